@@ -1,0 +1,59 @@
+#ifndef COMMON_FILE_H
+#define COMMON_FILE_H
+
+/* Files: whole reads, mapping, atomic replacement. Linux-only calls (O_DIRECT) stay here and in
+ * runtime/io.h. Every function names the path in its errors. */
+#include "common/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct file {
+    int fd;          /* -1: closed */
+    uint64_t size;   /* at open */
+    char *path;      /* owned copy */
+};
+
+/* Open for reading. A directory, FIFO or missing file is ERR_INPUT. */
+int file_open(struct file *f, const char *path, struct err *e);
+void file_close(struct file *f); /* accepts a zeroed or closed one */
+
+/* Read exactly len bytes at offset, past EINTR and short reads. ERR_FORMAT ("ends at byte N") at
+ * end of file; code on a failed read: ERR_INPUT. Thread-safe. */
+int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, struct err *e);
+
+/* The whole file, malloc'd with one NUL beyond the end; at most limit bytes (ERR_LIMIT). */
+int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e);
+
+/* Read-only private map of the whole file; data is NULL for an empty one. */
+int file_map(const struct file *f, const void **data, struct err *e);
+void file_unmap(const struct file *f, const void *data);
+
+/* A new file that appears under its name only when it is whole: written as PATH.tmp-PID beside it
+ * (mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
+ * dies, the name holds what it held before. */
+struct file_out {
+    int fd;
+    uint64_t pos;      /* bytes appended so far */
+    char *path, *tmp;  /* owned */
+};
+
+int file_out_open(struct file_out *o, const char *path, struct err *e);
+int file_out_write(struct file_out *o, const void *data, size_t len, struct err *e);    /* append */
+int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e);
+int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e); /* append zeros up to to_pos */
+int file_out_commit(struct file_out *o, struct err *e);
+void file_out_abort(struct file_out *o); /* removes the temporary file; accepts a done or zeroed one */
+
+/* Unlink every temporary file of this process that is still open; async-signal-safe, for handlers. */
+void file_out_abort_all(void);
+
+/* Bytes available to this user on the file system that holds path (or its parent directory). */
+int file_free_bytes(const char *path, uint64_t *out, struct err *e);
+
+/* SIGINT and SIGTERM set a flag that long loops poll; a second signal kills. */
+void file_catch_interrupt(void);
+bool file_interrupted(void);
+
+#endif

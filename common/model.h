@@ -1,0 +1,79 @@
+#ifndef COMMON_MODEL_H
+#define COMMON_MODEL_H
+
+/* What a language model is to this project: hyper-parameters and the roles of its tensors. Read
+ * from GGUF keys, in the profiler and packer from the file itself, in the runtime from the packed
+ * model's metadata, by the same code. What is not understood is refused by key and value, never
+ * guessed. */
+#include "common/err.h"
+#include "common/gguf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define MODEL_MAX_LAYERS  1024
+#define MODEL_MAX_EXPERTS 1024
+#define MODEL_MAX_DIM     (1 << 20)
+#define MODEL_MAX_VOCAB   (1 << 22)
+#define MODEL_MAX_CONTEXT (1 << 24)
+
+enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACTS };
+enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
+enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK /* softmax over the chosen logits */ };
+
+struct model_hparams {
+    char arch[32];               /* "llama" */
+    char name[96];               /* general.name, cut */
+    int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
+    int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
+    int n_rot;
+    float rope_theta, rope_scale, rms_eps;
+    enum model_rope rope;
+    enum model_act act;
+    enum model_router router;
+    int tied_output;             /* the head is token_embd */
+};
+
+/* FFN blocks per layer: 1, or n_experts. Every per-FFN array in this project has this dimension. */
+static inline int model_ffn_blocks(const struct model_hparams *h)
+{
+    return h->n_experts > 0 ? h->n_experts : 1;
+}
+
+/* Tensor roles. FFN roles of experts are 3-D tensors whose last dimension is the expert. */
+enum model_role {
+    MODEL_TOKEN_EMBD, MODEL_OUTPUT_NORM, MODEL_OUTPUT, MODEL_ROPE_FREQS,      /* per model */
+    MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
+    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* optional */
+    MODEL_FFN_NORM, MODEL_FFN_ROUTER,
+    MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
+    MODEL_ROLES
+};
+
+int model_role_is_ffn(enum model_role r);      /* gate, up, down */
+int model_role_is_per_layer(enum model_role r);
+const char *model_role_name(enum model_role r); /* "attn_q" */
+/* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
+int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
+
+/* Hyper-parameters from GGUF keys. act_override: -1, or a model_act for files that do not say
+ * (--act; "llama" without hidden_act means SILU, a PWRI file means RELU). */
+int model_hparams_read(const struct gguf *g, int act_override, struct model_hparams *out, struct err *e);
+
+/* "silu", "relu", "drelu"; -1 when unknown. */
+int model_act_by_name(const char *name);
+const char *model_act_name(enum model_act a);
+
+struct model {
+    struct model_hparams h;
+    const struct gguf *gguf;                                /* borrowed */
+    const struct gguf_tensor *global[MODEL_ROLES];          /* NULL: absent */
+    const struct gguf_tensor *(*layer)[MODEL_ROLES];        /* [n_layers] */
+};
+
+/* Resolves every role, checks every shape against the hyper-parameters and every type against what
+ * can be computed; unknown tensors are refused by name. */
+int model_open(const struct gguf *g, int act_override, struct model **out, struct err *e);
+void model_close(struct model *m);
+
+#endif

@@ -1,0 +1,81 @@
+#ifndef COMMON_OPT_H
+#define COMMON_OPT_H
+
+/* The command line: one row per option; parsing, range errors, --help and defaults all come from
+ * the table. Subcommands are a table of name, function and one line.
+ *
+ *   static int cmd_trace(int argc, char **argv);      argv[0] is the subcommand's name
+ *
+ * Every subcommand has --help, -v/--verbose, -q/--quiet without naming them; programs have
+ * --help and --version. "--name VALUE" and "--name=VALUE" both work; "--" ends options. Unknown
+ * options name the nearest known one. Numbers are read whole: "12x" is an error. */
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum opt_type {
+    OPT_FLAG,   /* int *,          no argument; 1 when given */
+    OPT_INT,    /* int *,          min..max */
+    OPT_U64,    /* uint64_t *,     min..max */
+    OPT_DOUBLE, /* double *,       min..max */
+    OPT_STRING, /* const char **,  borrowed from argv */
+    OPT_SIZE,   /* uint64_t *,     bytes: 4096, 512KiB, 1.5GiB, 2GB, 4k; min..max */
+    OPT_CHOICE, /* int *,          index into .choices (NULL-terminated names) */
+    OPT_LIST,   /* struct opt_list *, repeatable; each value borrowed from argv */
+};
+
+struct opt_list {
+    const char **items; /* grown with realloc; free(items) by the caller */
+    int n;
+};
+
+struct opt {
+    const char *name;           /* without dashes; NULL ends the table */
+    char short_name;            /* 0: none */
+    enum opt_type type;
+    void *dest;                 /* holds the default before parsing */
+    const char *arg;            /* what --help calls the value: "FILE" */
+    const char *help;           /* one or more sentences; the default is appended from def */
+    const char *def;            /* text of the default for --help; NULL: none */
+    double min, max;            /* used when max > min */
+    const char *const *choices; /* OPT_CHOICE */
+    int required;
+};
+
+/* How a subcommand describes itself in its --help. */
+struct opt_usage {
+    const char *program;    /* "thermo-plan solve" */
+    const char *synopsis;   /* what follows the options: "FILE [--json]"; "" when none */
+    const char *about;      /* paragraph */
+    const char *examples;   /* lines, or NULL */
+};
+
+/* Parse argv[1..argc). Positional arguments are moved to the front of argv+1 and counted in *n_pos.
+ * Returns 0; 1 when --help was asked for and printed to stdout (exit 0 then); ERR_USAGE with a
+ * message naming the option, the value and what is allowed. */
+int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, char **argv,
+              int *n_pos, struct err *e);
+
+/* "1.5GiB" -> bytes; KiB/MiB/GiB/TiB are powers of 1024, k/K, M, G, T alone likewise, kB/KB/MB/GB/TB powers
+ * of 1000. Exact (no floating point rounding above 2^53 for whole numbers). 0 or ERR_USAGE. */
+int opt_parse_size(const char *text, uint64_t *out, struct err *e);
+
+/* "18.0 MiB" style text for people; out of at least 24 bytes. Returns out. */
+char *opt_format_size(uint64_t bytes, char *out, size_t out_len);
+
+struct opt_command {
+    const char *name;
+    int (*run)(int argc, char **argv); /* returns the exit status */
+    const char *line;                  /* for the program's --help */
+};
+
+/* Dispatch: handles --help, --version, a missing or unknown subcommand (exit 2), and calls
+ * log_init(program). version_extra: format revisions and library versions, printed by --version. */
+int opt_main(const char *program, const char *about, const struct opt_command *commands,
+             const char *version_extra, int argc, char **argv);
+
+/* Print e as an error line on stderr and return its exit status: `return opt_fail(&e);` */
+int opt_fail(const struct err *e);
+
+#endif

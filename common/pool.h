@@ -1,0 +1,33 @@
+#ifndef COMMON_POOL_H
+#define COMMON_POOL_H
+
+/* A fixed pool of compute workers. The caller is worker 0, so n_threads == 1 starts no thread.
+ * Workers spin briefly, then sleep on a futex-backed condition; starting a job costs about a
+ * microsecond when they are awake. Jobs must not block on I/O: blocking work has its own lane. */
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_MAX_THREADS 256
+#define POOL_STACK_BYTES (256 * 1024) /* of each worker; counted by the runtime's budget */
+
+struct pool;
+
+/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). */
+int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
+void pool_free(struct pool *p); /* joins; accepts NULL */
+int pool_threads(const struct pool *p);
+
+/* fn(ctx, worker, n_threads) on every worker, 0..n_threads-1; returns when all have. One caller
+ * at a time. Writes of the caller before and of the workers inside are visible after. */
+typedef void pool_fn(void *ctx, int worker, int n_threads);
+void pool_run(struct pool *p, pool_fn *fn, void *ctx);
+
+/* fn(ctx, begin, end, worker) over [0, n) in pieces of grain (the last may be shorter), handed
+ * out in order as workers become free. Which worker gets which piece is not determined: results
+ * must not depend on it. */
+typedef void pool_range_fn(void *ctx, int begin, int end, int worker);
+void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
+
+#endif

@@ -1,0 +1,9 @@
+#include "common/version.h"
+
+#include <stdio.h>
+
+int main(void)
+{
+    puts("thermo-pack " THERMO_VERSION);
+    return 2;
+}

@@ -1,0 +1,1 @@
+packer_src := $(notdir $(wildcard packer/*.c))

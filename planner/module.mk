@@ -1,0 +1,1 @@
+planner_src := $(notdir $(wildcard planner/*.c))

@@ -1,0 +1,1 @@
+profiler_src := $(notdir $(wildcard profiler/*.c))

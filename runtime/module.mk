@@ -1,0 +1,1 @@
+runtime_src := $(notdir $(wildcard runtime/*.c))

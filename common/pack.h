@@ -1,0 +1,75 @@
+#ifndef COMMON_PACK_H
+#define COMMON_PACK_H
+
+/* Reader of packed models (model.thermo; schemas/pack.md, on-disk structs in pack_format.h). The
+ * header, table and every small section are validated once, at open; afterwards the in-memory
+ * structs are trusted. Clusters are read by the runtime's own I/O at the offsets given here. */
+#include "common/budget.h"
+#include "common/err.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/layout.h"
+#include "common/model.h"
+
+#include <stdint.h>
+
+struct pack_dense {            /* one dense tensor */
+    enum model_role role;
+    int layer;                 /* -1: per model */
+    uint32_t type;
+    int n_dims;
+    uint64_t dims[4];
+    uint64_t bytes;            /* in memory */
+    uint64_t offset, stored_bytes; /* in the file; offset is a multiple of block_bytes */
+    int zstd;                  /* stored compressed */
+    uint64_t checksum;         /* xxh3-64 of the bytes in memory */
+};
+
+struct pack_segment {          /* the neurons of one (layer, block); parts by shape */
+    uint64_t offset[LAYOUT_MAX_PARTS]; /* of each segment; multiples of block_bytes */
+};
+
+struct pack {
+    struct file file;
+    struct gguf *meta;             /* GGUF keys of the source model */
+    struct model_hparams h;
+    struct hash128 model_hash, order_hash, layout_hash;
+    struct layout_shape shape;
+    uint64_t vocab_text_bytes, n_merges, meta_bytes;
+    int n_dense;
+    struct pack_dense *dense;
+    struct pack_segment *segments; /* [n_layers][n_blocks] */
+    const char *provenance;        /* JSON text: tool, source, requantisation and what it cost; NUL-terminated */
+    void *priv;
+};
+
+int pack_open(const char *path, struct pack **out, struct err *e);
+/* The same from memory, for fuzzing: validates header, table and small sections. data must outlive the pack. */
+int pack_parse(const void *data, size_t len, const char *name, struct pack **out, struct err *e);
+void pack_close(struct pack *p);
+
+/* NULL when the model has no such tensor. */
+const struct pack_dense *pack_dense_find(const struct pack *p, enum model_role role, int layer);
+
+/* Read (and decompress, and verify the checksum of) one dense tensor into out[bytes]. scratch for decompression comes
+ * from malloc and is bounded by 256 KiB: streaming. ERR_FORMAT names the section when the checksum differs. */
+int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out, struct err *e);
+
+/* File offset of unit u of a part of (layer, block). */
+static inline uint64_t pack_unit_offset(const struct pack *p, int layer, int block, int part, uint32_t u)
+{
+    const struct layout_part *lp = &p->shape.part[part];
+    const struct pack_segment *s = &p->segments[(size_t)layer * (size_t)model_ffn_blocks(&p->h) + (size_t)block];
+    return s->offset[lp->segment] + lp->first_offset + (uint64_t)u * lp->stride_bytes;
+}
+
+/* Neuron order of (layer, block): order[p] = original index. Read from the file on demand into order[n_ff]. */
+int pack_order(const struct pack *p, int layer, int block, uint32_t *order, struct err *e);
+
+/* Checksum (xxh3-64) of cluster c of a part: the payload bytes of its units, in order, without padding. */
+int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out, struct err *e);
+
+/* What budget.h needs. */
+void pack_budget_model(const struct pack *p, struct budget_model *out);
+
+#endif

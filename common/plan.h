@@ -1,0 +1,119 @@
+#ifndef COMMON_PLAN_H
+#define COMMON_PLAN_H
+
+/* A plan: what the planner decided and predicts, what the packer lays out, what the runtime obeys.
+ * JSON on disk (schemas/plan.schema.json), canonical: the same plan gives the same bytes. This is
+ * the only file format wrapper that uses jansson for plans; readers are strict: an unknown key, a
+ * missing one or a value out of range is ERR_FORMAT naming its path ("limits[1].layers[3].hot"). */
+#include "common/cache.h"
+#include "common/err.h"
+#include "common/hash.h"
+#include "common/layout.h"
+
+#include <stdint.h>
+
+#define PLAN_MAX_LIMITS  64
+#define PLAN_MAX_BATCHES 16
+#define PLAN_MAX_CLASSES 8
+#define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
+
+enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
+enum plan_io { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD, PLAN_IOS };
+enum plan_cost { PLAN_COST_MEASURED, PLAN_COST_PAPER, PLAN_COSTS };
+
+const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
+const char *plan_io_name(enum plan_io b);     /* "auto" "io_uring" "pread" */
+const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
+
+/* What the cost model expects of one decode step, whole and per layer. Times in ns, per step. */
+struct plan_layer_figures {
+    double attention_ns, predict_ns, ffn_compute_ns, ffn_memory_ns, io_ns, total_ns;
+    double active;        /* mean active neurons of a step (all blocks that run) */
+    double read_bytes;    /* mean bytes read from flash */
+    double hit_rate;      /* of the cold cache: hits / lookups, units */
+};
+
+struct plan_figures {
+    double tokens_per_s;
+    double step_ns, head_ns;    /* head_ns: embedding, final norm, output head */
+    double read_bytes, hit_rate;
+    struct plan_layer_figures *layers; /* [n_layers] */
+};
+
+/* One batch size: resident prefix and cold cache per layer. */
+struct plan_batch {
+    int batch;
+    uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
+    uint32_t *cold;             /* [layer][part]: slots of one unit */
+    struct plan_figures predicted;
+};
+
+struct plan_class {             /* cores of one class used for compute */
+    char name[32];
+    int n;
+};
+
+/* Configuration for one memory limit. */
+struct plan_limit {
+    uint64_t memory_bytes;      /* the user's limit */
+    uint64_t account_bytes;     /* budget_compute().total of the largest batch, <= memory_bytes */
+    uint64_t floor_bytes;
+    int context, kv_f16, max_batch, prefill_chunk;
+    enum plan_mode mode;
+    int act_q8;                 /* int8 activations where weights allow; else float32 */
+    int threads, n_classes;
+    struct plan_class classes[PLAN_MAX_CLASSES];
+    enum plan_io io;
+    int io_lanes, queue_depth;
+    enum cache_policy policy;
+    double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
+    int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
+    int n_batches;
+    struct plan_batch *batches; /* ascending; batches[0].batch == 1 */
+};
+
+struct plan {
+    int revision;
+    char tool[64];              /* "thermo-plan 0.1.0" */
+    char solver[64];            /* "z3 4.8.12", "exhaustive" */
+    uint64_t seed, rlimit;
+    enum plan_cost cost;
+    /* The model, and what of its shape the arrays below are indexed by. */
+    char model_name[96];
+    struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;
+    char device[64];
+    int n_layers, n_blocks, n_ff, n_parts;
+    struct layout layout;
+    int n_limits;
+    struct plan_limit *limits;  /* ascending memory_bytes */
+};
+
+static inline uint32_t plan_hot(const struct plan *p, const struct plan_batch *b, int layer, int block, int part)
+{
+    return b->hot[((size_t)layer * (size_t)p->n_blocks + (size_t)block) * (size_t)p->n_parts + (size_t)part];
+}
+
+static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *b, int layer, int part)
+{
+    return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
+}
+
+/* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). */
+int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);
+void plan_done(struct plan *p); /* frees everything inside; accepts a zeroed one */
+
+/* Strict parse and all checks that need no other file: ranges, order, array lengths, hot <= n_ff,
+ * batches ascending, layout_hash equal to layout_hash(layout). */
+int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e);
+int plan_read(const char *path, struct plan *out, struct err *e);
+
+/* Canonical text, malloc'd: sorted keys, two-space indent, doubles as shortest round-trip rounded to 6
+ * significant digits (predictions are not better than that), newline at the end. */
+int plan_text(const struct plan *p, char **out, size_t *len, struct err *e);
+int plan_write(const struct plan *p, const char *path, struct err *e); /* atomic */
+
+/* The limit to run under: exactly `memory` when given and present; else the largest whose memory_bytes <=
+ * memory; memory 0: the largest of the plan. NULL when none fits. */
+const struct plan_limit *plan_pick(const struct plan *p, uint64_t memory);
+
+#endif

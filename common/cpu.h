@@ -25,7 +25,8 @@ void cpu_model_name(char *out, size_t len);
 int cpu_allowed(int *cpus, int max);
 
 /* Core classes by maximum frequency (big.LITTLE); a machine without cpufreq is one class.
- * class_of[i] is 0 for the fastest class. Returns the number of classes. */
+ * class_of[i] is 0 for the fastest class; max_hz[c] is the frequency of class c, 0 where unknown.
+ * class_of and max_hz have room for n. Returns the number of classes. */
 int cpu_classes(const int *cpus, int n, int *class_of, uint64_t *max_hz);
 
 #endif

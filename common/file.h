@@ -30,9 +30,14 @@ int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, st
 int file_map(const struct file *f, const void **data, struct err *e);
 void file_unmap(const struct file *f, const void *data);
 
-/* A new file that appears under its name only when it is whole: written as PATH.tmp-PID beside it
- * (mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
- * dies, the name holds what it held before. */
+/* A new file that appears under its name only when it is whole: written as PATH.tmp-PID-X beside it
+ * (O_EXCL, mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
+ * dies, the name holds what it held before. A symbolic link stays and its target is replaced; a path that
+ * exists and is no regular file (/dev/null) is ERR_USAGE. Opening installs handlers for SIGINT, SIGTERM and
+ * SIGHUP, where these have their default action, that remove the temporary files before the process dies.
+ * At most FILE_OUT_MAX are open at a time. One owner thread each. */
+#define FILE_OUT_MAX 16
+
 struct file_out {
     int fd;
     uint64_t pos;      /* bytes appended so far */
@@ -52,7 +57,8 @@ void file_out_abort_all(void);
 /* Bytes available to this user on the file system that holds path (or its parent directory). */
 int file_free_bytes(const char *path, uint64_t *out, struct err *e);
 
-/* SIGINT and SIGTERM set a flag that long loops poll; a second signal kills. */
+/* From here on SIGINT, SIGTERM and SIGHUP set a flag that long loops poll (and then return ERR_INTR); a second
+ * signal removes the temporary files and kills. */
 void file_catch_interrupt(void);
 bool file_interrupted(void);
 

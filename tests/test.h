@@ -6,7 +6,11 @@
 
 static int test_n, test_bad;
 #define CHECK(x) test_check((x) != 0, #x, __FILE__, __LINE__)
-#define CHECK_MSG(x, ...) (test_check((x) != 0, #x, __FILE__, __LINE__) || (printf("# " __VA_ARGS__), printf("\n")))
+#define CHECK_MSG(x, ...)                                                       \
+    do {                                                                        \
+        if (!test_check((x) != 0, #x, __FILE__, __LINE__))                      \
+            printf("# " __VA_ARGS__), printf("\n");                             \
+    } while (0)
 
 static inline int test_check(int ok, const char *what, const char *file, int line)
 {

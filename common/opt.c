@@ -1,0 +1,582 @@
+/* The option table drives everything: parsing, range messages and --help are loops over it, so that what --help
+ * says is what the parser does. Numbers are checked against the row's range here, and a message always names the
+ * option, the value given and what would be accepted. */
+#include "common/opt.h"
+
+#include "common/ckmath.h"
+#include "common/log.h"
+#include "common/version.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { WIDTH = 80, HELP_COLUMN = 26 };
+
+static int ignored;
+
+/* Rows that every subcommand has; the table's own rows come first and may take the short letters. */
+static const struct opt common_rows[] = {
+    { .name = "verbose", .short_name = 'v', .type = OPT_FLAG, .dest = &ignored, .help = "Say more on stderr." },
+    { .name = "quiet", .short_name = 'q', .type = OPT_FLAG, .dest = &ignored, .help = "Only errors on stderr." },
+    { .name = "help", .short_name = 'h', .type = OPT_FLAG, .dest = &ignored, .help = "Print this text." },
+    { 0 },
+};
+
+/* ---- sizes ---- */
+
+/* Exponent of the unit and its base; 0 when text is no unit. */
+static int parse_unit(const char *text, unsigned *base, int *exponent)
+{
+    static const char letters[] = "kmgt";
+    *base = 1024;
+    *exponent = 0;
+    if (!*text || strcasecmp(text, "b") == 0)
+        return 1;
+    const char *at = strchr(letters, tolower((unsigned char)*text));
+    if (!at)
+        return 0;
+    *exponent = (int)(at - letters) + 1;
+    if (strcasecmp(text + 1, "b") == 0)
+        *base = 1000;
+    return text[1] == '\0' || strcasecmp(text + 1, "ib") == 0 || *base == 1000;
+}
+
+/* The fraction is kept as digits over a power of ten, so that 1.5GiB is exact; what is left below one byte is
+ * dropped. */
+int opt_parse_size(const char *text, uint64_t *out, struct err *e)
+{
+    uint64_t whole = 0, fraction = 0, scale = 1, unit = 1, bytes;
+    unsigned base;
+    int exponent, digits = 0;
+    const char *p = text;
+    for (; isdigit((unsigned char)*p); p++, digits++)
+        if (!ck_mul_u64(whole, 10, &whole) || !ck_add_u64(whole, (uint64_t)(*p - '0'), &whole))
+            return err_set(e, ERR_USAGE, "size '%s' is too large", text);
+    if (*p == '.') {
+        for (p++; isdigit((unsigned char)*p); p++, digits++)
+            if (scale < 1000000000000ull) {
+                fraction = fraction * 10 + (uint64_t)(*p - '0');
+                scale *= 10;
+            }
+    }
+    if (digits == 0 || !parse_unit(p, &base, &exponent) || (exponent == 0 && fraction))
+        return err_set(e, ERR_USAGE, "'%s' is not a size; write bytes, or a number with KiB, MiB, GiB, kB, MB or GB",
+                       text);
+    for (int i = 0; i < exponent; i++)
+        unit *= base;
+    __extension__ typedef unsigned __int128 wide;
+    uint64_t part = (uint64_t)((wide)fraction * unit / scale);
+    if (!ck_mul_u64(whole, unit, &bytes) || !ck_add_u64(bytes, part, &bytes))
+        return err_set(e, ERR_USAGE, "size '%s' is too large", text);
+    *out = bytes;
+    return 0;
+}
+
+char *opt_format_size(uint64_t bytes, char *out, size_t out_len)
+{
+    static const char *const units[] = { "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    if (bytes < 1024) {
+        snprintf(out, out_len, "%u B", (unsigned)bytes);
+        return out;
+    }
+    double v = (double)bytes / 1024;
+    size_t u = 0;
+    for (; v >= 1023.95 && u + 1 < sizeof units / sizeof *units; u++)
+        v /= 1024;
+    snprintf(out, out_len, "%.1f %s", v, units[u]);
+    return out;
+}
+
+/* ---- help ---- */
+
+/* Words of text from column `at` on, continued at column `indent`; a newline in text is kept. */
+static void print_wrapped(FILE *f, const char *text, int at, int indent)
+{
+    int first = 1;
+    while (*text) {
+        if (*text == '\n') {
+            fprintf(f, "\n%*s", indent, "");
+            at = indent;
+            first = 1;
+            text++;
+            continue;
+        }
+        size_t len = strcspn(text, " \n");
+        int columns = 0;
+        for (size_t i = 0; i < len; i++)
+            columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* UTF-8 continuation bytes take no column */
+        if (len > 0) {
+            if (!first && at + 1 + columns > WIDTH) {
+                fprintf(f, "\n%*s", indent, "");
+                at = indent;
+            } else if (!first) {
+                fputc(' ', f);
+                at++;
+            }
+            fprintf(f, "%.*s", (int)len, text);
+            at += columns;
+            first = 0;
+        }
+        text += len;
+        if (*text == ' ')
+            text++;
+    }
+    fputc('\n', f);
+}
+
+static int has_range(const struct opt *o)
+{
+    return o->max > o->min;
+}
+
+/* A limit as people write it: sizes with units, whole numbers without a point. */
+static void format_limit(const struct opt *o, double v, char *out, size_t len)
+{
+    if (o->type == OPT_SIZE && v >= 0 && v < 18e18)
+        opt_format_size((uint64_t)v, out, len);
+    else
+        snprintf(out, len, "%.10g", v);
+}
+
+static void format_range(const struct opt *o, char *out, size_t len)
+{
+    char lo[32], hi[32];
+    format_limit(o, o->min, lo, sizeof lo);
+    format_limit(o, o->max, hi, sizeof hi);
+    snprintf(out, len, "%s to %s", lo, hi);
+}
+
+static void format_choices(const struct opt *o, char *out, size_t len)
+{
+    size_t at = 0;
+    out[0] = '\0';
+    for (int i = 0; o->choices[i] && at < len; i++)
+        at += (size_t)snprintf(out + at, len - at, "%s%s", i ? ", " : "", o->choices[i]);
+}
+
+static void print_row(FILE *f, const struct opt *o, int short_ok)
+{
+    char head[128], note[512] = "", text[2048], range[80], names[256];
+    int n = snprintf(head, sizeof head, "  %c%c%s --%s", o->short_name && short_ok ? '-' : ' ',
+                     o->short_name && short_ok ? o->short_name : ' ',
+                     o->short_name && short_ok ? "," : " ", o->name);
+    if (o->type != OPT_FLAG)
+        snprintf(head + n, sizeof head - (size_t)n, " %s", o->arg ? o->arg : "VALUE");
+    if (o->type == OPT_CHOICE) {
+        format_choices(o, names, sizeof names);
+        snprintf(note + strlen(note), sizeof note - strlen(note), " One of %s.", names);
+    } else if (has_range(o) && o->type != OPT_FLAG && o->type != OPT_STRING && o->type != OPT_LIST) {
+        format_range(o, range, sizeof range);
+        snprintf(note + strlen(note), sizeof note - strlen(note), " From %s.", range);
+    }
+    if (o->type == OPT_LIST)
+        snprintf(note + strlen(note), sizeof note - strlen(note), " May be given more than once.");
+    if (o->required)
+        snprintf(note + strlen(note), sizeof note - strlen(note), " Required.");
+    else if (o->def)
+        snprintf(note + strlen(note), sizeof note - strlen(note), " Default: %s.", o->def);
+    snprintf(text, sizeof text, "%s%s", o->help ? o->help : "", note);
+    int at = (int)strlen(head);
+    if (at + 2 > HELP_COLUMN) {
+        fprintf(f, "%s\n%*s", head, HELP_COLUMN, "");
+    } else {
+        fprintf(f, "%s%*s", head, HELP_COLUMN - at, "");
+    }
+    print_wrapped(f, text, HELP_COLUMN, HELP_COLUMN);
+}
+
+static const struct opt *find_short(const struct opt *opts, char c)
+{
+    for (const struct opt *o = opts; o->name; o++)
+        if (o->short_name == c)
+            return o;
+    return NULL;
+}
+
+static void print_help(const struct opt *opts, const struct opt_usage *u)
+{
+    FILE *f = stdout;
+    fprintf(f, "usage: %s [options]%s%s\n", u->program, u->synopsis && *u->synopsis ? " " : "",
+            u->synopsis ? u->synopsis : "");
+    if (u->about) {
+        fputc('\n', f);
+        print_wrapped(f, u->about, 0, 0);
+    }
+    fprintf(f, "\noptions:\n");
+    for (const struct opt *o = opts; o->name; o++)
+        print_row(f, o, 1);
+    for (const struct opt *o = common_rows; o->name; o++)
+        print_row(f, o, !find_short(opts, o->short_name));
+    if (u->examples)
+        fprintf(f, "\nexamples:\n%s%s", u->examples, u->examples[strlen(u->examples) - 1] == '\n' ? "" : "\n");
+}
+
+/* ---- nearest name ---- */
+
+/* Edits (insert, delete, replace, swap neighbours) from a to b; names longer than the table count as far. */
+static int distance(const char *a, const char *b)
+{
+    enum { MAX = 40 };
+    int d[MAX + 1][MAX + 1], n = (int)strlen(a), m = (int)strlen(b);
+    if (n > MAX || m > MAX)
+        return INT_MAX;
+    for (int i = 0; i <= n; i++)
+        for (int j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && d[i - 2][j - 2] + 1 < best)
+                best = d[i - 2][j - 2] + 1;
+            d[i][j] = best;
+        }
+    return d[n][m];
+}
+
+/* A candidate replaces *best when it is nearer; a name that starts with what was typed is near. */
+static void consider(const char *typed, const char *name, const char **best, int *best_d)
+{
+    int d = distance(typed, name);
+    size_t len = strlen(typed);
+    if (len >= 2 && strncmp(typed, name, len) == 0)
+        d = 1;
+    if (d < *best_d && d <= (len < 6 ? 2 : (int)len / 3)) {
+        *best = name;
+        *best_d = d;
+    }
+}
+
+static int unknown_option(const struct opt *opts, const struct opt_usage *u, const char *typed, struct err *e)
+{
+    const char *best = NULL;
+    int best_d = INT_MAX;
+    for (const struct opt *o = opts; o->name; o++)
+        consider(typed, o->name, &best, &best_d);
+    for (const struct opt *o = common_rows; o->name; o++)
+        consider(typed, o->name, &best, &best_d);
+    if (best)
+        return err_set(e, ERR_USAGE, "unknown option --%s; did you mean --%s?", typed, best);
+    return err_set(e, ERR_USAGE, "unknown option --%s; '%s --help' lists them", typed, u->program);
+}
+
+/* ---- values ---- */
+
+static int out_of_range(const struct opt *o, const char *value, struct err *e)
+{
+    char range[80];
+    if (!has_range(o))
+        return err_set(e, ERR_USAGE, "--%s %s: the number is too large", o->name, value);
+    format_range(o, range, sizeof range);
+    return err_set(e, ERR_USAGE, "--%s %s: must be from %s", o->name, value, range);
+}
+
+static int in_range(const struct opt *o, double v)
+{
+    return !has_range(o) || (v >= o->min && v <= o->max);
+}
+
+static int set_int(const struct opt *o, const char *value, struct err *e)
+{
+    char *end;
+    errno = 0;
+    long long v = strtoll(value, &end, 10);
+    if (end == value || *end || isspace((unsigned char)*value))
+        return err_set(e, ERR_USAGE, "--%s '%s': not a whole number", o->name, value);
+    if (errno == ERANGE || v < INT_MIN || v > INT_MAX || !in_range(o, (double)v))
+        return out_of_range(o, value, e);
+    *(int *)o->dest = (int)v;
+    return 0;
+}
+
+static int set_u64(const struct opt *o, const char *value, struct err *e)
+{
+    char *end;
+    errno = 0;
+    unsigned long long v = strtoull(value, &end, 10);
+    if (!isdigit((unsigned char)*value) || *end)
+        return err_set(e, ERR_USAGE, "--%s '%s': not a whole number from 0 up", o->name, value);
+    if (errno == ERANGE || !in_range(o, (double)v))
+        return out_of_range(o, value, e);
+    *(uint64_t *)o->dest = v;
+    return 0;
+}
+
+static int set_double(const struct opt *o, const char *value, struct err *e)
+{
+    char *end;
+    double v = strtod(value, &end);
+    if (end == value || *end || isspace((unsigned char)*value) || !isfinite(v))
+        return err_set(e, ERR_USAGE, "--%s '%s': not a number", o->name, value);
+    if (!in_range(o, v))
+        return out_of_range(o, value, e);
+    *(double *)o->dest = v;
+    return 0;
+}
+
+static int set_size(const struct opt *o, const char *value, struct err *e)
+{
+    uint64_t v;
+    int r = opt_parse_size(value, &v, e);
+    if (r < 0) {
+        err_wrap(e, "--%s", o->name);
+        return r;
+    }
+    if (!in_range(o, (double)v))
+        return out_of_range(o, value, e);
+    *(uint64_t *)o->dest = v;
+    return 0;
+}
+
+static int set_choice(const struct opt *o, const char *value, struct err *e)
+{
+    char names[256];
+    for (int i = 0; o->choices[i]; i++)
+        if (strcmp(o->choices[i], value) == 0) {
+            *(int *)o->dest = i;
+            return 0;
+        }
+    format_choices(o, names, sizeof names);
+    return err_set(e, ERR_USAGE, "--%s '%s': must be one of %s", o->name, value, names);
+}
+
+static int add_to_list(const struct opt *o, const char *value, struct err *e)
+{
+    struct opt_list *l = o->dest;
+    const char **items = realloc(l->items, (size_t)(l->n + 1) * sizeof *items);
+    if (!items)
+        return err_set(e, ERR_NOMEM, "out of memory at --%s", o->name);
+    l->items = items;
+    l->items[l->n++] = value;
+    return 0;
+}
+
+static int set_value(const struct opt *o, const char *value, struct err *e)
+{
+    switch (o->type) {
+    case OPT_FLAG:   *(int *)o->dest = 1; return 0;
+    case OPT_INT:    return set_int(o, value, e);
+    case OPT_U64:    return set_u64(o, value, e);
+    case OPT_DOUBLE: return set_double(o, value, e);
+    case OPT_STRING: *(const char **)o->dest = value; return 0;
+    case OPT_SIZE:   return set_size(o, value, e);
+    case OPT_CHOICE: return set_choice(o, value, e);
+    case OPT_LIST:   return add_to_list(o, value, e);
+    }
+    return err_set(e, ERR_USAGE, "--%s: no such type", o->name);
+}
+
+/* ---- parsing ---- */
+
+struct parser {
+    const struct opt *opts;
+    const struct opt_usage *usage;
+    int argc, i, help;
+    char **argv;
+    unsigned char *seen; /* by row of opts */
+};
+
+static const struct opt *find_long(const struct parser *p, const char *name, size_t len)
+{
+    for (const struct opt *o = p->opts; o->name; o++)
+        if (strlen(o->name) == len && memcmp(o->name, name, len) == 0)
+            return o;
+    for (const struct opt *o = common_rows; o->name; o++)
+        if (strlen(o->name) == len && memcmp(o->name, name, len) == 0)
+            return o;
+    return NULL;
+}
+
+/* One option with its value (NULL: take the next argument if the type wants one). */
+static int apply(struct parser *p, const struct opt *o, const char *value, struct err *e)
+{
+    if (o >= common_rows && o < common_rows + sizeof common_rows / sizeof *common_rows) {
+        if (*o->name == 'h')
+            p->help = 1;
+        else
+            log_set_level(*o->name == 'v' ? LOG_DEBUG : LOG_ERROR);
+        return 0;
+    }
+    p->seen[o - p->opts] = 1;
+    if (o->type != OPT_FLAG && !value) {
+        if (p->i + 1 >= p->argc)
+            return err_set(e, ERR_USAGE, "--%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
+        value = p->argv[++p->i];
+    }
+    return set_value(o, value, e);
+}
+
+static int parse_long(struct parser *p, const char *text, struct err *e)
+{
+    size_t len = strcspn(text, "=");
+    const char *value = text[len] == '=' ? text + len + 1 : NULL;
+    const struct opt *o = find_long(p, text, len);
+    if (!o) {
+        char name[128];
+        snprintf(name, sizeof name, "%.*s", (int)(len < 100 ? len : 100), text);
+        return unknown_option(p->opts, p->usage, name, e);
+    }
+    if (o->type == OPT_FLAG && value)
+        return err_set(e, ERR_USAGE, "--%s takes no value, and was given '%s'", o->name, value);
+    return apply(p, o, value, e);
+}
+
+/* -v, -n 5, -n5, and flags together: -vq. */
+static int parse_short(struct parser *p, const char *text, struct err *e)
+{
+    for (; *text; text++) {
+        const struct opt *o = find_short(p->opts, *text);
+        if (!o)
+            o = find_short(common_rows, *text);
+        if (!o)
+            return err_set(e, ERR_USAGE, "unknown option -%c; '%s --help' lists them", *text, p->usage->program);
+        if (o->type != OPT_FLAG)
+            return apply(p, o, text[1] ? text + 1 : NULL, e);
+        int r = apply(p, o, NULL, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int parse_all(struct parser *p, int *n_pos, struct err *e)
+{
+    int r = 0;
+    for (p->i = 1; p->i < p->argc && r == 0 && !p->help; p->i++) {
+        char *a = p->argv[p->i];
+        if (strcmp(a, "--") == 0) {
+            while (++p->i < p->argc)
+                p->argv[1 + (*n_pos)++] = p->argv[p->i];
+        } else if (a[0] == '-' && a[1] == '-') {
+            r = parse_long(p, a + 2, e);
+        } else if (a[0] == '-' && a[1]) {
+            r = parse_short(p, a + 1, e);
+        } else {
+            p->argv[1 + (*n_pos)++] = a; /* at or before i: nothing unread is overwritten */
+        }
+    }
+    for (const struct opt *o = p->opts; r == 0 && !p->help && o->name; o++)
+        if (o->required && !p->seen[o - p->opts])
+            r = err_set(e, ERR_USAGE, "--%s %s is required; see '%s --help'", o->name, o->arg ? o->arg : "VALUE",
+                        p->usage->program);
+    return r;
+}
+
+int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, char **argv, int *n_pos,
+              struct err *e)
+{
+    size_t rows = 0;
+    while (opts[rows].name)
+        rows++;
+    struct parser p = { .opts = opts, .usage = usage, .argc = argc, .argv = argv };
+    p.seen = calloc(rows + 1, 1);
+    if (!p.seen)
+        return err_set(e, ERR_NOMEM, "out of memory reading the command line");
+    *n_pos = 0;
+    int r = parse_all(&p, n_pos, e);
+    free(p.seen);
+    if (r == 0 && p.help) {
+        print_help(opts, usage);
+        return 1;
+    }
+    return r;
+}
+
+/* ---- dispatch ---- */
+
+static void print_program_help(FILE *f, const char *program, const char *about, const struct opt_command *commands)
+{
+    fprintf(f, "usage: %s COMMAND [options]\n\n", program);
+    print_wrapped(f, about, 0, 0);
+    fprintf(f, "\ncommands:\n");
+    for (const struct opt_command *c = commands; c->name; c++) {
+        int at = fprintf(f, "  %-12s", c->name);
+        print_wrapped(f, c->line, at, 14);
+    }
+    fprintf(f, "\n'%s COMMAND --help' describes a command; --version prints versions.\n", program);
+}
+
+static int print_version(const char *program, const char *extra)
+{
+    printf("%s %s\n", program, THERMO_VERSION);
+    if (extra && *extra)
+        printf("%s%s", extra, extra[strlen(extra) - 1] == '\n' ? "" : "\n");
+    return 0;
+}
+
+static int unknown_command(const char *program, const struct opt_command *commands, const char *typed)
+{
+    const char *best = NULL;
+    int best_d = INT_MAX;
+    for (const struct opt_command *c = commands; c->name; c++)
+        consider(typed, c->name, &best, &best_d);
+    if (best)
+        log_error("unknown command '%s'; did you mean '%s'?", typed, best);
+    else
+        log_error("unknown command '%s'; '%s --help' lists them", typed, program);
+    return err_exit_status(ERR_USAGE);
+}
+
+static int run_command(const char *program, const struct opt_command *commands, const char *version_extra, int argc,
+                       char **argv)
+{
+    for (const struct opt_command *c = commands; c->name; c++)
+        if (strcmp(c->name, argv[0]) == 0) {
+            if (argc > 1 && strcmp(argv[1], "--version") == 0)
+                return print_version(program, version_extra);
+            return c->run(argc, argv);
+        }
+    return unknown_command(program, commands, argv[0]);
+}
+
+static int dispatch(const char *program, const char *about, const struct opt_command *commands,
+                    const char *version_extra, int argc, char **argv)
+{
+    static char help_flag[] = "--help";
+    if (argc < 2) {
+        print_program_help(stderr, program, about, commands);
+        return err_exit_status(ERR_USAGE);
+    }
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0)
+        return print_version(program, version_extra);
+    if (strcmp(argv[1], "help") == 0 && argc > 2) {
+        char *args[] = { argv[2], help_flag, NULL };
+        return run_command(program, commands, version_extra, 2, args);
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+        print_program_help(stdout, program, about, commands);
+        return 0;
+    }
+    if (argv[1][0] == '-') {
+        log_error("unknown option %s before the command; '%s --help' explains", argv[1], program);
+        return err_exit_status(ERR_USAGE);
+    }
+    return run_command(program, commands, version_extra, argc - 1, argv + 1);
+}
+
+int opt_main(const char *program, const char *about, const struct opt_command *commands, const char *version_extra,
+             int argc, char **argv)
+{
+    log_init(program, LOG_INFO);
+    int status = dispatch(program, about, commands, version_extra, argc, argv);
+    /* Data that did not reach stdout (a full disk) is a failure, however well the command went. */
+    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+        log_error("writing to standard output: %s", strerror(errno));
+        status = 1;
+    }
+    return status;
+}
+
+int opt_fail(const struct err *e)
+{
+    log_error("%s", e->msg);
+    return e->code ? err_exit_status(e->code) : 1;
+}

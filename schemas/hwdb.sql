@@ -1,0 +1,247 @@
+-- Thermocline hardware database, revision 1. SQLite 3.37 or later (STRICT tables).
+--
+-- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
+-- `thermo-profile import` enters published figures of machines one has not got. The programs create a
+-- database from this very text, so `sqlite3 HW.sqlite .schema` shows these definitions.
+--
+-- Rules
+--   * Units stand in column names. bytes are bytes, ns are nanoseconds, hz are 1/s. NULL: not known.
+--   * Times are UTC, ISO 8601. Names compare byte by byte.
+--   * Every point belongs to one run. Points are never updated: a later run adds points of its own,
+--     and a reader takes, table by table (compute, memory, storage, accelerator), all points of the
+--     newest run (largest id) of the device that has any in that table. One exception: an import
+--     replaces the device's former import, for its CSV file is the record.
+--   * p10, p50, p90 are percentiles over the point's samples. What can be relied on is p10 of a rate
+--     and p90 of a time; NULL there means that only the middle is known.
+--   * origin says what a figure rests on: 'measured' here, 'published' elsewhere, or 'estimated';
+--     source says by whom, and for estimates how.
+--   * A reader refuses numbers that are negative or not finite, and a file whose tables are defined
+--     otherwise than here. More views, indexes and tables of other names do no harm.
+--
+-- Revision log
+--   1  first
+
+PRAGMA application_id = 0x74686877; -- "thhw"
+PRAGMA user_version = 1;
+
+CREATE TABLE device (
+    id                     INTEGER PRIMARY KEY,
+    name                   TEXT NOT NULL UNIQUE CHECK (length(name) BETWEEN 1 AND 63),
+    origin                 TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    description            TEXT,
+    source                 TEXT,
+    soc                    TEXT,
+    cpu_model              TEXT,
+    os                     TEXT,
+    kernel                 TEXT,
+    governor               TEXT,
+    memory_bytes           INTEGER CHECK (memory_bytes > 0),
+    app_memory_limit_bytes INTEGER CHECK (app_memory_limit_bytes > 0), -- the most one program may hold
+    storage_description    TEXT,
+    filesystem             TEXT,
+    mount                  TEXT,
+    updated_at             TEXT NOT NULL
+) STRICT;
+
+-- Where single fields of `device` come from, when they do not share device.source.
+CREATE TABLE fact_source (
+    device_id INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+    field     TEXT NOT NULL, -- a column of device
+    origin    TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source    TEXT NOT NULL,
+    PRIMARY KEY (device_id, field)
+) STRICT;
+
+CREATE TABLE core_class (
+    id        INTEGER PRIMARY KEY,
+    device_id INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+    name      TEXT NOT NULL CHECK (length(name) BETWEEN 1 AND 63), -- 'big', 'mid', 'little', 'cpu'
+    rank      INTEGER NOT NULL CHECK (rank BETWEEN 0 AND 15),      -- 0 is the fastest
+    n_cores   INTEGER NOT NULL CHECK (n_cores BETWEEN 1 AND 65536),
+    max_hz    INTEGER CHECK (max_hz > 0),
+    origin    TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source    TEXT,
+    UNIQUE (device_id, name)
+) STRICT;
+
+-- One measurement session, or one import, and its conditions.
+CREATE TABLE run (
+    id              INTEGER PRIMARY KEY AUTOINCREMENT,
+    device_id       INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+    started_at      TEXT NOT NULL,
+    tool_version    TEXT NOT NULL,
+    command         TEXT,
+    kernel          TEXT, -- uname -r
+    governor        TEXT, -- cpufreq governor of the first CPU used
+    temperature_c   REAL, -- at the start
+    filesystem      TEXT, -- of the storage directory: 'ext4', 'f2fs', 'tmpfs'
+    mount           TEXT,
+    mount_options   TEXT,
+    block_device    TEXT,
+    direct_verified INTEGER CHECK (direct_verified IN (0, 1)), -- O_DIRECT returned the file's bytes
+    content_hash    TEXT, -- of an import: XXH3-128 over its rows; NULL for measurements
+    notes           TEXT
+) STRICT;
+
+-- Time of one weight row against `batch` tokens by one of the engine's kernels.
+-- kernel: 'rows/TYPE/ACT', a row product, TYPE of the weights in lower case ('q4_0', 'q8_0', 'f16', 'bf16',
+--         'f32'), ACT the activations' form ('f32', 'q8'); 'axpy/TYPE', adding rows times a factor;
+--         'flops/fp32' and 'flops/int8', a rate without a kernel (published figures).
+CREATE TABLE compute (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- NULL: threads over all classes
+    kernel          TEXT NOT NULL CHECK (length(kernel) BETWEEN 1 AND 63),
+    tier            TEXT NOT NULL,                                        -- SIMD tier: 'avx2', 'neon'; '' unknown
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),   -- consecutive rows, or rows anywhere
+    resident        TEXT NOT NULL CHECK (resident IN ('cache', 'dram')),  -- where the rows come from
+    threads         INTEGER NOT NULL CHECK (threads BETWEEN 1 AND 65536),
+    row_len         INTEGER NOT NULL CHECK (row_len BETWEEN 0 AND 1048576), -- weights per row; 0 for flops/*
+    rows            INTEGER NOT NULL CHECK (rows >= 0),                   -- rows per call and thread
+    batch           INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536),   -- tokens
+    ns_per_row_p10  REAL CHECK (ns_per_row_p10 > 0),                      -- wall time / rows of all threads
+    ns_per_row_p50  REAL CHECK (ns_per_row_p50 > 0 OR (ns_per_row_p50 IS NULL AND kernel LIKE 'flops/%')),
+    ns_per_row_p90  REAL CHECK (ns_per_row_p90 > 0),
+    flops_per_s     REAL NOT NULL CHECK (flops_per_s > 0),                -- 2 * row_len * batch per row
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source          TEXT
+) STRICT;
+CREATE UNIQUE INDEX compute_key ON compute
+    (run_id, ifnull(core_class_id, 0), kernel, pattern, resident, threads, row_len, batch);
+
+-- Reading memory: in one sweep (seq), or rows of row_bytes in random order.
+CREATE TABLE memory (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    engines         TEXT NOT NULL CHECK (length(engines) BETWEEN 1 AND 63), -- 'cpu', 'npu', 'cpu+npu'
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),
+    row_bytes       INTEGER NOT NULL CHECK (row_bytes > 0),
+    threads         INTEGER NOT NULL CHECK (threads BETWEEN 0 AND 65536),   -- of the CPU
+    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),
+    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),
+    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source          TEXT,
+    UNIQUE (run_id, engines, pattern, row_bytes, threads)
+) STRICT;
+
+-- Reading a file of incompressible bytes, past the page cache.
+CREATE TABLE storage (
+    id              INTEGER PRIMARY KEY,
+    run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    backend         TEXT NOT NULL CHECK (backend IN ('pread', 'io_uring')),
+    direct          INTEGER NOT NULL CHECK (direct IN (0, 1)),            -- O_DIRECT, verified
+    pattern         TEXT NOT NULL CHECK (pattern IN ('seq', 'random')),
+    block_bytes     INTEGER NOT NULL CHECK (block_bytes > 0),
+    queue_depth     INTEGER NOT NULL CHECK (queue_depth BETWEEN 1 AND 65536), -- reads in flight per lane
+    lanes           INTEGER NOT NULL CHECK (lanes BETWEEN 1 AND 65536),   -- threads that submit; with pread each
+                                                                          -- lane is queue_depth threads
+    range_bytes     INTEGER NOT NULL CHECK (range_bytes > 0),             -- reads fall within this much
+    core_class_id   INTEGER REFERENCES core_class (id) ON DELETE CASCADE, -- of the lanes; NULL: not pinned
+    bytes_per_s_p10 REAL CHECK (bytes_per_s_p10 > 0),
+    bytes_per_s_p50 REAL NOT NULL CHECK (bytes_per_s_p50 > 0),
+    bytes_per_s_p90 REAL CHECK (bytes_per_s_p90 > 0),
+    latency_ns_p50  REAL CHECK (latency_ns_p50 > 0),                      -- of one read, queueing included
+    latency_ns_p99  REAL CHECK (latency_ns_p99 > 0),
+    cpu_ns_per_read REAL CHECK (cpu_ns_per_read >= 0),                    -- user + system time of the lanes
+    origin          TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source          TEXT
+) STRICT;
+CREATE UNIQUE INDEX storage_key ON storage
+    (run_id, backend, pattern, block_bytes, queue_depth, lanes, range_bytes, ifnull(core_class_id, 0));
+
+CREATE TABLE accelerator (
+    id                INTEGER PRIMARY KEY,
+    run_id            INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    engine            TEXT NOT NULL CHECK (length(engine) BETWEEN 1 AND 63), -- 'opencl', 'npu'
+    description       TEXT,
+    addressable_bytes INTEGER CHECK (addressable_bytes > 0),
+    launch_ns         REAL CHECK (launch_ns >= 0),   -- an empty launch, waited for
+    shares_memory     INTEGER NOT NULL CHECK (shares_memory IN (0, 1)),
+    origin            TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source            TEXT,
+    UNIQUE (run_id, engine)
+) STRICT;
+
+CREATE TABLE accelerator_point (
+    id             INTEGER PRIMARY KEY,
+    run_id         INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    accelerator_id INTEGER NOT NULL REFERENCES accelerator (id) ON DELETE CASCADE,
+    op             TEXT NOT NULL CHECK (length(op) BETWEEN 1 AND 63), -- 'matmul/q4_0'
+    rows           INTEGER NOT NULL CHECK (rows BETWEEN 1 AND 16777216),
+    cols           INTEGER NOT NULL CHECK (cols BETWEEN 1 AND 16777216),
+    batch          INTEGER NOT NULL CHECK (batch BETWEEN 1 AND 65536),
+    ns_p10         REAL CHECK (ns_p10 > 0),
+    ns_p50         REAL NOT NULL CHECK (ns_p50 > 0),
+    ns_p90         REAL CHECK (ns_p90 > 0),
+    origin         TEXT NOT NULL CHECK (origin IN ('measured', 'published', 'estimated')),
+    source         TEXT,
+    UNIQUE (accelerator_id, op, rows, cols, batch)
+) STRICT;
+
+-- Raw samples behind the points, in the order taken. Repetitions of one point are spread over the
+-- whole run, so drift (heat, garbage collection of the flash) shows in t_s.
+CREATE TABLE sample (
+    run_id        INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    table_name    TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage', 'accelerator_point')),
+    row_id        INTEGER NOT NULL, -- of that table
+    seq           INTEGER NOT NULL CHECK (seq >= 0),
+    value         REAL NOT NULL CHECK (value > 0),
+    unit          TEXT NOT NULL CHECK (unit IN ('ns/row', 'B/s', 'ns')),
+    t_s           REAL NOT NULL CHECK (t_s >= 0), -- since the run began
+    temperature_c REAL,
+    PRIMARY KEY (table_name, row_id, seq)
+) STRICT, WITHOUT ROWID;
+
+-- Corrections learnt from running plans: their own rows, never over what was measured.
+CREATE TABLE correction (
+    id         INTEGER PRIMARY KEY,
+    device_id  INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+    created_at TEXT NOT NULL,
+    term       TEXT NOT NULL,                       -- which term of the cost model
+    factor     REAL NOT NULL CHECK (factor > 0),    -- measured time / predicted time
+    n          INTEGER NOT NULL CHECK (n > 0),      -- observations behind it
+    source     TEXT NOT NULL                        -- which run, plan and model taught it
+) STRICT;
+
+-- Views for people; programs read the tables.
+CREATE VIEW v_compute AS
+    SELECT d.name AS device, r.id AS run, c.name AS core_class, p.kernel, tier, pattern, resident, threads, row_len,
+           batch, round(ns_per_row_p50, 1) AS ns_per_row, round(flops_per_s / 1e9, 2) AS gflop_per_s, p.origin
+    FROM compute p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+         LEFT JOIN core_class c ON c.id = p.core_class_id
+    ORDER BY 1, 2, c.rank, 4, 6, 7, 8, 9, 10;
+CREATE VIEW v_memory AS
+    SELECT d.name AS device, r.id AS run, engines, pattern, row_bytes, threads,
+           round(bytes_per_s_p50 / 1e9, 2) AS gb_per_s, round(bytes_per_s_p10 / 1e9, 2) AS sustained_gb_per_s, p.origin
+    FROM memory p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    ORDER BY 1, 2, 3, 4, 5, 6;
+CREATE VIEW v_storage AS
+    SELECT d.name AS device, r.id AS run, backend, direct, pattern, block_bytes / 1024 AS block_kib, queue_depth,
+           lanes, range_bytes / 1048576 AS range_mib, c.name AS core_class,
+           round(bytes_per_s_p50 / 1e6, 1) AS mb_per_s, round(bytes_per_s_p10 / 1e6, 1) AS sustained_mb_per_s,
+           round(latency_ns_p50 / 1e3, 1) AS latency_us, round(latency_ns_p99 / 1e3, 1) AS latency_p99_us,
+           round(cpu_ns_per_read / 1e3, 2) AS cpu_us_per_read, p.origin
+    FROM storage p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+         LEFT JOIN core_class c ON c.id = p.core_class_id
+    ORDER BY 1, 2, 3, 5, 9, 8, 7, 6;
+CREATE VIEW v_accelerator AS
+    SELECT d.name AS device, r.id AS run, a.engine, p.op, p.rows, p.cols, p.batch, round(p.ns_p50 / 1e3, 1) AS us,
+           round(2e0 * p.rows * p.cols * p.batch / p.ns_p50, 2) AS gflop_per_s, p.origin
+    FROM accelerator_point p JOIN accelerator a ON a.id = p.accelerator_id
+         JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    ORDER BY 1, 2, 3, 4, 5, 6, 7;
+CREATE VIEW v_origin AS -- what each figure of an imported device rests on
+    SELECT d.name AS device, 'device.' || f.field AS figure, f.origin, f.source
+    FROM fact_source f JOIN device d ON d.id = f.device_id
+    UNION ALL SELECT d.name, 'core_class.' || c.name, c.origin, c.source
+    FROM core_class c JOIN device d ON d.id = c.device_id
+    UNION ALL SELECT d.name, 'compute.' || p.kernel || ifnull('.' || c.name, ''), p.origin, p.source
+    FROM compute p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+         LEFT JOIN core_class c ON c.id = p.core_class_id
+    UNION ALL SELECT d.name, 'memory.' || p.engines || '.' || p.pattern, p.origin, p.source
+    FROM memory p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    UNION ALL SELECT d.name, 'storage.' || p.pattern || '.' || p.block_bytes || '.' || p.range_bytes, p.origin, p.source
+    FROM storage p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
+    UNION ALL SELECT d.name, 'accelerator.' || p.engine, p.origin, p.source
+    FROM accelerator p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id;

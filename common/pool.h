@@ -14,7 +14,8 @@
 
 struct pool;
 
-/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). */
+/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). Worker 0 is the calling thread; its
+ * former affinity returns in pool_free, which that thread calls. Workers block all signals. */
 int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
 void pool_free(struct pool *p); /* joins; accepts NULL */
 int pool_threads(const struct pool *p);

@@ -118,6 +118,7 @@ static int child_gets(int sig, int catches, int times)
     int ready[2];
     if (pipe(ready) < 0)
         return -1;
+    fflush(stdout);
     pid_t pid = fork();
     if (pid == 0) {
         struct file_out o;

@@ -1,0 +1,160 @@
+#include "common/pool.h"
+#include "common/progress.h"
+#include "tests/test.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct err e;
+
+struct roll {
+    int calls[8], n_threads[8];
+    pthread_t thread[8];
+};
+
+static void call(void *ctx, int worker, int n_threads)
+{
+    struct roll *r = ctx;
+    r->calls[worker]++; /* each worker its own: a second call of one worker at a time would race */
+    r->n_threads[worker] = n_threads;
+    r->thread[worker] = pthread_self();
+}
+
+static void test_run(int n)
+{
+    struct pool *p;
+    struct roll r = { .calls = { 0 } };
+    CHECK(pool_new(n, NULL, &p, &e) == 0 && pool_threads(p) == n);
+    for (int i = 0; i < 2000; i++)
+        pool_run(p, call, &r);
+    int ok = pthread_equal(r.thread[0], pthread_self());
+    for (int i = 0; i < n; i++)
+        ok = ok && r.calls[i] == 2000 && r.n_threads[i] == n;
+    CHECK_MSG(ok, "%d workers", n);
+    usleep(2000); /* past the spinning: the next job has to wake sleepers */
+    pool_run(p, call, &r);
+    CHECK(r.calls[n - 1] == 2001);
+    pool_free(p);
+}
+
+struct cover {
+    int *hits, n, grain, last_begin;
+    atomic_int bad;
+};
+
+static void touch(void *ctx, int begin, int end, int worker)
+{
+    struct cover *c = ctx;
+    if (begin % c->grain != 0 || begin >= end || end > c->n || (end - begin != c->grain && end != c->n) || worker < 0)
+        atomic_fetch_add(&c->bad, 1);
+    for (int i = begin; i < end; i++)
+        c->hits[i]++;
+}
+
+static void ascending(void *ctx, int begin, int end, int worker)
+{
+    struct cover *c = ctx;
+    (void)end;
+    (void)worker;
+    if (begin <= c->last_begin)
+        atomic_fetch_add(&c->bad, 1);
+    c->last_begin = begin;
+}
+
+static void test_for(int threads)
+{
+    static const int shapes[][2] = { { 0, 1 }, { 1, 1 }, { 7, 3 }, { 1000, 1 }, { 1000, 7 }, { 1000, 2000 }, { 64, 64 } };
+    struct pool *p;
+    int hits[1000], bad = 0;
+    CHECK(pool_new(threads, NULL, &p, &e) == 0);
+    for (int round = 0; round < 50; round++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            struct cover c = { .hits = hits, .n = shapes[s][0], .grain = shapes[s][1] };
+            memset(hits, 0, sizeof hits);
+            pool_for(p, c.n, c.grain, touch, &c);
+            for (int i = 0; i < 1000; i++)
+                bad += hits[i] != (i < c.n);
+            bad += c.bad;
+        }
+    CHECK(bad == 0);
+    pool_free(p);
+}
+
+/* One worker sees its pieces in ascending order; and n near INT_MAX does not wrap. */
+static void test_order(void)
+{
+    struct pool *p;
+    struct cover c = { .last_begin = -1 };
+    CHECK(pool_new(1, NULL, &p, &e) == 0);
+    pool_for(p, 100, 3, ascending, &c);
+    CHECK(c.bad == 0 && c.last_begin == 99);
+    c.last_begin = -1;
+    pool_for(p, 2147483647, 1000000000, ascending, &c);
+    CHECK(c.bad == 0 && c.last_begin == 2000000000);
+    pool_free(p);
+}
+
+static void where(void *ctx, int worker, int n_threads)
+{
+    (void)n_threads;
+    ((int *)ctx)[worker] = sched_getcpu();
+}
+
+static void test_pinning(void)
+{
+    struct pool *p = NULL;
+    cpu_set_t before, after;
+    int seen[2] = { -1, -1 }, cpu = 0;
+    sched_getaffinity(0, sizeof before, &before);
+    while (!CPU_ISSET(cpu, &before))
+        cpu++;
+    int cpus[2] = { cpu, cpu };
+    CHECK(pool_new(2, cpus, &p, &e) == 0);
+    pool_run(p, where, seen);
+    CHECK(seen[0] == cpu && seen[1] == cpu);
+    pool_free(p);
+    sched_getaffinity(0, sizeof after, &after);
+    CHECK(CPU_EQUAL(&before, &after));
+    cpus[1] = 1 << 20;
+    CHECK(pool_new(2, cpus, &p, &e) == ERR_SYS && strstr(e.msg, "worker 1") && strstr(e.msg, "1048576"));
+    CHECK(pool_new(0, NULL, &p, &e) == ERR_LIMIT && pool_new(POOL_MAX_THREADS + 1, NULL, &p, &e) == ERR_LIMIT);
+    pool_free(NULL);
+}
+
+static void nothing(void *ctx, int worker, int n_threads)
+{
+    (void)ctx;
+    (void)worker;
+    (void)n_threads;
+}
+
+/* Not a check: what starting a job costs, for whoever reads the log. */
+static void report_cost(void)
+{
+    struct pool *p;
+    if (pool_new(2, NULL, &p, &e) < 0)
+        return;
+    int64_t t = progress_now_ns();
+    for (int i = 0; i < 10000; i++)
+        pool_run(p, nothing, NULL);
+    printf("# %.2f us per job with 2 workers\n", (double)(progress_now_ns() - t) / 1e7);
+    pool_free(p);
+}
+
+int main(void)
+{
+    test_run(1);
+    test_run(2);
+    test_run(5); /* more than this machine may have: the sleeping path */
+    test_for(1);
+    test_for(2);
+    test_for(8);
+    test_order();
+    test_pinning();
+    report_cost();
+    return test_done();
+}

@@ -1,0 +1,74 @@
+#include "common/progress.h"
+#include "common/log.h"
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+static int master = -1;
+static char seen[4096];
+
+/* What the terminal has received so far. */
+static const char *received(void)
+{
+    ssize_t n = read(master, seen, sizeof seen - 1);
+    seen[n > 0 ? n : 0] = '\0';
+    return seen;
+}
+
+static int open_terminal(void)
+{
+    master = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    if (master < 0 || grantpt(master) < 0 || unlockpt(master) < 0)
+        return -1;
+    return open(ptsname(master), O_RDWR | O_NOCTTY);
+}
+
+int main(void)
+{
+    struct progress p;
+    int saved = dup(STDERR_FILENO), tty = open_terminal(), null = open("/dev/null", O_WRONLY);
+    if (tty < 0) {
+        printf("1..0 # SKIP no pseudo-terminal\n");
+        return 77;
+    }
+    dup2(tty, STDERR_FILENO);
+
+    progress_init(&p, "tracing", "tokens", 200);
+    progress_set(&p, 50);
+    CHECK(*received() == '\0'); /* under two seconds */
+    p.start_ns -= 10000000000ll;
+    progress_add(&p, 50);
+    const char *line = received();
+    CHECK(p.done == 100 && strstr(line, "tracing") && strstr(line, "50%") && strstr(line, "100 of 200 tokens"));
+    CHECK(strstr(line, "ETA 0:00:10") && strchr(line, '\n') == NULL);
+    progress_set(&p, 101);
+    CHECK(*received() == '\0'); /* at most five a second */
+    progress_done(&p);
+    CHECK(strcmp(received(), "\r\033[K") == 0);
+
+    progress_init(&p, "hashing", "B", 0);
+    p.start_ns -= 4000000000ll;
+    progress_set(&p, 8 << 20);
+    line = received();
+    CHECK(strstr(line, "8.0 MiB") && strstr(line, "2.0 MiB/s") && !strstr(line, "ETA") && !strstr(line, "%"));
+
+    p.last_ns = 0;
+    log_set_level(LOG_ERROR);
+    progress_set(&p, 9 << 20);
+    CHECK(*received() == '\0');
+    log_set_level(LOG_INFO);
+    dup2(null, STDERR_FILENO);
+    progress_init(&p, "quiet", "B", 0);
+    p.start_ns -= 4000000000ll;
+    progress_set(&p, 1);
+    CHECK(p.shown == 0);
+    dup2(saved, STDERR_FILENO);
+    close(null);
+    close(tty);
+    close(master);
+    return test_done();
+}

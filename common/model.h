@@ -27,7 +27,8 @@ struct model_hparams {
     int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
     int n_rot;
-    float rope_theta, rope_scale, rms_eps;
+    float rope_theta, rms_eps;
+    float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
     enum model_rope rope;
     enum model_act act;
     enum model_router router;
@@ -44,7 +45,7 @@ static inline int model_ffn_blocks(const struct model_hparams *h)
 enum model_role {
     MODEL_TOKEN_EMBD, MODEL_OUTPUT_NORM, MODEL_OUTPUT, MODEL_ROPE_FREQS,      /* per model */
     MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
-    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* optional */
+    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* refused for now (qwen2) */
     MODEL_FFN_NORM, MODEL_FFN_ROUTER,
     MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
     MODEL_ROLES
@@ -57,8 +58,20 @@ const char *model_role_name(enum model_role r); /* "attn_q" */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
 
 /* Hyper-parameters from GGUF keys. act_override: -1, or a model_act for files that do not say
- * (--act; "llama" without hidden_act means SILU, a PWRI file means RELU). */
+ * (--act). Otherwise the activation is what "thermocline.hidden_act" (written by model_meta_blob) says,
+ * else "ARCH.hidden_act" or "ARCH.hidden_activation", else RELU in a PWRI file, else SILU. The head is tied
+ * when the file has tensors but no "output.weight"; a header without tensors says it in the key
+ * "thermocline.tied_output". Every key "ARCH.*" that is not known here is ERR_UNSUPPORTED: one that
+ * is ignored may change the network. */
 int model_hparams_read(const struct gguf *g, int act_override, struct model_hparams *out, struct err *e);
+
+/* The keys of g as a GGUF header without tensors, malloc'd: how a packed model keeps its metadata, from
+ * which model_hparams_read and tokenizer_open work as from the file itself. h is what g is read as: its
+ * activation (so an override is remembered) and its tied head are written as "thermocline.hidden_act" and
+ * "thermocline.tied_output". Keys for which skip(name) is true are left out (skip may be NULL), and so are
+ * "split.*" and "general.alignment". */
+int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*skip)(const char *name),
+                    uint8_t **out, size_t *len, struct err *e);
 
 /* "silu", "relu", "drelu"; -1 when unknown. */
 int model_act_by_name(const char *name);
@@ -72,7 +85,8 @@ struct model {
 };
 
 /* Resolves every role, checks every shape against the hyper-parameters and every type against what
- * can be computed; unknown tensors are refused by name. */
+ * can be computed (norms and rope_freqs are F32); unknown tensors are refused by name. Which tensors
+ * are optional: OUTPUT (tied), ROPE_FREQS; ROUTER exactly when there are experts. */
 int model_open(const struct gguf *g, int act_override, struct model **out, struct err *e);
 void model_close(struct model *m);
 

@@ -1,18 +1,46 @@
 # Test programs print TAP and exit 0 (pass), 1 (fail) or 77 (skip); scripts likewise. They may link any
-# module of any program: the linker takes from the archives what each one names. Scripts get BIN, the folder of
-# the programs, and TOOLS, that of the helpers in tests/tools.
-TEST_DIRS  := unit kernels formats
-TEST_PROGS := $(patsubst %.c,$(B)/%,$(wildcard $(TEST_DIRS:%=tests/%/test_*.c)))
+# module of any program: the linker takes from the archives what each one names.
+TEST_DIRS    := unit kernels formats
+TEST_PROGS   := $(patsubst %.c,$(B)/%,$(wildcard $(TEST_DIRS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
-TEST_TOOLS := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
-TEST_LIBS  := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
+TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh
+TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
+TEST_ENV     := BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
+TESTS        ?= $(TEST_PROGS) $(FUZZ_REPLAY) $(TEST_SCRIPTS)
 
-$(TEST_PROGS) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
+$(TEST_PROGS): $(B)/%: $(B)/%.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
 
-.PHONY: check check-units
+.PHONY: check check-units check-rules check-layers check-headers check-symbols tests
+tests: $(TEST_PROGS)
 check-units: $(TEST_PROGS)
-	$(Q)tests/run.sh $(B)/tests $(TEST_PROGS)
-check: all $(TEST_PROGS) $(TEST_TOOLS)
-	$(Q)BIN=$(BIN) TOOLS=$(B)/tests/tools tests/run.sh $(B)/tests $(TEST_PROGS) $(TEST_SCRIPTS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
+check: all $(TEST_PROGS) $(FUZZ_REPLAY)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TESTS)
+check-rules: all $(TEST_LIBS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES)
+check-layers check-headers check-symbols: runtime $(TEST_LIBS)
+	$(Q)$(TEST_ENV) tests/$@.sh
+
+# Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
+# `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
+# clang's libFuzzer search for FUZZ_SECONDS per target.
+FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
+FUZZ_SECONDS ?= 60
+FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang
+
+$(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS)
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_planner)
+$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(TEST_LIBS)
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
+
+.PHONY: fuzz fuzz-programs fuzz-run
+fuzz-programs: $(FUZZ_SRC:%.c=$(B)/%-libfuzzer)
+fuzz-run: fuzz-programs
+	$(Q)tests/fuzz/run.sh $(B) $(FUZZ_SECONDS) $(FUZZ_SRC)
+fuzz:
+	$(Q)$(MAKE) --no-print-directory $(FUZZ_BUILD) fuzz-run

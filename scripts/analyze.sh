@@ -1,0 +1,48 @@
+#!/bin/bash
+# analyze.sh FILE...: static analysis with what is installed; prints findings, exits 1 when there is one.
+# B is the build folder that takes the objects of gcc's pass.
+flags="-std=c11 -I. -D_GNU_SOURCE -include scripts/analyze.h -O1 -Wall -Wextra $(pkg-config --cflags hdf5-serial 2>/dev/null)"
+sources=() bad=0
+for f in "$@"; do
+    case $f in
+    */kernels_neon.c | */kernels_dotprod.c | */kernels_avx*.c) ;; # their own flags; the kernel tests cover them
+    common/err.c | tests/*) ;; # what analyze.h speaks of; and tests may die
+    *.c) sources+=("$f") ;;
+    esac
+done
+
+# run NAME COMMAND...: findings of one tool.
+run()
+{
+    local name=$1 log=${B:-build}/analyze-$1.log
+    shift
+    mkdir -p "${B:-build}"
+    if ! "$@" > "$log" 2>&1 || grep -qE '(warning|error):' "$log"; then
+        bad=1
+        cat "$log"
+    fi
+    echo "$name: $(grep -cE '(warning|error):' "$log") findings"
+}
+
+gcc_analyzer()
+{
+    # shellcheck disable=SC2086
+    printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -I{} gcc $flags -fanalyzer -c {} -o /dev/null
+}
+
+tidy()
+{
+    # shellcheck disable=SC2086
+    printf '%s\n' "${sources[@]}" | xargs -P "$(nproc)" -I{} clang-tidy --quiet {} -- $flags 2>/dev/null
+}
+
+check_cpp()
+{
+    cppcheck --quiet --std=c11 -I. --enable=warning,portability --inline-suppr --suppress=missingIncludeSystem \
+        --template='{file}:{line}: warning: {message} [{id}]' --error-exitcode=1 "${sources[@]}"
+}
+
+if command -v gcc > /dev/null; then run gcc gcc_analyzer; fi
+if command -v clang-tidy > /dev/null; then run clang-tidy tidy; fi
+if command -v cppcheck > /dev/null; then run cppcheck check_cpp; fi
+exit $bad

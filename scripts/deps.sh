@@ -1,0 +1,40 @@
+#!/bin/sh
+# deps.sh [build|all]: install the Debian packages that building (and, by default, testing) needs. As root or
+# with sudo that asks no password it installs; else it prints the one command and exits 1.
+build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-dev libsqlite3-dev libjansson-dev
+       libxxhash-dev libpcre2-dev liburing-dev'
+check='clang clang-format clang-tidy cppcheck libclang-rt-dev hdf5-tools sqlite3 python3-jsonschema
+       binutils git'
+case ${1:-all} in
+build) packages=$build ;;
+all) packages="$build $check" ;;
+*) echo "usage: deps.sh [build|all]" >&2; exit 2 ;;
+esac
+# shellcheck disable=SC2086
+set -- $packages
+
+missing=
+for p in "$@"; do
+    dpkg-query -W -f '${Status}\n' "$p" 2>/dev/null | grep -q 'ok installed' || missing="$missing $p"
+done
+if [ -z "$missing" ]; then
+    echo "all packages are installed"
+    exit 0
+fi
+if ! command -v apt-get > /dev/null; then
+    echo "this is no Debian; the packages' names there are:$missing" >&2
+    exit 1
+fi
+if [ "$(id -u)" -eq 0 ]; then
+    run=
+elif sudo -n true 2>/dev/null; then
+    run=sudo
+else
+    echo "run this, then again what you ran:" >&2
+    echo "  sudo apt-get install -y --no-install-recommends$missing" >&2
+    exit 1
+fi
+export DEBIAN_FRONTEND=noninteractive
+$run apt-get update -qq || echo "apt-get update failed; trying with the lists at hand" >&2
+# shellcheck disable=SC2086
+$run apt-get install -y -qq --no-install-recommends $missing

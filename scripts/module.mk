@@ -1,0 +1,58 @@
+# Targets around the programs: packages, the demo, installing, releasing, looking at the code.
+VERSION  := $(shell sed -n 's/^\#define THERMO_VERSION "\(.*\)"/\1/p' common/version.h)
+C_FILES   = $(wildcard $(foreach d,$(DIRS) tests tests/*,$(d)/*.[ch]))
+MODEL    ?= datasets/models/reglu-tales-10m-f16.gguf
+DESTDIR  ?=
+
+.PHONY: deps demo pipeline bench man install uninstall dist format format-check analyze
+
+deps:
+	$(Q)scripts/deps.sh
+
+# The embedded model, from the GGUF to a story, in 18 MiB: less than its weights.
+demo: all
+	$(Q)BIN=$(BIN) scripts/demo.sh
+# A model of yours: make pipeline MODEL=big.gguf MEMORY=2GiB PROMPT='Once upon a time'
+pipeline: all
+	$(Q)BIN=$(BIN) scripts/pipeline.sh --model '$(MODEL)' $(if $(MEMORY),--memory '$(MEMORY)') \
+	    $(if $(PROMPT),--prompt "$$PROMPT") $(PIPELINE_FLAGS)
+bench: all
+	$(Q)BIN=$(BIN) tests/bench/bench.sh
+export PROMPT
+
+MANUALS := $(foreach p,$(PROGRAMS),$(B)/man/$(bin_$(p)).1)
+man: $(MANUALS)
+$(B)/man/%.1: $(BIN)/% scripts/man.sh
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  MAN   $@")
+	$(Q)scripts/man.sh $< > $@.tmp && mv $@.tmp $@
+
+# With DESTDIR nothing outside it is touched; a phone needs `make runtime` and the one file only.
+install: all man
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/thermocline
+	install -m 755 $(foreach p,$(PROGRAMS),$(BIN)/$(bin_$(p))) $(DESTDIR)$(PREFIX)/bin
+	install -m 644 $(MANUALS) $(DESTDIR)$(PREFIX)/share/man/man1
+	for f in $$(find schemas datasets -type f ! -name '.*' ! -name '*.tmp-*'); do \
+	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/thermocline/$$f || exit 1; done
+	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/thermocline/LICENSE
+	install -m 644 README.md CHANGELOG.md docs/ARCHITECTURE.md $(DESTDIR)$(PREFIX)/share/doc/thermocline
+uninstall:
+	rm -f $(foreach p,$(PROGRAMS),$(DESTDIR)$(PREFIX)/bin/$(bin_$(p)) $(DESTDIR)$(PREFIX)/share/man/man1/$(bin_$(p)).1)
+	rm -rf $(DESTDIR)$(PREFIX)/share/thermocline $(DESTDIR)$(PREFIX)/share/doc/thermocline
+
+# What git tracks, in one archive that is the same bytes each time.
+dist:
+	@mkdir -p build
+	git archive --format=tar --prefix=thermocline-$(VERSION)/ HEAD | gzip -9n > build/thermocline-$(VERSION).tar.gz
+	@ls -l build/thermocline-$(VERSION).tar.gz
+
+# format-check reports and changes nothing; format rewrites the FILES you name.
+format-check:
+	$(Q)python3 scripts/format_check.py $(C_FILES)
+format:
+	clang-format -i $(FILES)
+analyze:
+	$(Q)B=$(B) scripts/analyze.sh $(C_FILES)
+
+help:
+	@cat scripts/help.txt

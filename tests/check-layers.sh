@@ -1,0 +1,78 @@
+#!/bin/bash
+# The include graph against docs/ARCHITECTURE.md: program -> common/offline -> common, never back, never
+# sideways; each third-party library behind its one wrapper; the runtime linked with none of the offline ones.
+. tests/tap.sh
+
+# includes FILE...: "file header" for each #include.
+includes()
+{
+    grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*[<"][^>"]+' "$@" |
+        sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*[<"]/ /'
+}
+
+# layer DIR ALLOWED-REGEX: quoted includes of DIR's own sources stay within ALLOWED.
+layer()
+{
+    local found
+    found=$(find "$1" -maxdepth 1 -name '*.[ch]' -exec grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]+' {} + |
+        sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*"/ /' | grep -vE "^[^ ]+ ($2)[^/]*\$")
+    [ -z "$found" ] || { echo "may include only $2:"; echo "$found"; return 1; }
+}
+
+# only HEADER-REGEX FILE-REGEX: nobody but FILE includes HEADER, and no two files do.
+only()
+{
+    local all found
+    all=$(includes $(find common profiler planner packer runtime -name '*.[ch]') | grep -E " ($1)\$" |
+        cut -d ' ' -f 1 | sort -u)
+    [ "$(echo "$all" | wc -l)" -le 1 ] || { echo "$1 has more than one wrapper:" $all; return 1; }
+    found=$(echo "$all" | grep -vxE "$2|")
+    [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
+}
+
+# Offline headers must not come in by a detour either: ask the compiler for every header of the lean half.
+no_offline_header()
+{
+    local f found bad=0
+    for f in common/*.c runtime/*.c; do
+        case $f in common/kernels_avx* | common/kernels_neon* | common/kernels_dotprod*) continue ;; esac
+        found=$(${CC:-cc} -I. -D_GNU_SOURCE -M "$f" 2>/dev/null | tr ' ' '\n' |
+            grep -E '(hdf5|sqlite3|csv|z3[a-z_]*)\.h$|common/offline/')
+        [ -z "$found" ] || { echo "$f reaches $found"; bad=1; }
+    done
+    return $bad
+}
+
+needed()
+{
+    local libs
+    libs=$(readelf -d "$BIN/thermo-run") || return 1
+    ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|stdc\+\+'
+}
+
+# pkg-config is for offline programs: the runtime's build must not call it.
+no_pkg_config()
+{
+    ! ${MAKE:-make} --no-print-directory -n -B runtime V=1 CC="${CC:-cc}" 2>&1 |
+        grep -E 'pkg-config|hdf5|sqlite|-lcsv|-lz3|common/offline'
+}
+
+check "common/ includes only common/" layer common 'common/'
+check "common/offline/ includes only common/ and common/offline/" layer common/offline 'common/(offline/)?'
+for p in profiler planner packer; do
+    check "$p/ includes only itself and the libraries" layer $p "$p/|common/(offline/)?"
+done
+check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
+check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace[a-z_]*\.c'
+check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/offline/hwdb[a-z_]*\.c'
+check "libcsv only in the table wrapper" only 'csv\.h' 'common/offline/table\.c'
+check "Z3 only in solve_z3.c" only 'z3[a-z_]*\.h' 'planner/solve_z3\.c'
+check "jansson only in its wrapper" only 'jansson\.h' 'common/js\.c'
+check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/zstream\.c'
+check "xxHash only in its wrapper" only 'xxhash\.h' 'common/hash\.c'
+check "liburing only in its wrapper" only 'liburing\.h' '(runtime|common)/io_[a-z_]*\.c'
+check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/[a-z_]*\.c'
+check "no offline header reaches the lean half" no_offline_header
+check "thermo-run needs no offline library" needed
+check "make runtime asks for no offline package" no_pkg_config
+done_testing

@@ -1,0 +1,48 @@
+# Sourced by test scripts: `ok COMMAND...` and `check NAME COMMAND...` print one TAP point each, `done_testing` the
+# plan and the exit status. `scratch` makes $tmp, removed at exit.
+n=0 bad=0
+
+# check NAME COMMAND...: a point that passes when COMMAND exits 0; what it printed follows a failure.
+check()
+{
+    _name=$1
+    shift
+    n=$((n + 1))
+    if _out=$("$@" 2>&1); then
+        echo "ok $n - $_name"
+    else
+        bad=$((bad + 1))
+        echo "not ok $n - $_name"
+        echo "$_out" | head -n 40 | sed 's/^/# /'
+    fi
+}
+
+# status WANT COMMAND...: succeeds when COMMAND exits with WANT.
+status()
+{
+    _want=$1
+    shift
+    "$@"
+    _got=$?
+    [ "$_got" -eq "$_want" ] || { echo "exit status $_got instead of $_want: $*"; return 1; }
+}
+
+skip()
+{
+    n=$((n + 1))
+    echo "ok $n - $1 # SKIP $2"
+}
+
+scratch()
+{
+    tmp=$(mktemp -d "${TMPDIR:-/tmp}/thermo-test-XXXXXX") || exit 1
+    trap 'rm -rf "$tmp"' EXIT
+    trap 'exit 130' INT TERM
+}
+
+done_testing()
+{
+    echo "1..$n"
+    [ "$bad" -eq 0 ]
+    exit
+}

@@ -17,15 +17,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HW_NAME       64
-#define HW_TEXT       256
+#define HW_NAME        64
+#define HW_TEXT        256
 #define HW_MAX_CLASSES 16
-#define HW_MAX_POINTS 65536 /* rows of one table that a reader accepts for one device */
+#define HW_MAX_POINTS  65536 /* rows of one table that a reader accepts for one device */
 
 enum hw_pattern { HW_SEQ, HW_RANDOM };
 enum hw_backend { HW_PREAD, HW_URING, HW_ANY_BACKEND = -1 };
-enum hw_origin  { HW_MEASURED, HW_PUBLISHED, HW_ESTIMATED };
-enum hw_stat    { HW_TYPICAL, HW_SUSTAINED };
+enum hw_origin { HW_MEASURED, HW_PUBLISHED, HW_ESTIMATED };
+enum hw_stat { HW_TYPICAL, HW_SUSTAINED };
 
 const char *hw_pattern_name(enum hw_pattern p); /* "seq", "random" */
 const char *hw_backend_name(enum hw_backend b); /* "pread", "io_uring" */
@@ -47,7 +47,7 @@ struct hw_class {
  * (a row product; TYPE as quant_traits names it in lower case, ACT "f32" or "q8") or "axpy/TYPE";
  * "flops/fp32", "flops/int8" state a rate only (row_len 0, ns_per_row 0) and come from imports. */
 struct hw_compute {
-    int core_class;          /* index; -1: threads over all classes, fastest first */
+    int core_class; /* index; -1: threads over all classes, fastest first */
     char kernel[HW_NAME];
     char tier[HW_NAME];      /* SIMD tier that ran: "avx2" */
     enum hw_pattern pattern; /* HW_SEQ: consecutive rows (kernels rows); HW_RANDOM: rows anywhere (rows_at) */
@@ -64,20 +64,20 @@ struct hw_memory {
     char engines[HW_NAME]; /* who reads: "cpu", "npu", "cpu+npu" together */
     enum hw_pattern pattern;
     uint64_t row_bytes;
-    int threads;           /* CPU threads; 0 for another engine */
+    int threads; /* CPU threads; 0 for another engine */
     struct hw_dist bytes_per_s;
     enum hw_origin origin;
 };
 
 struct hw_storage {
     enum hw_backend backend;
-    int direct;              /* O_DIRECT, and verified to return the file's bytes */
+    int direct; /* O_DIRECT, and verified to return the file's bytes */
     enum hw_pattern pattern;
     uint64_t block_bytes;
-    int queue_depth;         /* reads in flight per lane; pread keeps as many threads */
-    int lanes;               /* submitting threads */
-    uint64_t range_bytes;    /* reads fall within this much of the file */
-    int core_class;          /* of the submitting threads; -1: not pinned or not known */
+    int queue_depth;      /* reads in flight per lane; pread keeps as many threads */
+    int lanes;            /* submitting threads */
+    uint64_t range_bytes; /* reads fall within this much of the file */
+    int core_class;       /* of the submitting threads; -1: not pinned or not known */
     struct hw_dist bytes_per_s;
     double latency_ns_p50, latency_ns_p99; /* 0: not known */
     double cpu_ns_per_read;                /* CPU time of submitting and reaping; 0: not known */
@@ -85,7 +85,7 @@ struct hw_storage {
 };
 
 struct hw_accel {
-    char engine[HW_NAME];       /* "opencl", "npu" */
+    char engine[HW_NAME]; /* "opencl", "npu" */
     char description[HW_TEXT];
     uint64_t addressable_bytes; /* 0: not known */
     double launch_ns;           /* one empty launch and wait; 0: not known */
@@ -94,20 +94,21 @@ struct hw_accel {
 };
 
 struct hw_accel_point {
-    int accel;                  /* index into accels */
-    char op[HW_NAME];           /* "matmul/q4_0" */
+    int accel;        /* index into accels */
+    char op[HW_NAME]; /* "matmul/q4_0" */
     int rows, cols, batch;
-    struct hw_dist ns;          /* launch included */
+    struct hw_dist ns; /* launch included */
     enum hw_origin origin;
 };
 
 /* One device, ready for a planner. */
 struct hw {
     char name[HW_NAME];
-    char description[HW_TEXT], soc[HW_TEXT], cpu_model[HW_TEXT], os[HW_TEXT], storage[HW_TEXT], filesystem[HW_NAME];
+    char description[HW_TEXT], soc[HW_TEXT], cpu_model[HW_TEXT], os[HW_TEXT], storage[HW_TEXT],
+        filesystem[HW_NAME];
     char source[HW_TEXT];
-    uint64_t memory_bytes;            /* of the machine; 0: not known */
-    uint64_t app_memory_limit_bytes;  /* the most one program may hold; 0: no other limit than memory_bytes */
+    uint64_t memory_bytes;           /* of the machine; 0: not known */
+    uint64_t app_memory_limit_bytes; /* the most one program may hold; 0: no other limit than memory_bytes */
     int n_classes, n_compute, n_memory, n_storage, n_accels, n_accel_points;
     struct hw_class classes[HW_MAX_CLASSES];
     struct hw_compute *compute;
@@ -115,7 +116,7 @@ struct hw {
     struct hw_storage *storage_points;
     struct hw_accel *accels;
     struct hw_accel_point *accel_points;
-    struct hash128 hash;              /* of all of the above in canonical order, not of dates and notes */
+    struct hash128 hash; /* of all of the above in canonical order, not of dates and notes */
 };
 
 /* Load one device; device NULL takes the only one. An unknown name is ERR_USAGE and the message lists
@@ -136,8 +137,8 @@ struct hw_read {
     enum hw_backend backend; /* HW_ANY_BACKEND: the faster one at this point */
     enum hw_pattern pattern;
     uint64_t block_bytes, range_bytes; /* range_bytes 0: the largest measured */
-    int queue_depth, lanes;  /* lanes: the nearest measured */
-    int core_class;          /* -1: do not care. Where only some points were measured on this class, the
+    int queue_depth, lanes;            /* lanes: the nearest measured */
+    int core_class; /* -1: do not care. Where only some points were measured on this class, the
                               * others are scaled by the ratio at the nearest of them */
 };
 
@@ -154,7 +155,7 @@ struct hw_rows {
     int core_class;          /* -1: threads over all classes */
     enum hw_pattern pattern; /* a missing pattern or dram is answered from the other */
     int dram, threads;
-    int row_len, batch;      /* beyond the largest measured: in proportion */
+    int row_len, batch; /* beyond the largest measured: in proportion */
 };
 
 /* ns of wall time per row. A kernel that was not measured is answered from the class's "flops/int8"
@@ -167,30 +168,31 @@ double hw_class_flops_per_s(const struct hw *h, int core_class, const char *kern
 double hw_mem_bytes_per_s(const struct hw *h, enum hw_stat stat);
 
 /* ns of one matrix product on an accelerator; rows, cols and batch interpolated, in proportion beyond. */
-double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch, enum hw_stat stat);
+double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
+                   enum hw_stat stat);
 
 /* --- Writing. One owner thread. --- */
 struct hwdb;
 
 struct hwdb_device {
     const char *name, *description, *source, *soc, *cpu_model, *os, *kernel, *governor;
-    const char *storage, *filesystem, *mount;            /* NULL anywhere: not known */
-    uint64_t memory_bytes, app_memory_limit_bytes;       /* 0: not known */
-    enum hw_origin origin;                               /* HW_MEASURED, or HW_PUBLISHED for imports */
+    const char *storage, *filesystem, *mount;      /* NULL anywhere: not known */
+    uint64_t memory_bytes, app_memory_limit_bytes; /* 0: not known */
+    enum hw_origin origin;                         /* HW_MEASURED, or HW_PUBLISHED for imports */
 };
 
-struct hwdb_run { /* the conditions of one measurement */
-    const char *started_at, *tool_version, *command;     /* started_at: UTC "2024-11-21T09:47:00Z" */
+struct hwdb_run {                                    /* the conditions of one measurement */
+    const char *started_at, *tool_version, *command; /* started_at: UTC "2024-11-21T09:47:00Z" */
     const char *kernel, *governor, *filesystem, *mount, *mount_options, *block_device, *notes;
-    double temperature_c;                                /* NAN: no sensor */
-    int direct_verified;                                 /* -1: storage was not measured */
-    const char *content_hash;                            /* of an import's rows; NULL for measurements */
+    double temperature_c;     /* NAN: no sensor */
+    int direct_verified;      /* -1: storage was not measured */
+    const char *content_hash; /* of an import's rows; NULL for measurements */
 };
 
 struct hwdb_sample {
-    double value;          /* in the unit of the row's p50 column */
-    double t_s;            /* since the run began */
-    double temperature_c;  /* NAN: no sensor */
+    double value;         /* in the unit of the row's p50 column */
+    double t_s;           /* since the run began */
+    double temperature_c; /* NAN: no sensor */
 };
 
 /* Open for writing, creating and migrating (forward only) as needed. Another application's file is

@@ -1,2 +1,8 @@
 common/offline_src := $(notdir $(wildcard common/offline/*.c))
 $(B)/common/offline/%.o: CPPFLAGS += $(shell pkg-config --cflags hdf5-serial)
+# The hardware database is created from its published schema: the file becomes a string at build time.
+$(B)/common/offline/hwdb.o: CPPFLAGS += -I$(B)
+$(B)/common/offline/hwdb.o: $(B)/hwdb_sql.inc
+$(B)/hwdb_sql.inc: schemas/hwdb.sql
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@

@@ -23,15 +23,15 @@ struct table {
     size_t text_len, text_cap;
     struct cell *cells; /* header first, then row by row */
     size_t n_cells, cap_cells;
-    int *lines;         /* of the header and each row */
+    int *lines; /* of the header and each row */
     int n_lines, cap_lines, n_cols;
 };
 
 /* State of one parse. */
 struct reader {
     struct table *t;
-    int line;       /* physical line being fed */
-    int row_line;   /* line where the open row began; 0: none is open */
+    int line;     /* physical line being fed */
+    int row_line; /* line where the open row began; 0: none is open */
     int row_fields;
     struct err *e;
     int failed;
@@ -70,11 +70,13 @@ static void on_field(void *data, size_t len, void *ctx)
         return;
     r->row_fields++;
     if (r->row_fields > TABLE_MAX_COLS) {
-        r->failed = err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d fields", t->name, r->line, TABLE_MAX_COLS);
+        r->failed =
+            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d fields", t->name, r->line, TABLE_MAX_COLS);
         return;
     }
     if (len && memchr(data, 0, len)) {
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s' line %d, field %d: a NUL byte", t->name, r->line, r->row_fields);
+        r->failed =
+            err_set(r->e, ERR_FORMAT, "'%s' line %d, field %d: a NUL byte", t->name, r->line, r->row_fields);
         return;
     }
     if (grow((void **)&t->text, &t->text_cap, t->text_len + len + 1, 1) < 0 ||
@@ -99,12 +101,13 @@ static void on_row(int c, void *ctx)
     if (!t->n_lines)
         t->n_cols = r->row_fields;
     if (r->row_fields != t->n_cols) {
-        r->failed = err_set(r->e, ERR_FORMAT, "'%s' line %d: %d fields, the header has %d", t->name, r->row_line,
-                            r->row_fields, t->n_cols);
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s' line %d: %d fields, the header has %d", t->name,
+                            r->row_line, r->row_fields, t->n_cols);
         return;
     }
     if (t->n_lines > TABLE_MAX_ROWS) {
-        r->failed = err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d rows", t->name, r->line, TABLE_MAX_ROWS);
+        r->failed =
+            err_set(r->e, ERR_LIMIT, "'%s' line %d: more than %d rows", t->name, r->line, TABLE_MAX_ROWS);
         return;
     }
     size_t cap = (size_t)t->cap_lines;
@@ -130,9 +133,10 @@ static int feed(struct reader *r, struct csv_parser *p, const char *data, size_t
         size_t done = csv_parse(p, data + pos, n, on_field, on_row, r);
         if (!r->failed && done != n) {
             if (csv_error(p) == CSV_EPARSE)
-                return err_set(r->e, ERR_FORMAT, "'%s' line %d, character %zu: a quote out of place", r->t->name,
-                               r->line, done + 1);
-            return err_set(r->e, ERR_NOMEM, "reading '%s' line %d: %s", r->t->name, r->line, csv_strerror(csv_error(p)));
+                return err_set(r->e, ERR_FORMAT, "'%s' line %d, character %zu: a quote out of place",
+                               r->t->name, r->line, done + 1);
+            return err_set(r->e, ERR_NOMEM, "reading '%s' line %d: %s", r->t->name, r->line,
+                           csv_strerror(csv_error(p)));
         }
         if (r->row_line == r->line && (n == 1 || (n == 2 && data[pos] == '\r')) && data[pos + n - 1] == '\n')
             r->row_line = 0; /* a blank line, which libcsv skips, opens no row */
@@ -150,7 +154,8 @@ static int check_header(const struct table *t, struct err *e)
         if (!*name)
             return err_set(e, ERR_FORMAT, "'%s' line %d: column %d has no name", t->name, t->lines[0], i + 1);
         if (table_col(t, name) != i)
-            return err_set(e, ERR_FORMAT, "'%s' line %d: column '%s' is there twice", t->name, t->lines[0], name);
+            return err_set(e, ERR_FORMAT, "'%s' line %d: column '%s' is there twice", t->name, t->lines[0],
+                           name);
     }
     return 0;
 }
@@ -181,7 +186,8 @@ int table_parse(const char *name, const void *data, size_t len, struct table **o
     struct reader rd = { .t = t, .e = e };
     r = feed(&rd, &p, text, len);
     if (r == 0 && csv_fini(&p, on_field, on_row, &rd) != 0)
-        r = err_set(e, ERR_FORMAT, "'%s' line %d: the quote opened in this row is never closed", name, rd.row_line);
+        r = err_set(e, ERR_FORMAT, "'%s' line %d: the quote opened in this row is never closed", name,
+                    rd.row_line);
     csv_free(&p);
     if (r == 0)
         r = rd.failed;
@@ -252,7 +258,8 @@ int table_need(const struct table *t, const char *name, int *col, struct err *e)
         size_t n = strlen(list);
         snprintf(list + n, sizeof list - n, "%s%s", i ? ", " : "", table_header(t, i));
     }
-    return err_set(e, ERR_FORMAT, "'%s' line %d: no column '%s'; there are: %s", t->name, t->lines[0], name, list);
+    return err_set(e, ERR_FORMAT, "'%s' line %d: no column '%s'; there are: %s", t->name, t->lines[0], name,
+                   list);
 }
 
 const char *table_cell(const struct table *t, int row, int col, size_t *len)
@@ -275,6 +282,6 @@ int table_err(const struct table *t, int row, int col, struct err *e, const char
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return err_set(e, ERR_FORMAT, "'%s' line %d, column '%s': %s", t->name, table_line(t, row), table_header(t, col),
-                   text);
+    return err_set(e, ERR_FORMAT, "'%s' line %d, column '%s': %s", t->name, table_line(t, row),
+                   table_header(t, col), text);
 }

@@ -17,7 +17,9 @@ static void good(void)
     struct table *t;
     struct err e;
     size_t len;
-    CHECK(parse("\xEF\xBB\xBF" "a,\"b c\",d\r\n1,\"x,\"\"y\"\"\nz\", sp \r\n\r\n,,\n9,\"\",last", &t, &e) == 0);
+    CHECK(parse("\xEF\xBB\xBF"
+                "a,\"b c\",d\r\n1,\"x,\"\"y\"\"\nz\", sp \r\n\r\n,,\n9,\"\",last",
+                &t, &e) == 0);
     if (!t)
         return;
     CHECK(table_cols(t) == 3 && table_rows(t) == 3);
@@ -30,7 +32,8 @@ static void good(void)
     CHECK(table_col(t, "d") == 2 && table_col(t, "D") == -1);
     int c = -1;
     CHECK(table_need(t, "d", &c, &e) == 0 && c == 2);
-    CHECK(table_need(t, "unit", &c, &e) == ERR_FORMAT && strstr(e.msg, "no column 'unit'; there are: a, b c, d"));
+    CHECK(table_need(t, "unit", &c, &e) == ERR_FORMAT &&
+          strstr(e.msg, "no column 'unit'; there are: a, b c, d"));
     CHECK(table_err(t, 1, 2, &e, "'%s' is odd", "x") == ERR_FORMAT);
     CHECK(!strcmp(e.msg, "'t.csv' line 5, column 'd': 'x' is odd"));
     table_free(t);
@@ -64,7 +67,8 @@ static void bad(void)
     }
     struct table *t = NULL;
     struct err e = { 0 };
-    CHECK(table_parse("n.csv", "a\nx\0y\n", 6, &t, &e) == ERR_FORMAT && strstr(e.msg, "'n.csv' line 2, field 1: a NUL"));
+    CHECK(table_parse("n.csv", "a\nx\0y\n", 6, &t, &e) == ERR_FORMAT &&
+          strstr(e.msg, "'n.csv' line 2, field 1: a NUL"));
     char wide[2 * TABLE_MAX_COLS + 2];
     memset(wide, ',', sizeof wide - 1);
     wide[sizeof wide - 1] = 0;

@@ -1,0 +1,456 @@
+/* The hardware database: what is written is read back, the newest run counts table by table, files that lie are
+ * refused with the place, and interpolation is exact at points and monotone between them. */
+#include "common/offline/hwdb.h"
+
+#include "common/file.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[64], path[96];
+static struct err e;
+
+static int near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fabs(b);
+}
+
+static void remove_file(const char *name)
+{
+    if (unlink(name) != 0 && access(name, F_OK) == 0)
+        printf("# cannot remove %s\n", name);
+}
+
+/* A statement through the sqlite3 program, as a stranger would edit the file. */
+static int edit(const char *file, const char *sql)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        execlp("sqlite3", "sqlite3", file, sql, (char *)NULL);
+        _exit(127);
+    }
+    int status = -1;
+    return pid > 0 && waitpid(pid, &status, 0) == pid && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+static struct hwdb_device device(const char *name, enum hw_origin origin)
+{
+    return (struct hwdb_device){ .name = name, .soc = "test", .memory_bytes = 8ull << 30, .origin = origin };
+}
+
+static struct hwdb_run run(const char *hash)
+{
+    return (struct hwdb_run){ .started_at = "2024-11-21T10:00:00Z",
+                              .tool_version = "t",
+                              .temperature_c = NAN,
+                              .direct_verified = -1,
+                              .content_hash = hash };
+}
+
+static struct hw_storage read_point(enum hw_pattern pattern, uint64_t block, int depth, int lanes,
+                                    uint64_t range, int core_class, double rate)
+{
+    return (struct hw_storage){ .backend = HW_URING,
+                                .direct = 1,
+                                .pattern = pattern,
+                                .block_bytes = block,
+                                .queue_depth = depth,
+                                .lanes = lanes,
+                                .range_bytes = range,
+                                .core_class = core_class,
+                                .bytes_per_s = { rate * 0.8, rate, rate * 1.1 },
+                                .latency_ns_p50 = 1e9 * (double)block * depth / rate,
+                                .cpu_ns_per_read = 2000 };
+}
+
+static struct hw_compute row_point(const char *kernel, int core_class, int threads, int row_len, int batch,
+                                   double ns)
+{
+    struct hw_compute c = { .core_class = core_class,
+                            .threads = threads,
+                            .row_len = row_len,
+                            .rows = 64,
+                            .batch = batch,
+                            .ns_per_row = { ns * 0.9, ns, ns * 1.25 },
+                            .flops_per_s = 2e9 * row_len * batch / ns };
+    snprintf(c.kernel, sizeof c.kernel, "%s", kernel);
+    snprintf(c.tier, sizeof c.tier, "avx2");
+    return c;
+}
+
+static int write_first(struct hwdb *d)
+{
+    static const struct hw_class classes[] = { { .name = "big", .n_cores = 2, .max_hz = 3000000000u },
+                                               { .name = "little", .n_cores = 4 } };
+    struct hwdb_device dev = device("box", HW_MEASURED);
+    struct hwdb_run r = run(NULL);
+    int bad = hwdb_begin(d, &dev, &r, NULL, &e);
+    for (int i = 0; i < 2 && !bad; i++)
+        bad = hwdb_add_class(d, &classes[i], NULL, &e);
+    struct hw_compute c[] = {
+        row_point("rows/q4_0/q8", 0, 1, 1024, 1, 100),
+        row_point("rows/q4_0/q8", 0, 1, 4096, 1, 400),
+        row_point("rows/q4_0/q8", 0, 1, 4096, 8, 800),
+        row_point("rows/q4_0/q8", 1, 1, 4096, 1, 800),
+    };
+    for (int i = 0; i < 4 && !bad; i++)
+        bad = hwdb_add_compute(d, &c[i], NULL, &(struct hwdb_sample){ 1 + i, 0.5, NAN }, 1, &e);
+    struct hw_memory m = { .engines = "cpu",
+                           .pattern = HW_SEQ,
+                           .row_bytes = 4096,
+                           .threads = 1,
+                           .bytes_per_s = { 9e9, 1e10, 1.1e10 } };
+    if (!bad)
+        bad = hwdb_add_memory(d, &m, NULL, NULL, 0, &e);
+    m.threads = 4;
+    m.bytes_per_s = (struct hw_dist){ 0, 2e10, 0 };
+    if (!bad)
+        bad = hwdb_add_memory(d, &m, NULL, NULL, 0, &e);
+    struct hw_storage s[] = {
+        read_point(HW_RANDOM, 4096, 1, 1, 1 << 27, -1, 1e8),
+        read_point(HW_RANDOM, 65536, 1, 1, 1 << 27, -1, 8e8),
+        read_point(HW_RANDOM, 4096, 16, 1, 1 << 27, -1, 4e8),
+        read_point(HW_RANDOM, 65536, 16, 1, 1 << 27, -1, 2e9),
+        read_point(HW_RANDOM, 4096, 16, 1, 1 << 29, -1, 2e8),
+        read_point(HW_RANDOM, 65536, 16, 1, 1 << 29, -1, 1e9),
+        read_point(HW_RANDOM, 65536, 16, 2, 1 << 29, -1, 3e9),
+        read_point(HW_RANDOM, 4096, 16, 1, 1 << 29, 1, 1e8),
+    };
+    for (int i = 0; i < 8 && !bad; i++)
+        bad = hwdb_add_storage(d, &s[i], NULL, NULL, 0, &e);
+    struct hw_accel a = {
+        .engine = "npu", .addressable_bytes = 1 << 30, .launch_ns = 5e4, .shares_memory = 1
+    };
+    struct hw_accel_point ap = {
+        .op = "matmul/q4_0", .rows = 1024, .cols = 1024, .batch = 1, .ns = { 0, 1e5, 0 }
+    };
+    if (!bad && (bad = hwdb_add_accel(d, &a, NULL, &e)) == 0)
+        bad = hwdb_add_accel_point(d, &ap, NULL, NULL, 0, &e);
+    return bad ? bad : hwdb_commit(d, &e);
+}
+
+static void questions(const struct hw *h)
+{
+    struct hw_read q = { HW_URING, HW_RANDOM, 4096, 1 << 27, 1, 1, -1 };
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 1e8));
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_SUSTAINED), 0.8e8));
+    CHECK(near(hw_storage_latency_ns(h, &q, 0), 40960) && hw_storage_latency_ns(h, &q, 1) == 0);
+    CHECK(near(hw_storage_cpu_ns_per_read(h, &q), 2000));
+    q.block_bytes = 512;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 1e8)); /* held below the ends */
+    q.block_bytes = 1 << 20;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 8e8));
+    q.block_bytes = 16384; /* the middle of 4..64 KiB in log scale: geometric mean */
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), sqrt(1e8 * 8e8)));
+    q.queue_depth = 4;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), sqrt(sqrt(1e8 * 8e8) * sqrt(4e8 * 2e9))));
+    q = (struct hw_read){ HW_URING, HW_RANDOM, 4096, 1 << 28, 16, 1, -1 };
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), sqrt(4e8 * 2e8)));
+    q.range_bytes = 0;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 2e8));
+    q.core_class = 1; /* measured there at one point: half the base; the ratio carries to other points */
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 1e8));
+    q.block_bytes = 65536;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 5e8));
+    q.core_class = -1;
+    q.lanes = 8;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 3e9));
+    q.pattern = HW_SEQ;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 3e9));
+    q.backend = HW_PREAD;
+    CHECK(hw_storage_bytes_per_s(h, &q, HW_TYPICAL) == 0);
+    q.backend = HW_ANY_BACKEND;
+    CHECK(near(hw_storage_bytes_per_s(h, &q, HW_TYPICAL), 3e9));
+    q.block_bytes = 0;
+    CHECK(hw_storage_bytes_per_s(h, &q, HW_TYPICAL) == 0);
+
+    CHECK(near(hw_memory_bytes_per_s(h, "cpu", HW_SEQ, 4096, 2, HW_TYPICAL), sqrt(2e20)));
+    CHECK(near(hw_memory_bytes_per_s(h, "cpu", HW_RANDOM, 4096, 1, HW_SUSTAINED), 9e9));
+    CHECK(hw_memory_bytes_per_s(h, "npu", HW_SEQ, 4096, 1, HW_TYPICAL) == 0);
+    CHECK(near(hw_mem_bytes_per_s(h, HW_SUSTAINED), 2e10)); /* no p10 there: the middle */
+
+    struct hw_rows w = { "rows/q4_0/q8", 0, HW_SEQ, 0, 1, 4096, 1 };
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 400) && near(hw_row_ns(h, &w, HW_SUSTAINED), 500));
+    w.row_len = 2048;
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 200));
+    w.row_len = 16384; /* beyond the largest: in proportion */
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 1600));
+    w.row_len = 4096;
+    w.batch = 32;
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 3200));
+    w.batch = 1;
+    w.pattern = HW_RANDOM;
+    w.dram = 1; /* neither was measured so */
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 400));
+    w.threads = 16; /* scales to the two cores of the class */
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 200));
+    w.core_class = -1;
+    w.threads = 3; /* two big at 1/400, one little at 1/800 */
+    CHECK(near(hw_row_ns(h, &w, HW_TYPICAL), 160));
+    w.kernel = "rows/f16/f32";
+    CHECK(hw_row_ns(h, &w, HW_TYPICAL) == 0);
+    CHECK(near(hw_class_flops_per_s(h, 0, "rows/q4_0/q8", HW_TYPICAL), 2e9 * 4096 / 400));
+    CHECK(near(hw_class_flops_per_s(h, 1, "rows/q4_0/q8", HW_SUSTAINED), 2e9 * 4096 / 1000));
+    CHECK(near(hw_accel_ns(h, 0, "matmul/q4_0", 2048, 512, 4, HW_TYPICAL), 8e5));
+    CHECK(hw_accel_ns(h, 0, "matmul/f16", 1, 1, 1, HW_TYPICAL) == 0);
+}
+
+/* Between two points no value leaves their span, and more block never means less throughput here. */
+static void monotone(const struct hw *h)
+{
+    double last = 0;
+    int ok = 1;
+    for (uint64_t b = 2048; b <= 1 << 17; b += 512) {
+        struct hw_read q = { HW_URING, HW_RANDOM, b, 200 << 20, 7, 1, -1 };
+        double v = hw_storage_bytes_per_s(h, &q, HW_TYPICAL);
+        ok &= v >= last * (1 - 1e-12) && v >= 1e8 * (1 - 1e-12) && v <= 2e9 * (1 + 1e-12);
+        last = v;
+    }
+    CHECK(ok);
+}
+
+static void second_run(struct hash128 before)
+{
+    struct hwdb *d = NULL;
+    struct hw h = { 0 };
+    CHECK(hwdb_open(path, &d, &e) == 0);
+    struct hwdb_device dev = device("box", HW_MEASURED);
+    struct hwdb_run r = run(NULL);
+    struct hw_memory m = {
+        .engines = "cpu", .pattern = HW_SEQ, .row_bytes = 4096, .threads = 1, .bytes_per_s = { 0, 5e9, 0 }
+    };
+    CHECK(hwdb_begin(d, &dev, &r, NULL, &e) == 0 && hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == 0);
+    CHECK(hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == ERR_FORMAT && strstr(e.msg, "memory"));
+    hwdb_close(d); /* not committed: as if it had not been */
+    CHECK(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, before));
+    hw_free(&h);
+    CHECK(hwdb_open(path, &d, &e) == 0 && hwdb_begin(d, &dev, &r, NULL, &e) == 0);
+    CHECK(hwdb_add_memory(d, &m, NULL, NULL, 0, &e) == 0 && hwdb_commit(d, &e) == 0);
+    hwdb_close(d);
+    CHECK(hwdb_load(path, "box", &h, &e) == 0 && !hash_equal(h.hash, before));
+    CHECK(h.n_memory == 1 && h.memory[0].bytes_per_s.p50 == 5e9 && h.n_storage == 8 && h.n_compute == 4);
+    hw_free(&h);
+}
+
+static void imports(void)
+{
+    struct hwdb *d = NULL;
+    struct hw h = { 0 };
+    char **names = NULL;
+    int n = 0, unchanged = -1;
+    struct hwdb_device dev = device("box", HW_PUBLISHED);
+    struct hwdb_run r = run("aa");
+    CHECK(hwdb_open(path, &d, &e) == 0);
+    CHECK(hwdb_begin(d, &dev, &r, &unchanged, &e) == ERR_MISMATCH && strstr(e.msg, "'box' was measured"));
+    hwdb_close(d);
+    dev.name = "a phone";
+    for (int i = 0; i < 3; i++) {
+        struct hw_memory m = { .engines = "cpu",
+                               .pattern = HW_SEQ,
+                               .row_bytes = 4096,
+                               .threads = 6,
+                               .bytes_per_s = { 0, 4e10 + i / 2, 0 },
+                               .origin = HW_PUBLISHED };
+        struct hw_class c = { .name = "big", .n_cores = 1, .origin = HW_PUBLISHED };
+        if (i == 2)
+            memcpy(c.name, "huge", 5);
+        r.content_hash = i < 2 ? "aa" : "bb";
+        CHECK(hwdb_open(path, &d, &e) == 0 && hwdb_begin(d, &dev, &r, &unchanged, &e) == 0 &&
+              unchanged == (i == 1));
+        if (!unchanged)
+            CHECK(hwdb_add_class(d, &c, "src", &e) == 0 && hwdb_add_memory(d, &m, "src", NULL, 0, &e) == 0 &&
+                  hwdb_add_fact_source(d, "memory_bytes", HW_PUBLISHED, "src", &e) == 0 &&
+                  hwdb_commit(d, &e) == 0);
+        hwdb_close(d);
+    }
+    CHECK(hwdb_load(path, "a phone", &h, &e) == 0 && h.n_classes == 1 && !strcmp(h.classes[0].name, "huge") &&
+          h.n_memory == 1 && h.memory[0].origin == HW_PUBLISHED);
+    hw_free(&h);
+    CHECK(hwdb_list(path, &names, &n, &e) == 0 && n == 2 && !strcmp(names[0], "a phone") &&
+          !strcmp(names[1], "box"));
+    free(names);
+    CHECK(hwdb_load(path, NULL, &h, &e) == ERR_USAGE && strstr(e.msg, "name one of: a phone, box"));
+    CHECK(hwdb_load(path, "bix", &h, &e) == ERR_USAGE &&
+          strstr(e.msg, "no device 'bix'; there are: a phone, box"));
+}
+
+static void stated_rates(void)
+{
+    struct hw h = { .n_classes = 2, .classes = { { .n_cores = 1 }, { .n_cores = 5 } } };
+    struct hw_compute c[] = {
+        { .core_class = 0, .kernel = "flops/int8", .threads = 1, .batch = 1, .flops_per_s = 4e10 },
+        { .core_class = -1, .kernel = "flops/fp32", .threads = 6, .batch = 1, .flops_per_s = 6e10 }
+    };
+    h.compute = c;
+    h.n_compute = 2;
+    struct hw_rows w = { "rows/q4_0/q8", 0, HW_SEQ, 0, 1, 4096, 1 };
+    CHECK(near(hw_row_ns(&h, &w, HW_TYPICAL), 2e9 * 4096 / 4e10));
+    CHECK(near(hw_class_flops_per_s(&h, 0, "rows/f16/f32", HW_TYPICAL), 1e10));
+    CHECK(near(hw_class_flops_per_s(&h, 1, "rows/q4_0/q8", HW_TYPICAL), 1e10));
+    CHECK(near(hw_class_flops_per_s(&h, 0, NULL, HW_TYPICAL), 1e10));
+}
+
+static int copy_to(const char *to, const char *data, size_t len)
+{
+    FILE *f = fopen(to, "wb");
+    int ok = f && fwrite(data, 1, len, f) == len;
+    return f && fclose(f) == 0 && ok;
+}
+
+/* One edit a stranger might make, and the words of the answer. */
+static void strangers(const char *data, size_t len)
+{
+    static const struct {
+        const char *sql, *words;
+        int code;
+    } cases[] = {
+        { "PRAGMA ignore_check_constraints = 1; UPDATE storage SET bytes_per_s_p50 = -1 WHERE id = 3",
+          "storage", ERR_FORMAT },
+        { "UPDATE storage SET bytes_per_s_p10 = 9e999 WHERE id = 3",
+          "table 'storage' row 3, column 'bytes_per_s_p10'", ERR_FORMAT },
+        { "UPDATE compute SET kernel = 'a' || char(10) WHERE id = 2",
+          "table 'compute' row 2, column 'kernel'", ERR_FORMAT },
+        { "UPDATE device SET description = printf('%.300c', 'x')",
+          "table 'device' row 1, column 'description'", ERR_FORMAT },
+        { "PRAGMA writable_schema = 1; UPDATE sqlite_schema SET sql = replace(sql, 'block_bytes > 0', "
+          "'block_bytes >=0') "
+          "WHERE name = 'storage'",
+          "table 'storage' is not defined", ERR_FORMAT },
+        { "DROP TABLE correction", "table 'correction' is missing", ERR_FORMAT },
+        { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
+        { "PRAGMA user_version = 2", "has revision 2", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
+        { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
+        { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
+          ERR_FORMAT },
+    };
+    char copy[112];
+    snprintf(copy, sizeof copy, "%s/s.sqlite", dir);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hw h = { 0 };
+        memset(&e, 0, sizeof e);
+        CHECK_MSG(copy_to(copy, data, len) && edit(copy, cases[i].sql), "case %zu", i);
+        int r = hwdb_load(copy, "box", &h, &e);
+        CHECK_MSG(r == cases[i].code && strstr(e.msg, cases[i].words), "case %zu: %d %s", i, r, e.msg);
+        hw_free(&h);
+    }
+    struct hw h = { 0 }; /* what does no harm */
+    CHECK(copy_to(copy, data, len) &&
+          edit(copy, "CREATE VIEW mine AS SELECT 1; CREATE INDEX i ON storage (direct); "
+                     "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM run; END"));
+    CHECK(hwdb_load(copy, "box", &h, &e) == 0 && h.n_storage == 8);
+    hw_free(&h);
+    remove_file(copy);
+}
+
+/* Truncation, and a changed byte in every part: an answer or an error, never a crash. */
+static void damage(const char *data, size_t len)
+{
+    char copy[112], *bent = malloc(len);
+    int refused = 0, read = 0, named = 1;
+    snprintf(copy, sizeof copy, "%s/d.sqlite", dir);
+    if (!bent)
+        return;
+    for (size_t i = 0; i < 120; i++) {
+        struct hw h = { 0 };
+        size_t cut = i < 40 ? len * i / 40 : len;
+        memcpy(bent, data, len);
+        if (i >= 40)
+            for (size_t k = (i - 40) * 97; k < len; k += 8111)
+                bent[k] = (char)~bent[k];
+        memset(&e, 0, sizeof e);
+        if (!copy_to(copy, bent, cut))
+            break;
+        int r = hwdb_load(copy, "box", &h, &e);
+        refused += r < 0;
+        read += r == 0;
+        named &=
+            r == 0 ||
+            (strstr(e.msg, "d.sqlite") && r == e.code &&
+             (r == ERR_FORMAT || r == ERR_UNSUPPORTED || r == ERR_LIMIT || r == ERR_USAGE || r == ERR_INPUT));
+        if (r < 0 && !named)
+            printf("# %zu: %d %s\n", i, r, e.msg);
+        hw_free(&h);
+    }
+    CHECK(refused + read == 120 && refused > 100 && named);
+    printf("# %d refused, %d read\n", refused, read);
+    free(bent);
+    remove_file(copy);
+}
+
+static void not_databases(void)
+{
+    char other[112];
+    struct hwdb *d = NULL;
+    struct hw h = { 0 };
+    snprintf(other, sizeof other, "%s/o.sqlite", dir);
+    CHECK(hwdb_load(other, NULL, &h, &e) == ERR_INPUT && strstr(e.msg, "o.sqlite"));
+    CHECK(hwdb_load(dir, NULL, &h, &e) == ERR_INPUT);
+    CHECK(copy_to(other, "hello, hello, hello", 19) && hwdb_load(other, NULL, &h, &e) == ERR_FORMAT);
+    CHECK(hwdb_open(other, &d, &e) == ERR_FORMAT && strstr(e.msg, "not a SQLite database"));
+    CHECK(copy_to(other, "", 0) && hwdb_load(other, NULL, &h, &e) == ERR_FORMAT);
+    CHECK(hwdb_open(other, &d, &e) == 0); /* an empty file becomes one */
+    hwdb_close(d);
+    CHECK(hwdb_load(other, NULL, &h, &e) == ERR_USAGE && strstr(e.msg, "no device yet"));
+    remove_file(other);
+    CHECK(edit(other, "CREATE TABLE mine (x)") && hwdb_open(other, &d, &e) == ERR_FORMAT);
+    remove_file(other);
+    CHECK(hwdb_open(other, &d, &e) == 0 && access(other, F_OK) == 0);
+    hwdb_close(d);
+    CHECK(access(other, F_OK) != 0); /* nothing committed, nothing left */
+    snprintf(other, sizeof other, "%s/no/o.sqlite", dir);
+    CHECK(hwdb_open(other, &d, &e) == ERR_SYS);
+}
+
+static void summaries(void)
+{
+    double v[] = { 5, 1, 4, 2, 3 }, one[] = { 7 };
+    struct hw_dist a = hw_dist_of(v, 5), b = hw_dist_of(one, 1);
+    CHECK(near(a.p10, 1.4) && near(a.p50, 3) && near(a.p90, 4.6) && b.p10 == 7 && b.p90 == 7);
+}
+
+int main(void)
+{
+    struct hwdb *d = NULL;
+    struct hw h = { 0 }, again = { 0 };
+    char *data = NULL;
+    size_t len = 0;
+    const char *tmp = getenv("TMPDIR");
+    snprintf(dir, sizeof dir, "%s/hwdbXXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+    if (!mkdtemp(dir))
+        return 1;
+    snprintf(path, sizeof path, "%s/hw.sqlite", dir);
+    CHECK(hwdb_open(path, &d, &e) == 0);
+    CHECK_MSG(write_first(d) == 0, "%s", e.msg);
+    hwdb_close(d);
+    CHECK_MSG(hwdb_load(path, NULL, &h, &e) == 0, "%s", e.msg);
+    CHECK(!strcmp(h.name, "box") && h.memory_bytes == 8ull << 30 && h.n_classes == 2 &&
+          h.classes[1].n_cores == 4);
+    CHECK(h.n_compute == 4 && h.n_memory == 2 && h.n_storage == 8 && h.n_accels == 1 &&
+          h.n_accel_points == 1);
+    CHECK(!strcmp(h.compute[0].kernel, "rows/q4_0/q8") && h.compute[3].core_class == 1 &&
+          h.accels[0].shares_memory);
+    CHECK(hwdb_load(path, "box", &again, &e) == 0 && hash_equal(h.hash, again.hash));
+    hw_free(&again);
+    questions(&h);
+    monotone(&h);
+    CHECK(file_slurp(path, 1 << 24, &data, &len, &e) == 0);
+    if (data) {
+        strangers(data, len);
+        damage(data, len);
+    }
+    free(data);
+    second_run(h.hash);
+    hw_free(&h);
+    imports();
+    stated_rates();
+    not_databases();
+    summaries();
+    remove_file(path);
+    CHECK(rmdir(dir) == 0);
+    return test_done();
+}

@@ -36,6 +36,8 @@ struct budget_choice {
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
 };
 
+/* Every item is a multiple of 64 bytes. HOT and COLD are exact sums of budget_hot_bytes() and budget_slot_bytes(), so
+ * the account is linear in them; INDEX is affine in the slots of each segment that has any. */
 enum budget_item {
     BUDGET_PROCESS,   /* code, libraries, libc, page tables, main stack */
     BUDGET_STACKS,    /* worker and I/O thread stacks */
@@ -65,6 +67,42 @@ uint64_t budget_dense_tensor(uint64_t bytes);
 /* Bytes of a layer's hot prefix of n neurons in a part, and of one cold slot; both multiples of 64. */
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons);
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
+
+/* Bytes of one staging buffer: the largest read of any part and room to coalesce neighbours; a multiple of 4096
+ * and of the layout's block. */
+uint64_t budget_staging_bytes(const struct layout_shape *s);
+
+/* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64.
+ * rows = tokens of a forward pass x experts used. */
+struct budget_scratch {
+    int tokens;          /* of the largest forward pass: max(prefill_chunk, max_batch) */
+    uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
+    uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
+    uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
+    uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
+    uint64_t scores;     /* f32[threads][context] */
+    uint64_t logits;     /* f32[max_batch][n_vocab] */
+    uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */
+    uint64_t entries;    /* the pipeline's lists, per layer pass */
+    uint64_t gather;     /* [threads] row pointers, gathered h, up temporaries */
+    uint64_t sampler;    /* candidates: [n_vocab] of 8 bytes, twice */
+    uint64_t tokens_in;  /* i32[max_batch][context]: token ids of a sequence */
+    uint64_t reads;      /* state of each read in flight */
+    uint64_t total;
+};
+
+#define BUDGET_GATHER_ROWS 64 /* rows that a worker gathers at a time */
+#define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
+#define BUDGET_READ_BYTES 256 /* per read in flight */
+#define BUDGET_MAX_THREADS 256
+#define BUDGET_MAX_LANES 64
+#define BUDGET_MAX_DEPTH 4096
+#define BUDGET_MAX_BATCH 1024
+#define BUDGET_MAX_CHUNK 8192
+#define BUDGET_IO_STACK_BYTES (64 * 1024) /* of each I/O thread */
+
+/* ERR_LIMIT when a product overflows or a choice is out of range. */
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out, struct err *e);
 
 /* ERR_LIMIT when a sum overflows or a choice is out of range. */
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e);

@@ -43,9 +43,12 @@ void cache_unpin(struct cache *c, uint32_t slot);
 /* A token (or batch step) has passed: ageing. */
 void cache_tick(struct cache *c);
 
-/* Grow or shrink to n_slots <= the number given at init; shrinking drops the least valuable. Nothing
- * may be pinned. */
-void cache_resize(struct cache *c, uint32_t n_slots);
+/* Grow or shrink to n_slots <= the number given at init; shrinking drops the least valuable. Slots in
+ * use are then below n_slots: move (or NULL where there is no data) is told which slot's data goes
+ * where. Nothing may be pinned or loading. */
+void cache_resize(struct cache *c, uint32_t n_slots, void (*move)(void *ctx, uint32_t from, uint32_t to), void *ctx);
+uint32_t cache_slots(const struct cache *c);         /* the present size */
+uint32_t cache_unit(const struct cache *c, uint32_t slot); /* CACHE_NONE: the slot is free */
 
 struct cache_stats {
     uint64_t lookups, hits, evictions, refused;

@@ -2,19 +2,23 @@
 #define COMMON_PLAN_H
 
 /* A plan: what the planner decided and predicts, what the packer lays out, what the runtime obeys.
- * JSON on disk (schemas/plan.schema.json), canonical: the same plan gives the same bytes. This is
- * the only file format wrapper that uses jansson for plans; readers are strict: an unknown key, a
- * missing one or a value out of range is ERR_FORMAT naming its path ("limits[1].layers[3].hot"). */
+ * JSON on disk (schemas/plan.schema.json), canonical: the same plan gives the same bytes.
+ * Readers are strict: an unknown key, a missing one or a value out of range is ERR_FORMAT naming its
+ * path ("limits[1].batches[0].hot[3]"). Plain data; thread-safe as such. */
 #include "common/cache.h"
 #include "common/err.h"
 #include "common/hash.h"
 #include "common/layout.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
 #define PLAN_MAX_CLASSES 8
+#define PLAN_MAX_THREADS 1024
+#define PLAN_MAX_DEPTH   4096         /* reads in flight */
+#define PLAN_MAX_NOTES   64
 #define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
 
 enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
@@ -25,13 +29,27 @@ const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
 const char *plan_io_name(enum plan_io b);     /* "auto" "io_uring" "pread" */
 const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
 
-/* What the cost model expects of one decode step, whole and per layer. Times in ns, per step. */
+/* What the cost model expects of one decode step, whole and per layer. Times in ns, per step.
+ * total = attention + predict + max(ffn_compute, ffn_memory, io) + exposed. */
 struct plan_layer_figures {
-    double attention_ns, predict_ns, ffn_compute_ns, ffn_memory_ns, io_ns, total_ns;
+    double attention_ns, predict_ns, ffn_compute_ns, ffn_memory_ns, io_ns, exposed_ns, total_ns;
     double active;        /* mean active neurons of a step (all blocks that run) */
     double read_bytes;    /* mean bytes read from flash */
     double hit_rate;      /* of the cold cache: hits / lookups, units */
 };
+
+/* The same as named columns, for text and reports. */
+#define PLAN_COLUMNS 10
+struct plan_column {
+    const char *key;
+    size_t at; /* offset of the double in struct plan_layer_figures */
+};
+extern const struct plan_column plan_columns[PLAN_COLUMNS];
+
+static inline double *plan_column_at(struct plan_layer_figures *f, int column)
+{
+    return (double *)(void *)((char *)f + plan_columns[column].at);
+}
 
 struct plan_figures {
     double tokens_per_s;
@@ -58,10 +76,11 @@ struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
     uint64_t account_bytes;     /* budget_compute().total of the largest batch, <= memory_bytes */
     uint64_t floor_bytes;
+    double min_tokens_per_s;    /* the user's lower bound on speed at batch 1; 0: none */
     int context, kv_f16, max_batch, prefill_chunk;
     enum plan_mode mode;
     int act_q8;                 /* int8 activations where weights allow; else float32 */
-    int threads, n_classes;
+    int threads, n_classes;     /* threads: sum over classes, the main thread included */
     struct plan_class classes[PLAN_MAX_CLASSES];
     enum plan_io io;
     int io_lanes, queue_depth;
@@ -69,7 +88,7 @@ struct plan_limit {
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
     int n_batches;
-    struct plan_batch *batches; /* ascending; batches[0].batch == 1 */
+    struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
 
 struct plan {
@@ -82,8 +101,11 @@ struct plan {
     char model_name[96];
     struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;
     char device[64];
-    int n_layers, n_blocks, n_ff, n_parts;
+    int n_layers, n_blocks, n_ff, d_model;
     struct layout layout;
+    int n_parts;                /* follows from layout.form */
+    int n_notes;
+    char **notes;               /* what the planner had to assume: figures the device lacks, limits it hit */
     int n_limits;
     struct plan_limit *limits;  /* ascending memory_bytes */
 };
@@ -98,17 +120,28 @@ static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *
     return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
 }
 
-/* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). */
+/* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). The
+ * array of limits itself is the caller's malloc; plan_done frees it. */
 int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);
-void plan_done(struct plan *p); /* frees everything inside; accepts a zeroed one */
+void plan_limit_done(struct plan_limit *l); /* accepts a zeroed one */
+void plan_done(struct plan *p);             /* frees everything inside; accepts a zeroed one */
 
-/* Strict parse and all checks that need no other file: ranges, order, array lengths, hot <= n_ff,
- * batches ascending, layout_hash equal to layout_hash(layout). */
+/* Append a note, cut to 400 bytes; a note that is already there is not repeated. */
+int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
+ * cold <= units of the part, batches and limits ascend, classes sum to threads, floor <= account <=
+ * memory, layout_hash equal to layout_hash(layout). name stands for the file in messages. */
+int plan_check(const struct plan *p, const char *name, struct err *e);
+
+/* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs
+ * it needs memory of about ten times the text; afterwards only what the struct shows. */
 int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e);
 int plan_read(const char *path, struct plan *out, struct err *e);
 
-/* Canonical text, malloc'd: sorted keys, two-space indent, doubles as shortest round-trip rounded to 6
- * significant digits (predictions are not better than that), newline at the end. */
+/* Canonical text, malloc'd: sorted keys, two-space indent, reals rounded to 6 significant digits (predictions
+ * are not better than that), arrays of scalars on one line, newline at the end. ERR_FORMAT when the struct breaks
+ * a rule that plan_parse checks: what is written can be read. plan_text(plan_parse(t)) == t for t so made. */
 int plan_text(const struct plan *p, char **out, size_t *len, struct err *e);
 int plan_write(const struct plan *p, const char *path, struct err *e); /* atomic */
 

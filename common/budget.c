@@ -1,0 +1,253 @@
+/* The account of memory. One function computes it for planner and runtime; the runtime then takes
+ * its arena in these sizes, so a term forgotten here shows at once as an overflow of an item there
+ * (it asserts), and a term too large as memory that the tests see unused. All products are checked:
+ * the numbers come from files and command lines. */
+#include "common/budget.h"
+
+#include "common/cache.h"
+#include "common/ckmath.h"
+#include "common/kernels.h"
+#include "common/pool.h"
+
+#include <string.h>
+
+/* Code, libraries, libc, page tables, kernel stacks and rings, the main stack, malloc of start-up. Measured with
+ * tests/e2e/memory.sh; see runtime/README.md. */
+#define PROCESS_BYTES (5u << 20)
+#define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
+
+static const char *const item_names[BUDGET_ITEMS] = {
+    "process", "stacks", "meta", "dense", "predictor", "kv", "scratch", "staging", "index", "hot", "cold",
+};
+
+const char *budget_item_name(enum budget_item i)
+{
+    return (unsigned)i < BUDGET_ITEMS ? item_names[i] : "?";
+}
+
+static uint64_t up64(uint64_t v)
+{
+    return (v + 63) & ~(uint64_t)63;
+}
+
+uint64_t budget_dense_tensor(uint64_t bytes)
+{
+    return up64(bytes);
+}
+
+uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons)
+{
+    return up64((uint64_t)neurons * s->part[part].record_bytes);
+}
+
+uint64_t budget_slot_bytes(const struct layout_shape *s, int part)
+{
+    return up64(s->part[part].unit_bytes);
+}
+
+uint64_t budget_staging_bytes(const struct layout_shape *s)
+{
+    uint64_t need = 32u << 10, align = s->l.block_bytes > 4096 ? s->l.block_bytes : 4096;
+    for (int p = 0; p < s->n_parts; p++)
+        if (s->part[p].read_bytes > need)
+            need = s->part[p].read_bytes;
+    return (need + align - 1) / align * align;
+}
+
+/* Sticky checked arithmetic, so that formulas read as formulas. */
+struct sum {
+    uint64_t v;
+    int bad;
+};
+
+static uint64_t mul(struct sum *s, uint64_t a, uint64_t b)
+{
+    uint64_t r = 0;
+    if (!ck_mul_u64(a, b, &r) || r > UINT64_MAX / 4)
+        s->bad = 1;
+    return s->bad ? 0 : r;
+}
+
+static void add(struct sum *s, uint64_t a)
+{
+    if (!ck_add_u64(s->v, a, &s->v) || s->v > UINT64_MAX / 4)
+        s->bad = 1;
+    if (s->bad)
+        s->v = 0;
+}
+
+static int in_range(const char *what, long long v, long long min, long long max, struct err *e)
+{
+    if (v < min || v > max)
+        return err_set(e, ERR_LIMIT, "memory account: %s is %lld; %lld to %lld is possible", what, v, min, max);
+    return 0;
+}
+
+static int check_choice(const struct budget_model *m, const struct budget_choice *c, struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    int r;
+    if ((r = in_range("n_layers", h->n_layers, 1, MODEL_MAX_LAYERS, e)) < 0 ||
+        (r = in_range("d_model", h->d_model, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_ff", h->n_ff, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_vocab", h->n_vocab, 1, MODEL_MAX_VOCAB, e)) < 0 ||
+        (r = in_range("n_heads", h->n_heads, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_kv_heads", h->n_kv_heads, 1, h->n_heads, e)) < 0 ||
+        (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
+        (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
+        (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
+        (r = in_range("max_batch", c->max_batch, 1, BUDGET_MAX_BATCH, e)) < 0 ||
+        (r = in_range("prefill_chunk", c->prefill_chunk, 1, BUDGET_MAX_CHUNK, e)) < 0 ||
+        (r = in_range("threads", c->threads, 1, BUDGET_MAX_THREADS, e)) < 0 ||
+        (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
+        (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0)
+        return r;
+    if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
+        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff, h->n_ff);
+    return 0;
+}
+
+static uint64_t rows_of(struct sum *s, const struct model_hparams *h, uint64_t tokens)
+{
+    return mul(s, tokens, h->n_experts_used > 1 ? (uint64_t)h->n_experts_used : 1);
+}
+
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out, struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    int r = check_choice(m, c, e);
+    if (r < 0)
+        return r;
+    struct budget_scratch b = { .tokens = c->prefill_chunk > c->max_batch ? c->prefill_chunk : c->max_batch };
+    struct sum s = { 0 };
+    uint64_t tokens = (uint64_t)b.tokens, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
+    uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
+    uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
+    uint64_t widest = d > q_dim ? d : q_dim;
+    b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
+    b.act = up64(mul(&s, mul(&s, tokens, (widest + 31) / 32), sizeof(struct kernels_q8_block)));
+    b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
+    b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
+    b.scores = mul(&s, threads, up64(mul(&s, (uint64_t)c->context, 4)));
+    b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
+    uint64_t rows = rows_of(&s, h, tokens);
+    b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
+    uint64_t units = m->shape.n_clusters;
+    for (int p = 0; p < m->shape.n_parts; p++)
+        units += m->shape.part[p].n_units;
+    b.entries = up64(mul(&s, units, BUDGET_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
+    /* Row pointers and two arrays f32[tokens][rows]. */
+    b.gather = mul(&s, threads, up64(BUDGET_GATHER_ROWS * 16 + mul(&s, tokens, 2 * BUDGET_GATHER_ROWS * 4)));
+    b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
+    b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
+    b.reads = mul(&s, (uint64_t)c->queue_depth, BUDGET_READ_BYTES);
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
+                               b.entries, b.gather, b.sampler, b.tokens_in, b.reads };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add(&s, parts[i]);
+    if (h->n_experts > 0) /* the sum over experts, routing */
+        add(&s, b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+    if (s.bad)
+        return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
+                       b.tokens, c->threads);
+    b.total = s.v;
+    *out = b;
+    return 0;
+}
+
+static uint64_t meta_bytes(struct sum *s, const struct budget_model *m)
+{
+    const struct model_hparams *h = &m->h;
+    struct sum t = { 0 };
+    uint64_t segments = (uint64_t)h->n_layers * (uint64_t)model_ffn_blocks(h);
+    add(&t, META_FIXED);
+    add(&t, m->meta_bytes);
+    add(&t, mul(&t, m->n_tensors, 192));
+    add(&t, mul(&t, (uint64_t)h->n_vocab, 64)); /* tokenizer: tables per token */
+    add(&t, mul(&t, m->vocab_text_bytes, 2));
+    add(&t, mul(&t, m->n_merges, 48));
+    /* Segment offsets; a checksum per cluster; hot and cold of one plan limit and its predictions. */
+    add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * (8 * (uint64_t)m->shape.n_clusters + 16)));
+    add(&t, mul(&t, (uint64_t)h->n_layers, 96));
+    s->bad |= t.bad;
+    return up64(t.v);
+}
+
+static uint64_t kv_bytes(struct sum *s, const struct budget_model *m, const struct budget_choice *c)
+{
+    const struct model_hparams *h = &m->h;
+    uint64_t row = mul(s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
+    uint64_t one = up64(mul(s, row, (uint64_t)c->context)); /* K or V of a layer of a sequence */
+    return mul(s, mul(s, one, 2 * (uint64_t)h->n_layers), (uint64_t)c->max_batch);
+}
+
+/* INDEX, HOT and COLD. */
+static int regions(struct budget *b, struct sum *s, const struct budget_model *m, const struct budget_choice *c,
+                   int empty, struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shape.n_parts;
+    struct sum index = { 0 }, hot = { 0 }, cold = { 0 };
+    add(&index, up64(layers * blocks * parts * 8)); /* where each hot prefix begins, */
+    add(&index, up64(layers * parts * 8));          /* each cold segment, */
+    add(&index, up64(layers * parts * 8));          /* and its cache */
+    for (size_t l = 0; l < layers; l++)
+        for (size_t p = 0; p < parts; p++) {
+            uint32_t slots = empty || !c->cold ? 0 : c->cold[l * parts + p];
+            uint64_t units = mul(s, blocks, m->shape.part[p].n_units);
+            if (units > UINT32_MAX / 2 || slots > units)
+                return err_set(e, ERR_LIMIT, "memory account: layer %zu part %zu has %u cold slots for %llu units", l, p,
+                               slots, (unsigned long long)units);
+            add(&index, up64(cache_bytes((uint32_t)units, slots)));
+            add(&cold, mul(s, slots, budget_slot_bytes(&m->shape, (int)p)));
+            for (size_t k = 0; k < blocks && !empty && c->hot; k++) {
+                uint32_t n = c->hot[(l * blocks + k) * parts + p];
+                if (n > (uint32_t)h->n_ff)
+                    return err_set(e, ERR_LIMIT, "memory account: layer %zu block %zu part %zu has %u hot neurons of %d",
+                                   l, k, p, n, h->n_ff);
+                add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
+            }
+        }
+    s->bad |= index.bad | hot.bad | cold.bad;
+    b->item[BUDGET_INDEX] = index.v;
+    b->item[BUDGET_HOT] = hot.v;
+    b->item[BUDGET_COLD] = cold.v;
+    return 0;
+}
+
+static uint64_t total(struct sum *s, const struct budget *b)
+{
+    struct sum t = { 0 };
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        add(&t, b->item[i]);
+    s->bad |= t.bad;
+    return t.v;
+}
+
+int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e)
+{
+    struct budget b = { { 0 }, 0, 0 };
+    struct budget_scratch scratch;
+    struct sum s = { 0 };
+    int r = budget_scratch(m, c, &scratch, e);
+    if (r < 0)
+        return r;
+    b.item[BUDGET_PROCESS] = PROCESS_BYTES;
+    b.item[BUDGET_STACKS] = (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
+    b.item[BUDGET_META] = meta_bytes(&s, m);
+    b.item[BUDGET_DENSE] = up64(m->dense_bytes);
+    b.item[BUDGET_KV] = kv_bytes(&s, m, c);
+    b.item[BUDGET_SCRATCH] = scratch.total;
+    b.item[BUDGET_STAGING] = mul(&s, (uint64_t)c->queue_depth, budget_staging_bytes(&m->shape));
+    if ((r = regions(&b, &s, m, c, 1, e)) < 0)
+        return r;
+    b.floor = total(&s, &b);
+    if ((r = regions(&b, &s, m, c, 0, e)) < 0)
+        return r;
+    b.total = total(&s, &b);
+    if (s.bad || m->dense_bytes > UINT64_MAX / 4)
+        return err_set(e, ERR_LIMIT, "memory account: a sum overflows 64 bits");
+    *out = b;
+    return 0;
+}

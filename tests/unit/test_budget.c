@@ -1,0 +1,127 @@
+/* The account: linear in hot and cold, monotonic in every choice, and closed against overflow. */
+#include "common/budget.h"
+#include "common/cache.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+#define LAYERS 8
+static uint32_t hot[LAYERS * 2], cold[LAYERS * 2];
+
+static struct budget_model tiny(enum layout_form form)
+{
+    struct budget_model m = { .dense_bytes = 5 << 20, .n_tensors = 60, .vocab_text_bytes = 30000, .meta_bytes = 90000 };
+    struct model_hparams *h = &m.h;
+    *h = (struct model_hparams){ .n_layers = LAYERS, .d_model = 256, .n_heads = 8, .n_kv_heads = 4, .head_dim = 32,
+                                 .n_ff = 1280, .n_vocab = 4096, .n_ctx_train = 512 };
+    struct layout l;
+    const uint32_t types[3] = { QUANT_F16, QUANT_F16, QUANT_F16 };
+    struct err e;
+    layout_default(&l, form, types);
+    if (layout_derive(&l, 256, 1280, &m.shape, &e) < 0)
+        printf("# %s\n", e.msg);
+    return m;
+}
+
+static struct budget_choice choice(void)
+{
+    return (struct budget_choice){ .context = 256, .kv_f16 = 1, .max_batch = 1, .prefill_chunk = 16, .threads = 2,
+                                   .io_lanes = 1, .queue_depth = 16 };
+}
+
+static void test_regions(enum layout_form form)
+{
+    struct budget_model m = tiny(form);
+    struct budget_choice c = choice();
+    struct budget a, b;
+    struct err e;
+    memset(hot, 0, sizeof hot);
+    memset(cold, 0, sizeof cold);
+    CHECK(budget_compute(&m, &c, &a, &e) == 0);
+    CHECK(a.floor == a.total && a.item[BUDGET_HOT] == 0 && a.item[BUDGET_COLD] == 0);
+    uint64_t sum = 0;
+    int aligned = 1;
+    for (int i = 0; i < BUDGET_ITEMS; i++) {
+        sum += a.item[i];
+        aligned &= a.item[i] % 64 == 0;
+    }
+    CHECK(sum == a.total && aligned);
+    c.hot = hot;
+    c.cold = cold;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.total == a.total);
+    hot[3] = 128;
+    cold[2] = 10;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.floor == a.floor);
+    int n = m.shape.n_parts;
+    CHECK(b.item[BUDGET_HOT] == budget_hot_bytes(&m.shape, 3 % n, 128));
+    CHECK(b.item[BUDGET_COLD] == 10 * budget_slot_bytes(&m.shape, 2 % n));
+    CHECK(b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX] ==
+          cache_bytes(m.shape.part[2 % n].n_units, 10) - cache_bytes(m.shape.part[2 % n].n_units, 0));
+    CHECK(b.total - a.total == b.item[BUDGET_HOT] + b.item[BUDGET_COLD] + b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX]);
+    hot[3] = 1281;
+    CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT && strstr(e.msg, "1281"));
+    hot[3] = 0;
+    cold[2] = 1u << 30;
+    CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT);
+    CHECK(budget_staging_bytes(&m.shape) % 4096 == 0 && budget_staging_bytes(&m.shape) >= m.shape.part[0].read_bytes);
+}
+
+static void test_monotonic(void)
+{
+    struct budget_model m = tiny(LAYOUT_SPLIT);
+    struct budget_choice c = choice();
+    struct budget a, b;
+    struct err e;
+    budget_compute(&m, &c, &a, &e);
+    int *const fields[] = { &c.context, &c.max_batch, &c.prefill_chunk, &c.threads, &c.io_lanes, &c.queue_depth };
+    for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+        int keep = *fields[i];
+        *fields[i] = keep + 1;
+        CHECK_MSG(budget_compute(&m, &c, &b, &e) == 0 && b.floor > a.floor, "field %zu", i);
+        *fields[i] = 0;
+        CHECK_MSG(budget_compute(&m, &c, &b, &e) == ERR_LIMIT, "field %zu", i);
+        *fields[i] = keep;
+    }
+    c.kv_f16 = 0;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_KV] == 2 * a.item[BUDGET_KV]);
+    CHECK(a.item[BUDGET_KV] == 8 * 2 * 256 * 128 * 2);
+    /* The embedded model's demo: gates resident, 18 MiB in all, with room for a cold cache. */
+    uint32_t gates[LAYERS * 2];
+    for (int i = 0; i < LAYERS * 2; i++)
+        gates[i] = i % 2 ? 0 : 1280;
+    c = choice();
+    c.hot = gates;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0);
+    CHECK_MSG(b.total < (18 << 20), "demo floor with gates: %llu", (unsigned long long)b.total);
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        printf("# %-9s %10llu\n", budget_item_name((enum budget_item)i), (unsigned long long)b.item[i]);
+}
+
+static void test_overflow(void)
+{
+    struct budget_model m = tiny(LAYOUT_BUNDLE);
+    struct budget_choice c = choice();
+    struct budget b = { .total = 42 };
+    struct err e;
+    m.dense_bytes = UINT64_MAX - 3;
+    CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT && b.total == 42);
+    m = tiny(LAYOUT_BUNDLE);
+    m.vocab_text_bytes = UINT64_MAX / 3;
+    CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT);
+    m = tiny(LAYOUT_BUNDLE);
+    m.h.n_layers = MODEL_MAX_LAYERS;
+    m.h.head_dim = MODEL_MAX_DIM;
+    m.h.n_heads = m.h.n_kv_heads = MODEL_MAX_DIM;
+    c.context = MODEL_MAX_CONTEXT;
+    c.max_batch = BUDGET_MAX_BATCH;
+    CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT && b.total == 42);
+}
+
+int main(void)
+{
+    for (int f = 0; f < LAYOUT_FORMS; f++)
+        test_regions((enum layout_form)f);
+    test_monotonic();
+    test_overflow();
+    return test_done();
+}

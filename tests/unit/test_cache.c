@@ -1,0 +1,286 @@
+/* The cache against naive models of its policies, over random operations. */
+#include "common/cache.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define UNITS 97
+
+static uint32_t seed = 1;
+
+static uint32_t rnd(uint32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+/* Naive model: arrays and linear scans, written from the words of cache.h alone. */
+struct model {
+    enum cache_policy policy;
+    uint32_t n_slots, unit_of[UNITS];
+    int pins[UNITS], present[UNITS], loading[UNITS], count[UNITS];
+    uint64_t stamp[UNITS], clock;
+    int ticks;
+};
+
+static uint32_t model_used(const struct model *m)
+{
+    uint32_t n = 0;
+    for (int u = 0; u < UNITS; u++)
+        n += (uint32_t)m->present[u];
+    return n;
+}
+
+static int model_victim(const struct model *m)
+{
+    int best = -1;
+    for (int u = 0; u < UNITS; u++) {
+        if (!m->present[u] || m->pins[u] || m->loading[u])
+            continue;
+        if (best < 0 || (m->policy == CACHE_LFU && m->count[u] < m->count[best]) ||
+            ((m->policy == CACHE_LRU || m->count[u] == m->count[best]) && m->stamp[u] < m->stamp[best]))
+            best = u;
+    }
+    return best;
+}
+
+static uint32_t model_admit(struct model *m, uint32_t unit, uint32_t *evicted)
+{
+    *evicted = CACHE_NONE;
+    if (model_used(m) >= m->n_slots) {
+        int v = model_victim(m);
+        if (v < 0 || (m->policy == CACHE_LFU && m->count[unit] < m->count[v]))
+            return CACHE_NONE;
+        m->present[v] = 0;
+        *evicted = (uint32_t)v;
+    }
+    m->present[unit] = m->loading[unit] = m->pins[unit] = 1;
+    return 0;
+}
+
+/* Halving keeps the order of entries whose levels merge: restamp the evictable ones in their order. */
+static void model_tick(struct model *m)
+{
+    if (++m->ticks < 64)
+        return;
+    m->ticks = 0;
+    struct model left = *m;
+    for (int u; m->policy == CACHE_LFU && (u = model_victim(&left)) >= 0;) {
+        left.present[u] = 0;
+        m->stamp[u] = ++m->clock;
+    }
+    for (int u = 0; u < UNITS; u++)
+        m->count[u] /= 2;
+}
+
+static int slot_of(const struct cache *c, uint32_t unit)
+{
+    for (uint32_t i = 0; i < cache_slots(c); i++)
+        if (cache_unit(c, i) == unit)
+            return (int)i;
+    return -1;
+}
+
+static int same(const struct cache *c, const struct model *m)
+{
+    for (uint32_t u = 0; u < UNITS; u++)
+        if ((slot_of(c, u) >= 0) != m->present[u])
+            return 0;
+    return 1;
+}
+
+static void unpin(struct cache *c, struct model *m, uint32_t u)
+{
+    cache_unpin(c, (uint32_t)slot_of(c, u));
+    if (--m->pins[u] == 0 && !m->loading[u])
+        m->stamp[u] = ++m->clock;
+}
+
+static void finish(struct cache *c, struct model *m, uint32_t u, int failed)
+{
+    if (failed) {
+        cache_drop(c, (uint32_t)slot_of(c, u));
+        m->present[u] = m->loading[u] = m->pins[u] = 0;
+        return;
+    }
+    cache_ready(c, (uint32_t)slot_of(c, u));
+    m->loading[u] = 0;
+    if (!m->pins[u])
+        m->stamp[u] = ++m->clock;
+}
+
+static void settle(struct cache *c, struct model *m)
+{
+    for (uint32_t u = 0; u < UNITS; u++) {
+        if (m->loading[u])
+            finish(c, m, u, 0);
+        while (m->pins[u])
+            unpin(c, m, u);
+    }
+}
+
+static int access_one(struct cache *c, struct model *m, uint32_t u)
+{
+    int ready = -1;
+    uint32_t slot = cache_lookup(c, u, &ready), evicted, evicted2;
+    if (m->count[u] < 127)
+        m->count[u]++;
+    if ((slot != CACHE_NONE) != m->present[u])
+        return 0;
+    if (slot != CACHE_NONE) {
+        m->pins[u]++;
+        return cache_unit(c, slot) == u && ready == !m->loading[u];
+    }
+    uint32_t a = cache_admit(c, u, &evicted), b = model_admit(m, u, &evicted2);
+    return (a == CACHE_NONE) == (b == CACHE_NONE) && evicted == evicted2;
+}
+
+static uint32_t moved[2 * UNITS], n_moved;
+
+static void on_move(void *ctx, uint32_t from, uint32_t to)
+{
+    (void)ctx;
+    moved[2 * n_moved] = from;
+    moved[2 * n_moved++ + 1] = to;
+}
+
+static int resize(struct cache *c, struct model *m, uint32_t n)
+{
+    uint32_t before[UNITS];
+    settle(c, m);
+    uint32_t old = cache_slots(c);
+    for (uint32_t i = 0; i < old; i++)
+        before[i] = cache_unit(c, i);
+    while (model_used(m) > n)
+        m->present[model_victim(m)] = 0;
+    m->n_slots = n;
+    n_moved = 0;
+    cache_resize(c, n, on_move, NULL);
+    int ok = cache_slots(c) == n;
+    for (uint32_t i = 0; i < n_moved; i++)
+        ok &= moved[2 * i] >= n && moved[2 * i + 1] < n && cache_unit(c, moved[2 * i + 1]) == before[moved[2 * i]];
+    return ok;
+}
+
+/* A skewed choice, so that frequency matters. */
+static uint32_t pick(void)
+{
+    uint32_t a = rnd(UNITS), b = rnd(UNITS);
+    return a < b ? a : b;
+}
+
+static int against_model(enum cache_policy policy, uint32_t n_slots, int steps)
+{
+    static struct model m;
+    size_t bytes = cache_bytes(UNITS, n_slots);
+    void *mem = aligned_alloc(64, bytes + 64);
+    memset((char *)mem + bytes, 0x5a, 64);
+    struct cache *c = cache_init(mem, UNITS, n_slots, policy);
+    memset(&m, 0, sizeof m);
+    m.policy = policy;
+    m.n_slots = n_slots;
+    int ok = 1;
+    for (int i = 0; i < steps && ok; i++) {
+        uint32_t op = rnd(100), u = rnd(UNITS);
+        if (op < 45) {
+            ok = access_one(c, &m, pick());
+        } else if (op < 65) {
+            if (m.loading[u])
+                finish(c, &m, u, m.pins[u] <= 1 && rnd(4) == 0);
+        } else if (op < 90) {
+            if (m.pins[u])
+                unpin(c, &m, u);
+        } else if (op < 99) {
+            cache_tick(c);
+            model_tick(&m);
+        } else if (rnd(10) == 0) {
+            ok = resize(c, &m, rnd(n_slots + 1));
+        }
+        ok = ok && same(c, &m);
+        if (!ok)
+            printf("# policy %s slots %u step %d op %u\n", cache_policy_name(policy), n_slots, i, op);
+    }
+    for (int i = 0; i < 64; i++)
+        ok &= ((unsigned char *)mem)[bytes + (size_t)i] == 0x5a;
+    free(mem);
+    return ok;
+}
+
+static void test_rules(void)
+{
+    size_t bytes = cache_bytes(10, 2);
+    void *mem = aligned_alloc(64, bytes);
+    struct cache *c = cache_init(mem, 10, 2, CACHE_LRU);
+    uint32_t ev;
+    int ready;
+    CHECK(cache_lookup(c, 3, &ready) == CACHE_NONE);
+    uint32_t a = cache_admit(c, 3, &ev);
+    CHECK(a != CACHE_NONE && ev == CACHE_NONE);
+    CHECK(cache_lookup(c, 3, &ready) == a && !ready); /* loading: found, not ready */
+    cache_ready(c, a);
+    CHECK(cache_lookup(c, 3, &ready) == a && ready);
+    cache_lookup(c, 4, &ready);
+    uint32_t b = cache_admit(c, 4, &ev);
+    cache_lookup(c, 5, &ready);
+    CHECK(cache_admit(c, 5, &ev) == CACHE_NONE); /* one pinned, one loading: nothing to evict */
+    CHECK(cache_stats(c).refused == 1);
+    cache_ready(c, b);
+    cache_unpin(c, b);
+    CHECK(cache_admit(c, 5, &ev) == b && ev == 4);
+    CHECK(cache_stats(c).evictions == 1 && cache_stats(c).lookups == 5 && cache_stats(c).hits == 2);
+    free(mem);
+    CHECK(cache_policy_by_name("lfu") == CACHE_LFU && cache_policy_by_name("belady") == -1);
+}
+
+static void test_empty(void)
+{
+    void *mem = aligned_alloc(64, cache_bytes(1000, 0));
+    struct cache *c = cache_init(mem, 1000, 0, CACHE_LFU);
+    uint32_t ev;
+    int ready;
+    CHECK(cache_lookup(c, 999, &ready) == CACHE_NONE);
+    CHECK(cache_admit(c, 999, &ev) == CACHE_NONE);
+    cache_tick(c);
+    cache_resize(c, 0, NULL, NULL);
+    CHECK(cache_stats(c).lookups == 1 && cache_stats(c).hits == 0);
+    free(mem);
+    CHECK(cache_bytes(1000, 0) < cache_bytes(10, 1));
+}
+
+/* A hot set that fits is kept against a scan by LFU, and lost by LRU. */
+static double scan_hits(enum cache_policy policy)
+{
+    void *mem = aligned_alloc(64, cache_bytes(1000, 20));
+    struct cache *c = cache_init(mem, 1000, 20, policy);
+    uint64_t hot = 0, scan = 0;
+    for (int t = 0; t < 500; t++) {
+        for (uint32_t i = 0; i < 60; i++) {
+            uint32_t u = i < 15 ? i : 15 + (uint32_t)(scan++ % 985), ev, s;
+            int ready;
+            if ((s = cache_lookup(c, u, &ready)) == CACHE_NONE) {
+                if ((s = cache_admit(c, u, &ev)) == CACHE_NONE)
+                    continue;
+                cache_ready(c, s);
+            } else {
+                hot += i < 15;
+            }
+            cache_unpin(c, s);
+        }
+        cache_tick(c);
+    }
+    free(mem);
+    return (double)hot / (500.0 * 15);
+}
+
+int main(void)
+{
+    test_rules();
+    test_empty();
+    for (int p = 0; p < CACHE_POLICIES; p++)
+        for (uint32_t n = 1; n <= UNITS; n = n * 2 + 1)
+            CHECK(against_model((enum cache_policy)p, n, 20000));
+    CHECK(scan_hits(CACHE_LFU) > 0.95);
+    CHECK(scan_hits(CACHE_LRU) < 0.05);
+    return test_done();
+}

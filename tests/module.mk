@@ -1,22 +1,24 @@
 # Test programs print TAP and exit 0 (pass), 1 (fail) or 77 (skip); scripts likewise. They may link any
-# module of any program: the linker takes from the archives what each one names.
+# module of any program: the linker takes from the archives what each one names. Helpers that scripts call are
+# tests/tools/*.c, built as $(B)/tests/tools/NAME.
 TEST_DIRS    := unit kernels formats
 TEST_PROGS   := $(patsubst %.c,$(B)/%,$(wildcard $(TEST_DIRS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
+TEST_TOOLS   := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 TESTS        ?= $(TEST_PROGS) $(FUZZ_REPLAY) $(TEST_SCRIPTS)
 
-$(TEST_PROGS): $(B)/%: $(B)/%.o $(TEST_LIBS)
+$(TEST_PROGS) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
 
 .PHONY: check check-units check-rules check-layers check-headers check-symbols tests
-tests: $(TEST_PROGS)
-check-units: $(TEST_PROGS)
+tests: $(TEST_PROGS) $(TEST_TOOLS)
+check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
-check: all $(TEST_PROGS) $(FUZZ_REPLAY)
+check: all $(TEST_PROGS) $(TEST_TOOLS) $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TESTS)
 check-rules: all $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES)

@@ -4,7 +4,7 @@
 # REFERENCE_ALL=1 adds the fairy-tale stream and the other protocol everywhere (minutes).
 set -u
 BIN=${BIN:-build/bin}
-TOOLS=${TOOLS:-build/$(cc -dumpmachine | cut -d- -f1)/tests/tools}
+TOOLS=${B:-build/$(uname -m)}/tests/tools
 REF=tests/golden/reference
 MODEL=datasets/models/reglu-tales-10m-f16.gguf
 n=0 bad=0

@@ -2,8 +2,9 @@
 #define OFFLINE_TRACE_H
 
 /* Activation traces (HDF5; schemas/trace.md): what a model's FFNs did over a corpus, and the model's
- * tensor table, so that planner and packer need no second look at the model. trace.c and its
- * siblings trace_*.c are the only users of hdf5.h. One thread at a time per object. */
+ * tensor table, so that planner and packer need no second look at the model. trace_h5.c is the only
+ * user of hdf5.h. A trace file appears under its name only when it is whole. One thread at a time
+ * per object, and one for all objects of a process (HDF5 has global state). */
 #include "common/err.h"
 #include "common/hash.h"
 #include "common/model.h"
@@ -11,6 +12,7 @@
 #include <stdint.h>
 
 #define TRACE_BATCH_SIZES 7 /* 1 2 3 4 8 16 32 */
+#define TRACE_GROUP       32 /* sequences per group: batches never reach across groups */
 extern const int trace_batch_sizes[TRACE_BATCH_SIZES];
 
 enum trace_batch_kind {
@@ -25,8 +27,20 @@ struct trace_tensor {
     int layer;               /* -1: per model */
     uint32_t type;
     int n_dims;
-    uint64_t dims[4], bytes;
+    uint64_t dims[4], bytes; /* unused dims are 1 */
     struct hash128 hash;
+};
+
+/* The whole corpus, of which a shard holds a part; and how it was made from the prompts. */
+struct trace_corpus {
+    char prompts[128];              /* file name without folders */
+    struct hash128 prompts_hash;    /* of the file's bytes */
+    char column[64];
+    uint64_t n_ctx, max_tokens;     /* longest sequence; 0: no limit */
+    struct hash128 hash;            /* of all sequences, see schemas/trace.md */
+    uint64_t n_tokens, n_sequences;
+    uint64_t window_wanted, window_sequences, window_tokens;
+    uint64_t samples_wanted, n_samples;
 };
 
 struct trace_info {
@@ -38,32 +52,88 @@ struct trace_info {
                                      * merging shards in any order does not depend on file layout */
     uint64_t vocab_text_bytes, n_merges, meta_bytes; /* for the budget; see budget.h */
     uint64_t n_tokens, n_sequences;
-    uint64_t window_tokens;         /* tokens with bit-packed activation maps */
+    uint64_t window_sequences;      /* the first sequences of the file have activation maps: */
+    uint64_t window_tokens;         /* its first tokens */
     uint64_t n_samples;             /* FFN input samples per layer */
+    uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES];
     int shard, n_shards;            /* 0, 1 for a whole or merged trace */
-    int complete;                   /* 0: interrupted; can be resumed */
+    struct trace_corpus corpus;
     int n_tensors;
     struct trace_tensor *tensors;
 };
 
 struct trace;
 
-int trace_open(const char *path, struct trace **out, struct err *e);  /* read-only; refuses incomplete ones (ERR_INPUT, says how to resume) */
-void trace_close(struct trace *t);
+/* Read-only. A file that is missing while PATH.partial is there, or such a state file itself, is
+ * ERR_INPUT and the message says how to resume; a damaged one is ERR_FORMAT and names the dataset. */
+int trace_open(const char *path, struct trace **out, struct err *e);
+void trace_close(struct trace *t); /* accepts NULL */
 const struct trace_info *trace_info(const struct trace *t);
+
+/* Does the file begin like a trace (HDF5)? 1, 0, or ERR_INPUT. */
+int trace_recognise(const char *path, struct err *e);
+
+/* Read everything and compare with the stored hashes: ERR_FORMAT names the group that differs. */
+int trace_verify(struct trace *t, struct err *e);
+
+/* Where sequences begin: [n_sequences + 1] token indices, borrowed; and each one's index in the whole corpus. */
+const uint64_t *trace_sequence_starts(const struct trace *t);
+const uint64_t *trace_sequence_index(const struct trace *t);
+
+/* Token ids [first, first+n). */
+int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, struct err *e);
 
 /* Firings of every neuron of (layer, block) over all tokens. counts: [n_ff]. *n_tokens (may be NULL): tokens that
  * were routed to this block (all of them when dense). */
 int trace_counts(struct trace *t, int layer, int block, uint64_t *counts, uint64_t *n_tokens, struct err *e);
 
-/* Batches of trace_batch_sizes[size_index] in which at least one token fired the neuron. *n_batches: how many batches. */
+/* The same for open gates (gate > 0), whatever the activation makes of them: what exact mode must
+ * load. Equal to trace_counts for RELU. */
+int trace_gate_counts(struct trace *t, int layer, int block, uint64_t *counts, struct err *e);
+
+/* Batches of trace_batch_sizes[size_index] in which at least one token fired the neuron. *n_batches (may be NULL): how
+ * many batches there are, whether or not they use the block. */
 int trace_batch_counts(struct trace *t, enum trace_batch_kind kind, int size_index, int layer, int block,
                        uint64_t *counts, uint64_t *n_batches, struct err *e);
 
+/* Batches in which at least one token was routed to the block (all of them when dense). */
+int trace_batch_routed(struct trace *t, enum trace_batch_kind kind, int size_index, int layer, int block,
+                       uint64_t *n_batches, struct err *e);
+
 /* Activation maps of the window's tokens [first, first+n): bit i%8 of byte i/8 is neuron i (original index).
- * maps: [n][k][(n_ff+7)/8] where k = max(1, n_experts_used); blocks: [n][k] which expert (all 0 when dense; may be NULL then).
+ * maps: [n][k][(n_ff+7)/8] where k = trace_slots(); blocks: [n][k] which expert (all 0 when dense; may be NULL then).
  * The window is whole sequences in corpus order; trace_sequence_starts tells where they begin. */
 int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *maps, uint16_t *blocks, struct err *e);
+
+/* FFN blocks a token uses: max(1, n_experts_used). */
+static inline int trace_slots(const struct model_hparams *h)
+{
+    return h->n_experts > 0 ? h->n_experts_used : 1;
+}
+
+/* Bytes of one bit-packed row of neurons. */
+static inline uint64_t trace_row_bytes(const struct model_hparams *h)
+{
+    return ((uint64_t)h->n_ff + 7) / 8;
+}
+
+/* Experts chosen for tokens [first, first+n), best first: [n][k]. All 0 when dense. */
+int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e);
+
+/* Which tokens were sampled: token index in this file of samples [first, first+n), ascending. */
+int trace_sample_tokens(struct trace *t, uint64_t first, uint64_t n, uint64_t *tokens, struct err *e);
+
+/* Samples [first, first+n) of a layer; any output may be NULL.
+ * block_input: F16 [n][d_model], the residual stream where it enters the block, before attn_norm.
+ * ffn_input:   F16 [n][d_model], after ffn_norm: what Gate and Up are multiplied with.
+ * ffn_rms:     F32 [n], sqrt(mean(x^2) + eps) of the residual before ffn_norm, so
+ *              residual = ffn_input * ffn_rms / ffn_norm.weight.
+ * gate_signs:  [n][k][(n_ff+7)/8], bit set: gate > 0. */
+int trace_samples(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *block_input,
+                  uint16_t *ffn_input, float *ffn_rms, uint8_t *gate_signs, struct err *e);
+
+/* First tensor of that role and layer, or NULL. */
+const struct trace_tensor *trace_tensor_find(const struct trace_info *info, enum model_role role, int layer);
 
 /* Fill what budget.h needs from the trace alone (shape from `layout`). */
 struct budget_model;

@@ -16,8 +16,6 @@
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
 #define PLAN_MAX_CLASSES 8
-#define PLAN_MAX_THREADS 1024
-#define PLAN_MAX_DEPTH   4096         /* reads in flight */
 #define PLAN_MAX_NOTES   64
 #define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
 

@@ -4,6 +4,7 @@
  * together is plan_check's to judge, at the end. */
 #include "common/plan.h"
 
+#include "common/budget.h"
 #include "common/file.h"
 #include "common/quant.h"
 #include "common/version.h"
@@ -325,7 +326,7 @@ static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct pla
 {
     static const char *const keys[] = { "batch", "cold", "hot", "predicted", NULL };
     expect(r, j, keys);
-    b->batch = get_int(r, j, "batch", 1, 4096);
+    b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
     size_t at = enter(r, "hot");
@@ -344,8 +345,8 @@ static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
     size_t at = enter(r, "io");
     expect(r, j, keys);
     l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);
-    l->io_lanes = get_int(r, j, "lanes", 1, 64);
-    l->queue_depth = get_int(r, j, "queue_depth", 1, PLAN_MAX_DEPTH);
+    l->io_lanes = get_int(r, j, "lanes", 1, BUDGET_MAX_LANES);
+    l->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);
     leave(r, at);
 }
 
@@ -362,7 +363,7 @@ static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
         size_t at_i = enter_at(r, i);
         json_t *c = json_array_get(j, i);
         expect(r, c, keys);
-        l->classes[i].n = get_int(r, c, "n", 0, PLAN_MAX_THREADS);
+        l->classes[i].n = get_int(r, c, "n", 0, BUDGET_MAX_THREADS);
         get_str(r, c, "name", l->classes[i].name, sizeof l->classes[i].name);
         leave(r, at_i);
     }
@@ -386,9 +387,9 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->mode = (enum plan_mode)get_choice(r, j, "mode", mode_name, PLAN_MODES);
     l->policy = (enum cache_policy)get_choice(r, j, "cold_policy", policy_name, CACHE_POLICIES);
     l->context = get_int(r, j, "context", 1, MODEL_MAX_CONTEXT);
-    l->max_batch = get_int(r, j, "max_batch", 1, 4096);
-    l->prefill_chunk = get_int(r, j, "prefill_chunk", 1, 1 << 20);
-    l->threads = get_int(r, j, "threads", 1, PLAN_MAX_THREADS);
+    l->max_batch = get_int(r, j, "max_batch", 1, BUDGET_MAX_BATCH);
+    l->prefill_chunk = get_int(r, j, "prefill_chunk", 1, BUDGET_MAX_CHUNK);
+    l->threads = get_int(r, j, "threads", 1, BUDGET_MAX_THREADS);
     l->gap = get_real(r, j, "gap", 1);
     l->optimal = get_bool(r, j, "optimal");
     read_io(r, json_object_get(j, "io"), l);

@@ -199,7 +199,7 @@ static int create_worker(struct pool *p, int i, struct err *e)
     pthread_attr_destroy(&attr);
     if (errno)
         return err_sys(e, ERR_SYS, "cannot start worker %d of %d", i, p->n_threads);
-    snprintf(name, sizeof name, "pool-%d", i);
+    snprintf(name, sizeof name, "pool-%d", i % 1000);
     pthread_setname_np(p->workers[i].thread, name);
     return 0;
 }

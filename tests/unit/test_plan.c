@@ -1,0 +1,133 @@
+/* Plans: what is written is read back the same, the text is canonical, broken structs are refused. */
+#include "common/plan.h"
+#include "tests/plan_sample.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int same(const struct plan *a, const struct plan *b)
+{
+    int ok = a->revision == b->revision && !strcmp(a->tool, b->tool) && !strcmp(a->solver, b->solver) &&
+             a->seed == b->seed && a->rlimit == b->rlimit && a->cost == b->cost &&
+             !strcmp(a->model_name, b->model_name) && !strcmp(a->device, b->device) &&
+             hash_equal(a->model_hash, b->model_hash) && hash_equal(a->trace_hash, b->trace_hash) &&
+             hash_equal(a->order_hash, b->order_hash) && hash_equal(a->layout_hash, b->layout_hash) &&
+             hash_equal(a->hardware_hash, b->hardware_hash) && a->n_layers == b->n_layers &&
+             a->n_blocks == b->n_blocks && a->n_ff == b->n_ff && a->d_model == b->d_model &&
+             a->n_parts == b->n_parts && a->n_limits == b->n_limits && a->n_notes == b->n_notes &&
+             !strcmp(a->notes[0], b->notes[0]) && !memcmp(&a->layout, &b->layout, sizeof a->layout);
+    for (int i = 0; ok && i < a->n_limits; i++) {
+        const struct plan_limit *x = &a->limits[i], *y = &b->limits[i];
+        ok = x->memory_bytes == y->memory_bytes && x->account_bytes == y->account_bytes &&
+             x->floor_bytes == y->floor_bytes && x->min_tokens_per_s == y->min_tokens_per_s &&
+             x->context == y->context && x->kv_f16 == y->kv_f16 && x->max_batch == y->max_batch &&
+             x->prefill_chunk == y->prefill_chunk && x->mode == y->mode && x->act_q8 == y->act_q8 &&
+             x->threads == y->threads && x->n_classes == y->n_classes && x->classes[1].n == y->classes[1].n &&
+             !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
+             x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
+             x->optimal == y->optimal && x->n_batches == y->n_batches;
+        for (int k = 0; ok && k < x->n_batches; k++) {
+            const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
+            ok = u->batch == v->batch && !memcmp(u->hot, v->hot, 12 * sizeof *u->hot) &&
+                 !memcmp(u->cold, v->cold, 6 * sizeof *u->cold) &&
+                 u->predicted.hit_rate == v->predicted.hit_rate && v->predicted.tokens_per_s == 12.3457 &&
+                 !memcmp(u->predicted.layers, v->predicted.layers, 3 * sizeof *u->predicted.layers);
+        }
+    }
+    return ok;
+}
+
+/* Change one thing, expect that writing refuses it and says `what`. */
+static int refused(struct plan *p, const char *what)
+{
+    struct err e = { 0 };
+    char *text = NULL;
+    size_t len;
+    int r = plan_text(p, &text, &len, &e);
+    free(text);
+    if (r != ERR_FORMAT || !strstr(e.msg, what)) {
+        printf("# wanted '%s', got %d '%s'\n", what, r, e.msg);
+        return 0;
+    }
+    return 1;
+}
+
+static void test_rules(void)
+{
+    struct plan p;
+    plan_sample(&p);
+    struct plan_limit *l = &p.limits[1];
+#define WITH(field, value, what)     \
+    do {                             \
+        __typeof__(field) was = field; \
+        field = (value);             \
+        CHECK(refused(&p, what));    \
+        field = was;                 \
+    } while (0)
+    WITH(l->batches[0].hot[1], 63, "hot[0][0][1] is 63");
+    WITH(l->batches[0].hot[1], 256, "hot[0][0][1] is 256");
+    WITH(l->batches[1].cold[0], 1u << 20, "cold[0][0]");
+    WITH(l->memory_bytes, 1000000, "limits[1].memory_bytes is not above");
+    WITH(l->account_bytes, 2000001, "above memory_bytes");
+    WITH(l->floor_bytes, 900001, "above account_bytes");
+    WITH(l->threads, 2, "sum to 3");
+    WITH(l->max_batch, 3, "last batch is 2");
+    WITH(l->batches[0].batch, 2, "begin with batch 1");
+    WITH(l->batches[1].batch, 1, "not above");
+    WITH(p.layout.cluster_neurons, 128, "layout.hash");
+    WITH(p.d_model, 65, "layout");
+    WITH(l->gap, 1.5, "gap");
+    WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
+    WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "not JSON");
+    WITH(p.device[0], (char)0xff, "not JSON");
+    p.limits[1].batches[0].hot[0] = 192; /* not the whole of 200, but whole clusters */
+    struct err e = { 0 };
+    CHECK(plan_check(&p, "x", &e) == 0);
+    plan_done(&p);
+}
+
+int main(void)
+{
+    struct plan p, q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    plan_sample(&p);
+    CHECK_MSG(plan_text(&p, &text, &len, &e) == 0, "%s", e.msg);
+    CHECK(len == strlen(text) && text[len - 1] == '\n');
+    CHECK_MSG(plan_parse(text, len, "text", &q, &e) == 0, "%s", e.msg);
+    CHECK(same(&p, &q));
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    CHECK(plan_hot(&p, &p.limits[0].batches[0], 1, 1, 0) == p.limits[0].batches[0].hot[6]);
+    CHECK(plan_cold(&p, &p.limits[0].batches[0], 2, 1) == 5);
+    CHECK(strstr(text, "\n            [[0, 64], [200, 0]],\n") != NULL); /* one line per layer */
+    free(again);
+    plan_done(&q);
+
+    CHECK(plan_pick(&p, 0) == &p.limits[1]);
+    CHECK(plan_pick(&p, 1000000) == &p.limits[0] && plan_pick(&p, 1999999) == &p.limits[0]);
+    CHECK(plan_pick(&p, 3000000) == &p.limits[1] && plan_pick(&p, 999999) == NULL);
+
+    CHECK(plan_note(&p, &e, "flash has no figure for depth 32") == 0 && p.n_notes == 1);
+    char *full = malloc(len + 1);
+    memcpy(full, text, len);
+    memcpy(strstr(full, "\"revision\": 1"), "\"revision\": 2", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 2"));
+    free(full);
+
+    char path[] = "/tmp/test_plan_XXXXXX";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && close(fd) == 0);
+    CHECK_MSG(plan_write(&p, path, &e) == 0, "%s", e.msg);
+    CHECK_MSG(plan_read(path, &q, &e) == 0, "%s", e.msg);
+    CHECK(same(&p, &q));
+    plan_done(&q);
+    unlink(path);
+    CHECK(plan_read(path, &q, &e) == ERR_INPUT);
+    free(text);
+    plan_done(&p);
+    test_rules();
+    return test_done();
+}

@@ -188,7 +188,7 @@ static int create_worker(struct pool *p, int i, struct err *e)
 {
     pthread_attr_t attr;
     sigset_t all, old;
-    char name[16];
+    char name[24];
     pthread_attr_init(&attr);
     pthread_attr_setstacksize(&attr, POOL_STACK_BYTES);
     sigfillset(&all);

@@ -28,6 +28,8 @@ struct priv {
     uint8_t *meta;          /* GGUF header */
     char *provenance;
     struct section order, checks;
+    struct section *raw;    /* sections that are read in pieces: clusters, order, checks */
+    int n_raw;
     int32_t *dense_index;   /* [n_layers + 1][MODEL_ROLES]: index + 1 into dense, 0: absent; row 0 is the model's own */
 };
 
@@ -352,7 +354,8 @@ static int check_complete(struct pack *p, struct err *e)
                                               MODEL_ATTN_OUTPUT, MODEL_FFN_NORM };
     if (!p->meta || !priv(p)->order.kind || !priv(p)->checks.kind)
         return err_set(e, ERR_FORMAT, "'%s': metadata, order or cluster checksums are missing", priv(p)->name);
-    p->h.tied_output = !pack_dense_find(p, MODEL_OUTPUT, -1);
+    if (p->h.tied_output != !pack_dense_find(p, MODEL_OUTPUT, -1))
+        return err_set(e, ERR_FORMAT, "'%s': metadata and tensors disagree on whether the head is tied", priv(p)->name);
     if (!pack_dense_find(p, MODEL_TOKEN_EMBD, -1) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
         return err_set(e, ERR_FORMAT, "'%s': token_embd or output_norm is missing", priv(p)->name);
     for (int l = 0; l < p->h.n_layers; l++) {
@@ -370,6 +373,11 @@ static int check_complete(struct pack *p, struct err *e)
     return 0;
 }
 
+static int read_in_pieces(uint32_t kind)
+{
+    return kind == PACK_ORDER || kind == PACK_CLUSTERS || kind == PACK_CHECKS;
+}
+
 static int take_table(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
 {
     if (hash_64(toc, (size_t)h->toc_entries * PACK_ENTRY_BYTES) != h->toc_checksum)
@@ -380,22 +388,34 @@ static int take_table(struct pack *p, const uint8_t *toc, const struct header *h
         int r = check_entry(p, &s, i, &end, e);
         if (r < 0 || (r = take_entry(p, &s, i, h, e)) < 0)
             return r;
+        if (read_in_pieces(s.kind))
+            priv(p)->raw[priv(p)->n_raw++] = s;
     }
     return check_complete(p, e);
+}
+
+static int take_tables(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
+{
+    uint32_t n_raw = 0;
+    for (uint32_t i = 0; i < h->toc_entries; i++)
+        n_raw += (uint32_t)read_in_pieces(bytes_le32(toc + (size_t)i * PACK_ENTRY_BYTES));
+    p->dense = calloc(h->toc_entries + 1u, sizeof *p->dense);
+    p->segments = calloc((size_t)h->n_layers * h->n_blocks, sizeof *p->segments);
+    priv(p)->dense_index = calloc((size_t)(h->n_layers + 1) * MODEL_ROLES, sizeof *priv(p)->dense_index);
+    priv(p)->raw = calloc(n_raw + 1u, sizeof *priv(p)->raw);
+    if (!p->dense || !p->segments || !priv(p)->dense_index || !priv(p)->raw)
+        return err_set(e, ERR_NOMEM, "'%s': tables for %u sections", priv(p)->name, h->toc_entries);
+    return take_table(p, toc, h, e);
 }
 
 static int read_toc(struct pack *p, const struct header *h, struct err *e)
 {
     size_t len = (size_t)h->toc_entries * PACK_ENTRY_BYTES;
-    uint8_t *toc = malloc(len ? len : 1);
-    p->dense = calloc(h->toc_entries ? h->toc_entries : 1, sizeof *p->dense);
-    priv(p)->dense_index = calloc((size_t)(h->n_layers + 1) * MODEL_ROLES, sizeof *priv(p)->dense_index);
-    p->segments = calloc((size_t)h->n_layers * h->n_blocks, sizeof *p->segments);
-    int r;
-    if (!toc || !p->dense || !p->segments || !priv(p)->dense_index)
-        r = err_set(e, ERR_NOMEM, "'%s': tables for %u sections", priv(p)->name, h->toc_entries);
-    else if ((r = read_at(p, toc, len, h->toc_offset, e)) == 0)
-        r = take_table(p, toc, h, e);
+    uint8_t *toc = malloc(len + 1);
+    int r = toc ? read_at(p, toc, len, h->toc_offset, e)
+                : err_set(e, ERR_NOMEM, "'%s': a table of %u sections", priv(p)->name, h->toc_entries);
+    if (r == 0)
+        r = take_tables(p, toc, h, e);
     free(toc);
     return r;
 }
@@ -463,6 +483,7 @@ void pack_close(struct pack *p)
     if (p->file.fd >= 0)
         file_close(&p->file);
     free(priv(p)->dense_index);
+    free(priv(p)->raw);
     free(priv(p)->meta);
     free(priv(p)->provenance);
     free(priv(p)->name_copy);
@@ -522,4 +543,30 @@ void pack_budget_model(const struct pack *p, struct budget_model *out)
                                   .meta_bytes = p->meta_bytes };
     for (int i = 0; i < p->n_dense; i++)
         out->dense_bytes += budget_dense_tensor(p->dense[i].bytes);
+}
+
+int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text_len, struct err *e)
+{
+    enum { PIECE = 1 << 20 };
+    uint8_t *buf = malloc(PIECE);
+    struct hash *h = NULL;
+    int r = buf ? 0 : err_set(e, ERR_NOMEM, "verifying '%s'", priv(p)->name);
+    *bad = 0;
+    for (int i = 0; i < priv(p)->n_raw && r == 0; i++) {
+        const struct section *s = &priv(p)->raw[i];
+        if (!(h = hash_new()))
+            r = err_set(e, ERR_NOMEM, "verifying '%s'", priv(p)->name);
+        for (uint64_t at = 0; at < s->bytes && r == 0;) {
+            size_t n = s->bytes - at < PIECE ? (size_t)(s->bytes - at) : PIECE;
+            if ((r = read_at(p, buf, n, s->offset + at, e)) == 0)
+                hash_update(h, buf, n);
+            at += n;
+        }
+        if (r == 0 && hash_final64(h) != s->checksum && !(*bad)++)
+            snprintf(text, text_len, "the section at byte %llu (kind %u, layer %d, block %d) is damaged, weights or padding",
+                     (unsigned long long)s->offset, s->kind, (int)s->layer, (int)s->block);
+        hash_free(h);
+    }
+    free(buf);
+    return r;
 }

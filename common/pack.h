@@ -69,6 +69,10 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
 /* Checksum (xxh3-64) of cluster c of a part: the payload bytes of its units, in order, without padding. */
 int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out, struct err *e);
 
+/* Read every raw section whole (neuron segments with their padding, order, checksums table) and compare checksums.
+ * *bad counts damaged ones; text names the first. Reads the entire file: for verification. */
+int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text_len, struct err *e);
+
 /* What budget.h needs. */
 void pack_budget_model(const struct pack *p, struct budget_model *out);
 

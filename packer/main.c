@@ -1,9 +1,20 @@
+/* thermo-pack: lays a model's weights out as a plan says, in temperature-sorted neuron clusters. */
+#include "common/opt.h"
 #include "common/version.h"
+#include "packer/cmd.h"
 
-#include <stdio.h>
+#define STR(x) #x
+#define TEXT(x) STR(x)
 
-int main(void)
+int main(int argc, char **argv)
 {
-    puts("thermo-pack " THERMO_VERSION);
-    return 2;
+    static const struct opt_command commands[] = {
+        { "pack", cmd_pack, "write a packed model from a GGUF, its trace and a plan" },
+        { "inspect", cmd_inspect, "show what a packed model holds" },
+        { "verify", cmd_verify, "check every checksum of a packed model" },
+        { 0 },
+    };
+    return opt_main("thermo-pack", "Lay a model out in neuron clusters, hot to cold, as a plan says.", commands,
+                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION)
+                    ", trace revision " TEXT(TRACE_REVISION), argc, argv);
 }

@@ -1,0 +1,393 @@
+/* Order of the file: metadata, dense tensors as the forward pass meets them, neuron order, segments
+ * layer by layer, cluster checksums, provenance. One FFN's matrices and one panel are in memory at a
+ * time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
+#include "packer/build.h"
+
+#include "common/bytes.h"
+#include "common/js.h"
+#include "common/progress.h"
+#include "common/version.h"
+#include "common/zstream.h"
+#include "packer/write.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE (1u << 20)
+#define ZSTD_PAYS 0.92 /* compress a dense tensor when its first MiB shrinks at least to this */
+
+static const enum model_role ffn_roles[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+
+struct work {
+    const struct build *b;
+    struct writer *w;
+    struct build_report *report;
+    struct progress progress;
+    uint8_t *piece;                     /* [PIECE] */
+    uint8_t *matrix[LAYOUT_ROLES];      /* one FFN's source matrices */
+    uint64_t *checks;                   /* [layer][block][part][cluster] */
+    struct neurons *neurons;
+};
+
+static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, int role)
+{
+    return b->source->model->layer[layer][ffn_roles[role]];
+}
+
+int build_role_changes(const struct build *b, int role)
+{
+    uint32_t from = ffn_tensor(b, 0, role)->type, to = b->shape.l.type[role];
+    return from != to || (role == LAYOUT_DOWN && quant_traits(to)->block_elems > 1);
+}
+
+double build_relative_rms(const struct neurons_loss *l, int role)
+{
+    return l->weight2[role] > 0 ? sqrt(l->error2[role] / l->weight2[role]) : 0;
+}
+
+/* ---- dense tensors ---- */
+
+static int count_bytes(void *ctx, const void *data, size_t len, struct err *e)
+{
+    (void)data;
+    (void)e;
+    *(uint64_t *)ctx += len;
+    return 0;
+}
+
+static int zstd_pays(const void *data, size_t len, int *pays, struct err *e)
+{
+    uint64_t packed = 0;
+    struct zstream *z;
+    int r = zstream_new(3, PACK_ZSTD_WINDOW_LOG, count_bytes, &packed, &z, e);
+    if (r < 0)
+        return r;
+    r = zstream_write(z, data, len, e);
+    if (r == 0)
+        r = zstream_finish(z, e);
+    zstream_free(z);
+    *pays = len >= 4096 && (double)packed < ZSTD_PAYS * (double)len;
+    return r;
+}
+
+static int interrupted(struct err *e)
+{
+    return file_interrupted() ? err_set(e, ERR_INTR, "interrupted; nothing was written") : 0;
+}
+
+static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_role role, int layer, struct err *e)
+{
+    struct write_entry entry = { .kind = PACK_DENSE, .role = role, .type = t->type, .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
+                                 .block = PACK_NONE, .segment = PACK_NONE, .n_dims = (uint32_t)t->n_dims,
+                                 .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
+    int r = 0, begun = 0;
+    for (uint64_t at = 0; at < t->bytes;) {
+        size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
+        if ((r = interrupted(e)) < 0 || (r = source_read(k->b->source, t, k->piece, n, e)) < 0)
+            return r;
+        if (!begun) {
+            int pays = 0;
+            if ((r = zstd_pays(k->piece, n, &pays, e)) < 0)
+                return r;
+            entry.codec = pays ? PACK_ZSTD : PACK_RAW;
+            if ((r = write_begin(k->w, &entry, e)) < 0)
+                return r;
+            begun = 1;
+        }
+        if ((r = write_data(k->w, k->piece, n, e)) < 0)
+            return r;
+        at += n;
+        progress_add(&k->progress, n);
+    }
+    k->report->dense_bytes += t->bytes;
+    return write_end(k->w, e);
+}
+
+static int put_all_dense(struct work *k, struct err *e)
+{
+    const struct model *m = k->b->source->model;
+    for (int role = 0; role < MODEL_ROLES; role++) {
+        int r = m->global[role] ? put_dense(k, m->global[role], (enum model_role)role, -1, e) : 0;
+        if (r < 0)
+            return r;
+    }
+    for (int l = 0; l < m->h.n_layers; l++)
+        for (int role = 0; role < MODEL_ROLES; role++) {
+            const struct gguf_tensor *t = m->layer[l][role];
+            int r = t && !model_role_is_ffn((enum model_role)role) ? put_dense(k, t, (enum model_role)role, l, e) : 0;
+            if (r < 0)
+                return r;
+        }
+    return 0;
+}
+
+/* ---- neurons ---- */
+
+/* One block's share of a matrix: the next bytes of the source, or the same slice of the better one. */
+static int read_matrix(struct work *k, int layer, int block, int role, uint32_t *type, struct err *e)
+{
+    const struct build *b = k->b;
+    const struct gguf_tensor *t = ffn_tensor(b, layer, role);
+    uint64_t n = t->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
+    int r = source_read(b->source, t, k->matrix[role], n, e);
+    progress_add(&k->progress, n);
+    *type = t->type;
+    if (r < 0 || !b->better || !build_role_changes(b, role))
+        return r;
+    const struct gguf_tensor *u = gguf_tensor(b->better, t->name); /* shapes were compared before */
+    n = u->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
+    *type = u->type;
+    return gguf_read(b->better, u, n * (uint64_t)block, k->matrix[role], n, e);
+}
+
+static int put_ffn(struct work *k, int layer, int block, struct err *e)
+{
+    const struct layout_shape *s = &k->b->shape;
+    const struct model_hparams *h = &k->b->source->model->h;
+    size_t n = (size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block;
+    struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0,
+                             h->d_model, h->n_ff, k->b->orders + n * (size_t)h->n_ff };
+    uint32_t *types[LAYOUT_ROLES] = { &in.gate_type, &in.up_type, &in.down_type }, index[LAYOUT_MAX_PARTS];
+    uint64_t base[LAYOUT_MAX_PARTS];
+    struct hash *hash[LAYOUT_MAX_PARTS] = { 0 };
+    int r = interrupted(e);
+    for (int role = 0; role < LAYOUT_ROLES && r == 0; role++)
+        r = read_matrix(k, layer, block, role, types[role], e);
+    for (int i = 0; i < s->n_segments && r == 0; i++) {
+        struct write_entry entry = { .kind = PACK_CLUSTERS, .layer = (uint32_t)layer, .block = (uint32_t)block,
+                                     .segment = (uint32_t)i };
+        r = write_reserve(k->w, &entry, s->segment_bytes[i], &index[i], &base[i], e);
+        if (r == 0 && !(hash[i] = hash_new()))
+            r = err_set(e, ERR_NOMEM, "hashing a segment");
+        k->report->neuron_bytes += s->segment_bytes[i];
+    }
+    uint64_t *checks = k->checks + n * (size_t)s->n_parts * s->n_clusters;
+    uint32_t panel = neurons_panel(k->neurons);
+    for (uint32_t a = 0; a < (uint32_t)h->n_ff && r == 0; a += panel) {
+        uint32_t end = a + panel < (uint32_t)h->n_ff ? a + panel : (uint32_t)h->n_ff;
+        struct neurons_out out;
+        r = neurons_build(k->neurons, &in, a, end, &out, checks, &k->report->layers[layer], e);
+        for (int i = 0; i < s->n_segments && r == 0; i++) {
+            hash_update(hash[i], out.data[i], out.len[i]);
+            r = write_at(k->w, base[i] + out.offset[i], out.data[i], out.len[i], e);
+        }
+    }
+    for (int i = 0; i < s->n_segments; i++) {
+        if (r == 0)
+            write_set_checksum(k->w, index[i], hash_final64(hash[i]));
+        hash_free(hash[i]);
+    }
+    return r;
+}
+
+static int put_all_neurons(struct work *k, struct err *e)
+{
+    const struct model_hparams *h = &k->b->source->model->h;
+    for (int l = 0; l < h->n_layers; l++) {
+        for (int b = 0; b < model_ffn_blocks(h); b++) {
+            int r = put_ffn(k, l, b, e);
+            if (r < 0)
+                return r;
+        }
+        for (int r = 0; r < LAYOUT_ROLES; r++) {
+            k->report->total.error2[r] += k->report->layers[l].error2[r];
+            k->report->total.weight2[r] += k->report->layers[l].weight2[r];
+        }
+    }
+    return 0;
+}
+
+/* ---- tables and texts ---- */
+
+static const struct write_entry plain = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
+
+static int put_meta(struct work *k, struct err *e)
+{
+    uint8_t *blob;
+    size_t len;
+    int r = model_meta_blob(k->b->source->gguf, &k->b->source->model->h, NULL, &blob, &len, e);
+    if (r < 0)
+        return r;
+    struct write_entry entry = plain;
+    entry.kind = PACK_META;
+    entry.codec = PACK_ZSTD;
+    r = write_section(k->w, &entry, blob, len, e);
+    free(blob);
+    return r;
+}
+
+/* u32 or u64 arrays in little-endian, through the piece buffer. */
+static int put_numbers(struct work *k, enum pack_kind kind, const void *data, uint64_t count, int size, struct err *e)
+{
+    struct write_entry entry = plain;
+    entry.kind = kind;
+    int r = write_begin(k->w, &entry, e);
+    for (uint64_t i = 0; i < count && r == 0;) {
+        size_t n = 0;
+        for (; i < count && n + (size_t)size <= PIECE; i++, n += (size_t)size) {
+            if (size == 4)
+                bytes_put32(k->piece + n, ((const uint32_t *)data)[i]);
+            else
+                bytes_put64(k->piece + n, ((const uint64_t *)data)[i]);
+        }
+        r = write_data(k->w, k->piece, n, e);
+    }
+    return r < 0 ? r : write_end(k->w, e);
+}
+
+static void set_hash(struct js *o, const char *key, struct hash128 h)
+{
+    char text[HASH_TEXT];
+    hash_text(h, text);
+    js_set_str(o, key, text);
+}
+
+static struct js *requantised(const struct work *k)
+{
+    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
+    struct js *list = js_array();
+    for (int role = 0; role < LAYOUT_ROLES; role++) {
+        if (!build_role_changes(k->b, role))
+            continue;
+        struct js *o = js_object(), *layers = js_array();
+        const struct gguf_tensor *t = ffn_tensor(k->b, 0, role);
+        if (k->b->better)
+            t = gguf_tensor(k->b->better, t->name);
+        js_set_str(o, "tensor", names[role]);
+        js_set_str(o, "from", quant_traits(t->type)->name);
+        js_set_str(o, "to", quant_traits(k->b->shape.l.type[role])->name);
+        js_set_num(o, "relative_rms", build_relative_rms(&k->report->total, role));
+        for (int l = 0; l < k->b->source->model->h.n_layers; l++)
+            js_append_num(layers, build_relative_rms(&k->report->layers[l], role));
+        js_set(o, "relative_rms_by_layer", layers);
+        js_append(list, o);
+    }
+    return list;
+}
+
+static int put_provenance(struct work *k, struct err *e)
+{
+    const struct build *b = k->b;
+    const struct trace_info *t = trace_info(b->trace);
+    struct js *o = js_object(), *trace = js_object();
+    js_set_str(o, "tool", "thermo-pack " THERMO_VERSION);
+    js_set_str(o, "model_name", b->source->model->h.name);
+    set_hash(o, "model_hash", t->model_hash);
+    set_hash(trace, "content_hash", t->content_hash);
+    js_set_u64(trace, "tokens", t->n_tokens);
+    js_set(o, "trace", trace);
+    js_set(o, "requantised", requantised(k));
+    if (b->better)
+        set_hash(o, "requantised_from_model_hash", b->better_hash);
+    char *text = js_text(o, 2, 6);
+    js_free(o);
+    if (!text)
+        return err_set(e, ERR_NOMEM, "provenance");
+    struct write_entry entry = plain;
+    entry.kind = PACK_PROVENANCE;
+    int r = write_section(k->w, &entry, text, strlen(text), e);
+    free(text);
+    return r;
+}
+
+/* ---- the whole ---- */
+
+static uint64_t n_ffn(const struct build *b)
+{
+    const struct model_hparams *h = &b->source->model->h;
+    return (uint64_t)h->n_layers * (uint64_t)model_ffn_blocks(h);
+}
+
+static uint64_t source_bytes(const struct build *b, uint64_t *largest_ffn)
+{
+    const struct gguf *g = b->source->gguf;
+    uint64_t sum = 0, ffn = 0;
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        sum += g->tensors[i].bytes;
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        ffn += ffn_tensor(b, 0, role)->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
+    *largest_ffn = ffn;
+    return sum;
+}
+
+void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes)
+{
+    uint64_t ffn, all = source_bytes(b, &ffn), blocks = n_ffn(b);
+    uint64_t dense = all - ffn * blocks, segments = 0;
+    for (int i = 0; i < b->shape.n_segments; i++)
+        segments += b->shape.segment_bytes[i];
+    uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8);
+    *file_bytes = dense + segments * blocks + tables + b->source->gguf->kv_len +
+                  (b->source->gguf->n_tensors + blocks * 2 + 16) * (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
+    *memory_bytes = ffn + 2 * b->panel_bytes + tables +
+                    (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)b->shape.n_ff * 4;
+}
+
+/* Every matrix can be read into its buffer, from either source. */
+static int take_buffers(struct work *k, struct err *e)
+{
+    const struct build *b = k->b;
+    uint64_t blocks = (uint64_t)model_ffn_blocks(&b->source->model->h), largest[LAYOUT_ROLES] = { 0 };
+    for (int l = 0; l < b->source->model->h.n_layers; l++)
+        for (int role = 0; role < LAYOUT_ROLES; role++) {
+            const struct gguf_tensor *t = ffn_tensor(b, l, role), *u = b->better ? gguf_tensor(b->better, t->name) : NULL;
+            if (t->type != ffn_tensor(b, 0, role)->type)
+                return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, that of layer 0 %s: mixed types are not packed",
+                               t->name, quant_traits(t->type)->name, quant_traits(ffn_tensor(b, 0, role)->type)->name);
+            if (b->better && (!u || memcmp(u->dims, t->dims, sizeof t->dims)))
+                return err_set(e, ERR_MISMATCH, "the model given to --requant-from lacks tensor '%s' or has it in another shape",
+                               t->name);
+            if (t->bytes / blocks > largest[role])
+                largest[role] = t->bytes / blocks;
+            if (u && u->bytes / blocks > largest[role])
+                largest[role] = u->bytes / blocks;
+        }
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        if (!(k->matrix[role] = malloc(largest[role])))
+            return err_set(e, ERR_NOMEM, "a matrix of %llu bytes", (unsigned long long)largest[role]);
+    k->piece = malloc(PIECE);
+    k->checks = calloc(n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, sizeof *k->checks);
+    k->report->layers = calloc((size_t)b->source->model->h.n_layers, sizeof *k->report->layers);
+    if (!k->piece || !k->checks || !k->report->layers)
+        return err_set(e, ERR_NOMEM, "tables of the pack");
+    return neurons_new(&b->shape, b->source->model->h.d_model, b->panel_bytes, b->pool, &k->neurons, e);
+}
+
+static int open_writer(struct work *k, struct err *e)
+{
+    const struct build *b = k->b;
+    const struct trace_info *t = trace_info(b->trace);
+    struct write_facts f = { .h = b->source->model->h, .shape = b->shape, .model_hash = t->model_hash,
+                             .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shape.l),
+                             .vocab_text_bytes = t->vocab_text_bytes, .n_merges = t->n_merges };
+    uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shape.n_segments + 8);
+    return write_open(b->out_path, &f, entries, &k->w, e);
+}
+
+int build_run(const struct build *b, struct build_report *report, struct err *e)
+{
+    uint64_t ffn, neurons = n_ffn(b) * (uint64_t)b->shape.n_ff;
+    struct work k = { .b = b, .report = report };
+    *report = (struct build_report){ 0 };
+    progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
+    int r = take_buffers(&k, e);
+    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_all_dense(&k, e)) == 0 &&
+        (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
+        (r = put_numbers(&k, PACK_CHECKS, k.checks, n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0)
+        r = put_provenance(&k, e);
+    if (r == 0) {
+        report->memory_bytes = ffn + neurons_memory(k.neurons);
+        r = write_commit(k.w, &report->file_bytes, e);
+        report->dense_stored_bytes = report->file_bytes - report->neuron_bytes;
+    } else {
+        write_abort(k.w);
+    }
+    progress_done(&k.progress);
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        free(k.matrix[role]);
+    free(k.piece);
+    free(k.checks);
+    neurons_free(k.neurons);
+    return r;
+}

@@ -1,0 +1,41 @@
+#ifndef PACKER_BUILD_H
+#define PACKER_BUILD_H
+
+/* The making of a packed model: model + trace + plan -> file. */
+#include "common/plan.h"
+#include "common/pool.h"
+#include "common/offline/trace.h"
+#include "packer/neurons.h"
+#include "packer/source.h"
+
+struct build {
+    const char *out_path;
+    const struct plan *plan;
+    struct trace *trace;
+    struct source *source;
+    struct gguf *better;            /* --requant-from: best source of tensors that change type, or NULL */
+    struct hash128 better_hash;
+    const uint32_t *orders;         /* [layer][block][n_ff] */
+    struct layout_shape shape;
+    struct pool *pool;
+    uint64_t panel_bytes;
+};
+
+struct build_report {
+    uint64_t file_bytes, neuron_bytes, dense_bytes, dense_stored_bytes, memory_bytes;
+    struct neurons_loss total;
+    struct neurons_loss *layers;    /* [n_layers], owned */
+};
+
+/* Sizes before anything is written: an upper bound of the file and of working memory. */
+void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes);
+
+int build_run(const struct build *b, struct build_report *report, struct err *e);
+
+/* Whether a role's rows are stored in another type than the source's or quantised along new rows. */
+int build_role_changes(const struct build *b, int role);
+
+/* Root of squared error over squared weights; 0 when nothing changed. */
+double build_relative_rms(const struct neurons_loss *l, int role);
+
+#endif

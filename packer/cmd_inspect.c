@@ -1,0 +1,194 @@
+/* thermo-pack inspect: what a packed model holds, from its header, table and small sections. */
+#include "common/js.h"
+#include "common/opt.h"
+#include "common/pack.h"
+#include "packer/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-pack inspect", "FILE",
+    "Show what a packed model holds: the model's shape, the layout, identities, sizes. Reads no weights.",
+    "  thermo-pack inspect m.thermo\n  thermo-pack inspect --tensors --json m.thermo\n"
+};
+
+static uint64_t neuron_bytes(const struct pack *p)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->shape.n_segments; i++)
+        n += p->shape.segment_bytes[i];
+    return n * (uint64_t)p->h.n_layers * (uint64_t)model_ffn_blocks(&p->h);
+}
+
+static void dense_sum(const struct pack *p, uint64_t *bytes, uint64_t *stored)
+{
+    *bytes = *stored = 0;
+    for (int i = 0; i < p->n_dense; i++) {
+        *bytes += p->dense[i].bytes;
+        *stored += p->dense[i].stored_bytes;
+    }
+}
+
+static const char *type_name(uint32_t type)
+{
+    return quant_traits(type)->name;
+}
+
+static void text(const struct pack *p, int tensors)
+{
+    const struct model_hparams *h = &p->h;
+    const struct layout *l = &p->shape.l;
+    char a[HASH_TEXT], b[HASH_TEXT], c[HASH_TEXT], s[3][24];
+    uint64_t bytes, stored;
+    dense_sum(p, &bytes, &stored);
+    hash_text(p->model_hash, a);
+    hash_text(p->order_hash, b);
+    hash_text(p->layout_hash, c);
+    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d", h->name, h->arch, h->n_layers, h->d_model,
+           h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff);
+    if (h->n_experts)
+        printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
+    printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
+    printf("layout    %s%s, clusters of %u, blocks of %u B; gate %s, up %s, down %s\n", layout_form_name(l->form),
+           l->packed ? ", packed" : "", l->cluster_neurons, l->block_bytes, type_name(l->type[0]), type_name(l->type[1]),
+           type_name(l->type[2]));
+    for (int i = 0; i < p->shape.n_parts; i++) {
+        const struct layout_part *q = &p->shape.part[i];
+        printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n", i, q->record_bytes,
+               q->neurons_per_unit, q->n_units, q->unit_bytes, (unsigned long long)q->stride_bytes, q->read_bytes);
+    }
+    printf("sizes     file %s, neurons %s, dense %s", opt_format_size(p->file.size, s[0], sizeof s[0]),
+           opt_format_size(neuron_bytes(p), s[1], sizeof s[1]), opt_format_size(bytes, s[2], sizeof s[2]));
+    printf(" (stored in %s)\n", opt_format_size(stored, s[0], sizeof s[0]));
+    for (int i = 0; tensors && i < p->n_dense; i++) {
+        const struct pack_dense *d = &p->dense[i];
+        printf("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role), type_name(d->type),
+               (unsigned long long)d->dims[0], (unsigned long long)d->dims[1], (unsigned long long)d->offset,
+               (unsigned long long)d->stored_bytes, d->zstd ? " zstd" : "");
+    }
+    if (p->provenance)
+        printf("provenance\n%s\n", p->provenance);
+}
+
+static void set_hash(struct js *o, const char *key, struct hash128 h)
+{
+    char t[HASH_TEXT];
+    hash_text(h, t);
+    js_set_str(o, key, t);
+}
+
+static struct js *part_json(const struct layout_part *q)
+{
+    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
+    struct js *o = js_object(), *roles = js_array();
+    for (int r = 0; r < q->n_roles; r++)
+        js_append_str(roles, names[q->role[r]]);
+    js_set(o, "roles", roles);
+    js_set_u64(o, "record_bytes", q->record_bytes);
+    js_set_u64(o, "neurons_per_unit", q->neurons_per_unit);
+    js_set_u64(o, "units", q->n_units);
+    js_set_u64(o, "unit_bytes", q->unit_bytes);
+    js_set_u64(o, "stride_bytes", q->stride_bytes);
+    js_set_u64(o, "read_bytes", q->read_bytes);
+    return o;
+}
+
+static struct js *layout_json(const struct pack *p)
+{
+    const struct layout *l = &p->shape.l;
+    struct js *o = js_object(), *parts = js_array();
+    js_set_str(o, "form", layout_form_name(l->form));
+    js_set_bool(o, "packed", l->packed);
+    js_set_u64(o, "block_bytes", l->block_bytes);
+    js_set_u64(o, "cluster_neurons", l->cluster_neurons);
+    js_set_str(o, "gate_type", type_name(l->type[LAYOUT_GATE]));
+    js_set_str(o, "up_type", type_name(l->type[LAYOUT_UP]));
+    js_set_str(o, "down_type", type_name(l->type[LAYOUT_DOWN]));
+    for (int i = 0; i < p->shape.n_parts; i++)
+        js_append(parts, part_json(&p->shape.part[i]));
+    js_set(o, "parts", parts);
+    return o;
+}
+
+static struct js *tensors_json(const struct pack *p)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < p->n_dense; i++) {
+        const struct pack_dense *d = &p->dense[i];
+        struct js *o = js_object(), *dims = js_array();
+        js_set_str(o, "role", model_role_name(d->role));
+        if (d->layer >= 0)
+            js_set_int(o, "layer", d->layer);
+        js_set_str(o, "type", type_name(d->type));
+        for (int k = 0; k < d->n_dims; k++)
+            js_append_int(dims, (int64_t)d->dims[k]);
+        js_set(o, "dims", dims);
+        js_set_u64(o, "offset", d->offset);
+        js_set_u64(o, "bytes", d->bytes);
+        js_set_u64(o, "stored_bytes", d->stored_bytes);
+        js_set_bool(o, "zstd", d->zstd);
+        js_append(list, o);
+    }
+    return list;
+}
+
+static int print_json(const struct pack *p, int tensors, struct err *e)
+{
+    struct js *o = js_object(), *m = js_object();
+    uint64_t bytes, stored;
+    dense_sum(p, &bytes, &stored);
+    js_set_str(m, "name", p->h.name);
+    js_set_str(m, "arch", p->h.arch);
+    js_set_int(m, "n_layers", p->h.n_layers);
+    js_set_int(m, "d_model", p->h.d_model);
+    js_set_int(m, "n_heads", p->h.n_heads);
+    js_set_int(m, "n_kv_heads", p->h.n_kv_heads);
+    js_set_int(m, "n_ff", p->h.n_ff);
+    js_set_int(m, "n_vocab", p->h.n_vocab);
+    js_set_int(m, "n_experts", p->h.n_experts);
+    js_set_str(m, "activation", model_act_name(p->h.act));
+    js_set(o, "model", m);
+    set_hash(o, "model_hash", p->model_hash);
+    set_hash(o, "order_hash", p->order_hash);
+    set_hash(o, "layout_hash", p->layout_hash);
+    js_set(o, "layout", layout_json(p));
+    js_set_u64(o, "file_bytes", p->file.size);
+    js_set_u64(o, "neuron_bytes", neuron_bytes(p));
+    js_set_u64(o, "dense_bytes", bytes);
+    js_set_u64(o, "dense_stored_bytes", stored);
+    if (tensors)
+        js_set(o, "tensors", tensors_json(p));
+    struct err ignored = { 0 };
+    struct js *prov = p->provenance ? js_parse(p->provenance, strlen(p->provenance), "provenance", &ignored) : NULL;
+    if (prov)
+        js_set(o, "provenance", prov);
+    int r = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return r;
+}
+
+int cmd_inspect(int argc, char **argv)
+{
+    int json = 0, tensors = 0, n_pos = 0;
+    const struct opt opts[] = {
+        { .name = "tensors", .type = OPT_FLAG, .dest = &tensors, .help = "List every dense tensor." },
+        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
+        { 0 },
+    };
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    int r = opt_parse(opts, &usage, argc, argv, &n_pos, &e);
+    if (r > 0)
+        return 0;
+    if (r == 0 && n_pos != 1)
+        r = err_set(&e, ERR_USAGE, "give one packed model; see thermo-pack inspect --help");
+    if (r == 0)
+        r = pack_open(argv[1], &p, &e);
+    if (r == 0 && json)
+        r = print_json(p, tensors, &e);
+    else if (r == 0)
+        text(p, tensors);
+    pack_close(p);
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,216 @@
+/* thermo-pack pack: checks that model, trace and plan belong together, then builds. */
+#include "common/cpu.h"
+#include "common/js.h"
+#include "common/log.h"
+#include "common/opt.h"
+#include "packer/build.h"
+#include "packer/cmd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct args {
+    const char *model, *traces, *plan, *out, *requant_from;
+    int threads, dry_run, json;
+};
+
+static const struct opt_usage usage = {
+    "thermo-pack pack", "",
+    "Write model.thermo: dense tensors, then the neurons of every FFN in clusters from hot to cold, in the layout that "
+    "the plan chose. The pack fits every plan with the same layout, so a new memory limit, device or batch size needs "
+    "no new pack. Neuron order comes from the trace. Weights keep their types unless the plan's layout says otherwise; "
+    "what a change of type costs is printed.",
+    "  thermo-pack pack --model m.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
+    "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
+};
+
+static int parse(struct args *a, int argc, char **argv, struct err *e)
+{
+    const struct opt opts[] = {
+        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .help = "The GGUF that was traced.", .required = 1 },
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .help = "Its trace.", .required = 1 },
+        { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .help = "The plan; its layout is used.", .required = 1 },
+        { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .help = "Where the packed model goes; replaced whole or not at all.", .required = 1 },
+        { .name = "requant-from", .type = OPT_STRING, .dest = &a->requant_from, .arg = "FILE",
+          .help = "The same model in a better type: tensors that change type are made from it, and the pack records it." },
+        { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1, .max = POOL_MAX_THREADS },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the inputs and print sizes; write nothing." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Report as JSON on stdout." },
+        { 0 },
+    };
+    int n_pos = 0, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
+    if (r == 0 && n_pos)
+        return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-pack pack --help", argv[1]);
+    return r;
+}
+
+static int mismatch(struct err *e, const char *what, const char *a, struct hash128 ha, const char *b, struct hash128 hb)
+{
+    char ta[HASH_TEXT], tb[HASH_TEXT];
+    hash_text(ha, ta);
+    hash_text(hb, tb);
+    return err_set(e, ERR_MISMATCH, "'%s' has %s %s, '%s' has %s: they do not belong together", a, what, ta, b, tb);
+}
+
+struct inputs {
+    struct plan plan;
+    struct trace *trace;
+    struct source source;
+    struct gguf *better;
+    struct hash128 better_hash;
+    uint32_t *orders;
+    struct pool *pool;
+};
+
+static void close_inputs(struct inputs *in)
+{
+    pool_free(in->pool);
+    free(in->orders);
+    gguf_close(in->better);
+    source_close(&in->source);
+    trace_close(in->trace);
+    plan_done(&in->plan);
+}
+
+/* Cheap checks first: a mismatch is found before anything large is read. */
+static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
+{
+    struct hash128 order_hash;
+    int r;
+    if ((r = plan_read(a->plan, &in->plan, e)) < 0 || (r = trace_open(a->traces, &in->trace, e)) < 0)
+        return r;
+    const struct trace_info *t = trace_info(in->trace);
+    if (!hash_equal(in->plan.model_hash, t->model_hash))
+        return mismatch(e, "model", a->plan, in->plan.model_hash, a->traces, t->model_hash);
+    if ((r = trace_orders(in->trace, &in->orders, &order_hash, e)) < 0)
+        return r;
+    if (!hash_equal(in->plan.order_hash, order_hash))
+        return mismatch(e, "neuron order", a->plan, in->plan.order_hash, a->traces, order_hash);
+    if ((r = source_open(&in->source, a->model, t, e)) < 0)
+        return r;
+    if (a->requant_from) {
+        if ((r = gguf_open(a->requant_from, &in->better, e)) < 0 ||
+            (r = gguf_hash(in->better, &in->better_hash, NULL, NULL, NULL, e)) < 0)
+            return r;
+    }
+    return pool_new(a->threads, NULL, &in->pool, e);
+}
+
+static int prepare(struct build *b, struct inputs *in, const struct args *a, struct err *e)
+{
+    const struct model_hparams *h = &in->source.model->h;
+    *b = (struct build){ .out_path = a->out, .plan = &in->plan, .trace = in->trace, .source = &in->source,
+                         .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
+                         .panel_bytes = 64u << 20 };
+    int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shape, e);
+    if (r < 0)
+        return err_wrap(e, "plan '%s'", a->plan);
+    if (in->better && !build_role_changes(b, LAYOUT_GATE) && !build_role_changes(b, LAYOUT_UP) && !build_role_changes(b, LAYOUT_DOWN))
+        return err_set(e, ERR_USAGE, "--requant-from has no use: the layout of '%s' changes no tensor's type", a->plan);
+    return 0;
+}
+
+static int enough_space(const char *path, uint64_t need, struct err *e)
+{
+    uint64_t have;
+    char n[24], h[24];
+    int r = file_free_bytes(path, &have, e);
+    if (r < 0 || need <= have)
+        return r;
+    return err_set(e, ERR_SYS, "'%s' needs up to %s; %s are free there", path, opt_format_size(need, n, sizeof n),
+                   opt_format_size(have, h, sizeof h));
+}
+
+static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
+
+static void report_text(const struct build *b, const struct build_report *r)
+{
+    char f[24], n[24];
+    printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path, opt_format_size(r->file_bytes, f, sizeof f),
+           opt_format_size(r->neuron_bytes, n, sizeof n), layout_form_name(b->shape.l.form));
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        if (build_role_changes(b, role))
+            printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
+                   quant_traits(b->shape.l.type[role])->name, build_relative_rms(&r->total, role));
+}
+
+static int report_json(const struct build *b, const struct build_report *r, struct err *e)
+{
+    struct js *o = js_object(), *loss = js_object();
+    js_set_str(o, "file", b->out_path);
+    js_set_u64(o, "file_bytes", r->file_bytes);
+    js_set_u64(o, "neuron_bytes", r->neuron_bytes);
+    js_set_u64(o, "dense_bytes", r->dense_bytes);
+    js_set_u64(o, "working_memory_bytes", r->memory_bytes);
+    js_set_str(o, "form", layout_form_name(b->shape.l.form));
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        if (build_role_changes(b, role))
+            js_set_num(loss, role_names[role], build_relative_rms(&r->total, role));
+    js_set(o, "relative_rms_of_changed_types", loss);
+    int ret = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return ret;
+}
+
+static int dry_run(const struct build *b, int json, struct err *e)
+{
+    uint64_t file, memory, space;
+    build_estimate(b, &file, &memory);
+    int r = file_free_bytes(b->out_path, &space, e);
+    if (r < 0)
+        return r;
+    if (json) {
+        struct js *o = js_object();
+        js_set_u64(o, "file_bytes_at_most", file);
+        js_set_u64(o, "working_memory_bytes", memory);
+        js_set_u64(o, "free_bytes", space);
+        r = js_print(stdout, o, 2, 6, e);
+        js_free(o);
+        return r;
+    }
+    char f[24], m[24], s[24];
+    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path, opt_format_size(file, f, sizeof f),
+           opt_format_size(space, s, sizeof s), opt_format_size(memory, m, sizeof m));
+    return 0;
+}
+
+static int run(const struct args *a, struct err *e)
+{
+    struct inputs in = { 0 };
+    struct build b;
+    struct build_report report = { 0 };
+    uint64_t file, memory;
+    int r = open_inputs(&in, a, e);
+    if (r == 0)
+        r = prepare(&b, &in, a, e);
+    if (r == 0 && a->dry_run) {
+        r = dry_run(&b, a->json, e);
+    } else if (r == 0) {
+        build_estimate(&b, &file, &memory);
+        if ((r = enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0) {
+            if (a->json)
+                r = report_json(&b, &report, e);
+            else
+                report_text(&b, &report);
+        }
+    }
+    free(report.layers);
+    close_inputs(&in);
+    return r;
+}
+
+int cmd_pack(int argc, char **argv)
+{
+    int cpus[POOL_MAX_THREADS];
+    struct args a = { .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
+    struct err e = { 0 };
+    int r = parse(&a, argc, argv, &e);
+    if (r > 0)
+        return 0;
+    if (r == 0) {
+        file_catch_interrupt();
+        r = run(&a, &e);
+    }
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,210 @@
+/* thermo-pack verify: every checksum of a packed model, the neuron orders, the zero padding. */
+#include "common/ckmath.h"
+#include "common/js.h"
+#include "common/log.h"
+#include "common/opt.h"
+#include "common/pack.h"
+#include "common/progress.h"
+#include "packer/cmd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-pack verify", "FILE",
+    "Read a packed model whole and check every checksum, that each neuron order is a permutation, and that padding is "
+    "zero. Damage is reported section by section, down to the cluster; exit status 3 if there is any.",
+    "  thermo-pack verify m.thermo\n"
+};
+
+struct verify {
+    struct pack *p;
+    struct progress progress;
+    uint64_t clusters, tensors, damaged;
+    struct js *list;            /* of damaged places */
+};
+
+static void damaged(struct verify *v, const char *text)
+{
+    log_error("%s", text);
+    js_append_str(v->list, text);
+    v->damaged++;
+}
+
+static int dense(struct verify *v, struct err *e)
+{
+    uint64_t largest = 1;
+    for (int i = 0; i < v->p->n_dense; i++)
+        if (v->p->dense[i].bytes > largest)
+            largest = v->p->dense[i].bytes;
+    void *buf = malloc(largest);
+    if (!buf)
+        return err_set(e, ERR_NOMEM, "a tensor of %llu bytes", (unsigned long long)largest);
+    for (int i = 0; i < v->p->n_dense; i++, v->tensors++) {
+        struct err one = { 0 };
+        if (pack_dense_read(v->p, &v->p->dense[i], buf, &one) < 0)
+            damaged(v, one.msg);
+        progress_add(&v->progress, v->p->dense[i].stored_bytes);
+    }
+    free(buf);
+    return 0;
+}
+
+/* Every index once; the hash of all orders is the header's. */
+static int orders(struct verify *v, struct err *e)
+{
+    const struct pack *p = v->p;
+    size_t n_ff = (size_t)p->shape.n_ff, blocks = (size_t)model_ffn_blocks(&p->h), all;
+    if (!ck_mul_size((size_t)p->h.n_layers * blocks, n_ff, &all))
+        return err_set(e, ERR_LIMIT, "orders of %d layers", p->h.n_layers);
+    uint32_t *order = calloc(all, sizeof *order);
+    uint8_t *seen = malloc(n_ff);
+    int r = order && seen ? 0 : err_set(e, ERR_NOMEM, "orders of %zu neurons", all);
+    for (size_t i = 0; i < (size_t)p->h.n_layers * blocks && r == 0; i++) {
+        struct err one = { 0 };
+        char text[160];
+        if (pack_order(p, (int)(i / blocks), (int)(i % blocks), order + i * n_ff, &one) < 0) {
+            damaged(v, one.msg);
+            continue;
+        }
+        memset(seen, 0, n_ff);
+        size_t distinct = 0;
+        for (size_t k = 0; k < n_ff; k++)
+            distinct += !seen[order[i * n_ff + k]]++;
+        if (distinct != n_ff) {
+            snprintf(text, sizeof text, "order of layer %zu, block %zu is not a permutation: %zu of %zu neurons occur", i / blocks,
+                     i % blocks, distinct, n_ff);
+            damaged(v, text);
+        }
+    }
+    if (r == 0 && !hash_equal(layout_order_hash(order, p->h.n_layers, (int)blocks, (int)n_ff), p->order_hash))
+        damaged(v, "the neuron orders do not have the hash in the header");
+    free(order);
+    free(seen);
+    return r;
+}
+
+/* One cluster of one part, unit by unit. */
+static int cluster(struct verify *v, int layer, int block, int part, uint32_t c, uint8_t *unit, struct err *e)
+{
+    const struct layout_shape *s = &v->p->shape;
+    const struct layout_part *lp = &s->part[part];
+    uint32_t a = c * s->l.cluster_neurons, b = a + s->l.cluster_neurons;
+    if (b > (uint32_t)s->n_ff)
+        b = (uint32_t)s->n_ff;
+    struct hash *h = hash_new();
+    int r = h ? 0 : err_set(e, ERR_NOMEM, "hashing");
+    for (uint32_t u = layout_unit_of(lp, a); r == 0 && u * lp->neurons_per_unit < b; u++) {
+        size_t n = (size_t)layout_unit_neurons(s, lp, u) * lp->record_bytes;
+        r = file_pread(&v->p->file, unit, n, pack_unit_offset(v->p, layer, block, part, u), e);
+        if (r == 0)
+            hash_update(h, unit, n);
+        progress_add(&v->progress, n);
+    }
+    uint64_t want = 0, is = h ? hash_final64(h) : 0;
+    hash_free(h);
+    if (r == 0)
+        r = pack_cluster_checksum(v->p, layer, block, part, c, &want, e);
+    if (r < 0)
+        return r;
+    v->clusters++;
+    if (is != want) {
+        char text[256];
+        snprintf(text, sizeof text, "layer %d, block %d, part %d, cluster %u (neurons %u to %u) is damaged: checksum %016llx, expected %016llx",
+                 layer, block, part, c, a, b - 1, (unsigned long long)is, (unsigned long long)want);
+        damaged(v, text);
+    }
+    return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : 0;
+}
+
+static int neurons(struct verify *v, struct err *e)
+{
+    const struct pack *p = v->p;
+    uint32_t largest = 0;
+    for (int i = 0; i < p->shape.n_parts; i++)
+        if (p->shape.part[i].unit_bytes > largest)
+            largest = p->shape.part[i].unit_bytes;
+    uint8_t *unit = malloc(largest);
+    int r = unit ? 0 : err_set(e, ERR_NOMEM, "a unit of %u bytes", largest);
+    for (int l = 0; l < p->h.n_layers; l++)
+        for (int b = 0; b < model_ffn_blocks(&p->h); b++)
+            for (int part = 0; part < p->shape.n_parts; part++)
+                for (uint32_t c = 0; c < p->shape.n_clusters && r == 0; c++)
+                    r = cluster(v, l, b, part, c, unit, e);
+    free(unit);
+    return r;
+}
+
+/* Damage anywhere else - padding, tables, the order of sections - shows in the checksum of each whole section. */
+static int sections(struct verify *v, struct err *e)
+{
+    char text[256];
+    int bad = 0, r = pack_verify_segments(v->p, &bad, text, sizeof text, e);
+    if (r == 0 && bad)
+        damaged(v, text);
+    return r;
+}
+
+static int report(const struct verify *v, const char *path, int json, struct err *e)
+{
+    if (!json) {
+        if (!v->damaged)
+            printf("%s: whole; %llu tensors and %llu clusters checked\n", path, (unsigned long long)v->tensors,
+                   (unsigned long long)v->clusters);
+        return 0;
+    }
+    struct js *o = js_object();
+    js_set_str(o, "file", path);
+    js_set_bool(o, "whole", v->damaged == 0);
+    js_set_u64(o, "tensors", v->tensors);
+    js_set_u64(o, "clusters", v->clusters);
+    js_set(o, "damaged", v->list);
+    int r = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return r;
+}
+
+static int run(const char *path, int json, struct err *e)
+{
+    struct verify v = { .list = js_array() };
+    int r = pack_open(path, &v.p, e);
+    if (r == 0) {
+        progress_init(&v.progress, "verifying", "B", v.p->file.size);
+        if ((r = dense(&v, e)) == 0 && (r = orders(&v, e)) == 0 && (r = neurons(&v, e)) == 0)
+            r = sections(&v, e);
+        progress_done(&v.progress);
+    }
+    uint64_t bad = v.damaged;
+    if (r == 0 && json)
+        r = report(&v, path, 1, e);
+    else {
+        if (r == 0)
+            r = report(&v, path, 0, e);
+        js_free(v.list);
+    }
+    pack_close(v.p);
+    if (r == 0 && bad)
+        r = err_set(e, ERR_FORMAT, "'%s' is damaged in %llu places", path, (unsigned long long)bad);
+    return r;
+}
+
+int cmd_verify(int argc, char **argv)
+{
+    int json = 0, n_pos = 0;
+    const struct opt opts[] = {
+        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
+        { 0 },
+    };
+    struct err e = { 0 };
+    int r = opt_parse(opts, &usage, argc, argv, &n_pos, &e);
+    if (r > 0)
+        return 0;
+    if (r == 0 && n_pos != 1)
+        r = err_set(&e, ERR_USAGE, "give one packed model; see thermo-pack verify --help");
+    if (r == 0) {
+        file_catch_interrupt();
+        r = run(argv[1], json, &e);
+    }
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,44 @@
+#ifndef PACKER_NEURONS_H
+#define PACKER_NEURONS_H
+
+/* From the matrices of one FFN to the neuron segments of a pack: rows of Gate and Up and columns of Down,
+ * gathered in pack order into records, records into units. */
+#include "common/layout.h"
+#include "common/pool.h"
+
+/* One FFN's source matrices, as in the GGUF: gate, up: n_ff rows of d_model; down: d_model rows of n_ff. */
+struct neurons_in {
+    const uint8_t *gate, *up, *down;
+    uint32_t gate_type, up_type, down_type;
+    int d_model, n_ff;
+    const uint32_t *order;      /* [n_ff] */
+};
+
+/* What a change of type cost, by role: squared error and squared weights, for a relative RMS. */
+struct neurons_loss {
+    double error2[LAYOUT_ROLES], weight2[LAYOUT_ROLES];
+};
+
+struct neurons;
+
+/* Working memory for panels of neurons: at most about panel_bytes (at least one cluster). */
+int neurons_new(const struct layout_shape *s, int d_model, uint64_t panel_bytes, struct pool *pool, struct neurons **out,
+                struct err *e);
+void neurons_free(struct neurons *n);
+uint64_t neurons_memory(const struct neurons *n);
+
+/* Neurons per panel: a multiple of the cluster. */
+uint32_t neurons_panel(const struct neurons *n);
+
+/* Build pack positions [first, last) - a panel: first is a multiple of neurons_panel(), last the next or n_ff - of
+ * every segment. out[segment]: the bytes from *offset[segment] of that segment, *len[segment] of them, borrowed until
+ * the next call; the panel that ends at n_ff runs to the segment's end. checks[part * n_clusters + c] is set for
+ * each cluster of the panel. loss is added to. */
+struct neurons_out {
+    const uint8_t *data[LAYOUT_MAX_PARTS];
+    uint64_t offset[LAYOUT_MAX_PARTS], len[LAYOUT_MAX_PARTS];
+};
+int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first, uint32_t last, struct neurons_out *out,
+                  uint64_t *checks, struct neurons_loss *loss, struct err *e);
+
+#endif

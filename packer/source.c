@@ -1,0 +1,88 @@
+/* One pass over the model serves two ends: the weights go into the pack, and their hashes show that
+ * the trace speaks of these very weights. A second pass of 26 GB for the hash alone would double the
+ * time of packing. */
+#include "packer/source.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const struct trace_tensor *in_trace(const struct trace_info *t, const char *name)
+{
+    for (int i = 0; i < t->n_tensors; i++)
+        if (!strcmp(t->tensors[i].name, name))
+            return &t->tensors[i];
+    return NULL;
+}
+
+static int compare_tables(const struct source *s, struct err *e)
+{
+    const struct gguf *g = s->gguf;
+    for (uint64_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *a = &g->tensors[i];
+        const struct trace_tensor *b = in_trace(s->trace, a->name);
+        if (!b)
+            return err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", s->path, a->name,
+                           s->trace->path);
+        if (a->type != b->type || a->n_dims != b->n_dims || memcmp(a->dims, b->dims, sizeof(uint64_t) * (size_t)a->n_dims))
+            return err_set(e, ERR_MISMATCH, "tensor '%s' is %s [%llu, %llu] in '%s' but %s [%llu, %llu] in '%s'", a->name,
+                           quant_traits(a->type)->name, (unsigned long long)a->dims[0], (unsigned long long)a->dims[1],
+                           s->path, quant_traits(b->type) ? quant_traits(b->type)->name : "?",
+                           (unsigned long long)b->dims[0], (unsigned long long)b->dims[1], s->trace->path);
+    }
+    if (g->n_tensors != (uint64_t)s->trace->n_tensors)
+        return err_set(e, ERR_MISMATCH, "'%s' has %llu tensors; the model traced in '%s' has %d", s->path,
+                       (unsigned long long)g->n_tensors, s->trace->path, s->trace->n_tensors);
+    return 0;
+}
+
+int source_open(struct source *s, const char *path, const struct trace_info *trace, struct err *e)
+{
+    *s = (struct source){ .trace = trace, .path = path };
+    int r = gguf_open(path, &s->gguf, e);
+    if (r < 0)
+        return r;
+    s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
+    s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
+    if (!s->hash || !s->read_bytes)
+        r = err_set(e, ERR_NOMEM, "opening '%s'", path);
+    else if ((r = model_open(s->gguf, (int)trace->h.act, &s->model, e)) == 0)
+        r = compare_tables(s, e);
+    if (r < 0)
+        source_close(s);
+    return r;
+}
+
+void source_close(struct source *s)
+{
+    for (uint64_t i = 0; s->hash && i < s->gguf->n_tensors; i++)
+        hash_free(s->hash[i]);
+    free(s->hash);
+    free(s->read_bytes);
+    model_close(s->model);
+    gguf_close(s->gguf);
+    *s = (struct source){ 0 };
+}
+
+int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e)
+{
+    size_t i = (size_t)(t - s->gguf->tensors);
+    if (!s->hash[i] && !(s->hash[i] = hash_new()))
+        return err_set(e, ERR_NOMEM, "hashing '%s'", t->name);
+    int r = gguf_read(s->gguf, t, s->read_bytes[i], buf, len, e);
+    if (r < 0)
+        return r;
+    hash_update(s->hash[i], buf, len);
+    s->read_bytes[i] += len;
+    if (s->read_bytes[i] < t->bytes)
+        return 0;
+    struct hash128 is = hash_final128(s->hash[i]), want = in_trace(s->trace, t->name)->hash;
+    hash_free(s->hash[i]);
+    s->hash[i] = NULL;
+    if (hash_equal(is, want))
+        return 0;
+    char a[HASH_TEXT], b[HASH_TEXT];
+    hash_text(is, a);
+    hash_text(want, b);
+    return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s", t->name, s->path, a,
+                   s->trace->path, b);
+}

@@ -1,0 +1,28 @@
+#ifndef PACKER_SOURCE_H
+#define PACKER_SOURCE_H
+
+/* The source model while it is packed: GGUF tensors checked against the trace's tensor table, and hashed
+ * as they pass, so that a model is read once and still proven to be the one that was traced. */
+#include "common/gguf.h"
+#include "common/model.h"
+#include "common/offline/trace.h"
+
+struct source {
+    struct gguf *gguf;
+    struct model *model;
+    const struct trace_info *trace;
+    const char *path;
+    struct hash **hash;       /* [gguf->n_tensors]: running, NULL before the first and after the last byte */
+    uint64_t *read_bytes;     /* [gguf->n_tensors]: how much has been read */
+};
+
+/* Opens the model and compares every name, type and shape with the trace: ERR_MISMATCH names file, tensor and
+ * both values. trace must outlive the source. */
+int source_open(struct source *s, const char *path, const struct trace_info *trace, struct err *e);
+void source_close(struct source *s);
+
+/* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte
+ * its hash is compared with the trace's: ERR_MISMATCH. */
+int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+#endif

@@ -1,0 +1,52 @@
+#ifndef PACKER_WRITE_H
+#define PACKER_WRITE_H
+
+/* Streaming writer of packed models (schemas/pack.md): sections one after the other, each on a block
+ * boundary, then the table and the header. Memory is bounded whatever the model's size; nothing
+ * appears under the final name until write_commit. */
+#include "common/err.h"
+#include "common/file.h"
+#include "common/hash.h"
+#include "common/layout.h"
+#include "common/model.h"
+#include "common/pack_format.h"
+
+struct write_facts {            /* for the header */
+    struct model_hparams h;
+    struct layout_shape shape;
+    struct hash128 model_hash, order_hash, layout_hash;
+    uint64_t vocab_text_bytes, n_merges;
+};
+
+struct write_entry {            /* one section; checksum, offset and sizes are filled in */
+    enum pack_kind kind;
+    enum pack_codec codec;
+    uint32_t role, type, layer, block, segment, n_dims;
+    uint64_t dims[4], offset, stored_bytes, bytes, checksum;
+};
+
+struct writer;
+
+/* max_entries: how many sections will follow at most; the table has its place before them. */
+int write_open(const char *path, const struct write_facts *f, uint32_t max_entries, struct writer **out, struct err *e);
+void write_abort(struct writer *w); /* accepts NULL */
+
+/* A section in pieces: begin, any number of data, end. codec PACK_ZSTD compresses on the way. */
+int write_begin(struct writer *w, const struct write_entry *entry, struct err *e);
+int write_data(struct writer *w, const void *data, size_t len, struct err *e);
+int write_end(struct writer *w, struct err *e);
+
+/* A whole section from memory. */
+int write_section(struct writer *w, const struct write_entry *entry, const void *data, size_t len, struct err *e);
+
+/* Room for a raw section of known size that is filled out of order; gives its offset. The caller puts the
+ * checksum of the whole section with write_set_checksum. */
+int write_reserve(struct writer *w, const struct write_entry *entry, uint64_t bytes, uint32_t *index, uint64_t *offset,
+                  struct err *e);
+int write_at(struct writer *w, uint64_t offset, const void *data, size_t len, struct err *e);
+void write_set_checksum(struct writer *w, uint32_t index, uint64_t checksum);
+
+/* Table, header, fsync, rename. Frees w whether or not it succeeds. *file_bytes may be NULL. */
+int write_commit(struct writer *w, uint64_t *file_bytes, struct err *e);
+
+#endif

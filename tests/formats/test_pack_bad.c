@@ -1,0 +1,154 @@
+/* Damaged packed models: every truncation, every byte of header and table changed, and fields changed with the
+ * checksums made right again, as somebody who means harm would. Nothing may crash; what opens must
+ * be readable from end to end. */
+#include "common/bytes.h"
+#include "common/pack.h"
+#include "tests/pack_sample.h"
+
+#include <unistd.h>
+
+static uint8_t *good;
+static size_t good_len;
+
+static int try_open(const uint8_t *data, size_t len, struct err *e)
+{
+    struct pack *p = NULL;
+    int r = pack_parse(data, len, "bad", &p, e);
+    if (r < 0)
+        return r;
+    uint32_t order[SAMPLE_FF];
+    uint64_t sum;
+    struct err e2;
+    for (int i = 0; i < p->n_dense; i++) {
+        uint8_t *out = malloc(p->dense[i].bytes);
+        if (out)
+            pack_dense_read(p, &p->dense[i], out, &e2);
+        free(out);
+    }
+    if (p->shape.n_ff == SAMPLE_FF)
+        pack_order(p, p->h.n_layers - 1, 0, order, &e2);
+    pack_cluster_checksum(p, p->h.n_layers - 1, 0, p->shape.n_parts - 1, p->shape.n_clusters - 1, &sum, &e2);
+    pack_close(p);
+    return 0;
+}
+
+static void truncations(void)
+{
+    struct err e;
+    int opened = 0;
+    for (size_t n = 0; n < good_len; n += n < 8192 ? 1 : 97) {
+        uint8_t *cut = malloc(n ? n : 1); /* exact size, so that a sanitizer sees any read beyond */
+        memcpy(cut, good, n);
+        opened += try_open(cut, n, &e) == 0;
+        free(cut);
+    }
+    CHECK_MSG(opened == 0, "%d truncated files opened", opened);
+}
+
+static size_t toc_begin(void)
+{
+    return (size_t)bytes_le64(good + 40);
+}
+
+static size_t toc_end(void)
+{
+    return toc_begin() + (size_t)bytes_le32(good + 48) * PACK_ENTRY_BYTES;
+}
+
+static void flips(void)
+{
+    struct err e;
+    uint8_t *copy = malloc(good_len);
+    int opened = 0;
+    for (size_t i = 0; i < toc_end(); i++) {
+        if (i >= PACK_HEADER_BYTES && i < toc_begin())
+            continue;
+        memcpy(copy, good, good_len);
+        copy[i] ^= (uint8_t)(1u << i % 8);
+        opened += try_open(copy, good_len, &e) == 0;
+    }
+    CHECK_MSG(opened == 0, "%d files with a changed header or table opened", opened);
+    free(copy);
+}
+
+static void mend(uint8_t *b)
+{
+    size_t toc = (size_t)bytes_le64(b + 40), len = (size_t)bytes_le32(b + 48) * PACK_ENTRY_BYTES;
+    if (toc <= good_len && len <= good_len - toc)
+        bytes_put64(b + 56, hash_64(b + toc, len));
+    bytes_put64(b + 248, hash_64(b, 248));
+}
+
+/* Every 32-bit word of header and table set to interesting values, checksums mended. */
+static void forgeries(void)
+{
+    static const uint32_t values[] = { 0, 1, 2, 3, 15, 16, 0x7fffffff, 0x80000000u, 0xffffffffu, 4096, 1u << 20 };
+    struct err e;
+    uint8_t *copy = malloc(good_len);
+    int refused = 0;
+    for (size_t i = 8; i < toc_end(); i += 4) {
+        if (i >= PACK_HEADER_BYTES - 8 && i < toc_begin())
+            continue;
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            memcpy(copy, good, good_len);
+            bytes_put32(copy + i, values[v]);
+            mend(copy);
+            refused += try_open(copy, good_len, &e) < 0;
+        }
+    }
+    CHECK(refused > 1000);
+    memcpy(copy, good, good_len);
+    bytes_put64(copy + 24, 1ull << 63);
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "8000000000000000"));
+    memcpy(copy, good, good_len);
+    bytes_put32(copy + 8, 2);
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 2"));
+    memcpy(copy, good, good_len);
+    memcpy(copy, "GGUF", 4);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "thermo-pack pack"));
+    free(copy);
+}
+
+/* Damage in a tensor is found when it is read and named; in a cluster, by its section's checksum. */
+static void payload(void)
+{
+    struct err e;
+    struct pack *p = NULL;
+    uint8_t *copy = malloc(good_len);
+    memcpy(copy, good, good_len);
+    CHECK(pack_parse(copy, good_len, "bad", &p, &e) == 0);
+    if (!p)
+        return;
+    const struct pack_dense *d = pack_dense_find(p, MODEL_ATTN_K, 1);
+    float out[SAMPLE_D * SAMPLE_D];
+    copy[d->offset + 5] ^= 4;
+    CHECK(pack_dense_read(p, d, out, &e) == ERR_FORMAT && strstr(e.msg, "attn_k of layer 1"));
+    d = pack_dense_find(p, MODEL_ATTN_Q, 0);
+    copy[d->offset + d->stored_bytes / 2] ^= 4;
+    CHECK(pack_dense_read(p, d, out, &e) == ERR_FORMAT && strstr(e.msg, "attn_q of layer 0"));
+    copy[pack_unit_offset(p, 1, 0, 0, 0) + 3] ^= 1;
+    int bad = 0;
+    char text[200];
+    CHECK(pack_verify_segments(p, &bad, text, sizeof text, &e) == 0 && bad == 1 && strstr(text, "layer 1"));
+    pack_close(p);
+    free(copy);
+}
+
+int main(void)
+{
+    char path[] = "/tmp/thermo-bad-XXXXXX";
+    struct err e = { 0 };
+    int fd = mkstemp(path);
+    close(fd);
+    CHECK_MSG(sample_pack(path, LAYOUT_SPLIT, 0, QUANT_F32, &e) == 0, "%s", e.msg);
+    CHECK(file_slurp(path, 1 << 24, (char **)&good, &good_len, &e) == 0);
+    unlink(path);
+    truncations();
+    flips();
+    forgeries();
+    payload();
+    free(good);
+    return test_done();
+}

@@ -1,0 +1,118 @@
+#include "common/layout.h"
+#include "tests/test.h"
+
+#include <string.h>
+
+static struct layout_shape shape(enum layout_form form, int packed, uint32_t type, int d, int n_ff)
+{
+    struct layout l;
+    struct layout_shape s = { .n_ff = -1 };
+    struct err e;
+    const uint32_t t[LAYOUT_ROLES] = { type, type, type };
+    layout_default(&l, form, t);
+    l.packed = packed;
+    CHECK(layout_derive(&l, d, n_ff, &s, &e) == 0);
+    return s;
+}
+
+/* The embedded model: F16 rows of 256 elements are 512 bytes. */
+static void small_records_fill_blocks(void)
+{
+    struct layout_shape s = shape(LAYOUT_SPLIT, 0, QUANT_F16, 256, 1280);
+    CHECK(s.n_parts == 2 && s.n_segments == 2 && s.n_clusters == 20);
+    CHECK(s.part[0].record_bytes == 512 && s.part[0].neurons_per_unit == 64 && s.part[0].read_bytes == 32768);
+    CHECK(s.part[1].record_bytes == 1024 && s.part[1].neurons_per_unit == 4 && s.part[1].stride_bytes == 4096);
+    CHECK(s.part[1].n_units == 320 && s.segment_bytes[1] == 320 * 4096 && s.segment_bytes[0] == 20 * 32768);
+    CHECK(s.part[1].role_offset[LAYOUT_UP] == 0 && s.part[1].role_offset[LAYOUT_DOWN] == 512);
+    CHECK(s.part[1].role_offset[LAYOUT_GATE] == ~0u);
+    s = shape(LAYOUT_BUNDLE, 0, QUANT_F16, 256, 1280);
+    CHECK(s.n_parts == 1 && s.part[0].record_bytes == 1536 && s.part[0].neurons_per_unit == 2);
+    CHECK(s.part[0].unit_bytes == 3072 && s.part[0].stride_bytes == 4096);
+    s = shape(LAYOUT_TWO_PHASE, 0, QUANT_F16, 256, 1280);
+    CHECK(s.n_parts == 2 && s.n_segments == 1 && s.part[0].neurons_per_unit == 4 && s.part[1].neurons_per_unit == 4);
+    CHECK(s.part[0].stride_bytes == 8192 && s.part[1].stride_bytes == 8192 && s.part[1].first_offset == 4096);
+    CHECK(s.segment_bytes[0] == 320 * 8192);
+}
+
+/* A 7B's Q4_0: rows of 4096 elements are 2304 bytes; a bundle of 6912 pads to 8192, or packs. */
+static void large_records_pad_or_pack(void)
+{
+    struct layout_shape s = shape(LAYOUT_BUNDLE, 0, QUANT_Q4_0, 4096, 14336);
+    CHECK(s.part[0].record_bytes == 6912 && s.part[0].neurons_per_unit == 1 && s.part[0].stride_bytes == 8192);
+    CHECK(s.segment_bytes[0] == 14336ull * 8192);
+    s = shape(LAYOUT_BUNDLE, 1, QUANT_Q4_0, 4096, 14336);
+    CHECK(s.part[0].stride_bytes == 6912 && s.part[0].read_bytes == 12288);
+    CHECK(s.segment_bytes[0] == (14336ull * 6912 + 4095) / 4096 * 4096);
+    /* No position of a packed unit needs more than read_bytes once rounded out to blocks. */
+    uint64_t most = 0;
+    for (uint64_t u = 0; u < 14336; u++) {
+        uint64_t a = u * 6912 / 4096 * 4096, b = (u * 6912 + 6912 + 4095) / 4096 * 4096;
+        most = b - a > most ? b - a : most;
+    }
+    CHECK(most <= s.part[0].read_bytes);
+}
+
+static void odd_sizes(void)
+{
+    struct layout_shape s = shape(LAYOUT_SPLIT, 0, QUANT_F32, 7, 101);
+    const struct layout_part *p = &s.part[1];
+    CHECK(s.n_clusters == 2 && p->record_bytes == 56 && p->neurons_per_unit == 64 && p->n_units == 2);
+    CHECK(layout_unit_neurons(&s, p, 0) == 64 && layout_unit_neurons(&s, p, 1) == 37);
+    CHECK(layout_unit_of(p, 63) == 0 && layout_unit_of(p, 64) == 1 && layout_record_offset(p, 65) == 56);
+}
+
+static void refusals(void)
+{
+    const uint32_t q[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0 };
+    struct layout l;
+    struct layout_shape s;
+    struct err e;
+    layout_default(&l, LAYOUT_SPLIT, q);
+    CHECK(layout_derive(&l, 100, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "100"));
+    l.block_bytes = 5000;
+    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block_bytes is 5000"));
+    l.block_bytes = 4096;
+    l.cluster_neurons = 12;
+    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "cluster_neurons is 12"));
+    l.cluster_neurons = 64;
+    l.type[1] = 39;
+    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "type 39"));
+    CHECK(layout_derive(&l, 256, 0, &s, &e) == ERR_LIMIT);
+}
+
+static void order(void)
+{
+    const uint64_t counts[6] = { 5, 0, 9, 5, 9, 1 };
+    const uint32_t want[6] = { 2, 4, 0, 3, 5, 1 };
+    uint32_t got[6];
+    layout_order(counts, 6, got);
+    CHECK(!memcmp(got, want, sizeof got));
+    struct hash128 a = layout_order_hash(got, 1, 1, 6), b = layout_order_hash(got, 1, 2, 3);
+    CHECK(!hash_equal(a, b));
+    got[0] = 4;
+    got[1] = 2;
+    CHECK(!hash_equal(a, layout_order_hash(got, 1, 1, 6)));
+}
+
+static void identity(void)
+{
+    const uint32_t t[LAYOUT_ROLES] = { QUANT_F16, QUANT_F16, QUANT_F16 };
+    struct layout a, b;
+    layout_default(&a, LAYOUT_SPLIT, t);
+    layout_default(&b, LAYOUT_SPLIT, t);
+    CHECK(hash_equal(layout_hash(&a), layout_hash(&b)));
+    b.packed = 1;
+    CHECK(!hash_equal(layout_hash(&a), layout_hash(&b)));
+    CHECK(layout_form_by_name("two-phase") == LAYOUT_TWO_PHASE && layout_form_by_name("none") < 0);
+}
+
+int main(void)
+{
+    small_records_fill_blocks();
+    large_records_pad_or_pack();
+    odd_sizes();
+    refusals();
+    order();
+    identity();
+    return test_done();
+}

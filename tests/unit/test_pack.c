@@ -1,0 +1,97 @@
+/* Round trip of a packed model through writer and reader: every neuron in every form is where the layout says. */
+#include "common/pack.h"
+#include "tests/pack_sample.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static char path[] = "/tmp/thermo-pack-XXXXXX";
+
+static float stored(const struct pack *p, int layer, int role, uint32_t pos, int col)
+{
+    int part = p->shape.n_parts == 2 && role != LAYOUT_GATE;
+    const struct layout_part *lp = &p->shape.part[part];
+    uint8_t row[SAMPLE_D * 4];
+    float out[SAMPLE_D];
+    struct err e;
+    uint64_t at = pack_unit_offset(p, layer, 0, part, layout_unit_of(lp, pos)) + layout_record_offset(lp, pos) + lp->role_offset[role];
+    if (file_pread(&p->file, row, lp->role_bytes[role], at, &e) < 0)
+        return NAN;
+    quant_traits(p->shape.l.type[role])->dequant(out, row, SAMPLE_D);
+    return out[col];
+}
+
+static void check_neurons(const struct pack *p, double tolerance)
+{
+    int wrong = 0;
+    for (int l = 0; l < SAMPLE_LAYERS; l++)
+        for (uint32_t pos = 0; pos < SAMPLE_FF; pos++)
+            for (int c = 0; c < SAMPLE_D; c++) {
+                int i = SAMPLE_FF - 1 - (int)pos;
+                wrong += stored(p, l, LAYOUT_GATE, pos, c) != sample_weight(l, MODEL_FFN_GATE, i, c);
+                wrong += stored(p, l, LAYOUT_UP, pos, c) != sample_weight(l, MODEL_FFN_UP, i, c);
+                wrong += !(fabs((double)stored(p, l, LAYOUT_DOWN, pos, c) - (double)sample_weight(l, MODEL_FFN_DOWN, c, i)) <= tolerance);
+            }
+    CHECK_MSG(wrong == 0, "%d values differ", wrong);
+}
+
+static void check_clusters(const struct pack *p)
+{
+    int wrong = 0;
+    for (int l = 0; l < SAMPLE_LAYERS; l++)
+        for (int part = 0; part < p->shape.n_parts; part++)
+            for (uint32_t c = 0; c < p->shape.n_clusters; c++) {
+                const struct layout_part *lp = &p->shape.part[part];
+                struct hash *h = hash_new();
+                struct err e;
+                uint64_t want = 0;
+                for (uint32_t u = layout_unit_of(lp, c * 16); u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
+                    uint8_t unit[16384];
+                    size_t n = (size_t)layout_unit_neurons(&p->shape, lp, u) * lp->record_bytes;
+                    wrong += n > sizeof unit || file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
+                    hash_update(h, unit, n);
+                }
+                wrong += pack_cluster_checksum(p, l, 0, part, c, &want, &e) < 0 || want != hash_final64(h);
+                hash_free(h);
+            }
+    CHECK_MSG(wrong == 0, "%d clusters differ", wrong);
+}
+
+static void round_trip(enum layout_form form, int packed, uint32_t down, double tolerance)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    CHECK_MSG(sample_pack(path, form, packed, down, &e) == 0, "%s", e.msg);
+    CHECK_MSG(pack_open(path, &p, &e) == 0, "%s", e.msg);
+    if (!p)
+        return;
+    CHECK(p->h.n_layers == SAMPLE_LAYERS && p->h.act == MODEL_ACT_RELU && p->h.tied_output && p->n_dense == 14);
+    check_neurons(p, tolerance);
+    check_clusters(p);
+    float q[SAMPLE_D * SAMPLE_D];
+    const struct pack_dense *d = pack_dense_find(p, MODEL_ATTN_Q, 1);
+    CHECK(d && d->zstd && d->bytes == sizeof q && pack_dense_read(p, d, q, &e) == 0);
+    CHECK(q[33] == sample_weight(1, MODEL_ATTN_Q, 1, 1));
+    CHECK(!pack_dense_find(p, MODEL_OUTPUT, -1));
+    uint32_t order[SAMPLE_FF];
+    CHECK(pack_order(p, 1, 0, order, &e) == 0 && order[0] == SAMPLE_FF - 1 && order[SAMPLE_FF - 1] == 0);
+    int bad = 1;
+    char text[200];
+    CHECK(pack_verify_segments(p, &bad, text, sizeof text, &e) == 0 && bad == 0);
+    CHECK(p->provenance && !strcmp(p->provenance, "{\"tool\":\"test\"}"));
+    pack_close(p);
+}
+
+int main(void)
+{
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    round_trip(LAYOUT_SPLIT, 0, QUANT_F32, 0);
+    round_trip(LAYOUT_BUNDLE, 0, QUANT_F32, 0);
+    round_trip(LAYOUT_TWO_PHASE, 0, QUANT_F32, 0);
+    round_trip(LAYOUT_BUNDLE, 1, QUANT_Q8_0, 0.5 / 127);
+    round_trip(LAYOUT_SPLIT, 1, QUANT_F16, 0);
+    unlink(path);
+    return test_done();
+}

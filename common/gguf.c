@@ -202,8 +202,10 @@ static int walk_key(struct walk *w, uint64_t index, struct err *e)
         r = walk_array(w, &k, e);
     } else if (type == GGUF_STRING) {
         r = walk_string(w, &k.n, e);
-        k.data_len = (size_t)k.n;
-        k.data = w->s.data + w->s.pos - k.data_len;
+        if (r == 0) { /* only then are the bytes there */
+            k.data_len = (size_t)k.n;
+            k.data = w->s.data + w->s.pos - k.data_len;
+        }
     } else {
         k.data_len = value_bytes[type];
         k.data = span_bytes(&w->s, k.data_len);

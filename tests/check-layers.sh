@@ -15,18 +15,17 @@ layer()
 {
     local found
     found=$(find "$1" -maxdepth 1 -name '*.[ch]' -exec grep -HoE '^[[:space:]]*#[[:space:]]*include[[:space:]]*"[^"]+' {} + |
-        sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*"/ /' | grep -vE "^[^ ]+ ($2)[^/]*\$")
+        sed -E 's/:[[:space:]]*#[[:space:]]*include[[:space:]]*"/ /' | grep -vE "^[^ ]+ ($2)[^/]*\$" |
+        grep -v '_sql\.inc$') # a published schema as a string, made at build time
     [ -z "$found" ] || { echo "may include only $2:"; echo "$found"; return 1; }
 }
 
-# only HEADER-REGEX FILE-REGEX: nobody but FILE includes HEADER, and no two files do.
+# only HEADER-REGEX FILE-REGEX: nobody but FILE (one module's files) includes HEADER.
 only()
 {
-    local all found
-    all=$(includes $(find common profiler planner packer runtime -name '*.[ch]') | grep -E " ($1)\$" |
-        cut -d ' ' -f 1 | sort -u)
-    [ "$(echo "$all" | wc -l)" -le 1 ] || { echo "$1 has more than one wrapper:" $all; return 1; }
-    found=$(echo "$all" | grep -vxE "$2|")
+    local found
+    found=$(includes $(find common profiler planner packer runtime -name '*.[ch]') | grep -E " ($1)\$" |
+        cut -d ' ' -f 1 | sort -u | grep -vxE "$2")
     [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
 }
 
@@ -63,15 +62,15 @@ for p in profiler planner packer; do
     check "$p/ includes only itself and the libraries" layer $p "$p/|common/(offline/)?"
 done
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
-check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace[a-z_]*\.c'
-check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/offline/hwdb[a-z_]*\.c'
+check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace[a-z0-9_]*\.c'
+check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/offline/hwdb[a-z0-9_]*\.c'
 check "libcsv only in the table wrapper" only 'csv\.h' 'common/offline/table\.c'
 check "Z3 only in solve_z3.c" only 'z3[a-z_]*\.h' 'planner/solve_z3\.c'
-check "jansson only in its wrapper" only 'jansson\.h' 'common/js\.c'
+check "jansson only in its wrapper" only 'jansson\.h' 'common/(js|plan_[a-z]+)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/hash\.c'
 check "liburing only in its wrapper" only 'liburing\.h' '(runtime|common)/io_[a-z_]*\.c'
-check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/[a-z_]*\.c'
+check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/tokenizer_pre\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "thermo-run needs no offline library" needed
 check "make runtime asks for no offline package" no_pkg_config

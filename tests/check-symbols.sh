@@ -1,22 +1,25 @@
 #!/bin/bash
-# Exported symbols start with the name of their module, or of the header that declares a family of files
-# (kernels_avx2.c exports kernels_...): solve_z3.c may export solve_z3_... and solve_...
+# Exported symbols start with the name of their module, of the header that declares a family of files (solve_z3.c
+# may export solve_...), of a struct that such a header declares (hwdb.h: struct hw, hw_free), or with the part of the
+# name that tells a library's private file from its family (trace_h5.c: h5_open).
 . tests/tap.sh
 
 module()
 {
-    local o=$1 stem prefix found
+    local o=$1 dir=$2 stem prefixes family structs found
     stem=$(basename "$o" .o)
-    prefix=$stem
-    # Every leading part of the file's name that is itself a header's name is a prefix too.
-    while [[ $prefix == *_* ]]; do
-        prefix=${prefix%_*}
-        [ -e "$2/$prefix.h" ] && stem="$stem|$prefix"
+    prefixes=$stem
+    case $dir in common*) prefixes="$stem|${stem##*_}" ;; esac
+    family=$stem
+    while [[ $family == *_* ]]; do
+        family=${family%_*}
+        [ ! -e "$dir/$family.h" ] || prefixes="$prefixes|$family"
     done
-    # A probe or a command of a program is named after its family: cmd_trace.c exports cmd_trace.
+    structs=$(cat "$dir/$stem".h "$dir/${family}"*.h 2>/dev/null | grep -oE '^struct [a-z0-9_]+' | cut -d ' ' -f 2 | sort -u)
+    for s in $structs; do prefixes="$prefixes|$s"; done
     found=$(nm -g --defined-only "$o" | awk 'NF == 3 && $2 !~ /[wWvVu]/ { print $3 }' |
-        grep -vE "^($stem)(_|\$)" | grep -vE '^(__|_?asan|_?tsan|_?ubsan|\.)')
-    [ -z "$found" ] || { echo "exports without the prefix $stem:" $found; return 1; }
+        grep -vE "^($prefixes)(_|\$)" | grep -vE '^(_*asan|_*tsan|_*ubsan|_*odr|\.)')
+    [ -z "$found" ] || { echo "exports without the prefix $prefixes:" $found; return 1; }
 }
 
 for dir in common common/offline profiler planner packer runtime; do

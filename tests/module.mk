@@ -5,6 +5,8 @@ TEST_DIRS    := unit kernels formats
 TEST_PROGS   := $(patsubst %.c,$(B)/%,$(wildcard $(TEST_DIRS:%=tests/%/test_*.c)))
 TEST_SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 TEST_TOOLS   := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
+FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
+FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
@@ -28,8 +30,6 @@ check-layers check-headers check-symbols: runtime $(TEST_LIBS)
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.
-FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
-FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 FUZZ_SECONDS ?= 60
 FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang
 

@@ -1,10 +1,9 @@
 /* Fuzz entry: any bytes as a plan. What parses must print, and print the same when parsed again. */
 #include "common/plan.h"
+#include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

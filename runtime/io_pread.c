@@ -1,0 +1,167 @@
+/* Blocking reads by a few lane threads, in the order submitted. One lock guards two rings: requests
+ * waiting and requests finished; both have room for queue_depth, and no more are ever in flight, so
+ * neither can overflow. Works everywhere, and is what unrooted phones get. */
+#include "runtime/io.h"
+
+#include "common/budget.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct ring {
+    struct io_request **at;
+    unsigned head, n;
+};
+
+struct io_pread {
+    struct io io;
+    /* constant after start */
+    pthread_t threads[BUDGET_MAX_LANES];
+    int n_threads;
+    unsigned depth;
+    int locks_ready;
+    /* guarded by lock */
+    pthread_mutex_t lock;
+    pthread_cond_t work, done;
+    struct ring waiting, finished;
+    int quit, reaper_sleeps;
+};
+
+static void push(struct io_pread *p, struct ring *r, struct io_request *q)
+{
+    r->at[(r->head + r->n++) % p->depth] = q;
+}
+
+static struct io_request *pop(struct io_pread *p, struct ring *r)
+{
+    struct io_request *q = r->at[r->head];
+    r->head = (r->head + 1) % p->depth;
+    r->n--;
+    return q;
+}
+
+static void read_one(struct io *io, struct io_request *r)
+{
+    for (;;) {
+        ssize_t n = pread(io->fd, r->buf + r->done, r->len - r->done, (off_t)(r->offset + r->done));
+        if (io_advance(io, r, n < 0 ? -errno : (int)n))
+            return;
+    }
+}
+
+static void *lane(void *arg)
+{
+    struct io_pread *p = arg;
+    pthread_mutex_lock(&p->lock);
+    for (;;) {
+        while (!p->waiting.n && !p->quit)
+            pthread_cond_wait(&p->work, &p->lock);
+        if (!p->waiting.n)
+            break;
+        struct io_request *r = pop(p, &p->waiting);
+        pthread_mutex_unlock(&p->lock);
+        read_one(&p->io, r);
+        pthread_mutex_lock(&p->lock);
+        push(p, &p->finished, r);
+        if (p->reaper_sleeps)
+            pthread_cond_signal(&p->done);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+static int start_lanes(struct io_pread *p, struct err *e)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    int r = 0;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, BUDGET_IO_STACK_BYTES);
+    sigfillset(&all); /* signals are the main thread's */
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    for (int i = 0; i < p->io.config.lanes && r == 0; i++)
+        if ((r = pthread_create(&p->threads[i], &attr, lane, p)) == 0)
+            p->n_threads++;
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (r == 0)
+        return 0;
+    errno = r;
+    return err_sys(e, ERR_SYS, "cannot start %d I/O threads", p->io.config.lanes);
+}
+
+static int pread_start(struct io *io, struct err *e)
+{
+    struct io_pread *p = (struct io_pread *)io;
+    p->depth = (unsigned)io->config.queue_depth;
+    if (io->config.lanes < 1 || io->config.lanes > BUDGET_MAX_LANES || io->config.queue_depth < 1)
+        return err_set(e, ERR_LIMIT, "%d I/O lanes; 1 to %d are possible", io->config.lanes, BUDGET_MAX_LANES);
+    p->waiting.at = calloc(p->depth, sizeof *p->waiting.at);
+    p->finished.at = calloc(p->depth, sizeof *p->finished.at);
+    if (!p->waiting.at || !p->finished.at)
+        return err_set(e, ERR_NOMEM, "out of memory for %u reads in flight", p->depth);
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    p->locks_ready = 1;
+    return start_lanes(p, e);
+}
+
+static int pread_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
+{
+    struct io_pread *p = (struct io_pread *)io;
+    (void)e;
+    pthread_mutex_lock(&p->lock);
+    for (int i = 0; i < n; i++)
+        push(p, &p->waiting, r[i]);
+    if (n > 1)
+        pthread_cond_broadcast(&p->work);
+    else
+        pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    return 0;
+}
+
+static int pread_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e)
+{
+    struct io_pread *p = (struct io_pread *)io;
+    int n = 0;
+    (void)e;
+    pthread_mutex_lock(&p->lock);
+    while (wait && !p->finished.n) {
+        p->reaper_sleeps = 1;
+        pthread_cond_wait(&p->done, &p->lock);
+        p->reaper_sleeps = 0;
+    }
+    while (n < max && p->finished.n)
+        out[n++] = pop(p, &p->finished);
+    pthread_mutex_unlock(&p->lock);
+    return n;
+}
+
+static void pread_stop(struct io *io)
+{
+    struct io_pread *p = (struct io_pread *)io;
+    if (p->locks_ready) {
+        pthread_mutex_lock(&p->lock);
+        p->quit = 1;
+        pthread_cond_broadcast(&p->work);
+        pthread_mutex_unlock(&p->lock);
+        for (int i = 0; i < p->n_threads; i++)
+            pthread_join(p->threads[i], NULL);
+        pthread_mutex_destroy(&p->lock);
+        pthread_cond_destroy(&p->work);
+        pthread_cond_destroy(&p->done);
+    }
+    free(p->waiting.at);
+    free(p->finished.at);
+}
+
+const struct io_backend io_pread_backend = {
+    .name = "pread", .bytes = sizeof(struct io_pread), .start = pread_start, .submit = pread_submit,
+    .reap = pread_reap, .stop = pread_stop,
+};

@@ -1,0 +1,227 @@
+/* Every backend gives the file's bytes, whole, in the face of short reads, EINTR, EIO and a file that
+ * is cut while it is read. */
+#include "common/progress.h"
+#include "runtime/io.h"
+#include "tests/test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BLOCK 4096u
+#define FILE_BLOCKS 512u
+#define DEPTH 8
+#define BUF (16 * BLOCK)
+
+static char path[256];
+static uint8_t *region;
+static uint32_t seed;
+
+static uint32_t rnd(uint32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+static uint8_t byte_at(uint64_t off)
+{
+    return (uint8_t)(off * 2654435761u >> 13 ^ off / BLOCK);
+}
+
+static void make_file(void)
+{
+    const char *dir = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/thermo-io-XXXXXX", dir ? dir : "/tmp");
+    int fd = mkstemp(path);
+    static uint8_t block[BLOCK];
+    for (uint32_t b = 0; b < FILE_BLOCKS; b++) {
+        for (uint32_t i = 0; i < BLOCK; i++)
+            block[i] = byte_at((uint64_t)b * BLOCK + i);
+        if (write(fd, block, BLOCK) != BLOCK)
+            abort();
+    }
+    close(fd);
+}
+
+static struct io_config config(int direct)
+{
+    return (struct io_config){ .path = path, .region = region, .region_bytes = (size_t)DEPTH * BUF, .align = BLOCK,
+                               .queue_depth = DEPTH, .lanes = 2, .want_direct = direct, .delay_max_us = 300,
+                               .delay_seed = 7 };
+}
+
+static int bytes_right(const struct io_request *r)
+{
+    for (uint32_t i = 0; i < r->len; i++)
+        if (r->buf[i] != byte_at(r->offset + i))
+            return 0;
+    return 1;
+}
+
+/* Keep DEPTH reads of random places and sizes in flight until n are done. Returns how many failed; -1: wrong bytes. */
+static int read_many(struct io *io, int n, struct err *e)
+{
+    struct io_request req[DEPTH], *done[DEPTH];
+    int idle[DEPTH], n_idle = DEPTH, started = 0, finished = 0, failed = 0;
+    for (int i = 0; i < DEPTH; i++)
+        idle[i] = i;
+    while (finished < n) {
+        struct io_request *batch[DEPTH];
+        int k = 0;
+        while (n_idle && started < n) {
+            int i = idle[--n_idle];
+            uint32_t blocks = 1 + rnd(BUF / BLOCK);
+            req[i] = (struct io_request){ .offset = (uint64_t)rnd(FILE_BLOCKS - blocks + 1) * BLOCK, .len = blocks * BLOCK,
+                                          .buf = region + (size_t)i * BUF, .tag = (uint32_t)i };
+            memset(req[i].buf, 0xee, BUF);
+            batch[k++] = &req[i];
+            started++;
+        }
+        if (io_submit(io, batch, k, e) < 0)
+            return -2;
+        int got = io_reap(io, done, DEPTH, 1, e);
+        if (got < 0)
+            return -2;
+        for (int i = 0; i < got; i++) {
+            if (done[i]->result < 0) {
+                failed++;
+                io_failed(io, done[i], e);
+            } else if (!bytes_right(done[i])) {
+                return -1;
+            }
+            idle[n_idle++] = (int)done[i]->tag;
+            finished++;
+        }
+    }
+    return failed;
+}
+
+struct faults {
+    int calls, fail_at, err; /* fail_at < 0: none */
+    int hurt;                /* short reads and EINTR */
+};
+
+/* The pread lanes call this from their threads. */
+static int inject(void *ctx, const struct io_request *r, int result)
+{
+    struct faults *f = ctx;
+    int call = __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED);
+    (void)r;
+    if (call == f->fail_at)
+        return -f->err;
+    if (!f->hurt || result <= 0)
+        return result;
+    if (call % 3 == 0)
+        return -EINTR;
+    if (call % 5 == 0)
+        return -EAGAIN;
+    return call % 2 && result > (int)BLOCK ? result / 2 + 100 : result; /* not a whole number of blocks */
+}
+
+static void test_backend(const struct io_backend *b, int direct)
+{
+    struct err e = { 0 };
+    struct io *io = NULL;
+    struct io_config c = config(direct);
+    int r = io_open_backend(b, &c, &io, &e);
+    if (r == ERR_UNSUPPORTED) {
+        printf("# %s: %s\n", b->name, e.msg);
+        return;
+    }
+    CHECK_MSG(r == 0, "%s: %s", b->name, e.msg);
+    if (r < 0)
+        return;
+    printf("# %s direct %d note '%s'\n", b->name, io->direct, io->note);
+    CHECK(read_many(io, 300, &e) == 0);
+    CHECK(io->reads == 300 && io->in_flight == 0);
+    struct io_request *none;
+    CHECK(io_reap(io, &none, 1, 1, &e) == 0); /* nothing in flight: does not block */
+    io_close(io);
+
+    struct faults f = { .fail_at = -1, .hurt = 1 };
+    c.fault = inject;
+    c.fault_ctx = &f;
+    CHECK(io_open_backend(b, &c, &io, &e) == 0);
+    CHECK(read_many(io, 200, &e) == 0); /* short, interrupted, continued: still the file's bytes */
+    CHECK(f.calls > 300);
+    io_close(io);
+
+    for (int at = 1; at <= 40; at += 13) {
+        f = (struct faults){ .fail_at = at, .err = EIO };
+        CHECK(io_open_backend(b, &c, &io, &e) == 0);
+        CHECK(read_many(io, 60, &e) == 1);
+        CHECK(e.code == ERR_IO && e.sys == EIO && strstr(e.msg, path));
+        io_close(io);
+    }
+}
+
+/* Close with reads in flight: no write may land in the region afterwards (ASan and TSan would see it). */
+static void test_close_in_flight(const struct io_backend *b)
+{
+    struct err e;
+    struct io *io;
+    struct io_config c = config(1);
+    struct io_request req[DEPTH], *batch[DEPTH];
+    if (io_open_backend(b, &c, &io, &e) < 0)
+        return;
+    for (int i = 0; i < DEPTH; i++) {
+        req[i] = (struct io_request){ .offset = (uint64_t)i * BUF, .len = BUF, .buf = region + (size_t)i * BUF };
+        batch[i] = &req[i];
+    }
+    CHECK(io_submit(io, batch, DEPTH, &e) == 0);
+    io_close(io);
+    memset(region, 0, (size_t)DEPTH * BUF);
+}
+
+static void test_cut(const struct io_backend *b, int direct)
+{
+    struct err e = { 0 };
+    struct io *io;
+    struct io_config c = config(direct);
+    if (io_open_backend(b, &c, &io, &e) < 0)
+        return;
+    if (truncate(path, (off_t)(FILE_BLOCKS / 2 * BLOCK + 1000)) < 0)
+        abort();
+    CHECK(read_many(io, 100, &e) > 0);
+    CHECK_MSG(e.code == ERR_IO && strstr(e.msg, "cut or replaced"), "%s", e.msg);
+    io_close(io);
+    unlink(path);
+    make_file();
+}
+
+static void test_choice(void)
+{
+    struct err e;
+    struct io *io;
+    struct io_config c = config(1);
+    CHECK(io_open(PLAN_IO_AUTO, &c, &io, &e) == 0);
+    CHECK(io->backend == &io_uring_backend || strstr(io->note, "io_uring"));
+    io_close(io);
+    CHECK(io_open(PLAN_IO_PREAD, &c, &io, &e) == 0 && io->backend == &io_pread_backend);
+    io_close(io);
+    c.path = "/nonexistent/model";
+    CHECK(io_open(PLAN_IO_AUTO, &c, &io, &e) == ERR_INPUT && strstr(e.msg, "/nonexistent/model"));
+    c.path = "/proc/self/status"; /* no O_DIRECT there */
+    CHECK(io_open(PLAN_IO_PREAD, &c, &io, &e) == 0 && !io->direct && io->note[0]);
+    io_close(io);
+}
+
+int main(void)
+{
+    const struct io_backend *const all[] = { &io_pread_backend, &io_uring_backend, &io_delay_backend };
+    region = aligned_alloc(BLOCK, (size_t)DEPTH * BUF);
+    make_file();
+    for (int i = 0; i < 3; i++)
+        for (int direct = 0; direct < 2; direct++) {
+            test_backend(all[i], direct);
+            test_cut(all[i], direct);
+        }
+    for (int i = 0; i < 3; i++)
+        test_close_in_flight(all[i]);
+    test_choice();
+    unlink(path);
+    free(region);
+    return test_done();
+}

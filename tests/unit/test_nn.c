@@ -1,0 +1,161 @@
+/* The network's equations against the same equations in double, on every tier of this machine. */
+#include "common/cpu.h"
+#include "common/kernels.h"
+#include "common/nn.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static unsigned seed = 1;
+
+static float uniform(void)
+{
+    seed = seed * 1664525 + 1013904223;
+    return (float)(seed >> 8) / (1 << 23) - 1;
+}
+
+static void fill(float *x, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = uniform();
+}
+
+static void rmsnorm(void)
+{
+    float x[67], w[67], out[67];
+    fill(x, 67);
+    fill(w, 67);
+    double ss = 0;
+    int bad = 0;
+    for (int i = 0; i < 67; i++)
+        ss += (double)x[i] * x[i];
+    nn_rmsnorm(out, x, w, 67, 1e-5f);
+    for (int i = 0; i < 67; i++)
+        bad += fabs(out[i] - (double)w[i] * x[i] / sqrt(ss / 67 + 1e-5)) > 1e-6;
+    CHECK(bad == 0);
+    nn_rmsnorm(x, x, w, 67, 1e-5f);
+    CHECK(!memcmp(x, out, sizeof x));
+}
+
+static void rope(void)
+{
+    float freqs[4], div[4] = { 1, 2, 4, 8 };
+    nn_rope_freqs(freqs, 8, 10000, 1, NULL);
+    CHECK(freqs[0] == 1 && fabsf(freqs[1] - 0.1f) < 1e-7f && fabsf(freqs[3] - 1e-3f) < 1e-9f);
+    float scaled[4];
+    nn_rope_freqs(scaled, 8, 10000, 0.5f, div);
+    CHECK(scaled[0] == 0.5f && fabsf(scaled[2] - 0.01f / 8) < 1e-9f);
+
+    for (int style = MODEL_ROPE_NORM; style <= MODEL_ROPE_NEOX; style++) {
+        float x[20], y[20]; /* two heads of 10, of which 8 elements turn */
+        int bad = 0;
+        fill(x, 20);
+        memcpy(y, x, sizeof x);
+        nn_rope(y, 2, 10, 8, style, freqs, 7);
+        for (int h = 0; h < 2; h++) {
+            for (int i = 0; i < 4; i++) {
+                int a = 10 * h + (style == MODEL_ROPE_NORM ? 2 * i : i);
+                int b = style == MODEL_ROPE_NORM ? a + 1 : a + 4;
+                double ang = 7.0 * freqs[i];
+                bad += fabs(y[a] - (x[a] * cos(ang) - x[b] * sin(ang))) > 1e-6;
+                bad += fabs(y[b] - (x[a] * sin(ang) + x[b] * cos(ang))) > 1e-6;
+            }
+            bad += y[10 * h + 8] != x[10 * h + 8] || y[10 * h + 9] != x[10 * h + 9];
+        }
+        CHECK(bad == 0);
+        memcpy(y, x, sizeof x);
+        nn_rope(y, 2, 10, 8, style, freqs, 0);
+        CHECK(!memcmp(x, y, sizeof x));
+    }
+}
+
+static void softmax(void)
+{
+    float x[3] = { 1000, 1001, 999 }, one = -5;
+    nn_softmax(x, 3);
+    double s = exp(-1) + 1 + exp(-2);
+    CHECK(fabs(x[0] - exp(-1) / s) < 1e-7 && fabs(x[1] - 1 / s) < 1e-7 && fabs(x[2] - exp(-2) / s) < 1e-7);
+    nn_softmax(&one, 1);
+    CHECK(one == 1);
+}
+
+static void act(void)
+{
+    float g[4] = { 2, -2, 0, 1.5f }, u[4] = { 3, 3, 3, -1 }, h[4];
+    nn_ffn_act(h, g, u, 4, MODEL_ACT_RELU);
+    CHECK(h[0] == 6 && h[1] == 0 && h[2] == 0 && h[3] == -1.5f);
+    nn_ffn_act(h, g, u, 4, MODEL_ACT_DRELU);
+    CHECK(h[0] == 6 && h[1] == 0 && h[2] == 0 && h[3] == 0);
+    nn_ffn_act(h, g, u, 4, MODEL_ACT_SILU);
+    CHECK(fabs(h[0] - 6 / (1 + exp(-2))) < 1e-6 && fabs(h[1] + 6 / (1 + exp(2))) < 1e-6 && h[2] == 0);
+    CHECK(nn_act_is_sparse(MODEL_ACT_RELU) && nn_act_is_sparse(MODEL_ACT_DRELU));
+    CHECK(!nn_act_is_sparse(MODEL_ACT_SILU));
+}
+
+enum { HEADS = 6, KV = 2, DIM = 20, POS = 150, STRIDE = KV * DIM + 3 };
+
+static void attention(int f16)
+{
+    static float q[HEADS * DIM], kf[POS * STRIDE], vf[POS * STRIDE], out[HEADS * DIM], part[HEADS * DIM];
+    static uint16_t kh[POS * STRIDE], vh[POS * STRIDE];
+    static float scores[POS + 1];
+    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, 1 / sqrtf(DIM) };
+    fill(q, HEADS * DIM);
+    fill(kf, POS * STRIDE);
+    fill(vf, POS * STRIDE);
+    for (int i = 0; i < HEADS * DIM; i++)
+        q[i] *= 4;
+    kernels->to_f16(kh, kf, POS * STRIDE);
+    kernels->to_f16(vh, vf, POS * STRIDE);
+    for (int i = 0; f16 && i < POS * STRIDE; i++) {
+        kf[i] = quant_f16_to_f32(kh[i]);
+        vf[i] = quant_f16_to_f32(vh[i]);
+    }
+    const void *k = f16 ? (const void *)kh : kf, *v = f16 ? (const void *)vh : vf;
+    static const int lengths[] = { 1, 2, 63, 64, 65, POS };
+    for (int l = 0; l < 6; l++) {
+        int n = lengths[l];
+        double worst = 0;
+        scores[n] = 12345;
+        nn_attention(out, q, k, v, n, 0, HEADS, &a, scores);
+        for (int h = 0; h < HEADS; h++) {
+            double p[POS], sum = 0, o[DIM] = { 0 };
+            for (int i = 0; i < n; i++) {
+                double s = 0;
+                for (int c = 0; c < DIM; c++)
+                    s += (double)q[h * DIM + c] * kf[i * STRIDE + h / 3 * DIM + c];
+                sum += p[i] = exp(s / sqrt(DIM));
+            }
+            for (int i = 0; i < n; i++)
+                for (int c = 0; c < DIM; c++)
+                    o[c] += p[i] / sum * vf[i * STRIDE + h / 3 * DIM + c];
+            for (int c = 0; c < DIM; c++)
+                worst = fmax(worst, fabs(o[c] - out[h * DIM + c]));
+        }
+        CHECK_MSG(worst < 2e-6 && scores[n] == 12345, "n_pos %d: %g", n, worst);
+        nn_attention(part, q, k, v, n, 4, HEADS, &a, scores);
+        nn_attention(part, q, k, v, n, 0, 4, &a, scores);
+        CHECK(!memcmp(part, out, sizeof out));
+    }
+}
+
+int main(void)
+{
+    unsigned have = cpu_detect();
+    kernels_init(have);
+    rmsnorm();
+    rope();
+    softmax();
+    act();
+    for (int t = 0; t < CPU_TIERS; t++) {
+        if (!(have & 1u << t))
+            continue;
+        kernels_init(have & ((2u << t) - 1));
+        printf("# tier %s\n", kernels->name);
+        attention(0);
+        attention(1);
+    }
+    return test_done();
+}

@@ -1,0 +1,180 @@
+/* Element types: sizes, conversions against arithmetic that shares no code with them. */
+#include "common/bytes.h"
+#include "common/quant.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double half_value(unsigned h)
+{
+    int e = (int)(h >> 10 & 31), m = (int)(h & 1023);
+    double v = e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+    return h & 0x8000 ? -v : v;
+}
+
+static int half_is_nan(unsigned h)
+{
+    return (h & 0x7fff) > 0x7c00;
+}
+
+/* Every half, exactly; and back again to the same bits. */
+static void f16_exhaustive(void)
+{
+    int bad_value = 0, bad_back = 0, bad_special = 0;
+    for (unsigned h = 0; h < 65536; h++) {
+        float f = quant_f16_to_f32((uint16_t)h);
+        if ((h & 0x7c00) != 0x7c00) {
+            bad_value += (double)f != half_value(h) || !signbit(f) != !(h & 0x8000);
+            bad_back += quant_f32_to_f16(f) != h;
+        } else if (half_is_nan(h)) {
+            bad_special += !isnan(f) || quant_f32_to_f16(f) != (h | 0x200);
+        } else {
+            bad_special += !isinf(f) || quant_f32_to_f16(f) != h;
+        }
+    }
+    CHECK(bad_value == 0);
+    CHECK(bad_back == 0);
+    CHECK(bad_special == 0);
+}
+
+/* The midpoint of two neighbours goes to the even one; a hair to either side, to that side. */
+static void f16_rounding(void)
+{
+    int bad = 0;
+    for (unsigned h = 0; h < 0x7bff; h++) {
+        float mid = (float)((half_value(h) + half_value(h + 1)) / 2);
+        unsigned even = h & 1 ? h + 1 : h;
+        bad += quant_f32_to_f16(mid) != even;
+        bad += quant_f32_to_f16(nextafterf(mid, 0)) != h;
+        bad += quant_f32_to_f16(nextafterf(mid, INFINITY)) != h + 1;
+        bad += quant_f32_to_f16(-mid) != (even | 0x8000);
+    }
+    CHECK(bad == 0);
+    CHECK(quant_f32_to_f16(65504.0f) == 0x7bff && quant_f32_to_f16(65519.996f) == 0x7bff);
+    CHECK(quant_f32_to_f16(65520.0f) == 0x7c00 && quant_f32_to_f16(-1e30f) == 0xfc00);
+    CHECK(quant_f32_to_f16(0x1p-25f) == 0 && quant_f32_to_f16(1e-45f) == 0);
+    CHECK(quant_f32_to_f16(-0.0f) == 0x8000);
+}
+
+static void bf16(void)
+{
+    int bad = 0;
+    for (unsigned h = 0; h < 65536; h++) {
+        float f = quant_bf16_to_f32((uint16_t)h);
+        if (!isnan(f))
+            bad += quant_f32_to_bf16(f) != h;
+        else
+            bad += !isnan(quant_bf16_to_f32(quant_f32_to_bf16(f)));
+    }
+    CHECK(bad == 0);
+    CHECK(quant_f32_to_bf16(0x1.01p0f) == 0x3f80 && quant_f32_to_bf16(0x1.03p0f) == 0x3f82);
+    CHECK(quant_f32_to_bf16(0x1.010002p0f) == 0x3f81);
+}
+
+static void sizes(void)
+{
+    CHECK(quant_row_bytes(QUANT_F32, 7) == 28 && quant_row_bytes(QUANT_BF16, 7) == 14);
+    CHECK(quant_row_bytes(QUANT_Q4_0, 4096) == 2304 && quant_row_bytes(QUANT_Q8_0, 4096) == 4352);
+    CHECK(quant_row_bytes(QUANT_Q6_K, 256) == 210 && quant_row_bytes(QUANT_Q4_K, 512) == 288);
+    CHECK(quant_row_bytes(QUANT_Q4_0, 33) == 0 && quant_row_bytes(QUANT_Q4_K, 32) == 0);
+    CHECK(quant_row_bytes(4, 32) == 0 && quant_row_bytes(4000000000u, 32) == 0);
+    CHECK(quant_row_bytes(QUANT_F32, UINT64_MAX) == 0 && quant_row_bytes(QUANT_Q8_0, UINT64_MAX - 31) == 0);
+    CHECK(quant_by_name("q8_0") == QUANT_Q8_0 && quant_by_name("BF16") == QUANT_BF16);
+    CHECK(quant_by_name("q9_0") == -1 && quant_by_name("") == -1);
+    CHECK(quant_traits(4) == NULL && quant_traits(QUANT_LIMIT) == NULL && quant_traits(UINT32_MAX) == NULL);
+    CHECK(quant_traits(QUANT_Q4_K) && !quant_traits(QUANT_Q4_K)->dequant);
+}
+
+/* Hand-made blocks: the element order and the offset. */
+static void layout(void)
+{
+    uint8_t q4[18] = { 0 }, q8[34] = { 0 };
+    float out[32];
+    bytes_put16(q4, 0x3800); /* 0.5 */
+    q4[2] = 0xf0;            /* element 0 is 0 - 8, element 16 is 15 - 8 */
+    q4[17] = 0x89;           /* element 15 is 9 - 8, element 31 is 8 - 8 */
+    quant_traits(QUANT_Q4_0)->dequant(out, q4, 32);
+    CHECK(out[0] == -4 && out[16] == 3.5f && out[15] == 0.5f && out[31] == 0 && out[1] == -4);
+    bytes_put16(q8, 0xc000); /* -2 */
+    q8[2] = 0x80;
+    q8[33] = 127;
+    quant_traits(QUANT_Q8_0)->dequant(out, q8, 32);
+    CHECK(out[0] == 256 && out[31] == -254 && out[1] == 0);
+}
+
+/* Known values: d = -8 / -8 = 1, so the block is what it was. */
+static void exact_blocks(void)
+{
+    float in[64], out[64];
+    uint8_t buf[256];
+    int bad = 0;
+    for (int i = 0; i < 32; i++) {
+        in[i] = (float)(i % 16 - 8);
+        in[32 + i] = 0;
+    }
+    quant_traits(QUANT_Q4_0)->quant(buf, in, 64);
+    quant_traits(QUANT_Q4_0)->dequant(out, buf, 64);
+    for (int i = 0; i < 64; i++)
+        bad += in[i] != out[i];
+    CHECK(bad == 0);
+    CHECK(bytes_le16(buf) == 0x3c00 && buf[2] == 0x00 && buf[3] == 0x11);
+    for (int i = 0; i < 32; i++)
+        in[i] = (float)(i * 8 - 127) + (i == 31 ? 6 : 0); /* -127 .. 127, d = 1 */
+    quant_traits(QUANT_Q8_0)->quant(buf, in, 64);
+    quant_traits(QUANT_Q8_0)->dequant(out, buf, 64);
+    CHECK(!memcmp(in, out, sizeof in));
+}
+
+/* Error bounds per block: half a step, plus the scale's own F16 rounding; Q4_0 clips one step end. */
+static void error_bounds(void)
+{
+    float in[32 * 64], out[32 * 64];
+    uint8_t buf[34 * 64];
+    int bad8 = 0, bad4 = 0;
+    srand(1);
+    for (int i = 0; i < 32 * 64; i++)
+        in[i] = (float)((double)rand() / RAND_MAX * 2 - 1) * ldexpf(1, i / 32 % 12 - 6);
+    quant_traits(QUANT_Q8_0)->quant(buf, in, 32 * 64);
+    quant_traits(QUANT_Q8_0)->dequant(out, buf, 32 * 64);
+    float out4[32 * 64];
+    quant_traits(QUANT_Q4_0)->quant(buf, in, 32 * 64);
+    quant_traits(QUANT_Q4_0)->dequant(out4, buf, 32 * 64);
+    for (int b = 0; b < 64; b++) {
+        float top = 0;
+        for (int j = 0; j < 32; j++)
+            top = fmaxf(top, fabsf(in[32 * b + j]));
+        for (int j = 0; j < 32; j++) {
+            bad8 += fabsf(in[32 * b + j] - out[32 * b + j]) > top * (1 / 254.0f + 1 / 2000.0f);
+            bad4 += fabsf(in[32 * b + j] - out4[32 * b + j]) > top * (1 / 8.0f + 1 / 2000.0f);
+        }
+    }
+    CHECK(bad8 == 0);
+    CHECK(bad4 == 0);
+}
+
+/* No value may make the conversions undefined (this matters under UBSan). */
+static void odd_values(void)
+{
+    float in[32] = { NAN, INFINITY, -INFINITY, 1e38f, -1e38f, 1e-45f };
+    uint8_t buf[34];
+    quant_traits(QUANT_Q8_0)->quant(buf, in, 32);
+    quant_traits(QUANT_Q4_0)->quant(buf, in, 32);
+    float tiny[32] = { 1e-45f, -1e-45f }, out[32];
+    quant_traits(QUANT_Q8_0)->quant(buf, tiny, 32);
+    quant_traits(QUANT_Q8_0)->dequant(out, buf, 32);
+    CHECK(out[0] == 0 && out[1] == 0);
+}
+
+int main(void)
+{
+    f16_exhaustive();
+    f16_rounding();
+    bf16();
+    sizes();
+    layout();
+    exact_blocks();
+    error_bounds();
+    odd_values();
+    return test_done();
+}

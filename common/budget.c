@@ -126,7 +126,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
     uint64_t widest = d > q_dim ? d : q_dim;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
-    b.act = up64(mul(&s, mul(&s, tokens, (widest + 31) / 32), sizeof(struct kernels_q8_block)));
+    b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
     b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
     b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
     b.scores = mul(&s, threads, up64(mul(&s, (uint64_t)c->context, 4)));

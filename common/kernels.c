@@ -12,14 +12,21 @@ const struct kernels *kernels = &table;
 void kernels_init(unsigned cpu_mask)
 {
     memset(&table, 0, sizeof table);
-    (void)cpu_mask;
     kernels_fill_scalar(&table);
+#if defined(__x86_64__)
+    if (cpu_mask & 1u << CPU_AVX2)
+        kernels_fill_avx2(&table);
+    if (cpu_mask & 1u << CPU_AVX512)
+        kernels_fill_avx512(&table);
+#else
+    (void)cpu_mask;
+#endif
 }
 
 size_t kernels_act_bytes(enum kernels_act form, int n)
 {
     if (form == KERNELS_ACT_Q8)
-        return (size_t)n / 32 * sizeof(struct kernels_q8_block);
+        return ((size_t)n + 127) / 128 * sizeof(struct kernels_q8_group);
     return (size_t)n * sizeof(float);
 }
 

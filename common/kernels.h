@@ -19,17 +19,19 @@
 enum kernels_act {
     KERNELS_ACT_F32,  /* float[n]; the product is exact up to float32 rounding */
     KERNELS_ACT_Q8,   /* blocks of 32 int8 with a float scale; Q8_0 and Q4_0 weights only;
-                       * relative error of an activation at most 1/254 of its block's largest */
+                       * error of an activation at most 1/254 of its block's largest (a block
+                       * whose largest is below 2^-100 counts as zero) */
     KERNELS_ACT_FORMS
 };
 
-/* One block of 32 activations: x[i] ~ d * qs[i], d = max|x| / 127; sum = sum of qs. */
-struct kernels_q8_block {
-    float d;
-    int32_t sum;
-    int8_t qs[32];
+/* Four blocks of 32 activations: element j of block b is x ~ d[b] * q, with d = max|x| / 127 and q in
+ * [-127, 127] at qs[16 * b + j] for j < 16, else at qs[64 + 16 * b + j - 16] (the order in which
+ * Q4_0 holds its nibbles). The blocks past the end are zero. */
+struct kernels_q8_group {
+    float d[4];
+    int8_t qs[128];
 };
-_Static_assert(sizeof(struct kernels_q8_block) == 40, "activation block");
+_Static_assert(sizeof(struct kernels_q8_group) == 144, "activation group");
 
 /* out[t * out_stride + r] = <row r, x_t>  for r < n_rows, t < n_tokens.
  * Row r is at rows + r * row_stride bytes; token t's activations at x + t * x_stride bytes, in the
@@ -53,7 +55,7 @@ struct kernels {
     kernels_rows_fn *rows[KERNELS_ACT_FORMS][QUANT_LIMIT];       /* NULL: no such product */
     kernels_rows_at_fn *rows_at[KERNELS_ACT_FORMS][QUANT_LIMIT];
     kernels_axpy_fn *axpy[QUANT_LIMIT];
-    void (*quant_q8)(struct kernels_q8_block *out, const float *x, int n); /* n % 32 == 0 */
+    void (*quant_q8)(struct kernels_q8_group *out, const float *x, int n); /* n % 32 == 0; the same bits on every tier */
     float (*dot_f32)(const float *a, const float *b, int n);
     float (*dot_f16)(const float *a, const uint16_t *b, int n);            /* K cache in F16 */
     void (*axpy_f32)(float *y, float a, const float *x, int n);            /* y += a * x */

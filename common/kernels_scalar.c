@@ -77,16 +77,26 @@ static float dot_q4_0_f32(const uint8_t *row, const uint8_t *x, int n)
     return (float)s;
 }
 
-/* Integer products are exact: 32 * 128 * 127 fits easily. */
+/* Activation j of block i; integer products are exact: 32 * 128 * 127 fits easily. */
+static inline int q8_value(const uint8_t *x, int i, int j)
+{
+    const uint8_t *g = x + (size_t)(i / 4) * sizeof(struct kernels_q8_group);
+    return (int8_t)g[offsetof(struct kernels_q8_group, qs) + (size_t)(i % 4 * 16 + (j < 16 ? j : j + 48))];
+}
+
+static inline float q8_scale(const uint8_t *x, int i)
+{
+    return load_f32(x + (size_t)(i / 4) * sizeof(struct kernels_q8_group) + (size_t)(i % 4) * sizeof(float));
+}
+
 static float dot_q8_0_q8(const uint8_t *row, const uint8_t *x, int n)
 {
     double s = 0;
-    for (int c = 0; c < n; c += 32, row += sizeof(struct quant_q8_0), x += sizeof(struct kernels_q8_block)) {
-        const int8_t *xq = (const int8_t *)x + offsetof(struct kernels_q8_block, qs);
+    for (int i = 0; i < n / 32; i++, row += sizeof(struct quant_q8_0)) {
         int b = 0;
         for (int j = 0; j < 32; j++)
-            b += (int8_t)row[2 + j] * xq[j];
-        s += (double)load_f16(row) * load_f32(x) * b;
+            b += (int8_t)row[2 + j] * q8_value(x, i, j);
+        s += (double)load_f16(row) * q8_scale(x, i) * b;
     }
     return (float)s;
 }
@@ -94,12 +104,11 @@ static float dot_q8_0_q8(const uint8_t *row, const uint8_t *x, int n)
 static float dot_q4_0_q8(const uint8_t *row, const uint8_t *x, int n)
 {
     double s = 0;
-    for (int c = 0; c < n; c += 32, row += sizeof(struct quant_q4_0), x += sizeof(struct kernels_q8_block)) {
-        const int8_t *xq = (const int8_t *)x + offsetof(struct kernels_q8_block, qs);
+    for (int i = 0; i < n / 32; i++, row += sizeof(struct quant_q4_0)) {
         int b = 0;
         for (int j = 0; j < 16; j++)
-            b += ((row[2 + j] & 15) - 8) * xq[j] + ((row[2 + j] >> 4) - 8) * xq[j + 16];
-        s += (double)load_f16(row) * load_f32(x) * b;
+            b += ((row[2 + j] & 15) - 8) * q8_value(x, i, j) + ((row[2 + j] >> 4) - 8) * q8_value(x, i, j + 16);
+        s += (double)load_f16(row) * q8_scale(x, i) * b;
     }
     return (float)s;
 }
@@ -171,24 +180,25 @@ AXPY(q4_0, QUANT_Q4_0)
 
 /* The arithmetic that every tier repeats to the bit: inv = 127 / max|x|; q = x * inv to the nearest
  * integer, ties to even, clamped to [-127, 127] (a NaN gives -127). */
-static void quant_q8(struct kernels_q8_block *out, const float *x, int n)
+static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
 {
-    for (int i = 0; i < n; i += 32, out++) {
+    if (n % 128)
+        out[n / 128] = (struct kernels_q8_group){ 0 };
+    for (int i = 0; i < n / 32; i++, x += 32) {
+        struct kernels_q8_group *g = &out[i / 4];
+        int b = i % 4;
         float top = 0;
         for (int j = 0; j < 32; j++)
-            top = fabsf(x[i + j]) > top ? fabsf(x[i + j]) : top;
+            top = fabsf(x[j]) > top ? fabsf(x[j]) : top;
         int zero = top < KERNELS_Q8_TINY;
         float inv = zero ? 0 : 127.0f / top;
-        int sum = 0;
         for (int j = 0; j < 32; j++) {
-            float v = zero ? 0 : x[i + j] * inv;
+            float v = zero ? 0 : x[j] * inv;
             v = v > -127 ? v : -127;
             v = v < 127 ? v : 127;
-            out->qs[j] = (int8_t)lrintf(v);
-            sum += out->qs[j];
+            g->qs[b * 16 + (j < 16 ? j : j + 48)] = (int8_t)lrintf(v);
         }
-        out->d = zero ? 0 : top / 127.0f;
-        out->sum = sum;
+        g->d[b] = zero ? 0 : top / 127.0f;
     }
 }
 

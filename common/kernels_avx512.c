@@ -1,0 +1,277 @@
+/* AVX-512 (F, BW, DQ, VL, VNNI): sixteen float lanes, thirty-two registers, masked loads and stores
+ * for what is left over. The int8 products are vpdpbusd. */
+#include "common/kernels_impl.h"
+
+#include <immintrin.h>
+
+#define KERNELS_VN       16
+#define KERNELS_TILE_T   4
+#ifndef KERNELS_PREFETCH
+#define KERNELS_PREFETCH 1024
+#endif
+#define VF __m512
+#define PRIM static inline __attribute__((always_inline))
+
+/* ---- floats ---- */
+
+PRIM VF vf_zero(void)
+{
+    return _mm512_setzero_ps();
+}
+
+PRIM VF vf_set1(float f)
+{
+    return _mm512_set1_ps(f);
+}
+
+PRIM VF vf_load(const float *p)
+{
+    return _mm512_loadu_ps(p);
+}
+
+PRIM void vf_store(float *p, VF v)
+{
+    _mm512_storeu_ps(p, v);
+}
+
+PRIM VF vf_add(VF a, VF b)
+{
+    return _mm512_add_ps(a, b);
+}
+
+PRIM VF vf_fma(VF a, VF b, VF c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
+
+PRIM VF vf_load_part(const float *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+PRIM void vf_store_part(float *p, VF v, int n)
+{
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
+
+/* Halves onto each other, down to one. */
+PRIM float vf_sum(VF v)
+{
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+/* ---- weights as floats ---- */
+
+PRIM VF w_f32(const uint8_t *p, int v)
+{
+    return _mm512_loadu_ps(p + 64 * v);
+}
+
+PRIM VF part_f32(const uint8_t *p, int n)
+{
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+PRIM VF w_f16(const uint8_t *p, int v)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)(p + 32 * v)));
+}
+
+PRIM VF part_f16(const uint8_t *p, int n)
+{
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+}
+
+PRIM VF bf16_widen(__m256i h)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+}
+
+PRIM VF w_bf16(const uint8_t *p, int v)
+{
+    return bf16_widen(_mm256_loadu_si256((const void *)(p + 32 * v)));
+}
+
+PRIM VF part_bf16(const uint8_t *p, int n)
+{
+    return bf16_widen(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
+}
+
+/* The F16 at p in every lane. */
+PRIM VF scale(const uint8_t *p)
+{
+    int16_t h;
+    __builtin_memcpy(&h, p, sizeof h);
+    return _mm512_cvtph_ps(_mm256_set1_epi16(h));
+}
+
+PRIM VF w_q8_0(const uint8_t *p, int v)
+{
+    __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 2 + 16 * v)));
+    return _mm512_mul_ps(scale(p), _mm512_cvtepi32_ps(q));
+}
+
+/* The 16 values of a nibble, times d, are a table in one register; the permutation reads only the
+ * low four bits of an index, so the low nibbles need no mask. */
+PRIM VF w_q4_0(const uint8_t *p, int v)
+{
+    const VF values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+    __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(p + 2)));
+    if (v)
+        q = _mm512_srli_epi32(q, 4);
+    return _mm512_permutexvar_ps(q, _mm512_mul_ps(scale(p), values));
+}
+
+/* ---- int8: four blocks a step, one in each 128-bit lane ---- */
+
+/* vpdpbusd wants one unsigned operand: weights are made unsigned by an offset (Q8_0: q + 128, Q4_0:
+ * the nibbles as they are), whose product with the activations is taken off by starting from its
+ * negative, element by element, so that each float sees no more than its own products. lo: the first 16 elements of each
+ * block, hi: the others. */
+struct xq {
+    __m512i lo, hi, start_q8_0, start_q4_0;
+    VF d;
+};
+
+struct wq {
+    __m512i lo, hi;
+    VF d;
+};
+
+PRIM struct xq x_q8(const uint8_t *x)
+{
+    const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i zero = _mm512_setzero_si512(), o8 = _mm512_set1_epi8(-128), o4 = _mm512_set1_epi8(8);
+    struct xq r;
+    r.d = _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps((const void *)x)));
+    r.lo = _mm512_loadu_si512(x + 16);
+    r.hi = _mm512_loadu_si512(x + 80);
+    r.start_q8_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o8, r.lo), o8, r.hi));
+    r.start_q4_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o4, r.lo), o4, r.hi));
+    return r;
+}
+
+/* Words first .. of the nb blocks of `words` words that start at p: 32 of them, none beyond the
+ * blocks (a masked load touches nothing that is masked out). */
+PRIM __m512i load_words(const uint8_t *p, int first, int words, int nb)
+{
+    int n = words * nb - first;
+    p += 2 * first;
+    if (n >= 32)
+        return _mm512_loadu_si512(p);
+    return _mm512_maskz_loadu_epi16(n > 0 ? (1u << n) - 1 : 0, p);
+}
+
+/* Lane b: the 8 words from word `at` of block b on, of two loads, the first from word `first`, the
+ * second from word `second`. */
+#define LANE(words, b, at, first, second, i) \
+    ((words) * (b) + (at) + (i) - (first) < 32 ? (words) * (b) + (at) + (i) - (first) \
+                                               : (words) * (b) + (at) + (i) - (second) + 32)
+#define LANE8(w, b, at, f, s) \
+    LANE(w, b, at, f, s, 7), LANE(w, b, at, f, s, 6), LANE(w, b, at, f, s, 5), LANE(w, b, at, f, s, 4), \
+    LANE(w, b, at, f, s, 3), LANE(w, b, at, f, s, 2), LANE(w, b, at, f, s, 1), LANE(w, b, at, f, s, 0)
+#define LANES(w, at, f, s) \
+    _mm512_set_epi16(LANE8(w, 3, at, f, s), LANE8(w, 2, at, f, s), LANE8(w, 1, at, f, s), LANE8(w, 0, at, f, s))
+#define WORD4(w) (int16_t)(w), (int16_t)(w), (int16_t)(w), (int16_t)(w)
+
+PRIM struct wq wq_q4_0(const uint8_t *p, int nb)
+{
+    const __m512i scales = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                            WORD4(27), WORD4(18), WORD4(9), WORD4(0));
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i a = load_words(p, 0, 9, nb), b = load_words(p, 4, 9, nb);
+    __m512i q = _mm512_permutex2var_epi16(a, LANES(9, 1, 0, 4), b);
+    struct wq w;
+    w.lo = _mm512_and_si512(q, low);
+    w.hi = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
+    w.d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutexvar_epi16(scales, a)));
+    return w;
+}
+
+PRIM struct wq wq_q8_0(const uint8_t *p, int nb)
+{
+    const __m512i scales = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+                                            WORD4(51), WORD4(34), WORD4(17), WORD4(0));
+    const __m512i flip = _mm512_set1_epi8(-128);
+    __m512i a = load_words(p, 0, 17, nb), b = load_words(p, 32, 17, nb);
+    __m512i c = load_words(p, 4, 17, nb), d = load_words(p, 36, 17, nb);
+    struct wq w;
+    w.lo = _mm512_xor_si512(_mm512_permutex2var_epi16(a, LANES(17, 1, 0, 32), b), flip);
+    w.hi = _mm512_xor_si512(_mm512_permutex2var_epi16(c, LANES(17, 9, 4, 36), d), flip);
+    w.d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, scales, b)));
+    return w;
+}
+
+PRIM VF dot_groups(VF acc, __m512i start, struct wq w, struct xq x)
+{
+    __m512i dot = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.lo, x.lo), w.hi, x.hi);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(w.d, x.d), acc);
+}
+
+PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
+{
+    return dot_groups(acc, x.start_q8_0, w, x);
+}
+
+PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
+{
+    return dot_groups(acc, x.start_q4_0, w, x);
+}
+
+#include "common/kernels_simd.h"
+
+/* ---- vectors ---- */
+
+PRIM float largest(VF a, VF b)
+{
+    const __m512i no_sign = _mm512_set1_epi32(0x7fffffff);
+    /* max(v, w) is w when v is NaN: a NaN never becomes the scale */
+    VF m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(a), no_sign)), vf_zero());
+    m = _mm512_max_ps(_mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(b), no_sign)), m);
+    __m256 m8 = _mm256_max_ps(_mm512_castps512_ps256(m), _mm512_extractf32x8_ps(m, 1));
+    __m128 m4 = _mm_max_ps(_mm256_castps256_ps128(m8), _mm256_extractf128_ps(m8, 1));
+    m4 = _mm_max_ps(m4, _mm_movehl_ps(m4, m4));
+    return _mm_cvtss_f32(_mm_max_ss(m4, _mm_movehdup_ps(m4)));
+}
+
+static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
+{
+    const VF lo = _mm512_set1_ps(-127), hi = _mm512_set1_ps(127);
+    if (n % 128)
+        out[n / 128] = (struct kernels_q8_group){ 0 };
+    for (int i = 0; i < n / 32; i++, x += 32) {
+        struct kernels_q8_group *g = &out[i / 4];
+        VF a = vf_load(x), b = vf_load(x + 16);
+        float top = largest(a, b);
+        int zero = top < KERNELS_Q8_TINY;
+        VF inv = vf_set1(zero ? 0 : 127.0f / top);
+        a = _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(a, inv), lo), hi);
+        b = _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(b, inv), lo), hi);
+        __m512i qa = _mm512_cvtps_epi32(a), qb = _mm512_cvtps_epi32(b);
+        _mm_storeu_si128((void *)(g->qs + i % 4 * 16), _mm512_cvtepi32_epi8(qa));
+        _mm_storeu_si128((void *)(g->qs + 64 + i % 4 * 16), _mm512_cvtepi32_epi8(qb));
+        g->d[i % 4] = zero ? 0 : top / 127.0f;
+    }
+}
+
+static void to_f16(uint16_t *out, const float *x, int n)
+{
+    int i = 0;
+    for (; i + 16 <= n; i += 16)
+        _mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+    if (i < n)
+        _mm256_mask_storeu_epi16(out + i, (__mmask16)((1u << (n - i)) - 1),
+                                 _mm512_cvtps_ph(vf_load_part(x + i, n - i), _MM_FROUND_TO_NEAREST_INT));
+}
+
+void kernels_fill_avx512(struct kernels *k)
+{
+    k->name = "avx512";
+    fill_f32(k);
+    fill_q8(k);
+    k->quant_q8 = quant_q8;
+    k->to_f16 = to_f16;
+}

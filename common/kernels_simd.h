@@ -1,0 +1,538 @@
+/* The loops of the SIMD tiers, written once over a tier's vector primitives. A tier's .c defines
+ * KERNELS_VN (float lanes), KERNELS_TILE_T (tokens of the widest tile) and the primitives listed
+ * below, then includes this file; everything here is static and inlined into it.
+ *
+ * Products go through register tiles of 4 rows x 1, 2 or 4 tokens (1 row x 1 token for a single
+ * row). Each (row, token) has one vector accumulator, columns are added in ascending order and the
+ * lanes are summed by one fixed tree: the tile's shape cannot change the bits, and four rows are
+ * enough independent chains to hide the latency of an fma behind the loads. Two or three left-over
+ * rows run as a tile of four with repeated pointers.
+ *
+ * Accumulations (axpy) take four rows at a time over all columns: one load and one store of the
+ * accumulator per four rows, which are added in order.
+ *
+ * Both read every row once, front to back, and ask for each line PREFETCH_BYTES before it is
+ * needed, into the next group's rows where the own row ends. Rows scattered in memory defeat the
+ * hardware prefetchers; this is what brings them to the bandwidth of a sequential read. */
+#if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_H)
+#define COMMON_KERNELS_SIMD_H
+
+#include "common/kernels_impl.h"
+
+#include <string.h>
+
+/* Primitives, with VF the tier's float vector:
+ *   VF    vf_zero(void), vf_set1(float), vf_load(const float *), vf_add(VF, VF)
+ *   VF    vf_fma(VF a, VF b, VF c)            a * b + c, rounded once
+ *   void  vf_store(float *, VF)
+ *   float vf_sum(VF)                          fixed tree
+ *   VF    vf_load_part(const float *, int n)  n < VN lanes, the others 0
+ *   void  vf_store_part(float *, VF, int n)
+ *   VF    w_TYPE(const uint8_t *p, int v)     columns [v*VN, v*VN + VN) of the 32 at p
+ *   VF    part_TYPE(const uint8_t *p, int n)  float types: the first n < VN columns at p
+ *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
+ *   struct xq x_q8(const uint8_t *group)
+ *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
+ *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product */
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+enum { TILE_R = 4, TILE_T = KERNELS_TILE_T, VN = KERNELS_VN, PREFETCH_BYTES = KERNELS_PREFETCH };
+
+typedef VF weight_fn(const uint8_t *p, int v);
+typedef VF weight_part_fn(const uint8_t *p, int n);
+
+/* A weight type as the loops see it. */
+struct type_ops {
+    weight_fn *w;
+    weight_part_fn *part; /* NULL: only multiples of 32 columns exist */
+    size_t bytes32;       /* of 32 columns */
+};
+
+/* One call of a tile. */
+struct tile {
+    float *out;
+    size_t out_stride;
+    const uint8_t *row[TILE_R], *next[TILE_R]; /* next: what to prefetch after this row's end */
+    const uint8_t *x;
+    size_t x_stride, row_bytes;
+    int live, n_cols; /* live: rows to write */
+};
+
+/* ---- prefetch ---- */
+
+/* ahead[r] + o is the address to ask for while the tile works at offset o. */
+struct ahead {
+    uintptr_t at[TILE_R];
+    size_t turn; /* the offset from which the next rows are meant */
+};
+
+INLINE struct ahead ahead_start(const struct tile *a, int R)
+{
+    struct ahead h;
+    size_t dist = a->row_bytes < PREFETCH_BYTES ? a->row_bytes : PREFETCH_BYTES;
+    UNROLL
+    for (int r = 0; r < R; r++)
+        h.at[r] = (uintptr_t)a->row[r] + dist;
+    h.turn = a->row_bytes - dist;
+    return h;
+}
+
+INLINE void ahead_step(struct ahead *h, const struct tile *a, size_t o, int R)
+{
+    if (o >= h->turn) {
+        UNROLL
+        for (int r = 0; r < R; r++)
+            h->at[r] = (uintptr_t)a->next[r] - h->turn;
+        h->turn = SIZE_MAX;
+    }
+    UNROLL
+    for (int r = 0; r < R; r++)
+        __builtin_prefetch((const void *)(h->at[r] + o));
+}
+
+INLINE void ahead_first(const uint8_t *row, size_t row_bytes)
+{
+    for (size_t o = 0; o < row_bytes && o < PREFETCH_BYTES; o += 64)
+        __builtin_prefetch(row + o);
+}
+
+/* ---- products ---- */
+
+typedef void tile_fn(const struct tile *a);
+
+INLINE void tile_store(const struct tile *a, VF acc[TILE_R][TILE_T], int R, int T)
+{
+    UNROLL
+    for (int t = 0; t < T; t++)
+        UNROLL
+        for (int r = 0; r < R; r++)
+            if (r < a->live)
+                a->out[(size_t)t * a->out_stride + (size_t)r] = vf_sum(acc[r][t]);
+}
+
+INLINE const float *tile_x(const struct tile *a, int t, int c)
+{
+    return (const float *)(const void *)(a->x + (size_t)t * a->x_stride) + c;
+}
+
+INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
+{
+    VF acc[TILE_R][TILE_T], w[TILE_R];
+    struct ahead h = ahead_start(a, R);
+    size_t o = 0;
+    int c = 0;
+    UNROLL
+    for (int r = 0; r < R; r++)
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r][t] = vf_zero();
+    for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+        UNROLL
+        for (size_t line = 0; line < ops.bytes32; line += 64)
+            ahead_step(&h, a, o + line, R);
+        UNROLL
+        for (int v = 0; v < 32 / VN; v++) {
+            UNROLL
+            for (int r = 0; r < R; r++)
+                w[r] = ops.w(a->row[r] + o, v);
+            UNROLL
+            for (int t = 0; t < T; t++) {
+                VF x = vf_load(tile_x(a, t, c + v * VN));
+                UNROLL
+                for (int r = 0; r < R; r++)
+                    acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+            }
+        }
+    }
+    for (; ops.part && c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN)) {
+        int n = a->n_cols - c;
+        UNROLL
+        for (int r = 0; r < R; r++)
+            w[r] = n < VN ? ops.part(a->row[r] + o, n) : ops.w(a->row[r] + o, 0);
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            VF x = n < VN ? vf_load_part(tile_x(a, t, c), n) : vf_load(tile_x(a, t, c));
+            UNROLL
+            for (int r = 0; r < R; r++)
+                acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+        }
+    }
+    tile_store(a, acc, R, T);
+}
+
+typedef struct wq wq_fn(const uint8_t *row, int nb);
+typedef VF dq_fn(VF acc, struct wq w, struct xq x);
+
+struct q8_ops {
+    wq_fn *w;
+    dq_fn *dot;
+    size_t block_bytes;
+};
+
+INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
+                    int T, struct q8_ops ops)
+{
+    struct wq w[TILE_R];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        w[r] = ops.w(a->row[r] + o, nb);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        struct xq q = x_q8(x + (size_t)t * a->x_stride);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = ops.dot(acc[r][t], w[r], q);
+    }
+}
+
+INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
+{
+    VF acc[TILE_R][TILE_T];
+    struct ahead h = ahead_start(a, R);
+    const size_t step = 4 * ops.block_bytes;
+    const uint8_t *x = a->x;
+    size_t o = 0;
+    UNROLL
+    for (int r = 0; r < R; r++)
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r][t] = vf_zero();
+    for (; o + step <= a->row_bytes; o += step, x += sizeof(struct kernels_q8_group)) {
+        UNROLL
+        for (size_t line = 0; line < step; line += 64)
+            ahead_step(&h, a, o + line, R);
+        step_q8(a, acc, o, x, 4, R, T, ops);
+    }
+    if (o < a->row_bytes)
+        step_q8(a, acc, o, x, (int)((a->row_bytes - o) / ops.block_bytes), R, T, ops);
+    tile_store(a, acc, R, T);
+}
+
+/* Where row r is: base + r * stride, or at[r]. */
+struct row_list {
+    const uint8_t *base;
+    size_t stride;
+    const void *const *at;
+};
+
+INLINE const uint8_t *row_of(const struct row_list *l, int r)
+{
+    return l->at ? l->at[r] : l->base + (size_t)r * l->stride;
+}
+
+INLINE void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
+                  const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
+                  tile_fn *t42, tile_fn *t44)
+{
+    for (int r = 0; r < n_rows && r < TILE_R; r++)
+        ahead_first(row_of(l, r), row_bytes);
+    for (int r0 = 0; r0 < n_rows; r0 += TILE_R) {
+        struct tile a = { .out = out + r0, .out_stride = out_stride, .x = x, .x_stride = x_stride,
+                          .row_bytes = row_bytes, .n_cols = n_cols };
+        a.live = n_rows - r0 < TILE_R ? n_rows - r0 : TILE_R;
+        for (int i = 0; i < TILE_R; i++) {
+            a.row[i] = row_of(l, r0 + (i < a.live ? i : a.live - 1));
+            a.next[i] = r0 + TILE_R + i < n_rows ? row_of(l, r0 + TILE_R + i) : a.row[i];
+        }
+        for (int t = 0; t < n_tokens;) {
+            int left = n_tokens - t, n = left >= 4 && TILE_T >= 4 ? 4 : left >= 2 && TILE_T >= 2 ? 2 : 1;
+            if (a.live == 1)
+                n = 1;
+            a.out = out + (size_t)t * out_stride + r0;
+            a.x = (const uint8_t *)x + (size_t)t * x_stride;
+            (a.live == 1 ? t11 : n == 4 ? t44 : n == 2 ? t42 : t41)(&a);
+            t += n;
+            for (int i = 0; i < TILE_R; i++) /* the rows are near now */
+                a.next[i] = a.row[i];
+        }
+    }
+}
+
+/* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body. */
+#define ROWS(name, type, TILE)                                                                     \
+    static void t11_##name(const struct tile *a) { TILE(a, 1, 1); }                                \
+    static void t41_##name(const struct tile *a) { TILE(a, 4, 1); }                                \
+    static void t42_##name(const struct tile *a) { TILE(a, 4, TILE_T < 2 ? 1 : 2); }               \
+    static void t44_##name(const struct tile *a) { TILE(a, 4, TILE_T < 4 ? 1 : 4); }               \
+    static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
+                            int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
+    {                                                                                              \
+        struct row_list l = { .base = rows, .stride = row_stride };                                \
+        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
+              n_tokens, n_cols, t11_##name, t41_##name, t42_##name, t44_##name);                   \
+    }                                                                                              \
+    static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, \
+                               const void *x, size_t x_stride, int n_tokens, int n_cols)           \
+    {                                                                                              \
+        struct row_list l = { .at = rows };                                                        \
+        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
+              n_tokens, n_cols, t11_##name, t41_##name, t42_##name, t44_##name);                   \
+    }
+
+/* ---- accumulation ---- */
+
+/* R rows into T tokens' accumulators over all columns: acc_t += h[t][r] * row_r, r ascending.
+ * "+ 0" turns a -0 that underflow may leave into +0, so that a row with factor zero leaves no trace. */
+INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R], int R, int T,
+                      struct type_ops ops)
+{
+    VF s[TILE_T], hv[TILE_T][TILE_R];
+    struct ahead h = ahead_start(a, R);
+    size_t o = 0;
+    int c = 0;
+    UNROLL
+    for (int t = 0; t < T; t++)
+        UNROLL
+        for (int r = 0; r < R; r++)
+            hv[t][r] = vf_set1(hs[t][r]);
+    for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+        UNROLL
+        for (size_t line = 0; line < ops.bytes32; line += 64)
+            ahead_step(&h, a, o + line, R);
+        UNROLL
+        for (int v = 0; v < 32 / VN; v++) {
+            UNROLL
+            for (int t = 0; t < T; t++)
+                s[t] = vf_load(acc + (size_t)t * acc_stride + c + v * VN);
+            UNROLL
+            for (int r = 0; r < R; r++) {
+                VF w = ops.w(a->row[r] + o, v);
+                UNROLL
+                for (int t = 0; t < T; t++)
+                    s[t] = vf_fma(hv[t][r], w, s[t]);
+            }
+            UNROLL
+            for (int t = 0; t < T; t++)
+                vf_store(acc + (size_t)t * acc_stride + c + v * VN, vf_add(s[t], vf_zero()));
+        }
+    }
+    for (; ops.part && c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN)) {
+        int n = a->n_cols - c < VN ? a->n_cols - c : VN;
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            float *p = acc + (size_t)t * acc_stride + c;
+            s[t] = n < VN ? vf_load_part(p, n) : vf_load(p);
+            UNROLL
+            for (int r = 0; r < R; r++)
+                s[t] = vf_fma(hv[t][r], n < VN ? ops.part(a->row[r] + o, n) : ops.w(a->row[r] + o, 0), s[t]);
+            s[t] = vf_add(s[t], vf_zero());
+            if (n < VN)
+                vf_store_part(p, s[t], n);
+            else
+                vf_store(p, s[t]);
+        }
+    }
+}
+
+typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R]);
+
+/* The next rows that any of T tokens needs, at most TILE_R of them, from row *r on. */
+INLINE int axpy_gather(int *r, int n_rows, const void *const *rows, const float *h, size_t h_stride, int T,
+                       size_t skip, const uint8_t *row[TILE_R], float hs[TILE_T][TILE_R])
+{
+    int n = 0;
+    for (; *r < n_rows && n < TILE_R; ++*r) {
+        int any = 0;
+        for (int t = 0; t < T; t++) {
+            hs[t][n] = h[(size_t)t * h_stride + (size_t)*r];
+            any |= hs[t][n] != 0;
+        }
+        if (any)
+            row[n++] = (const uint8_t *)rows[*r] + skip;
+    }
+    return n;
+}
+
+/* T tokens over all rows: groups of four needed rows, a left-over one by one. */
+INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                       int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, axpy_tile_fn *one,
+                       axpy_tile_fn *four)
+{
+    struct tile a = { .row_bytes = row_bytes, .n_cols = n_cols };
+    float hs[2][TILE_T][TILE_R];
+    int r = 0, now = 0;
+    int n = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, a.row, hs[0]);
+    for (int i = 0; i < n; i++)
+        ahead_first(a.row[i], row_bytes);
+    while (n > 0) {
+        int n_next = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, a.next, hs[!now]);
+        for (int i = n_next; i < TILE_R; i++)
+            a.next[i] = i < n ? a.row[i] : a.row[0];
+        if (n == TILE_R) {
+            four(acc, acc_stride, &a, hs[now]);
+        } else {
+            for (int i = 0; i < n; i++) {
+                struct tile b = { .row = { a.row[i] }, .next = { a.row[i] }, .row_bytes = row_bytes, .n_cols = n_cols };
+                float h1[TILE_T][TILE_R];
+                for (int t = 0; t < T; t++)
+                    h1[t][0] = hs[now][t][i];
+                one(acc, acc_stride, &b, h1);
+            }
+        }
+        memcpy(a.row, a.next, sizeof a.row);
+        n = n_next;
+        now = !now;
+    }
+}
+
+/* Tokens are taken 4, 2 or 1 at a time. When they need more than one such group, rows come in
+ * chunks that stay in the second-level cache while the groups take turns. */
+struct axpy_tiles {
+    axpy_tile_fn *one[5], *four[5]; /* by tokens */
+};
+
+INLINE void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                     int n_rows, int n_tokens, size_t skip, size_t row_bytes, int n_cols,
+                     const struct axpy_tiles *f)
+{
+    int one_group = n_tokens == 1 || n_tokens == 2 || n_tokens == TILE_T;
+    int chunk = one_group ? n_rows : 64;
+    for (int r = 0; r < n_rows; r += chunk) {
+        int n = n_rows - r < chunk ? n_rows - r : chunk;
+        for (int t = 0; t < n_tokens;) {
+            int left = n_tokens - t, T = left >= TILE_T ? TILE_T : left >= 2 ? 2 : 1;
+            axpy_drive(acc + (size_t)t * acc_stride, acc_stride, rows + r, h + (size_t)t * h_stride + r,
+                       h_stride, n, T, skip, row_bytes, n_cols, f->one[T], f->four[T]);
+            t += T;
+        }
+    }
+}
+
+#define AXPY_TILE(name, R, T, ops)                                                                 \
+    static void a##R##T##_##name(float *acc, size_t s, const struct tile *a, float h[TILE_T][TILE_R]) \
+    {                                                                                              \
+        axpy_tile(acc, s, a, h, R, T < TILE_T ? T : TILE_T, ops);                                  \
+    }
+#define AXPY(name, type, ops)                                                                      \
+    AXPY_TILE(name, 1, 1, ops)                                                                     \
+    AXPY_TILE(name, 4, 1, ops)                                                                     \
+    AXPY_TILE(name, 1, 2, ops)                                                                     \
+    AXPY_TILE(name, 4, 2, ops)                                                                     \
+    AXPY_TILE(name, 1, 4, ops)                                                                     \
+    AXPY_TILE(name, 4, 4, ops)                                                                     \
+    static const struct axpy_tiles axpy_tiles_##name = {                                           \
+        .one = { [1] = a11_##name, [2] = a12_##name, [4] = TILE_T < 4 ? NULL : a14_##name },                 \
+        .four = { [1] = a41_##name, [2] = a42_##name, [4] = TILE_T < 4 ? NULL : a44_##name },                \
+    };                                                                                             \
+    static void axpy_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h,\
+                            size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)       \
+    {                                                                                              \
+        axpy_all(acc, acc_stride, rows, h, h_stride, n_rows, n_tokens,                             \
+                 quant_row_bytes(type, (uint64_t)col0), quant_row_bytes(type, (uint64_t)n_cols),   \
+                 n_cols, &axpy_tiles_##name);                                                      \
+    }
+
+/* ---- vectors ---- */
+
+INLINE float dot_vf(const uint8_t *w, const float *x, int n, struct type_ops ops)
+{
+    VF s[4] = { vf_zero(), vf_zero(), vf_zero(), vf_zero() };
+    const size_t vb = ops.bytes32 / (32 / VN);
+    int c = 0;
+    for (; c + 4 * VN <= n; c += 4 * VN)
+        UNROLL
+        for (int v = 0; v < 4; v++)
+            s[v] = vf_fma(ops.w(w + (size_t)(c / VN + v) * vb, 0), vf_load(x + c + v * VN), s[v]);
+    for (; c + VN <= n; c += VN)
+        s[0] = vf_fma(ops.w(w + (size_t)(c / VN) * vb, 0), vf_load(x + c), s[0]);
+    if (c < n)
+        s[1] = vf_fma(ops.part(w + (size_t)(c / VN) * vb, n - c), vf_load_part(x + c, n - c), s[1]);
+    return vf_sum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
+}
+
+INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops ops)
+{
+    const size_t vb = ops.bytes32 / (32 / VN);
+    VF k = vf_set1(a);
+    int c = 0;
+    for (; c + VN <= n; c += VN)
+        vf_store(y + c, vf_fma(k, ops.w(x + (size_t)(c / VN) * vb, 0), vf_load(y + c)));
+    if (c < n)
+        vf_store_part(y + c, vf_fma(k, ops.part(x + (size_t)(c / VN) * vb, n - c), vf_load_part(y + c, n - c)), n - c);
+}
+
+/* ---- what every tier instantiates ---- */
+
+#define OPS_F32  ((struct type_ops){ w_f32, part_f32, 128 })
+#define OPS_F16  ((struct type_ops){ w_f16, part_f16, 64 })
+#define OPS_BF16 ((struct type_ops){ w_bf16, part_bf16, 64 })
+#define OPS_Q8_0 ((struct type_ops){ w_q8_0, NULL, sizeof(struct quant_q8_0) })
+#define OPS_Q4_0 ((struct type_ops){ w_q4_0, NULL, sizeof(struct quant_q4_0) })
+
+#define TILE_F32_F32(a, R, T)  tile_f32(a, R, T, OPS_F32)
+#define TILE_F16_F32(a, R, T)  tile_f32(a, R, T, OPS_F16)
+#define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
+#define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
+#define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
+#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0) }))
+#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0) }))
+
+ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8)
+ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8)
+
+static void fill_q8(struct kernels *k)
+{
+    k->rows[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_q8_0_q8;
+    k->rows[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_q4_0_q8;
+    k->rows_at[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_at_q8_0_q8;
+    k->rows_at[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_at_q4_0_q8;
+}
+
+#ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
+ROWS(f32_f32, QUANT_F32, TILE_F32_F32)
+ROWS(f16_f32, QUANT_F16, TILE_F16_F32)
+ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32)
+ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32)
+ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32)
+AXPY(f32, QUANT_F32, OPS_F32)
+AXPY(f16, QUANT_F16, OPS_F16)
+AXPY(bf16, QUANT_BF16, OPS_BF16)
+AXPY(q8_0, QUANT_Q8_0, OPS_Q8_0)
+AXPY(q4_0, QUANT_Q4_0, OPS_Q4_0)
+
+static float dot_f32(const float *a, const float *b, int n)
+{
+    return dot_vf((const uint8_t *)b, a, n, OPS_F32);
+}
+
+static float dot_f16(const float *a, const uint16_t *b, int n)
+{
+    return dot_vf((const uint8_t *)b, a, n, OPS_F16);
+}
+
+static void axpy_vec_f32(float *y, float a, const float *x, int n)
+{
+    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F32);
+}
+
+static void axpy_vec_f16(float *y, float a, const uint16_t *x, int n)
+{
+    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F16);
+}
+
+static void fill_f32(struct kernels *k)
+{
+#define SET(type, name)                                    \
+    k->rows[KERNELS_ACT_F32][type] = rows_##name##_f32;    \
+    k->rows_at[KERNELS_ACT_F32][type] = rows_at_##name##_f32; \
+    k->axpy[type] = axpy_##name
+    SET(QUANT_F32, f32);
+    SET(QUANT_F16, f16);
+    SET(QUANT_BF16, bf16);
+    SET(QUANT_Q8_0, q8_0);
+    SET(QUANT_Q4_0, q4_0);
+#undef SET
+    k->dot_f32 = dot_f32;
+    k->dot_f16 = dot_f16;
+    k->axpy_f32 = axpy_vec_f32;
+    k->axpy_f16 = axpy_vec_f16;
+}
+#endif
+
+#endif

@@ -9,12 +9,31 @@ FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
-TEST_ENV     := BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
+TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 TESTS        ?= $(TEST_PROGS) $(FUZZ_REPLAY) $(TEST_SCRIPTS)
 
-$(TEST_PROGS) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
+# The kernels' tests need these modules alone and no third-party library, so they cross-compile.
+LEAN_OBJS    := $(filter %/err.o %/quant.o %/nn.o %/cpu.o %/kernels.o,$(call objs,common)) \
+                $(filter $(B)/common/kernels_%.o,$(call objs,common))
+LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
+BENCH_KERNELS := $(B)/tests/bench/bench_kernels
+
+$(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
+$(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS)
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -pthread
+
+# Kernels on aarch64, emulated: make check-qemu [CROSS=aarch64-linux-gnu-gcc]
+CROSS ?= aarch64-linux-gnu-gcc
+.PHONY: bench-kernels check-qemu lean-tests
+bench-kernels: $(BENCH_KERNELS)
+	$(Q)$< $(BENCH_ARGS)
+lean-tests: $(LEAN_TESTS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(LEAN_TESTS)
+check-qemu:
+	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
 .PHONY: check check-units check-rules check-layers check-headers check-symbols tests
 tests: $(TEST_PROGS) $(TEST_TOOLS)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # run.sh LOGDIR TEST...: run test programs and scripts that print TAP; one line each, then a line that counts
 # test points over all of them. A test that dies, prints no plan or runs past TEST_TIMEOUT seconds counts as
-# one failure. Of a failed test, what it printed apart from passed points is shown.
+# one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what it printed apart from passed points is shown.
 logs=$1
 shift
 passed=0 failed=0 skipped=0 status=0
@@ -10,7 +10,7 @@ for t in "$@"; do
     name=${t##*tests/}
     log=$logs/log/$(echo "$name" | tr / _).log
     start=$(date +%s)
-    timeout -k 10 "${TEST_TIMEOUT:-1800}" "$t" > "$log" 2>&1 < /dev/null
+    timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
     r=$?
     took=$(($(date +%s) - start))
     p=$(grep -c '^ok' "$log")

@@ -1,0 +1,325 @@
+/* Speed of the row products and accumulations on data far larger than the caches, as a fraction of
+ * what plain loads of the same bytes reach in the same run: in order, and row by row in random
+ * order (with software prefetch). Interleaved rounds, best of each: the bound and the kernel meet
+ * the same machine. */
+#include "common/cpu.h"
+#include "common/kernels.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { MAX_THREADS = 64, MAX_TOKENS = 16, CHUNK = 256 };
+
+static const char usage[] =
+    "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
+    "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it.\n";
+
+enum pass { READ_SEQ, READ_SCATTERED, ROWS, ROWS_AT, AXPY_AT, PASSES };
+static const char *const pass_names[PASSES] = { "read, in order", "read, scattered", "rows", "rows_at", "axpy" };
+
+struct job {
+    enum pass pass;
+    uint32_t type;
+    enum kernels_act form;
+    int n_rows, n_cols, n_tokens;
+    size_t row_bytes;
+    const uint8_t *base;
+    const void **at; /* the same rows, shuffled */
+    const uint8_t *x;
+    size_t x_stride;
+    float *out;      /* n_tokens x max(CHUNK, n_cols) */
+    float *h;
+    uint64_t sink;
+};
+
+/* Plain loads of the widest kind that every AVX2 or NEON machine has. ahead: NULL, or what to prefetch. */
+#if defined(__x86_64__)
+#define WIDE __attribute__((target("avx2")))
+typedef uint64_t vec __attribute__((vector_size(32), aligned(1), may_alias));
+#else
+#define WIDE
+typedef uint64_t vec __attribute__((vector_size(16), aligned(1), may_alias));
+#endif
+
+WIDE static uint64_t read_row(const uint8_t *p, size_t n, const uint8_t *ahead)
+{
+    vec s[4] = { { 0 } };
+    for (size_t i = 0; i + 128 <= n; i += 128) {
+        if (ahead) {
+            __builtin_prefetch(ahead + i);
+            __builtin_prefetch(ahead + i + 64);
+        }
+        for (size_t k = 0; k < 128 / sizeof(vec); k++)
+            s[k % 4] += *(const vec *)(p + i + k * sizeof(vec));
+    }
+    s[0] += s[1] + s[2] + s[3];
+    return s[0][0] ^ s[0][1];
+}
+
+static void run(struct job *j)
+{
+    const int n = j->n_rows;
+    size_t wide = (size_t)(j->n_cols > CHUNK ? j->n_cols : CHUNK);
+    switch (j->pass) {
+    case READ_SEQ:
+        j->sink += read_row(j->base, (size_t)n * j->row_bytes, NULL);
+        break;
+    case READ_SCATTERED:
+        for (int r = 0; r < n; r++)
+            j->sink += read_row(j->at[r], j->row_bytes, j->at[r + 2 < n ? r + 2 : r]);
+        break;
+    case ROWS:
+        for (int r = 0; r < n; r += CHUNK)
+            kernels->rows[j->form][j->type](j->out, wide, j->base + (size_t)r * j->row_bytes, j->row_bytes,
+                                            n - r < CHUNK ? n - r : CHUNK, j->x, j->x_stride, j->n_tokens, j->n_cols);
+        break;
+    case ROWS_AT:
+        for (int r = 0; r < n; r += CHUNK)
+            kernels->rows_at[j->form][j->type](j->out, wide, j->at + r, n - r < CHUNK ? n - r : CHUNK, j->x,
+                                               j->x_stride, j->n_tokens, j->n_cols);
+        break;
+    case AXPY_AT:
+        memset(j->out, 0, (size_t)j->n_tokens * wide * sizeof *j->out);
+        for (int r = 0; r < n; r += CHUNK)
+            kernels->axpy[j->type](j->out, wide, j->at + r, j->h, CHUNK, n - r < CHUNK ? n - r : CHUNK, j->n_tokens,
+                                   0, j->n_cols);
+        break;
+    case PASSES:
+        break;
+    }
+}
+
+/* ---- threads ---- */
+
+static struct job jobs[MAX_THREADS];
+static pthread_barrier_t gate;
+static int n_threads;
+
+static void *worker(void *arg)
+{
+    struct job *j = arg;
+    for (;;) {
+        pthread_barrier_wait(&gate);
+        if (j->pass == PASSES)
+            return NULL;
+        run(j);
+        pthread_barrier_wait(&gate);
+    }
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static double timed(enum pass pass)
+{
+    double bytes = 0;
+    for (int i = 0; i < n_threads; i++) {
+        jobs[i].pass = pass;
+        bytes += (double)jobs[i].n_rows * (double)jobs[i].row_bytes;
+    }
+    pthread_barrier_wait(&gate);
+    double t = now();
+    run(&jobs[0]);
+    pthread_barrier_wait(&gate);
+    return bytes / (now() - t) * 1e-9;
+}
+
+/* ---- set-up ---- */
+
+static void *need(void *p)
+{
+    if (!p || p == MAP_FAILED) {
+        fprintf(stderr, "bench_kernels: out of memory\n");
+        exit(1);
+    }
+    return p;
+}
+
+static uint64_t seed = 88172645463325252u;
+
+static uint64_t rnd(void)
+{
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    return seed ^= seed << 17;
+}
+
+static void fill(uint8_t *w, size_t bytes, uint32_t type, int n_cols, size_t row_bytes)
+{
+    float *x = need(malloc((size_t)n_cols * sizeof *x));
+    for (int i = 0; i < n_cols; i++)
+        x[i] = (float)(int64_t)(rnd() >> 40) / (1 << 24) - 0.5f;
+    quant_traits(type)->quant(w, x, (size_t)n_cols);
+    for (size_t o = row_bytes; o + row_bytes <= bytes; o += row_bytes)
+        memcpy(w + o, w, row_bytes);
+    free(x);
+}
+
+static void share_out(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int n_tokens)
+{
+    size_t row_bytes = quant_row_bytes(type, (uint64_t)n_cols);
+    int rows = (int)(bytes / row_bytes / (size_t)n_threads);
+    for (int i = 0; i < n_threads; i++) {
+        struct job *j = &jobs[i];
+        j->type = type;
+        j->n_rows = rows;
+        j->n_cols = n_cols;
+        j->n_tokens = n_tokens;
+        j->row_bytes = row_bytes;
+        j->base = w + (size_t)i * (size_t)rows * row_bytes;
+        free(j->at);
+        j->at = need(malloc((size_t)rows * sizeof *j->at));
+        for (int r = 0; r < rows; r++)
+            j->at[r] = j->base + (size_t)r * row_bytes;
+        for (int r = rows - 1; r > 0; r--) {
+            int k = (int)(rnd() % (uint64_t)(r + 1));
+            const void *t = j->at[r];
+            j->at[r] = j->at[k];
+            j->at[k] = t;
+        }
+    }
+}
+
+static void measure(int rounds)
+{
+    double best[PASSES] = { 0 };
+    const struct job *j = &jobs[0];
+    for (int k = 0; k < rounds; k++)
+        for (int p = 0; p < PASSES; p++) {
+            if (p == AXPY_AT && j->form != KERNELS_ACT_F32)
+                continue;
+            best[p] = fmax(best[p], timed(p));
+        }
+    for (int p = ROWS; p < PASSES; p++) {
+        if (best[p] == 0)
+            continue;
+        double bound = best[p == ROWS ? READ_SEQ : READ_SCATTERED];
+        printf("%-8s %-5s %-4s %-8s %7d %7d %8.1f %8.1f %6.0f %%\n", kernels->name, quant_traits(j->type)->name,
+               p == AXPY_AT ? "-" : j->form == KERNELS_ACT_Q8 ? "q8" : "f32", pass_names[p], n_threads, j->n_tokens,
+               best[p], bound, 100 * best[p] / bound);
+    }
+    fflush(stdout);
+}
+
+static void bench_type(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int n_tokens, int rounds)
+{
+    size_t wide = (size_t)(n_cols > CHUNK ? n_cols : CHUNK);
+    float *x = need(malloc((size_t)n_cols * sizeof *x));
+    fill(w, bytes, type, n_cols, quant_row_bytes(type, (uint64_t)n_cols));
+    for (int i = 0; i < n_cols; i++)
+        x[i] = (float)(int64_t)(rnd() >> 40) / (1 << 24) - 0.5f;
+    share_out(w, bytes, type, n_cols, n_tokens);
+    for (int form = 0; form < KERNELS_ACT_FORMS; form++) {
+        if (!kernels->rows[form][type])
+            continue;
+        size_t stride = kernels_act_bytes(form, n_cols);
+        for (int i = 0; i < n_threads; i++) {
+            struct job *j = &jobs[i];
+            uint8_t *acts = need(malloc(stride * (size_t)n_tokens));
+            for (int t = 0; t < n_tokens; t++)
+                kernels_act_prepare(acts + (size_t)t * stride, form, x, n_cols);
+            j->form = form;
+            j->x = acts;
+            j->x_stride = stride;
+            j->out = need(calloc((size_t)n_tokens * wide, sizeof *j->out));
+            j->h = need(malloc((size_t)n_tokens * CHUNK * sizeof *j->h));
+            for (int k = 0; k < n_tokens * CHUNK; k++)
+                j->h[k] = 0.001f * (float)(k % 7 + 1);
+        }
+        measure(rounds);
+        for (int i = 0; i < n_threads; i++) {
+            free((void *)(uintptr_t)jobs[i].x);
+            free(jobs[i].out);
+            free(jobs[i].h);
+        }
+    }
+    free(x);
+}
+
+static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *types, int n_cols, int n_tokens, int rounds)
+{
+    static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16, QUANT_BF16, QUANT_F32 };
+    pthread_t id[MAX_THREADS];
+    n_threads = threads;
+    pthread_barrier_init(&gate, NULL, (unsigned)threads);
+    for (int i = 1; i < threads; i++)
+        if (pthread_create(&id[i], NULL, worker, &jobs[i])) {
+            fprintf(stderr, "bench_kernels: cannot start a thread\n");
+            exit(1);
+        }
+    for (int i = 0; i < 5; i++)
+        if (!types || (int)all[i] == quant_by_name(types))
+            bench_type(w, bytes, all[i], n_cols, n_tokens, rounds);
+    jobs[0].pass = PASSES;
+    for (int i = 1; i < threads; i++)
+        jobs[i].pass = PASSES;
+    pthread_barrier_wait(&gate);
+    for (int i = 1; i < threads; i++)
+        pthread_join(id[i], NULL);
+    pthread_barrier_destroy(&gate);
+}
+
+int main(int argc, char **argv)
+{
+    const char *tier = "auto", *types = NULL;
+    char threads[64] = "1,2";
+    int n_cols = 4096, mib = 384, rounds = 5, n_tokens = 1;
+    for (int i = 1; i + 1 < argc + 1; i += 2) {
+        const char *v = i + 1 < argc ? argv[i + 1] : NULL;
+        if (v && !strcmp(argv[i], "--cpu"))
+            tier = v;
+        else if (v && !strcmp(argv[i], "--type"))
+            types = v;
+        else if (v && !strcmp(argv[i], "--threads"))
+            snprintf(threads, sizeof threads, "%s", v);
+        else if (v && !strcmp(argv[i], "--cols"))
+            n_cols = atoi(v);
+        else if (v && !strcmp(argv[i], "--mib"))
+            mib = atoi(v);
+        else if (v && !strcmp(argv[i], "--rounds"))
+            rounds = atoi(v);
+        else if (v && !strcmp(argv[i], "--tokens"))
+            n_tokens = atoi(v);
+        else {
+            fputs(usage, stderr);
+            return 2;
+        }
+    }
+    struct err e;
+    unsigned mask;
+    if (cpu_parse(tier, &mask, &e) < 0) {
+        fprintf(stderr, "bench_kernels: %s\n", e.msg);
+        return 2;
+    }
+    if (n_cols < 32 || n_cols % 32 || mib < 1 || rounds < 1 || n_tokens < 1 || n_tokens > MAX_TOKENS ||
+        (types && quant_by_name(types) < 0)) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    kernels_init(mask);
+    char cpu[96];
+    cpu_model_name(cpu, sizeof cpu);
+    size_t bytes = (size_t)mib << 20;
+    uint8_t *w = need(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    madvise(w, bytes, MADV_HUGEPAGE);
+    printf("# %s, %d columns, %d MiB, best of %d rounds; bound: plain reads of the same bytes, in order for\n"
+           "# rows, row by row in random order with prefetch for rows_at and axpy\n"
+           "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n", cpu, n_cols, mib, rounds);
+    for (char *s = threads; *s;) {
+        int n = (int)strtol(s, &s, 10);
+        if (n < 1 || n > MAX_THREADS)
+            break;
+        bench_threads(n, w, bytes, types, n_cols, n_tokens, rounds);
+        s += *s == ',';
+    }
+    return 0;
+}

@@ -1,8 +1,11 @@
 /* Pre-tokenizer patterns: BPE merges within words only, and what a word is the model's pattern says.
  * The patterns are the published ones of GPT-2, Llama 3 and Qwen 2, run by PCRE2 (this is its only
- * user) with Unicode properties. Bytes that are no UTF-8 match nothing and become words of their own.
+ * user) with Unicode properties. Bytes that are no UTF-8 match nothing and become words of their own; the
+ * text is validated here, once, because PCRE2 would check all that is left of it at every word.
  * PCRE2's own allocations are counted, since the runtime accounts for every byte. */
 #include "common/tokenizer_impl.h"
+
+#include "common/utf8.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -74,7 +77,7 @@ int pre_new(const char *name, struct pre **out, bool *ignore_merges, struct err 
     PCRE2_SIZE at = 0;
     if (cc)
         p->code = pcre2_compile((PCRE2_SPTR)patterns[i].pattern, PCRE2_ZERO_TERMINATED,
-                                PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &code, &at, cc);
+                                PCRE2_UTF | PCRE2_UCP, &code, &at, cc);
     pcre2_compile_context_free(cc);
     if (!p->code) {
         pre_free(p);
@@ -99,28 +102,46 @@ size_t pre_heap_bytes(const struct pre *p)
     return p ? p->heap_bytes : 0;
 }
 
+/* Words of text[0..len), which is valid UTF-8. */
+static int split_valid(const struct pre *p, pcre2_match_data *md, const char *text, size_t len,
+                       pre_word_fn *word, void *ctx, struct err *e)
+{
+    const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
+    int r = 0;
+    size_t at = 0; /* everything before it has been handed out */
+    while (r == 0 && at < len) {
+        int n = pcre2_match(p->code, (PCRE2_SPTR)text, len, at, PCRE2_NO_UTF_CHECK, md, NULL);
+        if (n < 0 && n != PCRE2_ERROR_NOMATCH) {
+            char why[120];
+            pcre2_get_error_message(n, (PCRE2_UCHAR *)why, sizeof why);
+            return err_set(e, ERR_LIMIT, "pre-tokenizer at byte %zu of the text: %s", at, why);
+        }
+        /* The patterns match every character and never nothing; should one, the rest is one word. */
+        size_t begin = n < 0 || span[1] <= span[0] ? len : span[0];
+        size_t end = begin == len ? len : span[1];
+        if (begin > at)
+            r = word(ctx, text + at, begin - at, e);
+        if (r == 0 && end > begin)
+            r = word(ctx, text + begin, end - begin, e);
+        at = end;
+    }
+    return r;
+}
+
 int pre_split(const struct pre *p, const char *text, size_t len, pre_word_fn *word, void *ctx, struct err *e)
 {
     pcre2_match_data *md = pcre2_match_data_create(1, NULL);
     if (!md)
         return err_set(e, ERR_NOMEM, "pre-tokenizer match");
     int r = 0;
-    size_t at = 0; /* everything before it has been handed out */
-    while (r == 0 && at < len) {
-        int n = pcre2_match(p->code, (PCRE2_SPTR)text, len, at, 0, md, NULL);
-        if (n < 0 && n != PCRE2_ERROR_NOMATCH) {
-            char why[120];
-            pcre2_get_error_message(n, (PCRE2_UCHAR *)why, sizeof why);
-            r = err_set(e, ERR_LIMIT, "pre-tokenizer at byte %zu of the text: %s", at, why);
-            break;
-        }
-        const PCRE2_SIZE *span = pcre2_get_ovector_pointer(md);
-        size_t begin = n < 0 ? len : span[0], end = n < 0 ? len : span[1];
-        if (begin > at)
-            r = word(ctx, text + at, begin - at, e);
-        if (r == 0 && end > begin)
-            r = word(ctx, text + begin, end - begin, e);
-        at = end > at ? end : at + 1;
+    for (size_t at = 0; r == 0 && at < len;) {
+        size_t end = at, k;
+        uint32_t code;
+        while ((k = utf8_decode(text + end, len - end, &code)) > 0)
+            end += k;
+        r = split_valid(p, md, text + at, end - at, word, ctx, e);
+        for (at = end; r == 0 && at < len && utf8_decode(text + at, len - at, &code) == 0; at++)
+            r = word(ctx, text + at, 1, e);
     }
     pcre2_match_data_free(md);
     return r;

@@ -1,0 +1,236 @@
+#include "common/model.h"
+#include "tests/test.h"
+#include "tests/tiny_gguf.h"
+
+#include <math.h>
+
+static struct err e;
+
+static int says(const char *text)
+{
+    if (strstr(e.msg, text))
+        return 1;
+    printf("# message is: %s\n", e.msg);
+    return 0;
+}
+
+/* Hyper-parameters of the tiny model with up to two edits. */
+static int hparams(const struct tiny_edit *ed, int override, struct model_hparams *h)
+{
+    size_t len;
+    uint8_t *b = tiny_header(ed, QUANT_F16, NULL, 0, &len);
+    struct gguf *g;
+    tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
+    int r = model_hparams_read(g, override, h, &e);
+    gguf_close(g);
+    free(b);
+    return r;
+}
+
+static int edited(const char *key, char kind, double number, const char *text, struct model_hparams *h)
+{
+    struct tiny_edit ed[2] = { { key, kind, number, text }, { 0 } };
+    return hparams(ed, -1, h);
+}
+
+/* An edit that is refused with that code and a message that names the key. */
+static int refused(const char *key, char kind, double number, const char *text, int code)
+{
+    struct model_hparams h;
+    int r = edited(key, kind, number, text, &h);
+    if (r != code)
+        printf("# '%s' gives %d\n", key, r);
+    return r == code && says(key) && says("tiny");
+}
+
+static void defaults(void)
+{
+    struct model_hparams h;
+    CHECK(hparams(NULL, -1, &h) == 0);
+    CHECK(!strcmp(h.arch, "llama") && h.n_layers == 2 && h.d_model == 64 && h.n_ff == 96);
+    CHECK(h.n_heads == 4 && h.n_kv_heads == 2 && h.head_dim == 16 && h.n_rot == 16);
+    CHECK(h.n_vocab == TINY_VOCAB && h.n_ctx_train == 32 && h.n_experts == 0 && h.router == MODEL_ROUTER_NONE);
+    CHECK(h.rope_theta == 10000 && h.rope_scale == 1 && h.rms_eps == 1e-5f && h.rope == MODEL_ROPE_NORM);
+    CHECK(h.act == MODEL_ACT_SILU && h.tied_output == 1 && model_ffn_blocks(&h) == 1);
+    CHECK(hparams(NULL, MODEL_ACT_RELU, &h) == 0 && h.act == MODEL_ACT_RELU);
+}
+
+static void values(void)
+{
+    struct model_hparams h;
+    CHECK(edited("llama.hidden_act", 's', 0, "relu", &h) == 0 && h.act == MODEL_ACT_RELU);
+    CHECK(edited("llama.hidden_act", 's', 0, "drelu", &h) == 0 && h.act == MODEL_ACT_DRELU);
+    CHECK(edited("llama.hidden_activation", 's', 0, "silu", &h) == 0 && h.act == MODEL_ACT_SILU);
+    CHECK(edited("llama.rope.freq_base", 'f', 500000, NULL, &h) == 0 && h.rope_theta == 500000);
+    CHECK(edited("llama.rope.dimension_count", 'u', 8, NULL, &h) == 0 && h.n_rot == 8);
+    CHECK(edited("llama.attention.head_count_kv", '-', 0, NULL, &h) == 0 && h.n_kv_heads == 4);
+    CHECK(edited("llama.attention.sliding_window", 'u', 32, NULL, &h) == 0);
+    CHECK(edited("llama.attention.key_length", 'u', 16, NULL, &h) == 0);
+    CHECK(edited("llama.rope.scaling.type", 's', 0, "none", &h) == 0 && h.rope_scale == 1);
+    const struct tiny_edit linear[] = { { "llama.rope.scaling.type", 's', 0, "linear" },
+                                        { "llama.rope.scaling.factor", 'f', 4, NULL }, { 0 } };
+    CHECK(hparams(linear, -1, &h) == 0 && h.rope_scale == 0.25f);
+    const struct tiny_edit experts[] = { { "llama.expert_count", 'u', 4, NULL },
+                                         { "llama.expert_used_count", 'u', 2, NULL }, { 0 } };
+    CHECK(hparams(experts, -1, &h) == 0 && h.n_experts == 4 && h.n_experts_used == 2);
+    CHECK(h.router == MODEL_ROUTER_SOFTMAX_TOPK && model_ffn_blocks(&h) == 4);
+    CHECK(edited("general.name", 's', 0, "A name", &h) == 0 && !strcmp(h.name, "A name"));
+}
+
+static void refusals(void)
+{
+    struct model_hparams h;
+    CHECK(refused("general.architecture", 's', 0, "qwen2", ERR_UNSUPPORTED) && says("qwen2"));
+    CHECK(refused("general.architecture", '-', 0, NULL, ERR_FORMAT));
+    CHECK(refused("general.architecture", 'u', 1, NULL, ERR_FORMAT));
+    CHECK(refused("llama.block_count", '-', 0, NULL, ERR_FORMAT));
+    CHECK(refused("llama.block_count", 'u', 0, NULL, ERR_FORMAT));
+    CHECK(refused("llama.block_count", 'u', MODEL_MAX_LAYERS + 1, NULL, ERR_LIMIT));
+    CHECK(refused("llama.embedding_length", 'u', 4e9, NULL, ERR_LIMIT));
+    CHECK(refused("llama.attention.layer_norm_rms_epsilon", '-', 0, NULL, ERR_FORMAT));
+    CHECK(refused("llama.attention.layer_norm_rms_epsilon", 'f', -1, NULL, ERR_FORMAT));
+    CHECK(refused("llama.attention.key_length", 'u', 32, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.attention.sliding_window", 'u', 31, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.attention.causal", 'b', 0, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.attention.scale", 'f', 0.1, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.rope.dimension_count", 'u', 18, NULL, ERR_FORMAT));
+    CHECK(refused("llama.rope.dimension_count", 'u', 7, NULL, ERR_FORMAT));
+    CHECK(refused("llama.rope.freq_base", 'f', INFINITY, NULL, ERR_FORMAT));
+    CHECK(refused("llama.rope.scaling.type", 's', 0, "yarn", ERR_UNSUPPORTED) && says("yarn"));
+    CHECK(refused("llama.rope.scaling.factor", 'f', 2, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.hidden_act", 's', 0, "gelu", ERR_UNSUPPORTED) && says("gelu"));
+    CHECK(refused("llama.expert_used_count", 'u', 2, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.vocab_size", 'u', 8, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("llama.logit_scale", 'f', 2, NULL, ERR_UNSUPPORTED));
+    CHECK(refused("tokenizer.ggml.tokens", 'u', 2, NULL, ERR_FORMAT));
+    CHECK(edited("llama.attention.head_count", 'u', 3, NULL, &h) == ERR_FORMAT && says("3 heads"));
+    CHECK(edited("llama.attention.head_count_kv", 'u', 3, NULL, &h) == ERR_FORMAT && says("3 kv heads"));
+    static const struct { const char *key; char kind; double v; } moe[] = {
+        { "llama.expert_used_count", 'u', 5 }, { "llama.expert_gating_func", 'u', 2 },
+        { "llama.expert_shared_count", 'u', 1 }, { "llama.expert_weights_norm", 'b', 0 },
+        { "llama.expert_weights_scale", 'f', 2 }, { "llama.expert_feed_forward_length", 'u', 32 },
+    };
+    for (size_t i = 0; i < sizeof moe / sizeof moe[0]; i++) {
+        struct tiny_edit ed[4] = { { "llama.expert_count", 'u', 4, NULL }, { moe[i].key, moe[i].kind, moe[i].v, NULL } };
+        if (i > 0)
+            ed[2] = (struct tiny_edit){ "llama.expert_used_count", 'u', 2, NULL };
+        CHECK(hparams(ed, -1, &h) < 0 && says(moe[i].key));
+    }
+}
+
+/* model_open of the tiny model: type of the matrices, a tensor left out, an extra one. */
+static int opens(const struct tiny_edit *ed, uint32_t type, const char *skip, uint64_t experts, const char *extra,
+                 uint64_t d0, uint64_t d1, uint32_t extra_type, struct model_hparams *h)
+{
+    struct gguf_writer *w;
+    uint8_t *b;
+    size_t len;
+    struct gguf *g;
+    struct model *m;
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_keys(w, ed);
+    tiny_tensors(w, type, skip, experts);
+    if (extra)
+        tiny_tensor(w, NULL, extra, extra_type, d0, d1, 0);
+    tiny_check(gguf_writer_blob(w, &b, &len, &e), &e);
+    gguf_writer_free(w);
+    tiny_check(gguf_parse(b, len, 1 << 24, "tiny", &g, &e), &e);
+    int r = model_open(g, -1, &m, &e);
+    if (r == 0) {
+        *h = m->h;
+        CHECK(m->global[MODEL_TOKEN_EMBD] == gguf_tensor(g, "token_embd.weight"));
+        CHECK(m->layer[1][MODEL_ATTN_K] == gguf_tensor(g, "blk.1.attn_k.weight"));
+        CHECK(m->layer[0][MODEL_FFN_DOWN] == gguf_tensor(g, experts ? "blk.0.ffn_down_exps.weight" : "blk.0.ffn_down.weight"));
+        CHECK(!m->layer[0][MODEL_FFN_ROUTER] == !experts);
+        model_close(m);
+    }
+    gguf_close(g);
+    free(b);
+    return r;
+}
+
+static void tensors(void)
+{
+    struct model_hparams h;
+    const struct tiny_edit moe[] = { { "llama.expert_count", 'u', 4, NULL },
+                                     { "llama.expert_used_count", 'u', 2, NULL }, { 0 } };
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, NULL, 0, 0, 0, &h) == 0 && h.tied_output);
+    CHECK(opens(NULL, QUANT_Q8_0, NULL, 0, "output.weight", TINY_D, TINY_VOCAB, QUANT_Q8_0, &h) == 0 && !h.tied_output);
+    CHECK(opens(NULL, QUANT_F32, NULL, 0, "rope_freqs.weight", 8, 0, QUANT_F32, &h) == 0);
+    CHECK(opens(moe, QUANT_Q4_0, NULL, 4, NULL, 0, 0, 0, &h) == 0 && h.n_experts == 4);
+    CHECK(opens(moe, QUANT_Q4_0, NULL, 3, NULL, 0, 0, 0, &h) == ERR_FORMAT && says("64 x 3 x 1 x 1"));
+    CHECK(opens(moe, QUANT_Q4_0, NULL, 0, NULL, 0, 0, 0, &h) == ERR_FORMAT && says("ffn_gate_inp.weight' is absent"));
+    CHECK(opens(NULL, QUANT_F16, "blk.1.ffn_norm.weight", 0, NULL, 0, 0, 0, &h) == ERR_FORMAT &&
+          says("'tiny': tensor 'blk.1.ffn_norm.weight' is absent"));
+    CHECK(opens(NULL, QUANT_Q4_1, NULL, 0, NULL, 0, 0, 0, &h) == ERR_UNSUPPORTED && says("Q4_1"));
+    CHECK(opens(NULL, QUANT_F16, "output_norm.weight", 0, "output_norm.weight", TINY_D, 0, QUANT_F16, &h) ==
+          ERR_UNSUPPORTED && says("only F32"));
+    CHECK(opens(NULL, QUANT_F16, "token_embd.weight", 0, "token_embd.weight", TINY_D, 8, QUANT_F16, &h) ==
+          ERR_FORMAT && says("token_embd.weight' is of shape 64 x 8"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
+          says("blk.0.attn_q.bias"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.2.attn_norm.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
+          says("blk.2.attn_norm.weight"));
+}
+
+static void names(void)
+{
+    struct model_hparams h = { .n_layers = 4 };
+    char name[64];
+    CHECK(model_tensor_name(&h, MODEL_ATTN_Q, 3, name, sizeof name) == 0 && !strcmp(name, "blk.3.attn_q.weight"));
+    CHECK(model_tensor_name(&h, MODEL_OUTPUT, -1, name, sizeof name) == 0 && !strcmp(name, "output.weight"));
+    CHECK(model_tensor_name(&h, MODEL_ATTN_Q, 4, name, sizeof name) == -1);
+    CHECK(model_tensor_name(&h, MODEL_FFN_ROUTER, 0, name, sizeof name) == -1);
+    h.n_experts = 8;
+    CHECK(model_tensor_name(&h, MODEL_FFN_UP, 0, name, sizeof name) == 0 && !strcmp(name, "blk.0.ffn_up_exps.weight"));
+    CHECK(model_role_is_ffn(MODEL_FFN_DOWN) && !model_role_is_ffn(MODEL_FFN_ROUTER));
+    CHECK(model_role_is_per_layer(MODEL_FFN_NORM) && !model_role_is_per_layer(MODEL_OUTPUT_NORM));
+    CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
+    CHECK(model_act_by_name("gelu") == -1 && model_act_by_name("swish") == MODEL_ACT_SILU);
+    for (int a = 0; a < MODEL_ACTS; a++)
+        CHECK(model_act_by_name(model_act_name((enum model_act)a)) == a);
+}
+
+static int skip_template(const char *name)
+{
+    return !strcmp(name, "tokenizer.chat_template");
+}
+
+/* The metadata of a packed model gives the same hyper-parameters as the file. */
+static void meta(void)
+{
+    const struct tiny_edit ed[] = { { "tokenizer.chat_template", 's', 0, "long" }, { "split.count", 'u', 1, NULL },
+                                    { "llama.hidden_act", 's', 0, "relu" }, { 0 } };
+    size_t len, meta_len;
+    uint8_t *b = tiny_header(ed, QUANT_F16, NULL, 0, &len), *blob;
+    struct gguf *g, *g2;
+    struct model_hparams h, h2;
+    memcpy(b, "PWRI", 4);
+    tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
+    CHECK(model_hparams_read(g, MODEL_ACT_DRELU, &h, &e) == 0 && h.act == MODEL_ACT_DRELU);
+    CHECK(model_meta_blob(g, &h, skip_template, &blob, &meta_len, &e) == 0);
+    CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0 && g2->n_tensors == 0 && g2->is_pwri);
+    CHECK(!gguf_find(g2, "tokenizer.chat_template") && !gguf_find(g2, "split.count"));
+    CHECK(model_hparams_read(g2, -1, &h2, &e) == 0 && h2.act == MODEL_ACT_DRELU && h2.tied_output == 1);
+    CHECK(h2.n_vocab == h.n_vocab && h2.n_ff == h.n_ff && h2.rms_eps == h.rms_eps);
+    gguf_close(g);
+    gguf_close(g2);
+    free(blob);
+    free(b);
+    b = tiny_header(NULL, QUANT_LIMIT, NULL, 0, &len);
+    tiny_check(gguf_parse(b, len, len, "tiny", &g, &e), &e);
+    CHECK(model_hparams_read(g, -1, &h, &e) == ERR_FORMAT && says("thermocline.tied_output"));
+    gguf_close(g);
+    free(b);
+}
+
+int main(void)
+{
+    defaults();
+    values();
+    refusals();
+    tensors();
+    names();
+    meta();
+    return test_done();
+}

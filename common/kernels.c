@@ -18,6 +18,11 @@ void kernels_init(unsigned cpu_mask)
         kernels_fill_avx2(&table);
     if (cpu_mask & 1u << CPU_AVX512)
         kernels_fill_avx512(&table);
+#elif defined(__aarch64__)
+    if (cpu_mask & 1u << CPU_NEON)
+        kernels_fill_neon(&table);
+    if (cpu_mask & 1u << CPU_DOTPROD)
+        kernels_fill_dotprod(&table);
 #else
     (void)cpu_mask;
 #endif

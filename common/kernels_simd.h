@@ -179,6 +179,13 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
                     int T, struct q8_ops ops)
 {
     struct wq w[TILE_R];
+    if (T == 1) { /* the operands of one row need not wait in registers for the others */
+        struct xq q = x_q8(x);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][0] = ops.dot(acc[r][0], ops.w(a->row[r] + o, nb), q);
+        return;
+    }
     UNROLL
     for (int r = 0; r < R; r++)
         w[r] = ops.w(a->row[r] + o, nb);

@@ -132,7 +132,8 @@ static void attention(int f16)
                 for (int c = 0; c < DIM; c++)
                     o[c] += p[i] / sum * vf[i * STRIDE + h / 3 * DIM + c];
             for (int c = 0; c < DIM; c++)
-                worst = fmax(worst, fabs(o[c] - out[h * DIM + c]));
+                if (fabs(o[c] - out[h * DIM + c]) > worst)
+                    worst = fabs(o[c] - out[h * DIM + c]);
         }
         CHECK_MSG(worst < 2e-6 && scores[n] == 12345, "n_pos %d: %g", n, worst);
         nn_attention(part, q, k, v, n, 4, HEADS, &a, scores);

@@ -445,11 +445,23 @@ static int role_must(const struct model_hparams *h, enum model_role r)
     return role_may(h, r) && r != MODEL_ROPE_FREQS && !(r == MODEL_OUTPUT && h->tied_output);
 }
 
+int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])
+{
+    if (r >= MODEL_ROLES || !role_may(h, r))
+        return -1;
+    int n = roles[r].dims[1] == NONE ? 1 : 2;
+    dims[0] = dim_value(h, roles[r].dims[0]);
+    dims[1] = dim_value(h, roles[r].dims[1]);
+    dims[2] = dims[3] = 1;
+    if (h->n_experts > 0 && roles[r].experts)
+        dims[n++] = dim_value(h, D_EXPERTS);
+    return n;
+}
+
 static int check_shape(const struct model *m, const struct gguf_tensor *t, enum model_role r, struct err *e)
 {
-    uint64_t want[4] = { dim_value(&m->h, roles[r].dims[0]), dim_value(&m->h, roles[r].dims[1]), 1, 1 };
-    if (m->h.n_experts > 0 && roles[r].experts)
-        want[2] = dim_value(&m->h, D_EXPERTS);
+    uint64_t want[4];
+    model_tensor_shape(&m->h, r, want);
     if (memcmp(want, t->dims, sizeof want))
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is of shape %" PRIu64 " x %" PRIu64 " x %" PRIu64
                        " x %" PRIu64 ", the hyper-parameters want %" PRIu64 " x %" PRIu64 " x %" PRIu64

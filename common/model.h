@@ -56,6 +56,9 @@ int model_role_is_per_layer(enum model_role r);
 const char *model_role_name(enum model_role r); /* "attn_q" */
 /* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
+/* The shape a role must have; unused dimensions are 1. Returns how many are used, or -1 when the model has
+ * no such tensor (optional ones count as had). */
+int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4]);
 
 /* Hyper-parameters from GGUF keys. act_override: -1, or a model_act for files that do not say
  * (--act). Otherwise the activation is what "thermocline.hidden_act" (written by model_meta_blob) says,

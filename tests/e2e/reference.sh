@@ -1,10 +1,9 @@
 #!/bin/sh
 # reference.sh: the embedded model through all four programs, compared with PyTorch (tests/golden/reference).
-# F16: logits of ten prompts and perplexity. Q8_0 and Q4_0, made here by gguf-requant: perplexity.
+# F16: logits of ten prompts and perplexity. Q8_0 and Q4_0, made here by gguf-make: perplexity.
 # REFERENCE_ALL=1 adds the fairy-tale stream and the other protocol everywhere (minutes).
 set -u
 BIN=${BIN:-build/bin}
-TOOLS=${B:-build/$(uname -m)}/tests/tools
 REF=tests/golden/reference
 MODEL=datasets/models/reglu-tales-10m-f16.gguf
 n=0 bad=0
@@ -21,7 +20,7 @@ for need in "thermo-profile trace" "thermo-profile hardware" "thermo-plan solve"
     # shellcheck disable=SC2086
     "$BIN"/$need --help > /dev/null 2>&1 || skip "this build has no '$need'"
 done
-[ -x "$TOOLS/gguf-requant" ] || skip "$TOOLS/gguf-requant is not built"
+[ -x "$BIN/gguf-make" ] || skip "$BIN/gguf-make is not built"
 
 T=$(mktemp -d "${TMPDIR:-/tmp}/thermo-reference.XXXXXX") || exit 1
 trap 'rm -rf "$T"' EXIT
@@ -79,7 +78,7 @@ done < "$T/prompts"
 perplexities f16 f16 1e-3
 
 for type in q8_0 q4_0; do
-    step "$type: re-quantise" "$TOOLS/gguf-requant" "$MODEL" "$T/$type.gguf" "$type"
+    step "$type: re-quantise" "$BIN/gguf-make" requant --type "$type" "$MODEL" "$T/$type.gguf"
     chain "$type" "$T/$type.gguf" --down-type q8_0
     perplexities "$type" "$type" 3e-3
 done

@@ -1,0 +1,327 @@
+/* gguf-make random: a model of a given shape whose weights are noise, scaled so that activations stay near 1 and
+ * logits are of the order of a trained model's: matrices have the deviation 1 / sqrt(row length), those that write into
+ * the residual stream another 1 / sqrt(2 layers), the head 2 / sqrt(d_model). Every value follows from (seed,
+ * tensor, row, column) by integer arithmetic and exact scaling, so the file is the same everywhere.
+ * The vocabulary is copied from another model or made up: bytes, then strings of letters that merging can
+ * reach. */
+#include "common/bytes.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/model.h"
+#include "common/opt.h"
+#include "common/quant.h"
+#include "datasets/tools/make.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct shape {
+    int layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used, act, untied;
+    double rope_base;
+    uint64_t seed;
+    const char *arch, *type_name, *tokenizer_from, *name;
+    uint32_t type;
+};
+
+/* --- weights ----------------------------------------------------------------------------- */
+
+static uint64_t splitmix64(uint64_t x)
+{
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* The sum of four uniform 16-bit numbers: near enough to a normal distribution, and exact. */
+static float noise(uint64_t bits)
+{
+    int32_t sum = (int32_t)(bits & 0xffff) + (int32_t)(bits >> 16 & 0xffff) + (int32_t)(bits >> 32 & 0xffff) +
+                  (int32_t)(bits >> 48);
+    return (float)(sum - 2 * 0xffff) * (1.7320508f / 65536); /* variance 1 */
+}
+
+static int random_row(const struct make_tensor *t, uint64_t row, float *out, struct err *e)
+{
+    (void)e;
+    uint64_t start = splitmix64(t->stream ^ splitmix64(row));
+    for (uint64_t i = 0; i < t->dims[0]; i++)
+        out[i] = t->mean + t->deviation * noise(splitmix64(start + i));
+    return 0;
+}
+
+static float deviation(const struct model_hparams *h, enum model_role r)
+{
+    double fan_in = 1 / sqrt(r == MODEL_FFN_DOWN ? h->n_ff : h->d_model);
+    if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
+        return (float)(2 * fan_in);
+    if (r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN)
+        return (float)(fan_in / sqrt(2.0 * h->n_layers));
+    return (float)fan_in;
+}
+
+static int add_tensor(struct make *m, const struct model_hparams *h, const struct shape *s, enum model_role role,
+                      int layer, struct err *e)
+{
+    struct make_tensor t = { .row = random_row, .mean = 0 };
+    if (role == MODEL_ROPE_FREQS || (role == MODEL_OUTPUT && h->tied_output))
+        return 0;
+    t.n_dims = model_tensor_shape(h, role, t.dims);
+    if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
+        return 0;
+    t.type = t.n_dims == 1 || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
+    t.mean = t.n_dims == 1 ? 1 : 0;
+    t.deviation = t.n_dims == 1 ? 0.1f : deviation(h, role);
+    t.stream = splitmix64(s->seed ^ hash_64(t.name, strlen(t.name)));
+    return make_add(m, &t, e);
+}
+
+static int add_tensors(struct make *m, const struct model_hparams *h, const struct shape *s, struct err *e)
+{
+    int r = 0;
+    for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
+        if (!model_role_is_per_layer((enum model_role)role))
+            r = add_tensor(m, h, s, (enum model_role)role, -1, e);
+    for (int l = 0; r == 0 && l < h->n_layers; l++)
+        for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
+            if (model_role_is_per_layer((enum model_role)role))
+                r = add_tensor(m, h, s, (enum model_role)role, l, e);
+    return r;
+}
+
+/* --- vocabulary -------------------------------------------------------------------------- */
+
+/* Token i of the made-up vocabulary: text, type (1 normal, 2 unknown, 3 control, 6 byte) and score. After the
+ * bytes come the blank and the letters, then all strings of two letters, of three, ...; those of n letters can be
+ * merged from one of n - 1 and a letter. */
+static void made_up(int i, char text[16], int32_t *type, float *score)
+{
+    static const char *const first[] = { "<unk>", "<s>", "</s>" };
+    *score = 0;
+    if (i < 3) {
+        snprintf(text, 16, "%s", first[i]);
+        *type = i == 0 ? 2 : 3;
+    } else if (i < 3 + 256) {
+        snprintf(text, 16, "<0x%02X>", (unsigned)(i - 3));
+        *type = 6;
+    } else if (i == 3 + 256) {
+        snprintf(text, 16, "\xe2\x96\x81");
+        *type = 1;
+        *score = -1;
+    } else {
+        int k = i - 3 - 256 - 1, n = 1, count = 26;
+        *type = 1;
+        *score = -(float)(k + 2);
+        for (; k >= count; n++, count *= 26)
+            k -= count;
+        text[n] = '\0';
+        for (; n > 0; k /= 26)
+            text[--n] = (char)('a' + k % 26);
+    }
+}
+
+static int put_array(struct make *m, const char *name, enum gguf_value type, int n, const void *data, size_t len,
+                     struct err *e)
+{
+    struct gguf_key k = { name, GGUF_ARRAY, type, (uint64_t)n, data, len };
+    return gguf_writer_kv_raw(m->w, &k, e);
+}
+
+static int make_up_tokenizer(struct make *m, int n, struct err *e)
+{
+    uint8_t *texts = malloc((size_t)n * 24), *types = malloc((size_t)n * 4), *scores = malloc((size_t)n * 4);
+    size_t len = 0;
+    int r = texts && types && scores ? 0 : err_set(e, ERR_NOMEM, "a vocabulary of %d tokens", n);
+    for (int i = 0; r == 0 && i < n; i++) {
+        char text[16];
+        int32_t type;
+        float score;
+        uint32_t bits;
+        made_up(i, text, &type, &score);
+        memcpy(&bits, &score, sizeof bits);
+        size_t k = strlen(text);
+        bytes_put64(texts + len, k);
+        memcpy(texts + len + 8, text, k);
+        len += 8 + k;
+        bytes_put32(types + 4 * (size_t)i, (uint32_t)type);
+        bytes_put32(scores + 4 * (size_t)i, bits);
+    }
+    if (r == 0 && (r = gguf_writer_str(m->w, "tokenizer.ggml.model", "llama", e)) == 0 &&
+        (r = gguf_writer_str(m->w, "tokenizer.ggml.pre", "default", e)) == 0 &&
+        (r = put_array(m, "tokenizer.ggml.tokens", GGUF_STRING, n, texts, len, e)) == 0 &&
+        (r = put_array(m, "tokenizer.ggml.scores", GGUF_F32, n, scores, 4 * (size_t)n, e)) == 0 &&
+        (r = put_array(m, "tokenizer.ggml.token_type", GGUF_I32, n, types, 4 * (size_t)n, e)) == 0 &&
+        (r = gguf_writer_u32(m->w, "tokenizer.ggml.unknown_token_id", 0, e)) == 0 &&
+        (r = gguf_writer_u32(m->w, "tokenizer.ggml.bos_token_id", 1, e)) == 0)
+        r = gguf_writer_u32(m->w, "tokenizer.ggml.eos_token_id", 2, e);
+    free(texts);
+    free(types);
+    free(scores);
+    return r;
+}
+
+static int copy_tokenizer(struct make *m, const char *path, int *n_vocab, struct err *e)
+{
+    struct gguf *g;
+    int r = gguf_open(path, &g, e);
+    if (r < 0)
+        return r;
+    const struct gguf_key *tokens = gguf_find(g, "tokenizer.ggml.tokens");
+    if (!tokens || tokens->type != GGUF_ARRAY || tokens->n > MODEL_MAX_VOCAB)
+        r = err_set(e, ERR_FORMAT, "'%s': it has no array 'tokenizer.ggml.tokens'", path);
+    else if (*n_vocab >= 0 && (uint64_t)*n_vocab != tokens->n)
+        r = err_set(e, ERR_USAGE, "--vocab %d, but the tokenizer of '%s' has %d tokens", *n_vocab, path, (int)tokens->n);
+    else
+        *n_vocab = (int)tokens->n;
+    for (uint64_t i = 0; r == 0 && i < g->n_keys; i++)
+        if (!strncmp(g->keys[i].name, "tokenizer.", 10))
+            r = gguf_writer_kv_raw(m->w, &g->keys[i], e);
+    gguf_close(g);
+    return r;
+}
+
+/* --- the model --------------------------------------------------------------------------- */
+
+static int put_u32(struct make *m, const char *arch, const char *key, int v, struct err *e)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    return gguf_writer_u32(m->w, name, (uint32_t)v, e);
+}
+
+static int put_f32(struct make *m, const char *arch, const char *key, double v, struct err *e)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    return gguf_writer_f32(m->w, name, (float)v, e);
+}
+
+static int put_keys(struct make *m, struct shape *s, struct err *e)
+{
+    const char *a = s->arch;
+    char act_key[96];
+    int r;
+    snprintf(act_key, sizeof act_key, "%s.hidden_act", a);
+    if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
+        (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
+        (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
+        (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
+        (r = put_u32(m, a, "block_count", s->layers, e)) < 0 ||
+        (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
+        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 ||
+        (r = put_u32(m, a, "feed_forward_length", s->ff, e)) < 0 ||
+        (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
+        (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0 ||
+        (r = put_u32(m, a, "rope.dimension_count", s->d_model / s->heads, e)) < 0 ||
+        (r = put_f32(m, a, "rope.freq_base", s->rope_base, e)) < 0 ||
+        (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
+        (r = gguf_writer_str(m->w, act_key, model_act_name((enum model_act)s->act), e)) < 0)
+        return r;
+    if (s->experts > 0 && ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 ||
+                           (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0))
+        return r;
+    if (s->tokenizer_from)
+        r = copy_tokenizer(m, s->tokenizer_from, &s->vocab, e);
+    else
+        r = make_up_tokenizer(m, s->vocab = s->vocab < 0 ? 512 : s->vocab, e);
+    return r < 0 ? r : put_u32(m, a, "vocab_size", s->vocab, e);
+}
+
+/* What the option table cannot say. */
+static int check(struct shape *s, struct err *e)
+{
+    if (s->kv_heads == 0)
+        s->kv_heads = s->heads;
+    if (s->d_model % s->heads != 0 || s->d_model / s->heads % 2 != 0)
+        return err_set(e, ERR_USAGE, "--d-model %d is not an even multiple of --heads %d", s->d_model, s->heads);
+    if (s->heads % s->kv_heads != 0)
+        return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
+    if (s->experts > 0 && (s->experts_used < 1 || s->experts_used > s->experts))
+        return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->experts_used, s->experts);
+    if (s->experts == 0 && s->experts_used > 0)
+        return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->experts_used);
+    return make_type(s->type_name, &s->type, e);
+}
+
+static int make_random(struct shape *s, const char *out, struct err *e)
+{
+    struct make m = { 0 };
+    int r = make_new(&m, e);
+    if (r < 0)
+        return r;
+    if ((r = put_keys(&m, s, e)) == 0) {
+        struct model_hparams h = {
+            .n_layers = s->layers, .d_model = s->d_model, .n_heads = s->heads, .n_kv_heads = s->kv_heads,
+            .head_dim = s->d_model / s->heads, .n_rot = s->d_model / s->heads, .n_ff = s->ff, .n_vocab = s->vocab,
+            .n_experts = s->experts, .n_experts_used = s->experts_used, .tied_output = !s->untied,
+        };
+        if ((r = add_tensors(&m, &h, s, e)) == 0)
+            r = make_save(&m, out, e);
+    }
+    make_free(&m);
+    return r;
+}
+
+int cmd_random(int argc, char **argv)
+{
+    static const struct opt_usage usage = {
+        "gguf-make random", "OUT.gguf",
+        "Write a model of a given shape with random weights, scaled so that its logits are of ordinary size. The same "
+        "options give the same bytes. Other engines read the file too; they ignore hidden_act and use silu.",
+        "  gguf-make random --act silu --layers 4 --d-model 256 --heads 8 --kv-heads 4 --ff 704 --type q8_0 s.gguf\n"
+        "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
+    };
+    static const char *const archs[] = { "llama", NULL };
+    static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
+    int arch = 0;
+    struct shape s = { .layers = 2, .d_model = 128, .heads = 4, .ff = 256, .vocab = -1, .context = 512, .seed = 1,
+                       .rope_base = 10000, .type_name = "f16", .name = "random", .act = MODEL_ACT_SILU };
+    const struct opt opts[] = {
+        { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs, .arg = "NAME", .def = "llama",
+          .help = "Architecture." },
+        { .name = "act", .type = OPT_CHOICE, .dest = &s.act, .choices = acts, .arg = "NAME", .def = "silu",
+          .help = "Activation of the gated FFN." },
+        { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &s.type_name, .arg = "TYPE", .def = "f16",
+          .help = "Type of the matrices: f32, f16, bf16, q8_0 or q4_0." },
+        { .name = "layers", .type = OPT_INT, .dest = &s.layers, .min = 1, .max = MODEL_MAX_LAYERS, .arg = "N", .def = "2",
+          .help = "Layers." },
+        { .name = "d-model", .type = OPT_INT, .dest = &s.d_model, .min = 2, .max = MODEL_MAX_DIM, .arg = "N", .def = "128",
+          .help = "Embedding length." },
+        { .name = "heads", .type = OPT_INT, .dest = &s.heads, .min = 1, .max = MODEL_MAX_DIM, .arg = "N", .def = "4",
+          .help = "Attention heads." },
+        { .name = "kv-heads", .type = OPT_INT, .dest = &s.kv_heads, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
+          .def = "as many as heads", .help = "Key and value heads." },
+        { .name = "ff", .type = OPT_INT, .dest = &s.ff, .min = 1, .max = MODEL_MAX_DIM, .arg = "N", .def = "256",
+          .help = "FFN neurons, of each expert where there are experts." },
+        { .name = "experts", .type = OPT_INT, .dest = &s.experts, .min = 0, .max = MODEL_MAX_EXPERTS, .arg = "N",
+          .def = "0", .help = "Experts per layer; 0: one dense FFN." },
+        { .name = "experts-used", .type = OPT_INT, .dest = &s.experts_used, .min = 1, .max = MODEL_MAX_EXPERTS, .arg = "N",
+          .help = "Experts that each token uses." },
+        { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB, .arg = "N", .def = "512",
+          .help = "Tokens of the made-up vocabulary." },
+        { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from, .arg = "X.gguf",
+          .help = "Copy the tokenizer of this model instead of making one up." },
+        { .name = "context", .type = OPT_INT, .dest = &s.context, .min = 1, .max = MODEL_MAX_CONTEXT, .arg = "N",
+          .def = "512", .help = "Context length that the file states." },
+        { .name = "rope-base", .type = OPT_DOUBLE, .dest = &s.rope_base, .min = 1, .max = 1e9, .arg = "X", .def = "10000",
+          .help = "Base of the rotary embedding." },
+        { .name = "untied", .type = OPT_FLAG, .dest = &s.untied, .help = "A head of its own instead of the embeddings." },
+        { .name = "seed", .type = OPT_U64, .dest = &s.seed, .arg = "N", .def = "1", .help = "Seed of the weights." },
+        { .name = "name", .type = OPT_STRING, .dest = &s.name, .arg = "TEXT", .def = "random", .help = "general.name." },
+        { 0 }
+    };
+    struct err e = { 0 };
+    int n, r = opt_parse(opts, &usage, argc, argv, &n, &e);
+    if (r != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    s.arch = archs[arch];
+    if (n != 1) {
+        err_set(&e, ERR_USAGE, "one file is needed, OUT.gguf (%d given)", n);
+        return opt_fail(&e);
+    }
+    if (check(&s, &e) < 0 || make_random(&s, argv[1], &e) < 0)
+        return opt_fail(&e);
+    return 0;
+}

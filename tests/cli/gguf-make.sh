@@ -1,0 +1,63 @@
+#!/bin/sh
+# gguf-make: what it writes is read again, the same twice; what it cannot do it says.
+. tests/tap.sh
+MODEL=datasets/models/reglu-tales-10m-f16.gguf
+M=$BIN/gguf-make
+T=$(mktemp -d "${TMPDIR:-/tmp}/gguf-make.XXXXXX") || exit 1
+trap 'rm -rf "$T"' EXIT
+
+bytes() { stat -c %s "$1"; }
+
+fails() # STATUS TEXT COMMAND...
+{
+    want=$1 text=$2; shift 2
+    "$@" > "$T/out" 2> "$T/err"; got=$?
+    [ $got -eq "$want" ] && grep -qF -- "$text" "$T/err" && [ ! -s "$T/out" ] || { echo "exit $got: $(cat "$T/err")"; return 1; }
+}
+
+# Back to F16 from F32 nothing is lost: the tensors, hence all but the header, are the model's.
+round_trip()
+{
+    "$M" requant -q --type f32 $MODEL "$T/f32.gguf" && "$M" requant -q --type f16 "$T/f32.gguf" "$T/f16.gguf" || return 1
+    tail -c 20000000 $MODEL > "$T/a"; tail -c 20000000 "$T/f16.gguf" > "$T/b"
+    cmp "$T/a" "$T/b"
+}
+
+# 9,437,184 weights in layers and 1,048,576 in the embedding: blocks of 32 in 34 or 18 bytes.
+sizes()
+{
+    for t in q8_0:11141120 q4_0:5898240; do
+        "$M" requant -q --type ${t%:*} $MODEL "$T/q.gguf" || return 1
+        n=$(bytes "$T/q.gguf")
+        [ "$n" -gt "${t#*:}" ] && [ "$n" -lt $((${t#*:} + 200000)) ] || { echo "$t: $n bytes"; return 1; }
+    done
+}
+
+repeats()
+{
+    for a in "--act relu --layers 3 --kv-heads 2 --type q4_0" "--experts 4 --experts-used 2 --untied --vocab 700" \
+             "--tokenizer-from $MODEL --type f32"; do
+        # shellcheck disable=SC2086
+        "$M" random -q $a "$T/1.gguf" && "$M" random -q $a "$T/2.gguf" && cmp "$T/1.gguf" "$T/2.gguf" || return 1
+        # shellcheck disable=SC2086
+        "$M" random -q $a --seed 2 "$T/2.gguf" && ! cmp -s "$T/1.gguf" "$T/2.gguf" || return 1
+        "$M" requant -q --type f16 "$T/1.gguf" "$T/2.gguf" || return 1 # reads it as a model
+    done
+}
+
+check "requantising to F32 and back gives the same bytes" round_trip
+check "Q8_0 and Q4_0 files have the sizes their blocks make" sizes
+check "random models are readable and the same twice" repeats
+check "a type that is not known" fails 2 "--type q9" "$M" requant --type q9 $MODEL "$T/x.gguf"
+check "a type that cannot be written" fails 2 "--type Q6_K" "$M" requant --type Q6_K $MODEL "$T/x.gguf"
+check "no output" fails 2 "1 given" "$M" requant --type f16 $MODEL
+check "a file that is none" fails 3 "README.md': not a GGUF file" "$M" requant --type f16 README.md "$T/x.gguf"
+check "heads that do not divide" fails 2 "--heads 5" "$M" random --heads 5 "$T/x.gguf"
+check "kv heads that do not divide" fails 2 "--kv-heads 3" "$M" random --kv-heads 3 "$T/x.gguf"
+check "experts used without experts" fails 2 "--experts-used 2" "$M" random --experts-used 2 "$T/x.gguf"
+check "rows that do not divide into blocks" fails 3 "ffn_down.weight': rows of 200" "$M" random --ff 200 --type q8_0 "$T/x.gguf"
+check "a vocabulary that does not fit its tokenizer" fails 2 "4096" \
+    "$M" random --vocab 4000 --tokenizer-from $MODEL "$T/x.gguf"
+check "a folder that is not there" fails 1 "none/x.gguf" "$M" random "$T/none/x.gguf"
+check "nothing half-made is left" [ ! -e "$T/x.gguf" ]
+done_testing

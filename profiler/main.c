@@ -1,9 +1,14 @@
+/* thermo-profile: everything that is measured or entered before planning. */
+#include "common/opt.h"
 #include "common/version.h"
+#include "profiler/cmd.h"
 
-#include <stdio.h>
-
-int main(void)
+int main(int argc, char **argv)
 {
-    puts("thermo-profile " THERMO_VERSION);
-    return 2;
+    static const struct opt_command commands[] = {
+        { "hardware", cmd_hardware, "measure this machine into a hardware database" },
+        { "import", cmd_import, "enter published figures of devices from CSV" },
+        { 0 },
+    };
+    return opt_main("thermo-profile", "Measures models and devices for the planner.", commands, "", argc, argv);
 }

@@ -4,8 +4,12 @@
 /* `thermo-profile show FILE` looks at the file's first bytes and calls the printer of its kind.
  * A printer writes to stdout: tables for people, or one JSON object. 0 or ERR_*. */
 #include "common/err.h"
+#include "common/offline/hwdb.h"
 
-/* A hardware database (SQLite). */
+/* A hardware database (SQLite): every device in it. */
 int show_hwdb(const char *path, int json, struct err *e);
+
+/* One device: its summary (what a planner starts from), or all points as JSON. */
+int show_hw(const struct hw *h, int json, struct err *e);
 
 #endif

@@ -1,0 +1,287 @@
+/* `thermo-profile hardware`: run the probes, then enter all that was measured into the database in one transaction.
+ * Storage goes first, because it is the one that can fail for a reason the user must act on. An interrupted run keeps
+ * the tables of which every point was sampled at least once. */
+#include "profiler/cmd.h"
+
+#include "common/cpu.h"
+#include "common/file.h"
+#include "common/js.h"
+#include "common/kernels.h"
+#include "common/log.h"
+#include "common/offline/hwdb.h"
+#include "common/opt.h"
+#include "common/version.h"
+#include "profiler/probe.h"
+#include "profiler/show.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+enum { STORAGE,
+       MEMORY,
+       COMPUTE,
+       N_PROBES };
+static const char *const table_names[N_PROBES] = { "storage", "memory", "compute" };
+
+struct args {
+    const char *db, *device, *storage, *only, *description, *cpu;
+    int quick, dry_run, json;
+    double seconds;
+    uint64_t range_bytes;
+};
+
+struct session {
+    struct args a;
+    struct probe_cpus cpus;
+    struct probe_env env;
+    struct probe *probes[N_PROBES]; /* NULL: not asked for */
+    char storage[512], command[256], started[32];
+};
+
+static int parse(int argc, char **argv, struct args *a, struct err *e)
+{
+    const struct opt opts[] = {
+        { .name = "db", .type = OPT_STRING, .dest = &a->db, .arg = "FILE", .required = 1, .help = "Hardware database to add to; created when it is not there." },
+        { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .required = 1, .help = "What to call this machine in the database. Measuring again under the same name adds a run; the newest "
+                                                                                                          "run of each table counts." },
+        { .name = "storage", .type = OPT_STRING, .dest = &a->storage, .arg = "DIR", .help = "Directory on the drive that models will be read from.", .def = "where FILE is" },
+        { .name = "quick", .type = OPT_FLAG, .dest = &a->quick, .help = "A sparse grid in well under half a minute, for a first look and for CI." },
+        { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST", .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
+        { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = 8 << 20, .max = 1e15, .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.", .def = "512MiB; quick: 128MiB" },
+        { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600, .help = "Time for each point, over all its repetitions.", .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
+        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT", .help = "A line about the machine, kept with it." },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Print what would be measured, how long it takes and how much disk and memory it needs." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Print the result as JSON." },
+        { 0 },
+    };
+    static const struct opt_usage usage = {
+        .program = "thermo-profile hardware",
+        .synopsis = "",
+        .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, memory bandwidth "
+                 "in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
+                 "samples are kept beside the summaries, with the conditions they were taken under. Nothing else should run "
+                 "meanwhile. The test file is unlinked as soon as it is open.",
+        .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
+                    "thermo-profile hardware --db hw.sqlite --device phone --storage /data/local/tmp --range 2GiB\n"
+                    "thermo-profile hardware --db hw.sqlite --device ci --quick --only compute,memory\n"
+                    "thermo-plan solve --hardware hw.sqlite --device laptop ...",
+    };
+    int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
+    if (r == 0 && n_pos > 0)
+        return err_set(e, ERR_USAGE, "unexpected argument '%s'", argv[1]);
+    return r;
+}
+
+/* Which tables --only names. */
+static int parse_only(const char *list, int wanted[N_PROBES], struct err *e)
+{
+    for (int i = 0; i < N_PROBES; i++)
+        wanted[i] = list == NULL;
+    for (const char *p = list; p && *p;) {
+        size_t n = strcspn(p, ",");
+        int found = 0;
+        for (int i = 0; i < N_PROBES; i++)
+            if (n == strlen(table_names[i]) && strncmp(p, table_names[i], n) == 0)
+                wanted[i] = found = 1;
+        if (!found)
+            return err_set(e, ERR_USAGE, "--only: '%.*s' is none of storage, memory, compute", (int)n, p);
+        p += n + (p[n] == ',');
+    }
+    for (int i = 0; i < N_PROBES; i++)
+        if (wanted[i])
+            return 0;
+    return err_set(e, ERR_USAGE, "--only names no table; there are storage, memory, compute");
+}
+
+static int check_names(struct session *s, struct err *e)
+{
+    const struct args *a = &s->a;
+    struct stat st;
+    size_t n = strlen(a->device);
+    if (n < 1 || n >= HW_NAME)
+        return err_set(e, ERR_USAGE, "--device: a name of 1 to %d bytes, not %zu", HW_NAME - 1, n);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)a->device[i] < 0x20 || a->device[i] == 0x7f)
+            return err_set(e, ERR_USAGE, "--device: a control character in the name");
+    if (a->description && strlen(a->description) >= HW_TEXT)
+        return err_set(e, ERR_USAGE, "--description: %zu bytes, at most %d", strlen(a->description), HW_TEXT - 1);
+    if (a->storage) {
+        if (strlen(a->storage) >= sizeof s->storage)
+            return err_set(e, ERR_USAGE, "--storage: the path is too long");
+        snprintf(s->storage, sizeof s->storage, "%s", a->storage);
+    } else {
+        const char *slash = strrchr(a->db, '/');
+        int len = slash == a->db ? 1 : slash ? (int)(slash - a->db)
+                                             : 1;
+        snprintf(s->storage, sizeof s->storage, "%.*s", len, slash ? a->db : ".");
+    }
+    if (stat(s->storage, &st) != 0)
+        return err_sys(e, ERR_USAGE, "--storage '%s'", s->storage);
+    if (!S_ISDIR(st.st_mode))
+        return err_set(e, ERR_USAGE, "--storage '%s' is not a directory", s->storage);
+    return 0;
+}
+
+static int make_probes(struct session *s, struct err *e)
+{
+    static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
+        probe_storage_new, probe_memory_new, probe_compute_new
+    };
+    const struct args *a = &s->a;
+    int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
+    struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds, .storage_dir = s->storage, .range_bytes = a->range_bytes ? a->range_bytes : (a->quick ? 128ull : 512ull) << 20 };
+    for (int i = 0; i < N_PROBES && r == 0; i++)
+        if (wanted[i])
+            r = make[i](&c, &s->probes[i], e);
+    return r;
+}
+
+static int print_dry_run(const struct session *s, struct err *e)
+{
+    double seconds = 0;
+    uint64_t disk = 0, memory = 0, space = 0;
+    char a[32], b[32], c[32];
+    struct js *root = js_object(), *tables = js_array();
+    int r = file_free_bytes(s->storage, &space, e);
+    for (int i = 0; i < N_PROBES; i++) {
+        const struct probe *p = s->probes[i];
+        if (!p)
+            continue;
+        struct js *t = js_object();
+        js_set_str(t, "table", p->table);
+        js_set_int(t, "points", p->n_points);
+        js_set_int(t, "repetitions", p->reps);
+        js_set_num(t, "seconds", probe_expected_seconds(p));
+        js_append(tables, t);
+        if (!s->a.json)
+            printf("%-8s %4d points x %d, about %.0f s\n", p->table, p->n_points, p->reps, probe_expected_seconds(p));
+        seconds += probe_expected_seconds(p);
+        disk += p->disk_bytes;
+        memory = p->memory_bytes > memory ? p->memory_bytes : memory;
+    }
+    js_set(root, "tables", tables);
+    js_set_num(root, "seconds", seconds);
+    js_set_u64(root, "disk_bytes", disk);
+    js_set_u64(root, "disk_free_bytes", space);
+    js_set_u64(root, "memory_bytes", memory);
+    if (r == 0 && s->a.json)
+        r = js_print(stdout, root, 2, 6, e);
+    else if (r == 0)
+        printf("together about %.0f s; %s of disk in '%s' (%s free) while it lasts, %s of memory\n", seconds,
+               opt_format_size(disk, a, sizeof a), s->storage, opt_format_size(space, b, sizeof b),
+               opt_format_size(memory, c, sizeof c));
+    js_free(root);
+    return r;
+}
+
+static int measure(struct session *s, struct err *e)
+{
+    struct progress progress;
+    uint64_t total = 0;
+    int r = 0;
+    for (int i = 0; i < N_PROBES; i++)
+        total += s->probes[i] ? (uint64_t)s->probes[i]->n_points * (uint64_t)s->probes[i]->reps : 0;
+    int64_t start = progress_now_ns();
+    progress_init(&progress, "measuring", "samples", total);
+    for (int i = 0; i < N_PROBES && r == 0; i++)
+        if (s->probes[i])
+            r = probe_run(s->probes[i], start, &progress, e);
+    progress_done(&progress);
+    return r;
+}
+
+static int write_run(struct session *s, struct hwdb *db, struct err *e)
+{
+    const struct args *a = &s->a;
+    const struct probe_env *v = &s->env;
+    const struct probe *disk = s->probes[STORAGE];
+    struct hwdb_device device = { .name = a->device, .description = a->description, .cpu_model = v->cpu_model, .os = v->os, .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL, .storage = v->storage[0] ? v->storage : NULL, .filesystem = v->filesystem, .mount = v->mount, .memory_bytes = v->memory_bytes, .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED, .source = "thermo-profile hardware" };
+    struct hwdb_run run = { .started_at = s->started, .tool_version = THERMO_VERSION, .command = s->command, .kernel = v->kernel, .governor = device.governor, .temperature_c = probe_temperature_c(), .direct_verified = -1 };
+    if (disk && disk->reps_done > 0) {
+        run.filesystem = v->filesystem;
+        run.mount = v->mount;
+        run.mount_options = v->mount_options;
+        run.block_device = v->block_device;
+        run.direct_verified = disk->direct_verified;
+        run.notes = disk->notes;
+    }
+    int r = hwdb_begin(db, &device, &run, NULL, e);
+    for (int k = 0; k < s->cpus.n_classes && r == 0; k++)
+        r = hwdb_add_class(db, &s->cpus.classes[k], NULL, e);
+    for (int i = 0; i < N_PROBES && r == 0; i++)
+        if (s->probes[i] && s->probes[i]->reps_done > 0)
+            r = s->probes[i]->store(s->probes[i], db, e);
+    return r == 0 ? hwdb_commit(db, e) : r;
+}
+
+static void fill_session(struct session *s, int argc, char **argv)
+{
+    time_t now = time(NULL);
+    struct tm tm;
+    probe_env_read(&s->env, s->storage, s->cpus.cpu[0]);
+    if (gmtime_r(&now, &tm))
+        strftime(s->started, sizeof s->started, "%Y-%m-%dT%H:%M:%SZ", &tm);
+    snprintf(s->command, sizeof s->command, "thermo-profile");
+    for (int i = 0; i < argc; i++) {
+        size_t n = strlen(s->command);
+        snprintf(s->command + n, sizeof s->command - n, " %s", argv[i]);
+    }
+}
+
+/* Measure, keep what is whole, print what a planner will see. */
+static int run_session(struct session *s, struct err *e)
+{
+    struct hwdb *db = NULL;
+    struct hw h = { 0 };
+    int kept = 0, r = hwdb_open(s->a.db, &db, e); /* before the long part: a path that cannot be written says so now */
+    if (r < 0)
+        return r;
+    file_catch_interrupt();
+    struct err stop = { 0 };
+    r = measure(s, &stop);
+    if (r < 0 && r != ERR_INTR) {
+        *e = stop;
+        hwdb_close(db);
+        return r;
+    }
+    for (int i = 0; i < N_PROBES; i++)
+        kept += s->probes[i] && s->probes[i]->reps_done > 0;
+    int w = kept ? write_run(s, db, e) : 0;
+    hwdb_close(db);
+    if (w == 0 && kept && (w = hwdb_load(s->a.db, s->a.device, &h, e)) == 0) {
+        w = show_hw(&h, s->a.json, e);
+        hw_free(&h);
+    }
+    if (w == 0 && r == ERR_INTR)
+        return err_set(e, ERR_INTR, "%s; %s", stop.msg, kept ? "the tables finished until then are kept" : "nothing was kept");
+    return w;
+}
+
+int cmd_hardware(int argc, char **argv)
+{
+    struct err e = { 0 };
+    unsigned mask = 0;
+    static struct session s; /* some tens of KiB */
+    char *words[64];
+    int n_words = argc < 64 ? argc : 64;
+    memset(&s, 0, sizeof s);
+    memcpy(words, argv, (size_t)n_words * sizeof *words); /* parsing moves arguments about */
+    int r = parse(argc, argv, &s.a, &e);
+    if (r > 0)
+        return 0;
+    if (r < 0 || (r = cpu_parse(s.a.cpu ? s.a.cpu : "auto", &mask, &e)) < 0 || (r = check_names(&s, &e)) < 0)
+        return opt_fail(&e);
+    kernels_init(mask);
+    probe_cpus_find(&s.cpus);
+    if ((r = make_probes(&s, &e)) == 0) {
+        fill_session(&s, n_words, words);
+        r = s.a.dry_run ? print_dry_run(&s, &e) : run_session(&s, &e);
+    }
+    for (int i = 0; i < N_PROBES; i++)
+        probe_free(s.probes[i]);
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,640 @@
+/* Orchestration of the dense pass. A run keeps one residual stream per token; each layer is two
+ * parallel sweeps over it:
+ *
+ *   attention   one sequence per work item: norm, Q K V, rotary, causal attention, output, add
+ *   FFN         one tile of tokens per work item: norm, gate, up, activation, down, add
+ *
+ * With experts the second sweep is a routing sweep and then one sweep per expert over its tokens; a
+ * token's experts are added in ascending order. Every token's arithmetic is done by one worker in a
+ * fixed order, so bits depend neither on threads nor on grouping. Matrix rows are taken in blocks
+ * that stay in the second-level cache while a tile of tokens passes over them. */
+#include "profiler/forward.h"
+
+#include "common/file.h"
+#include "common/kernels.h"
+#include "common/nn.h"
+#include "profiler/weights.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TILE = 32, NLL_TILE = 8, ROW_BLOCK_BYTES = 128 << 10 };
+
+/* A worker's memory. */
+struct scratch {
+    float *norm, *out;         /* [TILE][d_model] */
+    float *gate, *up;          /* [TILE][n_ff] */
+    float *q, *k, *v;          /* [max_len][...] */
+    float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
+    float *scores;             /* [max_len] */
+    float *logits;             /* [NLL_TILE][n_vocab], made when asked for */
+};
+
+struct forward {
+    const struct model *m;     /* constant after forward_new */
+    const struct model_hparams *h;
+    struct pool *pool;
+    int max_len;
+    size_t d, n_ff, q_len, kv_len, k;
+    size_t row_bytes;          /* of bits, padded */
+    float *freqs, *output_norm;
+    void *head;                /* the output matrix, read when asked for */
+    struct weights *weights;
+    struct scratch *scratch;   /* [threads] */
+
+    float *x;                  /* [n_tokens][d]: of the run */
+    float *normed;             /* [n_tokens][d]: experts only */
+    size_t n_tokens, cap_tokens, cap_bits, cap_samples;
+    uint8_t *active, *open;
+    uint16_t *blocks;          /* [n_tokens][k] */
+    float *route_w;            /* [n_tokens][k] */
+    uint32_t *expert_tokens;   /* [n_tokens]: of the expert being computed: token * k + slot */
+    int32_t *sample_of;        /* [n_tokens]: -1, or which sample */
+    uint16_t *block_input, *ffn_input;
+    float *ffn_rms;
+    const struct forward_run *run;
+
+    int layer, expert;         /* of the sweep */
+    const void *const *w;      /* by role */
+    float *attn_norm, *ffn_norm, *bias[3];
+    uint32_t n_expert_tokens;
+};
+
+/* ---- set-up ---- */
+
+static int vector(const struct model *m, const struct gguf_tensor *t, float **out, struct err *e)
+{
+    size_t n = (size_t)t->dims[0];
+    void *raw = malloc((size_t)t->bytes);
+    float *f = malloc(n * sizeof *f);
+    int r = raw && f ? gguf_read(m->gguf, t, 0, raw, (size_t)t->bytes, e) : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
+    if (!r)
+        quant_traits(t->type)->dequant(f, raw, n);
+    free(raw);
+    if (r < 0)
+        free(f);
+    else
+        *out = f;
+    return r;
+}
+
+static int check_types(const struct model *m, struct err *e)
+{
+    static const enum model_role matrices[] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
+                                                MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+    for (int l = 0; l < m->h.n_layers; l++)
+        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+            const struct gguf_tensor *t = m->layer[l][matrices[i]];
+            if (t && !kernels->rows[KERNELS_ACT_F32][t->type])
+                return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", t->name,
+                               quant_traits(t->type)->name);
+        }
+    return 0;
+}
+
+static void scratch_free(struct scratch *s)
+{
+    free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
+    free(s->scores), free(s->logits);
+}
+
+static int scratch_new(const struct forward *f, struct scratch *s)
+{
+    size_t len = (size_t)f->max_len;
+    s->norm = malloc(TILE * f->d * sizeof(float));
+    s->out = malloc(TILE * f->d * sizeof(float));
+    s->gate = malloc(TILE * f->n_ff * sizeof(float));
+    s->up = malloc(TILE * f->n_ff * sizeof(float));
+    s->q = malloc(len * f->q_len * sizeof(float));
+    s->k = malloc(len * f->kv_len * sizeof(float));
+    s->v = malloc(len * f->kv_len * sizeof(float));
+    size_t att = TILE * f->q_len, n_experts = (size_t)f->h->n_experts;
+    s->att = malloc((att > n_experts ? att : n_experts) * sizeof(float));
+    s->scores = malloc(len * sizeof(float));
+    return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
+}
+
+int forward_new(const struct model *m, struct pool *pool, int max_len, struct forward **out, struct err *e)
+{
+    int r = check_types(m, e), threads = pool_threads(pool);
+    if (r < 0)
+        return r;
+    struct forward *f = calloc(1, sizeof *f);
+    if (!f)
+        return err_set(e, ERR_NOMEM, "forward pass");
+    const struct model_hparams *h = &m->h;
+    f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
+    f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff;
+    f->q_len = (size_t)h->n_heads * (size_t)h->head_dim;
+    f->kv_len = (size_t)h->n_kv_heads * (size_t)h->head_dim;
+    f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
+    f->row_bytes = (f->n_ff + 63) / 64 * 8;
+    f->freqs = malloc(((size_t)h->n_rot / 2 + 1) * sizeof *f->freqs);
+    f->scratch = calloc((size_t)threads, sizeof *f->scratch);
+    if (!f->freqs || !f->scratch)
+        r = err_set(e, ERR_NOMEM, "forward pass");
+    for (int i = 0; i < threads && !r; i++)
+        if (scratch_new(f, &f->scratch[i]) < 0)
+            r = err_set(e, ERR_NOMEM, "forward pass with sequences of %d tokens", max_len);
+    if (r < 0 ||
+        (r = vector(m, m->global[MODEL_OUTPUT_NORM], &f->output_norm, e)) < 0 ||
+        (r = weights_new(m, &f->weights, e)) < 0)
+        goto fail;
+    float *divisor = NULL;
+    if (m->global[MODEL_ROPE_FREQS] && (r = vector(m, m->global[MODEL_ROPE_FREQS], &divisor, e)) < 0)
+        goto fail;
+    nn_rope_freqs(f->freqs, h->n_rot, h->rope_theta, h->rope_scale, divisor);
+    free(divisor);
+    *out = f;
+    return 0;
+fail:
+    forward_free(f);
+    return r;
+}
+
+static void free_layer(struct forward *f)
+{
+    free(f->attn_norm), free(f->ffn_norm), free(f->bias[0]), free(f->bias[1]), free(f->bias[2]);
+    f->attn_norm = f->ffn_norm = f->bias[0] = f->bias[1] = f->bias[2] = NULL;
+}
+
+void forward_free(struct forward *f)
+{
+    if (!f)
+        return;
+    for (int i = 0; f->scratch && i < pool_threads(f->pool); i++)
+        scratch_free(&f->scratch[i]);
+    free_layer(f);
+    weights_free(f->weights);
+    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->head);
+    free(f->x), free(f->normed), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
+    free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
+    free(f);
+}
+
+/* Per token of a run: residual, and what observation and experts add. */
+static uint64_t token_bytes(const struct model_hparams *h, int observed)
+{
+    uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
+    uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
+    return d * 4 + 4 + (observed ? k * bits * (h->act == MODEL_ACT_RELU ? 1 : 2) : 0) +
+           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0);
+}
+
+uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed)
+{
+    const struct model_hparams *h = &m->h;
+    uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
+    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * (uint64_t)h->n_ff + q) +
+                           (uint64_t)max_len * (q + 2 * kv + 1));
+    return weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
+}
+
+uint64_t forward_weight_bytes(const struct model *m)
+{
+    return weights_total(m);
+}
+
+static int grow(void *pp, size_t n, size_t size)
+{
+    void **p = pp, *q;
+    free(*p);
+    *p = q = malloc((n ? n : 1) * size);
+    return q ? 0 : ERR_NOMEM;
+}
+
+/* Buffers for a run; those of the last one are kept when large enough. */
+static int reserve(struct forward *f, const struct forward_run *run, struct err *e)
+{
+    size_t n = (size_t)run->starts[run->n_sequences];
+    int r = 0;
+    if (n > f->cap_tokens) {
+        f->cap_tokens = 0;
+        r |= grow(&f->x, n * f->d, sizeof(float));
+        r |= grow(&f->blocks, n * f->k, sizeof(uint16_t));
+        r |= grow(&f->sample_of, n, sizeof(int32_t));
+        if (f->h->n_experts > 0) {
+            r |= grow(&f->normed, n * f->d, sizeof(float));
+            r |= grow(&f->route_w, n * f->k, sizeof(float));
+            r |= grow(&f->expert_tokens, n, sizeof(uint32_t));
+        }
+        if (!r)
+            f->cap_tokens = n;
+    }
+    if (run->on_layer && n > f->cap_bits) {
+        f->cap_bits = 0;
+        r |= grow(&f->active, n * f->k, f->row_bytes);
+        if (f->h->act != MODEL_ACT_RELU)
+            r |= grow(&f->open, n * f->k, f->row_bytes);
+        if (!r)
+            f->cap_bits = n;
+    }
+    if (run->n_samples > f->cap_samples) {
+        f->cap_samples = 0;
+        r |= grow(&f->block_input, run->n_samples * f->d, sizeof(uint16_t));
+        r |= grow(&f->ffn_input, run->n_samples * f->d, sizeof(uint16_t));
+        r |= grow(&f->ffn_rms, run->n_samples, sizeof(float));
+        if (!r)
+            f->cap_samples = run->n_samples;
+    }
+    if (r)
+        return err_set(e, ERR_NOMEM, "a run of %zu tokens", n);
+    f->n_tokens = n;
+    memset(f->blocks, 0, n * f->k * sizeof *f->blocks);
+    for (size_t t = 0; t < n; t++)
+        f->sample_of[t] = -1;
+    for (size_t s = 0; s < run->n_samples; s++)
+        f->sample_of[run->samples[s]] = (int32_t)s;
+    return 0;
+}
+
+/* ---- products ---- */
+
+/* out[t][r] = row r . x_t for all rows of a matrix (or of one expert's share of it). */
+static void product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
+                    const float *x, size_t x_stride, int n_tokens)
+{
+    size_t n_rows = (size_t)t->dims[1], row = (size_t)t->row_bytes;
+    size_t step = ROW_BLOCK_BYTES / row ? ROW_BLOCK_BYTES / row : 1;
+    const uint8_t *base = (const uint8_t *)data + (size_t)expert * n_rows * row;
+    for (size_t at = 0; at < n_rows; at += step) {
+        int n = (int)(n_rows - at < step ? n_rows - at : step);
+        kernels->rows[KERNELS_ACT_F32][t->type](out + at, out_stride, base + at * row, row, n, x,
+                                                x_stride * sizeof(float), n_tokens, (int)t->dims[0]);
+    }
+}
+
+static const struct gguf_tensor *tensor(const struct forward *f, enum model_role r)
+{
+    return f->m->layer[f->layer][r];
+}
+
+static void norm_tile(const struct forward *f, float *out, const float *x, const float *w, int n)
+{
+    for (int t = 0; t < n; t++)
+        nn_rmsnorm(out + (size_t)t * f->d, x + (size_t)t * f->d, w, f->h->d_model, f->h->rms_eps);
+}
+
+static void add_bias(float *x, const float *bias, size_t n_tokens, size_t len)
+{
+    for (size_t t = 0; bias && t < n_tokens; t++)
+        for (size_t i = 0; i < len; i++)
+            x[t * len + i] += bias[i];
+}
+
+/* Samples saturate: an infinity would spoil whatever is fitted to them. */
+static void sample_f16(uint16_t *out, const float *x, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = quant_f32_to_f16(x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i]);
+}
+
+/* ---- attention ---- */
+
+static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
+{
+    const struct model_hparams *h = f->h;
+    float *x = f->x + first * f->d;
+    for (size_t t = 0; t < len; t += TILE) {
+        int n = (int)(len - t < TILE ? len - t : TILE);
+        norm_tile(f, s->norm, x + t * f->d, f->attn_norm, n);
+        product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
+        product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
+        product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
+    }
+    add_bias(s->q, f->bias[0], len, f->q_len);
+    add_bias(s->k, f->bias[1], len, f->kv_len);
+    add_bias(s->v, f->bias[2], len, f->kv_len);
+    for (size_t t = 0; t < len; t++) {
+        nn_rope(s->q + t * f->q_len, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
+        nn_rope(s->k + t * f->kv_len, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
+    }
+    const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
+                               .kv_stride = f->kv_len, .scale = 1.0f / sqrtf((float)h->head_dim) };
+    for (size_t t = 0; t < len; t += TILE) {
+        int n = (int)(len - t < TILE ? len - t : TILE);
+        for (int i = 0; i < n; i++)
+            nn_attention(s->att + (size_t)i * f->q_len, s->q + (t + (size_t)i) * f->q_len, s->k, s->v, (int)t + i + 1, 0,
+                         h->n_heads, &a, s->scores);
+        product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
+        for (size_t i = 0; i < (size_t)n * f->d; i++)
+            x[t * f->d + i] += s->out[i];
+    }
+}
+
+static void attention_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    const struct forward_run *run = f->run;
+    for (int i = begin; i < end; i++) {
+        size_t first = (size_t)run->starts[i], len = (size_t)(run->starts[i + 1] - run->starts[i]);
+        for (size_t t = first; run->n_samples && t < first + len; t++)
+            if (f->sample_of[t] >= 0)
+                sample_f16(f->block_input + (size_t)f->sample_of[t] * f->d, f->x + t * f->d, f->d);
+        attend(f, &f->scratch[worker], first, len);
+    }
+}
+
+/* ---- FFN ---- */
+
+static void sample_ffn(struct forward *f, const float *norm, size_t token)
+{
+    if (!f->run->n_samples || f->sample_of[token] < 0)
+        return;
+    size_t s = (size_t)f->sample_of[token];
+    const float *x = f->x + token * f->d;
+    double sum = 0;
+    for (size_t i = 0; i < f->d; i++)
+        sum += (double)x[i] * x[i];
+    f->ffn_rms[s] = (float)sqrt(sum / (double)f->d + (double)f->h->rms_eps);
+    sample_f16(f->ffn_input + s * f->d, norm, f->d);
+}
+
+/* Bit rows of one token in one block. */
+static void record_bits(const struct forward *f, const float *gate, const float *up, size_t row)
+{
+    uint64_t *active = (uint64_t *)(void *)(f->active + row * f->row_bytes);
+    uint64_t *open = f->open ? (uint64_t *)(void *)(f->open + row * f->row_bytes) : NULL;
+    for (size_t at = 0; at < f->n_ff; at += 64) {
+        size_t n = f->n_ff - at < 64 ? f->n_ff - at : 64;
+        uint64_t g = 0, u = 0;
+        for (size_t i = 0; i < n; i++) {
+            g |= (uint64_t)(gate[at + i] > 0) << i;
+            u |= (uint64_t)(up[at + i] > 0) << i;
+        }
+        uint64_t all = n == 64 ? ~0ull : (1ull << n) - 1;
+        uint64_t a = f->h->act == MODEL_ACT_RELU ? g : f->h->act == MODEL_ACT_DRELU ? g & u : all;
+        uint8_t bytes[8];
+        for (int i = 0; i < 8; i++) /* byte order on disk is the order of neurons, whatever the host's */
+            bytes[i] = (uint8_t)(a >> 8 * i);
+        memcpy(&active[at / 64], bytes, 8);
+        for (int i = 0; open && i < 8; i++)
+            bytes[i] = (uint8_t)(g >> 8 * i);
+        if (open)
+            memcpy(&open[at / 64], bytes, 8);
+    }
+}
+
+/* s->out = FFN of block `expert` for n rows of norm; rows[i] is the bit row of the i-th. */
+static void ffn(struct forward *f, struct scratch *s, int expert, const float *norm, int n, const size_t *rows)
+{
+    product(s->gate, f->n_ff, tensor(f, MODEL_FFN_GATE), f->w[MODEL_FFN_GATE], expert, norm, f->d, n);
+    product(s->up, f->n_ff, tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
+    for (int t = 0; t < n; t++) {
+        float *gate = s->gate + (size_t)t * f->n_ff, *up = s->up + (size_t)t * f->n_ff;
+        if (f->run->on_layer)
+            record_bits(f, gate, up, rows[t]);
+        nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
+    }
+    product(s->out, f->d, tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
+}
+
+static void dense_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    struct scratch *s = &f->scratch[worker];
+    size_t rows[TILE] = { 0 };
+    float *x = f->x + (size_t)begin * f->d;
+    norm_tile(f, s->norm, x, f->ffn_norm, end - begin);
+    for (int t = begin; t < end; t++) {
+        rows[t - begin] = (size_t)t;
+        sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
+    }
+    ffn(f, s, 0, s->norm, end - begin, rows);
+    for (size_t i = 0; i < (size_t)(end - begin) * f->d; i++)
+        x[i] += s->out[i];
+}
+
+/* Chosen experts: the k largest router logits, ties to the lower index; weights are the softmax over
+ * those k (Mixtral, arXiv:2401.04088, eq. 2). */
+static void choose(const struct forward *f, const float *logits, uint16_t *blocks, float *w)
+{
+    for (size_t s = 0; s < f->k; s++) {
+        int best = -1;
+        for (int i = 0; i < f->h->n_experts; i++) {
+            int taken = 0;
+            for (size_t j = 0; j < s; j++)
+                taken |= blocks[j] == i;
+            if (!taken && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        }
+        blocks[s] = (uint16_t)best;
+        w[s] = logits[best];
+    }
+    nn_softmax(w, (int)f->k);
+}
+
+static void route_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    struct scratch *s = &f->scratch[worker];
+    size_t n_experts = (size_t)f->h->n_experts;
+    float *norm = f->normed + (size_t)begin * f->d;
+    norm_tile(f, norm, f->x + (size_t)begin * f->d, f->ffn_norm, end - begin);
+    for (int t = begin; t < end; t++) {
+        const float *row = f->normed + (size_t)t * f->d;
+        sample_ffn(f, row, (size_t)t);
+        float *logits = s->att; /* [n_experts] fit: see scratch_new */
+        product(logits, n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, row, f->d, 1);
+        choose(f, logits, f->blocks + (size_t)t * f->k, f->route_w + (size_t)t * f->k);
+    }
+}
+
+static void expert_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    struct scratch *s = &f->scratch[worker];
+    size_t rows[TILE] = { 0 };
+    for (int i = begin; i < end; i++) {
+        rows[i - begin] = f->expert_tokens[i];
+        memcpy(s->norm + (size_t)(i - begin) * f->d, f->normed + rows[i - begin] / f->k * f->d, f->d * sizeof(float));
+    }
+    ffn(f, s, f->expert, s->norm, end - begin, rows);
+    for (int i = 0; i < end - begin; i++) {
+        float *x = f->x + rows[i] / f->k * f->d, w = f->route_w[rows[i]];
+        const float *o = s->out + (size_t)i * f->d;
+        for (size_t j = 0; j < f->d; j++)
+            x[j] += w * o[j];
+    }
+}
+
+static void experts(struct forward *f)
+{
+    pool_for(f->pool, (int)f->n_tokens, TILE, route_sweep, f);
+    for (f->expert = 0; f->expert < f->h->n_experts; f->expert++) {
+        uint32_t n = 0;
+        for (size_t i = 0; i < f->n_tokens * f->k; i++)
+            if (f->blocks[i] == f->expert)
+                f->expert_tokens[n++] = (uint32_t)i;
+        pool_for(f->pool, (int)n, TILE, expert_sweep, f);
+    }
+}
+
+/* ---- the run ---- */
+
+static int embed(struct forward *f, const struct forward_run *run, struct err *e)
+{
+    const struct gguf_tensor *t = f->m->global[MODEL_TOKEN_EMBD];
+    void *row = malloc((size_t)t->row_bytes);
+    int r = row ? 0 : err_set(e, ERR_NOMEM, "an embedding");
+    for (size_t i = 0; i < f->n_tokens && !r; i++) {
+        if (run->tokens[i] >= (uint32_t)f->h->n_vocab)
+            r = err_set(e, ERR_FORMAT, "token id %u at position %zu; the vocabulary has %d", run->tokens[i], i, f->h->n_vocab);
+        else if ((r = gguf_read(f->m->gguf, t, run->tokens[i] * t->row_bytes, row, (size_t)t->row_bytes, e)) == 0)
+            quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
+    }
+    free(row);
+    return r;
+}
+
+static int load_layer(struct forward *f, int layer, struct err *e)
+{
+    const struct model *m = f->m;
+    static const enum model_role biases[3] = { MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS };
+    int r;
+    free_layer(f);
+    f->layer = layer;
+    if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 ||
+        (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
+        (r = vector(m, m->layer[layer][MODEL_FFN_NORM], &f->ffn_norm, e)) < 0)
+        return r;
+    for (int i = 0; i < 3; i++)
+        if (m->layer[layer][biases[i]] && (r = vector(m, m->layer[layer][biases[i]], &f->bias[i], e)) < 0)
+            return r;
+    return 0;
+}
+
+static int check_run(const struct forward *f, const struct forward_run *run, struct err *e)
+{
+    size_t n = (size_t)run->starts[run->n_sequences];
+    if (n > INT32_MAX / (f->k ? f->k : 1) || run->n_sequences > INT32_MAX)
+        return err_set(e, ERR_LIMIT, "a run of %zu tokens", n);
+    for (size_t i = 0; i < run->n_sequences; i++)
+        if (run->starts[i + 1] - run->starts[i] > (uint64_t)f->max_len)
+            return err_set(e, ERR_LIMIT, "a sequence of %llu tokens; the limit of this pass is %d",
+                           (unsigned long long)(run->starts[i + 1] - run->starts[i]), f->max_len);
+    return 0;
+}
+
+int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
+{
+    int r = check_run(f, run, e);
+    if (r < 0 || (r = reserve(f, run, e)) < 0 || (r = embed(f, run, e)) < 0)
+        return r;
+    f->run = run;
+    for (int l = 0; l < f->h->n_layers && !r; l++) {
+        if (file_interrupted()) {
+            r = err_set(e, ERR_INTR, "interrupted");
+            break;
+        }
+        if ((r = load_layer(f, l, e)) < 0)
+            break;
+        pool_for(f->pool, (int)run->n_sequences, 1, attention_sweep, f);
+        if (f->h->n_experts > 0)
+            experts(f);
+        else
+            pool_for(f->pool, (int)f->n_tokens, TILE, dense_sweep, f);
+        if (!run->on_layer)
+            continue;
+        const struct forward_layer seen = {
+            .layer = l, .n_tokens = f->n_tokens, .n_slots = (int)f->k, .row_bytes = f->row_bytes, .active = f->active,
+            .open = f->open ? f->open : f->active, .blocks = f->blocks, .n_samples = run->n_samples,
+            .block_input = f->block_input, .ffn_input = f->ffn_input, .ffn_rms = f->ffn_rms,
+        };
+        r = run->on_layer(run->ctx, &seen, e);
+    }
+    f->run = NULL;
+    return r;
+}
+
+/* ---- logits ---- */
+
+static int load_head(struct forward *f, const struct gguf_tensor **t, struct err *e)
+{
+    *t = f->m->global[MODEL_OUTPUT] ? f->m->global[MODEL_OUTPUT] : f->m->global[MODEL_TOKEN_EMBD];
+    if (!kernels->rows[KERNELS_ACT_F32][(*t)->type])
+        return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", (*t)->name,
+                       quant_traits((*t)->type)->name);
+    if (f->head)
+        return 0;
+    f->head = malloc((size_t)(*t)->bytes);
+    if (!f->head)
+        return err_set(e, ERR_NOMEM, "tensor '%s'", (*t)->name);
+    int r = gguf_read(f->m->gguf, *t, 0, f->head, (size_t)(*t)->bytes, e);
+    if (r < 0) {
+        free(f->head);
+        f->head = NULL;
+    }
+    return r;
+}
+
+int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e)
+{
+    const struct gguf_tensor *t;
+    int r = load_head(f, &t, e);
+    if (r < 0)
+        return r;
+    if (first > f->n_tokens || n > f->n_tokens - first)
+        return err_set(e, ERR_LIMIT, "logits of %zu tokens from %zu; the run had %zu", n, first, f->n_tokens);
+    size_t vocab = (size_t)f->h->n_vocab;
+    float *norm = f->scratch[0].norm;
+    for (size_t at = 0; at < n; at += TILE) {
+        int k = (int)(n - at < TILE ? n - at : TILE);
+        norm_tile(f, norm, f->x + (first + at) * f->d, f->output_norm, k);
+        product(logits + at * vocab, vocab, t, f->head, 0, norm, f->d, k);
+    }
+    return 0;
+}
+
+struct nll {
+    struct forward *f;
+    const struct gguf_tensor *head;
+    const uint32_t *tokens;
+    double *of;              /* [n_tokens]: of the token after each */
+};
+
+static void nll_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct nll *c = ctx;
+    struct forward *f = c->f;
+    struct scratch *s = &f->scratch[worker];
+    size_t vocab = (size_t)f->h->n_vocab;
+    norm_tile(f, s->norm, f->x + (size_t)begin * f->d, f->output_norm, end - begin);
+    product(s->logits, vocab, c->head, f->head, 0, s->norm, f->d, end - begin);
+    for (int t = begin; t < end; t++) {
+        const float *z = s->logits + (size_t)(t - begin) * vocab;
+        float top = z[0];
+        for (size_t i = 1; i < vocab; i++)
+            top = z[i] > top ? z[i] : top;
+        double sum = 0;
+        for (size_t i = 0; i < vocab; i++)
+            sum += exp((double)z[i] - (double)top);
+        size_t next = (size_t)t + 1;
+        c->of[t] = next < f->n_tokens ? log(sum) + (double)top - (double)z[c->tokens[next]] : 0;
+    }
+}
+
+int forward_nll(struct forward *f, const struct forward_run *run, double *sum, uint64_t *n, struct err *e)
+{
+    struct nll c = { .f = f, .tokens = run->tokens };
+    int r = load_head(f, &c.head, e);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < pool_threads(f->pool); i++)
+        if (!f->scratch[i].logits &&
+            !(f->scratch[i].logits = malloc(NLL_TILE * (size_t)f->h->n_vocab * sizeof(float))))
+            return err_set(e, ERR_NOMEM, "logits");
+    c.of = malloc((f->n_tokens ? f->n_tokens : 1) * sizeof *c.of);
+    if (!c.of)
+        return err_set(e, ERR_NOMEM, "logits of %zu tokens", f->n_tokens);
+    pool_for(f->pool, (int)f->n_tokens, NLL_TILE, nll_sweep, &c);
+    *sum = 0, *n = 0;
+    for (size_t i = 0; i < run->n_sequences; i++)
+        for (uint64_t t = run->starts[i]; t + 1 < run->starts[i + 1]; t++) {
+            *sum += c.of[t];
+            ++*n;
+        }
+    free(c.of);
+    return 0;
+}

@@ -1,0 +1,65 @@
+#ifndef PROFILER_FORWARD_H
+#define PROFILER_FORWARD_H
+
+/* The dense pass: the whole model over many sequences at once, layer by layer, so that the weights of
+ * a layer are read from the file once for all tokens and the model may be larger than memory. Float32
+ * activations; every other way of running the model is compared with this one. Results depend
+ * neither on the number of threads nor on how sequences are grouped into runs. One owner thread. */
+#include "common/err.h"
+#include "common/model.h"
+#include "common/pool.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct forward;
+
+/* What one layer's FFN did with the tokens of a run; borrowed, valid during the call. */
+struct forward_layer {
+    int layer;
+    size_t n_tokens;
+    int n_slots;              /* k: blocks per token; 1 when dense */
+    size_t row_bytes;         /* of a bit row in memory: a multiple of 8, bits beyond n_ff are 0 */
+    const uint8_t *active;    /* [n_tokens][k][row_bytes]: bit i%8 of byte i/8: neuron i fired */
+    const uint8_t *open;      /* the same for gate > 0; the same pointer as active for RELU */
+    const uint16_t *blocks;   /* [n_tokens][k]: expert of each slot, best first; 0 when dense */
+    size_t n_samples;         /* of the tokens asked for: */
+    const uint16_t *block_input; /* F16 [n_samples][d_model], residual entering the block */
+    const uint16_t *ffn_input;   /* F16 [n_samples][d_model], after ffn_norm */
+    const float *ffn_rms;        /* [n_samples], sqrt(mean(x^2) + eps) of the residual before ffn_norm */
+};
+
+/* The tokens of a run: n_sequences sequences, each from its own position 0. */
+struct forward_run {
+    const uint32_t *tokens;   /* ids */
+    const uint64_t *starts;   /* [n_sequences + 1], from 0 */
+    size_t n_sequences;
+    const uint64_t *samples;  /* token indices to sample, ascending; may be NULL */
+    size_t n_samples;
+    /* Called after each layer, on the owner thread; NULL: nothing is observed. An error ends the run. */
+    int (*on_layer)(void *ctx, const struct forward_layer *l, struct err *e);
+    void *ctx;
+};
+
+/* max_len: longest sequence. Model and pool are borrowed. ERR_UNSUPPORTED names a tensor whose type has no
+ * kernel. */
+int forward_new(const struct model *m, struct pool *pool, int max_len, struct forward **out, struct err *e);
+void forward_free(struct forward *f); /* accepts NULL */
+
+/* ERR_INTR after file_interrupted(), checked between layers. ERR_FORMAT for a token id beyond the vocabulary. */
+int forward_run(struct forward *f, const struct forward_run *run, struct err *e);
+
+/* Bytes of memory that a run of this many tokens takes, weights included, for --dry-run. */
+uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed);
+
+/* Bytes of weights that one pass over the layers reads. */
+uint64_t forward_weight_bytes(const struct model *m);
+
+/* Logits of tokens [first, first+n) of the last run: [n][n_vocab]. */
+int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e);
+
+/* Summed negative log-likelihood (nats) of every token of the last run but each sequence's first, and how many
+ * those are. exp(sum / n) is the perplexity. */
+int forward_nll(struct forward *f, const struct forward_run *run, double *sum, uint64_t *n, struct err *e);
+
+#endif

@@ -1,0 +1,176 @@
+/* The dense pass against PyTorch's results for the embedded model: logits, perplexity, hotness; and that its bits
+ * do not depend on threads or grouping. */
+#include "common/cpu.h"
+#include "common/file.h"
+#include "common/js.h"
+#include "common/kernels.h"
+#include "profiler/forward.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "datasets/models/reglu-tales-10m-f16.gguf"
+#define REF   "tests/golden/reference/"
+
+static struct gguf *gguf;
+static struct model *model;
+
+struct seen {
+    uint64_t counts[8][1280];
+    uint64_t n_active;
+};
+
+static int count(void *ctx, const struct forward_layer *l, struct err *e)
+{
+    struct seen *s = ctx;
+    (void)e;
+    for (size_t t = 0; t < l->n_tokens; t++)
+        for (int i = 0; i < 1280 && t % 256 != 255; i++) { /* the last of a window is not fed in the reference */
+            int on = l->active[t * l->row_bytes + (size_t)i / 8] >> i % 8 & 1;
+            s->counts[l->layer][i] += (uint64_t)on;
+            s->n_active += (uint64_t)on;
+        }
+    return 0;
+}
+
+static uint32_t *prompt_ids(int n, size_t *len, struct err *e)
+{
+    char *text;
+    size_t text_len;
+    if (file_slurp(REF "reference-f16.json", 16 << 20, &text, &text_len, e) < 0)
+        return NULL;
+    struct js *j = js_parse(text, text_len, "reference-f16.json", e);
+    const struct js *ids = NULL;
+    for (size_t i = 0; i < js_len(js_get(j, "prompts")); i++) {
+        int64_t v = -1;
+        js_int(js_get(js_at(js_get(j, "prompts"), i), "n"), &v);
+        if (v == n)
+            ids = js_get(js_at(js_get(j, "prompts"), i), "ids");
+    }
+    uint32_t *out = malloc((js_len(ids) + 1) * 4);
+    *len = js_len(ids);
+    for (size_t i = 0; i < *len; i++) {
+        int64_t v = 0;
+        js_int(js_at(ids, i), &v);
+        out[i] = (uint32_t)v;
+    }
+    js_free(j);
+    free(text);
+    return out;
+}
+
+static void logits_of(int threads, int prompt, const char *file, float **out, size_t *n)
+{
+    struct err e = { 0 };
+    struct pool *pool = NULL;
+    struct forward *f = NULL;
+    char *ref = NULL;
+    size_t len = 0, ref_len = 0;
+    uint32_t *ids = prompt_ids(prompt, &len, &e);
+    uint64_t starts[2] = { 0, len };
+    const struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1 };
+    float *z = malloc(len * 4096 * sizeof *z), worst = 0;
+    CHECK_MSG(!pool_new(threads, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e) && !forward_run(f, &run, &e) &&
+              !forward_logits(f, 0, len, z, &e), "%s", e.msg);
+    CHECK(!file_slurp(file, 64 << 20, &ref, &ref_len, &e) && ref_len == len * 4096 * 4);
+    for (size_t i = 0; ref && i < len * 4096; i++) {
+        float want;
+        memcpy(&want, ref + i * 4, 4);
+        worst = fmaxf(worst, fabsf(z[i] - want));
+    }
+    printf("# %s, %d threads: largest difference %.2e\n", file, threads, (double)worst);
+    CHECK(worst < 2e-3f);
+    *out = z, *n = len * 4096;
+    free(ref), free(ids);
+    forward_free(f);
+    pool_free(pool);
+}
+
+/* Perplexity of non-overlapping windows of 256 ids (protocol "full"), the hotness counts on the way. */
+static double perplexity(const char *file, int max_windows, struct seen *s, int runs)
+{
+    struct err e = { 0 };
+    struct pool *pool = NULL;
+    struct forward *f = NULL;
+    char *text = NULL;
+    size_t bytes = 0;
+    double sum = 0, part;
+    uint64_t n = 0, n_part;
+    if (file_slurp(file, 16 << 20, &text, &bytes, &e) < 0 || pool_new(2, NULL, &pool, &e) < 0 ||
+        forward_new(model, pool, 256, &f, &e) < 0)
+        return -1;
+    int windows = (int)(bytes / 512), r = 0;
+    windows = windows > max_windows ? max_windows : windows;
+    for (int w = 0; w < windows && !r;) {
+        int k = windows - w < (windows + runs - 1) / runs ? windows - w : (windows + runs - 1) / runs;
+        uint32_t *ids = malloc((size_t)k * 1024);
+        uint64_t *starts = malloc(((size_t)k + 1) * 8);
+        for (int i = 0; i < k * 256; i++)
+            ids[i] = (uint8_t)text[(w * 256 + i) * 2] | (uint32_t)(uint8_t)text[(w * 256 + i) * 2 + 1] << 8;
+        for (int i = 0; i <= k; i++)
+            starts[i] = (uint64_t)i * 256;
+        const struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = (size_t)k,
+                                         .on_layer = s ? count : NULL, .ctx = s };
+        r = forward_run(f, &run, &e);
+        if (!r && !(r = forward_nll(f, &run, &part, &n_part, &e)))
+            sum += part, n += n_part;
+        w += k;
+        free(ids), free(starts);
+    }
+    forward_free(f);
+    pool_free(pool);
+    free(text);
+    return r < 0 || !n ? -1 : exp(sum / (double)n);
+}
+
+int main(void)
+{
+    struct err e = { 0 };
+    kernels_init(cpu_detect());
+    if (gguf_open(MODEL, &gguf, &e) < 0 || model_open(gguf, -1, &model, &e) < 0) {
+        CHECK_MSG(0, "%s", e.msg);
+        return test_done();
+    }
+    float *a, *b;
+    size_t n, m;
+    logits_of(1, 0, REF "logits_00.f32", &a, &n);
+    logits_of(2, 0, REF "logits_00.f32", &b, &m);
+    CHECK(n == m && !memcmp(a, b, n * sizeof *a));
+    free(a), free(b);
+    logits_of(2, 2, REF "logits_02.f32", &a, &n);
+    free(a);
+    /* The first windows, in one run and in several: the same bits. */
+    struct seen *s1 = calloc(1, sizeof *s1), *s2 = calloc(1, sizeof *s2);
+    double p1 = perplexity("datasets/heldout/held_tiny.bin", 4, s1, 1);
+    double p2 = perplexity("datasets/heldout/held_tiny.bin", 4, s2, 3);
+    CHECK(p1 > 0 && fabs(p1 / p2 - 1) < 1e-12);
+    CHECK(!memcmp(s1, s2, sizeof *s1));
+    printf("# perplexity of 4 windows %.4f, density %.4f\n", p1, (double)s1->n_active / (4 * 255 * 8 * 1280));
+    if (getenv("TEST_FULL")) { /* half a minute: everything the reference has */
+        char *ref = NULL;
+        size_t len = 0, differ = 0, at = 0;
+        uint64_t total = 0;
+        memset(s1, 0, sizeof *s1);
+        double tiny = perplexity("datasets/heldout/held_tiny.bin", 1 << 20, s1, 8);
+        double fairy = perplexity("datasets/heldout/held_fairy.bin", 1 << 20, s1, 8);
+        printf("# perplexity: tiny %.3f fairy %.3f\n", tiny, fairy);
+        CHECK(fabs(tiny / 10.168 - 1) < 1e-3);
+        CHECK(fabs(fairy / 46.669 - 1) < 1e-3);
+        CHECK(!file_slurp(REF "hotness_counts.u32", 1 << 20, &ref, &len, &e) && len == 8 * 1280 * 4);
+        for (int l = 0; ref && l < 8; l++)
+            for (int i = 0; i < 1280; i++, at += 4) {
+                uint32_t want;
+                memcpy(&want, ref + at, 4);
+                total += s1->counts[l][i] > want ? s1->counts[l][i] - want : want - s1->counts[l][i];
+                differ += s1->counts[l][i] != want;
+            }
+        printf("# hotness: %zu of 10240 counts differ, by %llu in all\n", differ, (unsigned long long)total);
+        free(ref);
+    }
+    free(s1), free(s2);
+    model_close(model);
+    gguf_close(gguf);
+    return test_done();
+}

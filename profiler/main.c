@@ -1,14 +1,19 @@
-/* thermo-profile: everything that is measured or entered before planning. */
+/* thermo-profile: what a model's neurons do and what a device can do, measured or entered. */
 #include "common/opt.h"
 #include "common/version.h"
 #include "profiler/cmd.h"
 
+#define STR(x) #x
+#define TEXT(x) STR(x)
+
 int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
+        { "trace", cmd_trace, "run a model over prompts and record which neurons fire" },
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
         { "import", cmd_import, "enter published figures of devices from CSV" },
         { 0 },
     };
-    return opt_main("thermo-profile", "Measures models and devices for the planner.", commands, "", argc, argv);
+    return opt_main("thermo-profile", "Measure what the planner needs: activations of a model, speeds of a device.", commands,
+                    "trace revision " TEXT(TRACE_REVISION) ", hardware database revision " TEXT(HWDB_REVISION), argc, argv);
 }

@@ -19,10 +19,10 @@
 
 struct trace {
     struct trace_info info;
-    struct h5_file h5;
+    struct trace_h5_file h5;
     uint64_t *starts, *index;
     struct {
-        struct h5_set set;
+        struct trace_h5_set set;
         int layer;               /* -1: closed */
     } cache[TRACE_SETS];         /* the last one opened of each kind */
 };
@@ -43,24 +43,24 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
     int r = 0;
     switch (f->kind) {
     case TRACE_FIELD_INT:
-        if ((r = h5_get_u64(&t->h5, f->group, f->name, f->min, f->max, &u, e)) == 0)
+        if ((r = trace_h5_get_u64(&t->h5, f->group, f->name, f->min, f->max, &u, e)) == 0)
             *(int *)p = (int)u;
         break;
     case TRACE_FIELD_U64:
-        r = h5_get_u64(&t->h5, f->group, f->name, f->min, f->max, p, e);
+        r = trace_h5_get_u64(&t->h5, f->group, f->name, f->min, f->max, p, e);
         break;
     case TRACE_FIELD_F32:
-        if ((r = h5_get_f64(&t->h5, f->group, f->name, &d, e)) == 0) {
+        if ((r = trace_h5_get_f64(&t->h5, f->group, f->name, &d, e)) == 0) {
             if (!isfinite(d) || d < 0 || d > 1e30)
                 return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is %g", t->info.path, f->name, f->group, d);
             *(float *)p = (float)d;
         }
         break;
     case TRACE_FIELD_TEXT:
-        r = h5_get_text(&t->h5, f->group, f->name, p, f->len, e);
+        r = trace_h5_get_text(&t->h5, f->group, f->name, p, f->len, e);
         break;
     case TRACE_FIELD_HASH:
-        if ((r = h5_get_text(&t->h5, f->group, f->name, text, sizeof text, e)) == 0 && hash_parse(text, p) < 0)
+        if ((r = trace_h5_get_text(&t->h5, f->group, f->name, text, sizeof text, e)) == 0 && hash_parse(text, p) < 0)
             return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no hash: '%s'", t->info.path, f->name, f->group, text);
         break;
     }
@@ -71,11 +71,11 @@ static int check_format(struct trace *t, struct err *e)
 {
     char format[64];
     uint64_t revision;
-    int r = h5_get_text(&t->h5, "/", "format", format, sizeof format, e);
+    int r = trace_h5_get_text(&t->h5, "/", "format", format, sizeof format, e);
     if (r < 0 || strcmp(format, "thermocline-trace"))
         return err_set(e, ERR_FORMAT, "'%s' is an HDF5 file, but no trace: its attribute 'format' is not "
                        "\"thermocline-trace\"", t->info.path);
-    if ((r = h5_get_u64(&t->h5, "/", "revision", 0, UINT64_MAX, &revision, e)) < 0)
+    if ((r = trace_h5_get_u64(&t->h5, "/", "revision", 0, UINT64_MAX, &revision, e)) < 0)
         return r;
     if (revision != TRACE_REVISION)
         return err_set(e, ERR_UNSUPPORTED, "'%s': trace revision %llu; this build reads %d", t->info.path,
@@ -88,18 +88,18 @@ static int read_names(struct trace *t, struct err *e)
     struct model_hparams *h = &t->info.h;
     char v[32];
     int r;
-    if ((r = h5_get_text(&t->h5, "/model", "act", v, sizeof v, e)) < 0)
+    if ((r = trace_h5_get_text(&t->h5, "/model", "act", v, sizeof v, e)) < 0)
         return r;
     int act = model_act_by_name(v);
     if (act < 0)
         return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'act' of '/model' is '%s', which is not known", t->info.path, v);
     h->act = (enum model_act)act;
-    if ((r = h5_get_text(&t->h5, "/model", "rope", v, sizeof v, e)) < 0)
+    if ((r = trace_h5_get_text(&t->h5, "/model", "rope", v, sizeof v, e)) < 0)
         return r;
     h->rope = strcmp(v, "neox") ? MODEL_ROPE_NORM : MODEL_ROPE_NEOX;
     if (strcmp(v, trace_rope_name(h->rope)))
         return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'rope' of '/model' is '%s', which is not known", t->info.path, v);
-    if ((r = h5_get_text(&t->h5, "/model", "router", v, sizeof v, e)) < 0)
+    if ((r = trace_h5_get_text(&t->h5, "/model", "router", v, sizeof v, e)) < 0)
         return r;
     h->router = strcmp(v, "softmax_topk") ? MODEL_ROUTER_NONE : MODEL_ROUTER_SOFTMAX_TOPK;
     if (strcmp(v, trace_router_name(h->router)))
@@ -138,12 +138,12 @@ static int read_corpus(struct trace *t, struct err *e)
 {
     const struct trace_info *i = &t->info;
     int r;
-    struct h5_set probe; /* before memory is taken for it, its size was checked against the file's */
+    struct trace_h5_set probe; /* before memory is taken for it, its size was checked against the file's */
     uint64_t dims[3], row;
     trace_set_dims(i, TRACE_SET_STARTS, dims, &row);
-    if ((r = h5_set_open(&t->h5, &probe, "/corpus/sequence_starts", TRACE_U64, NULL, 1, dims, e)) < 0)
+    if ((r = trace_h5_set_open(&t->h5, &probe, "/corpus/sequence_starts", TRACE_U64, NULL, 1, dims, e)) < 0)
         return r;
-    h5_set_close(&probe);
+    trace_h5_set_close(&probe);
     t->starts = malloc((size_t)(i->n_sequences + 1) * 8);
     t->index = malloc((size_t)i->n_sequences * 8);
     if (!t->starts || !t->index)
@@ -176,7 +176,7 @@ static int read_corpus(struct trace *t, struct err *e)
 int trace_stored_hash(struct trace *t, const char *path, struct hash128 *out, struct err *e)
 {
     char text[HASH_TEXT];
-    int r = h5_get_text(&t->h5, path, "content_hash", text, sizeof text, e);
+    int r = trace_h5_get_text(&t->h5, path, "content_hash", text, sizeof text, e);
     if (r < 0)
         return r;
     return hash_parse(text, out) < 0 ? err_set(e, ERR_FORMAT, "'%s': attribute 'content_hash' of '%s' is no hash: '%s'",
@@ -186,15 +186,15 @@ int trace_stored_hash(struct trace *t, const char *path, struct hash128 *out, st
 static int column(struct trace *t, const char *name, enum trace_type type, int n_dims, uint64_t second,
                   size_t *text_bytes, void **out, struct err *e)
 {
-    struct h5_set s;
+    struct trace_h5_set s;
     uint64_t dims[2] = { (uint64_t)t->info.n_tensors, second }, first[2] = { 0, 0 };
-    int r = h5_set_open(&t->h5, &s, name, type, text_bytes, n_dims, dims, e);
+    int r = trace_h5_set_open(&t->h5, &s, name, type, text_bytes, n_dims, dims, e);
     if (r < 0)
         return r;
     size_t bytes = type == TRACE_TEXT ? *text_bytes : trace_type_bytes(type);
     *out = malloc((size_t)dims[0] * (size_t)second * bytes);
-    r = *out ? h5_set_read(&s, first, dims, *out, e) : err_set(e, ERR_NOMEM, "dataset '%s'", name);
-    h5_set_close(&s);
+    r = *out ? trace_h5_set_read(&s, first, dims, *out, e) : err_set(e, ERR_NOMEM, "dataset '%s'", name);
+    trace_h5_set_close(&s);
     return r;
 }
 
@@ -240,10 +240,10 @@ static int check_ffn(const struct trace *t, struct err *e)
 static int read_tensors(struct trace *t, struct err *e)
 {
     uint64_t n;
-    int r = h5_exists(&t->h5, "/tensors", e);
+    int r = trace_h5_exists(&t->h5, "/tensors", e);
     if (r <= 0)
         return r < 0 ? r : bad(t, e, "group '/tensors' is missing");
-    if ((r = h5_get_u64(&t->h5, "/tensors", "n", 1, GGUF_MAX_TENSORS, &n, e)) < 0)
+    if ((r = trace_h5_get_u64(&t->h5, "/tensors", "n", 1, GGUF_MAX_TENSORS, &n, e)) < 0)
         return r;
     t->info.n_tensors = (int)n;
     void *names = NULL, *roles = NULL, *layers = NULL, *types = NULL, *n_dims = NULL, *dims = NULL, *bytes = NULL, *hashes = NULL;
@@ -353,7 +353,7 @@ int trace_open(const char *path, struct trace **out, struct err *e)
         r = err_set(e, ERR_NOMEM, "opening '%s'", path);
         goto fail;
     }
-    if ((r = h5_open(&t->h5, path, e)) < 0 || (r = check_format(t, e)) < 0)
+    if ((r = trace_h5_open(&t->h5, path, e)) < 0 || (r = check_format(t, e)) < 0)
         goto fail;
     for (int i = 0; i < trace_n_fields; i++)
         if ((r = get_field(t, &trace_fields[i], e)) < 0)
@@ -377,8 +377,8 @@ void trace_close(struct trace *t)
         return;
     for (int s = 0; s < TRACE_SETS; s++)
         if (t->cache[s].layer >= 0)
-            h5_set_close(&t->cache[s].set);
-    h5_close(&t->h5, NULL);
+            trace_h5_set_close(&t->cache[s].set);
+    trace_h5_close(&t->h5, NULL);
     for (int i = 0; t->info.tensors && i < t->info.n_tensors; i++)
         free(t->info.tensors[i].name);
     free(t->info.tensors);
@@ -419,15 +419,15 @@ int trace_read(struct trace *t, enum trace_set s, int layer, const uint64_t *fir
     if (t->cache[s].layer != layer) {
         char path[32], name[64];
         if (t->cache[s].layer >= 0)
-            h5_set_close(&t->cache[s].set);
+            trace_h5_set_close(&t->cache[s].set);
         t->cache[s].layer = -1;
         trace_part_path(trace_set_specs[s].part, layer, path);
         snprintf(name, sizeof name, "%s/%s", path, trace_set_specs[s].name);
-        if ((r = h5_set_open(&t->h5, &t->cache[s].set, name, trace_set_specs[s].type, NULL, n, dims, e)) < 0)
+        if ((r = trace_h5_set_open(&t->h5, &t->cache[s].set, name, trace_set_specs[s].type, NULL, n, dims, e)) < 0)
             return r;
         t->cache[s].layer = layer;
     }
-    return h5_set_read(&t->cache[s].set, first, count, buf, e);
+    return trace_h5_set_read(&t->cache[s].set, first, count, buf, e);
 }
 
 int trace_read_rows(struct trace *t, enum trace_set s, int layer, uint64_t first, uint64_t n, void *buf, struct err *e)

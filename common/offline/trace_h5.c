@@ -40,7 +40,7 @@ static herr_t innermost(unsigned n, const H5E_error2_t *err, void *ctx)
 }
 
 /* An error of the library: what it said deepest down, in parentheses. */
-static int fail(const struct h5_file *f, int code, struct err *e, const char *what, const char *name)
+static int fail(const struct trace_h5_file *f, int code, struct err *e, const char *what, const char *name)
 {
     char why[160] = "";
     H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, why);
@@ -49,7 +49,7 @@ static int fail(const struct h5_file *f, int code, struct err *e, const char *wh
                    *why ? ": " : "", why);
 }
 
-void h5_version(char *out, size_t len)
+void trace_h5_version(char *out, size_t len)
 {
     unsigned a = 0, b = 0, c = 0;
     H5get_libversion(&a, &b, &c);
@@ -65,10 +65,10 @@ static hid_t access_plist(void)
     return p;
 }
 
-int h5_open(struct h5_file *f, const char *path, struct err *e)
+int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e)
 {
     init();
-    *f = (struct h5_file){ .id = -1 };
+    *f = (struct trace_h5_file){ .id = -1 };
     struct file raw;
     int r = file_open(&raw, path, e);
     if (r < 0)
@@ -92,15 +92,15 @@ int h5_open(struct h5_file *f, const char *path, struct err *e)
     H5Pclose(p);
     if (f->id < 0) {
         r = fail(f, ERR_FORMAT, e, "damaged or cut short", NULL);
-        h5_close(f, NULL);
+        trace_h5_close(f, NULL);
     }
     return r;
 }
 
-int h5_create(struct h5_file *f, const char *path, const char *name, struct err *e)
+int trace_h5_create(struct trace_h5_file *f, const char *path, const char *name, struct err *e)
 {
     init();
-    *f = (struct h5_file){ .id = -1, .path = strdup(name) };
+    *f = (struct trace_h5_file){ .id = -1, .path = strdup(name) };
     if (!f->path)
         return err_set(e, ERR_NOMEM, "creating '%s'", name);
     hid_t a = access_plist(), c = H5Pcreate(H5P_FILE_CREATE);
@@ -111,22 +111,22 @@ int h5_create(struct h5_file *f, const char *path, const char *name, struct err 
     if (f->id >= 0)
         return 0;
     int r = fail(f, ERR_SYS, e, "cannot create", NULL);
-    h5_close(f, NULL);
+    trace_h5_close(f, NULL);
     return r;
 }
 
-int h5_close(struct h5_file *f, struct err *e)
+int trace_h5_close(struct trace_h5_file *f, struct err *e)
 {
     int r = 0;
     if (f->path && f->id >= 0 && H5Fclose(f->id) < 0)
         r = fail(f, ERR_IO, e, "cannot be written", NULL);
     H5Eclear2(H5E_DEFAULT);
     free(f->path);
-    *f = (struct h5_file){ .id = -1 };
+    *f = (struct trace_h5_file){ .id = -1 };
     return r;
 }
 
-int h5_group_create(struct h5_file *f, const char *path, struct err *e)
+int trace_h5_group_create(struct trace_h5_file *f, const char *path, struct err *e)
 {
     hid_t p = H5Pcreate(H5P_GROUP_CREATE);
     H5Pset_obj_track_times(p, 0);
@@ -138,7 +138,7 @@ int h5_group_create(struct h5_file *f, const char *path, struct err *e)
     return 0;
 }
 
-int h5_exists(struct h5_file *f, const char *path, struct err *e)
+int trace_h5_exists(struct trace_h5_file *f, const char *path, struct err *e)
 {
     char part[96];
     size_t len = strlen(path);
@@ -167,7 +167,7 @@ int h5_exists(struct h5_file *f, const char *path, struct err *e)
 
 /* ---- attributes ---- */
 
-static int put(struct h5_file *f, const char *group, const char *name, hid_t file_type, hid_t mem_type,
+static int put(struct trace_h5_file *f, const char *group, const char *name, hid_t file_type, hid_t mem_type,
                const void *v, struct err *e)
 {
     hid_t obj = H5Oopen(f->id, group, H5P_DEFAULT), sp = H5Screate(H5S_SCALAR), a = -1;
@@ -181,12 +181,12 @@ static int put(struct h5_file *f, const char *group, const char *name, hid_t fil
     return ok ? 0 : fail(f, ERR_IO, e, "cannot write attribute", name);
 }
 
-int h5_put_u64(struct h5_file *f, const char *group, const char *name, uint64_t v, struct err *e)
+int trace_h5_put_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t v, struct err *e)
 {
     return put(f, group, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &v, e);
 }
 
-int h5_put_f64(struct h5_file *f, const char *group, const char *name, double v, struct err *e)
+int trace_h5_put_f64(struct trace_h5_file *f, const char *group, const char *name, double v, struct err *e)
 {
     return put(f, group, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &v, e);
 }
@@ -200,7 +200,7 @@ static hid_t text_type(size_t n)
     return t;
 }
 
-int h5_put_text(struct h5_file *f, const char *group, const char *name, const char *v, struct err *e)
+int trace_h5_put_text(struct trace_h5_file *f, const char *group, const char *name, const char *v, struct err *e)
 {
     hid_t t = text_type(strlen(v));
     int r = put(f, group, name, t, t, v, e);
@@ -209,10 +209,10 @@ int h5_put_text(struct h5_file *f, const char *group, const char *name, const ch
 }
 
 /* Open an attribute that is one scalar; type_out is its file type. */
-static int attr_open(struct h5_file *f, const char *group, const char *name, hid_t *a, hid_t *type, struct err *e)
+static int attr_open(struct trace_h5_file *f, const char *group, const char *name, hid_t *a, hid_t *type, struct err *e)
 {
     *a = *type = -1;
-    int r = strcmp(group, "/") ? h5_exists(f, group, e) : 1;
+    int r = strcmp(group, "/") ? trace_h5_exists(f, group, e) : 1;
     if (r < 0)
         return r;
     if (!r)
@@ -240,7 +240,7 @@ static int attr_open(struct h5_file *f, const char *group, const char *name, hid
     return 0;
 }
 
-static int get(struct h5_file *f, const char *group, const char *name, hid_t want, hid_t mem, void *out,
+static int get(struct trace_h5_file *f, const char *group, const char *name, hid_t want, hid_t mem, void *out,
                const char *what, struct err *e)
 {
     hid_t a, t;
@@ -256,7 +256,7 @@ static int get(struct h5_file *f, const char *group, const char *name, hid_t wan
     return r;
 }
 
-int h5_get_u64(struct h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
+int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
                uint64_t *out, struct err *e)
 {
     uint64_t v = 0;
@@ -270,12 +270,12 @@ int h5_get_u64(struct h5_file *f, const char *group, const char *name, uint64_t 
     return 0;
 }
 
-int h5_get_f64(struct h5_file *f, const char *group, const char *name, double *out, struct err *e)
+int trace_h5_get_f64(struct trace_h5_file *f, const char *group, const char *name, double *out, struct err *e)
 {
     return get(f, group, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, out, "f64", e);
 }
 
-int h5_get_text(struct h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e)
+int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e)
 {
     hid_t a, t;
     int r = attr_open(f, group, name, &a, &t, e);
@@ -345,10 +345,10 @@ static hid_t set_access(void)
     return p;
 }
 
-int h5_set_create(struct h5_file *f, struct h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
+int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
                   int n_dims, const uint64_t *dims, int gzip, struct err *e)
 {
-    *s = (struct h5_set){ .id = -1, .type = make_type(type, text_bytes), .file = f, .n_dims = n_dims };
+    *s = (struct trace_h5_set){ .id = -1, .type = make_type(type, text_bytes), .file = f, .n_dims = n_dims };
     snprintf(s->name, sizeof s->name, "%s", name);
     hsize_t d[3], chunk[3];
     size_t elem = H5Tget_size(s->type);
@@ -370,12 +370,12 @@ int h5_set_create(struct h5_file *f, struct h5_set *s, const char *name, enum tr
     H5Sclose(sp);
     if (s->id >= 0)
         return 0;
-    h5_set_close(s);
+    trace_h5_set_close(s);
     return fail(f, ERR_IO, e, "cannot create dataset", name);
 }
 
 /* Storage: chunked, of bounded chunks, with built-in filters only. */
-static int check_storage(const struct h5_set *s, struct err *e)
+static int check_storage(const struct trace_h5_set *s, struct err *e)
 {
     hid_t p = H5Dget_create_plist(s->id);
     hsize_t chunk[3];
@@ -400,7 +400,7 @@ static int check_storage(const struct h5_set *s, struct err *e)
 }
 
 /* What the shape says must be plausible for the file's size, or a few bytes could claim any memory. */
-static int check_shape(const struct h5_set *s, struct err *e)
+static int check_shape(const struct trace_h5_set *s, struct err *e)
 {
     hid_t sp = H5Dget_space(s->id);
     hsize_t d[3] = { 0 };
@@ -426,14 +426,14 @@ static int check_shape(const struct h5_set *s, struct err *e)
     return 0;
 }
 
-int h5_set_open(struct h5_file *f, struct h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
+int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
                 int n_dims, const uint64_t *dims, struct err *e)
 {
-    *s = (struct h5_set){ .id = -1, .type = -1, .file = f, .n_dims = n_dims };
+    *s = (struct trace_h5_set){ .id = -1, .type = -1, .file = f, .n_dims = n_dims };
     snprintf(s->name, sizeof s->name, "%s", name);
     for (int i = 0; i < n_dims; i++)
         s->dims[i] = dims[i];
-    int r = h5_exists(f, name, e);
+    int r = trace_h5_exists(f, name, e);
     if (r <= 0)
         return r < 0 ? r : err_set(e, ERR_FORMAT, "'%s': dataset '%s' is missing", f->path, name);
     H5O_info_t info;
@@ -463,13 +463,13 @@ int h5_set_open(struct h5_file *f, struct h5_set *s, const char *name, enum trac
     else if ((r = check_shape(s, e)) == 0)
         r = check_storage(s, e);
     if (r < 0)
-        h5_set_close(s);
+        trace_h5_set_close(s);
     else if (text_bytes)
         *text_bytes = text;
     return r;
 }
 
-void h5_set_close(struct h5_set *s)
+void trace_h5_set_close(struct trace_h5_set *s)
 {
     if (s->id >= 0 && s->file)
         H5Dclose(s->id);
@@ -478,7 +478,7 @@ void h5_set_close(struct h5_set *s)
     s->id = s->type = -1;
 }
 
-static int transfer(struct h5_set *s, const uint64_t *first, const uint64_t *count, void *in, const void *out,
+static int transfer(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, void *in, const void *out,
                     struct err *e)
 {
     hsize_t f[3], c[3];
@@ -505,12 +505,12 @@ static int transfer(struct h5_set *s, const uint64_t *first, const uint64_t *cou
               : fail(s->file, ERR_IO, e, "cannot write dataset", s->name);
 }
 
-int h5_set_read(struct h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e)
+int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e)
 {
     return transfer(s, first, count, buf, NULL, e);
 }
 
-int h5_set_write(struct h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e)
+int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e)
 {
     return transfer(s, first, count, NULL, buf, e);
 }

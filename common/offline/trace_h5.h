@@ -11,55 +11,55 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct h5_file {
+struct trace_h5_file {
     int64_t id;          /* -1: closed */
     char *path;          /* for messages */
     uint64_t size;       /* bytes, when read */
 };
 
-struct h5_set {
+struct trace_h5_set {
     int64_t id, type;    /* -1: closed */
-    const struct h5_file *file;
+    const struct trace_h5_file *file;
     char name[64];       /* "/layers/0003/counts" */
     int n_dims;
     uint64_t dims[3];
 };
 
-int h5_open(struct h5_file *f, const char *path, struct err *e);
+int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e);
 /* name is what messages call it; the file is written at path, which is truncated. */
-int h5_create(struct h5_file *f, const char *path, const char *name, struct err *e);
+int trace_h5_create(struct trace_h5_file *f, const char *path, const char *name, struct err *e);
 /* Flushes; the result matters for files written. */
-int h5_close(struct h5_file *f, struct err *e);
+int trace_h5_close(struct trace_h5_file *f, struct err *e);
 
-int h5_group_create(struct h5_file *f, const char *path, struct err *e);
+int trace_h5_group_create(struct trace_h5_file *f, const char *path, struct err *e);
 /* 1 a hard link to an object is there, 0 nothing is; other kinds of link are ERR_FORMAT. path has at
  * most three components. */
-int h5_exists(struct h5_file *f, const char *path, struct err *e);
+int trace_h5_exists(struct trace_h5_file *f, const char *path, struct err *e);
 
-int h5_put_u64(struct h5_file *f, const char *group, const char *name, uint64_t v, struct err *e);
-int h5_put_f64(struct h5_file *f, const char *group, const char *name, double v, struct err *e);
-int h5_put_text(struct h5_file *f, const char *group, const char *name, const char *v, struct err *e);
+int trace_h5_put_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t v, struct err *e);
+int trace_h5_put_f64(struct trace_h5_file *f, const char *group, const char *name, double v, struct err *e);
+int trace_h5_put_text(struct trace_h5_file *f, const char *group, const char *name, const char *v, struct err *e);
 
 /* The value must lie in [min, max]. */
-int h5_get_u64(struct h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
+int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
                uint64_t *out, struct err *e);
-int h5_get_f64(struct h5_file *f, const char *group, const char *name, double *out, struct err *e);
+int trace_h5_get_f64(struct trace_h5_file *f, const char *group, const char *name, double *out, struct err *e);
 /* ERR_FORMAT when it does not fit len with its NUL, or holds one. */
-int h5_get_text(struct h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e);
+int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e);
 
 /* text_bytes: element size of TRACE_TEXT. gzip 0..9; 0 leaves deflate out. */
-int h5_set_create(struct h5_file *f, struct h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
+int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
                   int n_dims, const uint64_t *dims, int gzip, struct err *e);
 /* Opens and checks type, shape, storage and filters. For TRACE_TEXT *text_bytes gets the element size. */
-int h5_set_open(struct h5_file *f, struct h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
+int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
                 int n_dims, const uint64_t *dims, struct err *e);
-void h5_set_close(struct h5_set *s); /* accepts a closed one */
+void trace_h5_set_close(struct trace_h5_set *s); /* accepts a closed one */
 
 /* A box of elements, row-major in buf; first and count have n_dims entries. */
-int h5_set_read(struct h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e);
-int h5_set_write(struct h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e);
+int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e);
+int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e);
 
 /* "hdf5 1.10.8" */
-void h5_version(char *out, size_t len);
+void trace_h5_version(char *out, size_t len);
 
 #endif

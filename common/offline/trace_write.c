@@ -15,9 +15,9 @@
 struct trace_writer {
     const struct trace_info *info;
     struct file_out out;
-    struct h5_file h5;
+    struct trace_h5_file h5;
     int gzip;
-    struct h5_set set;          /* being written */
+    struct trace_h5_set set;          /* being written */
     int open, which, layer;     /* which set of which layer that is */
     uint64_t row, row_bytes;
     struct hash *hash;
@@ -33,13 +33,13 @@ static int put_fields(struct trace_writer *w, struct err *e)
         const void *p = (const char *)w->info + f->offset;
         char text[HASH_TEXT];
         switch (f->kind) {
-        case TRACE_FIELD_INT: r = h5_put_u64(&w->h5, f->group, f->name, (uint64_t)*(const int *)p, e); break;
-        case TRACE_FIELD_U64: r = h5_put_u64(&w->h5, f->group, f->name, *(const uint64_t *)p, e); break;
-        case TRACE_FIELD_F32: r = h5_put_f64(&w->h5, f->group, f->name, *(const float *)p, e); break;
-        case TRACE_FIELD_TEXT: r = h5_put_text(&w->h5, f->group, f->name, p, e); break;
+        case TRACE_FIELD_INT: r = trace_h5_put_u64(&w->h5, f->group, f->name, (uint64_t)*(const int *)p, e); break;
+        case TRACE_FIELD_U64: r = trace_h5_put_u64(&w->h5, f->group, f->name, *(const uint64_t *)p, e); break;
+        case TRACE_FIELD_F32: r = trace_h5_put_f64(&w->h5, f->group, f->name, *(const float *)p, e); break;
+        case TRACE_FIELD_TEXT: r = trace_h5_put_text(&w->h5, f->group, f->name, p, e); break;
         case TRACE_FIELD_HASH:
             hash_text(*(const struct hash128 *)p, text);
-            r = h5_put_text(&w->h5, f->group, f->name, text, e);
+            r = trace_h5_put_text(&w->h5, f->group, f->name, text, e);
             break;
         }
     }
@@ -49,15 +49,15 @@ static int put_fields(struct trace_writer *w, struct err *e)
 static int put_texts(struct trace_writer *w, struct err *e)
 {
     const struct model_hparams *h = &w->info->h;
-    struct h5_file *f = &w->h5;
+    struct trace_h5_file *f = &w->h5;
     int r;
-    if ((r = h5_put_text(f, "/", "format", "thermocline-trace", e)) < 0 ||
-        (r = h5_put_u64(f, "/", "revision", TRACE_REVISION, e)) < 0 ||
-        (r = h5_put_text(f, "/", "bit_order", "bit i%8 (1 << i%8) of byte i/8 is neuron i", e)) < 0 ||
-        (r = h5_put_text(f, "/", "active", trace_active_text(h->act), e)) < 0 ||
-        (r = h5_put_text(f, "/model", "act", model_act_name(h->act), e)) < 0 ||
-        (r = h5_put_text(f, "/model", "rope", trace_rope_name(h->rope), e)) < 0 ||
-        (r = h5_put_text(f, "/model", "router", trace_router_name(h->router), e)) < 0)
+    if ((r = trace_h5_put_text(f, "/", "format", "thermocline-trace", e)) < 0 ||
+        (r = trace_h5_put_u64(f, "/", "revision", TRACE_REVISION, e)) < 0 ||
+        (r = trace_h5_put_text(f, "/", "bit_order", "bit i%8 (1 << i%8) of byte i/8 is neuron i", e)) < 0 ||
+        (r = trace_h5_put_text(f, "/", "active", trace_active_text(h->act), e)) < 0 ||
+        (r = trace_h5_put_text(f, "/model", "act", model_act_name(h->act), e)) < 0 ||
+        (r = trace_h5_put_text(f, "/model", "rope", trace_rope_name(h->rope), e)) < 0 ||
+        (r = trace_h5_put_text(f, "/model", "router", trace_router_name(h->router), e)) < 0)
         return r;
     return 0;
 }
@@ -65,13 +65,13 @@ static int put_texts(struct trace_writer *w, struct err *e)
 static int put_column(struct trace_writer *w, const char *name, enum trace_type type, size_t text, int n_dims,
                       uint64_t second, const void *data, struct err *e)
 {
-    struct h5_set s;
+    struct trace_h5_set s;
     uint64_t dims[2] = { (uint64_t)w->info->n_tensors, second }, first[2] = { 0, 0 };
-    int r = h5_set_create(&w->h5, &s, name, type, text, n_dims, dims, w->gzip, e);
+    int r = trace_h5_set_create(&w->h5, &s, name, type, text, n_dims, dims, w->gzip, e);
     if (r < 0)
         return r;
-    r = h5_set_write(&s, first, dims, data, e);
-    h5_set_close(&s);
+    r = trace_h5_set_write(&s, first, dims, data, e);
+    trace_h5_set_close(&s);
     return r;
 }
 
@@ -106,7 +106,7 @@ static int put_tensors(struct trace_writer *w, struct err *e)
         for (int d = 0; d < 4; d++)
             dims[i * 4 + (size_t)d] = d < t->n_dims ? t->dims[d] : 1;
     }
-    if ((r = h5_put_u64(&w->h5, "/tensors", "n", n, e)) < 0 ||
+    if ((r = trace_h5_put_u64(&w->h5, "/tensors", "n", n, e)) < 0 ||
         (r = put_column(w, "/tensors/name", TRACE_TEXT, len, 1, 0, names, e)) < 0 ||
         (r = put_column(w, "/tensors/role", TRACE_TEXT, ROLE, 1, 0, roles, e)) < 0 ||
         (r = put_column(w, "/tensors/layer", TRACE_U32, 0, 1, 0, layers, e)) < 0 ||
@@ -126,11 +126,11 @@ static int put_groups(struct trace_writer *w, struct err *e)
     static const char *const fixed[] = { "/model", "/tensors", "/corpus", "/batches", "/layers" };
     int r = 0;
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed && !r; i++)
-        r = h5_group_create(&w->h5, fixed[i], e);
+        r = trace_h5_group_create(&w->h5, fixed[i], e);
     for (int l = 0; l < w->info->h.n_layers && !r; l++) {
         char path[32];
         trace_part_path(TRACE_PART_LAYER, l, path);
-        r = h5_group_create(&w->h5, path, e);
+        r = trace_h5_group_create(&w->h5, path, e);
     }
     return r;
 }
@@ -157,7 +157,7 @@ int trace_writer_open(const char *path, const struct trace_info *info, int gzip,
     int r = w->hashes && w->done ? 0 : err_set(e, ERR_NOMEM, "writing '%s'", path);
     if (r < 0 ||
         (r = file_out_open(&w->out, path, e)) < 0 ||
-        (r = h5_create(&w->h5, w->out.tmp, path, e)) < 0 ||
+        (r = trace_h5_create(&w->h5, w->out.tmp, path, e)) < 0 ||
         (r = put_groups(w, e)) < 0 ||
         (r = put_texts(w, e)) < 0 ||
         (r = put_fields(w, e)) < 0 ||
@@ -182,7 +182,7 @@ static int end_set(struct trace_writer *w, struct err *e)
     w->done[w->layer * TRACE_SETS + w->which] = 1;
     hash_free(w->hash);
     w->hash = NULL;
-    h5_set_close(&w->set);
+    trace_h5_set_close(&w->set);
     w->open = 0;
     return 0;
 }
@@ -195,7 +195,7 @@ static int begin_set(struct trace_writer *w, enum trace_set s, int layer, int n_
     w->hash = hash_new();
     if (!w->hash)
         return err_set(e, ERR_NOMEM, "hash of '%s'", name);
-    int r = h5_set_create(&w->h5, &w->set, name, trace_set_specs[s].type, 0, n_dims, dims, w->gzip, e);
+    int r = trace_h5_set_create(&w->h5, &w->set, name, trace_set_specs[s].type, 0, n_dims, dims, w->gzip, e);
     if (r < 0)
         return r;
     w->open = 1, w->which = (int)s, w->layer = layer, w->row = 0;
@@ -216,7 +216,7 @@ int trace_writer_append(struct trace_writer *w, enum trace_set s, int layer, uin
     }
     first[0] = w->row;
     dims[0] = n;
-    if ((r = h5_set_write(&w->set, first, dims, rows, e)) < 0)
+    if ((r = trace_h5_set_write(&w->set, first, dims, rows, e)) < 0)
         return r;
     hash_update(w->hash, rows, (size_t)(n * row_bytes));
     w->row += n;
@@ -227,7 +227,7 @@ static int put_hash(struct trace_writer *w, const char *group, struct hash128 h,
 {
     char text[HASH_TEXT];
     hash_text(h, text);
-    return h5_put_text(&w->h5, group, "content_hash", text, e);
+    return trace_h5_put_text(&w->h5, group, "content_hash", text, e);
 }
 
 static int check_done(const struct trace_writer *w, struct err *e)
@@ -263,7 +263,7 @@ int trace_writer_commit(struct trace_writer *w, struct hash128 *content, struct 
         goto out;
     all = trace_content_hash(w->info, corpus, batches, layers);
     if ((r = put_hash(w, "/", all, e)) < 0 ||
-        (r = h5_close(&w->h5, e)) < 0 ||
+        (r = trace_h5_close(&w->h5, e)) < 0 ||
         (r = file_out_commit(&w->out, e)) < 0)
         goto out;
     if (content)
@@ -277,8 +277,8 @@ void trace_writer_abort(struct trace_writer *w)
 {
     if (!w)
         return;
-    h5_set_close(&w->set);
-    h5_close(&w->h5, NULL);
+    trace_h5_set_close(&w->set);
+    trace_h5_close(&w->h5, NULL);
     file_out_abort(&w->out);
     hash_free(w->hash);
     free(w->hashes);

@@ -1,0 +1,298 @@
+/* thermo-profile trace: options, checks of space, and what is said before and after; the run itself is
+ * tracing.c. */
+#include "common/cpu.h"
+#include "common/file.h"
+#include "common/js.h"
+#include "common/kernels.h"
+#include "common/log.h"
+#include "common/offline/trace.h"
+#include "common/opt.h"
+#include "common/progress.h"
+#include "profiler/cmd.h"
+#include "profiler/tracing.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct opt_usage usage = {
+    "thermo-profile trace", "",
+    "Run a model densely over prompts and write which neurons fired: counts for the neuron order and the hot sets, "
+    "activation maps for replaying the cache, samples of FFN inputs for training predictors. Each row of the CSV is one "
+    "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights are read "
+    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial and goes on with "
+    "--resume. Several machines share a corpus with --shard; 'thermo-profile merge' joins their traces.",
+    "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
+    "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
+    "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n"
+};
+
+static const char *const act_names[] = { "silu", "relu", "drelu", NULL };
+
+struct options {
+    const char *model, *prompts, *out, *column, *shard, *cpu;
+    uint64_t max_tokens, n_ctx, window, samples;
+    int act, threads, gzip, dry_run, resume, json, shard_i, shard_n;
+};
+
+static int parse_shard(struct options *o, struct err *e)
+{
+    char tail;
+    o->shard_i = 0, o->shard_n = 1;
+    if (!o->shard)
+        return 0;
+    if (strlen(o->shard) > 12 || sscanf(o->shard, "%d/%d%c", &o->shard_i, &o->shard_n, &tail) != 2 || o->shard_n < 1 ||
+        o->shard_n > 65536 || o->shard_i < 0 || o->shard_i >= o->shard_n)
+        return err_set(e, ERR_USAGE, "--shard '%s': I/N with 0 <= I < N <= 65536 is needed, such as 0/4", o->shard);
+    return 0;
+}
+
+static int parse(struct options *o, int argc, char **argv, struct err *e)
+{
+    *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gzip = 1 };
+    const struct opt opts[] = {
+        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.", .required = 1 },
+        { "prompts", 'p', OPT_STRING, &o->prompts, "FILE", "CSV with a header row.", .required = 1 },
+        { "out", 'o', OPT_STRING, &o->out, "FILE", "trace to write (HDF5).", .required = 1 },
+        { "column", 0, OPT_STRING, &o->column, "NAME", "which column holds the text.", .def = "text" },
+        { "max-tokens", 0, OPT_U64, &o->max_tokens, "N", "stop the corpus after N tokens.", .def = "all", .min = 1, .max = 1e12 },
+        { "ctx", 'c', OPT_U64, &o->n_ctx, "N", "longest sequence, in tokens.", .def = "512, or the model's own if less",
+          .min = 2, .max = MODEL_MAX_CONTEXT },
+        { "shard", 0, OPT_STRING, &o->shard, "I/N", "do the I-th (from 0) of N parts of the corpus.", .def = "0/1" },
+        { "window-tokens", 0, OPT_U64, &o->window, "N", "keep activation maps of the first sequences of the corpus, N tokens "
+          "at most (but one sequence at least); 0: none.", .def = "2048", .min = 0, .max = 1e12 },
+        { "samples", 0, OPT_U64, &o->samples, "N", "keep the FFN inputs of N tokens spread evenly over the corpus; 0: none.",
+          .def = "4096", .min = 0, .max = 1e12 },
+        { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not say it.",
+          .def = "what the file says", .choices = act_names },
+        { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
+        { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0, .max = 9 },
+        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take: sizes, time, disk space.", .def = NULL },
+        { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with OUT.partial of an interrupted run.", .def = NULL },
+        { "json", 0, OPT_FLAG, &o->json, NULL, "summary as JSON on standard output.", .def = NULL },
+        { 0 },
+    };
+    int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
+    if (r)
+        return r;
+    if (n_pos)
+        return err_set(e, ERR_USAGE, "'%s' is not an option; prompts are given with --prompts FILE", argv[1]);
+    return parse_shard(o, e);
+}
+
+/* ---- what is said ---- */
+
+static struct js *describe(const struct trace_info *i, const struct tracing_sizes *s)
+{
+    struct js *j = js_object();
+    js_set_str(j, "model", i->h.name);
+    js_set_str(j, "act", model_act_name(i->h.act));
+    js_set_str(j, "cpu", i->tier);
+    js_set_int(j, "shard", i->shard);
+    js_set_int(j, "n_shards", i->n_shards);
+    js_set_u64(j, "sequences", i->n_sequences);
+    js_set_u64(j, "tokens", i->n_tokens);
+    js_set_u64(j, "corpus_tokens", i->corpus.n_tokens);
+    js_set_u64(j, "window_tokens", i->window_tokens);
+    js_set_u64(j, "samples", i->n_samples);
+    js_set_u64(j, "chunks", s->n_chunks);
+    js_set_u64(j, "memory_bytes", s->memory_bytes);
+    js_set_u64(j, "partial_bytes", s->partial_bytes);
+    js_set_u64(j, "trace_bytes_max", s->trace_bytes);
+    js_set_u64(j, "weight_bytes_per_chunk", s->weight_bytes);
+    return j;
+}
+
+static int print_json(struct js *j, struct err *e)
+{
+    int r = js_print(stdout, j, 2, 0, e);
+    js_free(j);
+    return r;
+}
+
+static void say_corpus(FILE *f, const struct trace_info *i)
+{
+    fprintf(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
+    if (i->h.n_experts)
+        fprintf(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
+    fprintf(f, ", %s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), (unsigned long long)i->n_tokens,
+            (unsigned long long)i->n_sequences);
+    if (i->n_shards > 1)
+        fprintf(f, " (shard %d of %d, of %llu tokens)", i->shard, i->n_shards, (unsigned long long)i->corpus.n_tokens);
+    fprintf(f, "\nkept     maps of %llu tokens, FFN inputs of %llu\n", (unsigned long long)i->window_tokens,
+            (unsigned long long)i->n_samples);
+}
+
+static int dry_run(const struct tracing *t, struct pool *pool, const struct options *o, uint64_t free_bytes, struct err *e)
+{
+    struct tracing_sizes s;
+    tracing_sizes(t, &s);
+    double flops = tracing_measure(t, pool), seconds = flops > 0 ? s.flop / flops : 0;
+    if (o->json) {
+        struct js *j = describe(tracing_info(t), &s);
+        js_set_u64(j, "free_bytes", free_bytes);
+        js_set_num(j, "flop", s.flop);
+        js_set_num(j, "measured_flop_per_s", flops);
+        js_set_num(j, "estimated_seconds", seconds);
+        return print_json(j, e);
+    }
+    char a[24], b[24], c[24], d[24];
+    say_corpus(stdout, tracing_info(t));
+    printf("memory   %s\n", opt_format_size(s.memory_bytes, a, sizeof a));
+    printf("disk     %s while running (%s.partial), %s at most for the trace; %s free\n",
+           opt_format_size(s.partial_bytes, a, sizeof a), o->out, opt_format_size(s.trace_bytes, b, sizeof b),
+           opt_format_size(free_bytes, c, sizeof c));
+    printf("time     about %.0f s of arithmetic at the %.1f GFLOP/s measured now, %d threads;\n"
+           "         the weights (%s) are read once to identify the model and %llu times to run it\n",
+           seconds, flops / 1e9, pool_threads(pool), opt_format_size(s.weight_bytes, d, sizeof d),
+           (unsigned long long)s.n_chunks);
+    return 0;
+}
+
+static int check_space(const struct tracing *t, const struct options *o, uint64_t free_bytes, struct err *e)
+{
+    struct tracing_sizes s;
+    char a[24], b[24];
+    tracing_sizes(t, &s);
+    uint64_t partial = 0, need = s.partial_bytes + s.trace_bytes + (1 << 20);
+    struct file f;
+    char name[4096];
+    snprintf(name, sizeof name, "%s.partial", o->out);
+    if (o->resume && file_open(&f, name, e) == 0) {
+        partial = f.size; /* is there already */
+        file_close(&f);
+    }
+    if (need - (partial < need ? partial : need) <= free_bytes)
+        return 0;
+    return err_set(e, ERR_SYS, "'%s': up to %s are needed there and %s are free; fewer --samples or --window-tokens need less",
+                   o->out, opt_format_size(need, a, sizeof a), opt_format_size(free_bytes, b, sizeof b));
+}
+
+static int say_done(const struct tracing *t, const struct options *o, double seconds, uint64_t resumed,
+                    struct hash128 content, struct err *e)
+{
+    const struct trace_info *i = tracing_info(t);
+    char text[HASH_TEXT], model[HASH_TEXT], size[24];
+    struct file f;
+    struct tracing_sizes s;
+    int r = file_open(&f, o->out, e);
+    if (r < 0)
+        return r;
+    uint64_t bytes = f.size;
+    file_close(&f);
+    hash_text(content, text);
+    hash_text(i->model_hash, model);
+    double rate = seconds > 0 ? (double)(i->n_tokens - resumed) / seconds : 0;
+    if (o->json) {
+        tracing_sizes(t, &s);
+        struct js *j = describe(i, &s);
+        js_set_str(j, "out", o->out);
+        js_set_u64(j, "bytes", bytes);
+        js_set_str(j, "model_hash", model);
+        js_set_str(j, "content_hash", text);
+        js_set_u64(j, "resumed_tokens", resumed);
+        js_set_num(j, "seconds", seconds);
+        js_set_num(j, "tokens_per_s", rate);
+        return print_json(j, e);
+    }
+    say_corpus(stdout, i);
+    printf("wrote    %s, %s, in %.1f s (%.0f tokens/s)\n         content %s\n", o->out,
+           opt_format_size(bytes, size, sizeof size), seconds, rate, text);
+    return 0;
+}
+
+/* ---- the command ---- */
+
+/* --resume where nothing is left to do: OUT is whole and of this run. 1 when so. */
+static int already_done(const struct tracing *t, const struct options *o, struct err *e)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.partial", o->out);
+    if (!o->resume || access(name, F_OK) == 0 || access(o->out, F_OK) < 0)
+        return 0;
+    struct trace *old;
+    int r = trace_open(o->out, &old, e);
+    if (r < 0)
+        return err_wrap(e, "--resume found no '%s', only a complete file", name);
+    const struct trace_info *a = trace_info(old), *b = tracing_info(t);
+    r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) && a->shard == b->shard &&
+        a->n_shards == b->n_shards && a->h.act == b->h.act && a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
+    if (r)
+        log_info("'%s' is complete already; there is nothing to resume", o->out);
+    else
+        r = err_set(e, ERR_MISMATCH, "--resume: there is no '%s', and '%s' is the trace of another run", name, o->out);
+    trace_close(old);
+    return r;
+}
+
+static int run(const struct options *o, const struct model *m, const struct corpus *c, const char *tier, struct err *e)
+{
+    struct tracing *t = NULL;
+    struct pool *pool = NULL;
+    struct hash128 content = { 0, 0 };
+    uint64_t free_bytes = 0, resumed = 0;
+    int cpus[POOL_MAX_THREADS], r;
+    int threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
+    if ((r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0 ||
+        (r = tracing_new(m, c, tier, pool_threads(pool), &t, e)) < 0 ||
+        (r = file_free_bytes(o->out, &free_bytes, e)) < 0)
+        goto out;
+    if (o->dry_run) {
+        r = dry_run(t, pool, o, free_bytes, e);
+        goto out;
+    }
+    int64_t start = progress_now_ns();
+    if ((r = check_space(t, o, free_bytes, e)) < 0 || (r = tracing_identify(t, e)) < 0)
+        goto out;
+    if ((r = already_done(t, o, e)) != 0) {
+        r = r < 0 ? r : 0;
+        goto out;
+    }
+    r = tracing_run(t, pool, o->out, o->resume, o->gzip, &resumed, &content, e);
+    if (r == ERR_INTR)
+        err_wrap(e, "'%s' is not complete; the same command with --resume goes on from '%s.partial'", o->out, o->out);
+    if (!r)
+        r = say_done(t, o, (double)(progress_now_ns() - start) / 1e9, resumed, content, e);
+out:
+    tracing_free(t);
+    pool_free(pool);
+    return r;
+}
+
+int cmd_trace(int argc, char **argv)
+{
+    struct options o;
+    struct err e = { 0 };
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+    struct tokenizer *tok = NULL;
+    struct corpus *c = NULL;
+    unsigned mask;
+    int r = parse(&o, argc, argv, &e);
+    if (r > 0)
+        return 0;
+    if (r < 0 || (r = cpu_parse(o.cpu, &mask, &e)) < 0)
+        return opt_fail(&e);
+    kernels_init(mask);
+    file_catch_interrupt();
+    if ((r = gguf_open(o.model, &g, &e)) < 0 ||
+        (r = model_open(g, o.act, &m, &e)) < 0 ||
+        (r = tokenizer_open(g, &tok, &e)) < 0)
+        goto out;
+    if (!o.n_ctx)
+        o.n_ctx = m->h.n_ctx_train < 512 ? (uint64_t)m->h.n_ctx_train : 512;
+    if (o.n_ctx > (uint64_t)m->h.n_ctx_train)
+        log_warn("--ctx %llu is more than the %d the model was trained on", (unsigned long long)o.n_ctx, m->h.n_ctx_train);
+    const struct corpus_options co = { .prompts = o.prompts, .column = o.column, .n_ctx = o.n_ctx, .max_tokens = o.max_tokens,
+                                       .window = o.window, .samples = o.samples, .shard = o.shard_i, .n_shards = o.shard_n };
+    if ((r = corpus_read(&co, tok, m->h.n_vocab, &c, &e)) == 0)
+        r = run(&o, m, c, kernels->name, &e);
+out:
+    corpus_free(c);
+    tokenizer_close(tok);
+    model_close(m);
+    gguf_close(g);
+    return r < 0 ? opt_fail(&e) : 0;
+}

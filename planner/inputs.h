@@ -1,0 +1,97 @@
+#ifndef PLANNER_INPUTS_H
+#define PLANNER_INPUTS_H
+
+/* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
+ * pack order, activation maps for cache replay. Filled from a trace; a description without a trace
+ * (sizes, activation rate, published miss figures) can fill the same struct: then n_steps is 0 and
+ * miss tables come from elsewhere than replay. Constant after filling; thread-safe. */
+#include "common/budget.h"
+#include "common/err.h"
+#include "common/hash.h"
+#include "common/layout.h"
+#include "common/model.h"
+
+#include <stdint.h>
+
+#define INPUTS_MAX_BATCHES 4                    /* 1 2 4 8 */
+extern const int inputs_batch_sizes[INPUTS_MAX_BATCHES];
+
+struct inputs_matrix {          /* a resident weight matrix: rows row products of cols elements */
+    uint32_t type;
+    int rows, cols;
+    uint64_t bytes;
+};
+
+#define INPUTS_ATTN 4
+struct inputs_layer {
+    struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
+    struct inputs_matrix router;                /* rows 0: none */
+};
+
+/* Firings of the neurons of one (layer, block) at one batch size, by pack position. */
+struct inputs_curve {
+    double routed;              /* probability that a step reaches the block: 1 without experts */
+    double *cum;                /* [n_ff + 1]: cum[i] = expected firing neurons of a step among the first i */
+};
+
+/* Which units a step needs, for replay: pack positions that fire, one list per step of batch size 1.
+ * One layer at a time: see inputs_steps. */
+struct inputs_steps {
+    int n_steps;                /* tokens of the window */
+    uint32_t *start;            /* [n_steps + 1] into at[] */
+    uint32_t *at;               /* block * n_ff + pack position, ascending within a step */
+};
+
+struct inputs {
+    char name[96];
+    struct hash128 model_hash, trace_hash, order_hash;
+    struct model_hparams h;
+    int n_layers, n_blocks, n_used;             /* n_used: blocks that a token runs through */
+    uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model */
+    struct inputs_layer *layers;                /* [n_layers] */
+    struct inputs_matrix head;                  /* output head (the embedding where tied) */
+    uint64_t embd_row_bytes;
+    int n_batches;                              /* of inputs_batch_sizes */
+    struct inputs_curve *curves;                /* [n_batches][n_layers][n_blocks] */
+    double *loads;                              /* [n_layers]: open gates per firing neuron, >= 1: where Up decides too
+                                                 * (DRELU), exact mode loads more neurons than fire */
+    uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL without trace */
+    uint64_t n_tokens, window_tokens;
+    void *trace;                                /* struct trace *, owned; NULL: no trace */
+};
+
+/* Allocate curves, loads (1) and layers for the shape and batches already set. */
+int inputs_alloc(struct inputs *in, struct err *e);
+
+/* Batch sizes planned for: those of inputs_batch_sizes up to max_batch, at least one. */
+int inputs_count_batches(int max_batch);
+
+/* Everything but the maps is read here. max_batch: curves for all sizes up to it. */
+int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);
+void inputs_done(struct inputs *in); /* accepts a zeroed one */
+
+static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in, int batch_index, int layer, int block)
+{
+    return &in->curves[((size_t)batch_index * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
+                       (size_t)block];
+}
+
+/* Expected firing neurons of a step in the layer, beyond the first `hot` positions of each block. */
+double inputs_active(const struct inputs *in, int batch_index, int layer, uint32_t hot);
+
+/* Gate rows that exact mode computes in a step: all neurons of every block that is reached. */
+double inputs_gates(const struct inputs *in, int batch_index, int layer);
+
+/* Lists of a layer's window, at most max_steps tokens from its beginning. Free with inputs_steps_done. */
+int inputs_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+void inputs_steps_done(struct inputs_steps *s);
+
+/* The account's view of the model under a layout. */
+int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e);
+
+/* A layout for this model: form, cluster size, and the type that Down is stored in: down_type, or with -1 the
+ * source's where it is a float type (rows can be turned into columns without loss), else Q8_0. */
+int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
+                  struct layout *out, struct err *e);
+
+#endif

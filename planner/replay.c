@@ -1,0 +1,372 @@
+/* Replay of a layer's window. The unit accesses beyond a hot prefix are laid out once as one array of
+ * units with step boundaries; each cache size then is one run over it. The same array serves
+ * Belady's bound, computed with a heap of next uses: the resident unit used farthest in the future goes,
+ * or the new one is not kept when it is itself the farthest. */
+#include "planner/replay.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const double replay_hot_shares[REPLAY_HOTS] = { 0, 0.0625, 0.125, 0.25, 0.375, 0.5, 0.75, 1 };
+const double replay_size_shares[REPLAY_SIZES] = { 0,   1 / 64., 1 / 32., 1 / 16., 3 / 32., 1 / 8., 3 / 16.,
+                                                  0.25, 0.375,   0.5,     0.625,   0.75,    0.875,  1 };
+
+/* Accesses of all steps: units[start[i] .. start[i+1]) ascending, without repeats. */
+struct accesses {
+    int n_steps;
+    size_t *start;
+    uint32_t *units;
+    uint32_t n_units; /* of the layer */
+};
+
+static void accesses_done(struct accesses *a)
+{
+    free(a->start);
+    free(a->units);
+}
+
+static int by_u32(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* Sort and drop repeats; returns how many are left. */
+static size_t unique(uint32_t *v, size_t n)
+{
+    size_t m = 0;
+    qsort(v, n, sizeof *v, by_u32);
+    for (size_t i = 0; i < n; i++)
+        if (m == 0 || v[m - 1] != v[i])
+            v[m++] = v[i];
+    return m;
+}
+
+static int accesses_build(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks,
+                          int batch, uint32_t hot, struct accesses *out, struct err *e)
+{
+    const struct layout_part *p = &shape->part[part];
+    uint32_t n_ff = (uint32_t)shape->n_ff, npu = p->neurons_per_unit;
+    int piece = s->n_steps / batch;
+    struct accesses a = { .n_steps = piece, .n_units = p->n_units * (uint32_t)n_blocks };
+    if (piece < 4)
+        return err_set(e, ERR_UNSUPPORTED, "the trace's window of %d tokens is too short to replay batches of %d; "
+                       "trace more tokens", s->n_steps, batch);
+    a.start = malloc(((size_t)piece + 1) * sizeof *a.start);
+    a.units = malloc((s->start[s->n_steps] + 1u) * sizeof *a.units);
+    if (!a.start || !a.units) {
+        accesses_done(&a);
+        return err_set(e, ERR_NOMEM, "out of memory for replay");
+    }
+    size_t n = 0;
+    for (int t = 0; t < piece; t++) {
+        a.start[t] = n;
+        for (int j = 0; j < batch; j++) {
+            int step = t + j * piece;
+            for (uint32_t i = s->start[step]; i < s->start[step + 1]; i++) {
+                uint32_t pos = s->at[i] % n_ff, unit = s->at[i] / n_ff * p->n_units + pos / npu;
+                if (pos >= hot && (n == a.start[t] || a.units[n - 1] != unit))
+                    a.units[n++] = unit;
+            }
+        }
+        if (batch > 1)
+            n = a.start[t] + unique(a.units + a.start[t], n - a.start[t]);
+    }
+    a.start[piece] = n;
+    *out = a;
+    return 0;
+}
+
+/* Steps before this one only warm the cache up. */
+static int first_measured(const struct accesses *a)
+{
+    return a->n_steps / 4;
+}
+
+static double per_step(const struct accesses *a, double total)
+{
+    return total / (a->n_steps - first_measured(a));
+}
+
+static double mean_lookups(const struct accesses *a)
+{
+    return per_step(a, (double)(a->start[a->n_steps] - a->start[first_measured(a)]));
+}
+
+static int run_cache(const struct accesses *a, enum cache_policy policy, uint32_t slots, double *misses, struct err *e)
+{
+    size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
+    for (int t = 0; t < a->n_steps; t++)
+        if (a->start[t + 1] - a->start[t] > longest)
+            longest = a->start[t + 1] - a->start[t];
+    void *mem = aligned_alloc(64, bytes ? bytes : 64);
+    uint32_t *pinned = malloc((longest + 1) * sizeof *pinned);
+    if (!mem || !pinned) {
+        free(mem);
+        free(pinned);
+        return err_set(e, ERR_NOMEM, "out of memory for replay");
+    }
+    struct cache *c = cache_init(mem, a->n_units, slots, policy);
+    uint64_t missed = 0;
+    for (int t = 0; t < a->n_steps; t++) {
+        size_t n = 0;
+        for (size_t i = a->start[t]; i < a->start[t + 1]; i++) {
+            int ready;
+            uint32_t evicted, slot = cache_lookup(c, a->units[i], &ready);
+            if (slot == CACHE_NONE) {
+                missed += t >= first_measured(a);
+                slot = cache_admit(c, a->units[i], &evicted);
+                if (slot == CACHE_NONE)
+                    continue;
+                cache_ready(c, slot);
+            }
+            pinned[n++] = slot;
+        }
+        for (size_t i = 0; i < n; i++)
+            cache_unpin(c, pinned[i]);
+        cache_tick(c);
+    }
+    *misses = per_step(a, (double)missed);
+    free(pinned);
+    free(mem);
+    return 0;
+}
+
+/* --- Belady: a heap of resident units by next use, farthest on top; outdated entries are skipped --- */
+
+struct heap_item {
+    size_t next;
+    uint32_t unit;
+};
+
+struct heap {
+    struct heap_item *item;
+    size_t n;
+};
+
+static void heap_push(struct heap *h, struct heap_item it)
+{
+    size_t i = h->n++;
+    for (; i > 0 && h->item[(i - 1) / 2].next < it.next; i = (i - 1) / 2)
+        h->item[i] = h->item[(i - 1) / 2];
+    h->item[i] = it;
+}
+
+static void heap_pop(struct heap *h)
+{
+    struct heap_item it = h->item[--h->n];
+    size_t i = 0;
+    for (;;) {
+        size_t c = 2 * i + 1;
+        if (c >= h->n)
+            break;
+        if (c + 1 < h->n && h->item[c + 1].next > h->item[c].next)
+            c++;
+        if (h->item[c].next <= it.next)
+            break;
+        h->item[i] = h->item[c];
+        i = c;
+    }
+    if (h->n)
+        h->item[i] = it;
+}
+
+/* next[i]: index of the next access to the same unit after i, or a number past the end. */
+static void next_uses(const struct accesses *a, size_t *next, size_t *last)
+{
+    size_t n = a->start[a->n_steps];
+    for (uint32_t u = 0; u < a->n_units; u++)
+        last[u] = SIZE_MAX;
+    for (size_t i = n; i-- > 0;) {
+        next[i] = last[a->units[i]];
+        last[a->units[i]] = i;
+    }
+}
+
+static int run_belady(const struct accesses *a, uint32_t slots, double *misses, struct err *e)
+{
+    size_t n = a->start[a->n_steps], held = 0, from = a->start[first_measured(a)];
+    size_t *next = malloc((n + 1) * sizeof *next), *when = malloc(a->n_units * sizeof *when);
+    struct heap h = { malloc((n + 1) * sizeof *h.item), 0 };
+    if (!next || !when || !h.item) {
+        free(next);
+        free(when);
+        free(h.item);
+        return err_set(e, ERR_NOMEM, "out of memory for Belady's bound");
+    }
+    next_uses(a, next, when);
+    uint64_t missed = 0;
+    for (uint32_t u = 0; u < a->n_units; u++)
+        when[u] = 0; /* next use of a resident unit; 0: not resident (no access has index 0 as its next) */
+    for (size_t i = 0; i < n; i++) {
+        uint32_t unit = a->units[i];
+        if (when[unit]) {
+            when[unit] = next[i];
+            heap_push(&h, (struct heap_item){ next[i], unit });
+            continue;
+        }
+        missed += i >= from;
+        while (h.n && when[h.item[0].unit] != h.item[0].next)
+            heap_pop(&h);
+        if (held == slots) {
+            if (slots == 0 || h.item[0].next <= next[i])
+                continue; /* it would be the first to go */
+            when[h.item[0].unit] = 0;
+            heap_pop(&h);
+            held--;
+        }
+        held++;
+        when[unit] = next[i];
+        heap_push(&h, (struct heap_item){ next[i], unit });
+    }
+    *misses = per_step(a, (double)missed);
+    free(next);
+    free(when);
+    free(h.item);
+    return 0;
+}
+
+int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                 enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses, struct err *e)
+{
+    struct accesses a;
+    int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
+    if (r < 0)
+        return r;
+    *lookups = mean_lookups(&a);
+    r = run_cache(&a, policy, slots, misses, e);
+    accesses_done(&a);
+    return r;
+}
+
+int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                  uint32_t hot, uint32_t slots, double *misses, struct err *e)
+{
+    struct accesses a;
+    int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
+    if (r < 0)
+        return r;
+    r = run_belady(&a, slots, misses, e);
+    accesses_done(&a);
+    return r;
+}
+
+static uint32_t units_beyond(const struct replay_table *t, uint32_t hot)
+{
+    uint32_t left = hot < (uint32_t)t->n_ff ? (uint32_t)t->n_ff - hot : 0;
+    return (left + t->neurons_per_unit - 1) / t->neurons_per_unit * (uint32_t)t->n_blocks;
+}
+
+static int fill_row(const struct accesses *a, enum cache_policy policy, int with_belady, int h,
+                    struct replay_table *t, struct err *e)
+{
+    t->lookups[h] = mean_lookups(a);
+    for (int i = 0; i < a->n_steps; i++)
+        if ((double)(a->start[i + 1] - a->start[i]) > t->max_lookups[h])
+            t->max_lookups[h] = (double)(a->start[i + 1] - a->start[i]);
+    t->misses[h][0] = t->belady[h][0] = t->lookups[h];
+    for (int i = 1; i < REPLAY_SIZES - 1; i++) {
+        uint32_t slots = (uint32_t)(replay_size_shares[i] * t->units[h] + 0.5);
+        int r = run_cache(a, policy, slots, &t->misses[h][i], e);
+        if (r == 0 && with_belady)
+            r = run_belady(a, slots, &t->belady[h][i], e);
+        if (r < 0)
+            return r;
+    }
+    /* A larger cache of the same policy can miss more (Belady's anomaly, noise of ageing); the plan may
+     * give a layer fewer slots than it is charged for, so the curve is made to fall. */
+    for (int i = 1; i < REPLAY_SIZES; i++)
+        if (t->misses[h][i] > t->misses[h][i - 1])
+            t->misses[h][i] = t->misses[h][i - 1];
+    return 0;
+}
+
+int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                 enum cache_policy policy, int with_belady, struct replay_table *out, struct err *e)
+{
+    struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
+                              .neurons_per_unit = shape->part[part].neurons_per_unit };
+    uint32_t cluster = shape->l.cluster_neurons, n_ff = (uint32_t)shape->n_ff;
+    for (int h = 0; h < REPLAY_HOTS; h++) {
+        uint32_t hot = (uint32_t)(replay_hot_shares[h] * n_ff + 0.5) / cluster * cluster;
+        t.hot[h] = h == REPLAY_HOTS - 1 ? n_ff : hot;
+        t.units[h] = units_beyond(&t, t.hot[h]);
+        if (h > 0 && t.hot[h] == t.hot[h - 1]) { /* small models: several shares are the same cluster */
+            t.lookups[h] = t.lookups[h - 1];
+            t.max_lookups[h] = t.max_lookups[h - 1];
+            memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
+            memcpy(t.belady[h], t.belady[h - 1], sizeof t.belady[h]);
+            continue;
+        }
+        if (t.hot[h] == n_ff)
+            continue; /* nothing is looked up */
+        struct accesses a;
+        int r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
+        if (r < 0)
+            return r;
+        r = fill_row(&a, policy, with_belady, h, &t, e);
+        accesses_done(&a);
+        if (r < 0)
+            return r;
+    }
+    *out = t;
+    return 0;
+}
+
+/* --- between grid points --- */
+
+static int hot_cell(const struct replay_table *t, uint32_t hot, double *f)
+{
+    int h = 0;
+    while (h + 2 < REPLAY_HOTS && t->hot[h + 1] <= hot)
+        h++;
+    double a = t->hot[h], b = t->hot[h + 1];
+    *f = b > a ? (hot - a) / (b - a) : 0;
+    *f = *f < 0 ? 0 : *f > 1 ? 1 : *f;
+    return h;
+}
+
+static double at_share(const double *row, double share)
+{
+    int i = 0;
+    while (i + 2 < REPLAY_SIZES && replay_size_shares[i + 1] <= share)
+        i++;
+    double a = replay_size_shares[i], b = replay_size_shares[i + 1], f = (share - a) / (b - a);
+    f = f < 0 ? 0 : f > 1 ? 1 : f;
+    return row[i] + f * (row[i + 1] - row[i]);
+}
+
+static double at_point(const struct replay_table *t, const double rows[REPLAY_HOTS][REPLAY_SIZES], uint32_t hot,
+                       uint32_t slots)
+{
+    double f;
+    uint32_t units = units_beyond(t, hot);
+    if (units == 0 || slots >= units)
+        return 0;
+    int h = hot_cell(t, hot, &f);
+    double share = (double)slots / units, a = at_share(rows[h], share), b = at_share(rows[h + 1], share);
+    return a + f * (b - a);
+}
+
+double replay_lookups(const struct replay_table *t, uint32_t hot)
+{
+    double f;
+    int h = hot_cell(t, hot, &f);
+    return t->lookups[h] + f * (t->lookups[h + 1] - t->lookups[h]);
+}
+
+double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots)
+{
+    return at_point(t, t->misses, hot, slots);
+}
+
+double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots)
+{
+    return at_point(t, t->belady, hot, slots);
+}
+
+uint32_t replay_units(const struct replay_table *t, uint32_t hot)
+{
+    return units_beyond(t, hot);
+}

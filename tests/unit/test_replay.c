@@ -1,0 +1,194 @@
+/* Replay against caches written naively here, and Belady's bound against brute force. */
+#include "planner/replay.h"
+#include "common/quant.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t rng_state = 12345;
+static uint32_t rng(uint32_t n)
+{
+    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(rng_state >> 33) % n;
+}
+
+/* n tokens over n_ff neurons (and blocks), position p firing with a probability that falls with p. */
+static struct inputs_steps make_steps(int n, int n_ff, int n_blocks)
+{
+    struct inputs_steps s = { .n_steps = n };
+    s.start = malloc(((size_t)n + 1) * sizeof *s.start);
+    s.at = malloc((size_t)n * (size_t)n_ff * sizeof *s.at);
+    uint32_t m = 0;
+    for (int t = 0; t < n; t++) {
+        s.start[t] = m;
+        uint32_t block = rng((uint32_t)n_blocks);
+        for (uint32_t p = 0; p < (uint32_t)n_ff; p++)
+            if (rng(100) < 40 * (uint32_t)(n_ff - (int)p) / (uint32_t)n_ff)
+                s.at[m++] = block * (uint32_t)n_ff + p;
+    }
+    s.start[n] = m;
+    return s;
+}
+
+/* LRU as a list of units, most recent first, with a step's units pinned to its end. */
+static void naive_lru(const struct inputs_steps *s, int n_ff, int npu, uint32_t hot, uint32_t slots, double *lookups,
+                      double *misses)
+{
+    uint32_t list[4096], n = 0;
+    long looked = 0, missed = 0;
+    int from = s->n_steps / 4;
+    for (int t = 0; t < s->n_steps; t++) {
+        uint32_t used[4096], n_used = 0, last = ~0u;
+        for (uint32_t i = s->start[t]; i < s->start[t + 1]; i++) {
+            uint32_t pos = s->at[i] % (uint32_t)n_ff;
+            uint32_t unit = s->at[i] / (uint32_t)n_ff * (uint32_t)((n_ff + npu - 1) / npu) + pos / (uint32_t)npu;
+            if (pos < hot || unit == last)
+                continue;
+            last = unit;
+            looked += t >= from;
+            uint32_t k = 0;
+            while (k < n && list[k] != unit)
+                k++;
+            if (k == n) {
+                missed += t >= from;
+                if (n == slots) { /* evict the oldest that this step has not touched */
+                    uint32_t v = n;
+                    for (uint32_t j = n; j-- > 0 && v == n;) {
+                        uint32_t u = 0;
+                        while (u < n_used && used[u] != list[j])
+                            u++;
+                        if (u == n_used)
+                            v = j;
+                    }
+                    if (v == n)
+                        continue; /* all pinned: used once from staging */
+                    memmove(list + v, list + v + 1, (n - v - 1) * sizeof *list);
+                    n--;
+                }
+                list[n++] = unit; /* moved to the front at the end of the step */
+            }
+            used[n_used++] = unit;
+        }
+        /* Unpinned in the order of use: the last used is the most recent. */
+        for (uint32_t u = 0; u < n_used; u++) {
+            uint32_t k = 0;
+            while (list[k] != used[u])
+                k++;
+            memmove(list + 1, list, k * sizeof *list);
+            list[0] = used[u];
+        }
+    }
+    *lookups = (double)looked / (s->n_steps - from);
+    *misses = (double)missed / (s->n_steps - from);
+}
+
+static struct layout_shape make_shape(int d, int n_ff, uint32_t cluster)
+{
+    struct layout l;
+    struct layout_shape s;
+    struct err e;
+    const uint32_t types[LAYOUT_ROLES] = { QUANT_F16, QUANT_F16, QUANT_F16 };
+    layout_default(&l, LAYOUT_SPLIT, types);
+    l.cluster_neurons = cluster;
+    if (layout_derive(&l, d, n_ff, &s, &e) < 0) {
+        printf("# %s\n", e.msg);
+        exit(1);
+    }
+    return s;
+}
+
+/* Fewest misses of any policy with bypass, by trying every choice; tiny inputs only. */
+static int brute(const uint32_t *acc, int n, int i, uint32_t held, int slots)
+{
+    if (i == n)
+        return 0;
+    if (held >> acc[i] & 1)
+        return brute(acc, n, i + 1, held, slots);
+    int best = brute(acc, n, i + 1, held, slots);
+    if (__builtin_popcount(held) < slots) {
+        int v = brute(acc, n, i + 1, held | 1u << acc[i], slots);
+        best = v < best ? v : best;
+    } else {
+        for (uint32_t u = 0; u < 32; u++)
+            if (held >> u & 1) {
+                int v = brute(acc, n, i + 1, (held & ~(1u << u)) | 1u << acc[i], slots);
+                best = v < best ? v : best;
+            }
+    }
+    return 1 + best;
+}
+
+static void test_belady(void)
+{
+    /* One access per step; four warm-up steps are free, so fill them with nothing. */
+    struct layout_shape shape = make_shape(2048, 64, 8);
+    int bad = 0;
+    struct err e;
+    for (int round = 0; round < 40; round++) {
+        enum { N = 10, WARM = 4 };
+        uint32_t start[WARM + N + 1], at[N], acc[N];
+        for (int i = 0; i <= WARM; i++)
+            start[i] = 0;
+        for (int i = 0; i < N; i++) {
+            acc[i] = rng(5);
+            at[i] = acc[i];
+            start[WARM + i + 1] = (uint32_t)i + 1;
+        }
+        struct inputs_steps s = { WARM + N, start, at };
+        for (uint32_t slots = 1; slots <= 3; slots++) {
+            double m;
+            bad += replay_belady(&s, &shape, 1, 1, 1, 0, slots, &m, &e) < 0;
+            int steps = WARM + N - (WARM + N) / 4;
+            bad += (int)(m * steps + 0.5) != brute(acc, N, 0, 0, (int)slots);
+        }
+    }
+    CHECK_MSG(bad == 0, "%d of 120 bounds are wrong", bad);
+}
+
+int main(void)
+{
+    struct err e = { 0 };
+    struct { int d, n_ff, blocks; uint32_t cluster; } cases[] = { { 2048, 200, 1, 8 }, { 256, 200, 1, 64 }, { 512, 96, 3, 16 } };
+    for (int c = 0; c < 3; c++) {
+        struct layout_shape shape = make_shape(cases[c].d, cases[c].n_ff, cases[c].cluster);
+        int npu = (int)shape.part[1].neurons_per_unit, bad = 0, n = 0;
+        struct inputs_steps s = make_steps(120, cases[c].n_ff, cases[c].blocks);
+        for (uint32_t hot = 0; hot <= (uint32_t)cases[c].n_ff; hot += cases[c].cluster)
+            for (uint32_t slots = 0; slots <= 40; slots += 3) {
+                double l, m, nl, nm, best;
+                bad += replay_point(&s, &shape, 1, cases[c].blocks, 1, CACHE_LRU, hot, slots, &l, &m, &e) < 0;
+                naive_lru(&s, cases[c].n_ff, npu, hot, slots, &nl, &nm);
+                bad += l != nl || m != nm;
+                bad += replay_belady(&s, &shape, 1, cases[c].blocks, 1, hot, slots, &best, &e) < 0 || best > m;
+                n++;
+            }
+        CHECK_MSG(bad == 0, "case %d (%d neurons a unit): %d of %d points differ", c, npu, bad, n);
+
+        struct replay_table t;
+        CHECK(replay_layer(&s, &shape, 1, cases[c].blocks, 1, CACHE_LFU, 1, &t, &e) == 0);
+        bad = 0;
+        for (int h = 0; h < REPLAY_HOTS; h++) {
+            bad += t.misses[h][0] != t.lookups[h] || t.misses[h][REPLAY_SIZES - 1] != 0;
+            for (int i = 1; i < REPLAY_SIZES; i++)
+                bad += t.misses[h][i] > t.misses[h][i - 1] || t.misses[h][i] < t.belady[h][i] - 1e-9;
+            bad += h && t.lookups[h] > t.lookups[h - 1];
+        }
+        CHECK_MSG(bad == 0, "%d", bad);
+        CHECK(replay_lookups(&t, (uint32_t)cases[c].n_ff) == 0 && replay_lookups(&t, 0) == t.lookups[0]);
+        CHECK(replay_units(&t, 0) == shape.part[1].n_units * (uint32_t)cases[c].blocks);
+        CHECK(replay_misses(&t, 0, replay_units(&t, 0)) == 0 && replay_misses(&t, 0, 0) == t.lookups[0]);
+        double a = replay_misses(&t, 0, 7), b = replay_misses(&t, 0, 8);
+        CHECK(a >= b && b > 0);
+
+        /* A batch of two is the union of two tokens half a window apart. */
+        double l1, l2, m;
+        CHECK(replay_point(&s, &shape, 1, cases[c].blocks, 1, CACHE_LRU, 0, 0, &l1, &m, &e) == 0 && m == l1);
+        CHECK(replay_point(&s, &shape, 1, cases[c].blocks, 2, CACHE_LRU, 0, 0, &l2, &m, &e) == 0);
+        CHECK(l2 > l1 && l2 <= 2.2 * l1);
+        CHECK(replay_point(&s, &shape, 1, cases[c].blocks, 64, CACHE_LRU, 0, 0, &l2, &m, &e) == ERR_UNSUPPORTED);
+        inputs_steps_done(&s);
+    }
+    test_belady();
+    return test_done();
+}

@@ -1,0 +1,494 @@
+/* The equations one by one, then the few functions that look their operands up in traces and device
+ * curves. Nothing here decides anything: the solvers, check and explain all call the same code, so a
+ * plan's figures can be derived again by anyone from the same inputs. */
+#include "planner/cost.h"
+
+#include "common/budget.h"
+#include "common/kernels.h"
+#include "common/quant.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define UNKNOWN_NS 1e12 /* a device without storage figures: any read makes a plan useless */
+
+/* --- the paper --- */
+
+double cost_speed(double decode_ns)
+{
+    return decode_ns > 0 ? 1e9 / decode_ns : 0;
+}
+
+double cost_decode_ns(double compute_ns)
+{
+    return compute_ns;
+}
+
+int cost_cores_ok(int n_k, int n_k_max)
+{
+    return n_k <= n_k_max;
+}
+
+int cost_memory_ok(uint64_t m, uint64_t m_max)
+{
+    return m <= m_max;
+}
+
+int cost_speed_ok(double s, double s_min)
+{
+    return s >= s_min;
+}
+
+double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns)
+{
+    return dense_ns + fmax(ffn_ns, io_ns);
+}
+
+double cost_dense_ns(double f_attn, double f_pred, double f_cpu)
+{
+    return f_cpu > 0 ? 1e9 * (f_attn + f_pred) / f_cpu : 0;
+}
+
+double cost_ffn_ns(double a, double f_ffn, double f_cpu)
+{
+    return f_cpu > 0 ? 1e9 * a * f_ffn / f_cpu : 0;
+}
+
+double cost_f_cpu(const int *n_k, const double *f_k, int n)
+{
+    double f = 0;
+    for (int k = 0; k < n; k++)
+        f += n_k[k] * f_k[k];
+    return f;
+}
+
+double cost_v_io(double a, double mu, double w_ffn)
+{
+    return a * mu * w_ffn;
+}
+
+double cost_io_ns(double v_io, double b_io)
+{
+    return v_io <= 0 ? 0 : b_io > 0 ? 1e9 * v_io / b_io : UNKNOWN_NS;
+}
+
+double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem)
+{
+    return b_mem > 0 ? 1e9 * (w_attn + w_pred + a * w_ffn) / b_mem : 0;
+}
+
+/* --- ours --- */
+
+double cost_rows_ns(double rows, double row_ns)
+{
+    return rows * row_ns;
+}
+
+double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw)
+{
+    return (seq_bw > 0 ? 1e9 * seq_bytes / seq_bw : 0) + (rand_bw > 0 ? 1e9 * rand_bytes / rand_bw : 0);
+}
+
+double cost_stream_ns(double bytes, double bw)
+{
+    return cost_io_ns(bytes, bw);
+}
+
+double cost_reads_ns(const struct cost_reads *c, double reads)
+{
+    if (reads <= 0)
+        return 0;
+    if (c->n < 2)
+        return UNKNOWN_NS;
+    int last = c->n - 1, i = 0;
+    if (reads >= c->count[last])
+        return c->ns[last] * (reads / c->count[last]);
+    while (c->count[i + 1] <= reads)
+        i++;
+    double f = (reads - c->count[i]) / (c->count[i + 1] - c->count[i]);
+    return c->ns[i] + f * (c->ns[i + 1] - c->ns[i]);
+}
+
+double cost_tax_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
+{
+    return threads + lanes > cores ? reads * cpu_ns / threads : 0;
+}
+
+double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
+{
+    return threads + lanes > cores ? 0 : reads * cpu_ns / lanes;
+}
+
+double cost_exposed_ns(double reads, double one_read_ns)
+{
+    return fmin(1, reads) * one_read_ns;
+}
+
+double cost_layer_ns(const struct plan_layer_figures *f)
+{
+    return f->attention_ns + f->predict_ns + fmax(f->ffn_compute_ns, fmax(f->ffn_memory_ns, f->io_ns)) + f->exposed_ns;
+}
+
+double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
+{
+    return batch * 2.0 * positions * h->n_kv_heads * h->head_dim * (kv_f16 ? 2 : 4);
+}
+
+double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
+{
+    return batch * 4.0 * positions * h->n_heads * h->head_dim;
+}
+
+double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
+{
+    double sum = head_ns;
+    for (int i = 0; i < n_layers; i++)
+        sum += f[i].total_ns;
+    return sum;
+}
+
+/* --- operands from device curves --- */
+
+/* "rows/q4_0/q8", "axpy/f16". */
+static void kernel_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
+{
+    const struct quant_traits *t = quant_traits(type);
+    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
+    for (char *p = out; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
+
+/* ns per row with the chosen cores together: their rates add, as in (9). 0: unknown. */
+static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel, enum hw_pattern pattern,
+                            int row_len, int batch)
+{
+    struct hw_rows q = { .kernel = kernel, .pattern = pattern, .dram = 0, .row_len = row_len, .batch = batch };
+    double rate = 0;
+    int known = 1;
+    for (int k = 0; k < c->n_classes; k++) {
+        if (c->n[k] == 0)
+            continue;
+        q.core_class = k;
+        q.threads = c->n[k];
+        double ns = hw_row_ns(hw, &q, HW_TYPICAL);
+        known &= ns > 0;
+        rate += ns > 0 ? 1 / ns : 0;
+    }
+    if (known && rate > 0)
+        return 1 / rate;
+    q.core_class = -1;
+    q.threads = c->threads;
+    double ns = hw_row_ns(hw, &q, HW_TYPICAL);
+    return ns > 0 ? ns : rate > 0 ? 1 / rate : 0;
+}
+
+/* A row product of a weight type: the planned activation form, else float activations of the same type. */
+static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern,
+                      int row_len, int batch, struct notes *notes)
+{
+    char name[64], plain[64];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
+    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    double ns = kernel_row_ns(hw, c, name, pattern, row_len, batch);
+    if (ns > 0)
+        return ns;
+    kernel_name("rows", type, "f32", plain, sizeof plain);
+    ns = q8 ? kernel_row_ns(hw, c, plain, pattern, row_len, batch) : 0;
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; %s taken instead", hw->name, name, plain);
+    else
+        notes_add(notes, "%s: no figure for kernel %s; its compute time is left out", hw->name, name);
+    return ns;
+}
+
+static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, int row_len, int batch,
+                      struct notes *notes)
+{
+    char name[64];
+    kernel_name("axpy", type, NULL, name, sizeof name);
+    double ns = kernel_row_ns(hw, c, name, HW_RANDOM, row_len, batch);
+    if (ns > 0)
+        return ns;
+    struct cost_choice plain = *c;
+    plain.act_q8 = 0;
+    ns = rows_ns(hw, &plain, type, HW_RANDOM, row_len, batch, notes);
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; row products of the type taken instead", hw->name, name);
+    return ns;
+}
+
+static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
+                        struct notes *notes)
+{
+    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, HW_TYPICAL);
+    if (bw > 0)
+        return bw;
+    bw = hw_mem_bytes_per_s(hw, HW_TYPICAL);
+    if (bw > 0)
+        notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name, c->threads);
+    else
+        notes_add(notes, "%s: no memory bandwidth; memory time is left out", hw->name);
+    return bw;
+}
+
+/* Sum over chosen cores of their rate in float row products of the gates' type, (9). */
+static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c)
+{
+    double f_k[HW_MAX_CLASSES];
+    char name[64];
+    int q8 = kernels_act_form(s->l.type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
+    kernel_name("rows", s->l.type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
+    for (int k = 0; k < c->n_classes; k++)
+        f_k[k] = hw_class_flops_per_s(hw, k, name, HW_TYPICAL);
+    double f = cost_f_cpu(c->n, f_k, c->n_classes);
+    return f > 0 ? f : c->threads * hw_class_flops_per_s(hw, -1, name, HW_TYPICAL);
+}
+
+/* (M4)'s curve for one read size. */
+static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range)
+{
+    struct cost_reads out = { .n = 1 }; /* no reads, no time */
+    struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
+                         .range_bytes = range, .lanes = 1, .core_class = -1 };
+    for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
+        q.queue_depth = n < c->depth ? n : c->depth;
+        double bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+        if (bw <= 0)
+            return (struct cost_reads){ 0 };
+        double ns = 1e9 * q.queue_depth * read_bytes / bw;
+        out.count[out.n] = q.queue_depth;
+        out.ns[out.n] = fmax(ns, out.ns[out.n - 1]); /* more reads never take less time: noise */
+        out.n++;
+        if (n >= c->depth)
+            break;
+    }
+    return out;
+}
+
+static void storage_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                          const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
+{
+    const struct layout_part *last = &s->part[s->n_parts - 1];
+    uint64_t range = 0;
+    for (int i = 0; i < s->n_segments; i++)
+        range += s->segment_bytes[i];
+    range *= (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
+    struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_staging_bytes(s),
+                         .range_bytes = range, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
+    out->stream_block = (double)q.block_bytes;
+    out->stream_bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+    out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
+    if (out->stream_bw <= 0) {
+        q.pattern = HW_RANDOM;
+        out->stream_bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+        if (out->stream_bw > 0)
+            notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
+    }
+    out->cold_bytes = last->read_bytes;
+    out->cold = reads_curve(hw, c, out->cold_bytes, range);
+    q.pattern = HW_RANDOM;
+    q.block_bytes = last->read_bytes;
+    out->cold_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
+    out->single_bytes = s->part[0].read_bytes;
+    out->single = reads_curve(hw, c, out->single_bytes, range);
+    out->b_io = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+    if (out->stream_bw <= 0 || out->b_io <= 0)
+        notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
+    else if (out->cold_cpu_ns <= 0)
+        notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
+}
+
+int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                  const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
+{
+    const uint32_t *type = s->l.type;
+    int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
+    enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes };
+    for (int k = 0; k < hw->n_classes; k++)
+        r.cores += hw->classes[k].n_cores;
+    if (r.cores == 0)
+        r.cores = c->threads + c->lanes;
+    r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
+    r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
+    r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
+    r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
+    r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
+    r.f_cpu = f_cpu_of(hw, s, c);
+    r.b_mem = hw_mem_bytes_per_s(hw, HW_TYPICAL);
+    storage_rates(hw, in, s, c, &r, notes);
+    if (r.gate_ns <= 0 && r.seq_bw <= 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict a speed "
+                       "from; run thermo-profile hardware, or import them", hw->name);
+    if (c->model == PLAN_COST_PAPER && r.f_cpu <= 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
+    *out = r;
+    return 0;
+}
+
+/* --- a layer --- */
+
+static double matrix_flops(const struct inputs_matrix *m, int batch)
+{
+    return 2.0 * m->rows * m->cols * batch;
+}
+
+/* max(compute, memory) of resident matrices and, for attention, of the KV cache. */
+static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, const struct cost_rates *r,
+                            const struct inputs_matrix *m, int n, double kv_bytes, double kv_flops, int batch,
+                            struct notes *notes)
+{
+    double flops = kv_flops, bytes = kv_bytes, compute = r->f_cpu > 0 ? 1e9 * kv_flops / r->f_cpu : 0;
+    for (int i = 0; i < n; i++) {
+        if (m[i].rows == 0)
+            continue;
+        flops += matrix_flops(&m[i], batch);
+        bytes += (double)m[i].bytes;
+        compute += cost_rows_ns(m[i].rows, rows_ns(hw, c, m[i].type, HW_SEQ, m[i].cols, batch, notes));
+    }
+    if (c->model == PLAN_COST_PAPER)
+        return cost_dense_ns(flops, 0, r->f_cpu);
+    return fmax(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
+}
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes)
+{
+    const struct inputs_layer *il = &in->layers[layer];
+    int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
+    double positions = c->context / 2.0, gates = inputs_gates(in, batch_index, layer);
+    double active = sparse ? inputs_active(in, batch_index, layer, 0) : gates, open = sparse ? active * in->loads[layer] : gates;
+    struct cost_layer l = { .active = active };
+    struct inputs_matrix m[INPUTS_ATTN + 1];
+    memcpy(m, il->attn, sizeof il->attn);
+    m[INPUTS_ATTN] = il->router;
+    l.attention_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, cost_kv_bytes(&in->h, batch, positions, c->kv_f16),
+                                   cost_kv_flops(&in->h, batch, positions), batch, notes);
+    double row[LAYOUT_ROLES];
+    for (int i = 0; i < LAYOUT_ROLES; i++)
+        row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
+    double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
+    l.density = gates > 0 ? active / gates : 0;
+    l.ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
+    if (c->model == PLAN_COST_PAPER) {
+        l.predict_ns = sparse ? cost_dense_ns(0, flops, r->f_cpu) : 0;
+        l.compute_ns = cost_ffn_ns(l.density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
+        l.memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l.density, l.ffn_bytes, r->b_mem);
+    } else {
+        l.compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
+        if (sparse)
+            l.memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
+                                         open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
+        else
+            l.memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
+    }
+    *out = l;
+}
+
+double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                    const struct cost_rates *r, int batch, struct notes *notes)
+{
+    return dense_part_ns(hw, c, r, &in->head, 1, (double)in->embd_row_bytes * batch, 0, batch, notes);
+}
+
+/* --- what residency changes --- */
+
+static double units_beyond(const struct layout_shape *s, int part, uint32_t hot)
+{
+    uint32_t left = hot < (uint32_t)s->n_ff ? (uint32_t)s->n_ff - hot : 0, npu = s->part[part].neurons_per_unit;
+    return (left + npu - 1) / npu;
+}
+
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode, int batch_index,
+                              int layer, const struct replay_table *t, const struct cost_keep *k)
+{
+    struct cost_flow f = { 0 };
+    double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
+    int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
+    if (mode == PLAN_DENSE) {
+        double all = 0;
+        for (int p = 0; p < s->n_parts; p++) {
+            /* Alternating pages: the gap between units of a part is the other part's. */
+            double stride = (double)(two_phase ? s->part[p].unit_bytes : s->part[p].stride_bytes);
+            f.stream_bytes += blocks * units_beyond(s, p, k->hot[p]) * stride;
+            all += blocks * units_beyond(s, p, 0) * stride;
+        }
+        f.mu = all > 0 ? f.stream_bytes / all : 0;
+        return f;
+    }
+    if (two_phase)
+        f.single_reads = blocks * units_beyond(s, 0, k->hot[0]);
+    else
+        f.stream_bytes = blocks * units_beyond(s, 0, k->hot[0]) * (double)s->part[0].stride_bytes;
+    if (s->n_parts > 1 && k->hot[last] < (uint32_t)s->n_ff) {
+        f.lookups = t ? replay_lookups(t, k->hot[last]) * in->loads[layer] :
+                        inputs_active(in, batch_index, layer, k->hot[last]) * in->loads[layer];
+        f.reads = t ? replay_misses(t, k->hot[last], k->slots) * in->loads[layer] : f.lookups;
+    }
+    double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer, 0) * in->loads[layer];
+    f.mu = all > 0 ? f.reads / all : 0;
+    return f;
+}
+
+static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                          enum plan_mode mode)
+{
+    double gates = mode == PLAN_DENSE ? 0 : f->stream_bytes + f->single_reads * r->single_bytes;
+    return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + gates, r->b_io);
+}
+
+struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
+                                       const struct cost_layer *l, const struct cost_flow *f)
+{
+    struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
+                                    .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
+                                    .active = l->active };
+    o.read_bytes = f->stream_bytes + f->single_reads * r->single_bytes + f->reads * r->cold_bytes;
+    o.hit_rate = f->lookups > 0 ? fmax(0, 1 - f->reads / f->lookups) : 0;
+    if (c->model == PLAN_COST_PAPER) {
+        o.io_ns = paper_io_ns(r, l, f, c->mode);
+        o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
+        return o;
+    }
+    double streams = f->stream_bytes / r->stream_block, cpu_ns = streams * r->stream_cpu_ns +
+                     (f->reads + f->single_reads) * r->cold_cpu_ns;
+    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->lanes, r->cores);
+    o.io_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads) +
+              cost_reads_ns(&r->cold, f->reads);
+    o.io_ns = fmax(o.io_ns, cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
+    o.exposed_ns = f->reads > 0 ? cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) :
+                                  cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.total_ns = cost_layer_ns(&o);
+    return o;
+}
+
+double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                        const struct cost_flow *f)
+{
+    struct plan_layer_figures o = cost_figures(c, r, l, f);
+    return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - o.predict_ns;
+}
+
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
+                 struct plan_figures *out)
+{
+    double dense = head_ns, ffn = 0, io = 0, lookups = 0, reads = 0;
+    out->head_ns = head_ns;
+    out->read_bytes = 0;
+    for (int i = 0; i < n_layers; i++) {
+        const struct plan_layer_figures *f = &out->layers[i];
+        dense += f->attention_ns + f->predict_ns;
+        ffn += f->ffn_compute_ns;
+        io += f->io_ns;
+        out->read_bytes += f->read_bytes;
+        lookups += flows[i].lookups;
+        reads += flows[i].reads;
+    }
+    out->hit_rate = lookups > 0 ? fmax(0, 1 - reads / lookups) : 0;
+    out->step_ns = c->model == PLAN_COST_PAPER ? cost_decode_ns(cost_compute_ns(dense, ffn, io)) :
+                                                 cost_step_ns(head_ns, out->layers, n_layers);
+    out->tokens_per_s = batch * cost_speed(out->step_ns);
+}

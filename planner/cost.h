@@ -1,0 +1,153 @@
+#ifndef PLANNER_COST_H
+#define PLANNER_COST_H
+
+/* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
+ * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
+ * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
+ * (M1)-(M10) are our own, over measured curves. All functions are pure and thread-safe. */
+#include "common/layout.h"
+#include "common/offline/hwdb.h"
+#include "common/plan.h"
+
+#include "planner/inputs.h"
+#include "planner/notes.h"
+#include "planner/replay.h"
+
+/* --- The paper's equations --- */
+
+double cost_speed(double decode_ns);                              /* (1)  s = 1 / t_decode, tokens/s */
+double cost_decode_ns(double compute_ns);                         /* (2)  t_decode = t_compute */
+int cost_cores_ok(int n_k, int n_k_max);                          /* (3)  n_k <= N_k^max */
+int cost_memory_ok(uint64_t m, uint64_t m_max);                   /* (4)  m <= M_max */
+int cost_speed_ok(double s, double s_min);                        /* (5)  s >= s_min */
+double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns);
+                                                                  /* (6)  t_compute = t_dense + t_ffn, the FFN overlapped by
+                                                                   *      I/O: what t_io exceeds t_ffn by is a stall, so
+                                                                   *      t_dense + max(t_ffn, t_io) */
+double cost_dense_ns(double f_attn, double f_pred, double f_cpu); /* (7)  t_dense = (F_attn + F_pred) / f_cpu */
+double cost_ffn_ns(double a, double f_ffn, double f_cpu);         /* (8)  t_ffn = a * F_ffn / f_cpu */
+double cost_f_cpu(const int *n_k, const double *f_k, int n);      /* (9)  f_cpu = sum n_k * f_k */
+double cost_v_io(double a, double mu, double w_ffn);              /* (10) V_io = a * mu * W_ffn, bytes */
+double cost_io_ns(double v_io, double b_io);                      /*      t_io = V_io / B_io */
+double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem);
+                                                                  /* (11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem;
+                                                                   *      a diagnostic: (2) leaves it out */
+
+/* --- Ours, over measured curves --- */
+
+/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch, rows in a core's cache */
+double cost_rows_ns(double rows, double row_ns);
+
+/* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered */
+double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw);
+
+/* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */
+double cost_stream_ns(double bytes, double bw);
+
+/* (M4) t_reads(n) = n * R / B_io(random, R, min(n, D)): n reads of R bytes never have more than n in flight. Points at
+ * n = 0, 1, 2, 4 .. D from the measured curve, linear between, in proportion beyond D. */
+#define COST_READ_POINTS 14
+struct cost_reads {
+    int n;                          /* points */
+    double count[COST_READ_POINTS], ns[COST_READ_POINTS];
+};
+double cost_reads_ns(const struct cost_reads *c, double reads);
+
+/* (M5) I/O costs CPU time c per read. With cores to spare for the lanes it only bounds the lane: t_io >= n c / lanes;
+ *      without, the compute threads lose it: t_compute + n c / threads. */
+double cost_tax_ns(double reads, double cpu_ns, int threads, int lanes, int cores);   /* added to compute */
+double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
+
+/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind */
+double cost_exposed_ns(double reads, double one_read_ns);
+
+/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed */
+double cost_layer_ns(const struct plan_layer_figures *f);
+
+/* (M8) bytes of K and V that one step reads in a layer: batch * 2 * positions * kv_dim * width, at the mean
+ *      position of a context that fills: positions = context / 2 */
+double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16);
+
+/* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */
+double cost_kv_flops(const struct model_hparams *h, int batch, double positions);
+
+/* (M10) t_step = t_head + sum of t_layer */
+double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
+
+/* --- From tables to those equations --- */
+
+/* Global choices, one value per plan limit. */
+struct cost_choice {
+    enum plan_mode mode;
+    enum plan_cost model;
+    int n_classes, n[HW_MAX_CLASSES], threads; /* threads = sum of n */
+    enum hw_backend backend;
+    int depth, lanes;
+    int act_q8, kv_f16, context;
+};
+
+/* Which neurons a layer keeps: the same for each of its blocks. */
+struct cost_keep {
+    uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */
+    uint32_t slots;                 /* of the last part, per layer */
+};
+
+/* What a step then moves. Depends on residency and trace only, not on the device. */
+struct cost_flow {
+    double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
+    double single_reads;            /* of part 0, one unit each (two-phase layouts) */
+    double reads, lookups;          /* of the last part: cold misses, units looked up */
+    double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the share of
+                                     * the FFN that is not resident */
+};
+
+/* Device curves at one choice, batch size and layout, looked up once. */
+struct cost_rates {
+    double gate_ns, up_ns, down_ns;         /* per row */
+    double seq_bw, rand_bw;                 /* memory */
+    double stream_bw, stream_block, stream_cpu_ns;
+    struct cost_reads cold, single;
+    double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
+    int threads, lanes, cores;
+    double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
+    double b_io, b_mem;                     /* the paper's */
+};
+
+/* A layer's constants at one choice and batch. */
+struct cost_layer {
+    double attention_ns, predict_ns, compute_ns, memory_ns, active;
+    double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
+};
+
+/* Missing figures are replaced in the order that docs/cost-model.md gives, and noted. ERR_UNSUPPORTED when
+ * neither compute nor memory figures are known, or storage figures are needed and there are none. */
+int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                  const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e);
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes);
+
+double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                    const struct cost_rates *r, int batch, struct notes *notes);
+
+/* t: the layer's replay table at this batch; NULL: nothing hits. */
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode, int batch_index,
+                              int layer, const struct replay_table *t, const struct cost_keep *k);
+
+/* All figures of a layer. In the paper's model and exact mode the gates are the predictor (F_pred, W_pred: computed in
+ * full, before the FFN is known), W_ffn is Up and Down, and gates that memory does not hold add their bytes to
+ * V_io; in dense mode a = 1 and there is no predictor. */
+struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
+                                       const struct cost_layer *l, const struct cost_flow *f);
+
+/* ns of max(compute, memory, io) + exposed (measured), or of t_io alone (paper): what residency changes. */
+double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                        const struct cost_flow *f);
+
+/* Paper model, (2) and (6) over whole sums; measured model, (M10). flows: [n_layers]. Fills everything of `out`
+ * but layers, which it reads. */
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
+                 struct plan_figures *out);
+
+#endif

@@ -1,0 +1,397 @@
+/* Z3 behind solve.h. Two questions are asked.
+ *
+ * First, whether the user's limits can hold together, over integers: one Boolean per configuration, the
+ * cores it takes per class, its queue depth and the context as integers, memory and time as reals. Each limit
+ * of the user's is one named assumption, so a contradiction comes back as a core, which is then made
+ * minimal by dropping one name after the other. Layers do not appear: what a configuration needs is known
+ * exactly (solve_bound), and the question stays small however many layers there are.
+ *
+ * Second, for each configuration that can still win, the linear programme over all layers and batch sizes at
+ * once, on exact rationals: one real for the bytes and one for the time of each curve, one inequality
+ * per hull segment. No one-hot choices per layer: they do not scale (measured on a 2-core Zen 5: 32 layers
+ * x 4 batch sizes x 16 segments take about a second this way; 16 layers of one-hot choices did not end).
+ *
+ * Determinism: fixed seed, one thread, a resource limit instead of a clock. Errors of the library come as codes,
+ * never as a jump: no handler is installed. */
+#include "planner/solve.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <z3.h>
+
+struct z {
+    Z3_context c;
+    Z3_sort real, integer;
+};
+
+void solve_z3_version(char *out, size_t len)
+{
+    unsigned major, minor, build, revision;
+    Z3_get_version(&major, &minor, &build, &revision);
+    snprintf(out, len, "z3 %u.%u.%u", major, minor, build);
+}
+
+static struct z z_new(uint64_t seed)
+{
+    Z3_config cfg = Z3_mk_config();
+    Z3_set_param_value(cfg, "auto_config", "false");
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)(seed & 0x7fffffff));
+    Z3_global_param_set("smt.random_seed", text);
+    Z3_global_param_set("sat.random_seed", text);
+    Z3_global_param_set("parallel.enable", "false");
+    struct z z = { .c = Z3_mk_context(cfg) };
+    Z3_del_config(cfg);
+    Z3_set_error_handler(z.c, NULL);
+    z.real = Z3_mk_real_sort(z.c);
+    z.integer = Z3_mk_int_sort(z.c);
+    return z;
+}
+
+/* --- terms --- */
+
+static Z3_ast num(struct z *z, int64_t v)
+{
+    return Z3_mk_int64(z->c, v, z->real);
+}
+
+static Z3_ast inum(struct z *z, int64_t v)
+{
+    return Z3_mk_int64(z->c, v, z->integer);
+}
+
+static Z3_ast var(struct z *z, Z3_sort sort, const char *name, int a, int b)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%s_%d_%d", name, a, b);
+    return Z3_mk_const(z->c, Z3_mk_string_symbol(z->c, text), sort);
+}
+
+static Z3_ast mul(struct z *z, int64_t k, Z3_ast v)
+{
+    Z3_ast args[2] = { num(z, k), v };
+    return Z3_mk_mul(z->c, 2, args);
+}
+
+static Z3_ast add2(struct z *z, Z3_ast a, Z3_ast b)
+{
+    Z3_ast args[2] = { a, b };
+    return Z3_mk_add(z->c, 2, args);
+}
+
+static Z3_ast sub2(struct z *z, Z3_ast a, Z3_ast b)
+{
+    Z3_ast args[2] = { a, b };
+    return Z3_mk_sub(z->c, 2, args);
+}
+
+/* --- the first question: limits that contradict each other --- */
+
+struct facts {
+    Z3_solver s;
+    Z3_ast cores[HW_MAX_CLASSES], depth, context, memory, time;
+};
+
+static void fact(struct z *z, struct facts *f, Z3_ast guard, Z3_ast then)
+{
+    Z3_solver_assert(z->c, f->s, Z3_mk_implies(z->c, guard, then));
+}
+
+/* The memory that `bytes` at the user's context become at the context variable: KV grows with it. */
+static Z3_ast at_context(struct z *z, const struct facts *f, const struct solve_problem *p, const struct solve_config *c,
+                         int64_t bytes)
+{
+    Z3_ast more = sub2(z, Z3_mk_int2real(z->c, f->context), num(z, p->context));
+    return add2(z, num(z, bytes), mul(z, c->context_bytes, more));
+}
+
+/* A configuration takes these cores and this depth, this much memory at least, and is this fast at best. */
+static void assert_config(struct z *z, struct facts *f, const struct solve_problem *p, const struct solve_config *c, Z3_ast g)
+{
+    for (int k = 0; k < p->n_classes; k++)
+        fact(z, f, g, Z3_mk_eq(z->c, f->cores[k], inum(z, c->n[k])));
+    fact(z, f, g, Z3_mk_eq(z->c, f->depth, inum(z, c->depth)));
+    fact(z, f, g, Z3_mk_ge(z->c, f->memory, at_context(z, f, p, c, c->fixed_bytes)));
+    fact(z, f, g, Z3_mk_ge(z->c, f->time, num(z, c->best_ticks)));
+    if (p->max_ticks != SOLVE_NEVER && c->need_bytes != SOLVE_NEVER) {
+        Z3_ast fast[2] = { g, Z3_mk_le(z->c, f->time, num(z, p->max_ticks)) };
+        fact(z, f, Z3_mk_and(z->c, 2, fast), Z3_mk_ge(z->c, f->memory, at_context(z, f, p, c, c->need_bytes)));
+    }
+}
+
+/* n_k <= N_k for every class. */
+static Z3_ast cores_within(struct z *z, const struct facts *f, const struct solve_problem *p)
+{
+    Z3_ast each[HW_MAX_CLASSES];
+    for (int k = 0; k < p->n_classes; k++)
+        each[k] = Z3_mk_le(z->c, f->cores[k], inum(z, p->cores[k]));
+    return Z3_mk_and(z->c, (unsigned)p->n_classes, each);
+}
+
+/* Check under the named limits in `mask`. 1: contradiction, 0: none, -1: unknown. *core: the names involved. */
+static int contradiction(struct z *z, struct facts *f, const Z3_ast *names, unsigned mask, unsigned *core)
+{
+    Z3_ast use[4];
+    unsigned n = 0;
+    for (unsigned i = 0; i < 4; i++)
+        if (mask >> i & 1)
+            use[n++] = names[i];
+    Z3_lbool r = Z3_solver_check_assumptions(z->c, f->s, n, use);
+    if (r != Z3_L_FALSE)
+        return r == Z3_L_TRUE ? 0 : -1;
+    Z3_ast_vector v = Z3_solver_get_unsat_core(z->c, f->s);
+    Z3_ast_vector_inc_ref(z->c, v);
+    *core = 0;
+    for (unsigned i = 0; i < Z3_ast_vector_size(z->c, v); i++)
+        for (unsigned k = 0; k < 4; k++)
+            if (Z3_is_eq_ast(z->c, Z3_ast_vector_get(z->c, v, i), names[k]))
+                *core |= 1u << k;
+    Z3_ast_vector_dec_ref(z->c, v);
+    return 1;
+}
+
+static int find_core(struct z *z, const struct solve_problem *p, unsigned *core, struct err *e)
+{
+    struct facts f = { .s = Z3_mk_simple_solver(z->c) };
+    Z3_solver_inc_ref(z->c, f.s);
+    for (int k = 0; k < p->n_classes; k++)
+        f.cores[k] = var(z, z->integer, "cores", k, 0);
+    f.depth = var(z, z->integer, "depth", 0, 0);
+    f.context = var(z, z->integer, "context", 0, 0);
+    f.memory = var(z, z->real, "memory", 0, 0);
+    f.time = var(z, z->real, "time", 0, 0);
+    Z3_ast *g = malloc((size_t)p->n_configs * sizeof *g);
+    if (!g) {
+        Z3_solver_dec_ref(z->c, f.s);
+        return err_set(e, ERR_NOMEM, "out of memory for the solver");
+    }
+    for (int i = 0; i < p->n_configs; i++) {
+        g[i] = var(z, Z3_mk_bool_sort(z->c), "config", i, 0);
+        assert_config(z, &f, p, &p->configs[i], g[i]);
+    }
+    Z3_solver_assert(z->c, f.s, Z3_mk_or(z->c, (unsigned)p->n_configs, g));
+    Z3_solver_assert(z->c, f.s, Z3_mk_ge(z->c, f.context, inum(z, 1)));
+    Z3_ast limits[4] = { Z3_mk_le(z->c, f.memory, num(z, p->memory)),
+                         p->max_ticks == SOLVE_NEVER ? Z3_mk_true(z->c) : Z3_mk_le(z->c, f.time, num(z, p->max_ticks)),
+                         cores_within(z, &f, p), Z3_mk_ge(z->c, f.context, inum(z, p->context)) };
+    Z3_ast names[4];
+    for (int i = 0; i < 4; i++) {
+        static const char *const text[4] = { "memory limit", "min speed", "core limit", "context wanted" };
+        names[i] = var(z, Z3_mk_bool_sort(z->c), text[i], 0, 0);
+        fact(z, &f, names[i], limits[i]);
+    }
+    unsigned found = 0, smaller;
+    int r = contradiction(z, &f, names, 15, &found);
+    for (unsigned i = 0; i < 4 && r == 1; i++) /* drop what it does not need, in a fixed order */
+        if (found >> i & 1 && contradiction(z, &f, names, found & ~(1u << i), &smaller) == 1)
+            found = smaller;
+    free(g);
+    Z3_solver_dec_ref(z->c, f.s);
+    *core = r == 1 ? found : 0;
+    return 0;
+}
+
+/* --- the second: the linear programme of one configuration --- */
+
+struct lp {
+    Z3_optimize o;
+    Z3_ast *x, *t; /* [n_batches][n_layers] */
+    Z3_ast objective;
+};
+
+/* dx * (t - t0) >= dt * (x - x0): above the line through a segment. */
+static Z3_ast above_segment(struct z *z, const struct solve_point *a, const struct solve_point *b, Z3_ast x, Z3_ast t)
+{
+    int64_t dx = b->bytes - a->bytes, dt = b->ticks - a->ticks;
+    return Z3_mk_ge(z->c, mul(z, dx, sub2(z, t, num(z, a->ticks))), mul(z, dt, sub2(z, x, num(z, a->bytes))));
+}
+
+static void assert_curve(struct z *z, struct lp *lp, const struct solve_curve *k, Z3_ast x, Z3_ast t)
+{
+    const struct solve_point *first = &k->point[k->hull[0]], *last = &k->point[k->hull[k->n_hull - 1]];
+    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, x, num(z, first->bytes)));
+    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, t, num(z, last->ticks)));
+    for (int i = 1; i < k->n_hull; i++)
+        Z3_optimize_assert(z->c, lp->o, above_segment(z, &k->point[k->hull[i - 1]], &k->point[k->hull[i]], x, t));
+}
+
+/* sum over layers of x <= memory - fixed. */
+static void assert_memory(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c, int batch)
+{
+    Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->x + (size_t)batch * (size_t)p->n_layers);
+    Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, sum, num(z, p->memory - c->fixed_bytes)));
+}
+
+/* T_b >= fixed + floor, T_b >= fixed + sum of t; T_1 <= max. */
+static Z3_ast assert_time(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c, int batch)
+{
+    Z3_ast total = var(z, z->real, "T", batch, 0);
+    Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->t + (size_t)batch * (size_t)p->n_layers);
+    Z3_ast fixed = num(z, c->fixed_ticks[batch]);
+    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, sum)));
+    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, num(z, c->floor_ticks[batch]))));
+    if (batch == 0 && p->max_ticks != SOLVE_NEVER)
+        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, total, num(z, p->max_ticks)));
+    return total;
+}
+
+static void set_limits(struct z *z, struct lp *lp, uint64_t rlimit)
+{
+    Z3_params params = Z3_mk_params(z->c);
+    Z3_params_inc_ref(z->c, params);
+    if (rlimit)
+        Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "rlimit"), rlimit > UINT32_MAX ? UINT32_MAX : (unsigned)rlimit);
+    Z3_optimize_set_params(z->c, lp->o, params);
+    Z3_params_dec_ref(z->c, params);
+}
+
+static int64_t floor_of(struct z *z, Z3_model m, Z3_ast v, int *bad)
+{
+    Z3_ast out;
+    int64_t n = 0;
+    if (!Z3_model_eval(z->c, m, Z3_mk_real2int(z->c, v), true, &out) || !Z3_get_numeral_int64(z->c, out, &n))
+        *bad = 1;
+    return n;
+}
+
+/* Solve one config: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution or limit hit
+ * (*limited tells which). */
+static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit, int64_t *x,
+                    int64_t *objective, int *limited, struct err *e)
+{
+    size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
+    struct lp lp = { .o = Z3_mk_optimize(z->c), .x = malloc(n * sizeof *lp.x), .t = malloc(n * sizeof *lp.t) };
+    Z3_ast terms[SOLVE_MAX_BATCHES];
+    int r = 0, bad = 0;
+    Z3_optimize_inc_ref(z->c, lp.o);
+    if (!lp.x || !lp.t) {
+        r = err_set(e, ERR_NOMEM, "out of memory for the solver");
+        goto out;
+    }
+    set_limits(z, &lp, rlimit);
+    for (int b = 0; b < p->n_batches; b++)
+        for (int l = 0; l < p->n_layers; l++) {
+            size_t i = (size_t)b * (size_t)p->n_layers + (size_t)l;
+            lp.x[i] = var(z, z->real, "x", b, l);
+            lp.t[i] = var(z, z->real, "t", b, l);
+            assert_curve(z, &lp, &c->curves[i], lp.x[i], lp.t[i]);
+        }
+    for (int b = 0; b < p->n_batches; b++) {
+        assert_memory(z, &lp, p, c, b);
+        terms[b] = mul(z, p->weight[b], assert_time(z, &lp, p, c, b));
+    }
+    lp.objective = Z3_mk_add(z->c, (unsigned)p->n_batches, terms);
+    Z3_optimize_minimize(z->c, lp.o, lp.objective);
+    Z3_lbool ok = Z3_optimize_check(z->c, lp.o, 0, NULL);
+    *limited = ok == Z3_L_UNDEF;
+    if (ok == Z3_L_TRUE) {
+        Z3_model m = Z3_optimize_get_model(z->c, lp.o);
+        Z3_model_inc_ref(z->c, m);
+        *objective = floor_of(z, m, lp.objective, &bad);
+        for (size_t i = 0; i < n; i++)
+            x[i] = floor_of(z, m, lp.x[i], &bad);
+        Z3_model_dec_ref(z->c, m);
+        if (bad || Z3_get_error_code(z->c) != Z3_OK)
+            *limited = 1; /* no number to trust: as if it had not ended */
+        else
+            r = 1;
+    }
+out:
+    free(lp.x);
+    free(lp.t);
+    Z3_optimize_dec_ref(z->c, lp.o);
+    return r;
+}
+
+/* Round a solution of config i; take it when it beats the incumbent. */
+static void consider(const struct solve_problem *p, int i, const int64_t *x, int *choice, struct solve_result *best)
+{
+    const struct solve_config *c = &p->configs[i];
+    int64_t ticks[SOLVE_MAX_BATCHES], objective = 0;
+    for (int b = 0; b < p->n_batches; b++) {
+        size_t at = (size_t)b * (size_t)p->n_layers;
+        ticks[b] = solve_total(c, b, solve_round(p, c, b, p->memory - c->fixed_bytes, x + at, choice + at));
+        objective += p->weight[b] * ticks[b];
+    }
+    if (ticks[0] > p->max_ticks || (best->feasible && objective >= best->objective))
+        return;
+    best->feasible = 1;
+    best->objective = objective;
+    best->config = i;
+    memcpy(best->ticks, ticks, sizeof ticks);
+    memcpy(best->choice, choice, (size_t)p->n_batches * (size_t)p->n_layers * sizeof *choice);
+}
+
+/* The programmes of all configs that can still win, lowest bound first; the proven bound over all. */
+static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit, struct solve_result *best, struct err *e)
+{
+    size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
+    int64_t *x = malloc(n * sizeof *x), bound = SOLVE_NEVER;
+    int *choice = malloc(n * sizeof *choice), r = 0;
+    char *done = calloc((size_t)p->n_configs, 1);
+    if (!x || !choice || !done)
+        r = err_set(e, ERR_NOMEM, "out of memory for the solver");
+    best->finished = 1;
+    while (r == 0) {
+        int next = -1, limited = 0;
+        for (int i = 0; i < p->n_configs; i++)
+            if (!done[i] && solve_cores_ok(p, &p->configs[i]) && p->configs[i].bound != SOLVE_NEVER &&
+                (next < 0 || p->configs[i].bound < p->configs[next].bound))
+                next = i;
+        if (next < 0)
+            break;
+        const struct solve_config *c = &p->configs[next];
+        done[next] = 1;
+        if (c->bound >= best->objective || !c->curves) {
+            bound = c->bound < bound ? c->bound : bound; /* known by its bound; a better one may yet follow */
+            continue;
+        }
+        int64_t value = c->bound;
+        r = solve_lp(z, p, c, rlimit, x, &value, &limited, e);
+        if (r < 0)
+            break;
+        best->finished &= !limited;
+        if (r == 1)
+            consider(p, next, x, choice, best);
+        if (r == 1 || limited) /* otherwise it cannot be fast enough */
+            bound = value < bound ? value : bound;
+        r = 0;
+    }
+    best->bound = bound < best->objective ? bound : best->objective;
+    free(x);
+    free(choice);
+    free(done);
+    return r;
+}
+
+int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, struct solve_result *out, struct err *e)
+{
+    struct solve_result best = { 0 };
+    int r = solve_greedy(p, &best, e);
+    if (r < 0)
+        return r;
+    struct z z = z_new(seed);
+    if (!z.c) {
+        solve_result_done(&best);
+        return err_set(e, ERR_NOMEM, "Z3 did not start");
+    }
+    r = find_core(&z, p, &best.core, e);
+    if (r == 0 && best.core == 0) {
+        if (!best.choice) /* relaxed limits hold; whether whole units fit, rounding tells */
+            best.choice = malloc((size_t)p->n_batches * (size_t)p->n_layers * sizeof *best.choice);
+        best.objective = best.feasible ? best.objective : SOLVE_NEVER;
+        r = best.choice ? optimise(&z, p, rlimit, &best, e) : err_set(e, ERR_NOMEM, "out of memory for the solver");
+        if (r == 0 && !best.feasible) /* only just too slow, to within rounding */
+            best.core = SOLVE_MEMORY | SOLVE_SPEED;
+    } else {
+        best.feasible = 0;
+    }
+    Z3_del_context(z.c);
+    if (r < 0 || !best.feasible)
+        solve_result_done(&best);
+    if (r < 0)
+        return r;
+    *out = best;
+    return 0;
+}

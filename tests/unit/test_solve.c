@@ -1,0 +1,227 @@
+/* Z3, the relaxation and exhaustive search on random small instances; determinism; cores of contradictions. */
+#include "planner/solve.h"
+#include "tests/test.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t rng_state;
+static int64_t rng(int64_t n)
+{
+    rng_state = rng_state * 6364136223846793005u + 1442695040888963407u;
+    return (int64_t)(rng_state >> 16) % n;
+}
+
+/* Falling, not convex, with a cliff now and then. */
+static struct solve_curve make_curve(int n)
+{
+    struct solve_point pt[512];
+    struct solve_curve c;
+    struct err e;
+    int64_t bytes = 0, ticks = 100000 + rng(900000);
+    for (int i = 0; i < n; i++) {
+        pt[i] = (struct solve_point){ bytes, ticks, (uint32_t)i };
+        bytes += 1 + rng(200);
+        ticks -= rng(3) ? rng(ticks / 8 + 1) : rng(ticks / 2 + 1);
+    }
+    if (solve_curve_init(&c, pt, n, &e) < 0)
+        abort();
+    return c;
+}
+
+static struct solve_problem make(uint64_t seed, int layers, int batches, int configs, int points)
+{
+    struct solve_problem p = { .n_layers = layers, .n_batches = batches, .n_classes = 2, .n_configs = configs,
+                               .weight = { 8, 4, 2, 1 }, .max_ticks = SOLVE_NEVER, .cores = { 4, 4 }, .context = 64 };
+    struct err e;
+    rng_state = seed * 977 + 5;
+    p.configs = calloc((size_t)configs, sizeof *p.configs);
+    p.memory = 300 + layers * (20 + rng(100 * points));
+    for (int i = 0; i < configs; i++) {
+        struct solve_config *c = &p.configs[i];
+        *c = (struct solve_config){ .n = { 1 + i % 4, i % 3 }, .depth = 1 << (i % 5), .id = i, .fixed_bytes = 100 + rng(200), .context_bytes = 1 };
+        c->curves = calloc((size_t)(layers * batches), sizeof *c->curves);
+        for (int k = 0; k < layers * batches; k++)
+            c->curves[k] = make_curve(points);
+        for (int b = 0; b < batches; b++) {
+            c->fixed_ticks[b] = rng(200000);
+            c->floor_ticks[b] = rng(2) ? rng(100000 * layers) : 0;
+        }
+        if (solve_bound(&p, c, &e) < 0)
+            abort();
+    }
+    return p;
+}
+
+static void unmake(struct solve_problem *p)
+{
+    for (int i = 0; i < p->n_configs; i++) {
+        for (int k = 0; p->configs[i].curves && k < p->n_layers * p->n_batches; k++)
+            solve_curve_done(&p->configs[i].curves[k]);
+        free(p->configs[i].curves);
+    }
+    free(p->configs);
+}
+
+/* A result's own arithmetic: within memory, times as stated. */
+static int sound(const struct solve_problem *p, const struct solve_result *r)
+{
+    const struct solve_config *c = &p->configs[r->config];
+    int64_t objective = 0;
+    for (int b = 0; b < p->n_batches; b++) {
+        int64_t bytes = c->fixed_bytes, ticks = 0;
+        for (int l = 0; l < p->n_layers; l++) {
+            int i = b * p->n_layers + l;
+            bytes += c->curves[i].point[r->choice[i]].bytes;
+            ticks += c->curves[i].point[r->choice[i]].ticks;
+        }
+        if (bytes > p->memory || r->ticks[b] != solve_total(c, b, ticks))
+            return 0;
+        objective += p->weight[b] * r->ticks[b];
+    }
+    return objective == r->objective && r->bound <= r->objective && r->ticks[0] <= p->max_ticks;
+}
+
+/* What rounding may cost: an optimal vertex of the relaxation leaves at most one layer of each batch size between two
+ * hull points, and that layer falls back by at most one segment. */
+static int64_t rounding_limit(const struct solve_problem *p)
+{
+    int64_t worst = 0, sum = 0;
+    for (int b = 0; b < p->n_batches; b++, sum += worst * p->weight[b - 1], worst = 0)
+        for (int i = 0; i < p->n_configs; i++)
+            for (int l = 0; l < p->n_layers; l++) {
+                const struct solve_curve *k = &p->configs[i].curves[b * p->n_layers + l];
+                for (int h = 1; h < k->n_hull; h++) {
+                    int64_t d = k->point[k->hull[h - 1]].ticks - k->point[k->hull[h]].ticks;
+                    worst = d > worst ? d : worst;
+                }
+            }
+    return sum;
+}
+
+static void test_random(void)
+{
+    int wrong = 0, unsound = 0, equal = 0, solved = 0, infeasible = 0;
+    double worst_gap = 0;
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        struct err e = { 0 };
+        struct solve_result z, x, g;
+        struct solve_problem p = make(seed, 3 + (int)(seed % 2), 1 + (int)(seed % 3), 1 + (int)(seed % 4), 4 + (int)(seed % 5));
+        int rz = solve_z3(&p, 0, 1, &z, &e), rx = solve_exhaustive(&p, &x, &e), rg = solve_greedy(&p, &g, &e);
+        if (rz < 0 || rx < 0 || rg < 0 || z.feasible != x.feasible || g.feasible != x.feasible) {
+            printf("# seed %d: %d %d %d %s\n", (int)seed, rz, rx, rg, e.msg);
+            wrong++;
+        } else if (x.feasible) {
+            solved++;
+            unsound += !sound(&p, &z) || !sound(&p, &x) || !sound(&p, &g) || !z.finished;
+            wrong += z.bound > x.objective || z.objective < x.objective || z.objective > x.objective + rounding_limit(&p) ||
+                     z.objective > g.objective || z.bound < g.bound || z.bound - g.bound > 16 * p.n_batches * 15;
+            equal += z.objective == x.objective;
+            double gap = (double)(z.objective - z.bound) / (double)z.objective;
+            worst_gap = gap > worst_gap ? gap : worst_gap;
+        } else {
+            infeasible++;
+            wrong += z.core != SOLVE_MEMORY;
+        }
+        solve_result_done(&z);
+        solve_result_done(&x);
+        solve_result_done(&g);
+        unmake(&p);
+    }
+    printf("# %d solved (%d equal to exhaustive search to the tick), %d infeasible, largest proven gap %.3f\n", solved, equal,
+           infeasible, worst_gap);
+    CHECK(wrong == 0);
+    CHECK(unsound == 0);
+    CHECK(solved > 30);
+}
+
+/* min-speed: the limit just met by the optimum holds, one below the relaxed optimum does not. */
+static void test_speed(void)
+{
+    struct solve_result a, b;
+    struct err e;
+    struct solve_problem p = make(7, 4, 1, 2, 8);
+    p.memory = 100000;
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &a, &e) == 0 && a.feasible);
+    int64_t best = a.ticks[0];
+    p.max_ticks = best;
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && b.feasible && b.ticks[0] == best);
+    solve_result_done(&b);
+    p.max_ticks = best - 100000;
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && !b.feasible);
+    CHECK_MSG(b.core == SOLVE_SPEED, "core %u", b.core); /* with all the memory in the world */
+    /* Fast enough, but only with more memory than there is. */
+    int64_t fixed = p.configs[a.config].fixed_bytes;
+    p.max_ticks = best + 50000;
+    p.memory = fixed + 50;
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && !b.feasible);
+    CHECK_MSG(b.core == (SOLVE_MEMORY | SOLVE_SPEED), "core %u", b.core);
+    /* No configuration takes so few cores of class 0. */
+    p.max_ticks = SOLVE_NEVER;
+    p.memory = 100000;
+    p.cores[0] = 0;
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && !b.feasible && b.core == SOLVE_CORES);
+    /* Below the fixed part: less context would do. */
+    p.cores[0] = 4;
+    p.memory = 60;
+    for (int i = 0; i < 2; i++)
+        p.configs[i].fixed_bytes = 100, p.configs[i].context_bytes = 1, solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && !b.feasible);
+    CHECK_MSG(b.core == (SOLVE_MEMORY | SOLVE_CONTEXT), "core %u", b.core);
+    p.memory = 30; /* not even a context of 1 */
+    for (int i = 0; i < 2; i++)
+        solve_bound(&p, &p.configs[i], &e);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && !b.feasible && b.core == SOLVE_MEMORY);
+    solve_result_done(&a);
+    unmake(&p);
+}
+
+/* The shape that has to be quick: 32 layers, four batch sizes. */
+static void test_large(void)
+{
+    struct err e;
+    struct solve_result a, b, c;
+    struct solve_problem p = make(3, 32, 4, 3, 40);
+    struct timespec t0, t1;
+    clock_gettime(CLOCK_MONOTONIC, &t0);
+    CHECK(solve_z3(&p, 0, 1, &a, &e) == 0 && a.feasible && a.finished && sound(&p, &a));
+    clock_gettime(CLOCK_MONOTONIC, &t1);
+    printf("# 32 layers x 4 batch sizes x 3 configs: %.2f s, gap %.4f\n",
+           (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec),
+           (double)(a.objective - a.bound) / (double)a.objective);
+    CHECK((double)(a.objective - a.bound) < 0.01 * (double)a.objective);
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && b.objective == a.objective && b.bound == a.bound && b.config == a.config &&
+          !memcmp(a.choice, b.choice, 128 * sizeof *a.choice));
+    /* A limit that is hit at once: the incumbent and its bound remain, and it says so. */
+    CHECK(solve_z3(&p, 1000, 1, &c, &e) == 0 && c.feasible && !c.finished && sound(&p, &c));
+    CHECK(c.objective >= a.objective && c.bound <= a.bound + 16 * 15);
+    solve_result_done(&a);
+    solve_result_done(&b);
+    solve_result_done(&c);
+    unmake(&p);
+}
+
+int main(void)
+{
+    struct err e = { 0 };
+    const struct solve_point pts[] = { { 10, 50, 0 }, { 0, 100, 1 }, { 10, 60, 2 }, { 20, 50, 3 }, { 15, 45, 4 }, { 30, 0, 5 }, { 5, 99, 6 } };
+    struct solve_curve c;
+    CHECK(solve_curve_init(&c, pts, 7, &e) == 0 && c.n == 5); /* 0, 5, 10 (50), 15, 30 */
+    CHECK(c.point[2].id == 0 && c.n_hull == 3 && c.hull[1] == 2);
+    solve_curve_done(&c);
+    test_random();
+    test_speed();
+    test_large();
+    return test_done();
+}

@@ -69,7 +69,7 @@ check "Z3 only in solve_z3.c" only 'z3[a-z_]*\.h' 'planner/solve_z3\.c'
 check "jansson only in its wrapper" only 'jansson\.h' 'common/(js|plan_[a-z]+)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/hash\.c'
-check "liburing only in its wrapper" only 'liburing\.h' '(runtime|common)/io_[a-z_]*\.c'
+check "liburing only in the read backends and the storage probe" only 'liburing\.h' '((runtime|common)/io_[a-z_]*|profiler/probe_disk)\.c'
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/tokenizer_pre\.c'
 check "no offline header reaches the lean half" no_offline_header
 check "thermo-run needs no offline library" needed

@@ -1,0 +1,200 @@
+#!/bin/sh
+# hardware and import: a database as its schema says, every refusal with its exit status and place.
+. tests/tap.sh
+scratch
+P=$BIN/thermo-profile
+db=$tmp/hw.sqlite
+mkdir "$tmp/drive"
+
+says() # STATUS TEXT COMMAND...: exits so, says so on stderr, prints nothing
+{
+    want=$1 text=$2
+    shift 2
+    "$@" > "$tmp/out" 2> "$tmp/err"
+    got=$?
+    [ $got -eq "$want" ] && grep -qF -- "$text" "$tmp/err" && [ ! -s "$tmp/out" ] ||
+        { echo "exit $got, not $want: $(cat "$tmp/err" "$tmp/out")"; return 1; }
+}
+
+sql()
+{
+    [ "$(sqlite3 "$db" "$1")" = "$2" ] || { echo "$1: $(sqlite3 "$db" "$1"), not $2"; return 1; }
+}
+
+measure()
+{
+    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --seconds-per-point 0.006 \
+        --description "a test, quickly" > "$tmp/out" && grep -q GFLOP/s "$tmp/out" && grep -q GB/s "$tmp/out"
+}
+
+schema_is_the_file()
+{
+    sqlite3 "$tmp/ref.sqlite" < schemas/hwdb.sql && sqlite3 "$tmp/ref.sqlite" .schema > "$tmp/ref" &&
+        sqlite3 "$db" .schema > "$tmp/has" && cmp "$tmp/ref" "$tmp/has" &&
+        sql 'PRAGMA user_version' "$(sqlite3 "$tmp/ref.sqlite" 'PRAGMA user_version')" &&
+        sql 'PRAGMA application_id' "$(sqlite3 "$tmp/ref.sqlite" 'PRAGMA application_id')" &&
+        sql 'PRAGMA integrity_check' ok && sql 'PRAGMA foreign_key_check' ''
+}
+
+every_point_has_its_samples()
+{
+    for t in compute memory storage; do
+        sql "SELECT count(*) > 0 FROM $t" 1 &&
+            sql "SELECT count(*) FROM $t p WHERE (SELECT count(*) FROM sample WHERE table_name = '$t' AND row_id = p.id) <> 3" 0 ||
+            return 1
+    done
+    sql "SELECT count(*) FROM storage WHERE latency_ns_p50 > latency_ns_p99 OR cpu_ns_per_read IS NULL" 0 &&
+        sql "SELECT count(*) FROM storage p WHERE bytes_per_s_p50 NOT BETWEEN
+             (SELECT min(value) FROM sample WHERE table_name = 'storage' AND row_id = p.id) AND
+             (SELECT max(value) FROM sample WHERE table_name = 'storage' AND row_id = p.id)" 0
+}
+
+views_answer()
+{
+    for v in v_compute v_memory v_storage v_accelerator v_origin; do
+        sqlite3 "$db" "SELECT * FROM $v" > /dev/null || return 1
+    done
+}
+
+# Measuring one table again keeps the others, and what was there before.
+again()
+{
+    before=$(sqlite3 "$db" 'SELECT count(*) FROM memory')
+    "$P" hardware --db "$db" --device box --only memory --quick --seconds-per-point 0.006 --json > "$tmp/json" &&
+        sql 'SELECT count(*) FROM run' 2 && sql 'SELECT count(*) FROM memory' $((2 * before)) &&
+        python3 - "$tmp/json" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))['devices'][0]
+assert d['name'] == 'box' and d['storage_points'] and d['compute'] and d['memory'] and len(d['hash']) == 32
+assert all(p['bytes_per_s_p50'] > 0 for p in d['storage_points'])
+PY
+}
+
+dry_run()
+{
+    "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --dry-run --json > "$tmp/json" &&
+        [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute'] and d['disk_bytes'] == 512 << 20
+assert 10 < d['seconds'] < 600
+PY
+}
+
+# Stopped in the first pass: status 130, no database, nothing on the drive.
+interrupted()
+{
+    "$P" hardware --db "$tmp/int.sqlite" --device box --storage "$tmp/drive" --range 32MiB 2> "$tmp/err" & pid=$!
+    sleep 1
+    kill -TERM $pid
+    wait $pid
+    got=$?
+    [ $got -eq 130 ] && grep -q 'nothing was kept' "$tmp/err" && [ ! -e "$tmp/int.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] ||
+        { echo "exit $got: $(cat "$tmp/err"; ls -A "$tmp/drive")"; return 1; }
+}
+
+memory_filesystem()
+{
+    dir=$(mktemp -d /dev/shm/thermo-test-XXXXXX) || return 1
+    "$P" hardware --db "$tmp/shm.sqlite" --device box --storage "$dir" --only storage --quick --range 8MiB \
+        --seconds-per-point 0.006 > /dev/null 2> "$tmp/err"
+    got=$?
+    rmdir "$dir" && [ $got -eq 0 ] && grep -q 'measures memory, not storage' "$tmp/err" &&
+        [ "$(sqlite3 "$tmp/shm.sqlite" 'SELECT sum(direct), (SELECT direct_verified FROM run) FROM storage')" = '0|0' ]
+}
+
+check "a quick run of all tables" measure
+check "the schema is the published file" schema_is_the_file
+check "every point has its raw samples" every_point_has_its_samples
+check "views answer" views_answer
+check "one table again" again
+check "nothing is left on the drive" test -z "$(ls -A "$tmp/drive")"
+check "--dry-run touches nothing" dry_run
+check "interrupted" interrupted
+if [ "$(stat -f -c %T /dev/shm 2> /dev/null)" = tmpfs ]; then
+    check "a directory in memory is told apart" memory_filesystem
+else
+    skip "a directory in memory is told apart" "/dev/shm is no tmpfs"
+fi
+
+check "--only wants known tables" says 2 "'disk' is none of" "$P" hardware --db "$db" --device box --only disk
+check "--storage wants a directory" says 2 "--storage '$db' is not a directory" "$P" hardware --db "$db" --device box --storage "$db"
+check "--device is needed" says 2 "--device" "$P" hardware --db "$db"
+check "more than the drive holds" says 1 "MiB free" "$P" hardware --db "$tmp/n.sqlite" --device box --range 900TiB --only storage
+check "no database is left behind" test ! -e "$tmp/n.sqlite"
+check "a directory that is not there" says 1 "/no/such" "$P" hardware --db /no/such/hw.sqlite --device box --storage "$tmp" --only memory
+head -c 5000 "$db" > "$tmp/cut.sqlite"
+check "a cut database" says 3 "cut.sqlite" "$P" hardware --db "$tmp/cut.sqlite" --device box --only memory
+check "a text file as database" says 3 "not a SQLite database" "$P" hardware --db README.md --device box --only memory
+
+# ---- import ----
+phone=datasets/devices/oneplus-12.csv
+p=$tmp/p.sqlite
+
+import_all()
+{
+    for f in datasets/devices/*.csv; do
+        "$P" import --db "$p" --csv "$f" || return 1
+    done
+}
+
+unchanged()
+{
+    sqlite3 "$p" .dump > "$tmp/before" && "$P" import --db "$p" --csv $phone | grep -q unchanged &&
+        sqlite3 "$p" .dump | cmp "$tmp/before" -
+}
+
+figures()
+{
+    [ "$(sqlite3 "$p" "SELECT mb_per_s FROM v_storage WHERE device = 'OnePlus 12' AND block_kib = 4 AND queue_depth = 32
+        AND range_mib = 128 AND pattern = 'random' AND lanes = 1 ORDER BY mb_per_s DESC" | tr '\n' ' ')" = '1076.1 1008.0 761.9 ' ] &&
+        [ "$(sqlite3 "$p" "SELECT memory_bytes, app_memory_limit_bytes FROM device WHERE name = 'OnePlus Ace 2'")" = '16000000000|11000000000' ] &&
+        [ "$(sqlite3 "$p" "SELECT count(*) FROM v_origin WHERE source = '' OR source IS NULL")" = 0 ]
+}
+
+# A changed file replaces what the former one gave.
+replaced()
+{
+    sed 's/1076\.10,MB/1111.1,MB/' $phone > "$tmp/changed.csv"
+    "$P" import --db "$p" --csv "$tmp/changed.csv" && [ "$(sqlite3 "$p" "SELECT max(mb_per_s), count(DISTINCT run) FROM v_storage
+        WHERE device = 'OnePlus 12' AND block_kib = 4")" = '1111.1|1' ]
+}
+
+with() # LINE: the header and one good line, then LINE as line 3
+{
+    { head -n 1 $phone; echo 'X,core_class,class=big,n_cores,1,,published,a test'; printf '%s\n' "$1"; } > "$tmp/bad.csv"
+}
+
+refuse() # TEXT LINE
+{
+    with "$2"
+    check "import refuses: $1" says 3 "$1" "$P" import --db "$tmp/bad.sqlite" --csv "$tmp/bad.csv"
+}
+
+check "import every profile" import_all
+check "importing again changes nothing" unchanged
+check "figures arrive" figures
+check "a changed file replaces" replaced
+s='pattern=random;block=4KiB;depth=1;range=1MiB'
+refuse "line 3, column 'value': '12x' is not a number" "X,storage,$s,bytes_per_s,12x,MB/s,published,s"
+refuse "line 3, column 'value': '-1' is not a number >= 0" "X,storage,$s,bytes_per_s,-1,MB/s,published,s"
+refuse "line 3, column 'value': 'nan' is not a number" "X,storage,$s,bytes_per_s,nan,MB/s,published,s"
+refuse "line 3, column 'unit': the unit must be that of a rate" "X,storage,$s,bytes_per_s,1,MB,published,s"
+refuse "line 3, column 'key': 'depth=...' is missing" "X,storage,pattern=seq;block=4KiB;range=1MiB,bytes_per_s,1,MB/s,published,s"
+refuse "line 3, column 'key': 'color' is no part of the key" "X,storage,$s;color=1,bytes_per_s,1,MB/s,published,s"
+refuse "line 3, column 'key': 'block' is there twice" "X,storage,$s;block=8KiB,bytes_per_s,1,MB/s,published,s"
+refuse "line 3, column 'key': core class 'huge' has no row" "X,storage,$s;class=huge,bytes_per_s,1,MB/s,published,s"
+refuse "line 3, column 'field': 'speed' is no field of table 'storage'" "X,storage,$s,speed,1,MB/s,published,s"
+refuse "line 3, column 'table': 'flash' is none of" "X,flash,,speed,1,MB/s,published,s"
+refuse "line 3, column 'origin': 'guess' is neither" "X,storage,$s,bytes_per_s,1,MB/s,guess,s"
+refuse "line 3, column 'source': where the figure comes from is missing" "X,storage,$s,bytes_per_s,1,MB/s,published,"
+refuse "line 3, column 'key': no row gives 'bytes_per_s'" "X,storage,$s,latency_ns_p50,1,us,published,s"
+refuse "line 3: 2 fields, the header has 8" "X,storage"
+refuse "line 3, character 5: a quote out of place" 'X,st"orage'
+sed 1s/unit/units/ $phone > "$tmp/c.csv"
+check "a missing column" says 3 "no column 'unit'; there are: device, table" "$P" import --db "$tmp/c.sqlite" --csv "$tmp/c.csv"
+check "nothing was created" test ! -e "$tmp/bad.sqlite" -a ! -e "$tmp/c.sqlite"
+check "imported figures never join measured ones" says 5 "holds imported figures" \
+    "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --seconds-per-point 0.003
+check "--help teaches" sh -c "$P import --help | grep -q origin && $P hardware --help | grep -q seconds-per-point"
+done_testing

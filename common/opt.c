@@ -214,7 +214,12 @@ static void print_help(const struct opt *opts, const struct opt_usage *u)
     for (const struct opt *o = common_rows; o->name; o++)
         print_row(f, o, !find_short(opts, o->short_name));
     if (u->examples)
-        fprintf(f, "\nexamples:\n%s%s", u->examples, u->examples[strlen(u->examples) - 1] == '\n' ? "" : "\n");
+        fprintf(f, "\nexamples:\n");
+    for (const char *s = u->examples; s && *s;) {
+        size_t len = strcspn(s, "\n"), indent = strspn(s, " ");
+        fprintf(f, "%s%.*s\n", indent ? "" : "  ", (int)len, s);
+        s += len + (s[len] == '\n');
+    }
 }
 
 /* ---- nearest name ---- */

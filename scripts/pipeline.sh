@@ -76,7 +76,7 @@ step()
     fi
     echo "== $title" >&2
     echo "   $*" >&2
-    "$@" || { r=$?; echo "pipeline.sh: '$title' failed (exit status $r)" >&2; exit $r; }
+    "$@" >&2 || { r=$?; echo "pipeline.sh: '$title' failed (exit status $r)" >&2; exit $r; }
 }
 
 # Traces, plan and pack of other settings must not be taken for these.

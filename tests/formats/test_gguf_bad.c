@@ -151,12 +151,13 @@ static void put_text(struct raw *r, const char *s, size_t len)
     r->n += len;
 }
 
+/* dims: six, of which n_dims are meant (a forger's n_dims may be anything). */
 static void put_tensor(struct raw *r, const char *name, uint32_t n_dims, const uint64_t *dims, uint32_t type,
                        uint64_t offset)
 {
     put_text(r, name, strlen(name));
     put32(r, n_dims);
-    for (uint32_t i = 0; i < n_dims; i++)
+    for (uint32_t i = 0; i < n_dims && i < 6; i++)
         put64(r, dims[i]);
     put32(r, type);
     put64(r, offset);
@@ -179,7 +180,7 @@ static int tensor_refused(uint32_t n_dims, uint64_t d0, uint64_t d1, uint64_t d2
 static void tensors(void)
 {
     const uint64_t big = 1ull << 63, half = 1ull << 32;
-    uint64_t dims[2] = { 32, 4 };
+    uint64_t dims[6] = { 32, 4 };
     CHECK(tensor_refused(5, 1, 1, 1, 1, 0, 0, "5 dimensions"));
     CHECK(tensor_refused(0, 1, 1, 1, 1, 0, 0, "0 dimensions"));
     CHECK(tensor_refused(UINT32_MAX, 1, 1, 1, 1, 0, 0, "4294967295 dimensions"));
@@ -188,7 +189,7 @@ static void tensors(void)
     CHECK(tensor_refused(2, half, half, 1, 1, 0, 0, "its size overflows"));
     CHECK(tensor_refused(1, big, 1, 1, 1, 0, 0, "its size overflows"));
     CHECK(tensor_refused(1, UINT64_MAX, 1, 1, 1, 0, 0, "its size overflows"));
-    CHECK(tensor_refused(1, UINT64_MAX - 31, 1, 1, 1, QUANT_Q4_0, 0, "its size overflows"));
+    CHECK(tensor_refused(1, UINT64_MAX - 31, 1, 1, 1, QUANT_Q4_0, 0, "past the end"));
     CHECK(tensor_refused(1, 33, 1, 1, 1, QUANT_Q4_0, 0, "33 is not a multiple of the 32"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, 4, 0, "element type 4"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, UINT32_MAX, 0, "element type 4294967295"));

@@ -10,8 +10,10 @@ int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
         { "trace", cmd_trace, "run a model over prompts and record which neurons fire" },
+        { "merge", cmd_merge, "join the traces of all shards of a run" },
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
         { "import", cmd_import, "enter published figures of devices from CSV" },
+        { "show", cmd_show, "show what a trace or a hardware database holds" },
         { 0 },
     };
     return opt_main("thermo-profile", "Measure what the planner needs: activations of a model, speeds of a device.", commands,

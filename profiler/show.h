@@ -12,4 +12,7 @@ int show_hwdb(const char *path, int json, struct err *e);
 /* One device: its summary (what a planner starts from), or all points as JSON. */
 int show_hw(const struct hw *h, int json, struct err *e);
 
+/* An activation trace. verify: check every hash first. */
+int show_trace(const char *path, int json, int verify, struct err *e);
+
 #endif

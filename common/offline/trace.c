@@ -131,6 +131,25 @@ static int check_info(const struct trace *t, struct err *e)
     return 0;
 }
 
+/* Keep the dataset of that layer open, if the trace has it. */
+static int open_set(struct trace *t, enum trace_set s, int layer, struct err *e)
+{
+    uint64_t dims[3], row;
+    char path[32], name[64];
+    int r, n = trace_set_dims(&t->info, s, dims, &row);
+    if (!n || t->cache[s].layer == layer)
+        return 0;
+    if (t->cache[s].layer >= 0)
+        trace_h5_set_close(&t->cache[s].set);
+    t->cache[s].layer = -1;
+    trace_part_path(trace_set_specs[s].part, layer, path);
+    snprintf(name, sizeof name, "%s/%s", path, trace_set_specs[s].name);
+    if ((r = trace_h5_set_open(&t->h5, &t->cache[s].set, name, trace_set_specs[s].type, NULL, n, dims, e)) < 0)
+        return r;
+    t->cache[s].layer = layer;
+    return 0;
+}
+
 /* A whole dataset into memory. */
 static int slurp(struct trace *t, enum trace_set s, void *out, struct err *e);
 
@@ -138,12 +157,9 @@ static int read_corpus(struct trace *t, struct err *e)
 {
     const struct trace_info *i = &t->info;
     int r;
-    struct trace_h5_set probe; /* before memory is taken for it, its size was checked against the file's */
-    uint64_t dims[3], row;
-    trace_set_dims(i, TRACE_SET_STARTS, dims, &row);
-    if ((r = trace_h5_set_open(&t->h5, &probe, "/corpus/sequence_starts", TRACE_U64, NULL, 1, dims, e)) < 0)
-        return r;
-    trace_h5_set_close(&probe);
+    for (int k = 0; k < TRACE_SETS; k++) /* their shapes, before memory is taken for any */
+        if (trace_set_specs[k].part != TRACE_PART_LAYER && (r = open_set(t, (enum trace_set)k, 0, e)) < 0)
+            return r;
     t->starts = malloc((size_t)(i->n_sequences + 1) * 8);
     t->index = malloc((size_t)i->n_sequences * 8);
     if (!t->starts || !t->index)
@@ -409,25 +425,14 @@ int trace_read(struct trace *t, enum trace_set s, int layer, const uint64_t *fir
                struct err *e)
 {
     uint64_t dims[3], row;
-    int r, n = trace_set_dims(&t->info, s, dims, &row);
     if (trace_set_specs[s].part != TRACE_PART_LAYER)
         layer = 0;
     if (layer < 0 || layer >= t->info.h.n_layers)
         return err_set(e, ERR_LIMIT, "'%s': layer %d of %d", t->info.path, layer, t->info.h.n_layers);
-    if (!n)
+    if (!trace_set_dims(&t->info, s, dims, &row))
         return count[0] ? err_set(e, ERR_INPUT, "'%s': this trace holds no '%s'", t->info.path, trace_set_specs[s].name) : 0;
-    if (t->cache[s].layer != layer) {
-        char path[32], name[64];
-        if (t->cache[s].layer >= 0)
-            trace_h5_set_close(&t->cache[s].set);
-        t->cache[s].layer = -1;
-        trace_part_path(trace_set_specs[s].part, layer, path);
-        snprintf(name, sizeof name, "%s/%s", path, trace_set_specs[s].name);
-        if ((r = trace_h5_set_open(&t->h5, &t->cache[s].set, name, trace_set_specs[s].type, NULL, n, dims, e)) < 0)
-            return r;
-        t->cache[s].layer = layer;
-    }
-    return trace_h5_set_read(&t->cache[s].set, first, count, buf, e);
+    int r = open_set(t, s, layer, e);
+    return r < 0 ? r : trace_h5_set_read(&t->cache[s].set, first, count, buf, e);
 }
 
 int trace_read_rows(struct trace *t, enum trace_set s, int layer, uint64_t first, uint64_t n, void *buf, struct err *e)

@@ -575,6 +575,25 @@ static struct device *find_device(struct import *im, struct row *r)
     return d;
 }
 
+/* Well-formed UTF-8: no stray, missing or overlong bytes, no surrogates. */
+static int is_utf8(const char *text)
+{
+    const unsigned char *p = (const unsigned char *)text;
+    while (*p) {
+        int more = *p < 0x80 ? 0 : *p >= 0xc2 && *p < 0xe0 ? 1
+                               : (*p & 0xf0) == 0xe0       ? 2
+                               : *p >= 0xf0 && *p < 0xf5   ? 3
+                                                           : -1;
+        if (more < 0 || (*p == 0xe0 && p[1] < 0xa0) || (*p == 0xed && p[1] > 0x9f) || (*p == 0xf0 && p[1] < 0x90) ||
+            (*p == 0xf4 && p[1] > 0x8f))
+            return 0;
+        for (p++; more > 0; more--, p++)
+            if ((*p & 0xc0) != 0x80)
+                return 0;
+    }
+    return 1;
+}
+
 static int read_row(struct import *im, struct row *r)
 {
     static void (*const on[N_KINDS])(struct row *, struct device *) = { on_device, on_class, on_compute, on_memory,
@@ -582,6 +601,9 @@ static int read_row(struct import *im, struct row *r)
     int kind = 0;
     for (int c = 0; c < N_COLUMNS; c++)
         r->cell[c] = table_cell(im->t, r->index, r->col[c], NULL);
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (!is_utf8(r->cell[c]))
+            return bad(r, (enum column)c, "%s", "not UTF-8");
     struct device *d = find_device(im, r);
     while (kind < N_KINDS && strcmp(kind_names[kind], r->cell[TABLE]) != 0)
         kind++;

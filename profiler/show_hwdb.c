@@ -57,15 +57,26 @@ static void print_head(const struct hw *h)
     printf("  %-13s%s\n", "hash", hash);
 }
 
+static int has_kernel(const struct hw *h, const char *kernel)
+{
+    for (int i = 0; i < h->n_compute; i++)
+        if (strcmp(h->compute[i].kernel, kernel) == 0)
+            return 1;
+    return 0;
+}
+
 static void print_summary(const struct hw *h)
 {
-    static const char *const kernels[] = { "rows/q4_0/q8", "rows/q8_0/q8", "rows/f16/f32" };
+    static const char *const kernels[] = { "rows/q4_0/q8", "rows/q8_0/q8", "rows/f16/f32", "flops/int8", "flops/fp32" };
     static const uint64_t blocks[] = { 4096, 65536, 1 << 20 };
+    int first = 1;
     for (int k = 0; k < h->n_classes; k++)
-        for (int i = 0; i < 3; i++) {
-            double f = hw_class_flops_per_s(h, k, kernels[i], HW_TYPICAL);
+        for (int i = 0; i < 5; i++) {
+            double f = has_kernel(h, kernels[i]) ? hw_class_flops_per_s(h, k, kernels[i], HW_TYPICAL) : 0;
             if (f > 0)
-                printf("  %-13s%7.1f GFLOP/s per %s core, %s\n", k + i ? "" : "compute", f / 1e9, h->classes[k].name, kernels[i]);
+                printf("  %-13s%7.1f GFLOP/s per %s core, %s\n", first ? "compute" : "", f / 1e9, h->classes[k].name,
+                       kernels[i]);
+            first = first && f == 0;
         }
     double seq = hw_mem_bytes_per_s(h, HW_TYPICAL);
     if (seq > 0)
@@ -132,7 +143,10 @@ static void print_memory(const struct hw *h)
         printf("\n  memory %9s %6s %8s %12s %15s\n", "engines", "order", "row", "GB/s", "sustained");
     for (int i = 0; i < h->n_memory; i++) {
         const struct hw_memory *p = &h->memory[i];
-        printf("  %8s x%-6d %6s %8s %12.2f %15.2f%s\n", p->engines, p->threads, hw_pattern_name(p->pattern),
+        char threads[16] = "";
+        if (p->threads > 0)
+            snprintf(threads, sizeof threads, "x%d", p->threads);
+        printf("  %8s %-7s %6s %8s %12.2f %15.2f%s\n", p->engines, threads, hw_pattern_name(p->pattern),
                size_text(p->row_bytes, row), p->bytes_per_s.p50 / 1e9,
                (p->bytes_per_s.p10 > 0 ? p->bytes_per_s.p10 : p->bytes_per_s.p50) / 1e9, mark(p->origin));
     }
@@ -149,8 +163,10 @@ static void print_grid(const struct hw *h, int from, int to)
 {
     const struct hw_storage *p = &h->storage_points[from];
     uint64_t blocks[MAX_COLUMNS];
-    char range[32], block[32];
+    char range[32], block[32], cores[HW_NAME + 16] = "";
     int n = 0;
+    if (p->core_class >= 0)
+        snprintf(cores, sizeof cores, ", from %s cores", class_of(h, p->core_class));
     for (int i = from; i < to; i++) {
         int at = 0;
         while (at < n && blocks[at] < h->storage_points[i].block_bytes)
@@ -162,7 +178,7 @@ static void print_grid(const struct hw *h, int from, int to)
         n++;
     }
     printf("\n  storage, MB/s: %s, %s%s, %s in %s, %d lane%s\n  %-12s", hw_backend_name(p->backend),
-           p->direct ? "direct" : "through the page cache", p->core_class >= 0 ? " from one core class" : "",
+           p->direct ? "direct" : "through the page cache", cores,
            hw_pattern_name(p->pattern), size_text(p->range_bytes, range), p->lanes, p->lanes > 1 ? "s" : "", "depth \\ block");
     for (int c = 0; c < n; c++)
         printf("%9s", size_text(blocks[c], block));
@@ -177,7 +193,7 @@ static void print_grid(const struct hw *h, int from, int to)
                    h->storage_points[next].origin == HW_ESTIMATED ? "~" : " ");
             c++;
         }
-        printf("  %s\n", p->core_class >= 0 ? class_of(h, p->core_class) : "");
+        printf("\n");
     }
 }
 

@@ -189,10 +189,39 @@ refuse "line 3, column 'table': 'flash' is none of" "X,flash,,speed,1,MB/s,publi
 refuse "line 3, column 'origin': 'guess' is neither" "X,storage,$s,bytes_per_s,1,MB/s,guess,s"
 refuse "line 3, column 'source': where the figure comes from is missing" "X,storage,$s,bytes_per_s,1,MB/s,published,"
 refuse "line 3, column 'key': no row gives 'bytes_per_s'" "X,storage,$s,latency_ns_p50,1,us,published,s"
+refuse "line 3, column 'source': not UTF-8" "$(printf 'X,storage,%s,bytes_per_s,1,MB/s,published,caf\351' "$s")"
 refuse "line 3: 2 fields, the header has 8" "X,storage"
 refuse "line 3, character 5: a quote out of place" 'X,st"orage'
 sed 1s/unit/units/ $phone > "$tmp/c.csv"
 check "a missing column" says 3 "no column 'unit'; there are: device, table" "$P" import --db "$tmp/c.sqlite" --csv "$tmp/c.csv"
+# Bytes changed, lost and doubled anywhere: understood or refused, never a crash, and a refusal names the line.
+mangled()
+{
+    python3 - "$phone" "$tmp/m.csv" "$P" "$tmp/m.sqlite" <<'PY'
+import os, random, subprocess, sys
+src, out, program, db = sys.argv[1:]
+data, rnd, refused = open(src, 'rb').read(), random.Random(1), 0
+for i in range(150):
+    b = bytearray(data)
+    for _ in range(rnd.randint(1, 3)):
+        at = rnd.randrange(len(b))
+        kind = rnd.randrange(3)
+        if kind == 0:
+            b[at] = rnd.choice(b'",;=\n0x-\x00\xff9')
+        elif kind == 1:
+            del b[at:at + rnd.randint(1, 30)]
+        else:
+            b[at:at] = b[at:at + 40]
+    open(out, 'wb').write(b)
+    r = subprocess.run([program, 'import', '--db', db, '--csv', out], capture_output=True, text=True, errors='replace')
+    if r.returncode not in (0, 3) or (r.returncode == 3 and ' line ' not in r.stderr):
+        sys.exit(f'variant {i}: exit {r.returncode}: {r.stderr}')
+    refused += r.returncode == 3
+if not 20 < refused < 150:
+    sys.exit(f'{refused} refused')
+PY
+}
+check "mangled files" mangled
 check "nothing was created" test ! -e "$tmp/bad.sqlite" -a ! -e "$tmp/c.sqlite"
 check "imported figures never join measured ones" says 5 "holds imported figures" \
     "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --seconds-per-point 0.003

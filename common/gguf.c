@@ -744,7 +744,8 @@ int gguf_get_bool(const struct gguf *g, const char *name, int *out, struct err *
         return wrong_type(g, k, "bool", e);
     uint8_t v = *(const uint8_t *)k->data;
     if (v > 1)
-        return err_set(e, ERR_FORMAT, "'%s': key '%s' is a bool of value %u (0 and 1 are allowed)", gguf_name(g), name, v);
+        return err_set(e, ERR_FORMAT, "'%s': key '%s' is a bool of value %u (0 and 1 are allowed)", gguf_name(g),
+                       name, v);
     *out = v;
     return 1;
 }

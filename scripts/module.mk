@@ -32,7 +32,7 @@ install: all man
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/thermocline
 	install -m 755 $(foreach p,$(PROGRAMS),$(BIN)/$(bin_$(p))) $(DESTDIR)$(PREFIX)/bin
 	install -m 644 $(MANUALS) $(DESTDIR)$(PREFIX)/share/man/man1
-	for f in $$(find schemas datasets -type f ! -name '.*' ! -name '*.tmp-*'); do \
+	for f in $$(find schemas datasets -type f ! -name '.*' ! -name '*.tmp-*' ! -name module.mk ! -path 'datasets/tools/*'); do \
 	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/thermocline/$$f || exit 1; done
 	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/thermocline/LICENSE
 	install -m 644 README.md CHANGELOG.md docs/ARCHITECTURE.md $(DESTDIR)$(PREFIX)/share/doc/thermocline

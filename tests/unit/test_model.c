@@ -111,7 +111,8 @@ static void refusals(void)
         { "llama.expert_weights_scale", 'f', 2 }, { "llama.expert_feed_forward_length", 'u', 32 },
     };
     for (size_t i = 0; i < sizeof moe / sizeof moe[0]; i++) {
-        struct tiny_edit ed[4] = { { "llama.expert_count", 'u', 4, NULL }, { moe[i].key, moe[i].kind, moe[i].v, NULL } };
+        struct tiny_edit ed[4] = { { "llama.expert_count", 'u', 4, NULL },
+                                   { moe[i].key, moe[i].kind, moe[i].v, NULL } };
         if (i > 0)
             ed[2] = (struct tiny_edit){ "llama.expert_used_count", 'u', 2, NULL };
         CHECK(hparams(ed, -1, &h) < 0 && says(moe[i].key));
@@ -140,7 +141,8 @@ static int opens(const struct tiny_edit *ed, uint32_t type, const char *skip, ui
         *h = m->h;
         CHECK(m->global[MODEL_TOKEN_EMBD] == gguf_tensor(g, "token_embd.weight"));
         CHECK(m->layer[1][MODEL_ATTN_K] == gguf_tensor(g, "blk.1.attn_k.weight"));
-        CHECK(m->layer[0][MODEL_FFN_DOWN] == gguf_tensor(g, experts ? "blk.0.ffn_down_exps.weight" : "blk.0.ffn_down.weight"));
+        CHECK(m->layer[0][MODEL_FFN_DOWN] ==
+              gguf_tensor(g, experts ? "blk.0.ffn_down_exps.weight" : "blk.0.ffn_down.weight"));
         CHECK(!m->layer[0][MODEL_FFN_ROUTER] == !experts);
         model_close(m);
     }

@@ -223,6 +223,26 @@ PY
 }
 check "mangled files" mangled
 check "nothing was created" test ! -e "$tmp/bad.sqlite" -a ! -e "$tmp/c.sqlite"
+shown()
+{
+    "$P" show "$p" > "$tmp/out" && grep -q '^OnePlus 12$' "$tmp/out" && grep -q '761\.9' "$tmp/out" && grep -q v_origin "$tmp/out" &&
+        "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d['kind'] == 'hardware' and d['revision'] == 1
+phone = {x['name']: x for x in d['devices']}['OnePlus 12']
+assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
+assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])
+PY
+}
+if "$P" --help | grep -q '^ *show'; then
+    check "show" shown
+    head -c 30000 "$p" > "$tmp/cut.sqlite"
+    check "show a cut database" says 3 "cut.sqlite" "$P" show "$tmp/cut.sqlite"
+else
+    skip "show" "not built into this program"
+    skip "show a cut database" "not built into this program"
+fi
 check "imported figures never join measured ones" says 5 "holds imported figures" \
     "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --seconds-per-point 0.003
 check "--help teaches" sh -c "$P import --help | grep -q origin && $P hardware --help | grep -q seconds-per-point"

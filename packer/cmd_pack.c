@@ -1,17 +1,21 @@
 /* thermo-pack pack: checks that model, trace and plan belong together, then builds. */
 #include "common/cpu.h"
 #include "common/js.h"
+#include "common/kernels.h"
 #include "common/log.h"
 #include "common/opt.h"
 #include "packer/build.h"
 #include "packer/cmd.h"
+#include "packer/quality.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct args {
     const char *model, *traces, *plan, *out, *requant_from;
+    uint64_t quality_tokens;
     int threads, dry_run, json;
 };
 
@@ -34,6 +38,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .help = "Where the packed model goes; replaced whole or not at all.", .required = 1 },
         { .name = "requant-from", .type = OPT_STRING, .dest = &a->requant_from, .arg = "FILE",
           .help = "The same model in a better type: tensors that change type are made from it, and the pack records it." },
+        { .name = "quality-tokens", .type = OPT_U64, .dest = &a->quality_tokens, .arg = "N", .min = 0, .max = 1e6, .def = "128",
+          .help = "When a tensor changes type, run this many tokens of the traced corpus through the source and "
+                  "through the pack, and print how their logits differ; 0 leaves it out." },
         { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1, .max = POOL_MAX_THREADS },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the inputs and print sizes; write nothing." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Report as JSON on stdout." },
@@ -97,6 +104,11 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
     return pool_new(a->threads, NULL, &in->pool, e);
 }
 
+static int changes_anything(const struct build *b)
+{
+    return build_role_changes(b, LAYOUT_GATE) || build_role_changes(b, LAYOUT_UP) || build_role_changes(b, LAYOUT_DOWN);
+}
+
 static int prepare(struct build *b, struct inputs *in, const struct args *a, struct err *e)
 {
     const struct model_hparams *h = &in->source.model->h;
@@ -106,7 +118,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shape, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);
-    if (in->better && !build_role_changes(b, LAYOUT_GATE) && !build_role_changes(b, LAYOUT_UP) && !build_role_changes(b, LAYOUT_DOWN))
+    if (in->better && !changes_anything(b))
         return err_set(e, ERR_USAGE, "--requant-from has no use: the layout of '%s' changes no tensor's type", a->plan);
     return 0;
 }
@@ -124,7 +136,8 @@ static int enough_space(const char *path, uint64_t need, struct err *e)
 
 static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
 
-static void report_text(const struct build *b, const struct build_report *r)
+/* NULL when nothing was measured. */
+static void report_text(const struct build *b, const struct build_report *r, const struct quality *q)
 {
     char f[24], n[24];
     printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path, opt_format_size(r->file_bytes, f, sizeof f),
@@ -133,9 +146,37 @@ static void report_text(const struct build *b, const struct build_report *r)
         if (build_role_changes(b, role))
             printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
                    quant_traits(b->shape.l.type[role])->name, build_relative_rms(&r->total, role));
+    if (q)
+        printf("logits against the source, %llu tokens: KL %.3g nats (largest %.3g), same first choice %.2f %%, largest "
+               "difference %.3g, perplexity %.4g from %.4g\n", (unsigned long long)q->n_tokens, q->kl_mean, q->kl_max,
+               100 * q->top1_agreement, q->max_logit_diff, exp(q->nll_packed), exp(q->nll_source));
 }
 
-static int report_json(const struct build *b, const struct build_report *r, struct err *e)
+static struct js *quality_json(const struct quality *q)
+{
+    struct js *o = js_object();
+    js_set_u64(o, "tokens", q->n_tokens);
+    js_set_num(o, "kl_mean_nats", q->kl_mean);
+    js_set_num(o, "kl_max_nats", q->kl_max);
+    js_set_num(o, "top1_agreement", q->top1_agreement);
+    js_set_num(o, "max_logit_difference", q->max_logit_diff);
+    js_set_num(o, "nll_source", q->nll_source);
+    js_set_num(o, "nll_packed", q->nll_packed);
+    return o;
+}
+
+/* Read the finished file back and compare. */
+static int measure(const struct build *b, uint64_t n_tokens, struct quality *q, struct err *e)
+{
+    struct pack *p = NULL;
+    int r = pack_open(b->out_path, &p, e);
+    if (r == 0)
+        r = quality_measure(b->source->model, b->trace, p, b->pool, n_tokens, q, e);
+    pack_close(p);
+    return r;
+}
+
+static int report_json(const struct build *b, const struct build_report *r, const struct quality *q, struct err *e)
 {
     struct js *o = js_object(), *loss = js_object();
     js_set_str(o, "file", b->out_path);
@@ -148,6 +189,8 @@ static int report_json(const struct build *b, const struct build_report *r, stru
         if (build_role_changes(b, role))
             js_set_num(loss, role_names[role], build_relative_rms(&r->total, role));
     js_set(o, "relative_rms_of_changed_types", loss);
+    if (q)
+        js_set(o, "against_source", quality_json(q));
     int ret = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return ret;
@@ -180,6 +223,7 @@ static int run(const struct args *a, struct err *e)
     struct inputs in = { 0 };
     struct build b;
     struct build_report report = { 0 };
+    struct quality quality = { 0 };
     uint64_t file, memory;
     int r = open_inputs(&in, a, e);
     if (r == 0)
@@ -188,12 +232,13 @@ static int run(const struct args *a, struct err *e)
         r = dry_run(&b, a->json, e);
     } else if (r == 0) {
         build_estimate(&b, &file, &memory);
-        if ((r = enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0) {
-            if (a->json)
-                r = report_json(&b, &report, e);
-            else
-                report_text(&b, &report);
-        }
+        int compare = a->quality_tokens > 0 && changes_anything(&b);
+        if ((r = enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0 && compare)
+            r = measure(&b, a->quality_tokens, &quality, e);
+        if (r == 0 && a->json)
+            r = report_json(&b, &report, compare ? &quality : NULL, e);
+        else if (r == 0)
+            report_text(&b, &report, compare ? &quality : NULL);
     }
     free(report.layers);
     close_inputs(&in);
@@ -203,13 +248,14 @@ static int run(const struct args *a, struct err *e)
 int cmd_pack(int argc, char **argv)
 {
     int cpus[POOL_MAX_THREADS];
-    struct args a = { .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
+    struct args a = { .quality_tokens = 128, .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
     struct err e = { 0 };
     int r = parse(&a, argc, argv, &e);
     if (r > 0)
         return 0;
     if (r == 0) {
         file_catch_interrupt();
+        kernels_init(cpu_detect());
         r = run(&a, &e);
     }
     return r < 0 ? opt_fail(&e) : 0;

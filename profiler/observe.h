@@ -5,7 +5,7 @@
  * least one of the batch's tokens fires it; the batches are those of schemas/trace.md. */
 #include "common/offline/trace.h"
 #include "common/pool.h"
-#include "profiler/forward.h"
+#include "common/offline/forward.h"
 
 #include <stdint.h>
 

@@ -10,7 +10,7 @@
 #include "common/offline/trace_write.h"
 #include "common/progress.h"
 #include "common/version.h"
-#include "profiler/forward.h"
+#include "common/offline/forward.h"
 #include "profiler/journal.h"
 #include "profiler/observe.h"
 

@@ -4,7 +4,7 @@
 #include "common/file.h"
 #include "common/js.h"
 #include "common/kernels.h"
-#include "profiler/forward.h"
+#include "common/offline/forward.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-#ifndef PROFILER_WEIGHTS_H
-#define PROFILER_WEIGHTS_H
+#ifndef OFFLINE_WEIGHTS_H
+#define OFFLINE_WEIGHTS_H
 
 /* The weights of one layer at a time, read sequentially into memory while the layer before is being
  * computed. Two buffers of the largest layer's size and one thread. */

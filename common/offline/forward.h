@@ -1,5 +1,5 @@
-#ifndef PROFILER_FORWARD_H
-#define PROFILER_FORWARD_H
+#ifndef OFFLINE_FORWARD_H
+#define OFFLINE_FORWARD_H
 
 /* The dense pass: the whole model over many sequences at once, layer by layer, so that the weights of
  * a layer are read from the file once for all tokens and the model may be larger than memory. Float32
@@ -45,6 +45,12 @@ struct forward_run {
  * kernel. */
 int forward_new(const struct model *m, struct pool *pool, int max_len, struct forward **out, struct err *e);
 void forward_free(struct forward *f); /* accepts NULL */
+
+/* Run with other gate, up and down matrices than the file's: what a packed model stores is judged so. fn is asked once
+ * per layer and role, on the owner thread, and gives F32 rows of the file's shape (all experts), valid until
+ * it is asked again; *rows left NULL keeps the file's own. fn NULL ends it. */
+typedef int forward_substitute(void *ctx, int layer, enum model_role role, const float **rows, struct err *e);
+void forward_set_substitute(struct forward *f, forward_substitute *fn, void *ctx);
 
 /* ERR_INTR after file_interrupted(), checked between layers. ERR_FORMAT for a token id beyond the vocabulary. */
 int forward_run(struct forward *f, const struct forward_run *run, struct err *e);

@@ -1,7 +1,7 @@
 /* Double-buffered reading of layers. The reader thread owns the buffer it fills; ownership passes
  * at `state` under the lock. A read error travels in the buffer and is reported when that layer is
  * asked for. */
-#include "profiler/weights.h"
+#include "common/offline/weights.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -8,12 +8,12 @@
  * token's experts are added in ascending order. Every token's arithmetic is done by one worker in a
  * fixed order, so bits depend neither on threads nor on grouping. Matrix rows are taken in blocks
  * that stay in the second-level cache while a tile of tokens passes over them. */
-#include "profiler/forward.h"
+#include "common/offline/forward.h"
 
 #include "common/file.h"
 #include "common/kernels.h"
 #include "common/nn.h"
-#include "profiler/weights.h"
+#include "common/offline/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -59,6 +59,12 @@ struct forward {
     const void *const *w;      /* by role */
     float *attn_norm, *ffn_norm, *bias[3];
     uint32_t n_expert_tokens;
+
+    forward_substitute *substitute; /* matrices of somebody else */
+    void *substitute_ctx;
+    const void *mixed[MODEL_ROLES]; /* w, with them in place */
+    struct gguf_tensor other[MODEL_ROLES];
+    int replaced[MODEL_ROLES];
 };
 
 /* ---- set-up ---- */
@@ -267,7 +273,7 @@ static void product(float *out, size_t out_stride, const struct gguf_tensor *t, 
 
 static const struct gguf_tensor *tensor(const struct forward *f, enum model_role r)
 {
-    return f->m->layer[f->layer][r];
+    return f->replaced[r] ? &f->other[r] : f->m->layer[f->layer][r];
 }
 
 static void norm_tile(const struct forward *f, float *out, const float *x, const float *w, int n)
@@ -488,6 +494,37 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
     return r;
 }
 
+void forward_set_substitute(struct forward *f, forward_substitute *fn, void *ctx)
+{
+    f->substitute = fn;
+    f->substitute_ctx = ctx;
+}
+
+static int substitute(struct forward *f, int layer, struct err *e)
+{
+    static const enum model_role roles[3] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+    memset(f->replaced, 0, sizeof f->replaced);
+    if (!f->substitute)
+        return 0;
+    memcpy(f->mixed, f->w, sizeof f->mixed);
+    for (int i = 0; i < 3; i++) {
+        enum model_role role = roles[i];
+        const float *rows = NULL;
+        int r = f->substitute(f->substitute_ctx, layer, role, &rows, e);
+        if (r < 0)
+            return r;
+        if (!rows)
+            continue;
+        f->mixed[role] = rows;
+        f->replaced[role] = 1;
+        f->other[role] = *f->m->layer[layer][role];
+        f->other[role].type = QUANT_F32;
+        f->other[role].row_bytes = f->other[role].dims[0] * sizeof(float);
+    }
+    f->w = f->mixed;
+    return 0;
+}
+
 static int load_layer(struct forward *f, int layer, struct err *e)
 {
     const struct model *m = f->m;
@@ -495,7 +532,7 @@ static int load_layer(struct forward *f, int layer, struct err *e)
     int r;
     free_layer(f);
     f->layer = layer;
-    if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 ||
+    if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0 ||
         (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
         (r = vector(m, m->layer[layer][MODEL_FFN_NORM], &f->ffn_norm, e)) < 0)
         return r;

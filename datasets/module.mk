@@ -8,3 +8,14 @@ $(BIN)/gguf-make: $(call objs,datasets/tools) $(B)/common.a
 	@mkdir -p $(@D)
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS_common)
+
+# gguf-synth: models with a stated activation pattern, of any size (docs/synthetic-models.md).
+datasets/synth_src := $(notdir $(wildcard datasets/synth/*.c))
+
+.PHONY: gguf-synth
+all: gguf-synth
+gguf-synth: $(BIN)/gguf-synth
+$(BIN)/gguf-synth: $(call objs,datasets/synth) $(B)/common.a
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS_common)

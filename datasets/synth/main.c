@@ -1,0 +1,250 @@
+/* gguf-synth: the command line. A shape and a setting are starting points; every number of them can be changed. */
+#include "datasets/synth/synth.h"
+
+#include "common/js.h"
+#include "common/log.h"
+#include "common/opt.h"
+#include "common/pool.h"
+#include "common/quant.h"
+#include "common/version.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Below 0 (numbers) or -1 (counts): not given. */
+struct given {
+    const char *shape, *setting, *type, *out;
+    int act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
+    double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise;
+    uint64_t seed;
+    int threads, dry_run, json;
+};
+
+static const struct opt_usage usage = {
+    "gguf-synth", "OUT.gguf",
+    "Write a model of random weights whose FFN neurons fire at a stated rate, with a stated skew and persistence, decided "
+    "by the network's own arithmetic, so that any engine can run the file. docs/synthetic-models.md has the mathematics. "
+    "The same options give the same bytes.\n\n"
+    "Shapes: mistral-7b, mixtral-47b (8 experts, 2 used), smallthinker-4b (its sizes, 32 experts, 4 used, with mixtral's "
+    "routing), llama-1b (TinyLlama's sizes), small (4 layers of 1024), tiny (3 layers of 256).\n\n"
+    "Settings and their sources:\n"
+    "  published  10 % of neurons active, 15 % within an expert (TurboSparse, arXiv 2406.05955: 90 % inactive in Mistral-7B, "
+    "85 % inside Mixtral's experts); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and "
+    "69 % per block of OPT, ReGLU and SwiGLU), 0.9 % of neurons above probability 1/2 at batch 1 and 78 % at batch 32 "
+    "(PowerInfer-2, arXiv 2406.06282: under 1 % and about 75 %, Bamboo-7B, layer 10); persistence such that an LRU cache of "
+    "half of the neurons hits about 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n"
+    "  hard       the same rate, 80 % of firings from 62 % of neurons (between PowerInfer's ReGLU and SwiGLU), each token "
+    "independent of the one before.",
+    "  gguf-synth --shape mistral-7b mistral-published.gguf\n"
+    "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
+    "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n"
+};
+
+static int parse(int argc, char **argv, struct given *g, struct err *e)
+{
+    static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
+    const struct opt opts[] = {
+        { .name = "shape", .type = OPT_STRING, .dest = &g->shape, .arg = "NAME", .def = "mistral-7b",
+          .help = "Sizes to start from." },
+        { .name = "setting", .type = OPT_STRING, .dest = &g->setting, .arg = "NAME", .def = "published",
+          .help = "Activation pattern to start from: published or hard." },
+        { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &g->type, .arg = "TYPE", .def = "q4_0",
+          .help = "Type of the matrices: q4_0, q8_0 or f16. Norms and routers are f32." },
+        { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
+          .help = "Activation of the gated FFN, written as llama.hidden_act. With drelu a gate opens more often, and Up "
+                  "then closes a fifth of them; the rate counts what remains." },
+        { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
+        { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P", .def = "the setting's",
+          .help = "Mean probability that a neuron (of a routed expert) fires." },
+        { .name = "skew", .type = OPT_DOUBLE, .dest = &g->skew, .min = 0, .max = 3, .arg = "S", .def = "the setting's",
+          .help = "Spread of thresholds within a layer: 0.3 mild, 0.65 a ReGLU block, 1.05 an OPT block." },
+        { .name = "layer-spread", .type = OPT_DOUBLE, .dest = &g->layer_spread, .min = 0, .max = 3, .arg = "S",
+          .def = "the setting's", .help = "Spread of mean thresholds over layers; 0.82 makes PowerInfer's model-wide skew." },
+        { .name = "short-share", .type = OPT_DOUBLE, .dest = &g->short_share, .min = 0, .max = 1, .arg = "X",
+          .def = "the setting's", .help = "Part of the gates' variance that changes every short period." },
+        { .name = "short-period", .type = OPT_DOUBLE, .dest = &g->short_period, .min = 1.5, .max = 1000, .arg = "TOKENS",
+          .def = "8", .help = "Mean tokens between changes of the short part." },
+        { .name = "long-share", .type = OPT_DOUBLE, .dest = &g->long_share, .min = 0, .max = 1, .arg = "X",
+          .def = "the setting's", .help = "Part that changes every long period; what both leave is new at every token." },
+        { .name = "long-period", .type = OPT_DOUBLE, .dest = &g->long_period, .min = 1.5, .max = 1000, .arg = "TOKENS",
+          .def = "64", .help = "Mean tokens between changes of the long part." },
+        { .name = "route-memory", .type = OPT_DOUBLE, .dest = &g->route_memory, .min = 0, .max = 1, .arg = "X",
+          .def = "the setting's", .help = "Part of the routers' variance that persists likewise." },
+        { .name = "noise", .type = OPT_DOUBLE, .dest = &g->noise, .min = 0, .max = 0.5, .arg = "X", .def = "0.005",
+          .help = "Part of the gates' variance outside of the low-rank part that predictors can find." },
+        { .name = "layers", .type = OPT_INT, .dest = &g->layers, .min = 1, .max = MODEL_MAX_LAYERS, .arg = "N",
+          .def = "the shape's", .help = "Layers." },
+        { .name = "d-model", .type = OPT_INT, .dest = &g->d_model, .min = 128, .max = 1 << 16, .arg = "N",
+          .def = "the shape's", .help = "Embedding length." },
+        { .name = "heads", .type = OPT_INT, .dest = &g->heads, .min = 1, .max = 2048, .arg = "N", .def = "the shape's",
+          .help = "Attention heads." },
+        { .name = "kv-heads", .type = OPT_INT, .dest = &g->kv_heads, .min = 1, .max = 2048, .arg = "N", .def = "the shape's",
+          .help = "Key and value heads." },
+        { .name = "ff", .type = OPT_INT, .dest = &g->ff, .min = 32, .max = 1 << 18, .arg = "N", .def = "the shape's",
+          .help = "Neurons of an FFN, or of one expert." },
+        { .name = "vocab", .type = OPT_INT, .dest = &g->vocab, .min = SYNTH_MIN_VOCAB, .max = 1 << 20, .arg = "N",
+          .def = "the shape's", .help = "Tokens." },
+        { .name = "context", .type = OPT_INT, .dest = &g->context, .min = 1, .max = MODEL_MAX_CONTEXT, .arg = "N",
+          .def = "the shape's", .help = "Context length that the file states." },
+        { .name = "experts", .type = OPT_INT, .dest = &g->experts, .min = 0, .max = MODEL_MAX_EXPERTS, .arg = "N",
+          .def = "the shape's", .help = "Experts per layer; 0: one dense FFN." },
+        { .name = "experts-used", .type = OPT_INT, .dest = &g->experts_used, .min = 0, .max = MODEL_MAX_EXPERTS, .arg = "N",
+          .def = "the shape's", .help = "Experts that each token uses." },
+        { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
+          .def = "the shape's", .help = "Base of the rotary embedding." },
+        { .name = "threads", .type = OPT_INT, .dest = &g->threads, .min = 1, .max = POOL_MAX_THREADS, .arg = "N",
+          .def = "one per CPU", .help = "Threads that make weights." },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &g->dry_run, .help = "Say what would be written, and what to expect." },
+        { .name = "json", .type = OPT_FLAG, .dest = &g->json, .help = "The report as JSON." },
+        { 0 }
+    };
+    int n, r = opt_parse(opts, &usage, argc, argv, &n, e);
+    if (r == 0 && n != 1)
+        return err_set(e, ERR_USAGE, "one file is needed, OUT.gguf (%d given)", n);
+    g->out = argv[1];
+    return r;
+}
+
+static void choose_int(int *to, int given)
+{
+    *to = given >= 0 ? given : *to;
+}
+
+static void choose(double *to, double given)
+{
+    *to = given >= 0 ? given : *to;
+}
+
+static int request(const struct given *g, struct synth_request *q, struct err *e)
+{
+    int shape = 0, setting = 0, type = quant_by_name(g->type);
+    while (synth_shapes[shape].name && strcmp(synth_shapes[shape].name, g->shape))
+        shape++;
+    if (!synth_shapes[shape].name)
+        return err_set(e, ERR_USAGE, "--shape %s is not known (see --help)", g->shape);
+    while (synth_settings[setting].name && strcmp(synth_settings[setting].name, g->setting))
+        setting++;
+    if (!synth_settings[setting].name)
+        return err_set(e, ERR_USAGE, "--setting %s: published and hard are known", g->setting);
+    if (type < 0 || !synth_type_ok((uint32_t)type))
+        return err_set(e, ERR_USAGE, "--type %s: q4_0, q8_0 and f16 are known", g->type);
+    *q = (struct synth_request){ .shape = synth_shapes[shape], .setting = synth_settings[setting],
+                                 .act = (enum model_act)g->act, .type = (uint32_t)type, .seed = g->seed };
+    struct synth_shape *s = &q->shape;
+    choose_int(&s->n_layers, g->layers);
+    choose_int(&s->d_model, g->d_model);
+    choose_int(&s->n_heads, g->heads);
+    choose_int(&s->n_kv_heads, g->kv_heads);
+    choose_int(&s->n_ff, g->ff);
+    choose_int(&s->n_vocab, g->vocab);
+    choose_int(&s->n_ctx, g->context);
+    choose_int(&s->n_experts, g->experts);
+    choose_int(&s->n_experts_used, g->experts_used >= 0 ? g->experts_used : g->experts == 0 ? 0 : -1);
+    choose(&s->rope_base, g->rope_base);
+    struct synth_setting *p = &q->setting;
+    choose(&p->skew, g->skew);
+    choose(&p->layer_spread, g->layer_spread);
+    choose(&p->memory[0].share, g->short_share);
+    choose(&p->memory[0].period, g->short_period);
+    choose(&p->memory[1].share, g->long_share);
+    choose(&p->memory[1].period, g->long_period);
+    choose(&p->route_memory, g->route_memory);
+    choose(&p->noise, g->noise);
+    q->rate = s->n_experts > 0 ? p->expert_rate : p->rate;
+    choose(&q->rate, g->rate);
+    return 0;
+}
+
+static int report_json(const struct synth_design *d, const struct synth_expect *x, uint64_t bytes,
+                       const struct synth_result *done, struct err *e)
+{
+    struct js *o = js_object(), *p = js_object();
+    js_set_u64(o, "bytes", bytes);
+    if (done) {
+        js_set_num(o, "seconds", done->seconds);
+        js_set_num(o, "bytes_per_s", (double)bytes / done->seconds);
+    }
+    js_set_num(p, "rate", x->rate);
+    js_set_num(p, "neurons_for_80", x->neurons_for_80);
+    js_set_num(p, "layer_neurons_for_80", x->layer_neurons_for_80);
+    js_set_num(p, "top10", x->top10);
+    js_set_num(p, "top20", x->top20);
+    js_set_num(p, "top50", x->top50);
+    js_set_num(p, "correlation", x->correlation);
+    js_set_num(p, "repeat", x->repeat);
+    js_set_num(p, "batch1_above_half", x->hot_1);
+    js_set_num(p, "batch32_above_half", x->hot_32);
+    js_set_u64(p, "rank", (uint64_t)x->rank);
+    js_set_u64(p, "strands", (uint64_t)d->n_strands);
+    js_set(o, "expected", p);
+    int r = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return r;
+}
+
+static void report(const struct synth_design *d, const struct synth_expect *x, uint64_t bytes,
+                   const struct synth_result *done, const char *path)
+{
+    char size[24];
+    opt_format_size(bytes, size, sizeof size);
+    if (done)
+        printf("wrote %s: %s in %.1f s, %.0f MB/s\n", path, size, done->seconds, (double)bytes / done->seconds / 1e6);
+    else
+        printf("would write %s: %s\n", path, size);
+    printf("gates open: %.2f %% on average, layers from", 100 * x->rate);
+    double low = 1, high = 0;
+    for (int l = 0; l < d->ask.shape.n_layers; l++) {
+        low = d->layer[l].rate < low ? d->layer[l].rate : low;
+        high = d->layer[l].rate > high ? d->layer[l].rate : high;
+    }
+    printf(" %.2f to %.2f %%\n80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer; the hottest 10, 20, 50 %% give "
+           "%.1f, %.1f, %.1f %%\n", 100 * low, 100 * high, 100 * x->neurons_for_80, 100 * x->layer_neurons_for_80,
+           100 * x->top10, 100 * x->top20, 100 * x->top50);
+    printf("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1, 100 * x->hot_32);
+    printf("consecutive tokens: correlation %.3f, a neuron that fired fires again with %.1f %%\n", x->correlation,
+           100 * x->repeat);
+    printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code, d->n_strands);
+}
+
+static int run(const struct given *g, struct err *e)
+{
+    struct synth_request q;
+    struct synth_design d = { 0 };
+    struct synth_expect x;
+    struct synth_result done;
+    int r;
+    if ((r = request(g, &q, e)) < 0 || (r = synth_design(&q, &d, e)) < 0)
+        return r;
+    uint64_t bytes = synth_file_bytes(&d);
+    if ((r = synth_expect(&d, &x, e)) == 0 && !g->dry_run)
+        r = synth_write(&d, g->out, g->threads, &done, e);
+    if (r == 0 && g->json)
+        r = report_json(&d, &x, bytes, g->dry_run ? NULL : &done, e);
+    else if (r == 0)
+        report(&d, &x, bytes, g->dry_run ? NULL : &done, g->out);
+    synth_design_done(&d);
+    return r;
+}
+
+int main(int argc, char **argv)
+{
+    long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    struct given g = {
+        .shape = "mistral-7b", .setting = "published", .type = "q4_0", .act = MODEL_ACT_RELU, .layers = -1, .d_model = -1,
+        .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
+        .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
+        .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .seed = 1,
+        .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
+    };
+    struct err e = { 0 };
+    log_init("gguf-synth", LOG_INFO);
+    if (argc == 2 && !strcmp(argv[1], "--version")) {
+        printf("gguf-synth %s (GGUF 3)\n", THERMO_VERSION);
+        return 0;
+    }
+    int r = parse(argc, argv, &g, &e);
+    if (r > 0)
+        return 0;
+    return r < 0 || run(&g, &e) < 0 ? opt_fail(&e) : 0;
+}

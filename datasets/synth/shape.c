@@ -1,0 +1,188 @@
+/* From a request to a design: which channels do what, which heads of layer 0 carry memory, and the figures of
+ * every layer. Small shapes get fewer strands and a shorter code, never past half of the channels. */
+#include "datasets/synth/synth.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct synth_shape synth_shapes[] = {
+    { "mistral-7b", "32 layers, 4096, 32/8 heads, FFN 14336", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4 },
+    { "mixtral-47b", "the same with 8 experts, 2 used", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6 },
+    { "smallthinker-4b", "32 layers, 1536, 12/2 heads, 32 experts of 768, 4 used", 32, 1536, 12, 2, 768, 151936, 32768,
+      32, 4, 1.5e6 },
+    { "llama-1b", "22 layers, 2048, 32/4 heads, FFN 5632 (TinyLlama)", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4 },
+    { "small", "4 layers, 1024, 8/2 heads, FFN 3584: mistral-7b's proportions, for tests", 4, 1024, 8, 2, 3584, 8000,
+      4096, 0, 0, 1e4 },
+    { "tiny", "3 layers, 256, 8/2 heads, FFN 1024: for tests", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4 },
+    { 0 }
+};
+
+const struct synth_setting synth_settings[] = {
+    { "published", "rate, skew and persistence as published for the 7B dReLU class", 0.10, 0.15, 0.65, 0.3,
+      { { 0.375, 8 }, { 0.375, 64 } }, 0.6, 0.005 },
+    { "hard", "mild skew, tokens independent", 0.10, 0.15, 0.3, 0, { { 0, 8 }, { 0, 64 } }, 0, 0.005 },
+    { 0 }
+};
+
+#define UP_OPEN 0.8 /* dReLU: P(up > 0), whatever the gate does */
+
+static int check(const struct synth_request *q, struct err *e)
+{
+    const struct synth_shape *s = &q->shape;
+    if (s->d_model % SYNTH_BLOCK != 0 || s->d_model < 4 * SYNTH_BLOCK)
+        return err_set(e, ERR_USAGE, "--d-model %d is not a multiple of %d from %d on", s->d_model, SYNTH_BLOCK,
+                       4 * SYNTH_BLOCK);
+    if (s->n_ff % SYNTH_BLOCK != 0)
+        return err_set(e, ERR_USAGE, "--ff %d is not a multiple of %d", s->n_ff, SYNTH_BLOCK);
+    if (s->d_model % s->n_heads != 0 || s->d_model / s->n_heads % SYNTH_BLOCK != 0)
+        return err_set(e, ERR_USAGE, "--d-model %d / --heads %d is not a multiple of %d", s->d_model, s->n_heads,
+                       SYNTH_BLOCK);
+    if (s->n_heads % s->n_kv_heads != 0)
+        return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->n_heads, s->n_kv_heads);
+    if (s->n_experts > 0 && (s->n_experts_used < 1 || s->n_experts_used > s->n_experts))
+        return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->n_experts_used, s->n_experts);
+    if (s->n_experts == 0 && s->n_experts_used > 0)
+        return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->n_experts_used);
+    double memory = q->setting.memory[0].share + q->setting.memory[1].share;
+    if (memory > 1)
+        return err_set(e, ERR_USAGE, "--short-share %g and --long-share %g add up to more than 1",
+                       q->setting.memory[0].share, q->setting.memory[1].share);
+    if (q->setting.route_memory > 0 && memory == 0)
+        return err_set(e, ERR_USAGE, "--route-memory %g needs gates with memory (--short-share, --long-share)",
+                       q->setting.route_memory);
+    if (q->act == MODEL_ACT_DRELU && q->rate >= UP_OPEN)
+        return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->rate, UP_OPEN);
+    return 0;
+}
+
+/* The largest numbers of strands per class (3, 2, 1) and code channels that fit. */
+static int channels(struct synth_design *d, struct err *e)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    int classes = 0, room = s->d_model / 2 - SYNTH_BLOCK;
+    for (int k = 0; k < SYNTH_CLASSES; k++)
+        classes += d->ask.setting.memory[k].share > 0;
+    d->n_strands = 3 * classes;
+    while (d->n_strands > 0 && (d->n_strands > s->n_heads || SYNTH_BLOCK * (d->n_strands + 1) > room))
+        d->n_strands -= classes;
+    if (classes > 0 && d->n_strands == 0)
+        return err_set(e, ERR_USAGE, "memory needs --heads of %d or more and --d-model of %d or more", classes,
+                       2 * SYNTH_BLOCK * (classes + 2));
+    room -= SYNTH_BLOCK * d->n_strands;
+    int most = classes > 0 ? 2 * SYNTH_BLOCK : 8 * SYNTH_BLOCK; /* the same rank with memory and without */
+    d->n_code = room < most ? room / SYNTH_BLOCK * SYNTH_BLOCK : most;
+    d->code0 = SYNTH_BLOCK;
+    d->memory0 = d->code0 + d->n_code;
+    d->ordinary0 = d->memory0 + SYNTH_BLOCK * d->n_strands;
+    return 0;
+}
+
+static double frequency(const struct synth_design *d, int pair)
+{
+    return pow(d->ask.shape.rope_base, -2.0 * pair / d->head_dim);
+}
+
+static double recency(const struct synth_design *d, const struct synth_strand *s, double distance)
+{
+    double sum = 0;
+    for (int i = 0; i < s->n_pairs; i++)
+        sum += cos(frequency(d, s->pair + i) * distance);
+    return sum / s->n_pairs;
+}
+
+/* Pairs and scores of one strand, as the page on synthetic models has them. */
+static int attend(struct synth_design *d, struct synth_strand *s, int flags_in_group, struct err *e)
+{
+    double period = d->ask.setting.memory[s->class].period, lowest = 1;
+    int pairs = d->head_dim / 2 - flags_in_group;
+    if (pairs < 1)
+        return err_set(e, ERR_USAGE, "heads of %d channels have no room for the keys of %d strands", d->head_dim,
+                       flags_in_group);
+    while (s->pair < pairs - 1 && frequency(d, s->pair) > 1 / (3 * period))
+        s->pair++;
+    s->n_pairs = pairs - s->pair < 3 ? pairs - s->pair : 3;
+    s->slope = 3 / (1 - recency(d, s, fmax(1, period / 2)));
+    for (int distance = 1; distance < 64 * period; distance++)
+        lowest = fmin(lowest, recency(d, s, distance));
+    s->carrier = (s->slope * (1 - lowest) + 12) / 2;
+    return 0;
+}
+
+/* Strands go to different groups as long as there are any: keys and values belong to a group. */
+static int strands(struct synth_design *d, struct err *e)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    int classes = 0, class[SYNTH_CLASSES], r = 0;
+    for (int k = 0; k < SYNTH_CLASSES; k++)
+        if (d->ask.setting.memory[k].share > 0)
+            class[classes++] = k;
+    int slices = (d->n_code < d->head_dim ? d->n_code : d->head_dim) / SYNTH_BLOCK;
+    for (int j = 0; r == 0 && j < d->n_strands; j++) {
+        int kv = j % s->n_kv_heads, in_group = j / s->n_kv_heads;
+        int others = (d->n_strands - kv + s->n_kv_heads - 1) / s->n_kv_heads;
+        d->strands[j] = (struct synth_strand){
+            .class = class[j % classes], .kv_head = kv, .head = kv * d->group + in_group, .slice = j % slices,
+            .flag = SYNTH_CONSTS + j, .flag_pair = d->head_dim / 2 - 1 - in_group,
+        };
+        r = attend(d, &d->strands[j], others, e);
+    }
+    return r;
+}
+
+/* m_l: M + s_layer * normal quantiles in random order, M such that the mean over layers is the rate. */
+static void layer_rates(struct synth_design *d)
+{
+    const struct synth_setting *s = &d->ask.setting;
+    int n = d->ask.shape.n_layers;
+    double low = -20, high = 20, sum, m = 0;
+    for (int step = 0; step < 100; step++) {
+        m = (low + high) / 2;
+        sum = 0;
+        for (int l = 0; l < n; l++) {
+            uint32_t rank = synth_permute(synth_mix(d->ask.seed, 77), (uint32_t)l, (uint32_t)n);
+            d->layer[l].mean = m + s->layer_spread * synth_quantile((rank + 0.5) / n);
+            d->layer[l].rate = synth_cdf(-d->layer[l].mean / sqrt(1 + s->skew * s->skew));
+            sum += d->layer[l].rate;
+        }
+        if (sum > d->gate_rate * n)
+            low = m;
+        else
+            high = m;
+    }
+}
+
+int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e)
+{
+    struct synth_design d = { .ask = *ask };
+    const struct synth_shape *s = &d.ask.shape;
+    int r = check(ask, e);
+    if (r < 0)
+        return r;
+    d.head_dim = s->d_model / s->n_heads;
+    d.group = s->n_heads / s->n_kv_heads;
+    d.gate_rate = ask->act == MODEL_ACT_DRELU ? ask->rate / UP_OPEN : ask->rate;
+    d.up_bias = ask->act == MODEL_ACT_DRELU ? synth_quantile(UP_OPEN) : 0;
+    if ((r = channels(&d, e)) < 0 || (r = strands(&d, e)) < 0)
+        return r;
+    if (!(d.layer = calloc((size_t)s->n_layers, sizeof *d.layer)))
+        return err_set(e, ERR_NOMEM, "%d layers", s->n_layers);
+    layer_rates(&d);
+    /* Channels that are not zero in an embedding, all of mean square 1; then what layers add to the ordinary ones:
+     * 3 / layers by each FFN, about half of 1 / layers by each attention. */
+    double control = SYNTH_CONSTS + d.n_strands + d.n_code, ordinary = s->d_model - d.ordinary0;
+    d.embed_rms = sqrt((control + ordinary) / s->d_model);
+    for (int l = 0; l < s->n_layers; l++) {
+        double added = (3.0 * l + 0.5 * (l + 1)) / s->n_layers;
+        d.layer[l].rms = sqrt((control + SYNTH_BLOCK * d.n_strands + ordinary * (1 + added)) / s->d_model);
+    }
+    *out = d;
+    return 0;
+}
+
+void synth_design_done(struct synth_design *d)
+{
+    free(d->layer);
+    d->layer = NULL;
+}

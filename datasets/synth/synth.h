@@ -1,0 +1,142 @@
+#ifndef DATASETS_SYNTH_H
+#define DATASETS_SYNTH_H
+
+/* gguf-synth: models whose FFN neurons fire as asked for. docs/synthetic-models.md has the mathematics; names here are
+ * its symbols. A `synth_request` is what the user wants, a `synth_design` everything that follows from it, and the
+ * rows of every tensor are functions of the design, the seed and their own number alone: they can be made in any
+ * order and by any thread. */
+#include "common/err.h"
+#include "common/gguf.h"
+#include "common/model.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define SYNTH_BLOCK   32 /* channels per quantised block; control channels come in whole blocks */
+#define SYNTH_CONSTS  16 /* constant channels, the first half of block 0; the flags are the other half */
+#define SYNTH_FLAGS   16
+#define SYNTH_CLASSES 2  /* periods of memory: short, long */
+
+/* --- what is asked for (shape.c) ----------------------------------------------------------- */
+
+struct synth_shape {
+    const char *name, *about;
+    int n_layers, d_model, n_heads, n_kv_heads, n_ff, n_vocab, n_ctx, n_experts, n_experts_used;
+    double rope_base;
+};
+
+struct synth_class {
+    double share;  /* of the gates' variance */
+    double period; /* mean tokens between carriers */
+};
+
+struct synth_setting {
+    const char *name, *about;
+    double rate, expert_rate; /* mean firing probability: dense FFN; of neurons in a routed expert */
+    double skew;              /* s */
+    double layer_spread;      /* s_layer */
+    struct synth_class memory[SYNTH_CLASSES];
+    double route_memory;      /* share of memory in the routers' variance */
+    double noise;             /* eta */
+};
+
+extern const struct synth_shape synth_shapes[];     /* ends with name NULL */
+extern const struct synth_setting synth_settings[];
+
+struct synth_request {
+    struct synth_shape shape;
+    struct synth_setting setting;
+    double rate; /* of the two, the one that applies */
+    enum model_act act;
+    uint32_t type;
+    uint64_t seed;
+};
+
+/* --- what follows (shape.c) ---------------------------------------------------------------- */
+
+struct synth_strand {
+    int class, head, kv_head, slice; /* query head of layer 0 and its group; which 32 code channels it copies */
+    int flag, flag_pair;             /* flag channel; rotary pair of its key */
+    int pair, n_pairs;               /* recency pairs: pair .. pair + n_pairs - 1 */
+    double slope, carrier;           /* S and kappa: attention scores */
+};
+
+struct synth_design {
+    struct synth_request ask;
+    int head_dim, group;             /* group: query heads per kv head */
+    int n_code, n_strands;           /* T, S */
+    int code0, memory0, ordinary0;   /* first channels of own code, strands, ordinary part */
+    struct synth_strand strands[SYNTH_FLAGS];
+    double gate_rate;                /* P(gate > 0): the rate, or rate / 0.8 for dReLU */
+    double up_bias;                  /* mean of Up before its activation, in deviations */
+    double embed_rms;                /* norm of every embedding row */
+    struct { double mean, rms, rate; } *layer; /* m_l; stream's RMS before ffn_norm; gate rate. [n_layers] */
+};
+
+int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);
+void synth_design_done(struct synth_design *d);
+
+/* --- normal distribution and what the design leads one to expect (curve.c) ------------------ */
+
+double synth_cdf(double x);
+double synth_quantile(double p);                            /* inverse of it, 0 < p < 1 */
+double synth_both(double h, double r);                      /* P(x > h and y > h) at correlation r >= 0 */
+double synth_layer_mean(double rate, double skew);          /* m with mean probability `rate` */
+
+struct synth_expect {
+    double rate, neurons_for_80, top10, top20, top50;      /* over all layers */
+    double layer_neurons_for_80;                            /* within the median layer */
+    double correlation, repeat;                             /* of consecutive tokens; P(fires | fired) */
+    double hot_1, hot_32;                                   /* neurons with p > 1/2 at batches of 1 and 32 */
+    int rank;
+};
+int synth_expect(const struct synth_design *d, struct synth_expect *out, struct err *e);
+
+/* --- quantised blocks (block.c) ------------------------------------------------------------ */
+
+int synth_type_ok(uint32_t type);
+
+/* Blocks of mean zero and deviation rms. */
+struct synth_noise {
+    uint32_t type;
+    uint16_t d, levels[256]; /* of Q4_0 and Q8_0; of F16 */
+};
+struct synth_noise synth_noise(uint32_t type, double rms);
+/* Blocks number [first, first + n) of the stream `key`. */
+void synth_noise_fill(const struct synth_noise *s, uint64_t key, uint64_t first, int n, uint8_t *out);
+
+/* One block of unit * level, levels in -7..7; exact but for unit's rounding to F16. */
+void synth_exact(uint32_t type, double unit, const int8_t level[SYNTH_BLOCK], uint8_t *out);
+
+uint64_t synth_mix(uint64_t a, uint64_t b);                 /* hash of two numbers */
+uint32_t synth_permute(uint64_t key, uint32_t i, uint32_t n); /* a permutation of 0..n-1 */
+
+/* --- tensors (weights.c) ------------------------------------------------------------------- */
+
+struct synth_tensor {
+    enum model_role role;
+    int layer;
+    uint32_t type;
+    int n_dims;
+    uint64_t dims[4], row_bytes, bytes;
+};
+
+/* Rows [first, first + n) of a tensor. Thread-safe. */
+void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint64_t first, uint64_t n, uint8_t *out);
+
+/* --- the file (vocab.c, write.c) ----------------------------------------------------------- */
+
+#define SYNTH_BOS       1
+#define SYNTH_SPECIAL   259 /* <unk> <s> </s> and the bytes: never generated */
+#define SYNTH_MIN_VOCAB 384
+
+int synth_vocab(struct gguf_writer *w, int n_vocab, struct err *e);
+
+struct synth_result {
+    uint64_t bytes;
+    double seconds;
+};
+uint64_t synth_file_bytes(const struct synth_design *d); /* of the tensors */
+int synth_write(const struct synth_design *d, const char *path, int threads, struct synth_result *out, struct err *e);
+
+#endif

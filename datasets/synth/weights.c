@@ -1,0 +1,313 @@
+/* The rows of every tensor. Channels are laid out as synth_design has them: constants and flags, own code, strands,
+ * ordinary. Rows that write into the residual stream are zero for control channels, but for the strands' rows of
+ * layer 0. Everything else is noise of the right size with a few exact blocks over it. */
+#include "datasets/synth/synth.h"
+
+#include "common/bytes.h"
+#include "common/quant.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Streams of random numbers that are not a tensor's own. */
+enum { KEY_CODE = 1000, KEY_CARRIER, KEY_EMBED, KEY_ORDER };
+
+/* What the rows of one tensor have in common. */
+struct rows {
+    const struct synth_design *d;
+    const struct synth_tensor *t;
+    uint64_t key;       /* of the tensor */
+    int n_blocks;       /* per row */
+    size_t block_bytes;
+    struct synth_noise noise, own, memory[SYNTH_CLASSES];
+};
+
+static uint64_t key_of(const struct synth_design *d, uint64_t what, uint64_t layer)
+{
+    return synth_mix(synth_mix(d->ask.seed, what), layer);
+}
+
+static void noise_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    synth_noise_fill(&r->noise, r->key, row * (uint64_t)r->n_blocks, r->n_blocks, out);
+}
+
+/* Over the block that holds `column`: zero but for one value. */
+static void single(const struct rows *r, int column, double value, uint8_t *row)
+{
+    int8_t level[SYNTH_BLOCK] = { 0 };
+    level[column % SYNTH_BLOCK] = 7;
+    synth_exact(r->t->type, value / 7, level, row + (size_t)(column / SYNTH_BLOCK) * r->block_bytes);
+}
+
+/* Over block 0: `value` in all on the constant channels together, nothing on the flags. */
+static void constant(const struct rows *r, double value, uint8_t *row)
+{
+    int8_t level[SYNTH_BLOCK] = { 0 };
+    memset(level, 7, SYNTH_CONSTS);
+    synth_exact(r->t->type, value / (7 * SYNTH_CONSTS), level, row);
+}
+
+/* --- embedding ----------------------------------------------------------------------------- */
+
+static void embed_row(const struct rows *r, uint64_t token, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    const struct synth_setting *s = &d->ask.setting;
+    int8_t level[SYNTH_BLOCK];
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    memset(level, 0, sizeof level);
+    memset(level, 1, SYNTH_CONSTS);
+    for (int j = 0; j < d->n_strands; j++) {
+        const struct synth_strand *t = &d->strands[j];
+        double u = (double)(synth_mix(key_of(d, KEY_CARRIER, (uint64_t)j), token) >> 11) * 0x1p-53;
+        level[t->flag] = token == SYNTH_BOS || u < 1 / s->memory[t->class].period ? 1 : -1;
+    }
+    synth_exact(r->t->type, 1, level, out);
+    for (int b = 1; b < r->n_blocks; b++) {
+        int c = b * SYNTH_BLOCK;
+        if (c >= d->memory0 && c < d->ordinary0)
+            continue;
+        uint64_t sign = synth_mix(key_of(d, c < d->memory0 ? KEY_CODE : KEY_EMBED, (uint64_t)b), token);
+        for (int j = 0; j < SYNTH_BLOCK; j++, sign >>= 1)
+            level[j] = (int8_t)((sign & 1 ? 1 : -1) * (c < d->memory0 ? 1 : 1 + j % 7));
+        /* Levels 1..7, of which 1..4 a fifth time: mean square 590 / 32. */
+        synth_exact(r->t->type, c < d->memory0 ? 1 : sqrt(32 / 590.0), level, out + (size_t)b * r->block_bytes);
+    }
+}
+
+/* --- attention of layer 0 ------------------------------------------------------------------ */
+
+static const struct synth_strand *strand_of_head(const struct synth_design *d, int head)
+{
+    for (int j = 0; j < d->n_strands; j++)
+        if (d->strands[j].head == head)
+            return &d->strands[j];
+    return NULL;
+}
+
+/* Channels of the stream are divided by embed_rms before layer 0 sees them. */
+static void query_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int element = (int)(row % (uint64_t)d->head_dim), pair = element / 2;
+    const struct synth_strand *s = strand_of_head(d, (int)(row / (uint64_t)d->head_dim));
+    if (!s) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    double scale = d->embed_rms * sqrt(d->head_dim);
+    if (element % 2 == 0 && pair == s->flag_pair)
+        constant(r, s->carrier * scale, out);
+    else if (element % 2 == 0 && pair >= s->pair && pair < s->pair + s->n_pairs)
+        constant(r, s->slope / s->n_pairs * scale, out);
+}
+
+static void key_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int element = (int)(row % (uint64_t)d->head_dim), pair = element / 2, kv = (int)(row / (uint64_t)d->head_dim);
+    int mine = 0, recent = 0, flag = -1;
+    for (int j = 0; j < d->n_strands; j++) {
+        const struct synth_strand *s = &d->strands[j];
+        if (s->kv_head != kv)
+            continue;
+        mine = 1;
+        recent |= pair >= s->pair && pair < s->pair + s->n_pairs;
+        flag = pair == s->flag_pair ? s->flag : flag;
+    }
+    if (!mine) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    if (element % 2 == 0 && flag >= 0)
+        single(r, flag, d->embed_rms, out);
+    else if (element % 2 == 0 && recent)
+        constant(r, d->embed_rms, out);
+}
+
+static void value_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int element = (int)(row % (uint64_t)d->head_dim), kv = (int)(row / (uint64_t)d->head_dim), mine = 0;
+    for (int j = 0; j < d->n_strands; j++)
+        mine |= d->strands[j].kv_head == kv;
+    if (mine && element < d->n_code) {
+        memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+        single(r, d->code0 + element, d->embed_rms, out);
+    } else {
+        noise_row(r, row, out);
+    }
+}
+
+/* Rows of channels: Down, and the attention's output of any layer. */
+static void writing_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int c = (int)(row % (uint64_t)d->ask.shape.d_model);
+    if (c >= d->ordinary0) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    if (r->t->role == MODEL_ATTN_OUTPUT && r->t->layer == 0 && c >= d->memory0) {
+        const struct synth_strand *s = &d->strands[(c - d->memory0) / SYNTH_BLOCK];
+        single(r, s->head * d->head_dim + s->slice * SYNTH_BLOCK + (c - d->memory0) % SYNTH_BLOCK, 1, out);
+    }
+}
+
+/* --- gates and the rest -------------------------------------------------------------------- */
+
+static double sum_of_squares(uint32_t type, const uint8_t *blocks, int n_blocks)
+{
+    float v[SYNTH_BLOCK];
+    double sum = 0;
+    for (int b = 0; b < n_blocks; b++) {
+        quant_traits(type)->dequant(v, blocks + (size_t)b * quant_row_bytes(type, SYNTH_BLOCK), SYNTH_BLOCK);
+        for (int j = 0; j < SYNTH_BLOCK; j++)
+            sum += (double)v[j] * (double)v[j];
+    }
+    return sum;
+}
+
+static void gate_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    uint32_t n_ff = (uint32_t)d->ask.shape.n_ff, i = (uint32_t)(row % n_ff);
+    uint64_t expert = row / n_ff, first = row * (uint64_t)r->n_blocks;
+    int b0 = d->code0 / SYNTH_BLOCK, b1 = d->memory0 / SYNTH_BLOCK, b2 = d->ordinary0 / SYNTH_BLOCK;
+    noise_row(r, row, out);
+    synth_noise_fill(&r->own, r->key, first + (uint64_t)b0, b1 - b0, out + (size_t)b0 * r->block_bytes);
+    for (int j = 0; j < d->n_strands; j++)
+        synth_noise_fill(&r->memory[d->strands[j].class], r->key, first + (uint64_t)(b1 + j), 1,
+                         out + (size_t)(b1 + j) * r->block_bytes);
+    double control = sum_of_squares(r->t->type, out + (size_t)b0 * r->block_bytes, b2 - b0);
+    double sigma = sqrt(control / (1 - d->ask.setting.noise));
+    uint64_t order = synth_mix(key_of(d, KEY_ORDER, (uint64_t)r->t->layer), expert);
+    double xi = synth_quantile((synth_permute(order, i, n_ff) + 0.5) / n_ff);
+    constant(r, -(d->layer[r->t->layer].mean - d->ask.setting.skew * xi) * sigma, out);
+}
+
+static void up_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    noise_row(r, row, out);
+    constant(r, r->d->up_bias * r->d->layer[r->t->layer].rms, out);
+}
+
+static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    if (token >= SYNTH_SPECIAL) {
+        noise_row(r, token, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    constant(r, -40 * d->layer[d->ask.shape.n_layers - 1].rms, out);
+}
+
+/* F32: a random sign on each control channel; deviation of the logits 1.5. */
+static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    double memory = d->ask.setting.route_memory, scale = 1.5 * d->layer[r->t->layer].rms;
+    for (int c = 0; c < d->ask.shape.d_model; c++) {
+        double share = c < d->code0 || c >= d->ordinary0 ? 0
+                     : c < d->memory0                    ? (1 - memory) / d->n_code
+                                                         : memory / (SYNTH_BLOCK * d->n_strands);
+        double sign = synth_mix(r->key + row, (uint64_t)c) & 1 ? 1 : -1;
+        float v = (float)(sign * scale * sqrt(share));
+        uint32_t bits;
+        memcpy(&bits, &v, sizeof bits);
+        bytes_put32(out + 4 * (size_t)c, bits);
+    }
+}
+
+/* --- any tensor ---------------------------------------------------------------------------- */
+
+/* E[max(0, x)^2] of x ~ N(mean, variance). */
+static double rectified_square(double mean, double variance)
+{
+    double s = sqrt(variance), t = mean / s;
+    return (mean * mean + variance) * synth_cdf(t) + mean * s * exp(-t * t / 2) / sqrt(2 * 3.14159265358979323846);
+}
+
+/* Deviation of a matrix's ordinary weights. Normalised streams have mean square 1. */
+static double deviation(const struct synth_design *d, const struct synth_tensor *t)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    double n_in = (double)t->dims[0], skew = d->ask.setting.skew;
+    switch (t->role) {
+    case MODEL_ATTN_Q:
+    case MODEL_ATTN_K:
+        return sqrt(2 / n_in);                              /* scores of deviation 2 */
+    case MODEL_ATTN_OUTPUT:
+        return sqrt(1 / (n_in * s->n_layers));
+    case MODEL_OUTPUT:
+        return 3.5 / sqrt(n_in);
+    case MODEL_FFN_GATE: {
+        double rms = d->layer[t->layer].rms, n_control = d->ordinary0 - SYNTH_FLAGS + d->n_strands;
+        return sqrt(d->ask.setting.noise / (n_in - n_control / (rms * rms)));
+    }
+    case MODEL_FFN_DOWN: {
+        double gate = rectified_square(-d->layer[t->layer].mean, 1 + skew * skew);
+        double up = d->up_bias > 0 ? rectified_square(d->up_bias, 1) : 1;
+        return sqrt(3 / (s->n_layers * n_in * gate * up));
+    }
+    default:
+        return sqrt(1 / n_in);
+    }
+}
+
+static void gate_control(struct rows *r)
+{
+    const struct synth_design *d = r->d;
+    const struct synth_setting *s = &d->ask.setting;
+    double rms = d->layer[r->t->layer].rms, own = 1;
+    int per_class = d->n_strands ? d->n_strands / ((s->memory[0].share > 0) + (s->memory[1].share > 0)) : 1;
+    for (int k = 0; k < SYNTH_CLASSES; k++) {
+        own -= s->memory[k].share;
+        double channels = SYNTH_BLOCK * per_class;
+        r->memory[k] = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * s->memory[k].share / channels));
+    }
+    r->own = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * fmax(0, own) / d->n_code));
+}
+
+static void ones(const struct synth_tensor *t, uint8_t *out)
+{
+    for (uint64_t i = 0; i < t->dims[0]; i++)
+        bytes_put32(out + 4 * i, 0x3f800000);
+}
+
+void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint64_t first, uint64_t n, uint8_t *out)
+{
+    struct rows r = { .d = d, .t = t, .key = key_of(d, (uint64_t)t->role, (uint64_t)(t->layer + 1)),
+                      .n_blocks = (int)(t->dims[0] / SYNTH_BLOCK) };
+    void (*make)(const struct rows *, uint64_t, uint8_t *) = noise_row;
+    if (t->type != QUANT_F32) {
+        r.block_bytes = quant_row_bytes(t->type, SYNTH_BLOCK);
+        r.noise = synth_noise(t->type, deviation(d, t));
+    } else if (t->role != MODEL_FFN_ROUTER) {
+        ones(t, out); /* norms are one row */
+        return;
+    }
+    switch (t->role) {
+    case MODEL_TOKEN_EMBD: make = embed_row; break;
+    case MODEL_OUTPUT:     make = head_row; break;
+    case MODEL_ATTN_Q:     make = t->layer == 0 ? query_row : noise_row; break;
+    case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : noise_row; break;
+    case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : noise_row; break;
+    case MODEL_ATTN_OUTPUT:
+    case MODEL_FFN_DOWN:   make = writing_row; break;
+    case MODEL_FFN_UP:     make = up_row; break;
+    case MODEL_FFN_ROUTER: make = router_row; break;
+    case MODEL_FFN_GATE:
+        gate_control(&r);
+        make = gate_row;
+        break;
+    default: break;
+    }
+    for (uint64_t i = 0; i < n; i++)
+        make(&r, first + i, out + i * t->row_bytes);
+}

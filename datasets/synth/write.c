@@ -1,0 +1,233 @@
+/* The file: keys, the list of tensors, and rows made by a pool of threads while the writer asks for them, so memory
+ * does not grow with the model. The header is read back as a model before anything is written. */
+#include "datasets/synth/synth.h"
+
+#include "common/opt.h"
+#include "common/pool.h"
+#include "common/progress.h"
+#include "common/quant.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct job {
+    const struct synth_design *d;
+    struct gguf_writer *w;
+    struct pool *pool;
+    struct synth_tensor *tensors;
+    int n_tensors;
+    struct progress progress;
+    /* of the piece in hand */
+    const struct synth_tensor *t;
+    uint64_t first_row;
+    uint8_t *out;
+};
+
+static void some_rows(void *ctx, int begin, int end, int worker)
+{
+    const struct job *j = ctx;
+    (void)worker;
+    synth_rows(j->d, j->t, j->first_row + (uint64_t)begin, (uint64_t)(end - begin),
+               j->out + (uint64_t)begin * j->t->row_bytes);
+}
+
+static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, struct err *e)
+{
+    struct job *j = ctx;
+    (void)e;
+    j->t = &j->tensors[tensor];
+    j->first_row = offset / j->t->row_bytes;
+    j->out = buf;
+    int rows = (int)(len / j->t->row_bytes), grain = (int)((64u << 10) / j->t->row_bytes) + 1;
+    pool_for(j->pool, rows, grain, some_rows, j);
+    progress_add(&j->progress, len);
+    return 0;
+}
+
+/* --- tensors ------------------------------------------------------------------------------- */
+
+static struct model_hparams hparams(const struct synth_design *d)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    return (struct model_hparams){ .n_layers = s->n_layers, .n_experts = s->n_experts };
+}
+
+/* Dimensions of a role; 0: not in this model. */
+static int dims_of(const struct synth_design *d, enum model_role role, uint64_t dims[4])
+{
+    const struct synth_shape *s = &d->ask.shape;
+    uint64_t d_model = (uint64_t)s->d_model, kv = (uint64_t)(s->n_kv_heads * d->head_dim), ff = (uint64_t)s->n_ff;
+    uint64_t experts = s->n_experts > 0 ? (uint64_t)s->n_experts : 1;
+    uint64_t of[MODEL_ROLES][3] = {
+        [MODEL_TOKEN_EMBD] = { d_model, (uint64_t)s->n_vocab },  [MODEL_OUTPUT_NORM] = { d_model },
+        [MODEL_OUTPUT] = { d_model, (uint64_t)s->n_vocab },      [MODEL_ATTN_NORM] = { d_model },
+        [MODEL_ATTN_Q] = { d_model, d_model },                   [MODEL_ATTN_K] = { d_model, kv },
+        [MODEL_ATTN_V] = { d_model, kv },                        [MODEL_ATTN_OUTPUT] = { d_model, d_model },
+        [MODEL_FFN_NORM] = { d_model },
+        [MODEL_FFN_ROUTER] = { s->n_experts > 0 ? d_model : 0, experts },
+        [MODEL_FFN_GATE] = { d_model, ff, experts },             [MODEL_FFN_UP] = { d_model, ff, experts },
+        [MODEL_FFN_DOWN] = { ff, d_model, experts },
+    };
+    int n = 0;
+    for (int i = 0; i < 4; i++)
+        dims[i] = i < 3 && of[role][i] > 0 ? of[role][i] : 1;
+    while (n < 3 && of[role][n] > 0)
+        n++;
+    if (n == 3 && s->n_experts == 0)
+        n = 2;
+    return n;
+}
+
+static int is_f32(enum model_role role)
+{
+    return role == MODEL_ATTN_NORM || role == MODEL_FFN_NORM || role == MODEL_OUTPUT_NORM || role == MODEL_FFN_ROUTER;
+}
+
+/* Tensor of a role into *out; 0: not in this model. */
+static int tensor_of(const struct synth_design *d, enum model_role role, int layer, struct synth_tensor *out)
+{
+    struct synth_tensor t = { .role = role, .layer = layer, .type = is_f32(role) ? QUANT_F32 : d->ask.type };
+    if ((t.n_dims = dims_of(d, role, t.dims)) == 0)
+        return 0;
+    t.row_bytes = quant_row_bytes(t.type, t.dims[0]);
+    t.bytes = t.row_bytes * t.dims[1] * t.dims[2];
+    *out = t;
+    return 1;
+}
+
+uint64_t synth_file_bytes(const struct synth_design *d)
+{
+    struct synth_tensor t;
+    uint64_t sum = 0;
+    for (int role = 0; role < MODEL_ROLES; role++)
+        if (tensor_of(d, (enum model_role)role, 0, &t))
+            sum += t.bytes * (model_role_is_per_layer((enum model_role)role) ? (uint64_t)d->ask.shape.n_layers : 1);
+    return sum;
+}
+
+static int add(struct job *j, enum model_role role, int layer, struct err *e)
+{
+    struct model_hparams h = hparams(j->d);
+    struct synth_tensor *t = &j->tensors[j->n_tensors];
+    char name[64];
+    if (!tensor_of(j->d, role, layer, t))
+        return 0;
+    if (model_tensor_name(&h, role, layer, name, sizeof name) < 0)
+        return err_set(e, ERR_UNSUPPORTED, "%s has no name", model_role_name(role));
+    j->n_tensors++;
+    return gguf_writer_tensor(j->w, name, t->type, t->n_dims, t->dims, e);
+}
+
+/* In the order in which a forward pass reads them. */
+static int add_tensors(struct job *j, struct err *e)
+{
+    int layers = j->d->ask.shape.n_layers, r;
+    if (!(j->tensors = malloc((size_t)(layers + 1) * MODEL_ROLES * sizeof *j->tensors)))
+        return err_set(e, ERR_NOMEM, "%d layers", layers);
+    r = add(j, MODEL_TOKEN_EMBD, -1, e);
+    for (int l = 0; l < layers; l++)
+        for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
+            if (model_role_is_per_layer((enum model_role)role))
+                r = add(j, (enum model_role)role, l, e);
+    if (r == 0 && (r = add(j, MODEL_OUTPUT_NORM, -1, e)) == 0)
+        r = add(j, MODEL_OUTPUT, -1, e);
+    return r;
+}
+
+/* --- keys ---------------------------------------------------------------------------------- */
+
+static int put_numbers(struct gguf_writer *w, const struct synth_design *d, struct err *e)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    const struct { const char *key; int value; } numbers[] = {
+        { "llama.block_count", s->n_layers },          { "llama.context_length", s->n_ctx },
+        { "llama.embedding_length", s->d_model },      { "llama.feed_forward_length", s->n_ff },
+        { "llama.attention.head_count", s->n_heads },  { "llama.attention.head_count_kv", s->n_kv_heads },
+        { "llama.rope.dimension_count", d->head_dim }, { "llama.vocab_size", s->n_vocab },
+        { "llama.expert_count", s->n_experts },        { "llama.expert_used_count", s->n_experts_used },
+    };
+    int r = 0, n = (int)(sizeof numbers / sizeof numbers[0]) - (s->n_experts > 0 ? 0 : 2);
+    for (int i = 0; r == 0 && i < n; i++)
+        r = gguf_writer_u32(w, numbers[i].key, (uint32_t)numbers[i].value, e);
+    if (r < 0 || (r = gguf_writer_f32(w, "llama.rope.freq_base", (float)s->rope_base, e)) < 0)
+        return r;
+    return gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e);
+}
+
+static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct err *e)
+{
+    static const char *const acts[MODEL_ACTS] = { "silu", "relu", "drelu" };
+    const struct synth_setting *s = &d->ask.setting;
+    char text[256];
+    int r;
+    snprintf(text, sizeof text, "synthetic %s, %s", d->ask.shape.name, s->name);
+    if ((r = gguf_writer_str(w, "general.architecture", "llama", e)) < 0 ||
+        (r = gguf_writer_str(w, "general.name", text, e)) < 0)
+        return r;
+    snprintf(text, sizeof text, "gguf-synth: rate %g, skew %g, layer spread %g, memory %g at %g and %g at %g tokens, "
+             "route memory %g, noise %g, seed %" PRIu64, d->ask.rate, s->skew, s->layer_spread, s->memory[0].share,
+             s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->noise, d->ask.seed);
+    if ((r = gguf_writer_str(w, "general.description", text, e)) < 0 ||
+        (r = gguf_writer_u32(w, "general.file_type",
+                             d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1, e)) < 0 ||
+        (r = gguf_writer_u32(w, "general.quantization_version", 2, e)) < 0 || (r = put_numbers(w, d, e)) < 0 ||
+        (r = gguf_writer_str(w, "llama.hidden_act", acts[d->ask.act], e)) < 0)
+        return r;
+    return synth_vocab(w, d->ask.shape.n_vocab, e);
+}
+
+/* --- the file ------------------------------------------------------------------------------ */
+
+/* The header must be read back as a model; where its data would end does not matter here. */
+static int check_header(const struct job *j, const char *path, size_t *header_bytes, struct err *e)
+{
+    uint8_t *head;
+    struct gguf *g = NULL;
+    struct model *model;
+    int r = gguf_writer_blob(j->w, &head, header_bytes, e);
+    if (r < 0)
+        return r;
+    if ((r = gguf_parse(head, *header_bytes, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, -1, &model, e)) == 0)
+        model_close(model);
+    gguf_close(g);
+    free(head);
+    return r;
+}
+
+static int enough_space(const char *path, uint64_t need, struct err *e)
+{
+    uint64_t have;
+    char n[24], h[24];
+    int r = file_free_bytes(path, &have, e);
+    if (r < 0 || need <= have)
+        return r;
+    return err_set(e, ERR_SYS, "'%s' needs %s; %s are free there", path, opt_format_size(need, n, sizeof n),
+                   opt_format_size(have, h, sizeof h));
+}
+
+int synth_write(const struct synth_design *d, const char *path, int threads, struct synth_result *out, struct err *e)
+{
+    struct job j = { .d = d };
+    size_t header;
+    int64_t start = progress_now_ns();
+    uint64_t bytes = synth_file_bytes(d);
+    int r = gguf_writer_new(&j.w, e);
+    if (r < 0)
+        return r;
+    if ((r = put_keys(j.w, d, e)) == 0 && (r = add_tensors(&j, e)) == 0 && (r = check_header(&j, path, &header, e)) == 0 &&
+        (r = enough_space(path, bytes + header + 32 * (uint64_t)j.n_tensors, e)) == 0 &&
+        (r = pool_new(threads, NULL, &j.pool, e)) == 0) {
+        file_catch_interrupt();
+        progress_init(&j.progress, "writing", "B", bytes);
+        r = gguf_writer_save(j.w, path, fill, &j, e);
+        progress_done(&j.progress);
+    }
+    pool_free(j.pool);
+    gguf_writer_free(j.w);
+    free(j.tensors);
+    if (r == 0)
+        *out = (struct synth_result){ bytes, (double)(progress_now_ns() - start) / 1e9 };
+    return r;
+}

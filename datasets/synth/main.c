@@ -14,11 +14,11 @@
 
 /* Below 0 (numbers) or -1 (counts): not given. */
 struct given {
-    const char *shape, *setting, *type, *out;
+    const char *shape, *setting, *type, *out, *prompts;
     int act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise;
     uint64_t seed;
-    int threads, dry_run, json;
+    int prompt_rows, prompt_words, threads, dry_run, json;
 };
 
 static const struct opt_usage usage = {
@@ -28,15 +28,15 @@ static const struct opt_usage usage = {
     "The same options give the same bytes.\n\n"
     "Shapes: mistral-7b, mixtral-47b (8 experts, 2 used), smallthinker-4b (its sizes, 32 experts, 4 used, with mixtral's "
     "routing), llama-1b (TinyLlama's sizes), small (4 layers of 1024), tiny (3 layers of 256).\n\n"
-    "Settings and their sources:\n"
-    "  published  10 % of neurons active, 15 % within an expert (TurboSparse, arXiv 2406.05955: 90 % inactive in Mistral-7B, "
+    "The settings and their sources.\n\n"
+    "published: 10 % of neurons active, 15 % within an expert (TurboSparse, arXiv 2406.05955: 90 % inactive in Mistral-7B, "
     "85 % inside Mixtral's experts); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and "
     "69 % per block of OPT, ReGLU and SwiGLU), 0.9 % of neurons above probability 1/2 at batch 1 and 78 % at batch 32 "
     "(PowerInfer-2, arXiv 2406.06282: under 1 % and about 75 %, Bamboo-7B, layer 10); persistence such that an LRU cache of "
-    "half of the neurons hits about 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n"
-    "  hard       the same rate, 80 % of firings from 62 % of neurons (between PowerInfer's ReGLU and SwiGLU), each token "
+    "half of the neurons hits about 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n\n"
+    "hard: the same rate, 80 % of firings from 62 % of neurons (between PowerInfer's ReGLU and SwiGLU), each token "
     "independent of the one before.",
-    "  gguf-synth --shape mistral-7b mistral-published.gguf\n"
+    "  gguf-synth --shape mistral-7b --prompts words.csv mistral-published.gguf\n"
     "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
     "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n"
 };
@@ -68,7 +68,7 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "long-share", .type = OPT_DOUBLE, .dest = &g->long_share, .min = 0, .max = 1, .arg = "X",
           .def = "the setting's", .help = "Part that changes every long period; what both leave is new at every token." },
         { .name = "long-period", .type = OPT_DOUBLE, .dest = &g->long_period, .min = 1.5, .max = 1000, .arg = "TOKENS",
-          .def = "64", .help = "Mean tokens between changes of the long part." },
+          .def = "32", .help = "Mean tokens between changes of the long part." },
         { .name = "route-memory", .type = OPT_DOUBLE, .dest = &g->route_memory, .min = 0, .max = 1, .arg = "X",
           .def = "the setting's", .help = "Part of the routers' variance that persists likewise." },
         { .name = "noise", .type = OPT_DOUBLE, .dest = &g->noise, .min = 0, .max = 0.5, .arg = "X", .def = "0.005",
@@ -93,6 +93,14 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "the shape's", .help = "Experts that each token uses." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
+        { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv",
+          .help = "Also write prompts to trace the model with: random words of its vocabulary, one token each. English has "
+                  "few distinct tokens, which makes a trace more skewed and more persistent than the model is on the "
+                  "text it generates." },
+        { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000, .arg = "N", .def = "64",
+          .help = "Number of prompts." },
+        { .name = "prompt-words", .type = OPT_INT, .dest = &g->prompt_words, .min = 1, .max = 100000, .arg = "N",
+          .def = "127", .help = "Words of each." },
         { .name = "threads", .type = OPT_INT, .dest = &g->threads, .min = 1, .max = POOL_MAX_THREADS, .arg = "N",
           .def = "one per CPU", .help = "Threads that make weights." },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &g->dry_run, .help = "Say what would be written, and what to expect." },
@@ -219,6 +227,8 @@ static int run(const struct given *g, struct err *e)
     uint64_t bytes = synth_file_bytes(&d);
     if ((r = synth_expect(&d, &x, e)) == 0 && !g->dry_run)
         r = synth_write(&d, g->out, g->threads, &done, e);
+    if (r == 0 && !g->dry_run && g->prompts)
+        r = synth_prompts(&d, g->prompts, g->prompt_rows, g->prompt_words, e);
     if (r == 0 && g->json)
         r = report_json(&d, &x, bytes, g->dry_run ? NULL : &done, e);
     else if (r == 0)
@@ -235,6 +245,7 @@ int main(int argc, char **argv)
         .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
         .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .seed = 1,
+        .prompt_rows = 64, .prompt_words = 127,
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
     };
     struct err e = { 0 };

@@ -21,8 +21,8 @@ const struct synth_shape synth_shapes[] = {
 
 const struct synth_setting synth_settings[] = {
     { "published", "rate, skew and persistence as published for the 7B dReLU class", 0.10, 0.15, 0.65, 0.3,
-      { { 0.375, 8 }, { 0.375, 64 } }, 0.6, 0.005 },
-    { "hard", "mild skew, tokens independent", 0.10, 0.15, 0.3, 0, { { 0, 8 }, { 0, 64 } }, 0, 0.005 },
+      { { 0.24, 8 }, { 0.56, 32 } }, 0.6, 0.005 },
+    { "hard", "mild skew, tokens independent", 0.10, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
     { 0 }
 };
 

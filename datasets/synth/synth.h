@@ -128,9 +128,14 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
 
 #define SYNTH_BOS       1
 #define SYNTH_SPECIAL   259 /* <unk> <s> </s> and the bytes: never generated */
+#define SYNTH_LETTERS   (SYNTH_SPECIAL + 1 + '~' - '!' + 1) /* the first group of letters */
 #define SYNTH_MIN_VOCAB 384
 
 int synth_vocab(struct gguf_writer *w, int n_vocab, struct err *e);
+
+/* A CSV of prompts (id, text): words that are one token each, drawn evenly, so that tokens are as independent as
+ * the design supposes. */
+int synth_prompts(const struct synth_design *d, const char *path, int rows, int words, struct err *e);
 
 struct synth_result {
     uint64_t bytes;

@@ -1,10 +1,12 @@
 /* A vocabulary for SentencePiece merging, made up: control tokens, bytes, the blank, ASCII, then letter groups with a
  * leading blank and without, letters by their frequency in English. A group of n letters can be merged from its
- * first n - 1 and a letter; scores fall with the token number, so short groups form first and any text
- * becomes about one token for three characters. */
+ * first n - 1 and a letter; scores fall with the token number, so short groups form first, English becomes about one
+ * token for 2.5 characters, and a word that is a group with a blank becomes that token: texts of such words, drawn
+ * evenly, are what prompts for these models are made of. */
 #include "datasets/synth/synth.h"
 
 #include "common/bytes.h"
+#include "common/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,23 +15,26 @@
 #define BLANK "\xe2\x96\x81"
 enum { TEXT_BYTES = 24, NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6 };
 
-/* Groups number k: 1 letter with a blank, then 2 without and with, 3 without and with, ... */
-static void letters(int k, char *text)
+/* Group number k: 1 letter with a blank, then 2 with and without, 3 with and without, ... Gives whether with. */
+static int letters(int k, char *text)
 {
     static const char alphabet[] = "etaoinshrdlcumwfgypbvkjxqz";
     int n = 1, blank = 1, count = 26;
     while (k >= count) {
         k -= count;
-        if (blank) {
+        if (n == 1 || !blank) {
             n++;
             count *= 26;
+            blank = 1;
+        } else {
+            blank = 0;
         }
-        blank = !blank;
     }
     int at = blank ? snprintf(text, TEXT_BYTES, BLANK) : 0;
     for (int j = n - 1; j >= 0; j--, k /= 26)
         text[at + j] = alphabet[k % 26];
     text[at + n] = '\0';
+    return blank;
 }
 
 static int32_t piece(int id, char text[TEXT_BYTES])
@@ -46,10 +51,10 @@ static int32_t piece(int id, char text[TEXT_BYTES])
     }
     if (k == 0)
         snprintf(text, TEXT_BYTES, BLANK);
-    else if (k <= '~' - '!' + 1)
+    else if (id < SYNTH_LETTERS)
         snprintf(text, TEXT_BYTES, "%c", '!' + k - 1);
     else
-        letters(k - ('~' - '!' + 2), text);
+        letters(id - SYNTH_LETTERS, text);
     return NORMAL;
 }
 
@@ -88,5 +93,32 @@ int synth_vocab(struct gguf_writer *w, int n, struct err *e)
     free(texts);
     free(types);
     free(scores);
+    return r;
+}
+
+int synth_prompts(const struct synth_design *d, const char *path, int rows, int words, struct err *e)
+{
+    struct file_out o;
+    char text[TEXT_BYTES], line[2 * TEXT_BYTES];
+    int r = file_out_open(&o, path, e);
+    if (r < 0)
+        return r;
+    r = file_out_write(&o, "id,text\n", 8, e);
+    for (int i = 0; r == 0 && i < rows; i++) {
+        int n = snprintf(line, sizeof line, "synth-%04d,", i);
+        r = file_out_write(&o, line, (size_t)n, e);
+        uint64_t at = synth_mix(d->ask.seed ^ 0x70726f6d707473u, (uint64_t)i);
+        for (int w = 0; r == 0 && w < words; at++) {
+            int id = (int)(synth_mix(at, 1) % (uint64_t)(d->ask.shape.n_vocab - SYNTH_LETTERS));
+            if (!letters(id, text))
+                continue;
+            n = snprintf(line, sizeof line, "%s%s", text + strlen(BLANK), w + 1 < words ? " " : "\n");
+            r = file_out_write(&o, line, (size_t)n, e);
+            w++;
+        }
+    }
+    if (r == 0)
+        return file_out_commit(&o, e);
+    file_out_abort(&o);
     return r;
 }

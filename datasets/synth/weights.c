@@ -61,7 +61,8 @@ static void embed_row(const struct rows *r, uint64_t token, uint8_t *out)
     for (int j = 0; j < d->n_strands; j++) {
         const struct synth_strand *t = &d->strands[j];
         double u = (double)(synth_mix(key_of(d, KEY_CARRIER, (uint64_t)j), token) >> 11) * 0x1p-53;
-        level[t->flag] = token == SYNTH_BOS || u < 1 / s->memory[t->class].period ? 1 : -1;
+        int drawn = token >= SYNTH_LETTERS && u < 1 / s->memory[t->class].period;
+        level[t->flag] = drawn || token == SYNTH_BOS ? 1 : -1;
     }
     synth_exact(r->t->type, 1, level, out);
     for (int b = 1; b < r->n_blocks; b++) {

@@ -8,7 +8,6 @@
 #include "packer/cmd.h"
 #include "packer/quality.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,22 +146,7 @@ static void report_text(const struct build *b, const struct build_report *r, con
             printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
                    quant_traits(b->shape.l.type[role])->name, build_relative_rms(&r->total, role));
     if (q)
-        printf("logits against the source, %llu tokens: KL %.3g nats (largest %.3g), same first choice %.2f %%, largest "
-               "difference %.3g, perplexity %.4g from %.4g\n", (unsigned long long)q->n_tokens, q->kl_mean, q->kl_max,
-               100 * q->top1_agreement, q->max_logit_diff, exp(q->nll_packed), exp(q->nll_source));
-}
-
-static struct js *quality_json(const struct quality *q)
-{
-    struct js *o = js_object();
-    js_set_u64(o, "tokens", q->n_tokens);
-    js_set_num(o, "kl_mean_nats", q->kl_mean);
-    js_set_num(o, "kl_max_nats", q->kl_max);
-    js_set_num(o, "top1_agreement", q->top1_agreement);
-    js_set_num(o, "max_logit_difference", q->max_logit_diff);
-    js_set_num(o, "nll_source", q->nll_source);
-    js_set_num(o, "nll_packed", q->nll_packed);
-    return o;
+        quality_print(q);
 }
 
 /* Read the finished file back and compare. */

@@ -1,11 +1,15 @@
 /* thermo-pack verify: every checksum of a packed model, the neuron orders, the zero padding. */
 #include "common/ckmath.h"
+#include "common/cpu.h"
 #include "common/js.h"
+#include "common/kernels.h"
 #include "common/log.h"
 #include "common/opt.h"
 #include "common/pack.h"
 #include "common/progress.h"
 #include "packer/cmd.h"
+#include "packer/quality.h"
+#include "packer/source.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +18,10 @@
 static const struct opt_usage usage = {
     "thermo-pack verify", "FILE",
     "Read a packed model whole and check every checksum, that each neuron order is a permutation, and that padding is "
-    "zero. Damage is reported section by section, down to the cluster; exit status 3 if there is any.",
-    "  thermo-pack verify m.thermo\n"
+    "zero. Damage is reported section by section, down to the cluster; exit status 3 if there is any. With the source "
+    "model and its trace, also run tokens of the traced corpus through both and print how the logits differ: not at "
+    "all when no tensor changed type.",
+    "  thermo-pack verify m.thermo\n  thermo-pack verify --model m.gguf --traces t.h5 m.thermo\n"
 };
 
 struct verify {
@@ -146,54 +152,90 @@ static int sections(struct verify *v, struct err *e)
     return r;
 }
 
-static int report(const struct verify *v, const char *path, int json, struct err *e)
+struct args {
+    const char *path, *model, *traces;
+    uint64_t quality_tokens;
+    int json;
+};
+
+static int against_source(const struct verify *v, const struct args *a, struct quality *q, struct err *e)
 {
-    if (!json) {
+    int cpus[POOL_MAX_THREADS];
+    struct trace *t = NULL;
+    struct source s = { 0 };
+    struct pool *pool = NULL;
+    int r = trace_open(a->traces, &t, e);
+    if (r == 0 && !hash_equal(trace_info(t)->model_hash, v->p->model_hash))
+        r = err_set(e, ERR_MISMATCH, "'%s' is a trace of another model than '%s' was packed from", a->traces, a->path);
+    if (r == 0 && (r = source_open(&s, a->model, trace_info(t), e)) == 0) {
+        if ((r = pool_new(cpu_allowed(cpus, POOL_MAX_THREADS), NULL, &pool, e)) == 0)
+            r = quality_measure(s.model, t, v->p, pool, a->quality_tokens, q, e);
+        pool_free(pool);
+        source_close(&s);
+    }
+    trace_close(t);
+    return r;
+}
+
+static int report(struct verify *v, const struct args *a, const struct quality *q, struct err *e)
+{
+    if (!a->json) {
         if (!v->damaged)
-            printf("%s: whole; %llu tensors and %llu clusters checked\n", path, (unsigned long long)v->tensors,
+            printf("%s: whole; %llu tensors and %llu clusters checked\n", a->path, (unsigned long long)v->tensors,
                    (unsigned long long)v->clusters);
+        if (q)
+            quality_print(q);
         return 0;
     }
     struct js *o = js_object();
-    js_set_str(o, "file", path);
+    js_set_str(o, "file", a->path);
     js_set_bool(o, "whole", v->damaged == 0);
     js_set_u64(o, "tensors", v->tensors);
     js_set_u64(o, "clusters", v->clusters);
     js_set(o, "damaged", v->list);
+    v->list = NULL;
+    if (q)
+        js_set(o, "against_source", quality_json(q));
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return r;
 }
 
-static int run(const char *path, int json, struct err *e)
+static int run(const struct args *a, struct err *e)
 {
     struct verify v = { .list = js_array() };
-    int r = pack_open(path, &v.p, e);
+    struct quality q;
+    int r = pack_open(a->path, &v.p, e), compare = a->model && a->traces;
     if (r == 0) {
         progress_init(&v.progress, "verifying", "B", v.p->file.size);
         if ((r = dense(&v, e)) == 0 && (r = orders(&v, e)) == 0 && (r = neurons(&v, e)) == 0)
             r = sections(&v, e);
         progress_done(&v.progress);
     }
-    uint64_t bad = v.damaged;
-    if (r == 0 && json)
-        r = report(&v, path, 1, e);
-    else {
-        if (r == 0)
-            r = report(&v, path, 0, e);
+    if (v.damaged)
+        compare = 0;
+    if (r == 0 && compare)
+        r = against_source(&v, a, &q, e);
+    if (r == 0)
+        r = report(&v, a, compare ? &q : NULL, e);
+    if (v.list)
         js_free(v.list);
-    }
     pack_close(v.p);
-    if (r == 0 && bad)
-        r = err_set(e, ERR_FORMAT, "'%s' is damaged in %llu places", path, (unsigned long long)bad);
+    if (r == 0 && v.damaged)
+        r = err_set(e, ERR_FORMAT, "'%s' is damaged in %llu places", a->path, (unsigned long long)v.damaged);
     return r;
 }
 
 int cmd_verify(int argc, char **argv)
 {
-    int json = 0, n_pos = 0;
+    struct args a = { .quality_tokens = 128 };
+    int n_pos = 0;
     const struct opt opts[] = {
-        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
+        { .name = "model", .type = OPT_STRING, .dest = &a.model, .arg = "FILE", .help = "The GGUF it was packed from." },
+        { .name = "traces", .type = OPT_STRING, .dest = &a.traces, .arg = "FILE", .help = "The trace it was packed with." },
+        { .name = "quality-tokens", .type = OPT_U64, .dest = &a.quality_tokens, .arg = "N", .min = 1, .max = 1e6, .def = "128",
+          .help = "How many tokens to compare." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a.json, .help = "JSON on stdout." },
         { 0 },
     };
     struct err e = { 0 };
@@ -202,9 +244,13 @@ int cmd_verify(int argc, char **argv)
         return 0;
     if (r == 0 && n_pos != 1)
         r = err_set(&e, ERR_USAGE, "give one packed model; see thermo-pack verify --help");
+    if (r == 0 && !a.model != !a.traces)
+        r = err_set(&e, ERR_USAGE, "--model and --traces go together");
     if (r == 0) {
+        a.path = argv[1];
         file_catch_interrupt();
-        r = run(argv[1], json, &e);
+        kernels_init(cpu_detect());
+        r = run(&a, &e);
     }
     return r < 0 ? opt_fail(&e) : 0;
 }

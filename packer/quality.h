@@ -5,6 +5,7 @@
  * of the trace's corpus. The packed one's gate, up and down come from the packed file itself, so
  * neuron order, layout and types are all put to the test: a pack that changes no type gives the very
  * same logits. */
+#include "common/js.h"
 #include "common/model.h"
 #include "common/offline/trace.h"
 #include "common/pack.h"
@@ -22,5 +23,9 @@ struct quality {
  * two rows of logits per token. ERR_INTR after file_interrupted(). */
 int quality_measure(const struct model *m, struct trace *t, const struct pack *p, struct pool *pool, uint64_t n_tokens,
                     struct quality *out, struct err *e);
+
+/* For people, a line on stdout; for machines, an object. */
+void quality_print(const struct quality *q);
+struct js *quality_json(const struct quality *q);
 
 #endif

@@ -15,6 +15,7 @@ struct growing {
     uint32_t *tokens, *rows;
     uint64_t *starts;
     size_t n_tokens, cap_tokens, n_seqs, cap_seqs;
+    int full;                  /* max_tokens is reached, or the next sequence would hold no token of its text */
 };
 
 static int push_sequence(struct growing *g, int32_t bos, const int32_t *ids, size_t n, uint32_t row)
@@ -60,12 +61,14 @@ static int push_row(struct growing *g, const struct corpus_options *o, int32_t b
             k = (size_t)o->n_ctx - lead;
         if (k + lead > room)
             k = room > lead ? (size_t)room - lead : 0;
-        if (k + lead == 0 || lead > room || (n > 0 && k == 0))
+        g->full = lead > room || (n > 0 && k == 0);
+        if (g->full || k + lead == 0)
             return 0;
         if (push_sequence(g, bos, ids + at, k, row) < 0)
             return ERR_NOMEM;
         at += k;
-    } while (at < n && (!o->max_tokens || g->n_tokens < o->max_tokens));
+        g->full = o->max_tokens && g->n_tokens >= o->max_tokens;
+    } while (at < n && !g->full);
     return 0;
 }
 
@@ -95,7 +98,7 @@ static int read_rows(struct growing *g, const struct corpus_options *o, const st
     if (r < 0)
         return r;
     if ((r = table_need(t, o->column, &col, e)) == 0)
-        for (int i = 0; i < table_rows(t) && !r && (!o->max_tokens || g->n_tokens < o->max_tokens); i++) {
+        for (int i = 0; i < table_rows(t) && !r && !g->full; i++) {
             size_t len;
             const char *text = table_cell(t, i, col, &len);
             if (file_interrupted())

@@ -18,6 +18,22 @@ _Static_assert(sizeof(hid_t) == sizeof(int64_t), "hid_t");
 
 enum { CHUNK_TARGET = 256 << 10, CHUNK_MAX = 64 << 20, MAX_INFLATION = 1100 };
 
+#ifdef __has_feature
+#if __has_feature(address_sanitizer)
+#define HAVE_LSAN
+#endif
+#elif defined(__SANITIZE_ADDRESS__)
+#define HAVE_LSAN
+#endif
+#ifdef HAVE_LSAN
+/* The library loses a few hundred bytes where it gives up on a damaged object header. */
+const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void)
+{
+    return "leak:libhdf5";
+}
+#endif
+
 static void quiet(void)
 {
     H5dont_atexit();

@@ -8,6 +8,7 @@
 #include "common/ckmath.h"
 #include "common/kernels.h"
 #include "common/pool.h"
+#include "common/tokenizer.h"
 
 #include <string.h>
 
@@ -146,8 +147,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
                                b.entries, b.gather, b.sampler, b.tokens_in, b.reads };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
-    if (h->n_experts > 0) /* the sum over experts, routing */
-        add(&s, b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+    if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing */
+        add(&s, 2 * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);
@@ -164,12 +165,14 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m)
     add(&t, META_FIXED);
     add(&t, m->meta_bytes);
     add(&t, mul(&t, m->n_tensors, 192));
-    add(&t, mul(&t, (uint64_t)h->n_vocab, 64)); /* tokenizer: tables per token */
-    add(&t, mul(&t, m->vocab_text_bytes, 2));
-    add(&t, mul(&t, m->n_merges, 48));
-    /* Segment offsets; a checksum per cluster; hot and cold of one plan limit and its predictions. */
-    add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * (8 * (uint64_t)m->shape.n_clusters + 16)));
-    add(&t, mul(&t, (uint64_t)h->n_layers, 96));
+    /* Bounds of vocabulary and merges keep the tokenizer's sum from overflowing. */
+    if (m->vocab_text_bytes > UINT32_MAX || m->n_merges > UINT32_MAX)
+        t.bad = 1;
+    else
+        add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
+    /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
+    add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
+    add(&t, mul(&t, (uint64_t)h->n_layers, 768));
     s->bad |= t.bad;
     return up64(t.v);
 }

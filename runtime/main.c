@@ -1,9 +1,25 @@
+/* thermo-run: runs a packed model as its plan says, within a ceiling of memory. */
+#include "common/opt.h"
+#include "common/pack_format.h"
+#include "common/plan.h"
 #include "common/version.h"
 
-#include <stdio.h>
+#include "runtime/cmd.h"
+#include "runtime/machine.h"
 
-int main(void)
+#define STR(x) #x
+#define TEXT(x) STR(x)
+
+int main(int argc, char **argv)
 {
-    puts("thermo-run " THERMO_VERSION);
-    return 2;
+    static const struct opt_command commands[] = {
+        { "generate", cmd_generate, "continue a prompt" },
+        { "bench", cmd_bench, "measure prompt and generation speed" },
+        { "perplexity", cmd_perplexity, "perplexity over a text or token ids" },
+        { "logits", cmd_logits, "logits of the next token, as JSON" },
+        { 0 },
+    };
+    machine_tune();
+    return opt_main("thermo-run", "Run a packed model within a memory limit.", commands,
+                    "packed model revision " TEXT(PACK_REVISION) ", plan revision " TEXT(PLAN_REVISION), argc, argv);
 }

@@ -1,0 +1,63 @@
+/* One mapping, so that the sum is right by construction: what is not in it is not there. Every page
+ * is touched at start; a page that first appears in the middle of a token would be a stall and, in
+ * a memory cgroup, a surprise. */
+#include "runtime/arena.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define PAGE 4096u
+#define HUGE_FROM (64u << 20) /* smaller arenas gain nothing from huge pages */
+
+/* Staging first: the mapping's start is a page boundary, and reads need one. */
+static const enum budget_item order[] = {
+    BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_INDEX,
+};
+
+int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
+{
+    uint64_t bytes = 0;
+    *a = (struct arena){ 0 };
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
+        bytes += b->item[order[i]];
+    bytes = (bytes + PAGE - 1) / PAGE * PAGE;
+    void *m = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m == MAP_FAILED)
+        return err_sys(e, ERR_NOMEM, "cannot map %llu bytes", (unsigned long long)bytes);
+    a->base = m;
+    a->bytes = (size_t)bytes;
+    if (bytes >= HUGE_FROM)
+        madvise(m, a->bytes, MADV_HUGEPAGE);
+    if (lock) {
+        a->locked = mlock(m, a->bytes) == 0;
+        a->lock_errno = a->locked ? 0 : errno;
+    }
+    if (!a->locked)
+        for (size_t i = 0; i < a->bytes; i += PAGE)
+            ((volatile uint8_t *)m)[i] = 0;
+    uint8_t *at = a->base;
+    for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
+        a->item[order[i]].at = at;
+        a->item[order[i]].size = (size_t)b->item[order[i]];
+        at += b->item[order[i]];
+    }
+    return 0;
+}
+
+void arena_close(struct arena *a)
+{
+    if (a->base)
+        munmap(a->base, a->bytes);
+    *a = (struct arena){ 0 };
+}
+
+void *arena_take(struct arena *a, enum budget_item item, size_t bytes)
+{
+    size_t need = (bytes + 63) & ~(size_t)63;
+    uint8_t *p = a->item[item].at + a->item[item].used;
+    assert(need >= bytes && need <= a->item[item].size - a->item[item].used);
+    a->item[item].used += need;
+    return p;
+}

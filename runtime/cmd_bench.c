@@ -1,0 +1,289 @@
+/* thermo-run bench: speed of prompt processing (pp) and text generation (tg), named and averaged as
+ * users of llama-bench know it, with what a budgeted engine has to say beside it. */
+#include "common/file.h"
+#include "common/opt.h"
+#include "common/progress.h"
+
+#include "runtime/cmd.h"
+#include "runtime/machine.h"
+#include "runtime/prompt.h"
+#include "runtime/report.h"
+#include "runtime/sample.h"
+#include "runtime/setup.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_REPEATS 1000
+
+static const struct opt_usage usage = {
+    "thermo-run bench", "",
+    "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text (by "
+    "default the beginning-of-text token) and samples at temperature 0.8 with a fixed seed, so that the neurons that fire "
+    "are those of text and not of noise. Mean and standard deviation over the repetitions, after one warm-up.",
+    "  thermo-run bench --model m.thermo --plan p.json\n"
+    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
+};
+
+enum { OUT_MD, OUT_JSON, OUT_CSV };
+static const char *const outputs[] = { "md", "json", "csv", NULL };
+
+struct args {
+    struct setup_args setup;
+    int pp, tg, repeats, output, no_warmup;
+    const char *prompt_file;
+};
+
+struct test {
+    char name[32];
+    int n;
+    double rate[MAX_REPEATS];      /* tokens per second */
+    uint64_t ns, ttft_ns;          /* sums over repetitions */
+    struct engine_stats s;
+};
+
+struct bench {
+    const struct args *a;
+    struct setup *s;
+    struct engine *g;
+    int32_t *text;                 /* ids to take prompts from */
+    int n_text;
+    struct test tests[2];
+    int n_tests;
+};
+
+static int parse(struct args *a, int argc, char **argv, struct err *e)
+{
+    struct opt o[SETUP_OPTIONS + 8] = { 0 };
+    int k = setup_options(o, &a->setup), n_pos = 0;
+    const struct opt own[] = {
+        { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N", .min = 0, .max = MODEL_MAX_CONTEXT, .help = "Tokens of the prompt test; 0: leave it out.", .def = "512, or the context" },
+        { .name = "n-gen", .short_name = 'n', .type = OPT_INT, .dest = &a->tg, .arg = "N", .min = 0, .max = MODEL_MAX_CONTEXT, .help = "Tokens of the generation test; 0: leave it out.", .def = "128, or the context" },
+        { .name = "repetitions", .short_name = 'r', .type = OPT_INT, .dest = &a->repeats, .arg = "N", .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
+        { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup, .help = "Do not run each test once before measuring." },
+        { .name = "output", .short_name = 'o', .type = OPT_CHOICE, .dest = &a->output, .arg = "FORM", .choices = outputs, .help = "md, json or csv.", .def = "md" },
+    };
+    memcpy(o + k, own, sizeof own);
+    int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
+    if (r == 0 && n_pos)
+        return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run bench --help", argv[1]);
+    return r;
+}
+
+/* Ids of the prompt file, or pseudo-random ones. */
+static int get_text(struct bench *b, int need, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r;
+    if (b->a->prompt_file) {
+        if ((r = prompt_text(NULL, b->a->prompt_file, &text, &len, e)) < 0)
+            return r;
+        r = tokenizer_encode(b->s->tokenizer, text, len, 1, 0, &b->text, &b->n_text, e);
+        free(text);
+        return r < 0 ? r : b->n_text ? 0 : err_set(e, ERR_USAGE, "'%s' has no text", b->a->prompt_file);
+    }
+    uint32_t x = 2463534242u;
+    int32_t bos = tokenizer_bos(b->s->tokenizer);
+    b->text = malloc((size_t)(need + 1) * sizeof *b->text);
+    if (!b->text)
+        return err_set(e, ERR_NOMEM, "out of memory for %d tokens", need);
+    for (b->n_text = 0; b->n_text < need || !b->n_text; b->n_text++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        b->text[b->n_text] = b->n_text == 0 && bos >= 0 ? bos : (int32_t)(x % (uint32_t)b->s->pack->h.n_vocab);
+    }
+    return 0;
+}
+
+static int feed(struct bench *b, int n, struct err *e)
+{
+    for (int at = 0; at < n;) {
+        int piece = n - at < b->n_text ? n - at : b->n_text, done;
+        int r = engine_prefill(b->g, 0, b->text, piece, &done, e);
+        if (r < 0)
+            return r;
+        at += piece;
+    }
+    return 0;
+}
+
+static int generate(struct bench *b, int n, struct err *e)
+{
+    const struct sample_params p = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = 1 };
+    struct sampler s;
+    size_t bytes;
+    float *mem = engine_sampler_memory(b->g, &bytes);
+    int32_t id = b->text[0];
+    sampler_init(&s, &p);
+    for (int i = 0; i < n; i++) {
+        struct engine_token t = { id, 0, i };
+        int r = engine_forward(b->g, &t, 1, e);
+        if (r < 0)
+            return r;
+        id = sampler_pick(&s, engine_logits(b->g, 0, 0), b->s->pack->h.n_vocab, NULL, 0, mem);
+        if (file_interrupted())
+            return err_set(e, ERR_INTR, "interrupted");
+    }
+    return 0;
+}
+
+static void add_stats(struct engine_stats *t, const struct engine_stats *s)
+{
+    t->reads += s->reads;
+    t->read_bytes += s->read_bytes;
+    t->lookups += s->lookups;
+    t->hits += s->hits;
+    t->stall_ns += s->stall_ns;
+}
+
+/* Repetition i of a test; negative ones are warm-ups. */
+static int once(struct bench *b, struct test *t, int i, struct err *e)
+{
+    int prompt = t->name[0] == 'p';
+    engine_reset(b->g, 0);
+    engine_stats_reset(b->g);
+    int64_t start = progress_now_ns();
+    int r = prompt ? feed(b, t->n, e) : generate(b, t->n, e);
+    if (r < 0)
+        return r;
+    if (prompt)
+        engine_logits(b->g, engine_last(b->g) - 1, 0); /* the first token follows from here */
+    uint64_t ns = (uint64_t)(progress_now_ns() - start);
+    struct engine_stats s = engine_stats(b->g);
+    if (i < 0)
+        return 0;
+    t->rate[i] = report_rate((uint64_t)t->n, ns);
+    t->ns += ns;
+    t->ttft_ns += prompt ? ns : 0;
+    add_stats(&t->s, &s);
+    return 0;
+}
+
+static double mean(const struct test *t, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += t->rate[i];
+    return sum / n;
+}
+
+static double deviation(const struct test *t, int n)
+{
+    double m = mean(t, n), sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (t->rate[i] - m) * (t->rate[i] - m);
+    return n > 1 ? sqrt(sum / (n - 1)) : 0;
+}
+
+static void print_md(const struct bench *b)
+{
+    int n = b->a->repeats;
+    char memory[24], peak[24], size[24];
+    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | io MiB/token | stall | hit | rss peak |\n"
+           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+    for (int i = 0; i < b->n_tests; i++) {
+        const struct test *t = &b->tests[i];
+        char ttft[32] = "";
+        if (t->ttft_ns)
+            snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
+        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %.3f | %.1f %% | %.1f %% | %s |\n", b->s->pack->h.name,
+               opt_format_size(b->s->pack->file.size, size, sizeof size), engine_io(b->g)->backend->name,
+               engine_io(b->g)->direct ? "" : " (page cache)", b->s->config.choice.threads,
+               opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name, mean(t, n), deviation(t, n), ttft,
+               (double)t->s.read_bytes / 1048576 / ((double)t->n * n), 100 * report_share(t->s.stall_ns, t->ns),
+               100 * report_share(t->s.hits, t->s.lookups), opt_format_size(machine_peak_bytes(), peak, sizeof peak));
+    }
+}
+
+static void print_json(const struct bench *b)
+{
+    int n = b->a->repeats;
+    fputs("{", stdout);
+    report_configuration(stdout, b->s, b->g);
+    printf(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"tests\":[",
+           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, b->s->scaled ? "false" : "true");
+    for (int i = 0; i < b->n_tests; i++) {
+        const struct test *t = &b->tests[i];
+        printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_per_token\":%.6g"
+               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g,\"samples\":[", i ? "," : "", t->name, t->n, mean(t, n),
+               deviation(t, n), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
+               (double)t->s.reads / ((double)t->n * n), report_share(t->s.stall_ns, t->ns), report_share(t->s.hits, t->s.lookups));
+        for (int k = 0; k < n; k++)
+            printf("%s%.6g", k ? "," : "", t->rate[k]);
+        fputs("]}", stdout);
+    }
+    fputs("]}\n", stdout);
+}
+
+static void print_csv(const struct bench *b)
+{
+    int n = b->a->repeats;
+    puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,read_bytes_per_token,stall_share,hit_rate,peak_bytes");
+    for (int i = 0; i < b->n_tests; i++) {
+        const struct test *t = &b->tests[i];
+        putchar('"');
+        for (const char *p = b->s->pack->h.name; *p; p++)
+            printf(*p == '"' ? "\"\"" : "%c", *p);
+        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu\n", (unsigned long long)b->s->pack->file.size,
+               engine_io(b->g)->backend->name, engine_io(b->g)->direct, b->s->config.choice.threads,
+               (unsigned long long)b->s->memory_bytes, t->name, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
+               (double)t->s.read_bytes / ((double)t->n * n), report_share(t->s.stall_ns, t->ns),
+               report_share(t->s.hits, t->s.lookups), (unsigned long long)machine_peak_bytes());
+    }
+}
+
+static int measure(struct bench *b, struct err *e)
+{
+    struct progress bar;
+    int r = setup_engine(b->s, &b->g, e), steps = 0;
+    progress_init(&bar, "measuring", "runs", (uint64_t)(b->n_tests * (b->a->repeats + !b->a->no_warmup)));
+    for (int i = 0; i < b->n_tests; i++)
+        for (int k = b->a->no_warmup ? 0 : -1; k < b->a->repeats && r == 0; k++) {
+            r = once(b, &b->tests[i], k, e);
+            progress_set(&bar, (uint64_t)++steps);
+        }
+    progress_done(&bar);
+    if (r == 0)
+        (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
+    engine_close(b->g);
+    return r;
+}
+
+static int add_test(struct bench *b, const char *kind, int asked, int usual, struct err *e)
+{
+    int context = b->s->config.choice.context, n = asked >= 0 ? asked : usual < context ? usual : context;
+    if (n > context)
+        return err_set(e, ERR_USAGE, "%s%d needs a context of %d; it is %d: see --context", kind, n, n, context);
+    if (!n)
+        return 0;
+    struct test *t = &b->tests[b->n_tests++];
+    t->n = n;
+    snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+    return 0;
+}
+
+int cmd_bench(int argc, char **argv)
+{
+    static struct bench b;
+    struct args a = { .pp = -1, .tg = -1, .repeats = 5 };
+    struct setup s = { 0 };
+    struct err e = { 0 };
+    setup_args_init(&a.setup);
+    int r = parse(&a, argc, argv, &e);
+    if (r > 0)
+        return 0;
+    b.a = &a;
+    b.s = &s;
+    file_catch_interrupt();
+    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = add_test(&b, "pp", a.pp, 512, &e)) == 0 &&
+        (r = add_test(&b, "tg", a.tg, 128, &e)) == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
+        r = measure(&b, &e);
+    free(b.text);
+    setup_close(&s);
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,303 @@
+/* thermo-run generate: prompt in, text out as it comes. */
+#include "common/file.h"
+#include "common/log.h"
+#include "common/opt.h"
+#include "common/progress.h"
+
+#include "runtime/cmd.h"
+#include "runtime/prompt.h"
+#include "runtime/report.h"
+#include "runtime/sample.h"
+#include "runtime/setup.h"
+#include "runtime/stream.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#define MAX_EOG 64
+
+static const struct opt_usage usage = {
+    "thermo-run generate", "",
+    "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to stderr. "
+    "With --json, stdout has one JSON object per token and a summary instead. Samplers work in this order: repeat penalty, "
+    "top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary (exit status 130).",
+    "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' -n 100\n"
+    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json --prompt-file - --memory 2GiB --temp 0\n"
+};
+
+struct args {
+    struct setup_args setup;
+    const char *prompt, *prompt_file;
+    int n, json, ignore_eos, no_echo;
+    struct opt_list stops;
+    uint64_t seed;
+    struct sample_params sampling;
+};
+
+struct run {
+    const struct args *a;
+    struct setup *s;
+    struct engine *g;
+    struct sampler sampler;
+    struct stream stream;
+    struct report report;
+    int32_t *ids;           /* the sequence: prompt, then what was generated */
+    int n_ids;
+    int32_t eog[MAX_EOG];
+    int n_eog, first_piece;
+    char text[8192];        /* what the current token let out; --json */
+    size_t text_len;
+};
+
+static int parse(struct args *a, int argc, char **argv, struct err *e)
+{
+    struct opt o[SETUP_OPTIONS + 20] = { 0 };
+    struct sample_params *p = &a->sampling;
+    int k = setup_options(o, &a->setup), n_pos = 0;
+    const struct opt own[] = {
+        { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT", .help = "Text to continue." },
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .help = "A file with the text; - is standard input." },
+        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT, .help = "Tokens to make; -1: until the model ends the text or the context is full.", .def = "128" },
+        { .name = "stop", .type = OPT_LIST, .dest = &a->stops, .arg = "TEXT", .help = "End before this text; repeatable." },
+        { .name = "ignore-eos", .type = OPT_FLAG, .dest = &a->ignore_eos, .help = "Never end the text by itself." },
+        { .name = "temp", .type = OPT_DOUBLE, .dest = &p->temp, .arg = "T", .min = 0, .max = 100, .help = "Temperature; 0 takes the likeliest token.", .def = "0.8" },
+        { .name = "top-k", .type = OPT_INT, .dest = &p->top_k, .arg = "K", .min = 0, .max = MODEL_MAX_VOCAB, .help = "Keep the K likeliest; 0: all.", .def = "40" },
+        { .name = "top-p", .type = OPT_DOUBLE, .dest = &p->top_p, .arg = "P", .min = 0, .max = 1, .help = "Keep the likeliest that together reach P; 1: all.", .def = "0.95" },
+        { .name = "min-p", .type = OPT_DOUBLE, .dest = &p->min_p, .arg = "P", .min = 0, .max = 1, .help = "Keep those at least P times as likely as the likeliest; 0: all.", .def = "0.05" },
+        { .name = "repeat-penalty", .type = OPT_DOUBLE, .dest = &p->repeat_penalty, .arg = "X", .min = 0.01, .max = 100, .help = "Divide the logits of recent tokens by X; 1: none.", .def = "1" },
+        { .name = "repeat-last-n", .type = OPT_INT, .dest = &p->repeat_last_n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT, .help = "How many tokens are recent; -1: all.", .def = "64" },
+        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N", .help = "Seed of the draws; the same seed gives the same text.", .def = "random, reported" },
+        { .name = "no-echo", .type = OPT_FLAG, .dest = &a->no_echo, .help = "Do not print the prompt before the text." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines on stdout: one per token, then a summary." },
+    };
+    memcpy(o + k, own, sizeof own);
+    int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
+    if (r == 0 && n_pos)
+        return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run generate --help", argv[1]);
+    return r;
+}
+
+static void to_stdout(void *ctx, const char *text, size_t len)
+{
+    (void)ctx;
+    fwrite(text, 1, len, stdout);
+    fflush(stdout);
+}
+
+static void to_record(void *ctx, const char *text, size_t len)
+{
+    struct run *r = ctx;
+    size_t room = sizeof r->text - r->text_len;
+    memcpy(r->text + r->text_len, text, len < room ? len : room);
+    r->text_len += len < room ? len : room;
+}
+
+/* ---- before loading ---- */
+
+/* One position must be left, for the token after the prompt is computed from the prompt's last, but must fit to be fed. */
+static int encode(struct run *r, const char *text, size_t len, struct err *e)
+{
+    int32_t *ids = NULL;
+    int n = 0, c = tokenizer_encode(r->s->tokenizer, text, len, 1, 0, &ids, &n, e);
+    if (c < 0 || (c = prompt_check(n, r->s->config.choice.context, r->a->n != 0, e)) < 0) {
+        free(ids);
+        return c;
+    }
+    r->ids = ids;
+    r->n_ids = n;
+    return 0;
+}
+
+static void find_eog(struct run *r)
+{
+    for (int32_t i = 0; i < r->s->pack->h.n_vocab && r->n_eog < MAX_EOG; i++)
+        if (tokenizer_is_eog(r->s->tokenizer, i))
+            r->eog[r->n_eog++] = i;
+}
+
+static int is_eog(const struct run *r, int32_t id)
+{
+    for (int i = 0; i < r->n_eog; i++)
+        if (r->eog[i] == id)
+            return 1;
+    return 0;
+}
+
+/* ---- the token loop; nothing here allocates ---- */
+
+static int32_t pick(struct run *r)
+{
+    size_t bytes;
+    float *logits = engine_logits(r->g, engine_last(r->g) - 1, 0), *mem = engine_sampler_memory(r->g, &bytes);
+    for (int i = 0; i < r->n_eog && r->a->ignore_eos; i++)
+        logits[r->eog[i]] = -INFINITY;
+    return sampler_pick(&r->sampler, logits, r->s->pack->h.n_vocab, r->ids, r->n_ids, mem);
+}
+
+/* Text of a token into the stream; 1 when a stop string is complete. */
+static int put(struct run *r, int32_t id)
+{
+    size_t len;
+    const char *piece = tokenizer_piece(r->s->tokenizer, id, &len);
+    return stream_push(&r->stream, piece, len);
+}
+
+static int decode(struct run *r, struct err *e)
+{
+    struct report *p = &r->report;
+    int context = r->s->config.choice.context, n = r->a->n < 0 ? context : r->a->n;
+    p->stop = "length";
+    while (p->n_generated < n) {
+        struct engine_stats before = engine_stats(r->g), after;
+        int64_t start = progress_now_ns();
+        if (file_interrupted())
+            return err_set(e, ERR_INTR, "interrupted");
+        if (p->n_generated > 0) {
+            if (r->n_ids > context) {
+                p->stop = "context";
+                return 0;
+            }
+            struct engine_token t = { r->ids[r->n_ids - 1], 0, r->n_ids - 1 };
+            int c = engine_forward(r->g, &t, 1, e);
+            if (c < 0)
+                return c;
+        }
+        int32_t id = pick(r);
+        if (p->n_generated == 0)
+            p->ttft_ns = p->prompt_ns + (uint64_t)(progress_now_ns() - start);
+        if (!r->a->ignore_eos && is_eog(r, id)) {
+            p->stop = "eos";
+            return 0;
+        }
+        p->n_generated++;
+        if (r->n_ids < context)
+            r->ids[r->n_ids] = id;
+        r->n_ids++;
+        r->text_len = 0;
+        int stopped = put(r, id);
+        after = engine_stats(r->g);
+        if (r->a->json)
+            report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start), &before, &after);
+        if (stopped) {
+            p->stop = "stop";
+            return 0;
+        }
+        if (r->n_ids > context && p->n_generated < n) {
+            p->stop = "context";
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int prompt(struct run *r, const int32_t *ids, int n, struct err *e)
+{
+    int done, c;
+    int64_t start = progress_now_ns();
+    c = engine_prefill(r->g, 0, ids, n, &done, e);
+    r->report.prompt_ns = (uint64_t)(progress_now_ns() - start);
+    r->report.n_prompt = done;
+    r->report.prompt = engine_stats(r->g);
+    engine_stats_reset(r->g);
+    return c;
+}
+
+static int run_loaded(struct run *r, struct err *e)
+{
+    int c = prompt(r, r->ids, r->n_ids, e);
+    if (c == 0) {
+        int64_t start = progress_now_ns();
+        c = decode(r, e);
+        r->report.decode_ns = (uint64_t)(progress_now_ns() - start);
+        r->report.decode = engine_stats(r->g);
+    }
+    if (c < 0 && c != ERR_INTR)
+        return c;
+    if (c == ERR_INTR)
+        r->report.stop = "interrupted";
+    r->text_len = 0;
+    stream_flush(&r->stream);
+    if (r->a->json) {
+        if (r->text_len) {
+            fputs("{\"type\":\"text\",\"text\":", stdout);
+            report_string(stdout, r->text, r->text_len);
+            fputs("}\n", stdout);
+        }
+        report_summary_json(stdout, r->s, r->g, &r->report);
+    } else {
+        putchar('\n');
+        fflush(stdout);
+        report_summary_text(r->s, r->g, &r->report);
+    }
+    return c;
+}
+
+static int run_engine(struct run *r, struct err *e)
+{
+    int64_t start = progress_now_ns();
+    int c = setup_engine(r->s, &r->g, e);
+    if (c < 0)
+        return c;
+    r->report.load_ns = (uint64_t)(progress_now_ns() - start);
+    int32_t *ids = engine_token_memory(r->g, 0);
+    memcpy(ids, r->ids, (size_t)r->n_ids * sizeof *ids);
+    free(r->ids);
+    r->ids = ids;
+    c = run_loaded(r, e);
+    r->ids = NULL;
+    engine_close(r->g);
+    if (ferror(stdout) && c == 0)
+        return err_set(e, ERR_SYS, "writing to standard output failed");
+    return c;
+}
+
+static int generate(struct args *a, struct err *e)
+{
+    struct setup s = { 0 };
+    struct run r = { .a = a, .s = &s };
+    char *text = NULL;
+    size_t len = 0;
+    int c;
+    if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
+        (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
+        (c = setup_open(&a->setup, &s, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
+        goto out;
+    if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
+        a->seed &= UINT32_MAX; /* short enough to type again */
+    a->sampling.seed = r.report.seed = a->seed;
+    sampler_init(&r.sampler, &a->sampling);
+    find_eog(&r);
+    if (!a->json && !a->no_echo)
+        to_stdout(NULL, text, len);
+    free(text);
+    text = NULL;
+    c = run_engine(&r, e);
+    if (c == 0 || c == ERR_INTR)
+        log_info("seed:   %llu", (unsigned long long)a->seed);
+out:
+    free(text);
+    free(r.ids);
+    stream_done(&r.stream);
+    setup_close(&s);
+    return c;
+}
+
+int cmd_generate(int argc, char **argv)
+{
+    struct args a = { .n = 128, .seed = UINT64_MAX,
+                      .sampling = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last_n = 64 } };
+    struct err e = { 0 };
+    setup_args_init(&a.setup);
+    int r = parse(&a, argc, argv, &e);
+    if (r == 0) {
+        file_catch_interrupt();
+        r = generate(&a, &e);
+    }
+    free(a.stops.items);
+    if (r == ERR_INTR)
+        return err_exit_status(r);
+    return r < 0 ? opt_fail(&e) : 0;
+}

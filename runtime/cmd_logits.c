@@ -1,0 +1,85 @@
+/* thermo-run logits: one pass over a prompt, the next token's logits as JSON in full precision. */
+#include "common/file.h"
+#include "common/opt.h"
+
+#include "runtime/cmd.h"
+#include "runtime/prompt.h"
+#include "runtime/setup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-run logits", "",
+    "Print the logits of the token that would follow a prompt, as {\"logits\":[...]} with nine significant digits, enough "
+    "to restore every float32. For comparing implementations, memory limits and settings: exact and dense mode print the "
+    "same bytes under any memory limit, thread count, prefill chunk and read backend.",
+    "  thermo-run logits --model m.thermo --plan p.json --tokens 1,403,4\n"
+    "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n"
+};
+
+static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *e)
+{
+    struct engine *g = NULL;
+    int done, r = setup_engine(s, &g, e);
+    if (r < 0)
+        return r;
+    r = engine_prefill(g, 0, ids, n, &done, e);
+    if (r == 0) {
+        const float *v = engine_logits(g, engine_last(g) - 1, 0);
+        fputs("{\"logits\":[", stdout);
+        for (int i = 0; i < s->pack->h.n_vocab; i++)
+            printf("%s%.9g", i ? "," : "", (double)v[i]);
+        fputs("]}\n", stdout);
+    }
+    engine_close(g);
+    if (r == 0 && fflush(stdout) != 0)
+        return err_sys(e, ERR_SYS, "writing to standard output");
+    return r;
+}
+
+static int get_ids(const struct setup *s, const char *tokens, const char *prompt, const char *file, int32_t **ids, int *n, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r;
+    if (tokens) {
+        if (prompt || file)
+            return err_set(e, ERR_USAGE, "--tokens excludes --prompt and --prompt-file");
+        return prompt_ids(tokens, s->pack->h.n_vocab, ids, n, e);
+    }
+    if ((r = prompt_text(prompt, file, &text, &len, e)) < 0)
+        return r;
+    r = tokenizer_encode(s->tokenizer, text, len, 1, 0, ids, n, e);
+    free(text);
+    return r;
+}
+
+int cmd_logits(int argc, char **argv)
+{
+    struct setup_args a;
+    struct setup s = { 0 };
+    struct err e = { 0 };
+    struct opt opts[SETUP_OPTIONS + 4] = { 0 };
+    const char *tokens = NULL, *prompt = NULL, *file = NULL;
+    int32_t *ids = NULL;
+    int n = 0, n_pos = 0, r;
+    setup_args_init(&a);
+    int k = setup_options(opts, &a);
+    opts[k++] = (struct opt){ .name = "tokens", .type = OPT_STRING, .dest = &tokens, .arg = "IDS", .help = "Token ids, separated by commas." };
+    opts[k++] = (struct opt){ .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &prompt, .arg = "TEXT", .help = "A text instead." };
+    opts[k++] = (struct opt){ .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &file, .arg = "FILE",
+                              .help = "A file with the text; - is standard input." };
+    if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    if (n_pos)
+        r = err_set(&e, ERR_USAGE, "unexpected argument '%s'; see thermo-run logits --help", argv[1]);
+    file_catch_interrupt();
+    if (r == 0 && (r = setup_open(&a, &s, &e)) == 0 && (r = get_ids(&s, tokens, prompt, file, &ids, &n, &e)) == 0 &&
+        (r = prompt_check(n, s.config.choice.context, 0, &e)) == 0)
+        r = print_logits(&s, ids, n, &e);
+    free(ids);
+    setup_close(&s);
+    return r < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,342 @@
+/* The forward pass: equations in common/nn.h and common/kernels.h, order and threads here. A pass
+ * takes tokens of any sequences; each token's residual stream is a row of x, and nothing but the
+ * KV cache couples rows, so how tokens are grouped into passes changes no bit. */
+#include "runtime/internal.h"
+
+#include "common/file.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <string.h>
+
+
+/* ---- products of dense matrices ---- */
+
+const void *acts_in(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride)
+{
+    *stride = kernels_act_bytes(form, a->n_cols);
+    if (form == KERNELS_ACT_F32)
+        return a->f32;
+    for (int t = 0; t < a->n_tokens && !a->has_q8; t++)
+        kernels_act_prepare((uint8_t *)g->act_q8 + (size_t)t * *stride, form, a->f32 + (size_t)t * (size_t)a->n_cols,
+                            a->n_cols);
+    a->has_q8 = 1;
+    return g->act_q8;
+}
+
+struct product {
+    const struct matrix *m;
+    float *out;         /* f32[n_tokens][n_rows] */
+    const void *x;
+    size_t x_stride;
+};
+
+struct products {
+    struct product p[3];
+    int n, n_tokens;
+};
+
+static void some_rows(void *ctx, int begin, int end, int worker)
+{
+    const struct products *s = ctx;
+    (void)worker;
+    for (int i = 0; i < s->n && begin < end; i++) {
+        const struct product *p = &s->p[i];
+        const struct matrix *m = p->m;
+        int to = end < m->n_rows ? end : m->n_rows;
+        if (begin < to) {
+            kernels->rows[m->form][m->type](p->out + begin, (size_t)m->n_rows, m->data + (size_t)begin * m->row_bytes,
+                                            m->row_bytes, to - begin, p->x, p->x_stride, s->n_tokens, m->n_cols);
+            begin = to;
+        }
+        begin -= m->n_rows;
+        end -= m->n_rows;
+    }
+}
+
+static void add_product(struct engine *g, struct products *s, const struct matrix *m, struct acts *a, float *out)
+{
+    struct product *p = &s->p[s->n++];
+    p->m = m;
+    p->out = out;
+    p->x = acts_in(g, a, m->form, &p->x_stride);
+    s->n_tokens = a->n_tokens;
+}
+
+static void run_products(struct engine *g, struct products *s)
+{
+    int rows = 0, threads = pool_threads(g->pool);
+    for (int i = 0; i < s->n; i++)
+        rows += s->p[i].m->n_rows;
+    int grain = (rows / (threads * 4) + 7) / 8 * 8;
+    pool_for(g->pool, rows, threads == 1 ? rows : grain < 8 ? 8 : grain, some_rows, s);
+}
+
+/* ---- attention ---- */
+
+struct attention {
+    struct engine *g;
+    const struct engine_token *tokens;
+    int layer;
+};
+
+static uint8_t *kv_at(const struct engine *g, int seq, int layer, int value, int pos)
+{
+    size_t one = ((size_t)seq * (size_t)g->h.n_layers + (size_t)layer) * 2 + (size_t)value;
+    return g->kv + one * g->kv_one_bytes + (size_t)pos * g->kv_row_bytes;
+}
+
+static void store_kv(struct engine *g, const float *v, uint8_t *to)
+{
+    int n = g->h.n_kv_heads * g->h.head_dim;
+    if (g->c.choice.kv_f16)
+        kernels->to_f16((uint16_t *)to, v, n);
+    else
+        memcpy(to, v, (size_t)n * sizeof *v);
+}
+
+static void add_bias(float *v, const float *bias, int n)
+{
+    for (int i = 0; bias && i < n; i++)
+        v[i] += bias[i];
+}
+
+/* Bias, rotation and the KV cache for tokens [begin, end). */
+static void place_tokens(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    struct engine *g = a->g;
+    const struct model_hparams *h = &g->h;
+    const struct layer *l = &g->layers[a->layer];
+    int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
+    (void)worker;
+    for (int t = begin; t < end; t++) {
+        float *q = g->q + (size_t)t * (size_t)q_dim, *k = g->k + (size_t)t * (size_t)kv_dim,
+              *v = g->v + (size_t)t * (size_t)kv_dim;
+        const struct engine_token *tok = &a->tokens[t];
+        add_bias(q, l->q_bias, q_dim);
+        add_bias(k, l->k_bias, kv_dim);
+        add_bias(v, l->v_bias, kv_dim);
+        nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
+        nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
+        store_kv(g, k, kv_at(g, tok->seq, a->layer, 0, tok->pos));
+        store_kv(g, v, kv_at(g, tok->seq, a->layer, 1, tok->pos));
+    }
+}
+
+/* Item i: the heads that share one KV head, of one token. */
+static void some_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    struct engine *g = a->g;
+    const struct model_hparams *h = &g->h;
+    int group = h->n_heads / h->n_kv_heads;
+    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim;
+    const struct nn_attn shape = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
+                                   .kv_f16 = g->c.choice.kv_f16, .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+                                   .scale = g->attn_scale };
+    float *scores = g->scores + (size_t)worker * ((size_t)(g->c.choice.context + 15) / 16 * 16);
+    for (int i = begin; i < end; i++) {
+        int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
+        const struct engine_token *tok = &a->tokens[t];
+        nn_attention(g->attn + (size_t)t * q_dim, g->q + (size_t)t * q_dim, kv_at(g, tok->seq, a->layer, 0, 0),
+                     kv_at(g, tok->seq, a->layer, 1, 0), tok->pos + 1, kv * group, (kv + 1) * group, &shape, scores);
+    }
+}
+
+static void norm(const struct engine *g, const float *w, int n)
+{
+    size_t d = (size_t)g->h.d_model;
+    for (int t = 0; t < n; t++)
+        nn_rmsnorm(g->xn + (size_t)t * d, g->x + (size_t)t * d, w, g->h.d_model, g->h.rms_eps);
+}
+
+static void add_residual(struct engine *g, const float *v, int n)
+{
+    size_t total = (size_t)n * (size_t)g->h.d_model;
+    for (size_t i = 0; i < total; i++)
+        g->x[i] += v[i];
+}
+
+static void attention(struct engine *g, int layer, const struct engine_token *tokens, int n)
+{
+    const struct model_hparams *h = &g->h;
+    struct layer *l = &g->layers[layer];
+    struct attention a = { g, tokens, layer };
+    struct products qkv = { .n = 0 }, o = { .n = 0 };
+    norm(g, l->attn_norm, n);
+    struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n };
+    add_product(g, &qkv, &l->q, &in, g->q);
+    add_product(g, &qkv, &l->k, &in, g->k);
+    add_product(g, &qkv, &l->v, &in, g->v);
+    run_products(g, &qkv);
+    pool_for(g->pool, n, 1, place_tokens, &a);
+    pool_for(g->pool, n * h->n_kv_heads, 1, some_heads, &a);
+    struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
+    add_product(g, &o, &l->o, &heads, g->acc);
+    run_products(g, &o);
+    add_residual(g, g->acc, n);
+}
+
+/* ---- FFN ---- */
+
+static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
+{
+    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n };
+    int r = pipeline_run(g->pipe, layer, 0, &in, g->ffn, g->acc, e);
+    if (r == 0)
+        add_residual(g, g->acc, n);
+    return r;
+}
+
+/* The n_experts_used largest router logits, lower index first among equals; weights: softmax over the chosen. */
+static void choose_experts(const struct engine *g, const float *logits, float *weight)
+{
+    int n = g->h.n_experts, used = g->h.n_experts_used;
+    float top = 0, sum = 0;
+    for (int i = 0; i < n; i++)
+        weight[i] = -1;
+    for (int k = 0; k < used; k++) {
+        int best = -1;
+        for (int i = 0; i < n; i++)
+            if (weight[i] < 0 && (best < 0 || logits[i] > logits[best]))
+                best = i;
+        top = k == 0 ? logits[best] : top;
+        weight[best] = expf(logits[best] - top);
+        sum += weight[best];
+    }
+    for (int i = 0; i < n; i++)
+        weight[i] = weight[i] < 0 ? 0 : weight[i] / sum;
+}
+
+/* Each expert on the tokens routed to it; a token's sum is over experts in ascending order. */
+static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
+{
+    int n_experts = g->h.n_experts, r;
+    size_t d = (size_t)g->h.d_model;
+    float *logits = g->router, *weight = logits + (size_t)n * (size_t)n_experts;
+    struct products route = { .n = 0 };
+    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n };
+    add_product(g, &route, &g->layers[layer].router, &all, logits);
+    run_products(g, &route);
+    for (int t = 0; t < n; t++)
+        choose_experts(g, logits + t * n_experts, weight + t * n_experts);
+    memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
+    for (int b = 0; b < n_experts; b++) {
+        int m = 0;
+        for (int t = 0; t < n; t++)
+            if (weight[t * n_experts + b] > 0)
+                memcpy(g->picked + (size_t)m++ * d, g->xn + (size_t)t * d, d * sizeof *g->xn);
+        if (!m)
+            continue;
+        struct acts in = { .f32 = g->picked, .n_cols = g->h.d_model, .n_tokens = m };
+        if ((r = pipeline_run(g->pipe, layer, b, &in, g->ffn, g->acc, e)) < 0)
+            return r;
+        for (int t = 0, k = 0; t < n; t++) {
+            float w = weight[t * n_experts + b];
+            for (size_t i = 0; w > 0 && i < d; i++)
+                g->mix[(size_t)t * d + i] += w * g->acc[(size_t)k * d + i];
+            k += w > 0;
+        }
+    }
+    add_residual(g, g->mix, n);
+    return 0;
+}
+
+/* ---- the pass ---- */
+
+static int check_tokens(const struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+{
+    if (n < 1 || n > g->scratch.tokens)
+        return err_set(e, ERR_LIMIT, "%d tokens in a pass; 1 to %d are possible", n, g->scratch.tokens);
+    for (int t = 0; t < n; t++) {
+        if (tokens[t].id < 0 || tokens[t].id >= g->h.n_vocab)
+            return err_set(e, ERR_USAGE, "token id %d; the model has 0 to %d", tokens[t].id, g->h.n_vocab - 1);
+        if (tokens[t].seq < 0 || tokens[t].seq >= g->c.choice.max_batch || tokens[t].pos < 0 ||
+            tokens[t].pos >= g->c.choice.context)
+            return err_set(e, ERR_LIMIT, "position %d of sequence %d; the context holds %d of %d sequences", tokens[t].pos,
+                           tokens[t].seq, g->c.choice.context, g->c.choice.max_batch);
+    }
+    return 0;
+}
+
+static void embed(struct engine *g, const struct engine_token *tokens, int n)
+{
+    const struct quant_traits *q = quant_traits(g->embd.type);
+    size_t d = (size_t)g->h.d_model;
+    for (int t = 0; t < n; t++)
+        q->dequant(g->x + (size_t)t * d, g->embd.data + (size_t)tokens[t].id * g->embd.row_bytes, d);
+}
+
+static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+{
+    int r;
+    int64_t start = progress_now_ns(), mid;
+    if (!g->h.n_experts && !g->c.no_prefetch && (r = pipeline_prefetch(g->pipe, layer, 0, e)) < 0)
+        return r;
+    attention(g, layer, tokens, n);
+    mid = progress_now_ns();
+    norm(g, g->layers[layer].ffn_norm, n);
+    r = g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
+    g->stats.attention_ns += (uint64_t)(mid - start);
+    g->stats.ffn_ns += (uint64_t)(progress_now_ns() - mid);
+    return r;
+}
+
+int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+{
+    int r = check_tokens(g, tokens, n, e);
+    int64_t start = progress_now_ns();
+    if (r < 0)
+        return r;
+    embed(g, tokens, n);
+    for (int l = 0; l < g->h.n_layers && r == 0; l++)
+        r = one_layer(g, l, tokens, n, e);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < g->h.n_layers * g->n_parts; i++)
+        cache_tick(g->caches[i]);
+    for (int t = 0; t < n; t++)
+        if (tokens[t].pos >= g->n_pos[tokens[t].seq])
+            g->n_pos[tokens[t].seq] = tokens[t].pos + 1;
+    g->n_tokens = n;
+    g->stats.passes++;
+    g->stats.tokens += (uint64_t)n;
+    g->stats.total_ns += (uint64_t)(progress_now_ns() - start);
+    return 0;
+}
+
+float *engine_logits(struct engine *g, int i, int row)
+{
+    size_t d = (size_t)g->h.d_model;
+    float *out = g->logits + (size_t)row * (size_t)g->h.n_vocab;
+    struct products head = { .n = 0 };
+    int64_t start = progress_now_ns();
+    nn_rmsnorm(g->xn, g->x + (size_t)i * d, g->output_norm, g->h.d_model, g->h.rms_eps);
+    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = 1 };
+    add_product(g, &head, &g->output, &in, out);
+    run_products(g, &head);
+    uint64_t took = (uint64_t)(progress_now_ns() - start);
+    g->stats.head_ns += took;
+    g->stats.total_ns += took;
+    return out;
+}
+
+int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
+{
+    *done = 0;
+    while (*done < n) {
+        struct engine_token tokens[ENGINE_PREFILL_MAX];
+        int chunk = g->c.choice.prefill_chunk, m = 0, r;
+        if (file_interrupted())
+            return err_set(e, ERR_INTR, "interrupted after %d of %d prompt tokens", *done, n);
+        while (m < chunk && m < ENGINE_PREFILL_MAX && *done + m < n) {
+            tokens[m] = (struct engine_token){ ids[*done + m], seq, g->n_pos[seq] + m };
+            m++;
+        }
+        if ((r = engine_forward(g, tokens, m, e)) < 0)
+            return r;
+        *done += m;
+    }
+    return 0;
+}

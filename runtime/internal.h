@@ -1,0 +1,93 @@
+#ifndef RUNTIME_INTERNAL_H
+#define RUNTIME_INTERNAL_H
+
+/* What engine.c, load.c, forward.c and pipeline.c share. */
+#include "common/kernels.h"
+#include "common/nn.h"
+#include "common/pool.h"
+
+#include "runtime/arena.h"
+#include "runtime/engine.h"
+
+struct matrix {                 /* dense weights, [n_rows][n_cols] */
+    const uint8_t *data;
+    uint32_t type;
+    int n_rows, n_cols;
+    size_t row_bytes;
+    enum kernels_act form;      /* of its input */
+};
+
+struct layer {
+    struct matrix q, k, v, o, router;
+    const float *attn_norm, *ffn_norm, *q_bias, *k_bias, *v_bias;
+};
+
+/* Activations of the tokens of a pass in the forms that matrices ask for; the q8 form is made when first asked for. */
+struct acts {
+    const float *f32;
+    int n_cols, n_tokens, has_q8;
+};
+
+struct pipeline;
+
+struct engine {
+    /* constant after open */
+    struct engine_config c;
+    struct model_hparams h;
+    struct layout_shape shape;
+    struct budget budget;
+    struct budget_scratch scratch;
+    struct arena arena;
+    struct pool *pool;
+    struct io *io;
+    struct layer *layers;
+    struct matrix embd, output;
+    const float *output_norm;
+    float *rope_freqs, attn_scale;
+    int n_blocks, n_parts, dense_mode;
+    uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
+    uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
+    struct cache **caches;         /* [layer][part] */
+    uint8_t *hot, *cold, *staging, *kv;
+    size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
+    /* scratch of a pass */
+    float *x, *xn, *acc, *mix, *picked, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
+    struct kernels_q8_block *act_q8;
+    struct pipeline *pipe;
+    float *sampler;
+    int32_t *token_memory;
+    int *n_pos;                    /* [max_batch] */
+    int n_tokens;                  /* of the last pass */
+    struct engine_stats stats, base; /* base: what reset subtracts (counters of caches and io) */
+};
+
+static inline size_t engine_hot_index(const struct engine *g, int layer, int block, int part)
+{
+    return ((size_t)layer * (size_t)g->n_blocks + (size_t)block) * (size_t)g->n_parts + (size_t)part;
+}
+
+static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int block, int part)
+{
+    return g->c.choice.hot ? g->c.choice.hot[engine_hot_index(g, layer, block, part)] : 0;
+}
+
+/* ---- load.c ---- */
+int load_dense(struct engine *g, struct err *e);
+int load_hot(struct engine *g, struct err *e);
+
+/* ---- forward.c ---- */
+/* Activations in a matrix's form; *stride is what separates tokens. */
+const void *acts_in(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
+
+/* ---- pipeline.c ---- */
+struct pipeline *pipeline_new(struct engine *g, struct err *e);
+void pipeline_free(struct pipeline *p);
+
+/* The FFN of one (layer, block) comes next: look its gates up and start reading what is missing of them. Optional;
+ * pipeline_run does it otherwise. */
+int pipeline_prefetch(struct pipeline *p, int layer, int block, struct err *e);
+
+/* out[t][d_model] = FFN of (layer, block) on n_tokens activations. rows: scratch f32[n_tokens][n_ff]. */
+int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, float *rows, float *out, struct err *e);
+
+#endif

@@ -1,0 +1,223 @@
+/* Loading: dense tensors through the pack's reader, resident neurons through the engine's own read
+ * backend, as long sequential reads with every buffer in flight, then checked against the checksum
+ * of each cluster: damage is found before the first token and named. */
+#include "runtime/internal.h"
+
+#include "common/hash.h"
+#include "common/progress.h"
+
+#include <fcntl.h>
+#include <string.h>
+
+#define SUBMIT_AT_ONCE 64
+
+struct wanted {                /* a role, and where it goes */
+    enum model_role role;
+    struct matrix *m;
+    const float **v;           /* vectors are float32 */
+    int optional;
+};
+
+static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m, struct err *e)
+{
+    *m = (struct matrix){ .data = data, .type = d->type, .n_rows = (int)d->dims[1], .n_cols = (int)d->dims[0],
+                          .row_bytes = quant_row_bytes(d->type, d->dims[0]),
+                          .form = kernels_act_form(d->type, g->c.act_q8) };
+    if (!kernels->rows[m->form][d->type])
+        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s, which this build cannot multiply",
+                       g->c.pack->file.path, model_role_name(d->role), d->layer, quant_traits(d->type)->name);
+    return 0;
+}
+
+static int load_one(struct engine *g, const struct wanted *w, int layer, struct progress *bar, struct err *e)
+{
+    const struct pack *p = g->c.pack;
+    const struct pack_dense *d = pack_dense_find(p, w->role, layer);
+    if (!d)
+        return w->optional ? 0
+                           : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
+                                     model_role_name(w->role), layer);
+    uint8_t *to = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
+    int r = pack_dense_read(p, d, to, e);
+    if (r < 0)
+        return r;
+    progress_add(bar, d->stored_bytes);
+    if (w->m)
+        return take_matrix(g, d, to, w->m, e);
+    if (d->type != QUANT_F32)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s; vectors are F32", p->file.path,
+                       model_role_name(d->role), layer, quant_traits(d->type)->name);
+    *w->v = (const float *)to;
+    return 0;
+}
+
+static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
+{
+    struct layer *l = &g->layers[i];
+    const struct wanted w[] = {
+        { MODEL_ATTN_NORM, NULL, &l->attn_norm, 0 },  { MODEL_ATTN_Q, &l->q, NULL, 0 },
+        { MODEL_ATTN_K, &l->k, NULL, 0 },             { MODEL_ATTN_V, &l->v, NULL, 0 },
+        { MODEL_ATTN_OUTPUT, &l->o, NULL, 0 },        { MODEL_ATTN_Q_BIAS, NULL, &l->q_bias, 1 },
+        { MODEL_ATTN_K_BIAS, NULL, &l->k_bias, 1 },   { MODEL_ATTN_V_BIAS, NULL, &l->v_bias, 1 },
+        { MODEL_FFN_NORM, NULL, &l->ffn_norm, 0 },    { MODEL_FFN_ROUTER, &l->router, NULL, g->h.n_experts == 0 },
+    };
+    int r = 0;
+    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
+        r = load_one(g, &w[k], i, bar, e);
+    return r;
+}
+
+int load_dense(struct engine *g, struct err *e)
+{
+    const struct pack *p = g->c.pack;
+    const float *divisor = NULL;
+    struct progress bar;
+    uint64_t total = 0;
+    for (int i = 0; i < p->n_dense; i++)
+        total += p->dense[i].stored_bytes;
+    progress_init(&bar, "loading dense weights", "B", total);
+    const struct wanted w[] = {
+        { MODEL_TOKEN_EMBD, &g->embd, NULL, 0 },
+        { MODEL_OUTPUT_NORM, NULL, &g->output_norm, 0 },
+        { MODEL_OUTPUT, &g->output, NULL, g->h.tied_output },
+        { MODEL_ROPE_FREQS, NULL, &divisor, 1 },
+    };
+    int r = 0;
+    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
+        r = load_one(g, &w[k], -1, &bar, e);
+    for (int i = 0; i < g->h.n_layers && r == 0; i++)
+        r = load_layer(g, i, &bar, e);
+    progress_done(&bar);
+    if (r < 0)
+        return r;
+    if (!g->output.data)
+        g->output = g->embd;
+    nn_rope_freqs(g->rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
+    /* The reader went through the page cache; what is in memory now needs no second copy there. */
+    posix_fadvise(p->file.fd, 0, 0, POSIX_FADV_DONTNEED);
+    return 0;
+}
+
+/* ---- hot neurons ---- */
+
+struct hot_read {              /* one per buffer */
+    struct io_request req;
+    uint8_t *to;
+    uint32_t unit, n_units;    /* of the part being loaded */
+    uint64_t start;
+};
+
+struct hot_part {
+    struct engine *g;
+    const struct layout_part *lp;
+    int layer, block, part;
+    uint32_t n_units, next;    /* whole resident prefix; first not asked for */
+    uint8_t *to;
+};
+
+static uint32_t neurons_before(const struct hot_part *h, uint32_t unit)
+{
+    uint64_t n = (uint64_t)unit * h->lp->neurons_per_unit;
+    return n > (uint64_t)h->g->shape.n_ff ? (uint32_t)h->g->shape.n_ff : (uint32_t)n;
+}
+
+static uint64_t offset_of(const struct hot_part *h, uint32_t unit)
+{
+    return pack_unit_offset(h->g->c.pack, h->layer, h->block, h->part, unit);
+}
+
+/* The next run of units that fits a buffer. */
+static struct io_request *ask(struct hot_part *h, struct hot_read *r, uint32_t buffer_bytes)
+{
+    uint64_t block = h->g->shape.l.block_bytes, end = 0;
+    r->unit = h->next;
+    r->start = offset_of(h, h->next) / block * block;
+    for (r->n_units = 0; h->next < h->n_units; h->next++, r->n_units++) {
+        uint32_t n = neurons_before(h, h->next + 1) - neurons_before(h, h->next);
+        uint64_t to = (offset_of(h, h->next) + (uint64_t)n * h->lp->record_bytes + block - 1) / block * block;
+        if (to - r->start > buffer_bytes)
+            break;
+        end = to;
+    }
+    r->req.offset = r->start;
+    r->req.len = (uint32_t)(end - r->start);
+    return &r->req;
+}
+
+static void place(const struct hot_part *h, const struct hot_read *r)
+{
+    for (uint32_t u = r->unit; u < r->unit + r->n_units; u++) {
+        uint32_t at = neurons_before(h, u), n = neurons_before(h, u + 1) - at;
+        memcpy(h->to + (size_t)at * h->lp->record_bytes, r->req.buf + (offset_of(h, u) - r->start),
+               (size_t)n * h->lp->record_bytes);
+    }
+}
+
+static int check_clusters(const struct hot_part *h, uint32_t hot, struct err *e)
+{
+    const struct engine *g = h->g;
+    uint32_t cluster = g->shape.l.cluster_neurons;
+    for (uint32_t at = 0; at < hot; at += cluster) {
+        uint32_t n = hot - at < cluster ? hot - at : cluster;
+        uint64_t want, sum = hash_64(h->to + (size_t)at * h->lp->record_bytes, (size_t)n * h->lp->record_bytes);
+        int r = pack_cluster_checksum(g->c.pack, h->layer, h->block, h->part, at / cluster, &want, e);
+        if (r < 0)
+            return r;
+        if (sum != want)
+            return err_set(e, ERR_FORMAT, "'%s': layer %d block %d part %d cluster %u is damaged: checksum %016llx, expected "
+                           "%016llx", g->c.pack->file.path, h->layer, h->block, h->part, at / cluster,
+                           (unsigned long long)sum, (unsigned long long)want);
+    }
+    return 0;
+}
+
+static int load_part(struct hot_part *h, uint32_t hot, struct hot_read *reads, struct progress *bar, struct err *e)
+{
+    struct engine *g = h->g;
+    uint32_t buffer_bytes = (uint32_t)budget_staging_bytes(&g->shape), idle[SUBMIT_AT_ONCE], n_idle = 0;
+    uint32_t depth = (uint32_t)g->c.choice.queue_depth;
+    depth = depth < SUBMIT_AT_ONCE ? depth : SUBMIT_AT_ONCE;
+    for (uint32_t i = 0; i < depth; i++) {
+        reads[i].req.buf = g->staging + (size_t)i * buffer_bytes;
+        reads[i].req.tag = i;
+        idle[n_idle++] = i;
+    }
+    h->n_units = (hot + h->lp->neurons_per_unit - 1) / h->lp->neurons_per_unit;
+    h->next = 0;
+    while (h->next < h->n_units || n_idle < depth) {
+        struct io_request *batch[SUBMIT_AT_ONCE];
+        int n = 0, r;
+        while (n_idle && h->next < h->n_units)
+            batch[n++] = ask(h, &reads[idle[--n_idle]], buffer_bytes);
+        if ((r = io_submit(g->io, batch, n, e)) < 0 || (r = io_reap(g->io, batch, SUBMIT_AT_ONCE, 1, e)) < 0)
+            return r;
+        for (int i = 0; i < r; i++) {
+            if (batch[i]->result < 0)
+                return io_failed(g->io, batch[i], e);
+            place(h, &reads[batch[i]->tag]);
+            progress_add(bar, batch[i]->len);
+            idle[n_idle++] = batch[i]->tag;
+        }
+    }
+    return check_clusters(h, hot, e);
+}
+
+int load_hot(struct engine *g, struct err *e)
+{
+    struct hot_read reads[SUBMIT_AT_ONCE];
+    struct progress bar;
+    int r = 0;
+    memset(reads, 0, sizeof reads);
+    progress_init(&bar, "loading hot neurons", "B", g->budget.item[BUDGET_HOT]);
+    for (int l = 0; l < g->h.n_layers && r == 0; l++)
+        for (int b = 0; b < g->n_blocks && r == 0; b++)
+            for (int p = 0; p < g->n_parts && r == 0; p++) {
+                struct hot_part h = { .g = g, .lp = &g->shape.part[p], .layer = l, .block = b, .part = p,
+                                      .to = g->hot + g->hot_at[engine_hot_index(g, l, b, p)] };
+                uint32_t hot = engine_hot_neurons(g, l, b, p);
+                if (hot)
+                    r = load_part(&h, hot, reads, &bar, e);
+            }
+    progress_done(&bar);
+    return r;
+}

@@ -1,0 +1,16 @@
+#ifndef RUNTIME_MACHINE_H
+#define RUNTIME_MACHINE_H
+
+/* What the machine says about this process's memory. Nothing here allocates. 0: not known. */
+#include <stdint.h>
+
+uint64_t machine_peak_bytes(void);      /* VmHWM: largest resident set so far */
+uint64_t machine_available_bytes(void); /* the smaller of MemAvailable and this process's cgroup limit (v1 or v2) */
+int machine_cpus(void);                 /* CPUs this process may run on */
+
+/* After start-up has parsed its inputs: give freed heap back, so that it does not count beside the account. */
+void machine_trim(void);
+/* Before anything allocates: one heap, and large blocks from mmap, so that freeing returns them. */
+void machine_tune(void);
+
+#endif

@@ -1,0 +1,193 @@
+/* The arithmetic of the pipeline's jobs, on the data of entries that are there; no lock is held. Rows of
+ * scattered neurons are gathered by pointer, up to BUDGET_GATHER_ROWS at a time, so that the kernels
+ * can prefetch; which rows share a call changes no bit (kernels.h). */
+#include "runtime/pipeline_impl.h"
+
+#include <string.h>
+
+struct gather { /* a worker's own */
+    const void **ptr;
+    uint32_t *pos;
+    float *a;  /* f32[tokens][BUDGET_GATHER_ROWS] */
+    float *b;
+    int n;
+};
+
+static struct gather gather_of(struct pipeline *p, int worker)
+{
+    const struct engine *g = p->g;
+    size_t per = g->scratch.gather / (size_t)p->n_threads, row = (size_t)g->scratch.tokens * BUDGET_GATHER_ROWS;
+    uint8_t *m = p->gather + (size_t)worker * per;
+    struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + BUDGET_GATHER_ROWS * 8) };
+    w.a = (float *)(m + BUDGET_GATHER_ROWS * 16);
+    w.b = w.a + row;
+    return w;
+}
+
+static enum kernels_act form_of(const struct pipeline *p, int role)
+{
+    return kernels_act_form(p->g->shape.l.type[role], p->g->c.act_q8);
+}
+
+static const uint8_t *record(const struct pipeline *p, const struct entry *e, int part, uint32_t pos)
+{
+    return e->base + (size_t)(pos - e->pos0) * p->g->shape.part[part].record_bytes;
+}
+
+/* Products of the gathered rows with every token: a[t][i]. */
+static void gathered_rows(struct pipeline *p, struct gather *w, int role)
+{
+    enum kernels_act f = form_of(p, role);
+    kernels->rows_at[f][p->g->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, p->x[f], p->x_stride[f],
+                                                  p->n_tokens, p->g->h.d_model);
+}
+
+static void flush_gates(struct pipeline *p, struct gather *w)
+{
+    if (!w->n)
+        return;
+    gathered_rows(p, w, LAYOUT_GATE);
+    for (int t = 0; t < p->n_tokens; t++)
+        for (int i = 0; i < w->n; i++)
+            p->rows[(size_t)t * (size_t)p->g->shape.n_ff + w->pos[i]] = w->a[t * BUDGET_GATHER_ROWS + i];
+    w->n = 0;
+}
+
+static void gates(struct pipeline *p, const struct entry *e, int part, struct gather *w)
+{
+    const struct layout_shape *s = &p->g->shape;
+    const struct layout_part *lp = &s->part[part];
+    const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
+    enum kernels_act f = form_of(p, LAYOUT_GATE);
+    if (e->n >= ROWS_MIN) {
+        kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + e->pos0, (size_t)s->n_ff, rows, lp->record_bytes, e->n, p->x[f],
+                                                 p->x_stride[f], p->n_tokens, p->g->h.d_model);
+        return;
+    }
+    for (uint32_t i = 0; i < e->n; i++) {
+        w->pos[w->n] = e->pos0 + i;
+        w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
+        if (w->n == BUDGET_GATHER_ROWS)
+            flush_gates(p, w);
+    }
+}
+
+/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
+static void mark(struct pipeline *p, const struct entry *e)
+{
+    size_t n_ff = (size_t)p->g->shape.n_ff;
+    if (p->g->dense_mode) {
+        memset(p->active + e->pos0, 1, e->n);
+        return;
+    }
+    for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
+        int on = 0;
+        for (int t = 0; t < p->n_tokens && !on; t++)
+            on = p->rows[(size_t)t * n_ff + i] > 0;
+        p->active[i] = (uint8_t)on;
+    }
+}
+
+static void flush_ups(struct pipeline *p, struct gather *w)
+{
+    size_t n_ff = (size_t)p->g->shape.n_ff;
+    if (!w->n)
+        return;
+    gathered_rows(p, w, LAYOUT_UP);
+    for (int t = 0; t < p->n_tokens; t++) {
+        float *h = p->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * BUDGET_GATHER_ROWS;
+        for (int i = 0; i < w->n; i++)
+            gate[i] = h[w->pos[i]];
+        nn_ffn_act(up, gate, up, w->n, p->g->h.act);
+        for (int i = 0; i < w->n; i++)
+            h[w->pos[i]] = up[i];
+    }
+    w->n = 0;
+}
+
+static uint64_t ups(struct pipeline *p, const struct entry *e, int part, struct gather *w)
+{
+    uint32_t off = p->g->shape.part[part].role_offset[LAYOUT_UP];
+    uint64_t n = 0;
+    for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
+        if (!p->active[i])
+            continue;
+        w->pos[w->n] = i;
+        w->ptr[w->n++] = record(p, e, part, i) + off;
+        n++;
+        if (w->n == BUDGET_GATHER_ROWS)
+            flush_ups(p, w);
+    }
+    return n;
+}
+
+/* A hot cluster with every part resident has one entry; with two parts its gates are elsewhere. */
+static struct entry gate_entry(const struct pipeline *p, const struct entry *e)
+{
+    struct entry q = *e;
+    if (p->g->n_parts > 1)
+        q.base = p->hot_base[0] + (size_t)e->pos0 * p->g->shape.part[0].record_bytes;
+    return q;
+}
+
+void pipeline_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
+{
+    const struct list *l = &p->list[j->list];
+    struct gather w = gather_of(p, worker);
+    for (int pass = DO_GATE; pass <= DO_UP; pass <<= 1) {
+        for (int i = 0; i < j->n; i++) {
+            const struct entry *e = &l->e[j->idx[i]];
+            int fused = j->list == LIST_NEURON && j->idx[i] < p->fused;
+            int work = fused ? DO_GATE | DO_UP : l->work;
+            if (!(work & pass))
+                continue;
+            if (pass == DO_GATE) {
+                struct entry q = fused ? gate_entry(p, e) : *e;
+                gates(p, &q, 0, &w);
+                continue;
+            }
+            uint64_t n = ups(p, e, l->part, &w);
+            *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
+        }
+        if (pass == DO_UP) {
+            flush_ups(p, &w);
+            break;
+        }
+        flush_gates(p, &w);
+        for (int i = 0; i < j->n; i++)
+            if (l->work & DO_GATE || (j->list == LIST_NEURON && j->idx[i] < p->fused))
+                mark(p, &l->e[j->idx[i]]);
+    }
+}
+
+static void flush_down(struct pipeline *p, struct gather *w, const struct tile *t)
+{
+    const struct engine *g = p->g;
+    if (!w->n)
+        return;
+    for (int k = 0; k < p->n_tokens; k++)
+        for (int i = 0; i < w->n; i++)
+            w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)g->shape.n_ff + w->pos[i]];
+    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + t->col0, (size_t)g->h.d_model, w->ptr, w->a, BUDGET_GATHER_ROWS,
+                                                w->n, p->n_tokens, t->col0, t->n_cols);
+    w->n = 0;
+}
+
+void pipeline_tile(struct pipeline *p, const struct job *j, int worker)
+{
+    const struct list *l = &p->list[LIST_NEURON];
+    uint32_t off = p->g->shape.part[l->part].role_offset[LAYOUT_DOWN];
+    struct gather w = gather_of(p, worker);
+    for (uint32_t k = j->from; k < j->to; k++) {
+        const struct entry *e = &l->e[k];
+        for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
+            if (!p->active[i])
+                continue;
+            w.pos[w.n] = i;
+            w.ptr[w.n++] = record(p, e, l->part, i) + off;
+            if (w.n == BUDGET_GATHER_ROWS)
+                flush_down(p, &w, &p->tiles[j->tile]);
+        }
+    }
+    flush_down(p, &w, &p->tiles[j->tile]);
+}

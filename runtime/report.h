@@ -1,0 +1,35 @@
+#ifndef RUNTIME_REPORT_H
+#define RUNTIME_REPORT_H
+
+/* Telemetry: JSON lines on stdout for programs, a summary on stderr for people. Nothing here allocates. */
+#include "runtime/engine.h"
+#include "runtime/setup.h"
+
+#include <stdio.h>
+
+struct report {
+    const char *stop;             /* "length" "stop" "eos" "context" "interrupted" */
+    int n_prompt, n_generated;
+    uint64_t load_ns, ttft_ns;    /* opening to loaded; prompt's first pass to the first token */
+    uint64_t prompt_ns, decode_ns;
+    struct engine_stats prompt, decode;
+    uint64_t seed;
+};
+
+/* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */
+void report_string(FILE *f, const char *text, size_t len);
+
+/* One generated token: what this step cost. before and after are the engine's totals around it. */
+void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint64_t step_ns,
+                  const struct engine_stats *before, const struct engine_stats *after);
+
+void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r);
+void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r);
+
+/* The members of a JSON object that say what ran: model, plan, threads, memory, backend; no braces. */
+void report_configuration(FILE *f, const struct setup *s, const struct engine *g);
+
+double report_rate(uint64_t n, uint64_t ns);    /* per second; 0 when ns is 0 */
+double report_share(uint64_t part, uint64_t whole); /* 0 when whole is 0 */
+
+#endif

@@ -1,0 +1,310 @@
+/* A plan says what was best on the machine it was made for; this one may have less. What gives way, in order:
+ * the limit (the largest that fits), then the memory of neurons outside the parts with gates, scaled
+ * evenly, then that of gates; the same inputs always give the same outcome. */
+#include "runtime/setup.h"
+
+#include "common/cpu.h"
+#include "common/hash.h"
+#include "common/kernels.h"
+#include "common/log.h"
+
+#include "runtime/machine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const kv_names[] = { "f32", "f16", NULL }, *const act_names[] = { "f32", "q8", NULL },
+                  *const io_names[] = { "auto", "io_uring", "pread", NULL }, *const mode_names[] = { "exact", "dense", NULL };
+
+void setup_args_init(struct setup_args *a)
+{
+    *a = (struct setup_args){ .cpu = "auto", .kv = -1, .act = -1, .io = -1, .mode = -1 };
+}
+
+int setup_options(struct opt *rows, struct setup_args *a)
+{
+    const struct opt all[] = {
+        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .required = 1,
+          .help = "Packed model, from thermo-pack." },
+        { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .required = 1,
+          .help = "Plan made for it, from thermo-plan." },
+        { .name = "memory", .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE",
+          .help = "Ceiling for everything: weights, KV cache, code. Of the plan's limits the largest that fits is used.",
+          .def = "the plan's largest limit" },
+        { .name = "threads", .short_name = 't', .type = OPT_INT, .dest = &a->threads, .arg = "N", .min = 1,
+          .max = BUDGET_MAX_THREADS, .help = "Compute threads.", .def = "the plan's" },
+        { .name = "context", .short_name = 'c', .type = OPT_INT, .dest = &a->context, .arg = "N", .min = 1,
+          .max = MODEL_MAX_CONTEXT, .help = "Positions of the KV cache.", .def = "the plan's" },
+        { .name = "prefill-chunk", .type = OPT_INT, .dest = &a->chunk, .arg = "N", .min = 1, .max = BUDGET_MAX_CHUNK,
+          .help = "Prompt tokens of one pass. Any value gives the same text.", .def = "the plan's" },
+        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_names,
+          .help = "Elements of the KV cache: f32 or f16.", .def = "the plan's" },
+        { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "TYPE", .choices = act_names,
+          .help = "Activations: f32, or q8 (8-bit where weights allow: faster, slightly rounded).", .def = "the plan's" },
+        { .name = "io", .type = OPT_CHOICE, .dest = &a->io, .arg = "WAY", .choices = io_names,
+          .help = "How flash is read: auto, io_uring or pread.", .def = "the plan's" },
+        { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_names,
+          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing.", .def = "the plan's" },
+        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
+          .help = "Instruction set: auto, scalar, avx2, avx512, neon or dotprod.", .def = "auto" },
+        { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
+        { .name = "no-prefetch", .type = OPT_FLAG, .dest = &a->no_prefetch,
+          .help = "Start no reads before attention; for measurements." },
+    };
+    int n = (int)(sizeof all / sizeof all[0]);
+    memcpy(rows, all, sizeof all);
+    return n;
+}
+
+/* ---- do the files belong together ---- */
+
+static int compare(const struct setup_args *a, const char *what, struct hash128 plan, struct hash128 pack, struct err *e)
+{
+    char hp[HASH_TEXT], hm[HASH_TEXT];
+    if (hash_equal(plan, pack))
+        return 0;
+    hash_text(plan, hp);
+    hash_text(pack, hm);
+    return err_set(e, ERR_MISMATCH, "plan '%s' and packed model '%s' do not belong together: %s is %s in the plan, %s in the model",
+                   a->plan, a->model, what, hp, hm);
+}
+
+static int check_pair(const struct setup_args *a, const struct plan *p, const struct pack *m, struct err *e)
+{
+    int r;
+    if ((r = compare(a, "the model's hash", p->model_hash, m->model_hash, e)) < 0 ||
+        (r = compare(a, "the neuron order's hash", p->order_hash, m->order_hash, e)) < 0 ||
+        (r = compare(a, "the layout's hash", p->layout_hash, m->layout_hash, e)) < 0)
+        return r;
+    if (p->n_layers != m->h.n_layers || p->n_blocks != model_ffn_blocks(&m->h) || p->n_ff != m->h.n_ff ||
+        p->n_parts != m->shape.n_parts)
+        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons in %d parts, packed model '%s' has %d of "
+                       "%d x %d in %d", a->plan, p->n_layers, p->n_blocks, p->n_ff, p->n_parts, a->model, m->h.n_layers,
+                       model_ffn_blocks(&m->h), m->h.n_ff, m->shape.n_parts);
+    return 0;
+}
+
+/* ---- the limit ---- */
+
+static const struct plan_limit *choose_limit(const struct plan *p, struct setup *s)
+{
+    char have[24], want[24];
+    uint64_t there = machine_available_bytes();
+    const struct plan_limit *l = plan_pick(p, s->args.memory);
+    if (!l)
+        l = &p->limits[0]; /* smaller than every limit: this one, scaled down */
+    s->memory_bytes = s->args.memory ? s->args.memory : l->memory_bytes;
+    if (!there || s->memory_bytes <= there)
+        return l;
+    opt_format_size(s->memory_bytes, want, sizeof want);
+    opt_format_size(there, have, sizeof have);
+    if (s->args.memory) {
+        log_warn("--memory %s, but only %s are available here", want, have);
+        return l;
+    }
+    log_warn("the plan's limit is %s, but only %s are available here: using what is available", want, have);
+    l = plan_pick(p, there);
+    s->memory_bytes = l ? l->memory_bytes : there;
+    return l ? l : &p->limits[0];
+}
+
+static int take_limit(struct setup *s, const struct plan *p, const struct plan_limit *l, struct err *e)
+{
+    size_t cold = (size_t)p->n_layers * (size_t)p->n_parts, hot = cold * (size_t)p->n_blocks;
+    const struct plan_batch *b = &l->batches[0];
+    s->hot = malloc(hot * sizeof *s->hot);
+    s->cold = malloc(cold * sizeof *s->cold);
+    if (!s->hot || !s->cold)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    memcpy(s->hot, b->hot, hot * sizeof *s->hot);
+    memcpy(s->cold, b->cold, cold * sizeof *s->cold);
+    s->limit = *l;
+    s->limit.batches = NULL;
+    s->limit.n_batches = 0;
+    s->predicted = b->predicted;
+    s->predicted.layers = NULL;
+    return 0;
+}
+
+static int or_plan(int given, int none, int planned)
+{
+    return given == none ? planned : given;
+}
+
+static void fill_config(struct setup *s)
+{
+    const struct setup_args *a = &s->args;
+    const struct plan_limit *l = &s->limit;
+    struct engine_config *c = &s->config;
+    int cpus = machine_cpus();
+    *c = (struct engine_config){
+        .pack = s->pack, .mode = (enum plan_mode)or_plan(a->mode, -1, (int)l->mode), .act_q8 = or_plan(a->act, -1, l->act_q8),
+        .io = (enum plan_io)or_plan(a->io, -1, (int)l->io), .policy = l->policy, .mlock = !a->no_mlock,
+        .no_prefetch = a->no_prefetch,
+        .choice = { .context = or_plan(a->context, 0, l->context), .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
+                    .max_batch = l->max_batch, .prefill_chunk = or_plan(a->chunk, 0, l->prefill_chunk),
+                    .threads = or_plan(a->threads, 0, l->threads), .io_lanes = l->io_lanes,
+                    .queue_depth = l->queue_depth, .hot = s->hot, .cold = s->cold } };
+    if (!a->threads && c->choice.threads > cpus) {
+        log_warn("the plan is for %d threads, but %d processors are available here: using %d", l->threads, cpus, cpus);
+        c->choice.threads = cpus;
+    }
+    if (c->choice.context > s->pack->h.n_ctx_train)
+        log_warn("a context of %d, but the model was trained with %d", c->choice.context, s->pack->h.n_ctx_train);
+}
+
+/* ---- making it fit ---- */
+
+static int below_floor(const struct setup *s, struct err *e)
+{
+    const struct budget_choice *c = &s->config.choice;
+    char floor[24], memory[24];
+    opt_format_size(s->budget.floor, floor, sizeof floor);
+    opt_format_size(s->memory_bytes, memory, sizeof memory);
+    return err_set(e, ERR_INFEASIBLE,
+                   "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
+                   "%d threads, prefill chunk %d, %d sequences and %d reads in flight; a smaller --context, --prefill-chunk "
+                   "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
+                   (unsigned long long)s->memory_bytes, memory, (unsigned long long)s->budget.floor, floor, c->context,
+                   c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, c->queue_depth);
+}
+
+#define SCALE 4096u
+
+static uint32_t scaled(uint32_t n, uint32_t by)
+{
+    return (uint32_t)((uint64_t)n * by / SCALE);
+}
+
+/* Hot and cold of the plan, parts from `first` on by num/SCALE (hot in whole clusters), earlier ones by `before`. */
+static void scale(struct setup *s, const uint32_t *hot, const uint32_t *cold, uint32_t gates, uint32_t others)
+{
+    const struct layout_shape *l = &s->pack->shape;
+    size_t parts = (size_t)l->n_parts, n = (size_t)s->pack->h.n_layers * parts, blocks = (size_t)model_ffn_blocks(&s->pack->h);
+    for (size_t i = 0; i < n * blocks; i++) {
+        uint32_t by = i % parts == 0 ? gates : others;
+        s->hot[i] = by == SCALE ? hot[i] : scaled(hot[i], by) / l->l.cluster_neurons * l->l.cluster_neurons;
+    }
+    for (size_t i = 0; i < n; i++)
+        s->cold[i] = scaled(cold[i], i % parts == 0 ? gates : others);
+}
+
+static int fits(struct setup *s, const struct budget_model *m, struct err *e)
+{
+    int r = budget_compute(m, &s->config.choice, &s->budget, e);
+    return r < 0 ? r : s->budget.total <= s->memory_bytes;
+}
+
+/* The largest step (in 1/SCALE) that fits; the account grows with it. */
+static int search(struct setup *s, const struct budget_model *m, const uint32_t *hot, const uint32_t *cold, int gates, struct err *e)
+{
+    uint32_t lo = 0, hi = SCALE; /* lo fits */
+    while (hi - lo > 1) {
+        uint32_t mid = (lo + hi) / 2;
+        scale(s, hot, cold, gates ? mid : SCALE, gates ? 0 : mid);
+        int r = fits(s, m, e);
+        if (r < 0)
+            return r;
+        *(r ? &lo : &hi) = mid;
+    }
+    scale(s, hot, cold, gates ? lo : SCALE, gates ? 0 : lo);
+    return fits(s, m, e);
+}
+
+static int make_fit(struct setup *s, struct err *e)
+{
+    struct budget_model m;
+    pack_budget_model(s->pack, &m);
+    int r = fits(s, &m, e);
+    if (r < 0 || r > 0)
+        return r;
+    if (s->budget.floor > s->memory_bytes)
+        return below_floor(s, e);
+    size_t cold = (size_t)s->pack->h.n_layers * (size_t)s->pack->shape.n_parts;
+    size_t hot = cold * (size_t)model_ffn_blocks(&s->pack->h);
+    uint32_t *keep = malloc((hot + cold) * sizeof *keep);
+    if (!keep)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    memcpy(keep, s->hot, hot * sizeof *keep);
+    memcpy(keep + hot, s->cold, cold * sizeof *keep);
+    scale(s, keep, keep + hot, SCALE, 0);
+    r = fits(s, &m, e);
+    if (r >= 0)
+        r = search(s, &m, keep, keep + hot, s->pack->shape.n_parts == 1 || r == 0, e);
+    free(keep);
+    s->scaled = 1;
+    return r < 0 ? r : 0;
+}
+
+/* ---- life ---- */
+
+static int take_plan(struct setup *s, struct err *e)
+{
+    struct plan p = { 0 };
+    int r = plan_read(s->args.plan, &p, e);
+    if (r < 0)
+        return r;
+    r = check_pair(&s->args, &p, s->pack, e);
+    if (r == 0)
+        r = take_limit(s, &p, choose_limit(&p, s), e);
+    plan_done(&p);
+    return r;
+}
+
+static void say_scaled(const struct setup *s)
+{
+    char memory[24], planned[24];
+    opt_format_size(s->memory_bytes, memory, sizeof memory);
+    opt_format_size(s->limit.memory_bytes, planned, sizeof planned);
+    if (s->scaled)
+        log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than planned",
+                 memory, planned);
+}
+
+int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
+{
+    unsigned mask;
+    int r;
+    *s = (struct setup){ .args = *a };
+    if ((r = cpu_parse(a->cpu, &mask, e)) < 0)
+        return r;
+    kernels_init(mask);
+    if ((r = pack_open(a->model, &s->pack, e)) < 0 || (r = take_plan(s, e)) < 0)
+        goto fail;
+    fill_config(s);
+    if ((r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
+        goto fail;
+    say_scaled(s);
+    return 0;
+fail:
+    setup_close(s);
+    return r;
+}
+
+void setup_close(struct setup *s)
+{
+    tokenizer_close(s->tokenizer);
+    pack_close(s->pack);
+    free(s->hot);
+    free(s->cold);
+    *s = (struct setup){ 0 };
+}
+
+int setup_engine(struct setup *s, struct engine **out, struct err *e)
+{
+    int why;
+    machine_trim();
+    int r = engine_open(&s->config, out, e);
+    if (r < 0)
+        return r;
+    machine_trim();
+    if (s->config.mlock && !engine_locked(*out, &why))
+        log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock", strerror(why));
+    const struct io *io = engine_io(*out);
+    if (io->note[0])
+        log_warn("%s", io->note);
+    if (!io->direct)
+        log_warn("the page cache holds what is read for a while: the memory ceiling is not claimed");
+    return 0;
+}

@@ -1,0 +1,48 @@
+#ifndef RUNTIME_SETUP_H
+#define RUNTIME_SETUP_H
+
+/* From a command line to an engine: the options that every command shares, the plan's limit that fits, what of the
+ * plan has to give on this machine (each change is said once, as a warning), and the tokenizer. */
+#include "common/opt.h"
+#include "common/pack.h"
+#include "common/plan.h"
+#include "common/tokenizer.h"
+
+#include "runtime/engine.h"
+
+#define SETUP_OPTIONS 20 /* rows that setup_options fills, at most */
+
+struct setup_args {
+    const char *model, *plan, *cpu;
+    uint64_t memory;                 /* 0: the plan's */
+    int threads, context, chunk;     /* 0: the plan's */
+    int kv, act, io, mode;           /* -1: the plan's */
+    int no_mlock, no_prefetch;
+};
+
+struct setup {
+    struct setup_args args;
+    struct pack *pack;
+    struct tokenizer *tokenizer;
+    struct engine_config config;     /* ready for engine_open; hot and cold are owned here */
+    struct plan_limit limit;         /* as chosen, without its batches */
+    struct plan_figures predicted;   /* of batch 1; layers is NULL */
+    int scaled;                      /* hot or cold is smaller than planned: predictions do not hold */
+    uint64_t memory_bytes;           /* the ceiling */
+    struct budget budget;
+    uint32_t *hot, *cold;
+};
+
+void setup_args_init(struct setup_args *a);
+int setup_options(struct opt *rows, struct setup_args *a); /* how many were filled */
+
+/* Everything but the engine: nothing large is loaded. ERR_MISMATCH when pack and plan do not belong together,
+ * ERR_INFEASIBLE below the floor. */
+int setup_open(const struct setup_args *a, struct setup *s, struct err *e);
+void setup_close(struct setup *s); /* after the engine; accepts a zeroed one */
+
+/* Free what only preparation needed, then engine_open. Warns when memory cannot be locked, O_DIRECT is refused or
+ * the backend is another than planned. */
+int setup_engine(struct setup *s, struct engine **out, struct err *e);
+
+#endif

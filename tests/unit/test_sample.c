@@ -1,0 +1,155 @@
+/* Sampling against its definition: filters on small cases by hand, frequencies against softmax, the seed. */
+#include "runtime/sample.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <string.h>
+
+#define N 8
+static uint64_t mem[4096];
+static const float logits[N] = { 1.0f, 3.0f, -2.0f, 2.0f, 3.0f, 0.0f, 2.5f, -1.0f };
+
+static struct sample_params neutral(void)
+{
+    return (struct sample_params){ .temp = 1, .top_p = 1, .repeat_penalty = 1, .seed = 42 };
+}
+
+/* Which ids ever come, as a bit set, and how often each. */
+static unsigned seen(const struct sample_params *p, const int32_t *history, int n_history, int *count)
+{
+    struct sampler s;
+    unsigned bits = 0;
+    int local[N] = { 0 };
+    sampler_init(&s, p);
+    for (int i = 0; i < 40000; i++) {
+        int32_t id = sampler_pick(&s, logits, N, history, n_history, mem);
+        bits |= 1u << id;
+        local[id]++;
+    }
+    if (count)
+        memcpy(count, local, sizeof local);
+    return bits;
+}
+
+static void test_filters(void)
+{
+    struct sample_params p = neutral();
+    CHECK(seen(&p, NULL, 0, NULL) == 0xff);
+    p.top_k = 1;
+    CHECK(seen(&p, NULL, 0, NULL) == 1u << 1); /* equal logits: the lower id */
+    p.top_k = 3;
+    CHECK(seen(&p, NULL, 0, NULL) == (1u << 1 | 1u << 4 | 1u << 6));
+    p = neutral();
+    p.top_p = 0.5; /* 1 and 4 hold 0.295 each of the whole */
+    CHECK(seen(&p, NULL, 0, NULL) == (1u << 1 | 1u << 4));
+    p.top_p = 1e-9;
+    CHECK(seen(&p, NULL, 0, NULL) == 1u << 1);
+    p = neutral();
+    p.min_p = 0.35; /* exp(-1) = 0.368 keeps 3 (2.0), drops 0 (exp(-2)) */
+    CHECK(seen(&p, NULL, 0, NULL) == (1u << 1 | 1u << 4 | 1u << 6 | 1u << 3));
+    p.temp = 100; /* filters come before temperature */
+    CHECK(seen(&p, NULL, 0, NULL) == (1u << 1 | 1u << 4 | 1u << 6 | 1u << 3));
+    p = neutral();
+    p.temp = 0;
+    CHECK(seen(&p, NULL, 0, NULL) == 1u << 1);
+}
+
+static void test_frequencies(double temp)
+{
+    struct sample_params p = neutral();
+    int count[N];
+    double sum = 0, worst = 0;
+    p.temp = temp;
+    seen(&p, NULL, 0, count);
+    for (int i = 0; i < N; i++)
+        sum += exp((double)logits[i] / temp);
+    for (int i = 0; i < N; i++)
+        worst = fmax(worst, fabs(count[i] / 40000.0 - exp((double)logits[i] / temp) / sum));
+    CHECK_MSG(worst < 0.012, "temperature %g: %g", temp, worst);
+}
+
+static void test_penalty(void)
+{
+    struct sample_params p = neutral();
+    const int32_t history[] = { 4, 4, 1, 2 };
+    p.temp = 0;
+    p.repeat_penalty = 1.4; /* 3.0 / 1.4 < 2.5, and only once although 4 comes twice */
+    p.repeat_last_n = -1;
+    CHECK(seen(&p, history, 4, NULL) == 1u << 6);
+    p.repeat_last_n = 2; /* 4 is out of the window */
+    CHECK(seen(&p, history, 4, NULL) == 1u << 4);
+    p.repeat_last_n = 0;
+    CHECK(seen(&p, history, 4, NULL) == 1u << 1);
+    p.repeat_last_n = 100;
+    p.repeat_penalty = 1.1; /* 3.0 / 1.1 = 2.73 > 2.5; squared would be 2.48 */
+    CHECK(seen(&p, history, 4, NULL) == 1u << 1);
+    const float negative[2] = { -1.0f, -1.2f };
+    const int32_t zero[] = { 0 };
+    struct sampler s;
+    p.repeat_penalty = 1.5;
+    sampler_init(&s, &p);
+    CHECK(sampler_pick(&s, negative, 2, zero, 1, mem) == 1);
+}
+
+static void test_seed(void)
+{
+    struct sample_params p = neutral();
+    struct sampler a, b, c;
+    int same = 1, differ = 0;
+    sampler_init(&a, &p);
+    sampler_init(&b, &p);
+    p.seed = 43;
+    sampler_init(&c, &p);
+    for (int i = 0; i < 1000; i++) {
+        int32_t x = sampler_pick(&a, logits, N, NULL, 0, mem);
+        same &= x == sampler_pick(&b, logits, N, NULL, 0, mem);
+        differ |= x != sampler_pick(&c, logits, N, NULL, 0, mem);
+    }
+    CHECK(same && differ);
+    const float bad[3] = { NAN, 1.0f, NAN };
+    p.temp = 0;
+    sampler_init(&a, &p);
+    CHECK(sampler_pick(&a, bad, 3, NULL, 0, mem) == 1);
+}
+
+/* A large vocabulary: the heap gives the same order as looking for the largest again and again. */
+static void test_large(void)
+{
+    static float big[2000];
+    struct sample_params p = neutral();
+    struct sampler s;
+    uint32_t x = 9;
+    for (int i = 0; i < 2000; i++) {
+        x = x * 1664525u + 1013904223u;
+        big[i] = (float)(x >> 20) / 512.0f; /* many equal */
+    }
+    int ok = 1;
+    for (int k = 1; k < 60; k += 7) {
+        int rank_ok = 0;
+        p.top_k = k;
+        p.temp = 50;
+        sampler_init(&s, &p);
+        for (int i = 0; i < 200; i++) {
+            int32_t id = sampler_pick(&s, big, 2000, NULL, 0, mem);
+            int before = 0;
+            for (int j = 0; j < 2000; j++)
+                before += big[j] > big[id] || (big[j] == big[id] && j < id);
+            ok &= before < k;
+            rank_ok |= before == k - 1;
+        }
+        ok &= rank_ok;
+    }
+    CHECK(ok);
+}
+
+int main(void)
+{
+    test_filters();
+    test_frequencies(1);
+    test_frequencies(0.5);
+    test_frequencies(3);
+    test_penalty();
+    test_seed();
+    test_large();
+    return test_done();
+}

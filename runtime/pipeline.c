@@ -562,9 +562,9 @@ static void work(void *ctx, int worker, int n_threads)
         }
         struct counts c = { 0 };
         if (j.kind == JOB_TILE)
-            pipeline_tile(p, &j, worker);
+            pipeline_work_tile(p, &j, worker);
         else
-            pipeline_entries(p, &j, worker, &c);
+            pipeline_work_entries(p, &j, worker, &c);
         pthread_mutex_lock(&p->lock);
         p->busy--;
         finish(p, &j, &c);

@@ -96,7 +96,7 @@ struct pipeline {
     atomic_uint version;  /* changes when there may be something to do */
 };
 
-void pipeline_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c);
-void pipeline_tile(struct pipeline *p, const struct job *j, int worker);
+void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c);
+void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker);
 
 #endif

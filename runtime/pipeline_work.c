@@ -130,7 +130,7 @@ static struct entry gate_entry(const struct pipeline *p, const struct entry *e)
     return q;
 }
 
-void pipeline_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
+void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
 {
     const struct list *l = &p->list[j->list];
     struct gather w = gather_of(p, worker);
@@ -173,7 +173,7 @@ static void flush_down(struct pipeline *p, struct gather *w, const struct tile *
     w->n = 0;
 }
 
-void pipeline_tile(struct pipeline *p, const struct job *j, int worker)
+void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker)
 {
     const struct list *l = &p->list[LIST_NEURON];
     uint32_t off = p->g->shape.part[l->part].role_offset[LAYOUT_DOWN];

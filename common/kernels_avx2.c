@@ -9,7 +9,7 @@
 
 #define KERNELS_VN       8
 #define KERNELS_TILE_T   2
-#define KERNELS_PREFETCH 1024
+#define KERNELS_PREFETCH 2048
 #define VF __m256
 #define PRIM static inline __attribute__((always_inline))
 
@@ -38,6 +38,11 @@ PRIM void vf_store(float *p, VF v)
 PRIM VF vf_add(VF a, VF b)
 {
     return _mm256_add_ps(a, b);
+}
+
+PRIM VF vf_mul(VF a, VF b)
+{
+    return _mm256_mul_ps(a, b);
 }
 
 PRIM VF vf_fma(VF a, VF b, VF c)
@@ -119,23 +124,32 @@ PRIM uint64_t half_at(const uint8_t *p)
     return h;
 }
 
-/* The F16 at p in every lane. */
-PRIM VF scale(const uint8_t *p)
+PRIM __m128 scales(const uint8_t *p, size_t block, int nb)
 {
-    return _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128((int)half_at(p))));
+    uint64_t h = half_at(p);
+    for (int b = 1; b < 4; b++)
+        h |= b < nb ? half_at(p + (size_t)b * block) << 16 * b : 0;
+    return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)h));
+}
+
+PRIM void scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
+{
+    _mm_storeu_ps(d, _mm_mul_ps(_mm_set1_ps(h), scales(p, block, nb)));
 }
 
 PRIM VF w_q8_0(const uint8_t *p, int v)
 {
-    __m256i q = _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 2 + 8 * v)));
-    return _mm256_mul_ps(scale(p), _mm256_cvtepi32_ps(q));
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)(p + 2 + 8 * v))));
 }
 
+/* A nibble becomes the last bits of a float whose unit in the last place is the nibble's weight in
+ * its byte; taking that float (and the offset 8) away leaves the value. */
 PRIM VF w_q4_0(const uint8_t *p, int v)
 {
+    const float base = v < 2 ? 0x1p23f : 0x1p19f;
     __m256i q = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)(p + 2 + 8 * (v & 1))));
-    q = v < 2 ? _mm256_and_si256(q, _mm256_set1_epi32(15)) : _mm256_srli_epi32(q, 4);
-    return _mm256_mul_ps(scale(p), _mm256_cvtepi32_ps(_mm256_sub_epi32(q, _mm256_set1_epi32(8))));
+    q = _mm256_and_si256(q, _mm256_set1_epi32(v < 2 ? 0x0f : 0xf0));
+    return _mm256_sub_ps(_mm256_or_ps(_mm256_castsi256_ps(q), vf_set1(base)), vf_set1(base + 8));
 }
 
 /* ---- int8: four blocks a step, as two pairs with a block in each 128-bit lane ---- */
@@ -170,14 +184,6 @@ PRIM __m256i pair(const uint8_t *p, size_t block, size_t at, int i, int nb)
     __m128i a = 2 * i < nb ? _mm_loadu_si128((const void *)(p + (size_t)(2 * i) * block + at)) : zero;
     __m128i b = 2 * i + 1 < nb ? _mm_loadu_si128((const void *)(p + (size_t)(2 * i + 1) * block + at)) : zero;
     return _mm256_set_m128i(b, a);
-}
-
-PRIM __m128 scales(const uint8_t *p, size_t block, int nb)
-{
-    uint64_t h = half_at(p);
-    for (int b = 1; b < 4; b++)
-        h |= b < nb ? half_at(p + (size_t)b * block) << 16 * b : 0;
-    return _mm_cvtph_ps(_mm_cvtsi64_si128((long long)h));
 }
 
 PRIM struct wq wq_q8_0(const uint8_t *p, int nb)

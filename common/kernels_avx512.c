@@ -3,12 +3,11 @@
 #include "common/kernels_impl.h"
 
 #include <immintrin.h>
+#include <string.h>
 
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
-#ifndef KERNELS_PREFETCH
-#define KERNELS_PREFETCH 1024
-#endif
+#define KERNELS_PREFETCH 2048
 #define VF __m512
 #define PRIM static inline __attribute__((always_inline))
 
@@ -37,6 +36,11 @@ PRIM void vf_store(float *p, VF v)
 PRIM VF vf_add(VF a, VF b)
 {
     return _mm512_add_ps(a, b);
+}
+
+PRIM VF vf_mul(VF a, VF b)
+{
+    return _mm512_mul_ps(a, b);
 }
 
 PRIM VF vf_fma(VF a, VF b, VF c)
@@ -100,29 +104,44 @@ PRIM VF part_bf16(const uint8_t *p, int n)
     return bf16_widen(_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), p));
 }
 
-/* The F16 at p in every lane. */
-PRIM VF scale(const uint8_t *p)
+PRIM uint64_t half_at(const uint8_t *p)
 {
-    int16_t h;
-    __builtin_memcpy(&h, p, sizeof h);
-    return _mm512_cvtph_ps(_mm256_set1_epi16(h));
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return h;
+}
+
+PRIM void scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
+{
+    __m128i halves;
+    if (nb == 4 && block == sizeof(struct quant_q4_0)) {
+        const __m512i at = _mm512_castsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 0, 0, 0, 0));
+        halves = _mm512_castsi512_si128(_mm512_permutexvar_epi16(at, _mm512_loadu_si512(p)));
+    } else {
+        uint64_t bits = half_at(p);
+        for (int b = 1; b < 4; b++)
+            bits |= b < nb ? half_at(p + (size_t)b * block) << 16 * b : 0;
+        halves = _mm_cvtsi64_si128((long long)bits);
+    }
+    _mm_storeu_ps(d, _mm_mul_ps(_mm_set1_ps(h), _mm_cvtph_ps(halves)));
 }
 
 PRIM VF w_q8_0(const uint8_t *p, int v)
 {
-    __m512i q = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 2 + 16 * v)));
-    return _mm512_mul_ps(scale(p), _mm512_cvtepi32_ps(q));
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 2 + 16 * v))));
 }
 
-/* The 16 values of a nibble, times d, are a table in one register; the permutation reads only the
- * low four bits of an index, so the low nibbles need no mask. */
+/* The low nibbles pick from a table in a register (the permutation reads four bits of an index). A
+ * high nibble becomes the last bits of a float whose unit in the last place is a 16th: taking that
+ * float (and the offset 8) away leaves the value. Two ways, because they load different ports. */
 PRIM VF w_q4_0(const uint8_t *p, int v)
 {
-    const VF values = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
     __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(p + 2)));
-    if (v)
-        q = _mm512_srli_epi32(q, 4);
-    return _mm512_permutexvar_ps(q, _mm512_mul_ps(scale(p), values));
+    if (v == 0)
+        return _mm512_permutexvar_ps(q, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+    q = _mm512_ternarylogic_epi32(q, _mm512_set1_epi32(0xf0), _mm512_castps_si512(vf_set1(0x1p19f)),
+                                  0xea); /* (q & 0xf0) | 2^19 */
+    return _mm512_sub_ps(_mm512_castsi512_ps(q), vf_set1(0x1p19f + 8));
 }
 
 /* ---- int8: four blocks a step, one in each 128-bit lane ---- */

@@ -45,6 +45,11 @@ PRIM VF vf_add(VF a, VF b)
     return vaddq_f32(a, b);
 }
 
+PRIM VF vf_mul(VF a, VF b)
+{
+    return vmulq_f32(a, b);
+}
+
 PRIM VF vf_fma(VF a, VF b, VF c)
 {
     return vfmaq_f32(c, a, b);
@@ -118,10 +123,17 @@ PRIM uint64_t half_at(const uint8_t *p)
     return h;
 }
 
-/* The F16 at p in every lane. */
-PRIM VF scale(const uint8_t *p)
+PRIM VF scales(const uint8_t *p, size_t block, int nb)
 {
-    return vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)half_at(p))));
+    uint64_t h = half_at(p);
+    for (int b = 1; b < 4; b++)
+        h |= b < nb ? half_at(p + (size_t)b * block) << 16 * b : 0;
+    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(h)));
+}
+
+PRIM void scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
+{
+    vst1q_f32(d, vmulq_n_f32(scales(p, block, nb), h));
 }
 
 /* Half `high` of eight int16, as floats. */
@@ -133,7 +145,7 @@ PRIM VF widen(int16x8_t q, int high)
 PRIM VF w_q8_0(const uint8_t *p, int v)
 {
     int16x8_t q = vmovl_s8(vreinterpret_s8_u8(vld1_u8(p + 2 + 8 * (v >> 1))));
-    return vmulq_f32(scale(p), widen(q, v & 1));
+    return widen(q, v & 1);
 }
 
 PRIM VF w_q4_0(const uint8_t *p, int v)
@@ -141,7 +153,7 @@ PRIM VF w_q4_0(const uint8_t *p, int v)
     uint8x8_t q = vld1_u8(p + 2 + 8 * (v >> 1 & 1));
     q = v < 4 ? vand_u8(q, vdup_n_u8(15)) : vshr_n_u8(q, 4);
     int16x8_t s = vmovl_s8(vsub_s8(vreinterpret_s8_u8(q), vdup_n_s8(8)));
-    return vmulq_f32(scale(p), widen(s, v & 1));
+    return widen(s, v & 1);
 }
 
 /* ---- int8: four blocks a step ---- */
@@ -165,14 +177,6 @@ PRIM struct xq x_q8(const uint8_t *x)
         r.hi[b] = vreinterpretq_s8_u8(vld1q_u8(x + 80 + 16 * b));
     }
     return r;
-}
-
-PRIM VF scales(const uint8_t *p, size_t block, int nb)
-{
-    uint64_t h = half_at(p);
-    for (int b = 1; b < 4; b++)
-        h |= b < nb ? half_at(p + (size_t)b * block) << 16 * b : 0;
-    return vcvt_f32_f16(vreinterpret_f16_u64(vcreate_u64(h)));
 }
 
 PRIM struct wq wq_q8_0(const uint8_t *p, int nb)

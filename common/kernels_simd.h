@@ -22,13 +22,16 @@
 #include <string.h>
 
 /* Primitives, with VF the tier's float vector:
- *   VF    vf_zero(void), vf_set1(float), vf_load(const float *), vf_add(VF, VF)
+ *   VF    vf_zero(void), vf_set1(float), vf_load(const float *), vf_add(VF, VF), vf_mul(VF, VF)
  *   VF    vf_fma(VF a, VF b, VF c)            a * b + c, rounded once
  *   void  vf_store(float *, VF)
  *   float vf_sum(VF)                          fixed tree
  *   VF    vf_load_part(const float *, int n)  n < VN lanes, the others 0
  *   void  vf_store_part(float *, VF, int n)
- *   VF    w_TYPE(const uint8_t *p, int v)     columns [v*VN, v*VN + VN) of the 32 at p
+ *   VF    w_TYPE(const uint8_t *p, int v)     columns [v*VN, v*VN + VN) of the 32 at p, in units
+ *                                             of the block's scale where the type has one
+ *   void  scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
+ *                                             h times the scales of the first nb blocks at p
  *   VF    part_TYPE(const uint8_t *p, int n)  float types: the first n < VN columns at p
  *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
  *   struct xq x_q8(const uint8_t *group)
@@ -42,7 +45,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { TILE_R = 4, TILE_T = KERNELS_TILE_T, VN = KERNELS_VN, PREFETCH_BYTES = KERNELS_PREFETCH };
+enum { TILE_R = 4, TILE_T = KERNELS_TILE_T, VN = KERNELS_VN, PREFETCH_BYTES = KERNELS_PREFETCH, STREAM_ROW_BYTES = 8192 };
 
 typedef VF weight_fn(const uint8_t *p, int v);
 typedef VF weight_part_fn(const uint8_t *p, int n);
@@ -50,50 +53,44 @@ typedef VF weight_part_fn(const uint8_t *p, int n);
 /* A weight type as the loops see it. */
 struct type_ops {
     weight_fn *w;
-    weight_part_fn *part; /* NULL: only multiples of 32 columns exist */
+    weight_part_fn *part; /* NULL: a type of blocks of 32 columns with a scale */
     size_t bytes32;       /* of 32 columns */
 };
 
 /* One call of a tile. */
 struct tile {
     float *out;
-    size_t out_stride;
-    const uint8_t *row[TILE_R], *next[TILE_R]; /* next: what to prefetch after this row's end */
+    size_t out_stride, out_step; /* between tokens; between this tile's rows */
+    const uint8_t *row[TILE_R];
     const uint8_t *x;
     size_t x_stride, row_bytes;
     int live, n_cols; /* live: rows to write */
+    /* ahead[k][r] + o is the line of row r to ask for at offset o: in the row itself until offset
+     * turn, in the row that comes after it from there on. */
+    uintptr_t ahead[2][TILE_R];
+    size_t turn;
 };
 
 /* ---- prefetch ---- */
 
-/* ahead[r] + o is the address to ask for while the tile works at offset o. */
-struct ahead {
-    uintptr_t at[TILE_R];
-    size_t turn; /* the offset from which the next rows are meant */
-};
-
-INLINE struct ahead ahead_start(const struct tile *a, int R)
+INLINE void tile_row(struct tile *a, int i, const uint8_t *row, const uint8_t *next)
 {
-    struct ahead h;
     size_t dist = a->row_bytes < PREFETCH_BYTES ? a->row_bytes : PREFETCH_BYTES;
-    UNROLL
-    for (int r = 0; r < R; r++)
-        h.at[r] = (uintptr_t)a->row[r] + dist;
-    h.turn = a->row_bytes - dist;
-    return h;
+    a->turn = a->row_bytes - dist;
+    a->row[i] = row;
+    a->ahead[0][i] = (uintptr_t)row + dist;
+    a->ahead[1][i] = (uintptr_t)next - a->turn;
 }
 
-INLINE void ahead_step(struct ahead *h, const struct tile *a, size_t o, int R)
+/* Ask for each line once, as the tile reaches offset `to`; done: how far it has asked. */
+INLINE void ahead_step(size_t *done, const struct tile *a, size_t to, int R)
 {
-    if (o >= h->turn) {
+    for (; *done < to; *done += 64) {
+        const uintptr_t *at = a->ahead[*done >= a->turn];
         UNROLL
         for (int r = 0; r < R; r++)
-            h->at[r] = (uintptr_t)a->next[r] - h->turn;
-        h->turn = SIZE_MAX;
+            __builtin_prefetch((const void *)(at[r] + *done));
     }
-    UNROLL
-    for (int r = 0; r < R; r++)
-        __builtin_prefetch((const void *)(h->at[r] + o));
 }
 
 INLINE void ahead_first(const uint8_t *row, size_t row_bytes)
@@ -113,7 +110,7 @@ INLINE void tile_store(const struct tile *a, VF acc[TILE_R][TILE_T], int R, int 
         UNROLL
         for (int r = 0; r < R; r++)
             if (r < a->live)
-                a->out[(size_t)t * a->out_stride + (size_t)r] = vf_sum(acc[r][t]);
+                a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = vf_sum(acc[r][t]);
 }
 
 INLINE const float *tile_x(const struct tile *a, int t, int c)
@@ -121,47 +118,96 @@ INLINE const float *tile_x(const struct tile *a, int t, int c)
     return (const float *)(const void *)(a->x + (size_t)t * a->x_stride) + c;
 }
 
+/* nb (4 or 1) blocks of a type with scales. The scales are fetched together and go through memory, from
+ * where a vector instruction broadcasts them for nothing. The products of a block's columns are
+ * summed on their own, which keeps the chain through acc short, then scaled and added. */
+INLINE void blocks_scaled(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int c, int nb, int R, int T,
+                          struct type_ops ops)
+{
+    VF w[TILE_R][32 / VN];
+    float d[TILE_R][4];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        scales4(d[r], a->row[r] + o, ops.bytes32, nb, 1);
+    UNROLL
+    for (int b = 0; b < nb; b++) {
+        UNROLL
+        for (int r = 0; r < R; r++)
+            UNROLL
+            for (int v = 0; v < 32 / VN; v++)
+                w[r][v] = ops.w(a->row[r] + o + (size_t)b * ops.bytes32, v);
+        UNROLL
+        for (int t = 0; t < T; t++)
+            UNROLL
+            for (int r = 0; r < R; r++) {
+                VF m = vf_mul(w[r][0], vf_load(tile_x(a, t, c + 32 * b)));
+                UNROLL
+                for (int v = 1; v < 32 / VN; v++)
+                    m = vf_fma(w[r][v], vf_load(tile_x(a, t, c + 32 * b + v * VN)), m);
+                acc[r][t] = vf_fma(m, vf_set1(d[r][b]), acc[r][t]);
+            }
+    }
+}
+
+/* VN columns of a float type. */
+INLINE void columns(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int v, int c, int R, int T,
+                    struct type_ops ops)
+{
+    VF w[TILE_R];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        w[r] = ops.w(a->row[r] + o, v);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        VF x = vf_load(tile_x(a, t, c + v * VN));
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+    }
+}
+
+/* The last n < VN columns of a float type. */
+INLINE void columns_part(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int c, int R, int T,
+                         struct type_ops ops)
+{
+    int n = a->n_cols - c;
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        VF x = vf_load_part(tile_x(a, t, c), n);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = vf_fma(ops.part(a->row[r] + o, n), x, acc[r][t]);
+    }
+}
+
 INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
 {
-    VF acc[TILE_R][TILE_T], w[TILE_R];
-    struct ahead h = ahead_start(a, R);
-    size_t o = 0;
+    VF acc[TILE_R][TILE_T];
+    size_t o = 0, done = 0;
     int c = 0;
     UNROLL
     for (int r = 0; r < R; r++)
         UNROLL
         for (int t = 0; t < T; t++)
             acc[r][t] = vf_zero();
-    for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
-        UNROLL
-        for (size_t line = 0; line < ops.bytes32; line += 64)
-            ahead_step(&h, a, o + line, R);
-        UNROLL
-        for (int v = 0; v < 32 / VN; v++) {
+    if (ops.part) {
+        for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+            ahead_step(&done, a, o + ops.bytes32, R);
             UNROLL
-            for (int r = 0; r < R; r++)
-                w[r] = ops.w(a->row[r] + o, v);
-            UNROLL
-            for (int t = 0; t < T; t++) {
-                VF x = vf_load(tile_x(a, t, c + v * VN));
-                UNROLL
-                for (int r = 0; r < R; r++)
-                    acc[r][t] = vf_fma(w[r], x, acc[r][t]);
-            }
+            for (int v = 0; v < 32 / VN; v++)
+                columns(acc, a, o, v, c, R, T, ops);
         }
-    }
-    for (; ops.part && c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN)) {
-        int n = a->n_cols - c;
-        UNROLL
-        for (int r = 0; r < R; r++)
-            w[r] = n < VN ? ops.part(a->row[r] + o, n) : ops.w(a->row[r] + o, 0);
-        UNROLL
-        for (int t = 0; t < T; t++) {
-            VF x = n < VN ? vf_load_part(tile_x(a, t, c), n) : vf_load(tile_x(a, t, c));
-            UNROLL
-            for (int r = 0; r < R; r++)
-                acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+        for (; c + VN <= a->n_cols; c += VN, o += ops.bytes32 / (32 / VN))
+            columns(acc, a, o, 0, c, R, T, ops);
+        if (c < a->n_cols)
+            columns_part(acc, a, o, c, R, T, ops);
+    } else {
+        for (; c + 128 <= a->n_cols; c += 128, o += 4 * ops.bytes32) {
+            ahead_step(&done, a, o + 4 * ops.bytes32, R);
+            blocks_scaled(acc, a, o, c, 4, R, T, ops);
         }
+        for (; c < a->n_cols; c += 32, o += ops.bytes32)
+            blocks_scaled(acc, a, o, c, 1, R, T, ops);
     }
     tile_store(a, acc, R, T);
 }
@@ -201,19 +247,16 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
 INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
 {
     VF acc[TILE_R][TILE_T];
-    struct ahead h = ahead_start(a, R);
     const size_t step = 4 * ops.block_bytes;
     const uint8_t *x = a->x;
-    size_t o = 0;
+    size_t o = 0, done = 0;
     UNROLL
     for (int r = 0; r < R; r++)
         UNROLL
         for (int t = 0; t < T; t++)
             acc[r][t] = vf_zero();
     for (; o + step <= a->row_bytes; o += step, x += sizeof(struct kernels_q8_group)) {
-        UNROLL
-        for (size_t line = 0; line < step; line += 64)
-            ahead_step(&h, a, o + line, R);
+        ahead_step(&done, a, o + step, R);
         step_q8(a, acc, o, x, 4, R, T, ops);
     }
     if (o < a->row_bytes)
@@ -233,32 +276,50 @@ INLINE const uint8_t *row_of(const struct row_list *l, int r)
     return l->at ? l->at[r] : l->base + (size_t)r * l->stride;
 }
 
+/* One tile's rows for all tokens. */
+INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tokens, tile_fn *t11, tile_fn *t41,
+                         tile_fn *t42, tile_fn *t44)
+{
+    for (int t = 0; t < n_tokens;) {
+        int left = n_tokens - t, n = left >= 4 && TILE_T >= 4 ? 4 : left >= 2 && TILE_T >= 2 ? 2 : 1;
+        if (a->live == 1)
+            n = 1;
+        a->out = out + (size_t)t * a->out_stride;
+        a->x = x + (size_t)t * a->x_stride;
+        (a->live == 1 ? t11 : n == 4 ? t44 : n == 2 ? t42 : t41)(a);
+        t += n;
+    }
+}
+
+/* Rows by pointer are taken in the order given. Short rows at a fixed stride are four streams, each a
+ * quarter of them, so that every stream is one long sequential read; long rows are that already. */
 INLINE void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
                   const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
                   tile_fn *t42, tile_fn *t44)
 {
-    for (int r = 0; r < n_rows && r < TILE_R; r++)
-        ahead_first(row_of(l, r), row_bytes);
-    for (int r0 = 0; r0 < n_rows; r0 += TILE_R) {
-        struct tile a = { .out = out + r0, .out_stride = out_stride, .x = x, .x_stride = x_stride,
-                          .row_bytes = row_bytes, .n_cols = n_cols };
-        a.live = n_rows - r0 < TILE_R ? n_rows - r0 : TILE_R;
+    struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
+    int tiles = n_rows / TILE_R, tail = tiles * TILE_R, streams = !l->at && row_bytes < STREAM_ROW_BYTES;
+    int step = streams ? tiles : 1, move = streams ? 1 : TILE_R; /* within a tile; from tile to tile */
+    for (int i = 0; i < TILE_R && i * step < n_rows; i++)
+        ahead_first(row_of(l, i * step), row_bytes);
+    a.live = TILE_R;
+    a.out_step = (size_t)step;
+    for (int k = 0; k < tiles; k++) {
         for (int i = 0; i < TILE_R; i++) {
-            a.row[i] = row_of(l, r0 + (i < a.live ? i : a.live - 1));
-            a.next[i] = r0 + TILE_R + i < n_rows ? row_of(l, r0 + TILE_R + i) : a.row[i];
+            int r = k * move + i * step;
+            tile_row(&a, i, row_of(l, r), row_of(l, r + move < n_rows ? r + move : r));
         }
-        for (int t = 0; t < n_tokens;) {
-            int left = n_tokens - t, n = left >= 4 && TILE_T >= 4 ? 4 : left >= 2 && TILE_T >= 2 ? 2 : 1;
-            if (a.live == 1)
-                n = 1;
-            a.out = out + (size_t)t * out_stride + r0;
-            a.x = (const uint8_t *)x + (size_t)t * x_stride;
-            (a.live == 1 ? t11 : n == 4 ? t44 : n == 2 ? t42 : t41)(&a);
-            t += n;
-            for (int i = 0; i < TILE_R; i++) /* the rows are near now */
-                a.next[i] = a.row[i];
-        }
+        drive_tokens(&a, out + k * move, x, n_tokens, t11, t41, t42, t44);
     }
+    a.live = n_rows - tail;
+    a.out_step = 1;
+    if (a.live == 0)
+        return;
+    for (int i = 0; i < TILE_R; i++) {
+        const uint8_t *row = row_of(l, tail + (i < a.live ? i : a.live - 1));
+        tile_row(&a, i, row, row);
+    }
+    drive_tokens(&a, out + tail, x, n_tokens, t11, t41, t42, t44);
 }
 
 /* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body. */
@@ -284,56 +345,101 @@ INLINE void drive(float *out, size_t out_stride, const struct row_list *l, size_
 
 /* ---- accumulation ---- */
 
+/* 32 columns. h: the factors as vectors, for float types; else f: those times the scale of block b. */
+INLINE void axpy_block(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o,
+                       VF h[TILE_T][TILE_R], float f[TILE_T][TILE_R][4], int b, int R, int T, struct type_ops ops)
+{
+    enum { HALF = 16 / VN };
+    VF s[TILE_T][2];
+    UNROLL
+    for (int v = 0; v < HALF; v++) { /* a vector of each half: Q4_0 holds both in the same bytes */
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            s[t][0] = vf_load(acc + (size_t)t * acc_stride + v * VN);
+            s[t][1] = vf_load(acc + (size_t)t * acc_stride + v * VN + 16);
+        }
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            VF w0 = ops.w(row[r] + o, v), w1 = ops.w(row[r] + o, v + HALF);
+            UNROLL
+            for (int t = 0; t < T; t++) {
+                VF k = ops.part ? h[t][r] : vf_set1(f[t][r][b]);
+                s[t][0] = vf_fma(k, w0, s[t][0]);
+                s[t][1] = vf_fma(k, w1, s[t][1]);
+            }
+        }
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            vf_store(acc + (size_t)t * acc_stride + v * VN, vf_add(s[t][0], vf_zero()));
+            vf_store(acc + (size_t)t * acc_stride + v * VN + 16, vf_add(s[t][1], vf_zero()));
+        }
+    }
+}
+
+/* nb (4 or 1) blocks of a type with scales. */
+INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o,
+                        float hs[TILE_T][TILE_R], int nb, int R, int T, struct type_ops ops)
+{
+    float f[TILE_T][TILE_R][4];
+    UNROLL
+    for (int t = 0; t < T; t++)
+        UNROLL
+        for (int r = 0; r < R; r++)
+            scales4(f[t][r], row[r] + o, ops.bytes32, nb, hs[t][r]);
+    UNROLL
+    for (int b = 0; b < nb; b++)
+        axpy_block(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, R, T, ops);
+}
+
+/* The last columns of a float type, VN or fewer. */
+INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o, int n,
+                         VF h[TILE_T][TILE_R], int R, int T, struct type_ops ops)
+{
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        float *p = acc + (size_t)t * acc_stride;
+        VF s = n < VN ? vf_load_part(p, n) : vf_load(p);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            s = vf_fma(h[t][r], n < VN ? ops.part(row[r] + o, n) : ops.w(row[r] + o, 0), s);
+        s = vf_add(s, vf_zero());
+        if (n < VN)
+            vf_store_part(p, s, n);
+        else
+            vf_store(p, s);
+    }
+}
+
 /* R rows into T tokens' accumulators over all columns: acc_t += h[t][r] * row_r, r ascending.
  * "+ 0" turns a -0 that underflow may leave into +0, so that a row with factor zero leaves no trace. */
 INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R], int R, int T,
                       struct type_ops ops)
 {
-    VF s[TILE_T], hv[TILE_T][TILE_R];
-    struct ahead h = ahead_start(a, R);
-    size_t o = 0;
+    VF h[TILE_T][TILE_R];
+    const uint8_t *row[TILE_R];
+    size_t o = 0, done = 0;
     int c = 0;
     UNROLL
-    for (int t = 0; t < T; t++)
+    for (int r = 0; r < R; r++) {
+        row[r] = a->row[r];
         UNROLL
-        for (int r = 0; r < R; r++)
-            hv[t][r] = vf_set1(hs[t][r]);
-    for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
-        UNROLL
-        for (size_t line = 0; line < ops.bytes32; line += 64)
-            ahead_step(&h, a, o + line, R);
-        UNROLL
-        for (int v = 0; v < 32 / VN; v++) {
-            UNROLL
-            for (int t = 0; t < T; t++)
-                s[t] = vf_load(acc + (size_t)t * acc_stride + c + v * VN);
-            UNROLL
-            for (int r = 0; r < R; r++) {
-                VF w = ops.w(a->row[r] + o, v);
-                UNROLL
-                for (int t = 0; t < T; t++)
-                    s[t] = vf_fma(hv[t][r], w, s[t]);
-            }
-            UNROLL
-            for (int t = 0; t < T; t++)
-                vf_store(acc + (size_t)t * acc_stride + c + v * VN, vf_add(s[t], vf_zero()));
-        }
+        for (int t = 0; t < T; t++)
+            h[t][r] = vf_set1(hs[t][r]);
     }
-    for (; ops.part && c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN)) {
-        int n = a->n_cols - c < VN ? a->n_cols - c : VN;
-        UNROLL
-        for (int t = 0; t < T; t++) {
-            float *p = acc + (size_t)t * acc_stride + c;
-            s[t] = n < VN ? vf_load_part(p, n) : vf_load(p);
-            UNROLL
-            for (int r = 0; r < R; r++)
-                s[t] = vf_fma(hv[t][r], n < VN ? ops.part(a->row[r] + o, n) : ops.w(a->row[r] + o, 0), s[t]);
-            s[t] = vf_add(s[t], vf_zero());
-            if (n < VN)
-                vf_store_part(p, s[t], n);
-            else
-                vf_store(p, s[t]);
+    if (ops.part) {
+        for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+            ahead_step(&done, a, o + ops.bytes32, R);
+            axpy_block(acc + c, acc_stride, row, o, h, NULL, 0, R, T, ops);
         }
+        for (; c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN))
+            axpy_columns(acc + c, acc_stride, row, o, a->n_cols - c < VN ? a->n_cols - c : VN, h, R, T, ops);
+    } else {
+        for (; c + 128 <= a->n_cols; c += 128, o += 4 * ops.bytes32) {
+            ahead_step(&done, a, o + 4 * ops.bytes32, R);
+            axpy_scaled(acc + c, acc_stride, row, o, hs, 4, R, T, ops);
+        }
+        for (; c < a->n_cols; c += 32, o += ops.bytes32)
+            axpy_scaled(acc + c, acc_stride, row, o, hs, 1, R, T, ops);
     }
 }
 
@@ -362,29 +468,26 @@ INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, c
                        axpy_tile_fn *four)
 {
     struct tile a = { .row_bytes = row_bytes, .n_cols = n_cols };
-    float hs[2][TILE_T][TILE_R];
+    const uint8_t *row[2][TILE_R];
+    float hs[2][TILE_T][TILE_R], h1[TILE_T][TILE_R];
     int r = 0, now = 0;
-    int n = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, a.row, hs[0]);
+    int n = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, row[0], hs[0]);
     for (int i = 0; i < n; i++)
-        ahead_first(a.row[i], row_bytes);
-    while (n > 0) {
-        int n_next = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, a.next, hs[!now]);
-        for (int i = n_next; i < TILE_R; i++)
-            a.next[i] = i < n ? a.row[i] : a.row[0];
+        ahead_first(row[0][i], row_bytes);
+    for (int next; n > 0; n = next, now = !now) {
+        next = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, row[!now], hs[!now]);
         if (n == TILE_R) {
+            for (int i = 0; i < TILE_R; i++)
+                tile_row(&a, i, row[now][i], i < next ? row[!now][i] : row[now][i]);
             four(acc, acc_stride, &a, hs[now]);
-        } else {
-            for (int i = 0; i < n; i++) {
-                struct tile b = { .row = { a.row[i] }, .next = { a.row[i] }, .row_bytes = row_bytes, .n_cols = n_cols };
-                float h1[TILE_T][TILE_R];
-                for (int t = 0; t < T; t++)
-                    h1[t][0] = hs[now][t][i];
-                one(acc, acc_stride, &b, h1);
-            }
+            continue;
         }
-        memcpy(a.row, a.next, sizeof a.row);
-        n = n_next;
-        now = !now;
+        for (int i = 0; i < n; i++) {
+            tile_row(&a, 0, row[now][i], row[now][i]);
+            for (int t = 0; t < T; t++)
+                h1[t][0] = hs[now][t][i];
+            one(acc, acc_stride, &a, h1);
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 /* Speed of the row products and accumulations on data far larger than the caches, as a fraction of
- * what plain loads of the same bytes reach in the same run: in order, and row by row in random
- * order (with software prefetch). Interleaved rounds, best of each: the bound and the kernel meet
- * the same machine. */
+ * what loops that only load the same bytes reach in the same run: in order, and row by row in random
+ * order. Rounds are interleaved and the best of each counts, so that bound and kernel meet the same
+ * machine. */
 #include "common/cpu.h"
 #include "common/kernels.h"
 
@@ -19,8 +19,8 @@ static const char usage[] =
     "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
     "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it.\n";
 
-enum pass { READ_SEQ, READ_SCATTERED, ROWS, ROWS_AT, AXPY_AT, PASSES };
-static const char *const pass_names[PASSES] = { "read, in order", "read, scattered", "rows", "rows_at", "axpy" };
+enum pass { READ_SEQ, READ_SEQ_AHEAD, READ_AT_1, READ_AT_2, READ_AT_4, ROWS, ROWS_AT, AXPY_AT, PASSES };
+static const char *const pass_names[PASSES] = { [ROWS] = "rows", [ROWS_AT] = "rows_at", [AXPY_AT] = "axpy" };
 
 struct job {
     enum pass pass;
@@ -37,29 +37,43 @@ struct job {
     uint64_t sink;
 };
 
-/* Plain loads of the widest kind that every AVX2 or NEON machine has. ahead: NULL, or what to prefetch. */
-#if defined(__x86_64__)
-#define WIDE __attribute__((target("avx2")))
-typedef uint64_t vec __attribute__((vector_size(32), aligned(1), may_alias));
-#else
-#define WIDE
-typedef uint64_t vec __attribute__((vector_size(16), aligned(1), may_alias));
-#endif
+/* The bound: loads and nothing else, 64 bytes at a time where the machine has such registers.
+ * ahead: NULL, or what to prefetch. */
+typedef uint64_t vec __attribute__((vector_size(64), aligned(1), may_alias));
 
-WIDE static uint64_t read_row(const uint8_t *p, size_t n, const uint8_t *ahead)
+static inline __attribute__((always_inline)) uint64_t read_loop(const uint8_t *p, size_t n, const uint8_t *ahead)
 {
-    vec s[4] = { { 0 } };
+    vec a = { 0 }, b = { 0 };
     for (size_t i = 0; i + 128 <= n; i += 128) {
         if (ahead) {
             __builtin_prefetch(ahead + i);
             __builtin_prefetch(ahead + i + 64);
         }
-        for (size_t k = 0; k < 128 / sizeof(vec); k++)
-            s[k % 4] += *(const vec *)(p + i + k * sizeof(vec));
+        a += *(const vec *)(p + i);
+        b += *(const vec *)(p + i + 64);
     }
-    s[0] += s[1] + s[2] + s[3];
-    return s[0][0] ^ s[0][1];
+    a ^= b;
+    return a[0] ^ a[1] ^ a[7];
 }
+
+static uint64_t read_plain(const uint8_t *p, size_t n, const uint8_t *ahead)
+{
+    return read_loop(p, n, ahead);
+}
+
+#if defined(__x86_64__)
+__attribute__((target("avx512f"))) static uint64_t read_avx512(const uint8_t *p, size_t n, const uint8_t *ahead)
+{
+    return read_loop(p, n, ahead);
+}
+
+__attribute__((target("avx2"))) static uint64_t read_avx2(const uint8_t *p, size_t n, const uint8_t *ahead)
+{
+    return read_loop(p, n, ahead);
+}
+#endif
+
+static uint64_t (*read_row)(const uint8_t *p, size_t n, const uint8_t *ahead) = read_plain;
 
 static void run(struct job *j)
 {
@@ -69,10 +83,17 @@ static void run(struct job *j)
     case READ_SEQ:
         j->sink += read_row(j->base, (size_t)n * j->row_bytes, NULL);
         break;
-    case READ_SCATTERED:
-        for (int r = 0; r < n; r++)
-            j->sink += read_row(j->at[r], j->row_bytes, j->at[r + 2 < n ? r + 2 : r]);
+    case READ_SEQ_AHEAD:
+        j->sink += read_row(j->base, (size_t)n * j->row_bytes, j->base + 2048);
         break;
+    case READ_AT_1:
+    case READ_AT_2:
+    case READ_AT_4: {
+        int d = j->pass == READ_AT_1 ? 1 : j->pass == READ_AT_2 ? 2 : 4;
+        for (int r = 0; r < n; r++)
+            j->sink += read_row(j->at[r], j->row_bytes, j->at[r + d < n ? r + d : r]);
+        break;
+    }
     case ROWS:
         for (int r = 0; r < n; r += CHUNK)
             kernels->rows[j->form][j->type](j->out, wide, j->base + (size_t)r * j->row_bytes, j->row_bytes,
@@ -199,10 +220,12 @@ static void measure(int rounds)
                 continue;
             best[p] = fmax(best[p], timed(p));
         }
+    double in_order = fmax(best[READ_SEQ], best[READ_SEQ_AHEAD]);
+    double scattered = fmax(best[READ_AT_1], fmax(best[READ_AT_2], best[READ_AT_4]));
     for (int p = ROWS; p < PASSES; p++) {
         if (best[p] == 0)
             continue;
-        double bound = best[p == ROWS ? READ_SEQ : READ_SCATTERED];
+        double bound = p == ROWS ? in_order : scattered;
         printf("%-8s %-5s %-4s %-8s %7d %7d %8.1f %8.1f %6.0f %%\n", kernels->name, quant_traits(j->type)->name,
                p == AXPY_AT ? "-" : j->form == KERNELS_ACT_Q8 ? "q8" : "f32", pass_names[p], n_threads, j->n_tokens,
                best[p], bound, 100 * best[p] / bound);
@@ -306,13 +329,17 @@ int main(int argc, char **argv)
         return 2;
     }
     kernels_init(mask);
+#if defined(__x86_64__)
+    unsigned have = cpu_detect();
+    read_row = have & 1u << CPU_AVX512 ? read_avx512 : have & 1u << CPU_AVX2 ? read_avx2 : read_plain;
+#endif
     char cpu[96];
     cpu_model_name(cpu, sizeof cpu);
     size_t bytes = (size_t)mib << 20;
     uint8_t *w = need(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     madvise(w, bytes, MADV_HUGEPAGE);
-    printf("# %s, %d columns, %d MiB, best of %d rounds; bound: plain reads of the same bytes, in order for\n"
-           "# rows, row by row in random order with prefetch for rows_at and axpy\n"
+    printf("# %s, %d columns, %d MiB, best of %d rounds; bound: the best of several loops that only load\n"
+           "# the same bytes, in order (rows) or row by row in random order (rows_at, axpy)\n"
            "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n", cpu, n_cols, mib, rounds);
     for (char *s = threads; *s;) {
         int n = (int)strtol(s, &s, 10);

@@ -302,7 +302,7 @@ static int sums_right(struct sums *s)
             }
         }
         for (int c = 0; c < n; c++)
-            ok &= fabs(s->bits[t * n + c] - sum[c]) <= (2 * s->n_rows + 2) * (0x1p-24 * mag[c] + 1e-45);
+            ok &= fabs(s->bits[t * n + c] - sum[c]) <= (2 * s->n_rows + 2) * (0x1p-24 * mag[c] + 2e-43);
     }
     return ok;
 }

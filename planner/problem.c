@@ -1,0 +1,524 @@
+/* Building the problem. The space of residencies of a layer is a grid: prefix of each part in steps of a few
+ * clusters, slots of the cold cache at the replay's sizes. What a residency costs in time depends on the
+ * device only through how long its flow (bytes streamed, reads) takes, so the grid is thinned once
+ * to residencies that no other beats in bytes and in every flow, and each configuration of the
+ * device then prices the few hundred that remain. Curves of all configurations would be large;
+ * all get their proven bound, and the KEPT with the best ones keep their curves. */
+#include "planner/problem.h"
+
+#include "common/cache.h"
+#include "common/nn.h"
+#include "common/progress.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define KEPT        6       /* configurations with curves */
+#define MAX_STEPS   32      /* of a prefix */
+#define MAX_COLD    40      /* (prefix, slots) pairs of the last part */
+#define REPLAY_WORK 400e6   /* cache accesses for all tables together: some ten seconds of one core */
+
+/* --- replay --- */
+
+/* Tokens of the window that the work allows: a table runs about half the accesses of a full window, once per cell. */
+static uint64_t replay_tokens(const struct problem *p)
+{
+    double per_token = 0, cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
+    for (int l = 0; l < p->in->n_layers; l++)
+        per_token += inputs_active(p->in, 0, l, 0) * cells * p->in->n_batches;
+    double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
+    return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
+}
+
+/* The policy with fewer misses over all layers, at three sizes without a hot prefix. Ties: the first. */
+static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
+{
+    double missed[CACHE_POLICIES] = { 0 };
+    int part = p->shape.n_parts - 1, r = 0;
+    for (int l = 0; l < p->in->n_layers && r == 0; l++) {
+        struct inputs_steps s;
+        if ((r = inputs_steps(p->in, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
+            break;
+        uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
+        for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
+            for (int size = 1; size <= 3 && r == 0; size++) {
+                double lookups, misses;
+                r = replay_point(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0,
+                                 units >> (4 - size), &lookups, &misses, e);
+                missed[k] += misses;
+            }
+        inputs_steps_done(&s);
+    }
+    for (int k = 0; k < CACHE_POLICIES; k++)
+        if (missed[k] < missed[p->policy])
+            p->policy = (enum cache_policy)k;
+    return r;
+}
+
+static int replay_all(struct problem *p, int policy, struct err *e)
+{
+    const struct inputs *in = p->in;
+    uint64_t tokens = replay_tokens(p);
+    size_t layers = (size_t)in->n_layers;
+    int r = 0;
+    p->policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
+    if (policy < 0 && (r = choose_policy(p, tokens, e)) < 0)
+        return r;
+    p->tables = calloc((size_t)in->n_batches * layers, sizeof *p->tables);
+    if (!p->tables)
+        return err_set(e, ERR_NOMEM, "out of memory for miss tables");
+    struct progress show;
+    progress_init(&show, "replaying the trace", "layers", layers);
+    for (size_t l = 0; l < layers && r == 0; l++) {
+        struct inputs_steps s;
+        if ((r = inputs_steps(in, (int)l, tokens, &s, e)) < 0)
+            break;
+        for (int b = 0; b < in->n_batches && r == 0; b++)
+            r = replay_layer(&s, &p->shape, p->shape.n_parts - 1, in->n_blocks, inputs_batch_sizes[b], p->policy, 0,
+                             &p->tables[(size_t)b * layers + l], e);
+        inputs_steps_done(&s);
+        progress_add(&show, 1);
+    }
+    progress_done(&show);
+    return r;
+}
+
+/* --- residencies --- */
+
+/* Bytes that a residency of one layer adds to the account, by asking the account itself. */
+static int keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e)
+{
+    const struct inputs *in = p->in;
+    size_t parts = (size_t)p->shape.n_parts, blocks = (size_t)in->n_blocks, layers = (size_t)in->n_layers;
+    uint32_t *hot = calloc(layers * blocks * parts, sizeof *hot), *cold = calloc(layers * parts, sizeof *cold);
+    struct budget_choice c = { .context = 1, .max_batch = 1, .prefill_chunk = 1, .threads = 1, .io_lanes = 1,
+                               .queue_depth = 1, .hot = hot, .cold = cold };
+    struct budget b;
+    int r = 0;
+    if (!hot || !cold) {
+        r = err_set(e, ERR_NOMEM, "out of memory for the account");
+    } else {
+        for (size_t i = 0; i < blocks; i++)
+            for (size_t q = 0; q < parts; q++)
+                hot[i * parts + q] = k->hot[q];
+        cold[parts - 1] = k->slots;
+        r = budget_compute(&p->budget, &c, &b, e);
+    }
+    if (r == 0)
+        *out = (int64_t)((b.total - b.floor) / SOLVE_BYTE_UNIT);
+    free(hot);
+    free(cold);
+    return r;
+}
+
+struct keep_list {
+    struct problem_keep *at;
+    int n, cap;
+};
+
+static int push(struct problem *p, struct keep_list *list, enum plan_mode mode, int batch, int layer, struct cost_keep k,
+                struct err *e)
+{
+    if (list->n == list->cap) {
+        int cap = list->cap ? 2 * list->cap : 256;
+        struct problem_keep *grown = realloc(list->at, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "out of memory for residencies");
+        list->at = grown;
+        list->cap = cap;
+    }
+    struct problem_keep *o = &list->at[list->n];
+    o->keep = k;
+    o->flow = cost_flow_of(p->in, &p->shape, mode, batch, layer, problem_table(p, batch, layer), &k);
+    int r = keep_bytes(p, &k, &o->bytes, e);
+    list->n += r == 0;
+    return r;
+}
+
+static int by_bytes(const void *pa, const void *pb)
+{
+    const struct problem_keep *a = pa, *b = pb;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? -1 : 1;
+    double x = a->flow.reads + a->flow.stream_bytes + a->flow.single_reads, y = b->flow.reads + b->flow.stream_bytes + b->flow.single_reads;
+    if (x != y)
+        return x < y ? -1 : 1;
+    return a->keep.hot[0] != b->keep.hot[0] ? (a->keep.hot[0] > b->keep.hot[0] ? -1 : 1) : a->keep.slots < b->keep.slots ? -1 : 1;
+}
+
+/* Sort by bytes and keep those that lower the reads; `most` of them at evenly spread places, both ends included. */
+static void thin_cold(struct keep_list *list, int most)
+{
+    int n = 0;
+    qsort(list->at, (size_t)list->n, sizeof *list->at, by_bytes);
+    for (int i = 0; i < list->n; i++)
+        if (n == 0 || list->at[i].flow.reads < list->at[n - 1].flow.reads)
+            list->at[n++] = list->at[i];
+    if (n > most) {
+        for (int i = 0; i < most; i++)
+            list->at[i] = list->at[(long)i * (n - 1) / (most - 1)];
+        n = most;
+    }
+    list->n = n;
+}
+
+static int cluster_steps(const struct problem *p, uint32_t *step)
+{
+    uint32_t clusters = p->shape.n_clusters;
+    *step = (clusters + MAX_STEPS - 1) / MAX_STEPS;
+    return (int)((clusters + *step - 1) / *step);
+}
+
+static uint32_t prefix(const struct problem *p, uint32_t step, int i)
+{
+    uint64_t n = (uint64_t)i * step * p->layout.cluster_neurons;
+    return n < (uint64_t)p->shape.n_ff ? (uint32_t)n : (uint32_t)p->shape.n_ff;
+}
+
+/* (prefix, slots) of the last part, thinned; part 0 empty. */
+static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int layer, struct keep_list *out, struct err *e)
+{
+    int last = p->shape.n_parts - 1, r = 0;
+    uint32_t step;
+    int n = cluster_steps(p, &step);
+    for (int i = 0; i <= n && r == 0; i++) {
+        struct cost_keep k = { { 0 }, 0 };
+        k.hot[last] = prefix(p, step, i);
+        uint32_t units = replay_units(problem_table(p, batch, layer), k.hot[last]), before = UINT32_MAX;
+        for (int s = 0; s < REPLAY_SIZES && r == 0; s++) {
+            k.slots = (uint32_t)(replay_size_shares[s] * units + 0.5);
+            if (k.slots != before)
+                r = push(p, out, mode, batch, layer, k, e);
+            before = k.slots;
+        }
+    }
+    thin_cold(out, MAX_COLD);
+    return r;
+}
+
+static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int layer, struct problem_keeps *out, struct err *e)
+{
+    struct keep_list cold = { 0 }, all = { 0 };
+    int r = 0, last = p->shape.n_parts - 1;
+    uint32_t step;
+    int n = cluster_steps(p, &step), has_cold = mode != PLAN_DENSE && last > 0;
+    if (has_cold)
+        r = cold_grid(p, mode, batch, layer, &cold, e);
+    for (int i = 0; i <= n && r == 0; i++) {
+        struct cost_keep k = { { 0 }, 0 };
+        for (int q = 0; q <= last; q++)
+            k.hot[q] = prefix(p, step, i);
+        if (!has_cold)
+            r = push(p, &all, mode, batch, layer, k, e);
+        for (int j = 0; j < cold.n && r == 0; j++) {
+            struct cost_keep both = cold.at[j].keep;
+            both.hot[0] = k.hot[0];
+            r = push(p, &all, mode, batch, layer, both, e);
+        }
+    }
+    free(cold.at);
+    if (r < 0) {
+        free(all.at);
+        return r;
+    }
+    qsort(all.at, (size_t)all.n, sizeof *all.at, by_bytes);
+    *out = (struct problem_keeps){ all.n, all.at };
+    return 0;
+}
+
+static struct problem_keeps *keeps_at(const struct problem *p, int mode_index, int batch, int layer)
+{
+    return &p->keeps[((size_t)mode_index * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers + (size_t)layer];
+}
+
+int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e)
+{
+    struct problem o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .n_modes = n_modes };
+    int r, cold = 0;
+    for (int i = 0; i < n_modes; i++) {
+        o.modes[i] = modes[i];
+        cold |= modes[i] != PLAN_DENSE;
+    }
+    if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shape, e)) < 0 ||
+        (r = inputs_budget_model(in, l, &o.budget, e)) < 0)
+        return r;
+    o.policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
+    if (cold && o.shape.n_parts > 1 && in->window_tokens > 0)
+        r = replay_all(&o, policy, e);
+    else if (cold && o.shape.n_parts > 1)
+        r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is planned from");
+    size_t n = (size_t)n_modes * (size_t)in->n_batches * (size_t)in->n_layers;
+    if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
+        r = err_set(e, ERR_NOMEM, "out of memory for residencies");
+    for (int m = 0; m < n_modes && r == 0; m++)
+        for (int b = 0; b < in->n_batches && r == 0; b++)
+            for (int k = 0; k < in->n_layers && r == 0; k++)
+                r = layer_keeps(&o, modes[m], b, k, keeps_at(&o, m, b, k), e);
+    *p = o;
+    if (r < 0)
+        problem_done(p);
+    return r;
+}
+
+static void config_done(const struct problem *p, struct solve_config *c)
+{
+    for (int i = 0; c->curves && i < p->in->n_layers * p->in->n_batches; i++)
+        solve_curve_done(&c->curves[i]);
+    free(c->curves);
+    c->curves = NULL;
+}
+
+static void fill_done(struct problem *p)
+{
+    for (int i = 0; i < p->sp.n_configs; i++)
+        config_done(p, &p->sp.configs[i]);
+    free(p->sp.configs);
+    free(p->choices);
+    p->sp = (struct solve_problem){ 0 };
+    p->choices = NULL;
+}
+
+void problem_done(struct problem *p)
+{
+    if (!p->in)
+        return;
+    fill_done(p);
+    size_t n = (size_t)p->n_modes * (size_t)p->in->n_batches * (size_t)p->in->n_layers;
+    for (size_t i = 0; p->keeps && i < n; i++)
+        free(p->keeps[i].keep);
+    free(p->keeps);
+    free(p->tables);
+    *p = (struct problem){ 0 };
+}
+
+/* --- one memory limit --- */
+
+static int64_t ticks_of(double ns)
+{
+    return ns < 1e14 ? (int64_t)llround(ns * SOLVE_TICKS_PER_NS) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
+}
+
+void problem_io(const struct problem *p, struct cost_choice *c)
+{
+    const struct layout_part *last = &p->shape.part[p->shape.n_parts - 1];
+    struct hw_read q = { .pattern = HW_RANDOM, .block_bytes = last->read_bytes, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
+    q.backend = HW_URING;
+    double uring = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
+    q.backend = HW_PREAD;
+    double pread = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
+    c->backend = uring <= 0 && pread <= 0 ? HW_ANY_BACKEND : uring >= pread ? HW_URING : HW_PREAD;
+    c->lanes = c->backend == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
+}
+
+int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
+                    const struct cost_keep *keeps, struct budget *out, struct err *e)
+{
+    size_t layers = (size_t)p->in->n_layers, blocks = (size_t)p->in->n_blocks, parts = (size_t)p->shape.n_parts;
+    uint32_t *hot = calloc(layers * blocks * parts, sizeof *hot), *cold = calloc(layers * parts, sizeof *cold);
+    int r = 0;
+    if (!hot || !cold)
+        r = err_set(e, ERR_NOMEM, "out of memory for the account");
+    for (size_t l = 0; keeps && r == 0 && l < layers; l++) {
+        for (size_t i = 0; i < blocks * parts; i++)
+            hot[l * blocks * parts + i] = keeps[l].hot[i % parts];
+        cold[l * parts + parts - 1] = keeps[l].slots;
+    }
+    struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
+                               .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
+                               .queue_depth = c->depth, .hot = hot, .cold = cold };
+    if (r == 0)
+        r = budget_compute(&p->budget, &b, out, e);
+    free(hot);
+    free(cold);
+    return r;
+}
+
+/* Device figures of a layer at a choice, for one batch size. */
+static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_index, struct solve_config *out, struct err *e)
+{
+    const struct inputs *in = p->in;
+    int n = 0;
+    struct solve_point *pts = NULL;
+    out->curves = calloc((size_t)in->n_batches * (size_t)in->n_layers, sizeof *out->curves);
+    if (!out->curves)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    int r = 0;
+    for (int b = 0; b < in->n_batches && r == 0; b++) {
+        struct cost_rates rates;
+        if ((r = cost_rates_of(p->hw, in, &p->shape, c, inputs_batch_sizes[b], &rates, p->notes, e)) < 0)
+            break;
+        double fixed = cost_head_ns(p->hw, in, c, &rates, inputs_batch_sizes[b], p->notes), floor_ns = 0;
+        for (int l = 0; l < in->n_layers && r == 0; l++) {
+            const struct problem_keeps *k = keeps_at(p, mode_index, b, l);
+            struct cost_layer cl;
+            cost_layer_of(p->hw, in, &p->shape, c, &rates, b, l, &cl, p->notes);
+            fixed += cl.attention_ns + cl.predict_ns;
+            floor_ns += c->model == PLAN_COST_PAPER ? cl.compute_ns : 0;
+            if (k->n > n) {
+                n = k->n;
+                struct solve_point *grown = realloc(pts, (size_t)n * sizeof *pts);
+                if (!grown) {
+                    r = err_set(e, ERR_NOMEM, "out of memory for curves");
+                    break;
+                }
+                pts = grown;
+            }
+            for (int i = 0; i < k->n; i++)
+                pts[i] = (struct solve_point){ k->keep[i].bytes, ticks_of(cost_ffn_part_ns(c, &rates, &cl, &k->keep[i].flow)), (uint32_t)i };
+            r = solve_curve_init(&out->curves[(size_t)b * (size_t)in->n_layers + (size_t)l], pts, k->n, e);
+        }
+        out->fixed_ticks[b] = ticks_of(fixed);
+        out->floor_ticks[b] = ticks_of(floor_ns);
+    }
+    free(pts);
+    return r;
+}
+
+static int fill_memory(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
+                       struct solve_config *out, struct err *e)
+{
+    struct budget b, one;
+    struct cost_choice least = *c;
+    int r = problem_account(p, c, lim, NULL, &b, e);
+    if (r < 0)
+        return r;
+    out->fixed_bytes = (int64_t)(b.floor / SOLVE_BYTE_UNIT);
+    least.context = 1;
+    if (c->context > 1 && (r = problem_account(p, &least, lim, NULL, &one, e)) == 0)
+        out->context_bytes = (int64_t)((b.floor - one.floor) / SOLVE_BYTE_UNIT) / (c->context - 1);
+    return r;
+}
+
+/* Drop the curves of the kept config with the largest bound when there are more than KEPT. */
+static void drop_worst(struct problem *p)
+{
+    int n = 0, worst = -1;
+    for (int i = 0; i < p->sp.n_configs; i++)
+        if (p->sp.configs[i].curves) {
+            n++;
+            if (worst < 0 || p->sp.configs[i].bound >= p->sp.configs[worst].bound)
+                worst = i;
+        }
+    if (n > KEPT)
+        config_done(p, &p->sp.configs[worst]);
+}
+
+static int add_config(struct problem *p, const struct problem_limits *lim, const struct cost_choice *c, int mode_index, struct err *e)
+{
+    struct solve_config o = { .depth = c->depth, .id = p->sp.n_configs };
+    memcpy(o.n, c->n, sizeof o.n);
+    int r;
+    if ((r = fill_memory(p, c, lim, &o, e)) < 0 || (r = fill_curves(p, c, mode_index, &o, e)) < 0 ||
+        (r = solve_bound(&p->sp, &o, e)) < 0) {
+        config_done(p, &o);
+        return r;
+    }
+    if (o.bound == SOLVE_NEVER || !solve_cores_ok(&p->sp, &o))
+        config_done(p, &o);
+    p->choices[p->sp.n_configs] = *c;
+    p->sp.configs[p->sp.n_configs++] = o;
+    drop_worst(p);
+    return 0;
+}
+
+/* Core counts of a class to try: all of them up to 8, then powers of two, all but one, and all. */
+static int useful_count(int n, int most)
+{
+    return n <= 8 || n >= most - 1 || (n & (n - 1)) == 0;
+}
+
+/* The next vector of core counts, in counting order; 0 at the end. */
+static int next_cores(const struct problem *p, struct cost_choice *c)
+{
+    for (int k = 0; k < c->n_classes; k++) {
+        int most = p->hw->classes[k].n_cores;
+        do {
+            c->n[k]++;
+        } while (c->n[k] <= most && !useful_count(c->n[k], most));
+        if (c->n[k] <= most)
+            return 1;
+        c->n[k] = 0;
+    }
+    return 0;
+}
+
+#define MAX_CONFIGS 4096
+
+int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e)
+{
+    static const int weight[SOLVE_MAX_BATCHES] = { 8, 4, 2, 1 }; /* 1 / batch: time per token counts */
+    int n_classes = p->hw->n_classes > 0 ? p->hw->n_classes : 1, r = 0;
+    fill_done(p);
+    p->sp = (struct solve_problem){ .n_layers = p->in->n_layers, .n_batches = p->in->n_batches, .n_classes = n_classes,
+                                    .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT), .max_ticks = SOLVE_NEVER,
+                                    .context = lim->context };
+    for (int b = 0; b < p->sp.n_batches; b++)
+        p->sp.weight[b] = weight[b];
+    if (lim->min_tokens_per_s > 0)
+        p->sp.max_ticks = ticks_of(1e9 / lim->min_tokens_per_s);
+    for (int k = 0; k < n_classes; k++) {
+        int has = p->hw->n_classes > 0 ? p->hw->classes[k].n_cores : 1;
+        p->sp.cores[k] = lim->cores[k] >= 0 && lim->cores[k] < has ? lim->cores[k] : has;
+    }
+    p->sp.configs = calloc(MAX_CONFIGS, sizeof *p->sp.configs);
+    p->choices = calloc(MAX_CONFIGS, sizeof *p->choices);
+    if (!p->sp.configs || !p->choices)
+        r = err_set(e, ERR_NOMEM, "out of memory for configurations");
+    for (int m = 0; m < p->n_modes && r == 0; m++) {
+        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .n_classes = n_classes, .act_q8 = lim->act_q8,
+                                 .kv_f16 = lim->kv_f16, .context = lim->context };
+        if (p->hw->n_classes == 0)
+            c.n[0] = 1;
+        while (r == 0 && (p->hw->n_classes == 0 || next_cores(p, &c))) {
+            c.threads = 0;
+            for (int k = 0; k < n_classes; k++)
+                c.threads += c.n[k];
+            for (c.depth = 1; c.depth <= 64 && r == 0 && c.threads <= BUDGET_MAX_THREADS; c.depth *= 2) {
+                problem_io(p, &c);
+                if (p->sp.n_configs == MAX_CONFIGS)
+                    notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name, MAX_CONFIGS);
+                else
+                    r = add_config(p, lim, &c, m, e);
+            }
+            if (p->hw->n_classes == 0)
+                break;
+        }
+    }
+    if (r < 0)
+        fill_done(p);
+    return r;
+}
+
+const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer)
+{
+    const struct solve_config *c = &p->sp.configs[r->config];
+    size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
+    uint32_t id = c->curves[at].point[r->choice[at]].id;
+    int m = 0;
+    while (p->modes[m] != p->choices[r->config].mode)
+        m++;
+    return &keeps_at(p, m, batch_index, layer)->keep[id];
+}
+
+int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index, const struct cost_keep *keeps,
+                    struct plan_figures *out, struct err *e)
+{
+    const struct inputs *in = p->in;
+    int batch = inputs_batch_sizes[batch_index];
+    struct cost_rates rates;
+    struct cost_flow *flows = calloc((size_t)in->n_layers, sizeof *flows);
+    int r = flows ? cost_rates_of(p->hw, in, &p->shape, c, batch, &rates, p->notes, e) :
+                    err_set(e, ERR_NOMEM, "out of memory for predictions");
+    for (int l = 0; l < in->n_layers && r == 0; l++) {
+        struct cost_layer cl;
+        cost_layer_of(p->hw, in, &p->shape, c, &rates, batch_index, l, &cl, p->notes);
+        flows[l] = cost_flow_of(in, &p->shape, c->mode, batch_index, l, problem_table(p, batch_index, l), &keeps[l]);
+        out->layers[l] = cost_figures(c, &rates, &cl, &flows[l]);
+    }
+    if (r == 0)
+        cost_totals(c, batch, cost_head_ns(p->hw, in, c, &rates, batch, p->notes), flows, in->n_layers, out);
+    free(flows);
+    return r;
+}

@@ -1,0 +1,82 @@
+#ifndef PLANNER_PROBLEM_H
+#define PLANNER_PROBLEM_H
+
+/* From inputs, device and layout to the integer problem of solve.h, and back to predictions. Two steps:
+ * problem_prepare does what depends on model and layout only (replay, the residencies worth
+ * considering); problem_fill adds one memory limit and the device's curves. One owner thread. */
+#include "common/budget.h"
+#include "common/plan.h"
+
+#include "planner/cost.h"
+#include "planner/inputs.h"
+#include "planner/notes.h"
+#include "planner/replay.h"
+#include "planner/solve.h"
+
+struct problem_keep {           /* a residency of one layer that no other beats in both bytes and flow */
+    struct cost_keep keep;
+    struct cost_flow flow;
+    int64_t bytes;              /* of the account, units of 64 */
+};
+
+struct problem_keeps {
+    int n;
+    struct problem_keep *keep;
+};
+
+/* Limits and wishes, in plain numbers. */
+struct problem_limits {
+    uint64_t memory_bytes;
+    double min_tokens_per_s;            /* 0: none */
+    int cores[HW_MAX_CLASSES];          /* most of each class; -1: all the device has */
+    int context, max_batch, prefill_chunk;
+    int kv_f16, act_q8;
+    enum plan_cost model;
+};
+
+struct problem {
+    const struct inputs *in;            /* borrowed */
+    const struct hw *hw;
+    struct notes *notes;
+    struct layout layout;
+    struct layout_shape shape;
+    struct budget_model budget;
+    enum cache_policy policy;
+    int n_modes;
+    enum plan_mode modes[PLAN_MODES];
+    struct replay_table *tables;        /* [n_batches][n_layers]; NULL: no mode has a cold cache */
+    struct problem_keeps *keeps;        /* [n_modes][n_batches][n_layers] */
+    /* of the last problem_fill: */
+    struct solve_problem sp;
+    struct cost_choice *choices;        /* by solve_config.id */
+};
+
+/* modes: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1 takes the
+ * one that misses less in replay. */
+int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e);
+void problem_done(struct problem *p); /* accepts a zeroed one */
+
+/* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */
+int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e);
+
+/* Account of a choice with these residencies (keeps[n_layers]; NULL: none), at max_batch. */
+int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
+                    const struct cost_keep *keeps, struct budget *out, struct err *e);
+
+/* Figures of one batch size. out->layers is the caller's. */
+int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index, const struct cost_keep *keeps,
+                    struct plan_figures *out, struct err *e);
+
+/* The residency behind a result's choice. */
+const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer);
+
+/* The backend that is faster for cold reads at this depth, and lanes to go with it. */
+void problem_io(const struct problem *p, struct cost_choice *c);
+
+static inline const struct replay_table *problem_table(const struct problem *p, int batch_index, int layer)
+{
+    return p->tables ? &p->tables[(size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer] : NULL;
+}
+
+#endif

@@ -1,0 +1,216 @@
+/* Options to a request. Lists ("1GiB,2GiB", "big=1,mid=3") are taken apart here; everything else is the
+ * option table's. */
+#include "planner/args.h"
+
+#include "common/pack.h"
+#include "common/quant.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const cost_choices[] = { "measured", "paper", NULL };
+static const char *const mode_choices[] = { "auto", "exact", "dense", NULL };
+static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", NULL };
+static const char *const kv_choices[] = { "f32", "f16", NULL };
+static const char *const act_choices[] = { "f32", "q8", NULL };
+static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
+
+void args_init(struct args *a)
+{
+    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = PLANNING_RLIMIT };
+}
+
+void args_rows(struct args *a, struct opt *rows)
+{
+    const struct opt table[ARGS_ROWS] = {
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .required = 1,
+          .help = "Activation trace of the model, from thermo-profile trace." },
+        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .required = 1,
+          .help = "Hardware database, from thermo-profile hardware or import." },
+        { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME",
+          .help = "Device in the database to plan for.", .def = "the only one" },
+        { .name = "memory", .type = OPT_STRING, .dest = &a->memory, .arg = "SIZES",
+          .help = "Most memory the runtime may take, everything counted: 18MiB, or several limits for one plan: 1GiB,2GiB." },
+        { .name = "min-speed", .type = OPT_DOUBLE, .dest = &a->min_speed, .arg = "T/S", .min = 0, .max = 1e9,
+          .help = "Least tokens per second at batch 1.", .def = "none" },
+        { .name = "cores", .type = OPT_STRING, .dest = &a->cores, .arg = "LIST",
+          .help = "Most cores to compute with, by class: big=1,mid=3, or one number for all classes together where "
+                  "there is one class.", .def = "all" },
+        { .name = "context", .type = OPT_INT, .dest = &a->context, .arg = "N", .min = 1, .max = MODEL_MAX_CONTEXT,
+          .help = "Positions of the KV cache, prompt and answer together.", .def = "the model's, at most 4096, less where "
+          "memory is short" },
+        { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = 8,
+          .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
+        { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
+          .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).", .def = "measured" },
+        { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
+          .help = "exact: skip neurons whose gate is closed; dense: skip none.", .def = "auto: exact where the activation "
+          "gives zeros" },
+        { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
+          .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).", .def = "auto: the faster" },
+        { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
+          .help = "Type of the KV cache.", .def = "f16" },
+        { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
+          .help = "Activations in row products: float, or int8 where the weights allow it.", .def = "f32" },
+        { .name = "down-type", .type = OPT_STRING, .dest = &a->down_type, .arg = "TYPE",
+          .help = "Type that Down is stored in by neuron: source, Q8_0, F16, ...", .def = "source where it is a float type, else Q8_0" },
+        { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
+          .help = "Neurons of a cluster, a multiple of 8.", .def = "64" },
+        { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
+          .help = "What the cold cache drops.", .def = "auto: the one that misses less in the trace" },
+        { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE",
+          .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
+    };
+    memcpy(rows, table, sizeof table);
+}
+
+/* Next item of a comma-separated list, copied; 0 at the end. */
+static int next_item(const char **list, char *out, size_t len)
+{
+    if (!*list || !**list)
+        return 0;
+    size_t n = strcspn(*list, ",");
+    size_t copy = n < len - 1 ? n : len - 1;
+    memcpy(out, *list, copy);
+    out[copy] = '\0';
+    *list += n + ((*list)[n] == ',');
+    return 1;
+}
+
+static int by_u64(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int parse_memory(const char *list, struct planning_request *q, struct err *e)
+{
+    char item[64];
+    uint64_t v;
+    while (next_item(&list, item, sizeof item)) {
+        int r = opt_parse_size(item, &v, e);
+        if (r < 0)
+            return err_wrap(e, "--memory");
+        if (v == 0 || v > INT64_MAX)
+            return err_set(e, ERR_USAGE, "--memory: '%s' is out of range", item);
+        if (q->n_memory == PLAN_MAX_LIMITS)
+            return err_set(e, ERR_USAGE, "--memory: at most %d limits", PLAN_MAX_LIMITS);
+        q->memory[q->n_memory++] = v;
+    }
+    qsort(q->memory, (size_t)q->n_memory, sizeof *q->memory, by_u64);
+    for (int i = 1; i < q->n_memory; i++)
+        if (q->memory[i] == q->memory[i - 1])
+            return err_set(e, ERR_USAGE, "--memory: %llu bytes are given twice", (unsigned long long)q->memory[i]);
+    return 0;
+}
+
+static int class_by_name(const struct hw *hw, const char *name)
+{
+    for (int k = 0; k < hw->n_classes; k++)
+        if (!strcmp(hw->classes[k].name, name))
+            return k;
+    return -1;
+}
+
+static int parse_cores(const char *list, const struct hw *hw, struct planning_request *q, struct err *e)
+{
+    char item[96], known[200] = "";
+    for (int k = 0; k < hw->n_classes; k++) {
+        strncat(known, k ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, hw->classes[k].name, sizeof known - strlen(known) - 1);
+    }
+    while (next_item(&list, item, sizeof item)) {
+        char *eq = strchr(item, '='), *end;
+        int k = hw->n_classes == 1 ? 0 : -1;
+        if (eq) {
+            *eq = '\0';
+            k = class_by_name(hw, item);
+        }
+        const char *number = eq ? eq + 1 : item;
+        long n = strtol(number, &end, 10);
+        if (k < 0)
+            return err_set(e, ERR_USAGE, "--cores: '%s' names no core class of device '%s'; it has: %s", item, hw->name, known);
+        if (end == number || *end || n < 0 || n > 1024)
+            return err_set(e, ERR_USAGE, "--cores: '%s' is not a number of cores from 0 to 1024", number);
+        q->cores[k] = (int)n;
+    }
+    return 0;
+}
+
+static int parse_down_type(const char *text, const struct inputs *in, int *type, struct err *e)
+{
+    *type = -1;
+    if (!text)
+        return 0;
+    *type = !strcmp(text, "source") ? (int)in->ffn_type[LAYOUT_DOWN] : quant_by_name(text);
+    if (*type < 0 || !quant_traits((uint32_t)*type)->quant)
+        return err_set(e, ERR_USAGE, "--down-type: '%s' is not a type that rows can be stored in here", text);
+    return 0;
+}
+
+int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e)
+{
+    return hwdb_load(path, name, out, e);
+}
+
+static int load_pack(const char *path, struct args_inputs *o, struct err *e)
+{
+    struct pack *p;
+    int r = pack_open(path, &p, e);
+    if (r < 0)
+        return r;
+    if (!hash_equal(p->model_hash, o->in.model_hash) || !hash_equal(p->order_hash, o->in.order_hash)) {
+        char a[HASH_TEXT], b[HASH_TEXT];
+        int model = !hash_equal(p->model_hash, o->in.model_hash);
+        hash_text(model ? p->model_hash : p->order_hash, a);
+        hash_text(model ? o->in.model_hash : o->in.order_hash, b);
+        r = err_set(e, ERR_MISMATCH, "pack '%s' and the trace have different %s: %s and %s", path, model ? "models" : "neuron orders", a, b);
+    } else {
+        o->pack_layout = p->shape.l;
+        o->request.for_pack = &o->pack_layout;
+    }
+    pack_close(p);
+    return r;
+}
+
+static int fill_request(const struct args *a, struct args_inputs *o, struct err *e)
+{
+    struct planning_request *q = &o->request;
+    int r;
+    q->min_tokens_per_s = a->min_speed;
+    q->context = a->context;
+    q->max_batch = a->max_batch;
+    q->cost = (enum plan_cost)a->cost;
+    q->mode = a->mode - 1;
+    q->form = a->form - 1;
+    q->kv_f16 = a->kv;
+    q->act_q8 = a->act;
+    q->cluster_neurons = (uint32_t)a->cluster_neurons;
+    q->policy = a->policy - 1;
+    q->rlimit = a->rlimit;
+    if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
+        (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0)
+        return r;
+    if (a->for_pack && (a->form || a->down_type || a->cluster_neurons))
+        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --down-type and --cluster-neurons do not go with it");
+    return a->for_pack ? load_pack(a->for_pack, o, e) : 0;
+}
+
+int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e)
+{
+    if (need_memory && !a->memory)
+        return err_set(e, ERR_USAGE, "--memory is needed: how many bytes may the runtime take?");
+    int r = args_load_hw(a->hardware, a->device, &out->hw, e);
+    if (r < 0)
+        return r;
+    planning_request_init(&out->request);
+    if ((r = inputs_from_trace(a->traces, a->max_batch, &out->in, e)) < 0 || (r = fill_request(a, out, e)) < 0)
+        args_done(out);
+    return r;
+}
+
+void args_done(struct args_inputs *in)
+{
+    inputs_done(&in->in);
+    hw_free(&in->hw);
+}

@@ -1,0 +1,38 @@
+#ifndef PLANNER_ARGS_H
+#define PLANNER_ARGS_H
+
+/* The command line that solve, explain and sweep share: where the inputs are, and what the user asks for. */
+#include "common/opt.h"
+
+#include "planner/planning.h"
+
+struct args {
+    const char *traces, *hardware, *device, *memory, *cores, *for_pack, *down_type;
+    int cost, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of args.c */
+    double min_speed;
+    uint64_t rlimit;
+};
+
+/* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
+#define ARGS_ROWS 17
+void args_init(struct args *a);
+void args_rows(struct args *a, struct opt *rows);
+
+/* What is loaded for a request. Free with args_done. */
+struct args_inputs {
+    struct inputs in;
+    struct hw hw;
+    struct layout pack_layout;
+    struct notes notes;
+    struct planning_request request;
+};
+
+/* Load trace, hardware and (--for-pack) pack, and translate the request; --memory may be absent when need_memory is
+ * 0. ERR_USAGE names the option. */
+int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e);
+void args_done(struct args_inputs *in); /* accepts a zeroed one */
+
+/* A device's hardware, with the only device when name is NULL. */
+int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e);
+
+#endif

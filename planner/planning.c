@@ -1,0 +1,320 @@
+/* A plan has one layout for all its memory limits, because a model is packed once: each candidate layout is
+ * solved for all limits and the one with the best product of speeds wins. Everything that depends
+ * on the layout alone (replay) is done once per candidate; limits differ only in problem_fill. */
+#include "planner/planning.h"
+
+#include "common/nn.h"
+#include "common/quant.h"
+#include "common/version.h"
+#include "planner/advice.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONTEXT 4096
+#define LEAST_CONTEXT   64   /* of a context that the user did not name */
+#define PREFILL_CHUNK   64
+
+void planning_request_init(struct planning_request *q)
+{
+    *q = (struct planning_request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1, .policy = -1,
+                                    .rlimit = PLANNING_RLIMIT };
+    for (int k = 0; k < HW_MAX_CLASSES; k++)
+        q->cores[k] = -1;
+}
+
+int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int *n, struct err *e)
+{
+    int sparse = nn_act_is_sparse(in->h.act);
+    if (mode == PLAN_PREDICTED)
+        return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none");
+    if (mode == PLAN_EXACT && !sparse)
+        return err_set(e, ERR_USAGE, "--mode exact: the model's activation (%s) gives no zeros to skip; it runs in dense mode",
+                       model_act_name(in->h.act));
+    *n = 1;
+    modes[0] = mode >= 0 ? (enum plan_mode)mode : sparse ? PLAN_EXACT : PLAN_DENSE;
+    return 0;
+}
+
+/* --- one limit --- */
+
+/* Tokens of a prefill pass: 64, less where their scratch would take more than a sixteenth of the memory. */
+static int fit_chunk(const struct problem *p, struct problem_limits *lim, const struct cost_choice *c, struct err *e)
+{
+    struct problem_limits one = *lim;
+    struct budget small, b;
+    int r;
+    one.prefill_chunk = 1;
+    if ((r = problem_account(p, c, &one, NULL, &small, e)) < 0)
+        return r;
+    for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context : PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
+        if ((r = problem_account(p, c, lim, NULL, &b, e)) < 0)
+            return r;
+        if (b.floor - small.floor <= lim->memory_bytes / 16 && b.floor <= lim->memory_bytes)
+            return 0;
+    }
+    return 0;
+}
+
+/* The cheapest choice there is: for floors. */
+static struct cost_choice least_choice(const struct problem *p, const struct problem_limits *lim)
+{
+    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1,
+                             .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
+    problem_io(p, &c);
+    return c;
+}
+
+static int solve_one(struct problem *p, const struct planning_request *q, struct problem_limits *lim,
+                     struct solve_result *res, struct err *e)
+{
+    struct cost_choice least = least_choice(p, lim);
+    int r = fit_chunk(p, lim, &least, e);
+    for (;; lim->prefill_chunk /= 2) {
+        if (r < 0 || (r = problem_fill(p, lim, e)) < 0 || (r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
+            return r;
+        if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
+            return 0;
+        solve_result_done(res);
+    }
+}
+
+static int fill_batch(const struct problem *p, const struct solve_result *res, const struct plan *plan, int bi,
+                      struct plan_batch *b, struct err *e)
+{
+    struct cost_keep *keeps = malloc((size_t)plan->n_layers * sizeof *keeps);
+    if (!keeps)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    size_t parts = (size_t)plan->n_parts, blocks = (size_t)plan->n_blocks;
+    b->batch = inputs_batch_sizes[bi];
+    for (int l = 0; l < plan->n_layers; l++) {
+        keeps[l] = problem_chosen(p, res, bi, l)->keep;
+        for (size_t i = 0; i < blocks * parts; i++)
+            b->hot[(size_t)l * blocks * parts + i] = keeps[l].hot[i % parts];
+        b->cold[(size_t)l * parts + parts - 1] = keeps[l].slots;
+    }
+    int r = problem_predict(p, &p->choices[res->config], bi, keeps, &b->predicted, e);
+    free(keeps);
+    return r;
+}
+
+static int fill_limit(const struct problem *p, const struct problem_limits *lim, const struct solve_result *res,
+                      const struct plan *plan, struct plan_limit *l, struct err *e)
+{
+    const struct cost_choice *c = &p->choices[res->config];
+    *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
+                              .context = c->context, .kv_f16 = c->kv_f16,
+                              .max_batch = inputs_batch_sizes[p->in->n_batches - 1], .prefill_chunk = lim->prefill_chunk,
+                              .mode = c->mode, .act_q8 = c->act_q8, .threads = c->threads, .io_lanes = c->lanes,
+                              .queue_depth = c->depth, .policy = p->policy, .optimal = res->finished };
+    l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
+    l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
+    for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
+        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->hw->n_classes ? p->hw->classes[k].name : "cpu");
+        l->classes[k].n = c->n[k];
+        l->n_classes = k + 1;
+    }
+    int r = plan_limit_init(plan, l, p->in->n_batches, e);
+    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+        r = fill_batch(p, res, plan, b, &l->batches[b], e);
+    struct budget account;
+    if (r == 0)
+        r = planning_account(p, l, &account, e);
+    if (r == 0) {
+        l->account_bytes = account.total;
+        l->floor_bytes = account.floor;
+    }
+    return r;
+}
+
+/* --- one layout --- */
+
+static void fill_head(const struct problem *p, const struct planning_request *q, struct plan *plan)
+{
+    const struct inputs *in = p->in;
+    *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = PLANNING_SEED,
+                           .rlimit = q->rlimit, .cost = q->cost, .model_hash = in->model_hash, .trace_hash = in->trace_hash,
+                           .order_hash = in->order_hash, .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
+                           .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff, .d_model = in->h.d_model,
+                           .layout = p->layout, .n_parts = p->shape.n_parts };
+    solve_z3_version(plan->solver, sizeof plan->solver);
+    snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
+    snprintf(plan->device, sizeof plan->device, "%.63s", p->hw->name);
+}
+
+/* All limits under one layout. *score: sum of log speeds. */
+static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score, struct err *e)
+{
+    struct plan plan;
+    int r = 0, context = q->context;
+    fill_head(p, q, &plan);
+    plan.limits = calloc((size_t)q->n_memory, sizeof *plan.limits);
+    if (!plan.limits)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    *score = 0;
+    for (int i = 0; i < q->n_memory && r == 0; i++) {
+        int wish = context ? context : p->in->h.n_ctx_train < DEFAULT_CONTEXT ? p->in->h.n_ctx_train : DEFAULT_CONTEXT;
+        struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
+                                      .context = wish > 0 ? wish : DEFAULT_CONTEXT, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                                      .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost };
+        memcpy(lim.cores, q->cores, sizeof lim.cores);
+        struct solve_result res;
+        while ((r = solve_one(p, q, &lim, &res, e)) == 0 && !res.feasible && context == 0 && res.core & SOLVE_CONTEXT &&
+               lim.context / 2 >= LEAST_CONTEXT) {
+            lim.context /= 2;
+            notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
+        }
+        if (r == 0 && !res.feasible)
+            r = advice_infeasible(p, &lim, res.core, e);
+        if (r < 0)
+            break;
+        plan.n_limits = i + 1;
+        r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
+        solve_result_done(&res);
+        if (r == 0)
+            *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
+    }
+    if (r < 0) {
+        plan_done(&plan);
+        return r;
+    }
+    *out = plan;
+    return 0;
+}
+
+static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n->n && r == 0; i++)
+        r = plan_note(p, e, "%s", n->text[i]);
+    return r;
+}
+
+/* Layouts to compare. */
+static int candidates(const struct planning_request *q, const struct inputs *in, enum plan_mode mode, struct layout *l, int *n,
+                      struct err *e)
+{
+    enum layout_form forms[2] = { LAYOUT_SPLIT, LAYOUT_BUNDLE };
+    *n = 0;
+    if (q->for_pack) {
+        l[(*n)++] = *q->for_pack;
+        return 0;
+    }
+    int count = q->form >= 0 ? 1 : 2;
+    if (q->form >= 0)
+        forms[0] = (enum layout_form)q->form;
+    else if (mode == PLAN_DENSE) { /* all of a neuron is needed: one segment is one stream */
+        forms[0] = LAYOUT_BUNDLE;
+        count = 1;
+    }
+    for (int i = 0; i < count; i++) {
+        int r = inputs_layout(in, forms[i], q->cluster_neurons, q->down_type, &l[i], e);
+        if (r < 0)
+            return r;
+        *n = i + 1;
+    }
+    return 0;
+}
+
+int planning_make(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                  struct plan *out, struct err *e)
+{
+    enum plan_mode modes[PLAN_MODES];
+    struct layout layouts[2];
+    struct plan best = { 0 };
+    struct err why = { 0 };
+    double best_score = -INFINITY;
+    int n_modes, n, r, found = 0;
+    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n, e)) < 0)
+        return r;
+    for (int i = 0; i < n; i++) {
+        struct problem p;
+        struct plan plan;
+        struct err now = { 0 };
+        double score = 0;
+        if ((r = problem_prepare(&p, in, hw, &layouts[i], modes, n_modes, q->policy, notes, e)) < 0)
+            break;
+        r = plan_layout(&p, q, &plan, &score, &now);
+        problem_done(&p);
+        if (r == ERR_INFEASIBLE) {
+            if (why.code == 0)
+                why = now; /* the first form's: its floor is the lower one */
+            r = 0;
+            continue;
+        }
+        if (r < 0) {
+            *e = now;
+            break;
+        }
+        if (!found || score > best_score) {
+            plan_done(&best);
+            best = plan;
+            best_score = score;
+            found = 1;
+        } else {
+            plan_done(&plan);
+        }
+    }
+    if (r == 0 && !found) {
+        *e = why;
+        return why.code;
+    }
+    if (r == 0)
+        r = copy_notes(notes, &best, e);
+    if (r < 0) {
+        plan_done(&best);
+        return r;
+    }
+    *out = best;
+    return 0;
+}
+
+/* --- back from a plan --- */
+
+void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
+{
+    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .n_classes = l->n_classes, .threads = l->threads,
+                                 .depth = l->queue_depth, .lanes = l->io_lanes, .act_q8 = l->act_q8, .kv_f16 = l->kv_f16,
+                                 .context = l->context };
+    out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
+    for (int k = 0; k < l->n_classes; k++)
+        out->n[k] = l->classes[k].n;
+}
+
+void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out)
+{
+    *out = (struct problem_limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
+                                    .context = l->context, .max_batch = l->max_batch, .prefill_chunk = l->prefill_chunk,
+                                    .kv_f16 = l->kv_f16, .act_q8 = l->act_q8, .model = p->cost };
+    for (int k = 0; k < HW_MAX_CLASSES; k++)
+        out->cores[k] = -1;
+}
+
+void planning_keeps(const struct plan *p, const struct plan_batch *b, struct cost_keep *keeps)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        keeps[l] = (struct cost_keep){ .slots = plan_cold(p, b, l, p->n_parts - 1) };
+        for (int q = 0; q < p->n_parts; q++)
+            keeps[l].hot[q] = plan_hot(p, b, l, 0, q);
+    }
+}
+
+int planning_account(const struct problem *p, const struct plan_limit *l, struct budget *out, struct err *e)
+{
+    struct budget worst = { .total = 0 };
+    for (int i = 0; i < l->n_batches; i++) {
+        struct budget b;
+        struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
+                                   .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
+                                   .queue_depth = l->queue_depth, .hot = l->batches[i].hot, .cold = l->batches[i].cold };
+        int r = budget_compute(&p->budget, &c, &b, e);
+        if (r < 0)
+            return r;
+        if (b.total > worst.total)
+            worst = b;
+    }
+    *out = worst;
+    return 0;
+}

@@ -1,9 +1,27 @@
+/* thermo-plan: decides, from traces and hardware figures, how a model runs within a memory limit. */
+#include "common/opt.h"
 #include "common/version.h"
+#include "planner/cmd.h"
+#include "planner/solve.h"
 
 #include <stdio.h>
 
-int main(void)
+#define STR(x) #x
+#define TEXT(x) STR(x)
+
+int main(int argc, char **argv)
 {
-    puts("thermo-plan " THERMO_VERSION);
-    return 2;
+    static const struct opt_command commands[] = {
+        { "solve", cmd_solve, "find the fastest plan within memory limits" },
+        { "check", cmd_check, "verify a plan from the equations alone; compare plans" },
+        { "explain", cmd_explain, "every equation of a plan with its numbers, and what binds" },
+        { "sweep", cmd_sweep, "predicted speed over memory, as CSV and SVG" },
+        { 0 },
+    };
+    char version[160], solver[64];
+    solve_z3_version(solver, sizeof solver);
+    snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s", TEXT(PLAN_REVISION),
+             TEXT(TRACE_REVISION), TEXT(HWDB_REVISION), solver);
+    return opt_main("thermo-plan", "Decide, from traces and hardware figures, how a model runs within a memory limit.",
+                    commands, version, argc, argv);
 }

@@ -144,6 +144,14 @@ static void fill_head(const struct problem *p, const struct planning_request *q,
     snprintf(plan->device, sizeof plan->device, "%.63s", p->hw->name);
 }
 
+int planning_context(const struct planning_request *q, const struct inputs *in)
+{
+    int trained = in->h.n_ctx_train;
+    if (q->context > 0)
+        return q->context;
+    return trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+}
+
 /* All limits under one layout. *score: sum of log speeds. */
 static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score, struct err *e)
 {
@@ -155,9 +163,9 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
     for (int i = 0; i < q->n_memory && r == 0; i++) {
-        int wish = context ? context : p->in->h.n_ctx_train < DEFAULT_CONTEXT ? p->in->h.n_ctx_train : DEFAULT_CONTEXT;
+        int wish = planning_context(q, p->in);
         struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
-                                      .context = wish > 0 ? wish : DEFAULT_CONTEXT, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                                      .context = wish, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
@@ -269,6 +277,27 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
     }
     *out = best;
     return 0;
+}
+
+int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e)
+{
+    enum plan_mode modes[PLAN_MODES];
+    struct layout layouts[2];
+    int n_modes, n, r, trained = in->h.n_ctx_train;
+    *bytes = UINT64_MAX;
+    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n, e)) < 0)
+        return r;
+    for (int i = 0; i < n && r == 0; i++) {
+        struct problem p;
+        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1], .kv_f16 = q->kv_f16 };
+        uint64_t one = UINT64_MAX;
+        if (lim.context == 0)
+            lim.context = trained > 0 && trained < LEAST_CONTEXT ? trained : LEAST_CONTEXT;
+        if ((r = problem_shape(&p, in, hw, &layouts[i], modes, n_modes, NULL, e)) == 0)
+            r = advice_floor(&p, &lim, &one, e);
+        *bytes = one < *bytes ? one : *bytes;
+    }
+    return r;
 }
 
 /* --- back from a plan --- */

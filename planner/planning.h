@@ -37,6 +37,13 @@ void planning_request_init(struct planning_request *q);
 int planning_make(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e);
 
+/* The context that a request means when memory allows it. */
+int planning_context(const struct planning_request *q, const struct inputs *in);
+
+/* Least memory that any plan for the request needs: the smaller floor of its candidate layouts, at the context asked for or the
+ * least one that planning_make would fall back to. */
+int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e);
+
 /* Modes that a model may run in, and whether `mode` is one (ERR_USAGE says why not). */
 int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int *n, struct err *e);
 

@@ -232,18 +232,28 @@ static struct problem_keeps *keeps_at(const struct problem *p, int mode_index, i
     return &p->keeps[((size_t)mode_index * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers + (size_t)layer];
 }
 
-int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e)
+int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                  const enum plan_mode *modes, int n_modes, struct notes *notes, struct err *e)
 {
     struct problem o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .n_modes = n_modes };
-    int r, cold = 0;
-    for (int i = 0; i < n_modes; i++) {
-        o.modes[i] = modes[i];
-        cold |= modes[i] != PLAN_DENSE;
-    }
+    int r;
+    memcpy(o.modes, modes, (size_t)n_modes * sizeof *modes);
     if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shape, e)) < 0 ||
         (r = inputs_budget_model(in, l, &o.budget, e)) < 0)
         return r;
+    *p = o;
+    return 0;
+}
+
+int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e)
+{
+    struct problem o;
+    int cold = 0, r = problem_shape(&o, in, hw, l, modes, n_modes, notes, e);
+    if (r < 0)
+        return r;
+    for (int i = 0; i < n_modes; i++)
+        cold |= modes[i] != PLAN_DENSE;
     o.policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (cold && o.shape.n_parts > 1 && in->window_tokens > 0)
         r = replay_all(&o, policy, e);
@@ -308,7 +318,8 @@ void problem_io(const struct problem *p, struct cost_choice *c)
     double uring = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
     q.backend = HW_PREAD;
     double pread = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
-    c->backend = uring <= 0 && pread <= 0 ? HW_ANY_BACKEND : uring >= pread ? HW_URING : HW_PREAD;
+    /* One lane that sleeps beats a thread per read in flight, unless the latter is clearly faster. */
+    c->backend = uring <= 0 && pread <= 0 ? HW_ANY_BACKEND : 1.15 * uring >= pread ? HW_URING : HW_PREAD;
     c->lanes = c->backend == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
 }
 

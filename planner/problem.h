@@ -51,6 +51,10 @@ struct problem {
     struct cost_choice *choices;        /* by solve_config.id */
 };
 
+/* Shape and account only: enough for problem_account. */
+int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                  const enum plan_mode *modes, int n_modes, struct notes *notes, struct err *e);
+
 /* modes: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1 takes the
  * one that misses less in replay. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,

@@ -1,0 +1,119 @@
+/* thermo-plan check: verify a plan with no solver, and compare it with an older one. */
+#include "planner/cmd.h"
+
+#include "common/js.h"
+#include "common/opt.h"
+#include "planner/args.h"
+#include "planner/check.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-plan check", "PLAN.json",
+    "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces: that it is for this model, and "
+    "the memory account to the byte. With --hardware as well: cores and every predicted figure. With --against: what changed "
+    "since an older plan; exit status 1 when a promise (speed, floor, context) got worse.",
+    "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against old.json\n"
+};
+
+struct lines {
+    struct js *list;
+};
+
+static void print_line(void *ctx, int worse, const char *text)
+{
+    struct lines *l = ctx;
+    if (l->list) {
+        struct js *o = js_object();
+        js_set_bool(o, "worse", worse);
+        js_set_str(o, "text", text);
+        js_append(l->list, o);
+    } else {
+        printf("%s %s\n", worse ? "worse:  " : "changed:", text);
+    }
+}
+
+struct wish {
+    const char *plan, *traces, *hardware, *device, *against;
+    int json;
+};
+
+static int load_and_check(const struct wish *w, struct plan *p, struct err *e)
+{
+    struct inputs in = { 0 };
+    struct hw hw = { 0 };
+    struct notes notes = { 0 };
+    int r = plan_read(w->plan, p, e), batch = 1;
+    if (r < 0)
+        return r;
+    for (int i = 0; i < p->n_limits; i++)
+        batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
+    if (w->hardware)
+        r = args_load_hw(w->hardware, w->device ? w->device : p->device, &hw, e);
+    if (r == 0 && w->traces)
+        r = inputs_from_trace(w->traces, batch, &in, e);
+    if (r == 0)
+        r = check_plan(p, w->plan, w->traces ? &in : NULL, w->hardware ? &hw : NULL, &notes, e);
+    inputs_done(&in);
+    hw_free(&hw);
+    if (r < 0)
+        plan_done(p);
+    return r;
+}
+
+static int run(const struct wish *w, int *worse, struct err *e)
+{
+    struct plan p, old = { 0 };
+    struct lines lines = { w->json ? js_array() : NULL };
+    const char *how = w->traces && w->hardware ? "account, cores and every figure follow from the inputs" :
+                      w->traces ? "the account follows from the trace" : "format and ranges are right; --traces and --hardware check more";
+    int r = load_and_check(w, &p, e);
+    if (r < 0)
+        return r;
+    if (!w->json)
+        printf("%s: %s\n", w->plan, how);
+    if (w->against && (r = plan_read(w->against, &old, e)) == 0) {
+        *worse = check_against(&p, &old, print_line, &lines);
+        if (!w->json)
+            printf("%d promise%s got worse since %s\n", *worse, *worse == 1 ? "" : "s", w->against);
+    }
+    if (r == 0 && w->json) {
+        struct js *o = js_object();
+        js_set_str(o, "plan", w->plan);
+        js_set_bool(o, "account_checked", w->traces != NULL);
+        js_set_bool(o, "figures_checked", w->traces && w->hardware);
+        js_set_int(o, "worse", *worse);
+        js_set(o, "changes", lines.list);
+        r = js_print(stdout, o, 2, 6, e);
+        js_free(o);
+    }
+    plan_done(&p);
+    plan_done(&old);
+    return r;
+}
+
+int cmd_check(int argc, char **argv)
+{
+    struct wish w = { 0 };
+    int n_pos, r, worse = 0;
+    struct err e = { 0 };
+    const struct opt opts[] = {
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .help = "The trace it was made from." },
+        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .help = "The hardware database it was made from." },
+        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.", .def = "the plan's" },
+        { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json", .help = "An older plan to compare with." },
+        { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the result as JSON." },
+        { 0 },
+    };
+    if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    if (n_pos != 1)
+        err_set(&e, ERR_USAGE, "check takes one plan; %d were given", n_pos);
+    else if (w.hardware && !w.traces)
+        err_set(&e, ERR_USAGE, "--hardware alone checks no figure: give --traces too");
+    if (e.code)
+        return opt_fail(&e);
+    w.plan = argv[1];
+    return run(&w, &worse, &e) < 0 ? opt_fail(&e) : worse ? 1 : 0;
+}

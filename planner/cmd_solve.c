@@ -1,0 +1,102 @@
+/* thermo-plan solve: the plan for one model, device and set of memory limits. What is written has passed check. */
+#include "planner/cmd.h"
+
+#include "common/js.h"
+#include "common/opt.h"
+#include "planner/args.h"
+#include "planner/check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-plan solve", "",
+    "Find the fastest way to run a model on a device within a memory limit: which neurons of each layer stay resident, "
+    "which are cached, how many cores compute, how deep reads queue, how the pack is laid out. Everything is derived from "
+    "the trace and the hardware database; the same inputs give the same plan, byte for byte. Where the limits contradict each "
+    "other the exit status is 4 and the message says which, and the nearest value of each that would do.",
+    "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
+    "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 --cores big=1,mid=3 "
+    "--out plan.json\n"
+};
+
+static void print_limit(const struct plan *p, const struct plan_limit *l)
+{
+    char a[32], b[32], c[32];
+    printf("%s: %s mode, %d thread%s, depth %d, context %d, %s; takes %s (floor %s)\n",
+           opt_format_size(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads, l->threads > 1 ? "s" : "",
+           l->queue_depth, l->context, cache_policy_name(l->policy), opt_format_size(l->account_bytes, b, sizeof b),
+           opt_format_size(l->floor_bytes, c, sizeof c));
+    for (int i = 0; i < l->n_batches; i++) {
+        const struct plan_figures *f = &l->batches[i].predicted;
+        double hot = 0, all = 0;
+        for (int k = 0; k < p->n_layers; k++)
+            for (int j = 0; j < p->n_blocks; j++)
+                for (int q = 0; q < p->n_parts; q++) {
+                    hot += plan_hot(p, &l->batches[i], k, j, q);
+                    all += p->n_ff;
+                }
+        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step\n", l->batches[i].batch,
+               f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate, opt_format_size((uint64_t)f->read_bytes, a, sizeof a));
+    }
+    printf("  proven within %.2f %% of the best%s\n", 100 * l->gap, l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
+}
+
+static int run(const struct args *a, const char *out, int json, struct err *e)
+{
+    struct args_inputs in = { 0 };
+    struct plan p = { 0 };
+    struct notes ignored = { 0 };
+    int r = args_load(a, 1, &in, e);
+    if (r < 0)
+        return r;
+    if ((r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
+        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0)
+        r = plan_write(&p, out, e);
+    if (r == 0 && json) {
+        char *text;
+        size_t len;
+        if ((r = plan_text(&p, &text, &len, e)) == 0) {
+            fwrite(text, 1, len, stdout);
+            free(text);
+        }
+    } else if (r == 0) {
+        printf("wrote %s: %s layout on %s, %s\n", out, layout_form_name(p.layout.form), p.device, p.solver);
+        for (int i = 0; i < p.n_limits; i++)
+            print_limit(&p, &p.limits[i]);
+        for (int i = 0; i < p.n_notes; i++)
+            printf("note: %s\n", p.notes[i]);
+    }
+    plan_done(&p);
+    args_done(&in);
+    return r;
+}
+
+int cmd_solve(int argc, char **argv)
+{
+    struct args a;
+    struct opt opts[ARGS_ROWS + 4];
+    const char *out = NULL;
+    int json = 0, n_pos, r;
+    struct err e = { 0 };
+    args_init(&a);
+    args_rows(&a, opts);
+    const struct opt mine[4] = {
+        { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
+          .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
+          .def = "200000000" },
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1,
+          .help = "Plan to write (JSON; schemas/plan.schema.json)." },
+        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary." },
+        { 0 },
+    };
+    memcpy(opts + ARGS_ROWS, mine, sizeof mine);
+    if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    if (n_pos > 0) {
+        err_set(&e, ERR_USAGE, "solve takes no arguments beside its options; '%s' is one", argv[1]);
+        return opt_fail(&e);
+    }
+    return run(&a, out, json, &e) < 0 ? opt_fail(&e) : 0;
+}

@@ -1,2 +1,221 @@
+/* thermo-plan explain: a plan's figures laid open, as text or JSON. */
 #include "planner/cmd.h"
-int cmd_explain(int argc, char **argv) { (void)argc; (void)argv; return 1; }
+
+#include "common/js.h"
+#include "common/opt.h"
+#include "planner/args.h"
+#include "planner/check.h"
+#include "planner/explain.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct opt_usage usage = {
+    "thermo-plan explain", "PLAN.json",
+    "Show what stands behind a plan: the memory account, every equation with its numbers, times per layer and what binds them, "
+    "the cold cache beside the best that any policy could do, and what one more MiB, GiB or core, or storage twice as fast, "
+    "would buy. The plan is checked first.",
+    "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite\n"
+    "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite --memory 18MiB --json\n"
+};
+
+struct wish {
+    const char *plan, *traces, *hardware, *device;
+    uint64_t memory;
+    int json;
+};
+
+/* ns as text for people. */
+static const char *time_text(double ns, char *out, size_t len)
+{
+    if (ns < 1e3)
+        snprintf(out, len, "%.3g ns", ns);
+    else if (ns < 1e6)
+        snprintf(out, len, "%.4g us", ns / 1e3);
+    else
+        snprintf(out, len, "%.4g ms", ns / 1e6);
+    return out;
+}
+
+static void text_lines(const char *title, const struct explain_line *lines, int n)
+{
+    if (n)
+        printf("\n%s\n", title);
+    for (int i = 0; i < n; i++) {
+        char t[32];
+        const struct explain_line *l = &lines[i];
+        printf("  %-6s %s\n         = ", l->id, l->formula);
+        if (!strcmp(l->unit, "ns"))
+            printf("%s", time_text(l->value, t, sizeof t));
+        else
+            printf("%.6g %s", l->value, l->unit);
+        for (int k = 0; k < l->n; k++)
+            printf("%s %s %.6g", k ? "," : "   with", l->operand[k].name, l->operand[k].value);
+        printf("\n");
+    }
+}
+
+static void text_layers(const struct plan *p, const struct plan_limit *l, const struct explain *x)
+{
+    const struct plan_figures *f = &l->batches[0].predicted;
+    printf("\nPer layer at batch 1 (times in us)\n  layer      hot     cold   active  attention  compute   memory       io  exposed    total  binds     "
+           "hits   best possible\n");
+    for (int i = 0; i < p->n_layers; i++) {
+        const struct plan_layer_figures *g = &f->layers[i];
+        char hot[32];
+        if (p->n_parts > 1)
+            snprintf(hot, sizeof hot, "%u+%u", plan_hot(p, &l->batches[0], i, 0, 0), plan_hot(p, &l->batches[0], i, 0, 1));
+        else
+            snprintf(hot, sizeof hot, "%u", plan_hot(p, &l->batches[0], i, 0, 0));
+        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot, plan_cold(p, &l->batches[0], i, p->n_parts - 1),
+               g->active, g->attention_ns / 1e3, g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
+               g->total_ns / 1e3, explain_binds(g));
+        printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
+    }
+}
+
+static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x)
+{
+    char a[32], b[32];
+    int count[3] = { 0 };
+    printf("%s on %s, %s cost model, %s layout, limit %s\n", p->model_name, p->device, plan_cost_name(p->cost),
+           layout_form_name(p->layout.form), opt_format_size(l->memory_bytes, a, sizeof a));
+    printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% of the best\n",
+           plan_mode_name(l->mode), l->threads, l->queue_depth, l->context, cache_policy_name(l->policy),
+           l->batches[0].predicted.tokens_per_s, 100 * l->gap);
+    printf("\nMemory account\n");
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        if (x->account.item[i])
+            printf("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i), (unsigned long long)x->account.item[i],
+                   opt_format_size(x->account.item[i], b, sizeof b));
+    printf("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
+           opt_format_size(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
+    text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
+    text_lines("Measured cost model, batch 1", x->measured, x->n_measured);
+    text_layers(p, l, x);
+    for (int i = 0; i < p->n_layers; i++) {
+        const char *w = explain_binds(&l->batches[0].predicted.layers[i]);
+        count[!strcmp(w, "compute") ? 0 : !strcmp(w, "memory") ? 1 : 2]++;
+    }
+    printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[0], count[1], count[2]);
+    printf("What more would buy (best plan then; %.4g tokens/s as it is)\n", x->base_tokens_per_s);
+    for (int i = 0; i < x->n_gains; i++)
+        printf("  %-40s %.4g tokens/s (%+.1f %%)\n", x->gains[i].what, x->gains[i].tokens_per_s,
+               100 * (x->gains[i].tokens_per_s / x->base_tokens_per_s - 1));
+    for (int i = 0; i < p->n_notes; i++)
+        printf("note: %s\n", p->notes[i]);
+}
+
+static struct js *json_lines(const struct explain_line *lines, int n)
+{
+    struct js *a = js_array();
+    for (int i = 0; i < n; i++) {
+        struct js *o = js_object(), *with = js_object();
+        js_set_str(o, "id", lines[i].id);
+        js_set_str(o, "formula", lines[i].formula);
+        js_set_num(o, "value", lines[i].value);
+        js_set_str(o, "unit", lines[i].unit);
+        for (int k = 0; k < lines[i].n; k++)
+            js_set_num(with, lines[i].operand[k].name, lines[i].operand[k].value);
+        js_set(o, "with", with);
+        js_append(a, o);
+    }
+    return a;
+}
+
+static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, struct err *e)
+{
+    struct js *o = js_object(), *account = js_object(), *layers = js_array(), *gains = js_array();
+    js_set_str(o, "model", p->model_name);
+    js_set_str(o, "device", p->device);
+    js_set_u64(o, "memory_bytes", l->memory_bytes);
+    js_set_num(o, "tokens_per_s", l->batches[0].predicted.tokens_per_s);
+    js_set_num(o, "gap", l->gap);
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);
+    js_set_u64(account, "total", x->account.total);
+    js_set_u64(account, "floor", x->account.floor);
+    js_set(o, "account", account);
+    js_set(o, "paper", json_lines(x->paper, x->n_paper));
+    js_set(o, "measured", json_lines(x->measured, x->n_measured));
+    for (int i = 0; i < p->n_layers; i++) {
+        struct js *j = js_object();
+        for (int c = 0; c < PLAN_COLUMNS; c++)
+            js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
+        js_set_str(j, "binds", explain_binds(&l->batches[0].predicted.layers[i]));
+        js_set_num(j, "best_hit_rate", x->best_hit_rate[i]);
+        js_append(layers, j);
+    }
+    js_set(o, "layers", layers);
+    for (int i = 0; i < x->n_gains; i++) {
+        struct js *j = js_object();
+        js_set_str(j, "what", x->gains[i].what);
+        js_set_num(j, "tokens_per_s", x->gains[i].tokens_per_s);
+        js_append(gains, j);
+    }
+    js_set_num(o, "base_tokens_per_s", x->base_tokens_per_s);
+    js_set(o, "gains", gains);
+    int r = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return r;
+}
+
+static int run(const struct wish *w, struct err *e)
+{
+    struct plan p = { 0 };
+    struct inputs in = { 0 };
+    struct hw hw = { 0 };
+    struct notes notes = { 0 };
+    struct problem pr = { 0 };
+    struct explain x = { .n_paper = 0 };
+    const struct plan_limit *l = NULL;
+    int r = plan_read(w->plan, &p, e);
+    if (r == 0 && !(l = plan_pick(&p, w->memory)))
+        r = err_set(e, ERR_USAGE, "--memory: plan '%s' has no limit as small as %llu bytes; its smallest is %llu", w->plan,
+                    (unsigned long long)w->memory, (unsigned long long)p.limits[0].memory_bytes);
+    if (r == 0)
+        r = args_load_hw(w->hardware, w->device ? w->device : p.device, &hw, e);
+    if (r == 0)
+        r = inputs_from_trace(w->traces, l->max_batch, &in, e);
+    if (r == 0)
+        r = check_plan(&p, w->plan, &in, &hw, &notes, e);
+    if (r == 0)
+        r = problem_prepare(&pr, &in, &hw, &p.layout, &l->mode, 1, (int)l->policy, &notes, e);
+    if (r == 0 && (r = explain_limit(&pr, &p, l, &x, e)) == 0) {
+        if (w->json)
+            r = print_json(&p, l, &x, e);
+        else
+            print_text(&p, l, &x);
+    }
+    explain_done(&x);
+    problem_done(&pr);
+    inputs_done(&in);
+    hw_free(&hw);
+    plan_done(&p);
+    return r;
+}
+
+int cmd_explain(int argc, char **argv)
+{
+    struct wish w = { 0 };
+    int n_pos, r;
+    struct err e = { 0 };
+    const struct opt opts[] = {
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .required = 1, .help = "The trace it was made from." },
+        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
+          .help = "The hardware database it was made from." },
+        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.", .def = "the plan's" },
+        { .name = "memory", .type = OPT_SIZE, .dest = &w.memory, .arg = "SIZE", .help = "Which limit of the plan: the largest that is not above this.",
+          .def = "the plan's largest" },
+        { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
+        { 0 },
+    };
+    if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    if (n_pos != 1) {
+        err_set(&e, ERR_USAGE, "explain takes one plan; %d were given", n_pos);
+        return opt_fail(&e);
+    }
+    w.plan = argv[1];
+    return run(&w, &e) < 0 ? opt_fail(&e) : 0;
+}

@@ -1,0 +1,44 @@
+#ifndef PLANNER_EXPLAIN_H
+#define PLANNER_EXPLAIN_H
+
+/* What stands behind one memory limit of a plan: its account, every equation with its numbers, what binds, and
+ * what more of something would buy. Plain data for cmd_explain to print. */
+#include "common/plan.h"
+
+#include "planner/problem.h"
+
+#define EXPLAIN_OPERANDS 6
+struct explain_line {
+    const char *id, *formula, *unit;    /* "(8)", "t_ffn = a * F_ffn / f_cpu", "ns" */
+    int n;
+    struct {
+        const char *name;
+        double value;
+    } operand[EXPLAIN_OPERANDS];
+    double value;
+};
+
+#define EXPLAIN_LINES 24
+#define EXPLAIN_GAINS 8
+struct explain_gain {
+    char what[96];
+    double tokens_per_s;                /* of the best plan then */
+};
+
+struct explain {
+    struct budget account;
+    int n_paper, n_measured, n_gains;
+    struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
+    double base_tokens_per_s;           /* what the same quick solver makes of the limit as it is */
+    struct explain_gain gains[EXPLAIN_GAINS];
+    double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
+};
+
+/* pr is prepared for the plan's layout, the limit's mode and policy. */
+int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out, struct err *e);
+void explain_done(struct explain *x);
+
+/* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */
+const char *explain_binds(const struct plan_layer_figures *f);
+
+#endif

@@ -1,0 +1,125 @@
+#!/bin/bash
+# thermo-profile trace, merge, show: the format against schemas/trace.md, determinism, shards, interruption and
+# resuming, refusals with their exit codes.
+. tests/tap.sh
+BIN=${BIN:-build/bin}
+B=${B:-build/$(uname -m)}
+P=$BIN/thermo-profile
+MODEL=datasets/models/reglu-tales-10m-f16.gguf
+PROMPTS=datasets/prompts/stories-profile.csv
+scratch
+
+# trace OUT ARGUMENTS...: a short run
+run=("$P" trace --model $MODEL --prompts $PROMPTS --max-tokens 9000 --samples 300)
+trace()
+{
+    local out=$1
+    shift
+    "${run[@]}" --out "$tmp/$out" "$@"
+}
+
+says() { # PATTERN STATUS COMMAND...: exits with STATUS and says PATTERN on stderr
+    local pattern=$1 want=$2 got
+    shift 2
+    "$@" > "$tmp/out" 2> "$tmp/err"
+    got=$?
+    cat "$tmp/out" "$tmp/err"
+    [ $got -eq "$want" ] && grep -qE -- "$pattern" "$tmp/err" || { echo "exit $got (want $want), wanted: $pattern"; return 1; }
+}
+
+check "trace writes a trace" trace a.h5
+check "no state file is left" test ! -e "$tmp/a.h5.partial"
+if command -v h5dump > /dev/null && command -v python3 > /dev/null && [ -x "$B/tests/tools/hash128" ]; then
+    check "it is what schemas/trace.md says, hashes included" \
+        python3 tests/cli/trace_check.py schemas/trace.md "$B/tests/tools/hash128" "$tmp/a.h5"
+    check "also uncompressed, without samples and maps" eval 'trace z.h5 --h5-gzip 0 --samples 0 --window-tokens 0 &&
+        python3 tests/cli/trace_check.py schemas/trace.md "$B/tests/tools/hash128" "$tmp/z.h5"'
+else
+    skip "schemas/trace.md" "h5dump or python3 is not installed"
+fi
+check "one thread gives the same bytes" eval 'trace b.h5 --threads 1 && cmp "$tmp/a.h5" "$tmp/b.h5"'
+check "show knows a trace" eval '"$P" show "$tmp/a.h5" | grep -q "tokens consecutive in one sequence"'
+check "show --verify finds it intact" "$P" show --verify "$tmp/a.h5"
+check "show --json is JSON" eval '"$P" show --json "$tmp/a.h5" | python3 -c "import json,sys
+d = json.load(sys.stdin)
+assert d[\"kind\"] == \"trace\" and d[\"n_tokens\"] == 9000 and len(d[\"layers\"]) == 8, d
+assert 0.05 < d[\"mean_density\"] < 0.3
+for l in d[\"layers\"]:
+    b = [x[\"active_share\"] for x in l[\"batches_of_sequences\"]]
+    assert b == sorted(b) and abs(b[0] - l[\"density\"]) < 1e-5, b"'
+
+# shards
+for i in 0 1; do check "shard $i of 2" trace s$i.h5 --shard $i/2; done
+check "merged shards are the whole, to the byte" eval \
+    '"$P" merge --out "$tmp/m.h5" "$tmp/s1.h5" "$tmp/s0.h5" && cmp "$tmp/a.h5" "$tmp/m.h5"'
+check "a missing shard is refused" says 'shard 1 of 2' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5"
+check "a doubled shard is refused" says 'both shard 1' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/s1.h5"
+check "a shard of another corpus is refused" eval 'trace o.h5 --shard 0/2 --max-tokens 8000 > /dev/null &&
+    says "differ in corpus" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/o.h5"'
+
+# interruption: killed and asked to stop, at several moments (the first before signals are caught), then resumed
+interrupt() # SIGNAL SECONDS
+{
+    rm -f "$tmp/k.h5" "$tmp/k.h5.partial"
+    "${run[@]}" --out "$tmp/k.h5" > /dev/null 2> "$tmp/err" &
+    local pid=$!
+    sleep "$2"
+    kill -"$1" $pid 2> /dev/null
+    wait $pid 2> /dev/null
+    local got=$?
+    [ -e "$tmp/k.h5" ] && [ $got -ne 0 ] && { echo "a file under the final name after $1"; return 1; }
+    [ "$1" != TERM ] || [ $got -eq 130 ] || [ $got -eq 0 ] || [ "$2" = 0.05 ] || { cat "$tmp/err"; echo "exit $got"; return 1; }
+    trace k.h5 --resume && cmp "$tmp/a.h5" "$tmp/k.h5" && [ ! -e "$tmp/k.h5.partial" ]
+}
+for s in 0.05 0.4 0.8 1.2; do
+    check "killed after $s s, then resumed: the same bytes" interrupt KILL $s
+    check "stopped after $s s, then resumed: the same bytes" interrupt TERM $s
+done
+half() # a state file with the first chunk, and half of the second
+{
+    rm -f "$tmp/k.h5" "$tmp/k.h5.partial"
+    "${run[@]}" --out "$tmp/k.h5" > /dev/null 2>&1 &
+    local pid=$! i
+    for i in $(seq 200); do
+        [ "$(stat -c %s "$tmp/k.h5.partial" 2> /dev/null || echo 0)" -gt 1000000 ] && break
+        sleep 0.02
+    done
+    kill -KILL $pid 2> /dev/null
+    wait $pid 2> /dev/null
+    [ -e "$tmp/k.h5.partial" ]
+}
+if half; then
+    check "a state file is no trace, and says how to go on" says 'resume' 3 "$P" show "$tmp/k.h5.partial"
+    check "nor is the trace it belongs to there" says 'resume' 3 "$P" show "$tmp/k.h5"
+    check "a run does not overwrite it" says 'resume' 2 trace k.h5
+    check "nor continue it with other options" says 'another run' 5 trace k.h5 --resume --ctx 100
+    head -c 20 /dev/urandom >> "$tmp/k.h5.partial"
+    check "rubbish at its end does no harm" eval 'trace k.h5 --resume && cmp "$tmp/a.h5" "$tmp/k.h5"'
+else
+    skip "state file" "the run was over before it could be killed"
+fi
+check "resuming what is complete does nothing" says 'nothing to resume' 0 trace a.h5 --resume
+
+# what it would take
+check "dry run" eval 'trace d.h5 --dry-run && [ ! -e "$tmp/d.h5" ] && [ ! -e "$tmp/d.h5.partial" ]'
+check "dry run as JSON" eval 'trace d.h5 --dry-run --json | python3 -c "import json,sys
+d = json.load(sys.stdin)
+assert d[\"tokens\"] == 9000 and d[\"estimated_seconds\"] > 0 and d[\"free_bytes\"] > 0"'
+
+# refusals
+check "no such model" says 'none.gguf' 3 "$P" trace --model none.gguf --prompts $PROMPTS --out "$tmp/x.h5"
+check "no such column" says "'words'" 3 trace x.h5 --column words
+check "a CSV that is none" says 'README.md' 3 "$P" trace --model $MODEL --prompts README.md --out "$tmp/x.h5"
+check "a model that is none" says 'README.md' 3 "$P" trace --model README.md --prompts $PROMPTS --out "$tmp/x.h5"
+check "a shard that cannot be" says '4/4' 2 trace x.h5 --shard 4/4
+check "a shard with nothing to do" says 'nothing to do' 3 trace x.h5 --shard 99/100
+check "an option that does not exist" says 'window-tokens' 2 trace x.h5 --windowtokens 4
+check "a folder that is not there" says '/nowhere/' 1 "$P" trace --model $MODEL --prompts $PROMPTS --out /nowhere/x.h5
+check "missing options" says 'required|--model' 2 "$P" trace --out "$tmp/x.h5"
+check "show of nothing" says 'nothere' 3 "$P" show "$tmp/nothere"
+check "show of something else" says 'README.md' 3 "$P" show README.md
+head -c 100000 "$tmp/a.h5" > "$tmp/cut.h5"
+check "show of a cut trace" says 'cut.h5' 3 "$P" show "$tmp/cut.h5"
+check "nothing was written under the refused name" test ! -e "$tmp/x.h5" -a ! -e "$tmp/x.h5.partial"
+for c in trace merge show; do check "$c --help" eval "\"$P\" $c --help | grep -q -- --json"; done
+done_testing

@@ -38,7 +38,7 @@ no_litter() { [ -z "$(find "$tmp" -name 'm.thermo.tmp*')" ]; }
 
 check "killed (SIGKILL) at 17 moments" trial KILL
 rm -f "$tmp"/m.thermo*
-check "interrupted (SIGINT) at 17 moments" trial INT
-check "interrupted, it takes its temporary file along" no_litter
+check "terminated (SIGTERM) at 17 moments" trial TERM
+check "terminated, it takes its temporary file along" no_litter
 check "the older file stays until the new one is whole" old_stays
 done_testing

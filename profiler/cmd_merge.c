@@ -10,7 +10,8 @@
 
 static const struct opt_usage usage = {
     "thermo-profile merge", "SHARD...",
-    "Join the traces of all shards of a run (trace --shard I/N) into the trace that one run over the whole corpus would "
+    "Join the traces of all shards of a run (trace --shard I/N) into the trace that one run over the whole corpus "
+    "would "
     "have written: the same content hash. Order does not matter; a missing, doubled or foreign shard is refused.",
     "  thermo-profile merge --out m.h5 m.0.h5 m.1.h5 m.2.h5\n"
 };
@@ -37,8 +38,8 @@ static int check_space(const char *out, char **shards, int n, struct err *e)
     int r = file_free_bytes(out, &free_bytes, e);
     if (r < 0 || need <= free_bytes)
         return r;
-    return err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out, opt_format_size(need, a, sizeof a),
-                   opt_format_size(free_bytes, b, sizeof b));
+    return err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out,
+                   opt_format_size(need, a, sizeof a), opt_format_size(free_bytes, b, sizeof b));
 }
 
 static int print(const char *out, int n, struct hash128 content, int json, struct err *e)
@@ -64,7 +65,8 @@ int cmd_merge(int argc, char **argv)
     int gzip = 1, json = 0, n;
     const struct opt opts[] = {
         { "out", 'o', OPT_STRING, &out, "FILE", "trace to write.", .required = 1 },
-        { "h5-gzip", 0, OPT_INT, &gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0, .max = 9 },
+        { "h5-gzip", 0, OPT_INT, &gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
+          .max = 9 },
         { "json", 0, OPT_FLAG, &json, NULL, "summary as JSON on standard output.", .def = NULL },
         { 0 },
     };

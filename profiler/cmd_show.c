@@ -9,8 +9,10 @@
 
 static const struct opt_usage usage = {
     "thermo-profile show", "FILE",
-    "Show what a trace or a hardware database holds. Of a trace: what was run, and per layer the share of neurons that "
-    "fire, how unequal they are, and how a batch fills the layer up. Of a hardware database: every device and its curves.",
+    "Show what a trace or a hardware database holds. Of a trace: what was run, and per layer the share of neurons "
+    "that "
+    "fire, how unequal they are, and how a batch fills the layer up. Of a hardware database: every device and its "
+    "curves.",
     "  thermo-profile show m.h5\n  thermo-profile show --json hw.sqlite\n  thermo-profile show --verify m.h5\n"
 };
 
@@ -42,7 +44,8 @@ int cmd_show(int argc, char **argv)
     int json = 0, verify = 0, n;
     const struct opt opts[] = {
         { "json", 0, OPT_FLAG, &json, NULL, "one JSON object on standard output.", .def = NULL },
-        { "verify", 0, OPT_FLAG, &verify, NULL, "of a trace: read everything first and compare it with its hashes.", .def = NULL },
+        { "verify", 0, OPT_FLAG, &verify, NULL, "of a trace: read everything first and compare it with its hashes.",
+          .def = NULL },
         { 0 },
     };
     struct err e = { 0 };

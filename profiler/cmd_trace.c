@@ -19,9 +19,12 @@
 static const struct opt_usage usage = {
     "thermo-profile trace", "",
     "Run a model densely over prompts and write which neurons fired: counts for the neuron order and the hot sets, "
-    "activation maps for replaying the cache, samples of FFN inputs for training predictors. Each row of the CSV is one "
-    "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights are read "
-    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial and goes on with "
+    "activation maps for replaying the cache, samples of FFN inputs for training predictors. Each row of the CSV "
+    "is one "
+    "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights "
+    "are read "
+    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial and goes on "
+    "with "
     "--resume. Several machines share a corpus with --shard; 'thermo-profile merge' joins their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
@@ -52,24 +55,34 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gzip = 1 };
     const struct opt opts[] = {
-        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.", .required = 1 },
+        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.",
+          .required = 1 },
         { "prompts", 'p', OPT_STRING, &o->prompts, "FILE", "CSV with a header row.", .required = 1 },
         { "out", 'o', OPT_STRING, &o->out, "FILE", "trace to write (HDF5).", .required = 1 },
         { "column", 0, OPT_STRING, &o->column, "NAME", "which column holds the text.", .def = "text" },
-        { "max-tokens", 0, OPT_U64, &o->max_tokens, "N", "stop the corpus after N tokens.", .def = "all", .min = 1, .max = 1e12 },
-        { "ctx", 'c', OPT_U64, &o->n_ctx, "N", "longest sequence, in tokens.", .def = "512, or the model's own if less",
-          .min = 2, .max = MODEL_MAX_CONTEXT },
-        { "shard", 0, OPT_STRING, &o->shard, "I/N", "do the I-th (from 0) of N parts of the corpus.", .def = "0/1" },
-        { "window-tokens", 0, OPT_U64, &o->window, "N", "keep activation maps of the first sequences of the corpus, N tokens "
-          "at most (but one sequence at least); 0: none.", .def = "2048", .min = 0, .max = 1e12 },
-        { "samples", 0, OPT_U64, &o->samples, "N", "keep the FFN inputs of N tokens spread evenly over the corpus; 0: none.",
-          .def = "4096", .min = 0, .max = 1e12 },
+        { "max-tokens", 0, OPT_U64, &o->max_tokens, "N", "stop the corpus after N tokens.", .def = "all", .min = 1,
+          .max = 1e12 },
+        { "ctx", 'c', OPT_U64, &o->n_ctx, "N", "longest sequence, in tokens.",
+          .def = "512, or the model's own if less", .min = 2, .max = MODEL_MAX_CONTEXT },
+        { "shard", 0, OPT_STRING, &o->shard, "I/N", "do the I-th (from 0) of N parts of the corpus.",
+          .def = "0/1" },
+        { "window-tokens", 0, OPT_U64, &o->window, "N",
+          "keep activation maps of the first sequences of the corpus, N tokens "
+          "at most (but one sequence at least); 0: none.",
+          .def = "2048", .min = 0, .max = 1e12 },
+        { "samples", 0, OPT_U64, &o->samples, "N",
+          "keep the FFN inputs of N tokens spread evenly over the corpus; 0: none.", .def = "4096", .min = 0,
+          .max = 1e12 },
         { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not say it.",
           .def = "what the file says", .choices = act_names },
-        { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
-        { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0, .max = 9 },
-        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take: sizes, time, disk space.", .def = NULL },
+        { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
+          .max = POOL_MAX_THREADS },
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.",
+          .def = "auto" },
+        { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
+          .max = 9 },
+        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take: sizes, time, disk space.",
+          .def = NULL },
         { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with OUT.partial of an interrupted run.", .def = NULL },
         { "json", 0, OPT_FLAG, &o->json, NULL, "summary as JSON on standard output.", .def = NULL },
         { 0 },
@@ -117,15 +130,16 @@ static void say_corpus(FILE *f, const struct trace_info *i)
     fprintf(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
     if (i->h.n_experts)
         fprintf(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
-    fprintf(f, ", %s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), (unsigned long long)i->n_tokens,
-            (unsigned long long)i->n_sequences);
+    fprintf(f, ", %s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act),
+            (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences);
     if (i->n_shards > 1)
         fprintf(f, " (shard %d of %d, of %llu tokens)", i->shard, i->n_shards, (unsigned long long)i->corpus.n_tokens);
     fprintf(f, "\nkept     maps of %llu tokens, FFN inputs of %llu\n", (unsigned long long)i->window_tokens,
             (unsigned long long)i->n_samples);
 }
 
-static int dry_run(const struct tracing *t, struct pool *pool, const struct options *o, uint64_t free_bytes, struct err *e)
+static int dry_run(const struct tracing *t, struct pool *pool, const struct options *o, uint64_t free_bytes,
+                   struct err *e)
 {
     struct tracing_sizes s;
     tracing_sizes(t, &s);
@@ -166,7 +180,8 @@ static int check_space(const struct tracing *t, const struct options *o, uint64_
     }
     if (need - (partial < need ? partial : need) <= free_bytes)
         return 0;
-    return err_set(e, ERR_SYS, "'%s': up to %s are needed there and %s are free; fewer --samples or --window-tokens need less",
+    return err_set(e, ERR_SYS,
+                   "'%s': up to %s are needed there and %s are free; fewer --samples or --window-tokens need less",
                    o->out, opt_format_size(need, a, sizeof a), opt_format_size(free_bytes, b, sizeof b));
 }
 
@@ -217,8 +232,9 @@ static int already_done(const struct tracing *t, const struct options *o, struct
     if (r < 0)
         return err_wrap(e, "--resume found no '%s', only a complete file", name);
     const struct trace_info *a = trace_info(old), *b = tracing_info(t);
-    r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) && a->shard == b->shard &&
-        a->n_shards == b->n_shards && a->h.act == b->h.act && a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
+    r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) &&
+        a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act &&
+        a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
     if (r)
         log_info("'%s' is complete already; there is nothing to resume", o->out);
     else
@@ -284,9 +300,16 @@ int cmd_trace(int argc, char **argv)
     if (!o.n_ctx)
         o.n_ctx = m->h.n_ctx_train < 512 ? (uint64_t)m->h.n_ctx_train : 512;
     if (o.n_ctx > (uint64_t)m->h.n_ctx_train)
-        log_warn("--ctx %llu is more than the %d the model was trained on", (unsigned long long)o.n_ctx, m->h.n_ctx_train);
-    const struct corpus_options co = { .prompts = o.prompts, .column = o.column, .n_ctx = o.n_ctx, .max_tokens = o.max_tokens,
-                                       .window = o.window, .samples = o.samples, .shard = o.shard_i, .n_shards = o.shard_n };
+        log_warn("--ctx %llu is more than the %d the model was trained on", (unsigned long long)o.n_ctx,
+                 m->h.n_ctx_train);
+    const struct corpus_options co = { .prompts = o.prompts,
+                                       .column = o.column,
+                                       .n_ctx = o.n_ctx,
+                                       .max_tokens = o.max_tokens,
+                                       .window = o.window,
+                                       .samples = o.samples,
+                                       .shard = o.shard_i,
+                                       .n_shards = o.shard_n };
     if ((r = corpus_read(&co, tok, m->h.n_vocab, &c, &e)) == 0)
         r = run(&o, m, c, kernels->name, &e);
 out:

@@ -51,7 +51,8 @@ static int push_sequence(struct growing *g, int32_t bos, const int32_t *ids, siz
 }
 
 /* One row into sequences of at most n_ctx tokens, until the corpus has max_tokens. */
-static int push_row(struct growing *g, const struct corpus_options *o, int32_t bos, const int32_t *ids, size_t n, uint32_t row)
+static int push_row(struct growing *g, const struct corpus_options *o, int32_t bos, const int32_t *ids, size_t n,
+                    uint32_t row)
 {
     size_t lead = bos >= 0, at = 0;
     do {
@@ -91,7 +92,8 @@ static int push_text(struct growing *g, const struct corpus_options *o, const st
     return r;
 }
 
-static int read_rows(struct growing *g, const struct corpus_options *o, const struct tokenizer *tok, int n_vocab, struct err *e)
+static int read_rows(struct growing *g, const struct corpus_options *o, const struct tokenizer *tok, int n_vocab,
+                     struct err *e)
 {
     struct table *t;
     int col, r = table_read(o->prompts, &t, e);
@@ -177,12 +179,14 @@ static int select_shard(struct corpus *c, const struct growing *g, struct err *e
     }
     c->starts[c->n_sequences] = c->n_tokens;
     if (!c->n_sequences)
-        return err_set(e, ERR_INPUT, "shard %d of %d has nothing to do: the corpus has %zu sequences, which are %zu groups of %d",
+        return err_set(e, ERR_INPUT,
+                       "shard %d of %d has nothing to do: the corpus has %zu sequences, which are %zu groups of %d",
                        c->shard, c->n_shards, g->n_seqs, (g->n_seqs + TRACE_GROUP - 1) / TRACE_GROUP, TRACE_GROUP);
     return 0;
 }
 
-int corpus_read(const struct corpus_options *o, const struct tokenizer *tok, int n_vocab, struct corpus **out, struct err *e)
+int corpus_read(const struct corpus_options *o, const struct tokenizer *tok, int n_vocab, struct corpus **out,
+                struct err *e)
 {
     struct growing g = { 0 };
     struct corpus *c = calloc(1, sizeof *c);

@@ -27,7 +27,8 @@ struct corpus_options {
     uint64_t n_ctx, max_tokens, window, samples;
     int shard, n_shards;
 };
-int corpus_read(const struct corpus_options *o, const struct tokenizer *tok, int n_vocab, struct corpus **out, struct err *e);
+int corpus_read(const struct corpus_options *o, const struct tokenizer *tok, int n_vocab, struct corpus **out,
+                struct err *e);
 void corpus_free(struct corpus *c); /* accepts NULL */
 
 #endif

@@ -149,8 +149,10 @@ static int resume_file(struct journal *j, struct hash128 config, uint64_t size, 
         char a[HASH_TEXT], b[HASH_TEXT];
         hash_text(h.config, a);
         hash_text(config, b);
-        return err_set(e, ERR_MISMATCH, "'%s' belongs to another run (%s, this one is %s): model, prompts, --ctx, "
-                       "--max-tokens, --shard, --window-tokens, --samples, --act and --cpu must be the same", j->path, a, b);
+        return err_set(e, ERR_MISMATCH,
+                       "'%s' belongs to another run (%s, this one is %s): model, prompts, --ctx, "
+                       "--max-tokens, --shard, --window-tokens, --samples, --act and --cpu must be the same",
+                       j->path, a, b);
     }
     j->end = sizeof h;
     return scan(j, size, e);
@@ -167,7 +169,8 @@ int journal_open(const char *path, struct hash128 config, int resume, struct jou
     int r = 0;
     j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
     if (j->fd < 0 && errno == EEXIST)
-        r = err_set(e, ERR_USAGE, "'%s' holds an interrupted run: --resume continues it; remove the file to start again", path);
+        r = err_set(e, ERR_USAGE,
+                    "'%s' holds an interrupted run: --resume continues it; remove the file to start again", path);
     else if (j->fd < 0 || fstat(j->fd, &st) < 0)
         r = err_sys(e, ERR_SYS, "opening '%s'", path);
     else if (flock(j->fd, LOCK_EX | LOCK_NB) < 0)
@@ -253,7 +256,8 @@ int journal_end(struct journal *j, struct err *e)
     return remember(j, rec, e);
 }
 
-int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len, struct err *e)
+int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len,
+                 struct err *e)
 {
     if (!ck_range(offset, len, r->bytes))
         return err_set(e, ERR_LIMIT, "'%s': beyond a record", j->path);

@@ -35,6 +35,7 @@ int journal_write(struct journal *j, const void *data, size_t len, struct err *e
 int journal_end(struct journal *j, struct err *e);
 
 /* Read from a record's payload. */
-int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len, struct err *e);
+int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len,
+                 struct err *e);
 
 #endif

@@ -16,6 +16,7 @@ int main(int argc, char **argv)
         { "show", cmd_show, "show what a trace or a hardware database holds" },
         { 0 },
     };
-    return opt_main("thermo-profile", "Measure what the planner needs: activations of a model, speeds of a device.", commands,
-                    "trace revision " TEXT(TRACE_REVISION) ", hardware database revision " TEXT(HWDB_REVISION), argc, argv);
+    return opt_main(
+        "thermo-profile", "Measure what the planner needs: activations of a model, speeds of a device.", commands,
+        "trace revision " TEXT(TRACE_REVISION) ", hardware database revision " TEXT(HWDB_REVISION), argc, argv);
 }

@@ -93,7 +93,8 @@ static void add_one(void *ctx, const uint64_t *first, int n, uint64_t position)
     ++*(uint64_t *)ctx;
 }
 
-void observe_batches(const uint64_t *starts, size_t n_sequences, uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES])
+void observe_batches(const uint64_t *starts, size_t n_sequences,
+                     uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES])
 {
     for (int k = 0; k < TRACE_BATCH_KINDS; k++)
         for (int s = 0; s < TRACE_BATCH_SIZES; s++)
@@ -178,7 +179,8 @@ struct job {
     int failed;
 };
 
-static void count(struct job *j, struct counter *c, const uint8_t *bits, int kind, int size, uint32_t *out, uint32_t *routed)
+static void count(struct job *j, struct counter *c, const uint8_t *bits, int kind, int size, uint32_t *out,
+                  uint32_t *routed)
 {
     c->bits = bits;
     c->out = out;

@@ -33,6 +33,7 @@ int observe_layer(struct observe *o, struct pool *pool, const struct forward_lay
                   size_t n_sequences, struct err *e);
 
 /* How many batches of each kind and size these sequences form; added to n_batches. */
-void observe_batches(const uint64_t *starts, size_t n_sequences, uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]);
+void observe_batches(const uint64_t *starts, size_t n_sequences,
+                     uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]);
 
 #endif

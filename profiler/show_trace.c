@@ -89,7 +89,8 @@ static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct laye
 
 /* ---- for people ---- */
 
-static void print_batches(const struct trace_info *i, const struct layer_stats *all, enum trace_batch_kind k, const char *what)
+static void print_batches(const struct trace_info *i, const struct layer_stats *all, enum trace_batch_kind k,
+                          const char *what)
 {
     printf("\nshare of neurons that a batch fires, tokens %s\n%-18s", what, "layer / batch of");
     for (int z = 0; z < TRACE_BATCH_SIZES; z++)
@@ -118,14 +119,16 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     printf("trace     by %s, instructions: %s", i->tool, i->tier);
     if (i->n_shards > 1)
         printf("; shard %d of %d", i->shard, i->n_shards);
-    printf("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model, i->h.n_ff);
+    printf("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
+           i->h.n_ff);
     if (i->h.n_experts)
         printf(" x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
-    printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n", model_act_name(i->h.act),
-           (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences, (unsigned long long)i->corpus.n_ctx,
-           i->corpus.prompts, i->corpus.column);
-    printf("kept      maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n", (unsigned long long)i->window_tokens,
-           (unsigned long long)i->window_sequences, (unsigned long long)i->n_samples);
+    printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
+           model_act_name(i->h.act), (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences,
+           (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
+    printf("kept      maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
+           (unsigned long long)i->window_tokens, (unsigned long long)i->window_sequences,
+           (unsigned long long)i->n_samples);
     printf("hashes    model %s\n          content %s\n          corpus %s\n", a, b, c);
     printf("\n%-7s%9s%9s%7s%7s%7s  %s  %s\n", "layer", "density", "gates>0", "never", "<1%", ">50%",
            "firings of hottest 10/20/50%", "neurons for 80%");

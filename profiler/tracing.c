@@ -54,8 +54,12 @@ static int describe_tensors(struct tracing *t, struct err *e)
             if (!g || (l < 0) == (model_role_is_per_layer((enum model_role)r) != 0))
                 continue;
             struct trace_tensor *x = &t->info.tensors[n++];
-            *x = (struct trace_tensor){ .name = strdup(g->name), .role = (enum model_role)r, .layer = l, .type = g->type,
-                                        .n_dims = g->n_dims, .bytes = g->bytes };
+            *x = (struct trace_tensor){ .name = strdup(g->name),
+                                        .role = (enum model_role)r,
+                                        .layer = l,
+                                        .type = g->type,
+                                        .n_dims = g->n_dims,
+                                        .bytes = g->bytes };
             memcpy(x->dims, g->dims, sizeof x->dims);
             if (!x->name)
                 return err_set(e, ERR_NOMEM, "tensor table");
@@ -256,7 +260,8 @@ void tracing_sizes(const struct tracing *t, struct tracing_sizes *out)
     for (int i = 0; i < t->info.n_tensors; i++) {
         const struct trace_tensor *x = &t->info.tensors[i];
         if (x->layer >= 0)
-            weights += (double)x->dims[0] * (double)x->dims[1] * (double)x->dims[2] * (model_role_is_ffn(x->role) ? used : 1);
+            weights += (double)x->dims[0] * (double)x->dims[1] * (double)x->dims[2] *
+                       (model_role_is_ffn(x->role) ? used : 1);
     }
     s.flop = 2 * weights * (double)c->n_tokens;
     for (uint64_t i = 0; i < c->n_sequences; i++) {
@@ -303,7 +308,7 @@ static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
         (r = write_bits(t, l, l->open, t->samples, t->n_samples, e)) < 0)
         return r;
     progress_set(&t->progress, t->done_tokens - t->resumed_tokens +
-                 t->n_tokens * (uint64_t)(l->layer + 1) / (uint64_t)t->info.h.n_layers);
+                                   t->n_tokens * (uint64_t)(l->layer + 1) / (uint64_t)t->info.h.n_layers);
     return 0;
 }
 
@@ -328,8 +333,13 @@ static int run_chunk(struct tracing *t, struct forward *f, uint64_t first, uint6
     for (uint64_t s = 0; s < x.samples; s++)
         samples[s] = c->samples[x.first_sample + s] - from;
     t->samples = samples;
-    const struct forward_run run = { .tokens = c->tokens + from, .starts = starts, .n_sequences = t->n_sequences,
-                                     .samples = samples, .n_samples = (size_t)x.samples, .on_layer = on_layer, .ctx = t };
+    const struct forward_run run = { .tokens = c->tokens + from,
+                                     .starts = starts,
+                                     .n_sequences = t->n_sequences,
+                                     .samples = samples,
+                                     .n_samples = (size_t)x.samples,
+                                     .on_layer = on_layer,
+                                     .ctx = t };
     int r = journal_begin(t->journal, first, n, (uint64_t)t->info.h.n_layers * layer_bytes(t, &x), e);
     if (!r && !(r = forward_run(f, &run, e)))
         r = journal_end(t->journal, e);
@@ -364,7 +374,8 @@ static int sum_counts(struct tracing *t, int layer, uint64_t *sum, struct err *e
     memset(sum, 0, n * sizeof *sum);
     for (size_t i = 0; i < n_records; i++) {
         struct extent x = chunk_extent(t->c, rec[i].first, rec[i].n);
-        int r = journal_read(t->journal, &rec[i], (uint64_t)layer * layer_bytes(t, &x), t->observe->all, n * sizeof(uint32_t), e);
+        int r = journal_read(t->journal, &rec[i], (uint64_t)layer * layer_bytes(t, &x), t->observe->all,
+                             n * sizeof(uint32_t), e);
         if (r < 0)
             return r;
         for (size_t k = 0; k < n; k++)
@@ -379,15 +390,17 @@ static int write_counts(struct tracing *t, struct trace_writer *w, int layer, ui
     const uint64_t blocks = (uint64_t)o->n_blocks;
     int r;
     const uint64_t *at = sum;
-#define ARRAY(member) (at + ((member) - o->all))
+#define ARRAY(member) (at + ((member)-o->all))
     if ((r = sum_counts(t, layer, sum, e)) < 0 ||
         (r = trace_writer_append(w, TRACE_SET_COUNTS, layer, blocks, ARRAY(o->counts), e)) < 0 ||
         (r = trace_writer_append(w, TRACE_SET_GATE_COUNTS, layer, blocks, ARRAY(o->gate_counts), e)) < 0 ||
         (r = trace_writer_append(w, TRACE_SET_BATCH_SEQ, layer, TRACE_BATCH_SIZES, ARRAY(o->batch[0]), e)) < 0 ||
         (r = trace_writer_append(w, TRACE_SET_BATCH_CONS, layer, TRACE_BATCH_SIZES, ARRAY(o->batch[1]), e)) < 0 ||
         (r = trace_writer_append(w, TRACE_SET_ROUTED, layer, blocks, ARRAY(o->routed), e)) < 0 ||
-        (r = trace_writer_append(w, TRACE_SET_ROUTED_SEQ, layer, TRACE_BATCH_SIZES, ARRAY(o->routed_batch[0]), e)) < 0 ||
-        (r = trace_writer_append(w, TRACE_SET_ROUTED_CONS, layer, TRACE_BATCH_SIZES, ARRAY(o->routed_batch[1]), e)) < 0)
+        (r = trace_writer_append(w, TRACE_SET_ROUTED_SEQ, layer, TRACE_BATCH_SIZES, ARRAY(o->routed_batch[0]), e)) <
+            0 ||
+        (r = trace_writer_append(w, TRACE_SET_ROUTED_CONS, layer, TRACE_BATCH_SIZES, ARRAY(o->routed_batch[1]),
+                                 e)) < 0)
         return r;
 #undef ARRAY
     return 0;
@@ -449,7 +462,8 @@ static int write_trace(struct tracing *t, const char *out, int gzip, struct hash
     if (!r && !(r = trace_writer_open(out, &t->info, gzip, &w, e)))
         r = write_corpus(t, w, e);
     for (int l = 0; l < t->info.h.n_layers && !r; l++) {
-        r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted while writing '%s'", out) : write_counts(t, w, l, sum, e);
+        r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted while writing '%s'", out)
+                               : write_counts(t, w, l, sum, e);
         for (int k = 0; k < N_COPIED && !r; k++)
             r = copy_rows(t, w, l, k, buf, buf_bytes, e);
         progress_add(&p, 1);
@@ -530,8 +544,8 @@ static void measure_sweep(void *ctx, int worker, int n_threads)
     for (size_t i = 0; x && i < cols * TILE; i++)
         x[i] = (float)(i % 17) - 8;
     while (x && out && progress_now_ns() < end) {
-        kernels->rows[KERNELS_ACT_F32][c->t->type](out, (size_t)c->n_rows, c->rows, (size_t)c->t->row_bytes, c->n_rows, x,
-                                                   cols * sizeof *x, TILE, (int)cols);
+        kernels->rows[KERNELS_ACT_F32][c->t->type](out, (size_t)c->n_rows, c->rows, (size_t)c->t->row_bytes,
+                                                   c->n_rows, x, cols * sizeof *x, TILE, (int)cols);
         c->calls[worker] += (uint64_t)c->n_rows * TILE * cols * 2;
     }
     free(x);

@@ -5,6 +5,7 @@
  * and the whole agree, as those of a real run do; counts are made from that by definition, slowly. */
 #include "common/offline/trace_write.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,13 +42,22 @@ static inline int sample_state(int layer, uint64_t global, int slot, int j)
     return (int)v < j ? 2 : (int)v < j + 10 ? 1 : 0;
 }
 
-static void sample_tensor(struct trace_sample *s, const char *name, enum model_role role, int layer, uint64_t a, uint64_t b, uint64_t c)
+static void sample_tensor(struct trace_sample *s, const char *name, enum model_role role, int layer, uint64_t a,
+                          uint64_t b, uint64_t c)
 {
     struct trace_tensor *t = &s->tensors[s->info.n_tensors];
     char *text = s->names[s->info.n_tensors++];
     snprintf(text, 32, name, layer);
-    *t = (struct trace_tensor){ .name = text, .role = role, .layer = layer, .type = QUANT_F32, .n_dims = c > 1 ? 3 : b > 1 ? 2 : 1,
-                                .dims = { a, b, c, 1 }, .bytes = a * b * c * 4, .hash = { 17 + a, 99 + b } };
+    *t = (struct trace_tensor){ .name = text,
+                                .role = role,
+                                .layer = layer,
+                                .type = QUANT_F32,
+                                .n_dims = c > 1   ? 3
+                                          : b > 1 ? 2
+                                                  : 1,
+                                .dims = { a, b, c, 1 },
+                                .bytes = a * b * c * 4,
+                                .hash = { 17 + a, 99 + b } };
 }
 
 static void sample_init(struct trace_sample *s, int n_experts, int shard, int n_shards)
@@ -57,10 +67,25 @@ static void sample_init(struct trace_sample *s, int n_experts, int shard, int n_
     i->tensors = s->tensors;
     snprintf(i->tool, sizeof i->tool, "sample 1");
     snprintf(i->tier, sizeof i->tier, "scalar");
-    i->h = (struct model_hparams){ .arch = "llama", .name = "sample", .n_layers = SAMPLE_LAYERS, .d_model = SAMPLE_D,
-        .n_heads = 2, .n_kv_heads = 1, .head_dim = 12, .n_ff = SAMPLE_FF, .n_vocab = 50, .n_ctx_train = 64, .n_experts = n_experts,
-        .n_experts_used = n_experts ? 2 : 0, .n_rot = 12, .rope_theta = 10000, .rope_scale = 1, .rms_eps = 1e-5f,
-        .act = MODEL_ACT_DRELU, .router = n_experts ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, .tied_output = 1 };
+    i->h = (struct model_hparams){ .arch = "llama",
+                                   .name = "sample",
+                                   .n_layers = SAMPLE_LAYERS,
+                                   .d_model = SAMPLE_D,
+                                   .n_heads = 2,
+                                   .n_kv_heads = 1,
+                                   .head_dim = 12,
+                                   .n_ff = SAMPLE_FF,
+                                   .n_vocab = 50,
+                                   .n_ctx_train = 64,
+                                   .n_experts = n_experts,
+                                   .n_experts_used = n_experts ? 2 : 0,
+                                   .n_rot = 12,
+                                   .rope_theta = 10000,
+                                   .rope_scale = 1,
+                                   .rms_eps = 1e-5f,
+                                   .act = MODEL_ACT_DRELU,
+                                   .router = n_experts ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE,
+                                   .tied_output = 1 };
     i->model_hash = (struct hash128){ 0x1234, 0x5678 };
     i->vocab_text_bytes = 300, i->meta_bytes = 2000;
     i->shard = shard, i->n_shards = n_shards;
@@ -101,8 +126,8 @@ static void sample_init(struct trace_sample *s, int n_experts, int shard, int n_
 }
 
 /* Count over batches straight from the definition. n = 1 of consecutive: the tokens. */
-static void sample_count(const struct trace_sample *s, int layer, int kind, int n, int need, uint64_t *counts, uint64_t *routed,
-                         uint64_t *n_batches)
+static void sample_count(const struct trace_sample *s, int layer, int kind, int n, int need, uint64_t *counts,
+                         uint64_t *routed, uint64_t *n_batches)
 {
     const struct trace_info *i = &s->info;
     int k = trace_slots(&i->h), blocks = model_ffn_blocks(&i->h);
@@ -117,7 +142,8 @@ static void sample_count(const struct trace_sample *s, int layer, int kind, int 
             uint64_t token[32];
             int whole = 1;
             for (int b = 0; b < n; b++) {
-                uint64_t seq = kind == TRACE_BATCH_SEQUENCES ? q + (uint64_t)b : q, pos = kind == TRACE_BATCH_SEQUENCES ? p : p + (uint64_t)b;
+                uint64_t seq = kind == TRACE_BATCH_SEQUENCES ? q + (uint64_t)b : q,
+                         pos = kind == TRACE_BATCH_SEQUENCES ? p : p + (uint64_t)b;
                 whole &= s->starts[seq] + pos < s->starts[seq + 1];
                 token[b] = s->global[s->starts[seq] + pos < i->n_tokens ? s->starts[seq] + pos : 0];
             }
@@ -142,8 +168,8 @@ static void sample_count(const struct trace_sample *s, int layer, int kind, int 
     }
 }
 
-static int sample_bits(const struct trace_sample *s, struct trace_writer *w, enum trace_set set, int layer, const uint64_t *tokens,
-                       uint64_t n, int need, struct err *e)
+static int sample_bits(const struct trace_sample *s, struct trace_writer *w, enum trace_set set, int layer,
+                       const uint64_t *tokens, uint64_t n, int need, struct err *e)
 {
     int k = trace_slots(&s->info.h), r = 0;
     for (uint64_t t = 0; t < n && !r; t++) {
@@ -174,10 +200,12 @@ static int sample_layer(struct trace_sample *s, struct trace_writer *w, int laye
     for (int k = 0; k < TRACE_BATCH_KINDS && !r; k++) {
         memset(batch, 0, sizeof batch), memset(used, 0, sizeof used);
         for (int z = 0; z < TRACE_BATCH_SIZES; z++)
-            sample_count(s, layer, k, trace_batch_sizes[z], 2, batch + (size_t)z * blocks * SAMPLE_FF, used + (size_t)z * blocks, &n);
+            sample_count(s, layer, k, trace_batch_sizes[z], 2, batch + (size_t)z * blocks * SAMPLE_FF,
+                         used + (size_t)z * blocks, &n);
         r = trace_writer_append(w, k ? TRACE_SET_BATCH_CONS : TRACE_SET_BATCH_SEQ, layer, TRACE_BATCH_SIZES, batch, e);
         if (!r)
-            r = trace_writer_append(w, k ? TRACE_SET_ROUTED_CONS : TRACE_SET_ROUTED_SEQ, layer, TRACE_BATCH_SIZES, used, e);
+            r = trace_writer_append(w, k ? TRACE_SET_ROUTED_CONS : TRACE_SET_ROUTED_SEQ, layer, TRACE_BATCH_SIZES,
+                                    used, e);
     }
     if (!r)
         r = sample_bits(s, w, TRACE_SET_MAPS, layer, NULL, i->window_tokens, 2, e);

@@ -61,7 +61,8 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
         break;
     case TRACE_FIELD_HASH:
         if ((r = trace_h5_get_text(&t->h5, f->group, f->name, text, sizeof text, e)) == 0 && hash_parse(text, p) < 0)
-            return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no hash: '%s'", t->info.path, f->name, f->group, text);
+            return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no hash: '%s'", t->info.path, f->name,
+                           f->group, text);
         break;
     }
     return r;
@@ -92,18 +93,21 @@ static int read_names(struct trace *t, struct err *e)
         return r;
     int act = model_act_by_name(v);
     if (act < 0)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'act' of '/model' is '%s', which is not known", t->info.path, v);
+        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'act' of '/model' is '%s', which is not known",
+                       t->info.path, v);
     h->act = (enum model_act)act;
     if ((r = trace_h5_get_text(&t->h5, "/model", "rope", v, sizeof v, e)) < 0)
         return r;
     h->rope = strcmp(v, "neox") ? MODEL_ROPE_NORM : MODEL_ROPE_NEOX;
     if (strcmp(v, trace_rope_name(h->rope)))
-        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'rope' of '/model' is '%s', which is not known", t->info.path, v);
+        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'rope' of '/model' is '%s', which is not known",
+                       t->info.path, v);
     if ((r = trace_h5_get_text(&t->h5, "/model", "router", v, sizeof v, e)) < 0)
         return r;
     h->router = strcmp(v, "softmax_topk") ? MODEL_ROUTER_NONE : MODEL_ROUTER_SOFTMAX_TOPK;
     if (strcmp(v, trace_router_name(h->router)))
-        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'router' of '/model' is '%s', which is not known", t->info.path, v);
+        return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'router' of '/model' is '%s', which is not known",
+                       t->info.path, v);
     return 0;
 }
 
@@ -246,8 +250,10 @@ static int check_ffn(const struct trace *t, struct err *e)
         for (int i = 0; i < 3; i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
             uint64_t a = (uint64_t)(i == 2 ? h->n_ff : h->d_model), b = (uint64_t)(i == 2 ? h->d_model : h->n_ff);
-            if (!x || x->dims[0] != a || x->dims[1] != b || x->dims[2] != (uint64_t)model_ffn_blocks(h) || x->dims[3] != 1)
-                return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing or does not have n_ff x d_model elements",
+            if (!x || x->dims[0] != a || x->dims[1] != b || x->dims[2] != (uint64_t)model_ffn_blocks(h) ||
+                x->dims[3] != 1)
+                return err_set(e, ERR_FORMAT,
+                               "'%s': tensor %s of layer %d is missing or does not have n_ff x d_model elements",
                                t->info.path, model_role_name(roles[i]), l);
         }
     return 0;
@@ -262,7 +268,8 @@ static int read_tensors(struct trace *t, struct err *e)
     if ((r = trace_h5_get_u64(&t->h5, "/tensors", "n", 1, GGUF_MAX_TENSORS, &n, e)) < 0)
         return r;
     t->info.n_tensors = (int)n;
-    void *names = NULL, *roles = NULL, *layers = NULL, *types = NULL, *n_dims = NULL, *dims = NULL, *bytes = NULL, *hashes = NULL;
+    void *names = NULL, *roles = NULL, *layers = NULL, *types = NULL, *n_dims = NULL, *dims = NULL, *bytes = NULL,
+         *hashes = NULL;
     size_t name_len = 0, role_len = 0, hash_len = 0;
     t->info.tensors = calloc((size_t)n, sizeof *t->info.tensors);
     r = t->info.tensors ? 0 : err_set(e, ERR_NOMEM, "'%s': %llu tensors", t->info.path, (unsigned long long)n);
@@ -293,8 +300,10 @@ static int read_tensors(struct trace *t, struct err *e)
         else if (which < 0)
             r = err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s' has an unknown role '%.*s'", t->info.path, x->name,
                         (int)strnlen(role, role_len), role);
-        else if (hash_parse(text, &x->hash) < 0 || nd < 1 || nd > 4 || (layer != UINT32_MAX && layer >= MODEL_MAX_LAYERS))
-            r = err_set(e, ERR_FORMAT, "'%s': tensor '%s' has an impossible hash, n_dims or layer", t->info.path, x->name);
+        else if (hash_parse(text, &x->hash) < 0 || nd < 1 || nd > 4 ||
+                 (layer != UINT32_MAX && layer >= MODEL_MAX_LAYERS))
+            r = err_set(e, ERR_FORMAT, "'%s': tensor '%s' has an impossible hash, n_dims or layer", t->info.path,
+                        x->name);
         if (r < 0)
             break;
         x->role = (enum model_role)which;
@@ -430,7 +439,9 @@ int trace_read(struct trace *t, enum trace_set s, int layer, const uint64_t *fir
     if (layer < 0 || layer >= t->info.h.n_layers)
         return err_set(e, ERR_LIMIT, "'%s': layer %d of %d", t->info.path, layer, t->info.h.n_layers);
     if (!trace_set_dims(&t->info, s, dims, &row))
-        return count[0] ? err_set(e, ERR_INPUT, "'%s': this trace holds no '%s'", t->info.path, trace_set_specs[s].name) : 0;
+        return count[0]
+                   ? err_set(e, ERR_INPUT, "'%s': this trace holds no '%s'", t->info.path, trace_set_specs[s].name)
+                   : 0;
     int r = open_set(t, s, layer, e);
     return r < 0 ? r : trace_h5_set_read(&t->cache[s].set, first, count, buf, e);
 }
@@ -522,8 +533,8 @@ int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16
     int r = trace_read_rows(t, TRACE_SET_ROUTING, layer, first, n, blocks, e);
     for (size_t i = 0; !r && i < (size_t)n * k; i++)
         if (blocks[i] >= t->info.h.n_experts)
-            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/routing' names expert %u of %d", t->info.path, layer,
-                        blocks[i], t->info.h.n_experts);
+            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/routing' names expert %u of %d", t->info.path,
+                        layer, blocks[i], t->info.h.n_experts);
     return r;
 }
 
@@ -531,7 +542,8 @@ int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *
 {
     if (!ck_range(first, n, t->info.window_tokens))
         return err_set(e, ERR_LIMIT, "'%s': tokens %llu to %llu; the window has %llu", t->info.path,
-                       (unsigned long long)first, (unsigned long long)(first + n), (unsigned long long)t->info.window_tokens);
+                       (unsigned long long)first, (unsigned long long)(first + n),
+                       (unsigned long long)t->info.window_tokens);
     int r = blocks ? trace_routing(t, layer, first, n, blocks, e) : 0;
     return r < 0 ? r : trace_read_rows(t, TRACE_SET_MAPS, layer, first, n, maps, e);
 }

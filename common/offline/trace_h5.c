@@ -91,8 +91,9 @@ int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e)
         return r;
     unsigned char head[9] = { 0 };
     f->size = raw.size;
-    r = raw.size < 64 ? err_set(e, ERR_FORMAT, "'%s' is no trace: it has %llu bytes", path, (unsigned long long)raw.size)
-                      : file_pread(&raw, head, sizeof head, 0, e);
+    r = raw.size < 64
+            ? err_set(e, ERR_FORMAT, "'%s' is no trace: it has %llu bytes", path, (unsigned long long)raw.size)
+            : file_pread(&raw, head, sizeof head, 0, e);
     file_close(&raw);
     if (r < 0)
         return r;
@@ -176,7 +177,8 @@ int trace_h5_exists(struct trace_h5_file *f, const char *path, struct err *e)
         if (H5Lget_info(f->id, part, &info, H5P_DEFAULT) < 0)
             return fail(f, ERR_FORMAT, e, "damaged near", part);
         if (info.type != H5L_TYPE_HARD)
-            return err_set(e, ERR_FORMAT, "'%s': '%s' is a soft or external link; traces hold their own data", f->path, part);
+            return err_set(e, ERR_FORMAT, "'%s': '%s' is a soft or external link; traces hold their own data",
+                           f->path, part);
     }
     return 1;
 }
@@ -273,7 +275,7 @@ static int get(struct trace_h5_file *f, const char *group, const char *name, hid
 }
 
 int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
-               uint64_t *out, struct err *e)
+                     uint64_t *out, struct err *e)
 {
     uint64_t v = 0;
     int r = get(f, group, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, &v, "u64", e);
@@ -291,7 +293,8 @@ int trace_h5_get_f64(struct trace_h5_file *f, const char *group, const char *nam
     return get(f, group, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, out, "f64", e);
 }
 
-int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e)
+int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len,
+                      struct err *e)
 {
     hid_t a, t;
     int r = attr_open(f, group, name, &a, &t, e);
@@ -311,7 +314,8 @@ int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *na
     while (n && !buf[n - 1])
         n--;
     if (n >= len || memchr(buf, 0, n))
-        return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' has %zu bytes or holds a NUL; at most %zu are possible",
+        return err_set(e, ERR_FORMAT,
+                       "'%s': attribute '%s' of '%s' has %zu bytes or holds a NUL; at most %zu are possible",
                        f->path, name, group, n, len - 1);
     memcpy(out, buf, n);
     out[n] = '\0';
@@ -361,8 +365,8 @@ static hid_t set_access(void)
     return p;
 }
 
-int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
-                  int n_dims, const uint64_t *dims, int gzip, struct err *e)
+int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
+                        size_t text_bytes, int n_dims, const uint64_t *dims, int gzip, struct err *e)
 {
     *s = (struct trace_h5_set){ .id = -1, .type = make_type(type, text_bytes), .file = f, .n_dims = n_dims };
     snprintf(s->name, sizeof s->name, "%s", name);
@@ -411,8 +415,10 @@ static int check_storage(const struct trace_h5_set *s, struct err *e)
         H5Pclose(p);
     H5Eclear2(H5E_DEFAULT);
     return ok && n >= 0 ? 0
-                        : err_set(e, ERR_FORMAT, "'%s': dataset '%s' is not stored in chunks of at most %d bytes with shuffle, "
-                                  "deflate and fletcher32 alone", s->file->path, s->name, CHUNK_MAX);
+                        : err_set(e, ERR_FORMAT,
+                                  "'%s': dataset '%s' is not stored in chunks of at most %d bytes with shuffle, "
+                                  "deflate and fletcher32 alone",
+                                  s->file->path, s->name, CHUNK_MAX);
 }
 
 /* What the shape says must be plausible for the file's size, or a few bytes could claim any memory. */
@@ -442,8 +448,8 @@ static int check_shape(const struct trace_h5_set *s, struct err *e)
     return 0;
 }
 
-int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
-                int n_dims, const uint64_t *dims, struct err *e)
+int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
+                      size_t *text_bytes, int n_dims, const uint64_t *dims, struct err *e)
 {
     *s = (struct trace_h5_set){ .id = -1, .type = -1, .file = f, .n_dims = n_dims };
     snprintf(s->name, sizeof s->name, "%s", name);
@@ -526,7 +532,8 @@ int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint6
     return transfer(s, first, count, buf, NULL, e);
 }
 
-int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e)
+int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf,
+                       struct err *e)
 {
     return transfer(s, first, count, NULL, buf, e);
 }

@@ -42,22 +42,24 @@ int trace_h5_put_text(struct trace_h5_file *f, const char *group, const char *na
 
 /* The value must lie in [min, max]. */
 int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
-               uint64_t *out, struct err *e);
+                     uint64_t *out, struct err *e);
 int trace_h5_get_f64(struct trace_h5_file *f, const char *group, const char *name, double *out, struct err *e);
 /* ERR_FORMAT when it does not fit len with its NUL, or holds one. */
-int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len, struct err *e);
+int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len,
+                      struct err *e);
 
 /* text_bytes: element size of TRACE_TEXT. gzip 0..9; 0 leaves deflate out. */
-int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t text_bytes,
-                  int n_dims, const uint64_t *dims, int gzip, struct err *e);
+int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
+                        size_t text_bytes, int n_dims, const uint64_t *dims, int gzip, struct err *e);
 /* Opens and checks type, shape, storage and filters. For TRACE_TEXT *text_bytes gets the element size. */
-int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type, size_t *text_bytes,
-                int n_dims, const uint64_t *dims, struct err *e);
+int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
+                      size_t *text_bytes, int n_dims, const uint64_t *dims, struct err *e);
 void trace_h5_set_close(struct trace_h5_set *s); /* accepts a closed one */
 
 /* A box of elements, row-major in buf; first and count have n_dims entries. */
 int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e);
-int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf, struct err *e);
+int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf,
+                       struct err *e);
 
 /* "hdf5 1.10.8" */
 void trace_h5_version(char *out, size_t len);

@@ -34,7 +34,8 @@ static const char *path_of(const struct merge *m, int i)
     return trace_info(m->shards[i])->path;
 }
 
-static int hash_differs(const struct merge *m, int i, const char *what, struct hash128 a, struct hash128 b, struct err *e)
+static int hash_differs(const struct merge *m, int i, const char *what, struct hash128 a, struct hash128 b,
+                        struct err *e)
 {
     char x[HASH_TEXT], y[HASH_TEXT];
     if (hash_equal(a, b))
@@ -132,12 +133,14 @@ static int plan(struct merge *m, struct err *e)
         struct segment *s = &m->segments[m->n_segments++];
         s->shard = trace_shard_of(g, m->n);
         const struct trace_info *info = trace_info(m->shards[s->shard]);
-        const uint64_t *starts = trace_sequence_starts(m->shards[s->shard]), *index = trace_sequence_index(m->shards[s->shard]);
+        const uint64_t *starts = trace_sequence_starts(m->shards[s->shard]),
+                       *index = trace_sequence_index(m->shards[s->shard]);
         s->seq = seq[s->shard];
         s->n_seqs = total - g < TRACE_GROUP ? total - g : TRACE_GROUP;
         for (uint64_t k = 0; !r && k < s->n_seqs; k++)
             if (s->seq + k >= info->n_sequences || index[s->seq + k] != g + k)
-                r = err_set(e, ERR_FORMAT, "'%s': sequence %llu of the corpus is missing", info->path, (unsigned long long)(g + k));
+                r = err_set(e, ERR_FORMAT, "'%s': sequence %llu of the corpus is missing", info->path,
+                            (unsigned long long)(g + k));
         if (r < 0)
             break;
         s->token = starts[s->seq];
@@ -155,11 +158,14 @@ static int plan(struct merge *m, struct err *e)
     for (int i = 0; !r && i < m->n; i++)
         if (seq[i] != trace_info(m->shards[i])->n_sequences)
             r = err_set(e, ERR_FORMAT, "'%s' has sequences that are not its own", path_of(m, i));
-    if (!r && (n_tokens != out->corpus.n_tokens || n_window != out->corpus.window_tokens || n_samples != out->corpus.n_samples))
-        r = err_set(e, ERR_FORMAT, "'%s' and its sisters hold %llu of %llu tokens, %llu of %llu in the window, %llu of %llu samples",
-                    path_of(m, 0), (unsigned long long)n_tokens, (unsigned long long)out->corpus.n_tokens,
-                    (unsigned long long)n_window, (unsigned long long)out->corpus.window_tokens,
-                    (unsigned long long)n_samples, (unsigned long long)out->corpus.n_samples);
+    if (!r && (n_tokens != out->corpus.n_tokens || n_window != out->corpus.window_tokens ||
+               n_samples != out->corpus.n_samples))
+        r = err_set(
+            e, ERR_FORMAT,
+            "'%s' and its sisters hold %llu of %llu tokens, %llu of %llu in the window, %llu of %llu samples",
+            path_of(m, 0), (unsigned long long)n_tokens, (unsigned long long)out->corpus.n_tokens,
+            (unsigned long long)n_window, (unsigned long long)out->corpus.window_tokens,
+            (unsigned long long)n_samples, (unsigned long long)out->corpus.n_samples);
     free(seq);
     free(smp);
     out->n_tokens = n_tokens, out->n_sequences = total, out->n_samples = n_samples;
@@ -279,10 +285,11 @@ static int add_counts(struct merge *m, enum trace_set s, int layer, struct err *
 
 static int write_layer(struct merge *m, int layer, struct err *e)
 {
-    static const enum trace_set counts[] = { TRACE_SET_COUNTS, TRACE_SET_GATE_COUNTS, TRACE_SET_BATCH_SEQ, TRACE_SET_BATCH_CONS,
-                                             TRACE_SET_ROUTED, TRACE_SET_ROUTED_SEQ, TRACE_SET_ROUTED_CONS };
-    static const enum trace_set rows[] = { TRACE_SET_MAPS, TRACE_SET_ROUTING, TRACE_SET_BLOCK_INPUT, TRACE_SET_FFN_INPUT,
-                                           TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS };
+    static const enum trace_set counts[] = { TRACE_SET_COUNTS,     TRACE_SET_GATE_COUNTS, TRACE_SET_BATCH_SEQ,
+                                             TRACE_SET_BATCH_CONS, TRACE_SET_ROUTED,      TRACE_SET_ROUTED_SEQ,
+                                             TRACE_SET_ROUTED_CONS };
+    static const enum trace_set rows[] = { TRACE_SET_MAPS,      TRACE_SET_ROUTING, TRACE_SET_BLOCK_INPUT,
+                                           TRACE_SET_FFN_INPUT, TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS };
     int r = 0;
     for (size_t i = 0; i < sizeof counts / sizeof *counts && !r; i++)
         r = add_counts(m, counts[i], layer, e);
@@ -304,8 +311,8 @@ static int write_all(struct merge *m, void (*on_layer)(void *ctx, int done, int 
     return r;
 }
 
-int trace_merge(const char *const *paths, int n, const char *out, int gzip, void (*on_layer)(void *ctx, int done, int of),
-                void *ctx, struct hash128 *content, struct err *e)
+int trace_merge(const char *const *paths, int n, const char *out, int gzip,
+                void (*on_layer)(void *ctx, int done, int of), void *ctx, struct hash128 *content, struct err *e)
 {
     struct merge m = { .n = n, .buf_bytes = BUF_BYTES };
     m.shards = calloc((size_t)n, sizeof *m.shards);

@@ -33,7 +33,9 @@ static int put_fields(struct trace_writer *w, struct err *e)
         const void *p = (const char *)w->info + f->offset;
         char text[HASH_TEXT];
         switch (f->kind) {
-        case TRACE_FIELD_INT: r = trace_h5_put_u64(&w->h5, f->group, f->name, (uint64_t)*(const int *)p, e); break;
+        case TRACE_FIELD_INT:
+            r = trace_h5_put_u64(&w->h5, f->group, f->name, (uint64_t)((const int *)p)[0], e);
+            break;
         case TRACE_FIELD_U64: r = trace_h5_put_u64(&w->h5, f->group, f->name, *(const uint64_t *)p, e); break;
         case TRACE_FIELD_F32: r = trace_h5_put_f64(&w->h5, f->group, f->name, *(const float *)p, e); break;
         case TRACE_FIELD_TEXT: r = trace_h5_put_text(&w->h5, f->group, f->name, p, e); break;
@@ -150,7 +152,9 @@ int trace_writer_open(const char *path, const struct trace_info *info, int gzip,
     struct trace_writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, ERR_NOMEM, "writing '%s'", path);
-    *w = (struct trace_writer){ .info = info, .gzip = gzip, .h5.id = -1, .out.fd = -1, .set = { .id = -1, .type = -1 } };
+    *w = (struct trace_writer){
+        .info = info, .gzip = gzip, .h5.id = -1, .out.fd = -1, .set = { .id = -1, .type = -1 }
+    };
     size_t n = (size_t)info->h.n_layers * TRACE_SETS;
     w->hashes = calloc(n, sizeof *w->hashes);
     w->done = calloc(n, 1);
@@ -176,8 +180,8 @@ static int end_set(struct trace_writer *w, struct err *e)
     if (!w->open)
         return 0;
     if (w->row != w->set.dims[0])
-        return err_set(e, ERR_LIMIT, "dataset '%s' was given %llu of %llu rows", w->set.name, (unsigned long long)w->row,
-                       (unsigned long long)w->set.dims[0]);
+        return err_set(e, ERR_LIMIT, "dataset '%s' was given %llu of %llu rows", w->set.name,
+                       (unsigned long long)w->row, (unsigned long long)w->set.dims[0]);
     w->hashes[w->layer * TRACE_SETS + w->which] = hash_final128(w->hash);
     w->done[w->layer * TRACE_SETS + w->which] = 1;
     hash_free(w->hash);
@@ -187,7 +191,8 @@ static int end_set(struct trace_writer *w, struct err *e)
     return 0;
 }
 
-static int begin_set(struct trace_writer *w, enum trace_set s, int layer, int n_dims, const uint64_t *dims, struct err *e)
+static int begin_set(struct trace_writer *w, enum trace_set s, int layer, int n_dims, const uint64_t *dims,
+                     struct err *e)
 {
     char name[64], path[32];
     trace_part_path(trace_set_specs[s].part, layer, path);
@@ -202,7 +207,8 @@ static int begin_set(struct trace_writer *w, enum trace_set s, int layer, int n_
     return 0;
 }
 
-int trace_writer_append(struct trace_writer *w, enum trace_set s, int layer, uint64_t n, const void *rows, struct err *e)
+int trace_writer_append(struct trace_writer *w, enum trace_set s, int layer, uint64_t n, const void *rows,
+                        struct err *e)
 {
     uint64_t dims[3], row_bytes, first[3] = { 0, 0, 0 };
     int r, n_dims = trace_set_dims(w->info, s, dims, &row_bytes);

@@ -15,17 +15,18 @@ int trace_writer_open(const char *path, const struct trace_info *info, int gzip,
 /* The next n rows (indices of the first dimension) of a dataset; layer is ignored where the set is
  * not of a layer. Datasets come in any order, one after the other: a dataset is complete before the next begins,
  * and absent ones (trace_set_dims gives 0) are passed over. */
-int trace_writer_append(struct trace_writer *w, enum trace_set s, int layer, uint64_t n, const void *rows, struct err *e);
+int trace_writer_append(struct trace_writer *w, enum trace_set s, int layer, uint64_t n, const void *rows,
+                        struct err *e);
 
 /* Every dataset must have been written. content may be NULL. */
 int trace_writer_commit(struct trace_writer *w, struct hash128 *content, struct err *e);
 void trace_writer_abort(struct trace_writer *w); /* frees w; also after commit; accepts NULL */
 
 /* Shards of one run -> the trace that an unsharded run would have written, to the byte. Every shard 0..n-1
- * exactly once, in any order. ERR_MISMATCH names both files and what differs. on_layer (may be NULL) is called with layers
- * done. content may be NULL. */
-int trace_merge(const char *const *paths, int n, const char *out, int gzip, void (*on_layer)(void *ctx, int done, int of),
-                void *ctx, struct hash128 *content, struct err *e);
+ * exactly once, in any order. ERR_MISMATCH names both files and what differs. on_layer (may be NULL) is called
+ * with layers done. content may be NULL. */
+int trace_merge(const char *const *paths, int n, const char *out, int gzip,
+                void (*on_layer)(void *ctx, int done, int of), void *ctx, struct hash128 *content, struct err *e);
 
 /* Rules of the corpus, shared by trace and merge (schemas/trace.md).
  * The window: how many of the first sequences fit in `wanted` tokens (at least one unless wanted is 0). */

@@ -70,7 +70,8 @@ static void truncations(void)
 static void flips(void)
 {
     int fine = 1, seen = 0, harmless = 0, tried = 0;
-    for (size_t at = 0; at < n_bytes && fine; at += at < 2500 ? 3 : 1 + sample_mix(9, at, 0) % (n_bytes / 400), tried++) {
+    for (size_t at = 0; at < n_bytes && fine;
+         at += at < 2500 ? 3 : 1 + sample_mix(9, at, 0) % (n_bytes / 400), tried++) {
         char was = bytes[at];
         bytes[at] = (char)(was ^ (1 << sample_mix(11, at, 1) % 8));
         if (save(bad, bytes, n_bytes) < 0)
@@ -202,7 +203,8 @@ static void liars(void)
     H5Sclose(sp), H5Sclose(one), H5Dclose(d), H5Fclose(f);
     struct trace *t = NULL;
     uint16_t routes[20];
-    CHECK(!trace_open(bad, &t, &e) && trace_routing(t, 1, 0, 10, routes, &e) == ERR_FORMAT && strstr(e.msg, "expert 3 of 3"));
+    CHECK(!trace_open(bad, &t, &e) && trace_routing(t, 1, 0, 10, routes, &e) == ERR_FORMAT &&
+          strstr(e.msg, "expert 3 of 3"));
     trace_close(t);
 }
 

@@ -72,8 +72,9 @@ static void logits_of(int threads, int prompt, const char *file, float **out, si
     uint64_t starts[2] = { 0, len };
     const struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1 };
     float *z = malloc(len * 4096 * sizeof *z), worst = 0;
-    CHECK_MSG(!pool_new(threads, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e) && !forward_run(f, &run, &e) &&
-              !forward_logits(f, 0, len, z, &e), "%s", e.msg);
+    CHECK_MSG(!pool_new(threads, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e) &&
+                  !forward_run(f, &run, &e) && !forward_logits(f, 0, len, z, &e),
+              "%s", e.msg);
     CHECK(!file_slurp(file, 64 << 20, &ref, &ref_len, &e) && ref_len == len * 4096 * 4);
     for (size_t i = 0; ref && i < len * 4096; i++) {
         float want;

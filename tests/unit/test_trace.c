@@ -30,7 +30,8 @@ static int same_bytes(const char *a, const char *b)
 {
     char *x = NULL, *y = NULL;
     size_t n = 0, m = 1;
-    int same = !file_slurp(a, 64 << 20, &x, &n, &e) && !file_slurp(b, 64 << 20, &y, &m, &e) && n == m && !memcmp(x, y, n);
+    int same =
+        !file_slurp(a, 64 << 20, &x, &n, &e) && !file_slurp(b, 64 << 20, &y, &m, &e) && n == m && !memcmp(x, y, n);
     free(x), free(y);
     return same;
 }
@@ -47,14 +48,15 @@ static void check_counts(struct trace *t, int layer)
                 uint64_t got[SAMPLE_FF], n_batches, n_routed;
                 same &= !trace_batch_counts(t, (enum trace_batch_kind)k, z, layer, b, got, &n_batches, &e) &&
                         !memcmp(got, want + b * SAMPLE_FF, sizeof got) && n_batches == n;
-                same &= !trace_batch_routed(t, (enum trace_batch_kind)k, z, layer, b, &n_routed, &e) && n_routed == routed[b];
+                same &= !trace_batch_routed(t, (enum trace_batch_kind)k, z, layer, b, &n_routed, &e) &&
+                        n_routed == routed[b];
             }
         }
     CHECK_MSG(same, "batches of layer %d: %s", layer, e.msg);
     uint64_t got[SAMPLE_FF], routed, want[4 * SAMPLE_FF] = { 0 }, used[4] = { 0 }, n = 0;
     sample_count(&s, layer, TRACE_BATCH_CONSECUTIVE, 1, 2, want, used, &n);
-    CHECK(!trace_counts(t, layer, blocks - 1, got, &routed, &e) && !memcmp(got, want + (blocks - 1) * SAMPLE_FF, sizeof got) &&
-          routed == used[blocks - 1]);
+    CHECK(!trace_counts(t, layer, blocks - 1, got, &routed, &e) &&
+          !memcmp(got, want + (blocks - 1) * SAMPLE_FF, sizeof got) && routed == used[blocks - 1]);
     memset(want, 0, sizeof want);
     sample_count(&s, layer, TRACE_BATCH_CONSECUTIVE, 1, 1, want, used, &n);
     CHECK(!trace_gate_counts(t, layer, 0, got, &e) && !memcmp(got, want, sizeof got));
@@ -72,14 +74,16 @@ static void check_rows(struct trace *t, int layer)
         for (size_t o = 0; o < k; o++) {
             same &= blocks[w * k + o] == sample_block(i, layer, w, (int)o);
             for (int j = 0; j < SAMPLE_FF; j++)
-                same &= (maps[(w * k + o) * row + (size_t)j / 8] >> j % 8 & 1) == (sample_state(layer, w, (int)o, j) == 2);
+                same &= (maps[(w * k + o) * row + (size_t)j / 8] >> j % 8 & 1) ==
+                        (sample_state(layer, w, (int)o, j) == 2);
         }
     CHECK(same);
     uint64_t token;
     float rms;
     CHECK(!trace_sample_tokens(t, 7, 1, &token, &e) && !trace_samples(t, layer, 7, 1, x, y, &rms, signs, &e));
     CHECK(token == trace_sample_token(7, 50, i->corpus.n_tokens) && rms == (float)token);
-    CHECK(x[3] == (sample_mix(TRACE_SET_BLOCK_INPUT, token, 3) & 0x3fff) && y[3] == (sample_mix(TRACE_SET_FFN_INPUT, token, 3) & 0x3fff));
+    CHECK(x[3] == (sample_mix(TRACE_SET_BLOCK_INPUT, token, 3) & 0x3fff) &&
+          y[3] == (sample_mix(TRACE_SET_FFN_INPUT, token, 3) & 0x3fff));
     CHECK((signs[0] >> 5 & 1) == (sample_state(layer, token, 0, 5) >= 1));
     CHECK(trace_maps(t, layer, 0, i->window_tokens + 1, maps, blocks, &e) == ERR_LIMIT);
     CHECK(trace_counts(t, SAMPLE_LAYERS, 0, NULL, NULL, &e) == ERR_LIMIT);
@@ -99,10 +103,12 @@ static void round_trip(int n_experts)
         return;
     const struct trace_info *i = trace_info(t);
     CHECK(hash_equal(i->content_hash, h0) && hash_equal(i->model_hash, s.info.model_hash));
-    CHECK(!memcmp(&i->h, &s.info.h, sizeof i->h) || (i->h.n_ff == SAMPLE_FF && i->h.rms_eps == 1e-5f && i->h.act == MODEL_ACT_DRELU));
+    CHECK(!memcmp(&i->h, &s.info.h, sizeof i->h) ||
+          (i->h.n_ff == SAMPLE_FF && i->h.rms_eps == 1e-5f && i->h.act == MODEL_ACT_DRELU));
     CHECK(i->n_tensors == s.info.n_tensors && !strcmp(i->tensors[3].name, "blk.0.ffn_gate.weight") &&
-          i->tensors[3].role == MODEL_FFN_GATE && i->tensors[3].layer == 0 && i->tensors[3].bytes == s.tensors[3].bytes &&
-          hash_equal(i->tensors[3].hash, s.tensors[3].hash) && i->tensors[0].layer == -1);
+          i->tensors[3].role == MODEL_FFN_GATE && i->tensors[3].layer == 0 &&
+          i->tensors[3].bytes == s.tensors[3].bytes && hash_equal(i->tensors[3].hash, s.tensors[3].hash) &&
+          i->tensors[0].layer == -1);
     CHECK(!memcmp(trace_sequence_starts(t), s.starts, (size_t)(i->n_sequences + 1) * 8));
     CHECK_MSG(!trace_verify(t, &e), "%s", e.msg);
     for (int l = 0; l < SAMPLE_LAYERS; l++) {
@@ -120,7 +126,8 @@ static void round_trip(int n_experts)
     struct layout l;
     struct budget_model bm;
     layout_default(&l, LAYOUT_BUNDLE, (uint32_t[3]){ QUANT_F32, QUANT_F32, QUANT_F32 });
-    CHECK(!trace_budget_model(t, &l, &bm, &e) && bm.n_tensors == 4 && bm.meta_bytes == 2000 && bm.dense_bytes >= 24 * 53 * 4);
+    CHECK(!trace_budget_model(t, &l, &bm, &e) && bm.n_tensors == 4 && bm.meta_bytes == 2000 &&
+          bm.dense_bytes >= 24 * 53 * 4);
     trace_close(t);
 }
 
@@ -149,7 +156,8 @@ static void merging(int n_experts, int n_shards)
         check_rows(t, 0);
     }
     trace_close(t);
-    CHECK(trace_merge(paths, n_shards - 1, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "of 3"));
+    CHECK(trace_merge(paths, n_shards - 1, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH &&
+          strstr(e.msg, "of 3"));
     const char *twice[3] = { paths[0], paths[1], paths[0] };
     CHECK(trace_merge(twice, 3, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "both shard"));
     sample_init(&part, n_experts, 1, n_shards);
@@ -251,7 +259,8 @@ int main(void)
     unfinished();
     observing(0, 1);
     observing(4, 2);
-    static const char *const left[] = { "a.h5", "b.h5", "c.h5", "whole.h5", "merged.h5", "shard0.h5", "shard1.h5", "shard2.h5", "p.h5.partial" };
+    static const char *const left[] = { "a.h5",      "b.h5",      "c.h5",      "whole.h5",    "merged.h5",
+                                        "shard0.h5", "shard1.h5", "shard2.h5", "p.h5.partial" };
     for (size_t i = 0; i < sizeof left / sizeof *left; i++)
         unlink(in(left[i]));
     CHECK(rmdir(dir) == 0); /* nothing else was left behind */

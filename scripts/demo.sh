@@ -1,5 +1,7 @@
 #!/bin/sh
 # The embedded model through all four programs, within 18 MiB: less than its weights.
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-exec "$root/scripts/pipeline.sh" --model "$root/datasets/models/reglu-tales-10m-f16.gguf" --memory 18MiB \
-    --out "$root/build/demo" --tokens 200 --run-flags '--temp 0.6 --top-k 40 --seed 7' "$@"
+base=$root/
+[ "$root" != "$(pwd -P)" ] || base=
+exec "$root/scripts/pipeline.sh" --model "${base}datasets/models/reglu-tales-10m-f16.gguf" --memory 18MiB \
+    --out "${base}build/demo" --tokens 200 --run-flags '--temp 0.6 --top-k 40 --seed 7' "$@"

@@ -23,8 +23,10 @@ END
 }
 
 root=$(dirname "$(dirname "$(readlink -f "$0")")")
-bin=${BIN:-$root/build/bin}
-model='' memory='' prompts=$root/datasets/prompts/stories-profile.csv
+base=$root/
+[ "$root" != "$(pwd -P)" ] || base= # shorter lines to read
+bin=${BIN:-${base}build/bin}
+model='' memory='' prompts=${base}datasets/prompts/stories-profile.csv
 prompt='Once upon a time, there was a little girl named Lily.'
 tokens=128 max_tokens='' out='' device='' hardware='' quick=--quick fresh='' run_flags=
 while [ $# -gt 0 ]; do
@@ -56,11 +58,24 @@ done
 [ -x "$bin/thermo-run" ] || { echo "pipeline.sh: no programs in '$bin'; run make first" >&2; exit 1; }
 [ -n "$memory" ] || memory=$(awk '/^MemAvailable/ { print int($2 / 2) "KiB" }' /proc/meminfo)
 name=$(basename "$model" .gguf)
-out=${out:-$root/build/pipeline/$name}
+out=${out:-${base}build/pipeline/$name}
 mkdir -p "$out" || exit 1
 device=${device:-this-machine}
 
-# step TITLE RESULT NEWER-THAN COMMAND...: run COMMAND unless RESULT is there and newer than NEWER-THAN (a list).
+# show COMMAND...: the command as one would type it.
+show()
+{
+    line=
+    for word in "$@"; do
+        case $word in
+        *[!A-Za-z0-9_./:=,+-]*) line="$line '$(printf '%s' "$word" | sed "s/'/'\\\\''/g")'" ;;
+        *) line="$line $word" ;;
+        esac
+    done
+    echo "  $line" >&2
+}
+
+# step TITLE RESULT SOURCES COMMAND...: run COMMAND unless RESULT is there and no file of SOURCES is newer.
 step()
 {
     title=$1 result=$2 sources=$3
@@ -75,20 +90,32 @@ step()
         return
     fi
     echo "== $title" >&2
-    echo "   $*" >&2
+    show "$@"
     "$@" >&2 || { r=$?; echo "pipeline.sh: '$title' failed (exit status $r)" >&2; exit $r; }
 }
 
-# Traces, plan and pack of other settings must not be taken for these.
-settings="$out/settings"
-printf '%s\n' "$model" "$prompts" "$max_tokens" "$device" "$memory" > "$settings.new"
-if ! cmp -s "$settings" "$settings.new"; then
-    mv "$settings.new" "$settings"
-    [ -n "$fresh" ] || rm -f "$out/plan.json" "$out/model.thermo"
-    head -n 3 "$settings" | cmp -s - "$out/trace.settings" || rm -f "$out/traces.h5"
-    head -n 3 "$settings" > "$out/trace.settings"
+# remember NAME VALUE...: true when the values are those of the last time.
+remember()
+{
+    record=$out/$1.settings
+    shift
+    printf '%s\n' "$@" > "$record.new"
+    cmp -s "$record" "$record.new" && { rm -f "$record.new"; return 0; }
+    mv "$record.new" "$record"
+    return 1
+}
+
+# What was made with other settings must not be taken for these. A pack outlives its plan: for another memory limit
+# or device a new plan for the same pack will do.
+if ! remember trace "$model" "$prompts" "$max_tokens"; then
+    rm -f "$out/traces.h5" "$out/plan.json" "$out/model.thermo"
 fi
-rm -f "$settings.new"
+if ! remember plan "$device" "$hardware" "$memory"; then
+    rm -f "$out/plan.json"
+fi
+[ -z "$fresh" ] || rm -f "$out/model.thermo"
+for_pack=
+[ ! -e "$out/model.thermo" ] || for_pack=$out/model.thermo
 
 step "1 trace: which neurons fire" "$out/traces.h5" "$prompts" \
     "$bin/thermo-profile" trace --model "$model" --prompts "$prompts" --out "$out/traces.h5" \
@@ -100,12 +127,12 @@ if [ -z "$hardware" ]; then
 fi
 step "3 plan: what goes where" "$out/plan.json" "$out/traces.h5 $hardware" \
     "$bin/thermo-plan" solve --traces "$out/traces.h5" --hardware "$hardware" --device "$device" \
-    --memory "$memory" --out "$out/plan.json"
-step "4 pack: neurons from hot to cold" "$out/model.thermo" "$out/traces.h5 $out/plan.json" \
+    --memory "$memory" ${for_pack:+--for-pack "$for_pack"} --out "$out/plan.json"
+step "4 pack: neurons from hot to cold" "$out/model.thermo" "$out/traces.h5" \
     "$bin/thermo-pack" pack --model "$model" --traces "$out/traces.h5" --plan "$out/plan.json" \
     --out "$out/model.thermo"
 echo "== 5 run" >&2
 # shellcheck disable=SC2086
 set -- "$bin/thermo-run" generate --model "$out/model.thermo" --plan "$out/plan.json" --prompt "$prompt" -n "$tokens" $run_flags
-echo "   $*" >&2
+show "$@"
 exec "$@"

@@ -1,0 +1,23 @@
+#!/bin/bash
+# The README's walk through the four programs, command by command as printed there, in an empty folder.
+. tests/tap.sh
+scratch
+ln -s "$PWD/datasets" "$tmp/datasets"
+mkdir "$tmp/build"
+ln -s "$(readlink -f "$BIN")" "$tmp/build/bin"
+
+# The indented lines of the section, continued lines joined.
+sed -n '/^## Five minutes/,/^## Building/p' README.md | sed -n 's/^    //p' |
+    sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' > "$tmp/commands"
+
+run()
+{
+    (cd "$tmp" && sh -c "$1" > out 2> err < /dev/null) || { cat "$tmp/err"; return 1; }
+}
+
+check "the README has a walk" [ "$(wc -l < "$tmp/commands")" -ge 7 ]
+while read -r command <&3; do
+    check "$command" run "$command"
+done 3< "$tmp/commands"
+check "the last one tells a story" grep -q '^Once upon a time.* [a-z]* [a-z]* [a-z]*' "$tmp/out"
+done_testing

@@ -17,7 +17,7 @@ int advice_floor(const struct problem *p, const struct problem_limits *lim, uint
                              .context = lim->context };
     struct budget b;
     one.prefill_chunk = 1;
-    problem_io(p, &c);
+    problem_set_backend(&c, HW_ANY_BACKEND);
     int r = problem_account(p, &c, &one, NULL, &b, e);
     if (r == 0)
         *bytes = b.floor;

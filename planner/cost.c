@@ -111,14 +111,15 @@ double cost_reads_ns(const struct cost_reads *c, double reads)
     return c->ns[i] + f * (c->ns[i + 1] - c->ns[i]);
 }
 
-double cost_tax_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
+double cost_tax_ns(double reads, double cpu_ns, int threads, int cores)
 {
-    return threads + lanes > cores ? reads * cpu_ns / threads : 0;
+    return threads >= cores ? reads * cpu_ns / threads : 0;
 }
 
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
 {
-    return threads + lanes > cores ? 0 : reads * cpu_ns / lanes;
+    int spare = cores - threads;
+    return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
 }
 
 double cost_exposed_ns(double reads, double one_read_ns)
@@ -455,7 +456,7 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     }
     double streams = f->stream_bytes / r->stream_block, cpu_ns = streams * r->stream_cpu_ns +
                      (f->reads + f->single_reads) * r->cold_cpu_ns;
-    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->lanes, r->cores);
+    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores);
     o.io_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads) +
               cost_reads_ns(&r->cold, f->reads);
     o.io_ns = fmax(o.io_ns, cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));

@@ -53,9 +53,9 @@ struct cost_reads {
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
 
-/* (M5) I/O costs CPU time c per read. With cores to spare for the lanes it only bounds the lane: t_io >= n c / lanes;
- *      without, the compute threads lose it: t_compute + n c / threads. */
-double cost_tax_ns(double reads, double cpu_ns, int threads, int lanes, int cores);   /* added to compute */
+/* (M5) I/O costs CPU time c per read. With cores to spare it only bounds the lanes: t_io >= n c / min(lanes, spare),
+ *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. */
+double cost_tax_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
 
 /* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind */

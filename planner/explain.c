@@ -126,7 +126,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
     put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", io - cost_stream_ns(stream, r.stream_bw), "ns", "reads", reads,
         "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
-    put(m, n, "(M5)", "I/O takes CPU time from compute when threads + lanes > cores", cost_tax_ns(1, cpu_ns, r.threads, r.lanes, r.cores), "ns",
+    put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", cost_tax_ns(1, cpu_ns, r.threads, r.cores), "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);
     put(m, n, "(M6)", "t_exposed = min(1, n) * t_reads(1), sum over layers", exposed, "ns", NULL);
     put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over layers", layers, "ns", "t_attention", att,
@@ -219,7 +219,7 @@ static int find_best(const struct problem *pr, const struct cost_keep *keeps, st
     for (int l = 0; pr->tables && l < in->n_layers && r == 0; l++) {
         struct inputs_steps s;
         double misses, lookups = replay_lookups(problem_table(pr, 0, l), keeps[l].hot[last]);
-        if (lookups <= 0 || (r = inputs_steps(in, l, 2048, &s, e)) < 0)
+        if (lookups <= 0 || (r = in->steps(in, l, 2048, &s, e)) < 0)
             continue;
         r = replay_belady(&s, &pr->shape, last, in->n_blocks, 1, keeps[l].hot[last], keeps[l].slots, &misses, e);
         inputs_steps_done(&s);

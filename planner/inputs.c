@@ -36,6 +36,19 @@ int inputs_alloc(struct inputs *in, struct err *e)
     return 0;
 }
 
+void inputs_done(struct inputs *in)
+{
+    if (in->close)
+        in->close(in);
+    if (in->curves)
+        free(in->curves[0].cum);
+    free(in->curves);
+    free(in->layers);
+    free(in->loads);
+    free(in->position);
+    *in = (struct inputs){ 0 };
+}
+
 double inputs_active(const struct inputs *in, int batch_index, int layer, uint32_t hot)
 {
     double sum = 0;
@@ -59,6 +72,15 @@ void inputs_steps_done(struct inputs_steps *s)
     free(s->start);
     free(s->at);
     *s = (struct inputs_steps){ 0 };
+}
+
+int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e)
+{
+    struct budget_model m = in->budget;
+    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &m.shape, e);
+    if (r == 0)
+        *out = m;
+    return r;
 }
 
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,

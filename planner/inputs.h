@@ -57,6 +57,10 @@ struct inputs {
                                                  * (DRELU), exact mode loads more neurons than fire */
     uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL without trace */
     uint64_t n_tokens, window_tokens;
+    struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
+    /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
+    int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    void (*close)(struct inputs *in);           /* frees trace; may be NULL */
     void *trace;                                /* struct trace *, owned; NULL: no trace */
 };
 
@@ -82,8 +86,7 @@ double inputs_active(const struct inputs *in, int batch_index, int layer, uint32
 /* Gate rows that exact mode computes in a step: all neurons of every block that is reached. */
 double inputs_gates(const struct inputs *in, int batch_index, int layer);
 
-/* Lists of a layer's window, at most max_steps tokens from its beginning. Free with inputs_steps_done. */
-int inputs_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+/* Lists of a layer's window (in->steps), at most max_steps tokens from its beginning. */
 void inputs_steps_done(struct inputs_steps *s);
 
 /* The account's view of the model under a layout. */

@@ -4,6 +4,7 @@
 #include "planner/inputs.h"
 
 #include "common/offline/trace.h"
+#include "common/quant.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -145,35 +146,6 @@ out:
     return r;
 }
 
-int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e)
-{
-    struct inputs in = { .n_batches = inputs_count_batches(max_batch) };
-    struct trace *t;
-    int r = trace_open(path, &t, e);
-    if (r < 0)
-        return r;
-    in.trace = t;
-    if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_matrices(&in, trace_info(t), e)) < 0 ||
-        (r = read_curves(&in, t, e)) < 0) {
-        inputs_done(&in);
-        return r;
-    }
-    *out = in;
-    return 0;
-}
-
-void inputs_done(struct inputs *in)
-{
-    trace_close(in->trace);
-    if (in->curves)
-        free(in->curves[0].cum);
-    free(in->curves);
-    free(in->layers);
-    free(in->loads);
-    free(in->position);
-    *in = (struct inputs){ 0 };
-}
-
 static int by_u32(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -199,7 +171,7 @@ static int append_map(const uint8_t *map, const uint32_t *pos, int n_ff, uint32_
     return 0;
 }
 
-int inputs_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
 {
     enum { CHUNK = 256 };
     uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
@@ -246,7 +218,35 @@ out:
     return r;
 }
 
-int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e)
+static void close_trace(struct inputs *in)
 {
-    return trace_budget_model(in->trace, l, out, e);
+    trace_close(in->trace);
+}
+
+/* The account's facts do not depend on the layout; the one asked with only has to derive. */
+static int read_account(struct inputs *in, const struct trace *t, struct err *e)
+{
+    struct layout l;
+    const uint32_t f32[LAYOUT_ROLES] = { QUANT_F32, QUANT_F32, QUANT_F32 };
+    layout_default(&l, LAYOUT_BUNDLE, f32);
+    return trace_budget_model(t, &l, &in->budget, e);
+}
+
+int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e)
+{
+    struct inputs in = { .n_batches = inputs_count_batches(max_batch) };
+    struct trace *t;
+    int r = trace_open(path, &t, e);
+    if (r < 0)
+        return r;
+    in.trace = t;
+    in.steps = steps_from_trace;
+    in.close = close_trace;
+    if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 || (r = read_matrices(&in, trace_info(t), e)) < 0 ||
+        (r = read_curves(&in, t, e)) < 0) {
+        inputs_done(&in);
+        return r;
+    }
+    *out = in;
+    return 0;
 }

@@ -63,7 +63,7 @@ static struct cost_choice least_choice(const struct problem *p, const struct pro
 {
     struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1,
                              .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
-    problem_io(p, &c);
+    problem_set_backend(&c, HW_ANY_BACKEND);
     return c;
 }
 

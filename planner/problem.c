@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_DEPTH   64
 #define KEPT        6       /* configurations with curves */
 #define MAX_STEPS   32      /* of a prefix */
 #define MAX_COLD    40      /* (prefix, slots) pairs of the last part */
@@ -38,7 +39,7 @@ static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
     int part = p->shape.n_parts - 1, r = 0;
     for (int l = 0; l < p->in->n_layers && r == 0; l++) {
         struct inputs_steps s;
-        if ((r = inputs_steps(p->in, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
+        if ((r = p->in->steps(p->in, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
             break;
         uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
         for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
@@ -72,7 +73,7 @@ static int replay_all(struct problem *p, int policy, struct err *e)
     progress_init(&show, "replaying the trace", "layers", layers);
     for (size_t l = 0; l < layers && r == 0; l++) {
         struct inputs_steps s;
-        if ((r = inputs_steps(in, (int)l, tokens, &s, e)) < 0)
+        if ((r = in->steps(in, (int)l, tokens, &s, e)) < 0)
             break;
         for (int b = 0; b < in->n_batches && r == 0; b++)
             r = replay_layer(&s, &p->shape, p->shape.n_parts - 1, in->n_blocks, inputs_batch_sizes[b], p->policy, 0,
@@ -310,17 +311,24 @@ static int64_t ticks_of(double ns)
     return ns < 1e14 ? (int64_t)llround(ns * SOLVE_TICKS_PER_NS) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
 }
 
-void problem_io(const struct problem *p, struct cost_choice *c)
+int problem_backends(const struct hw *hw, enum hw_backend out[2])
 {
-    const struct layout_part *last = &p->shape.part[p->shape.n_parts - 1];
-    struct hw_read q = { .pattern = HW_RANDOM, .block_bytes = last->read_bytes, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
-    q.backend = HW_URING;
-    double uring = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
-    q.backend = HW_PREAD;
-    double pread = hw_storage_bytes_per_s(p->hw, &q, HW_TYPICAL);
-    /* One lane that sleeps beats a thread per read in flight, unless the latter is clearly faster. */
-    c->backend = uring <= 0 && pread <= 0 ? HW_ANY_BACKEND : 1.15 * uring >= pread ? HW_URING : HW_PREAD;
-    c->lanes = c->backend == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
+    int has[2] = { 0, 0 }, n = 0;
+    for (int i = 0; i < hw->n_storage; i++)
+        has[hw->storage_points[i].backend == HW_PREAD] = 1;
+    if (has[0])
+        out[n++] = HW_URING;
+    if (has[1])
+        out[n++] = HW_PREAD;
+    if (n == 0)
+        out[n++] = HW_ANY_BACKEND;
+    return n;
+}
+
+void problem_set_backend(struct cost_choice *c, enum hw_backend b)
+{
+    c->backend = b;
+    c->lanes = b == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
 }
 
 int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
@@ -457,6 +465,22 @@ static int next_cores(const struct problem *p, struct cost_choice *c)
 
 #define MAX_CONFIGS 4096
 
+/* Every backend and queue depth with these cores. */
+static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, int mode_index, struct err *e)
+{
+    enum hw_backend backends[2];
+    int n = problem_backends(p->hw, backends), r = 0;
+    for (int i = 0; i < n && r == 0; i++)
+        for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
+            problem_set_backend(c, backends[i]);
+            if (p->sp.n_configs == MAX_CONFIGS)
+                notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name, MAX_CONFIGS);
+            else
+                r = add_config(p, lim, c, mode_index, e);
+        }
+    return r;
+}
+
 int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e)
 {
     static const int weight[SOLVE_MAX_BATCHES] = { 8, 4, 2, 1 }; /* 1 / batch: time per token counts */
@@ -486,13 +510,8 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
             c.threads = 0;
             for (int k = 0; k < n_classes; k++)
                 c.threads += c.n[k];
-            for (c.depth = 1; c.depth <= 64 && r == 0 && c.threads <= BUDGET_MAX_THREADS; c.depth *= 2) {
-                problem_io(p, &c);
-                if (p->sp.n_configs == MAX_CONFIGS)
-                    notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name, MAX_CONFIGS);
-                else
-                    r = add_config(p, lim, &c, m, e);
-            }
+            if (c.threads <= BUDGET_MAX_THREADS)
+                r = add_depths(p, lim, &c, m, e);
             if (p->hw->n_classes == 0)
                 break;
         }

@@ -75,8 +75,11 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
 /* The residency behind a result's choice. */
 const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer);
 
-/* The backend that is faster for cold reads at this depth, and lanes to go with it. */
-void problem_io(const struct problem *p, struct cost_choice *c);
+/* Backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
+int problem_backends(const struct hw *hw, enum hw_backend out[2]);
+
+/* Take a backend at the choice's depth: io_uring has one lane, pread a thread per read in flight. */
+void problem_set_backend(struct cost_choice *c, enum hw_backend b);
 
 static inline const struct replay_table *problem_table(const struct problem *p, int batch_index, int layer)
 {

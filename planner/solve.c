@@ -223,14 +223,15 @@ static int64_t spend(const struct solve_problem *p, const struct solve_config *c
     }
 }
 
-/* One layer steps down so that another can step up, where that gains: the first such pair. Layers whose last
- * exchange is far behind are tried first, so the search goes round; *from keeps the place. */
+/* One layer steps down so that another can step up, where that gains: the first such pair, searched from layer *from on,
+ * which moves past the layer that stepped. */
 static int exchange(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t *left, int *choice, int *from)
 {
+    int reach = p->n_layers <= 8 ? 256 : 16; /* points down to try; bounds the work of large models */
     for (int n = 0; n < p->n_layers; n++) {
         int l = (*from + n) % p->n_layers;
         const struct solve_curve *k = curve_at(p, c, batch, l);
-        for (int down = choice[l] - 1; down >= 0 && down >= choice[l] - 3; down--) {
+        for (int down = choice[l] - 1; down >= 0 && down >= choice[l] - reach; down--) {
             int64_t loss = k->point[down].ticks - k->point[choice[l]].ticks;
             int64_t room = *left + k->point[choice[l]].bytes - k->point[down].bytes;
             for (int m = 0; m < p->n_layers; m++) {

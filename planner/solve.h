@@ -87,7 +87,7 @@ int solve_relax(const struct solve_problem *p, const struct solve_config *c, int
                 int64_t *ticks, struct err *e);
 
 /* Points for given x (each rounded down), then what is left spent where it gains most per byte, ties to the lowest
- * layer, then at most 64 exchanges (one layer down by up to three points, another up) as long as they gain.
+ * layer, then at most 64 exchanges (one layer down by some points, another up) as long as they gain.
  * choice[n_layers]; returns sum t. Never above memory. */
 int64_t solve_round(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t bytes,
                     const int64_t *x, int *choice);

@@ -1,0 +1,121 @@
+/* The equations against numbers worked out by hand, and the tables behind them. */
+#include "planner/cost.h"
+#include "planner/problem.h"
+#include "tests/planning_sample.h"
+#include "tests/test.h"
+
+static int near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-12;
+}
+
+/* The paper's example figures: 7B on the phone, from its own tables (4-bit weights, 43.9 GB/s). */
+static void test_paper(void)
+{
+    const int n_k[3] = { 1, 3, 0 };
+    const double f_k[3] = { 40e9, 30e9, 10e9 };
+    double f = cost_f_cpu(n_k, f_k, 3);
+    CHECK(near(f, 130e9));
+    CHECK(near(cost_dense_ns(2.6e9, 0.65e9, f), 25e6));
+    CHECK(near(cost_ffn_ns(0.1, 13e9, f), 10e6));
+    CHECK(near(cost_v_io(0.1, 0.05, 4e9), 20e6));
+    CHECK(near(cost_io_ns(20e6, 1e9), 20e6));
+    CHECK(near(cost_compute_ns(25e6, 10e6, 20e6), 45e6)); /* 10 ms of FFN hide 10 of 20 ms of reads */
+    CHECK(near(cost_compute_ns(25e6, 10e6, 5e6), 35e6));
+    CHECK(near(cost_decode_ns(45e6), 45e6) && near(cost_speed(50e6), 20));
+    CHECK(near(cost_mem_ns(1e9, 0.2e9, 0.1, 4e9, 40e9), 40e6));
+    CHECK(cost_cores_ok(3, 3) && !cost_cores_ok(4, 3));
+    CHECK(cost_memory_ok(100, 100) && !cost_memory_ok(101, 100));
+    CHECK(cost_speed_ok(5, 5) && !cost_speed_ok(4.9, 5));
+    CHECK(cost_io_ns(0, 0) == 0 && cost_io_ns(1, 0) > 1e9); /* no storage figures: reads are ruled out */
+}
+
+static void test_measured(void)
+{
+    CHECK(near(cost_rows_ns(100, 2.5), 250));
+    CHECK(near(cost_memory_ns(1e6, 1e10, 1e5, 1e9), 1e5 + 1e5));
+    CHECK(near(cost_stream_ns(1e6, 1e9), 1e6));
+    const struct cost_reads c = { 4, { 0, 1, 2, 4 }, { 0, 100, 120, 160 } };
+    CHECK(near(cost_reads_ns(&c, 0.5), 50) && near(cost_reads_ns(&c, 1), 100) && near(cost_reads_ns(&c, 3), 140));
+    CHECK(near(cost_reads_ns(&c, 4), 160) && near(cost_reads_ns(&c, 40), 1600) && cost_reads_ns(&c, 0) == 0);
+    CHECK(near(cost_tax_ns(10, 1000, 2, 2), 5000) && cost_tax_ns(10, 1000, 1, 2) == 0);
+    CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
+    CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
+    CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
+    struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30, .io_ns = 25, .exposed_ns = 4 };
+    CHECK(near(cost_layer_ns(&f), 45));
+    f.total_ns = 45;
+    CHECK(near(cost_step_ns(7, &f, 1), 52));
+    struct model_hparams h = { .n_heads = 8, .n_kv_heads = 4, .head_dim = 32 };
+    CHECK(near(cost_kv_bytes(&h, 2, 100, 1), 2 * 2 * 100 * 128 * 2.0) && near(cost_kv_flops(&h, 1, 100), 4 * 100 * 256.0));
+}
+
+/* One layer of a synthetic model, priced by hand. */
+static void test_layer(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 4);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 1 }, .threads = 1, .backend = HW_URING, .depth = 8, .lanes = 1,
+                             .context = 200 };
+    struct cost_rates r;
+    struct cost_layer cl;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
+    CHECK_MSG(notes.n == 0, "%s", notes.text[0]);
+    CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9) && r.cores == 2);
+    CHECK(r.cold.n == 5 && r.cold.count[4] == 8 && r.cold_bytes == 4096);
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
+    double active = inputs_active(&in, 0, 1, 0);
+    CHECK(near(cl.compute_ns, 512 * 30 + active * 75) && near(cl.active, active));
+    CHECK(near(cl.memory_ns, 512 * 512 / 20.0 + active * 1024 / 8.0));
+    /* Q, K, V, O: 256 + 128 + 128 + 256 rows of 30 ns; K and V at position 100. */
+    double compute = 768 * 30 + 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
+    double memory = (768 * 512 + cost_kv_bytes(&in.h, 1, 100, 0)) / 20.0;
+    CHECK(near(cl.attention_ns, fmax(compute, memory)));
+    /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
+    struct cost_keep k = { { 256, 0 }, 0 };
+    struct cost_flow f = cost_flow_of(&in, &s, PLAN_EXACT, 0, 1, NULL, &k);
+    CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
+    struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
+    CHECK(near(g.io_ns, cost_stream_ns(4 * 32768, r.stream_bw) + cost_reads_ns(&r.cold, active)));
+    CHECK(near(g.total_ns, cl.attention_ns + fmax(g.io_ns, g.ffn_compute_ns) + g.exposed_ns) && near(g.read_bytes, 4 * 32768 + active * 4096));
+    CHECK(near(g.ffn_compute_ns, cl.compute_ns)); /* a core to spare: no tax */
+    c.n[0] = c.threads = 2;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
+    g = cost_figures(&c, &r, &cl, &f);
+    CHECK(near(g.ffn_compute_ns, cl.compute_ns + (4 * r.stream_cpu_ns + active * 5000) / 2));
+    k = (struct cost_keep){ { 512, 512 }, 0 };
+    f = cost_flow_of(&in, &s, PLAN_EXACT, 0, 1, NULL, &k);
+    g = cost_figures(&c, &r, &cl, &f);
+    CHECK(g.io_ns == 0 && g.read_bytes == 0 && g.exposed_ns == 0 && f.mu == 0);
+    /* Dense mode needs everything. */
+    k = (struct cost_keep){ { 256, 256 }, 0 };
+    f = cost_flow_of(&in, &s, PLAN_DENSE, 0, 1, NULL, &k);
+    CHECK(near(f.stream_bytes, 4 * 32768 + 64 * 4096) && near(f.mu, 0.5) && f.reads == 0);
+
+    /* What a device lacks is replaced and noted; what cannot be replaced is refused. */
+    struct cost_choice q8 = c;
+    in.ffn_type[0] = QUANT_F16;
+    strcpy(hw.compute[1 * 2].kernel, "axpy/f32");
+    strcpy(hw.compute[1 * 2 + 1].kernel, "axpy/f32");
+    CHECK(cost_rates_of(&hw, &in, &s, &q8, 1, &r, &notes, &e) == 0 && near(r.down_ns, r.up_ns));
+    CHECK(notes.n == 1 && strstr(notes.text[0], "axpy/f16"));
+    hw.n_storage = 0;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0 && notes.n == 2 && strstr(notes.text[1], "storage"));
+    hw.n_compute = hw.n_memory = 0;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == ERR_UNSUPPORTED && strstr(e.msg, "bench"));
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+int main(void)
+{
+    test_paper();
+    test_measured();
+    test_layer();
+    return test_done();
+}

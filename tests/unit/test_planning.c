@@ -1,0 +1,305 @@
+/* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and advised. */
+#include "planner/check.h"
+#include "planner/planning.h"
+#include "tests/planning_sample.h"
+#include "tests/test.h"
+
+static struct planning_request request(uint64_t memory)
+{
+    struct planning_request q;
+    planning_request_init(&q);
+    q.memory[0] = memory;
+    q.n_memory = 1;
+    q.context = 64;
+    return q;
+}
+
+/* The problem of a request as planning_make fills it, solved three ways. */
+static int compare(const struct inputs *in, const struct hw *hw, const struct planning_request *q, double *gap, int *equal)
+{
+    struct problem p;
+    struct layout l;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    enum plan_mode mode = PLAN_EXACT;
+    struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64, .max_batch = inputs_batch_sizes[in->n_batches - 1],
+                                  .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
+    struct solve_result z, x;
+    int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1, CACHE_LRU, &notes, &e) < 0 ||
+              problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x, &e) < 0;
+    if (bad) {
+        printf("# %s\n", e.msg);
+        return -1;
+    }
+    int ok = z.feasible == x.feasible;
+    if (ok && z.feasible) {
+        ok = z.bound <= x.objective && x.objective <= z.objective && z.finished;
+        *gap = 1 - (double)z.bound / (double)z.objective;
+        *equal += z.objective == x.objective;
+        ok &= (double)z.objective <= (double)x.objective * 1.02; /* rounding to units: a few percent of one layer */
+    }
+    solve_result_done(&z);
+    solve_result_done(&x);
+    problem_done(&p);
+    return ok ? 1 : 0;
+}
+
+static void test_exhaustive(void)
+{
+    int bad = 0, n = 0, equal = 0;
+    double worst = 0;
+    for (int i = 0; i < 12; i++) {
+        sample_state = (uint64_t)i + 3;
+        struct inputs in = sample_inputs(2, 256, i % 3 ? 128 : 192, 1, i % 4 == 3 ? 2 : 1);
+        struct hw hw = sample_hw(1 + i % 2, 2, 10000 + 90000 * sample_uniform());
+        struct planning_request q = request(0);
+        uint64_t floor_bytes;
+        struct err e = { 0 };
+        double gap = 0;
+        q.cost = i % 5 == 4 ? PLAN_COST_PAPER : PLAN_COST_MEASURED;
+        if (planning_floor(&q, &in, &hw, &floor_bytes, &e) < 0)
+            printf("# %s\n", e.msg);
+        q.memory[0] = floor_bytes + (uint64_t)(600000 * sample_uniform());
+        bad += compare(&in, &hw, &q, &gap, &equal) != 1;
+        worst = gap > worst ? gap : worst;
+        n++;
+        inputs_done(&in);
+        hw_free(&hw);
+    }
+    printf("# %d instances, %d equal to exhaustive search to the tick, largest proven gap %.4f\n", n, equal, worst);
+    CHECK(bad == 0);
+    CHECK(equal >= n / 2);
+}
+
+/* A plan's text; "" and the message when there is none. */
+static char *plan_for(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct plan *p, struct err *e)
+{
+    struct notes notes = { 0 };
+    char *text = NULL;
+    size_t len;
+    if (planning_make(q, in, hw, &notes, p, e) < 0)
+        return NULL;
+    if (check_plan(p, "made", in, hw, &notes, e) < 0 || plan_text(p, &text, &len, e) < 0) {
+        printf("# %s\n", e->msg);
+        plan_done(p);
+        return NULL;
+    }
+    return text;
+}
+
+static void test_whole(void)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, 4);
+    struct hw hw = sample_hw(2, 2, 50000);
+    struct planning_request q = request(0);
+    struct plan p, p2;
+    struct err e = { 0 };
+    uint64_t floor_bytes;
+    q.max_batch = 4;
+    CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
+    q.n_memory = 4;
+    for (int i = 0; i < 4; i++)
+        q.memory[i] = floor_bytes + (uint64_t)i * 700000;
+    char *a = plan_for(&q, &in, &hw, &p, &e), *b = plan_for(&q, &in, &hw, &p2, &e);
+    CHECK_MSG(a && b && !strcmp(a, b), "%s", e.msg);
+    CHECK(p.limits[0].account_bytes == floor_bytes && p.limits[0].n_batches == 3 && p.limits[0].max_batch == 4);
+    CHECK(p.limits[0].batches[0].hot[0] == 0 && p.layout.form == LAYOUT_SPLIT);
+    int rising = 1, more = 1;
+    for (int i = 1; i < 4; i++) {
+        rising &= p.limits[i].batches[0].predicted.tokens_per_s > p.limits[i - 1].batches[0].predicted.tokens_per_s;
+        more &= p.limits[i].batches[2].predicted.tokens_per_s > p.limits[i].batches[0].predicted.tokens_per_s;
+    }
+    CHECK(rising);
+    CHECK(more); /* batch 4 makes more tokens a second than batch 1 */
+    CHECK(p.limits[3].gap >= 0 && p.limits[3].gap < 0.05);
+
+    /* Anything changed is found. */
+    struct notes notes = { 0 };
+    struct plan_limit *l = &p.limits[2];
+    int missed = 0;
+#define TAMPER(field, value)                                         \
+    do {                                                             \
+        __typeof__(field) was = field;                               \
+        field = (value);                                             \
+        if (check_plan(&p, "tampered", &in, &hw, &notes, &e) == 0) { \
+            printf("# " #field " was not noticed\n");                \
+            missed++;                                                \
+        }                                                            \
+        field = was;                                                 \
+    } while (0)
+    TAMPER(l->account_bytes, l->account_bytes - 64);
+    TAMPER(l->floor_bytes, l->floor_bytes - 64);
+    TAMPER(l->batches[0].predicted.tokens_per_s, l->batches[0].predicted.tokens_per_s * 1.001);
+    TAMPER(l->batches[1].predicted.layers[2].io_ns, l->batches[1].predicted.layers[2].io_ns * 1.001 + 1);
+    TAMPER(l->batches[0].hot[0], l->batches[0].hot[0] ? 0 : 64);
+    TAMPER(l->batches[0].cold[1], l->batches[0].cold[1] + 1);
+    TAMPER(l->queue_depth, l->queue_depth + 1);
+    TAMPER(l->context, 128);
+    TAMPER(l->min_tokens_per_s, 1e6);
+    TAMPER(l->classes[0].name[0], 'x');
+    TAMPER(p.model_hash.lo, 1);
+    TAMPER(p.order_hash.lo, 1);
+    TAMPER(p.hardware_hash.lo, 1);
+    CHECK(missed == 0);
+    CHECK(check_plan(&p, "whole", &in, &hw, &notes, &e) == 0);
+    CHECK(check_plan(&p, "no hardware", &in, NULL, &notes, &e) == 0);
+
+    CHECK(check_against(&p, &p2, NULL, NULL) == 0);
+    p2.limits[1].batches[0].predicted.tokens_per_s *= 1.1;
+    CHECK(check_against(&p, &p2, NULL, NULL) == 1 && check_against(&p2, &p, NULL, NULL) == 0);
+    plan_done(&p);
+    plan_done(&p2);
+    free(a);
+    free(b);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* The number that follows `after` in the message. */
+static double number_after(const char *msg, const char *after)
+{
+    const char *at = strstr(msg, after);
+    return at ? strtod(at + strlen(after), NULL) : -1;
+}
+
+static void test_infeasible(void)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 30000);
+    struct planning_request q = request(1 << 20);
+    struct plan p;
+    struct err e = { 0 };
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
+    CHECK_MSG(strstr(e.msg, "--memory 1.0 MiB") && strstr(e.msg, "--context 64"), "%s", e.msg);
+    q.memory[0] = (uint64_t)number_after(e.msg, "floor of ");
+    char *text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text != NULL && p.limits[0].account_bytes == q.memory[0], "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    uint64_t least = q.memory[0];
+    q.memory[0]--;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
+
+    /* Too much context for the memory: a smaller one is named, and works. */
+    q.memory[0] = least + 100000;
+    q.context = 5000;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
+    double context = number_after(e.msg, "the largest --context is ");
+    CHECK_MSG(context > 64 && context < 5000, "%s", e.msg);
+    q.context = (int)context;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text != NULL, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    q.context++;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e));
+
+    /* Too fast: the speed there is, and the memory it would take, both work. */
+    q.context = 64;
+    q.memory[0] = least + 300000;
+    q.min_tokens_per_s = 1500;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
+    double speed = number_after(e.msg, "the fastest plan makes "), memory = number_after(e.msg, "; --memory ");
+    CHECK_MSG(speed > 0 && speed < 1500 && memory > (double)q.memory[0], "%s", e.msg);
+    q.min_tokens_per_s = speed;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text != NULL, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    q.min_tokens_per_s = 1500;
+    q.memory[0] = (uint64_t)memory;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text != NULL && p.limits[0].batches[0].predicted.tokens_per_s >= 1500, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    q.min_tokens_per_s = 1e6;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && strstr(e.msg, "no memory is enough"));
+    /* Cores are part of it. */
+    q.min_tokens_per_s = 0;
+    q.cores[0] = 0;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE && strstr(e.msg, "--cores"));
+    q.cores[0] = 1;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK(text && p.limits[0].threads == 1);
+    free(text);
+    plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+static void test_variants(void)
+{
+    struct err e = { 0 };
+    struct plan p;
+    char *text;
+    struct planning_request q = request(0);
+    uint64_t floor_bytes;
+    /* Experts: one prefix for all blocks of a layer, one cold segment. */
+    struct inputs in = sample_inputs(3, 256, 128, 4, 2);
+    struct hw hw = sample_hw(1, 2, 50000);
+    q.max_batch = 2;
+    CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
+    q.memory[0] = floor_bytes + 900000;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.n_blocks == 4 && p.limits[0].account_bytes > floor_bytes + 600000, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    inputs_done(&in);
+
+    /* An activation without zeros: dense mode, whole neurons, no cold cache; exact is refused. */
+    in = sample_inputs(3, 256, 256, 1, 1);
+    in.h.act = MODEL_ACT_SILU;
+    q = request(floor_bytes + 500000);
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.limits[0].mode == PLAN_DENSE && p.layout.form == LAYOUT_BUNDLE && p.limits[0].batches[0].cold[0] == 0, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    q.mode = PLAN_EXACT;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "silu"));
+    q.mode = PLAN_PREDICTED;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_UNSUPPORTED);
+    in.h.act = MODEL_ACT_RELU;
+
+    /* The paper's equations, both forms, every policy, a layout that is given. */
+    static const int forms[] = { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE };
+    int bad = 0;
+    for (int i = 0; i < 3 * 2 * 3; i++) {
+        struct layout given;
+        q = request(floor_bytes + 500000);
+        q.form = forms[i % 3];
+        q.cost = i / 3 % 2 ? PLAN_COST_PAPER : PLAN_COST_MEASURED;
+        q.policy = i / 6 - 1;
+        if (i % 5 == 4) {
+            bad += inputs_layout(&in, (enum layout_form)q.form, 32, QUANT_Q8_0, &given, &e) < 0;
+            q.for_pack = &given;
+        }
+        text = plan_for(&q, &in, &hw, &p, &e);
+        if (!text || (int)p.layout.form != q.form || p.cost != q.cost || (q.for_pack && p.layout.type[LAYOUT_DOWN] != QUANT_Q8_0)) {
+            printf("# form %d cost %d policy %d: %s\n", q.form, (int)q.cost, q.policy, text ? "wrong" : e.msg);
+            bad++;
+        }
+        free(text);
+        if (text)
+            plan_done(&p);
+    }
+    CHECK(bad == 0);
+
+    /* No storage figures: only what is wholly resident. */
+    hw.n_storage = 0;
+    q = request(64 << 20);
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.limits[0].batches[0].predicted.read_bytes == 0 && p.n_notes > 0 && p.limits[0].io == PLAN_IO_AUTO, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+int main(void)
+{
+    test_exhaustive();
+    test_whole();
+    test_infeasible();
+    test_variants();
+    return test_done();
+}

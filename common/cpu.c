@@ -18,8 +18,11 @@
 #endif
 
 static const char *const tier_names[CPU_TIERS] = {
-    [CPU_SCALAR] = "scalar", [CPU_AVX2] = "avx2", [CPU_AVX512] = "avx512",
-    [CPU_NEON] = "neon",     [CPU_DOTPROD] = "dotprod",
+    [CPU_SCALAR] = "scalar",
+    [CPU_AVX2] = "avx2",
+    [CPU_AVX512] = "avx512",
+    [CPU_NEON] = "neon",
+    [CPU_DOTPROD] = "dotprod",
 };
 
 const char *cpu_tier_name(enum cpu_tier t)
@@ -35,7 +38,9 @@ unsigned cpu_detect(void)
     if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
         return mask;
     unsigned lo, hi;
-    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    __asm__ volatile("xgetbv"
+                     : "=a"(lo), "=d"(hi)
+                     : "c"(0));
     (void)hi;
     if ((lo & 0x06) != 0x06 || !(c & bit_AVX) || !(c & bit_FMA) || !(c & bit_F16C) ||
         !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !(b7 & bit_AVX2))

@@ -9,16 +9,17 @@
  * Determinism, on which bit identity of the runtime rests. For a fixed tier and type:
  *  - a product of one row and one token has the same bits whatever n_rows, n_tokens, strides,
  *    alignment, and whether it is computed by rows or by rows_at;
- *  - an accumulation by axpy adds rows in the order given; rows whose factor is zero may be
- *    skipped or added with the same bits (the accumulator never holds -0: it starts at +0);
- *    the column range (col0, n_cols) does not change the bits of a column.
+ *  - an accumulation by axpy adds rows in the order given; for finite weights, rows whose factor is
+ *    zero may be skipped or added with the same bits (the accumulator never holds -0: it starts at
+ *    +0, and axpy turns the -0 of an underflow into +0); the column range (col0, n_cols) does not
+ *    change the bits of a column.
  * No tier reads beyond a row's last byte. */
 #include "common/quant.h"
 
 /* Activations come to the row products in one of two forms. */
 enum kernels_act {
-    KERNELS_ACT_F32,  /* float[n]; the product is exact up to float32 rounding */
-    KERNELS_ACT_Q8,   /* blocks of 32 int8 with a float scale; Q8_0 and Q4_0 weights only;
+    KERNELS_ACT_F32, /* float[n]; the product is exact up to float32 rounding */
+    KERNELS_ACT_Q8,  /* blocks of 32 int8 with a float scale; Q8_0 and Q4_0 weights only;
                        * error of an activation at most 1/254 of its block's largest (a block
                        * whose largest is below 2^-100 counts as zero) */
     KERNELS_ACT_FORMS
@@ -51,14 +52,14 @@ typedef void kernels_axpy_fn(float *acc, size_t acc_stride, const void *const *r
                              int col0, int n_cols);
 
 struct kernels {
-    const char *name; /* of the highest tier installed */
-    kernels_rows_fn *rows[KERNELS_ACT_FORMS][QUANT_LIMIT];       /* NULL: no such product */
+    const char *name;                                      /* of the highest tier installed */
+    kernels_rows_fn *rows[KERNELS_ACT_FORMS][QUANT_LIMIT]; /* NULL: no such product */
     kernels_rows_at_fn *rows_at[KERNELS_ACT_FORMS][QUANT_LIMIT];
     kernels_axpy_fn *axpy[QUANT_LIMIT];
-    void (*quant_q8)(struct kernels_q8_group *out, const float *x, int n); /* n % 32 == 0; the same bits on every tier */
+    void (*quant_q8)(struct kernels_q8_group *out, const float *x, int n); /* n % 32 == 0; same bits on all tiers */
     float (*dot_f32)(const float *a, const float *b, int n);
-    float (*dot_f16)(const float *a, const uint16_t *b, int n);            /* K cache in F16 */
-    void (*axpy_f32)(float *y, float a, const float *x, int n);            /* y += a * x */
+    float (*dot_f16)(const float *a, const uint16_t *b, int n); /* K cache in F16 */
+    void (*axpy_f32)(float *y, float a, const float *x, int n); /* y += a * x */
     void (*axpy_f16)(float *y, float a, const uint16_t *x, int n);
     void (*to_f16)(uint16_t *out, const float *x, int n);
 };

@@ -10,8 +10,8 @@
 #define KERNELS_VN       8
 #define KERNELS_TILE_T   2
 #define KERNELS_PREFETCH 2048
-#define VF __m256
-#define PRIM static inline __attribute__((always_inline))
+#define VF               __m256
+#define PRIM             static inline __attribute__((always_inline))
 
 /* ---- floats ---- */
 
@@ -172,7 +172,8 @@ PRIM struct xq x_q8(const uint8_t *x)
     for (int i = 0; i < 2; i++) {
         r.lo[i] = _mm256_loadu_si256((const void *)(x + 16 + 32 * i));
         r.hi[i] = _mm256_loadu_si256((const void *)(x + 80 + 32 * i));
-        r.offset_q4_0[i] = _mm256_add_epi16(_mm256_maddubs_epi16(eight, r.lo[i]), _mm256_maddubs_epi16(eight, r.hi[i]));
+        r.offset_q4_0[i] = _mm256_add_epi16(_mm256_maddubs_epi16(eight, r.lo[i]),
+                                            _mm256_maddubs_epi16(eight, r.hi[i]));
     }
     return r;
 }
@@ -213,21 +214,25 @@ PRIM struct wq wq_q4_0(const uint8_t *p, int nb)
 /* acc + (scales of pair i) * dot */
 PRIM VF add_pair(VF acc, __m128 d, int i, __m256i dot)
 {
-    const __m256i each = i ? _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_permutevar8x32_ps(_mm256_castps128_ps256(d), each), acc);
+    const __m256i each =
+        i ? _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
+    VF scale = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(d), each);
+    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc);
 }
 
 /* |w| unsigned times x with w's sign. */
 PRIM __m256i dot_signed(__m256i w, __m256i x)
 {
-    return _mm256_madd_epi16(_mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)), _mm256_set1_epi16(1));
+    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
 
 PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
 {
     __m128 d = _mm_mul_ps(w.d, x.d);
     for (int i = 0; i < 2; i++)
-        acc = add_pair(acc, d, i, _mm256_add_epi32(dot_signed(w.lo[i], x.lo[i]), dot_signed(w.hi[i], x.hi[i])));
+        acc = add_pair(acc, d, i,
+                       _mm256_add_epi32(dot_signed(w.lo[i], x.lo[i]), dot_signed(w.hi[i], x.hi[i])));
     return acc;
 }
 
@@ -235,7 +240,8 @@ PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
 {
     __m128 d = _mm_mul_ps(w.d, x.d);
     for (int i = 0; i < 2; i++) {
-        __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(w.lo[i], x.lo[i]), _mm256_maddubs_epi16(w.hi[i], x.hi[i]));
+        __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(w.lo[i], x.lo[i]),
+                                     _mm256_maddubs_epi16(w.hi[i], x.hi[i]));
         s = _mm256_sub_epi16(s, x.offset_q4_0[i]);
         acc = add_pair(acc, d, i, _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
     }

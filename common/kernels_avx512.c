@@ -8,8 +8,8 @@
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
 #define KERNELS_PREFETCH 2048
-#define VF __m512
-#define PRIM static inline __attribute__((always_inline))
+#define VF               __m512
+#define PRIM             static inline __attribute__((always_inline))
 
 /* ---- floats ---- */
 
@@ -138,7 +138,8 @@ PRIM VF w_q4_0(const uint8_t *p, int v)
 {
     __m512i q = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)(p + 2)));
     if (v == 0)
-        return _mm512_permutexvar_ps(q, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
+        return _mm512_permutexvar_ps(
+            q, _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7));
     q = _mm512_ternarylogic_epi32(q, _mm512_set1_epi32(0xf0), _mm512_castps_si512(vf_set1(0x1p19f)),
                                   0xea); /* (q & 0xf0) | 2^19 */
     return _mm512_sub_ps(_mm512_castsi512_ps(q), vf_set1(0x1p19f + 8));
@@ -186,12 +187,12 @@ PRIM __m512i load_words(const uint8_t *p, int first, int words, int nb)
 
 /* Lane b: the 8 words from word `at` of block b on, of two loads, the first from word `first`, the
  * second from word `second`. */
-#define LANE(words, b, at, first, second, i) \
+#define LANE(words, b, at, first, second, i)                                          \
     ((words) * (b) + (at) + (i) - (first) < 32 ? (words) * (b) + (at) + (i) - (first) \
                                                : (words) * (b) + (at) + (i) - (second) + 32)
-#define LANE8(w, b, at, f, s) \
+#define LANE8(w, b, at, f, s)                                                                           \
     LANE(w, b, at, f, s, 7), LANE(w, b, at, f, s, 6), LANE(w, b, at, f, s, 5), LANE(w, b, at, f, s, 4), \
-    LANE(w, b, at, f, s, 3), LANE(w, b, at, f, s, 2), LANE(w, b, at, f, s, 1), LANE(w, b, at, f, s, 0)
+        LANE(w, b, at, f, s, 3), LANE(w, b, at, f, s, 2), LANE(w, b, at, f, s, 1), LANE(w, b, at, f, s, 0)
 #define LANES(w, at, f, s) \
     _mm512_set_epi16(LANE8(w, 3, at, f, s), LANE8(w, 2, at, f, s), LANE8(w, 1, at, f, s), LANE8(w, 0, at, f, s))
 #define WORD4(w) (int16_t)(w), (int16_t)(w), (int16_t)(w), (int16_t)(w)
@@ -280,7 +281,8 @@ static void to_f16(uint16_t *out, const float *x, int n)
 {
     int i = 0;
     for (; i + 16 <= n; i += 16)
-        _mm256_storeu_si256((void *)(out + i), _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
+        _mm256_storeu_si256((void *)(out + i),
+                            _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
     if (i < n)
         _mm256_mask_storeu_epi16(out + i, (__mmask16)((1u << (n - i)) - 1),
                                  _mm512_cvtps_ph(vf_load_part(x + i, n - i), _MM_FROUND_TO_NEAREST_INT));

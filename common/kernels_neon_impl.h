@@ -13,8 +13,8 @@
 #define KERNELS_VN       4
 #define KERNELS_TILE_T   4
 #define KERNELS_PREFETCH 1024
-#define VF float32x4_t
-#define PRIM static inline __attribute__((always_inline))
+#define VF               float32x4_t
+#define PRIM             static inline __attribute__((always_inline))
 
 PRIM int32x4_t dot16(int32x4_t acc, int8x16_t w, int8x16_t x);
 

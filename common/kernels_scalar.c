@@ -158,16 +158,16 @@ static inline void add_row(float *acc, float h, const uint8_t *row, uint32_t typ
     }
 }
 
-#define AXPY(name, type)                                                                           \
-    static void axpy_row_##name(float *acc, size_t acc_stride, const void *const *rows,            \
-                                const float *h, size_t h_stride, int n_rows, int n_tokens,         \
-                                int col0, int n_cols)                                              \
-    {                                                                                              \
-        for (int t = 0; t < n_tokens; t++)                                                         \
-            for (int r = 0; r < n_rows; r++)                                                       \
-                if (h[(size_t)t * h_stride + (size_t)r] != 0)                                      \
-                    add_row(acc + (size_t)t * acc_stride, h[(size_t)t * h_stride + (size_t)r],     \
-                            rows[r], type, col0, n_cols);                                          \
+#define AXPY(name, type)                                                                       \
+    static void axpy_row_##name(float *acc, size_t acc_stride, const void *const *rows,        \
+                                const float *h, size_t h_stride, int n_rows, int n_tokens,     \
+                                int col0, int n_cols)                                          \
+    {                                                                                          \
+        for (int t = 0; t < n_tokens; t++)                                                     \
+            for (int r = 0; r < n_rows; r++)                                                   \
+                if (h[(size_t)t * h_stride + (size_t)r] != 0)                                  \
+                    add_row(acc + (size_t)t * acc_stride, h[(size_t)t * h_stride + (size_t)r], \
+                            rows[r], type, col0, n_cols);                                      \
     }
 
 AXPY(f32, QUANT_F32)
@@ -233,8 +233,8 @@ static void to_f16(uint16_t *out, const float *x, int n)
 void kernels_fill_scalar(struct kernels *k)
 {
     k->name = "scalar";
-#define SET(form, type, name)                    \
-    k->rows[form][type] = rows_##name;           \
+#define SET(form, type, name)          \
+    k->rows[form][type] = rows_##name; \
     k->rows_at[form][type] = rows_at_##name
     SET(KERNELS_ACT_F32, QUANT_F32, f32_f32);
     SET(KERNELS_ACT_F32, QUANT_F16, f16_f32);

@@ -161,8 +161,8 @@ static void q4_0_quant(void *out, const float *in, size_t n)
 /* ---- the table ---- */
 
 static const struct quant_traits traits[QUANT_LIMIT] = {
-    [QUANT_F32]  = { "F32", 1, 4, f32_copy, f32_store },
-    [QUANT_F16]  = { "F16", 1, 2, f16_dequant, f16_quant },
+    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store },
+    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant },
     [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant },
     [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant },
     [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant },

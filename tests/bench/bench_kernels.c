@@ -13,13 +13,23 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { MAX_THREADS = 64, MAX_TOKENS = 16, CHUNK = 256 };
+enum { MAX_THREADS = 64,
+       MAX_TOKENS = 16,
+       CHUNK = 256 };
 
 static const char usage[] =
     "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
     "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it.\n";
 
-enum pass { READ_SEQ, READ_SEQ_AHEAD, READ_AT_1, READ_AT_2, READ_AT_4, ROWS, ROWS_AT, AXPY_AT, PASSES };
+enum pass { READ_SEQ,
+            READ_SEQ_AHEAD,
+            READ_AT_1,
+            READ_AT_2,
+            READ_AT_4,
+            ROWS,
+            ROWS_AT,
+            AXPY_AT,
+            PASSES };
 static const char *const pass_names[PASSES] = { [ROWS] = "rows", [ROWS_AT] = "rows_at", [AXPY_AT] = "axpy" };
 
 struct job {
@@ -32,7 +42,7 @@ struct job {
     const void **at; /* the same rows, shuffled */
     const uint8_t *x;
     size_t x_stride;
-    float *out;      /* n_tokens x max(CHUNK, n_cols) */
+    float *out; /* n_tokens x max(CHUNK, n_cols) */
     float *h;
     uint64_t sink;
 };
@@ -89,7 +99,8 @@ static void run(struct job *j)
     case READ_AT_1:
     case READ_AT_2:
     case READ_AT_4: {
-        int d = j->pass == READ_AT_1 ? 1 : j->pass == READ_AT_2 ? 2 : 4;
+        int d = j->pass == READ_AT_1 ? 1 : j->pass == READ_AT_2 ? 2
+                                                                : 4;
         for (int r = 0; r < n; r++)
             j->sink += read_row(j->at[r], j->row_bytes, j->at[r + d < n ? r + d : r]);
         break;
@@ -227,7 +238,9 @@ static void measure(int rounds)
             continue;
         double bound = p == ROWS ? in_order : scattered;
         printf("%-8s %-5s %-4s %-8s %7d %7d %8.1f %8.1f %6.0f %%\n", kernels->name, quant_traits(j->type)->name,
-               p == AXPY_AT ? "-" : j->form == KERNELS_ACT_Q8 ? "q8" : "f32", pass_names[p], n_threads, j->n_tokens,
+               p == AXPY_AT ? "-" : j->form == KERNELS_ACT_Q8 ? "q8"
+                                                              : "f32",
+               pass_names[p], n_threads, j->n_tokens,
                best[p], bound, 100 * best[p] / bound);
     }
     fflush(stdout);
@@ -331,7 +344,8 @@ int main(int argc, char **argv)
     kernels_init(mask);
 #if defined(__x86_64__)
     unsigned have = cpu_detect();
-    read_row = have & 1u << CPU_AVX512 ? read_avx512 : have & 1u << CPU_AVX2 ? read_avx2 : read_plain;
+    read_row = have & 1u << CPU_AVX512 ? read_avx512 : have & 1u << CPU_AVX2 ? read_avx2
+                                                                             : read_plain;
 #endif
     char cpu[96];
     cpu_model_name(cpu, sizeof cpu);
@@ -340,7 +354,8 @@ int main(int argc, char **argv)
     madvise(w, bytes, MADV_HUGEPAGE);
     printf("# %s, %d columns, %d MiB, best of %d rounds; bound: the best of several loops that only load\n"
            "# the same bytes, in order (rows) or row by row in random order (rows_at, axpy)\n"
-           "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n", cpu, n_cols, mib, rounds);
+           "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n",
+           cpu, n_cols, mib, rounds);
     for (char *s = threads; *s;) {
         int n = (int)strtol(s, &s, 10);
         if (n < 1 || n > MAX_THREADS)

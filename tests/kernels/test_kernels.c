@@ -15,7 +15,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { MAX_COLS = 1120, MAX_ROWS = 13, MAX_TOKENS = 9, PAGE = 4096, ROOM = 8 * PAGE };
+enum { MAX_COLS = 1120,
+       MAX_ROWS = 13,
+       MAX_TOKENS = 9,
+       PAGE = 4096,
+       ROOM = 8 * PAGE };
 
 static const uint32_t types[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0 };
 enum { N_TYPES = sizeof types / sizeof *types };
@@ -55,14 +59,18 @@ static float uniform(void)
     return (float)(int64_t)(rnd() >> 40) / (1 << 23) - 1;
 }
 
-enum { KIND_RANDOM, KIND_EXTREME, KIND_TINY, KINDS };
+enum { KIND_RANDOM,
+       KIND_EXTREME,
+       KIND_TINY,
+       KINDS };
 
 static void fill_floats(float *x, int n, int kind)
 {
     for (int i = 0; i < n; i++) {
         x[i] = uniform();
         if (kind == KIND_EXTREME)
-            x[i] = rnd() % 3 ? (rnd() & 1 ? 3e4f : -3e4f) : rnd() % 2 ? 0.0f : x[i];
+            x[i] = rnd() % 3 ? (rnd() & 1 ? 3e4f : -3e4f) : rnd() % 2 ? 0.0f
+                                                                      : x[i];
         else if (kind == KIND_TINY)
             x[i] *= ldexpf(1, -(int)(rnd() % 146));
     }
@@ -202,8 +210,7 @@ static int groupings_same(const struct batch *b)
 static void make_batch(struct batch *b, uint32_t type, enum kernels_act form, int n, int kind, int front)
 {
     static float x[MAX_COLS];
-    *b = (struct batch){ .type = type, .form = form, .n_cols = n, .row_bytes = quant_row_bytes(type, (uint64_t)n),
-                         .act_bytes = kernels_act_bytes(form, n) };
+    *b = (struct batch){ .type = type, .form = form, .n_cols = n, .row_bytes = quant_row_bytes(type, (uint64_t)n), .act_bytes = kernels_act_bytes(form, n) };
     for (int r = 0; r < MAX_ROWS; r++) {
         uint8_t *p = guarded(10 + r, b->row_bytes, front);
         fill_row(p, type, n, kind);
@@ -245,7 +252,9 @@ static void test_products(uint32_t type, enum kernels_act form)
 
 /* ---- accumulation ---- */
 
-enum { AX_ROWS = 21, AX_TOKENS = 6, AX_COLS = 416 };
+enum { AX_ROWS = 21,
+       AX_TOKENS = 6,
+       AX_COLS = 416 };
 
 struct sums {
     uint32_t type;
@@ -256,8 +265,7 @@ struct sums {
 
 static void make_sums(struct sums *s, uint32_t type, int n, int kind)
 {
-    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % AX_ROWS),
-                        .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
+    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % AX_ROWS), .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
     fill_floats(s->h, s->n_tokens * s->n_rows, kind);
     fill_floats(s->start, s->n_tokens * n, KIND_RANDOM);
     if (kind != KIND_RANDOM)

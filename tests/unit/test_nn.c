@@ -94,7 +94,11 @@ static void act(void)
     CHECK(!nn_act_is_sparse(MODEL_ACT_SILU));
 }
 
-enum { HEADS = 6, KV = 2, DIM = 20, POS = 150, STRIDE = KV * DIM + 3 };
+enum { HEADS = 6,
+       KV = 2,
+       DIM = 20,
+       POS = 150,
+       STRIDE = KV * DIM + 3 };
 
 static void attention(int f16)
 {

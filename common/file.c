@@ -20,6 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { DIRECT_ALIGN = 4096, DIRECT_BYTES = 4 << 20 };
 enum { SLOT_FREE, SLOT_FILLING, SLOT_LIVE };
 
 static struct {
@@ -261,6 +262,13 @@ int file_out_open(struct file_out *o, const char *path, struct err *e)
     return r;
 }
 
+/* 1 when O_DIRECT was set and is no longer: what a file system that refuses a write after all gets instead. */
+static int clear_direct(struct file_out *o)
+{
+    int flags = fcntl(o->fd, F_GETFL);
+    return flags >= 0 && flags & O_DIRECT && fcntl(o->fd, F_SETFL, flags & ~O_DIRECT) == 0;
+}
+
 static int write_at(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e)
 {
     const char *p = data;
@@ -271,8 +279,12 @@ static int write_at(struct file_out *o, const void *data, size_t len, uint64_t o
         ssize_t n = pwrite(o->fd, p, len, (off_t)offset);
         if (n < 0 && errno == EINTR)
             continue;
+        if (n < 0 && errno == EINVAL && clear_direct(o))
+            continue;
         if (n < 0)
             return err_sys(e, ERR_SYS, "writing '%s' at byte %llu", o->tmp, (unsigned long long)offset);
+        if ((size_t)n < len)
+            clear_direct(o); /* the rest may be unaligned */
         p += n;
         len -= (size_t)n;
         offset += (uint64_t)n;
@@ -280,8 +292,54 @@ static int write_at(struct file_out *o, const void *data, size_t len, uint64_t o
     return 0;
 }
 
+void file_out_direct(struct file_out *o)
+{
+    int flags = fcntl(o->fd, F_GETFL);
+    if (o->block || o->pos % DIRECT_ALIGN != 0 || flags < 0)
+        return;
+    o->block = aligned_alloc(DIRECT_ALIGN, DIRECT_BYTES);
+    if (o->block && fcntl(o->fd, F_SETFL, flags | O_DIRECT) < 0) {
+        free(o->block);
+        o->block = NULL;
+    }
+}
+
+/* Write what is held and go on through the page cache. */
+static int leave_direct(struct file_out *o, struct err *e)
+{
+    if (!o->block)
+        return 0;
+    clear_direct(o);
+    int r = write_at(o, o->block, o->held, o->pos - o->held, e);
+    free(o->block);
+    o->block = NULL;
+    o->held = 0;
+    return r;
+}
+
+static int append_direct(struct file_out *o, const char *data, size_t len, struct err *e)
+{
+    while (len > 0) {
+        size_t n = DIRECT_BYTES - o->held < len ? DIRECT_BYTES - o->held : len;
+        memcpy(o->block + o->held, data, n);
+        o->held += n;
+        o->pos += n;
+        data += n;
+        len -= n;
+        if (o->held < DIRECT_BYTES)
+            break;
+        int r = write_at(o, o->block, DIRECT_BYTES, o->pos - DIRECT_BYTES, e);
+        if (r < 0)
+            return r;
+        o->held = 0;
+    }
+    return 0;
+}
+
 int file_out_write(struct file_out *o, const void *data, size_t len, struct err *e)
 {
+    if (o->block)
+        return append_direct(o, data, len, e);
     int r = write_at(o, data, len, o->pos, e);
     if (r == 0)
         o->pos += len;
@@ -290,7 +348,8 @@ int file_out_write(struct file_out *o, const void *data, size_t len, struct err 
 
 int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e)
 {
-    return write_at(o, data, len, offset, e);
+    int r = leave_direct(o, e);
+    return r < 0 ? r : write_at(o, data, len, offset, e);
 }
 
 int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e)
@@ -327,8 +386,8 @@ static int sync_directory(const char *path, struct err *e)
 
 int file_out_commit(struct file_out *o, struct err *e)
 {
-    int r = 0;
-    if (fsync(o->fd) < 0)
+    int r = leave_direct(o, e);
+    if (r == 0 && fsync(o->fd) < 0)
         r = err_sys(e, ERR_SYS, "syncing '%s'", o->tmp);
     int fd = o->fd;
     o->fd = -1;
@@ -358,6 +417,7 @@ void file_out_abort(struct file_out *o)
     }
     free(o->tmp);
     free(o->path);
+    free(o->block);
     *o = (struct file_out){ .fd = -1 };
 }
 

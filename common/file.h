@@ -42,11 +42,18 @@ struct file_out {
     int fd;
     uint64_t pos;      /* bytes appended so far */
     char *path, *tmp;  /* owned */
+    uint8_t *block;    /* file_out_direct: `held` bytes that end at pos are not written yet */
+    size_t held;
 };
 
 int file_out_open(struct file_out *o, const char *path, struct err *e);
 int file_out_write(struct file_out *o, const void *data, size_t len, struct err *e);    /* append */
 int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e);
+
+/* For large files that are appended to: from here on data goes round the page cache where the file system can
+ * (O_DIRECT), in pieces of 4 MiB, which is faster on busy machines and does not drive out other files. A no-op
+ * where it cannot, or when pos is no multiple of 4096; file_out_pwrite ends it. */
+void file_out_direct(struct file_out *o);
 int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e); /* append zeros up to to_pos */
 int file_out_commit(struct file_out *o, struct err *e);
 void file_out_abort(struct file_out *o); /* removes the temporary file; accepts a done or zeroed one */

@@ -12,6 +12,7 @@
 
 #define ALIGNMENT   32u
 #define PIECE_BYTES (1u << 20)
+#define DIRECT_FROM (256u << 20) /* larger files need not pass through the page cache */
 
 struct buf {
     uint8_t *data;
@@ -279,6 +280,8 @@ int gguf_writer_save(struct gguf_writer *w, const char *path, gguf_fill_fn *fill
     uint8_t *piece = malloc(piece_bytes);
     int r = piece ? 0 : err_set(e, ERR_NOMEM, "'%s': pieces of %zu bytes", path, piece_bytes);
     if (r == 0 && (r = put_header(w, &head, e)) == 0 && (r = file_out_open(&o, path, e)) == 0) {
+        if (w->offset >= DIRECT_FROM)
+            file_out_direct(&o);
         r = file_out_write(&o, head.data, head.len, e);
         if (r == 0 && w->n_tensors)
             r = pad(&o, w->alignment, e);

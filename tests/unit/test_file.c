@@ -112,6 +112,37 @@ static void test_write(void)
     CHECK(entries() == 1 && holds("via"));
 }
 
+/* Past the page cache or not, the bytes are those that were appended, whatever the pieces. */
+static void test_direct(void)
+{
+    enum { N = (9 << 20) + 123 };
+    struct file_out o;
+    char *all = malloc(N), *back;
+    size_t len;
+    for (size_t i = 0; i < N; i++)
+        all[i] = (char)(i * 2654435761u >> 13);
+    for (int pwrites = 0; pwrites < 2; pwrites++) {
+        int r = file_out_open(&o, path, &e);
+        file_out_direct(&o);
+        for (size_t at = 0, n = 1; r == 0 && at < N; at += n, n = n * 3 % 1000003) {
+            n = n < N - at ? n : N - at;
+            r = file_out_write(&o, all + at, n, &e);
+            if (pwrites && r == 0 && at < (6 << 20) && at + n >= (6 << 20))
+                r = file_out_pwrite(&o, all + 7, 5, 7, &e);
+        }
+        CHECK(r == 0 && o.pos == N && file_out_commit(&o, &e) == 0);
+        CHECK(file_slurp(path, N, &back, &len, &e) == 0 && len == N && memcmp(back, all, N) == 0);
+        free(back);
+    }
+    CHECK(file_out_open(&o, path, &e) == 0);
+    file_out_direct(&o);
+    CHECK(file_out_write(&o, all, N, &e) == 0);
+    file_out_abort(&o);
+    CHECK(entries() == 1);
+    free(all);
+    put("via");
+}
+
 /* A child holds an unfinished file; sig arrives. Its exit status as waitpid gives it. */
 static int child_gets(int sig, int catches, int times)
 {
@@ -176,6 +207,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/file", dir);
     test_read();
     test_write();
+    test_direct();
     test_signals();
     test_free_bytes();
     unlink(path);

@@ -46,7 +46,7 @@ int synth_type_ok(uint32_t type)
     return type == QUANT_Q4_0 || type == QUANT_Q8_0 || type == QUANT_F16;
 }
 
-/* Deviations of the levels: -8..7 about 0; -127..127 with 0 and the byte -128 as the pattern allows; 256 even steps. */
+/* Deviations of the levels: -8..7 about 0; -127..127, where -128 became -127; 256 even steps. */
 struct synth_noise synth_noise(uint32_t type, double rms)
 {
     struct synth_noise s = { .type = type };

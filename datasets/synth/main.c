@@ -23,19 +23,22 @@ struct given {
 
 static const struct opt_usage usage = {
     "gguf-synth", "OUT.gguf",
-    "Write a model of random weights whose FFN neurons fire at a stated rate, with a stated skew and persistence, decided "
-    "by the network's own arithmetic, so that any engine can run the file. docs/synthetic-models.md has the mathematics. "
-    "The same options give the same bytes.\n\n"
-    "Shapes: mistral-7b, mixtral-47b (8 experts, 2 used), smallthinker-4b (its sizes, 32 experts, 4 used, with mixtral's "
-    "routing), llama-1b (TinyLlama's sizes), small (4 layers of 1024), tiny (3 layers of 256).\n\n"
-    "The settings and their sources.\n\n"
-    "published: 10 % of neurons active, 15 % within an expert (TurboSparse, arXiv 2406.05955: 90 % inactive in Mistral-7B, "
-    "85 % inside Mixtral's experts); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and "
-    "69 % per block of OPT, ReGLU and SwiGLU), 0.9 % of neurons above probability 1/2 at batch 1 and 78 % at batch 32 "
-    "(PowerInfer-2, arXiv 2406.06282: under 1 % and about 75 %, Bamboo-7B, layer 10); persistence such that an LRU cache of "
-    "half of the neurons hits about 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n\n"
-    "hard: the same rate, 80 % of firings from 62 % of neurons (between PowerInfer's ReGLU and SwiGLU), each token "
-    "independent of the one before.",
+    "Write a model of random weights whose FFN neurons fire at a stated rate, with a stated skew and persistence, "
+    "decided by the network's own arithmetic, so that any engine can run the file. docs/synthetic-models.md has the "
+    "mathematics. The same options give the same bytes.\n\n"
+    "Shapes: mistral-7b (32 layers of 4096, FFN 14336), mixtral-47b (the same with 8 experts, 2 used), smallthinker-4b "
+    "(32 layers of 1536, 32 experts of 768, 4 used; mixtral's routing), llama-1b (TinyLlama's sizes), small (4 layers "
+    "of 1024), tiny (3 layers of 256).\n\n"
+    "published, dense: 10 % of neurons active (TurboSparse, arXiv 2406.05955: 90 % of Mistral-7B's inactive per "
+    "layer); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and 69 % per block "
+    "of OPT, ReGLU and SwiGLU); 0.9 % of neurons above probability 1/2 at batch 1, 78 % at batch 32 (PowerInfer-2, "
+    "arXiv 2406.06282: under 1 % and about 75 %, Bamboo-7B, layer 10); persistence such that an LRU cache of half of "
+    "the neurons hits 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n\n"
+    "published, experts: 15 % active within a routed expert (TurboSparse: 85 % inactive); 80 % of firings from 33 % of "
+    "an expert's neurons; skew and persistence such that the same cache misses 3.5 to 4.5 % (PowerInfer-2: 3.5 % for "
+    "TurboSparse-Mixtral).\n\n"
+    "hard: the same rates, 80 % of firings from 62 to 64 % of neurons (between PowerInfer's ReGLU and SwiGLU), every "
+    "token independent of the one before.",
     "  gguf-synth --shape mistral-7b --prompts words.csv mistral-published.gguf\n"
     "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
     "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n"
@@ -52,22 +55,28 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &g->type, .arg = "TYPE", .def = "q4_0",
           .help = "Type of the matrices: q4_0, q8_0 or f16. Norms and routers are f32." },
         { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
-          .help = "Activation of the gated FFN, written as llama.hidden_act. With drelu a gate opens more often, and Up "
-                  "then closes a fifth of them; the rate counts what remains." },
+          .help = "Activation of the gated FFN, written as llama.hidden_act. With drelu gates open more often and Up closes "
+                  "a fifth of them; the rate counts what remains." },
         { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
-        { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P", .def = "the setting's",
+        { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P",
+          .def = "the setting's",
           .help = "Mean probability that a neuron (of a routed expert) fires." },
-        { .name = "skew", .type = OPT_DOUBLE, .dest = &g->skew, .min = 0, .max = 3, .arg = "S", .def = "the setting's",
+        { .name = "skew", .type = OPT_DOUBLE, .dest = &g->skew, .min = 0, .max = 3, .arg = "S",
+          .def = "the setting's",
           .help = "Spread of thresholds within a layer: 0.3 mild, 0.65 a ReGLU block, 1.05 an OPT block." },
         { .name = "layer-spread", .type = OPT_DOUBLE, .dest = &g->layer_spread, .min = 0, .max = 3, .arg = "S",
-          .def = "the setting's", .help = "Spread of mean thresholds over layers; 0.82 makes PowerInfer's model-wide skew." },
+          .def = "the setting's",
+          .help = "Spread of mean thresholds over layers; 0.82 makes PowerInfer's model-wide skew." },
         { .name = "short-share", .type = OPT_DOUBLE, .dest = &g->short_share, .min = 0, .max = 1, .arg = "X",
           .def = "the setting's", .help = "Part of the gates' variance that changes every short period." },
-        { .name = "short-period", .type = OPT_DOUBLE, .dest = &g->short_period, .min = 1.5, .max = 1000, .arg = "TOKENS",
+        { .name = "short-period", .type = OPT_DOUBLE, .dest = &g->short_period, .min = 1.5, .max = 1000,
+          .arg = "TOKENS",
           .def = "8", .help = "Mean tokens between changes of the short part." },
         { .name = "long-share", .type = OPT_DOUBLE, .dest = &g->long_share, .min = 0, .max = 1, .arg = "X",
-          .def = "the setting's", .help = "Part that changes every long period; what both leave is new at every token." },
-        { .name = "long-period", .type = OPT_DOUBLE, .dest = &g->long_period, .min = 1.5, .max = 1000, .arg = "TOKENS",
+          .def = "the setting's",
+          .help = "Part that changes every long period; what both leave is new at every token." },
+        { .name = "long-period", .type = OPT_DOUBLE, .dest = &g->long_period, .min = 1.5, .max = 1000,
+          .arg = "TOKENS",
           .def = "32", .help = "Mean tokens between changes of the long part." },
         { .name = "route-memory", .type = OPT_DOUBLE, .dest = &g->route_memory, .min = 0, .max = 1, .arg = "X",
           .def = "the setting's", .help = "Part of the routers' variance that persists likewise." },
@@ -77,9 +86,11 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "the shape's", .help = "Layers." },
         { .name = "d-model", .type = OPT_INT, .dest = &g->d_model, .min = 128, .max = 1 << 16, .arg = "N",
           .def = "the shape's", .help = "Embedding length." },
-        { .name = "heads", .type = OPT_INT, .dest = &g->heads, .min = 1, .max = 2048, .arg = "N", .def = "the shape's",
+        { .name = "heads", .type = OPT_INT, .dest = &g->heads, .min = 1, .max = 2048, .arg = "N",
+          .def = "the shape's",
           .help = "Attention heads." },
-        { .name = "kv-heads", .type = OPT_INT, .dest = &g->kv_heads, .min = 1, .max = 2048, .arg = "N", .def = "the shape's",
+        { .name = "kv-heads", .type = OPT_INT, .dest = &g->kv_heads, .min = 1, .max = 2048, .arg = "N",
+          .def = "the shape's",
           .help = "Key and value heads." },
         { .name = "ff", .type = OPT_INT, .dest = &g->ff, .min = 32, .max = 1 << 18, .arg = "N", .def = "the shape's",
           .help = "Neurons of an FFN, or of one expert." },
@@ -89,21 +100,23 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "the shape's", .help = "Context length that the file states." },
         { .name = "experts", .type = OPT_INT, .dest = &g->experts, .min = 0, .max = MODEL_MAX_EXPERTS, .arg = "N",
           .def = "the shape's", .help = "Experts per layer; 0: one dense FFN." },
-        { .name = "experts-used", .type = OPT_INT, .dest = &g->experts_used, .min = 0, .max = MODEL_MAX_EXPERTS, .arg = "N",
-          .def = "the shape's", .help = "Experts that each token uses." },
+        { .name = "experts-used", .type = OPT_INT, .dest = &g->experts_used, .min = 0, .max = MODEL_MAX_EXPERTS,
+          .arg = "N", .def = "the shape's", .help = "Experts that each token uses." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv",
-          .help = "Also write prompts to trace the model with: random words of its vocabulary, one token each. English has "
-                  "few distinct tokens, which makes a trace more skewed and more persistent than the model is on the "
-                  "text it generates." },
-        { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000, .arg = "N", .def = "64",
+          .help = "Also write prompts to trace the model with: random words of its vocabulary, one token each. English "
+                  "has few distinct tokens, which makes a trace more skewed and more persistent than the model is on "
+                  "the text it generates." },
+        { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000,
+          .arg = "N", .def = "64",
           .help = "Number of prompts." },
         { .name = "prompt-words", .type = OPT_INT, .dest = &g->prompt_words, .min = 1, .max = 100000, .arg = "N",
           .def = "127", .help = "Words of each." },
         { .name = "threads", .type = OPT_INT, .dest = &g->threads, .min = 1, .max = POOL_MAX_THREADS, .arg = "N",
           .def = "one per CPU", .help = "Threads that make weights." },
-        { .name = "dry-run", .type = OPT_FLAG, .dest = &g->dry_run, .help = "Say what would be written, and what to expect." },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &g->dry_run,
+          .help = "Say what would be written, and what to expect." },
         { .name = "json", .type = OPT_FLAG, .dest = &g->json, .help = "The report as JSON." },
         { 0 }
     };
@@ -137,8 +150,8 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
         return err_set(e, ERR_USAGE, "--setting %s: published and hard are known", g->setting);
     if (type < 0 || !synth_type_ok((uint32_t)type))
         return err_set(e, ERR_USAGE, "--type %s: q4_0, q8_0 and f16 are known", g->type);
-    *q = (struct synth_request){ .shape = synth_shapes[shape], .setting = synth_settings[setting],
-                                 .act = (enum model_act)g->act, .type = (uint32_t)type, .seed = g->seed };
+    *q = (struct synth_request){ .shape = synth_shapes[shape], .act = (enum model_act)g->act, .type = (uint32_t)type,
+                                 .seed = g->seed };
     struct synth_shape *s = &q->shape;
     choose_int(&s->n_layers, g->layers);
     choose_int(&s->d_model, g->d_model);
@@ -150,7 +163,10 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
     choose_int(&s->n_experts, g->experts);
     choose_int(&s->n_experts_used, g->experts_used >= 0 ? g->experts_used : g->experts == 0 ? 0 : -1);
     choose(&s->rope_base, g->rope_base);
+    setting += s->n_experts > 0; /* each is there twice: dense, experts */
+    q->setting = synth_settings[setting];
     struct synth_setting *p = &q->setting;
+    choose(&p->rate, g->rate);
     choose(&p->skew, g->skew);
     choose(&p->layer_spread, g->layer_spread);
     choose(&p->memory[0].share, g->short_share);
@@ -159,8 +175,6 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
     choose(&p->memory[1].period, g->long_period);
     choose(&p->route_memory, g->route_memory);
     choose(&p->noise, g->noise);
-    q->rate = s->n_experts > 0 ? p->expert_rate : p->rate;
-    choose(&q->rate, g->rate);
     return 0;
 }
 
@@ -206,13 +220,15 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
         low = d->layer[l].rate < low ? d->layer[l].rate : low;
         high = d->layer[l].rate > high ? d->layer[l].rate : high;
     }
-    printf(" %.2f to %.2f %%\n80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer; the hottest 10, 20, 50 %% give "
-           "%.1f, %.1f, %.1f %%\n", 100 * low, 100 * high, 100 * x->neurons_for_80, 100 * x->layer_neurons_for_80,
+    printf(" %.2f to %.2f %%\n80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer; the hottest 10, 20, "
+           "50 %% give %.1f, %.1f, %.1f %%\n", 100 * low, 100 * high, 100 * x->neurons_for_80, 100 * x->layer_neurons_for_80,
            100 * x->top10, 100 * x->top20, 100 * x->top50);
-    printf("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1, 100 * x->hot_32);
+    printf("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1,
+           100 * x->hot_32);
     printf("consecutive tokens: correlation %.3f, a neuron that fired fires again with %.1f %%\n", x->correlation,
            100 * x->repeat);
-    printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code, d->n_strands);
+    printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code,
+           d->n_strands);
 }
 
 static int run(const struct given *g, struct err *e)
@@ -241,7 +257,8 @@ int main(int argc, char **argv)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct given g = {
-        .shape = "mistral-7b", .setting = "published", .type = "q4_0", .act = MODEL_ACT_RELU, .layers = -1, .d_model = -1,
+        .shape = "mistral-7b", .setting = "published", .type = "q4_0", .act = MODEL_ACT_RELU, .layers = -1,
+        .d_model = -1,
         .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
         .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .seed = 1,

@@ -7,26 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Layers, width, heads, kv heads, FFN, vocabulary, context, experts and how many are used, rotary base. */
 const struct synth_shape synth_shapes[] = {
-    { "mistral-7b", "32 layers, 4096, 32/8 heads, FFN 14336", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4 },
-    { "mixtral-47b", "the same with 8 experts, 2 used", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6 },
-    { "smallthinker-4b", "32 layers, 1536, 12/2 heads, 32 experts of 768, 4 used", 32, 1536, 12, 2, 768, 151936, 32768,
-      32, 4, 1.5e6 },
-    { "llama-1b", "22 layers, 2048, 32/4 heads, FFN 5632 (TinyLlama)", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4 },
-    { "small", "4 layers, 1024, 8/2 heads, FFN 3584: mistral-7b's proportions, for tests", 4, 1024, 8, 2, 3584, 8000,
-      4096, 0, 0, 1e4 },
-    { "tiny", "3 layers, 256, 8/2 heads, FFN 1024: for tests", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4 },
+    { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4 },
+    { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6 },
+    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6 },
+    { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4 },
+    { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4 },
+    { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4 },
     { 0 }
 };
 
+/* Rate, skew, layer spread, memory, the routers' memory, noise; sources in --help and on the page. */
 const struct synth_setting synth_settings[] = {
-    { "published", "rate, skew and persistence as published for the 7B dReLU class", 0.10, 0.15, 0.65, 0.3,
-      { { 0.24, 8 }, { 0.56, 32 } }, 0.6, 0.005 },
-    { "hard", "mild skew, tokens independent", 0.10, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
+    { "published", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.005 },
+    { "published", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.005 },
+    { "hard", 0, 0.10, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
+    { "hard", 1, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
     { 0 }
 };
 
 #define UP_OPEN 0.8 /* dReLU: P(up > 0), whatever the gate does */
+#define SLOPE   6   /* two carriers half a period apart: weights e^6 to 1 */
 
 static int check(const struct synth_request *q, struct err *e)
 {
@@ -52,8 +54,8 @@ static int check(const struct synth_request *q, struct err *e)
     if (q->setting.route_memory > 0 && memory == 0)
         return err_set(e, ERR_USAGE, "--route-memory %g needs gates with memory (--short-share, --long-share)",
                        q->setting.route_memory);
-    if (q->act == MODEL_ACT_DRELU && q->rate >= UP_OPEN)
-        return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->rate, UP_OPEN);
+    if (q->act == MODEL_ACT_DRELU && q->setting.rate >= UP_OPEN)
+        return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->setting.rate, UP_OPEN);
     return 0;
 }
 
@@ -103,7 +105,7 @@ static int attend(struct synth_design *d, struct synth_strand *s, int flags_in_g
     while (s->pair < pairs - 1 && frequency(d, s->pair) > 1 / (3 * period))
         s->pair++;
     s->n_pairs = pairs - s->pair < 3 ? pairs - s->pair : 3;
-    s->slope = 3 / (1 - recency(d, s, fmax(1, period / 2)));
+    s->slope = SLOPE / (1 - recency(d, s, fmax(1, period / 2)));
     for (int distance = 1; distance < 64 * period; distance++)
         lowest = fmin(lowest, recency(d, s, distance));
     s->carrier = (s->slope * (1 - lowest) + 12) / 2;
@@ -162,7 +164,7 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
         return r;
     d.head_dim = s->d_model / s->n_heads;
     d.group = s->n_heads / s->n_kv_heads;
-    d.gate_rate = ask->act == MODEL_ACT_DRELU ? ask->rate / UP_OPEN : ask->rate;
+    d.gate_rate = ask->act == MODEL_ACT_DRELU ? ask->setting.rate / UP_OPEN : ask->setting.rate;
     d.up_bias = ask->act == MODEL_ACT_DRELU ? synth_quantile(UP_OPEN) : 0;
     if ((r = channels(&d, e)) < 0 || (r = strands(&d, e)) < 0)
         return r;

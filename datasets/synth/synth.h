@@ -20,7 +20,7 @@
 /* --- what is asked for (shape.c) ----------------------------------------------------------- */
 
 struct synth_shape {
-    const char *name, *about;
+    const char *name;
     int n_layers, d_model, n_heads, n_kv_heads, n_ff, n_vocab, n_ctx, n_experts, n_experts_used;
     double rope_base;
 };
@@ -30,14 +30,16 @@ struct synth_class {
     double period; /* mean tokens between carriers */
 };
 
+/* One for dense FFNs, one for experts. */
 struct synth_setting {
-    const char *name, *about;
-    double rate, expert_rate; /* mean firing probability: dense FFN; of neurons in a routed expert */
-    double skew;              /* s */
-    double layer_spread;      /* s_layer */
+    const char *name;
+    int experts;
+    double rate;         /* mean firing probability of a neuron (of a routed expert) */
+    double skew;         /* s */
+    double layer_spread; /* s_layer */
     struct synth_class memory[SYNTH_CLASSES];
-    double route_memory;      /* share of memory in the routers' variance */
-    double noise;             /* eta */
+    double route_memory; /* share of memory in the routers' variance */
+    double noise;        /* eta */
 };
 
 extern const struct synth_shape synth_shapes[];     /* ends with name NULL */
@@ -46,7 +48,6 @@ extern const struct synth_setting synth_settings[];
 struct synth_request {
     struct synth_shape shape;
     struct synth_setting setting;
-    double rate; /* of the two, the one that applies */
     enum model_act act;
     uint32_t type;
     uint64_t seed;
@@ -61,6 +62,11 @@ struct synth_strand {
     double slope, carrier;           /* S and kappa: attention scores */
 };
 
+struct synth_layer {
+    double mean, rate; /* m_l; of gates */
+    double rms;        /* of the stream before ffn_norm */
+};
+
 struct synth_design {
     struct synth_request ask;
     int head_dim, group;             /* group: query heads per kv head */
@@ -70,7 +76,7 @@ struct synth_design {
     double gate_rate;                /* P(gate > 0): the rate, or rate / 0.8 for dReLU */
     double up_bias;                  /* mean of Up before its activation, in deviations */
     double embed_rms;                /* norm of every embedding row */
-    struct { double mean, rms, rate; } *layer; /* m_l; stream's RMS before ffn_norm; gate rate. [n_layers] */
+    struct synth_layer *layer;       /* [n_layers] */
 };
 
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);

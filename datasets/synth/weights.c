@@ -214,9 +214,11 @@ static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
     const struct synth_design *d = r->d;
     double memory = d->ask.setting.route_memory, scale = 1.5 * d->layer[r->t->layer].rms;
     for (int c = 0; c < d->ask.shape.d_model; c++) {
-        double share = c < d->code0 || c >= d->ordinary0 ? 0
-                     : c < d->memory0                    ? (1 - memory) / d->n_code
-                                                         : memory / (SYNTH_BLOCK * d->n_strands);
+        double share = 0;
+        if (c >= d->code0 && c < d->memory0)
+            share = (1 - memory) / d->n_code;
+        else if (c >= d->memory0 && c < d->ordinary0)
+            share = memory / (SYNTH_BLOCK * d->n_strands);
         double sign = synth_mix(r->key + row, (uint64_t)c) & 1 ? 1 : -1;
         float v = (float)(sign * scale * sqrt(share));
         uint32_t bits;

@@ -167,7 +167,7 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
         (r = gguf_writer_str(w, "general.name", text, e)) < 0)
         return r;
     snprintf(text, sizeof text, "gguf-synth: rate %g, skew %g, layer spread %g, memory %g at %g and %g at %g tokens, "
-             "route memory %g, noise %g, seed %" PRIu64, d->ask.rate, s->skew, s->layer_spread, s->memory[0].share,
+             "route memory %g, noise %g, seed %" PRIu64, s->rate, s->skew, s->layer_spread, s->memory[0].share,
              s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->noise, d->ask.seed);
     if ((r = gguf_writer_str(w, "general.description", text, e)) < 0 ||
         (r = gguf_writer_u32(w, "general.file_type",
@@ -216,7 +216,8 @@ int synth_write(const struct synth_design *d, const char *path, int threads, str
     int r = gguf_writer_new(&j.w, e);
     if (r < 0)
         return r;
-    if ((r = put_keys(j.w, d, e)) == 0 && (r = add_tensors(&j, e)) == 0 && (r = check_header(&j, path, &header, e)) == 0 &&
+    if ((r = put_keys(j.w, d, e)) == 0 && (r = add_tensors(&j, e)) == 0 &&
+        (r = check_header(&j, path, &header, e)) == 0 &&
         (r = enough_space(path, bytes + header + 32 * (uint64_t)j.n_tensors, e)) == 0 &&
         (r = pool_new(threads, NULL, &j.pool, e)) == 0) {
         file_catch_interrupt();

@@ -1,0 +1,75 @@
+#!/bin/sh
+# gguf-synth: the same bytes again, refusals, and what a trace of tiny models measures against what was asked for.
+. tests/tap.sh
+BIN=${BIN:-build/bin}
+STATS=${B:-build/$(uname -m)}/tests/tools/activation-stats
+scratch
+
+same()
+{
+    "$BIN/gguf-synth" --shape tiny --threads 1 --json "$tmp/a.gguf" && "$BIN/gguf-synth" --shape tiny --threads 3 "$tmp/b.gguf" &&
+        cmp "$tmp/a.gguf" "$tmp/b.gguf"
+}
+
+other_seed()
+{
+    "$BIN/gguf-synth" --shape tiny --seed 2 "$tmp/b.gguf" && ! cmp -s "$tmp/a.gguf" "$tmp/b.gguf"
+}
+
+refused() # STATUS TEXT OPTIONS...: that exit status, that text on stderr, no file
+{
+    want=$1 text=$2
+    shift 2
+    rm -f "$tmp"/no.gguf*
+    status "$want" "$BIN/gguf-synth" "$@" "$tmp/no.gguf" 2> "$tmp/said" || return
+    cat "$tmp/said"
+    grep -q "$text" "$tmp/said" && [ -z "$(find "$tmp" -name 'no.gguf*')" ]
+}
+
+# within NAME OPTIONS...: traces of the model agree with the figures gguf-synth promises for it.
+within()
+{
+    name=$1
+    shift
+    "$BIN/gguf-synth" --shape tiny "$@" --prompts "$tmp/words.csv" --json "$tmp/$name.gguf" > "$tmp/asked" &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/words.csv" --samples 0 \
+            --out "$tmp/$name.h5" > "$tmp/log" && "$STATS" "$tmp/$name.h5" > "$tmp/got" &&
+        python3 - "$tmp/asked" "$tmp/got" "$name" << 'EOF'
+import json, sys
+asked, got = json.load(open(sys.argv[1]))["expected"], json.load(open(sys.argv[2]))
+# Published: codes of two carriers mix now and then (lower rate), and a trace is a finite text (more skew).
+# Relative difference, tolerance below and above.
+limits = {"rate": (0.06, 0.03), "layer_neurons_for_80": (0.16, 0.03), "top50": (0.03, 0.06), "repeat": (0.06, 0.06)}
+bad = 0
+if sys.argv[3] == "experts":
+    del limits["repeat"]  # of neurons whose expert is chosen again
+if sys.argv[3] == "drelu":
+    del limits["repeat"], limits["rate"]  # asked of the gates; the product has another
+    limits["rate"] = (0.08, 0.05)
+    asked["rate"] *= 0.8
+for key, (below, above) in limits.items():
+    off = got[key] / asked[key] - 1
+    print(f"{key}: asked {asked[key]:.4f}, measured {got[key]:.4f} ({100 * off:+.1f} %)")
+    bad += not -below <= off <= above
+cache = {"published": (0.93, 0.98), "hard": (0.52, 0.62), "experts": (0.93, 0.98), "drelu": (0.90, 0.98)}[sys.argv[3]]
+print(f"hits of an LRU cache of half of the neurons: {got['lru_50']:.4f}, expected {cache[0]} to {cache[1]}")
+sys.exit(1 if bad or not cache[0] <= got["lru_50"] <= cache[1] else 0)
+EOF
+}
+
+check "the same bytes from any number of threads" same
+check "another seed, other bytes" other_seed
+check "no room: refused before anything is written" refused 1 'are free there' --shape mixtral-47b --layers 1000 \
+    --d-model 16384 --ff 262144
+check "an unknown shape" refused 2 'gpt-5' --shape gpt-5
+check "a width that is no multiple of 32" refused 2 'd-model 200' --shape tiny --d-model 200
+check "shares above 1" refused 2 'more than 1' --shape tiny --short-share 0.7 --long-share 0.6
+if command -v python3 > /dev/null && [ -x "$STATS" ]; then
+    check "published: rate, skew and persistence as asked" within published
+    check "hard: rate, skew and independence as asked" within hard --setting hard
+    check "Q8_0, experts: the same" within experts --type q8_0 --experts 4 --experts-used 2 --ff 512
+    check "F16, dReLU: the same for the product" within drelu --type f16 --act drelu
+else
+    skip "rate, skew and persistence" "needs python3 and activation-stats"
+fi
+done_testing

@@ -6,6 +6,7 @@
 #include "common/file.h"
 #include "common/offline/table.h"
 #include "common/offline/trace_write.h"
+#include "common/progress.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -99,6 +100,8 @@ static int read_rows(struct growing *g, const struct corpus_options *o, const st
     int col, r = table_read(o->prompts, &t, e);
     if (r < 0)
         return r;
+    struct progress p;
+    progress_init(&p, "tokenizing", "rows", (uint64_t)table_rows(t));
     if ((r = table_need(t, o->column, &col, e)) == 0)
         for (int i = 0; i < table_rows(t) && !r && !g->full; i++) {
             size_t len;
@@ -107,7 +110,9 @@ static int read_rows(struct growing *g, const struct corpus_options *o, const st
                 r = err_set(e, ERR_INTR, "interrupted");
             else
                 r = push_text(g, o, tok, n_vocab, text, len, (uint32_t)i, e);
+            progress_add(&p, 1);
         }
+    progress_done(&p);
     table_free(t);
     return r;
 }

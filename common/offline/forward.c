@@ -74,7 +74,8 @@ static int vector(const struct model *m, const struct gguf_tensor *t, float **ou
     size_t n = (size_t)t->dims[0];
     void *raw = malloc((size_t)t->bytes);
     float *f = malloc(n * sizeof *f);
-    int r = raw && f ? gguf_read(m->gguf, t, 0, raw, (size_t)t->bytes, e) : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
+    int r = raw && f ? gguf_read(m->gguf, t, 0, raw, (size_t)t->bytes, e)
+                     : err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
     if (!r)
         quant_traits(t->type)->dequant(f, raw, n);
     free(raw);
@@ -321,8 +322,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         for (int i = 0; i < n; i++)
-            nn_attention(s->att + (size_t)i * f->q_len, s->q + (t + (size_t)i) * f->q_len, s->k, s->v, (int)t + i + 1, 0,
-                         h->n_heads, &a, s->scores);
+            nn_attention(s->att + (size_t)i * f->q_len, s->q + (t + (size_t)i) * f->q_len, s->k, s->v,
+                         (int)t + i + 1, 0, h->n_heads, &a, s->scores);
         product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
         for (size_t i = 0; i < (size_t)n * f->d; i++)
             x[t * f->d + i] += s->out[i];
@@ -486,7 +487,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
     int r = row ? 0 : err_set(e, ERR_NOMEM, "an embedding");
     for (size_t i = 0; i < f->n_tokens && !r; i++) {
         if (run->tokens[i] >= (uint32_t)f->h->n_vocab)
-            r = err_set(e, ERR_FORMAT, "token id %u at position %zu; the vocabulary has %d", run->tokens[i], i, f->h->n_vocab);
+            r = err_set(e, ERR_FORMAT, "token id %u at position %zu; the vocabulary has %d", run->tokens[i], i,
+                        f->h->n_vocab);
         else if ((r = gguf_read(f->m->gguf, t, run->tokens[i] * t->row_bytes, row, (size_t)t->row_bytes, e)) == 0)
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
     }

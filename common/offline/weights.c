@@ -106,7 +106,8 @@ int weights_new(const struct model *m, struct weights **out, struct err *e)
     for (int i = 0; i < 2; i++)
         if (!(w->b[i].mem = aligned_alloc(64, (size_t)largest(m)))) {
             weights_free(w);
-            return err_set(e, ERR_NOMEM, "two buffers of %llu bytes for a layer's weights", (unsigned long long)largest(m));
+            return err_set(e, ERR_NOMEM, "two buffers of %llu bytes for a layer's weights",
+                           (unsigned long long)largest(m));
         }
     if (pthread_create(&w->thread, NULL, reader, w)) {
         weights_free(w);

@@ -48,6 +48,18 @@ for l in d[\"layers\"]:
     b = [x[\"active_share\"] for x in l[\"batches_of_sequences\"]]
     assert b == sorted(b) and abs(b[0] - l[\"density\"]) < 1e-5, b"'
 
+# other activation functions: with SiLU every neuron counts for every token; dReLU has more open gates than firings
+density()
+{
+    trace "$1.h5" --act "$1" --max-tokens 600 > /dev/null && "$P" show --json "$tmp/$1.h5" | python3 -c "import json,sys
+d = json.load(sys.stdin)
+assert d['model']['act'] == '$1' and all($2 for l in d['layers']), d"
+}
+check "--act silu: everything is active" density silu "l['density'] == 1 and 0 < l['gate_density'] < 1"
+check "--act drelu: fewer firings than open gates" density drelu "0 < l['density'] < l['gate_density']"
+check "another activation function, another identity" eval \
+    '! "$P" merge --out "$tmp/x.h5" "$tmp/silu.h5" "$tmp/drelu.h5" 2> /dev/null'
+
 # shards
 for i in 0 1; do check "shard $i of 2" trace s$i.h5 --shard $i/2; done
 check "merged shards are the whole, to the byte" eval \

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MODEL "datasets/models/reglu-tales-10m-f16.gguf"
 #define REF   "tests/golden/reference/"
@@ -126,6 +127,147 @@ static double perplexity(const char *file, int max_windows, struct seen *s, int 
     return r < 0 || !n ? -1 : exp(sum / (double)n);
 }
 
+/* ---- experts ---- */
+
+/* The embedded model with its FFN three times as experts and a router of our own: two are used, their weights sum to
+ * one, so the network is the same function. */
+enum { EXPERTS = 3 };
+
+static const char *expert_name(const char *name)
+{
+    static char out[64];
+    const char *dot = strstr(name, ".weight");
+    int ffn = strstr(name, "ffn_gate") || strstr(name, "ffn_up") || strstr(name, "ffn_down");
+    if (!ffn)
+        return NULL;
+    snprintf(out, sizeof out, "%.*s_exps.weight", (int)(dot - name), name);
+    return out;
+}
+
+static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, struct err *e)
+{
+    (void)ctx;
+    if (tensor >= (int)gguf->n_tensors) { /* a router: anything that differs by token */
+        for (size_t i = 0; i < len / 4; i++) {
+            float v = (float)((offset / 4 + i) * 2654435761u % 1000) / 1000 - 0.5f;
+            memcpy((char *)buf + i * 4, &v, 4);
+        }
+        return 0;
+    }
+    const struct gguf_tensor *t = &gguf->tensors[tensor];
+    for (size_t done = 0; done < len;) {
+        uint64_t at = (offset + done) % t->bytes;
+        size_t n = t->bytes - at < len - done ? (size_t)(t->bytes - at) : len - done;
+        int r = gguf_read(gguf, t, at, (char *)buf + done, n, e);
+        if (r < 0)
+            return r;
+        done += n;
+    }
+    return 0;
+}
+
+static int write_experts(const char *path, struct err *e)
+{
+    struct gguf_writer *w;
+    int r = gguf_writer_new(&w, e);
+    for (uint64_t i = 0; i < gguf->n_keys && !r; i++)
+        r = gguf_writer_kv_raw(w, &gguf->keys[i], e);
+    if (!r)
+        r = gguf_writer_u32(w, "llama.expert_count", EXPERTS, e);
+    if (!r)
+        r = gguf_writer_u32(w, "llama.expert_used_count", 2, e);
+    for (uint64_t i = 0; i < gguf->n_tensors && !r; i++) {
+        const struct gguf_tensor *t = &gguf->tensors[i];
+        const char *name = expert_name(t->name);
+        const uint64_t dims[3] = { t->dims[0], t->dims[1], EXPERTS };
+        if (name && !strstr(t->name, "ffn_norm"))
+            r = gguf_writer_tensor(w, name, t->type, 3, dims, e);
+        else
+            r = gguf_writer_tensor(w, t->name, t->type, t->n_dims, t->dims, e);
+    }
+    for (int l = 0; l < model->h.n_layers && !r; l++) {
+        char name[64];
+        const uint64_t dims[2] = { (uint64_t)model->h.d_model, EXPERTS };
+        snprintf(name, sizeof name, "blk.%d.ffn_gate_inp.weight", l);
+        r = gguf_writer_tensor(w, name, QUANT_F32, 2, dims, e);
+    }
+    if (!r)
+        r = gguf_writer_save(w, path, fill, NULL, e);
+    gguf_writer_free(w);
+    return r;
+}
+
+struct routed {
+    uint64_t fired, used[EXPERTS];
+    int fine;
+};
+
+static int count_routed(void *ctx, const struct forward_layer *l, struct err *e)
+{
+    struct routed *s = ctx;
+    (void)e;
+    s->fine &= l->n_slots == 2;
+    for (size_t t = 0; t < l->n_tokens * 2; t++) {
+        s->fine &= l->blocks[t] < EXPERTS && (t % 2 == 0 || l->blocks[t] != l->blocks[t - 1]);
+        s->used[l->blocks[t]]++;
+        /* Both experts are the same network, so both slots fire the same neurons. */
+        s->fine &= !memcmp(l->active + t * l->row_bytes, l->active + (t & ~(size_t)1) * l->row_bytes, l->row_bytes);
+        for (size_t i = 0; i < l->row_bytes; i++)
+            s->fired += (uint64_t)__builtin_popcount(l->active[t * l->row_bytes + i]);
+    }
+    return 0;
+}
+
+static int count_fired(void *ctx, const struct forward_layer *l, struct err *e)
+{
+    (void)e;
+    for (size_t i = 0; i < l->n_tokens * l->row_bytes; i++)
+        *(uint64_t *)ctx += (uint64_t)__builtin_popcount(l->active[i]);
+    return 0;
+}
+
+static void experts(void)
+{
+    char path[128];
+    struct err e = { 0 };
+    struct gguf *g = NULL;
+    struct model *m = NULL;
+    struct pool *pool = NULL;
+    struct forward *f = NULL, *dense = NULL;
+    size_t len = 0;
+    uint32_t *ids = prompt_ids(0, &len, &e);
+    uint64_t starts[3] = { 0, 5, len }, fired = 0;
+    struct routed s = { .fine = 1 };
+    struct forward_run run = {
+        .tokens = ids, .starts = starts, .n_sequences = 2, .on_layer = count_fired, .ctx = &fired
+    };
+    float *a = malloc(len * 4096 * sizeof *a), *b = malloc(len * 4096 * sizeof *b), worst = 0;
+    snprintf(path, sizeof path, "%s/thermo-experts-%d.gguf", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+             (int)getpid());
+    CHECK_MSG(!write_experts(path, &e) && !gguf_open(path, &g, &e) && !model_open(g, -1, &m, &e), "%s", e.msg);
+    if (m && !pool_new(2, NULL, &pool, &e) && !forward_new(model, pool, 64, &dense, &e) &&
+        !forward_run(dense, &run, &e) && !forward_logits(dense, 0, len, a, &e)) {
+        run.on_layer = count_routed, run.ctx = &s;
+        CHECK_MSG(!forward_new(m, pool, 64, &f, &e) && !forward_run(f, &run, &e) && !forward_logits(f, 0, len, b, &e),
+                  "%s", e.msg);
+        for (size_t i = 0; i < len * 4096; i++)
+            worst = fmaxf(worst, fabsf(a[i] - b[i]));
+        printf("# experts against dense: largest difference %.2e; tokens by expert %llu %llu %llu\n", (double)worst,
+               (unsigned long long)s.used[0], (unsigned long long)s.used[1], (unsigned long long)s.used[2]);
+        CHECK(worst < 1e-3f);
+        CHECK(s.fine && s.used[0] && s.used[1] && s.used[2] && s.used[0] + s.used[1] + s.used[2] == 16 * len);
+        CHECK(s.fired > 2 * fired - fired / 100 && s.fired < 2 * fired + fired / 100); /* rounding may turn a few */
+    } else {
+        CHECK_MSG(0, "%s", e.msg);
+    }
+    forward_free(f), forward_free(dense);
+    pool_free(pool);
+    model_close(m);
+    gguf_close(g);
+    unlink(path);
+    free(ids), free(a), free(b);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -171,6 +313,7 @@ int main(void)
         free(ref);
     }
     free(s1), free(s2);
+    experts();
     model_close(model);
     gguf_close(gguf);
     return test_done();

@@ -1,12 +1,14 @@
-/* Loading: dense tensors through the pack's reader, resident neurons through the engine's own read
- * backend, as long sequential reads with every buffer in flight, then checked against the checksum
- * of each cluster: damage is found before the first token and named. */
+/* Loading: everything through the engine's own read backend, as long sequential reads with every
+ * buffer in flight, so that nothing of the model passes through the page cache: in a memory cgroup
+ * of exactly the budget, read-ahead alone could exhaust it. Dense tensors and clusters are checked
+ * against their checksums, so damage is found before the first token and named. */
 #include "runtime/internal.h"
 
 #include "common/hash.h"
+#include "common/pack_format.h"
 #include "common/progress.h"
+#include "common/zstream.h"
 
-#include <fcntl.h>
 #include <string.h>
 
 #define SUBMIT_AT_ONCE 64
@@ -29,6 +31,108 @@ static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8
     return 0;
 }
 
+/* ---- a run of bytes of the file, in order, with reads ahead ---- */
+
+struct ahead {
+    struct engine *g;
+    uint64_t next, end;        /* not asked for yet; of the run */
+    uint64_t at;               /* delivered up to here */
+    uint32_t piece, depth;
+    struct io_request req[SUBMIT_AT_ONCE]; /* a ring: first, count */
+    int arrived[SUBMIT_AT_ONCE];
+    uint32_t first, count;
+};
+
+static void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t bytes)
+{
+    *a = (struct ahead){ .g = g, .next = offset, .at = offset, .end = offset + bytes };
+    a->piece = (uint32_t)budget_staging_bytes(&g->shape);
+    a->depth = (uint32_t)g->c.choice.queue_depth < SUBMIT_AT_ONCE ? (uint32_t)g->c.choice.queue_depth : SUBMIT_AT_ONCE;
+}
+
+/* Whole blocks go to the backend; a piece of a block at the very end of the file is read here. */
+static int ahead_ask(struct ahead *a, struct err *e)
+{
+    struct io_request *batch[SUBMIT_AT_ONCE];
+    uint64_t block = a->g->shape.l.block_bytes, file_end = a->g->io->file_bytes;
+    int n = 0;
+    for (; a->count < a->depth && a->next < a->end; a->count++) {
+        uint32_t i = (a->first + a->count) % a->depth;
+        struct io_request *r = &a->req[i];
+        uint64_t len = (a->end - a->next + block - 1) / block * block;
+        r->offset = a->next;
+        r->buf = a->g->staging + (size_t)i * a->piece;
+        r->tag = i;
+        r->len = (uint32_t)(len < a->piece ? len : a->piece);
+        a->next += r->len;
+        a->arrived[i] = 0;
+        if (r->offset + r->len > file_end) {
+            a->arrived[i] = 1;
+            int c = file_pread(&a->g->c.pack->file, r->buf, (size_t)(file_end - r->offset), r->offset, e);
+            if (c < 0)
+                return c;
+            continue;
+        }
+        batch[n++] = r;
+    }
+    return io_submit(a->g->io, batch, n, e);
+}
+
+/* The next len bytes of the run. */
+static int ahead_read(void *ctx, void *buf, size_t len, struct err *e)
+{
+    struct ahead *a = ctx;
+    for (uint8_t *out = buf; len;) {
+        struct io_request *done[SUBMIT_AT_ONCE];
+        int n = ahead_ask(a, e);
+        if (n < 0)
+            return n;
+        while (!a->arrived[a->first]) {
+            n = io_reap(a->g->io, done, SUBMIT_AT_ONCE, 1, e);
+            for (int i = 0; i < n; i++) {
+                if (done[i]->result < 0)
+                    return io_failed(a->g->io, done[i], e);
+                a->arrived[done[i]->tag] = 1;
+            }
+            if (n < 0)
+                return n;
+        }
+        const struct io_request *r = &a->req[a->first];
+        uint64_t skip = a->at - r->offset, take = r->len - skip;
+        take = take < len ? take : len;
+        memcpy(out, r->buf + skip, (size_t)take);
+        out += take;
+        len -= (size_t)take;
+        a->at += take;
+        if (a->at == r->offset + r->len) {
+            a->first = (a->first + 1) % a->depth;
+            a->count--;
+        }
+    }
+    return 0;
+}
+
+static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out, struct err *e)
+{
+    const char *path = g->c.pack->file.path;
+    struct ahead a;
+    int r;
+    ahead_init(&a, g, d->offset, d->stored_bytes);
+    if (d->zstd)
+        r = zstream_expand(ahead_read, &a, d->stored_bytes, out, d->bytes, PACK_ZSTD_WINDOW_LOG, model_role_name(d->role), e);
+    else
+        r = ahead_read(&a, out, (size_t)d->bytes, e);
+    if (r < 0)
+        return r == ERR_IO ? r : err_wrap(e, "'%s': layer %d", path, d->layer);
+    uint64_t sum = hash_64(out, (size_t)d->bytes);
+    if (sum != d->checksum)
+        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx", path,
+                       model_role_name(d->role), d->layer, (unsigned long long)sum, (unsigned long long)d->checksum);
+    return 0;
+}
+
+/* ---- dense tensors ---- */
+
 static int load_one(struct engine *g, const struct wanted *w, int layer, struct progress *bar, struct err *e)
 {
     const struct pack *p = g->c.pack;
@@ -38,7 +142,7 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
                            : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
                                      model_role_name(w->role), layer);
     uint8_t *to = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
-    int r = pack_dense_read(p, d, to, e);
+    int r = read_dense(g, d, to, e);
     if (r < 0)
         return r;
     progress_add(bar, d->stored_bytes);
@@ -93,8 +197,6 @@ int load_dense(struct engine *g, struct err *e)
     if (!g->output.data)
         g->output = g->embd;
     nn_rope_freqs(g->rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
-    /* The reader went through the page cache; what is in memory now needs no second copy there. */
-    posix_fadvise(p->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "runtime/machine.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -272,6 +273,9 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     kernels_init(mask);
     if ((r = pack_open(a->model, &s->pack, e)) < 0 || (r = take_plan(s, e)) < 0)
         goto fail;
+    /* Tables and metadata are read: no read-ahead into a cgroup that may be as small as the budget, no copy kept. */
+    posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
+    posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     fill_config(s);
     if ((r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;

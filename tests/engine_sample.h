@@ -1,0 +1,321 @@
+#ifndef TESTS_ENGINE_SAMPLE_H
+#define TESTS_ENGINE_SAMPLE_H
+
+/* Small packed models of any layout, type, activation and number of experts, with pseudo-random weights, made by the
+ * packer's own writer; and the logits of such a model computed naively in double from the same
+ * weights, straight from the definitions in common/nn.h. */
+#include "common/gguf.h"
+#include "common/model.h"
+#include "common/quant.h"
+#include "packer/neurons.h"
+#include "packer/write.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = 4, ES_KV = 2, ES_DIM = 16, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24 };
+
+struct engine_sample {
+    enum layout_form form;
+    int packed;
+    uint32_t types[LAYOUT_ROLES], cluster, block;
+    enum model_act act;
+    int n_ff, experts, used;
+};
+
+static inline float es_weight(int layer, int block, int role, int row, int col)
+{
+    uint32_t x = (uint32_t)(layer + 2) * 2654435761u ^ (uint32_t)(role + 1) * 40503u ^ (uint32_t)(block * 977 + 5) * 69069u;
+    x ^= (uint32_t)row * 2246822519u + (uint32_t)col * 3266489917u;
+    x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
+    float scale = role == MODEL_TOKEN_EMBD ? 1.0f : 0.22f;
+    return ((float)(x >> 8) / 8388608.0f - 1.0f) * scale;
+}
+
+static inline float es_norm(int layer, int role, int i)
+{
+    return 1.0f + 0.3f * es_weight(layer, 9, role, 0, i);
+}
+
+static inline uint32_t es_order(int layer, int block, int n_ff, int pos) /* a permutation */
+{
+    return (uint32_t)((pos * 7 + layer * 3 + block) % n_ff); /* n_ff is no multiple of 7 */
+}
+
+/* Row of a role as the pack stores it: Down's rows are the neuron's columns. */
+static inline void es_row(const struct engine_sample *s, int layer, int block, int role, int neuron, float *out)
+{
+    float raw[ES_D];
+    uint8_t bytes[ES_D * 4];
+    const struct quant_traits *t = quant_traits(s->types[role]);
+    for (int c = 0; c < ES_D; c++)
+        raw[c] = role == LAYOUT_DOWN ? es_weight(layer, block, MODEL_FFN_DOWN, c, neuron)
+                                     : es_weight(layer, block, role == LAYOUT_GATE ? MODEL_FFN_GATE : MODEL_FFN_UP, neuron, c);
+    t->quant(bytes, raw, ES_D);
+    t->dequant(out, bytes, ES_D);
+}
+
+/* ---- the pack ---- */
+
+static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hparams *h, size_t *len, struct err *e)
+{
+    static char tokens[ES_VOCAB * 16];
+    static float scores[ES_VOCAB];
+    static int32_t types[ES_VOCAB];
+    size_t n = 0;
+    for (int i = 0; i < ES_VOCAB; i++) {
+        uint64_t k = i == 0 ? 5 : i == 1 ? 3 : i == 2 ? 4 : 1; /* <unk> <s> </s> a b c ... */
+        memcpy(tokens + n, &k, 8);
+        memcpy(tokens + n + 8, i == 0 ? "<unk>" : i == 1 ? "<s>" : i == 2 ? "</s>" : &"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[i - 3], k);
+        n += 8 + k;
+        scores[i] = -(float)i;
+        types[i] = i == 0 ? 2 : i < 3 ? 3 : 1;
+    }
+    struct gguf_writer *w = NULL;
+    struct gguf *g = NULL;
+    uint8_t *plain = NULL, *blob = NULL;
+    const struct gguf_key t = { .name = "tokenizer.ggml.tokens", .type = GGUF_ARRAY, .elem_type = GGUF_STRING, .n = ES_VOCAB, .data = tokens, .data_len = n };
+    const struct gguf_key sc = { .name = "tokenizer.ggml.scores", .type = GGUF_ARRAY, .elem_type = GGUF_F32, .n = ES_VOCAB, .data = scores, .data_len = sizeof scores };
+    const struct gguf_key ty = { .name = "tokenizer.ggml.token_type", .type = GGUF_ARRAY, .elem_type = GGUF_I32, .n = ES_VOCAB, .data = types, .data_len = sizeof types };
+    int ok = !gguf_writer_new(&w, e) && !gguf_writer_str(w, "general.architecture", "llama", e) &&
+             !gguf_writer_str(w, "general.name", "sample", e) && !gguf_writer_u32(w, "llama.block_count", ES_LAYERS, e) &&
+             !gguf_writer_u32(w, "llama.embedding_length", ES_D, e) && !gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->n_ff, e) &&
+             !gguf_writer_u32(w, "llama.attention.head_count", ES_HEADS, e) && !gguf_writer_u32(w, "llama.attention.head_count_kv", ES_KV, e) &&
+             !gguf_writer_u32(w, "llama.context_length", ES_CTX, e) && !gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e) &&
+             !gguf_writer_str(w, "llama.hidden_act", model_act_name(s->act), e) && !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
+             !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) && !gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1, e) &&
+             !gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2, e) && !gguf_writer_kv_raw(w, &t, e) && !gguf_writer_kv_raw(w, &sc, e) && !gguf_writer_kv_raw(w, &ty, e);
+    if (ok && s->experts)
+        ok = !gguf_writer_u32(w, "llama.expert_count", (uint32_t)s->experts, e) && !gguf_writer_u32(w, "llama.expert_used_count", (uint32_t)s->used, e);
+    ok = ok && !gguf_writer_blob(w, &plain, len, e) && !gguf_parse(plain, *len, *len, "sample", &g, e) &&
+         !model_hparams_read(g, -1, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
+    gguf_close(g);
+    gguf_writer_free(w);
+    free(plain);
+    return ok ? blob : NULL;
+}
+
+static inline int es_dense(struct writer *w, enum model_role role, int layer, uint64_t d0, uint64_t d1, struct err *e)
+{
+    static float data[ES_D * ES_D * 2];
+    struct write_entry t = { .kind = PACK_DENSE, .codec = d1 > 1 && layer % 2 ? PACK_ZSTD : PACK_RAW, .role = role, .type = QUANT_F32,
+                             .layer = layer < 0 ? PACK_NONE : (uint32_t)layer, .block = PACK_NONE, .segment = PACK_NONE,
+                             .n_dims = d1 > 1 ? 2 : 1, .dims = { d0, d1, 1, 1 } };
+    for (uint64_t i = 0; i < d0 * d1; i++)
+        data[i] = d1 > 1 ? es_weight(layer, 0, (int)role, (int)(i / d0), (int)(i % d0)) : es_norm(layer, (int)role, (int)i);
+    return write_section(w, &t, data, (size_t)(d0 * d1) * 4, e);
+}
+
+static inline int es_ffn(struct writer *w, const struct engine_sample *s, const struct layout_shape *sh, struct neurons *n, int l, int b,
+                         const uint32_t *order, uint64_t *checks, struct err *e)
+{
+    struct neurons_loss loss = { 0 };
+    size_t n_ff = (size_t)s->n_ff;
+    float *gate = malloc(n_ff * ES_D * 4), *up = malloc(n_ff * ES_D * 4), *down = malloc(n_ff * ES_D * 4);
+    for (int i = 0; i < s->n_ff; i++)
+        for (int c = 0; c < ES_D; c++) {
+            gate[i * ES_D + c] = es_weight(l, b, MODEL_FFN_GATE, i, c);
+            up[i * ES_D + c] = es_weight(l, b, MODEL_FFN_UP, i, c);
+            down[c * s->n_ff + i] = es_weight(l, b, MODEL_FFN_DOWN, c, i);
+        }
+    struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32, QUANT_F32, ES_D, s->n_ff, order };
+    uint64_t base[LAYOUT_MAX_PARTS];
+    uint32_t index[LAYOUT_MAX_PARTS];
+    struct hash *h[LAYOUT_MAX_PARTS] = { 0 };
+    int r = 0;
+    for (int i = 0; i < sh->n_segments; i++) {
+        struct write_entry t = { .kind = PACK_CLUSTERS, .layer = (uint32_t)l, .block = (uint32_t)b, .segment = (uint32_t)i };
+        r |= write_reserve(w, &t, sh->segment_bytes[i], &index[i], &base[i], e);
+        h[i] = hash_new();
+    }
+    for (uint32_t a = 0; a < (uint32_t)s->n_ff && r == 0; a += neurons_panel(n)) {
+        uint32_t to = a + neurons_panel(n) < (uint32_t)s->n_ff ? a + neurons_panel(n) : (uint32_t)s->n_ff;
+        struct neurons_out out;
+        r = neurons_build(n, &in, a, to, &out, checks, &loss, e);
+        for (int i = 0; i < sh->n_segments && r == 0; i++) {
+            r = write_at(w, base[i] + out.offset[i], out.data[i], out.len[i], e);
+            hash_update(h[i], out.data[i], out.len[i]);
+        }
+    }
+    for (int i = 0; i < sh->n_segments; i++) {
+        write_set_checksum(w, index[i], hash_final64(h[i]));
+        hash_free(h[i]);
+    }
+    free(gate);
+    free(up);
+    free(down);
+    return r;
+}
+
+static inline int es_sections(struct writer *w, const struct engine_sample *s, const struct write_facts *f, const uint8_t *meta, size_t len,
+                              const uint32_t *orders, struct err *e)
+{
+    const struct write_entry none = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
+    int blocks = s->experts ? s->experts : 1, r;
+    size_t n_checks = (size_t)f->shape.n_parts * f->shape.n_clusters;
+    struct write_entry t = none;
+    struct pool *pool = NULL;
+    struct neurons *n = NULL;
+    uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8);
+    t.kind = PACK_META;
+    t.codec = PACK_ZSTD;
+    r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) | es_dense(w, MODEL_OUTPUT_NORM, -1, ES_D, 1, e);
+    for (int l = 0; l < ES_LAYERS; l++) {
+        r |= es_dense(w, MODEL_ATTN_NORM, l, ES_D, 1, e) | es_dense(w, MODEL_ATTN_Q, l, ES_D, ES_HEADS * ES_DIM, e) |
+             es_dense(w, MODEL_ATTN_K, l, ES_D, ES_KV * ES_DIM, e) | es_dense(w, MODEL_ATTN_V, l, ES_D, ES_KV * ES_DIM, e) |
+             es_dense(w, MODEL_ATTN_OUTPUT, l, ES_HEADS * ES_DIM, ES_D, e) | es_dense(w, MODEL_FFN_NORM, l, ES_D, 1, e);
+        if (s->experts)
+            r |= es_dense(w, MODEL_FFN_ROUTER, l, ES_D, (uint64_t)s->experts, e);
+    }
+    t = none;
+    t.kind = PACK_ORDER;
+    r |= write_section(w, &t, orders, (size_t)(ES_LAYERS * blocks * s->n_ff) * 4, e);
+    r |= pool_new(1, NULL, &pool, e) || neurons_new(&f->shape, ES_D, 1, pool, &n, e);
+    for (int i = 0; i < ES_LAYERS * blocks && r == 0; i++)
+        r = es_ffn(w, s, &f->shape, n, i / blocks, i % blocks, orders + i * s->n_ff, checks + (size_t)i * n_checks, e);
+    t.kind = PACK_CHECKS;
+    r |= write_section(w, &t, checks, (size_t)(ES_LAYERS * blocks) * n_checks * 8, e);
+    t.kind = PACK_PROVENANCE;
+    r |= write_section(w, &t, "{\"tool\":\"test\"}", 15, e);
+    neurons_free(n);
+    pool_free(pool);
+    free(checks);
+    return r;
+}
+
+static inline int es_pack(const char *path, const struct engine_sample *s, struct err *e)
+{
+    struct write_facts f = { .model_hash = { 1, 2 }, .vocab_text_bytes = 50 };
+    struct layout l = { .form = s->form, .packed = s->packed, .block_bytes = s->block, .cluster_neurons = s->cluster,
+                        .type = { s->types[0], s->types[1], s->types[2] } };
+    int blocks = s->experts ? s->experts : 1;
+    uint32_t *orders = malloc((size_t)(ES_LAYERS * blocks * s->n_ff) * 4);
+    size_t len = 0;
+    uint8_t *meta = es_meta(s, &f.h, &len, e);
+    struct writer *w = NULL;
+    for (int i = 0; i < ES_LAYERS * blocks * s->n_ff; i++)
+        orders[i] = es_order(i / s->n_ff / blocks, i / s->n_ff % blocks, s->n_ff, i % s->n_ff);
+    int r = meta ? layout_derive(&l, ES_D, s->n_ff, &f.shape, e) : -1;
+    f.order_hash = layout_order_hash(orders, ES_LAYERS, blocks, s->n_ff);
+    f.layout_hash = layout_hash(&l);
+    if (r == 0 && (r = write_open(path, &f, 200, &w, e)) == 0) {
+        r = es_sections(w, s, &f, meta, len, orders, e);
+        if (r)
+            write_abort(w);
+        else
+            r = write_commit(w, NULL, e);
+    }
+    free(orders);
+    free(meta);
+    return r;
+}
+
+/* ---- the naive model ---- */
+
+static inline void es_matvec(double *out, const double *x, int layer, int role, int rows, int cols)
+{
+    for (int r = 0; r < rows; r++) {
+        out[r] = 0;
+        for (int c = 0; c < cols; c++)
+            out[r] += (double)es_weight(layer, 0, role, r, c) * x[c];
+    }
+}
+
+static inline void es_rms(double *out, const double *x, int layer, int role)
+{
+    double ss = 0;
+    for (int i = 0; i < ES_D; i++)
+        ss += x[i] * x[i];
+    for (int i = 0; i < ES_D; i++)
+        out[i] = x[i] / sqrt(ss / ES_D + 1e-5) * (double)es_norm(layer, role, i);
+}
+
+static inline void es_rope(double *v, int heads, int pos)
+{
+    for (int h = 0; h < heads; h++)
+        for (int i = 0; i < ES_DIM / 2; i++) {
+            double a = pos * pow(10000.0, -2.0 * i / ES_DIM), *p = v + h * ES_DIM + 2 * i, x = p[0], y = p[1];
+            p[0] = x * cos(a) - y * sin(a);
+            p[1] = x * sin(a) + y * cos(a);
+        }
+}
+
+static inline void es_naive_ffn(const struct engine_sample *s, int layer, int block, const double *x, double weight, double *out)
+{
+    for (int i = 0; i < s->n_ff; i++) {
+        float g[ES_D], u[ES_D], d[ES_D];
+        double gx = 0, ux = 0, h;
+        es_row(s, layer, block, LAYOUT_GATE, i, g);
+        es_row(s, layer, block, LAYOUT_UP, i, u);
+        es_row(s, layer, block, LAYOUT_DOWN, i, d);
+        for (int c = 0; c < ES_D; c++)
+            gx += (double)g[c] * x[c], ux += (double)u[c] * x[c];
+        h = s->act == MODEL_ACT_SILU ? gx / (1 + exp(-gx)) * ux : gx > 0 && (s->act == MODEL_ACT_RELU || ux > 0) ? gx * ux : 0;
+        for (int c = 0; c < ES_D; c++)
+            out[c] += weight * h * (double)d[c];
+    }
+}
+
+static inline void es_naive_moe(const struct engine_sample *s, int layer, const double *x, double *out)
+{
+    double z[16], w[16], sum = 0;
+    if (!s->experts) {
+        es_naive_ffn(s, layer, 0, x, 1, out);
+        return;
+    }
+    es_matvec(z, x, layer, MODEL_FFN_ROUTER, s->experts, ES_D);
+    for (int i = 0; i < s->experts; i++) {
+        int above = 0;
+        for (int j = 0; j < s->experts; j++)
+            above += z[j] > z[i];
+        w[i] = above < s->used ? exp(z[i]) : 0;
+        sum += w[i];
+    }
+    for (int i = 0; i < s->experts; i++)
+        if (w[i] > 0)
+            es_naive_ffn(s, layer, i, x, w[i] / sum, out);
+}
+
+/* Logits after each of n tokens, double[n][ES_VOCAB]. */
+static inline void es_naive(const struct engine_sample *s, const int32_t *ids, int n, double *logits)
+{
+    static double K[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM], V[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM];
+    for (int t = 0; t < n; t++) {
+        double x[ES_D], y[ES_D], q[ES_HEADS * ES_DIM], a[ES_HEADS * ES_DIM];
+        for (int c = 0; c < ES_D; c++)
+            x[c] = (double)es_weight(-1, 0, MODEL_TOKEN_EMBD, ids[t], c);
+        for (int l = 0; l < ES_LAYERS; l++) {
+            es_rms(y, x, l, MODEL_ATTN_NORM);
+            es_matvec(q, y, l, MODEL_ATTN_Q, ES_HEADS * ES_DIM, ES_D);
+            es_matvec(K[l][t], y, l, MODEL_ATTN_K, ES_KV * ES_DIM, ES_D);
+            es_matvec(V[l][t], y, l, MODEL_ATTN_V, ES_KV * ES_DIM, ES_D);
+            es_rope(q, ES_HEADS, t);
+            es_rope(K[l][t], ES_KV, t);
+            for (int h = 0; h < ES_HEADS; h++) {
+                int kv = h / (ES_HEADS / ES_KV) * ES_DIM;
+                double p[ES_SEQ], sum = 0;
+                for (int i = 0; i <= t; i++) {
+                    p[i] = 0;
+                    for (int c = 0; c < ES_DIM; c++)
+                        p[i] += q[h * ES_DIM + c] * K[l][i][kv + c] / sqrt(ES_DIM);
+                    sum += p[i] = exp(p[i]);
+                }
+                for (int c = 0; c < ES_DIM; c++) {
+                    a[h * ES_DIM + c] = 0;
+                    for (int i = 0; i <= t; i++)
+                        a[h * ES_DIM + c] += p[i] / sum * V[l][i][kv + c];
+                }
+            }
+            es_matvec(y, a, l, MODEL_ATTN_OUTPUT, ES_D, ES_HEADS * ES_DIM);
+            for (int c = 0; c < ES_D; c++)
+                x[c] += y[c];
+            es_rms(y, x, l, MODEL_FFN_NORM);
+            es_naive_moe(s, l, y, x); /* adds to the residual */
+        }
+        es_rms(y, x, -1, MODEL_OUTPUT_NORM);
+        es_matvec(logits + t * ES_VOCAB, y, -1, MODEL_TOKEN_EMBD, ES_VOCAB, ES_D);
+    }
+}
+
+#endif

@@ -1,0 +1,329 @@
+/* The engine against a naive forward pass, and against itself: the same bits whatever the residency, threads,
+ * chunks, queue depth, backend, delays and mode; errors of reads end in ERR_IO and never in a hang. */
+#include "common/cpu.h"
+#include "common/kernels.h"
+#include "runtime/engine.h"
+#include "tests/engine_sample.h"
+#include "tests/test.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS 6
+#else
+#define ROUNDS 24
+#endif
+
+static char path[256];
+static int32_t ids[ES_SEQ];
+static uint32_t seed = 5;
+
+static uint32_t rnd(uint32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+struct variant {
+    int threads, chunk, depth, lanes, hot, cold, prefetch, dense, act_q8, kv_f16, buffered;
+    enum cache_policy policy;
+    const struct io_backend *backend;
+};
+
+static uint32_t hot[64], cold[16];
+
+/* hot and cold: tenths of a layer; 11: a different share everywhere. */
+static struct engine_config config(const struct pack *p, const struct variant *v)
+{
+    int blocks = model_ffn_blocks(&p->h), parts = p->shape.n_parts, n_ff = p->h.n_ff;
+    for (int i = 0; i < ES_LAYERS * blocks * parts; i++) {
+        uint32_t n = v->hot == 11 ? rnd((uint32_t)n_ff + 1) : (uint32_t)(n_ff * v->hot / 10);
+        hot[i] = n == (uint32_t)n_ff ? n : n / p->shape.l.cluster_neurons * p->shape.l.cluster_neurons;
+    }
+    for (int i = 0; i < ES_LAYERS * parts; i++) {
+        uint32_t units = p->shape.part[i % parts].n_units * (uint32_t)blocks;
+        cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
+    }
+    return (struct engine_config){
+        .pack = p, .mode = v->dense ? PLAN_DENSE : PLAN_EXACT, .act_q8 = v->act_q8, .policy = v->policy, .no_prefetch = !v->prefetch,
+        .backend = v->backend, .buffered = v->buffered, .delay_max_us = 60, .delay_seed = 3 + rnd(1000),
+        .choice = { .context = ES_CTX, .kv_f16 = v->kv_f16, .max_batch = 2, .prefill_chunk = v->chunk, .threads = v->threads,
+                    .io_lanes = v->lanes, .queue_depth = v->depth, .hot = hot, .cold = cold } };
+}
+
+/* Logits after every token of the sequence; f32[ES_SEQ][ES_VOCAB]. */
+static int run(const struct pack *p, const struct variant *v, float *out, struct engine_stats *st, struct err *e)
+{
+    struct engine_config c = config(p, v);
+    struct engine *g = NULL;
+    int r = engine_open(&c, &g, e);
+    for (int at = 0; at < ES_SEQ && r == 0; at += v->chunk) {
+        struct engine_token t[ES_SEQ];
+        int n = ES_SEQ - at < v->chunk ? ES_SEQ - at : v->chunk;
+        for (int i = 0; i < n; i++)
+            t[i] = (struct engine_token){ ids[at + i], 1, at + i };
+        r = engine_forward(g, t, n, e);
+        for (int i = 0; i < n && r == 0; i++)
+            memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0), ES_VOCAB * sizeof *out);
+    }
+    if (g && st)
+        *st = engine_stats(g);
+    engine_close(g);
+    return r;
+}
+
+static double worst_difference(const float *a, const double *b)
+{
+    double worst = 0;
+    for (int i = 0; i < ES_SEQ * ES_VOCAB; i++)
+        worst = fmax(worst, fabs((double)a[i] - b[i]));
+    return worst;
+}
+
+static const struct io_backend *any_backend(void)
+{
+    static const struct io_backend *const all[] = { &io_pread_backend, &io_delay_backend, &io_uring_backend };
+    const struct io_backend *b = all[rnd(3)];
+    return b;
+}
+
+static struct variant any_variant(void)
+{
+    return (struct variant){ .threads = 1 + (int)rnd(3), .chunk = 1 + (int)rnd(ES_SEQ), .depth = 1 + (int)rnd(rnd(2) ? 3 : 20),
+                             .lanes = 1 + (int)rnd(2), .hot = rnd(3) ? 11 : (int)rnd(11), .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
+                             .prefetch = (int)rnd(2), .dense = rnd(4) == 0, .policy = (enum cache_policy)rnd(CACHE_POLICIES),
+                             .backend = any_backend(), .buffered = rnd(4) == 0 };
+}
+
+static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
+static double naive[ES_SEQ * ES_VOCAB];
+
+static void test_model(const struct engine_sample *s, const char *name, double tolerance)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    struct engine_stats st;
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+    alarm(600);
+    int r = es_pack(path, s, &e);
+    if (r == 0)
+        r = pack_open(path, &p, &e);
+    CHECK_MSG(r == 0, "%s: %s", name, e.msg);
+    if (r < 0)
+        return;
+    r = run(p, &v, first, &st, &e);
+    CHECK_MSG(r == 0, "%s: %s", name, e.msg);
+    es_naive(s, ids, ES_SEQ, naive);
+    double d = worst_difference(first, naive);
+    CHECK_MSG(d <= tolerance, "%s: %g", name, d);
+    CHECK(st.reads == 0 && st.neurons_hot > 0); /* everything is resident */
+    printf("# %s: %g from the naive pass\n", name, d);
+    int same = 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        v = any_variant();
+        memset(other, 0, sizeof other);
+        r = run(p, &v, other, &st, &e);
+        if (r == ERR_UNSUPPORTED && v.backend == &io_uring_backend)
+            continue;
+        if (r < 0 || memcmp(first, other, sizeof first)) {
+            same = 0;
+            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d dense %d %s\n", name, r, r < 0 ? e.msg : "",
+                   v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.dense, v.backend->name);
+        }
+    }
+    CHECK_MSG(same, "%s", name);
+    pack_close(p);
+    unlink(path);
+}
+
+static struct engine_sample sample(enum layout_form form, int packed, uint32_t gate, uint32_t down)
+{
+    return (struct engine_sample){ .form = form, .packed = packed, .types = { gate, gate, down }, .cluster = 16, .block = 512,
+                                   .act = MODEL_ACT_RELU, .n_ff = 200 };
+}
+
+/* Int8 activations: their own bits, again the same everywhere; near the float ones. */
+static void test_q8(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_Q8_0, QUANT_Q8_0);
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .act_q8 = 1, .backend = &io_pread_backend };
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    es_naive(&s, ids, ES_SEQ, naive);
+    CHECK(run(p, &v, first, NULL, &e) == 0);
+    double d = worst_difference(first, naive);
+    CHECK_MSG(d > 0 && d < 0.2, "%g", d);
+    v = (struct variant){ .threads = 2, .chunk = 7, .depth = 2, .lanes = 1, .hot = 3, .cold = 3, .act_q8 = 1, .backend = &io_delay_backend };
+    CHECK(run(p, &v, other, NULL, &e) == 0 && !memcmp(first, other, sizeof first));
+    v.kv_f16 = 1;
+    v.act_q8 = 0;
+    CHECK(run(p, &v, other, NULL, &e) == 0 && worst_difference(other, naive) < 0.02);
+    pack_close(p);
+    unlink(path);
+}
+
+/* Two sequences in one pass give each what it gives alone. */
+static void test_batch(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine *g;
+    struct engine_sample s = sample(LAYOUT_TWO_PHASE, 0, QUANT_F16, QUANT_F16);
+    struct variant v = { .threads = 2, .chunk = 1, .depth = 3, .lanes = 1, .hot = 2, .cold = 2, .backend = &io_delay_backend, .prefetch = 1 };
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    CHECK(run(p, &v, first, NULL, &e) == 0); /* ids, one sequence */
+    struct engine_config c = config(p, &v);
+    CHECK(engine_open(&c, &g, &e) == 0);
+    int same = 1;
+    for (int i = 0; i < ES_SEQ; i++) {
+        const struct engine_token t[2] = { { ids[i], 0, i }, { i == 0 ? ids[0] : ids[ES_SEQ - i], 1, i } };
+        CHECK(engine_forward(g, t, 2, &e) == 0);
+        same &= !memcmp(engine_logits(g, 0, 0), first + i * ES_VOCAB, ES_VOCAB * sizeof *first);
+        if (i == 0)
+            same &= !memcmp(engine_logits(g, 1, 1), first, ES_VOCAB * sizeof *first);
+    }
+    CHECK(same);
+    struct engine_token bad = { ES_VOCAB, 0, 0 };
+    CHECK(engine_forward(g, &bad, 1, &e) == ERR_USAGE);
+    bad = (struct engine_token){ 1, 0, ES_CTX };
+    CHECK(engine_forward(g, &bad, 1, &e) == ERR_LIMIT);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
+struct faults {
+    int calls, at;
+};
+
+static int fail_at(void *ctx, const struct io_request *r, int result)
+{
+    struct faults *f = ctx;
+    (void)r;
+    return __atomic_add_fetch(&f->calls, 1, __ATOMIC_RELAXED) == f->at ? -EIO : result;
+}
+
+/* The N-th read fails: loading or running ends in ERR_IO, with every backend, and closing works. */
+static void test_faults(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    static const struct io_backend *const all[] = { &io_pread_backend, &io_delay_backend, &io_uring_backend };
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    for (int b = 0; b < 3; b++)
+        for (int at = 1; at < 400; at = at * 2 + 1) {
+            struct variant v = { .threads = 2, .chunk = 4, .depth = 3, .lanes = 2, .hot = 3, .cold = 1, .prefetch = 1, .backend = all[b] };
+            struct engine_config c = config(p, &v);
+            struct faults f = { .at = at };
+            struct engine *g = NULL;
+            c.fault = fail_at;
+            c.fault_ctx = &f;
+            int done, r = engine_open(&c, &g, &e);
+            if (r == 0)
+                r = engine_prefill(g, 0, ids, ES_SEQ, &done, &e);
+            engine_close(g); /* joins the lanes, which count */
+            if (r != ERR_UNSUPPORTED)
+                CHECK_MSG(f.calls >= at ? r == ERR_IO && e.sys == EIO : r == 0, "%s read %d: %d", all[b]->name, at, r);
+        }
+    pack_close(p);
+    unlink(path);
+}
+
+/* A file that is cut after loading. */
+static void test_cut(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine *g;
+    struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    struct variant v = { .threads = 2, .chunk = 4, .depth = 3, .lanes = 1, .backend = &io_pread_backend };
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    struct engine_config c = config(p, &v);
+    int done;
+    CHECK(engine_open(&c, &g, &e) == 0);
+    CHECK(truncate(path, 8192) == 0);
+    CHECK(engine_prefill(g, 0, ids, ES_SEQ, &done, &e) == ERR_IO);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
+/* A flipped byte in a hot cluster is found when it is loaded, and named. */
+static void test_damage(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine *g = NULL;
+    struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 3, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    uint64_t at = pack_unit_offset(p, 1, 0, 1, 3) + 5;
+    FILE *f = fopen(path, "r+b");
+    fseek(f, (long)at, SEEK_SET);
+    int c = getc(f);
+    fseek(f, (long)at, SEEK_SET);
+    putc(c ^ 1, f);
+    fclose(f);
+    struct engine_config ec = config(p, &v);
+    CHECK(engine_open(&ec, &g, &e) == ERR_FORMAT);
+    CHECK_MSG(strstr(e.msg, "layer 1 block 0 part 1 cluster 0"), "%s", e.msg);
+    ec.mode = PLAN_PREDICTED;
+    CHECK(engine_open(&ec, &g, &e) == ERR_UNSUPPORTED);
+    pack_close(p);
+    unlink(path);
+}
+
+int main(void)
+{
+    const char *dir = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/thermo-engine-%ld.thermo", dir ? dir : "/tmp", (long)getpid());
+    kernels_init(cpu_detect());
+    for (int i = 0; i < ES_SEQ; i++)
+        ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
+    for (int form = 0; form < LAYOUT_FORMS; form++)
+        for (int packed = 0; packed < 2; packed++) {
+            char name[64];
+            struct engine_sample s = sample((enum layout_form)form, packed, packed ? QUANT_F16 : QUANT_F32, QUANT_F32);
+            snprintf(name, sizeof name, "%s%s", layout_form_name(s.form), packed ? " packed" : "");
+            test_model(&s, name, 2e-4);
+        }
+    struct engine_sample s = sample(LAYOUT_SPLIT, 1, QUANT_Q4_0, QUANT_Q8_0);
+    test_model(&s, "q4_0", 2e-4);
+    s = sample(LAYOUT_BUNDLE, 0, QUANT_Q8_0, QUANT_Q4_0);
+    s.act = MODEL_ACT_DRELU;
+    test_model(&s, "bundle, drelu, q8_0", 2e-4);
+    s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    s.act = MODEL_ACT_SILU;
+    test_model(&s, "silu", 2e-4);
+    s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    s.n_ff = 72;
+    s.experts = 5;
+    s.used = 2;
+    test_model(&s, "experts", 2e-4);
+    s.form = LAYOUT_TWO_PHASE;
+    test_model(&s, "experts, two-phase", 2e-4);
+    test_q8();
+    test_batch();
+    test_faults();
+    test_cut();
+    test_damage();
+    return test_done();
+}

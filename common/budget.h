@@ -37,9 +37,9 @@ struct budget_choice {
 };
 
 /* Every item is a multiple of 64 bytes. HOT and COLD are exact sums of budget_hot_bytes() and budget_slot_bytes(), so
- * the account is linear in them; INDEX is affine in the slots of each segment that has any. */
+ * the account is linear in them; INDEX is a sum over layers too, so the account is additive over layers. */
 enum budget_item {
-    BUDGET_PROCESS,   /* code, libraries, libc, page tables, main stack */
+    BUDGET_PROCESS,   /* code, libraries, libc, main stack, kernel memory; page tables of what is below */
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers */
@@ -47,7 +47,7 @@ enum budget_item {
     BUDGET_KV,
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
     BUDGET_STAGING,   /* read buffers */
-    BUDGET_INDEX,     /* of hot and cold regions */
+    BUDGET_INDEX,     /* of hot and cold regions, and their page tables */
     BUDGET_HOT,
     BUDGET_COLD,
     BUDGET_ITEMS

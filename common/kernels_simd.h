@@ -44,6 +44,7 @@
  *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product */
 
 #define INLINE static inline __attribute__((always_inline))
+#define OUTER  static __attribute__((noinline, unused))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -247,11 +248,14 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
                     int T, struct q8_ops ops)
 {
     struct wq w[TILE_R];
-    if (T == 1) { /* the operands of one row need not wait in registers for the others */
-        struct xq q = x_q8(x);
+    if (T == 1 || VN < 16) { /* few registers: the operands of a row do not wait for the others */
         UNROLL
-        for (int r = 0; r < R; r++)
-            acc[r][0] = ops.dot(acc[r][0], ops.w(a->row[r] + o, nb), q);
+        for (int r = 0; r < R; r++) {
+            w[r] = ops.w(a->row[r] + o, nb);
+            UNROLL
+            for (int t = 0; t < T; t++)
+                acc[r][t] = ops.dot(acc[r][t], w[r], x_q8(x + (size_t)t * a->x_stride));
+        }
         return;
     }
     UNROLL
@@ -320,9 +324,9 @@ INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tok
 
 /* Rows by pointer are taken in the order given. Short rows at a fixed stride are four streams, each a
  * quarter of them, so that every stream is one long sequential read; long rows are that already. */
-INLINE void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
-                  const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
-                  tile_fn *t42, tile_fn *t44)
+OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
+                 const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
+                 tile_fn *t42, tile_fn *t44)
 {
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R, streams = !l->at && row_bytes < STREAM_ROW_BYTES;
@@ -537,9 +541,9 @@ struct axpy_tiles {
     axpy_tile_fn *one[5], *four[5]; /* by tokens */
 };
 
-INLINE void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
-                     int n_rows, int n_tokens, size_t skip, size_t row_bytes, int n_cols,
-                     const struct axpy_tiles *f)
+OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                    int n_rows, int n_tokens, size_t skip, size_t row_bytes, int n_cols,
+                    const struct axpy_tiles *f)
 {
     int one_group = n_tokens == 1 || n_tokens == 2 || n_tokens == TILE_T;
     int chunk = one_group ? n_rows : 64;

@@ -47,9 +47,9 @@ chain() { # NAME GGUF PACK-OPTIONS...: NAME.thermo and NAME.json in $T
     step "$name: trace" "$BIN/thermo-profile" trace --model "$gguf" --max-tokens 4096 \
         --prompts datasets/prompts/stories-profile.csv --out "$T/$name.h5"
     step "$name: solve" "$BIN/thermo-plan" solve --traces "$T/$name.h5" --hardware "$T/hw.sqlite" --device here \
-        --memory 64MiB --context 512 --out "$T/$name.json"
+        --memory 64MiB --context 512 --out "$T/$name.json" "$@"
     step "$name: pack" "$BIN/thermo-pack" pack --model "$gguf" --traces "$T/$name.h5" --plan "$T/$name.json" \
-        --out "$T/$name.thermo" "$@"
+        --out "$T/$name.thermo"
 }
 perplexity() { # NAME TYPE TEXT PROTOCOL LIMIT
     "$BIN/thermo-run" perplexity --model "$T/$1.thermo" --plan "$T/$1.json" --ids "datasets/heldout/held_$3.bin" \

@@ -7,7 +7,8 @@
 #include "planner/problem.h"
 
 #include "common/cache.h"
-#include "common/nn.h"
+#include "common/cpu.h"
+#include "common/pool.h"
 #include "common/progress.h"
 
 #include <math.h>
@@ -15,6 +16,7 @@
 #include <string.h>
 
 #define MAX_DEPTH   64
+#define ROUND       8       /* layers replayed side by side */
 #define KEPT        6       /* configurations with curves */
 #define MAX_STEPS   32      /* of a prefix */
 #define MAX_COLD    40      /* (prefix, slots) pairs of the last part */
@@ -57,31 +59,67 @@ static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
     return r;
 }
 
+/* Layers of one round of replay: lists are read one after the other (a trace has one reader), replayed side by side. */
+struct round {
+    struct problem *p;
+    int first, n;
+    struct inputs_steps steps[ROUND];
+    int code[ROUND];
+    struct err err[ROUND];
+};
+
+static void replay_range(void *ctx, int begin, int end, int worker)
+{
+    struct round *w = ctx;
+    const struct problem *p = w->p;
+    (void)worker;
+    for (int i = begin; i < end; i++)
+        for (int b = 0; b < p->in->n_batches && w->code[i] == 0; b++)
+            w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks, inputs_batch_sizes[b],
+                                      p->policy, 0, &p->tables[(size_t)b * (size_t)p->in->n_layers + (size_t)(w->first + i)], &w->err[i]);
+}
+
+static int replay_round(struct problem *p, struct pool *pool, struct round *w, int first, uint64_t tokens, struct err *e)
+{
+    int r = 0;
+    *w = (struct round){ .p = p, .first = first };
+    while (r == 0 && w->n < ROUND && first + w->n < p->in->n_layers) {
+        r = p->in->steps(p->in, first + w->n, tokens, &w->steps[w->n], e);
+        w->n += r == 0;
+    }
+    if (r == 0)
+        pool_for(pool, w->n, 1, replay_range, w);
+    for (int i = 0; i < w->n; i++) {
+        if (r == 0 && (r = w->code[i]) < 0)
+            *e = w->err[i];
+        inputs_steps_done(&w->steps[i]);
+    }
+    return r;
+}
+
 static int replay_all(struct problem *p, int policy, struct err *e)
 {
-    const struct inputs *in = p->in;
     uint64_t tokens = replay_tokens(p);
-    size_t layers = (size_t)in->n_layers;
-    int r = 0;
+    int r = 0, cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND);
+    struct pool *pool;
     p->policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (policy < 0 && (r = choose_policy(p, tokens, e)) < 0)
         return r;
-    p->tables = calloc((size_t)in->n_batches * layers, sizeof *p->tables);
-    if (!p->tables)
-        return err_set(e, ERR_NOMEM, "out of memory for miss tables");
-    struct progress show;
-    progress_init(&show, "replaying the trace", "layers", layers);
-    for (size_t l = 0; l < layers && r == 0; l++) {
-        struct inputs_steps s;
-        if ((r = in->steps(in, (int)l, tokens, &s, e)) < 0)
-            break;
-        for (int b = 0; b < in->n_batches && r == 0; b++)
-            r = replay_layer(&s, &p->shape, p->shape.n_parts - 1, in->n_blocks, inputs_batch_sizes[b], p->policy, 0,
-                             &p->tables[(size_t)b * layers + l], e);
-        inputs_steps_done(&s);
-        progress_add(&show, 1);
+    struct round *w = malloc(sizeof *w);
+    p->tables = calloc((size_t)p->in->n_batches * (size_t)p->in->n_layers, sizeof *p->tables);
+    if (!p->tables || !w)
+        r = err_set(e, ERR_NOMEM, "out of memory for miss tables");
+    else if ((r = pool_new(n_cpus > 0 ? n_cpus : 1, NULL, &pool, e)) == 0) {
+        struct progress show;
+        progress_init(&show, "replaying the trace", "layers", (uint64_t)p->in->n_layers);
+        for (int l = 0; l < p->in->n_layers && r == 0; l += ROUND) {
+            r = replay_round(p, pool, w, l, tokens, e);
+            progress_set(&show, (uint64_t)(l + ROUND));
+        }
+        progress_done(&show);
+        pool_free(pool);
     }
-    progress_done(&show);
+    free(w);
     return r;
 }
 

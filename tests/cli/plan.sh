@@ -1,0 +1,131 @@
+#!/bin/bash
+# thermo-plan on the embedded model and this machine: solve, repeat, check, compare, explain, sweep, refuse.
+. tests/tap.sh
+scratch
+P=$BIN/thermo-plan
+
+head -n 13 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
+check "trace of 12 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
+    --prompts "$tmp/p.csv" --out "$tmp/t.h5"
+check "figures of this machine" "$BIN/thermo-profile" hardware -q --quick --db "$tmp/hw.sqlite" --device here --storage "$tmp"
+check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
+phone=$(sqlite3 "$tmp/phone.sqlite" 'select name from device limit 1')
+in=(--traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite")
+solve() { "$P" solve "${in[@]}" "$@"; }
+
+valid()
+{
+    python3 - schemas/plan.schema.json "$1" <<'PY'
+import json, sys
+import jsonschema
+schema, plan = (json.load(open(p)) for p in sys.argv[1:3])
+jsonschema.Draft7Validator.check_schema(schema)
+jsonschema.validate(plan, schema)
+text = open(sys.argv[2]).read()
+assert text.endswith("}\n")
+def keys_sorted(pairs):
+    names = [k for k, _ in pairs]
+    assert names == sorted(names), names
+    return dict(pairs)
+json.loads(text, object_pairs_hook=keys_sorted)
+for bad in ({"revision": 2}, {"surprise": 1}, {"cost": "guess"}):
+    try:
+        jsonschema.validate({**plan, **bad}, schema)
+    except jsonschema.ValidationError:
+        continue
+    raise AssertionError(bad)
+PY
+}
+
+# At 18 MiB the embedded model has to run, with 256 and with 512 positions.
+check "a plan at 18 MiB, context 256" solve --memory 18MiB --context 256 --out "$tmp/a.json"
+check "a plan at 18 MiB, context 512" solve --memory 18MiB --context 512 --out "$tmp/a512.json"
+check "several limits and batches" solve --memory 16MiB,18MiB,24MiB,64MiB --max-batch 4 --out "$tmp/m.json"
+check "the same inputs again" solve --memory 16MiB,18MiB,24MiB,64MiB --max-batch 4 --out "$tmp/m2.json"
+check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
+check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"
+check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
+check "bundles, int8 activations, Q8_0 for Down" solve --memory 18MiB --form bundle --act q8 --down-type q8_0 --out "$tmp/bundle.json"
+check "a phone that is not here" "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone" --memory 18MiB \
+    --out "$tmp/phone.json"
+for f in a m paper dense bundle phone; do
+    check "$f.json follows its schema" valid "$tmp/$f.json"
+done
+for f in a a512 m paper dense bundle; do
+    check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${in[@]}"
+done
+check "check of the phone's" "$P" check "$tmp/phone.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite"
+check "check by itself" "$P" check "$tmp/m.json" --json
+
+# A plan that was tampered with, or belongs to other files.
+tampered() { sed "$1" "$tmp/a.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/a.json" && return 9; "$P" check "$tmp/bad.json" "${in[@]}"; }
+check "another account is found" status 3 tampered 's/"account_bytes": /"account_bytes": 1/'
+check "another speed is found" status 3 tampered 's/"tokens_per_s": /"tokens_per_s": 1/'
+check "another prefix is found" status 3 tampered '0,/\[\[[0-9]*, [0-9]*\]\]/s//[[64, 1216]]/'
+check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"hash": "0/"hash": "1/;t;s/"hash": "[^0]/"hash": "0/}'
+check "another device is found" status 5 "$P" check "$tmp/a.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone"
+
+# Against an older plan.
+check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
+check "a promise got worse" status 1 "$P" check "$tmp/a.json" --against "$tmp/m.json"
+
+# Limits that contradict each other: named, with the nearest values; following the advice gives a plan.
+refused() { solve "$@" --out "$tmp/none.json" 2> "$tmp/why"; }
+check "below the floor" status 4 refused --memory 8MiB --context 512
+check "names the limits" grep -q -- '--memory 8.0 MiB (8388608 bytes) is below the floor of [0-9]* bytes .* --context 512' "$tmp/why"
+floor=$(sed 's/.*floor of \([0-9]*\) bytes.*/\1/' "$tmp/why")
+check "the floor it names is one" solve --memory "$floor" --context 512 --out "$tmp/f.json"
+check "a byte less is not" status 4 refused --memory $((floor - 1)) --context 512
+check "too much context" status 4 refused --memory 18MiB --context 100000
+context=$(sed -n 's/.*largest --context is \([0-9]*\).*/\1/p' "$tmp/why")
+check "the context it names fits" solve --memory 18MiB --context "${context:-0}" --out "$tmp/f.json"
+check "too fast" status 4 refused --memory 16MiB --context 256 --min-speed 100000
+check "no memory is enough" grep -q 'no memory is enough' "$tmp/why"
+speed=$(sed -n 's/.*fastest plan makes \([0-9.]*\) .*/\1/p' "$tmp/why")
+check "the speed it names is reached" solve --memory 16MiB --context 256 --min-speed "${speed:-x}" --out "$tmp/f.json"
+double=$(python3 -c "print($speed * 1.5)")
+check "faster needs more memory" status 4 refused --memory 16MiB --context 256 --min-speed "$double"
+memory=$(sed -n 's/.*; --memory \([0-9]*\) .* would do.*/\1/p' "$tmp/why")
+check "the memory it names will do" solve --memory "${memory:-x}" --context 256 --min-speed "$double" --out "$tmp/f.json"
+check "nothing was written for what was refused" test ! -e "$tmp/none.json"
+
+# Explain and sweep.
+explain() { "$P" explain "$tmp/m.json" "${in[@]}" "$@"; }
+equations() { explain --memory 18MiB > "$tmp/explain.txt" && for i in 1 2 3 4 5 6 7 8 9 10 11 M1 M2 M3 M4 M5 M6 M7 M8 M9 M10; do
+    grep -q "^  ($i) " "$tmp/explain.txt" || { echo "no equation ($i)"; return 1; }; done
+    grep -q 'one more MiB of memory' "$tmp/explain.txt" && grep -q 'storage twice as fast' "$tmp/explain.txt" &&
+    grep -q 'one more core' "$tmp/explain.txt" && grep -q 'What binds' "$tmp/explain.txt"; }
+check "explain has every equation, what binds, what more would buy" equations
+json() { explain --json | python3 -c '
+import json, sys
+x = json.load(sys.stdin)
+assert abs(sum(v for k, v in x["account"].items() if k not in ("total", "floor")) - x["account"]["total"]) == 0
+assert len(x["layers"]) == 8 and len(x["paper"]) == 11
+s = [l for l in x["measured"] if l["id"] == "(M10)"][0]
+assert abs(s["value"] - s["with"]["t_head"] - sum(l["total_ns"] for l in x["layers"])) < 1e-4 * s["value"]
+assert all(g["tokens_per_s"] >= 0.999 * x["base_tokens_per_s"] for g in x["gains"])'; }
+check "explain --json adds up" json
+sweep() { "$P" sweep "${in[@]}" --memory 12MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
+import csv, sys, xml.dom.minidom
+rows = list(csv.DictReader(open(sys.argv[1])))
+assert len(rows) == 11 and rows[0]["feasible"] == "0" and rows[-1]["feasible"] == "1"
+speed = [float(r["tokens_per_s"]) for r in rows if r["feasible"] == "1"]
+bound = [float(r["bound_tokens_per_s"]) for r in rows if r["feasible"] == "1"]
+assert all(b >= a * 0.999 for a, b in zip(speed, speed[1:])), speed
+assert all(b >= a * 0.9999 for a, b in zip(speed, bound))
+assert xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("polyline")
+PY
+}
+check "sweep rises with memory; its drawing is one" sweep
+
+# The command line.
+check "no memory" status 2 "$P" solve "${in[@]}" --out "$tmp/x.json"
+check "an unknown core class" status 2 solve --memory 18MiB --cores big=1 --out "$tmp/x.json"
+check "the same limit twice" status 2 solve --memory 18MiB,18MiB --out "$tmp/x.json"
+check "an unknown device" status 2 "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --device nobody --memory 18MiB --out "$tmp/x.json"
+check "a trace that is none" status 3 "$P" solve --traces "$tmp/hw.sqlite" --hardware "$tmp/hw.sqlite" --memory 18MiB --out "$tmp/x.json"
+check "a plan that is none" status 3 "$P" check datasets/prompts/stories-profile.csv
+check "a folder that is not there" status 1 solve --memory 18MiB --out "$tmp/no/such/x.json"
+one_core() { solve --memory 18MiB --cores 1 --out "$tmp/one.json" && grep -q '"threads": 1' "$tmp/one.json"; }
+check "one core" one_core
+done_testing

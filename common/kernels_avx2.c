@@ -9,7 +9,7 @@
 
 #define KERNELS_VN       8
 #define KERNELS_TILE_T   2
-#define KERNELS_PREFETCH 2048
+#define KERNELS_PREFETCH 2304
 #define VF               __m256
 #define PRIM             static inline __attribute__((always_inline))
 

@@ -7,7 +7,7 @@
 
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
-#define KERNELS_PREFETCH 2048
+#define KERNELS_PREFETCH 2304
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 

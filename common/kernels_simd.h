@@ -15,10 +15,10 @@
  * needed, in the row that comes next where the own row ends. Rows scattered in memory defeat the
  * hardware prefetchers; this is what brings them near the speed of loads that do nothing else.
  *
- * Numbers to reach, as shares of what bare loads of the same bytes do in the same run
- * (make bench-kernels): int8 products 0.9 in order and 0.8 scattered from one thread, 0.9 and 1 from
- * two; axpy 0.75 and 0.85; F32 activations 0.6 (Q4_0, bound by unpacking nibbles: seven vector
- * operations per 32 columns) to 0.9. A machine with less bandwidth per core sees more of it. */
+ * Numbers to reach, as shares of what loads alone do with the same bytes in the same run
+ * (make bench-kernels; AVX-512, Zen 5, rows of 4096, one or two threads): int8 products 0.9 in order
+ * and 0.8 scattered; F32 activations 0.9 and 0.85 but for Q4_0 (0.6 and 0.7: unpacking nibbles to
+ * floats takes as long as reading them); axpy 0.9, Q4_0 0.7. */
 #if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_H)
 #define COMMON_KERNELS_SIMD_H
 
@@ -51,11 +51,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { TILE_R = 4,
-       TILE_T = KERNELS_TILE_T,
-       VN = KERNELS_VN };
-enum { PREFETCH_BYTES = KERNELS_PREFETCH,
-       STREAM_ROW_BYTES = 8192 };
+enum { TILE_R = 4 };
+enum { TILE_T = KERNELS_TILE_T, VN = KERNELS_VN, PREFETCH_BYTES = KERNELS_PREFETCH };
 
 typedef VF weight_fn(const uint8_t *p, int v);
 typedef VF weight_part_fn(const uint8_t *p, int n);
@@ -322,15 +319,15 @@ INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tok
     }
 }
 
-/* Rows by pointer are taken in the order given. Short rows at a fixed stride are four streams, each a
- * quarter of them, so that every stream is one long sequential read; long rows are that already. */
+/* Rows by pointer are taken in the order given. Rows at a fixed stride are four streams, each a
+ * quarter of them, so that every stream is one long sequential read. */
 OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
                  const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
                  tile_fn *t42, tile_fn *t44)
 {
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
-    int tiles = n_rows / TILE_R, tail = tiles * TILE_R, streams = !l->at && row_bytes < STREAM_ROW_BYTES;
-    int step = streams ? tiles : 1, move = streams ? 1 : TILE_R; /* within a tile; from tile to tile */
+    int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
+    int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
     for (int i = 0; i < TILE_R && i * step < n_rows; i++)
         ahead_first(row_of(l, i * step), row_bytes);
     a.live = TILE_R;

@@ -1,7 +1,7 @@
 /* Speed of the row products and accumulations on data far larger than the caches, as a fraction of
  * what loops that only load the same bytes reach in the same run: in order, and row by row in random
- * order. Rounds are interleaved and the best of each counts, so that bound and kernel meet the same
- * machine. */
+ * order. Short passes are interleaved and the best of each counts, so that bound and kernel meet the
+ * same machine and a busy moment spoils neither. */
 #include "common/cpu.h"
 #include "common/kernels.h"
 
@@ -15,7 +15,8 @@
 
 enum { MAX_THREADS = 64,
        MAX_TOKENS = 16,
-       CHUNK = 256 };
+       CHUNK = 256,
+       WINDOWS = 6 /* a pass reads one of them: it finds nothing of the last pass in a cache */ };
 
 static const char usage[] =
     "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
@@ -36,10 +37,10 @@ struct job {
     enum pass pass;
     uint32_t type;
     enum kernels_act form;
-    int n_rows, n_cols, n_tokens;
+    int n_rows, n_cols, n_tokens, window;
     size_t row_bytes;
     const uint8_t *base;
-    const void **at; /* the same rows, shuffled */
+    const void **at; /* the same rows, shuffled within each window */
     const uint8_t *x;
     size_t x_stride;
     float *out; /* n_tokens x max(CHUNK, n_cols) */
@@ -87,38 +88,35 @@ static uint64_t (*read_row)(const uint8_t *p, size_t n, const uint8_t *ahead) = 
 
 static void run(struct job *j)
 {
-    const int n = j->n_rows;
+    const int n = j->n_rows / WINDOWS;
+    const uint8_t *base = j->base + (size_t)j->window * (size_t)n * j->row_bytes;
+    const void **at = j->at + (size_t)j->window * (size_t)n;
     size_t wide = (size_t)(j->n_cols > CHUNK ? j->n_cols : CHUNK);
     switch (j->pass) {
     case READ_SEQ:
-        j->sink += read_row(j->base, (size_t)n * j->row_bytes, NULL);
-        break;
     case READ_SEQ_AHEAD:
-        j->sink += read_row(j->base, (size_t)n * j->row_bytes, j->base + 2048);
+        j->sink += read_row(base, (size_t)n * j->row_bytes, j->pass == READ_SEQ ? NULL : base + 2048);
         break;
     case READ_AT_1:
     case READ_AT_2:
-    case READ_AT_4: {
-        int d = j->pass == READ_AT_1 ? 1 : j->pass == READ_AT_2 ? 2
-                                                                : 4;
-        for (int r = 0; r < n; r++)
-            j->sink += read_row(j->at[r], j->row_bytes, j->at[r + d < n ? r + d : r]);
+    case READ_AT_4:
+        for (int r = 0, d = 1 << (j->pass - READ_AT_1); r < n; r++)
+            j->sink += read_row(at[r], j->row_bytes, at[r + d < n ? r + d : r]);
         break;
-    }
     case ROWS:
         for (int r = 0; r < n; r += CHUNK)
-            kernels->rows[j->form][j->type](j->out, wide, j->base + (size_t)r * j->row_bytes, j->row_bytes,
+            kernels->rows[j->form][j->type](j->out, wide, base + (size_t)r * j->row_bytes, j->row_bytes,
                                             n - r < CHUNK ? n - r : CHUNK, j->x, j->x_stride, j->n_tokens, j->n_cols);
         break;
     case ROWS_AT:
         for (int r = 0; r < n; r += CHUNK)
-            kernels->rows_at[j->form][j->type](j->out, wide, j->at + r, n - r < CHUNK ? n - r : CHUNK, j->x,
+            kernels->rows_at[j->form][j->type](j->out, wide, at + r, n - r < CHUNK ? n - r : CHUNK, j->x,
                                                j->x_stride, j->n_tokens, j->n_cols);
         break;
     case AXPY_AT:
         memset(j->out, 0, (size_t)j->n_tokens * wide * sizeof *j->out);
         for (int r = 0; r < n; r += CHUNK)
-            kernels->axpy[j->type](j->out, wide, j->at + r, j->h, CHUNK, n - r < CHUNK ? n - r : CHUNK, j->n_tokens,
+            kernels->axpy[j->type](j->out, wide, at + r, j->h, CHUNK, n - r < CHUNK ? n - r : CHUNK, j->n_tokens,
                                    0, j->n_cols);
         break;
     case PASSES:
@@ -156,7 +154,8 @@ static double timed(enum pass pass)
     double bytes = 0;
     for (int i = 0; i < n_threads; i++) {
         jobs[i].pass = pass;
-        bytes += (double)jobs[i].n_rows * (double)jobs[i].row_bytes;
+        jobs[i].window = (jobs[i].window + 1) % WINDOWS;
+        bytes += (double)(jobs[i].n_rows / WINDOWS) * (double)jobs[i].row_bytes;
     }
     pthread_barrier_wait(&gate);
     double t = now();
@@ -212,8 +211,9 @@ static void share_out(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int n
         j->at = need(malloc((size_t)rows * sizeof *j->at));
         for (int r = 0; r < rows; r++)
             j->at[r] = j->base + (size_t)r * row_bytes;
-        for (int r = rows - 1; r > 0; r--) {
-            int k = (int)(rnd() % (uint64_t)(r + 1));
+        int n = rows / WINDOWS;
+        for (int r = WINDOWS * n - 1; r > 0; r--) {
+            int first = r / n * n, k = first + (int)(rnd() % (uint64_t)(r - first + 1));
             const void *t = j->at[r];
             j->at[r] = j->at[k];
             j->at[k] = t;
@@ -308,7 +308,7 @@ int main(int argc, char **argv)
 {
     const char *tier = "auto", *types = NULL;
     char threads[64] = "1,2";
-    int n_cols = 4096, mib = 384, rounds = 5, n_tokens = 1;
+    int n_cols = 4096, mib = 480, rounds = 30, n_tokens = 1;
     for (int i = 1; i + 1 < argc + 1; i += 2) {
         const char *v = i + 1 < argc ? argv[i + 1] : NULL;
         if (v && !strcmp(argv[i], "--cpu"))
@@ -336,7 +336,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "bench_kernels: %s\n", e.msg);
         return 2;
     }
-    if (n_cols < 32 || n_cols % 32 || mib < 1 || rounds < 1 || n_tokens < 1 || n_tokens > MAX_TOKENS ||
+    if (n_cols < 32 || n_cols % 32 || mib < WINDOWS || rounds < 1 || n_tokens < 1 || n_tokens > MAX_TOKENS ||
         (types && quant_by_name(types) < 0)) {
         fputs(usage, stderr);
         return 2;

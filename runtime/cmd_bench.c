@@ -196,7 +196,7 @@ static void print_md(const struct bench *b)
                engine_io(b->g)->direct ? "" : " (page cache)", b->s->config.choice.threads,
                opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name, mean(t, n), deviation(t, n), ttft,
                (double)t->s.read_bytes / 1048576 / ((double)t->n * n), 100 * report_share(t->s.stall_ns, t->ns),
-               100 * report_share(t->s.hits, t->s.lookups), opt_format_size(machine_peak_bytes(), peak, sizeof peak));
+               100 * report_hit_rate(&t->s), opt_format_size(machine_peak_bytes(), peak, sizeof peak));
     }
 }
 
@@ -212,7 +212,7 @@ static void print_json(const struct bench *b)
         printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_per_token\":%.6g"
                ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g,\"samples\":[", i ? "," : "", t->name, t->n, mean(t, n),
                deviation(t, n), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
-               (double)t->s.reads / ((double)t->n * n), report_share(t->s.stall_ns, t->ns), report_share(t->s.hits, t->s.lookups));
+               (double)t->s.reads / ((double)t->n * n), report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
         for (int k = 0; k < n; k++)
             printf("%s%.6g", k ? "," : "", t->rate[k]);
         fputs("]}", stdout);
@@ -233,7 +233,7 @@ static void print_csv(const struct bench *b)
                engine_io(b->g)->backend->name, engine_io(b->g)->direct, b->s->config.choice.threads,
                (unsigned long long)b->s->memory_bytes, t->name, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / ((double)t->n * n), report_share(t->s.stall_ns, t->ns),
-               report_share(t->s.hits, t->s.lookups), (unsigned long long)machine_peak_bytes());
+               report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes());
     }
 }
 

@@ -122,7 +122,7 @@ static void print(const struct args *a, const struct setup *s, const struct engi
            (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
     report_configuration(stdout, s, g);
     printf(",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
-           (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_share(st.hits, st.lookups));
+           (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 
 static int score(const struct args *a, struct setup *s, const int32_t *ids, int n, struct err *e)

@@ -21,6 +21,12 @@ double report_share(uint64_t part, uint64_t whole)
     return whole ? (double)part / (double)whole : 0;
 }
 
+double report_hit_rate(const struct engine_stats *s)
+{
+    uint64_t lookups = s->lookups - s->gate_lookups;
+    return lookups ? report_share(s->hits - s->gate_hits, lookups) : report_share(s->hits, s->lookups);
+}
+
 /* Length of the UTF-8 character at p, 0 when it is none. */
 static size_t utf8_len(const unsigned char *p, size_t n)
 {
@@ -106,7 +112,7 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
             (double)s->head_ns / 1e6);
     fprintf(f, ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
             ",\"evictions\":%llu,\"refused\":%llu",
-            (unsigned long long)s->lookups, (unsigned long long)s->hits, report_share(s->hits, s->lookups),
+            (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
             (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
             (unsigned long long)s->refused);
     fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f}",
@@ -127,7 +133,7 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
             ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
             s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate, s->scaled ? "false" : "true",
             report_rate(r->decode.passes, r->decode_ns), (double)r->decode.read_bytes / steps,
-            report_share(r->decode.hits, r->decode.lookups));
+            report_hit_rate(&r->decode));
     fflush(f);
 }
 
@@ -160,7 +166,7 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
         log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
                  opt_format_size(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
-                 opt_format_size((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_share(d->hits, d->lookups),
+                 opt_format_size((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),
                  100 * report_share(d->stall_ns, r->decode_ns));
         log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read", 100 * report_share(active, d->neurons_possible),
                  100 * report_share(d->neurons_hot, active), 100 * report_share(d->neurons_cold, active),

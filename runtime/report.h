@@ -32,4 +32,8 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
 double report_rate(uint64_t n, uint64_t ns);    /* per second; 0 when ns is 0 */
 double report_share(uint64_t part, uint64_t whole); /* 0 when whole is 0 */
 
+/* Hit rate of the cold cache as the plan predicts it: of the units that open gates ask for. Gates that are streamed for
+ * every token are looked up too and never hit; they count only where a unit holds a neuron's gate and all else. */
+double report_hit_rate(const struct engine_stats *s);
+
 #endif

@@ -24,7 +24,7 @@ layer()
 only()
 {
     local found
-    found=$(includes $(find common profiler planner packer runtime -name '*.[ch]') | grep -E " ($1)\$" |
+    found=$(includes $(find common profiler planner packer runtime datasets -name '*.[ch]') | grep -E " ($1)\$" |
         cut -d ' ' -f 1 | sort -u | grep -vxE "$2")
     [ -z "$found" ] || { echo "$1 belongs to $2:"; echo "$found"; return 1; }
 }
@@ -60,6 +60,9 @@ check "common/ includes only common/" layer common 'common/'
 check "common/offline/ includes only common/ and common/offline/" layer common/offline 'common/(offline/)?'
 for p in profiler planner packer; do
     check "$p/ includes only itself and the libraries" layer $p "$p/|common/(offline/)?"
+done
+for p in datasets/tools datasets/synth; do
+    check "$p/ includes only itself and common/" layer $p "$p/|common/"
 done
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace[a-z0-9_]*\.c'

@@ -18,7 +18,7 @@ module()
     structs=$(cat "$dir/$stem".h "$dir/${family}"*.h 2>/dev/null | grep -oE '^struct [a-z0-9_]+' | cut -d ' ' -f 2 | sort -u)
     for s in $structs; do prefixes="$prefixes|$s"; done
     found=$(nm -g --defined-only "$o" | awk 'NF == 3 && $2 !~ /[wWvVu]/ { print $3 }' |
-        grep -vE "^($prefixes)(_|\$)" | grep -vE '^(_*asan|_*tsan|_*ubsan|_*odr|\.)')
+        grep -vE "^($prefixes)(_|\$)" | grep -vE '^(_*[alt]san|_*ubsan|_*odr|\.)')
     [ -z "$found" ] || { echo "exports without the prefix $prefixes:" $found; return 1; }
 }
 

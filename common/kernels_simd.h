@@ -52,7 +52,9 @@
 #endif
 
 enum { TILE_R = 4 };
-enum { TILE_T = KERNELS_TILE_T, VN = KERNELS_VN, PREFETCH_BYTES = KERNELS_PREFETCH };
+enum { TILE_T = KERNELS_TILE_T,
+       VN = KERNELS_VN,
+       PREFETCH_BYTES = KERNELS_PREFETCH };
 
 typedef VF weight_fn(const uint8_t *p, int v);
 typedef VF weight_part_fn(const uint8_t *p, int n);
@@ -72,21 +74,35 @@ struct tile {
     const uint8_t *x;
     size_t x_stride, row_bytes;
     int live, n_cols; /* live: rows to write */
-    /* ahead[k][r] + o is the line of row r to ask for at offset o: in the row itself until offset
-     * turn, in the row that comes after it from there on. */
+    /* The line of lane r to ask for at offset o is ahead[0][r] + o, from offset turn on
+     * ahead[1][r] + o. */
     uintptr_t ahead[2][TILE_R];
     size_t turn;
 };
 
 /* ---- prefetch ---- */
 
-INLINE void tile_row(struct tile *a, int i, const uint8_t *row, const uint8_t *next)
+/* A lane of a tile sees one row after another; PREFETCH_BYTES further on in that sequence is `rest`
+ * bytes into the row that is `rows` further on. */
+struct lead {
+    int rows;
+    size_t rest;
+};
+
+INLINE struct lead lead_of(size_t row_bytes)
 {
-    size_t dist = a->row_bytes < PREFETCH_BYTES ? a->row_bytes : PREFETCH_BYTES;
-    a->turn = a->row_bytes - dist;
+    if (row_bytes == 0)
+        return (struct lead){ 0, 0 };
+    return (struct lead){ (int)(PREFETCH_BYTES / row_bytes), PREFETCH_BYTES % row_bytes };
+}
+
+/* Lane i works on row; coming[0] is lead.rows rows further on, coming[1] the one after that. */
+INLINE void tile_lane(struct tile *a, int i, struct lead lead, const uint8_t *row, const uint8_t *const coming[2])
+{
+    a->turn = a->row_bytes - lead.rest;
     a->row[i] = row;
-    a->ahead[0][i] = (uintptr_t)row + dist;
-    a->ahead[1][i] = (uintptr_t)next - a->turn;
+    a->ahead[0][i] = (uintptr_t)coming[0] + lead.rest;
+    a->ahead[1][i] = (uintptr_t)coming[1] - a->turn;
 }
 
 /* Ask for each line once, as the tile reaches offset `to`; done: how far it has asked. */
@@ -100,9 +116,9 @@ INLINE void ahead_step(size_t *done, const struct tile *a, size_t to, int R)
     }
 }
 
-INLINE void ahead_first(const uint8_t *row, size_t row_bytes)
+INLINE void ahead_now(const uint8_t *row, size_t bytes)
 {
-    for (size_t o = 0; o < row_bytes && o < PREFETCH_BYTES; o += 64)
+    for (size_t o = 0; o < bytes; o += 64)
         __builtin_prefetch(row + o);
 }
 
@@ -326,16 +342,21 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
                  tile_fn *t42, tile_fn *t44)
 {
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
+    const struct lead lead = lead_of(row_bytes);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
-    for (int i = 0; i < TILE_R && i * step < n_rows; i++)
-        ahead_first(row_of(l, i * step), row_bytes);
+    for (int k = 0; k < tiles && k <= lead.rows; k++)
+        for (int i = 0; i < TILE_R; i++)
+            ahead_now(row_of(l, k * move + i * step), k < lead.rows ? row_bytes : lead.rest);
     a.live = TILE_R;
     a.out_step = (size_t)step;
     for (int k = 0; k < tiles; k++) {
         for (int i = 0; i < TILE_R; i++) {
             int r = k * move + i * step;
-            tile_row(&a, i, row_of(l, r), row_of(l, r + move < n_rows ? r + move : r));
+            const uint8_t *coming[2];
+            for (int j = 0; j < 2; j++) /* past the end: the row itself, which costs nothing */
+                coming[j] = row_of(l, k + lead.rows + j < tiles ? r + (lead.rows + j) * move : r);
+            tile_lane(&a, i, lead, row_of(l, r), coming);
         }
         drive_tokens(&a, out + k * move, x, n_tokens, t11, t41, t42, t44);
     }
@@ -345,7 +366,7 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
         return;
     for (int i = 0; i < TILE_R; i++) {
         const uint8_t *row = row_of(l, tail + (i < a.live ? i : a.live - 1));
-        tile_row(&a, i, row, row);
+        tile_lane(&a, i, lead, row, (const uint8_t *const[2]){ row, row });
     }
     drive_tokens(&a, out + tail, x, n_tokens, t11, t41, t42, t44);
 }
@@ -486,49 +507,67 @@ INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float
 
 typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R]);
 
-/* The next rows that any of T tokens needs, at most TILE_R of them, from row *r on. */
-INLINE int axpy_gather(int *r, int n_rows, const void *const *rows, const float *h, size_t h_stride, int T,
-                       size_t skip, const uint8_t *row[TILE_R], float hs[TILE_T][TILE_R])
+/* The rows that any of T tokens needs, gathered ahead of their use so that they can be asked for. */
+enum { RING = 64 };
+struct needed {
+    const uint8_t *row[RING];
+    float h[TILE_T][RING];
+    unsigned head, tail; /* entry n is at n % RING */
+    int next;            /* the row to look at next */
+};
+
+INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *h, size_t h_stride, int n_rows,
+                        int T, size_t skip)
 {
-    int n = 0;
-    for (; *r < n_rows && n < TILE_R; ++*r) {
+    for (; q->next < n_rows && q->tail - q->head < RING; q->next++) {
+        unsigned n = q->tail % RING;
         int any = 0;
         for (int t = 0; t < T; t++) {
-            hs[t][n] = h[(size_t)t * h_stride + (size_t)*r];
-            any |= hs[t][n] != 0;
+            q->h[t][n] = h[(size_t)t * h_stride + (size_t)q->next];
+            any |= q->h[t][n] != 0;
         }
-        if (any)
-            row[n++] = (const uint8_t *)rows[*r] + skip;
+        if (any) {
+            q->row[n] = (const uint8_t *)rows[q->next] + skip;
+            q->tail++;
+        }
     }
-    return n;
 }
 
-/* T tokens over all rows: groups of four needed rows, a left-over one by one. */
+/* Lane i of a tile takes entry n; what comes after it in the lane is four entries further on. */
+INLINE void axpy_lane(struct tile *a, float hs[TILE_T][TILE_R], int i, const struct needed *q, unsigned n, int T,
+                      struct lead lead)
+{
+    const uint8_t *row = q->row[n % RING], *coming[2];
+    for (unsigned j = 0; j < 2; j++) {
+        unsigned m = n + ((unsigned)lead.rows + j) * TILE_R;
+        coming[j] = m < q->tail ? q->row[m % RING] : row;
+    }
+    tile_lane(a, i, lead, row, coming);
+    for (int t = 0; t < T; t++)
+        hs[t][i] = q->h[t][n % RING];
+}
+
+/* T tokens over all rows: groups of four needed rows, what is left over one by one. */
 INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
                        int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, axpy_tile_fn *one,
                        axpy_tile_fn *four)
 {
     struct tile a = { .row_bytes = row_bytes, .n_cols = n_cols };
-    const uint8_t *row[2][TILE_R];
-    float hs[2][TILE_T][TILE_R], h1[TILE_T][TILE_R];
-    int r = 0, now = 0;
-    int n = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, row[0], hs[0]);
-    for (int i = 0; i < n; i++)
-        ahead_first(row[0][i], row_bytes);
-    for (int next; n > 0; n = next, now = !now) {
-        next = axpy_gather(&r, n_rows, rows, h, h_stride, T, skip, row[!now], hs[!now]);
-        if (n == TILE_R) {
-            for (int i = 0; i < TILE_R; i++)
-                tile_row(&a, i, row[now][i], i < next ? row[!now][i] : row[now][i]);
-            four(acc, acc_stride, &a, hs[now]);
-            continue;
-        }
-        for (int i = 0; i < n; i++) {
-            tile_row(&a, 0, row[now][i], row[now][i]);
-            for (int t = 0; t < T; t++)
-                h1[t][0] = hs[now][t][i];
-            one(acc, acc_stride, &a, h1);
-        }
+    const struct lead lead = lead_of(row_bytes);
+    struct needed q = { .head = 0 };
+    float hs[TILE_T][TILE_R];
+    axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
+    for (unsigned n = 0; n < q.tail && n / TILE_R <= (unsigned)lead.rows; n++)
+        ahead_now(q.row[n], n / TILE_R < (unsigned)lead.rows ? row_bytes : lead.rest);
+    for (; q.tail - q.head >= TILE_R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {
+        for (int i = 0; i < TILE_R; i++)
+            axpy_lane(&a, hs, i, &q, q.head + (unsigned)i, T, lead);
+        four(acc, acc_stride, &a, hs);
+        q.head += TILE_R;
+    }
+    for (; q.head < q.tail; q.head++) {
+        axpy_lane(&a, hs, 0, &q, q.head, T, lead);
+        one(acc, acc_stride, &a, hs);
     }
 }
 

@@ -252,7 +252,8 @@ static void test_products(uint32_t type, enum kernels_act form)
 
 /* ---- accumulation ---- */
 
-enum { AX_ROWS = 21,
+enum { AX_ROWS = 150,
+       AX_SLOTS = 21,
        AX_TOKENS = 6,
        AX_COLS = 416 };
 
@@ -265,14 +266,15 @@ struct sums {
 
 static void make_sums(struct sums *s, uint32_t type, int n, int kind)
 {
-    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % AX_ROWS), .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
+    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % (rnd() % 8 ? AX_SLOTS : AX_ROWS)), .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
     fill_floats(s->h, s->n_tokens * s->n_rows, kind);
     fill_floats(s->start, s->n_tokens * n, KIND_RANDOM);
     if (kind != KIND_RANDOM)
         memset(s->start, 0, sizeof s->start);
     for (int r = 0; r < s->n_rows; r++) {
-        uint8_t *p = guarded(10 + r, quant_row_bytes(type, (uint64_t)n), r & 1);
-        fill_row(p, type, n, kind);
+        uint8_t *p = guarded(10 + r % AX_SLOTS, quant_row_bytes(type, (uint64_t)n), r % AX_SLOTS & 1);
+        if (r < AX_SLOTS)
+            fill_row(p, type, n, kind);
         s->row[r] = p;
         if (rnd() % 3 == 0) {
             s->row[r] = NULL;

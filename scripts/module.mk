@@ -4,7 +4,7 @@ C_FILES   = $(wildcard $(foreach d,$(DIRS) datasets/tools tests tests/*,$(d)/*.[
 MODEL    ?= datasets/models/reglu-tales-10m-f16.gguf
 DESTDIR  ?=
 
-.PHONY: deps demo pipeline bench man install uninstall dist format format-check analyze
+.PHONY: deps demo pipeline bench man install uninstall dist format format-check format-wrap analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -46,9 +46,12 @@ dist:
 	git archive --format=tar --prefix=thermocline-$(VERSION)/ HEAD | gzip -9n > build/thermocline-$(VERSION).tar.gz
 	@ls -l build/thermocline-$(VERSION).tar.gz
 
-# format-check reports and changes nothing; format rewrites the FILES you name.
+# format-check reports and changes nothing; format-wrap breaks lines that are too long; format rewrites the FILES you
+# name.
 format-check:
 	$(Q)python3 scripts/format_check.py $(C_FILES)
+format-wrap:
+	$(Q)python3 scripts/format_check.py --wrap $(C_FILES)
 format:
 	clang-format -i $(FILES)
 analyze:

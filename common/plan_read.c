@@ -491,7 +491,8 @@ int plan_parse(const char *json, size_t len, const char *name, struct plan *out,
     json_error_t je;
     json_t *j = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
     if (!j)
-        return err_set(e, ERR_FORMAT, "plan '%s' is not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
+        return err_set(e, ERR_FORMAT, "plan '%s' is not JSON: line %d, column %d: %s", name, je.line, je.column,
+                       je.text);
     struct plan p = { 0 };
     struct rd r = { .name = name, .e = e };
     read_plan(&r, j, &p);

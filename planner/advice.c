@@ -13,8 +13,8 @@
 int advice_floor(const struct problem *p, const struct problem_limits *lim, uint64_t *bytes, struct err *e)
 {
     struct problem_limits one = *lim;
-    struct cost_choice c = { .mode = p->modes[0], .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1, .kv_f16 = lim->kv_f16,
-                             .context = lim->context };
+    struct cost_choice c = { .mode = p->modes[0], .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1,
+                             .kv_f16 = lim->kv_f16, .context = lim->context };
     struct budget b;
     one.prefill_chunk = 1;
     problem_set_backend(&c, HW_ANY_BACKEND);
@@ -70,8 +70,8 @@ static int tell_memory(const struct problem *p, const struct problem_limits *lim
     if ((r = advice_floor(p, lim, &floor_bytes, e)) < 0 || (r = largest_context(p, lim, &context, e)) < 0)
         return r;
     say(s, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context %d",
-        size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes, (unsigned long long)floor_bytes,
-        size_text(floor_bytes, b, sizeof b), lim->context);
+        size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
+        (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
     if (lim->max_batch > 1) {
         struct problem_limits one = *lim;
         one.max_batch = 1;
@@ -143,7 +143,8 @@ static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *by
     return 0;
 }
 
-static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct story *s, struct err *e)
+static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct story *s,
+                      struct err *e)
 {
     char a[32], b[32];
     double here, all;
@@ -152,7 +153,8 @@ static int tell_speed(struct problem *p, const struct problem_limits *lim, unsig
     int r;
     if ((r = memory_for(p, *lim, &need, e)) < 0 || (r = fastest(p, *lim, &here, e)) < 0)
         return r;
-    say(s, "--min-speed %g cannot be reached with --memory %s", lim->min_tokens_per_s, size_text(lim->memory_bytes, a, sizeof a));
+    say(s, "--min-speed %g cannot be reached with --memory %s", lim->min_tokens_per_s, size_text(lim->memory_bytes,
+                                                                                                 a, sizeof a));
     if (here > 0)
         say(s, ": the fastest plan makes %g tokens/s", three_digits(here));
     if (need > 0) {

@@ -30,30 +30,33 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME",
           .help = "Device in the database to plan for.", .def = "the only one" },
         { .name = "memory", .type = OPT_STRING, .dest = &a->memory, .arg = "SIZES",
-          .help = "Most memory the runtime may take, everything counted: 18MiB, or several limits for one plan: 1GiB,2GiB." },
+          .help = "Most memory the runtime may take, everything counted: 18MiB, or several limits: 1GiB,2GiB." },
         { .name = "min-speed", .type = OPT_DOUBLE, .dest = &a->min_speed, .arg = "T/S", .min = 0, .max = 1e9,
           .help = "Least tokens per second at batch 1.", .def = "none" },
         { .name = "cores", .type = OPT_STRING, .dest = &a->cores, .arg = "LIST",
           .help = "Most cores to compute with, by class: big=1,mid=3, or one number for all classes together where "
                   "there is one class.", .def = "all" },
         { .name = "context", .type = OPT_INT, .dest = &a->context, .arg = "N", .min = 1, .max = MODEL_MAX_CONTEXT,
-          .help = "Positions of the KV cache, prompt and answer together.", .def = "the model's, at most 4096, less where "
-          "memory is short" },
+          .help = "Positions of the KV cache, prompt and answer together.",
+          .def = "the model's, at most 4096, less where memory is short" },
         { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = 8,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
         { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
-          .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).", .def = "measured" },
+          .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
+          .def = "measured" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
-          .help = "exact: skip neurons whose gate is closed; dense: skip none.", .def = "auto: exact where the activation "
-          "gives zeros" },
+          .help = "exact: skip neurons whose gate is closed; dense: skip none.",
+          .def = "auto: exact where the activation gives zeros" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
-          .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).", .def = "auto: the faster" },
+          .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).",
+          .def = "auto: the faster" },
         { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
           .help = "Type of the KV cache.", .def = "f16" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
           .help = "Activations in row products: float, or int8 where the weights allow it.", .def = "f32" },
         { .name = "down-type", .type = OPT_STRING, .dest = &a->down_type, .arg = "TYPE",
-          .help = "Type that Down is stored in by neuron: source, Q8_0, F16, ...", .def = "source where it is a float type, else Q8_0" },
+          .help = "Type that Down is stored in by neuron: source, Q8_0, F16, ...",
+          .def = "source where it is a float type, else Q8_0" },
         { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
           .help = "Neurons of a cluster, a multiple of 8.", .def = "64" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
@@ -129,7 +132,8 @@ static int parse_cores(const char *list, const struct hw *hw, struct planning_re
         const char *number = eq ? eq + 1 : item;
         long n = strtol(number, &end, 10);
         if (k < 0)
-            return err_set(e, ERR_USAGE, "--cores: '%s' names no core class of device '%s'; it has: %s", item, hw->name, known);
+            return err_set(e, ERR_USAGE, "--cores: '%s' names no core class of device '%s'; it has: %s", item,
+                           hw->name, known);
         if (end == number || *end || n < 0 || n > 1024)
             return err_set(e, ERR_USAGE, "--cores: '%s' is not a number of cores from 0 to 1024", number);
         q->cores[k] = (int)n;
@@ -164,7 +168,8 @@ static int load_pack(const char *path, struct args_inputs *o, struct err *e)
         int model = !hash_equal(p->model_hash, o->in.model_hash);
         hash_text(model ? p->model_hash : p->order_hash, a);
         hash_text(model ? o->in.model_hash : o->in.order_hash, b);
-        r = err_set(e, ERR_MISMATCH, "pack '%s' and the trace have different %s: %s and %s", path, model ? "models" : "neuron orders", a, b);
+        r = err_set(e, ERR_MISMATCH, "pack '%s' and the trace have different %s: %s and %s", path,
+                    model ? "models" : "neuron orders", a, b);
     } else {
         o->pack_layout = p->shape.l;
         o->request.for_pack = &o->pack_layout;
@@ -192,7 +197,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0)
         return r;
     if (a->for_pack && (a->form || a->down_type || a->cluster_neurons))
-        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --down-type and --cluster-neurons do not go with it");
+        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --down-type and "
+                                     "--cluster-neurons do not go with it");
     return a->for_pack ? load_pack(a->for_pack, o, e) : 0;
 }
 

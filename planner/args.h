@@ -8,7 +8,8 @@
 
 struct args {
     const char *traces, *hardware, *device, *memory, *cores, *for_pack, *down_type;
-    int cost, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of args.c */
+    int cost, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
+                                                                                 * args.c */
     double min_speed;
     uint64_t rlimit;
 };

@@ -30,10 +30,12 @@ static int check_shape(const struct plan *p, const char *name, const struct inpu
         (r = same_hash(name, "the trace", p->trace_hash, in->trace_hash, e)) < 0 ||
         (r = same_hash(name, "the neuron order", p->order_hash, in->order_hash, e)) < 0)
         return r;
-    if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff || p->d_model != in->h.d_model)
-        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons of width %d, the trace has %d of %d x %d "
-                       "of %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks, in->h.n_ff,
-                       in->h.d_model);
+    if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff ||
+        p->d_model != in->h.d_model)
+        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons of width %d, the trace has "
+                                        "%d of %d x %d "
+                       "of %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks,
+                       in->h.n_ff, in->h.d_model);
     return 0;
 }
 
@@ -43,11 +45,12 @@ static int check_cores(const struct plan_limit *l, const char *name, int li, con
     for (int k = 0; k < l->n_classes; k++) {
         int has = k < hw->n_classes ? hw->classes[k].n_cores : 0;
         if (hw->n_classes > 0 && (k >= hw->n_classes || strncmp(l->classes[k].name, hw->classes[k].name, 31)))
-            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s', which device '%s' does not have there",
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s', which device '%s' does "
+                                            "not have there",
                            name, li, l->classes[k].name, hw->name);
         if (hw->n_classes > 0 && !cost_cores_ok(l->classes[k].n, has))
-            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %d cores of class '%s'; there are %d", name, li,
-                           l->classes[k].n, l->classes[k].name, has);
+            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %d cores of class '%s'; there are %d",
+                           name, li, l->classes[k].n, l->classes[k].name, has);
     }
     return 0;
 }
@@ -61,12 +64,13 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
     if (b.total != l->account_bytes || b.floor != l->floor_bytes)
-        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d] states an account of %llu bytes and a floor of %llu; they are %llu and "
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d] states an account of %llu bytes and a floor of %llu; "
+                                      "they are %llu and "
                        "%llu", name, li, (unsigned long long)l->account_bytes, (unsigned long long)l->floor_bytes,
                        (unsigned long long)b.total, (unsigned long long)b.floor);
     if (!cost_memory_ok(b.total, l->memory_bytes))
-        return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li, (unsigned long long)b.total,
-                       (unsigned long long)l->memory_bytes);
+        return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
+                       (unsigned long long)b.total, (unsigned long long)l->memory_bytes);
     for (int i = 0; i < l->n_batches; i++)
         for (int k = 0; k < p->n_layers; k++)
             for (int q = 0; q < p->n_parts; q++) {
@@ -75,8 +79,10 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
                 for (int j = 0; j < p->n_blocks; j++)
                     units += lp->n_units - plan_hot(p, &l->batches[i], k, j, q) / lp->neurons_per_unit;
                 if (plan_cold(p, &l->batches[i], k, q) > units)
-                    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].cold[%d][%d] is %u slots for %llu units beyond "
-                                   "the prefix", name, li, i, k, q, plan_cold(p, &l->batches[i], k, q), (unsigned long long)units);
+                    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].cold[%d][%d] is %u slots for "
+                                                  "%llu units beyond "
+                                   "the prefix", name, li, i, k, q, plan_cold(p, &l->batches[i], k, q),
+                                   (unsigned long long)units);
             }
     return 0;
 }
@@ -86,8 +92,8 @@ static int differs(double a, double b)
     return fabs(a - b) > TOLERANCE * fmax(fabs(a), fabs(b)) + 1e-9;
 }
 
-static int check_figures(const struct plan *p, const struct plan_figures *said, const struct plan_figures *is, const char *name,
-                         int li, int bi, struct err *e)
+static int check_figures(const struct plan *p, const struct plan_figures *said, const struct plan_figures *is,
+                         const char *name, int li, int bi, struct err *e)
 {
     const struct {
         const char *key;
@@ -99,13 +105,15 @@ static int check_figures(const struct plan *p, const struct plan_figures *said, 
     };
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (differs(whole[i].said, whole[i].is))
-            return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations give %g", name, li, bi,
+            return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations "
+                                          "give %g", name, li, bi,
                            whole[i].key, whole[i].said, whole[i].is);
     for (int c = 0; c < PLAN_COLUMNS; c++)
         for (int l = 0; l < p->n_layers; l++) {
             double a = *plan_column_at(&said->layers[l], c), b = *plan_column_at(&is->layers[l], c);
             if (differs(a, b))
-                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.layers.%s[%d] is %g; the equations give %g",
+                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.layers.%s[%d] is %g; "
+                                              "the equations give %g",
                                name, li, bi, plan_columns[c].key, l, a, b);
         }
     return 0;
@@ -125,8 +133,8 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         while (bi < pr->in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
             bi++;
         if (bi == pr->in->n_batches) {
-            r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d] has a batch size of %d, which cannot be checked", name, li,
-                        l->batches[i].batch);
+            r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d] has a batch size of %d, which cannot be checked",
+                        name, li, l->batches[i].batch);
             break;
         }
         planning_keeps(p, &l->batches[i], keeps);
@@ -135,16 +143,16 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
     if (r == 0 && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
-        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for", name, li,
-                    l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
+        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for",
+                    name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
     free(keeps);
     free(is.layers);
     return r;
 }
 
 /* Limits of one mode and policy share a problem: replay once for each pair that occurs. */
-static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, enum plan_mode mode,
-                        enum cache_policy policy, struct notes *notes, struct err *e)
+static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+                        enum plan_mode mode, enum cache_policy policy, struct notes *notes, struct err *e)
 {
     struct problem pr = { 0 };
     int r = 0, ready = 0;
@@ -162,8 +170,8 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
     return r;
 }
 
-int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
-               struct err *e)
+int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+               struct notes *notes, struct err *e)
 {
     int r = plan_check(p, name, e);
     if (r == 0 && hw)
@@ -210,25 +218,27 @@ static void compare_limit(struct teller *t, const struct plan_limit *a, const st
             continue;
         }
         double was = x->predicted.tokens_per_s, now = y->predicted.tokens_per_s;
+        double percent = was > 0 ? 100 * (now / was - 1) : 0;
+        int slower = percent < -0.1;
         if (differs(was, now))
-            tell(t, now < was * (1 - 1e-3), "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, now, was,
-                 was > 0 ? 100 * (now / was - 1) : 0);
+            tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, now, was, percent);
     }
     if (a->floor_bytes != b->floor_bytes)
-        tell(t, b->floor_bytes > a->floor_bytes, "memory %llu: floor of %llu bytes, was %llu", m, (unsigned long long)b->floor_bytes,
-             (unsigned long long)a->floor_bytes);
+        tell(t, b->floor_bytes > a->floor_bytes, "memory %llu: floor of %llu bytes, was %llu", m,
+             (unsigned long long)b->floor_bytes, (unsigned long long)a->floor_bytes);
     if (a->context != b->context)
         tell(t, b->context < a->context, "memory %llu: context %d, was %d", m, b->context, a->context);
     if (a->min_tokens_per_s != b->min_tokens_per_s)
         tell(t, b->min_tokens_per_s < a->min_tokens_per_s, "memory %llu: asked for at least %g tokens/s, was %g", m,
              b->min_tokens_per_s, a->min_tokens_per_s);
     if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
-        tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m, plan_mode_name(b->mode),
-             b->threads, b->queue_depth, cache_policy_name(b->policy), plan_mode_name(a->mode), a->threads, a->queue_depth,
-             cache_policy_name(a->policy));
+        tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
+             plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),
+             plan_mode_name(a->mode), a->threads, a->queue_depth, cache_policy_name(a->policy));
 }
 
-int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse, const char *text), void *ctx)
+int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse,
+                                                                               const char *text), void *ctx)
 {
     struct teller t = { line, ctx, 0 };
     if (!hash_equal(now->model_hash, old->model_hash))

@@ -1,8 +1,8 @@
 #ifndef PLANNER_CHECK_H
 #define PLANNER_CHECK_H
 
-/* Verifies a plan with no solver, from the equations alone: who it was made for, the account of every limit to the byte,
- * cores, prefixes, slots, and every predicted figure. */
+/* Verifies a plan with no solver, from the equations alone: who it was made for, the account of every limit to the
+ * byte, cores, prefixes, slots, and every predicted figure. */
 #include "common/plan.h"
 
 #include "planner/problem.h"
@@ -10,12 +10,13 @@
 /* in and hw may be NULL: what needs them is then left out. ERR_MISMATCH when plan, trace and hardware do not belong
  * together (both hashes in the message), ERR_FORMAT when a figure does not follow from the inputs, ERR_INFEASIBLE
  * when the plan breaks one of its own limits. */
-int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
-               struct err *e);
+int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+               struct notes *notes, struct err *e);
 
-/* What changed from old to now, one line each, written to out (may be NULL). Returns how many promises (speed, memory)
- * got worse. */
-int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse, const char *text),
+/* What changed from old to now, one line each, written to out (may be NULL). Returns how many promises (speed,
+ * memory) got worse. */
+int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse,
+                                                                               const char *text),
                   void *ctx);
 
 #endif

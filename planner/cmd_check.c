@@ -11,10 +11,11 @@
 
 static const struct opt_usage usage = {
     "thermo-plan check", "PLAN.json",
-    "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces: that it is for this model, and "
-    "the memory account to the byte. With --hardware as well: cores and every predicted figure. With --against: what changed "
-    "since an older plan; exit status 1 when a promise (speed, floor, context) got worse.",
-    "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against old.json\n"
+    "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces: that it is for this "
+    "model, and the memory account to the byte. With --hardware as well: cores and every predicted figure. With "
+    "--against: what changed since an older plan; exit status 1 when a promise (speed, floor, context) got worse.",
+    "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against "
+    "old.json\n"
 };
 
 struct lines {
@@ -66,8 +67,9 @@ static int run(const struct wish *w, int *worse, struct err *e)
 {
     struct plan p, old = { 0 };
     struct lines lines = { w->json ? js_array() : NULL };
+    static const char alone[] = "format and ranges are right; --traces and --hardware check more";
     const char *how = w->traces && w->hardware ? "account, cores and every figure follow from the inputs" :
-                      w->traces ? "the account follows from the trace" : "format and ranges are right; --traces and --hardware check more";
+                      w->traces ? "the account follows from the trace" : alone;
     int r = load_and_check(w, &p, e);
     if (r < 0)
         return r;
@@ -99,10 +101,14 @@ int cmd_check(int argc, char **argv)
     int n_pos, r, worse = 0;
     struct err e = { 0 };
     const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .help = "The trace it was made from." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .help = "The hardware database it was made from." },
-        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.", .def = "the plan's" },
-        { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json", .help = "An older plan to compare with." },
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
+          .help = "The trace it was made from." },
+        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE",
+          .help = "The hardware database it was made from." },
+        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
+          .def = "the plan's" },
+        { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json",
+          .help = "An older plan to compare with." },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the result as JSON." },
         { 0 },
     };

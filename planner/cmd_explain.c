@@ -12,11 +12,11 @@
 
 static const struct opt_usage usage = {
     "thermo-plan explain", "PLAN.json",
-    "Show what stands behind a plan: the memory account, every equation with its numbers, times per layer and what binds them, "
-    "the cold cache beside the best that any policy could do, and what one more MiB, GiB or core, or storage twice as fast, "
-    "would buy. The plan is checked first.",
-    "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite\n"
-    "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite --memory 18MiB --json\n"
+    "Show what stands behind a plan: the memory account, every equation with its numbers, times per layer and what "
+    "binds them, the cold cache beside the best that any policy could do, and what one more MiB, GiB or core, or "
+    "storage twice as fast, would buy. The plan is checked first.",
+    "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan explain plan.json --traces "
+    "t.h5 --hardware hw.sqlite --memory 18MiB --json\n"
 };
 
 struct wish {
@@ -58,17 +58,19 @@ static void text_lines(const char *title, const struct explain_line *lines, int 
 static void text_layers(const struct plan *p, const struct plan_limit *l, const struct explain *x)
 {
     const struct plan_figures *f = &l->batches[0].predicted;
-    printf("\nPer layer at batch 1 (times in us)\n  layer      hot     cold   active  attention  compute   memory       io  exposed    total  binds     "
-           "hits   best possible\n");
+    printf("\nPer layer at batch 1 (times in us)\n  layer      hot     cold   active  attention  compute   memory  "
+           "     io  exposed    total  binds     hits   best possible\n");
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *g = &f->layers[i];
         char hot[32];
         if (p->n_parts > 1)
-            snprintf(hot, sizeof hot, "%u+%u", plan_hot(p, &l->batches[0], i, 0, 0), plan_hot(p, &l->batches[0], i, 0, 1));
+            snprintf(hot, sizeof hot, "%u+%u", plan_hot(p, &l->batches[0], i, 0, 0), plan_hot(p, &l->batches[0], i,
+                                                                                              0, 1));
         else
             snprintf(hot, sizeof hot, "%u", plan_hot(p, &l->batches[0], i, 0, 0));
-        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot, plan_cold(p, &l->batches[0], i, p->n_parts - 1),
-               g->active, g->attention_ns / 1e3, g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
+        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot,
+               plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active, g->attention_ns / 1e3,
+               g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
                g->total_ns / 1e3, explain_binds(g));
         printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
     }
@@ -80,14 +82,14 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     int count[3] = { 0 };
     printf("%s on %s, %s cost model, %s layout, limit %s\n", p->model_name, p->device, plan_cost_name(p->cost),
            layout_form_name(p->layout.form), opt_format_size(l->memory_bytes, a, sizeof a));
-    printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% of the best\n",
-           plan_mode_name(l->mode), l->threads, l->queue_depth, l->context, cache_policy_name(l->policy),
-           l->batches[0].predicted.tokens_per_s, 100 * l->gap);
+    printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
+           "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth, l->context,
+           cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap);
     printf("\nMemory account\n");
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (x->account.item[i])
-            printf("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i), (unsigned long long)x->account.item[i],
-                   opt_format_size(x->account.item[i], b, sizeof b));
+            printf("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i),
+                   (unsigned long long)x->account.item[i], opt_format_size(x->account.item[i], b, sizeof b));
     printf("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
            opt_format_size(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
     text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
@@ -171,8 +173,8 @@ static int run(const struct wish *w, struct err *e)
     const struct plan_limit *l = NULL;
     int r = plan_read(w->plan, &p, e);
     if (r == 0 && !(l = plan_pick(&p, w->memory)))
-        r = err_set(e, ERR_USAGE, "--memory: plan '%s' has no limit as small as %llu bytes; its smallest is %llu", w->plan,
-                    (unsigned long long)w->memory, (unsigned long long)p.limits[0].memory_bytes);
+        r = err_set(e, ERR_USAGE, "--memory: plan '%s' has no limit as small as %llu bytes; its smallest is %llu",
+                    w->plan, (unsigned long long)w->memory, (unsigned long long)p.limits[0].memory_bytes);
     if (r == 0)
         r = args_load_hw(w->hardware, w->device ? w->device : p.device, &hw, e);
     if (r == 0)
@@ -201,12 +203,14 @@ int cmd_explain(int argc, char **argv)
     int n_pos, r;
     struct err e = { 0 };
     const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .required = 1, .help = "The trace it was made from." },
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .required = 1,
+          .help = "The trace it was made from." },
         { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
           .help = "The hardware database it was made from." },
-        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.", .def = "the plan's" },
-        { .name = "memory", .type = OPT_SIZE, .dest = &w.memory, .arg = "SIZE", .help = "Which limit of the plan: the largest that is not above this.",
-          .def = "the plan's largest" },
+        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
+          .def = "the plan's" },
+        { .name = "memory", .type = OPT_SIZE, .dest = &w.memory, .arg = "SIZE",
+          .help = "Which limit of the plan: the largest that is not above this.", .def = "the plan's largest" },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
         { 0 },
     };

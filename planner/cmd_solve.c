@@ -12,22 +12,23 @@
 
 static const struct opt_usage usage = {
     "thermo-plan solve", "",
-    "Find the fastest way to run a model on a device within a memory limit: which neurons of each layer stay resident, "
-    "which are cached, how many cores compute, how deep reads queue, how the pack is laid out. Everything is derived from "
-    "the trace and the hardware database; the same inputs give the same plan, byte for byte. Where the limits contradict each "
-    "other the exit status is 4 and the message says which, and the nearest value of each that would do.",
+    "Find the fastest way to run a model on a device within a memory limit: which neurons of each layer stay "
+    "resident, which are cached, how many cores compute, how deep reads queue, how the pack is laid out. "
+    "Everything is derived from the trace and the hardware database; the same inputs give the same plan, byte for "
+    "byte. Where the limits contradict each other the exit status is 4 and the message says which, and the nearest "
+    "value of each that would do.",
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
-    "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 --cores big=1,mid=3 "
-    "--out plan.json\n"
+    "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
+    "--cores big=1,mid=3 --out plan.json\n"
 };
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
     char a[32], b[32], c[32];
     printf("%s: %s mode, %d thread%s, depth %d, context %d, %s; takes %s (floor %s)\n",
-           opt_format_size(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads, l->threads > 1 ? "s" : "",
-           l->queue_depth, l->context, cache_policy_name(l->policy), opt_format_size(l->account_bytes, b, sizeof b),
-           opt_format_size(l->floor_bytes, c, sizeof c));
+           opt_format_size(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
+           l->threads > 1 ? "s" : "", l->queue_depth, l->context, cache_policy_name(l->policy),
+           opt_format_size(l->account_bytes, b, sizeof b), opt_format_size(l->floor_bytes, c, sizeof c));
     for (int i = 0; i < l->n_batches; i++) {
         const struct plan_figures *f = &l->batches[i].predicted;
         double hot = 0, all = 0;
@@ -37,10 +38,12 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                     hot += plan_hot(p, &l->batches[i], k, j, q);
                     all += p->n_ff;
                 }
-        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step\n", l->batches[i].batch,
-               f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate, opt_format_size((uint64_t)f->read_bytes, a, sizeof a));
+        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step\n",
+               l->batches[i].batch, f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate,
+               opt_format_size((uint64_t)f->read_bytes, a, sizeof a));
     }
-    printf("  proven within %.2f %% of the best%s\n", 100 * l->gap, l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
+    printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
+           l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
 }
 
 static int run(const struct args *a, const char *out, int json, struct err *e)

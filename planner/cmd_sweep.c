@@ -1,5 +1,5 @@
-/* thermo-plan sweep: speed over memory. One plan with up to 64 limits under one layout, as a pack has one, so the curve is
- * what a person with that pack would see. */
+/* thermo-plan sweep: speed over memory. One plan with up to 64 limits under one layout, as a pack has one, so the
+ * curve is what a person with that pack would see. */
 #include "planner/cmd.h"
 
 #include "common/file.h"
@@ -15,8 +15,8 @@
 
 static const struct opt_usage usage = {
     "thermo-plan sweep", "",
-    "Predicted speed over memory as CSV (to standard output or --out), and as a drawing with --svg. --memory gives the ends, "
-    "LOW..HIGH; limits below the floor are rows that are not feasible.",
+    "Predicted speed over memory as CSV (to standard output or --out), and as a drawing with --svg. --memory gives "
+    "the ends, LOW..HIGH; limits below the floor are rows that are not feasible.",
     "  thermo-plan sweep --traces t.h5 --hardware hw.sqlite --memory 12MiB..32MiB --steps 21 --svg speed.svg\n"
 };
 
@@ -63,10 +63,12 @@ static void csv(FILE *f, const uint64_t *memory, int n, int first, const struct 
         const struct plan_limit *l = &p->limits[i - first];
         for (int b = 0; b < l->n_batches; b++) {
             const struct plan_figures *g = &l->batches[b].predicted;
-            fprintf(f, "%llu,1,%llu,%s,%d,%d,%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%d\n", (unsigned long long)l->memory_bytes,
-                    (unsigned long long)l->account_bytes, plan_mode_name(l->mode), l->context, l->threads, l->queue_depth,
-                    l->batches[b].batch, g->tokens_per_s, g->tokens_per_s / (1 - l->gap), g->read_bytes, g->hit_rate,
-                    resident_share(p, &l->batches[b]), l->batches[0].predicted.tokens_per_s >= min_speed);
+            double share = resident_share(p, &l->batches[b]);
+            fprintf(f, "%llu,1,%llu,%s,%d,%d,%d,%d,%.6g,%.6g,%.6g,%.6g,%.6g,%d\n",
+                    (unsigned long long)l->memory_bytes, (unsigned long long)l->account_bytes,
+                    plan_mode_name(l->mode), l->context, l->threads, l->queue_depth, l->batches[b].batch,
+                    g->tokens_per_s, g->tokens_per_s / (1 - l->gap), g->read_bytes, g->hit_rate, share,
+                    l->batches[0].predicted.tokens_per_s >= min_speed);
         }
     }
 }
@@ -105,14 +107,16 @@ static int run(const struct args *a, int steps, const char *out, const char *svg
     plain.min_speed = 0;
     if ((r = parse_range(a->memory, steps, memory, e)) < 0 || (r = args_load(&plain, 0, &in, e)) < 0)
         return r;
-    in.request.context = planning_context(&in.request, &in.in); /* one for all limits, so that the curve compares like with like */
+    in.request.context = planning_context(&in.request, &in.in); /* one for all limits, so that the curve compares
+                                                                 * like with like */
     if ((r = planning_floor(&in.request, &in.in, &in.hw, &floor_bytes, e)) == 0) {
         while (first < steps && memory[first] < floor_bytes)
             first++;
         in.request.n_memory = steps - first;
         memcpy(in.request.memory, memory + first, (size_t)(steps - first) * sizeof *memory);
         if (first == steps)
-            r = err_set(e, ERR_INFEASIBLE, "--memory: all of %s is below the floor of %llu bytes", a->memory, (unsigned long long)floor_bytes);
+            r = err_set(e, ERR_INFEASIBLE, "--memory: all of %s is below the floor of %llu bytes", a->memory,
+                        (unsigned long long)floor_bytes);
     }
     if (r == 0)
         r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e);
@@ -149,7 +153,8 @@ int cmd_sweep(int argc, char **argv)
     const struct opt mine[4] = {
         { .name = "steps", .type = OPT_INT, .dest = &steps, .arg = "N", .min = 2, .max = PLAN_MAX_LIMITS,
           .help = "Limits from one end to the other.", .def = "17" },
-        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .help = "CSV to write.", .def = "standard output" },
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE",
+          .help = "CSV to write.", .def = "standard output" },
         { .name = "svg", .type = OPT_STRING, .dest = &svg, .arg = "FILE", .help = "Drawing to write." },
         { 0 },
     };

@@ -129,7 +129,8 @@ double cost_exposed_ns(double reads, double one_read_ns)
 
 double cost_layer_ns(const struct plan_layer_figures *f)
 {
-    return f->attention_ns + f->predict_ns + fmax(f->ffn_compute_ns, fmax(f->ffn_memory_ns, f->io_ns)) + f->exposed_ns;
+    double ffn_ns = fmax(f->ffn_compute_ns, fmax(f->ffn_memory_ns, f->io_ns));
+    return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
 }
 
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
@@ -162,8 +163,8 @@ static void kernel_name(const char *op, uint32_t type, const char *act, char *ou
 }
 
 /* ns per row with the chosen cores together: their rates add, as in (9). 0: unknown. */
-static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel, enum hw_pattern pattern,
-                            int row_len, int batch)
+static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
+                            enum hw_pattern pattern, int row_len, int batch)
 {
     struct hw_rows q = { .kernel = kernel, .pattern = pattern, .dram = 0, .row_len = row_len, .batch = batch };
     double rate = 0;
@@ -228,7 +229,8 @@ static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum h
         return bw;
     bw = hw_mem_bytes_per_s(hw, HW_TYPICAL);
     if (bw > 0)
-        notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name, c->threads);
+        notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name,
+                  c->threads);
     else
         notes_add(notes, "%s: no memory bandwidth; memory time is left out", hw->name);
     return bw;
@@ -248,7 +250,8 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
 }
 
 /* (M4)'s curve for one read size. */
-static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range)
+static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes,
+                                     uint64_t range)
 {
     struct cost_reads out = { .n = 1 }; /* no reads, no time */
     struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
@@ -321,7 +324,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.b_mem = hw_mem_bytes_per_s(hw, HW_TYPICAL);
     storage_rates(hw, in, s, c, &r, notes);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
-        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict a speed "
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "
+                                           "a speed "
                        "from; run thermo-profile hardware, or import them", hw->name);
     if (c->model == PLAN_COST_PAPER && r.f_cpu <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
@@ -361,7 +365,8 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     const struct inputs_layer *il = &in->layers[layer];
     int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
     double positions = c->context / 2.0, gates = inputs_gates(in, batch_index, layer);
-    double active = sparse ? inputs_active(in, batch_index, layer, 0) : gates, open = sparse ? active * in->loads[layer] : gates;
+    double active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
+    double open = sparse ? active * in->loads[layer] : gates;
     struct cost_layer l = { .active = active };
     struct inputs_matrix m[INPUTS_ATTN + 1];
     memcpy(m, il->attn, sizeof il->attn);
@@ -379,7 +384,8 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
         l.compute_ns = cost_ffn_ns(l.density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
         l.memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l.density, l.ffn_bytes, r->b_mem);
     } else {
-        l.compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
+        l.compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active,
+                                                                                                     r->down_ns);
         if (sparse)
             l.memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
                                          open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
@@ -403,8 +409,8 @@ static double units_beyond(const struct layout_shape *s, int part, uint32_t hot)
     return (left + npu - 1) / npu;
 }
 
-struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode, int batch_index,
-                              int layer, const struct replay_table *t, const struct cost_keep *k)
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode,
+                              int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
 {
     struct cost_flow f = { 0 };
     double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
@@ -429,7 +435,8 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
                         inputs_active(in, batch_index, layer, k->hot[last]) * in->loads[layer];
         f.reads = t ? replay_misses(t, k->hot[last], k->slots) * in->loads[layer] : f.lookups;
     }
-    double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer, 0) * in->loads[layer];
+    double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer,
+                                                                             0) * in->loads[layer];
     f.mu = all > 0 ? f.reads / all : 0;
     return f;
 }
@@ -454,8 +461,8 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
         o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
         return o;
     }
-    double streams = f->stream_bytes / r->stream_block, cpu_ns = streams * r->stream_cpu_ns +
-                     (f->reads + f->single_reads) * r->cold_cpu_ns;
+    double streams = f->stream_bytes / r->stream_block;
+    double cpu_ns = streams * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores);
     o.io_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads) +
               cost_reads_ns(&r->cold, f->reads);

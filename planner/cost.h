@@ -15,23 +15,36 @@
 
 /* --- The paper's equations --- */
 
-double cost_speed(double decode_ns);                              /* (1)  s = 1 / t_decode, tokens/s */
-double cost_decode_ns(double compute_ns);                         /* (2)  t_decode = t_compute */
-int cost_cores_ok(int n_k, int n_k_max);                          /* (3)  n_k <= N_k^max */
-int cost_memory_ok(uint64_t m, uint64_t m_max);                   /* (4)  m <= M_max */
-int cost_speed_ok(double s, double s_min);                        /* (5)  s >= s_min */
+/* (1)  s = 1 / t_decode, tokens/s */
+double cost_speed(double decode_ns);
+
+/* (2)  t_decode = t_compute */
+double cost_decode_ns(double compute_ns);
+
+/* (3)  n_k <= N_k^max     (4)  m <= M_max     (5)  s >= s_min */
+int cost_cores_ok(int n_k, int n_k_max);
+int cost_memory_ok(uint64_t m, uint64_t m_max);
+int cost_speed_ok(double s, double s_min);
+
+/* (6)  t_compute = t_dense + t_ffn, the FFN overlapped by I/O: what t_io exceeds t_ffn by is a stall, so
+ *      t_dense + max(t_ffn, t_io) */
 double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns);
-                                                                  /* (6)  t_compute = t_dense + t_ffn, the FFN overlapped by
-                                                                   *      I/O: what t_io exceeds t_ffn by is a stall, so
-                                                                   *      t_dense + max(t_ffn, t_io) */
-double cost_dense_ns(double f_attn, double f_pred, double f_cpu); /* (7)  t_dense = (F_attn + F_pred) / f_cpu */
-double cost_ffn_ns(double a, double f_ffn, double f_cpu);         /* (8)  t_ffn = a * F_ffn / f_cpu */
-double cost_f_cpu(const int *n_k, const double *f_k, int n);      /* (9)  f_cpu = sum n_k * f_k */
-double cost_v_io(double a, double mu, double w_ffn);              /* (10) V_io = a * mu * W_ffn, bytes */
-double cost_io_ns(double v_io, double b_io);                      /*      t_io = V_io / B_io */
+
+/* (7)  t_dense = (F_attn + F_pred) / f_cpu */
+double cost_dense_ns(double f_attn, double f_pred, double f_cpu);
+
+/* (8)  t_ffn = a * F_ffn / f_cpu */
+double cost_ffn_ns(double a, double f_ffn, double f_cpu);
+
+/* (9)  f_cpu = sum n_k * f_k */
+double cost_f_cpu(const int *n_k, const double *f_k, int n);
+
+/* (10) V_io = a * mu * W_ffn, bytes;  t_io = V_io / B_io */
+double cost_v_io(double a, double mu, double w_ffn);
+double cost_io_ns(double v_io, double b_io);
+
+/* (11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem; a diagnostic: (2) leaves it out */
 double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem);
-                                                                  /* (11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem;
-                                                                   *      a diagnostic: (2) leaves it out */
 
 /* --- Ours, over measured curves --- */
 
@@ -44,8 +57,8 @@ double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double
 /* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */
 double cost_stream_ns(double bytes, double bw);
 
-/* (M4) t_reads(n) = n * R / B_io(random, R, min(n, D)): n reads of R bytes never have more than n in flight. Points at
- * n = 0, 1, 2, 4 .. D from the measured curve, linear between, in proportion beyond D. */
+/* (M4) t_reads(n) = n * R / B_io(random, R, min(n, D)): n reads of R bytes never have more than n in flight.
+ * Points at n = 0, 1, 2, 4 .. D from the measured curve, linear between, in proportion beyond D. */
 #define COST_READ_POINTS 14
 struct cost_reads {
     int n;                          /* points */
@@ -97,8 +110,8 @@ struct cost_flow {
     double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
-    double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the share of
-                                     * the FFN that is not resident */
+    double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
+                                     * share of the FFN that is not resident */
 };
 
 /* Device curves at one choice, batch size and layout, looked up once. */
@@ -132,12 +145,12 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
                     const struct cost_rates *r, int batch, struct notes *notes);
 
 /* t: the layer's replay table at this batch; NULL: nothing hits. */
-struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode, int batch_index,
-                              int layer, const struct replay_table *t, const struct cost_keep *k);
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode,
+                              int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k);
 
-/* All figures of a layer. In the paper's model and exact mode the gates are the predictor (F_pred, W_pred: computed in
- * full, before the FFN is known), W_ffn is Up and Down, and gates that memory does not hold add their bytes to
- * V_io; in dense mode a = 1 and there is no predictor. */
+/* All figures of a layer. In the paper's model and exact mode the gates are the predictor (F_pred, W_pred:
+ * computed in full, before the FFN is known), W_ffn is Up and Down, and gates that memory does not hold add their
+ * bytes to V_io; in dense mode a = 1 and there is no predictor. */
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f);
 

@@ -1,5 +1,5 @@
-/* The same functions as the planner's, called with their operands kept. Gains are found by asking the quick solver again with
- * one thing changed: a limit, or a copy of the device's figures. */
+/* The same functions as the planner's, called with their operands kept. Gains are found by asking the quick solver
+ * again with one thing changed: a limit, or a copy of the device's figures. */
 #include "planner/explain.h"
 
 #include "common/quant.h"
@@ -18,7 +18,8 @@ const char *explain_binds(const struct plan_layer_figures *f)
 }
 
 /* One line; operands follow as name, value pairs, ended by NULL. */
-static void put(struct explain_line *lines, int *n, const char *id, const char *formula, double value, const char *unit, ...)
+static void put(struct explain_line *lines, int *n, const char *id, const char *formula, double value,
+                const char *unit, ...)
 {
     struct explain_line *o = &lines[(*n)++];
     *o = (struct explain_line){ .id = id, .formula = formula, .unit = unit, .value = value };
@@ -36,8 +37,8 @@ struct sums {
     double attn_ns, pred_ns, active, gates, w_ffn, w_gate, w_attn, stream, weighted_mu;
 };
 
-static void paper_sums(const struct problem *pr, const struct cost_choice *c, const struct cost_rates *r, const struct cost_keep *keeps,
-                       struct sums *s)
+static void paper_sums(const struct problem *pr, const struct cost_choice *c, const struct cost_rates *r,
+                       const struct cost_keep *keeps, struct sums *s)
 {
     const struct inputs *in = pr->in;
     double gate = (double)quant_row_bytes(pr->layout.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
@@ -72,36 +73,43 @@ static int paper_lines(const struct problem *pr, const struct plan_limit *l, con
         return ok;
     paper_sums(pr, &c, &r, keeps, &s);
     double head = cost_head_ns(pr->hw, pr->in, &c, &r, 1, NULL), a = s.gates > 0 ? s.active / s.gates : 0;
-    double mu = s.active > 0 ? s.weighted_mu / s.active : 0, f_attn = (s.attn_ns + head) * r.f_cpu / 1e9, f_pred = s.pred_ns * r.f_cpu / 1e9;
+    double mu = s.active > 0 ? s.weighted_mu / s.active : 0;
+    double f_attn = (s.attn_ns + head) * r.f_cpu / 1e9, f_pred = s.pred_ns * r.f_cpu / 1e9;
     double f_ffn = 2.0 * pr->in->h.d_model * s.gates * (c.mode == PLAN_DENSE ? 3 : 2);
     double dense = cost_dense_ns(f_attn, f_pred, r.f_cpu), ffn = cost_ffn_ns(a, f_ffn, r.f_cpu);
     double v = cost_v_io(a, mu, s.w_ffn), io = cost_io_ns(v + s.stream, r.b_io), t = cost_compute_ns(dense, ffn, io);
     double w_attn = s.w_attn + (double)pr->in->head.bytes;
     struct explain_line *p = x->paper;
     int *n = &x->n_paper;
-    put(p, n, "(1)", "s = 1 / t_decode", cost_speed(cost_decode_ns(t)), "tokens/s", "t_decode", cost_decode_ns(t), NULL);
+    put(p, n, "(1)", "s = 1 / t_decode", cost_speed(cost_decode_ns(t)), "tokens/s", "t_decode", cost_decode_ns(t),
+        NULL);
     put(p, n, "(2)", "t_decode = t_compute", cost_decode_ns(t), "ns", "t_compute", t, NULL);
     put(p, n, "(3)", "n_k <= N_k^max", c.threads, "cores", "N_max", (double)r.cores, NULL);
     put(p, n, "(4)", "m <= M_max", (double)l->account_bytes, "bytes", "M_max", (double)l->memory_bytes, NULL);
     put(p, n, "(5)", "s >= s_min", cost_speed(t), "tokens/s", "s_min", l->min_tokens_per_s, NULL);
-    put(p, n, "(6)", "t_compute = t_dense + max(t_ffn, t_io)", t, "ns", "t_dense", dense, "t_ffn", ffn, "t_io", io, NULL);
-    put(p, n, "(7)", "t_dense = (F_attn + F_pred) / f_cpu", dense, "ns", "F_attn", f_attn, "F_pred", f_pred, "f_cpu", r.f_cpu, NULL);
+    put(p, n, "(6)", "t_compute = t_dense + max(t_ffn, t_io)", t, "ns", "t_dense", dense, "t_ffn", ffn, "t_io", io,
+        NULL);
+    put(p, n, "(7)", "t_dense = (F_attn + F_pred) / f_cpu", dense, "ns", "F_attn", f_attn, "F_pred", f_pred,
+        "f_cpu", r.f_cpu, NULL);
     put(p, n, "(8)", "t_ffn = a * F_ffn / f_cpu", ffn, "ns", "a", a, "F_ffn", f_ffn, "f_cpu", r.f_cpu, NULL);
     put(p, n, "(9)", "f_cpu = sum n_k * f_k", r.f_cpu, "FLOP/s", "n", (double)c.threads, NULL);
-    put(p, n, "(10)", "V_io = a * mu * W_ffn, and gates that are not resident; t_io = V_io / B_io", v + s.stream, "bytes", "a", a, "mu", mu,
-        "W_ffn", s.w_ffn, "V_gates", s.stream, "B_io", r.b_io, NULL);
-    put(p, n, "(11)", "t_mem = (W_attn + W_pred + a * W_ffn) / B_mem (not in (2))", cost_mem_ns(w_attn, s.w_gate, a, s.w_ffn, r.b_mem), "ns",
+    put(p, n, "(10)", "V_io = a * mu * W_ffn, and gates that are not resident; t_io = V_io / B_io", v + s.stream,
+        "bytes", "a", a, "mu", mu, "W_ffn", s.w_ffn, "V_gates", s.stream, "B_io", r.b_io, NULL);
+    put(p, n, "(11)", "t_mem = (W_attn + W_pred + a * W_ffn) / B_mem (not in (2))", cost_mem_ns(w_attn, s.w_gate, a,
+                                                                                                s.w_ffn, r.b_mem), "ns",
         "W_attn", w_attn, "W_pred", s.w_gate, "a", a, "W_ffn", s.w_ffn, "B_mem", r.b_mem, NULL);
     return 0;
 }
 
-static int measured_lines(const struct problem *pr, const struct plan *p, const struct plan_limit *l, const struct cost_choice *choice,
-                          const struct cost_keep *keeps, struct explain *x, struct err *e)
+static int measured_lines(const struct problem *pr, const struct plan *p, const struct plan_limit *l,
+                          const struct cost_choice *choice, const struct cost_keep *keeps, struct explain *x,
+                          struct err *e)
 {
     const struct plan_figures *g = &l->batches[0].predicted;
     struct cost_choice c = *choice;
     struct cost_rates r;
-    double att = 0, pred = 0, comp = 0, mem = 0, io = 0, exposed = 0, layers = 0, stream = 0, reads = 0, gates = 0, active = 0;
+    double att = 0, pred = 0, comp = 0, mem = 0, io = 0, exposed = 0, layers = 0;
+    double stream = 0, reads = 0, gates = 0, active = 0;
     c.model = PLAN_COST_MEASURED;
     int ok = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &r, NULL, e);
     if (ok < 0)
@@ -109,7 +117,8 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *f = &g->layers[i];
         struct cost_flow w = cost_flow_of(pr->in, &pr->shape, c.mode, 0, i, problem_table(pr, 0, i), &keeps[i]);
-        att += f->attention_ns, pred += f->predict_ns, comp += f->ffn_compute_ns, mem += f->ffn_memory_ns, io += f->io_ns;
+        att += f->attention_ns, pred += f->predict_ns, comp += f->ffn_compute_ns, mem += f->ffn_memory_ns,
+            io += f->io_ns;
         exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.reads + w.single_reads;
         gates += inputs_gates(pr->in, 0, i);
         active += f->active;
@@ -117,25 +126,32 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     const struct model_hparams *h = &pr->in->h;
     double positions = l->context / 2.0, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
     double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns;
+    double stream_ns = cost_stream_ns(stream, r.stream_bw), tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
+    double kv_bytes = cost_kv_bytes(h, 1, positions, c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
     struct explain_line *m = x->measured;
     int *n = &x->n_measured;
-    put(m, n, "(M1)", "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5), sum over layers", comp, "ns", "gates", gates, "active", active,
-        "tau_gate", r.gate_ns, "tau_up", r.up_ns, "tau_down", r.down_ns, NULL);
-    put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", mem, "ns", "B_seq", r.seq_bw, "B_rand", r.rand_bw, "row", row, NULL);
-    put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", cost_stream_ns(stream, r.stream_bw), "ns", "V", stream, "block", r.stream_block,
-        "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
-    put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", io - cost_stream_ns(stream, r.stream_bw), "ns", "reads", reads,
-        "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
-    put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", cost_tax_ns(1, cpu_ns, r.threads, r.cores), "ns",
+    put(m, n, "(M1)", "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5), sum over layers", comp,
+        "ns", "gates", gates, "active", active, "tau_gate", r.gate_ns, "tau_up", r.up_ns, "tau_down", r.down_ns,
+        NULL);
+    put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", mem, "ns", "B_seq", r.seq_bw,
+        "B_rand", r.rand_bw, "row", row, NULL);
+    put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", stream_ns, "ns", "V",
+        stream, "block", r.stream_block, "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
+    put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", io - stream_ns, "ns",
+        "reads", reads, "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
+    put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", tax_ns, "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);
     put(m, n, "(M6)", "t_exposed = min(1, n) * t_reads(1), sum over layers", exposed, "ns", NULL);
-    put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over layers", layers, "ns", "t_attention", att,
+    put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over "
+                      "layers", layers, "ns", "t_attention", att,
         "t_predict", pred, "t_compute", comp, "t_memory", mem, "t_io", io, "t_exposed", exposed, NULL);
-    put(m, n, "(M8)", "K and V read per layer and step = 2 * positions * kv_dim * width", cost_kv_bytes(h, 1, positions, c.kv_f16), "bytes", "positions",
-        positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", c.kv_f16 ? 2.0 : 4.0, NULL);
-    put(m, n, "(M9)", "attention over them per layer = 4 * positions * heads * head_dim", cost_kv_flops(h, 1, positions), "FLOP", "positions", positions,
+    put(m, n, "(M8)", "K and V read per layer and step = 2 * positions * kv_dim * width", kv_bytes, "bytes",
+        "positions", positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", c.kv_f16 ? 2.0 : 4.0, NULL);
+    put(m, n, "(M9)", "attention over them per layer = 4 * positions * heads * head_dim", kv_flops, "FLOP",
+        "positions", positions,
         "heads", (double)h->n_heads, "head_dim", (double)h->head_dim, NULL);
-    put(m, n, "(M10)", "t_step = t_head + sum of t_layer", g->head_ns + layers, "ns", "t_head", g->head_ns, "layers", layers, NULL);
+    put(m, n, "(M10)", "t_step = t_head + sum of t_layer", g->head_ns + layers, "ns", "t_head", g->head_ns,
+        "layers", layers, NULL);
     put(m, n, "(1)", "s = 1 / t_step", cost_speed(g->head_ns + layers), "tokens/s", NULL);
     return 0;
 }
@@ -228,7 +244,8 @@ static int find_best(const struct problem *pr, const struct cost_keep *keeps, st
     return r;
 }
 
-int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out, struct err *e)
+int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out,
+                  struct err *e)
 {
     struct explain x = { .n_paper = 0 };
     struct cost_choice c;

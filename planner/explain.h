@@ -35,7 +35,8 @@ struct explain {
 };
 
 /* pr is prepared for the plan's layout, the limit's mode and policy. */
-int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out, struct err *e);
+int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out,
+                  struct err *e);
 void explain_done(struct explain *x);
 
 /* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */

@@ -53,9 +53,11 @@ struct inputs {
     uint64_t embd_row_bytes;
     int n_batches;                              /* of inputs_batch_sizes */
     struct inputs_curve *curves;                /* [n_batches][n_layers][n_blocks] */
-    double *loads;                              /* [n_layers]: open gates per firing neuron, >= 1: where Up decides too
+    double *loads;                              /* [n_layers]: open gates per firing neuron, >= 1: where Up decides
+                                                 * too
                                                  * (DRELU), exact mode loads more neurons than fire */
-    uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL without trace */
+    uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL
+                                                 * without trace */
     uint64_t n_tokens, window_tokens;
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
@@ -74,7 +76,8 @@ int inputs_count_batches(int max_batch);
 int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);
 void inputs_done(struct inputs *in); /* accepts a zeroed one */
 
-static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in, int batch_index, int layer, int block)
+static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in, int batch_index, int layer,
+                                                         int block)
 {
     return &in->curves[((size_t)batch_index * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
                        (size_t)block];

@@ -49,9 +49,11 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
         for (int l = 0; l < in->n_layers; l++) {
             const struct trace_tensor *t = trace_tensor_find(ti, ffn[r], l);
             if (!t)
-                return err_set(e, ERR_FORMAT, "trace '%s': layer %d has no tensor %s", ti->path, l, model_role_name(ffn[r]));
+                return err_set(e, ERR_FORMAT, "trace '%s': layer %d has no tensor %s", ti->path, l,
+                               model_role_name(ffn[r]));
             if (l && t->type != in->ffn_type[r])
-                return err_set(e, ERR_UNSUPPORTED, "trace '%s': %s of layer %d has another type than that of layer 0; "
+                return err_set(e, ERR_UNSUPPORTED, "trace '%s': %s of layer %d has another type than that of layer "
+                                                   "0; "
                                "one type per role is supported", ti->path, model_role_name(ffn[r]), l);
             in->ffn_type[r] = t->type;
         }
@@ -77,7 +79,8 @@ static void fill_curve(struct inputs_curve *c, const uint64_t *counts, const uin
         c->cum[i + 1] += c->cum[i];
 }
 
-static int read_curve(struct inputs *in, struct trace *t, int b, int layer, int block, uint64_t *counts, struct err *e)
+static int read_curve(struct inputs *in, struct trace *t, int b, int layer, int block, uint64_t *counts,
+                      struct err *e)
 {
     struct inputs_curve *c = &in->curves[((size_t)b * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
                                          (size_t)block];
@@ -94,7 +97,8 @@ static int read_curve(struct inputs *in, struct trace *t, int b, int layer, int 
             (r = trace_batch_routed(t, TRACE_BATCH_SEQUENCES, i, layer, block, &routed, e)) < 0)
             return r;
         if (n == 0)
-            return err_set(e, ERR_UNSUPPORTED, "the trace has no batches of %d sequences: trace at least %d prompts, or "
+            return err_set(e, ERR_UNSUPPORTED, "the trace has no batches of %d sequences: trace at least %d "
+                                               "prompts, or "
                            "plan with a smaller --max-batch", size, size);
     }
     fill_curve(c, counts, pos, in->h.n_ff, (double)n);
@@ -171,7 +175,8 @@ static int append_map(const uint8_t *map, const uint32_t *pos, int n_ff, uint32_
     return 0;
 }
 
-static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out,
+                            struct err *e)
 {
     enum { CHUNK = 256 };
     uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
@@ -197,7 +202,8 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
                                 (unsigned long long)(first + i), layer, block, in->n_blocks);
                     goto out;
                 }
-                if (n > UINT32_MAX / 2 || append_map(maps + (i * k + j) * row, pos + (size_t)block * (size_t)in->h.n_ff, in->h.n_ff,
+                if (n > UINT32_MAX / 2 || append_map(maps + (i * k + j) * row,
+                                                     pos + (size_t)block * (size_t)in->h.n_ff, in->h.n_ff,
                                                      block * (uint32_t)in->h.n_ff, &s, &n, &cap) < 0)
                     goto nomem;
             }
@@ -242,8 +248,8 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
     in.trace = t;
     in.steps = steps_from_trace;
     in.close = close_trace;
-    if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 || (r = read_matrices(&in, trace_info(t), e)) < 0 ||
-        (r = read_curves(&in, t, e)) < 0) {
+    if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
+        (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0) {
         inputs_done(&in);
         return r;
     }

@@ -20,8 +20,9 @@ int main(int argc, char **argv)
     };
     char version[160], solver[64];
     solve_z3_version(solver, sizeof solver);
-    snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s", TEXT(PLAN_REVISION),
-             TEXT(TRACE_REVISION), TEXT(HWDB_REVISION), solver);
-    return opt_main("thermo-plan", "Decide, from traces and hardware figures, how a model runs within a memory limit.",
+    snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s",
+             TEXT(PLAN_REVISION), TEXT(TRACE_REVISION), TEXT(HWDB_REVISION), solver);
+    return opt_main("thermo-plan", "Decide, from traces and hardware figures, how a model runs within a memory "
+                                   "limit.",
                     commands, version, argc, argv);
 }

@@ -19,8 +19,8 @@
 
 void planning_request_init(struct planning_request *q)
 {
-    *q = (struct planning_request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1, .policy = -1,
-                                    .rlimit = PLANNING_RLIMIT };
+    *q = (struct planning_request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
+                                    .policy = -1, .rlimit = PLANNING_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
 }
@@ -31,7 +31,8 @@ int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int
     if (mode == PLAN_PREDICTED)
         return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none");
     if (mode == PLAN_EXACT && !sparse)
-        return err_set(e, ERR_USAGE, "--mode exact: the model's activation (%s) gives no zeros to skip; it runs in dense mode",
+        return err_set(e, ERR_USAGE, "--mode exact: the model's activation (%s) gives no zeros to skip; it runs in "
+                                     "dense mode",
                        model_act_name(in->h.act));
     *n = 1;
     modes[0] = mode >= 0 ? (enum plan_mode)mode : sparse ? PLAN_EXACT : PLAN_DENSE;
@@ -49,7 +50,8 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
     one.prefill_chunk = 1;
     if ((r = problem_account(p, c, &one, NULL, &small, e)) < 0)
         return r;
-    for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context : PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
+    for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context :
+         PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
         if ((r = problem_account(p, c, lim, NULL, &b, e)) < 0)
             return r;
         if (b.floor - small.floor <= lim->memory_bytes / 16 && b.floor <= lim->memory_bytes)
@@ -61,8 +63,8 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
 /* The cheapest choice there is: for floors. */
 static struct cost_choice least_choice(const struct problem *p, const struct problem_limits *lim)
 {
-    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1,
-                             .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
+    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .n_classes = 1, .n = { 1 }, .threads = 1,
+                             .depth = 1, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
     problem_set_backend(&c, HW_ANY_BACKEND);
     return c;
 }
@@ -73,7 +75,8 @@ static int solve_one(struct problem *p, const struct planning_request *q, struct
     struct cost_choice least = least_choice(p, lim);
     int r = fit_chunk(p, lim, &least, e);
     for (;; lim->prefill_chunk /= 2) {
-        if (r < 0 || (r = problem_fill(p, lim, e)) < 0 || (r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
+        if (r < 0 || (r = problem_fill(p, lim, e)) < 0 ||
+            (r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
             return r;
         if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
             return 0;
@@ -106,13 +109,15 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
     const struct cost_choice *c = &p->choices[res->config];
     *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
                               .context = c->context, .kv_f16 = c->kv_f16,
-                              .max_batch = inputs_batch_sizes[p->in->n_batches - 1], .prefill_chunk = lim->prefill_chunk,
-                              .mode = c->mode, .act_q8 = c->act_q8, .threads = c->threads, .io_lanes = c->lanes,
-                              .queue_depth = c->depth, .policy = p->policy, .optimal = res->finished };
+                              .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                              .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
+                              .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
+                              .policy = p->policy, .optimal = res->finished };
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
     l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
     for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
-        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->hw->n_classes ? p->hw->classes[k].name : "cpu");
+        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->hw->n_classes ? p->hw->classes[k].name :
+                 "cpu");
         l->classes[k].n = c->n[k];
         l->n_classes = k + 1;
     }
@@ -135,10 +140,11 @@ static void fill_head(const struct problem *p, const struct planning_request *q,
 {
     const struct inputs *in = p->in;
     *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = PLANNING_SEED,
-                           .rlimit = q->rlimit, .cost = q->cost, .model_hash = in->model_hash, .trace_hash = in->trace_hash,
-                           .order_hash = in->order_hash, .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
-                           .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff, .d_model = in->h.d_model,
-                           .layout = p->layout, .n_parts = p->shape.n_parts };
+                           .rlimit = q->rlimit, .cost = q->cost, .model_hash = in->model_hash,
+                           .trace_hash = in->trace_hash, .order_hash = in->order_hash,
+                           .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
+                           .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
+                           .d_model = in->h.d_model, .layout = p->layout, .n_parts = p->shape.n_parts };
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
     snprintf(plan->device, sizeof plan->device, "%.63s", p->hw->name);
@@ -153,7 +159,8 @@ int planning_context(const struct planning_request *q, const struct inputs *in)
 }
 
 /* All limits under one layout. *score: sum of log speeds. */
-static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score, struct err *e)
+static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score,
+                       struct err *e)
 {
     struct plan plan;
     int r = 0, context = q->context;
@@ -169,8 +176,8 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
-        while ((r = solve_one(p, q, &lim, &res, e)) == 0 && !res.feasible && context == 0 && res.core & SOLVE_CONTEXT &&
-               lim.context / 2 >= LEAST_CONTEXT) {
+        while ((r = solve_one(p, q, &lim, &res, e)) == 0 && !res.feasible && context == 0 &&
+               res.core & SOLVE_CONTEXT && lim.context / 2 >= LEAST_CONTEXT) {
             lim.context /= 2;
             notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
@@ -201,8 +208,8 @@ static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
 }
 
 /* Layouts to compare. */
-static int candidates(const struct planning_request *q, const struct inputs *in, enum plan_mode mode, struct layout *l, int *n,
-                      struct err *e)
+static int candidates(const struct planning_request *q, const struct inputs *in, enum plan_mode mode,
+                      struct layout *l, int *n, struct err *e)
 {
     enum layout_form forms[2] = { LAYOUT_SPLIT, LAYOUT_BUNDLE };
     *n = 0;
@@ -235,7 +242,8 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
     struct err why = { 0 };
     double best_score = -INFINITY;
     int n_modes, n, r, found = 0;
-    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n, e)) < 0)
+    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n,
+                                                                                     e)) < 0)
         return r;
     for (int i = 0; i < n; i++) {
         struct problem p;
@@ -279,17 +287,20 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
     return 0;
 }
 
-int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e)
+int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
+                   struct err *e)
 {
     enum plan_mode modes[PLAN_MODES];
     struct layout layouts[2];
     int n_modes, n, r, trained = in->h.n_ctx_train;
     *bytes = UINT64_MAX;
-    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n, e)) < 0)
+    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n,
+                                                                                     e)) < 0)
         return r;
     for (int i = 0; i < n && r == 0; i++) {
         struct problem p;
-        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1], .kv_f16 = q->kv_f16 };
+        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
+                                      .kv_f16 = q->kv_f16 };
         uint64_t one = UINT64_MAX;
         if (lim.context == 0)
             lim.context = trained > 0 && trained < LEAST_CONTEXT ? trained : LEAST_CONTEXT;
@@ -305,8 +316,8 @@ int planning_floor(const struct planning_request *q, const struct inputs *in, co
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
 {
     *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .n_classes = l->n_classes, .threads = l->threads,
-                                 .depth = l->queue_depth, .lanes = l->io_lanes, .act_q8 = l->act_q8, .kv_f16 = l->kv_f16,
-                                 .context = l->context };
+                                 .depth = l->queue_depth, .lanes = l->io_lanes, .act_q8 = l->act_q8,
+                                 .kv_f16 = l->kv_f16, .context = l->context };
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
     for (int k = 0; k < l->n_classes; k++)
         out->n[k] = l->classes[k].n;
@@ -315,8 +326,9 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, struct co
 void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out)
 {
     *out = (struct problem_limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
-                                    .context = l->context, .max_batch = l->max_batch, .prefill_chunk = l->prefill_chunk,
-                                    .kv_f16 = l->kv_f16, .act_q8 = l->act_q8, .model = p->cost };
+                                    .context = l->context, .max_batch = l->max_batch,
+                                    .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
+                                    .model = p->cost };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         out->cores[k] = -1;
 }
@@ -337,7 +349,8 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
         struct budget b;
         struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
-                                   .queue_depth = l->queue_depth, .hot = l->batches[i].hot, .cold = l->batches[i].cold };
+                                   .queue_depth = l->queue_depth, .hot = l->batches[i].hot,
+                                   .cold = l->batches[i].cold };
         int r = budget_compute(&p->budget, &c, &b, e);
         if (r < 0)
             return r;

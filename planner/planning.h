@@ -1,8 +1,8 @@
 #ifndef PLANNER_PLANNING_H
 #define PLANNER_PLANNING_H
 
-/* From a request to a plan: chooses layout, fills one problem per memory limit, solves, rounds, accounts and predicts;
- * or says which of the user's limits contradict each other and what would do. One owner thread. */
+/* From a request to a plan: chooses layout, fills one problem per memory limit, solves, rounds, accounts and
+ * predicts; or says which of the user's limits contradict each other and what would do. One owner thread. */
 #include "common/plan.h"
 
 #include "planner/inputs.h"
@@ -17,7 +17,8 @@ struct planning_request {
     uint64_t memory[PLAN_MAX_LIMITS];   /* ascending */
     double min_tokens_per_s;            /* 0: none */
     int cores[HW_MAX_CLASSES];          /* -1: all */
-    int context;                        /* 0: the planner's choice: the model's, at most 4096, less where memory is short */
+    int context;                        /* 0: the planner's choice: the model's, at most 4096, less where memory is
+                                         * short */
     int max_batch;
     enum plan_cost cost;
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense */
@@ -32,17 +33,18 @@ struct planning_request {
 
 void planning_request_init(struct planning_request *q);
 
-/* 0; ERR_INFEASIBLE with a message in the user's words (which limits, and the nearest value of each that would do); or
- * another error. A mode that the activation forbids is ERR_USAGE. */
+/* 0; ERR_INFEASIBLE with a message in the user's words (which limits, and the nearest value of each that would
+ * do); or another error. A mode that the activation forbids is ERR_USAGE. */
 int planning_make(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e);
 
 /* The context that a request means when memory allows it. */
 int planning_context(const struct planning_request *q, const struct inputs *in);
 
-/* Least memory that any plan for the request needs: the smaller floor of its candidate layouts, at the context asked for or the
- * least one that planning_make would fall back to. */
-int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes, struct err *e);
+/* Least memory that any plan for the request needs: the smaller floor of its candidate layouts, at the context
+ * asked for or the least one that planning_make would fall back to. */
+int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
+                   struct err *e);
 
 /* Modes that a model may run in, and whether `mode` is one (ERR_USAGE says why not). */
 int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int *n, struct err *e);

@@ -59,7 +59,8 @@ static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
     return r;
 }
 
-/* Layers of one round of replay: lists are read one after the other (a trace has one reader), replayed side by side. */
+/* Layers of one round of replay: lists are read one after the other (a trace has one reader), replayed side by
+ * side. */
 struct round {
     struct problem *p;
     int first, n;
@@ -75,11 +76,14 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     (void)worker;
     for (int i = begin; i < end; i++)
         for (int b = 0; b < p->in->n_batches && w->code[i] == 0; b++)
-            w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks, inputs_batch_sizes[b],
-                                      p->policy, 0, &p->tables[(size_t)b * (size_t)p->in->n_layers + (size_t)(w->first + i)], &w->err[i]);
+            w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
+                                      inputs_batch_sizes[b], p->policy, 0,
+                                      &p->tables[(size_t)b * (size_t)p->in->n_layers + (size_t)(w->first + i)],
+                                      &w->err[i]);
 }
 
-static int replay_round(struct problem *p, struct pool *pool, struct round *w, int first, uint64_t tokens, struct err *e)
+static int replay_round(struct problem *p, struct pool *pool, struct round *w, int first, uint64_t tokens,
+                        struct err *e)
 {
     int r = 0;
     *w = (struct round){ .p = p, .first = first };
@@ -156,8 +160,8 @@ struct keep_list {
     int n, cap;
 };
 
-static int push(struct problem *p, struct keep_list *list, enum plan_mode mode, int batch, int layer, struct cost_keep k,
-                struct err *e)
+static int push(struct problem *p, struct keep_list *list, enum plan_mode mode, int batch, int layer,
+                struct cost_keep k, struct err *e)
 {
     if (list->n == list->cap) {
         int cap = list->cap ? 2 * list->cap : 256;
@@ -180,10 +184,12 @@ static int by_bytes(const void *pa, const void *pb)
     const struct problem_keep *a = pa, *b = pb;
     if (a->bytes != b->bytes)
         return a->bytes < b->bytes ? -1 : 1;
-    double x = a->flow.reads + a->flow.stream_bytes + a->flow.single_reads, y = b->flow.reads + b->flow.stream_bytes + b->flow.single_reads;
+    double x = a->flow.reads + a->flow.stream_bytes + a->flow.single_reads;
+    double y = b->flow.reads + b->flow.stream_bytes + b->flow.single_reads;
     if (x != y)
         return x < y ? -1 : 1;
-    return a->keep.hot[0] != b->keep.hot[0] ? (a->keep.hot[0] > b->keep.hot[0] ? -1 : 1) : a->keep.slots < b->keep.slots ? -1 : 1;
+    return a->keep.hot[0] != b->keep.hot[0] ? (a->keep.hot[0] > b->keep.hot[0] ? -1 : 1) :
+        a->keep.slots < b->keep.slots ? -1 : 1;
 }
 
 /* Sort by bytes and keep those that lower the reads; `most` of them at evenly spread places, both ends included. */
@@ -216,7 +222,8 @@ static uint32_t prefix(const struct problem *p, uint32_t step, int i)
 }
 
 /* (prefix, slots) of the last part, thinned; part 0 empty. */
-static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int layer, struct keep_list *out, struct err *e)
+static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int layer, struct keep_list *out,
+                     struct err *e)
 {
     int last = p->shape.n_parts - 1, r = 0;
     uint32_t step;
@@ -236,7 +243,8 @@ static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int laye
     return r;
 }
 
-static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int layer, struct problem_keeps *out, struct err *e)
+static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int layer, struct problem_keeps *out,
+                       struct err *e)
 {
     struct keep_list cold = { 0 }, all = { 0 };
     int r = 0, last = p->shape.n_parts - 1;
@@ -268,7 +276,8 @@ static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int la
 
 static struct problem_keeps *keeps_at(const struct problem *p, int mode_index, int batch, int layer)
 {
-    return &p->keeps[((size_t)mode_index * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers + (size_t)layer];
+    return &p->keeps[((size_t)mode_index * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers +
+                     (size_t)layer];
 }
 
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
@@ -297,7 +306,8 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     if (cold && o.shape.n_parts > 1 && in->window_tokens > 0)
         r = replay_all(&o, policy, e);
     else if (cold && o.shape.n_parts > 1)
-        r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is planned from");
+        r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
+                                        "planned from");
     size_t n = (size_t)n_modes * (size_t)in->n_batches * (size_t)in->n_layers;
     if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
         r = err_set(e, ERR_NOMEM, "out of memory for residencies");
@@ -393,7 +403,8 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
 }
 
 /* Device figures of a layer at a choice, for one batch size. */
-static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_index, struct solve_config *out, struct err *e)
+static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_index, struct solve_config *out,
+                       struct err *e)
 {
     const struct inputs *in = p->in;
     int n = 0;
@@ -423,7 +434,9 @@ static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_
                 pts = grown;
             }
             for (int i = 0; i < k->n; i++)
-                pts[i] = (struct solve_point){ k->keep[i].bytes, ticks_of(cost_ffn_part_ns(c, &rates, &cl, &k->keep[i].flow)), (uint32_t)i };
+                pts[i] = (struct solve_point){ k->keep[i].bytes,
+                                               ticks_of(cost_ffn_part_ns(c, &rates, &cl, &k->keep[i].flow)),
+                                               (uint32_t)i };
             r = solve_curve_init(&out->curves[(size_t)b * (size_t)in->n_layers + (size_t)l], pts, k->n, e);
         }
         out->fixed_ticks[b] = ticks_of(fixed);
@@ -462,7 +475,8 @@ static void drop_worst(struct problem *p)
         config_done(p, &p->sp.configs[worst]);
 }
 
-static int add_config(struct problem *p, const struct problem_limits *lim, const struct cost_choice *c, int mode_index, struct err *e)
+static int add_config(struct problem *p, const struct problem_limits *lim, const struct cost_choice *c,
+                      int mode_index, struct err *e)
 {
     struct solve_config o = { .depth = c->depth, .id = p->sp.n_configs };
     memcpy(o.n, c->n, sizeof o.n);
@@ -504,7 +518,8 @@ static int next_cores(const struct problem *p, struct cost_choice *c)
 #define MAX_CONFIGS 4096
 
 /* Every backend and queue depth with these cores. */
-static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, int mode_index, struct err *e)
+static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, int mode_index,
+                      struct err *e)
 {
     enum hw_backend backends[2];
     int n = problem_backends(p->hw, backends), r = 0;
@@ -512,7 +527,8 @@ static int add_depths(struct problem *p, const struct problem_limits *lim, struc
         for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
             problem_set_backend(c, backends[i]);
             if (p->sp.n_configs == MAX_CONFIGS)
-                notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name, MAX_CONFIGS);
+                notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name,
+                          MAX_CONFIGS);
             else
                 r = add_config(p, lim, c, mode_index, e);
         }
@@ -524,9 +540,10 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     static const int weight[SOLVE_MAX_BATCHES] = { 8, 4, 2, 1 }; /* 1 / batch: time per token counts */
     int n_classes = p->hw->n_classes > 0 ? p->hw->n_classes : 1, r = 0;
     fill_done(p);
-    p->sp = (struct solve_problem){ .n_layers = p->in->n_layers, .n_batches = p->in->n_batches, .n_classes = n_classes,
-                                    .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT), .max_ticks = SOLVE_NEVER,
-                                    .context = lim->context };
+    p->sp = (struct solve_problem){ .n_layers = p->in->n_layers, .n_batches = p->in->n_batches,
+                                    .n_classes = n_classes,
+                                    .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT),
+                                    .max_ticks = SOLVE_NEVER, .context = lim->context };
     for (int b = 0; b < p->sp.n_batches; b++)
         p->sp.weight[b] = weight[b];
     if (lim->min_tokens_per_s > 0)
@@ -540,8 +557,8 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     if (!p->sp.configs || !p->choices)
         r = err_set(e, ERR_NOMEM, "out of memory for configurations");
     for (int m = 0; m < p->n_modes && r == 0; m++) {
-        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .n_classes = n_classes, .act_q8 = lim->act_q8,
-                                 .kv_f16 = lim->kv_f16, .context = lim->context };
+        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .n_classes = n_classes,
+                                 .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
         if (p->hw->n_classes == 0)
             c.n[0] = 1;
         while (r == 0 && (p->hw->n_classes == 0 || next_cores(p, &c))) {
@@ -559,7 +576,8 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     return r;
 }
 
-const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer)
+const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
+                                          int layer)
 {
     const struct solve_config *c = &p->sp.configs[r->config];
     size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
@@ -570,8 +588,8 @@ const struct problem_keep *problem_chosen(const struct problem *p, const struct 
     return &keeps_at(p, m, batch_index, layer)->keep[id];
 }
 
-int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index, const struct cost_keep *keeps,
-                    struct plan_figures *out, struct err *e)
+int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
+                    const struct cost_keep *keeps, struct plan_figures *out, struct err *e)
 {
     const struct inputs *in = p->in;
     int batch = inputs_batch_sizes[batch_index];

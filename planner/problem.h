@@ -55,8 +55,8 @@ struct problem {
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                   const enum plan_mode *modes, int n_modes, struct notes *notes, struct err *e);
 
-/* modes: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1 takes the
- * one that misses less in replay. */
+/* modes: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
+ * takes the one that misses less in replay. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                     const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */
@@ -69,11 +69,12 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
                     const struct cost_keep *keeps, struct budget *out, struct err *e);
 
 /* Figures of one batch size. out->layers is the caller's. */
-int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index, const struct cost_keep *keeps,
-                    struct plan_figures *out, struct err *e);
+int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
+                    const struct cost_keep *keeps, struct plan_figures *out, struct err *e);
 
 /* The residency behind a result's choice. */
-const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer);
+const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
+                                          int layer);
 
 /* Backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
 int problem_backends(const struct hw *hw, enum hw_backend out[2]);

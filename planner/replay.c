@@ -94,7 +94,8 @@ static double mean_lookups(const struct accesses *a)
     return per_step(a, (double)(a->start[a->n_steps] - a->start[first_measured(a)]));
 }
 
-static int run_cache(const struct accesses *a, enum cache_policy policy, uint32_t slots, double *misses, struct err *e)
+static int run_cache(const struct accesses *a, enum cache_policy policy, uint32_t slots, double *misses,
+                     struct err *e)
 {
     size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
     for (int t = 0; t < a->n_steps; t++)
@@ -228,7 +229,8 @@ static int run_belady(const struct accesses *a, uint32_t slots, double *misses, 
 }
 
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses, struct err *e)
+                 enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
+                 struct err *e)
 {
     struct accesses a;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);

@@ -39,7 +39,8 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
 
 /* One point of it: misses per step with `slots` slots. For tests and for choosing a policy. */
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses, struct err *e);
+                 enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
+                 struct err *e);
 
 /* Belady's bound (fewest misses, with bypass: a unit may be used without being kept) at the same point. */
 int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,

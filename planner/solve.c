@@ -27,12 +27,14 @@ static int by_bytes(const void *pa, const void *pb)
 /* b is on or above the line from a to c. */
 static int above(const struct solve_point *a, const struct solve_point *b, const struct solve_point *c)
 {
-    return (__int128)(b->ticks - a->ticks) * (c->bytes - a->bytes) >= (__int128)(c->ticks - a->ticks) * (b->bytes - a->bytes);
+    __int128 rise = (__int128)(b->ticks - a->ticks) * (c->bytes - a->bytes);
+    return rise >= (__int128)(c->ticks - a->ticks) * (b->bytes - a->bytes);
 }
 
 int solve_curve_init(struct solve_curve *c, const struct solve_point *points, int n, struct err *e)
 {
-    struct solve_curve o = { .point = malloc((size_t)n * sizeof *o.point), .hull = malloc((size_t)n * sizeof *o.hull) };
+    struct solve_curve o = { .point = malloc((size_t)n * sizeof *o.point),
+                             .hull = malloc((size_t)n * sizeof *o.hull) };
     if (!o.point || !o.hull) {
         solve_curve_done(&o);
         return err_set(e, ERR_NOMEM, "out of memory for a curve of %d points", n);
@@ -51,7 +53,8 @@ int solve_curve_init(struct solve_curve *c, const struct solve_point *points, in
     return 0;
 }
 
-static const struct solve_curve *curve_at(const struct solve_problem *p, const struct solve_config *c, int batch, int layer)
+static const struct solve_curve *curve_at(const struct solve_problem *p, const struct solve_config *c, int batch,
+                                          int layer)
 {
     return &c->curves[(size_t)batch * (size_t)p->n_layers + (size_t)layer];
 }
@@ -76,8 +79,8 @@ static int steeper(const void *pa, const void *pb)
 }
 
 /* All segments of a batch size in order of use, malloc'd; where the sums start from. */
-static int segments(const struct solve_problem *p, const struct solve_config *c, int batch, struct segment **out, int *n,
-                    int64_t *bytes, int64_t *ticks, struct err *e)
+static int segments(const struct solve_problem *p, const struct solve_config *c, int batch, struct segment **out,
+                    int *n, int64_t *bytes, int64_t *ticks, struct err *e)
 {
     size_t total = 1;
     for (int l = 0; l < p->n_layers; l++)
@@ -117,7 +120,8 @@ int solve_relax(const struct solve_problem *p, const struct solve_config *c, int
         x[s[i].layer] += take;
         used += take;
         if (take < s[i].width) {
-            t -= (int64_t)(((__int128)s[i].drop * take + s[i].width - 1) / s[i].width); /* the bound is rounded down */
+            t -= (int64_t)(((__int128)s[i].drop * take + s[i].width - 1) / s[i].width); /* the bound is rounded
+                                                                                         * down */
             break;
         }
         t -= s[i].drop;
@@ -201,7 +205,8 @@ static int best_step(const struct solve_curve *k, int from, int64_t left, int64_
 }
 
 /* Spend what is left; returns what then remains. */
-static int64_t spend(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t left, int *choice)
+static int64_t spend(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t left,
+                     int *choice)
 {
     for (;;) {
         int layer = -1, to = 0;
@@ -223,9 +228,10 @@ static int64_t spend(const struct solve_problem *p, const struct solve_config *c
     }
 }
 
-/* One layer steps down so that another can step up, where that gains: the first such pair, searched from layer *from on,
- * which moves past the layer that stepped. */
-static int exchange(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t *left, int *choice, int *from)
+/* One layer steps down so that another can step up, where that gains: the first such pair, searched from layer
+ * *from on, which moves past the layer that stepped. */
+static int exchange(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t *left,
+                    int *choice, int *from)
 {
     int reach = p->n_layers <= 8 ? 256 : 16; /* points down to try; bounds the work of large models */
     for (int n = 0; n < p->n_layers; n++) {
@@ -279,7 +285,8 @@ void solve_result_done(struct solve_result *r)
 }
 
 /* Relax and round every batch size of one config; 0: infeasible (memory or speed), 1: filled. */
-static int config_greedy(const struct solve_problem *p, int index, int64_t *x, struct solve_result *out, struct err *e)
+static int config_greedy(const struct solve_problem *p, int index, int64_t *x, struct solve_result *out,
+                         struct err *e)
 {
     const struct solve_config *c = &p->configs[index];
     int64_t bytes = p->memory - c->fixed_bytes;
@@ -292,7 +299,8 @@ static int config_greedy(const struct solve_problem *p, int index, int64_t *x, s
             return r;
         if (t == SOLVE_NEVER)
             return 0;
-        out->ticks[b] = solve_total(c, b, solve_round(p, c, b, bytes, x, out->choice + (size_t)b * (size_t)p->n_layers));
+        out->ticks[b] = solve_total(c, b, solve_round(p, c, b, bytes, x, out->choice + (size_t)b *
+                                                      (size_t)p->n_layers));
         out->objective += p->weight[b] * out->ticks[b];
     }
     return out->ticks[0] <= p->max_ticks;

@@ -48,7 +48,8 @@ struct solve_config {
     /* Filled by solve_bound: */
     int64_t bound;                          /* relaxed objective within the memory; SOLVE_NEVER: does not fit */
     int64_t best_ticks;                     /* T_1 with unlimited memory */
-    int64_t need_bytes;                     /* least memory for T_1 <= max_ticks (relaxed); SOLVE_NEVER: none is enough */
+    int64_t need_bytes;                     /* least memory for T_1 <= max_ticks (relaxed); SOLVE_NEVER: none is
+                                             * enough */
 };
 
 struct solve_problem {

@@ -99,15 +99,16 @@ static void fact(struct z *z, struct facts *f, Z3_ast guard, Z3_ast then)
 }
 
 /* The memory that `bytes` at the user's context become at the context variable: KV grows with it. */
-static Z3_ast at_context(struct z *z, const struct facts *f, const struct solve_problem *p, const struct solve_config *c,
-                         int64_t bytes)
+static Z3_ast at_context(struct z *z, const struct facts *f, const struct solve_problem *p,
+                         const struct solve_config *c, int64_t bytes)
 {
     Z3_ast more = sub2(z, Z3_mk_int2real(z->c, f->context), num(z, p->context));
     return add2(z, num(z, bytes), mul(z, c->context_bytes, more));
 }
 
 /* A configuration takes these cores and this depth, this much memory at least, and is this fast at best. */
-static void assert_config(struct z *z, struct facts *f, const struct solve_problem *p, const struct solve_config *c, Z3_ast g)
+static void assert_config(struct z *z, struct facts *f, const struct solve_problem *p, const struct solve_config *c,
+                          Z3_ast g)
 {
     for (int k = 0; k < p->n_classes; k++)
         fact(z, f, g, Z3_mk_eq(z->c, f->cores[k], inum(z, c->n[k])));
@@ -173,7 +174,8 @@ static int find_core(struct z *z, const struct solve_problem *p, unsigned *core,
     Z3_solver_assert(z->c, f.s, Z3_mk_or(z->c, (unsigned)p->n_configs, g));
     Z3_solver_assert(z->c, f.s, Z3_mk_ge(z->c, f.context, inum(z, 1)));
     Z3_ast limits[4] = { Z3_mk_le(z->c, f.memory, num(z, p->memory)),
-                         p->max_ticks == SOLVE_NEVER ? Z3_mk_true(z->c) : Z3_mk_le(z->c, f.time, num(z, p->max_ticks)),
+                         p->max_ticks == SOLVE_NEVER ? Z3_mk_true(z->c) : Z3_mk_le(z->c, f.time,
+                                                                                   num(z, p->max_ticks)),
                          cores_within(z, &f, p), Z3_mk_ge(z->c, f.context, inum(z, p->context)) };
     Z3_ast names[4];
     for (int i = 0; i < 4; i++) {
@@ -217,14 +219,16 @@ static void assert_curve(struct z *z, struct lp *lp, const struct solve_curve *k
 }
 
 /* sum over layers of x <= memory - fixed. */
-static void assert_memory(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c, int batch)
+static void assert_memory(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
+                          int batch)
 {
     Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->x + (size_t)batch * (size_t)p->n_layers);
     Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, sum, num(z, p->memory - c->fixed_bytes)));
 }
 
 /* T_b >= fixed + floor, T_b >= fixed + sum of t; T_1 <= max. */
-static Z3_ast assert_time(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c, int batch)
+static Z3_ast assert_time(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
+                          int batch)
 {
     Z3_ast total = var(z, z->real, "T", batch, 0);
     Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->t + (size_t)batch * (size_t)p->n_layers);
@@ -241,7 +245,8 @@ static void set_limits(struct z *z, struct lp *lp, uint64_t rlimit)
     Z3_params params = Z3_mk_params(z->c);
     Z3_params_inc_ref(z->c, params);
     if (rlimit)
-        Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "rlimit"), rlimit > UINT32_MAX ? UINT32_MAX : (unsigned)rlimit);
+        Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "rlimit"), rlimit > UINT32_MAX ? UINT32_MAX :
+                           (unsigned)rlimit);
     Z3_optimize_set_params(z->c, lp->o, params);
     Z3_params_dec_ref(z->c, params);
 }
@@ -255,10 +260,11 @@ static int64_t floor_of(struct z *z, Z3_model m, Z3_ast v, int *bad)
     return n;
 }
 
-/* Solve one config: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution or limit hit
+/* Solve one config: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution or limit
+ * hit
  * (*limited tells which). */
-static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit, int64_t *x,
-                    int64_t *objective, int *limited, struct err *e)
+static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit,
+                    int64_t *x, int64_t *objective, int *limited, struct err *e)
 {
     size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
     struct lp lp = { .o = Z3_mk_optimize(z->c), .x = malloc(n * sizeof *lp.x), .t = malloc(n * sizeof *lp.t) };
@@ -324,7 +330,8 @@ static void consider(const struct solve_problem *p, int i, const int64_t *x, int
 }
 
 /* The programmes of all configs that can still win, lowest bound first; the proven bound over all. */
-static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit, struct solve_result *best, struct err *e)
+static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit, struct solve_result *best,
+                    struct err *e)
 {
     size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
     int64_t *x = malloc(n * sizeof *x), bound = SOLVE_NEVER;

@@ -15,7 +15,8 @@
 #define TOP 46
 #define BOTTOM 56
 
-static const char *const colours[SVG_MAX_LINES] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#777777" };
+static const char *const colours[SVG_MAX_LINES] = { "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00",
+                                                    "#777777" };
 
 struct out {
     struct file_out f;
@@ -81,7 +82,8 @@ static void put_axes(struct out *o, const struct axes *a, const char *x_label, c
     }
     put(o, "<text x='%d' y='%d' text-anchor='middle'>", (LEFT + W - RIGHT) / 2, H - 14);
     put_text(o, x_label);
-    put(o, "</text>\n<text x='16' y='%d' text-anchor='middle' transform='rotate(-90 16 %d)'>", (TOP + H - BOTTOM) / 2, (TOP + H - BOTTOM) / 2);
+    put(o, "</text>\n<text x='16' y='%d' text-anchor='middle' transform='rotate(-90 16 %d)'>",
+        (TOP + H - BOTTOM) / 2, (TOP + H - BOTTOM) / 2);
     put_text(o, y_label);
     put(o, "</text>\n");
 }
@@ -98,8 +100,8 @@ static void put_lines(struct out *o, const struct axes *a, const struct svg_line
     }
 }
 
-int svg_write(const char *path, const char *title, const char *x_label, const char *y_label, const struct svg_line *lines,
-              int n, struct err *e)
+int svg_write(const char *path, const char *title, const char *x_label, const char *y_label,
+              const struct svg_line *lines, int n, struct err *e)
 {
     struct axes a = { .x0 = INFINITY, .x1 = -INFINITY, .y1 = 0 };
     for (int i = 0; i < n; i++)
@@ -117,7 +119,8 @@ int svg_write(const char *path, const char *title, const char *x_label, const ch
     int r = file_out_open(&o.f, path, e);
     if (r < 0)
         return r;
-    put(&o, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='sans-serif' font-size='13'>\n", W, H);
+    put(&o, "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 %d %d' font-family='sans-serif' "
+            "font-size='13'>\n", W, H);
     put(&o, "<style>svg{background:#fff}text{fill:#222}.grid{stroke:#ddd}"
             "@media(prefers-color-scheme:dark){svg{background:#111}text{fill:#ddd}.grid{stroke:#333}}</style>\n");
     put(&o, "<text x='%d' y='24' font-size='15'>", LEFT);

@@ -13,7 +13,7 @@ struct svg_line {
 #define SVG_MAX_LINES 6
 
 /* Both axes start where the data does (y at 0) and have round marks. Atomic write. */
-int svg_write(const char *path, const char *title, const char *x_label, const char *y_label, const struct svg_line *lines,
-              int n, struct err *e);
+int svg_write(const char *path, const char *title, const char *x_label, const char *y_label,
+              const struct svg_line *lines, int n, struct err *e);
 
 #endif

@@ -30,11 +30,11 @@ static inline void plan_sample(struct plan *p)
     p->n_limits = 2;
     for (int i = 0; i < 2; i++) {
         struct plan_limit *l = &p->limits[i];
-        *l = (struct plan_limit){ .memory_bytes = 1000000u * (unsigned)(i + 1), .account_bytes = 900000, .floor_bytes = 400000,
-                                  .min_tokens_per_s = 2.5, .context = 256, .kv_f16 = 1, .max_batch = 2,
-                                  .prefill_chunk = 64, .mode = PLAN_EXACT, .act_q8 = 1, .threads = 3, .n_classes = 2,
-                                  .io = PLAN_IO_URING, .io_lanes = 1, .queue_depth = 32, .policy = CACHE_LFU,
-                                  .gap = 0.0125, .optimal = 1 };
+        *l = (struct plan_limit){ .memory_bytes = 1000000u * (unsigned)(i + 1), .account_bytes = 900000,
+                                  .floor_bytes = 400000, .min_tokens_per_s = 2.5, .context = 256, .kv_f16 = 1,
+                                  .max_batch = 2, .prefill_chunk = 64, .mode = PLAN_EXACT, .act_q8 = 1,
+                                  .threads = 3, .n_classes = 2, .io = PLAN_IO_URING, .io_lanes = 1,
+                                  .queue_depth = 32, .policy = CACHE_LFU, .gap = 0.0125, .optimal = 1 };
         strcpy(l->classes[0].name, "big");
         l->classes[0].n = 1;
         strcpy(l->classes[1].name, "little");

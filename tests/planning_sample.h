@@ -24,7 +24,8 @@ static inline double sample_rate(int layer, int pos, int n_ff)
     return 0.02 + (0.25 + 0.1 * (layer % 3)) * exp(-3.0 * pos / n_ff);
 }
 
-static inline int sample_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+static inline int sample_steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out,
+                               struct err *e)
 {
     uint64_t saved = sample_state;
     int n = (int)(in->window_tokens < max_steps ? in->window_tokens : max_steps), n_ff = in->h.n_ff;
@@ -51,12 +52,14 @@ static inline int sample_steps(const struct inputs *in, int layer, uint64_t max_
 static inline struct inputs sample_inputs(int layers, int d, int n_ff, int blocks, int max_batch)
 {
     struct inputs in = { .name = "synthetic", .n_layers = layers, .n_blocks = blocks, .n_used = blocks > 1 ? 2 : 1,
-                         .ffn_type = { QUANT_F16, QUANT_F16, QUANT_F16 }, .n_batches = inputs_count_batches(max_batch),
-                         .n_tokens = 10000, .window_tokens = 256, .steps = sample_steps };
+                         .ffn_type = { QUANT_F16, QUANT_F16, QUANT_F16 },
+                         .n_batches = inputs_count_batches(max_batch), .n_tokens = 10000, .window_tokens = 256,
+                         .steps = sample_steps };
     struct err e;
-    in.h = (struct model_hparams){ .arch = "llama", .n_layers = layers, .d_model = d, .n_heads = 4, .n_kv_heads = 2, .head_dim = d / 4,
-                                   .n_ff = n_ff, .n_vocab = 500, .n_ctx_train = 256, .n_experts = blocks > 1 ? blocks : 0,
-                                   .n_experts_used = blocks > 1 ? 2 : 0, .n_rot = d / 4, .act = MODEL_ACT_RELU };
+    in.h = (struct model_hparams){ .arch = "llama", .n_layers = layers, .d_model = d, .n_heads = 4, .n_kv_heads = 2,
+                                   .head_dim = d / 4, .n_ff = n_ff, .n_vocab = 500, .n_ctx_train = 256,
+                                   .n_experts = blocks > 1 ? blocks : 0, .n_experts_used = blocks > 1 ? 2 : 0,
+                                   .n_rot = d / 4, .act = MODEL_ACT_RELU };
     in.model_hash = hash_128("model", 5);
     in.trace_hash = hash_128("trace", 5);
     in.order_hash = hash_128("order", 5);
@@ -65,21 +68,24 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
     for (int b = 0; b < in.n_batches; b++)
         for (int l = 0; l < layers; l++)
             for (int k = 0; k < blocks; k++) {
-                struct inputs_curve *c = &in.curves[((size_t)b * (size_t)layers + (size_t)l) * (size_t)blocks + (size_t)k];
+                struct inputs_curve *c = &in.curves[((size_t)b * (size_t)layers + (size_t)l) * (size_t)blocks +
+                                                    (size_t)k];
                 c->routed = blocks > 1 ? 1 - pow(1 - 2.0 / blocks, inputs_batch_sizes[b]) : 1;
                 for (int p = 0; p < n_ff; p++)
-                    c->cum[p + 1] = c->cum[p] + 1 - pow(1 - sample_rate(l, p, n_ff) * (blocks > 1 ? 2.0 / blocks : 1), inputs_batch_sizes[b]);
+                    c->cum[p + 1] = c->cum[p] + 1 - pow(1 - sample_rate(l, p, n_ff) * (blocks > 1 ? 2.0 / blocks :
+                                                                                       1), inputs_batch_sizes[b]);
             }
     uint64_t row = (uint64_t)d * 2;
     for (int l = 0; l < layers; l++) {
         in.layers[l].attn[0] = (struct inputs_matrix){ QUANT_F16, d, d, row * (uint64_t)d };
-        in.layers[l].attn[1] = in.layers[l].attn[2] = (struct inputs_matrix){ QUANT_F16, d / 2, d, row * (uint64_t)d / 2 };
+        in.layers[l].attn[1] = in.layers[l].attn[2] = (struct inputs_matrix){ QUANT_F16, d / 2, d,
+                                                                              row * (uint64_t)d / 2 };
         in.layers[l].attn[3] = in.layers[l].attn[0];
     }
     in.head = (struct inputs_matrix){ QUANT_F16, 500, d, row * 500 };
     in.embd_row_bytes = row;
-    in.budget = (struct budget_model){ .h = in.h, .dense_bytes = row * 500 + (uint64_t)layers * row * (uint64_t)d * 3, .n_tensors = 4,
-                                       .vocab_text_bytes = 4000 };
+    in.budget = (struct budget_model){ .h = in.h, .dense_bytes = row * 500 + (uint64_t)layers * row * (uint64_t)d *
+                                       3, .n_tensors = 4, .vocab_text_bytes = 4000 };
     return in;
 }
 
@@ -99,24 +105,27 @@ static inline struct hw sample_hw(int n_classes, int cores, double iops)
             for (int t = 1; t <= cores; t++) {
                 struct hw_compute *c = &h.compute[h.n_compute++];
                 double ns = 30.0 * (k + 1) / t * (i == 1 ? 1.5 : 1);
-                *c = (struct hw_compute){ .core_class = k, .pattern = HW_SEQ, .threads = t, .row_len = 256, .rows = 64, .batch = 1,
-                                          .ns_per_row = { ns, ns, ns }, .flops_per_s = 512e9 / ns };
+                *c = (struct hw_compute){ .core_class = k, .pattern = HW_SEQ, .threads = t, .row_len = 256,
+                                          .rows = 64, .batch = 1, .ns_per_row = { ns, ns, ns },
+                                          .flops_per_s = 512e9 / ns };
                 strcpy(c->kernel, kernels[i]);
             }
     }
     for (int t = 1; t <= cores * n_classes; t++)
         for (int p = 0; p < 2; p++) {
             double bw = (p ? 8e9 : 20e9) * (t > 2 ? 2 : t);
-            h.memory[h.n_memory++] = (struct hw_memory){ .engines = "cpu", .pattern = p ? HW_RANDOM : HW_SEQ, .row_bytes = 4096,
-                                                         .threads = t, .bytes_per_s = { bw, bw, bw } };
+            h.memory[h.n_memory++] = (struct hw_memory){ .engines = "cpu", .pattern = p ? HW_RANDOM : HW_SEQ,
+                                                         .row_bytes = 4096, .threads = t,
+                                                         .bytes_per_s = { bw, bw, bw } };
         }
     for (int d = 1; d <= 32 && iops > 0; d *= 2)
         for (int s = 0; s < 2; s++)
             for (int z = 4096; z <= 1 << 20; z *= 16) {
                 double t = (double)z / 2e9 + 1 / (iops * d / 32), bw = fmin(2e9, z / t * (s ? 1.2 : 1));
-                h.storage_points[h.n_storage++] = (struct hw_storage){ .backend = HW_URING, .direct = 1, .pattern = s ? HW_SEQ : HW_RANDOM,
-                    .block_bytes = (uint64_t)z, .queue_depth = d, .lanes = 1, .range_bytes = 1u << 28, .core_class = -1,
-                    .bytes_per_s = { bw, bw, bw }, .cpu_ns_per_read = 5000 };
+                h.storage_points[h.n_storage++] = (struct hw_storage){ .backend = HW_URING, .direct = 1,
+                                                                       .pattern = s ? HW_SEQ : HW_RANDOM,
+                    .block_bytes = (uint64_t)z, .queue_depth = d, .lanes = 1, .range_bytes = 1u << 28,
+                    .core_class = -1, .bytes_per_s = { bw, bw, bw }, .cpu_ns_per_read = 5000 };
             }
     return h;
 }

@@ -77,7 +77,8 @@ int main(void)
     CHECK_MSG(bad == 0 && n > 100, "%d of %d renamed members were not refused", bad, n);
 
     /* Each value after a colon: another type, too large, negative, fractional. */
-    static const char *const wrong[] = { "null", "{}", "[]", "-1", "1e300", "9223372036854775808", "\"\\u0001\"", "[[[[]]]]" };
+    static const char *const wrong[] = { "null", "{}", "[]", "-1", "1e300", "9223372036854775808", "\"\\u0001\"",
+                                         "[[[[]]]]" };
     bad = n = 0;
     for (size_t i = 1; i < len; i++)
         if (text[i - 1] == ':' && text[i] == ' ' && !strchr("{[", text[i + 1])) {

@@ -1,4 +1,5 @@
-/* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and advised. */
+/* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and
+ * advised. */
 #include "planner/check.h"
 #include "planner/planning.h"
 #include "tests/planning_sample.h"
@@ -15,18 +16,22 @@ static struct planning_request request(uint64_t memory)
 }
 
 /* The problem of a request as planning_make fills it, solved three ways. */
-static int compare(const struct inputs *in, const struct hw *hw, const struct planning_request *q, double *gap, int *equal)
+static int compare(const struct inputs *in, const struct hw *hw, const struct planning_request *q, double *gap,
+                   int *equal)
 {
     struct problem p;
     struct layout l;
     struct err e = { 0 };
     struct notes notes = { 0 };
     enum plan_mode mode = PLAN_EXACT;
-    struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64, .max_batch = inputs_batch_sizes[in->n_batches - 1],
-                                  .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
+    struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64,
+                                  .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
+                                  .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
-    int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1, CACHE_LRU, &notes, &e) < 0 ||
-              problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x, &e) < 0;
+    int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1,
+                                                                                     CACHE_LRU, &notes, &e) < 0 ||
+              problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x,
+                                                                                                      &e) < 0;
     if (bad) {
         printf("# %s\n", e.msg);
         return -1;
@@ -72,7 +77,8 @@ static void test_exhaustive(void)
 }
 
 /* A plan's text; "" and the message when there is none. */
-static char *plan_for(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct plan *p, struct err *e)
+static char *plan_for(const struct planning_request *q, const struct inputs *in, const struct hw *hw,
+                      struct plan *p, struct err *e)
 {
     struct notes notes = { 0 };
     char *text = NULL;
@@ -251,7 +257,8 @@ static void test_variants(void)
     in.h.act = MODEL_ACT_SILU;
     q = request(floor_bytes + 500000);
     text = plan_for(&q, &in, &hw, &p, &e);
-    CHECK_MSG(text && p.limits[0].mode == PLAN_DENSE && p.layout.form == LAYOUT_BUNDLE && p.limits[0].batches[0].cold[0] == 0, "%s", e.msg);
+    CHECK_MSG(text && p.limits[0].mode == PLAN_DENSE && p.layout.form == LAYOUT_BUNDLE &&
+              p.limits[0].batches[0].cold[0] == 0, "%s", e.msg);
     free(text);
     plan_done(&p);
     q.mode = PLAN_EXACT;
@@ -274,7 +281,8 @@ static void test_variants(void)
             q.for_pack = &given;
         }
         text = plan_for(&q, &in, &hw, &p, &e);
-        if (!text || (int)p.layout.form != q.form || p.cost != q.cost || (q.for_pack && p.layout.type[LAYOUT_DOWN] != QUANT_Q8_0)) {
+        if (!text || (int)p.layout.form != q.form || p.cost != q.cost ||
+            (q.for_pack && p.layout.type[LAYOUT_DOWN] != QUANT_Q8_0)) {
             printf("# form %d cost %d policy %d: %s\n", q.form, (int)q.cost, q.policy, text ? "wrong" : e.msg);
             bad++;
         }
@@ -288,7 +296,8 @@ static void test_variants(void)
     hw.n_storage = 0;
     q = request(64 << 20);
     text = plan_for(&q, &in, &hw, &p, &e);
-    CHECK_MSG(text && p.limits[0].batches[0].predicted.read_bytes == 0 && p.n_notes > 0 && p.limits[0].io == PLAN_IO_AUTO, "%s", e.msg);
+    CHECK_MSG(text && p.limits[0].batches[0].predicted.read_bytes == 0 && p.n_notes > 0 &&
+              p.limits[0].io == PLAN_IO_AUTO, "%s", e.msg);
     free(text);
     plan_done(&p);
     inputs_done(&in);

@@ -149,7 +149,8 @@ static void test_belady(void)
 int main(void)
 {
     struct err e = { 0 };
-    struct { int d, n_ff, blocks; uint32_t cluster; } cases[] = { { 2048, 200, 1, 8 }, { 256, 200, 1, 64 }, { 512, 96, 3, 16 } };
+    struct { int d, n_ff, blocks; uint32_t cluster; } cases[] = { { 2048, 200, 1, 8 }, { 256, 200, 1, 64 },
+                                                                  { 512, 96, 3, 16 } };
     for (int c = 0; c < 3; c++) {
         struct layout_shape shape = make_shape(cases[c].d, cases[c].n_ff, cases[c].cluster);
         int npu = (int)shape.part[1].neurons_per_unit, bad = 0, n = 0;

@@ -40,7 +40,8 @@ static struct solve_problem make(uint64_t seed, int layers, int batches, int con
     p.memory = 300 + layers * (20 + rng(100 * points));
     for (int i = 0; i < configs; i++) {
         struct solve_config *c = &p.configs[i];
-        *c = (struct solve_config){ .n = { 1 + i % 4, i % 3 }, .depth = 1 << (i % 5), .id = i, .fixed_bytes = 100 + rng(200), .context_bytes = 1 };
+        *c = (struct solve_config){ .n = { 1 + i % 4, i % 3 }, .depth = 1 << (i % 5), .id = i,
+                                    .fixed_bytes = 100 + rng(200), .context_bytes = 1 };
         c->curves = calloc((size_t)(layers * batches), sizeof *c->curves);
         for (int k = 0; k < layers * batches; k++)
             c->curves[k] = make_curve(points);
@@ -107,7 +108,8 @@ static void test_random(void)
     for (uint64_t seed = 0; seed < 60; seed++) {
         struct err e = { 0 };
         struct solve_result z, x, g;
-        struct solve_problem p = make(seed, 3 + (int)(seed % 2), 1 + (int)(seed % 3), 1 + (int)(seed % 4), 4 + (int)(seed % 5));
+        struct solve_problem p = make(seed, 3 + (int)(seed % 2), 1 + (int)(seed % 3), 1 + (int)(seed % 4),
+                                      4 + (int)(seed % 5));
         int rz = solve_z3(&p, 0, 1, &z, &e), rx = solve_exhaustive(&p, &x, &e), rg = solve_greedy(&p, &g, &e);
         if (rz < 0 || rx < 0 || rg < 0 || z.feasible != x.feasible || g.feasible != x.feasible) {
             printf("# seed %d: %d %d %d %s\n", (int)seed, rz, rx, rg, e.msg);
@@ -115,7 +117,8 @@ static void test_random(void)
         } else if (x.feasible) {
             solved++;
             unsound += !sound(&p, &z) || !sound(&p, &x) || !sound(&p, &g) || !z.finished;
-            wrong += z.bound > x.objective || z.objective < x.objective || z.objective > x.objective + rounding_limit(&p) ||
+            wrong += z.bound > x.objective || z.objective < x.objective || z.objective > x.objective +
+                rounding_limit(&p) ||
                      z.objective > g.objective || z.bound < g.bound || z.bound - g.bound > 16 * p.n_batches * 15;
             equal += z.objective == x.objective;
             double gap = (double)(z.objective - z.bound) / (double)z.objective;
@@ -129,8 +132,8 @@ static void test_random(void)
         solve_result_done(&g);
         unmake(&p);
     }
-    printf("# %d solved (%d equal to exhaustive search to the tick), %d infeasible, largest proven gap %.3f\n", solved, equal,
-           infeasible, worst_gap);
+    printf("# %d solved (%d equal to exhaustive search to the tick), %d infeasible, largest proven gap %.3f\n",
+           solved, equal, infeasible, worst_gap);
     CHECK(wrong == 0);
     CHECK(unsound == 0);
     CHECK(solved > 30);
@@ -201,8 +204,8 @@ static void test_large(void)
            (double)(t1.tv_sec - t0.tv_sec) + 1e-9 * (double)(t1.tv_nsec - t0.tv_nsec),
            (double)(a.objective - a.bound) / (double)a.objective);
     CHECK((double)(a.objective - a.bound) < 0.01 * (double)a.objective);
-    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && b.objective == a.objective && b.bound == a.bound && b.config == a.config &&
-          !memcmp(a.choice, b.choice, 128 * sizeof *a.choice));
+    CHECK(solve_z3(&p, 0, 1, &b, &e) == 0 && b.objective == a.objective && b.bound == a.bound &&
+          b.config == a.config && !memcmp(a.choice, b.choice, 128 * sizeof *a.choice));
     /* A limit that is hit at once: the incumbent and its bound remain, and it says so. */
     CHECK(solve_z3(&p, 1000, 1, &c, &e) == 0 && c.feasible && !c.finished && sound(&p, &c));
     CHECK(c.objective >= a.objective && c.bound <= a.bound + 16 * 15);
@@ -215,7 +218,8 @@ static void test_large(void)
 int main(void)
 {
     struct err e = { 0 };
-    const struct solve_point pts[] = { { 10, 50, 0 }, { 0, 100, 1 }, { 10, 60, 2 }, { 20, 50, 3 }, { 15, 45, 4 }, { 30, 0, 5 }, { 5, 99, 6 } };
+    const struct solve_point pts[] = { { 10, 50, 0 }, { 0, 100, 1 }, { 10, 60, 2 }, { 20, 50, 3 }, { 15, 45, 4 },
+                                       { 30, 0, 5 }, { 5, 99, 6 } };
     struct solve_curve c;
     CHECK(solve_curve_init(&c, pts, 7, &e) == 0 && c.n == 5); /* 0, 5, 10 (50), 15, 30 */
     CHECK(c.point[2].id == 0 && c.n_hull == 3 && c.hull[1] == 2);

@@ -1,7 +1,7 @@
 /* Format: 32 bytes of head (magic, version, config hash), then records: head (mark, first, n, bytes),
- * payload, tail (XXH3-64 of the payload, mark). A record's head and payload are written first; the
+ * payload, tail (XXH3-64 of head and payload, mark). A record's head and payload are written first; the
  * tail goes out after an fsync of them and is synced itself, so a tail on disk proves its record. The
- * payload's hash guards against disks that do not keep that promise. */
+ * hash guards against disks that do not keep that promise. */
 #include "profiler/journal.h"
 
 #include "common/ckmath.h"
@@ -87,12 +87,15 @@ static int remember(struct journal *j, struct journal_record r, struct err *e)
     return 0;
 }
 
-static int payload_hash(struct journal *j, const struct journal_record *r, uint64_t *out, struct err *e)
+static int record_hash(struct journal *j, const struct head *head, const struct journal_record *r, uint64_t *out,
+                       struct err *e)
 {
     enum { PIECE = 1 << 20 };
     struct hash *h = hash_new();
     char *buf = malloc(PIECE);
     int err = h && buf ? 0 : err_set(e, ERR_NOMEM, "'%s'", j->path);
+    if (!err)
+        hash_update(h, head, sizeof *head);
     for (uint64_t at = 0; at < r->bytes && !err;) {
         size_t n = r->bytes - at < PIECE ? (size_t)(r->bytes - at) : PIECE;
         if ((err = get(j, buf, n, r->offset + at, e)) == 0)
@@ -125,7 +128,7 @@ static int scan(struct journal *j, uint64_t size, struct err *e)
             return r;
         if (t.mark != TAIL_MARK)
             break;
-        if ((r = payload_hash(j, &rec, &sum, e)) < 0)
+        if ((r = record_hash(j, &h, &rec, &sum, e)) < 0)
             return r;
         if (sum != t.hash)
             break;
@@ -227,6 +230,7 @@ int journal_begin(struct journal *j, uint64_t first, uint64_t n, uint64_t bytes,
         return err_set(e, ERR_NOMEM, "'%s'", j->path);
     j->open = (struct head){ HEAD_MARK, first, n, bytes };
     j->written = 0;
+    hash_update(j->hash, &j->open, sizeof j->open);
     return put(j, &j->open, sizeof j->open, j->end, e);
 }
 

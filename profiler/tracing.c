@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_TOKENS = 8192 };
+enum { CHUNK_TOKENS = 4096 };
 
 struct tracing {
     const struct model *m;
@@ -497,6 +497,20 @@ static struct hash128 config_hash(const struct tracing *t)
     return out;
 }
 
+/* The state's records must be of the sizes that this run gives them; they are, unless the file was made up. */
+static int check_records(const struct tracing *t, struct err *e)
+{
+    size_t n;
+    const struct journal_record *r = journal_records(t->journal, &n);
+    for (size_t i = 0; i < n; i++) {
+        int known = r[i].first < n_groups(t->c) && r[i].n == chunk_groups(t->c, r[i].first);
+        struct extent x = known ? chunk_extent(t->c, r[i].first, r[i].n) : (struct extent){ 0 };
+        if (!known || r[i].bytes != (uint64_t)t->info.h.n_layers * layer_bytes(t, &x))
+            return err_set(e, ERR_FORMAT, "the state of the interrupted run holds a chunk that is not of this run");
+    }
+    return 0;
+}
+
 int tracing_run(struct tracing *t, struct pool *pool, const char *out, int resume, int gzip, uint64_t *resumed_tokens,
                 struct hash128 *content, struct err *e)
 {
@@ -513,7 +527,9 @@ int tracing_run(struct tracing *t, struct pool *pool, const char *out, int resum
             *resumed_tokens = done;
         t->resumed_tokens = done;
         progress_init(&t->progress, "tracing", "tokens", t->info.n_tokens - done);
-        r = run_chunks(t, e);
+        r = check_records(t, e);
+        if (!r)
+            r = run_chunks(t, e);
         progress_done(&t->progress);
     }
     if (!r)

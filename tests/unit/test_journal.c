@@ -1,0 +1,111 @@
+/* The state file of an interrupted run: whole records survive, whatever was cut off or damaged behind them does not. */
+#include "profiler/journal.h"
+
+#include "common/file.h"
+#include "tests/test.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char path[96];
+static struct err e;
+static const struct hash128 config = { 1, 2 };
+
+static int save(const char *data, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    size_t k = f ? fwrite(data, 1, n, f) : 0;
+    return f && !fclose(f) && k == n;
+}
+
+/* Record i: i + 1 groups, 100 * (i + 1) bytes of value i. */
+static int append(struct journal *j, int i)
+{
+    char data[1000];
+    size_t n = 100 * (size_t)(i + 1);
+    memset(data, i, n);
+    return journal_begin(j, journal_next(j), (uint64_t)i + 1, n, &e) < 0 || journal_write(j, data, n / 2, &e) < 0 ||
+                   journal_write(j, data + n / 2, n - n / 2, &e) < 0
+               ? -1
+               : journal_end(j, &e);
+}
+
+/* How many records there are, or -1 when one is not what was written. */
+static int intact(struct journal *j)
+{
+    size_t n;
+    const struct journal_record *r = journal_records(j, &n);
+    uint64_t next = 0;
+    for (size_t i = 0; i < n; i++) {
+        char data[1000];
+        if (r[i].first != next || r[i].n != i + 1 || r[i].bytes != 100 * (i + 1) ||
+            journal_read(j, &r[i], 0, data, (size_t)r[i].bytes, &e) < 0)
+            return -1;
+        for (uint64_t k = 0; k < r[i].bytes; k++)
+            if (data[k] != (char)i)
+                return -1;
+        next += r[i].n;
+    }
+    return journal_next(j) == next ? (int)n : -1;
+}
+
+static int resume(void)
+{
+    struct journal *j;
+    if (journal_open(path, config, 1, &j, &e) < 0)
+        return -2;
+    int n = intact(j);
+    /* What comes next continues it. */
+    if (n >= 0 && (append(j, n) < 0 || intact(j) != n + 1))
+        n = -3;
+    journal_close(j, 0);
+    return n;
+}
+
+int main(void)
+{
+    struct journal *j, *k;
+    char *data = NULL;
+    size_t n = 0;
+    snprintf(path, sizeof path, "%s/thermo-journal-%d.partial", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
+             (int)getpid());
+    CHECK(!journal_open(path, config, 0, &j, &e));
+    CHECK(journal_open(path, config, 1, &k, &e) == ERR_INPUT && strstr(e.msg, "in use"));
+    journal_close(j, 0);
+    CHECK(access(path, F_OK) != 0); /* nothing was finished: nothing is left */
+    CHECK(!journal_open(path, config, 1, &j, &e) && !append(j, 0) && !append(j, 1) && !append(j, 2));
+    CHECK(!journal_begin(j, 6, 1, 50, &e) && !journal_write(j, "unfinished", 10, &e));
+    CHECK(journal_end(j, &e) == ERR_LIMIT);
+    journal_close(j, 0);
+    CHECK(journal_open(path, config, 0, &j, &e) == ERR_USAGE && strstr(e.msg, "--resume"));
+    CHECK(journal_open(path, (struct hash128){ 1, 3 }, 1, &j, &e) == ERR_MISMATCH && strstr(e.msg, "another run"));
+    CHECK(!file_slurp(path, 1 << 20, &data, &n, &e) && n == 32 + 3 * 48 + 600);
+    CHECK(resume() == 3);
+    const size_t end[4] = { 32, 32 + 148, 32 + 148 + 248, 32 + 148 + 248 + 348 };
+    int fine = 1;
+    for (size_t cut = 0; data && cut <= n; cut += cut % 4 ? 1 : 3) { /* each end, and a byte before it */
+        int want = 0;
+        while (want < 3 && cut >= end[want + 1])
+            want++;
+        int got = save(data, cut) ? resume() : -4;
+        if (got != want)
+            printf("# cut at %zu: %d records, not %d: %s\n", cut, got, want, e.msg), fine = 0;
+    }
+    CHECK(fine);
+    for (size_t at = 32; data && at < n; at += 3) { /* a damaged record and those behind it are lost */
+        int want = at < end[1] ? 0 : at < end[2] ? 1 : 2, got;
+        data[at] ^= 0x10;
+        got = save(data, n) ? resume() : -4;
+        data[at] ^= 0x10;
+        if (got != want)
+            printf("# damaged at %zu: %d records, not %d: %s\n", at, got, want, e.msg), fine = 0;
+    }
+    CHECK(fine);
+    CHECK(save("THRMPART but nothing that follows makes sense ....", 50) && resume() == -2 && e.code == ERR_MISMATCH);
+    CHECK(access(path, F_OK) == 0); /* what is not ours is not removed */
+    free(data);
+    unlink(path);
+    return test_done();
+}

@@ -55,8 +55,7 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &g->type, .arg = "TYPE", .def = "q4_0",
           .help = "Type of the matrices: q4_0, q8_0 or f16. Norms and routers are f32." },
         { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
-          .help = "Activation of the gated FFN, written as llama.hidden_act. With drelu gates open more often and Up closes "
-                  "a fifth of them; the rate counts what remains." },
+          .help = "Activation (llama.hidden_act); with drelu, Up closes a fifth of the open gates." },
         { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
         { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P",
           .def = "the setting's",
@@ -105,9 +104,7 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv",
-          .help = "Also write prompts to trace the model with: random words of its vocabulary, one token each. English "
-                  "has few distinct tokens, which makes a trace more skewed and more persistent than the model is on "
-                  "the text it generates." },
+          .help = "Also write prompts for a trace: random words, one token each (English measures more skewed)." },
         { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000,
           .arg = "N", .def = "64",
           .help = "Number of prompts." },
@@ -220,9 +217,11 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
         low = d->layer[l].rate < low ? d->layer[l].rate : low;
         high = d->layer[l].rate > high ? d->layer[l].rate : high;
     }
-    printf(" %.2f to %.2f %%\n80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer; the hottest 10, 20, "
-           "50 %% give %.1f, %.1f, %.1f %%\n", 100 * low, 100 * high, 100 * x->neurons_for_80, 100 * x->layer_neurons_for_80,
-           100 * x->top10, 100 * x->top20, 100 * x->top50);
+    printf(" %.2f to %.2f %%\n", 100 * low, 100 * high);
+    printf("80 %% of firings from %.1f %% of all neurons, %.1f %% within a layer\n", 100 * x->neurons_for_80,
+           100 * x->layer_neurons_for_80);
+    printf("the hottest 10, 20, 50 %% of neurons give %.1f, %.1f, %.1f %%\n", 100 * x->top10, 100 * x->top20,
+           100 * x->top50);
     printf("neurons with probability above 1/2: %.2f %% at batch 1, %.1f %% at batch 32\n", 100 * x->hot_1,
            100 * x->hot_32);
     printf("consecutive tokens: correlation %.3f, a neuron that fired fires again with %.1f %%\n", x->correlation,

@@ -112,7 +112,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0)
         return r;
     if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
-        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff, h->n_ff);
+        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff,
+                       h->n_ff);
     return 0;
 }
 
@@ -121,7 +122,8 @@ static uint64_t rows_of(struct sum *s, const struct model_hparams *h, uint64_t t
     return mul(s, tokens, h->n_experts_used > 1 ? (uint64_t)h->n_experts_used : 1);
 }
 
-int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out, struct err *e)
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
+                   struct err *e)
 {
     const struct model_hparams *h = &m->h;
     int r = check_choice(m, c, e);
@@ -207,8 +209,8 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             uint32_t slots = empty || !c->cold ? 0 : c->cold[l * parts + p];
             uint64_t units = mul(s, blocks, m->shape.part[p].n_units);
             if (units > UINT32_MAX / 2 || slots > units)
-                return err_set(e, ERR_LIMIT, "memory account: layer %zu part %zu has %u cold slots for %llu units", l, p,
-                               slots, (unsigned long long)units);
+                return err_set(e, ERR_LIMIT, "memory account: layer %zu part %zu has %u cold slots for %llu units", l,
+                               p, slots, (unsigned long long)units);
             add(&index, up64(cache_bytes((uint32_t)units, slots)));
             uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
             add(&cold, slot_bytes);
@@ -216,8 +218,9 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             for (size_t k = 0; k < blocks && !empty && c->hot; k++) {
                 uint32_t n = c->hot[(l * blocks + k) * parts + p];
                 if (n > (uint32_t)h->n_ff)
-                    return err_set(e, ERR_LIMIT, "memory account: layer %zu block %zu part %zu has %u hot neurons of %d",
-                                   l, k, p, n, h->n_ff);
+                    return err_set(e, ERR_LIMIT,
+                                   "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
+                                   n, h->n_ff);
                 add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
                 add(&index, page_tables(budget_hot_bytes(&m->shape, (int)p, n)));
             }
@@ -246,7 +249,8 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     int r = budget_scratch(m, c, &scratch, e);
     if (r < 0)
         return r;
-    b.item[BUDGET_STACKS] = (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
+    b.item[BUDGET_STACKS] =
+        (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
     b.item[BUDGET_META] = meta_bytes(&s, m);
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
     b.item[BUDGET_KV] = kv_bytes(&s, m, c);

@@ -102,7 +102,8 @@ struct budget_scratch {
 #define BUDGET_IO_STACK_BYTES (64 * 1024) /* of each I/O thread */
 
 /* ERR_LIMIT when a product overflows or a choice is out of range. */
-int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out, struct err *e);
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
+                   struct err *e);
 
 /* ERR_LIMIT when a sum overflows or a choice is out of range. */
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e);

@@ -20,9 +20,10 @@
 
 static const struct opt_usage usage = {
     "thermo-run bench", "",
-    "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text (by "
-    "default the beginning-of-text token) and samples at temperature 0.8 with a fixed seed, so that the neurons that fire "
-    "are those of text and not of noise. Mean and standard deviation over the repetitions, after one warm-up.",
+    "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text "
+    "(by default the beginning-of-text token) and samples at temperature 0.8 with a fixed seed, so that the neurons "
+    "that fire are those of text and not of noise. Mean and standard deviation over the repetitions, after one "
+    "warm-up.",
     "  thermo-run bench --model m.thermo --plan p.json\n"
     "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
 };
@@ -59,12 +60,20 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     struct opt o[SETUP_OPTIONS + 8] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
-        { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N", .min = 0, .max = MODEL_MAX_CONTEXT, .help = "Tokens of the prompt test; 0: leave it out.", .def = "512, or the context" },
-        { .name = "n-gen", .short_name = 'n', .type = OPT_INT, .dest = &a->tg, .arg = "N", .min = 0, .max = MODEL_MAX_CONTEXT, .help = "Tokens of the generation test; 0: leave it out.", .def = "128, or the context" },
-        { .name = "repetitions", .short_name = 'r', .type = OPT_INT, .dest = &a->repeats, .arg = "N", .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
-        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
-        { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup, .help = "Do not run each test once before measuring." },
-        { .name = "output", .short_name = 'o', .type = OPT_CHOICE, .dest = &a->output, .arg = "FORM", .choices = outputs, .help = "md, json or csv.", .def = "md" },
+        { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N",
+          .min = 0, .max = MODEL_MAX_CONTEXT,
+          .help = "Tokens of the prompt test; 0: leave it out.", .def = "512, or the context" },
+        { .name = "n-gen", .short_name = 'n', .type = OPT_INT, .dest = &a->tg, .arg = "N",
+          .min = 0, .max = MODEL_MAX_CONTEXT,
+          .help = "Tokens of the generation test; 0: leave it out.", .def = "128, or the context" },
+        { .name = "repetitions", .short_name = 'r', .type = OPT_INT, .dest = &a->repeats, .arg = "N",
+          .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE",
+          .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
+        { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
+          .help = "Do not run each test once before measuring." },
+        { .name = "output", .short_name = 'o', .type = OPT_CHOICE, .dest = &a->output, .arg = "FORM",
+          .choices = outputs, .help = "md, json or csv.", .def = "md" },
     };
     memcpy(o + k, own, sizeof own);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
@@ -114,7 +123,9 @@ static int feed(struct bench *b, int n, struct err *e)
 
 static int generate(struct bench *b, int n, struct err *e)
 {
-    const struct sample_params p = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = 1 };
+    const struct sample_params p = {
+        .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = 1
+    };
     struct sampler s;
     size_t bytes;
     float *mem = engine_sampler_memory(b->g, &bytes);
@@ -184,19 +195,21 @@ static void print_md(const struct bench *b)
 {
     int n = b->a->repeats;
     char memory[24], peak[24], size[24];
-    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | io MiB/token | stall | hit | rss peak |\n"
+    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | io MiB/token | stall | hit "
+           "| rss peak |\n"
            "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         char ttft[32] = "";
         if (t->ttft_ns)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
-        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %.3f | %.1f %% | %.1f %% | %s |\n", b->s->pack->h.name,
-               opt_format_size(b->s->pack->file.size, size, sizeof size), engine_io(b->g)->backend->name,
-               engine_io(b->g)->direct ? "" : " (page cache)", b->s->config.choice.threads,
-               opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name, mean(t, n), deviation(t, n), ttft,
-               (double)t->s.read_bytes / 1048576 / ((double)t->n * n), 100 * report_share(t->s.stall_ns, t->ns),
-               100 * report_hit_rate(&t->s), opt_format_size(machine_peak_bytes(), peak, sizeof peak));
+        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
+               b->s->pack->h.name, opt_format_size(b->s->pack->file.size, size, sizeof size),
+               engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
+               b->s->config.choice.threads, opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name,
+               mean(t, n), deviation(t, n), ttft, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
+               100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
+               opt_format_size(machine_peak_bytes(), peak, sizeof peak));
     }
 }
 
@@ -209,10 +222,12 @@ static void print_json(const struct bench *b)
            (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, b->s->scaled ? "false" : "true");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
-        printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_per_token\":%.6g"
-               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g,\"samples\":[", i ? "," : "", t->name, t->n, mean(t, n),
-               deviation(t, n), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
-               (double)t->s.reads / ((double)t->n * n), report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
+        printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
+               "per_token\":%.6g"
+               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g,\"samples\":[",
+               i ? "," : "", t->name, t->n, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
+               (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
+               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
         for (int k = 0; k < n; k++)
             printf("%s%.6g", k ? "," : "", t->rate[k]);
         fputs("]}", stdout);
@@ -223,17 +238,18 @@ static void print_json(const struct bench *b)
 static void print_csv(const struct bench *b)
 {
     int n = b->a->repeats;
-    puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,read_bytes_per_token,stall_share,hit_rate,peak_bytes");
+    puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,"
+         "read_bytes_per_token,stall_share,hit_rate,peak_bytes");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         putchar('"');
         for (const char *p = b->s->pack->h.name; *p; p++)
             printf(*p == '"' ? "\"\"" : "%c", *p);
-        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu\n", (unsigned long long)b->s->pack->file.size,
-               engine_io(b->g)->backend->name, engine_io(b->g)->direct, b->s->config.choice.threads,
-               (unsigned long long)b->s->memory_bytes, t->name, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
-               (double)t->s.read_bytes / ((double)t->n * n), report_share(t->s.stall_ns, t->ns),
-               report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes());
+        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu\n",
+               (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
+               b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t, n),
+               deviation(t, n), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
+               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes());
     }
 }
 

@@ -21,11 +21,12 @@
 
 static const struct opt_usage usage = {
     "thermo-run generate", "",
-    "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to stderr. "
-    "With --json, stdout has one JSON object per token and a summary instead. Samplers work in this order: repeat penalty, "
-    "top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary (exit status 130).",
+    "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to "
+    "stderr. With --json, stdout has one JSON object per token and a summary instead. Samplers work in this order: "
+    "repeat penalty, top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary "
+    "(exit status 130).",
     "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' -n 100\n"
-    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json --prompt-file - --memory 2GiB --temp 0\n"
+    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n"
 };
 
 struct args {
@@ -58,20 +59,34 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     struct sample_params *p = &a->sampling;
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
-        { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT", .help = "Text to continue." },
-        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .help = "A file with the text; - is standard input." },
-        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT, .help = "Tokens to make; -1: until the model ends the text or the context is full.", .def = "128" },
-        { .name = "stop", .type = OPT_LIST, .dest = &a->stops, .arg = "TEXT", .help = "End before this text; repeatable." },
+        { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
+          .help = "Text to continue." },
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE",
+          .help = "A file with the text; - is standard input." },
+        { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N",
+          .min = -1, .max = MODEL_MAX_CONTEXT,
+          .help = "Tokens to make; -1: until the model ends the text or the context is full.", .def = "128" },
+        { .name = "stop", .type = OPT_LIST, .dest = &a->stops, .arg = "TEXT",
+          .help = "End before this text; repeatable." },
         { .name = "ignore-eos", .type = OPT_FLAG, .dest = &a->ignore_eos, .help = "Never end the text by itself." },
-        { .name = "temp", .type = OPT_DOUBLE, .dest = &p->temp, .arg = "T", .min = 0, .max = 100, .help = "Temperature; 0 takes the likeliest token.", .def = "0.8" },
-        { .name = "top-k", .type = OPT_INT, .dest = &p->top_k, .arg = "K", .min = 0, .max = MODEL_MAX_VOCAB, .help = "Keep the K likeliest; 0: all.", .def = "40" },
-        { .name = "top-p", .type = OPT_DOUBLE, .dest = &p->top_p, .arg = "P", .min = 0, .max = 1, .help = "Keep the likeliest that together reach P; 1: all.", .def = "0.95" },
-        { .name = "min-p", .type = OPT_DOUBLE, .dest = &p->min_p, .arg = "P", .min = 0, .max = 1, .help = "Keep those at least P times as likely as the likeliest; 0: all.", .def = "0.05" },
-        { .name = "repeat-penalty", .type = OPT_DOUBLE, .dest = &p->repeat_penalty, .arg = "X", .min = 0.01, .max = 100, .help = "Divide the logits of recent tokens by X; 1: none.", .def = "1" },
-        { .name = "repeat-last-n", .type = OPT_INT, .dest = &p->repeat_last_n, .arg = "N", .min = -1, .max = MODEL_MAX_CONTEXT, .help = "How many tokens are recent; -1: all.", .def = "64" },
-        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N", .help = "Seed of the draws; the same seed gives the same text.", .def = "random, reported" },
-        { .name = "no-echo", .type = OPT_FLAG, .dest = &a->no_echo, .help = "Do not print the prompt before the text." },
-        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines on stdout: one per token, then a summary." },
+        { .name = "temp", .type = OPT_DOUBLE, .dest = &p->temp, .arg = "T", .min = 0, .max = 100,
+          .help = "Temperature; 0 takes the likeliest token.", .def = "0.8" },
+        { .name = "top-k", .type = OPT_INT, .dest = &p->top_k, .arg = "K", .min = 0, .max = MODEL_MAX_VOCAB,
+          .help = "Keep the K likeliest; 0: all.", .def = "40" },
+        { .name = "top-p", .type = OPT_DOUBLE, .dest = &p->top_p, .arg = "P", .min = 0, .max = 1,
+          .help = "Keep the likeliest that together reach P; 1: all.", .def = "0.95" },
+        { .name = "min-p", .type = OPT_DOUBLE, .dest = &p->min_p, .arg = "P", .min = 0, .max = 1,
+          .help = "Keep those at least P times as likely as the likeliest; 0: all.", .def = "0.05" },
+        { .name = "repeat-penalty", .type = OPT_DOUBLE, .dest = &p->repeat_penalty, .arg = "X",
+          .min = 0.01, .max = 100, .help = "Divide the logits of recent tokens by X; 1: none.", .def = "1" },
+        { .name = "repeat-last-n", .type = OPT_INT, .dest = &p->repeat_last_n, .arg = "N",
+          .min = -1, .max = MODEL_MAX_CONTEXT, .help = "How many tokens are recent; -1: all.", .def = "64" },
+        { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
+          .help = "Seed of the draws; the same seed gives the same text.", .def = "random, reported" },
+        { .name = "no-echo", .type = OPT_FLAG, .dest = &a->no_echo,
+          .help = "Do not print the prompt before the text." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json,
+          .help = "JSON lines on stdout: one per token, then a summary." },
     };
     memcpy(o + k, own, sizeof own);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
@@ -97,7 +112,7 @@ static void to_record(void *ctx, const char *text, size_t len)
 
 /* ---- before loading ---- */
 
-/* One position must be left, for the token after the prompt is computed from the prompt's last, but must fit to be fed. */
+/* A position is left for what comes after the prompt, unless nothing shall. */
 static int encode(struct run *r, const char *text, size_t len, struct err *e)
 {
     int32_t *ids = NULL;
@@ -180,7 +195,8 @@ static int decode(struct run *r, struct err *e)
         int stopped = put(r, id);
         after = engine_stats(r->g);
         if (r->a->json)
-            report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start), &before, &after);
+            report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start),
+                         &before, &after);
         if (stopped) {
             p->stop = "stop";
             return 0;
@@ -287,8 +303,14 @@ out:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct args a = { .n = 128, .seed = UINT64_MAX,
-                      .sampling = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .repeat_last_n = 64 } };
+    struct args a = { .n = 128,
+                      .seed = UINT64_MAX,
+                      .sampling = { .temp = 0.8,
+                                    .top_k = 40,
+                                    .top_p = 0.95,
+                                    .min_p = 0.05,
+                                    .repeat_penalty = 1,
+                                    .repeat_last_n = 64 } };
     struct err e = { 0 };
     setup_args_init(&a.setup);
     int r = parse(&a, argc, argv, &e);

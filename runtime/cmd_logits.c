@@ -12,9 +12,9 @@
 
 static const struct opt_usage usage = {
     "thermo-run logits", "",
-    "Print the logits of the token that would follow a prompt, as {\"logits\":[...]} with nine significant digits, enough "
-    "to restore every float32. For comparing implementations, memory limits and settings: exact and dense mode print the "
-    "same bytes under any memory limit, thread count, prefill chunk and read backend.",
+    "Print the logits of the token that would follow a prompt, as {\"logits\":[...]} with nine significant digits, "
+    "enough to restore every float32. For comparing implementations, memory limits and settings: exact and dense "
+    "mode print the same bytes under any memory limit, thread count, prefill chunk and read backend.",
     "  thermo-run logits --model m.thermo --plan p.json --tokens 1,403,4\n"
     "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n"
 };
@@ -39,7 +39,8 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
     return r;
 }
 
-static int get_ids(const struct setup *s, const char *tokens, const char *prompt, const char *file, int32_t **ids, int *n, struct err *e)
+static int get_ids(const struct setup *s, const char *tokens, const char *prompt, const char *file, int32_t **ids,
+                   int *n, struct err *e)
 {
     char *text;
     size_t len;
@@ -67,10 +68,12 @@ int cmd_logits(int argc, char **argv)
     int n = 0, n_pos = 0, r;
     setup_args_init(&a);
     int k = setup_options(opts, &a);
-    opts[k++] = (struct opt){ .name = "tokens", .type = OPT_STRING, .dest = &tokens, .arg = "IDS", .help = "Token ids, separated by commas." };
-    opts[k++] = (struct opt){ .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &prompt, .arg = "TEXT", .help = "A text instead." };
-    opts[k++] = (struct opt){ .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &file, .arg = "FILE",
-                              .help = "A file with the text; - is standard input." };
+    opts[k++] = (struct opt){ .name = "tokens", .type = OPT_STRING, .dest = &tokens, .arg = "IDS",
+                              .help = "Token ids, separated by commas." };
+    opts[k++] = (struct opt){ .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &prompt, .arg = "TEXT",
+                              .help = "A text instead." };
+    opts[k++] = (struct opt){ .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &file,
+                              .arg = "FILE", .help = "A file with the text; - is standard input." };
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos)

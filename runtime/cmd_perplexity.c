@@ -15,10 +15,10 @@
 
 static const struct opt_usage usage = {
     "thermo-run perplexity", "",
-    "Perplexity of a text, or of a file of 16-bit little-endian token ids. The tokens are cut into windows of --ctx, each "
-    "with an empty KV cache; an incomplete window at the end is dropped. Protocol full scores positions 1 to ctx-1 of each "
-    "window; half replaces the first id by the model's beginning-of-text token and scores the second half, positions "
-    "ctx/2+1 to ctx-1, as llama.cpp does.",
+    "Perplexity of a text, or of a file of 16-bit little-endian token ids. The tokens are cut into windows of "
+    "--ctx, each with an empty KV cache; an incomplete window at the end is dropped. Protocol full scores positions "
+    "1 to ctx-1 of each window; half replaces the first id by the model's beginning-of-text token and scores the "
+    "second half, positions ctx/2+1 to ctx-1, as llama.cpp does.",
     "  thermo-run perplexity --model m.thermo --plan p.json --file wiki.txt\n"
     "  thermo-run perplexity --model m.thermo --plan p.json --ids heldout.bin --ctx 256 --protocol full --json\n"
 };
@@ -43,11 +43,16 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     struct opt o[SETUP_OPTIONS + 8] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
-        { .name = "file", .short_name = 'f', .type = OPT_STRING, .dest = &a->file, .arg = "FILE", .help = "Text; - is standard input." },
-        { .name = "ids", .type = OPT_STRING, .dest = &a->ids, .arg = "FILE", .help = "Token ids, u16 little-endian, instead of a text." },
-        { .name = "ctx", .type = OPT_INT, .dest = &a->ctx, .arg = "N", .min = 4, .max = MODEL_MAX_CONTEXT, .help = "Tokens of a window.", .def = "the context" },
-        { .name = "protocol", .type = OPT_CHOICE, .dest = &a->protocol, .arg = "P", .choices = protocols, .help = "full or half.", .def = "full" },
-        { .name = "windows", .type = OPT_INT, .dest = &a->max_windows, .arg = "N", .min = 1, .max = 1e9, .help = "Only the first N windows.", .def = "all" },
+        { .name = "file", .short_name = 'f', .type = OPT_STRING, .dest = &a->file, .arg = "FILE",
+          .help = "Text; - is standard input." },
+        { .name = "ids", .type = OPT_STRING, .dest = &a->ids, .arg = "FILE",
+          .help = "Token ids, u16 little-endian, instead of a text." },
+        { .name = "ctx", .type = OPT_INT, .dest = &a->ctx, .arg = "N", .min = 4, .max = MODEL_MAX_CONTEXT,
+          .help = "Tokens of a window.", .def = "the context" },
+        { .name = "protocol", .type = OPT_CHOICE, .dest = &a->protocol, .arg = "P", .choices = protocols,
+          .help = "full or half.", .def = "full" },
+        { .name = "windows", .type = OPT_INT, .dest = &a->max_windows, .arg = "N", .min = 1, .max = 1e9,
+          .help = "Only the first N windows.", .def = "all" },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "One JSON object on stdout." },
     };
     memcpy(o + k, own, sizeof own);
@@ -114,8 +119,8 @@ static void print(const struct args *a, const struct setup *s, const struct engi
     double nll = t->nll / (double)t->scored;
     struct engine_stats st = engine_stats(g);
     if (!a->json) {
-        printf("perplexity %.5f over %llu tokens in %d windows of %d (protocol %s)\n", exp(nll), (unsigned long long)t->scored, t->windows,
-               a->ctx, protocols[a->protocol]);
+        printf("perplexity %.5f over %llu tokens in %d windows of %d (protocol %s)\n", exp(nll),
+               (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
         return;
     }
     printf("{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,

@@ -31,7 +31,8 @@ static void *scratch(struct engine *g, uint64_t bytes)
 static void take_scratch(struct engine *g)
 {
     const struct budget_scratch *s = &g->scratch;
-    size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim, kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim;
+    size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
+           kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim;
     size_t tokens = (size_t)s->tokens;
     g->x = scratch(g, s->hidden);
     g->xn = scratch(g, s->hidden);
@@ -87,10 +88,17 @@ static void take_regions(struct engine *g)
 static int open_io(struct engine *g, struct err *e)
 {
     const struct engine_config *c = &g->c;
-    struct io_config io = { .path = c->pack->file.path, .region = g->staging, .region_bytes = g->arena.item[BUDGET_STAGING].size,
-                            .align = g->shape.l.block_bytes, .queue_depth = c->choice.queue_depth,
-                            .lanes = c->choice.io_lanes, .want_direct = !c->buffered, .fault = c->fault,
-                            .fault_ctx = c->fault_ctx, .delay_max_us = c->delay_max_us, .delay_seed = c->delay_seed };
+    struct io_config io = { .path = c->pack->file.path,
+                            .region = g->staging,
+                            .region_bytes = g->arena.item[BUDGET_STAGING].size,
+                            .align = g->shape.l.block_bytes,
+                            .queue_depth = c->choice.queue_depth,
+                            .lanes = c->choice.io_lanes,
+                            .want_direct = !c->buffered,
+                            .fault = c->fault,
+                            .fault_ctx = c->fault_ctx,
+                            .delay_max_us = c->delay_max_us,
+                            .delay_seed = c->delay_seed };
     return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
 }
 
@@ -108,7 +116,8 @@ static int set_up(struct engine *g, struct err *e)
     g->n_pos = calloc((size_t)c->choice.max_batch, sizeof *g->n_pos);
     if (!g->layers || !g->rope_freqs || !g->n_pos)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", g->h.n_layers);
-    if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 || (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
+    if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
+        (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
         return r;
     take_regions(g);
     take_scratch(g);

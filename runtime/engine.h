@@ -73,7 +73,8 @@ float *engine_logits(struct engine *g, int i, int row);
  * interrupted. */
 int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
 
-int engine_last(const struct engine *g); /* tokens in the last pass: engine_logits(g, engine_last(g) - 1, 0) follows them all */
+int engine_last(
+    const struct engine *g); /* tokens in the last pass: engine_logits(g, engine_last(g) - 1, 0) follows them all */
 int engine_n_pos(const struct engine *g, int seq); /* positions held */
 void engine_reset(struct engine *g, int seq);      /* forget them */
 

@@ -1,7 +1,7 @@
 #ifndef RUNTIME_INTERNAL_H
 #define RUNTIME_INTERNAL_H
 
-/* What engine.c, load.c, forward.c and pipeline.c share. */
+/* What engine.c, engine_forward.c, load.c and pipeline.c share. */
 #include "common/kernels.h"
 #include "common/nn.h"
 #include "common/pool.h"
@@ -75,9 +75,9 @@ static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int
 int load_dense(struct engine *g, struct err *e);
 int load_hot(struct engine *g, struct err *e);
 
-/* ---- forward.c ---- */
+/* ---- engine_forward.c ---- */
 /* Activations in a matrix's form; *stride is what separates tokens. */
-const void *acts_in(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
+const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
 
 /* ---- pipeline.c ---- */
 struct pipeline *pipeline_new(struct engine *g, struct err *e);

@@ -106,7 +106,7 @@ int io_open(enum plan_io want, const struct io_config *c, struct io **out, struc
     r = io_open_backend(&io_pread_backend, c, out, e);
     if (r == 0) {
         size_t n = strlen((*out)->note);
-        snprintf((*out)->note + n, sizeof (*out)->note - n, "%s%.100s: pread is used", n ? "; " : "", why);
+        snprintf((*out)->note + n, sizeof(*out)->note - n, "%s%.100s: pread is used", n ? "; " : "", why);
     }
     return r;
 }
@@ -178,9 +178,11 @@ int io_advance(struct io *io, struct io_request *r, int n)
 int io_failed(const struct io *io, const struct io_request *r, struct err *e)
 {
     if (r->result == IO_ENDED)
-        return err_set(e, ERR_IO, "'%s' ended at or before byte %llu while it was read (it had %llu bytes): it was cut or "
-                       "replaced", io->config.path, (unsigned long long)(r->offset + r->len),
-                       (unsigned long long)io->file_bytes);
+        return err_set(e, ERR_IO,
+                       "'%s' ended at or before byte %llu while it was read (it had %llu bytes): it was cut or "
+                       "replaced",
+                       io->config.path, (unsigned long long)(r->offset + r->len), (unsigned long long)io->file_bytes);
     errno = -r->result;
-    return err_sys(e, ERR_IO, "reading '%s' at byte %llu, %u bytes", io->config.path, (unsigned long long)r->offset, r->len);
+    return err_sys(e, ERR_IO, "reading '%s' at byte %llu, %u bytes", io->config.path, (unsigned long long)r->offset,
+                   r->len);
 }

@@ -20,7 +20,8 @@ struct wanted {                /* a role, and where it goes */
     int optional;
 };
 
-static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m, struct err *e)
+static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m,
+                       struct err *e)
 {
     *m = (struct matrix){ .data = data, .type = d->type, .n_rows = (int)d->dims[1], .n_cols = (int)d->dims[0],
                           .row_bytes = quant_row_bytes(d->type, d->dims[0]),
@@ -119,15 +120,17 @@ static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out
     int r;
     ahead_init(&a, g, d->offset, d->stored_bytes);
     if (d->zstd)
-        r = zstream_expand(ahead_read, &a, d->stored_bytes, out, d->bytes, PACK_ZSTD_WINDOW_LOG, model_role_name(d->role), e);
+        r = zstream_expand(ahead_read, &a, d->stored_bytes, out, d->bytes, PACK_ZSTD_WINDOW_LOG,
+                           model_role_name(d->role), e);
     else
         r = ahead_read(&a, out, (size_t)d->bytes, e);
     if (r < 0)
         return r == ERR_IO ? r : err_wrap(e, "'%s': layer %d", path, d->layer);
     uint64_t sum = hash_64(out, (size_t)d->bytes);
     if (sum != d->checksum)
-        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx", path,
-                       model_role_name(d->role), d->layer, (unsigned long long)sum, (unsigned long long)d->checksum);
+        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx",
+                       path, model_role_name(d->role), d->layer, (unsigned long long)sum,
+                       (unsigned long long)d->checksum);
     return 0;
 }
 
@@ -266,9 +269,11 @@ static int check_clusters(const struct hot_part *h, uint32_t hot, struct err *e)
         if (r < 0)
             return r;
         if (sum != want)
-            return err_set(e, ERR_FORMAT, "'%s': layer %d block %d part %d cluster %u is damaged: checksum %016llx, expected "
-                           "%016llx", g->c.pack->file.path, h->layer, h->block, h->part, at / cluster,
-                           (unsigned long long)sum, (unsigned long long)want);
+            return err_set(e, ERR_FORMAT,
+                           "'%s': layer %d block %d part %d cluster %u is damaged: checksum %016llx, expected "
+                           "%016llx",
+                           g->c.pack->file.path, h->layer, h->block, h->part, at / cluster, (unsigned long long)sum,
+                           (unsigned long long)want);
     }
     return 0;
 }

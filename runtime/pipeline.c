@@ -641,7 +641,7 @@ int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, floa
     p->out = out;
     for (int role = LAYOUT_GATE; role <= LAYOUT_UP; role++) {
         enum kernels_act f = kernels_act_form(g->shape.l.type[role], g->c.act_q8);
-        p->x[f] = acts_in(g, in, f, &p->x_stride[f]);
+        p->x[f] = engine_acts(g, in, f, &p->x_stride[f]);
     }
     memset(out, 0, (size_t)in->n_tokens * (size_t)g->h.d_model * sizeof *out);
     pool_run(g->pool, work, p);

@@ -60,8 +60,8 @@ static void gates(struct pipeline *p, const struct entry *e, int part, struct ga
     const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
     enum kernels_act f = form_of(p, LAYOUT_GATE);
     if (e->n >= ROWS_MIN) {
-        kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + e->pos0, (size_t)s->n_ff, rows, lp->record_bytes, e->n, p->x[f],
-                                                 p->x_stride[f], p->n_tokens, p->g->h.d_model);
+        kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + e->pos0, (size_t)s->n_ff, rows, lp->record_bytes, e->n,
+                                                 p->x[f], p->x_stride[f], p->n_tokens, p->g->h.d_model);
         return;
     }
     for (uint32_t i = 0; i < e->n; i++) {
@@ -168,8 +168,8 @@ static void flush_down(struct pipeline *p, struct gather *w, const struct tile *
     for (int k = 0; k < p->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
             w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)g->shape.n_ff + w->pos[i]];
-    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + t->col0, (size_t)g->h.d_model, w->ptr, w->a, BUDGET_GATHER_ROWS,
-                                                w->n, p->n_tokens, t->col0, t->n_cols);
+    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + t->col0, (size_t)g->h.d_model, w->ptr, w->a,
+                                                BUDGET_GATHER_ROWS, w->n, p->n_tokens, t->col0, t->n_cols);
     w->n = 0;
 }
 

@@ -48,7 +48,9 @@ static int read_stdin(char **out, size_t *out_len, struct err *e)
 int prompt_text(const char *text_arg, const char *file_arg, char **text, size_t *len, struct err *e)
 {
     if (!text_arg == !file_arg)
-        return err_set(e, ERR_USAGE, text_arg ? "--prompt and --prompt-file exclude each other" : "--prompt or --prompt-file is needed");
+        return err_set(e, ERR_USAGE,
+                       text_arg ? "--prompt and --prompt-file exclude each other"
+                                : "--prompt or --prompt-file is needed");
     if (file_arg)
         return strcmp(file_arg, "-") ? file_slurp(file_arg, PROMPT_MAX, text, len, e) : read_stdin(text, len, e);
     *text = strdup(text_arg);
@@ -115,7 +117,7 @@ int prompt_check(int n, int context, int room, struct err *e)
     if (n < 1)
         return err_set(e, ERR_USAGE, "the prompt is empty, and this model has no token to begin a text with");
     if (n > context - room)
-        return err_set(e, ERR_USAGE, "the prompt has %d tokens; a context of %d holds %d%s; see --context", n, context, context - room,
-                       room ? " and what comes after" : "");
+        return err_set(e, ERR_USAGE, "the prompt has %d tokens; a context of %d holds %d%s; see --context", n,
+                       context, context - room, room ? " and what comes after" : "");
     return 0;
 }

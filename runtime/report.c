@@ -30,7 +30,11 @@ double report_hit_rate(const struct engine_stats *s)
 /* Length of the UTF-8 character at p, 0 when it is none. */
 static size_t utf8_len(const unsigned char *p, size_t n)
 {
-    size_t len = p[0] < 0x80 ? 1 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4 : 0;
+    size_t len = p[0] < 0x80                   ? 1
+                 : p[0] >= 0xc2 && p[0] < 0xe0 ? 2
+                 : p[0] >= 0xe0 && p[0] < 0xf0 ? 3
+                 : p[0] >= 0xf0 && p[0] < 0xf5 ? 4
+                                               : 0;
     if (len > n)
         return 0;
     for (size_t i = 1; i < len; i++)
@@ -67,13 +71,17 @@ void report_string(FILE *f, const char *text, size_t len)
 void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint64_t step_ns,
                   const struct engine_stats *b, const struct engine_stats *a)
 {
-    uint64_t active = a->neurons_hot - b->neurons_hot + a->neurons_cold - b->neurons_cold + a->neurons_read - b->neurons_read;
+    uint64_t active =
+        a->neurons_hot - b->neurons_hot + a->neurons_cold - b->neurons_cold + a->neurons_read - b->neurons_read;
     fprintf(f, "{\"type\":\"token\",\"n\":%d,\"id\":%d,\"text\":", n, id);
     report_string(f, text, len);
-    fprintf(f, ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,\"active\":%llu}\n",
-            (double)step_ns / 1e6, (unsigned long long)(a->reads - b->reads), (unsigned long long)(a->read_bytes - b->read_bytes),
-            (double)(a->stall_ns - b->stall_ns) / 1e6, (unsigned long long)(a->lookups - b->lookups),
-            (unsigned long long)(a->hits - b->hits), (unsigned long long)active);
+    fprintf(f,
+            ",\"ms\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.4f,\"lookups\":%llu,\"hits\":%llu,"
+            "\"active\":%llu}\n",
+            (double)step_ns / 1e6, (unsigned long long)(a->reads - b->reads),
+            (unsigned long long)(a->read_bytes - b->read_bytes), (double)(a->stall_ns - b->stall_ns) / 1e6,
+            (unsigned long long)(a->lookups - b->lookups), (unsigned long long)(a->hits - b->hits),
+            (unsigned long long)active);
     fflush(f);
 }
 
@@ -89,35 +97,42 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     report_string(f, s->args.model, strlen(s->args.model));
     fputs(",\"plan_file\":", f);
     report_string(f, s->args.plan, strlen(s->args.plan));
-    fprintf(f, ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,\"cpu\":\"%s\"",
-            plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32", s->config.act_q8 ? "q8" : "f32",
-            c->prefill_chunk, kernels->name);
+    fprintf(f,
+            ",\"mode\":\"%s\",\"threads\":%d,\"context\":%d,\"kv\":\"%s\",\"act\":\"%s\",\"prefill_chunk\":%d,"
+            "\"cpu\":\"%s\"",
+            plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32",
+            s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
     fprintf(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io->backend->name,
-            io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false", cache_policy_name(s->config.policy),
-            c->queue_depth);
+            io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
+            cache_policy_name(s->config.policy), c->queue_depth);
     fprintf(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
             (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i), (unsigned long long)b->item[i]);
+        fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
+                (unsigned long long)b->item[i]);
     fprintf(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
 }
 
 static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const struct engine_stats *s)
 {
     uint64_t active = s->neurons_hot + s->neurons_cold + s->neurons_read;
-    fprintf(f, ",\"%s\":{\"tokens\":%d,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f",
+    fprintf(f,
+            ",\"%s\":{\"tokens\":%d,\"ms\":%.3f,\"tokens_per_s\":%.4f,\"reads\":%llu,\"read_bytes\":%llu,\"stall_"
+            "ms\":%.3f",
             name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
             (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
-    fprintf(f, ",\"attention_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f", (double)s->attention_ns / 1e6, (double)s->ffn_ns / 1e6,
-            (double)s->head_ns / 1e6);
-    fprintf(f, ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
-            ",\"evictions\":%llu,\"refused\":%llu",
-            (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
-            (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
-            (unsigned long long)s->refused);
+    fprintf(f, ",\"attention_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f", (double)s->attention_ns / 1e6,
+            (double)s->ffn_ns / 1e6, (double)s->head_ns / 1e6);
+    fprintf(
+        f,
+        ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
+        ",\"evictions\":%llu,\"refused\":%llu",
+        (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
+        (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
+        (unsigned long long)s->refused);
     fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f}",
-            (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold, (unsigned long long)s->neurons_read,
-            report_share(active, s->neurons_possible));
+            (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
+            (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible));
 }
 
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
@@ -125,11 +140,12 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     int steps = r->decode.passes ? (int)r->decode.passes : 1;
     fputs("{\"type\":\"summary\",", f);
     report_configuration(f, s, g);
-    fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f", (unsigned long long)r->seed,
-            r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
+    fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
+            (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
     phase_json(f, "prompt", r->n_prompt, r->prompt_ns, &r->prompt);
     phase_json(f, "decode", (int)r->decode.passes, r->decode_ns, &r->decode);
-    fprintf(f, ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
+    fprintf(f,
+            ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
             ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
             s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate, s->scaled ? "false" : "true",
             report_rate(r->decode.passes, r->decode_ns), (double)r->decode.read_bytes / steps,
@@ -142,11 +158,13 @@ static void text_memory(const struct setup *s, const struct engine *g)
     const struct budget *b = engine_budget(g);
     const struct io *io = engine_io(g);
     char peak[24], memory[24], total[24], hot[24], cold[24];
-    log_info("memory: peak %s of %s (account %s: hot %s, cold cache %s)", opt_format_size(machine_peak_bytes(), peak, sizeof peak),
+    log_info("memory: peak %s of %s (account %s: hot %s, cold cache %s)",
+             opt_format_size(machine_peak_bytes(), peak, sizeof peak),
              opt_format_size(s->memory_bytes, memory, sizeof memory), opt_format_size(b->total, total, sizeof total),
-             opt_format_size(b->item[BUDGET_HOT], hot, sizeof hot), opt_format_size(b->item[BUDGET_COLD], cold, sizeof cold));
-    log_info("reads:  %s%s, %d in flight at most", io->backend->name, io->direct ? ", O_DIRECT" : ", through the page cache",
-             s->config.choice.queue_depth);
+             opt_format_size(b->item[BUDGET_HOT], hot, sizeof hot),
+             opt_format_size(b->item[BUDGET_COLD], cold, sizeof cold));
+    log_info("reads:  %s%s, %d in flight at most", io->backend->name,
+             io->direct ? ", O_DIRECT" : ", through the page cache", s->config.choice.queue_depth);
 }
 
 void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r)
@@ -155,12 +173,12 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
     uint64_t active = d->neurons_hot + d->neurons_cold + d->neurons_read;
     double steps = d->passes ? (double)d->passes : 1;
     char bytes[24], per[24];
-    log_info("prompt: %d tokens in %.1f ms, %.1f tokens/s; first token after %.1f ms (loading took %.1f ms)", r->n_prompt,
-             (double)r->prompt_ns / 1e6, report_rate((uint64_t)r->n_prompt, r->prompt_ns), (double)r->ttft_ns / 1e6,
-             (double)r->load_ns / 1e6);
+    log_info("prompt: %d tokens in %.1f ms, %.1f tokens/s; first token after %.1f ms (loading took %.1f ms)",
+             r->n_prompt, (double)r->prompt_ns / 1e6, report_rate((uint64_t)r->n_prompt, r->prompt_ns),
+             (double)r->ttft_ns / 1e6, (double)r->load_ns / 1e6);
     if (d->passes) {
-        log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop, report_rate(d->passes, r->decode_ns),
-                 s->scaled ? "" : ";");
+        log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop,
+                 report_rate(d->passes, r->decode_ns), s->scaled ? "" : ";");
         if (!s->scaled)
             log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
@@ -168,9 +186,9 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
                  opt_format_size(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
                  opt_format_size((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),
                  100 * report_share(d->stall_ns, r->decode_ns));
-        log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read", 100 * report_share(active, d->neurons_possible),
-                 100 * report_share(d->neurons_hot, active), 100 * report_share(d->neurons_cold, active),
-                 100 * report_share(d->neurons_read, active));
+        log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read",
+                 100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),
+                 100 * report_share(d->neurons_cold, active), 100 * report_share(d->neurons_read, active));
     }
     text_memory(s, g);
 }

@@ -62,7 +62,8 @@ static void sift(struct candidate *c, int n, int i)
     c[i] = v;
 }
 
-static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, const float *logits, const int32_t *history, int n)
+static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, const float *logits,
+                     const int32_t *history, int n)
 {
     int window = s->p.repeat_last_n < 0 || s->p.repeat_last_n > n ? n : s->p.repeat_last_n;
     float by = (float)s->p.repeat_penalty;
@@ -108,7 +109,8 @@ static int filter(const struct sampler *s, const struct candidate *best, int n)
     return keep;
 }
 
-int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history, void *mem)
+int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history,
+                     void *mem)
 {
     struct candidate *c = mem;
     for (int i = 0; i < n_vocab; i++)

@@ -25,9 +25,10 @@ struct sampler {
 
 void sampler_init(struct sampler *s, const struct sample_params *p);
 
-/* logits f32[n_vocab] (unchanged; NaN counts as least); history: the sequence so far, oldest first. mem: 8 * n_vocab bytes of
- * scratch, aligned to 8. Does not allocate. */
-int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history, void *mem);
+/* logits f32[n_vocab] (unchanged; NaN counts as least); history: the sequence so far, oldest first. mem: 8 * n_vocab
+ * bytes of scratch, aligned to 8. Does not allocate. */
+int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history,
+                     void *mem);
 
 double sampler_uniform(struct sampler *s); /* [0, 1) */
 

@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kv_names[] = { "f32", "f16", NULL }, *const act_names[] = { "f32", "q8", NULL },
-                  *const io_names[] = { "auto", "io_uring", "pread", NULL }, *const mode_names[] = { "exact", "dense", NULL };
+static const char *const kv_names[] = { "f32", "f16", NULL };
+static const char *const act_names[] = { "f32", "q8", NULL };
+static const char *const io_names[] = { "auto", "io_uring", "pread", NULL };
+static const char *const mode_names[] = { "exact", "dense", NULL };
 
 void setup_args_init(struct setup_args *a)
 {
@@ -31,7 +33,7 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .required = 1,
           .help = "Plan made for it, from thermo-plan." },
         { .name = "memory", .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE",
-          .help = "Ceiling for everything: weights, KV cache, code. Of the plan's limits the largest that fits is used.",
+          .help = "Ceiling for everything: weights, KV cache, code. The plan's largest limit that fits is used.",
           .def = "the plan's largest limit" },
         { .name = "threads", .short_name = 't', .type = OPT_INT, .dest = &a->threads, .arg = "N", .min = 1,
           .max = BUDGET_MAX_THREADS, .help = "Compute threads.", .def = "the plan's" },
@@ -42,11 +44,13 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_names,
           .help = "Elements of the KV cache: f32 or f16.", .def = "the plan's" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "TYPE", .choices = act_names,
-          .help = "Activations: f32, or q8 (8-bit where weights allow: faster, slightly rounded).", .def = "the plan's" },
+          .help = "Activations: f32, or q8 (8-bit where weights allow: faster, slightly rounded).",
+          .def = "the plan's" },
         { .name = "io", .type = OPT_CHOICE, .dest = &a->io, .arg = "WAY", .choices = io_names,
           .help = "How flash is read: auto, io_uring or pread.", .def = "the plan's" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_names,
-          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing.", .def = "the plan's" },
+          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing.",
+          .def = "the plan's" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
           .help = "Instruction set: auto, scalar, avx2, avx512, neon or dotprod.", .def = "auto" },
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
@@ -60,14 +64,16 @@ int setup_options(struct opt *rows, struct setup_args *a)
 
 /* ---- do the files belong together ---- */
 
-static int compare(const struct setup_args *a, const char *what, struct hash128 plan, struct hash128 pack, struct err *e)
+static int compare(const struct setup_args *a, const char *what, struct hash128 plan, struct hash128 pack,
+                   struct err *e)
 {
     char hp[HASH_TEXT], hm[HASH_TEXT];
     if (hash_equal(plan, pack))
         return 0;
     hash_text(plan, hp);
     hash_text(pack, hm);
-    return err_set(e, ERR_MISMATCH, "plan '%s' and packed model '%s' do not belong together: %s is %s in the plan, %s in the model",
+    return err_set(e, ERR_MISMATCH,
+                   "plan '%s' and packed model '%s' do not belong together: %s is %s in the plan, %s in the model",
                    a->plan, a->model, what, hp, hm);
 }
 
@@ -80,8 +86,10 @@ static int check_pair(const struct setup_args *a, const struct plan *p, const st
         return r;
     if (p->n_layers != m->h.n_layers || p->n_blocks != model_ffn_blocks(&m->h) || p->n_ff != m->h.n_ff ||
         p->n_parts != m->shape.n_parts)
-        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons in %d parts, packed model '%s' has %d of "
-                       "%d x %d in %d", a->plan, p->n_layers, p->n_blocks, p->n_ff, p->n_parts, a->model, m->h.n_layers,
+        return err_set(e, ERR_MISMATCH,
+                       "plan '%s' is for %d layers of %d x %d neurons in %d parts, packed model '%s' has %d of "
+                       "%d x %d in %d",
+                       a->plan, p->n_layers, p->n_blocks, p->n_ff, p->n_parts, a->model, m->h.n_layers,
                        model_ffn_blocks(&m->h), m->h.n_ff, m->shape.n_parts);
     return 0;
 }
@@ -139,14 +147,22 @@ static void fill_config(struct setup *s)
     const struct plan_limit *l = &s->limit;
     struct engine_config *c = &s->config;
     int cpus = machine_cpus();
-    *c = (struct engine_config){
-        .pack = s->pack, .mode = (enum plan_mode)or_plan(a->mode, -1, (int)l->mode), .act_q8 = or_plan(a->act, -1, l->act_q8),
-        .io = (enum plan_io)or_plan(a->io, -1, (int)l->io), .policy = l->policy, .mlock = !a->no_mlock,
-        .no_prefetch = a->no_prefetch,
-        .choice = { .context = or_plan(a->context, 0, l->context), .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
-                    .max_batch = l->max_batch, .prefill_chunk = or_plan(a->chunk, 0, l->prefill_chunk),
-                    .threads = or_plan(a->threads, 0, l->threads), .io_lanes = l->io_lanes,
-                    .queue_depth = l->queue_depth, .hot = s->hot, .cold = s->cold } };
+    *c = (struct engine_config){ .pack = s->pack,
+                                 .mode = (enum plan_mode)or_plan(a->mode, -1, (int)l->mode),
+                                 .act_q8 = or_plan(a->act, -1, l->act_q8),
+                                 .io = (enum plan_io)or_plan(a->io, -1, (int)l->io),
+                                 .policy = l->policy,
+                                 .mlock = !a->no_mlock,
+                                 .no_prefetch = a->no_prefetch,
+                                 .choice = { .context = or_plan(a->context, 0, l->context),
+                                             .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
+                                             .max_batch = l->max_batch,
+                                             .prefill_chunk = or_plan(a->chunk, 0, l->prefill_chunk),
+                                             .threads = or_plan(a->threads, 0, l->threads),
+                                             .io_lanes = l->io_lanes,
+                                             .queue_depth = l->queue_depth,
+                                             .hot = s->hot,
+                                             .cold = s->cold } };
     if (!a->threads && c->choice.threads > cpus) {
         log_warn("the plan is for %d threads, but %d processors are available here: using %d", l->threads, cpus, cpus);
         c->choice.threads = cpus;
@@ -163,12 +179,13 @@ static int below_floor(const struct setup *s, struct err *e)
     char floor[24], memory[24];
     opt_format_size(s->budget.floor, floor, sizeof floor);
     opt_format_size(s->memory_bytes, memory, sizeof memory);
-    return err_set(e, ERR_INFEASIBLE,
-                   "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
-                   "%d threads, prefill chunk %d, %d sequences and %d reads in flight; a smaller --context, --prefill-chunk "
-                   "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
-                   (unsigned long long)s->memory_bytes, memory, (unsigned long long)s->budget.floor, floor, c->context,
-                   c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, c->queue_depth);
+    return err_set(
+        e, ERR_INFEASIBLE,
+        "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
+        "%d threads, prefill chunk %d, %d sequences and %d reads in flight; a smaller --context, --prefill-chunk "
+        "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
+        (unsigned long long)s->memory_bytes, memory, (unsigned long long)s->budget.floor, floor, c->context,
+        c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, c->queue_depth);
 }
 
 #define SCALE 4096u
@@ -182,7 +199,8 @@ static uint32_t scaled(uint32_t n, uint32_t by)
 static void scale(struct setup *s, const uint32_t *hot, const uint32_t *cold, uint32_t gates, uint32_t others)
 {
     const struct layout_shape *l = &s->pack->shape;
-    size_t parts = (size_t)l->n_parts, n = (size_t)s->pack->h.n_layers * parts, blocks = (size_t)model_ffn_blocks(&s->pack->h);
+    size_t parts = (size_t)l->n_parts, n = (size_t)s->pack->h.n_layers * parts,
+           blocks = (size_t)model_ffn_blocks(&s->pack->h);
     for (size_t i = 0; i < n * blocks; i++) {
         uint32_t by = i % parts == 0 ? gates : others;
         s->hot[i] = by == SCALE ? hot[i] : scaled(hot[i], by) / l->l.cluster_neurons * l->l.cluster_neurons;
@@ -198,7 +216,8 @@ static int fits(struct setup *s, const struct budget_model *m, struct err *e)
 }
 
 /* The largest step (in 1/SCALE) that fits; the account grows with it. */
-static int search(struct setup *s, const struct budget_model *m, const uint32_t *hot, const uint32_t *cold, int gates, struct err *e)
+static int search(struct setup *s, const struct budget_model *m, const uint32_t *hot, const uint32_t *cold, int gates,
+                  struct err *e)
 {
     uint32_t lo = 0, hi = SCALE; /* lo fits */
     while (hi - lo > 1) {
@@ -259,7 +278,8 @@ static void say_scaled(const struct setup *s)
     opt_format_size(s->memory_bytes, memory, sizeof memory);
     opt_format_size(s->limit.memory_bytes, planned, sizeof planned);
     if (s->scaled)
-        log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than planned",
+        log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
+                 "planned",
                  memory, planned);
 }
 
@@ -304,7 +324,8 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
         return r;
     machine_trim();
     if (s->config.mlock && !engine_locked(*out, &why))
-        log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock", strerror(why));
+        log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock",
+                 strerror(why));
     const struct io *io = engine_io(*out);
     if (io->note[0])
         log_warn("%s", io->note);

@@ -26,7 +26,8 @@ struct engine_sample {
 
 static inline float es_weight(int layer, int block, int role, int row, int col)
 {
-    uint32_t x = (uint32_t)(layer + 2) * 2654435761u ^ (uint32_t)(role + 1) * 40503u ^ (uint32_t)(block * 977 + 5) * 69069u;
+    uint32_t x =
+        (uint32_t)(layer + 2) * 2654435761u ^ (uint32_t)(role + 1) * 40503u ^ (uint32_t)(block * 977 + 5) * 69069u;
     x ^= (uint32_t)row * 2246822519u + (uint32_t)col * 3266489917u;
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
     float scale = role == MODEL_TOKEN_EMBD ? 1.0f : 0.22f;
@@ -50,8 +51,9 @@ static inline void es_row(const struct engine_sample *s, int layer, int block, i
     uint8_t bytes[ES_D * 4];
     const struct quant_traits *t = quant_traits(s->types[role]);
     for (int c = 0; c < ES_D; c++)
-        raw[c] = role == LAYOUT_DOWN ? es_weight(layer, block, MODEL_FFN_DOWN, c, neuron)
-                                     : es_weight(layer, block, role == LAYOUT_GATE ? MODEL_FFN_GATE : MODEL_FFN_UP, neuron, c);
+        raw[c] = role == LAYOUT_DOWN
+                     ? es_weight(layer, block, MODEL_FFN_DOWN, c, neuron)
+                     : es_weight(layer, block, role == LAYOUT_GATE ? MODEL_FFN_GATE : MODEL_FFN_UP, neuron, c);
     t->quant(bytes, raw, ES_D);
     t->dequant(out, bytes, ES_D);
 }
@@ -67,7 +69,12 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
     for (int i = 0; i < ES_VOCAB; i++) {
         uint64_t k = i == 0 ? 5 : i == 1 ? 3 : i == 2 ? 4 : 1; /* <unk> <s> </s> a b c ... */
         memcpy(tokens + n, &k, 8);
-        memcpy(tokens + n + 8, i == 0 ? "<unk>" : i == 1 ? "<s>" : i == 2 ? "</s>" : &"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[i - 3], k);
+        memcpy(tokens + n + 8,
+               i == 0   ? "<unk>"
+               : i == 1 ? "<s>"
+               : i == 2 ? "</s>"
+                        : &"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"[i - 3],
+               k);
         n += 8 + k;
         scores[i] = -(float)i;
         types[i] = i == 0 ? 2 : i < 3 ? 3 : 1;
@@ -75,19 +82,42 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
     struct gguf_writer *w = NULL;
     struct gguf *g = NULL;
     uint8_t *plain = NULL, *blob = NULL;
-    const struct gguf_key t = { .name = "tokenizer.ggml.tokens", .type = GGUF_ARRAY, .elem_type = GGUF_STRING, .n = ES_VOCAB, .data = tokens, .data_len = n };
-    const struct gguf_key sc = { .name = "tokenizer.ggml.scores", .type = GGUF_ARRAY, .elem_type = GGUF_F32, .n = ES_VOCAB, .data = scores, .data_len = sizeof scores };
-    const struct gguf_key ty = { .name = "tokenizer.ggml.token_type", .type = GGUF_ARRAY, .elem_type = GGUF_I32, .n = ES_VOCAB, .data = types, .data_len = sizeof types };
+    const struct gguf_key t = { .name = "tokenizer.ggml.tokens",
+                                .type = GGUF_ARRAY,
+                                .elem_type = GGUF_STRING,
+                                .n = ES_VOCAB,
+                                .data = tokens,
+                                .data_len = n };
+    const struct gguf_key sc = { .name = "tokenizer.ggml.scores",
+                                 .type = GGUF_ARRAY,
+                                 .elem_type = GGUF_F32,
+                                 .n = ES_VOCAB,
+                                 .data = scores,
+                                 .data_len = sizeof scores };
+    const struct gguf_key ty = { .name = "tokenizer.ggml.token_type",
+                                 .type = GGUF_ARRAY,
+                                 .elem_type = GGUF_I32,
+                                 .n = ES_VOCAB,
+                                 .data = types,
+                                 .data_len = sizeof types };
     int ok = !gguf_writer_new(&w, e) && !gguf_writer_str(w, "general.architecture", "llama", e) &&
-             !gguf_writer_str(w, "general.name", "sample", e) && !gguf_writer_u32(w, "llama.block_count", ES_LAYERS, e) &&
-             !gguf_writer_u32(w, "llama.embedding_length", ES_D, e) && !gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->n_ff, e) &&
-             !gguf_writer_u32(w, "llama.attention.head_count", ES_HEADS, e) && !gguf_writer_u32(w, "llama.attention.head_count_kv", ES_KV, e) &&
-             !gguf_writer_u32(w, "llama.context_length", ES_CTX, e) && !gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e) &&
-             !gguf_writer_str(w, "llama.hidden_act", model_act_name(s->act), e) && !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
-             !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) && !gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1, e) &&
-             !gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2, e) && !gguf_writer_kv_raw(w, &t, e) && !gguf_writer_kv_raw(w, &sc, e) && !gguf_writer_kv_raw(w, &ty, e);
+             !gguf_writer_str(w, "general.name", "sample", e) &&
+             !gguf_writer_u32(w, "llama.block_count", ES_LAYERS, e) &&
+             !gguf_writer_u32(w, "llama.embedding_length", ES_D, e) &&
+             !gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->n_ff, e) &&
+             !gguf_writer_u32(w, "llama.attention.head_count", ES_HEADS, e) &&
+             !gguf_writer_u32(w, "llama.attention.head_count_kv", ES_KV, e) &&
+             !gguf_writer_u32(w, "llama.context_length", ES_CTX, e) &&
+             !gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e) &&
+             !gguf_writer_str(w, "llama.hidden_act", model_act_name(s->act), e) &&
+             !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
+             !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) &&
+             !gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1, e) &&
+             !gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2, e) && !gguf_writer_kv_raw(w, &t, e) &&
+             !gguf_writer_kv_raw(w, &sc, e) && !gguf_writer_kv_raw(w, &ty, e);
     if (ok && s->experts)
-        ok = !gguf_writer_u32(w, "llama.expert_count", (uint32_t)s->experts, e) && !gguf_writer_u32(w, "llama.expert_used_count", (uint32_t)s->used, e);
+        ok = !gguf_writer_u32(w, "llama.expert_count", (uint32_t)s->experts, e) &&
+             !gguf_writer_u32(w, "llama.expert_used_count", (uint32_t)s->used, e);
     ok = ok && !gguf_writer_blob(w, &plain, len, e) && !gguf_parse(plain, *len, *len, "sample", &g, e) &&
          !model_hparams_read(g, -1, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
     gguf_close(g);
@@ -99,16 +129,23 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
 static inline int es_dense(struct writer *w, enum model_role role, int layer, uint64_t d0, uint64_t d1, struct err *e)
 {
     static float data[ES_D * ES_D * 2];
-    struct write_entry t = { .kind = PACK_DENSE, .codec = d1 > 1 && layer % 2 ? PACK_ZSTD : PACK_RAW, .role = role, .type = QUANT_F32,
-                             .layer = layer < 0 ? PACK_NONE : (uint32_t)layer, .block = PACK_NONE, .segment = PACK_NONE,
-                             .n_dims = d1 > 1 ? 2 : 1, .dims = { d0, d1, 1, 1 } };
+    struct write_entry t = { .kind = PACK_DENSE,
+                             .codec = d1 > 1 && layer % 2 ? PACK_ZSTD : PACK_RAW,
+                             .role = role,
+                             .type = QUANT_F32,
+                             .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
+                             .block = PACK_NONE,
+                             .segment = PACK_NONE,
+                             .n_dims = d1 > 1 ? 2 : 1,
+                             .dims = { d0, d1, 1, 1 } };
     for (uint64_t i = 0; i < d0 * d1; i++)
-        data[i] = d1 > 1 ? es_weight(layer, 0, (int)role, (int)(i / d0), (int)(i % d0)) : es_norm(layer, (int)role, (int)i);
+        data[i] =
+            d1 > 1 ? es_weight(layer, 0, (int)role, (int)(i / d0), (int)(i % d0)) : es_norm(layer, (int)role, (int)i);
     return write_section(w, &t, data, (size_t)(d0 * d1) * 4, e);
 }
 
-static inline int es_ffn(struct writer *w, const struct engine_sample *s, const struct layout_shape *sh, struct neurons *n, int l, int b,
-                         const uint32_t *order, uint64_t *checks, struct err *e)
+static inline int es_ffn(struct writer *w, const struct engine_sample *s, const struct layout_shape *sh,
+                         struct neurons *n, int l, int b, const uint32_t *order, uint64_t *checks, struct err *e)
 {
     struct neurons_loss loss = { 0 };
     size_t n_ff = (size_t)s->n_ff;
@@ -119,13 +156,16 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
             up[i * ES_D + c] = es_weight(l, b, MODEL_FFN_UP, i, c);
             down[c * s->n_ff + i] = es_weight(l, b, MODEL_FFN_DOWN, c, i);
         }
-    struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32, QUANT_F32, ES_D, s->n_ff, order };
+    struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32,
+                             QUANT_F32,       ES_D,          s->n_ff,         order };
     uint64_t base[LAYOUT_MAX_PARTS];
     uint32_t index[LAYOUT_MAX_PARTS];
     struct hash *h[LAYOUT_MAX_PARTS] = { 0 };
     int r = 0;
     for (int i = 0; i < sh->n_segments; i++) {
-        struct write_entry t = { .kind = PACK_CLUSTERS, .layer = (uint32_t)l, .block = (uint32_t)b, .segment = (uint32_t)i };
+        struct write_entry t = {
+            .kind = PACK_CLUSTERS, .layer = (uint32_t)l, .block = (uint32_t)b, .segment = (uint32_t)i
+        };
         r |= write_reserve(w, &t, sh->segment_bytes[i], &index[i], &base[i], e);
         h[i] = hash_new();
     }
@@ -148,8 +188,8 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
     return r;
 }
 
-static inline int es_sections(struct writer *w, const struct engine_sample *s, const struct write_facts *f, const uint8_t *meta, size_t len,
-                              const uint32_t *orders, struct err *e)
+static inline int es_sections(struct writer *w, const struct engine_sample *s, const struct write_facts *f,
+                              const uint8_t *meta, size_t len, const uint32_t *orders, struct err *e)
 {
     const struct write_entry none = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
     int blocks = s->experts ? s->experts : 1, r;
@@ -160,11 +200,14 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8);
     t.kind = PACK_META;
     t.codec = PACK_ZSTD;
-    r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) | es_dense(w, MODEL_OUTPUT_NORM, -1, ES_D, 1, e);
+    r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) |
+        es_dense(w, MODEL_OUTPUT_NORM, -1, ES_D, 1, e);
     for (int l = 0; l < ES_LAYERS; l++) {
         r |= es_dense(w, MODEL_ATTN_NORM, l, ES_D, 1, e) | es_dense(w, MODEL_ATTN_Q, l, ES_D, ES_HEADS * ES_DIM, e) |
-             es_dense(w, MODEL_ATTN_K, l, ES_D, ES_KV * ES_DIM, e) | es_dense(w, MODEL_ATTN_V, l, ES_D, ES_KV * ES_DIM, e) |
-             es_dense(w, MODEL_ATTN_OUTPUT, l, ES_HEADS * ES_DIM, ES_D, e) | es_dense(w, MODEL_FFN_NORM, l, ES_D, 1, e);
+             es_dense(w, MODEL_ATTN_K, l, ES_D, ES_KV * ES_DIM, e) |
+             es_dense(w, MODEL_ATTN_V, l, ES_D, ES_KV * ES_DIM, e) |
+             es_dense(w, MODEL_ATTN_OUTPUT, l, ES_HEADS * ES_DIM, ES_D, e) |
+             es_dense(w, MODEL_FFN_NORM, l, ES_D, 1, e);
         if (s->experts)
             r |= es_dense(w, MODEL_FFN_ROUTER, l, ES_D, (uint64_t)s->experts, e);
     }
@@ -241,7 +284,8 @@ static inline void es_rope(double *v, int heads, int pos)
         }
 }
 
-static inline void es_naive_ffn(const struct engine_sample *s, int layer, int block, const double *x, double weight, double *out)
+static inline void es_naive_ffn(const struct engine_sample *s, int layer, int block, const double *x, double weight,
+                                double *out)
 {
     for (int i = 0; i < s->n_ff; i++) {
         float g[ES_D], u[ES_D], d[ES_D];
@@ -251,7 +295,9 @@ static inline void es_naive_ffn(const struct engine_sample *s, int layer, int bl
         es_row(s, layer, block, LAYOUT_DOWN, i, d);
         for (int c = 0; c < ES_D; c++)
             gx += (double)g[c] * x[c], ux += (double)u[c] * x[c];
-        h = s->act == MODEL_ACT_SILU ? gx / (1 + exp(-gx)) * ux : gx > 0 && (s->act == MODEL_ACT_RELU || ux > 0) ? gx * ux : 0;
+        h = s->act == MODEL_ACT_SILU                         ? gx / (1 + exp(-gx)) * ux
+            : gx > 0 && (s->act == MODEL_ACT_RELU || ux > 0) ? gx * ux
+                                                             : 0;
         for (int c = 0; c < ES_D; c++)
             out[c] += weight * h * (double)d[c];
     }

@@ -45,11 +45,24 @@ static struct engine_config config(const struct pack *p, const struct variant *v
         uint32_t units = p->shape.part[i % parts].n_units * (uint32_t)blocks;
         cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
     }
-    return (struct engine_config){
-        .pack = p, .mode = v->dense ? PLAN_DENSE : PLAN_EXACT, .act_q8 = v->act_q8, .policy = v->policy, .no_prefetch = !v->prefetch,
-        .backend = v->backend, .buffered = v->buffered, .delay_max_us = 60, .delay_seed = 3 + rnd(1000),
-        .choice = { .context = ES_CTX, .kv_f16 = v->kv_f16, .max_batch = 2, .prefill_chunk = v->chunk, .threads = v->threads,
-                    .io_lanes = v->lanes, .queue_depth = v->depth, .hot = hot, .cold = cold } };
+    return (struct engine_config){ .pack = p,
+                                   .mode = v->dense ? PLAN_DENSE : PLAN_EXACT,
+                                   .act_q8 = v->act_q8,
+                                   .policy = v->policy,
+                                   .no_prefetch = !v->prefetch,
+                                   .backend = v->backend,
+                                   .buffered = v->buffered,
+                                   .delay_max_us = 60,
+                                   .delay_seed = 3 + rnd(1000),
+                                   .choice = { .context = ES_CTX,
+                                               .kv_f16 = v->kv_f16,
+                                               .max_batch = 2,
+                                               .prefill_chunk = v->chunk,
+                                               .threads = v->threads,
+                                               .io_lanes = v->lanes,
+                                               .queue_depth = v->depth,
+                                               .hot = hot,
+                                               .cold = cold } };
 }
 
 /* Logits after every token of the sequence; f32[ES_SEQ][ES_VOCAB]. */
@@ -90,10 +103,17 @@ static const struct io_backend *any_backend(void)
 
 static struct variant any_variant(void)
 {
-    return (struct variant){ .threads = 1 + (int)rnd(3), .chunk = 1 + (int)rnd(ES_SEQ), .depth = 1 + (int)rnd(rnd(2) ? 3 : 20),
-                             .lanes = 1 + (int)rnd(2), .hot = rnd(3) ? 11 : (int)rnd(11), .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
-                             .prefetch = (int)rnd(2), .dense = rnd(4) == 0, .policy = (enum cache_policy)rnd(CACHE_POLICIES),
-                             .backend = any_backend(), .buffered = rnd(4) == 0 };
+    return (struct variant){ .threads = 1 + (int)rnd(3),
+                             .chunk = 1 + (int)rnd(ES_SEQ),
+                             .depth = 1 + (int)rnd(rnd(2) ? 3 : 20),
+                             .lanes = 1 + (int)rnd(2),
+                             .hot = rnd(3) ? 11 : (int)rnd(11),
+                             .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
+                             .prefetch = (int)rnd(2),
+                             .dense = rnd(4) == 0,
+                             .policy = (enum cache_policy)rnd(CACHE_POLICIES),
+                             .backend = any_backend(),
+                             .buffered = rnd(4) == 0 };
 }
 
 static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
@@ -128,8 +148,9 @@ static void test_model(const struct engine_sample *s, const char *name, double t
             continue;
         if (r < 0 || memcmp(first, other, sizeof first)) {
             same = 0;
-            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d dense %d %s\n", name, r, r < 0 ? e.msg : "",
-                   v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.dense, v.backend->name);
+            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d dense %d %s\n",
+                   name, r, r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.dense,
+                   v.backend->name);
         }
     }
     CHECK_MSG(same, "%s", name);
@@ -139,8 +160,13 @@ static void test_model(const struct engine_sample *s, const char *name, double t
 
 static struct engine_sample sample(enum layout_form form, int packed, uint32_t gate, uint32_t down)
 {
-    return (struct engine_sample){ .form = form, .packed = packed, .types = { gate, gate, down }, .cluster = 16, .block = 512,
-                                   .act = MODEL_ACT_RELU, .n_ff = 200 };
+    return (struct engine_sample){ .form = form,
+                                   .packed = packed,
+                                   .types = { gate, gate, down },
+                                   .cluster = 16,
+                                   .block = 512,
+                                   .act = MODEL_ACT_RELU,
+                                   .n_ff = 200 };
 }
 
 /* Int8 activations: their own bits, again the same everywhere; near the float ones. */
@@ -149,7 +175,9 @@ static void test_q8(void)
     struct err e;
     struct pack *p;
     struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_Q8_0, QUANT_Q8_0);
-    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .act_q8 = 1, .backend = &io_pread_backend };
+    struct variant v = {
+        .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .act_q8 = 1, .backend = &io_pread_backend
+    };
     if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
         CHECK(!"pack");
         return;
@@ -158,7 +186,14 @@ static void test_q8(void)
     CHECK(run(p, &v, first, NULL, &e) == 0);
     double d = worst_difference(first, naive);
     CHECK_MSG(d > 0 && d < 0.2, "%g", d);
-    v = (struct variant){ .threads = 2, .chunk = 7, .depth = 2, .lanes = 1, .hot = 3, .cold = 3, .act_q8 = 1, .backend = &io_delay_backend };
+    v = (struct variant){ .threads = 2,
+                          .chunk = 7,
+                          .depth = 2,
+                          .lanes = 1,
+                          .hot = 3,
+                          .cold = 3,
+                          .act_q8 = 1,
+                          .backend = &io_delay_backend };
     CHECK(run(p, &v, other, NULL, &e) == 0 && !memcmp(first, other, sizeof first));
     v.kv_f16 = 1;
     v.act_q8 = 0;
@@ -174,7 +209,14 @@ static void test_batch(void)
     struct pack *p;
     struct engine *g;
     struct engine_sample s = sample(LAYOUT_TWO_PHASE, 0, QUANT_F16, QUANT_F16);
-    struct variant v = { .threads = 2, .chunk = 1, .depth = 3, .lanes = 1, .hot = 2, .cold = 2, .backend = &io_delay_backend, .prefetch = 1 };
+    struct variant v = { .threads = 2,
+                         .chunk = 1,
+                         .depth = 3,
+                         .lanes = 1,
+                         .hot = 2,
+                         .cold = 2,
+                         .backend = &io_delay_backend,
+                         .prefetch = 1 };
     if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
         CHECK(!"pack");
         return;
@@ -224,7 +266,14 @@ static void test_faults(void)
     }
     for (int b = 0; b < 3; b++)
         for (int at = 1; at < 400; at = at * 2 + 1) {
-            struct variant v = { .threads = 2, .chunk = 4, .depth = 3, .lanes = 2, .hot = 3, .cold = 1, .prefetch = 1, .backend = all[b] };
+            struct variant v = { .threads = 2,
+                                 .chunk = 4,
+                                 .depth = 3,
+                                 .lanes = 2,
+                                 .hot = 3,
+                                 .cold = 1,
+                                 .prefetch = 1,
+                                 .backend = all[b] };
             struct engine_config c = config(p, &v);
             struct faults f = { .at = at };
             struct engine *g = NULL;

@@ -73,8 +73,10 @@ static int read_many(struct io *io, int n, struct err *e)
         while (n_idle && started < n) {
             int i = idle[--n_idle];
             uint32_t blocks = 1 + rnd(BUF / BLOCK);
-            req[i] = (struct io_request){ .offset = (uint64_t)rnd(FILE_BLOCKS - blocks + 1) * BLOCK, .len = blocks * BLOCK,
-                                          .buf = region + (size_t)i * BUF, .tag = (uint32_t)i };
+            req[i] = (struct io_request){ .offset = (uint64_t)rnd(FILE_BLOCKS - blocks + 1) * BLOCK,
+                                          .len = blocks * BLOCK,
+                                          .buf = region + (size_t)i * BUF,
+                                          .tag = (uint32_t)i };
             memset(req[i].buf, 0xee, BUF);
             batch[k++] = &req[i];
             started++;

@@ -54,7 +54,8 @@ int main(void)
     struct stream s;
     struct err e;
     CHECK(gives("plain text", NULL, 0, "plain text", 0));
-    CHECK(gives("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a!", NULL, 0, "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a!", 0));
+    CHECK(gives("gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a!", NULL, 0,
+                "gr\xc3\xbc\xc3\x9f \xe2\x82\xac \xf0\x9f\x8c\x8a!", 0));
     CHECK(!broken);
     CHECK(gives("one END two", end, 1, "one ", 1));
     CHECK(gives("EENEND", end, 1, "EEN", 1));

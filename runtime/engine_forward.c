@@ -12,7 +12,7 @@
 
 /* ---- products of dense matrices ---- */
 
-const void *acts_in(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride)
+const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride)
 {
     *stride = kernels_act_bytes(form, a->n_cols);
     if (form == KERNELS_ACT_F32)
@@ -59,7 +59,7 @@ static void add_product(struct engine *g, struct products *s, const struct matri
     struct product *p = &s->p[s->n++];
     p->m = m;
     p->out = out;
-    p->x = acts_in(g, a, m->form, &p->x_stride);
+    p->x = engine_acts(g, a, m->form, &p->x_stride);
     s->n_tokens = a->n_tokens;
 }
 
@@ -132,8 +132,11 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     const struct model_hparams *h = &g->h;
     int group = h->n_heads / h->n_kv_heads;
     size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim;
-    const struct nn_attn shape = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
-                                   .kv_f16 = g->c.choice.kv_f16, .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+    const struct nn_attn shape = { .n_heads = h->n_heads,
+                                   .n_kv_heads = h->n_kv_heads,
+                                   .head_dim = h->head_dim,
+                                   .kv_f16 = g->c.choice.kv_f16,
+                                   .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
                                    .scale = g->attn_scale };
     float *scores = g->scores + (size_t)worker * ((size_t)(g->c.choice.context + 15) / 16 * 16);
     for (int i = begin; i < end; i++) {
@@ -254,8 +257,8 @@ static int check_tokens(const struct engine *g, const struct engine_token *token
             return err_set(e, ERR_USAGE, "token id %d; the model has 0 to %d", tokens[t].id, g->h.n_vocab - 1);
         if (tokens[t].seq < 0 || tokens[t].seq >= g->c.choice.max_batch || tokens[t].pos < 0 ||
             tokens[t].pos >= g->c.choice.context)
-            return err_set(e, ERR_LIMIT, "position %d of sequence %d; the context holds %d of %d sequences", tokens[t].pos,
-                           tokens[t].seq, g->c.choice.context, g->c.choice.max_batch);
+            return err_set(e, ERR_LIMIT, "position %d of sequence %d; the context holds %d of %d sequences",
+                           tokens[t].pos, tokens[t].seq, g->c.choice.context, g->c.choice.max_batch);
     }
     return 0;
 }

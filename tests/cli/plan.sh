@@ -105,7 +105,7 @@ s = [l for l in x["measured"] if l["id"] == "(M10)"][0]
 assert abs(s["value"] - s["with"]["t_head"] - sum(l["total_ns"] for l in x["layers"])) < 1e-4 * s["value"]
 assert all(g["tokens_per_s"] >= 0.999 * x["base_tokens_per_s"] for g in x["gains"])'; }
 check "explain --json adds up" json
-sweep() { "$P" sweep "${in[@]}" --memory 12MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
+sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
 import csv, sys, xml.dom.minidom
 rows = list(csv.DictReader(open(sys.argv[1])))
 assert len(rows) == 11 and rows[0]["feasible"] == "0" and rows[-1]["feasible"] == "1"

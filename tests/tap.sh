@@ -1,6 +1,7 @@
 # Sourced by test scripts: `ok COMMAND...` and `check NAME COMMAND...` print one TAP point each, `done_testing` the
 # plan and the exit status. `scratch` makes $tmp, removed at exit.
 n=0 bad=0
+BIN=${BIN:-build/bin} B=${B:-build/$(uname -m)}
 
 # check NAME COMMAND...: a point that passes when COMMAND exits 0; what it printed follows a failure.
 check()

@@ -1,10 +1,15 @@
-/* One generation counter starts a job, one pending counter ends it. Workers spin on the generation for a few tens
- * of microseconds, longer than the gap between two matrix products of a token, and then sleep on a condition
- * variable; the caller only takes the lock when somebody sleeps. On a machine with fewer CPUs than workers
- * nobody spins: it would steal the time of those who work.
+/* One word starts and ends a job: its number, whether it is open, and how many workers have joined. A
+ * worker joins by compare-and-swap while the job is open and counts itself out when it is through. pool_run
+ * leaves the job open until all have joined; pool_share closes it when the caller is through, and waits
+ * only for those inside: a worker that the system did not run in time is not missed, because jobs that
+ * share their work have none left. On a machine that others use too, that is most of the speed.
  *
- * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the generation once more, the caller
- * advances the generation and then looks at sleepers; both are sequentially consistent, so at least one of the
+ * Workers spin on the word for a few tens of microseconds, longer than the gap between two matrix products of a
+ * token, and then sleep on a condition variable; the caller only takes the lock when somebody sleeps. On a
+ * machine with fewer CPUs than workers nobody spins: it would steal the time of those who work.
+ *
+ * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
+ * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
  * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits. */
 #include "common/pool.h"
 
@@ -29,19 +34,23 @@ struct worker {
     int index;
 };
 
+#define CLOSED  0x80000000u
+#define JOINED  0x0000ffffu
+#define NUMBER(job) ((unsigned)((job) >> 32))
+
 struct pool {
     /* constant after pool_new */
     int n_threads, spin, pinned_caller;
     cpu_set_t caller_mask; /* restored by pool_free */
     struct worker *workers; /* [1..n_threads) have threads */
-    /* written by the caller before a generation starts, read by workers after */
+    /* written by the caller before a job starts, read by workers that have joined it */
     pool_fn *fn; /* NULL: exit */
     void *ctx;
     pthread_mutex_t lock;
     pthread_cond_t wake, done;
     /* counters on lines of their own */
-    _Alignas(LINE) atomic_uint generation;
-    _Alignas(LINE) atomic_uint pending; /* workers still inside the job */
+    _Alignas(LINE) _Atomic uint64_t job; /* number << 32 | CLOSED | joined */
+    _Alignas(LINE) atomic_uint left;     /* workers that are through with the present job */
     _Alignas(LINE) atomic_int sleepers;
     atomic_int caller_sleeps;
 };
@@ -55,12 +64,12 @@ static inline void relax(void)
 #endif
 }
 
-/* Look at *v until it is value (equal) or is no longer (!equal), for at most SPIN_NS; true when it came about. */
-static int spin(const struct pool *p, const atomic_uint *v, unsigned value, int equal)
+/* Until done(p, value), for at most SPIN_NS; true when it came about. */
+static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), unsigned value)
 {
     int64_t end = 0;
     for (unsigned i = 0; p->spin; i++) {
-        if ((atomic_load_explicit(v, memory_order_acquire) == value) == equal)
+        if (done(p, value))
             return 1;
         relax();
         if (i % 64 == 63) { /* the clock costs more than a look */
@@ -73,17 +82,38 @@ static int spin(const struct pool *p, const atomic_uint *v, unsigned value, int 
     return 0;
 }
 
-static unsigned wait_generation(struct pool *p, unsigned old)
+static int new_job(struct pool *p, unsigned old)
 {
-    if (!spin(p, &p->generation, old, 0)) {
-        pthread_mutex_lock(&p->lock);
-        atomic_fetch_add(&p->sleepers, 1);
-        while (atomic_load(&p->generation) == old)
-            pthread_cond_wait(&p->wake, &p->lock);
-        atomic_fetch_sub(&p->sleepers, 1);
-        pthread_mutex_unlock(&p->lock);
-    }
-    return atomic_load(&p->generation);
+    return NUMBER(atomic_load(&p->job)) != old;
+}
+
+static int all_left(struct pool *p, unsigned joined)
+{
+    return atomic_load(&p->left) == joined;
+}
+
+static void wait_job(struct pool *p, unsigned old)
+{
+    if (spin(p, new_job, old))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (!new_job(p, old))
+        pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Join the job that is there: 1, or 0 when it is closed. *number is its number either way. */
+static int join_job(struct pool *p, unsigned *number)
+{
+    uint64_t job = atomic_load(&p->job);
+    do {
+        *number = NUMBER(job);
+        if (job & CLOSED)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&p->job, &job, job + 1));
+    return 1;
 }
 
 static void *work(void *arg)
@@ -92,11 +122,16 @@ static void *work(void *arg)
     struct pool *p = w->pool;
     unsigned seen = 0;
     for (;;) {
-        seen = wait_generation(p, seen);
-        if (!p->fn)
+        wait_job(p, seen);
+        if (!join_job(p, &seen))
+            continue;
+        pool_fn *fn = p->fn;
+        if (fn)
+            fn(p->ctx, w->index, p->n_threads);
+        atomic_fetch_add(&p->left, 1);
+        if (!fn)
             return NULL;
-        p->fn(p->ctx, w->index, p->n_threads);
-        if (atomic_fetch_sub(&p->pending, 1) == 1 && atomic_load(&p->caller_sleeps)) {
+        if (atomic_load(&p->caller_sleeps)) {
             pthread_mutex_lock(&p->lock);
             pthread_cond_signal(&p->done);
             pthread_mutex_unlock(&p->lock);
@@ -104,12 +139,13 @@ static void *work(void *arg)
     }
 }
 
+/* The job before is closed and left, so nobody else writes the word. */
 static void start(struct pool *p, pool_fn *fn, void *ctx)
 {
     p->fn = fn;
     p->ctx = ctx;
-    atomic_store(&p->pending, (unsigned)p->n_threads - 1);
-    atomic_fetch_add(&p->generation, 1);
+    atomic_store(&p->left, 0);
+    atomic_store(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
         pthread_cond_broadcast(&p->wake);
@@ -117,13 +153,13 @@ static void start(struct pool *p, pool_fn *fn, void *ctx)
     }
 }
 
-static void finish(struct pool *p)
+static void wait_left(struct pool *p, unsigned joined)
 {
-    if (spin(p, &p->pending, 0, 1))
+    if (all_left(p, joined) || spin(p, all_left, joined))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_store(&p->caller_sleeps, 1);
-    while (atomic_load(&p->pending) > 0)
+    while (!all_left(p, joined))
         pthread_cond_wait(&p->done, &p->lock);
     atomic_store(&p->caller_sleeps, 0);
     pthread_mutex_unlock(&p->lock);
@@ -137,7 +173,19 @@ void pool_run(struct pool *p, pool_fn *fn, void *ctx)
     }
     start(p, fn, ctx);
     fn(ctx, 0, p->n_threads);
-    finish(p);
+    wait_left(p, (unsigned)p->n_threads - 1);
+    atomic_fetch_or(&p->job, CLOSED);
+}
+
+void pool_share(struct pool *p, pool_fn *fn, void *ctx)
+{
+    if (p->n_threads == 1) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    start(p, fn, ctx);
+    fn(ctx, 0, p->n_threads);
+    wait_left(p, (unsigned)atomic_fetch_or(&p->job, CLOSED) & JOINED);
 }
 
 struct range {
@@ -166,7 +214,7 @@ void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx)
     if (n <= r.grain || p->n_threads == 1)
         run_range(&r, 0, 1); /* one piece, or one worker: nobody to wake */
     else
-        pool_run(p, run_range, &r);
+        pool_share(p, run_range, &r);
 }
 
 /* ---- life ---- */
@@ -236,6 +284,7 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     pthread_cond_init(&p->wake, NULL);
     pthread_cond_init(&p->done, NULL);
     int r = 0, n_started = 1, has_mask = sched_getaffinity(0, sizeof p->caller_mask, &p->caller_mask) == 0;
+    atomic_init(&p->job, CLOSED);
     p->spin = n_threads <= (has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN));
     for (; r == 0 && n_started < n_threads; n_started++)
         if ((r = create_worker(p, n_started, e)) < 0)

@@ -25,6 +25,11 @@ int pool_threads(const struct pool *p);
 typedef void pool_fn(void *ctx, int worker, int n_threads);
 void pool_run(struct pool *p, pool_fn *fn, void *ctx);
 
+/* fn(ctx, worker, n_threads) on the caller and on the workers that come before the caller is through with it;
+ * returns when those have. For work that is taken piece by piece: when the caller finds none left,
+ * nobody needs to be waited for who has not begun. */
+void pool_share(struct pool *p, pool_fn *fn, void *ctx);
+
 /* fn(ctx, begin, end, worker) over [0, n) in pieces of grain (the last may be shorter), handed
  * out in order as workers become free. Which worker gets which piece is not determined: results
  * must not depend on it. */

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <string.h>
 
+#define PIECE_BYTES (64u << 10)
+
 
 /* ---- products of dense matrices ---- */
 
@@ -63,13 +65,25 @@ static void add_product(struct engine *g, struct products *s, const struct matri
     s->n_tokens = a->n_tokens;
 }
 
+/* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than PIECE_BYTES, for
+ * a worker has to be woken for it, and a few pieces per worker, for they do not all run at the same speed. */
+static int piece_of(const struct engine *g, int n, uint64_t bytes)
+{
+    uint64_t pieces = (uint64_t)pool_threads(g->pool) * 4, most = bytes / PIECE_BYTES;
+    pieces = pool_threads(g->pool) == 1 || !most ? 1 : most < pieces ? most : pieces;
+    return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
+}
+
 static void run_products(struct engine *g, struct products *s)
 {
-    int rows = 0, threads = pool_threads(g->pool);
-    for (int i = 0; i < s->n; i++)
+    int rows = 0;
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->n; i++) {
         rows += s->p[i].m->n_rows;
-    int grain = (rows / (threads * 4) + 7) / 8 * 8;
-    pool_for(g->pool, rows, threads == 1 ? rows : grain < 8 ? 8 : grain, some_rows, s);
+        bytes += (uint64_t)s->p[i].m->n_rows * s->p[i].m->row_bytes;
+    }
+    int grain = piece_of(g, rows, bytes * (1 + (uint64_t)s->n_tokens / 4)); /* a row is read once for all tokens */
+    pool_for(g->pool, rows, (grain + 7) / 8 * 8, some_rows, s);
 }
 
 /* ---- attention ---- */
@@ -174,7 +188,10 @@ static void attention(struct engine *g, int layer, const struct engine_token *to
     add_product(g, &qkv, &l->v, &in, g->v);
     run_products(g, &qkv);
     pool_for(g->pool, n, 1, place_tokens, &a);
-    pool_for(g->pool, n * h->n_kv_heads, 1, some_heads, &a);
+    uint64_t kv_bytes = 0;
+    for (int t = 0; t < n; t++)
+        kv_bytes += 2 * g->kv_row_bytes * ((uint64_t)tokens[t].pos + 1);
+    pool_for(g->pool, n * h->n_kv_heads, piece_of(g, n * h->n_kv_heads, kv_bytes), some_heads, &a);
     struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
     add_product(g, &o, &l->o, &heads, g->acc);
     run_products(g, &o);

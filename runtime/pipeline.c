@@ -644,7 +644,7 @@ int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, floa
         p->x[f] = engine_acts(g, in, f, &p->x_stride[f]);
     }
     memset(out, 0, (size_t)in->n_tokens * (size_t)g->h.d_model * sizeof *out);
-    pool_run(g->pool, work, p);
+    pool_share(g->pool, work, p);
     if (p->failed)
         return e->code;
     retire(p);

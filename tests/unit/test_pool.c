@@ -41,6 +41,44 @@ static void test_run(int n)
     pool_free(p);
 }
 
+struct shares {
+    atomic_int inside, total;
+    int over; /* written by the caller between jobs: nobody may be inside then */
+    atomic_int late, next;
+};
+
+static void share(void *ctx, int worker, int n_threads)
+{
+    struct shares *s = ctx;
+    (void)worker;
+    (void)n_threads;
+    atomic_fetch_add(&s->inside, 1);
+    atomic_fetch_add(&s->late, s->over); /* a race, and a wrong count, if a worker came after the end */
+    while (atomic_fetch_sub(&s->next, 1) > 0)
+        atomic_fetch_add(&s->total, 1);
+    atomic_fetch_sub(&s->inside, 1);
+}
+
+static void test_share(int n)
+{
+    struct pool *p;
+    struct shares s = { .over = 0 };
+    int ok = 1;
+    CHECK(pool_new(n, NULL, &p, &e) == 0);
+    for (int i = 0; i < 5000; i++) {
+        s.over = 0;
+        s.next = i % 50;
+        s.total = 0;
+        pool_share(p, share, &s);
+        s.over = 1;
+        ok = ok && s.inside == 0 && s.total == i % 50;
+        if (i % 1000 == 999)
+            usleep(1000); /* let them fall asleep */
+    }
+    CHECK_MSG(ok && s.late == 0, "%d workers", n);
+    pool_free(p);
+}
+
 struct cover {
     int *hits, n, grain, last_begin;
     atomic_int bad;
@@ -147,6 +185,8 @@ static void report_cost(void)
 
 int main(void)
 {
+    for (int n = 1; n <= 4; n++)
+        test_share(n);
     test_run(1);
     test_run(2);
     test_run(5); /* more than this machine may have: the sleeping path */

@@ -96,6 +96,8 @@ static int check_pair(const struct setup_args *a, const struct plan *p, const st
 
 /* ---- the limit ---- */
 
+#define PAGE_SLACK 65535 /* a cgroup rounds its limit down to pages, of 64 KiB at most */
+
 static const struct plan_limit *choose_limit(const struct plan *p, struct setup *s)
 {
     char have[24], want[24];
@@ -104,7 +106,7 @@ static const struct plan_limit *choose_limit(const struct plan *p, struct setup 
     if (!l)
         l = &p->limits[0]; /* smaller than every limit: this one, scaled down */
     s->memory_bytes = s->args.memory ? s->args.memory : l->memory_bytes;
-    if (!there || s->memory_bytes <= there)
+    if (!there || s->memory_bytes <= there + PAGE_SLACK)
         return l;
     opt_format_size(s->memory_bytes, want, sizeof want);
     opt_format_size(there, have, sizeof have);

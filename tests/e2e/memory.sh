@@ -48,7 +48,12 @@ in_cgroup() # BYTES IO
 
 "$run" generate --model "$pack" --plan "$plan" --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --no-echo -q > "$tmp/want"
 middle=$((floor + 6 * 1024 * 1024)) all=$((floor + 17 * 1024 * 1024))
-for memory in "$floor" $middle $all; do
+sizes="$floor $middle $all"
+if [ -n "${SANITIZE:-}" ]; then
+    sizes=
+    skip "peak and memory cgroup" "a sanitizer takes memory of its own"
+fi
+for memory in $sizes; do
     check "the peak is under a budget of $memory bytes" peak_is_under "$memory"
     for io in pread io_uring; do
         if [ -n "$group" ]; then
@@ -58,7 +63,7 @@ for memory in "$floor" $middle $all; do
         fi
     done
 done
-cat "$tmp/said"
+[ ! -e "$tmp/said" ] || cat "$tmp/said"
 
 below() { status 4 "$run" logits --model "$pack" --plan "$plan" --memory $((floor - 1)) --tokens 1 > "$tmp/out" 2> "$tmp/err"; }
 check "one byte below the floor: exit 4" below

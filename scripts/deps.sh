@@ -3,7 +3,7 @@
 # cross compiler and an emulator for aarch64. As root or with sudo that asks no password it installs; else it prints
 # the one command and exits 1.
 build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-dev libsqlite3-dev libjansson-dev
-       libxxhash-dev libpcre2-dev liburing-dev'
+       libxxhash-dev libpcre2-dev liburing-dev libopenblas-dev liblapacke-dev'
 check='clang clang-format clang-tidy cppcheck libclang-rt-dev hdf5-tools sqlite3 python3-jsonschema
        binutils git'
 cross='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'

@@ -36,7 +36,7 @@ no_offline_header()
     for f in common/*.c runtime/*.c; do
         case $f in common/kernels_avx* | common/kernels_neon* | common/kernels_dotprod*) continue ;; esac
         found=$(${CC:-cc} -I. -D_GNU_SOURCE -M "$f" 2>/dev/null | tr ' ' '\n' |
-            grep -E '(hdf5|sqlite3|csv|z3[a-z_]*)\.h$|common/offline/')
+            grep -E '(hdf5|sqlite3|csv|z3[a-z_]*|cblas|lapacke?)\.h$|common/offline/')
         [ -z "$found" ] || { echo "$f reaches $found"; bad=1; }
     done
     return $bad
@@ -46,14 +46,14 @@ needed()
 {
     local libs
     libs=$(readelf -d "$BIN/thermo-run") || return 1
-    ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|stdc\+\+'
+    ! echo "$libs" | grep NEEDED | grep -iE 'z3|hdf5|sqlite|csv|blas|lapack|stdc\+\+'
 }
 
 # pkg-config is for offline programs: the runtime's build must not call it.
 no_pkg_config()
 {
     ! ${MAKE:-make} --no-print-directory -n -B runtime V=1 CC="${CC:-cc}" 2>&1 |
-        grep -E 'pkg-config|hdf5|sqlite|-lcsv|-lz3|common/offline'
+        grep -E 'pkg-config|hdf5|sqlite|openblas|-lcsv|-lz3|common/offline'
 }
 
 check "common/ includes only common/" layer common 'common/'
@@ -68,6 +68,7 @@ check "runtime/ includes only itself and common/" layer runtime 'runtime/|common
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace[a-z0-9_]*\.c'
 check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/offline/hwdb[a-z0-9_]*\.c'
 check "libcsv only in the table wrapper" only 'csv\.h' 'common/offline/table\.c'
+check "OpenBLAS and LAPACK only in the linear algebra wrapper" only '(cblas|lapacke?)\.h' 'common/offline/linalg\.c'
 check "Z3 only in solve_z3.c" only 'z3[a-z_]*\.h' 'planner/solve_z3\.c'
 check "jansson only in its wrapper" only 'jansson\.h' 'common/(js|plan_[a-z]+)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/zstream\.c'

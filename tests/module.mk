@@ -20,7 +20,7 @@ BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 
 $(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 $(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS)
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -pthread
@@ -54,10 +54,10 @@ FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang
 
 $(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_planner)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 $(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(TEST_LIBS)
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(TEST_LIBS) $(LDLIBS_planner)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 
 .PHONY: fuzz fuzz-programs fuzz-run
 fuzz-programs: $(FUZZ_SRC:%.c=$(B)/%-libfuzzer)

@@ -143,6 +143,30 @@ int trace_h5_close(struct trace_h5_file *f, struct err *e)
     return r;
 }
 
+int trace_h5_append(struct trace_h5_file *f, const char *path, const char *name, struct err *e)
+{
+    init();
+    *f = (struct trace_h5_file){ .id = -1, .path = strdup(name) };
+    if (!f->path)
+        return err_set(e, ERR_NOMEM, "opening '%s'", name);
+    hid_t a = access_plist();
+    f->id = H5Fopen(path, H5F_ACC_RDWR, a);
+    H5Pclose(a);
+    if (f->id >= 0)
+        return 0;
+    int r = fail(f, ERR_FORMAT, e, "damaged or cut short", NULL);
+    trace_h5_close(f, NULL);
+    return r;
+}
+
+int trace_h5_remove(struct trace_h5_file *f, const char *group, struct err *e)
+{
+    int r = trace_h5_exists(f, group, e);
+    if (r <= 0)
+        return r;
+    return H5Ldelete(f->id, group, H5P_DEFAULT) < 0 ? fail(f, ERR_FORMAT, e, "cannot remove", group) : 0;
+}
+
 int trace_h5_group_create(struct trace_h5_file *f, const char *path, struct err *e)
 {
     hid_t p = H5Pcreate(H5P_GROUP_CREATE);

@@ -28,6 +28,10 @@ struct trace_h5_set {
 int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e);
 /* name is what messages call it; the file is written at path, which is truncated. */
 int trace_h5_create(struct trace_h5_file *f, const char *path, const char *name, struct err *e);
+/* Open the whole file at path for adding to it; name is what messages call it. */
+int trace_h5_append(struct trace_h5_file *f, const char *path, const char *name, struct err *e);
+/* Delete a group, if it is there, with all that is in it; its space is used again before the file is closed. */
+int trace_h5_remove(struct trace_h5_file *f, const char *group, struct err *e);
 /* Flushes; the result matters for files written. */
 int trace_h5_close(struct trace_h5_file *f, struct err *e);
 

@@ -1,0 +1,104 @@
+/* Nothing but row products around a vector of the rank's length; the work of deciding what to load for whom is the
+ * caller's. */
+#include "common/predict.h"
+
+#include "common/ckmath.h"
+#include "common/model.h"
+
+#include <string.h>
+
+static const char *const input_names[PREDICT_INPUTS] = { "ffn", "block", "residual" };
+
+const char *predict_input_name(enum predict_input i)
+{
+    return i < PREDICT_INPUTS ? input_names[i] : "?";
+}
+
+int predict_input_by_name(const char *name)
+{
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        if (!strcmp(name, input_names[i]))
+            return i;
+    return -1;
+}
+
+uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int bias)
+{
+    if (d_model < 1 || d_model > MODEL_MAX_DIM || n_ff < 1 || n_ff > MODEL_MAX_DIM || rank < 1 || rank > PREDICT_MAX_RANK)
+        return 0;
+    uint64_t row1 = quant_row_bytes(type1, (uint64_t)d_model), row2 = quant_row_bytes(type2, (uint64_t)rank), a, b, sum;
+    if (!row1 || !row2 || !ck_mul_u64(row1, (uint64_t)rank, &a) || !ck_mul_u64(row2, (uint64_t)n_ff, &b) || !ck_add_u64(a, b, &sum))
+        return 0;
+    return sum + (bias ? (uint64_t)n_ff * 4 : 0);
+}
+
+static int check_type(uint32_t type, const char *which, struct err *e)
+{
+    if (type < QUANT_LIMIT && kernels->rows[KERNELS_ACT_F32][type])
+        return 0;
+    const struct quant_traits *t = quant_traits(type);
+    return err_set(e, ERR_UNSUPPORTED, "a predictor's %s has type %s (%u), for which there are no kernels", which,
+                   t ? t->name : "unknown", type);
+}
+
+int predict_init(struct predict *p, struct err *e)
+{
+    int r;
+    if ((r = check_type(p->type1, "fc1", e)) < 0 || (r = check_type(p->type2, "fc2", e)) < 0)
+        return r;
+    if (!predict_bytes(p->d_model, p->rank, p->n_ff, p->type1, p->type2, 1))
+        return err_set(e, ERR_UNSUPPORTED, "a predictor of rank %d for %d inputs and %d neurons does not fit its types' blocks",
+                       p->rank, p->d_model, p->n_ff);
+    p->row1 = quant_row_bytes(p->type1, (uint64_t)p->d_model);
+    p->row2 = quant_row_bytes(p->type2, (uint64_t)p->rank);
+    p->form1 = kernels_act_form(p->type1, 1);
+    p->form2 = kernels_act_form(p->type2, 1);
+    return 0;
+}
+
+size_t predict_input_bytes(const struct predict *p)
+{
+    return kernels_act_bytes(p->form1, p->d_model);
+}
+
+size_t predict_hidden_bytes(const struct predict *p)
+{
+    return kernels_act_bytes(p->form2, p->rank);
+}
+
+void predict_hidden(const struct predict *p, int row0, int row1, const void *x, size_t x_stride, int n_tokens, float *h,
+                    size_t h_stride)
+{
+    kernels->rows[p->form1][p->type1](h + row0, h_stride, (const uint8_t *)p->fc1 + (size_t)row0 * p->row1, p->row1,
+                                      row1 - row0, x, x_stride, n_tokens, p->d_model);
+}
+
+void predict_prepare(const struct predict *p, float *h, size_t h_stride, int n_tokens, void *out, size_t out_stride)
+{
+    for (int t = 0; t < n_tokens; t++) {
+        float *row = h + (size_t)t * h_stride;
+        for (int i = 0; p->relu && i < p->rank; i++)
+            row[i] = row[i] > 0 ? row[i] : 0;
+        kernels_act_prepare((uint8_t *)out + (size_t)t * out_stride, p->form2, row, p->rank);
+    }
+}
+
+void predict_scores(const struct predict *p, int first, int n, const void *hidden, size_t hidden_stride, int n_tokens,
+                    float *score, size_t stride)
+{
+    kernels->rows[p->form2][p->type2](score, stride, (const uint8_t *)p->fc2 + (size_t)first * p->row2, p->row2, n, hidden,
+                                      hidden_stride, n_tokens, p->rank);
+    for (int t = 0; p->bias && t < n_tokens; t++)
+        for (int i = 0; i < n; i++)
+            score[(size_t)t * stride + (size_t)i] += p->bias[first + i];
+}
+
+void predict_decide(const struct predict *p, const float *score, int n, uint8_t *bits)
+{
+    for (int i = 0; i < n; i += 8) {
+        unsigned b = 0;
+        for (int k = 0; k < 8 && i + k < n; k++)
+            b |= (unsigned)(score[i + k] > p->threshold) << k;
+        bits[i / 8] = (uint8_t)b;
+    }
+}

@@ -11,6 +11,7 @@
 #include "common/version.h"
 #include "common/zstream.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +270,70 @@ static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct
     return 0;
 }
 
+/* ---- predictors ---- */
+
+static uint64_t to_64(uint64_t n)
+{
+    return (n + 63) & ~63ull;
+}
+
+int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e)
+{
+    if (!predict_bytes(d_model, x->rank, n_ff, x->type1, x->type2, x->has_bias)) /* bounds what follows */
+        return err_set(e, ERR_UNSUPPORTED, "a predictor of layer %d has rank %d and types %u and %u, which do not fit %d inputs",
+                       x->layer, x->rank, x->type1, x->type2, d_model);
+    x->curve_offset = PACK_PREDICTOR_HEAD_BYTES;
+    x->fc1_offset = to_64(x->curve_offset + (uint64_t)x->n_points * PACK_PREDICTOR_POINT_BYTES);
+    x->fc2_offset = to_64(x->fc1_offset + quant_row_bytes(x->type1, (uint64_t)d_model) * (uint64_t)x->rank);
+    x->bias_offset = to_64(x->fc2_offset + quant_row_bytes(x->type2, (uint64_t)x->rank) * (uint64_t)n_ff);
+    x->bytes = to_64(x->bias_offset + (x->has_bias ? (uint64_t)n_ff * 4 : 0));
+    return 0;
+}
+
+static int predictor_order(const struct pack_predictor *a, const struct pack_predictor *b)
+{
+    return a->input != b->input ? (int)a->input - (int)b->input : a->layer != b->layer ? a->layer - b->layer : a->block - b->block;
+}
+
+static int by_predictor(const void *a, const void *b)
+{
+    return predictor_order(a, b);
+}
+
+static int add_predictor(struct pack *p, const struct section *s, uint32_t i, struct err *e)
+{
+    const uint64_t known = PACK_PREDICTOR_RELU | PACK_PREDICTOR_BIAS | 0xffull << PACK_PREDICTOR_POINTS_SHIFT;
+    uint64_t points = s->dims[3] >> PACK_PREDICTOR_POINTS_SHIFT;
+    if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers || s->block >= (uint32_t)model_ffn_blocks(&p->h))
+        return bad_entry(p, i, e, "a predictor of no known input, layer or block");
+    if (s->n_dims != 3 || s->dims[0] != (uint64_t)p->h.d_model || s->dims[2] != (uint64_t)p->h.n_ff || s->dims[1] < 1 ||
+        s->dims[1] > PREDICT_MAX_RANK)
+        return bad_entry(p, i, e, "a predictor that does not have the model's shape");
+    if (s->dims[3] & ~known || points > PACK_PREDICTOR_POINTS)
+        return bad_entry(p, i, e, "a predictor with unknown flags or too many points");
+    struct pack_predictor x = { .input = (enum predict_input)s->role, .layer = (int)s->layer, .block = (int)s->block,
+                                .rank = (int)s->dims[1], .relu = (s->dims[3] & PACK_PREDICTOR_RELU) != 0,
+                                .has_bias = (s->dims[3] & PACK_PREDICTOR_BIAS) != 0, .n_points = (int)points,
+                                .type1 = s->type, .type2 = s->segment, .offset = s->offset, .checksum = s->checksum };
+    int r = pack_predictor_derive(&x, p->h.d_model, p->h.n_ff, e);
+    if (r < 0)
+        return err_wrap(e, "'%s': table entry %u", priv(p)->name, i);
+    if (s->bytes != x.bytes)
+        return bad_entry(p, i, e, "a predictor whose size does not follow from its rank and types");
+    p->predictors[p->n_predictors++] = x;
+    return 0;
+}
+
+static int check_predictors(struct pack *p, struct err *e)
+{
+    qsort(p->predictors, (size_t)p->n_predictors, sizeof *p->predictors, by_predictor);
+    for (int i = 1; i < p->n_predictors; i++)
+        if (!predictor_order(&p->predictors[i - 1], &p->predictors[i]))
+            return err_set(e, ERR_FORMAT, "'%s': the predictor '%s' of layer %d, block %d is there twice", priv(p)->name,
+                           predict_input_name(p->predictors[i].input), p->predictors[i].layer, p->predictors[i].block);
+    return 0;
+}
+
 static int add_clusters(struct pack *p, const struct section *s, uint32_t i, struct err *e)
 {
     uint32_t n_blocks = (uint32_t)model_ffn_blocks(&p->h);
@@ -335,13 +400,14 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
         return read_meta(p, s, h, e);
     if (s->kind == PACK_PROVENANCE)
         return read_provenance(p, s, e);
-    if (s->kind < PACK_META || s->kind > PACK_CHECKS)
+    if (s->kind < PACK_META || s->kind > PACK_PREDICTOR)
         return 0; /* a later revision's optional section; what cannot be ignored sets a feature bit */
     if (!p->meta)
         return bad_entry(p, i, e, "the metadata must come first");
     switch (s->kind) {
     case PACK_DENSE:    return add_dense(p, s, i, e);
     case PACK_ORDER:    return add_table(p, &priv(p)->order, s, n * h->n_ff * 4, i, e);
+    case PACK_PREDICTOR: return add_predictor(p, s, i, e);
     case PACK_CHECKS:   return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shape.n_parts * p->shape.n_clusters * 8, i, e);
     default:            return add_clusters(p, s, i, e);
     }
@@ -358,6 +424,9 @@ static int check_complete(struct pack *p, struct err *e)
         return err_set(e, ERR_FORMAT, "'%s': metadata and tensors disagree on whether the head is tied", priv(p)->name);
     if (!pack_dense_find(p, MODEL_TOKEN_EMBD, -1) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
         return err_set(e, ERR_FORMAT, "'%s': token_embd or output_norm is missing", priv(p)->name);
+    int r = check_predictors(p, e);
+    if (r < 0)
+        return r;
     for (int l = 0; l < p->h.n_layers; l++) {
         for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
             if (!pack_dense_find(p, needed[i], l))
@@ -396,14 +465,18 @@ static int take_table(struct pack *p, const uint8_t *toc, const struct header *h
 
 static int take_tables(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
 {
-    uint32_t n_raw = 0;
-    for (uint32_t i = 0; i < h->toc_entries; i++)
-        n_raw += (uint32_t)read_in_pieces(bytes_le32(toc + (size_t)i * PACK_ENTRY_BYTES));
+    uint32_t n_raw = 0, n_predictors = 0;
+    for (uint32_t i = 0; i < h->toc_entries; i++) {
+        uint32_t kind = bytes_le32(toc + (size_t)i * PACK_ENTRY_BYTES);
+        n_raw += (uint32_t)read_in_pieces(kind);
+        n_predictors += kind == PACK_PREDICTOR;
+    }
     p->dense = calloc(h->toc_entries + 1u, sizeof *p->dense);
     p->segments = calloc((size_t)h->n_layers * h->n_blocks, sizeof *p->segments);
+    p->predictors = calloc(n_predictors + 1u, sizeof *p->predictors);
     priv(p)->dense_index = calloc((size_t)(h->n_layers + 1) * MODEL_ROLES, sizeof *priv(p)->dense_index);
     priv(p)->raw = calloc(n_raw + 1u, sizeof *priv(p)->raw);
-    if (!p->dense || !p->segments || !priv(p)->dense_index || !priv(p)->raw)
+    if (!p->dense || !p->segments || !p->predictors || !priv(p)->dense_index || !priv(p)->raw)
         return err_set(e, ERR_NOMEM, "'%s': tables for %u sections", priv(p)->name, h->toc_entries);
     return take_table(p, toc, h, e);
 }
@@ -490,6 +563,7 @@ void pack_close(struct pack *p)
     free(p->priv);
     free(p->dense);
     free(p->segments);
+    free(p->predictors);
     free(p);
 }
 
@@ -497,6 +571,57 @@ const struct pack_dense *pack_dense_find(const struct pack *p, enum model_role r
 {
     int32_t i = *dense_slot(p, role, layer);
     return i ? &p->dense[i - 1] : NULL;
+}
+
+const struct pack_predictor *pack_predictor_find(const struct pack *p, enum predict_input input, int layer, int block)
+{
+    const struct pack_predictor key = { .input = input, .layer = layer, .block = block };
+    return p->n_predictors ? bsearch(&key, p->predictors, (size_t)p->n_predictors, sizeof key, by_predictor) : NULL;
+}
+
+static struct pack_predictor_point get_point(const uint8_t *b)
+{
+    return (struct pack_predictor_point){ bytes_lef32(b), bytes_lef32(b + 4), bytes_lef32(b + 8), bytes_lef32(b + 12) };
+}
+
+static int point_ok(struct pack_predictor_point x)
+{
+    return x.recall >= 0 && x.recall <= 1 && isfinite(x.threshold) && x.density >= 0 && x.density <= 1 && x.precision >= 0 &&
+           x.precision <= 1;
+}
+
+int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                        struct pack_predictor_figures *figures, struct err *e)
+{
+    char what[96];
+    uint8_t *m = mem;
+    snprintf(what, sizeof what, "predictor '%s' of layer %d, block %d", predict_input_name(x->input), x->layer, x->block);
+    int r = read_section(p, x->offset, x->bytes, 0, m, x->bytes, x->checksum, what, e), ok = 1;
+    if (r < 0)
+        return r;
+    struct pack_predictor_figures f = { .at = get_point(m), .true_density = bytes_lef32(m + 16), .n_points = x->n_points };
+    ok = point_ok(f.at) && f.true_density >= 0 && f.true_density <= 1;
+    for (int i = 0; i < x->n_points; i++) {
+        f.curve[i] = get_point(m + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES);
+        ok = ok && point_ok(f.curve[i]);
+    }
+    float *bias = (float *)(void *)(m + x->bias_offset);
+    for (int i = 0; x->has_bias && i < p->h.n_ff; i++) {
+        float v = bytes_lef32((uint8_t *)&bias[i]);
+        bias[i] = v;
+        ok = ok && isfinite(v);
+    }
+    if (!ok)
+        return err_set(e, ERR_FORMAT, "'%s': %s holds numbers that are not finite or shares that are none", priv(p)->name, what);
+    struct predict q = { .input = x->input, .relu = x->relu, .d_model = p->h.d_model, .rank = x->rank, .n_ff = p->h.n_ff,
+                         .type1 = x->type1, .type2 = x->type2, .fc1 = m + x->fc1_offset, .fc2 = m + x->fc2_offset,
+                         .bias = x->has_bias ? bias : NULL, .threshold = f.at.threshold };
+    if ((r = predict_init(&q, e)) < 0)
+        return err_wrap(e, "'%s'", priv(p)->name);
+    *out = q;
+    if (figures)
+        *figures = f;
+    return 0;
 }
 
 int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out, struct err *e)

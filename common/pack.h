@@ -10,6 +10,7 @@
 #include "common/hash.h"
 #include "common/layout.h"
 #include "common/model.h"
+#include "common/predict.h"
 
 #include <stdint.h>
 
@@ -29,6 +30,26 @@ struct pack_segment {          /* the neurons of one (layer, block); parts by sh
     uint64_t offset[LAYOUT_MAX_PARTS]; /* of each segment; multiples of block_bytes */
 };
 
+/* A predictor of one (layer, block). In memory it is `bytes` long as in the file. */
+struct pack_predictor {
+    enum predict_input input;
+    int layer, block, rank, relu, has_bias, n_points;
+    uint32_t type1, type2;
+    uint64_t bytes, offset, checksum;                            /* of the section */
+    uint64_t curve_offset, fc1_offset, fc2_offset, bias_offset;  /* within it; multiples of 64 */
+};
+
+/* What it was measured to do (schemas/trace.md). */
+struct pack_predictor_point {
+    float recall, threshold, density, precision;
+};
+struct pack_predictor_figures {
+    struct pack_predictor_point at;    /* chosen */
+    float true_density;
+    int n_points;
+    struct pack_predictor_point curve[16]; /* ascending recall: other thresholds to choose from */
+};
+
 struct pack {
     struct file file;
     struct gguf *meta;             /* GGUF keys of the source model */
@@ -39,6 +60,8 @@ struct pack {
     int n_dense;
     struct pack_dense *dense;
     struct pack_segment *segments; /* [n_layers][n_blocks] */
+    int n_predictors;              /* may be 0 */
+    struct pack_predictor *predictors; /* by input, layer, block ascending */
     const char *provenance;        /* JSON text: tool, source, requantisation and what it cost; NUL-terminated */
     void *priv;
 };
@@ -54,6 +77,17 @@ const struct pack_dense *pack_dense_find(const struct pack *p, enum model_role r
 /* Read (and decompress, and verify the checksum of) one dense tensor into out[bytes]. scratch for decompression comes
  * from malloc and is bounded by 256 KiB: streaming. ERR_FORMAT names the section when the checksum differs. */
 int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out, struct err *e);
+
+/* NULL when the pack has none for that input, layer and block. */
+const struct pack_predictor *pack_predictor_find(const struct pack *p, enum predict_input input, int layer, int block);
+
+/* Fill the derived offsets and bytes from rank, types, has_bias and n_points. ERR_UNSUPPORTED when they do not fit. */
+int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e);
+
+/* Read one into mem[x->bytes], aligned to 64, verify it, and point *out into it (neurons in pack order, threshold as
+ * chosen); after kernels_init. figures may be NULL. */
+int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                        struct pack_predictor_figures *figures, struct err *e);
 
 /* File offset of unit u of a part of (layer, block). */
 static inline uint64_t pack_unit_offset(const struct pack *p, int layer, int block, int part, uint32_t u)

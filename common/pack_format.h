@@ -26,6 +26,7 @@ enum pack_kind {
     PACK_ORDER = 4,       /* u32[n_layers][n_blocks][n_ff] */
     PACK_CLUSTERS = 5,    /* one segment of one (layer, block) */
     PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters] */
+    PACK_PREDICTOR = 7,   /* of one (layer, block), seeing one input; optional */
 };
 
 enum pack_codec { PACK_RAW = 0, PACK_ZSTD = 1 };
@@ -50,15 +51,36 @@ _Static_assert(sizeof(struct pack_disk_header) == PACK_HEADER_BYTES, "pack heade
 
 struct pack_disk_entry {
     uint32_t kind, codec;
-    uint32_t role;                    /* PACK_DENSE: enum model_role */
-    uint32_t type;                    /* PACK_DENSE: quant_type */
-    uint32_t layer, block, segment;   /* PACK_NONE where they do not apply */
+    uint32_t role;                    /* PACK_DENSE: enum model_role; PACK_PREDICTOR: enum predict_input */
+    uint32_t type;                    /* PACK_DENSE: quant_type; PACK_PREDICTOR: of fc1 */
+    uint32_t layer, block, segment;   /* PACK_NONE where they do not apply; PACK_PREDICTOR: segment is fc2's type */
     uint32_t n_dims;
-    uint64_t dims[4];
+    uint64_t dims[4];                 /* PACK_PREDICTOR: d_model, rank, n_ff, flags */
     uint64_t offset;                  /* multiple of block_bytes */
     uint64_t stored_bytes, bytes;     /* in the file; in memory */
     uint64_t checksum;                /* xxh3-64 of the bytes in memory (a segment: of the stored bytes, padding included) */
 };
 _Static_assert(sizeof(struct pack_disk_entry) == PACK_ENTRY_BYTES, "pack entry");
+
+/* PACK_PREDICTOR: flags in dims[3], and what the section begins with. Behind it, each on a multiple of 64 bytes:
+ * the curve's points, fc1, fc2 (rows in pack order), bias (pack order). */
+#define PACK_PREDICTOR_RELU  1u
+#define PACK_PREDICTOR_BIAS  2u
+#define PACK_PREDICTOR_POINTS_SHIFT 8  /* bits 8 to 15: points of the curve, at most 16 */
+#define PACK_PREDICTOR_POINTS 16
+#define PACK_PREDICTOR_HEAD_BYTES 64
+#define PACK_PREDICTOR_POINT_BYTES 16
+
+struct pack_disk_point {
+    float recall, threshold, density, precision;
+};
+_Static_assert(sizeof(struct pack_disk_point) == PACK_PREDICTOR_POINT_BYTES, "predictor point");
+
+struct pack_disk_predictor {
+    struct pack_disk_point at;        /* the chosen operating point */
+    float true_density;
+    uint8_t reserved[44];             /* zero */
+};
+_Static_assert(sizeof(struct pack_disk_predictor) == PACK_PREDICTOR_HEAD_BYTES, "predictor head");
 
 #endif

@@ -1,10 +1,11 @@
-/* Order of the file: metadata, dense tensors as the forward pass meets them, neuron order, segments
+/* Order of the file: metadata, dense tensors as the forward pass meets them, neuron order, predictors, segments
  * layer by layer, cluster checksums, provenance. One FFN's matrices and one panel are in memory at a
  * time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
 #include "packer/build.h"
 
 #include "common/bytes.h"
 #include "common/js.h"
+#include "common/pack.h"
 #include "common/progress.h"
 #include "common/version.h"
 #include "common/zstream.h"
@@ -198,6 +199,94 @@ static int put_all_neurons(struct work *k, struct err *e)
     return 0;
 }
 
+/* ---- predictors ---- */
+
+static void put_f32(uint8_t *b, float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    bytes_put32(b, u);
+}
+
+static void put_point(uint8_t *b, const struct trace_predict_point *p)
+{
+    put_f32(b, p->recall), put_f32(b + 4, p->threshold), put_f32(b + 8, p->density), put_f32(b + 12, p->precision);
+}
+
+/* Its section in memory: head, curve, fc1, and fc2 and bias with neurons in pack order. */
+static void lay_out(const struct build *b, const struct trace_predictor *t, const struct pack_predictor *x, const uint8_t *fc1,
+                    const uint8_t *fc2, const float *bias, uint8_t *out)
+{
+    const struct model_hparams *h = &b->source->model->h;
+    const uint32_t *order = b->orders + ((size_t)t->layer * (size_t)model_ffn_blocks(h) + (size_t)t->block) * (size_t)h->n_ff;
+    size_t row2 = quant_row_bytes(t->type2, (uint64_t)t->rank);
+    memset(out, 0, x->bytes);
+    put_point(out, &t->at);
+    put_f32(out + 16, (float)t->true_density);
+    for (int i = 0; i < t->n_points; i++)
+        put_point(out + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES, &t->curve[i]);
+    memcpy(out + x->fc1_offset, fc1, (size_t)t->rank * quant_row_bytes(t->type1, (uint64_t)h->d_model));
+    for (size_t i = 0; i < (size_t)h->n_ff; i++) {
+        memcpy(out + x->fc2_offset + i * row2, fc2 + order[i] * row2, row2);
+        if (x->has_bias)
+            put_f32(out + x->bias_offset + i * 4, bias[order[i]]);
+    }
+}
+
+static int put_predictor(struct work *k, const struct trace_predictor *t, struct err *e)
+{
+    const struct model_hparams *h = &k->b->source->model->h;
+    struct pack_predictor x = { .input = t->input, .layer = t->layer, .block = t->block, .rank = t->rank, .relu = t->relu,
+                                .has_bias = t->has_bias, .n_points = t->n_points, .type1 = t->type1, .type2 = t->type2 };
+    int r = pack_predictor_derive(&x, h->d_model, h->n_ff, e);
+    if (r < 0)
+        return r;
+    const struct write_entry entry = {
+        .kind = PACK_PREDICTOR, .role = t->input, .type = t->type1, .layer = (uint32_t)t->layer, .block = (uint32_t)t->block,
+        .segment = t->type2, .n_dims = 3,
+        .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)h->n_ff,
+                  (t->relu ? PACK_PREDICTOR_RELU : 0) | (t->has_bias ? PACK_PREDICTOR_BIAS : 0) |
+                      (uint64_t)t->n_points << PACK_PREDICTOR_POINTS_SHIFT } };
+    uint8_t *section = malloc(x.bytes), *fc1 = malloc(t->bytes), *fc2 = malloc(t->bytes);
+    float *bias = malloc((size_t)h->n_ff * sizeof *bias);
+    if (!section || !fc1 || !fc2 || !bias)
+        r = err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x.bytes);
+    else if ((r = trace_predictors_read(k->b->predictors, t, fc1, fc2, bias, e)) == 0) {
+        lay_out(k->b, t, &x, fc1, fc2, bias, section);
+        r = write_section(k->w, &entry, section, x.bytes, e);
+        k->report->predictor_bytes += x.bytes;
+    }
+    free(section), free(fc1), free(fc2), free(bias);
+    return r;
+}
+
+static int wanted(const struct build *b, const struct trace_predictor *t)
+{
+    return b->predictor_inputs >> t->input & 1;
+}
+
+static uint64_t count_predictors(const struct build *b, uint64_t *bytes)
+{
+    uint64_t n_wanted = 0;
+    int n = 0;
+    const struct trace_predictor *list = b->predictors ? trace_predictors_list(b->predictors, &n) : NULL;
+    *bytes = 0;
+    for (int i = 0; i < n; i++)
+        if (wanted(b, &list[i]))
+            n_wanted++, *bytes += list[i].bytes + 1024; /* head, curve and rounding */
+    return n_wanted;
+}
+
+static int put_all_predictors(struct work *k, struct err *e)
+{
+    int n = 0, r = 0;
+    const struct trace_predictor *list = k->b->predictors ? trace_predictors_list(k->b->predictors, &n) : NULL;
+    for (int i = 0; i < n && !r; i++)
+        if (wanted(k->b, &list[i]) && (r = interrupted(e)) == 0)
+            r = put_predictor(k, &list[i], e);
+    return r;
+}
+
 /* ---- tables and texts ---- */
 
 static const struct write_entry plain = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
@@ -277,6 +366,16 @@ static int put_provenance(struct work *k, struct err *e)
     set_hash(trace, "content_hash", t->content_hash);
     js_set_u64(trace, "tokens", t->n_tokens);
     js_set(o, "trace", trace);
+    if (k->report->predictor_bytes) {
+        const struct trace_predict_info *i = trace_predictors_info(b->predictors);
+        struct js *x = js_object();
+        js_set_str(x, "tool", i->tool);
+        js_set_str(x, "method", i->method);
+        js_set_num(x, "recall", i->recall);
+        js_set_u64(x, "seed", i->seed);
+        js_set_u64(x, "epochs", i->epochs);
+        js_set(o, "predictors", x);
+    }
     js_set(o, "requantised", requantised(k));
     if (b->better)
         set_hash(o, "requantised_from_model_hash", b->better_hash);
@@ -318,8 +417,9 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
     for (int i = 0; i < b->shape.n_segments; i++)
         segments += b->shape.segment_bytes[i];
     uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8);
-    *file_bytes = dense + segments * blocks + tables + b->source->gguf->kv_len +
-                  (b->source->gguf->n_tensors + blocks * 2 + 16) * (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
+    uint64_t predictors, n_predictors = count_predictors(b, &predictors);
+    *file_bytes = predictors + dense + segments * blocks + tables + b->source->gguf->kv_len +
+                  (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) * (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
     *memory_bytes = ffn + 2 * b->panel_bytes + tables +
                     (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)b->shape.n_ff * 4;
 }
@@ -361,7 +461,8 @@ static int open_writer(struct work *k, struct err *e)
     struct write_facts f = { .h = b->source->model->h, .shape = b->shape, .model_hash = t->model_hash,
                              .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shape.l),
                              .vocab_text_bytes = t->vocab_text_bytes, .n_merges = t->n_merges };
-    uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shape.n_segments + 8);
+    uint64_t bytes, n = count_predictors(b, &bytes);
+    uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shape.n_segments + n + 8);
     return write_open(b->out_path, &f, entries, &k->w, e);
 }
 
@@ -373,7 +474,8 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
     int r = take_buffers(&k, e);
     if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_all_dense(&k, e)) == 0 &&
-        (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
+        (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
+        (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks, n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {

@@ -5,6 +5,7 @@
 #include "common/plan.h"
 #include "common/pool.h"
 #include "common/offline/trace.h"
+#include "common/offline/trace_predict.h"
 #include "packer/neurons.h"
 #include "packer/source.h"
 
@@ -16,13 +17,15 @@ struct build {
     struct gguf *better;            /* --requant-from: best source of tensors that change type, or NULL */
     struct hash128 better_hash;
     const uint32_t *orders;         /* [layer][block][n_ff] */
+    struct trace_predictors *predictors; /* NULL: none */
+    unsigned predictor_inputs;      /* 1 << enum predict_input: which of them to pack */
     struct layout_shape shape;
     struct pool *pool;
     uint64_t panel_bytes;
 };
 
 struct build_report {
-    uint64_t file_bytes, neuron_bytes, dense_bytes, dense_stored_bytes, memory_bytes;
+    uint64_t file_bytes, predictor_bytes, neuron_bytes, dense_bytes, dense_stored_bytes, memory_bytes;
     struct neurons_loss total;
     struct neurons_loss *layers;    /* [n_layers], owned */
 };

@@ -30,6 +30,15 @@ static void dense_sum(const struct pack *p, uint64_t *bytes, uint64_t *stored)
     }
 }
 
+static uint64_t predictor_bytes(const struct pack *p, int input)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < p->n_predictors; i++)
+        if (p->predictors[i].input == (enum predict_input)input)
+            n += p->predictors[i].bytes;
+    return n;
+}
+
 static const char *type_name(uint32_t type)
 {
     return quant_traits(type)->name;
@@ -61,6 +70,15 @@ static void text(const struct pack *p, int tensors)
     printf("sizes     file %s, neurons %s, dense %s", opt_format_size(p->file.size, s[0], sizeof s[0]),
            opt_format_size(neuron_bytes(p), s[1], sizeof s[1]), opt_format_size(bytes, s[2], sizeof s[2]));
     printf(" (stored in %s)\n", opt_format_size(stored, s[0], sizeof s[0]));
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        if (predictor_bytes(p, i))
+            printf("predictor %s in all that see the input '%s'\n", opt_format_size(predictor_bytes(p, i), s[0], sizeof s[0]),
+                   predict_input_name((enum predict_input)i));
+    for (int i = 0; tensors && i < p->n_predictors; i++) {
+        const struct pack_predictor *x = &p->predictors[i];
+        printf("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input), type_name(x->type1),
+               type_name(x->type2), x->rank, x->relu ? ", ReLU" : "", (unsigned long long)x->offset, (unsigned long long)x->bytes);
+    }
     for (int i = 0; tensors && i < p->n_dense; i++) {
         const struct pack_dense *d = &p->dense[i];
         printf("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role), type_name(d->type),
@@ -133,6 +151,26 @@ static struct js *tensors_json(const struct pack *p)
     return list;
 }
 
+static struct js *predictors_json(const struct pack *p)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < p->n_predictors; i++) {
+        const struct pack_predictor *x = &p->predictors[i];
+        struct js *o = js_object();
+        js_set_str(o, "input", predict_input_name(x->input));
+        js_set_int(o, "layer", x->layer);
+        js_set_int(o, "block", x->block);
+        js_set_int(o, "rank", x->rank);
+        js_set_bool(o, "relu", x->relu);
+        js_set_str(o, "fc1_type", type_name(x->type1));
+        js_set_str(o, "fc2_type", type_name(x->type2));
+        js_set_u64(o, "offset", x->offset);
+        js_set_u64(o, "bytes", x->bytes);
+        js_append(list, o);
+    }
+    return list;
+}
+
 static int print_json(const struct pack *p, int tensors, struct err *e)
 {
     struct js *o = js_object(), *m = js_object();
@@ -157,6 +195,7 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_u64(o, "neuron_bytes", neuron_bytes(p));
     js_set_u64(o, "dense_bytes", bytes);
     js_set_u64(o, "dense_stored_bytes", stored);
+    js_set(o, "predictors", predictors_json(p));
     if (tensors)
         js_set(o, "tensors", tensors_json(p));
     struct err ignored = { 0 };
@@ -172,7 +211,7 @@ int cmd_inspect(int argc, char **argv)
 {
     int json = 0, tensors = 0, n_pos = 0;
     const struct opt opts[] = {
-        { .name = "tensors", .type = OPT_FLAG, .dest = &tensors, .help = "List every dense tensor." },
+        { .name = "tensors", .type = OPT_FLAG, .dest = &tensors, .help = "List every dense tensor and every predictor." },
         { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
         { 0 },
     };

@@ -15,8 +15,13 @@
 struct args {
     const char *model, *traces, *plan, *out, *requant_from;
     uint64_t quality_tokens;
-    int threads, dry_run, json;
+    int threads, dry_run, json, predictors;
 };
+
+/* --predictors: what it takes from the trace, by choice. */
+enum { ALL, NONE, FFN, BLOCK, RESIDUAL };
+static const char *const predictor_choices[] = { "all", "none", "ffn", "block", "residual", NULL };
+static const unsigned predictor_masks[] = { ~0u, 0, 1u << PREDICT_FFN, 1u << PREDICT_BLOCK, 1u << PREDICT_RESIDUAL };
 
 static const struct opt_usage usage = {
     "thermo-pack pack", "",
@@ -40,6 +45,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "quality-tokens", .type = OPT_U64, .dest = &a->quality_tokens, .arg = "N", .min = 0, .max = 1e6, .def = "128",
           .help = "When a tensor changes type, run this many tokens of the traced corpus through the source and "
                   "through the pack, and print how their logits differ; 0 leaves it out." },
+        { .name = "predictors", .type = OPT_CHOICE, .dest = &a->predictors, .arg = "WHICH", .def = "all", .choices = predictor_choices,
+          .help = "Which of the trace's predictors go in: those that see the FFN's input, the block's input, the residual." },
         { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1, .max = POOL_MAX_THREADS },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the inputs and print sizes; write nothing." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Report as JSON on stdout." },
@@ -62,6 +69,7 @@ static int mismatch(struct err *e, const char *what, const char *a, struct hash1
 struct inputs {
     struct plan plan;
     struct trace *trace;
+    struct trace_predictors *predictors;
     struct source source;
     struct gguf *better;
     struct hash128 better_hash;
@@ -75,6 +83,7 @@ static void close_inputs(struct inputs *in)
     free(in->orders);
     gguf_close(in->better);
     source_close(&in->source);
+    trace_predictors_close(in->predictors);
     trace_close(in->trace);
     plan_done(&in->plan);
 }
@@ -93,6 +102,11 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
         return r;
     if (!hash_equal(in->plan.order_hash, order_hash))
         return mismatch(e, "neuron order", a->plan, in->plan.order_hash, a->traces, order_hash);
+    if (a->predictors != NONE && (r = trace_predictors_open(in->trace, &in->predictors, e)) < 0)
+        return r;
+    if (a->predictors > NONE && !in->predictors)
+        return err_set(e, ERR_USAGE, "--predictors %s: '%s' holds none; 'thermo-profile predictors' makes them",
+                       predictor_choices[a->predictors], a->traces);
     if ((r = source_open(&in->source, a->model, t, e)) < 0)
         return r;
     if (a->requant_from) {
@@ -113,6 +127,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     const struct model_hparams *h = &in->source.model->h;
     *b = (struct build){ .out_path = a->out, .plan = &in->plan, .trace = in->trace, .source = &in->source,
                          .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
+                         .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .panel_bytes = 64u << 20 };
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shape, e);
     if (r < 0)
@@ -141,6 +156,8 @@ static void report_text(const struct build *b, const struct build_report *r, con
     char f[24], n[24];
     printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path, opt_format_size(r->file_bytes, f, sizeof f),
            opt_format_size(r->neuron_bytes, n, sizeof n), layout_form_name(b->shape.l.form));
+    if (r->predictor_bytes)
+        printf("predictors take %s\n", opt_format_size(r->predictor_bytes, f, sizeof f));
     for (int role = 0; role < LAYOUT_ROLES; role++)
         if (build_role_changes(b, role))
             printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
@@ -167,6 +184,7 @@ static int report_json(const struct build *b, const struct build_report *r, cons
     js_set_u64(o, "file_bytes", r->file_bytes);
     js_set_u64(o, "neuron_bytes", r->neuron_bytes);
     js_set_u64(o, "dense_bytes", r->dense_bytes);
+    js_set_u64(o, "predictor_bytes", r->predictor_bytes);
     js_set_u64(o, "working_memory_bytes", r->memory_bytes);
     js_set_str(o, "form", layout_form_name(b->shape.l.form));
     for (int role = 0; role < LAYOUT_ROLES; role++)

@@ -57,6 +57,23 @@ static int dense(struct verify *v, struct err *e)
     return 0;
 }
 
+static int predictors(struct verify *v, struct err *e)
+{
+    for (int i = 0; i < v->p->n_predictors; i++) {
+        const struct pack_predictor *x = &v->p->predictors[i];
+        struct err one = { 0 };
+        struct predict ignored;
+        void *buf = aligned_alloc(64, x->bytes); /* a multiple of 64 */
+        if (!buf)
+            return err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x->bytes);
+        if (pack_predictor_read(v->p, x, buf, &ignored, NULL, &one) < 0)
+            damaged(v, one.msg);
+        progress_add(&v->progress, x->bytes);
+        free(buf);
+    }
+    return 0;
+}
+
 /* Every index once; the hash of all orders is the header's. */
 static int orders(struct verify *v, struct err *e)
 {
@@ -208,7 +225,7 @@ static int run(const struct args *a, struct err *e)
     int r = pack_open(a->path, &v.p, e), compare = a->model && a->traces;
     if (r == 0) {
         progress_init(&v.progress, "verifying", "B", v.p->file.size);
-        if ((r = dense(&v, e)) == 0 && (r = orders(&v, e)) == 0 && (r = neurons(&v, e)) == 0)
+        if ((r = dense(&v, e)) == 0 && (r = predictors(&v, e)) == 0 && (r = orders(&v, e)) == 0 && (r = neurons(&v, e)) == 0)
             r = sections(&v, e);
         progress_done(&v.progress);
     }

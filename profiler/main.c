@@ -11,6 +11,7 @@ int main(int argc, char **argv)
     static const struct opt_command commands[] = {
         { "trace", cmd_trace, "run a model over prompts and record which neurons fire" },
         { "merge", cmd_merge, "join the traces of all shards of a run" },
+        { "predictors", cmd_predictors, "make what foretells active neurons, from a trace" },
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
         { "import", cmd_import, "enter published figures of devices from CSV" },
         { "show", cmd_show, "show what a trace or a hardware database holds" },

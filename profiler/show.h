@@ -15,4 +15,12 @@ int show_hw(const struct hw *h, int json, struct err *e);
 /* An activation trace. verify: check every hash first. */
 int show_trace(const char *path, int json, int verify, struct err *e);
 
+struct js;
+struct trace;
+struct trace_predictors;
+
+/* The predictors of a trace, as a table or as JSON (the caller's). */
+void show_predictors(const struct trace *t, const struct trace_predictors *p);
+struct js *show_predictors_json(const struct trace *t, const struct trace_predictors *p);
+
 #endif

@@ -4,6 +4,7 @@
 
 #include "common/js.h"
 #include "common/offline/trace.h"
+#include "common/offline/trace_predict.h"
 #include "common/opt.h"
 
 #include <stdio.h>
@@ -187,8 +188,9 @@ static struct js *json_layer(const struct trace_info *i, const struct layer_stat
     return o;
 }
 
-static int print_json(const struct trace_info *i, const struct layer_stats *all, struct err *e)
+static int print_json(const struct trace *t, const struct trace_predictors *p, const struct layer_stats *all, struct err *e)
 {
+    const struct trace_info *i = trace_info(t);
     struct js *j = js_object(), *m = js_object(), *c = js_object(), *layers = js_array();
     js_set_str(j, "kind", "trace");
     js_set_str(j, "tool", i->tool);
@@ -224,6 +226,8 @@ static int print_json(const struct trace_info *i, const struct layer_stats *all,
     }
     js_set_num(j, "mean_density", sum / i->h.n_layers);
     js_set(j, "layers", layers);
+    if (p)
+        js_set(j, "predictors", show_predictors_json(t, p));
     int r = js_print(stdout, j, 2, 6, e);
     js_free(j);
     return r;
@@ -238,6 +242,7 @@ int show_trace(const char *path, int json, int verify, struct err *e)
     const struct trace_info *i = trace_info(t);
     struct layer_stats *all = NULL;
     uint64_t *counts = NULL;
+    struct trace_predictors *p = NULL;
     if (verify && (r = trace_verify(t, e)) < 0)
         goto out;
     all = calloc((size_t)i->h.n_layers, sizeof *all);
@@ -246,13 +251,19 @@ int show_trace(const char *path, int json, int verify, struct err *e)
         r = err_set(e, ERR_NOMEM, "counts of a layer of '%s'", path);
     for (int l = 0; l < i->h.n_layers && !r; l++)
         r = layer_stats(t, l, counts, &all[l], e);
-    if (r < 0)
+    if (r < 0 || (r = trace_predictors_open(t, &p, e)) < 0)
         goto out;
-    if (json)
-        r = print_json(i, all, e);
-    else
+    if (json) {
+        r = print_json(t, p, all, e);
+    } else {
         print_text(i, all);
+        if (p) {
+            printf("\n");
+            show_predictors(t, p);
+        }
+    }
 out:
+    trace_predictors_close(p);
     free(all);
     free(counts);
     trace_close(t);

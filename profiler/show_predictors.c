@@ -1,0 +1,139 @@
+/* Printing the predictors of a trace: per layer what they cost and what they do on held-out tokens, beside an oracle, a
+ * fixed hot set and the training-free predictor of the same bytes. */
+#include "common/js.h"
+#include "common/opt.h"
+#include "common/quant.h"
+#include "profiler/predicting.h"
+#include "profiler/show.h"
+
+#include <stdio.h>
+
+/* Of the blocks of one layer, or of all layers, together. */
+struct sum {
+    int n;
+    uint64_t bytes;
+    double hit, predicted, active, start, hot; /* neurons per token: of the blocks a mean */
+};
+
+static void add(struct sum *s, const struct trace_predictor *x)
+{
+    s->n++;
+    s->bytes += x->bytes;
+    s->hit += (double)x->at.recall * x->true_density;
+    s->predicted += (double)x->at.density;
+    s->active += x->true_density;
+    s->start += x->start_density;
+    s->hot += x->hot_density;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void print_row(const char *layer, const char *rank, const struct sum *s, uint64_t ffn)
+{
+    char size[24];
+    printf("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank, opt_format_size(s->bytes, size, sizeof size),
+           100 * ratio((double)s->bytes, (double)ffn), 100 * ratio(s->hit, s->active), 100 * ratio(s->hit, s->predicted),
+           100 * s->predicted / s->n, 100 * s->active / s->n, ratio(s->predicted, s->active));
+    if (s->start > 0)
+        printf("%9.1f%% ", 100 * s->start / s->n);
+    else
+        printf("%10s ", "-");
+    printf("%8.1f%%\n", 100 * s->hot / s->n);
+}
+
+static void print_input(const struct trace_info *i, const struct trace_predictor *list, int n)
+{
+    uint64_t ffn = predicting_ffn_bytes(i);
+    struct sum all = { 0 };
+    printf("\npredictors that see the %s, %s%s\n%5s %6s %10s %7s %9s %9s %9s %9s %6s %10s %9s\n",
+           list->input == PREDICT_FFN     ? "FFN's input"
+           : list->input == PREDICT_BLOCK ? "layer's input before attention (lookahead)"
+                                          : "residual before the FFN's norm",
+           quant_traits(list->type1)->name, list->relu ? ", ReLU between" : "", "layer", "rank", "bytes", "of FFN", "recall",
+           "precision", "density", "oracle", "ratio", "no train.", "hot only");
+    for (int k = 0; k < n;) {
+        struct sum s = { 0 };
+        char layer[16], rank[16];
+        int l = list[k].layer;
+        snprintf(layer, sizeof layer, "%d", l);
+        snprintf(rank, sizeof rank, "%d", list[k].rank);
+        for (; k < n && list[k].layer == l; k++)
+            add(&s, &list[k]), add(&all, &list[k]);
+        print_row(layer, rank, &s, ffn / (uint64_t)i->h.n_layers);
+    }
+    print_row("all", "", &all, ffn);
+}
+
+void show_predictors(const struct trace *t, const struct trace_predictors *p)
+{
+    const struct trace_predict_info *i = trace_predictors_info(p);
+    int n, at = 0;
+    const struct trace_predictor *list = trace_predictors_list(p, &n);
+    printf("predictors by %s, %s, for recall %g; measured on %llu held-out tokens, made from %llu\n", i->tool, i->method, i->recall,
+           (unsigned long long)list->n_held, (unsigned long long)list->n_train);
+    while (at < n) {
+        int k = at;
+        while (k < n && list[k].input == list[at].input)
+            k++;
+        print_input(trace_info(t), list + at, k - at);
+        at = k;
+    }
+}
+
+static struct js *points(const struct trace_predictor *x)
+{
+    struct js *a = js_array();
+    for (int i = 0; i < x->n_points; i++) {
+        struct js *o = js_object();
+        js_set_num(o, "recall", (double)x->curve[i].recall);
+        js_set_num(o, "threshold", (double)x->curve[i].threshold);
+        js_set_num(o, "density", (double)x->curve[i].density);
+        js_set_num(o, "precision", (double)x->curve[i].precision);
+        js_append(a, o);
+    }
+    return a;
+}
+
+struct js *show_predictors_json(const struct trace *t, const struct trace_predictors *p)
+{
+    const struct trace_predict_info *i = trace_predictors_info(p);
+    struct js *j = js_object(), *a = js_array();
+    int n;
+    const struct trace_predictor *list = trace_predictors_list(p, &n);
+    js_set_str(j, "tool", i->tool);
+    js_set_str(j, "cpu", i->tier);
+    js_set_str(j, "method", i->method);
+    js_set_num(j, "recall", i->recall);
+    js_set_u64(j, "seed", i->seed);
+    js_set_u64(j, "epochs", i->epochs);
+    js_set_u64(j, "ffn_bytes", predicting_ffn_bytes(trace_info(t)));
+    for (int k = 0; k < n; k++) {
+        const struct trace_predictor *x = &list[k];
+        struct js *o = js_object();
+        js_set_str(o, "input", predict_input_name(x->input));
+        js_set_int(o, "layer", x->layer);
+        js_set_int(o, "block", x->block);
+        js_set_int(o, "rank", x->rank);
+        js_set_bool(o, "relu", x->relu);
+        js_set_str(o, "fc1_type", quant_traits(x->type1)->name);
+        js_set_str(o, "fc2_type", quant_traits(x->type2)->name);
+        js_set_u64(o, "bytes", x->bytes);
+        js_set_u64(o, "tokens_trained", x->n_train);
+        js_set_u64(o, "tokens_held_out", x->n_held);
+        js_set_num(o, "recall", (double)x->at.recall);
+        js_set_num(o, "precision", (double)x->at.precision);
+        js_set_num(o, "density", (double)x->at.density);
+        js_set_num(o, "threshold", (double)x->at.threshold);
+        js_set_num(o, "true_density", x->true_density);
+        if (x->start_density > 0)
+            js_set_num(o, "training_free_density", x->start_density);
+        js_set_num(o, "hot_only_density", x->hot_density);
+        js_set(o, "curve", points(x));
+        js_append(a, o);
+    }
+    js_set(j, "predictors", a);
+    return j;
+}

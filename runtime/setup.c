@@ -11,6 +11,7 @@
 #include "runtime/machine.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -173,6 +174,37 @@ static void fill_config(struct setup *s)
         log_warn("a context of %d, but the model was trained with %d", c->choice.context, s->pack->h.n_ctx_train);
 }
 
+/* Workers on the core classes that the plan names, fastest first; possible where this machine has as many
+ * classes, with enough cores in each. */
+static void place_threads(struct setup *s)
+{
+    const struct plan_limit *l = &s->limit;
+    static int cpus[CPU_SETSIZE], class_of[CPU_SETSIZE];
+    static uint64_t max_hz[CPU_SETSIZE];
+    int n = cpu_allowed(cpus, CPU_SETSIZE), placed = 0;
+    if (l->n_classes < 2 || s->config.choice.threads != l->threads)
+        return;
+    if (cpu_classes(cpus, n, class_of, max_hz) != l->n_classes) {
+        log_info("the plan places threads on %d classes of cores; this machine has others: they are not pinned",
+                 l->n_classes);
+        return;
+    }
+    for (int k = 0; k < l->n_classes; k++) {
+        int left = l->classes[k].n;
+        for (int i = 0; i < n && left > 0; i++)
+            if (class_of[i] == k) {
+                s->cpus[placed++] = cpus[i];
+                left--;
+            }
+        if (left > 0) {
+            log_info("the plan wants %d cores of class %s; this machine has fewer: threads are not pinned",
+                     l->classes[k].n, l->classes[k].name);
+            return;
+        }
+    }
+    s->config.cpus = s->cpus;
+}
+
 /* ---- making it fit ---- */
 
 static int below_floor(const struct setup *s, struct err *e)
@@ -299,6 +331,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     fill_config(s);
+    place_threads(s);
     if ((r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
     say_scaled(s);

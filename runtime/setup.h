@@ -31,6 +31,7 @@ struct setup {
     uint64_t memory_bytes;           /* the ceiling */
     struct budget budget;
     uint32_t *hot, *cold;
+    int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
 };
 
 void setup_args_init(struct setup_args *a);

@@ -4,6 +4,7 @@
 /* A tiny packed model made through the packer's own writer: 2 layers, width 32, 24 neurons, ReLU. */
 #include "common/gguf.h"
 #include "common/model.h"
+#include "common/pack.h"
 #include "common/quant.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
@@ -124,6 +125,38 @@ static inline int sample_neurons(struct writer *w, const struct layout_shape *s,
     return r;
 }
 
+/* A predictor of layer 1, block 0, input ffn, in F32; what it weighs is sample_weight of roles 40 to 42. */
+enum { SAMPLE_RANK = 8, SAMPLE_POINTS = 2 };
+
+static inline int sample_predictor(struct writer *w, const uint32_t *order, struct err *e)
+{
+    static uint8_t mem[16384];
+    struct pack_predictor x = { .layer = 1, .rank = SAMPLE_RANK, .has_bias = 1, .n_points = SAMPLE_POINTS, .type1 = QUANT_F32,
+                                .type2 = QUANT_F32 };
+    int r = pack_predictor_derive(&x, SAMPLE_D, SAMPLE_FF, e);
+    if (r < 0 || x.bytes > sizeof mem)
+        return ERR_LIMIT;
+    memset(mem, 0, sizeof mem);
+    const float head[5] = { 0.99f, -0.5f, 0.25f, 0.5f, 0.125f }, point[4] = { 0.5f, 1, 0.0625f, 1 };
+    memcpy(mem, head, sizeof head);
+    memcpy(mem + x.curve_offset, point, sizeof point);
+    memcpy(mem + x.curve_offset + 16, head, 16);
+    float *fc1 = (float *)(void *)(mem + x.fc1_offset), *fc2 = (float *)(void *)(mem + x.fc2_offset);
+    float *bias = (float *)(void *)(mem + x.bias_offset);
+    for (int i = 0; i < SAMPLE_RANK * SAMPLE_D; i++)
+        fc1[i] = sample_weight(1, 40, i / SAMPLE_D, i % SAMPLE_D);
+    for (int p = 0; p < SAMPLE_FF; p++) {
+        for (int k = 0; k < SAMPLE_RANK; k++)
+            fc2[p * SAMPLE_RANK + k] = sample_weight(1, 41, (int)order[p], k);
+        bias[p] = sample_weight(1, 42, (int)order[p], 0);
+    }
+    const struct write_entry t = { .kind = PACK_PREDICTOR, .role = PREDICT_FFN, .type = QUANT_F32, .layer = 1, .block = 0,
+                                   .segment = QUANT_F32, .n_dims = 3,
+                                   .dims = { SAMPLE_D, SAMPLE_RANK, SAMPLE_FF,
+                                             PACK_PREDICTOR_BIAS | SAMPLE_POINTS << PACK_PREDICTOR_POINTS_SHIFT } };
+    return write_section(w, &t, mem, x.bytes, e);
+}
+
 static inline int sample_pack(const char *path, enum layout_form form, int packed, uint32_t down_type, struct err *e)
 {
     struct write_facts f = { 0 };
@@ -155,6 +188,8 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     t.kind = PACK_ORDER;
     if (r == 0)
         r = write_section(w, &t, orders, sizeof orders, e); /* the tests run on little-endian hosts */
+    if (r == 0)
+        r = sample_predictor(w, orders, e);
     if (r == 0)
         r = sample_neurons(w, &f.shape, orders, checks, e);
     t.kind = PACK_CHECKS;

@@ -127,7 +127,7 @@ static int column(struct trace_h5_file *f, int write, const char *name, enum tra
     struct trace_h5_set s;
     char path[64];
     uint64_t dims[3] = { n, TRACE_PREDICT_POINTS, 4 }, first[3] = { 0, 0, 0 };
-    snprintf(path, sizeof path, ROOT "/%s", name);
+    snprintf(path, sizeof path, ROOT "/table/%s", name);
     int r = write ? trace_h5_set_create(f, &s, path, type, 0, n_dims, dims, 1, e)
                   : trace_h5_set_open(f, &s, path, type, NULL, n_dims, dims, e);
     if (r < 0)
@@ -341,7 +341,8 @@ static int put_all(struct trace_h5_file *f, const struct trace_info *t, const st
     struct trace_predictor x, before;
     void *const none[3] = { NULL, NULL, NULL };
     int r = table_new(&table, (size_t)n, e);
-    if (!r && (r = trace_h5_remove(f, ROOT, e)) == 0 && (r = trace_h5_group_create(f, ROOT, e)) == 0)
+    if (!r && (r = trace_h5_remove(f, ROOT, e)) == 0 && (r = trace_h5_group_create(f, ROOT, e)) == 0 &&
+        (r = trace_h5_group_create(f, ROOT "/table", e)) == 0)
         r = put_info(f, info, n, e);
     for (int i = 0; i < n && !r; i++) {
         const void *out[3];

@@ -2,6 +2,7 @@
  * checksums made right again, as somebody who means harm would. Nothing may crash; what opens must
  * be readable from end to end. */
 #include "common/bytes.h"
+#include "common/kernels.h"
 #include "common/pack.h"
 #include "tests/pack_sample.h"
 
@@ -23,6 +24,14 @@ static int try_open(const uint8_t *data, size_t len, struct err *e)
         uint8_t *out = malloc(p->dense[i].bytes);
         if (out)
             pack_dense_read(p, &p->dense[i], out, &e2);
+        free(out);
+    }
+    for (int i = 0; i < p->n_predictors; i++) {
+        struct predict q;
+        struct pack_predictor_figures f;
+        uint8_t *out = aligned_alloc(64, p->predictors[i].bytes);
+        if (out)
+            pack_predictor_read(p, &p->predictors[i], out, &q, &f, &e2);
         free(out);
     }
     if (p->shape.n_ff == SAMPLE_FF)
@@ -138,6 +147,7 @@ static void payload(void)
 
 int main(void)
 {
+    kernels_init(0);
     char path[] = "/tmp/thermo-bad-XXXXXX";
     struct err e = { 0 };
     int fd = mkstemp(path);

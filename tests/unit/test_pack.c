@@ -1,4 +1,5 @@
 /* Round trip of a packed model through writer and reader: every neuron in every form is where the layout says. */
+#include "common/kernels.h"
 #include "common/pack.h"
 #include "tests/pack_sample.h"
 
@@ -57,6 +58,28 @@ static void check_clusters(const struct pack *p)
     CHECK_MSG(wrong == 0, "%d clusters differ", wrong);
 }
 
+/* Neurons are in pack order, numbers as written. */
+static void check_predictor(const struct pack *p)
+{
+    struct err e = { 0 };
+    struct predict q = { 0 };
+    struct pack_predictor_figures f = { 0 };
+    const struct pack_predictor *x = pack_predictor_find(p, PREDICT_FFN, 1, 0);
+    CHECK(p->n_predictors == 1 && x && x->rank == SAMPLE_RANK && x->bytes % 64 == 0);
+    CHECK(!pack_predictor_find(p, PREDICT_FFN, 0, 0) && !pack_predictor_find(p, PREDICT_BLOCK, 1, 0));
+    if (!x)
+        return;
+    void *mem = aligned_alloc(64, x->bytes);
+    CHECK_MSG(pack_predictor_read(p, x, mem, &q, &f, &e) == 0, "%s", e.msg);
+    CHECK(q.threshold == -0.5f && f.at.recall == 0.99f && f.true_density == 0.125f && f.n_points == 2);
+    CHECK(f.curve[0].threshold == 1 && f.curve[1].density == 0.25f);
+    const float *fc1 = q.fc1, *fc2 = q.fc2;
+    CHECK(fc1 && fc1[SAMPLE_D + 3] == sample_weight(1, 40, 1, 3));
+    CHECK(fc2 && fc2[2 * SAMPLE_RANK + 5] == sample_weight(1, 41, SAMPLE_FF - 3, 5));
+    CHECK(q.bias && q.bias[1] == sample_weight(1, 42, SAMPLE_FF - 2, 0));
+    free(mem);
+}
+
 static void round_trip(enum layout_form form, int packed, uint32_t down, double tolerance)
 {
     struct err e = { 0 };
@@ -75,6 +98,7 @@ static void round_trip(enum layout_form form, int packed, uint32_t down, double 
     CHECK(!pack_dense_find(p, MODEL_OUTPUT, -1));
     uint32_t order[SAMPLE_FF];
     CHECK(pack_order(p, 1, 0, order, &e) == 0 && order[0] == SAMPLE_FF - 1 && order[SAMPLE_FF - 1] == 0);
+    check_predictor(p);
     int bad = 1;
     char text[200];
     CHECK(pack_verify_segments(p, &bad, text, sizeof text, &e) == 0 && bad == 0);
@@ -84,6 +108,7 @@ static void round_trip(enum layout_form form, int packed, uint32_t down, double 
 
 int main(void)
 {
+    kernels_init(0);
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);

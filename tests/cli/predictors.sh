@@ -1,0 +1,101 @@
+#!/bin/sh
+# thermo-profile predictors on the embedded model: what it reports holds, the same whatever the threads and after an
+# interruption, it reaches the pack, and what cannot be is refused.
+. tests/tap.sh
+. tests/chain.sh
+scratch
+profile="$BIN/thermo-profile" pack="$BIN/thermo-pack"
+
+says() # WANT-STATUS PATTERN COMMAND...: exits so, and says so
+{
+    _want=$1 _pattern=$2
+    shift 2
+    "$@" > "$tmp/said" 2>&1
+    _got=$?
+    [ "$_got" -eq "$_want" ] && grep -q -e "$_pattern" "$tmp/said" && return
+    echo "exit status $_got (wanted $_want), looking for '$_pattern' in:"
+    cat "$tmp/said"
+    return 1
+}
+make() { "$profile" predictors --model "$model" --traces "$traces" --json "$@"; }
+weights() { h5dump -g /predictors "$1" | sed 1d; } # without the file's name
+fields() # FILE PYTHON: an expression over p, the predictors, and j, all of the JSON
+{
+    python3 -c 'import json, sys
+j = json.load(open(sys.argv[1])); p = j["predictors"]
+sys.exit(0 if eval(sys.argv[2]) else "not so: " + sys.argv[2])' "$1" "$2"
+}
+
+make --method svd --input both --out "$tmp/svd.h5" > "$tmp/svd.json" 2> "$tmp/log" || cat "$tmp/log"
+check "both kinds for every layer" fields "$tmp/svd.json" 'len(p) == 16 and {x["input"] for x in p} == {"ffn", "block"}'
+check "they reach the recall" fields "$tmp/svd.json" 'all(x["recall"] >= 0.99 for x in p)'
+check "bytes stay within the budget" fields "$tmp/svd.json" \
+    'sum(x["bytes"] for x in p if x["input"] == "ffn") <= 0.06 * j["ffn_bytes"]'
+check "oracle <= predictor < hot set" fields "$tmp/svd.json" \
+    'all(0.98 * x["true_density"] < x["density"] < x["hot_only_density"] for x in p)'
+check "curves ascend" fields "$tmp/svd.json" \
+    'all(a["recall"] <= b["recall"] and a["density"] <= b["density"] for x in p for a, b in zip(x["curve"], x["curve"][1:]))'
+
+make --epochs 8 --rank 64 --threads 1 --out "$tmp/a.h5" > "$tmp/a.json"
+make --epochs 8 --rank 64 --threads 2 --out "$tmp/b.h5" > "$tmp/b.json"
+weights "$tmp/a.h5" > "$tmp/a.txt"
+weights "$tmp/b.h5" > "$tmp/b.txt"
+check "the same whatever the threads" cmp "$tmp/a.txt" "$tmp/b.txt"
+check "trained ones beat training-free ones of the same bytes" fields "$tmp/a.json" \
+    'sum(x["density"] for x in p) < sum(x["training_free_density"] for x in p)'
+
+"$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 --out "$tmp/c.h5" > "$tmp/log" 2>&1 &
+pid=$!
+sleep 0.7
+kill -INT $pid 2> /dev/null
+wait $pid
+status=$?
+if [ $status -eq 130 ]; then
+    check "interrupted: no trace, but its state" test ! -e "$tmp/c.h5" -a -e "$tmp/c.h5.predictors.partial"
+    check "a second run without --resume is refused" says 2 "resume" "$profile" predictors --model "$model" --traces "$traces" \
+        --epochs 8 --rank 64 --out "$tmp/c.h5"
+    check "other options are another run" says 5 "" "$profile" predictors --model "$model" --traces "$traces" \
+        --epochs 9 --rank 64 --out "$tmp/c.h5" --resume
+    check "--resume goes on" says 0 "recall" "$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 \
+        --out "$tmp/c.h5" --resume
+    weights "$tmp/c.h5" > "$tmp/c.txt"
+    check "to the same end" cmp "$tmp/a.txt" "$tmp/c.txt"
+    check "and leaves no state" test ! -e "$tmp/c.h5.predictors.partial"
+else
+    skip "interruption" "the run ended too quickly (status $status)"
+fi
+
+check "show lists them" says 0 "no train" "$profile" show "$tmp/a.h5"
+check "show --json is JSON and has them" sh -c '"$1" show --json "$2" | python3 -c "import json, sys; \
+    assert len(json.load(sys.stdin)[\"predictors\"][\"predictors\"]) == 8"' - "$profile" "$tmp/a.h5"
+check "the trace is still whole" says 0 "predictors" "$profile" show --verify "$tmp/a.h5"
+check "measured again, elsewhere" says 0 "at the same thresholds" "$profile" predictors --model "$model" --traces "$tmp/a.h5" \
+    --method keep --check "$traces"
+
+# Into the pack.
+check "packed" says 0 "predictors take" "$pack" pack --model "$model" --traces "$tmp/svd.h5" --plan "$plan" --out "$tmp/p.thermo"
+check "verify reads them" says 0 "whole" "$pack" verify "$tmp/p.thermo"
+"$pack" inspect --json "$tmp/p.thermo" > "$tmp/p.json"
+check "inspect lists them" fields "$tmp/p.json" 'len(p) == 16 and all(x["fc1_type"] == "Q4_0" for x in p)'
+"$pack" pack --model "$model" --traces "$tmp/svd.h5" --plan "$plan" --predictors block --out "$tmp/q.thermo" > /dev/null
+"$pack" inspect --json "$tmp/q.thermo" > "$tmp/q.json"
+check "one kind alone" fields "$tmp/q.json" 'len(p) == 8 and all(x["input"] == "block" for x in p)'
+check "--predictors none gives the pack of a trace without" sh -c '"$1" pack --model "$2" --traces "$3" --plan "$4" --predictors none \
+    --out "$5/r.thermo" > /dev/null && cmp "$5/r.thermo" "$6"' - "$pack" "$model" "$tmp/svd.h5" "$plan" "$tmp" "$packed"
+check "a pack of a trace without has none to choose" says 2 "holds none" "$pack" pack --model "$model" --traces "$traces" \
+    --plan "$plan" --predictors ffn --out "$tmp/no"
+check "the runtime runs it" says 0 "" "$BIN/thermo-run" generate --model "$tmp/p.thermo" --plan "$plan" --prompt "Once" -n 2
+
+# Refused.
+check "a budget that is too small" says 4 "smallest rank" "$profile" predictors --model "$model" --traces "$traces" \
+    --budget 10KiB --out "$tmp/no"
+rm -f "$tmp/no.predictors.partial"
+check "a rank that is no whole number of blocks" says 2 "multiple of 32" "$profile" predictors --model "$model" \
+    --traces "$traces" --rank 40 --out "$tmp/no"
+check "nothing to keep" says 3 "holds no predictors" "$profile" predictors --model "$model" --traces "$traces" --method keep \
+    --check "$traces"
+"$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q8.gguf" > /dev/null 2>&1
+check "another model than the trace's" says 5 "has hash" "$profile" predictors --model "$tmp/q8.gguf" --traces "$traces" \
+    --rank 32 --out "$tmp/no"
+check "nothing was left behind" test ! -e "$tmp/no"
+done_testing

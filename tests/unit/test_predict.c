@@ -1,0 +1,123 @@
+/* Scores and decisions of a predictor against the definition, and that cutting the work does not change bits. */
+#include "common/cpu.h"
+#include "common/predict.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 64, RANK = 32, FF = 44, TOKENS = 5 };
+
+static float value(int i, int k)
+{
+    return (float)((i * 37 + k * 11) % 23 - 11) / 11;
+}
+
+struct sample {
+    uint8_t fc1[RANK * 256], fc2[FF * 256];
+    float w1[RANK * D], w2[FF * RANK], bias[FF], x[TOKENS * D];
+    struct predict p;
+};
+
+static void make(struct sample *s, uint32_t type, int relu)
+{
+    float in[D];
+    const struct quant_traits *t = quant_traits(type);
+    size_t row1 = quant_row_bytes(type, D), row2 = quant_row_bytes(type, RANK);
+    struct err e = { 0 };
+    for (int r = 0; r < RANK; r++) {
+        for (int i = 0; i < D; i++)
+            in[i] = value(r, i) / 8;
+        t->quant(s->fc1 + (size_t)r * row1, in, D);
+        t->dequant(s->w1 + r * D, s->fc1 + (size_t)r * row1, D);
+    }
+    for (int n = 0; n < FF; n++) {
+        for (int i = 0; i < RANK; i++)
+            in[i] = value(n + 5, i);
+        t->quant(s->fc2 + (size_t)n * row2, in, RANK);
+        t->dequant(s->w2 + n * RANK, s->fc2 + (size_t)n * row2, RANK);
+        s->bias[n] = value(n, 3);
+    }
+    for (int i = 0; i < TOKENS * D; i++)
+        s->x[i] = value(i, i / D);
+    s->p = (struct predict){ .relu = relu, .d_model = D, .rank = RANK, .n_ff = FF, .type1 = type, .type2 = type, .fc1 = s->fc1,
+                             .fc2 = s->fc2, .bias = s->bias, .threshold = 0.25f };
+    CHECK_MSG(predict_init(&s->p, &e) == 0, "%s", e.msg);
+}
+
+/* All tokens at once, or token by token with rows and neurons in pieces. */
+static void scores(const struct sample *s, int pieces, float *out)
+{
+    const struct predict *p = &s->p;
+    size_t xb = predict_input_bytes(p), hb = predict_hidden_bytes(p);
+    uint8_t *x = malloc(TOKENS * xb), *hidden = malloc(TOKENS * hb);
+    float h[TOKENS * RANK];
+    for (int t = 0; t < TOKENS; t++)
+        kernels_act_prepare(x + (size_t)t * xb, p->form1, s->x + t * D, D);
+    for (int t = 0; t < TOKENS; t += pieces ? 1 : TOKENS) {
+        int n = pieces ? 1 : TOKENS, step = pieces ? 7 : RANK;
+        for (int r = 0; r < RANK; r += step)
+            predict_hidden(p, r, r + step < RANK ? r + step : RANK, x + (size_t)t * xb, xb, n, h + t * RANK, RANK);
+        predict_prepare(p, h + t * RANK, RANK, n, hidden + (size_t)t * hb, hb);
+        step = pieces ? 8 : FF;
+        for (int i = 0; i < FF; i += step)
+            predict_scores(p, i, i + step < FF ? step : FF - i, hidden + (size_t)t * hb, hb, n, out + t * FF + i, FF);
+    }
+    free(x), free(hidden);
+}
+
+static void check(uint32_t type, int relu, double tolerance)
+{
+    static struct sample s;
+    float whole[TOKENS * FF], pieces[TOKENS * FF];
+    double worst = 0;
+    int wrong = 0;
+    make(&s, type, relu);
+    scores(&s, 0, whole);
+    scores(&s, 1, pieces);
+    CHECK(!memcmp(whole, pieces, sizeof whole));
+    for (int t = 0; t < TOKENS; t++) {
+        double h[RANK];
+        uint8_t bits[(FF + 7) / 8];
+        for (int r = 0; r < RANK; r++) {
+            h[r] = 0;
+            for (int i = 0; i < D; i++)
+                h[r] += (double)s.w1[r * D + i] * (double)s.x[t * D + i];
+            if (relu && h[r] < 0)
+                h[r] = 0;
+        }
+        predict_decide(&s.p, whole + t * FF, FF, bits);
+        for (int n = 0; n < FF; n++) {
+            double want = (double)s.bias[n];
+            for (int r = 0; r < RANK; r++)
+                want += (double)s.w2[n * RANK + r] * h[r];
+            worst = fmax(worst, fabs(want - (double)whole[t * FF + n]));
+            wrong += (bits[n / 8] >> (n % 8) & 1) != (whole[t * FF + n] > 0.25f);
+        }
+        wrong += bits[FF / 8] >> (FF % 8); /* beyond the last neuron */
+    }
+    CHECK_MSG(worst <= tolerance, "type %u: off by %g", type, worst);
+    CHECK(wrong == 0);
+}
+
+int main(void)
+{
+    struct err e = { 0 };
+    kernels_init(cpu_detect());
+    check(QUANT_F32, 0, 1e-4);
+    check(QUANT_F32, 1, 1e-4);
+    check(QUANT_Q8_0, 0, 0.15);
+    check(QUANT_Q4_0, 1, 0.15);
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        CHECK(predict_input_by_name(predict_input_name((enum predict_input)i)) == i);
+    CHECK(predict_input_by_name("gate") == -1);
+    CHECK(predict_bytes(64, 32, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 32 * 68 + 44 * 18 + 44 * 4);
+    CHECK(predict_bytes(64, 33, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 0); /* no whole number of blocks */
+    CHECK(predict_bytes(64, 0, 44, QUANT_F32, QUANT_F32, 1) == 0);
+    struct predict p = { .d_model = 64, .rank = 20, .n_ff = 8, .type1 = QUANT_F32, .type2 = QUANT_Q4_0 };
+    CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
+    p.type2 = QUANT_Q6_K;
+    CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
+    return test_done();
+}

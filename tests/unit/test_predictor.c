@@ -1,0 +1,157 @@
+/* Making predictors: linear algebra on small matrices, a model whose gates really are of low rank, and that threads do not
+ * change bits. */
+#include "common/cpu.h"
+#include "common/offline/linalg.h"
+#include "profiler/predictor.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { D = 64, FF = 300, N = 3400, TRAIN = 3000, TRUE_RANK = 48, QUIET = FF / 2 };
+
+static uint64_t state = 7;
+static float normal(void)
+{
+    double s = 0;
+    for (int i = 0; i < 12; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        s += (double)(state >> 40) / (1 << 24);
+    }
+    return (float)(s - 6);
+}
+
+/* Inputs of unequal variance; gates that an almost constant input holds down. One half of the neurons never fires and lives in
+ * directions of its own, with the larger gates: a decomposition spends its rank on them, training need not. */
+static void make(float *f, float *gate)
+{
+    static float a[TRUE_RANK * D];
+    state = 7;
+    for (int i = 0; i < TRUE_RANK * D; i++)
+        a[i] = normal();
+    for (int n = 0; n < FF; n++)
+        for (int j = 0; j < D; j++)
+            gate[n * D + j] = 0;
+    for (int n = 0; n < FF; n++) {
+        int quiet = n < QUIET;
+        for (int k = quiet ? 0 : TRUE_RANK / 2; k < (quiet ? TRUE_RANK / 2 : TRUE_RANK); k++) {
+            float w = normal();
+            for (int j = 0; j < D; j++)
+                gate[n * D + j] += w * a[k * D + j];
+        }
+        gate[n * D] = quiet ? -1000 : -35; /* input 0 is nearly constant */
+    }
+    for (int t = 0; t < N; t++)
+        for (int j = 0; j < D; j++)
+            f[t * D + j] = j ? normal() * (float)(1 + j % 5) / 3 : 1 + 0.01f * normal();
+}
+
+static void linear_algebra(void)
+{
+    struct err e = { 0 };
+    double a[9] = { 4, 2, 1, 2, 5, 3, 1, 3, 6 }, l[9], worst = 0;
+    memcpy(l, a, sizeof l);
+    CHECK(linalg_cholesky(l, 3, &e) == 0);
+    for (int i = 0; i < 3; i++)
+        for (int j = 0; j < 3; j++) {
+            double s = 0;
+            for (int k = 0; k < 3; k++)
+                s += l[i * 3 + k] * l[j * 3 + k];
+            worst = fmax(worst, fabs(s - a[i * 3 + j]));
+        }
+    CHECK(worst < 1e-12 && l[1] == 0 && l[2] == 0 && l[5] == 0);
+    double x[3] = { 1, -2, 3 }, y[3];
+    memcpy(y, x, sizeof y);
+    linalg_over_lower(y, 1, l, 3); /* y L = x */
+    CHECK(fabs(y[0] * l[0] + y[1] * l[3] + y[2] * l[6] - x[0]) < 1e-12 && fabs(y[2] * l[8] - x[2]) < 1e-12);
+    memcpy(y, x, sizeof y);
+    linalg_over_lower_transposed(y, 1, l, 3); /* y L^T = x */
+    CHECK(fabs(y[0] * l[0] - x[0]) < 1e-12 && fabs(y[0] * l[6] + y[1] * l[7] + y[2] * l[8] - x[2]) < 1e-12);
+    double diag[9] = { 2, 0, 0, 0, 7, 0, 0, 0, 5 }, values[2], v[6];
+    CHECK(linalg_eigen(diag, 3, 2, values, v, &e) == 0);
+    CHECK(fabs(values[0] - 7) < 1e-12 && fabs(values[1] - 5) < 1e-12 && fabs(v[1] - 1) < 1e-12 && fabs(v[5] - 1) < 1e-12);
+    double bad[4] = { 1, 2, 2, 1 };
+    CHECK(linalg_cholesky(bad, 2, &e) == ERR_LIMIT);
+}
+
+struct result {
+    struct predictor_point start, end;
+    uint64_t hash;
+    double oracle;
+};
+
+static uint64_t sum(uint64_t h, const void *p, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        h = (h ^ ((const uint8_t *)p)[i]) * 0x100000001b3u;
+    return h;
+}
+
+static struct result run(int rank, int threads, int epochs, int two_inputs)
+{
+    static float f[N * D], x[N * D], gate[FF * D];
+    static uint8_t train[TRAIN * FF], held[(N - TRAIN) * FF];
+    struct err e = { 0 };
+    struct pool *pool;
+    struct predictor_base *b = NULL;
+    struct predictor_weights w = { 0 };
+    struct predictor_packed q = { 0 };
+    struct predictor_counts c[2];
+    struct result out = { .hash = 0xcbf29ce484222325u };
+    make(f, gate);
+    for (int i = 0; i < N * D; i++)
+        x[i] = f[i] + (two_inputs ? 0.02f * normal() : 0);
+    CHECK(pool_new(threads, NULL, &pool, &e) == 0);
+    struct predictor_data d = { .d = D, .n_ff = FF, .n = N, .n_train = TRAIN, .f = f, .x = two_inputs ? x : f };
+    const struct predictor_options o = { .epochs = epochs, .batch = 128, .lr = 2e-3, .weight = 8, .seed = 3 };
+    CHECK_MSG(predictor_base_new(&d, gate, NULL, rank, pool, &b, &e) == 0, "%s", e.msg);
+    CHECK(predictor_targets(gate, NULL, D, FF, f, TRAIN, pool, train, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
+    CHECK(predictor_start(b, rank, &w, &e) == 0);
+    for (int i = 0; i < 2; i++) {
+        if (i && epochs)
+            CHECK(predictor_train(&w, b, &d, train, &o, pool, NULL, NULL, &e) == 0);
+        CHECK(predictor_quantise(&w, b, QUANT_Q8_0, &q, &e) == 0 && predictor_counts_new(&c[i], &e) == 0 &&
+              predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c[i], &e) == 0);
+        out.hash = sum(sum(sum(out.hash, q.fc1, q.p.row1 * (size_t)rank), q.fc2, q.p.row2 * FF), q.bias, FF * 4);
+        predictor_packed_free(&q);
+    }
+    out.start = predictor_point_of(&c[0], 0.99), out.end = predictor_point_of(&c[1], 0.99);
+    out.oracle = (double)c[1].n_active / (double)(c[1].n_active + c[1].n_inactive);
+    struct predictor_point again = predictor_point_at(&c[1], (float)out.end.threshold);
+    CHECK(again.recall == out.end.recall && again.density == out.end.density);
+    for (int i = 0; i < 2; i++)
+        predictor_counts_free(&c[i]);
+    predictor_weights_free(&w);
+    predictor_base_free(b);
+    pool_free(pool);
+    return out;
+}
+
+static void hot_set(void)
+{
+    struct err e = { 0 };
+    const uint64_t counts[4] = { 1, 9, 5, 0 };
+    const uint8_t targets[12] = { 0, 255, 200, 0, 0, 128, 0, 0, 0, 255, 127, 0 }; /* active: 1 thrice, 2 once */
+    CHECK(predictor_hot_density(counts, 4, targets, 3, 0.75, &e) == 0.25);
+    CHECK(predictor_hot_density(counts, 4, targets, 3, 0.99, &e) == 0.5);
+}
+
+int main(void)
+{
+    kernels_init(cpu_detect());
+    linalg_init();
+    linear_algebra();
+    hot_set();
+    struct result exact = run(64, 2, 0, 0), one = run(32, 1, 6, 0), two = run(32, 2, 6, 0), three = run(32, 3, 6, 0);
+    printf("# oracle %.4f; full rank %.4f; rank 32 %.4f, trained %.4f\n", one.oracle, exact.start.density, one.start.density,
+           one.end.density);
+    CHECK(exact.oracle > 0.02 && exact.oracle < 0.5);
+    CHECK(exact.start.recall >= 0.99 && exact.start.density < 1.1 * exact.oracle);
+    CHECK(one.end.recall >= 0.99 && one.start.recall >= 0.99 && one.end.density < 0.9 * one.start.density);
+    CHECK(one.hash == two.hash && one.hash == three.hash);
+    struct result other = run(64, 2, 0, 1);
+    CHECK(other.start.recall >= 0.99 && other.start.density < 2 * other.oracle);   /* sees a vector near the gates' */
+    return test_done();
+}

@@ -1,0 +1,139 @@
+/* Predictors in a trace: written, read back, replaced; the trace itself stays what it was; damage is refused. */
+#include "common/offline/trace_predict.h"
+#include "tests/test.h"
+#include "tests/trace_sample.h"
+
+#include <unistd.h>
+
+static char path[] = "/tmp/thermo-predict-XXXXXX", other[64];
+
+enum { RANK = 6 };
+
+struct made {
+    int n, salt, stop_at;
+    uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
+    float bias[SAMPLE_FF];
+};
+
+static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2, const float **bias, struct err *e)
+{
+    struct made *m = ctx;
+    if (i == m->stop_at)
+        return err_set(e, ERR_INTR, "stopped");
+    *x = (struct trace_predictor){ .input = i / SAMPLE_LAYERS ? PREDICT_BLOCK : PREDICT_FFN, .layer = i % SAMPLE_LAYERS, .rank = RANK,
+                                   .has_bias = i != 1, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2, .n_train = 100, .n_held = 20,
+                                   .true_density = 0.125, .start_density = 0.5, .hot_density = 0.75,
+                                   .at = { 0.99f, -1.5f, 0.25f, 0.5f } };
+    x->curve[0] = (struct trace_predict_point){ 0.5f, 1, 0.1f, 0.9f };
+    x->curve[1] = x->at;
+    for (int k = 0; k < RANK * SAMPLE_D; k++)
+        m->fc1[k] = (uint16_t)(k + 1000 * i + m->salt);
+    for (int k = 0; k < SAMPLE_FF * RANK; k++)
+        m->fc2[k] = (uint16_t)(k * 3 + i + m->salt);
+    for (int k = 0; k < SAMPLE_FF; k++)
+        m->bias[k] = (float)(k - i + m->salt);
+    *fc1 = m->fc1, *fc2 = m->fc2, *bias = m->bias;
+    return 0;
+}
+
+static int save(const char *from, const char *to, int n, int salt, int stop_at, struct err *e)
+{
+    static struct made m;
+    struct trace *t;
+    struct trace_predict_info i = { .tool = "test 1", .tier = "scalar", .method = "svd", .recall = 0.99, .seed = 5 };
+    m = (struct made){ .n = n, .salt = salt, .stop_at = stop_at };
+    int r = trace_open(from, &t, e);
+    if (r < 0)
+        return r;
+    i.model_hash = trace_info(t)->model_hash;
+    trace_close(t);
+    return trace_predictors_save(from, to, &i, n, fetch, &m, e);
+}
+
+static void read_back(const char *from, int n, int salt, struct hash128 content)
+{
+    struct err e = { 0 };
+    struct trace *t = NULL;
+    struct trace_predictors *p = NULL;
+    CHECK_MSG(trace_open(from, &t, &e) == 0, "%s", e.msg);
+    CHECK(hash_equal(trace_info(t)->content_hash, content) && trace_verify(t, &e) == 0);
+    CHECK_MSG(trace_predictors_open(t, &p, &e) == 0 && p, "%s", e.msg);
+    int have = 0;
+    const struct trace_predictor *list = trace_predictors_list(p, &have);
+    CHECK(have == n && trace_predictors_info(p)->seed == 5 && !strcmp(trace_predictors_info(p)->method, "svd"));
+    CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f && list[0].n_points == 2);
+    CHECK(list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4 && list[0].hot_density == 0.75);
+    CHECK(trace_predictors_find(p, PREDICT_FFN, 1, 0) == &list[1] && !trace_predictors_find(p, PREDICT_RESIDUAL, 1, 0));
+    static uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
+    float bias[SAMPLE_FF];
+    for (int i = 0; i < n; i++) {
+        CHECK_MSG(trace_predictors_read(p, &list[i], fc1, fc2, bias, &e) == 0, "%s", e.msg);
+        CHECK(fc1[7] == 7 + 1000 * i + salt && fc2[11] == 33 + i + salt && bias[9] == (i == 1 ? 0 : (float)(9 - i + salt)));
+    }
+    trace_predictors_close(p);
+    trace_close(t);
+}
+
+/* Every flip is noticed or harmless; nothing crashes. */
+static void damage(void)
+{
+    struct err e = { 0 };
+    char *good;
+    size_t len, noticed = 0, tried = 0;
+    CHECK(file_slurp(path, 1 << 28, &good, &len, &e) == 0);
+    for (size_t at = len * 3 / 4; at < len; at += 61) {
+        FILE *f = fopen(other, "wb");
+        good[at] ^= 0x21;
+        tried++;
+        if (!f || fwrite(good, 1, len, f) != len)
+            break;
+        fclose(f);
+        good[at] ^= 0x21;
+        struct trace *t = NULL;
+        struct trace_predictors *p = NULL;
+        int r = trace_open(other, &t, &e);
+        if (!r)
+            r = trace_predictors_open(t, &p, &e);
+        int n = 0;
+        const struct trace_predictor *list = p ? trace_predictors_list(p, &n) : NULL;
+        for (int i = 0; i < n && !r; i++) {
+            void *a = malloc(list[i].bytes), *b = malloc(list[i].bytes);
+            float bias[SAMPLE_FF];
+            r = trace_predictors_read(p, &list[i], a, b, bias, &e);
+            free(a), free(b);
+        }
+        noticed += r < 0;
+        trace_predictors_close(p);
+        trace_close(t);
+    }
+    printf("# %zu of %zu flips noticed\n", noticed, tried);
+    CHECK(tried > 50 && noticed * 4 > tried); /* the rest is space between objects */
+    free(good);
+}
+
+int main(void)
+{
+    static struct trace_sample s;
+    struct err e = { 0 };
+    struct hash128 content;
+    int fd = mkstemp(path);
+    CHECK(fd >= 0);
+    close(fd);
+    snprintf(other, sizeof other, "%s.other", path);
+    sample_init(&s, 0, 0, 1);
+    CHECK_MSG(sample_write(&s, path, 1, &content, &e) == 0, "%s", e.msg);
+    struct trace *t = NULL;
+    struct trace_predictors *p = NULL;
+    CHECK(trace_open(path, &t, &e) == 0 && trace_predictors_open(t, &p, &e) == 0 && !p); /* none yet */
+    trace_close(t);
+    CHECK_MSG(save(path, other, 2, 0, -1, &e) == 0, "%s", e.msg);
+    read_back(other, 2, 0, content);
+    CHECK(save(other, path, 4, 77, -1, &e) == 0); /* in place of the two */
+    read_back(path, 4, 77, content);
+    CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
+    read_back(path, 4, 77, content);
+    damage();
+    unlink(path);
+    unlink(other);
+    return test_done();
+}

@@ -47,7 +47,7 @@ check "trained ones beat training-free ones of the same bytes" fields "$tmp/a.js
 "$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 --out "$tmp/c.h5" > "$tmp/log" 2>&1 &
 pid=$!
 sleep 0.7
-kill -INT $pid 2> /dev/null
+kill -TERM $pid 2> /dev/null
 wait $pid
 status=$?
 if [ $status -eq 130 ]; then

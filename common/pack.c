@@ -71,8 +71,8 @@ static int next_stored(void *ctx, void *buf, size_t len, struct err *e)
     return r;
 }
 
-static int read_section(const struct pack *p, uint64_t offset, uint64_t stored_bytes, int zstd, void *out, uint64_t bytes,
-                        uint64_t checksum, const char *what, struct err *e)
+static int read_section(const struct pack *p, uint64_t offset, uint64_t stored_bytes, int zstd, void *out,
+                        uint64_t bytes, uint64_t checksum, const char *what, struct err *e)
 {
     int r;
     if (zstd) {
@@ -103,7 +103,8 @@ static int check_magic(const struct pack *p, const uint8_t *b, struct err *e)
     if (!memcmp(b, "GGUF", 4))
         return err_set(e, ERR_FORMAT, "'%s' is a GGUF file; pack it first with 'thermo-pack pack'", priv(p)->name);
     if (memcmp(b, PACK_MAGIC, 8))
-        return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name, PACK_MAGIC);
+        return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name,
+                       PACK_MAGIC);
     uint32_t rev = bytes_le32(b + 8);
     if (rev != PACK_REVISION)
         return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revision %d",
@@ -251,9 +252,11 @@ static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct
     uint64_t want[4];
     int n_dims = role_dims(&p->h, role, want);
     if (s->n_dims != (uint32_t)n_dims || memcmp(want, s->dims, sizeof want))
-        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is %llu x %llu; the model's is %llu x %llu", priv(p)->name,
-                       model_role_name(role), per_layer ? (int)s->layer : -1, (unsigned long long)s->dims[0],
-                       (unsigned long long)s->dims[1], (unsigned long long)want[0], (unsigned long long)want[1]);
+        return err_set(e, ERR_FORMAT,
+                       "'%s': tensor %s of layer %d is %llu x %llu; the model's is %llu x %llu",
+                       priv(p)->name, model_role_name(role), per_layer ? (int)s->layer : -1,
+                       (unsigned long long)s->dims[0], (unsigned long long)s->dims[1],
+                       (unsigned long long)want[0], (unsigned long long)want[1]);
     uint64_t row = quant_row_bytes(s->type, s->dims[0]), bytes;
     const struct quant_traits *t = quant_traits(s->type);
     if (!row || !t || !t->dequant)
@@ -280,7 +283,8 @@ static uint64_t to_64(uint64_t n)
 int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e)
 {
     if (!predict_bytes(d_model, x->rank, n_ff, x->type1, x->type2, x->has_bias)) /* bounds what follows */
-        return err_set(e, ERR_UNSUPPORTED, "a predictor of layer %d has rank %d and types %u and %u, which do not fit %d inputs",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a predictor of layer %d has rank %d and types %u and %u, which do not fit %d inputs",
                        x->layer, x->rank, x->type1, x->type2, d_model);
     x->curve_offset = PACK_PREDICTOR_HEAD_BYTES;
     x->fc1_offset = to_64(x->curve_offset + (uint64_t)x->n_points * PACK_PREDICTOR_POINT_BYTES);
@@ -292,7 +296,9 @@ int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struc
 
 static int predictor_order(const struct pack_predictor *a, const struct pack_predictor *b)
 {
-    return a->input != b->input ? (int)a->input - (int)b->input : a->layer != b->layer ? a->layer - b->layer : a->block - b->block;
+    return a->input != b->input   ? (int)a->input - (int)b->input
+           : a->layer != b->layer ? a->layer - b->layer
+                                  : a->block - b->block;
 }
 
 static int by_predictor(const void *a, const void *b)
@@ -304,7 +310,8 @@ static int add_predictor(struct pack *p, const struct section *s, uint32_t i, st
 {
     const uint64_t known = PACK_PREDICTOR_RELU | PACK_PREDICTOR_BIAS | 0xffull << PACK_PREDICTOR_POINTS_SHIFT;
     uint64_t points = s->dims[3] >> PACK_PREDICTOR_POINTS_SHIFT;
-    if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers || s->block >= (uint32_t)model_ffn_blocks(&p->h))
+    if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers ||
+        s->block >= (uint32_t)model_ffn_blocks(&p->h))
         return bad_entry(p, i, e, "a predictor of no known input, layer or block");
     if (s->n_dims != 3 || s->dims[0] != (uint64_t)p->h.d_model || s->dims[2] != (uint64_t)p->h.n_ff || s->dims[1] < 1 ||
         s->dims[1] > PREDICT_MAX_RANK)
@@ -329,8 +336,9 @@ static int check_predictors(struct pack *p, struct err *e)
     qsort(p->predictors, (size_t)p->n_predictors, sizeof *p->predictors, by_predictor);
     for (int i = 1; i < p->n_predictors; i++)
         if (!predictor_order(&p->predictors[i - 1], &p->predictors[i]))
-            return err_set(e, ERR_FORMAT, "'%s': the predictor '%s' of layer %d, block %d is there twice", priv(p)->name,
-                           predict_input_name(p->predictors[i].input), p->predictors[i].layer, p->predictors[i].block);
+            return err_set(e, ERR_FORMAT, "'%s': the predictor '%s' of layer %d, block %d is there twice",
+                           priv(p)->name, predict_input_name(p->predictors[i].input), p->predictors[i].layer,
+                           p->predictors[i].block);
     return 0;
 }
 
@@ -348,7 +356,8 @@ static int add_clusters(struct pack *p, const struct section *s, uint32_t i, str
     return 0;
 }
 
-static int add_table(struct pack *p, struct section *slot, const struct section *s, uint64_t want, uint32_t i, struct err *e)
+static int add_table(struct pack *p, struct section *slot, const struct section *s, uint64_t want, uint32_t i,
+                     struct err *e)
 {
     if (slot->kind)
         return bad_entry(p, i, e, "a table that is there twice");
@@ -368,15 +377,18 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     uint8_t *meta = priv(p)->meta = malloc(s->bytes ? s->bytes : 1);
     if (!meta)
         return err_set(e, ERR_NOMEM, "'%s': metadata of %llu bytes", priv(p)->name, (unsigned long long)s->bytes);
-    int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum, "metadata", e);
+    int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
+                         "metadata", e);
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
         (r = model_hparams_read(p->meta, (int)h->act, &p->h, e)) < 0)
         return r;
     p->meta_bytes = s->bytes;
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||
         (uint32_t)p->h.n_ff != h->n_ff || (uint32_t)p->h.d_model != h->d_model)
-        return err_set(e, ERR_FORMAT, "'%s': header and metadata disagree on the model's shape (layers %u and %d, n_ff %u and %d)",
-                       priv(p)->name, h->n_layers, p->h.n_layers, h->n_ff, p->h.n_ff);
+        return err_set(
+            e, ERR_FORMAT,
+            "'%s': header and metadata disagree on the model's shape (layers %u and %d, n_ff %u and %d)",
+            priv(p)->name, h->n_layers, p->h.n_layers, h->n_ff, p->h.n_ff);
     return 0;
 }
 
@@ -390,7 +402,8 @@ static int read_provenance(struct pack *p, const struct section *s, struct err *
         return err_set(e, ERR_NOMEM, "'%s': provenance", priv(p)->name);
     text[s->bytes] = 0;
     p->provenance = text;
-    return read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, text, s->bytes, s->checksum, "provenance", e);
+    return read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, text, s->bytes, s->checksum,
+                        "provenance", e);
 }
 
 static int take_entry(struct pack *p, const struct section *s, uint32_t i, const struct header *h, struct err *e)
@@ -408,7 +421,9 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
     case PACK_DENSE:    return add_dense(p, s, i, e);
     case PACK_ORDER:    return add_table(p, &priv(p)->order, s, n * h->n_ff * 4, i, e);
     case PACK_PREDICTOR: return add_predictor(p, s, i, e);
-    case PACK_CHECKS:   return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shape.n_parts * p->shape.n_clusters * 8, i, e);
+    case PACK_CHECKS:
+        return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shape.n_parts * p->shape.n_clusters * 8, i,
+                         e);
     default:            return add_clusters(p, s, i, e);
     }
 }
@@ -437,7 +452,8 @@ static int check_complete(struct pack *p, struct err *e)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int s = 0; s < p->shape.n_segments; s++)
                 if (!p->segments[(size_t)l * (size_t)model_ffn_blocks(&p->h) + (size_t)b].offset[s])
-                    return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, block %d is missing", priv(p)->name, s, l, b);
+                    return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, block %d is missing",
+                                   priv(p)->name, s, l, b);
     }
     return 0;
 }
@@ -586,8 +602,8 @@ static struct pack_predictor_point get_point(const uint8_t *b)
 
 static int point_ok(struct pack_predictor_point x)
 {
-    return x.recall >= 0 && x.recall <= 1 && isfinite(x.threshold) && x.density >= 0 && x.density <= 1 && x.precision >= 0 &&
-           x.precision <= 1;
+    return x.recall >= 0 && x.recall <= 1 && isfinite(x.threshold) && x.density >= 0 && x.density <= 1 &&
+           x.precision >= 0 && x.precision <= 1;
 }
 
 int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
@@ -595,11 +611,14 @@ int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, vo
 {
     char what[96];
     uint8_t *m = mem;
-    snprintf(what, sizeof what, "predictor '%s' of layer %d, block %d", predict_input_name(x->input), x->layer, x->block);
+    snprintf(what, sizeof what, "predictor '%s' of layer %d, block %d", predict_input_name(x->input),
+             x->layer, x->block);
     int r = read_section(p, x->offset, x->bytes, 0, m, x->bytes, x->checksum, what, e), ok = 1;
     if (r < 0)
         return r;
-    struct pack_predictor_figures f = { .at = get_point(m), .true_density = bytes_lef32(m + 16), .n_points = x->n_points };
+    struct pack_predictor_figures f = { .at = get_point(m),
+                                        .true_density = bytes_lef32(m + 16),
+                                        .n_points = x->n_points };
     ok = point_ok(f.at) && f.true_density >= 0 && f.true_density <= 1;
     for (int i = 0; i < x->n_points; i++) {
         f.curve[i] = get_point(m + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES);
@@ -612,10 +631,19 @@ int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, vo
         ok = ok && isfinite(v);
     }
     if (!ok)
-        return err_set(e, ERR_FORMAT, "'%s': %s holds numbers that are not finite or shares that are none", priv(p)->name, what);
-    struct predict q = { .input = x->input, .relu = x->relu, .d_model = p->h.d_model, .rank = x->rank, .n_ff = p->h.n_ff,
-                         .type1 = x->type1, .type2 = x->type2, .fc1 = m + x->fc1_offset, .fc2 = m + x->fc2_offset,
-                         .bias = x->has_bias ? bias : NULL, .threshold = f.at.threshold };
+        return err_set(e, ERR_FORMAT, "'%s': %s holds numbers that are not finite or shares that are none",
+                       priv(p)->name, what);
+    struct predict q = { .input = x->input,
+                         .relu = x->relu,
+                         .d_model = p->h.d_model,
+                         .rank = x->rank,
+                         .n_ff = p->h.n_ff,
+                         .type1 = x->type1,
+                         .type2 = x->type2,
+                         .fc1 = m + x->fc1_offset,
+                         .fc2 = m + x->fc2_offset,
+                         .bias = x->has_bias ? bias : NULL,
+                         .threshold = f.at.threshold };
     if ((r = predict_init(&q, e)) < 0)
         return err_wrap(e, "'%s'", priv(p)->name);
     *out = q;
@@ -644,13 +672,14 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
     for (size_t i = 0; i < n; i++) {
         order[i] = bytes_le32(&order[i]);
         if (order[i] >= n)
-            return err_set(e, ERR_FORMAT, "'%s': order of layer %d, block %d: entry %zu is %u of %zu neurons", priv(p)->name,
-                           layer, block, i, order[i], n);
+            return err_set(e, ERR_FORMAT, "'%s': order of layer %d, block %d: entry %zu is %u of %zu neurons",
+                           priv(p)->name, layer, block, i, order[i], n);
     }
     return 0;
 }
 
-int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out, struct err *e)
+int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
+                          struct err *e)
 {
     uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * (uint64_t)p->shape.n_parts;
     at = (at + (uint64_t)part) * p->shape.n_clusters + c;
@@ -688,7 +717,8 @@ int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text
             at += n;
         }
         if (r == 0 && hash_final64(h) != s->checksum && !(*bad)++)
-            snprintf(text, text_len, "the section at byte %llu (kind %u, layer %d, block %d) is damaged, weights or padding",
+            snprintf(text, text_len,
+                     "the section at byte %llu (kind %u, layer %d, block %d) is damaged, weights or padding",
                      (unsigned long long)s->offset, s->kind, (int)s->layer, (int)s->block);
         hash_free(h);
     }

@@ -101,7 +101,8 @@ static inline uint64_t pack_unit_offset(const struct pack *p, int layer, int blo
 int pack_order(const struct pack *p, int layer, int block, uint32_t *order, struct err *e);
 
 /* Checksum (xxh3-64) of cluster c of a part: the payload bytes of its units, in order, without padding. */
-int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out, struct err *e);
+int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
+                          struct err *e);
 
 /* Read every raw section whole (neuron segments with their padding, order, checksums table) and compare checksums.
  * *bad counts damaged ones; text names the first. Reads the entire file: for verification. */

@@ -24,10 +24,12 @@ int predict_input_by_name(const char *name)
 
 uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int bias)
 {
-    if (d_model < 1 || d_model > MODEL_MAX_DIM || n_ff < 1 || n_ff > MODEL_MAX_DIM || rank < 1 || rank > PREDICT_MAX_RANK)
+    if (d_model < 1 || d_model > MODEL_MAX_DIM || n_ff < 1 || n_ff > MODEL_MAX_DIM || rank < 1 ||
+        rank > PREDICT_MAX_RANK)
         return 0;
     uint64_t row1 = quant_row_bytes(type1, (uint64_t)d_model), row2 = quant_row_bytes(type2, (uint64_t)rank), a, b, sum;
-    if (!row1 || !row2 || !ck_mul_u64(row1, (uint64_t)rank, &a) || !ck_mul_u64(row2, (uint64_t)n_ff, &b) || !ck_add_u64(a, b, &sum))
+    if (!row1 || !row2 || !ck_mul_u64(row1, (uint64_t)rank, &a) || !ck_mul_u64(row2, (uint64_t)n_ff, &b) ||
+        !ck_add_u64(a, b, &sum))
         return 0;
     return sum + (bias ? (uint64_t)n_ff * 4 : 0);
 }
@@ -47,7 +49,8 @@ int predict_init(struct predict *p, struct err *e)
     if ((r = check_type(p->type1, "fc1", e)) < 0 || (r = check_type(p->type2, "fc2", e)) < 0)
         return r;
     if (!predict_bytes(p->d_model, p->rank, p->n_ff, p->type1, p->type2, 1))
-        return err_set(e, ERR_UNSUPPORTED, "a predictor of rank %d for %d inputs and %d neurons does not fit its types' blocks",
+        return err_set(e, ERR_UNSUPPORTED,
+                       "a predictor of rank %d for %d inputs and %d neurons does not fit its types' blocks",
                        p->rank, p->d_model, p->n_ff);
     p->row1 = quant_row_bytes(p->type1, (uint64_t)p->d_model);
     p->row2 = quant_row_bytes(p->type2, (uint64_t)p->rank);
@@ -86,8 +89,8 @@ void predict_prepare(const struct predict *p, float *h, size_t h_stride, int n_t
 void predict_scores(const struct predict *p, int first, int n, const void *hidden, size_t hidden_stride, int n_tokens,
                     float *score, size_t stride)
 {
-    kernels->rows[p->form2][p->type2](score, stride, (const uint8_t *)p->fc2 + (size_t)first * p->row2, p->row2, n, hidden,
-                                      hidden_stride, n_tokens, p->rank);
+    kernels->rows[p->form2][p->type2](score, stride, (const uint8_t *)p->fc2 + (size_t)first * p->row2,
+                                      p->row2, n, hidden, hidden_stride, n_tokens, p->rank);
     for (int t = 0; p->bias && t < n_tokens; t++)
         for (int i = 0; i < n; i++)
             score[(size_t)t * stride + (size_t)i] += p->bias[first + i];

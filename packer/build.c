@@ -79,8 +79,13 @@ static int interrupted(struct err *e)
 
 static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_role role, int layer, struct err *e)
 {
-    struct write_entry entry = { .kind = PACK_DENSE, .role = role, .type = t->type, .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
-                                 .block = PACK_NONE, .segment = PACK_NONE, .n_dims = (uint32_t)t->n_dims,
+    struct write_entry entry = { .kind = PACK_DENSE,
+                                 .role = role,
+                                 .type = t->type,
+                                 .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
+                                 .block = PACK_NONE,
+                                 .segment = PACK_NONE,
+                                 .n_dims = (uint32_t)t->n_dims,
                                  .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
     int r = 0, begun = 0;
     for (uint64_t at = 0; at < t->bytes;) {
@@ -214,11 +219,12 @@ static void put_point(uint8_t *b, const struct trace_predict_point *p)
 }
 
 /* Its section in memory: head, curve, fc1, and fc2 and bias with neurons in pack order. */
-static void lay_out(const struct build *b, const struct trace_predictor *t, const struct pack_predictor *x, const uint8_t *fc1,
-                    const uint8_t *fc2, const float *bias, uint8_t *out)
+static void lay_out(const struct build *b, const struct trace_predictor *t, const struct pack_predictor *x,
+                    const uint8_t *fc1, const uint8_t *fc2, const float *bias, uint8_t *out)
 {
     const struct model_hparams *h = &b->source->model->h;
-    const uint32_t *order = b->orders + ((size_t)t->layer * (size_t)model_ffn_blocks(h) + (size_t)t->block) * (size_t)h->n_ff;
+    const uint32_t *order =
+        b->orders + ((size_t)t->layer * (size_t)model_ffn_blocks(h) + (size_t)t->block) * (size_t)h->n_ff;
     size_t row2 = quant_row_bytes(t->type2, (uint64_t)t->rank);
     memset(out, 0, x->bytes);
     put_point(out, &t->at);
@@ -236,17 +242,29 @@ static void lay_out(const struct build *b, const struct trace_predictor *t, cons
 static int put_predictor(struct work *k, const struct trace_predictor *t, struct err *e)
 {
     const struct model_hparams *h = &k->b->source->model->h;
-    struct pack_predictor x = { .input = t->input, .layer = t->layer, .block = t->block, .rank = t->rank, .relu = t->relu,
-                                .has_bias = t->has_bias, .n_points = t->n_points, .type1 = t->type1, .type2 = t->type2 };
+    struct pack_predictor x = { .input = t->input,
+                                .layer = t->layer,
+                                .block = t->block,
+                                .rank = t->rank,
+                                .relu = t->relu,
+                                .has_bias = t->has_bias,
+                                .n_points = t->n_points,
+                                .type1 = t->type1,
+                                .type2 = t->type2 };
     int r = pack_predictor_derive(&x, h->d_model, h->n_ff, e);
     if (r < 0)
         return r;
-    const struct write_entry entry = {
-        .kind = PACK_PREDICTOR, .role = t->input, .type = t->type1, .layer = (uint32_t)t->layer, .block = (uint32_t)t->block,
-        .segment = t->type2, .n_dims = 3,
-        .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)h->n_ff,
-                  (t->relu ? PACK_PREDICTOR_RELU : 0) | (t->has_bias ? PACK_PREDICTOR_BIAS : 0) |
-                      (uint64_t)t->n_points << PACK_PREDICTOR_POINTS_SHIFT } };
+    const struct write_entry entry = { .kind = PACK_PREDICTOR,
+                                       .role = t->input,
+                                       .type = t->type1,
+                                       .layer = (uint32_t)t->layer,
+                                       .block = (uint32_t)t->block,
+                                       .segment = t->type2,
+                                       .n_dims = 3,
+                                       .dims = { (uint64_t)h->d_model, (uint64_t)t->rank, (uint64_t)h->n_ff,
+                                                 (t->relu ? PACK_PREDICTOR_RELU : 0) |
+                                                     (t->has_bias ? PACK_PREDICTOR_BIAS : 0) |
+                                                     (uint64_t)t->n_points << PACK_PREDICTOR_POINTS_SHIFT } };
     uint8_t *section = malloc(x.bytes), *fc1 = malloc(t->bytes), *fc2 = malloc(t->bytes);
     float *bias = malloc((size_t)h->n_ff * sizeof *bias);
     if (!section || !fc1 || !fc2 || !bias)
@@ -419,7 +437,8 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
     uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8);
     uint64_t predictors, n_predictors = count_predictors(b, &predictors);
     *file_bytes = predictors + dense + segments * blocks + tables + b->source->gguf->kv_len +
-                  (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) * (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
+                  (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
+                      (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
     *memory_bytes = ffn + 2 * b->panel_bytes + tables +
                     (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)b->shape.n_ff * 4;
 }
@@ -431,13 +450,18 @@ static int take_buffers(struct work *k, struct err *e)
     uint64_t blocks = (uint64_t)model_ffn_blocks(&b->source->model->h), largest[LAYOUT_ROLES] = { 0 };
     for (int l = 0; l < b->source->model->h.n_layers; l++)
         for (int role = 0; role < LAYOUT_ROLES; role++) {
-            const struct gguf_tensor *t = ffn_tensor(b, l, role), *u = b->better ? gguf_tensor(b->better, t->name) : NULL;
+            const struct gguf_tensor *t = ffn_tensor(b, l, role),
+                                     *u = b->better ? gguf_tensor(b->better, t->name) : NULL;
             if (t->type != ffn_tensor(b, 0, role)->type)
-                return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, that of layer 0 %s: mixed types are not packed",
-                               t->name, quant_traits(t->type)->name, quant_traits(ffn_tensor(b, 0, role)->type)->name);
+                return err_set(e, ERR_UNSUPPORTED,
+                               "tensor '%s' has type %s, that of layer 0 %s: mixed types are not packed",
+                               t->name, quant_traits(t->type)->name,
+                               quant_traits(ffn_tensor(b, 0, role)->type)->name);
             if (b->better && (!u || memcmp(u->dims, t->dims, sizeof t->dims)))
-                return err_set(e, ERR_MISMATCH, "the model given to --requant-from lacks tensor '%s' or has it in another shape",
-                               t->name);
+                return err_set(
+                    e, ERR_MISMATCH,
+                    "the model given to --requant-from lacks tensor '%s' or has it in another shape",
+                    t->name);
             if (t->bytes / blocks > largest[role])
                 largest[role] = t->bytes / blocks;
             if (u && u->bytes / blocks > largest[role])
@@ -473,10 +497,11 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     *report = (struct build_report){ 0 };
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
     int r = take_buffers(&k, e);
-    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_all_dense(&k, e)) == 0 &&
-        (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
+    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 &&
+        (r = put_all_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
         (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
-        (r = put_numbers(&k, PACK_CHECKS, k.checks, n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0)
+        (r = put_numbers(&k, PACK_CHECKS, k.checks,
+                         n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {
         report->memory_bytes = ffn + neurons_memory(k.neurons);

@@ -54,36 +54,39 @@ static void text(const struct pack *p, int tensors)
     hash_text(p->model_hash, a);
     hash_text(p->order_hash, b);
     hash_text(p->layout_hash, c);
-    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d", h->name, h->arch, h->n_layers, h->d_model,
-           h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff);
+    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d", h->name, h->arch,
+           h->n_layers, h->d_model, h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff);
     if (h->n_experts)
         printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
-    printf("layout    %s%s, clusters of %u, blocks of %u B; gate %s, up %s, down %s\n", layout_form_name(l->form),
-           l->packed ? ", packed" : "", l->cluster_neurons, l->block_bytes, type_name(l->type[0]), type_name(l->type[1]),
-           type_name(l->type[2]));
+    printf("layout    %s%s, clusters of %u, blocks of %u B; gate %s, up %s, down %s\n",
+           layout_form_name(l->form), l->packed ? ", packed" : "", l->cluster_neurons, l->block_bytes,
+           type_name(l->type[0]), type_name(l->type[1]), type_name(l->type[2]));
     for (int i = 0; i < p->shape.n_parts; i++) {
         const struct layout_part *q = &p->shape.part[i];
-        printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n", i, q->record_bytes,
-               q->neurons_per_unit, q->n_units, q->unit_bytes, (unsigned long long)q->stride_bytes, q->read_bytes);
+        printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n",
+               i, q->record_bytes, q->neurons_per_unit, q->n_units, q->unit_bytes,
+               (unsigned long long)q->stride_bytes, q->read_bytes);
     }
     printf("sizes     file %s, neurons %s, dense %s", opt_format_size(p->file.size, s[0], sizeof s[0]),
            opt_format_size(neuron_bytes(p), s[1], sizeof s[1]), opt_format_size(bytes, s[2], sizeof s[2]));
     printf(" (stored in %s)\n", opt_format_size(stored, s[0], sizeof s[0]));
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (predictor_bytes(p, i))
-            printf("predictor %s in all that see the input '%s'\n", opt_format_size(predictor_bytes(p, i), s[0], sizeof s[0]),
+            printf("predictor %s in all that see the input '%s'\n",
+                   opt_format_size(predictor_bytes(p, i), s[0], sizeof s[0]),
                    predict_input_name((enum predict_input)i));
     for (int i = 0; tensors && i < p->n_predictors; i++) {
         const struct pack_predictor *x = &p->predictors[i];
-        printf("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input), type_name(x->type1),
-               type_name(x->type2), x->rank, x->relu ? ", ReLU" : "", (unsigned long long)x->offset, (unsigned long long)x->bytes);
+        printf("  %4d %-12s %s/%s rank %d%s at %llu, %llu B\n", x->layer, predict_input_name(x->input),
+               type_name(x->type1), type_name(x->type2), x->rank, x->relu ? ", ReLU" : "",
+               (unsigned long long)x->offset, (unsigned long long)x->bytes);
     }
     for (int i = 0; tensors && i < p->n_dense; i++) {
         const struct pack_dense *d = &p->dense[i];
-        printf("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role), type_name(d->type),
-               (unsigned long long)d->dims[0], (unsigned long long)d->dims[1], (unsigned long long)d->offset,
-               (unsigned long long)d->stored_bytes, d->zstd ? " zstd" : "");
+        printf("  %4d %-12s %-5s %8llu x %-8llu at %llu, %llu B%s\n", d->layer, model_role_name(d->role),
+               type_name(d->type), (unsigned long long)d->dims[0], (unsigned long long)d->dims[1],
+               (unsigned long long)d->offset, (unsigned long long)d->stored_bytes, d->zstd ? " zstd" : "");
     }
     if (p->provenance)
         printf("provenance\n%s\n", p->provenance);
@@ -211,7 +214,10 @@ int cmd_inspect(int argc, char **argv)
 {
     int json = 0, tensors = 0, n_pos = 0;
     const struct opt opts[] = {
-        { .name = "tensors", .type = OPT_FLAG, .dest = &tensors, .help = "List every dense tensor and every predictor." },
+        { .name = "tensors",
+          .type = OPT_FLAG,
+          .dest = &tensors,
+          .help = "List every dense tensor and every predictor." },
         { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "JSON on stdout." },
         { 0 },
     };

@@ -36,19 +36,66 @@ static const struct opt_usage usage = {
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
     const struct opt opts[] = {
-        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .help = "The GGUF that was traced.", .required = 1 },
-        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .help = "Its trace.", .required = 1 },
-        { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .help = "The plan; its layout is used.", .required = 1 },
-        { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .help = "Where the packed model goes; replaced whole or not at all.", .required = 1 },
-        { .name = "requant-from", .type = OPT_STRING, .dest = &a->requant_from, .arg = "FILE",
-          .help = "The same model in a better type: tensors that change type are made from it, and the pack records it." },
-        { .name = "quality-tokens", .type = OPT_U64, .dest = &a->quality_tokens, .arg = "N", .min = 0, .max = 1e6, .def = "128",
-          .help = "When a tensor changes type, run this many tokens of the traced corpus through the source and "
-                  "through the pack, and print how their logits differ; 0 leaves it out." },
-        { .name = "predictors", .type = OPT_CHOICE, .dest = &a->predictors, .arg = "WHICH", .def = "all", .choices = predictor_choices,
-          .help = "Which of the trace's predictors go in: those that see the FFN's input, the block's input, the residual." },
-        { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1, .max = POOL_MAX_THREADS },
-        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the inputs and print sizes; write nothing." },
+        { .name = "model",
+          .type = OPT_STRING,
+          .dest = &a->model,
+          .arg = "FILE",
+          .help = "The GGUF that was traced.",
+          .required = 1 },
+        { .name = "traces",
+          .type = OPT_STRING,
+          .dest = &a->traces,
+          .arg = "FILE",
+          .help = "Its trace.",
+          .required = 1 },
+        { .name = "plan",
+          .type = OPT_STRING,
+          .dest = &a->plan,
+          .arg = "FILE",
+          .help = "The plan; its layout is used.",
+          .required = 1 },
+        { .name = "out",
+          .type = OPT_STRING,
+          .dest = &a->out,
+          .arg = "FILE",
+          .help = "Where the packed model goes; replaced whole or not at all.",
+          .required = 1 },
+        { .name = "requant-from",
+          .type = OPT_STRING,
+          .dest = &a->requant_from,
+          .arg = "FILE",
+          .help = "The same model in a better type: tensors that change type are made from it, and the pack "
+                  "records it." },
+        { .name = "quality-tokens",
+          .type = OPT_U64,
+          .dest = &a->quality_tokens,
+          .arg = "N",
+          .min = 0,
+          .max = 1e6,
+          .def = "128",
+          .help =
+              "When a tensor changes type, run this many tokens of the traced corpus through the source and "
+              "through the pack, and print how their logits differ; 0 leaves it out." },
+        { .name = "predictors",
+          .type = OPT_CHOICE,
+          .dest = &a->predictors,
+          .arg = "WHICH",
+          .def = "all",
+          .choices = predictor_choices,
+          .help = "Which of the trace's predictors go in: those that see the FFN's input, the block's input, "
+                  "the residual." },
+        { .name = "threads",
+          .type = OPT_INT,
+          .dest = &a->threads,
+          .arg = "N",
+          .help = "Workers.",
+          .def = "all processors",
+          .min = 1,
+          .max = POOL_MAX_THREADS },
+        { .name = "dry-run",
+          .type = OPT_FLAG,
+          .dest = &a->dry_run,
+          .help = "Check the inputs and print sizes; write nothing." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Report as JSON on stdout." },
         { 0 },
     };
@@ -154,8 +201,9 @@ static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
 static void report_text(const struct build *b, const struct build_report *r, const struct quality *q)
 {
     char f[24], n[24];
-    printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path, opt_format_size(r->file_bytes, f, sizeof f),
-           opt_format_size(r->neuron_bytes, n, sizeof n), layout_form_name(b->shape.l.form));
+    printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path,
+           opt_format_size(r->file_bytes, f, sizeof f), opt_format_size(r->neuron_bytes, n, sizeof n),
+           layout_form_name(b->shape.l.form));
     if (r->predictor_bytes)
         printf("predictors take %s\n", opt_format_size(r->predictor_bytes, f, sizeof f));
     for (int role = 0; role < LAYOUT_ROLES; role++)
@@ -215,8 +263,9 @@ static int dry_run(const struct build *b, int json, struct err *e)
         return r;
     }
     char f[24], m[24], s[24];
-    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path, opt_format_size(file, f, sizeof f),
-           opt_format_size(space, s, sizeof s), opt_format_size(memory, m, sizeof m));
+    printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
+           opt_format_size(file, f, sizeof f), opt_format_size(space, s, sizeof s),
+           opt_format_size(memory, m, sizeof m));
     return 0;
 }
 

@@ -96,8 +96,9 @@ static int orders(struct verify *v, struct err *e)
         for (size_t k = 0; k < n_ff; k++)
             distinct += !seen[order[i * n_ff + k]]++;
         if (distinct != n_ff) {
-            snprintf(text, sizeof text, "order of layer %zu, block %zu is not a permutation: %zu of %zu neurons occur", i / blocks,
-                     i % blocks, distinct, n_ff);
+            snprintf(text, sizeof text,
+                     "order of layer %zu, block %zu is not a permutation: %zu of %zu neurons occur",
+                     i / blocks, i % blocks, distinct, n_ff);
             damaged(v, text);
         }
     }
@@ -134,7 +135,9 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
     v->clusters++;
     if (is != want) {
         char text[256];
-        snprintf(text, sizeof text, "layer %d, block %d, part %d, cluster %u (neurons %u to %u) is damaged: checksum %016llx, expected %016llx",
+        snprintf(text, sizeof text,
+                 "layer %d, block %d, part %d, cluster %u (neurons %u to %u) is damaged: checksum %016llx, "
+                 "expected %016llx",
                  layer, block, part, c, a, b - 1, (unsigned long long)is, (unsigned long long)want);
         damaged(v, text);
     }
@@ -225,7 +228,8 @@ static int run(const struct args *a, struct err *e)
     int r = pack_open(a->path, &v.p, e), compare = a->model && a->traces;
     if (r == 0) {
         progress_init(&v.progress, "verifying", "B", v.p->file.size);
-        if ((r = dense(&v, e)) == 0 && (r = predictors(&v, e)) == 0 && (r = orders(&v, e)) == 0 && (r = neurons(&v, e)) == 0)
+        if ((r = dense(&v, e)) == 0 && (r = predictors(&v, e)) == 0 && (r = orders(&v, e)) == 0 &&
+            (r = neurons(&v, e)) == 0)
             r = sections(&v, e);
         progress_done(&v.progress);
     }
@@ -248,9 +252,23 @@ int cmd_verify(int argc, char **argv)
     struct args a = { .quality_tokens = 128 };
     int n_pos = 0;
     const struct opt opts[] = {
-        { .name = "model", .type = OPT_STRING, .dest = &a.model, .arg = "FILE", .help = "The GGUF it was packed from." },
-        { .name = "traces", .type = OPT_STRING, .dest = &a.traces, .arg = "FILE", .help = "The trace it was packed with." },
-        { .name = "quality-tokens", .type = OPT_U64, .dest = &a.quality_tokens, .arg = "N", .min = 1, .max = 1e6, .def = "128",
+        { .name = "model",
+          .type = OPT_STRING,
+          .dest = &a.model,
+          .arg = "FILE",
+          .help = "The GGUF it was packed from." },
+        { .name = "traces",
+          .type = OPT_STRING,
+          .dest = &a.traces,
+          .arg = "FILE",
+          .help = "The trace it was packed with." },
+        { .name = "quality-tokens",
+          .type = OPT_U64,
+          .dest = &a.quality_tokens,
+          .arg = "N",
+          .min = 1,
+          .max = 1e6,
+          .def = "128",
           .help = "How many tokens to compare." },
         { .name = "json", .type = OPT_FLAG, .dest = &a.json, .help = "JSON on stdout." },
         { 0 },

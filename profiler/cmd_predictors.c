@@ -17,13 +17,20 @@
 
 static const struct opt_usage usage = {
     "thermo-profile predictors", "",
-    "Make predictors of active neurons for a traced model and put them into its trace. A predictor foretells, from a vector "
-    "that is known early, which neurons of an FFN will be active, so that the rest need not be loaded nor computed. Per "
-    "layer (and expert) it is a product of two thin matrices, started from the singular value decomposition of the gate "
-    "matrix and trained on the trace's samples. One sequence in eight is held out: on it the threshold is chosen that "
-    "reaches --recall, and everything reported is measured there. A miss costs accuracy, a false alarm one small read. "
-    "Predictors that see the block's input (--input block) are less exact, but known before the attention, so that reads "
-    "overlap it. More samples make better predictors: trace with a larger --samples. An interrupted run goes on with "
+    "Make predictors of active neurons for a traced model and put them into its trace. A predictor "
+    "foretells, from a vector "
+    "that is known early, which neurons of an FFN will be active, so that the rest need not be loaded nor "
+    "computed. Per "
+    "layer (and expert) it is a product of two thin matrices, started from the singular value decomposition "
+    "of the gate "
+    "matrix and trained on the trace's samples. One sequence in eight is held out: on it the threshold is "
+    "chosen that "
+    "reaches --recall, and everything reported is measured there. A miss costs accuracy, a false alarm one "
+    "small read. "
+    "Predictors that see the block's input (--input block) are less exact, but known before the attention, "
+    "so that reads "
+    "overlap it. More samples make better predictors: trace with a larger --samples. An interrupted run goes "
+    "on with "
     "--resume.",
     "  thermo-profile predictors --model m.gguf --traces m.h5\n"
     "  thermo-profile predictors --model m.gguf --traces m.h5 --input both --recall 0.995 --budget 8%\n"
@@ -33,7 +40,8 @@ static const struct opt_usage usage = {
 enum { TRAINED, SVD, KEEP };
 static const char *const methods[] = { "trained", "svd", "keep", NULL };
 static const char *const inputs[] = { "ffn", "block", "both", NULL };
-static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK, 1u << PREDICT_FFN | 1u << PREDICT_BLOCK };
+static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
+                                        1u << PREDICT_FFN | 1u << PREDICT_BLOCK };
 static const char *const types[] = { "q4_0", "q8_0", "f16", NULL };
 
 struct options {
@@ -47,28 +55,42 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){ .recall = 0.99, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto" };
     const struct opt opts[] = {
-        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.", .required = 1 },
+        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
+          .required = 1 },
         { "traces", 't', OPT_STRING, &o->traces, "FILE", "its trace.", .required = 1 },
-        { "out", 'o', OPT_STRING, &o->out, "FILE", "write the trace with its predictors there.", .def = "the trace itself" },
-        { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE", "share of the active neurons that must be foretold.", .def = "0.99",
-          .min = 0.5, .max = 0.9999 },
-        { "input", 0, OPT_CHOICE, &o->input, "WHICH", "what the predictors see: ffn (the FFN's input), block (the layer's input "
-          "before attention: lookahead), or both kinds.", .def = "ffn", .choices = inputs },
-        { "budget", 0, OPT_STRING, &o->budget, "SIZE", "bytes of all predictors of one kind, as a size or in percent of the FFN's "
-          "bytes in the model file; ranks are shared out among layers to fit.", .def = "6%" },
-        { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.", .def = "auto" },
-        { "method", 0, OPT_CHOICE, &o->method, "NAME", "trained; svd: without training; keep: make none, measure those that the trace "
-          "holds.", .def = "trained", .choices = methods },
-        { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1, .max = 10000 },
-        { "samples", 0, OPT_U64, &o->samples, "N", "use N of the trace's samples at most: memory and time are proportional to it.",
-          .def = "all", .min = 1, .max = 1e12 },
-        { "type", 0, OPT_CHOICE, &o->type, "NAME", "how weights are stored.", .def = "q4_0", .choices = types },
-        { "seed", 0, OPT_U64, &o->seed, "N", "of the order in which samples are taken.", .def = "1", .min = 0, .max = 1e18 },
-        { "check", 0, OPT_STRING, &o->check, "FILE", "another trace of the model, of other text: measure there too.",
-          .def = NULL },
-        { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.", .def = "one per CPU",
-          .min = 1, .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
+        { "out", 'o', OPT_STRING, &o->out, "FILE", "write the trace with its predictors there.",
+          .def = "the trace itself" },
+        { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE", "share of the active neurons that must be foretold.",
+          .def = "0.99", .min = 0.5, .max = 0.9999 },
+        { "input", 0, OPT_CHOICE, &o->input, "WHICH",
+          "what the predictors see: ffn (the FFN's input), block (the layer's input "
+          "before attention: lookahead), or both kinds.",
+          .def = "ffn", .choices = inputs },
+        { "budget", 0, OPT_STRING, &o->budget, "SIZE",
+          "bytes of all predictors of one kind, as a size or in percent of the FFN's "
+          "bytes in the model file; ranks are shared out among layers to fit.",
+          .def = "6%" },
+        { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.",
+          .def = "auto" },
+        { "method", 0, OPT_CHOICE, &o->method, "NAME",
+          "trained; svd: without training; keep: make none, measure those that the trace "
+          "holds.",
+          .def = "trained", .choices = methods },
+        { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1,
+          .max = 10000 },
+        { "samples", 0, OPT_U64, &o->samples, "N",
+          "use N of the trace's samples at most: memory and time are proportional to it.", .def = "all",
+          .min = 1, .max = 1e12 },
+        { "type", 0, OPT_CHOICE, &o->type, "NAME", "how weights are stored.", .def = "q4_0",
+          .choices = types },
+        { "seed", 0, OPT_U64, &o->seed, "N", "of the order in which samples are taken.", .def = "1", .min = 0,
+          .max = 1e18 },
+        { "check", 0, OPT_STRING, &o->check, "FILE",
+          "another trace of the model, of other text: measure there too.", .def = NULL },
+        { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
+          .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
+          "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
         { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take.", .def = NULL },
         { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with an interrupted run.", .def = NULL },
         { "json", 0, OPT_FLAG, &o->json, NULL, "result as JSON on standard output.", .def = NULL },
@@ -78,7 +100,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     if (!r && n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; see thermo-profile predictors --help", argv[1]);
     if (!r && o->method == KEEP && !o->check)
-        return err_set(e, ERR_USAGE, "--method keep only measures: on which trace? Give --check FILE, or use 'thermo-profile show'");
+        return err_set(
+            e, ERR_USAGE,
+            "--method keep only measures: on which trace? Give --check FILE, or use 'thermo-profile show'");
     return r;
 }
 
@@ -96,15 +120,20 @@ static int parse_budget(const char *text, uint64_t ffn, uint64_t *out, struct er
     return r < 0 ? err_wrap(e, "--budget") : 0;
 }
 
-static int predicting_options(const struct options *o, const struct trace_info *i, struct predicting_options *out, struct err *e)
+static int predicting_options(const struct options *o, const struct trace_info *i,
+                              struct predicting_options *out, struct err *e)
 {
-    *out = (struct predicting_options){ .recall = o->recall, .inputs = input_masks[o->input], .seed = o->seed, .samples = o->samples,
+    *out = (struct predicting_options){ .recall = o->recall,
+                                        .inputs = input_masks[o->input],
+                                        .seed = o->seed,
+                                        .samples = o->samples,
                                         .epochs = o->method == TRAINED ? o->epochs : 0,
                                         .type = (uint32_t)quant_by_name(types[o->type]) };
     int r = parse_budget(o->budget, predicting_ffn_bytes(i), &out->budget_bytes, e);
     char tail;
     if (!r && strcmp(o->rank, "auto") &&
-        (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 || out->rank > PREDICT_MAX_RANK))
+        (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 ||
+         out->rank > PREDICT_MAX_RANK))
         return err_set(e, ERR_USAGE, "--rank '%s': auto or a number from 1 to %d is needed", o->rank, PREDICT_MAX_RANK);
     return r;
 }
@@ -113,25 +142,27 @@ static int predicting_options(const struct options *o, const struct trace_info *
 
 static void print_checks(const struct trace_predictor *list, int n, const struct predicting_check *c, const char *path)
 {
-    double predicted = 0, active = 0, hit = 0;
-    printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer", "recall", "precision", "density",
-           "oracle", "ratio");
+    double bytes = 0, predicted = 0, active = 0, hit = 0;
+    printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
+           "recall", "precision", "density", "oracle", "ratio");
     for (int i = 0; i < n; i++) {
         if (list[i].block == 0)
             printf("%-6s %5d %8.2f%% %8.1f%% %8.1f%% %8.1f%% %7.2f\n", predict_input_name(list[i].input), list[i].layer,
                    100 * c[i].recall, 100 * c[i].precision, 100 * c[i].density, 100 * c[i].true_density,
                    c[i].true_density > 0 ? c[i].density / c[i].true_density : 0);
-        predicted += c[i].density, active += c[i].true_density;
+        bytes += (double)list[i].bytes, predicted += c[i].density, active += c[i].true_density;
         hit += c[i].recall * c[i].true_density;
         if (i + 1 == n || list[i + 1].input != list[i].input) {
-            printf("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all", active > 0 ? 100 * hit / active : 0,
-                   predicted > 0 ? 100 * hit / predicted : 0, active > 0 ? predicted / active : 0);
-            predicted = active = hit = 0;
+            printf("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all",
+                   active > 0 ? 100 * hit / active : 0, predicted > 0 ? 100 * hit / predicted : 0,
+                   active > 0 ? predicted / active : 0);
+            bytes = predicted = active = hit = 0;
         }
     }
 }
 
-static struct js *checks_json(const struct trace_predictor *list, int n, const struct predicting_check *c, const char *path)
+static struct js *checks_json(const struct trace_predictor *list, int n, const struct predicting_check *c,
+                              const char *path)
 {
     struct js *o = js_object(), *a = js_array();
     js_set_str(o, "trace", path);
@@ -151,8 +182,8 @@ static struct js *checks_json(const struct trace_predictor *list, int n, const s
     return o;
 }
 
-static int report(const struct options *o, const char *file, const struct model *m, struct pool *pool, double seconds, uint64_t resumed,
-                  struct err *e)
+static int report(const struct options *o, const char *file, const struct model *m, struct pool *pool,
+                  double seconds, uint64_t resumed, struct err *e)
 {
     struct trace *t = NULL, *other = NULL;
     struct trace_predictors *p = NULL;
@@ -210,13 +241,15 @@ static int dry_run(const struct options *o, const struct predicting *p, const st
         js_free(j);
         return r;
     }
-    printf("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu in the trace\n",
-           opt_format_size(memory, a, sizeof a), opt_format_size(po->budget_bytes, b, sizeof b), opt_format_size(ffn, c, sizeof c),
-           (unsigned long long)i->n_samples);
+    printf("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu "
+           "in the trace\n",
+           opt_format_size(memory, a, sizeof a), opt_format_size(po->budget_bytes, b, sizeof b),
+           opt_format_size(ffn, c, sizeof c), (unsigned long long)i->n_samples);
     return 0;
 }
 
-static int make(const struct options *o, struct trace *t, const struct model *m, struct pool *pool, uint64_t *resumed, struct err *e)
+static int make(const struct options *o, struct trace *t, const struct model *m, struct pool *pool,
+                uint64_t *resumed, struct err *e)
 {
     const char *out = o->out ? o->out : o->traces;
     char state[4096];
@@ -239,8 +272,8 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
     file_close(&f);
     if (need > space) {
         char a[24], b[24];
-        r = err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out, opt_format_size(need, a, sizeof a),
-                    opt_format_size(space, b, sizeof b));
+        r = err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out,
+                    opt_format_size(need, a, sizeof a), opt_format_size(space, b, sizeof b));
         goto out;
     }
     r = predicting_run(p, state, o->resume, e);
@@ -269,14 +302,16 @@ static int run(const struct options *o, struct err *e)
         goto out;
     const struct model_hparams *a = &m->h, *b = &trace_info(t)->h;
     if (a->n_layers != b->n_layers || a->d_model != b->d_model || a->n_ff != b->n_ff || a->n_experts != b->n_experts) {
-        r = err_set(e, ERR_MISMATCH, "'%s' is a trace of another model than '%s': %d layers of %d x %d, not %d of %d x %d", o->traces,
-                    o->model, b->n_layers, b->d_model, b->n_ff, a->n_layers, a->d_model, a->n_ff);
+        r = err_set(e, ERR_MISMATCH,
+                    "'%s' is a trace of another model than '%s': %d layers of %d x %d, not %d of %d x %d",
+                    o->traces, o->model, b->n_layers, b->d_model, b->n_ff, a->n_layers, a->d_model, a->n_ff);
         goto out;
     }
     if (o->method != KEEP)
         r = make(o, t, m, pool, &resumed, e);
     if (!r && !o->dry_run)
-        r = report(o, o->out && o->method != KEEP ? o->out : o->traces, m, pool, (double)(progress_now_ns() - start) / 1e9, resumed, e);
+        r = report(o, o->out && o->method != KEEP ? o->out : o->traces, m, pool,
+                   (double)(progress_now_ns() - start) / 1e9, resumed, e);
 out:
     pool_free(pool);
     model_close(m);

@@ -79,8 +79,8 @@ static int targets(const struct block *b, size_t first, size_t n, uint8_t **out,
     *out = malloc(n * (size_t)h->n_ff + 1);
     if (!*out)
         return err_set(e, ERR_NOMEM, "targets of %zu tokens", n);
-    return predictor_targets(b->gate, b->up, h->d_model, h->n_ff, b->data.input[PREDICT_FFN] + first * (size_t)h->d_model, n,
-                             b->p->pool, *out, e);
+    return predictor_targets(b->gate, b->up, h->d_model, h->n_ff,
+                             b->data.input[PREDICT_FFN] + first * (size_t)h->d_model, n, b->p->pool, *out, e);
 }
 
 static int measure(const struct block *b, int input, const struct predict *p, struct predictor_counts *c, struct err *e)
@@ -90,8 +90,8 @@ static int measure(const struct block *b, int input, const struct predict *p, st
 }
 
 /* Density at the wanted recall of weights as they would be stored. */
-static int measure_rank(const struct block *b, int input, const struct predictor_base *base, int rank, struct predictor_counts *c,
-                        struct err *e)
+static int measure_rank(const struct block *b, int input, const struct predictor_base *base, int rank,
+                        struct predictor_counts *c, struct err *e)
 {
     struct predictor_weights w;
     struct predictor_packed q;
@@ -165,22 +165,26 @@ static int read_norm(const struct predicting *p, enum model_role role, int layer
     return gguf_read(p->model->gguf, t, 0, out, t->bytes, e); /* F32 of d_model elements: model_open saw to it */
 }
 
-static int all_blocks(struct pass *s, const struct predictor_layer *l, struct predictor_tensor *gate, struct predictor_tensor *up,
-                      struct err *e)
+static int all_blocks(struct pass *s, const struct predictor_layer *l, struct predictor_tensor *gate,
+                      struct predictor_tensor *up, struct err *e)
 {
     struct predicting *p = s->p;
     size_t size = (size_t)p->info->h.n_ff * (size_t)p->info->h.d_model * sizeof(float);
     int r = 0;
     s->share = 1.0 / (p->n_blocks * n_inputs(p));
     for (int k = 0; k < p->n_blocks && !r; k++) {
-        struct block b = { .p = p, .layer = s->layer, .block = k, .gate = malloc(size), .up = up ? malloc(size) : NULL };
+        struct block b = {
+            .p = p, .layer = s->layer, .block = k, .gate = malloc(size), .up = up ? malloc(size) : NULL
+        };
         if (!b.gate || (up && !b.up))
             r = err_set(e, ERR_NOMEM, "matrices of %d neurons", p->info->h.n_ff);
         if (!r && (r = predictor_tensor_next(gate, p->n_blocks, b.gate, e)) == 0 &&
             (!up || (r = predictor_tensor_next(up, p->n_blocks, b.up, e)) == 0) &&
             (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0) {
             if (b.data.stand_in)
-                log_info("layer %d, expert %d was used by few sampled tokens: those of the whole layer stand in", s->layer, k);
+                log_info(
+                    "layer %d, expert %d was used by few sampled tokens: those of the whole layer stand in",
+                    s->layer, k);
             r = one_block(s, &b, e);
         }
         predictor_block_free(&b.data);
@@ -226,7 +230,11 @@ static int scan_block(struct pass *s, struct block *b, int input, struct predict
 static int scan_layer(struct predicting *p, int layer, struct scan *out, struct err *e)
 {
     int n = PREDICT_INPUTS * p->n_ranks, r = 0;
-    struct pass s = { .p = p, .layer = layer, .fn = scan_block, .progress_base = (uint64_t)layer * SCAN_UNIT, .unit = SCAN_UNIT,
+    struct pass s = { .p = p,
+                      .layer = layer,
+                      .fn = scan_block,
+                      .progress_base = (uint64_t)layer * SCAN_UNIT,
+                      .unit = SCAN_UNIT,
                       .counts = calloc((size_t)n, sizeof *s.counts) };
     if (!s.counts)
         return err_set(e, ERR_NOMEM, "scores");
@@ -277,9 +285,12 @@ static int allocate(struct predicting *p, int input, struct err *e)
         return err_set(e, ERR_NOMEM, "ranks of %d layers", n);
     if (least > left) {
         free(at);
-        return err_set(e, ERR_INFEASIBLE, "--budget allows %llu bytes; predictors of the smallest rank, %d, take %llu (%.2f %% of "
-                       "the FFN's bytes)", (unsigned long long)left, p->ranks[0], (unsigned long long)least,
-                       100 * (double)least / (double)predicting_ffn_bytes(p->info));
+        return err_set(
+            e, ERR_INFEASIBLE,
+            "--budget allows %llu bytes; predictors of the smallest rank, %d, take %llu (%.2f %% of "
+            "the FFN's bytes)",
+            (unsigned long long)left, p->ranks[0], (unsigned long long)least,
+            100 * (double)least / (double)predicting_ffn_bytes(p->info));
     }
     left -= least;
     for (struct step s; (s = best_step(p, input, at, left)).layer >= 0;) {
@@ -316,9 +327,15 @@ static int make_weights(struct pass *s, struct block *b, int input, struct predi
         return r;
     /* Where one neuron in w is active, the boundary lies where doubt costs both sides alike. */
     double weight = true_density > 0 ? 0.8 / true_density : 32;
-    const struct predictor_options o = { .epochs = p->o.epochs, .batch = BATCH, .lr = LEARNING_RATE,
-                                         .weight = weight < 2 ? 2 : weight > 32 ? 32 : weight,
-                                         .seed = mix(mix(mix(p->o.seed, (uint64_t)s->layer), (uint64_t)b->block), (uint64_t)input) };
+    const struct predictor_options o = {
+        .epochs = p->o.epochs,
+        .batch = BATCH,
+        .lr = LEARNING_RATE,
+        .weight = weight < 2    ? 2
+                  : weight > 32 ? 32
+                                : weight,
+        .seed = mix(mix(mix(p->o.seed, (uint64_t)s->layer), (uint64_t)b->block), (uint64_t)input)
+    };
     if (!b->train)
         r = targets(b, 0, d.n_train, &b->train, e);
     if (!r)
@@ -328,13 +345,15 @@ static int make_weights(struct pass *s, struct block *b, int input, struct predi
     return r;
 }
 
-static int figures(struct pass *s, const struct block *b, const struct predictor_counts *c, struct trace_predictor *x, struct err *e)
+static int figures(struct pass *s, const struct block *b, const struct predictor_counts *c,
+                   struct trace_predictor *x, struct err *e)
 {
     struct predicting *p = s->p;
     uint64_t *counts = malloc((size_t)p->info->h.n_ff * sizeof *counts);
     int r = counts ? trace_counts(p->trace, s->layer, b->block, counts, NULL, e) : err_set(e, ERR_NOMEM, "counts");
     double hot = 0;
-    if (!r && (hot = predictor_hot_density(counts, p->info->h.n_ff, b->held, b->data.n - b->data.n_train, p->o.recall, e)) < 0)
+    if (!r && (hot = predictor_hot_density(counts, p->info->h.n_ff, b->held, b->data.n - b->data.n_train,
+                                           p->o.recall, e)) < 0)
         r = ERR_NOMEM;
     free(counts);
     x->hot_density = hot;
@@ -360,7 +379,8 @@ static uint64_t record_bytes(const struct predicting *p, int layer)
     uint64_t n = 0;
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (p->o.inputs >> i & 1)
-            n += (sizeof(struct trace_predictor) + rank_bytes(p, p->rank[i * n_layers(p) + layer])) * (uint64_t)p->n_blocks;
+            n += (sizeof(struct trace_predictor) + rank_bytes(p, p->rank[i * n_layers(p) + layer])) *
+                 (uint64_t)p->n_blocks;
     return n;
 }
 
@@ -384,8 +404,13 @@ static int record(struct pass *s, const struct predictor_packed *q, const struct
 static int make_block(struct pass *s, struct block *b, int input, struct predictor_base *base, struct err *e)
 {
     struct predicting *p = s->p;
-    struct trace_predictor x = { .input = (enum predict_input)input, .layer = s->layer, .block = b->block, .has_bias = 1,
-                                 .type1 = p->o.type, .type2 = p->o.type, .rank = p->rank[input * n_layers(p) + s->layer] };
+    struct trace_predictor x = { .input = (enum predict_input)input,
+                                 .layer = s->layer,
+                                 .block = b->block,
+                                 .has_bias = 1,
+                                 .type1 = p->o.type,
+                                 .type2 = p->o.type,
+                                 .rank = p->rank[input * n_layers(p) + s->layer] };
     struct predictor_counts start = { 0 }, end = { 0 };
     struct predictor_weights w = { 0 };
     struct predictor_packed q = { 0 };
@@ -435,9 +460,9 @@ static struct hash128 config_hash(const struct predicting *p)
         return out;
     const struct predicting_options *o = &p->o;
     char text[256];
-    snprintf(text, sizeof text, "predictors %s %.17g %u %llu %d %d %llu %llu %u %s", THERMO_VERSION, o->recall, o->inputs,
-             (unsigned long long)o->budget_bytes, o->rank, o->epochs, (unsigned long long)o->seed,
-             (unsigned long long)o->samples, o->type, kernels->name);
+    snprintf(text, sizeof text, "predictors %s %.17g %u %llu %d %d %llu %llu %u %s", THERMO_VERSION,
+             o->recall, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs,
+             (unsigned long long)o->seed, (unsigned long long)o->samples, o->type, kernels->name);
     hash_update_str(h, text);
     const struct hash128 ids[2] = { p->info->model_hash, p->info->content_hash };
     for (int i = 0; i < 2; i++)
@@ -515,14 +540,16 @@ struct fetch {
     uint8_t *buf;
 };
 
-static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2, const float **bias, struct err *e)
+static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
+                 const float **bias, struct err *e)
 {
     struct fetch *f = ctx;
     struct predicting *p = f->p;
     size_t n;
     *x = p->list[i];
     const struct journal_record *records = journal_records(p->journal, &n);
-    size_t row1 = quant_row_bytes(x->type1, (uint64_t)p->info->h.d_model), row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
+    size_t row1 = quant_row_bytes(x->type1, (uint64_t)p->info->h.d_model),
+           row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
     size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = (size_t)p->info->h.n_ff * 4;
     free(f->buf);
     if (!(f->buf = malloc(a + b + c + 64)))
@@ -583,7 +610,8 @@ static void choose_ranks(struct predicting *p)
     const struct model_hparams *h = &p->info->h;
     int block = quant_traits(p->o.type)->block_elems, step = block > 16 ? block : 16;
     uint64_t share = p->o.budget_bytes / ((uint64_t)h->n_layers * (uint64_t)p->n_blocks);
-    for (int k = step; k <= h->d_model && p->n_ranks < PREDICTING_RANKS; k += k < 8 * step ? step : k / 8 / step * step) {
+    for (int k = step; k <= h->d_model && p->n_ranks < PREDICTING_RANKS;
+         k += k < 8 * step ? step : k / 8 / step * step) {
         if (p->n_ranks && rank_bytes(p, k) > 4 * share)
             break;
         p->ranks[p->n_ranks++] = k;
@@ -601,9 +629,12 @@ int predicting_new(struct trace *t, const struct model *m, const struct predicti
     const struct model_hparams *h = &p->info->h;
     int r = 0, n = n_layers(p);
     if (h->act == MODEL_ACT_SILU)
-        r = err_set(e, ERR_UNSUPPORTED, "'%s': with activation silu every neuron is active: there is nothing to predict", p->info->path);
+        r = err_set(e, ERR_UNSUPPORTED,
+                    "'%s': with activation silu every neuron is active: there is nothing to predict",
+                    p->info->path);
     else if (o->rank && (!rank_bytes(p, o->rank) || o->rank > h->d_model))
-        r = err_set(e, ERR_USAGE, "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,
+        r = err_set(e, ERR_USAGE,
+                    "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,
                     quant_traits(o->type)->block_elems, h->d_model, quant_traits(o->type)->name);
     else if (!rank_bytes(p, 32))
         r = err_set(e, ERR_UNSUPPORTED, "'%s': rows of %d elements cannot be of type %s", p->info->path, h->d_model,

@@ -4,7 +4,8 @@
 /* A run of `thermo-profile predictors`: every block of every layer, one layer in memory at a time.
  *
  *   1. scan      (rank auto) per layer, how dense the training-free predictor of each rank is at the wanted recall
- *   2. allocate  ranks of the layers under the byte budget: the next step goes where it takes the most neurons away per byte
+ *   2. allocate  ranks of the layers under the byte budget: the next step goes where it takes the most neurons away
+ *                per byte
  *   3. make      per layer: start, train, quantise, choose the threshold on held-out tokens
  *   4. save      all of them into the trace
  *
@@ -57,7 +58,7 @@ struct predicting_check {
     double recall, density, precision, true_density;
     double density_at_recall;  /* had the threshold been chosen here */
 };
-int predicting_check(struct trace_predictors *p, struct trace *held, const struct model *m, uint64_t samples, struct pool *pool,
-                     struct predicting_check *out, struct err *e);
+int predicting_check(struct trace_predictors *p, struct trace *held, const struct model *m, uint64_t samples,
+                     struct pool *pool, struct predicting_check *out, struct err *e);
 
 #endif

@@ -29,22 +29,38 @@ static int one(struct check *c, int i, const struct predictor_block *b, const ui
     float *bias = malloc((size_t)h->n_ff * sizeof *bias);
     struct predictor_counts counts = { 0 };
     int r = fc1 && fc2 && bias ? predictor_counts_new(&counts, e) : err_set(e, ERR_NOMEM, "a predictor");
-    struct predict p = { .input = x->input, .relu = x->relu, .d_model = h->d_model, .rank = x->rank, .n_ff = h->n_ff, .type1 = x->type1,
-                         .type2 = x->type2, .fc1 = fc1, .fc2 = fc2, .bias = bias, .threshold = x->at.threshold };
-    const struct predictor_data d = { .d = h->d_model, .n_ff = h->n_ff, .n = b->n, .f = b->input[PREDICT_FFN], .x = b->input[x->input] };
+    struct predict p = { .input = x->input,
+                         .relu = x->relu,
+                         .d_model = h->d_model,
+                         .rank = x->rank,
+                         .n_ff = h->n_ff,
+                         .type1 = x->type1,
+                         .type2 = x->type2,
+                         .fc1 = fc1,
+                         .fc2 = fc2,
+                         .bias = bias,
+                         .threshold = x->at.threshold };
+    const struct predictor_data d = {
+        .d = h->d_model, .n_ff = h->n_ff, .n = b->n, .f = b->input[PREDICT_FFN], .x = b->input[x->input]
+    };
     if (!r && (r = trace_predictors_read(c->p, x, fc1, fc2, bias, e)) == 0 && (r = predict_init(&p, e)) == 0 &&
         (r = predictor_count(&p, &d, 0, b->n, targets, c->pool, &counts, e)) == 0) {
         struct predictor_point at = predictor_point_at(&counts, x->at.threshold);
-        c->out[i] = (struct predicting_check){ .recall = at.recall, .density = at.density, .precision = at.precision,
-                                               .true_density = (double)counts.n_active / (double)(counts.n_active + counts.n_inactive),
-                                               .density_at_recall = predictor_point_of(&counts, c->recall).density };
+        c->out[i] =
+            (struct predicting_check){ .recall = at.recall,
+                                       .density = at.density,
+                                       .precision = at.precision,
+                                       .true_density = (double)counts.n_active /
+                                                       (double)(counts.n_active + counts.n_inactive),
+                                       .density_at_recall = predictor_point_of(&counts, c->recall).density };
     }
     predictor_counts_free(&counts);
     free(fc1), free(fc2), free(bias);
     return r;
 }
 
-static int block(struct check *c, const struct predictor_layer *l, int k, const float *gate, const float *up, struct err *e)
+static int block(struct check *c, const struct predictor_layer *l, int k, const float *gate, const float *up,
+                 struct err *e)
 {
     const struct model_hparams *h = &c->info->h;
     struct predictor_block b = { 0 };
@@ -87,10 +103,15 @@ static int layer(struct check *c, int at, unsigned inputs, float *scratch, struc
     return r;
 }
 
-int predicting_check(struct trace_predictors *p, struct trace *held, const struct model *m, uint64_t samples, struct pool *pool,
-                     struct predicting_check *out, struct err *e)
+int predicting_check(struct trace_predictors *p, struct trace *held, const struct model *m, uint64_t samples,
+                     struct pool *pool, struct predicting_check *out, struct err *e)
 {
-    struct check c = { .p = p, .info = trace_info(held), .model = m, .pool = pool, .recall = trace_predictors_info(p)->recall, .out = out };
+    struct check c = { .p = p,
+                       .info = trace_info(held),
+                       .model = m,
+                       .pool = pool,
+                       .recall = trace_predictors_info(p)->recall,
+                       .out = out };
     if (!hash_equal(trace_predictors_info(p)->model_hash, c.info->model_hash))
         return err_set(e, ERR_MISMATCH, "'%s' is a trace of another model than the predictors are of", c.info->path);
     unsigned inputs = 0;
@@ -100,7 +121,8 @@ int predicting_check(struct trace_predictors *p, struct trace *held, const struc
         inputs |= 1u << list[i].input;
     size_t d = (size_t)c.info->h.d_model;
     float *scratch = malloc((2 * d + 2 * d * (size_t)c.info->h.n_ff) * sizeof *scratch);
-    int r = scratch ? predictor_samples_open(held, samples, 1, &c.samples, e) : err_set(e, ERR_NOMEM, "matrices of a layer");
+    int r = scratch ? predictor_samples_open(held, samples, 1, &c.samples, e)
+                    : err_set(e, ERR_NOMEM, "matrices of a layer");
     for (int l = 0; l < c.info->h.n_layers && !r; l++)
         r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : layer(&c, l, inputs, scratch, e);
     predictor_samples_close(&c.samples);

@@ -38,8 +38,8 @@ struct predictor_data {
 /* Statistics of a block's inputs and its leading directions, from the training tokens. */
 struct predictor_base;
 
-/* gate, up: [n_ff][d]; up may be NULL: only the gate decides. Both are scaled in place and kept by the caller while the base
- * lives. max_rank: directions to keep. */
+/* gate, up: [n_ff][d]; up may be NULL: only the gate decides. Both are scaled in place and kept by the caller
+ * while the base lives. max_rank: directions to keep. */
 int predictor_base_new(const struct predictor_data *data, float *gate, float *up, int max_rank, struct pool *pool,
                        struct predictor_base **out, struct err *e);
 void predictor_base_free(struct predictor_base *b); /* accepts NULL */
@@ -79,8 +79,8 @@ struct predictor_packed {
     void *fc1, *fc2;
     float *bias;
 };
-int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, uint32_t type, struct predictor_packed *out,
-                       struct err *e);
+int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, uint32_t type,
+                       struct predictor_packed *out, struct err *e);
 void predictor_packed_free(struct predictor_packed *q);
 
 /* ---- what it does (predictor_measure.c) ---- */
@@ -95,14 +95,15 @@ int predictor_counts_new(struct predictor_counts *c, struct err *e);
 void predictor_counts_free(struct predictor_counts *c);
 
 /* Add tokens [first, first + n): x as in the data, targets of these tokens. */
-int predictor_count(const struct predict *p, const struct predictor_data *data, size_t first, size_t n, const uint8_t *targets,
-                    struct pool *pool, struct predictor_counts *c, struct err *e);
+int predictor_count(const struct predict *p, const struct predictor_data *data, size_t first, size_t n,
+                    const uint8_t *targets, struct pool *pool, struct predictor_counts *c, struct err *e);
 
 struct predictor_point {
     double recall, threshold, density, precision;
 };
 
-/* The largest threshold that reaches the recall, and what it does. No active neuron: everything is predicted inactive. */
+/* The largest threshold that reaches the recall, and what it does. No active neuron: everything is predicted
+ * inactive. */
 struct predictor_point predictor_point_of(const struct predictor_counts *c, double recall);
 
 /* What a given threshold does. */
@@ -110,6 +111,7 @@ struct predictor_point predictor_point_at(const struct predictor_counts *c, floa
 
 /* Share of the neurons in the smallest set, hottest first, that holds this share of the active ones; counts: [n_ff]
  * how often each was active elsewhere, deciding the order. */
-double predictor_hot_density(const uint64_t *counts, int n_ff, const uint8_t *targets, size_t n, double recall, struct err *e);
+double predictor_hot_density(const uint64_t *counts, int n_ff, const uint8_t *targets, size_t n,
+                             double recall, struct err *e);
 
 #endif

@@ -43,8 +43,8 @@ static void product_panel(void *ctx, int begin, int end, int worker)
 }
 
 /* c[m][n] = alpha op(a) b */
-static void product(struct pool *pool, int ta, int m, int n, int k, float alpha, const float *a, int lda, const float *b,
-                    int ldb, float *c)
+static void product(struct pool *pool, int ta, int m, int n, int k, float alpha, const float *a, int lda,
+                    const float *b, int ldb, float *c)
 {
     struct product p = { ta, m, n, k, lda, ldb, alpha, a, b, c };
     pool_for(pool, m, PANEL, product_panel, &p);
@@ -62,14 +62,15 @@ static void means(const float *x, size_t n, int d, float *out)
 }
 
 /* out[d][d] = cov(a, b) over the training tokens, in double. */
-static void covariance(const struct predictor_data *data, const float *a, const float *ma, const float *b, const float *mb,
-                       struct pool *pool, float *tmp, double *out)
+static void covariance(const struct predictor_data *data, const float *a, const float *ma, const float *b,
+                       const float *mb, struct pool *pool, float *tmp, double *out)
 {
     int d = data->d;
     product(pool, 1, d, d, (int)data->n_train, 1 / (float)data->n_train, a, d, b, d, tmp);
     for (int i = 0; i < d; i++)
         for (int j = 0; j < d; j++)
-            out[(size_t)i * (size_t)d + (size_t)j] = (double)tmp[(size_t)i * (size_t)d + (size_t)j] - (double)ma[i] * (double)mb[j];
+            out[(size_t)i * (size_t)d + (size_t)j] =
+                (double)tmp[(size_t)i * (size_t)d + (size_t)j] - (double)ma[i] * (double)mb[j];
 }
 
 static void symmetrise(double *a, int d)
@@ -166,7 +167,8 @@ static int directions(struct predictor_base *b, struct work *w, struct err *e)
 {
     int d = b->d, k = b->max_rank;
     size_t dd = (size_t)d * (size_t)d, kd = (size_t)k * (size_t)d;
-    double *values = malloc((size_t)k * sizeof *values), *vectors = malloc(kd * sizeof *vectors), *m = malloc(dd * sizeof *m);
+    double *values = malloc((size_t)k * sizeof *values), *vectors = malloc(kd * sizeof *vectors),
+           *m = malloc(dd * sizeof *m);
     float *bf = malloc(dd * sizeof *bf);
     int r = values && vectors && m && bf ? 0 : err_set(e, ERR_NOMEM, "%d directions of %d", k, d);
     if (r < 0)
@@ -206,7 +208,8 @@ int predictor_base_new(const struct predictor_data *data, float *gate, float *up
     b->fc1 = malloc(k * d * 4), b->fc2 = malloc(n_ff * k * 4);
     w.mean_f = malloc(d * 4), w.tmp = malloc(d * d * 4), w.tmp2 = malloc(d * d * 4);
     w.cov = malloc(d * d * 8), w.kb = malloc(d * d * 8);
-    if (!b->mean_x || !b->scale_x || !b->mean_z || !b->fc1 || !b->fc2 || !w.mean_f || !w.tmp || !w.tmp2 || !w.cov || !w.kb) {
+    if (!b->mean_x || !b->scale_x || !b->mean_z || !b->fc1 || !b->fc2 || !w.mean_f || !w.tmp || !w.tmp2 ||
+        !w.cov || !w.kb) {
         r = err_set(e, ERR_NOMEM, "statistics of %zu inputs", d);
         goto out;
     }
@@ -324,7 +327,8 @@ int predictor_start(const struct predictor_base *b, int rank, struct predictor_w
         double explained = 0, offset = 0;
         for (size_t j = 0; j < k; j++)
             explained += (double)row[j] * (double)row[j], offset += (double)row[j] * (double)h[j];
-        float left = explained < 1 ? (float)sqrt(1 - explained) : 0, s = LOGISTIC / (left > LEAST_ERROR ? left : LEAST_ERROR);
+        float left = explained < 1 ? (float)sqrt(1 - explained) : 0,
+              s = LOGISTIC / (left > LEAST_ERROR ? left : LEAST_ERROR);
         for (size_t j = 0; j < k; j++)
             w.fc2[i * k + j] = row[j] * s;
         w.bias[i] = (b->mean_z[i] - (float)offset) * s;
@@ -372,18 +376,28 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
     if (!t || !t->quant || !row1 || !row2)
         return err_set(e, ERR_UNSUPPORTED, "a predictor of %d inputs and rank %d cannot be of type %s", w->d, w->rank,
                        t ? t->name : "unknown");
-    struct predictor_weights back = { .d = w->d, .n_ff = w->n_ff, .rank = w->rank, .fc1 = malloc(k * d * 4), .fc2 = malloc(n * k * 4) };
+    struct predictor_weights back = {
+        .d = w->d, .n_ff = w->n_ff, .rank = w->rank, .fc1 = malloc(k * d * 4), .fc2 = malloc(n * k * 4)
+    };
     float *h = malloc(k * 4);
     q.fc1 = malloc(k * row1), q.fc2 = malloc(n * row2), q.bias = malloc(n * 4);
-    int r = back.fc1 && back.fc2 && h && q.fc1 && q.fc2 && q.bias ? 0 : err_set(e, ERR_NOMEM, "a predictor of rank %d", w->rank);
+    int r = back.fc1 && back.fc2 && h && q.fc1 && q.fc2 && q.bias
+                ? 0
+                : err_set(e, ERR_NOMEM, "a predictor of rank %d", w->rank);
     if (!r) {
         round_rows(t, w->fc1, k, d, q.fc1, back.fc1);
         round_rows(t, w->fc2, n, k, q.fc2, back.fc2);
         memcpy(q.bias, w->bias, n * 4);
         add_at_mean(w, b->mean_x, 1, h, q.bias);
         add_at_mean(&back, b->mean_x, -1, h, q.bias);
-        q.p = (struct predict){ .d_model = w->d, .rank = w->rank, .n_ff = w->n_ff, .type1 = type, .type2 = type, .fc1 = q.fc1,
-                                .fc2 = q.fc2, .bias = q.bias };
+        q.p = (struct predict){ .d_model = w->d,
+                                .rank = w->rank,
+                                .n_ff = w->n_ff,
+                                .type1 = type,
+                                .type2 = type,
+                                .fc1 = q.fc1,
+                                .fc2 = q.fc2,
+                                .bias = q.bias };
         r = predict_init(&q.p, e);
     }
     predictor_weights_free(&back);

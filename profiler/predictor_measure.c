@@ -9,7 +9,8 @@ enum { BINS = 65536, TOKENS = 32 };
 
 int predictor_counts_new(struct predictor_counts *c, struct err *e)
 {
-    *c = (struct predictor_counts){ .active = calloc(BINS, sizeof *c->active), .inactive = calloc(BINS, sizeof *c->inactive) };
+    *c = (struct predictor_counts){ .active = calloc(BINS, sizeof *c->active),
+                                    .inactive = calloc(BINS, sizeof *c->inactive) };
     if (c->active && c->inactive)
         return 0;
     predictor_counts_free(c);
@@ -70,13 +71,20 @@ static void count_tokens(void *ctx, int begin, int end, int worker)
     }
 }
 
-int predictor_count(const struct predict *p, const struct predictor_data *data, size_t first, size_t n, const uint8_t *targets,
-                    struct pool *pool, struct predictor_counts *out, struct err *e)
+int predictor_count(const struct predict *p, const struct predictor_data *data, size_t first, size_t n,
+                    const uint8_t *targets, struct pool *pool, struct predictor_counts *out, struct err *e)
 {
     size_t w = (size_t)pool_threads(pool), t = w * TOKENS;
-    struct count c = { .p = p, .data = data, .targets = targets, .first = first, .n = n, .x = malloc(t * predict_input_bytes(p)),
-                       .hidden = malloc(t * predict_hidden_bytes(p)), .h = malloc(t * (size_t)p->rank * 4),
-                       .scores = malloc(t * (size_t)p->n_ff * 4), .bins = calloc(w * 2 * BINS, sizeof(uint64_t)) };
+    struct count c = { .p = p,
+                       .data = data,
+                       .targets = targets,
+                       .first = first,
+                       .n = n,
+                       .x = malloc(t * predict_input_bytes(p)),
+                       .hidden = malloc(t * predict_hidden_bytes(p)),
+                       .h = malloc(t * (size_t)p->rank * 4),
+                       .scores = malloc(t * (size_t)p->n_ff * 4),
+                       .bins = calloc(w * 2 * BINS, sizeof(uint64_t)) };
     int r = c.x && c.hidden && c.h && c.scores && c.bins ? 0 : err_set(e, ERR_NOMEM, "scores of %d neurons", p->n_ff);
     if (!r)
         pool_for(pool, (int)((n + TOKENS - 1) / TOKENS), 1, count_tokens, &c);
@@ -96,7 +104,8 @@ static struct predictor_point point(const struct predictor_counts *c, size_t bin
     float edge = bin ? of_key((uint32_t)(bin << 16) - 1) : -HUGE_VALF;
     if (!isfinite(edge))
         edge = edge < 0 || edge != edge ? -3.0e38f : 3.0e38f;
-    return (struct predictor_point){ .recall = c->n_active ? (double)active / (double)c->n_active : 1, .threshold = (double)edge,
+    return (struct predictor_point){ .recall = c->n_active ? (double)active / (double)c->n_active : 1,
+                                     .threshold = (double)edge,
                                      .density = all ? (double)predicted / (double)all : 0,
                                      .precision = predicted ? (double)active / (double)predicted : 0 };
 }
@@ -134,7 +143,8 @@ static int hottest(const void *a, const void *b)
     return x->count != y->count ? (x->count < y->count ? 1 : -1) : x->neuron - y->neuron;
 }
 
-double predictor_hot_density(const uint64_t *counts, int n_ff, const uint8_t *targets, size_t n, double recall, struct err *e)
+double predictor_hot_density(const uint64_t *counts, int n_ff, const uint8_t *targets, size_t n,
+                             double recall, struct err *e)
 {
     struct heat *heat = malloc((size_t)n_ff * sizeof *heat);
     uint64_t *here = calloc((size_t)n_ff, sizeof *here), all = 0, sum = 0;

@@ -1,5 +1,5 @@
-/* Samples are read in runs of the trace's own order and put where training and held-out tokens belong. The block's input is
- * stored before its norm; predictors see it after, as the runtime has it at hand there. */
+/* Samples are read in runs of the trace's own order and put where training and held-out tokens belong. The
+ * block's input is stored before its norm; predictors see it after, as the runtime has it at hand there. */
 #include "profiler/predictor_samples.h"
 
 #include "common/nn.h"
@@ -48,9 +48,12 @@ int predictor_samples_open(struct trace *t, uint64_t most, int all_held, struct 
     }
     free(token);
     if (!r && ((!all_held && s.n_train < LEAST) || s.n - s.n_train < LEAST / 2))
-        r = err_set(e, ERR_INPUT, "'%s' holds FFN inputs of %llu tokens, which is too few: %llu for training and %llu to measure; "
-                    "trace more tokens, with a larger --samples", i->path, (unsigned long long)all,
-                    (unsigned long long)s.n_train, (unsigned long long)(s.n - s.n_train));
+        r = err_set(
+            e, ERR_INPUT,
+            "'%s' holds FFN inputs of %llu tokens, which is too few: %llu for training and %llu to measure; "
+            "trace more tokens, with a larger --samples",
+            i->path, (unsigned long long)all, (unsigned long long)s.n_train,
+            (unsigned long long)(s.n - s.n_train));
     if (r < 0)
         predictor_samples_close(&s);
     else
@@ -92,7 +95,8 @@ static int take(struct load *k, uint64_t first, uint64_t n, struct err *e)
         for (size_t j = 0; j < d; j++)
             in[PREDICT_FFN][to + j] = quant_f16_to_f32(f[j]);
         for (size_t j = 0; j < d && in[PREDICT_RESIDUAL]; j++)
-            in[PREDICT_RESIDUAL][to + j] = k->ffn_norm[j] != 0 ? in[PREDICT_FFN][to + j] * k->rms[i] / k->ffn_norm[j] : 0;
+            in[PREDICT_RESIDUAL][to + j] =
+                k->ffn_norm[j] != 0 ? in[PREDICT_FFN][to + j] * k->rms[i] / k->ffn_norm[j] : 0;
         for (size_t j = 0; j < d && in[PREDICT_BLOCK]; j++)
             in[PREDICT_BLOCK][to + j] = quant_f16_to_f32(b[j]);
         if (in[PREDICT_BLOCK])
@@ -121,8 +125,14 @@ int predictor_layer_load(const struct predictor_samples *s, int layer, unsigned 
     const struct trace_info *info = trace_info(s->trace);
     size_t d = (size_t)info->h.d_model, all = (size_t)info->n_samples;
     struct predictor_layer l = { .layer = layer };
-    struct load k = { .s = s, .l = &l, .attn_norm = attn_norm, .ffn_norm = ffn_norm, .place = calloc(all + 1, sizeof(size_t)),
-                      .block_input = malloc(READ * d * 2), .ffn_input = malloc(READ * d * 2), .rms = malloc(READ * 4) };
+    struct load k = { .s = s,
+                      .l = &l,
+                      .attn_norm = attn_norm,
+                      .ffn_norm = ffn_norm,
+                      .place = calloc(all + 1, sizeof(size_t)),
+                      .block_input = malloc(READ * d * 2),
+                      .ffn_input = malloc(READ * d * 2),
+                      .rms = malloc(READ * 4) };
     int r = k.place && k.block_input && k.ffn_input && k.rms ? 0 : ERR_NOMEM;
     for (int i = 0; i < PREDICT_INPUTS && !r; i++)
         if ((i == PREDICT_FFN || inputs >> i & 1) && !(l.input[i] = malloc((s->n + 1) * d * sizeof(float))))
@@ -205,7 +215,8 @@ int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, con
 {
     const struct quant_traits *q = quant_traits(t->type);
     if (!q || !q->dequant)
-        return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, which cannot be read", t->name, q ? q->name : "unknown");
+        return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, which cannot be read", t->name,
+                       q ? q->name : "unknown");
     *out = (struct predictor_tensor){ .gguf = g, .tensor = t, .trace = trace, .hash = hash_new() };
     return out->hash ? 0 : err_set(e, ERR_NOMEM, "hashing '%s'", t->name);
 }
@@ -227,8 +238,8 @@ static int check_hash(const struct predictor_tensor *t, struct err *e)
         if (hash_equal(is, x->hash))
             return 0;
         hash_text(is, a), hash_text(x->hash, b);
-        return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s", t->tensor->name,
-                       gguf_name(t->gguf), a, t->trace->path, b);
+        return err_set(e, ERR_MISMATCH, "tensor '%s' of '%s' has hash %s; the model traced in '%s' has %s",
+                       t->tensor->name, gguf_name(t->gguf), a, t->trace->path, b);
     }
     return err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", gguf_name(t->gguf),
                    t->tensor->name, t->trace->path);

@@ -1,8 +1,8 @@
 #ifndef PROFILER_PREDICTOR_SAMPLES_H
 #define PROFILER_PREDICTOR_SAMPLES_H
 
-/* What a predictor is made from: the sampled inputs of a layer out of a trace, and the matrices of its blocks out of the
- * model. One sequence in eight is held out of training, whole, so that what is measured was not seen. */
+/* What a predictor is made from: the sampled inputs of a layer out of a trace, and the matrices of its blocks
+ * out of the model. One sequence in eight is held out of training, whole, so that what is measured was not seen. */
 #include "common/gguf.h"
 #include "common/offline/trace.h"
 #include "common/predict.h"
@@ -30,14 +30,15 @@ struct predictor_layer {
     uint16_t *blocks;             /* [n][k] experts of each token; NULL when dense */
 };
 
-/* Load the FFN's input and, when it is in inputs (1 << enum predict_input), others. attn_norm, ffn_norm: f32[d_model] */
+/* Load the FFN's input and, when it is in inputs (1 << enum predict_input), others. attn_norm, ffn_norm:
+ * f32[d_model] */
 int predictor_layer_load(const struct predictor_samples *s, int layer, unsigned inputs, const float *attn_norm,
                          const float *ffn_norm, struct predictor_layer *out, struct err *e);
 void predictor_layer_free(struct predictor_layer *l);
 
-/* Tokens of the layer that were routed to a block, training tokens first, gathered: out[input][n][d_model]. When fewer than
- * `least` of the training tokens were, all tokens of the layer stand in for them. Dense: the layer's own arrays, not
- * copied. */
+/* Tokens of the layer that were routed to a block, training tokens first, gathered: out[input][n][d_model]. When
+ * fewer than `least` of the training tokens were, all tokens of the layer stand in for them. Dense: the layer's
+ * own arrays, not copied. */
 struct predictor_block {
     size_t n, n_train;
     const float *input[PREDICT_INPUTS];

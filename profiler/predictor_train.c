@@ -94,7 +94,8 @@ static void neurons(void *ctx, int begin, int end, int worker)
         float *f = t->f + (size_t)first * k;
         linalg_gemm(0, 1, t->m, n, t->rank, 1, t->h, t->rank, f, t->rank, 0, s, NEURONS);
         gradients(t, first, n, s, gb);
-        linalg_gemm(0, 0, t->m, t->rank, n, 1, s, NEURONS, f, t->rank, 0, t->part + (size_t)p * (size_t)t->m * k, t->rank);
+        linalg_gemm(0, 0, t->m, t->rank, n, 1, s, NEURONS, f, t->rank, 0,
+                    t->part + (size_t)p * (size_t)t->m * k, t->rank);
         linalg_gemm(1, 0, n, t->rank, t->m, 1, s, NEURONS, t->h, t->rank, 0, gf, t->rank);
         adam(f, gf, t->mf, (size_t)first * k, (size_t)n * k, t);
         adam(t->b + first, gb, t->mb, (size_t)first, (size_t)n, t);
@@ -183,8 +184,8 @@ static int trainer_memory(struct trainer *t, int threads, struct err *e)
     t->x = zeros(m * d), t->h = zeros(m * k), t->dh = zeros(m * k), t->part = zeros((size_t)t->n_panels * m * k);
     t->panel = zeros(w * m * NEURONS), t->grad_f = zeros(w * NEURONS * k), t->grad_b = zeros(w * NEURONS);
     t->grad_a = zeros(w * ROWS * d);
-    if (t->ma.m && t->ma.v && t->mf.m && t->mf.v && t->mb.m && t->mb.v && t->x && t->h && t->dh && t->part && t->panel &&
-        t->grad_f && t->grad_b && t->grad_a)
+    if (t->ma.m && t->ma.v && t->mf.m && t->mf.v && t->mb.m && t->mb.v && t->x && t->h && t->dh && t->part &&
+        t->panel && t->grad_f && t->grad_b && t->grad_a)
         return 0;
     return err_set(e, ERR_NOMEM, "training a predictor of rank %d", t->rank);
 }
@@ -192,11 +193,12 @@ static int trainer_memory(struct trainer *t, int threads, struct err *e)
 static void trainer_done(struct trainer *t)
 {
     free(t->ma.m), free(t->ma.v), free(t->mf.m), free(t->mf.v), free(t->mb.m), free(t->mb.v);
-    free(t->x), free(t->h), free(t->dh), free(t->part), free(t->panel), free(t->grad_f), free(t->grad_b), free(t->grad_a);
+    free(t->x), free(t->h), free(t->dh), free(t->part), free(t->panel), free(t->grad_f), free(t->grad_b),
+        free(t->grad_a);
 }
 
-static int run(struct trainer *t, uint32_t *order, struct pool *pool, void (*on_part)(void *ctx, double done), void *ctx,
-               struct err *e)
+static int run(struct trainer *t, uint32_t *order, struct pool *pool, void (*on_part)(void *ctx, double done),
+               void *ctx, struct err *e)
 {
     size_t n = t->data->n_train, batch = (size_t)t->o->batch;
     uint64_t seed = t->o->seed, steps = 0, total = (uint64_t)t->o->epochs * ((n + batch - 1) / batch);

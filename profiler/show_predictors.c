@@ -34,9 +34,10 @@ static double ratio(double a, double b)
 static void print_row(const char *layer, const char *rank, const struct sum *s, uint64_t ffn)
 {
     char size[24];
-    printf("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank, opt_format_size(s->bytes, size, sizeof size),
-           100 * ratio((double)s->bytes, (double)ffn), 100 * ratio(s->hit, s->active), 100 * ratio(s->hit, s->predicted),
-           100 * s->predicted / s->n, 100 * s->active / s->n, ratio(s->predicted, s->active));
+    printf("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank,
+           opt_format_size(s->bytes, size, sizeof size), 100 * ratio((double)s->bytes, (double)ffn),
+           100 * ratio(s->hit, s->active), 100 * ratio(s->hit, s->predicted), 100 * s->predicted / s->n,
+           100 * s->active / s->n, ratio(s->predicted, s->active));
     if (s->start > 0)
         printf("%9.1f%% ", 100 * s->start / s->n);
     else
@@ -52,8 +53,8 @@ static void print_input(const struct trace_info *i, const struct trace_predictor
            list->input == PREDICT_FFN     ? "FFN's input"
            : list->input == PREDICT_BLOCK ? "layer's input before attention (lookahead)"
                                           : "residual before the FFN's norm",
-           quant_traits(list->type1)->name, list->relu ? ", ReLU between" : "", "layer", "rank", "bytes", "of FFN", "recall",
-           "precision", "density", "oracle", "ratio", "no train.", "hot only");
+           quant_traits(list->type1)->name, list->relu ? ", ReLU between" : "", "layer", "rank", "bytes",
+           "of FFN", "recall", "precision", "density", "oracle", "ratio", "no train.", "hot only");
     for (int k = 0; k < n;) {
         struct sum s = { 0 };
         char layer[16], rank[16];
@@ -72,8 +73,8 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
     const struct trace_predict_info *i = trace_predictors_info(p);
     int n, at = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &n);
-    printf("predictors by %s, %s, for recall %g; measured on %llu held-out tokens, made from %llu\n", i->tool, i->method, i->recall,
-           (unsigned long long)list->n_held, (unsigned long long)list->n_train);
+    printf("predictors by %s, %s, for recall %g; measured on %llu held-out tokens, made from %llu\n", i->tool,
+           i->method, i->recall, (unsigned long long)list->n_held, (unsigned long long)list->n_train);
     while (at < n) {
         int k = at;
         while (k < n && list[k].input == list[at].input)

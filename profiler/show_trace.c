@@ -188,7 +188,8 @@ static struct js *json_layer(const struct trace_info *i, const struct layer_stat
     return o;
 }
 
-static int print_json(const struct trace *t, const struct trace_predictors *p, const struct layer_stats *all, struct err *e)
+static int print_json(const struct trace *t, const struct trace_predictors *p, const struct layer_stats *all,
+                      struct err *e)
 {
     const struct trace_info *i = trace_info(t);
     struct js *j = js_object(), *m = js_object(), *c = js_object(), *layers = js_array();

@@ -35,18 +35,20 @@ static inline uint8_t *sample_meta(struct model_hparams *h, size_t *len, struct 
     const struct gguf_key y = { .name = "tokenizer.ggml.token_type", .type = GGUF_ARRAY, .elem_type = GGUF_I32, .n = 3,
                                 .data = types, .data_len = sizeof types };
     int ok = !gguf_writer_new(&w, e) && !gguf_writer_str(w, "general.architecture", "llama", e) &&
-             !gguf_writer_str(w, "general.name", "sample", e) && !gguf_writer_u32(w, "llama.block_count", SAMPLE_LAYERS, e) &&
+             !gguf_writer_str(w, "general.name", "sample", e) &&
+             !gguf_writer_u32(w, "llama.block_count", SAMPLE_LAYERS, e) &&
              !gguf_writer_u32(w, "llama.embedding_length", SAMPLE_D, e) &&
              !gguf_writer_u32(w, "llama.feed_forward_length", SAMPLE_FF, e) &&
              !gguf_writer_u32(w, "llama.attention.head_count", 2, e) &&
              !gguf_writer_u32(w, "llama.attention.head_count_kv", 1, e) &&
              !gguf_writer_u32(w, "llama.context_length", 64, e) &&
              !gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e) &&
-             !gguf_writer_str(w, "llama.hidden_act", "relu", e) && !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
+             !gguf_writer_str(w, "llama.hidden_act", "relu", e) &&
+             !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
              !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) && !gguf_writer_kv_raw(w, &t, e) &&
-             !gguf_writer_kv_raw(w, &s, e) && !gguf_writer_kv_raw(w, &y, e) && !gguf_writer_blob(w, &plain, len, e) &&
-             !gguf_parse(plain, *len, *len, "sample", &g, e) && !model_hparams_read(g, -1, h, e) &&
-             !model_meta_blob(g, h, NULL, &blob, len, e);
+             !gguf_writer_kv_raw(w, &s, e) && !gguf_writer_kv_raw(w, &y, e) &&
+             !gguf_writer_blob(w, &plain, len, e) && !gguf_parse(plain, *len, *len, "sample", &g, e) &&
+             !model_hparams_read(g, -1, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
     CHECK_MSG(ok, "%s", e->msg);
     gguf_close(g);
     gguf_writer_free(w);
@@ -54,7 +56,8 @@ static inline uint8_t *sample_meta(struct model_hparams *h, size_t *len, struct 
     return blob;
 }
 
-static inline int sample_dense(struct writer *w, enum model_role role, int layer, uint64_t d0, uint64_t d1, int zstd, struct err *e)
+static inline int sample_dense(struct writer *w, enum model_role role, int layer, uint64_t d0, uint64_t d1,
+                               int zstd, struct err *e)
 {
     float data[SAMPLE_D * SAMPLE_D * 2];
     struct write_entry t = { .kind = PACK_DENSE, .codec = zstd ? PACK_ZSTD : PACK_RAW, .role = role, .type = QUANT_F32,
@@ -70,7 +73,8 @@ static inline int sample_all_dense(struct writer *w, struct err *e)
     int r = sample_dense(w, MODEL_TOKEN_EMBD, -1, SAMPLE_D, SAMPLE_VOCAB, 1, e) |
             sample_dense(w, MODEL_OUTPUT_NORM, -1, SAMPLE_D, 1, 0, e);
     for (int l = 0; l < SAMPLE_LAYERS; l++)
-        r |= sample_dense(w, MODEL_ATTN_NORM, l, SAMPLE_D, 1, 0, e) | sample_dense(w, MODEL_ATTN_Q, l, SAMPLE_D, SAMPLE_D, 1, e) |
+        r |= sample_dense(w, MODEL_ATTN_NORM, l, SAMPLE_D, 1, 0, e) |
+             sample_dense(w, MODEL_ATTN_Q, l, SAMPLE_D, SAMPLE_D, 1, e) |
              sample_dense(w, MODEL_ATTN_K, l, SAMPLE_D, SAMPLE_D / 2, 0, e) |
              sample_dense(w, MODEL_ATTN_V, l, SAMPLE_D, SAMPLE_D / 2, 0, e) |
              sample_dense(w, MODEL_ATTN_OUTPUT, l, SAMPLE_D, SAMPLE_D, 0, e) |
@@ -79,8 +83,8 @@ static inline int sample_all_dense(struct writer *w, struct err *e)
 }
 
 /* order reverses the neurons. */
-static inline int sample_neurons(struct writer *w, const struct layout_shape *s, const uint32_t *order, uint64_t *checks,
-                                 struct err *e)
+static inline int sample_neurons(struct writer *w, const struct layout_shape *s, const uint32_t *order,
+                                 uint64_t *checks, struct err *e)
 {
     static float gate[SAMPLE_FF * SAMPLE_D], up[SAMPLE_FF * SAMPLE_D], down[SAMPLE_D * SAMPLE_FF];
     struct neurons_loss loss = { 0 };
@@ -131,7 +135,11 @@ enum { SAMPLE_RANK = 8, SAMPLE_POINTS = 2 };
 static inline int sample_predictor(struct writer *w, const uint32_t *order, struct err *e)
 {
     static uint8_t mem[16384];
-    struct pack_predictor x = { .layer = 1, .rank = SAMPLE_RANK, .has_bias = 1, .n_points = SAMPLE_POINTS, .type1 = QUANT_F32,
+    struct pack_predictor x = { .layer = 1,
+                                .rank = SAMPLE_RANK,
+                                .has_bias = 1,
+                                .n_points = SAMPLE_POINTS,
+                                .type1 = QUANT_F32,
                                 .type2 = QUANT_F32 };
     int r = pack_predictor_derive(&x, SAMPLE_D, SAMPLE_FF, e);
     if (r < 0 || x.bytes > sizeof mem)
@@ -150,10 +158,16 @@ static inline int sample_predictor(struct writer *w, const uint32_t *order, stru
             fc2[p * SAMPLE_RANK + k] = sample_weight(1, 41, (int)order[p], k);
         bias[p] = sample_weight(1, 42, (int)order[p], 0);
     }
-    const struct write_entry t = { .kind = PACK_PREDICTOR, .role = PREDICT_FFN, .type = QUANT_F32, .layer = 1, .block = 0,
-                                   .segment = QUANT_F32, .n_dims = 3,
+    const struct write_entry t = { .kind = PACK_PREDICTOR,
+                                   .role = PREDICT_FFN,
+                                   .type = QUANT_F32,
+                                   .layer = 1,
+                                   .block = 0,
+                                   .segment = QUANT_F32,
+                                   .n_dims = 3,
                                    .dims = { SAMPLE_D, SAMPLE_RANK, SAMPLE_FF,
-                                             PACK_PREDICTOR_BIAS | SAMPLE_POINTS << PACK_PREDICTOR_POINTS_SHIFT } };
+                                             PACK_PREDICTOR_BIAS | SAMPLE_POINTS
+                                                                       << PACK_PREDICTOR_POINTS_SHIFT } };
     return write_section(w, &t, mem, x.bytes, e);
 }
 

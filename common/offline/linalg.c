@@ -18,8 +18,8 @@ void linalg_gemm(int ta, int tb, int m, int n, int k, float alpha, const float *
                  float beta, float *c, int ldc)
 {
     if (m > 0 && n > 0)
-        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k, alpha, a, lda,
-                    b, ldb, beta, c, ldc);
+        cblas_sgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, m, n, k,
+                    alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
 int linalg_cholesky(double *a, int n, struct err *e)
@@ -64,10 +64,11 @@ int linalg_eigen(double *a, int n, int k, double *values, double *vectors, struc
         r = err_set(e, ERR_NOMEM, "%d eigenvectors of %d", k, n);
         goto out;
     }
-    lapack_int info = LAPACKE_dsyevr(LAPACK_COL_MAJOR, 'V', 'I', 'L', n, a, n, 0, 0, n - k + 1, n, 0, &found, w, z, n, support);
+    lapack_int info = LAPACKE_dsyevr(LAPACK_COL_MAJOR, 'V', 'I', 'L', n, a, n, 0, 0, n - k + 1, n, 0, &found,
+                                     w, z, n, support);
     if (info != 0 || found != k) {
-        r = err_set(e, info < 0 ? ERR_NOMEM : ERR_LIMIT, "%d of %d eigenvectors of a matrix of %d were found (%d)", (int)found,
-                    k, n, (int)info);
+        r = err_set(e, info < 0 ? ERR_NOMEM : ERR_LIMIT,
+                    "%d of %d eigenvectors of a matrix of %d were found (%d)", (int)found, k, n, (int)info);
         goto out;
     }
     for (int i = 0; i < k; i++) { /* ascending, one vector after another */

@@ -29,8 +29,8 @@ enum { INPUT, LAYER, BLOCK, RANK, RELU, BIAS, TYPE1, TYPE2, POINTS, TRAIN, HELD,
 enum { RECALL, THRESHOLD, DENSITY, PRECISION, TRUE_DENSITY, START_DENSITY, HOT_DENSITY, F32S };
 static const char *const u32_names[U32S] = { "input", "layer", "block", "rank", "relu", "has_bias", "type1", "type2",
                                              "n_points", "n_train", "n_held" };
-static const char *const f32_names[F32S] = { "recall", "threshold", "density", "precision", "true_density", "start_density",
-                                             "hot_density" };
+static const char *const f32_names[F32S] = { "recall",       "threshold",     "density",    "precision",
+                                             "true_density", "start_density", "hot_density" };
 
 struct table {
     uint32_t *u[U32S];
@@ -86,7 +86,8 @@ static int point_ok(const struct trace_predict_point *p)
     return share(p->recall) && isfinite(p->threshold) && share(p->density) && share(p->precision);
 }
 
-static int from_row(const struct trace_predictors *p, const struct table *t, size_t i, struct trace_predictor *x, struct err *e)
+static int from_row(const struct trace_predictors *p, const struct table *t, size_t i,
+                    struct trace_predictor *x, struct err *e)
 {
     const struct model_hparams *h = &p->shape.h;
     const char *what = NULL;
@@ -98,13 +99,22 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
              t->u[POINTS][i] > TRACE_PREDICT_POINTS)
         what = "an impossible rank, flag or number of points";
     if (!what) {
-        *x = (struct trace_predictor){ .input = (enum predict_input)t->u[INPUT][i], .layer = (int)t->u[LAYER][i],
-                                       .block = (int)t->u[BLOCK][i], .rank = (int)t->u[RANK][i], .relu = (int)t->u[RELU][i],
-                                       .has_bias = (int)t->u[BIAS][i], .type1 = t->u[TYPE1][i], .type2 = t->u[TYPE2][i],
-                                       .at = { t->f[RECALL][i], t->f[THRESHOLD][i], t->f[DENSITY][i], t->f[PRECISION][i] },
-                                       .true_density = t->f[TRUE_DENSITY][i], .start_density = t->f[START_DENSITY][i],
-                                       .hot_density = t->f[HOT_DENSITY][i], .n_train = t->u[TRAIN][i],
-                                       .n_held = t->u[HELD][i], .n_points = (int)t->u[POINTS][i] };
+        *x = (struct trace_predictor){ .input = (enum predict_input)t->u[INPUT][i],
+                                       .layer = (int)t->u[LAYER][i],
+                                       .block = (int)t->u[BLOCK][i],
+                                       .rank = (int)t->u[RANK][i],
+                                       .relu = (int)t->u[RELU][i],
+                                       .has_bias = (int)t->u[BIAS][i],
+                                       .type1 = t->u[TYPE1][i],
+                                       .type2 = t->u[TYPE2][i],
+                                       .at = { t->f[RECALL][i], t->f[THRESHOLD][i], t->f[DENSITY][i],
+                                               t->f[PRECISION][i] },
+                                       .true_density = t->f[TRUE_DENSITY][i],
+                                       .start_density = t->f[START_DENSITY][i],
+                                       .hot_density = t->f[HOT_DENSITY][i],
+                                       .n_train = t->u[TRAIN][i],
+                                       .n_held = t->u[HELD][i],
+                                       .n_points = (int)t->u[POINTS][i] };
         x->bytes = predict_bytes(h->d_model, x->rank, h->n_ff, x->type1, x->type2, x->has_bias);
         for (int k = 0; k < x->n_points; k++) {
             const float *v = t->curve + (i * TRACE_PREDICT_POINTS + (size_t)k) * 4;
@@ -121,8 +131,8 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
     return what ? err_set(e, ERR_FORMAT, "'%s': predictor %zu has %s", p->h5.path, i, what) : 0;
 }
 
-static int column(struct trace_h5_file *f, int write, const char *name, enum trace_type type, size_t n, int n_dims, void *data,
-                  struct err *e)
+static int column(struct trace_h5_file *f, int write, const char *name, enum trace_type type, size_t n,
+                  int n_dims, void *data, struct err *e)
 {
     struct trace_h5_set s;
     char path[64];
@@ -171,7 +181,9 @@ static int read_info(struct trace_predictors *p, const struct trace *t, struct e
 
 static int order(const struct trace_predictor *a, const struct trace_predictor *b)
 {
-    return a->input != b->input ? (int)a->input - (int)b->input : a->layer != b->layer ? a->layer - b->layer : a->block - b->block;
+    return a->input != b->input   ? (int)a->input - (int)b->input
+           : a->layer != b->layer ? a->layer - b->layer
+                                  : a->block - b->block;
 }
 
 static int read_table(struct trace_predictors *p, struct err *e)
@@ -188,7 +200,8 @@ static int read_table(struct trace_predictors *p, struct err *e)
         r = columns(&p->h5, 0, &t, (size_t)n, e);
     for (size_t i = 0; i < (size_t)n && !r; i++)
         if ((r = from_row(p, &t, i, &p->list[i], e)) == 0 && i && order(&p->list[i - 1], &p->list[i]) >= 0)
-            r = err_set(e, ERR_FORMAT, "'%s': predictors are not in ascending order of input, layer, block", p->h5.path);
+            r = err_set(e, ERR_FORMAT, "'%s': predictors are not in ascending order of input, layer, block",
+                        p->h5.path);
     p->n = (int)n;
     table_free(&t);
     return r;
@@ -202,7 +215,8 @@ int trace_predictors_open(const struct trace *t, struct trace_predictors **out, 
     p->h5.id = -1;
     p->shape.h = trace_info(t)->h;
     int r = trace_h5_open(&p->h5, trace_info(t)->path, e);
-    if (!r && (r = trace_h5_exists(&p->h5, ROOT, e)) == 1 && (r = read_info(p, t, e)) == 0 && (r = read_table(p, e)) == 0) {
+    if (!r && (r = trace_h5_exists(&p->h5, ROOT, e)) == 1 && (r = read_info(p, t, e)) == 0 &&
+        (r = read_table(p, e)) == 0) {
         *out = p;
         return 0;
     }
@@ -232,8 +246,8 @@ const struct trace_predictor *trace_predictors_list(const struct trace_predictor
     return p->list;
 }
 
-const struct trace_predictor *trace_predictors_find(const struct trace_predictors *p, enum predict_input input, int layer,
-                                                    int block)
+const struct trace_predictor *trace_predictors_find(const struct trace_predictors *p,
+                                                    enum predict_input input, int layer, int block)
 {
     const struct trace_predictor key = { .input = input, .layer = layer, .block = block };
     int a = 0, b = p->n;
@@ -260,8 +274,9 @@ static void group_path(const struct trace_predictor *x, int depth, char out[48])
         snprintf(out, 48, ROOT "/%s/%04d/%04d", in, x->layer, x->block);
 }
 
-static int weights(struct trace_h5_file *f, int write, const struct trace_predictor *x, const char *name, enum trace_type type,
-                   uint64_t rows, uint64_t row, void *in, const void *out, struct err *e)
+static int weights(struct trace_h5_file *f, int write, const struct trace_predictor *x, const char *name,
+                   enum trace_type type, uint64_t rows, uint64_t row, void *in, const void *out,
+                   struct err *e)
 {
     struct trace_h5_set s;
     char group[48], path[64];
@@ -278,10 +293,12 @@ static int weights(struct trace_h5_file *f, int write, const struct trace_predic
     return r;
 }
 
-static int all_weights(struct trace_h5_file *f, int write, const struct model_hparams *h, const struct trace_predictor *x,
-                       void *const in[3], const void *const out[3], struct err *e)
+static int all_weights(struct trace_h5_file *f, int write, const struct model_hparams *h,
+                       const struct trace_predictor *x, void *const in[3], const void *const out[3],
+                       struct err *e)
 {
-    uint64_t row1 = quant_row_bytes(x->type1, (uint64_t)h->d_model), row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
+    uint64_t row1 = quant_row_bytes(x->type1, (uint64_t)h->d_model),
+             row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
     int r;
     if ((r = weights(f, write, x, "fc1", TRACE_U8, (uint64_t)x->rank, row1, in[0], out[0], e)) < 0 ||
         (r = weights(f, write, x, "fc2", TRACE_U8, (uint64_t)h->n_ff, row2, in[1], out[1], e)) < 0 || !x->has_bias)
@@ -289,8 +306,8 @@ static int all_weights(struct trace_h5_file *f, int write, const struct model_hp
     return weights(f, write, x, "bias", TRACE_F32, (uint64_t)h->n_ff, 0, in[2], out[2], e);
 }
 
-int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2, float *bias,
-                          struct err *e)
+int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
+                          float *bias, struct err *e)
 {
     void *const in[3] = { fc1, fc2, bias };
     const void *const none[3] = { NULL, NULL, NULL };
@@ -310,7 +327,8 @@ static int put_info(struct trace_h5_file *f, const struct trace_predict_info *i,
     char hash[HASH_TEXT];
     int r;
     hash_text(i->model_hash, hash);
-    if ((r = trace_h5_put_text(f, ROOT, "tool", i->tool, e)) < 0 || (r = trace_h5_put_text(f, ROOT, "cpu", i->tier, e)) < 0 ||
+    if ((r = trace_h5_put_text(f, ROOT, "tool", i->tool, e)) < 0 ||
+        (r = trace_h5_put_text(f, ROOT, "cpu", i->tier, e)) < 0 ||
         (r = trace_h5_put_text(f, ROOT, "method", i->method, e)) < 0 ||
         (r = trace_h5_put_f64(f, ROOT, "recall", i->recall, e)) < 0 ||
         (r = trace_h5_put_u64(f, ROOT, "seed", i->seed, e)) < 0 ||
@@ -320,7 +338,8 @@ static int put_info(struct trace_h5_file *f, const struct trace_predict_info *i,
     return trace_h5_put_u64(f, ROOT, "n", (uint64_t)n, e);
 }
 
-static int put_groups(struct trace_h5_file *f, const struct trace_predictor *before, const struct trace_predictor *x, struct err *e)
+static int put_groups(struct trace_h5_file *f, const struct trace_predictor *before,
+                      const struct trace_predictor *x, struct err *e)
 {
     int r = 0;
     for (int depth = 0; depth < 3 && !r; depth++) {

@@ -28,7 +28,8 @@ struct trace_predictor {
     uint32_t type1, type2;
     struct trace_predict_point at;  /* the chosen operating point */
     double true_density;            /* an oracle's */
-    double start_density;           /* of the training-free predictor of the same bytes at the same recall; 0: this is one */
+    double
+        start_density; /* of the training-free predictor of the same bytes at the same recall; 0: this is one */
     double hot_density;             /* of the smallest fixed set of neurons with the same recall */
     uint64_t n_train, n_held;       /* tokens */
     int n_points;
@@ -53,12 +54,12 @@ const struct trace_predict_info *trace_predictors_info(const struct trace_predic
 /* All of them, by input, layer, block ascending; borrowed. */
 const struct trace_predictor *trace_predictors_list(const struct trace_predictors *p, int *n);
 /* NULL when there is none. */
-const struct trace_predictor *trace_predictors_find(const struct trace_predictors *p, enum predict_input input, int layer,
-                                                    int block);
+const struct trace_predictor *trace_predictors_find(const struct trace_predictors *p,
+                                                    enum predict_input input, int layer, int block);
 /* Weights, neurons in original order: fc1 [rank] rows of d_model, fc2 [n_ff] rows of rank; bias [n_ff] is zero where
  * there is none. */
-int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2, float *bias,
-                          struct err *e);
+int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
+                          float *bias, struct err *e);
 
 /* Write the trace at path once more, with n predictors in place of those it holds: to `out`, whole or not at all (out
  * may be path). fetch gives the i-th with its weights, borrowed until the next call. */

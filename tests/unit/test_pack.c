@@ -15,7 +15,8 @@ static float stored(const struct pack *p, int layer, int role, uint32_t pos, int
     uint8_t row[SAMPLE_D * 4];
     float out[SAMPLE_D];
     struct err e;
-    uint64_t at = pack_unit_offset(p, layer, 0, part, layout_unit_of(lp, pos)) + layout_record_offset(lp, pos) + lp->role_offset[role];
+    uint64_t at = pack_unit_offset(p, layer, 0, part, layout_unit_of(lp, pos)) +
+                  layout_record_offset(lp, pos) + lp->role_offset[role];
     if (file_pread(&p->file, row, lp->role_bytes[role], at, &e) < 0)
         return NAN;
     quant_traits(p->shape.l.type[role])->dequant(out, row, SAMPLE_D);
@@ -31,7 +32,8 @@ static void check_neurons(const struct pack *p, double tolerance)
                 int i = SAMPLE_FF - 1 - (int)pos;
                 wrong += stored(p, l, LAYOUT_GATE, pos, c) != sample_weight(l, MODEL_FFN_GATE, i, c);
                 wrong += stored(p, l, LAYOUT_UP, pos, c) != sample_weight(l, MODEL_FFN_UP, i, c);
-                wrong += !(fabs((double)stored(p, l, LAYOUT_DOWN, pos, c) - (double)sample_weight(l, MODEL_FFN_DOWN, c, i)) <= tolerance);
+                wrong += !(fabs((double)stored(p, l, LAYOUT_DOWN, pos, c) -
+                                (double)sample_weight(l, MODEL_FFN_DOWN, c, i)) <= tolerance);
             }
     CHECK_MSG(wrong == 0, "%d values differ", wrong);
 }
@@ -46,10 +48,12 @@ static void check_clusters(const struct pack *p)
                 struct hash *h = hash_new();
                 struct err e;
                 uint64_t want = 0;
-                for (uint32_t u = layout_unit_of(lp, c * 16); u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
+                for (uint32_t u = layout_unit_of(lp, c * 16);
+                     u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
                     uint8_t unit[16384];
                     size_t n = (size_t)layout_unit_neurons(&p->shape, lp, u) * lp->record_bytes;
-                    wrong += n > sizeof unit || file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
+                    wrong += n > sizeof unit ||
+                             file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
                     hash_update(h, unit, n);
                 }
                 wrong += pack_cluster_checksum(p, l, 0, part, c, &want, &e) < 0 || want != hash_final64(h);

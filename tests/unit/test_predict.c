@@ -41,8 +41,16 @@ static void make(struct sample *s, uint32_t type, int relu)
     }
     for (int i = 0; i < TOKENS * D; i++)
         s->x[i] = value(i, i / D);
-    s->p = (struct predict){ .relu = relu, .d_model = D, .rank = RANK, .n_ff = FF, .type1 = type, .type2 = type, .fc1 = s->fc1,
-                             .fc2 = s->fc2, .bias = s->bias, .threshold = 0.25f };
+    s->p = (struct predict){ .relu = relu,
+                             .d_model = D,
+                             .rank = RANK,
+                             .n_ff = FF,
+                             .type1 = type,
+                             .type2 = type,
+                             .fc1 = s->fc1,
+                             .fc2 = s->fc2,
+                             .bias = s->bias,
+                             .threshold = 0.25f };
     CHECK_MSG(predict_init(&s->p, &e) == 0, "%s", e.msg);
 }
 

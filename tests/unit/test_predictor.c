@@ -1,5 +1,5 @@
-/* Making predictors: linear algebra on small matrices, a model whose gates really are of low rank, and that threads do not
- * change bits. */
+/* Making predictors: linear algebra on small matrices, a model whose gates really are of low rank, and that
+ * threads do not change bits. */
 #include "common/cpu.h"
 #include "common/offline/linalg.h"
 #include "profiler/predictor.h"
@@ -22,8 +22,9 @@ static float normal(void)
     return (float)(s - 6);
 }
 
-/* Inputs of unequal variance; gates that an almost constant input holds down. One half of the neurons never fires and lives in
- * directions of its own, with the larger gates: a decomposition spends its rank on them, training need not. */
+/* Inputs of unequal variance; gates that an almost constant input holds down. One half of the neurons never
+ * fires and lives in directions of its own, with the larger gates: a decomposition spends its rank on them,
+ * training need not. */
 static void make(float *f, float *gate)
 {
     static float a[TRUE_RANK * D];
@@ -70,7 +71,8 @@ static void linear_algebra(void)
     CHECK(fabs(y[0] * l[0] - x[0]) < 1e-12 && fabs(y[0] * l[6] + y[1] * l[7] + y[2] * l[8] - x[2]) < 1e-12);
     double diag[9] = { 2, 0, 0, 0, 7, 0, 0, 0, 5 }, values[2], v[6];
     CHECK(linalg_eigen(diag, 3, 2, values, v, &e) == 0);
-    CHECK(fabs(values[0] - 7) < 1e-12 && fabs(values[1] - 5) < 1e-12 && fabs(v[1] - 1) < 1e-12 && fabs(v[5] - 1) < 1e-12);
+    CHECK(fabs(values[0] - 7) < 1e-12 && fabs(values[1] - 5) < 1e-12 && fabs(v[1] - 1) < 1e-12 &&
+          fabs(v[5] - 1) < 1e-12);
     double bad[4] = { 1, 2, 2, 1 };
     CHECK(linalg_cholesky(bad, 2, &e) == ERR_LIMIT);
 }
@@ -145,8 +147,8 @@ int main(void)
     linear_algebra();
     hot_set();
     struct result exact = run(64, 2, 0, 0), one = run(32, 1, 6, 0), two = run(32, 2, 6, 0), three = run(32, 3, 6, 0);
-    printf("# oracle %.4f; full rank %.4f; rank 32 %.4f, trained %.4f\n", one.oracle, exact.start.density, one.start.density,
-           one.end.density);
+    printf("# oracle %.4f; full rank %.4f; rank 32 %.4f, trained %.4f\n", one.oracle, exact.start.density,
+           one.start.density, one.end.density);
     CHECK(exact.oracle > 0.02 && exact.oracle < 0.5);
     CHECK(exact.start.recall >= 0.99 && exact.start.density < 1.1 * exact.oracle);
     CHECK(one.end.recall >= 0.99 && one.start.recall >= 0.99 && one.end.density < 0.9 * one.start.density);

@@ -15,14 +15,24 @@ struct made {
     float bias[SAMPLE_FF];
 };
 
-static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2, const float **bias, struct err *e)
+static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
+                 const float **bias, struct err *e)
 {
     struct made *m = ctx;
     if (i == m->stop_at)
         return err_set(e, ERR_INTR, "stopped");
-    *x = (struct trace_predictor){ .input = i / SAMPLE_LAYERS ? PREDICT_BLOCK : PREDICT_FFN, .layer = i % SAMPLE_LAYERS, .rank = RANK,
-                                   .has_bias = i != 1, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2, .n_train = 100, .n_held = 20,
-                                   .true_density = 0.125, .start_density = 0.5, .hot_density = 0.75,
+    *x = (struct trace_predictor){ .input = i / SAMPLE_LAYERS ? PREDICT_BLOCK : PREDICT_FFN,
+                                   .layer = i % SAMPLE_LAYERS,
+                                   .rank = RANK,
+                                   .has_bias = i != 1,
+                                   .type1 = QUANT_F16,
+                                   .type2 = QUANT_F16,
+                                   .n_points = 2,
+                                   .n_train = 100,
+                                   .n_held = 20,
+                                   .true_density = 0.125,
+                                   .start_density = 0.5,
+                                   .hot_density = 0.75,
                                    .at = { 0.99f, -1.5f, 0.25f, 0.5f } };
     x->curve[0] = (struct trace_predict_point){ 0.5f, 1, 0.1f, 0.9f };
     x->curve[1] = x->at;
@@ -61,14 +71,16 @@ static void read_back(const char *from, int n, int salt, struct hash128 content)
     int have = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &have);
     CHECK(have == n && trace_predictors_info(p)->seed == 5 && !strcmp(trace_predictors_info(p)->method, "svd"));
-    CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f && list[0].n_points == 2);
+    CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f &&
+          list[0].n_points == 2);
     CHECK(list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4 && list[0].hot_density == 0.75);
     CHECK(trace_predictors_find(p, PREDICT_FFN, 1, 0) == &list[1] && !trace_predictors_find(p, PREDICT_RESIDUAL, 1, 0));
     static uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
     float bias[SAMPLE_FF];
     for (int i = 0; i < n; i++) {
         CHECK_MSG(trace_predictors_read(p, &list[i], fc1, fc2, bias, &e) == 0, "%s", e.msg);
-        CHECK(fc1[7] == 7 + 1000 * i + salt && fc2[11] == 33 + i + salt && bias[9] == (i == 1 ? 0 : (float)(9 - i + salt)));
+        CHECK(fc1[7] == 7 + 1000 * i + salt && fc2[11] == 33 + i + salt &&
+              bias[9] == (i == 1 ? 0 : (float)(9 - i + salt)));
     }
     trace_predictors_close(p);
     trace_close(t);

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""Figures of `thermo-profile predictors --json --check` runs: collected into one file, drawn as SVG, printed as a table.
+
+    predictor_curve.py --collect RUN.json... > curves.json
+    predictor_curve.py curves.json > curves.svg
+    predictor_curve.py --table curves.json
+"""
+import json
+import sys
+
+
+def collect(paths):
+    """Per run and input: type, rank (0: shared out by layer), share of the FFN's bytes, density over the oracle's."""
+    rows = []
+    for path in paths:
+        run = json.load(open(path))
+        for kind in ("ffn", "block"):
+            made = [x for x in run["predictors"] if x["input"] == kind]
+            seen = [x for x in run["check"]["predictors"] if x["input"] == kind]
+            if not made:
+                continue
+            ranks = {x["rank"] for x in made}
+            true = sum(x["true_density"] for x in seen)
+            held = sum(x["true_density"] for x in made)
+            points = [dict(zip(("recall", "density"), (
+                sum(x["curve"][i]["recall"] * x["true_density"] for x in made) / held,
+                sum(x["curve"][i]["density"] for x in made) / len(made)))) for i in range(len(made[0]["curve"]))]
+            rows.append({
+                "input": kind, "type": made[0]["fc1_type"], "rank": ranks.pop() if len(ranks) == 1 else 0,
+                "bytes_share": sum(x["bytes"] for x in made) / run["ffn_bytes"],
+                "recall": sum(x["recall"] * x["true_density"] for x in seen) / true,
+                "density": sum(x["density"] for x in seen) / len(seen), "oracle": true / len(seen),
+                "training_free_ratio": sum(x["training_free_density"] for x in made) / held,
+                "hot_only": sum(x["hot_only_density"] for x in made) / len(made),
+                "ratio": sum(x["density"] for x in seen) / true, "curve": points,
+                "layers": [[x["layer"], x["rank"], x["bytes"], y["recall"], y["density"], y["true_density"]]
+                           for x, y in zip(made, seen)]})
+    return rows
+
+
+def table(rows):
+    print("| input | type | rank | bytes, of FFN | recall | density | over the oracle's | training-free |")
+    print("|--|--|--|--|--|--|--|--|")
+    for r in sorted(rows, key=lambda r: (r["input"] == "block", r["type"], r["rank"] or 999)):
+        print(f"| {r['input']} | {r['type']} | {r['rank'] or 'by layer'} | {100 * r['bytes_share']:.1f} % | "
+              f"{100 * r['recall']:.2f} % | {100 * r['density']:.1f} % | {r['ratio']:.2f} x | {r['training_free_ratio']:.2f} x |")
+
+
+class Panel:
+    """Axes in SVG: x, y ranges linear, at a place."""
+
+    def __init__(self, left, top, width, height, xmax, ymin, ymax):
+        self.left, self.top, self.width, self.height = left, top, width, height
+        self.xmax, self.ymin, self.ymax, self.out = xmax, ymin, ymax, []
+
+    def x(self, v):
+        return self.left + self.width * v / self.xmax
+
+    def y(self, v):
+        return self.top + self.height * (1 - (v - self.ymin) / (self.ymax - self.ymin))
+
+    def text(self, x, y, s, anchor="middle", extra=""):
+        self.out.append(f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{s}</text>')
+
+    def line(self, points, colour, dash="", dots=True):
+        path = " ".join(f"{self.x(a):.1f},{self.y(b):.1f}" for a, b in points)
+        self.out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        if dots:
+            self.out += [f'<circle cx="{self.x(a):.1f}" cy="{self.y(b):.1f}" r="3" fill="{colour}"/>' for a, b in points]
+
+    def axes(self, title, xlabel, ylabel, xticks, yticks, unit):
+        self.text(self.left + self.width / 2, self.top - 14, title, extra='font-weight="bold"')
+        for v in xticks:
+            self.out.append(f'<line x1="{self.x(v):.1f}" y1="{self.top}" x2="{self.x(v):.1f}" y2="{self.top + self.height}" '
+                            'stroke="#ddd"/>')
+            self.text(self.x(v), self.top + self.height + 16, f"{v:g} %")
+        for v in yticks:
+            self.out.append(f'<line x1="{self.left}" y1="{self.y(v):.1f}" x2="{self.left + self.width}" y2="{self.y(v):.1f}" '
+                            'stroke="#ddd"/>')
+            self.text(self.left - 6, self.y(v) + 4, f"{v:g}{unit}", "end")
+        self.text(self.left + self.width / 2, self.top + self.height + 36, xlabel)
+        cx, cy = self.left - 48, self.top + self.height / 2
+        self.text(cx, cy, ylabel, extra=f'transform="rotate(-90 {cx:.1f} {cy:.1f})"')
+
+
+def svg(rows):
+    series = [("FFN's input, Q4_0, trained", "#1f77b4", "", "ffn", "Q4_0", "ratio"),
+              ("the same, training-free", "#1f77b4", "5 4", "ffn", "Q4_0", "training_free_ratio"),
+              ("lookahead, Q4_0, trained", "#d62728", "", "block", "Q4_0", "ratio"),
+              ("FFN's input, Q8_0, trained", "#2ca02c", "", "ffn", "Q8_0", "ratio")]
+    a = Panel(80, 50, 420, 300, 12, 1, 6)
+    a.axes("Bytes against density, at recall 0.99", "predictors' bytes, of the FFN's in F16", "predicted over active neurons",
+           range(0, 13, 2), range(1, 7), " x")
+    a.line([(0, 2), (12, 2)], "#888", "2 3", dots=False)
+    a.line([(6, 1), (6, 6)], "#888", "2 3", dots=False)
+    for i, (name, colour, dash, kind, qtype, field) in enumerate(series):
+        points = sorted((100 * r["bytes_share"], r[field]) for r in rows
+                        if r["input"] == kind and r["type"] == qtype and r["rank"])
+        a.line([p for p in points if p[1] <= 6], colour, dash)
+        a.out.append(f'<line x1="270" y1="{66 + 18 * i}" x2="296" y2="{66 + 18 * i}" stroke="{colour}" stroke-width="2" '
+                     f'stroke-dasharray="{dash}"/>')
+        a.text(302, 70 + 18 * i, name, "start")
+    for r in rows:
+        if not r["rank"]:
+            x, y = a.x(100 * r["bytes_share"]), a.y(r["ratio"])
+            colour = "#1f77b4" if r["input"] == "ffn" else "#d62728"
+            a.out.append(f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10" fill="{colour}"/>')
+    a.text(302, 70 + 18 * len(series), "squares: ranks shared out by layer", "start")
+    b = Panel(600, 50, 300, 300, 60, 0.8, 1)
+    b.axes("Recall against density, Q4_0, 6 % of the bytes", "predicted neurons", "recall", range(0, 61, 10),
+           [0.8, 0.85, 0.9, 0.95, 1], "")
+    for r in rows:
+        if not r["rank"]:
+            colour = "#1f77b4" if r["input"] == "ffn" else "#d62728"
+            b.line([(100 * p["density"], p["recall"]) for p in r["curve"]], colour)
+    oracle = [r for r in rows if not r["rank"]][:1]
+    for r in oracle:
+        b.line([(100 * r["oracle"] * v, v) for v in (0.8, 1)], "#888", "2 3", dots=False)
+    b.text(590, 335, "oracle: dotted; blue: FFN's input; red: lookahead", "start", 'font-size="11" dx="20"')
+    print('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 930 410" font-family="sans-serif" font-size="12">'
+          '<rect width="930" height="410" fill="white"/>')
+    print("\n".join(a.out + b.out))
+    print("</svg>")
+
+
+def main(args):
+    if len(args) > 1 and args[0] == "--collect":
+        json.dump(collect(args[1:]), sys.stdout, indent=1)
+        print()
+    elif len(args) == 2 and args[0] == "--table":
+        table(json.load(open(args[1])))
+    elif len(args) == 1 and not args[0].startswith("-"):
+        svg(json.load(open(args[0])))
+    else:
+        sys.exit(__doc__)
+
+
+main(sys.argv[1:])

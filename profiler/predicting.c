@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BATCH = 256, LEAST_TRAIN = 512, UNIT = 1000, SCAN_UNIT = 150 }; /* of progress, per layer */
+enum { BATCH = 256, LEAST_TRAIN = 512, UNIT = 1000, SCAN_UNIT = 150, BLENDS = 4 }; /* of progress, per layer */
 #define LEARNING_RATE 2e-3
 
 static const double curve_recalls[] = { 0.80, 0.90, 0.95, 0.97, 0.98, 0.99, 0.995, 0.998, 0.999 };
@@ -317,31 +317,70 @@ static uint64_t mix(uint64_t a, uint64_t b)
     return z ^ z >> 27;
 }
 
-static int make_weights(struct pass *s, struct block *b, int input, struct predictor_base *base, double true_density,
-                        struct predictor_weights *w, struct err *e)
+static int train(struct pass *s, struct block *b, int input, struct predictor_base *base, double true_density,
+                 struct predictor_weights *w, struct err *e)
 {
     struct predicting *p = s->p;
     struct predictor_data d = data_of(b, input);
-    int r = predictor_start(base, p->rank[input * n_layers(p) + s->layer], w, e);
-    if (r < 0 || !p->o.epochs)
-        return r;
     /* Where one neuron in w is active, the boundary lies where doubt costs both sides alike. */
     double weight = true_density > 0 ? 0.8 / true_density : 32;
-    const struct predictor_options o = {
-        .epochs = p->o.epochs,
-        .batch = BATCH,
-        .lr = LEARNING_RATE,
-        .weight = weight < 2    ? 2
-                  : weight > 32 ? 32
-                                : weight,
-        .seed = mix(mix(mix(p->o.seed, (uint64_t)s->layer), (uint64_t)b->block), (uint64_t)input)
-    };
-    if (!b->train)
-        r = targets(b, 0, d.n_train, &b->train, e);
-    if (!r)
-        r = predictor_train(w, base, &d, b->train, &o, p->pool, show, s, e);
+    uint64_t seed = mix(mix(mix(p->o.seed, (uint64_t)s->layer), (uint64_t)b->block), (uint64_t)input);
+    const struct predictor_options o = { .epochs = p->o.epochs, .batch = BATCH, .lr = LEARNING_RATE, .seed = seed,
+                                         .weight = weight < 2    ? 2
+                                                   : weight > 32 ? 32
+                                                                 : weight };
+    int r = b->train ? 0 : targets(b, 0, d.n_train, &b->train, e);
+    return r < 0 ? r : predictor_train(w, base, &d, b->train, &o, p->pool, show, s, e);
+}
+
+/* A candidate, rounded and measured. */
+struct candidate {
+    struct predictor_packed q;
+    struct predictor_counts c;
+    double density;
+};
+
+static void candidate_free(struct candidate *x)
+{
+    predictor_packed_free(&x->q);
+    predictor_counts_free(&x->c);
+}
+
+static int try_out(const struct block *b, int input, const struct predictor_base *base,
+                   const struct predictor_weights *w, struct candidate *out, struct err *e)
+{
+    struct candidate x = { .q = { .fc1 = NULL } };
+    int r = predictor_counts_new(&x.c, e);
+    if (!r && (r = predictor_quantise(w, base, b->p->o.type, &x.q, e)) == 0 &&
+        (r = measure(b, input, &x.q.p, &x.c, e)) == 0)
+        x.density = predictor_point_of(&x.c, b->p->o.recall).density;
     if (r < 0)
-        predictor_weights_free(w);
+        candidate_free(&x);
+    else
+        *out = x;
+    return r;
+}
+
+/* Few samples are partly learnt by heart. On the way from the start to the trained weights, the point that does best
+ * on held-out tokens is taken. *best holds the start. */
+static int improve(struct pass *s, struct block *b, int input, struct predictor_base *base,
+                   const struct predictor_weights *start, struct predictor_weights *trained, struct candidate *best,
+                   struct err *e)
+{
+    double true_density = (double)best->c.n_active / (double)(best->c.n_active + best->c.n_inactive);
+    int r = train(s, b, input, base, true_density, trained, e);
+    for (int k = 1; k <= BLENDS && !r; k++) {
+        struct predictor_weights w = { 0 };
+        struct candidate x;
+        if ((r = predictor_blend(start, trained, (float)k / BLENDS, &w, e)) == 0 &&
+            (r = try_out(b, input, base, &w, &x, e)) == 0) {
+            struct candidate worse = x.density < best->density ? *best : x;
+            if (x.density < best->density)
+                *best = x;
+            candidate_free(&worse);
+        }
+        predictor_weights_free(&w);
+    }
     return r;
 }
 
@@ -411,27 +450,23 @@ static int make_block(struct pass *s, struct block *b, int input, struct predict
                                  .type1 = p->o.type,
                                  .type2 = p->o.type,
                                  .rank = p->rank[input * n_layers(p) + s->layer] };
-    struct predictor_counts start = { 0 }, end = { 0 };
-    struct predictor_weights w = { 0 };
-    struct predictor_packed q = { 0 };
+    struct predictor_weights start = { 0 }, trained = { 0 };
+    struct candidate best = { .q = { .fc1 = NULL } };
     x.bytes = rank_bytes(p, x.rank);
     int r;
-    if ((r = predictor_counts_new(&start, e)) < 0 || (r = predictor_counts_new(&end, e)) < 0 ||
-        (r = measure_rank(b, input, base, x.rank, &start, e)) < 0)
+    if ((r = predictor_start(base, x.rank, &start, e)) < 0 || (r = try_out(b, input, base, &start, &best, e)) < 0)
         goto out;
-    x.true_density = (double)start.n_active / (double)(start.n_active + start.n_inactive);
-    x.start_density = p->o.epochs ? predictor_point_of(&start, p->o.recall).density : 0;
-    if ((r = make_weights(s, b, input, base, x.true_density, &w, e)) < 0 ||
-        (r = predictor_quantise(&w, base, p->o.type, &q, e)) < 0 ||
-        (r = measure(b, input, &q.p, &end, e)) < 0 ||
-        (r = figures(s, b, &end, &x, e)) < 0)
+    x.true_density = (double)best.c.n_active / (double)(best.c.n_active + best.c.n_inactive);
+    x.start_density = p->o.epochs ? best.density : 0;
+    if (p->o.epochs && ((r = predictor_start(base, x.rank, &trained, e)) < 0 ||
+                        (r = improve(s, b, input, base, &start, &trained, &best, e)) < 0))
         goto out;
-    r = record(s, &q, &x, e);
+    if ((r = figures(s, b, &best.c, &x, e)) == 0)
+        r = record(s, &best.q, &x, e);
 out:
-    predictor_counts_free(&start);
-    predictor_counts_free(&end);
-    predictor_weights_free(&w);
-    predictor_packed_free(&q);
+    predictor_weights_free(&start);
+    predictor_weights_free(&trained);
+    candidate_free(&best);
     return r;
 }
 
@@ -675,7 +710,7 @@ uint64_t predicting_memory(const struct predicting *p)
     uint64_t inputs = (uint64_t)n_inputs(p) + !(p->o.inputs >> PREDICT_FFN & 1);
     uint64_t samples = n * d * 4 * inputs * (p->n_blocks > 1 ? 2 : 1) + n * f;
     uint64_t matrices = f * d * 4 * (h->act == MODEL_ACT_DRELU ? 3 : 2) + d * d * 4 * 10;
-    uint64_t training = p->o.epochs ? (d + f) * k * 4 * 4 + (f / 256 + 3) * BATCH * k * 4 : 0;
+    uint64_t training = p->o.epochs ? (d + f) * k * 4 * 7 + (f / 256 + 3) * BATCH * k * 4 : 0;
     uint64_t counts = (uint64_t)p->n_ranks * PREDICT_INPUTS * (1u << 20) + w * ((2u << 20) + 64 * f * 4);
     return samples + matrices + training + (d + f) * k * 8 + counts + (32u << 20);
 }

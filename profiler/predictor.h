@@ -73,6 +73,11 @@ int predictor_train(struct predictor_weights *w, const struct predictor_base *b,
                     const uint8_t *targets, const struct predictor_options *o, struct pool *pool,
                     void (*on_part)(void *ctx, double done), void *ctx, struct err *e);
 
+/* out = a + share * (b - a), element by element: between two weights of one rank, the start and what training made of
+ * it. */
+int predictor_blend(const struct predictor_weights *a, const struct predictor_weights *b, float share,
+                    struct predictor_weights *out, struct err *e);
+
 /* Rounded weights in malloc'd memory that p points into. */
 struct predictor_packed {
     struct predict p;

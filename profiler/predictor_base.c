@@ -338,6 +338,29 @@ int predictor_start(const struct predictor_base *b, int rank, struct predictor_w
     return 0;
 }
 
+static void blend(const float *a, const float *b, float share, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = a[i] + share * (b[i] - a[i]);
+}
+
+int predictor_blend(const struct predictor_weights *a, const struct predictor_weights *b, float share,
+                    struct predictor_weights *out, struct err *e)
+{
+    size_t d = (size_t)a->d, n = (size_t)a->n_ff, k = (size_t)a->rank;
+    struct predictor_weights w = { .d = a->d, .n_ff = a->n_ff, .rank = a->rank };
+    w.fc1 = malloc(k * d * 4), w.fc2 = malloc(n * k * 4), w.bias = malloc(n * 4);
+    if (!w.fc1 || !w.fc2 || !w.bias) {
+        predictor_weights_free(&w);
+        return err_set(e, ERR_NOMEM, "a predictor of rank %d", a->rank);
+    }
+    blend(a->fc1, b->fc1, share, k * d, w.fc1);
+    blend(a->fc2, b->fc2, share, n * k, w.fc2);
+    blend(a->bias, b->bias, share, n, w.bias);
+    *out = w;
+    return 0;
+}
+
 /* ---- quantising ---- */
 
 /* bias[i] += sign * < row i of fc2, fc1 mean(x) > */

@@ -142,7 +142,7 @@ static int predicting_options(const struct options *o, const struct trace_info *
 
 static void print_checks(const struct trace_predictor *list, int n, const struct predicting_check *c, const char *path)
 {
-    double bytes = 0, predicted = 0, active = 0, hit = 0;
+    double predicted = 0, active = 0, hit = 0;
     printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
            "recall", "precision", "density", "oracle", "ratio");
     for (int i = 0; i < n; i++) {
@@ -150,13 +150,13 @@ static void print_checks(const struct trace_predictor *list, int n, const struct
             printf("%-6s %5d %8.2f%% %8.1f%% %8.1f%% %8.1f%% %7.2f\n", predict_input_name(list[i].input), list[i].layer,
                    100 * c[i].recall, 100 * c[i].precision, 100 * c[i].density, 100 * c[i].true_density,
                    c[i].true_density > 0 ? c[i].density / c[i].true_density : 0);
-        bytes += (double)list[i].bytes, predicted += c[i].density, active += c[i].true_density;
+        predicted += c[i].density, active += c[i].true_density;
         hit += c[i].recall * c[i].true_density;
         if (i + 1 == n || list[i + 1].input != list[i].input) {
             printf("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all",
                    active > 0 ? 100 * hit / active : 0, predicted > 0 ? 100 * hit / predicted : 0,
                    active > 0 ? predicted / active : 0);
-            bytes = predicted = active = hit = 0;
+            predicted = active = hit = 0;
         }
     }
 }

@@ -28,6 +28,19 @@ status()
     [ "$_got" -eq "$_want" ] || { echo "exit status $_got instead of $_want: $*"; return 1; }
 }
 
+# says WANT PATTERN COMMAND...: succeeds when COMMAND exits with WANT and prints PATTERN; needs scratch.
+says()
+{
+    _want=$1 _pattern=$2
+    shift 2
+    "$@" > "$tmp/said" 2>&1
+    _got=$?
+    [ "$_got" -eq "$_want" ] && grep -q -e "$_pattern" "$tmp/said" && return
+    echo "exit status $_got (wanted $_want), looking for '$_pattern' in:"
+    cat "$tmp/said"
+    return 1
+}
+
 skip()
 {
     n=$((n + 1))

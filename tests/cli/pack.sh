@@ -5,17 +5,6 @@
 scratch
 pack="$BIN/thermo-pack"
 
-says() # WANT-STATUS PATTERN COMMAND...: exits so, and says so
-{
-    _want=$1 _pattern=$2
-    shift 2
-    "$@" > "$tmp/said" 2>&1
-    _got=$?
-    [ "$_got" -eq "$_want" ] && grep -q -e "$_pattern" "$tmp/said" && return
-    echo "exit status $_got (wanted $_want), looking for '$_pattern' in:"
-    cat "$tmp/said"
-    return 1
-}
 flip() # FILE OFFSET: change one byte
 {
     python3 - "$1" "$2" <<'END'

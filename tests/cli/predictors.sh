@@ -6,17 +6,6 @@
 scratch
 profile="$BIN/thermo-profile" pack="$BIN/thermo-pack"
 
-says() # WANT-STATUS PATTERN COMMAND...: exits so, and says so
-{
-    _want=$1 _pattern=$2
-    shift 2
-    "$@" > "$tmp/said" 2>&1
-    _got=$?
-    [ "$_got" -eq "$_want" ] && grep -q -e "$_pattern" "$tmp/said" && return
-    echo "exit status $_got (wanted $_want), looking for '$_pattern' in:"
-    cat "$tmp/said"
-    return 1
-}
 make() { "$profile" predictors --model "$model" --traces "$traces" --json "$@"; }
 weights() { h5dump -g /predictors "$1" | sed 1d; } # without the file's name
 fields() # FILE PYTHON: an expression over p, the predictors, and j, all of the JSON

@@ -68,6 +68,22 @@ static void print_input(const struct trace_info *i, const struct trace_predictor
     print_row("all", "", &all, ffn);
 }
 
+static void print_quality(const struct trace_predictors *p)
+{
+    const struct trace_predict_quality *q;
+    int n = trace_predict_quality(p, &q);
+    if (!n)
+        return;
+    printf("\nwhat they cost in quality: the whole model on %llu tokens of %s, no neuron exempt as hot\n"
+           "%-8s %7s %9s %9s %9s %10s %10s %9s %11s\n",
+           (unsigned long long)q->tokens, trace_predict_corpus(p), "input", "target", "recall", "density", "oracle",
+           "KL mean", "KL max", "same top", "perplexity");
+    for (int i = 0; i < n; i++)
+        printf("%-8s %7.4g %8.2f%% %8.1f%% %8.1f%% %10.3g %10.3g %8.2f%% %+10.2f%%\n", predict_input_name(q[i].input),
+               q[i].target, 100 * q[i].recall, 100 * q[i].density, 100 * q[i].true_density, q[i].kl_mean, q[i].kl_max,
+               100 * q[i].top1, 100 * (q[i].ppl_ratio - 1));
+}
+
 void show_predictors(const struct trace *t, const struct trace_predictors *p)
 {
     const struct trace_predict_info *i = trace_predictors_info(p);
@@ -82,6 +98,7 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
         print_input(trace_info(t), list + at, k - at);
         at = k;
     }
+    print_quality(p);
 }
 
 static struct js *points(const struct trace_predictor *x)
@@ -96,6 +113,30 @@ static struct js *points(const struct trace_predictor *x)
         js_append(a, o);
     }
     return a;
+}
+
+static struct js *quality_json(const struct trace_predictors *p)
+{
+    const struct trace_predict_quality *q;
+    int n = trace_predict_quality(p, &q);
+    struct js *j = js_object(), *a = js_array();
+    js_set_str(j, "corpus", trace_predict_corpus(p));
+    for (int i = 0; i < n; i++) {
+        struct js *o = js_object();
+        js_set_str(o, "input", predict_input_name(q[i].input));
+        js_set_num(o, "target_recall", q[i].target);
+        js_set_num(o, "recall", q[i].recall);
+        js_set_num(o, "density", q[i].density);
+        js_set_num(o, "true_density", q[i].true_density);
+        js_set_num(o, "kl_mean_nats", q[i].kl_mean);
+        js_set_num(o, "kl_max_nats", q[i].kl_max);
+        js_set_num(o, "top1_agreement", q[i].top1);
+        js_set_num(o, "perplexity_ratio", q[i].ppl_ratio);
+        js_set_u64(o, "tokens", q[i].tokens);
+        js_append(a, o);
+    }
+    js_set(j, "rows", a);
+    return j;
 }
 
 struct js *show_predictors_json(const struct trace *t, const struct trace_predictors *p)
@@ -136,5 +177,6 @@ struct js *show_predictors_json(const struct trace *t, const struct trace_predic
         js_append(a, o);
     }
     js_set(j, "predictors", a);
+    js_set(j, "quality", quality_json(p));
     return j;
 }

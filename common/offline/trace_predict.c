@@ -5,6 +5,7 @@
 
 #include "common/file.h"
 #include "common/offline/trace_h5.h"
+#include "common/offline/trace_quality.h"
 #include "common/version.h"
 
 #include <math.h>
@@ -20,6 +21,9 @@ struct trace_predictors {
     struct trace_predict_info info;
     struct trace_predictor *list;
     int n;
+    struct trace_predict_quality quality[TRACE_PREDICT_QUALITY];
+    int n_quality;
+    char corpus[TRACE_PREDICT_CORPUS];
 };
 
 /* ---- the table ---- */
@@ -216,7 +220,8 @@ int trace_predictors_open(const struct trace *t, struct trace_predictors **out, 
     p->shape.h = trace_info(t)->h;
     int r = trace_h5_open(&p->h5, trace_info(t)->path, e);
     if (!r && (r = trace_h5_exists(&p->h5, ROOT, e)) == 1 && (r = read_info(p, t, e)) == 0 &&
-        (r = read_table(p, e)) == 0) {
+        (r = read_table(p, e)) == 0 &&
+        (r = trace_quality_read(&p->h5, p->quality, &p->n_quality, p->corpus, e)) == 0) {
         *out = p;
         return 0;
     }
@@ -261,6 +266,30 @@ const struct trace_predictor *trace_predictors_find(const struct trace_predictor
             b = m;
     }
     return NULL;
+}
+
+const struct trace_predict_point *trace_predict_point_for(const struct trace_predictor *x, double target)
+{
+    const struct trace_predict_point *best = &x->at;
+    for (int i = 0; i < x->n_points; i++) {
+        const struct trace_predict_point *p = &x->curve[i];
+        int reaches = (double)p->recall >= target, best_does = (double)best->recall >= target;
+        if (reaches != best_does ? reaches
+                                 : (reaches ? p->density < best->density : p->recall > best->recall))
+            best = p;
+    }
+    return best;
+}
+
+int trace_predict_quality(const struct trace_predictors *p, const struct trace_predict_quality **rows)
+{
+    *rows = p->quality;
+    return p->n_quality;
+}
+
+const char *trace_predict_corpus(const struct trace_predictors *p)
+{
+    return p->corpus;
 }
 
 static void group_path(const struct trace_predictor *x, int depth, char out[48])
@@ -403,8 +432,10 @@ static int copy_file(const char *path, struct file_out *out, struct err *e)
     return r;
 }
 
-int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, int n,
-                          trace_predict_fetch *fetch, void *ctx, struct err *e)
+/* A copy of the trace at path, changed by put, under the name out. */
+static int rewrite(const char *path, const char *out,
+                   int (*put)(void *ctx, struct trace_h5_file *f, const struct trace *t, struct err *e), void *ctx,
+                   struct err *e)
 {
     struct trace *t;
     struct file_out o = { .fd = -1 };
@@ -414,7 +445,7 @@ int trace_predictors_save(const char *path, const char *out, const struct trace_
         return r;
     if ((r = file_out_open(&o, out, e)) == 0 && (r = copy_file(path, &o, e)) == 0 &&
         (r = trace_h5_append(&h5, o.tmp, out, e)) == 0) {
-        r = put_all(&h5, trace_info(t), info, n, fetch, ctx, e);
+        r = put(ctx, &h5, t, e);
         struct err second;
         int c = trace_h5_close(&h5, r ? &second : e);
         r = r ? r : c;
@@ -424,4 +455,46 @@ int trace_predictors_save(const char *path, const char *out, const struct trace_
         return file_out_commit(&o, e);
     file_out_abort(&o);
     return r;
+}
+
+struct saving {
+    const struct trace_predict_info *info;
+    int n;
+    trace_predict_fetch *fetch;
+    void *ctx;
+};
+
+static int put_predictors(void *ctx, struct trace_h5_file *f, const struct trace *t, struct err *e)
+{
+    const struct saving *s = ctx;
+    return put_all(f, trace_info(t), s->info, s->n, s->fetch, s->ctx, e);
+}
+
+int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, int n,
+                          trace_predict_fetch *fetch, void *ctx, struct err *e)
+{
+    struct saving s = { info, n, fetch, ctx };
+    return rewrite(path, out, put_predictors, &s, e);
+}
+
+struct measured {
+    const struct trace_predict_quality *rows;
+    int n;
+    const char *corpus;
+};
+
+static int put_quality(void *ctx, struct trace_h5_file *f, const struct trace *t, struct err *e)
+{
+    const struct measured *m = ctx;
+    int r = trace_h5_exists(f, ROOT, e);
+    if (!r)
+        return err_set(e, ERR_INPUT, "'%s' holds no predictors whose quality could be stored", trace_info(t)->path);
+    return r < 0 ? r : trace_quality_write(f, m->rows, m->n, m->corpus, e);
+}
+
+int trace_predict_save_quality(const char *path, const char *out, const struct trace_predict_quality *rows, int n,
+                               const char *corpus, struct err *e)
+{
+    struct measured m = { rows, n, corpus };
+    return rewrite(path, out, put_quality, &m, e);
 }

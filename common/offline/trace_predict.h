@@ -11,7 +11,9 @@
 
 #include <stdint.h>
 
-#define TRACE_PREDICT_POINTS 16 /* most points of a curve */
+#define TRACE_PREDICT_POINTS 16  /* most points of a curve */
+#define TRACE_PREDICT_QUALITY 64 /* most rows of the quality table */
+#define TRACE_PREDICT_CORPUS 128 /* bytes of the name of the text it was measured on */
 
 /* On held-out tokens, with the stored weights. */
 struct trace_predict_point {
@@ -45,6 +47,20 @@ struct trace_predict_info {
     struct hash128 model_hash;
 };
 
+/* What predictors of one input cost, all layers together and no neuron exempt as hot: the next-token distributions of
+ * the whole model when it computes only foretold neurons, against those of the model that computes all. Every
+ * predictor stands at trace_predict_point_for(target). */
+struct trace_predict_quality {
+    enum predict_input input;
+    double target;               /* recall that each predictor's operating point reaches on its own held-out tokens */
+    double recall, density;      /* seen in this pass, in all layers: shares of active and of all neurons foretold */
+    double true_density;         /* share of all neurons that were active */
+    double kl_mean, kl_max;      /* KL(exact || predicted) of the next token's distribution, nats; over tokens */
+    double top1;                 /* share of tokens with the same likeliest next token */
+    double ppl_ratio;            /* perplexity over exact mode's */
+    uint64_t tokens;
+};
+
 struct trace_predictors;
 
 /* NULL in *out when the trace holds none. t must stay open. */
@@ -56,6 +72,15 @@ const struct trace_predictor *trace_predictors_list(const struct trace_predictor
 /* NULL when there is none. */
 const struct trace_predictor *trace_predictors_find(const struct trace_predictors *p,
                                                     enum predict_input input, int layer, int block);
+/* The operating point with the least density whose recall is at least the target; where none reaches it, the one with
+ * the highest recall. */
+const struct trace_predict_point *trace_predict_point_for(const struct trace_predictor *x, double target);
+
+/* The quality table by input and target ascending, borrowed; how many rows it has: 0 when it was not measured. The text
+ * it was measured on: "" without a table. */
+int trace_predict_quality(const struct trace_predictors *p, const struct trace_predict_quality **rows);
+const char *trace_predict_corpus(const struct trace_predictors *p);
+
 /* Weights, neurons in original order: fc1 [rank] rows of d_model, fc2 [n_ff] rows of rank; bias [n_ff] is zero where
  * there is none. */
 int trace_predictors_read(struct trace_predictors *p, const struct trace_predictor *x, void *fc1, void *fc2,
@@ -67,5 +92,10 @@ typedef int trace_predict_fetch(void *ctx, int i, struct trace_predictor *x, con
                                 const float **bias, struct err *e);
 int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, int n,
                           trace_predict_fetch *fetch, void *ctx, struct err *e);
+
+/* Write the trace at path, which holds predictors, once more with this quality table (n <= TRACE_PREDICT_QUALITY rows by
+ * input and target ascending) in place of what it has: to `out`, whole or not at all (out may be path). */
+int trace_predict_save_quality(const char *path, const char *out, const struct trace_predict_quality *rows, int n,
+                               const char *corpus, struct err *e);
 
 #endif

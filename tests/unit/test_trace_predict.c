@@ -3,6 +3,7 @@
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static char path[] = "/tmp/thermo-predict-XXXXXX", other[64];
@@ -86,6 +87,91 @@ static void read_back(const char *from, int n, int salt, struct hash128 content)
     trace_close(t);
 }
 
+/* Rows of the quality table that the trace at path now has; -1: it cannot be read. */
+static int rows_of(const char *from, struct trace_predict_quality *out, char *corpus, struct err *e)
+{
+    struct trace *t = NULL;
+    struct trace_predictors *p = NULL;
+    const struct trace_predict_quality *rows;
+    int n = -1;
+    if (trace_open(from, &t, e) == 0 && trace_predictors_open(t, &p, e) == 0 && p) {
+        n = trace_predict_quality(p, &rows);
+        memcpy(out, rows, (size_t)n * sizeof *rows);
+        snprintf(corpus, TRACE_PREDICT_CORPUS, "%s", trace_predict_corpus(p));
+    }
+    trace_predictors_close(p);
+    trace_close(t);
+    return n;
+}
+
+static void quality(void)
+{
+    struct err e = { 0 };
+    char corpus[TRACE_PREDICT_CORPUS];
+    static struct trace_predict_quality back[TRACE_PREDICT_QUALITY], many[TRACE_PREDICT_QUALITY];
+    struct trace_predict_quality rows[3] = {
+        { PREDICT_FFN, 0.5, 0.625, 0.25, 0.125, 0.03125, 2, 0.75, 1.5, 100 },
+        { PREDICT_FFN, 0.75, 0.875, 0.5, 0.125, 0.015625, 1, 0.875, 0.9375, 100 },
+        { PREDICT_BLOCK, 0.5, 0.5, 0.375, 0.125, 0, 0, 1, 1, 100 },
+    };
+    CHECK(rows_of(path, back, corpus, &e) == 0 && !corpus[0]);
+    CHECK_MSG(trace_predict_save_quality(path, other, rows, 3, "prompts.csv", &e) == 0, "%s", e.msg);
+    CHECK(rows_of(other, back, corpus, &e) == 3 && !strcmp(corpus, "prompts.csv"));
+    for (int i = 0; i < 3; i++) {
+        const struct trace_predict_quality *a = &rows[i], *b = &back[i];
+        CHECK(a->input == b->input && a->target == b->target && a->recall == b->recall && a->density == b->density &&
+              a->true_density == b->true_density && a->kl_mean == b->kl_mean && a->kl_max == b->kl_max &&
+              a->top1 == b->top1 && a->ppl_ratio == b->ppl_ratio && a->tokens == b->tokens);
+    }
+    CHECK(trace_predict_save_quality(other, other, rows, 1, "", &e) == 0 && rows_of(other, back, corpus, &e) == 1);
+    CHECK(trace_predict_save_quality(other, other, rows, 0, "", &e) == 0 && rows_of(other, back, corpus, &e) == 0);
+    for (int i = 0; i < TRACE_PREDICT_QUALITY; i++)
+        many[i] = rows[1], many[i].target = i / 100.0;
+    CHECK(trace_predict_save_quality(path, other, many, TRACE_PREDICT_QUALITY, "", &e) == 0 &&
+          rows_of(other, back, corpus, &e) == TRACE_PREDICT_QUALITY && back[63].target == (double)0.63f);
+    /* New predictors have no figures yet. */
+    CHECK(save(other, other, 2, 0, -1, &e) == 0 && rows_of(other, back, corpus, &e) == 0);
+    static const struct { const char *what; struct trace_predict_quality q; } bad[] = {
+        { "input", { (enum predict_input)7, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 1, 100 } },
+        { "no tokens", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 1, 0 } },
+        { "shares", { PREDICT_FFN, 0.5, 1.5, 0.5, 0.5, 0, 0, 1, 1, 100 } },
+        { "shares", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 0, 0, NAN, 1, 100 } },
+        { "divergence", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, -1, 0, 1, 1, 100 } },
+        { "divergence", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 2, 1, 1, 1, 100 } },
+        { "divergence", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 0, INFINITY, 1, 1, 100 } },
+        { "perplexity", { PREDICT_FFN, 0.5, 0.5, 0.5, 0.5, 0, 0, 1, 0, 100 } },
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        CHECK(trace_predict_save_quality(path, other, &bad[i].q, 1, "", &e) == 0);
+        CHECK(rows_of(other, back, corpus, &e) == -1);
+        CHECK_MSG(e.code == ERR_FORMAT && strstr(e.msg, bad[i].what), "%s, not: %s", bad[i].what, e.msg);
+    }
+    many[1] = many[0]; /* not ascending */
+    CHECK(trace_predict_save_quality(path, other, many, 2, "", &e) == 0 && rows_of(other, back, corpus, &e) == -1);
+    struct err none = { 0 };
+    char bare[80];
+    static struct trace_sample s;
+    struct hash128 content;
+    snprintf(bare, sizeof bare, "%s.bare", path);
+    sample_init(&s, 0, 0, 1);
+    CHECK(sample_write(&s, bare, 1, &content, &none) == 0);
+    CHECK(trace_predict_save_quality(bare, other, rows, 1, "", &none) == ERR_INPUT); /* no predictors */
+    unlink(bare);
+}
+
+static void points(void)
+{
+    struct trace_predictor x = { .at = { 0.99f, 1, 0.3f, 0.5f }, .n_points = 3 };
+    x.curve[0] = (struct trace_predict_point){ 0.9f, 3, 0.1f, 0.5f };
+    x.curve[1] = (struct trace_predict_point){ 0.95f, 2, 0.2f, 0.5f };
+    x.curve[2] = (struct trace_predict_point){ 0.995f, 0, 0.5f, 0.5f };
+    CHECK(trace_predict_point_for(&x, 0.5) == &x.curve[0] && trace_predict_point_for(&x, 0.92) == &x.curve[1]);
+    CHECK(trace_predict_point_for(&x, 0.96) == &x.at && trace_predict_point_for(&x, 0.992) == &x.curve[2]);
+    CHECK(trace_predict_point_for(&x, 1) == &x.curve[2]); /* out of reach: the highest there is */
+    x.n_points = 0;
+    CHECK(trace_predict_point_for(&x, 1) == &x.at && trace_predict_point_for(&x, 0.1) == &x.at);
+}
+
 /* Every flip is noticed or harmless; nothing crashes. */
 static void damage(void)
 {
@@ -144,6 +230,8 @@ int main(void)
     read_back(path, 4, 77, content);
     CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
     read_back(path, 4, 77, content);
+    quality();
+    points();
     damage();
     unlink(path);
     unlink(other);

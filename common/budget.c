@@ -8,6 +8,7 @@
 #include "common/ckmath.h"
 #include "common/kernels.h"
 #include "common/pool.h"
+#include "common/predict.h"
 #include "common/tokenizer.h"
 
 #include <string.h>
@@ -109,7 +110,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("prefill_chunk", c->prefill_chunk, 1, BUDGET_MAX_CHUNK, e)) < 0 ||
         (r = in_range("threads", c->threads, 1, BUDGET_MAX_THREADS, e)) < 0 ||
         (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
-        (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0)
+        (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0 ||
+        (r = in_range("predictor_rank", c->predictor_rank, 0, PREDICT_MAX_RANK, e)) < 0)
         return r;
     if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
         return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff,
@@ -152,8 +154,15 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
     b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
     b.reads = mul(&s, (uint64_t)c->queue_depth, BUDGET_READ_BYTES);
+    if (c->predictor_rank) {
+        uint64_t rank = (uint64_t)c->predictor_rank;
+        b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
+        b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
+        b.predict += mul(&s, threads, up64(mul(&s, tokens, BUDGET_SCORE_ROWS * 4)));
+        b.predict += up64(mul(&s, tokens, ((uint64_t)h->n_ff + 511) / 512 * 64));
+    }
     const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
-                               b.entries, b.gather, b.sampler, b.tokens_in, b.reads };
+                               b.entries, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
     if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing */
@@ -166,7 +175,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     return 0;
 }
 
-static uint64_t meta_bytes(struct sum *s, const struct budget_model *m)
+static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const struct budget_choice *c)
 {
     const struct model_hparams *h = &m->h;
     struct sum t = { 0 };
@@ -182,6 +191,8 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m)
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
     add(&t, mul(&t, (uint64_t)h->n_layers, 768));
+    if (c->predictor_rank)
+        add(&t, mul(&t, segments, sizeof(struct predict)));
     s->bad |= t.bad;
     return up64(t.v);
 }
@@ -251,8 +262,9 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
         return r;
     b.item[BUDGET_STACKS] =
         (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
-    b.item[BUDGET_META] = meta_bytes(&s, m);
+    b.item[BUDGET_META] = meta_bytes(&s, m, c);
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
+    b.item[BUDGET_PREDICTOR] = up64(c->predictor_bytes);
     b.item[BUDGET_KV] = kv_bytes(&s, m, c);
     b.item[BUDGET_SCRATCH] = scratch.total;
     b.item[BUDGET_STAGING] = mul(&s, (uint64_t)c->queue_depth, budget_staging_bytes(&m->shape));
@@ -267,7 +279,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     if ((r = regions(&b, &s, m, c, 0, e)) < 0)
         return r;
     b.total = total(&s, &b);
-    if (s.bad || m->dense_bytes > UINT64_MAX / 4)
+    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4)
         return err_set(e, ERR_LIMIT, "memory account: a sum overflows 64 bits");
     *out = b;
     return 0;

@@ -32,6 +32,8 @@ struct budget_choice {
     int threads;                /* compute workers, the main thread included */
     int io_lanes;               /* I/O threads */
     int queue_depth;            /* reads in flight: one staging buffer each */
+    uint64_t predictor_bytes;   /* predicted mode: sum of budget_dense_tensor() over the predictors loaded */
+    int predictor_rank;         /* the largest of theirs; 0: no predictor, and no scratch for one */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
 };
@@ -43,7 +45,7 @@ enum budget_item {
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers */
-    BUDGET_PREDICTOR,
+    BUDGET_PREDICTOR, /* predicted mode: predictors of all layers */
     BUDGET_KV,
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
     BUDGET_STAGING,   /* read buffers */
@@ -88,9 +90,12 @@ struct budget_scratch {
     uint64_t sampler;    /* candidates: [n_vocab] of 8 bytes, twice */
     uint64_t tokens_in;  /* i32[max_batch][context]: token ids of a sequence */
     uint64_t reads;      /* state of each read in flight */
+    uint64_t predict;    /* of predictors: hidden layer, f32 and prepared for fc2; scores of a range, [threads]; a bit
+                          * per neuron and token. 0 without predictors */
     uint64_t total;
 };
 
+#define BUDGET_SCORE_ROWS 256 /* neurons whose scores a worker computes at a time */
 #define BUDGET_GATHER_ROWS 64 /* rows that a worker gathers at a time */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
 #define BUDGET_READ_BYTES 256 /* per read in flight */

@@ -60,8 +60,12 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
 {
     l->n_batches = 0;
     l->batches = calloc((size_t)n_batches, sizeof *l->batches);
-    if (!l->batches)
+    l->predictor = malloc((size_t)p->n_layers);
+    if (!l->batches || !l->predictor) {
+        plan_limit_done(l);
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    }
+    memset(l->predictor, -1, (size_t)p->n_layers);
     l->n_batches = n_batches;
     for (int i = 0; i < n_batches; i++) {
         struct plan_batch *b = &l->batches[i];
@@ -84,7 +88,9 @@ void plan_limit_done(struct plan_limit *l)
         free(l->batches[i].predicted.layers);
     }
     free(l->batches);
+    free(l->predictor);
     l->batches = NULL;
+    l->predictor = NULL;
     l->n_batches = 0;
 }
 
@@ -176,6 +182,12 @@ static int check_limit(const struct plan *p, const struct layout_shape *s, int l
     if (l->floor_bytes > l->account_bytes)
         return rule(name, e, "limits[%d].floor_bytes is %llu, above account_bytes %llu", li,
                     (unsigned long long)l->floor_bytes, (unsigned long long)l->account_bytes);
+    if (l->mode != PLAN_PREDICTED && l->recall != 0)
+        return rule(name, e, "limits[%d].recall is %g in %s mode; it belongs to predicted mode", li, l->recall,
+                    plan_mode_name(l->mode));
+    if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
+        return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,
+                    l->recall);
     int sum = 0;
     for (int i = 0; i < l->n_classes; i++)
         sum += l->classes[i].n;

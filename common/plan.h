@@ -77,6 +77,10 @@ struct plan_limit {
     double min_tokens_per_s;    /* the user's lower bound on speed at batch 1; 0: none */
     int context, kv_f16, max_batch, prefill_chunk;
     enum plan_mode mode;
+    signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/predict.h), or -1: this layer
+                                 * runs exactly */
+    double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
+                                 * this recall is used, or its greatest recall; else 0 */
     int act_q8;                 /* int8 activations where weights allow; else float32 */
     int threads, n_classes;     /* threads: sum over classes, the main thread included */
     struct plan_class classes[PLAN_MAX_CLASSES];

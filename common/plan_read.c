@@ -6,6 +6,7 @@
 
 #include "common/budget.h"
 #include "common/file.h"
+#include "common/predict.h"
 #include "common/quant.h"
 #include "common/version.h"
 
@@ -371,12 +372,30 @@ static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
+/* What each layer's predictor sees; empty but in predicted mode. */
+static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
+{
+    size_t where = enter(r, "predictors");
+    json_t *a = as_array(r, j, l->mode == PLAN_PREDICTED ? (size_t)p->n_layers : 0);
+    for (int i = 0; a && l->mode == PLAN_PREDICTED && i < p->n_layers; i++) {
+        const char *s = json_string_value(json_array_get(a, (size_t)i));
+        int input = s ? predict_input_by_name(s) : -1;
+        size_t at_i = enter_at(r, (size_t)i);
+        if (!s || (input < 0 && strcmp(s, "none")))
+            fail(r, "is %s%.40s%s; known: ffn, block, residual, none", s ? "'" : "", s ? s : "not a string",
+                 s ? "'" : "");
+        leave(r, at_i);
+        l->predictor[i] = (signed char)input;
+    }
+    leave(r, where);
+}
+
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
     static const char *const keys[] = { "account_bytes", "act",    "batches",       "classes",     "cold_policy",
                                         "context",       "floor_bytes", "gap",      "io",          "kv",
                                         "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
-                                        "prefill_chunk", "threads", NULL };
+                                        "predictors",    "prefill_chunk", "recall", "threads", NULL };
     expect(r, j, keys);
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);
@@ -391,6 +410,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->prefill_chunk = get_int(r, j, "prefill_chunk", 1, BUDGET_MAX_CHUNK);
     l->threads = get_int(r, j, "threads", 1, BUDGET_MAX_THREADS);
     l->gap = get_real(r, j, "gap", 1);
+    l->recall = get_real(r, j, "recall", 1);
     l->optimal = get_bool(r, j, "optimal");
     read_io(r, json_object_get(j, "io"), l);
     read_classes(r, json_object_get(j, "classes"), l);
@@ -400,6 +420,8 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
         fail(r, "is not an array of 1 to %d batch sizes", PLAN_MAX_BATCHES);
     if (r->code == 0)
         r->code = plan_limit_init(p, l, (int)n, r->e);
+    if (r->code == 0)
+        read_predictors(r, json_object_get(j, "predictors"), p, l);
     for (size_t i = 0; i < n && r->code == 0; i++) {
         size_t at_i = enter_at(r, i);
         read_batch(r, json_array_get(a, i), p, &l->batches[i]);

@@ -5,6 +5,7 @@
 #include "common/plan.h"
 
 #include "common/file.h"
+#include "common/predict.h"
 #include "common/quant.h"
 #include "common/version.h"
 
@@ -227,7 +228,15 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_real(t, "min_tokens_per_s", l->min_tokens_per_s);
     put_str(t, "mode", plan_mode_name(l->mode));
     put_bool(t, "optimal", l->optimal);
+    key(t, "predictors");
+    begin(t, '[');
+    for (int i = 0; l->mode == PLAN_PREDICTED && i < p->n_layers; i++) {
+        line(t);
+        str(t, l->predictor[i] < 0 ? "none" : predict_input_name((enum predict_input)l->predictor[i]));
+    }
+    end(t, ']');
     put_int(t, "prefill_chunk", l->prefill_chunk);
+    put_real(t, "recall", l->recall);
     put_int(t, "threads", l->threads);
     end(t, '}');
 }

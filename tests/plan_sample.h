@@ -3,6 +3,7 @@
 
 /* A small plan with every field set to something that is not its default. */
 #include "common/plan.h"
+#include "common/predict.h"
 #include "common/quant.h"
 #include "common/version.h"
 
@@ -41,6 +42,12 @@ static inline void plan_sample(struct plan *p)
         l->classes[1].n = 2;
         if (plan_limit_init(p, l, 2, &e) < 0)
             abort();
+        if (i == 1) {
+            l->mode = PLAN_PREDICTED;
+            l->recall = 0.99;
+            l->predictor[0] = PREDICT_FFN;
+            l->predictor[2] = PREDICT_BLOCK;
+        }
         for (int b = 0; b < 2; b++) {
             struct plan_batch *pb = &l->batches[b];
             pb->batch = b + 1;

@@ -27,7 +27,8 @@ static int same(const struct plan *a, const struct plan *b)
              x->threads == y->threads && x->n_classes == y->n_classes && x->classes[1].n == y->classes[1].n &&
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
-             x->optimal == y->optimal && x->n_batches == y->n_batches;
+             x->optimal == y->optimal && x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
+             x->n_batches == y->n_batches;
         for (int k = 0; ok && k < x->n_batches; k++) {
             const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
             ok = u->batch == v->batch && !memcmp(u->hot, v->hot, 12 * sizeof *u->hot) &&
@@ -79,6 +80,9 @@ static void test_rules(void)
     WITH(p.layout.cluster_neurons, 128, "layout.hash");
     WITH(p.d_model, 65, "layout");
     WITH(l->gap, 1.5, "gap");
+    WITH(l->mode, PLAN_EXACT, "recall is 0.99 in exact mode");
+    WITH(l->recall, 0.0, "recall is 0");
+    WITH(l->recall, 1.5, "recall");
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
     WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "not JSON");
     WITH(p.device[0], (char)0xff, "not JSON");
@@ -102,6 +106,7 @@ int main(void)
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(plan_hot(&p, &p.limits[0].batches[0], 1, 1, 0) == p.limits[0].batches[0].hot[6]);
     CHECK(plan_cold(&p, &p.limits[0].batches[0], 2, 1) == 5);
+    CHECK(strstr(text, "\"predictors\": []") && strstr(text, "\"none\""));
     CHECK(strstr(text, "\n            [[0, 64], [200, 0]],\n") != NULL); /* one line per layer */
     free(again);
     plan_done(&q);

@@ -61,7 +61,8 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
     l->n_batches = 0;
     l->batches = calloc((size_t)n_batches, sizeof *l->batches);
     l->predictor = malloc((size_t)p->n_layers);
-    if (!l->batches || !l->predictor) {
+    l->exempt = calloc((size_t)p->n_layers, sizeof *l->exempt);
+    if (!l->batches || !l->predictor || !l->exempt) {
         plan_limit_done(l);
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     }
@@ -89,8 +90,10 @@ void plan_limit_done(struct plan_limit *l)
     }
     free(l->batches);
     free(l->predictor);
+    free(l->exempt);
     l->batches = NULL;
     l->predictor = NULL;
+    l->exempt = NULL;
     l->n_batches = 0;
 }
 
@@ -188,6 +191,11 @@ static int check_limit(const struct plan *p, const struct layout_shape *s, int l
     if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
         return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,
                     l->recall);
+    for (int i = 0; i < p->n_layers; i++)
+        if (l->exempt[i] > (uint32_t)p->n_ff ||
+            (l->exempt[i] % p->layout.cluster_neurons && l->exempt[i] != (uint32_t)p->n_ff))
+            return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %d neurons, are needed",
+                        li, i, l->exempt[i], p->layout.cluster_neurons, p->n_ff);
     int sum = 0;
     for (int i = 0; i < l->n_classes; i++)
         sum += l->classes[i].n;

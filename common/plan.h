@@ -79,6 +79,8 @@ struct plan_limit {
     enum plan_mode mode;
     signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/predict.h), or -1: this layer
                                  * runs exactly */
+    uint32_t *exempt;           /* [n_layers], predicted mode: the first so many neurons of each block are always
+                                 * computed, whole clusters or n_ff: so hot that foretelling costs more than it saves */
     double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
                                  * this recall is used, or its greatest recall; else 0 */
     int act_q8;                 /* int8 activations where weights allow; else float32 */

@@ -372,12 +372,17 @@ static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
-/* What each layer's predictor sees; empty but in predicted mode. */
+/* What each layer's predictor sees, and the neurons it need not foretell; empty but in predicted mode. */
 static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    size_t where = enter(r, "predictors");
-    json_t *a = as_array(r, j, l->mode == PLAN_PREDICTED ? (size_t)p->n_layers : 0);
-    for (int i = 0; a && l->mode == PLAN_PREDICTED && i < p->n_layers; i++) {
+    int n = l->mode == PLAN_PREDICTED ? p->n_layers : 0;
+    uint32_t *to = l->exempt;
+    size_t where = enter(r, "exempt");
+    read_u32s(r, json_object_get(j, "exempt"), &n, 1, &to);
+    leave(r, where);
+    where = enter(r, "predictors");
+    json_t *a = as_array(r, json_object_get(j, "predictors"), (size_t)n);
+    for (int i = 0; a && i < n; i++) {
         const char *s = json_string_value(json_array_get(a, (size_t)i));
         int input = s ? predict_input_by_name(s) : -1;
         size_t at_i = enter_at(r, (size_t)i);
@@ -393,7 +398,7 @@ static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struc
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
     static const char *const keys[] = { "account_bytes", "act",    "batches",       "classes",     "cold_policy",
-                                        "context",       "floor_bytes", "gap",      "io",          "kv",
+                                        "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
                                         "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
                                         "predictors",    "prefill_chunk", "recall", "threads", NULL };
     expect(r, j, keys);
@@ -421,7 +426,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     if (r->code == 0)
         r->code = plan_limit_init(p, l, (int)n, r->e);
     if (r->code == 0)
-        read_predictors(r, json_object_get(j, "predictors"), p, l);
+        read_predictors(r, j, p, l);
     for (size_t i = 0; i < n && r->code == 0; i++) {
         size_t at_i = enter_at(r, i);
         read_batch(r, json_array_get(a, i), p, &l->batches[i]);

@@ -139,11 +139,22 @@ static void put_hash(struct text *t, const char *name, struct hash128 h)
     put_str(t, name, s);
 }
 
-/* [a, b]: one number per part. */
-static void put_parts(struct text *t, const uint32_t *v, int n)
+/* [a, b] */
+static void put_numbers(struct text *t, const uint32_t *v, int n)
 {
+    put(t, "[", 1);
     for (int i = 0; i < n; i++)
-        putf(t, "%s%u", i ? ", " : "[", v[i]);
+        putf(t, "%s%u", i ? ", " : "", v[i]);
+    put(t, "]", 1);
+}
+
+static void put_predictors(struct text *t, const signed char *input, int n)
+{
+    put(t, "[", 1);
+    for (int i = 0; i < n; i++) {
+        put(t, ", ", i ? 2 : 0);
+        str(t, input[i] < 0 ? "none" : predict_input_name((enum predict_input)input[i]));
+    }
     put(t, "]", 1);
 }
 
@@ -156,7 +167,7 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
     begin(t, '[');
     for (int i = 0; i < p->n_layers; i++) {
         line(t);
-        put_parts(t, b->cold + (size_t)i * (size_t)p->n_parts, p->n_parts);
+        put_numbers(t, b->cold + (size_t)i * (size_t)p->n_parts, p->n_parts);
     }
     end(t, ']');
     key(t, "hot");
@@ -166,7 +177,7 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
         line(t);
         for (int k = 0; k < p->n_blocks; k++, hot += p->n_parts) {
             put(t, k ? ", " : "[", k ? 2 : 1);
-            put_parts(t, hot, p->n_parts);
+            put_numbers(t, hot, p->n_parts);
         }
         put(t, "]", 1);
     }
@@ -214,6 +225,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     end(t, ']');
     put_str(t, "cold_policy", cache_policy_name(l->policy));
     put_int(t, "context", l->context);
+    key(t, "exempt");
+    put_numbers(t, l->exempt, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_u64(t, "floor_bytes", l->floor_bytes);
     put_real(t, "gap", l->gap);
     key(t, "io");
@@ -229,12 +242,7 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_str(t, "mode", plan_mode_name(l->mode));
     put_bool(t, "optimal", l->optimal);
     key(t, "predictors");
-    begin(t, '[');
-    for (int i = 0; l->mode == PLAN_PREDICTED && i < p->n_layers; i++) {
-        line(t);
-        str(t, l->predictor[i] < 0 ? "none" : predict_input_name((enum predict_input)l->predictor[i]));
-    }
-    end(t, ']');
+    put_predictors(t, l->predictor, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_int(t, "prefill_chunk", l->prefill_chunk);
     put_real(t, "recall", l->recall);
     put_int(t, "threads", l->threads);

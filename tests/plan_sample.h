@@ -45,6 +45,7 @@ static inline void plan_sample(struct plan *p)
         if (i == 1) {
             l->mode = PLAN_PREDICTED;
             l->recall = 0.99;
+            l->exempt[1] = 64;
             l->predictor[0] = PREDICT_FFN;
             l->predictor[2] = PREDICT_BLOCK;
         }

@@ -28,6 +28,7 @@ static int same(const struct plan *a, const struct plan *b)
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
              x->optimal == y->optimal && x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
+             !memcmp(x->exempt, y->exempt, 3 * sizeof *x->exempt) &&
              x->n_batches == y->n_batches;
         for (int k = 0; ok && k < x->n_batches; k++) {
             const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
@@ -81,6 +82,7 @@ static void test_rules(void)
     WITH(p.d_model, 65, "layout");
     WITH(l->gap, 1.5, "gap");
     WITH(l->mode, PLAN_EXACT, "recall is 0.99 in exact mode");
+    WITH(l->exempt[1], 63, "exempt[1] is 63");
     WITH(l->recall, 0.0, "recall is 0");
     WITH(l->recall, 1.5, "recall");
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");

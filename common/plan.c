@@ -14,6 +14,7 @@
 static const char *const mode_names[PLAN_MODES] = { "exact", "dense", "predicted" };
 static const char *const io_names[PLAN_IOS] = { "auto", "io_uring", "pread" };
 static const char *const cost_names[PLAN_COSTS] = { "measured", "paper" };
+static const char *const stat_names[PLAN_STATS] = { "typical", "sustained" };
 
 /* Sorted by key, as the text has them. */
 const struct plan_column plan_columns[PLAN_COLUMNS] = {
@@ -42,6 +43,11 @@ const char *plan_io_name(enum plan_io b)
 const char *plan_cost_name(enum plan_cost c)
 {
     return cost_names[c];
+}
+
+const char *plan_stat_name(enum plan_stat s)
+{
+    return stat_names[s];
 }
 
 /* --- memory --- */

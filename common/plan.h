@@ -22,10 +22,12 @@
 enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
 enum plan_io { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD, PLAN_IOS };
 enum plan_cost { PLAN_COST_MEASURED, PLAN_COST_PAPER, PLAN_COSTS };
+enum plan_stat { PLAN_TYPICAL, PLAN_SUSTAINED, PLAN_STATS }; /* of measured samples: median, or the slow tenth */
 
 const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
 const char *plan_io_name(enum plan_io b);     /* "auto" "io_uring" "pread" */
 const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
+const char *plan_stat_name(enum plan_stat s); /* "typical" "sustained" */
 
 /* What the cost model expects of one decode step, whole and per layer. Times in ns, per step.
  * total = attention + predict + max(ffn_compute, ffn_memory, io) + exposed. */
@@ -101,6 +103,7 @@ struct plan {
     char solver[64];            /* "z3 4.8.12", "exhaustive" */
     uint64_t seed, rlimit;
     enum plan_cost cost;
+    enum plan_stat stat;        /* which figures of the device the predictions rest on */
     /* The model, and what of its shape the arrays below are indexed by. */
     char model_name[96];
     struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;

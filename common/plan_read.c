@@ -40,6 +40,11 @@ static const char *cost_name(int v)
     return plan_cost_name((enum plan_cost)v);
 }
 
+static const char *stat_name(int v)
+{
+    return plan_stat_name((enum plan_stat)v);
+}
+
 static const char *policy_name(int v)
 {
     return cache_policy_name((enum cache_policy)v);
@@ -477,8 +482,8 @@ static void read_notes(struct rd *r, json_t *j, struct plan *p)
 
 static void read_plan(struct rd *r, json_t *j, struct plan *p)
 {
-    static const char *const keys[] = { "cost",   "device", "format", "layout", "limits", "model", "notes",
-                                        "revision", "rlimit", "seed", "solver", "tool", NULL };
+    static const char *const keys[] = { "cost",  "device",   "figures", "format", "layout", "limits", "model",
+                                        "notes", "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
     static const char *const device_keys[] = { "hash", "name", NULL };
     const char *format = json_string_value(json_object_get(j, "format"));
     if (!json_is_object(j) || !format || strcmp(format, "thermo-plan")) {
@@ -496,6 +501,7 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
     p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
     p->rlimit = get_u64(r, j, "rlimit", 0, INT64_MAX);
     p->cost = (enum plan_cost)get_choice(r, j, "cost", cost_name, PLAN_COSTS);
+    p->stat = (enum plan_stat)get_choice(r, j, "figures", stat_name, PLAN_STATS);
     get_str(r, j, "tool", p->tool, sizeof p->tool);
     get_str(r, j, "solver", p->solver, sizeof p->solver);
     json_t *d = json_object_get(j, "device");

@@ -277,6 +277,7 @@ static void put_plan(struct text *t, const struct plan *p)
     put_hash(t, "hash", p->hardware_hash);
     put_str(t, "name", p->device);
     end(t, '}');
+    put_str(t, "figures", plan_stat_name(p->stat));
     put_str(t, "format", "thermo-plan");
     put_layout(t, p);
     key(t, "limits");

@@ -9,6 +9,7 @@
 #include <string.h>
 
 static const char *const cost_choices[] = { "measured", "paper", NULL };
+static const char *const stat_choices[] = { "typical", "sustained", NULL };
 static const char *const mode_choices[] = { "auto", "exact", "dense", NULL };
 static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
@@ -44,6 +45,9 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
           .def = "measured" },
+        { .name = "figures", .type = OPT_CHOICE, .dest = &a->stat, .arg = "KIND", .choices = stat_choices,
+          .help = "Figures of the device to promise by: its medians, or what it sustains nine times out of ten.",
+          .def = "typical" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
           .help = "exact: skip neurons whose gate is closed; dense: skip none.",
           .def = "auto: exact where the activation gives zeros" },
@@ -186,6 +190,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->context = a->context;
     q->max_batch = a->max_batch;
     q->cost = (enum plan_cost)a->cost;
+    q->stat = (enum plan_stat)a->stat;
     q->mode = a->mode - 1;
     q->form = a->form - 1;
     q->kv_f16 = a->kv;

@@ -8,14 +8,14 @@
 
 struct args {
     const char *traces, *hardware, *device, *memory, *cores, *for_pack, *down_type;
-    int cost, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
+    int cost, stat, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
                                                                                  * args.c */
     double min_speed;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 17
+#define ARGS_ROWS 18
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

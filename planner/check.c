@@ -245,6 +245,8 @@ int check_against(const struct plan *now, const struct plan *old, void (*line)(v
         tell(&t, 0, "another model: '%s', was '%s'", now->model_name, old->model_name);
     if (!hash_equal(now->hardware_hash, old->hardware_hash))
         tell(&t, 0, "other hardware figures: device '%s', was '%s'", now->device, old->device);
+    if (now->stat != old->stat)
+        tell(&t, 0, "%s figures of the device, were %s", plan_stat_name(now->stat), plan_stat_name(old->stat));
     if (!hash_equal(now->layout_hash, old->layout_hash) || !hash_equal(now->order_hash, old->order_hash))
         tell(&t, 0, "another layout or neuron order: the model has to be packed again");
     for (int i = 0; i < old->n_limits; i++) {

@@ -80,7 +80,8 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
 {
     char a[32], b[32];
     int count[3] = { 0 };
-    printf("%s on %s, %s cost model, %s layout, limit %s\n", p->model_name, p->device, plan_cost_name(p->cost),
+    printf("%s on %s (%s figures), %s cost model, %s layout, limit %s\n", p->model_name, p->device,
+           plan_stat_name(p->stat), plan_cost_name(p->cost),
            layout_form_name(p->layout.form), opt_format_size(l->memory_bytes, a, sizeof a));
     printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
            "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth, l->context,
@@ -130,6 +131,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     struct js *o = js_object(), *account = js_object(), *layers = js_array(), *gains = js_array();
     js_set_str(o, "model", p->model_name);
     js_set_str(o, "device", p->device);
+    js_set_str(o, "figures", plan_stat_name(p->stat));
     js_set_u64(o, "memory_bytes", l->memory_bytes);
     js_set_num(o, "tokens_per_s", l->batches[0].predicted.tokens_per_s);
     js_set_num(o, "gap", l->gap);

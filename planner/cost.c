@@ -153,6 +153,11 @@ double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_la
 
 /* --- operands from device curves --- */
 
+static enum hw_stat stat_of(const struct cost_choice *c)
+{
+    return c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+}
+
 /* "rows/q4_0/q8", "axpy/f16". */
 static void kernel_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
 {
@@ -174,7 +179,7 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
             continue;
         q.core_class = k;
         q.threads = c->n[k];
-        double ns = hw_row_ns(hw, &q, HW_TYPICAL);
+        double ns = hw_row_ns(hw, &q, stat_of(c));
         known &= ns > 0;
         rate += ns > 0 ? 1 / ns : 0;
     }
@@ -182,7 +187,7 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
         return 1 / rate;
     q.core_class = -1;
     q.threads = c->threads;
-    double ns = hw_row_ns(hw, &q, HW_TYPICAL);
+    double ns = hw_row_ns(hw, &q, stat_of(c));
     return ns > 0 ? ns : rate > 0 ? 1 / rate : 0;
 }
 
@@ -224,10 +229,10 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
 static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
                         struct notes *notes)
 {
-    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, HW_TYPICAL);
+    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, stat_of(c));
     if (bw > 0)
         return bw;
-    bw = hw_mem_bytes_per_s(hw, HW_TYPICAL);
+    bw = hw_mem_bytes_per_s(hw, stat_of(c));
     if (bw > 0)
         notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name,
                   c->threads);
@@ -244,9 +249,9 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
     int q8 = kernels_act_form(s->l.type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
     kernel_name("rows", s->l.type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
     for (int k = 0; k < c->n_classes; k++)
-        f_k[k] = hw_class_flops_per_s(hw, k, name, HW_TYPICAL);
+        f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
     double f = cost_f_cpu(c->n, f_k, c->n_classes);
-    return f > 0 ? f : c->threads * hw_class_flops_per_s(hw, -1, name, HW_TYPICAL);
+    return f > 0 ? f : c->threads * hw_class_flops_per_s(hw, -1, name, stat_of(c));
 }
 
 /* (M4)'s curve for one read size. */
@@ -258,7 +263,7 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
                          .range_bytes = range, .lanes = 1, .core_class = -1 };
     for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
         q.queue_depth = n < c->depth ? n : c->depth;
-        double bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+        double bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
         if (bw <= 0)
             return (struct cost_reads){ 0 };
         double ns = 1e9 * q.queue_depth * read_bytes / bw;
@@ -282,11 +287,11 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
     struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_staging_bytes(s),
                          .range_bytes = range, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
     out->stream_block = (double)q.block_bytes;
-    out->stream_bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+    out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
     if (out->stream_bw <= 0) {
         q.pattern = HW_RANDOM;
-        out->stream_bw = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+        out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
         if (out->stream_bw > 0)
             notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
     }
@@ -297,7 +302,7 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
     out->cold_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
     out->single_bytes = s->part[0].read_bytes;
     out->single = reads_curve(hw, c, out->single_bytes, range);
-    out->b_io = hw_storage_bytes_per_s(hw, &q, HW_TYPICAL);
+    out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     if (out->stream_bw <= 0 || out->b_io <= 0)
         notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
     else if (out->cold_cpu_ns <= 0)
@@ -321,7 +326,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
     r.f_cpu = f_cpu_of(hw, s, c);
-    r.b_mem = hw_mem_bytes_per_s(hw, HW_TYPICAL);
+    r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
     storage_rates(hw, in, s, c, &r, notes);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "

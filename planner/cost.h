@@ -93,6 +93,7 @@ double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_la
 struct cost_choice {
     enum plan_mode mode;
     enum plan_cost model;
+    enum plan_stat stat;
     int n_classes, n[HW_MAX_CLASSES], threads; /* threads = sum of n */
     enum hw_backend backend;
     int depth, lanes;

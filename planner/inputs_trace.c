@@ -207,7 +207,8 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
                                                      block * (uint32_t)in->h.n_ff, &s, &n, &cap) < 0)
                     goto nomem;
             }
-            qsort(s.at + at, n - at, sizeof *s.at, by_u32);
+            if (n > at + 1)
+                qsort(s.at + at, n - at, sizeof *s.at, by_u32);
         }
     }
     s.start[s.n_steps] = (uint32_t)n;

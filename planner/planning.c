@@ -63,7 +63,7 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
 /* The cheapest choice there is: for floors. */
 static struct cost_choice least_choice(const struct problem *p, const struct problem_limits *lim)
 {
-    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .n_classes = 1, .n = { 1 }, .threads = 1,
+    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1,
                              .depth = 1, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
     problem_set_backend(&c, HW_ANY_BACKEND);
     return c;
@@ -140,7 +140,7 @@ static void fill_head(const struct problem *p, const struct planning_request *q,
 {
     const struct inputs *in = p->in;
     *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = PLANNING_SEED,
-                           .rlimit = q->rlimit, .cost = q->cost, .model_hash = in->model_hash,
+                           .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
                            .trace_hash = in->trace_hash, .order_hash = in->order_hash,
                            .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
@@ -173,7 +173,7 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
         int wish = planning_context(q, p->in);
         struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
                                       .context = wish, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
-                                      .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost };
+                                      .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
         while ((r = solve_one(p, q, &lim, &res, e)) == 0 && !res.feasible && context == 0 &&
@@ -315,7 +315,7 @@ int planning_floor(const struct planning_request *q, const struct inputs *in, co
 
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
 {
-    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .n_classes = l->n_classes, .threads = l->threads,
+    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = l->n_classes, .threads = l->threads,
                                  .depth = l->queue_depth, .lanes = l->io_lanes, .act_q8 = l->act_q8,
                                  .kv_f16 = l->kv_f16, .context = l->context };
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
@@ -328,7 +328,7 @@ void planning_limits(const struct plan *p, const struct plan_limit *l, struct pr
     *out = (struct problem_limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
                                     .context = l->context, .max_batch = l->max_batch,
                                     .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
-                                    .model = p->cost };
+                                    .model = p->cost, .stat = p->stat };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         out->cores[k] = -1;
 }

@@ -21,6 +21,7 @@ struct planning_request {
                                          * short */
     int max_batch;
     enum plan_cost cost;
+    enum plan_stat stat;                /* which of the device's figures */
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense */
     int form;                           /* a layout_form, or -1: the better of split and bundle */
     int kv_f16, act_q8;

@@ -557,7 +557,8 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     if (!p->sp.configs || !p->choices)
         r = err_set(e, ERR_NOMEM, "out of memory for configurations");
     for (int m = 0; m < p->n_modes && r == 0; m++) {
-        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .n_classes = n_classes,
+        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .stat = lim->stat,
+                                 .n_classes = n_classes,
                                  .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
         if (p->hw->n_classes == 0)
             c.n[0] = 1;

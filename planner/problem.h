@@ -32,6 +32,7 @@ struct problem_limits {
     int context, max_batch, prefill_chunk;
     int kv_f16, act_q8;
     enum plan_cost model;
+    enum plan_stat stat;
 };
 
 struct problem {

@@ -28,7 +28,8 @@ def keys_sorted(pairs):
     assert names == sorted(names), names
     return dict(pairs)
 json.loads(text, object_pairs_hook=keys_sorted)
-for bad in ({"revision": 2}, {"surprise": 1}, {"cost": "guess"}):
+for bad in ({"revision": 2}, {"surprise": 1}, {"cost": "guess"},
+            {"figures": "peak"}):
     try:
         jsonschema.validate({**plan, **bad}, schema)
     except jsonschema.ValidationError:
@@ -44,14 +45,15 @@ check "several limits and batches" solve --memory 16MiB,18MiB,24MiB,64MiB --max-
 check "the same inputs again" solve --memory 16MiB,18MiB,24MiB,64MiB --max-batch 4 --out "$tmp/m2.json"
 check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
 check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"
+check "what the device sustains" solve --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
 check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
 check "bundles, int8 activations, Q8_0 for Down" solve --memory 18MiB --form bundle --act q8 --down-type q8_0 --out "$tmp/bundle.json"
 check "a phone that is not here" "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone" --memory 18MiB \
     --out "$tmp/phone.json"
-for f in a m paper dense bundle phone; do
+for f in a m paper slow dense bundle phone; do
     check "$f.json follows its schema" valid "$tmp/$f.json"
 done
-for f in a a512 m paper dense bundle; do
+for f in a a512 m paper slow dense bundle; do
     check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${in[@]}"
 done
 check "check of the phone's" "$P" check "$tmp/phone.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite"
@@ -61,6 +63,8 @@ check "check by itself" "$P" check "$tmp/m.json" --json
 tampered() { sed "$1" "$tmp/a.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/a.json" && return 9; "$P" check "$tmp/bad.json" "${in[@]}"; }
 check "another account is found" status 3 tampered 's/"account_bytes": /"account_bytes": 1/'
 check "another speed is found" status 3 tampered 's/"tokens_per_s": /"tokens_per_s": 1/'
+other_figures() { sed 's/"figures": "sustained"/"figures": "typical"/' "$tmp/slow.json" > "$tmp/bad.json"; "$P" check "$tmp/bad.json" "${in[@]}"; }
+check "sustained figures are not the typical ones" status 3 other_figures
 check "another prefix is found" status 3 tampered '0,/\[\[[0-9]*, [0-9]*\]\]/s//[[64, 1216]]/'
 check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"hash": "0/"hash": "1/;t;s/"hash": "[^0]/"hash": "0/}'
 check "another device is found" status 5 "$P" check "$tmp/a.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone"

@@ -10,7 +10,7 @@
 static int same(const struct plan *a, const struct plan *b)
 {
     int ok = a->revision == b->revision && !strcmp(a->tool, b->tool) && !strcmp(a->solver, b->solver) &&
-             a->seed == b->seed && a->rlimit == b->rlimit && a->cost == b->cost &&
+             a->seed == b->seed && a->rlimit == b->rlimit && a->cost == b->cost && a->stat == b->stat &&
              !strcmp(a->model_name, b->model_name) && !strcmp(a->device, b->device) &&
              hash_equal(a->model_hash, b->model_hash) && hash_equal(a->trace_hash, b->trace_hash) &&
              hash_equal(a->order_hash, b->order_hash) && hash_equal(a->layout_hash, b->layout_hash) &&

@@ -233,6 +233,52 @@ static void test_infeasible(void)
     hw_free(&hw);
 }
 
+/* A device whose slow tenth is half as fast: the plan promises no more than that, and says what it rests on. */
+static void test_sustained(void)
+{
+    struct inputs in = sample_inputs(3, 256, 256, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000), slow = sample_hw(1, 2, 25000);
+    struct planning_request q = request(0);
+    struct plan typical, sustained, half;
+    struct err e = { 0 };
+    for (int i = 0; i < hw.n_compute; i++) {
+        hw.compute[i].ns_per_row.p90 *= 2;
+        slow.compute[i].ns_per_row.p50 *= 2;
+        slow.compute[i].flops_per_s /= 2;
+    }
+    for (int i = 0; i < hw.n_memory; i++) {
+        hw.memory[i].bytes_per_s.p10 /= 2;
+        slow.memory[i].bytes_per_s.p50 /= 2;
+    }
+    for (int i = 0; i < hw.n_storage; i++) {
+        hw.storage_points[i].bytes_per_s.p10 /= 2;
+        slow.storage_points[i].bytes_per_s.p50 = hw.storage_points[i].bytes_per_s.p50 / 2;
+    }
+    CHECK(planning_floor(&q, &in, &hw, &q.memory[0], &e) == 0);
+    q.memory[0] += 200000;
+    char *a = plan_for(&q, &in, &hw, &typical, &e), *c = plan_for(&q, &in, &slow, &half, &e);
+    q.stat = PLAN_SUSTAINED;
+    char *b = plan_for(&q, &in, &hw, &sustained, &e);
+    CHECK_MSG(a && b && c, "%s", e.msg);
+    double fast = typical.limits[0].batches[0].predicted.tokens_per_s;
+    double sure = sustained.limits[0].batches[0].predicted.tokens_per_s;
+    CHECK_MSG(sure == half.limits[0].batches[0].predicted.tokens_per_s && sure < 0.6 * fast, "%g, %g", sure, fast);
+    CHECK(strstr(b, "\"figures\": \"sustained\"") && strstr(a, "\"figures\": \"typical\""));
+    struct notes notes = { 0 };
+    sustained.stat = PLAN_TYPICAL;
+    CHECK(check_plan(&sustained, "renamed", &in, &hw, &notes, &e) < 0);
+    CHECK(check_against(&typical, &sustained, NULL, NULL) == 0); /* faster than promised is no breach */
+    free(a);
+    free(b);
+    free(c);
+    plan_done(&typical);
+    plan_done(&sustained);
+    plan_done(&half);
+    inputs_done(&in);
+    hw_free(&hw);
+    hw_free(&slow);
+}
+
 static void test_variants(void)
 {
     struct err e = { 0 };
@@ -309,6 +355,7 @@ int main(void)
     test_exhaustive();
     test_whole();
     test_infeasible();
+    test_sustained();
     test_variants();
     return test_done();
 }

@@ -21,9 +21,9 @@
 static const struct opt_usage usage = {
     "thermo-run bench", "",
     "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text "
-    "(by default the beginning-of-text token) and samples at temperature 0.8 with a fixed seed, so that the neurons "
-    "that fire are those of text and not of noise. Mean and standard deviation over the repetitions, after one "
-    "warm-up.",
+    "(by default the beginning-of-text token) and samples at temperature 0.8, so that the neurons that fire are those "
+    "of text and not of noise; the seed is 1 for the warm-up, then 2, 3, ..., so that no text comes twice. Mean and "
+    "standard deviation over the repetitions, after one warm-up.",
     "  thermo-run bench --model m.thermo --plan p.json\n"
     "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
 };
@@ -72,6 +72,10 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
         { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
           .help = "Do not run each test once before measuring." },
+        { .name = "no-overlap", .type = OPT_FLAG, .dest = &a->setup.no_overlap,
+          .help = "Compute only while no read is in flight; for measurements." },
+        { .name = "no-cache", .type = OPT_FLAG, .dest = &a->setup.no_cache,
+          .help = "Keep no cold neuron from one token to the next; for measurements." },
         { .name = "output", .short_name = 'o', .type = OPT_CHOICE, .dest = &a->output, .arg = "FORM",
           .choices = outputs, .help = "md, json or csv.", .def = "md" },
     };
@@ -121,10 +125,10 @@ static int feed(struct bench *b, int n, struct err *e)
     return 0;
 }
 
-static int generate(struct bench *b, int n, struct err *e)
+static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
 {
     const struct sample_params p = {
-        .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = 1
+        .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = seed
     };
     struct sampler s;
     size_t bytes;
@@ -150,6 +154,13 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->lookups += s->lookups;
     t->hits += s->hits;
     t->stall_ns += s->stall_ns;
+    t->attention_ns += s->attention_ns;
+    t->ffn_ns += s->ffn_ns;
+    t->head_ns += s->head_ns;
+    t->neurons_hot += s->neurons_hot;
+    t->neurons_cold += s->neurons_cold;
+    t->neurons_read += s->neurons_read;
+    t->neurons_possible += s->neurons_possible;
 }
 
 /* Repetition i of a test; negative ones are warm-ups. */
@@ -159,7 +170,7 @@ static int once(struct bench *b, struct test *t, int i, struct err *e)
     engine_reset(b->g, 0);
     engine_stats_reset(b->g);
     int64_t start = progress_now_ns();
-    int r = prompt ? feed(b, t->n, e) : generate(b, t->n, e);
+    int r = prompt ? feed(b, t->n, e) : generate(b, t->n, (uint64_t)(i + 2), e);
     if (r < 0)
         return r;
     if (prompt)
@@ -213,6 +224,18 @@ static void print_md(const struct bench *b)
     }
 }
 
+/* Where the time of a token went, and which neurons it took. */
+static void print_shares(const struct test *t, int n)
+{
+    double tokens = (double)t->n * n;
+    printf(",\"ms_per_token\":{\"attention\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
+           (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
+           (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
+    printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"possible\":%.6g}",
+           (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
+           (double)t->s.neurons_possible / tokens);
+}
+
 static void print_json(const struct bench *b)
 {
     int n = b->a->repeats;
@@ -224,12 +247,13 @@ static void print_json(const struct bench *b)
         const struct test *t = &b->tests[i];
         printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
                "per_token\":%.6g"
-               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g,\"samples\":[",
+               ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
                i ? "," : "", t->name, t->n, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
+        print_shares(t, n);
         for (int k = 0; k < n; k++)
-            printf("%s%.6g", k ? "," : "", t->rate[k]);
+            printf("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
         fputs("]}", stdout);
     }
     fputs("]}\n", stdout);

@@ -28,6 +28,7 @@ struct engine_config {
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
+    int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
     /* For tests. */
     const struct io_backend *backend; /* instead of io */
     int buffered;

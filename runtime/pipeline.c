@@ -167,6 +167,10 @@ static int take(struct pipeline *p, int worker, struct job *j)
     j->kind = JOB_NONE;
     if (p->failed || p->finished)
         return 0;
+    if (p->hold) {
+        p->hold = 2;
+        return 0;
+    }
     return (p->pressure && take_tile(p, worker, j)) || take_ready(p, LIST_GATE, j) || take_ready(p, LIST_NEURON, j) ||
            take_tile(p, worker, j);
 }
@@ -488,6 +492,26 @@ static int coordinate(struct pipeline *p)
     return issue(p);
 }
 
+/* With no_overlap: jobs are withheld until every read that can be made has arrived. */
+static int coordinate_apart(struct pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    p->hold = p->hold ? p->hold : 1;
+    pthread_mutex_unlock(&p->lock);
+    int r = coordinate(p);
+    int64_t t = progress_now_ns();
+    while (r == 0 && p->g->io->in_flight)
+        if ((r = collect(p, 1)) == 0)
+            r = issue(p);
+    p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
+    pthread_mutex_lock(&p->lock);
+    if (p->hold == 2)
+        changed(p);
+    p->hold = 0;
+    pthread_mutex_unlock(&p->lock);
+    return r;
+}
+
 /* ---- the pass ---- */
 
 static void fail(struct pipeline *p)
@@ -545,7 +569,7 @@ static void work(void *ctx, int worker, int n_threads)
     (void)n_threads;
     for (;;) {
         unsigned seen = atomic_load(&p->version);
-        if (worker == 0 && coordinate(p) < 0)
+        if (worker == 0 && (p->g->c.no_overlap ? coordinate_apart : coordinate)(p) < 0)
             fail(p);
         pthread_mutex_lock(&p->lock);
         int got = take(p, worker, &j), over = p->finished || p->failed;
@@ -591,6 +615,7 @@ static void reset(struct pipeline *p, int layer, int block)
     }
     p->resolved = p->gate_frontier = p->published = p->frontier = 0;
     p->busy = p->all_resolved = p->finished = p->failed = p->pressure = 0;
+    p->hold = g->c.no_overlap;
     p->counts = (struct counts){ 0 };
     for (int i = 0; i < p->n_tiles; i++)
         p->tiles[i].busy = 0, p->tiles[i].done = 0;

@@ -92,6 +92,7 @@ struct pipeline {
     uint32_t frontier;    /* first of them without h */
     struct tile *tiles;
     int busy, waiters, all_resolved, finished, failed, pressure;
+    int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
     atomic_uint version;  /* changes when there may be something to do */
 };

@@ -130,7 +130,10 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     if (!s->hot || !s->cold)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
-    memcpy(s->cold, b->cold, cold * sizeof *s->cold);
+    if (s->args.no_cache)
+        memset(s->cold, 0, cold * sizeof *s->cold);
+    else
+        memcpy(s->cold, b->cold, cold * sizeof *s->cold);
     s->limit = *l;
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
@@ -157,6 +160,7 @@ static void fill_config(struct setup *s)
                                  .policy = l->policy,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
+                                 .no_overlap = a->no_overlap,
                                  .choice = { .context = or_plan(a->context, 0, l->context),
                                              .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
                                              .max_batch = l->max_batch,

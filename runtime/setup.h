@@ -17,7 +17,7 @@ struct setup_args {
     uint64_t memory;                 /* 0: the plan's */
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode;           /* -1: the plan's */
-    int no_mlock, no_prefetch;
+    int no_mlock, no_prefetch, no_overlap, no_cache;
 };
 
 struct setup {

@@ -102,6 +102,23 @@ assert [t["test"] for t in b["tests"]] == ["pp8", "tg4"] and all(len(t["samples"
 END
 }
 check "bench --output json" bench
+apart() # measured with reads and arithmetic apart, and without the cache: as much is computed, more is read
+{
+    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 17MiB --context 256 \
+        --cores mid=2,big=0,little=0 --for-pack "$m" --out "$tmp/cold.json" > /dev/null || return 1
+    tg() { "$run" bench --model "$m" --plan "$tmp/cold.json" -p 0 -n 6 -r 1 --output json -q "$@"; }
+    tg > "$tmp/j" && tg --no-overlap > "$tmp/j1" && tg --no-cache > "$tmp/j2" && python3 - "$tmp/j" "$tmp/j1" "$tmp/j2" << 'END'
+import json, sys
+base, apart, bare = (json.load(open(f))["tests"][0] for f in sys.argv[1:])
+def active(t):
+    return sum(t["neurons_per_token"][k] for k in ("hot", "cold", "read"))
+assert active(base) > 0 and all(abs(active(x) - active(base)) < 0.01 for x in (apart, bare)), (base, apart, bare)
+assert base["neurons_per_token"]["cold"] > 0 and bare["neurons_per_token"]["cold"] == 0
+assert bare["read_bytes_per_token"] > base["read_bytes_per_token"]
+assert apart["ms_per_token"]["stall"] <= apart["ms_per_token"]["ffn"] < apart["ms_per_token"]["ffn"] + apart["ms_per_token"]["attention"]
+END
+}
+check "bench --no-overlap, --no-cache" apart
 md() { "$run" bench --model "$m" --plan "$p" -p 0 -n 4 -r 1 -q | grep -q '| tg4 |'; }
 check "bench as a table" md
 csv() { "$run" bench --model "$m" --plan "$p" -p 4 -n 4 -r 1 -q --output csv | awk -F, 'NR == 1 { n = NF } NF != n { exit 1 } END { exit NR != 3 }'; }

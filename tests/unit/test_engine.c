@@ -26,7 +26,7 @@ static uint32_t rnd(uint32_t n)
 }
 
 struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, dense, act_q8, kv_f16, buffered;
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, dense, act_q8, kv_f16, buffered;
     enum cache_policy policy;
     const struct io_backend *backend;
 };
@@ -50,6 +50,7 @@ static struct engine_config config(const struct pack *p, const struct variant *v
                                    .act_q8 = v->act_q8,
                                    .policy = v->policy,
                                    .no_prefetch = !v->prefetch,
+                                   .no_overlap = v->apart,
                                    .backend = v->backend,
                                    .buffered = v->buffered,
                                    .delay_max_us = 60,
@@ -110,6 +111,7 @@ static struct variant any_variant(void)
                              .hot = rnd(3) ? 11 : (int)rnd(11),
                              .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
                              .prefetch = (int)rnd(2),
+                             .apart = rnd(4) == 0,
                              .dense = rnd(4) == 0,
                              .policy = (enum cache_policy)rnd(CACHE_POLICIES),
                              .backend = any_backend(),
@@ -148,8 +150,8 @@ static void test_model(const struct engine_sample *s, const char *name, double t
             continue;
         if (r < 0 || memcmp(first, other, sizeof first)) {
             same = 0;
-            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d dense %d %s\n",
-                   name, r, r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.dense,
+            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d apart %d dense %d %s\n",
+                   name, r, r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.apart, v.dense,
                    v.backend->name);
         }
     }

@@ -1,8 +1,7 @@
 /* Hyper-parameters and tensor roles of a llama-shaped model. Both are tables: one of the keys that
  * are understood (any other key of the architecture is refused, because a key that is ignored may
  * change the network), one of the tensor roles with their names and shapes. An architecture is a
- * row of `archs`; what sets qwen2 and its like apart (biases, NEOX rotation, norms of q and k)
- * will be columns of it. */
+ * row of `archs`; what else sets qwen2 and its like apart (biases, norms of q and k) will be columns of it. */
 #include "common/model.h"
 
 #include "common/quant.h"
@@ -13,6 +12,7 @@
 #include <string.h>
 
 static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu" };
+static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk" };
 
 int model_act_by_name(const char *name)
 {
@@ -29,24 +29,45 @@ const char *model_act_name(enum model_act a)
     return a < MODEL_ACTS ? act_names[a] : "?";
 }
 
+int model_router_by_name(const char *name)
+{
+    for (int i = 0; i < MODEL_ROUTERS; i++)
+        if (!strcmp(router_names[i], name))
+            return i;
+    return -1;
+}
+
+const char *model_router_name(enum model_router r)
+{
+    return r < MODEL_ROUTERS ? router_names[r] : "?";
+}
+
 /* --- hyper-parameters -------------------------------------------------------------------- */
 
 struct arch {
     const char *name;
     enum model_rope rope;
+    enum model_act act;          /* of a file that does not say */
+    int router;                  /* of a file that does not say; -1: it must */
+    int sigmoid;                 /* expert_gating_func may be 2 */
+    int early_router, experts;   /* experts: there must be some */
+    int window_period;           /* default of sliding_window_pattern; 0: windows are not supported */
+    int nope_period;             /* where there is a window */
 };
 
+/* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
 static const struct arch archs[] = {
-    { "llama", MODEL_ROPE_NORM },
-    { "mistral", MODEL_ROPE_NORM },
+    { "llama", MODEL_ROPE_NORM, MODEL_ACT_SILU, MODEL_ROUTER_SOFTMAX_TOPK, 0, 0, 0, 0, 0 },
+    { "mistral", MODEL_ROPE_NORM, MODEL_ACT_SILU, MODEL_ROUTER_SOFTMAX_TOPK, 0, 0, 0, 0, 0 },
+    { "smallthinker", MODEL_ROPE_NEOX, MODEL_ACT_RELU, -1, 1, 1, 1, 4, 4 },
 };
 
 /* Keys under "ARCH." that are read below, or whose value cannot matter to the computation. */
 static const char *const known_keys[] = {
     "context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
     "attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.key_length",
-    "attention.value_length", "attention.sliding_window", "attention.causal", "rope.dimension_count",
-    "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+    "attention.value_length", "attention.sliding_window", "attention.sliding_window_pattern", "attention.causal",
+    "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
     "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scaling.attn_factor",
     "vocab_size", "expert_count", "expert_used_count", "expert_shared_count", "expert_gating_func",
     "expert_weights_norm", "expert_weights_scale", "expert_feed_forward_length", "hidden_act",
@@ -56,6 +77,7 @@ static const char *const known_keys[] = {
 /* What every reading function needs; the first error sticks and later reads do nothing. */
 struct reader {
     const struct gguf *g;
+    const struct arch *a;
     const char *arch;
     char key[128];
     int r;
@@ -174,21 +196,40 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
     h->n_kv_heads = read_int(rd, "attention.head_count_kv", 1, MODEL_MAX_DIM, h->n_heads);
     if (rd->r < 0)
         return;
-    if (h->d_model % h->n_heads != 0 || h->n_heads % h->n_kv_heads != 0) {
-        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': an embedding length of %d, %d heads and %d kv heads do not "
-                        "divide each other", gguf_name(rd->g), h->d_model, h->n_heads, h->n_kv_heads);
+    if (h->n_heads % h->n_kv_heads != 0) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': %d heads are no multiple of %d kv heads", gguf_name(rd->g),
+                        h->n_heads, h->n_kv_heads);
         return;
     }
-    h->head_dim = h->d_model / h->n_heads;
-    only_int(rd, "attention.key_length", h->head_dim, "only embedding_length / head_count is supported");
-    only_int(rd, "attention.value_length", h->head_dim, "only embedding_length / head_count is supported");
+    int even = h->d_model % h->n_heads == 0;
+    if (!even && !gguf_find(rd->g, arch_key(rd, "attention.key_length"))) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': an embedding length of %d and %d heads do not divide each other, and "
+                        "key '%s' is absent", gguf_name(rd->g), h->d_model, h->n_heads, rd->key);
+        return;
+    }
+    h->head_dim = read_int(rd, "attention.key_length", 1, MODEL_MAX_DIM, even ? h->d_model / h->n_heads : -1);
+    int value = read_int(rd, "attention.value_length", 1, MODEL_MAX_DIM, even ? h->d_model / h->n_heads : -1);
+    if (rd->r == 0 && (value != h->head_dim || h->head_dim > MODEL_MAX_DIM / h->n_heads))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': '%s.attention.key_length' is %d and 'attention.value_length' %d: "
+                        "only equal ones, up to %d / head_count, are supported", gguf_name(rd->g), rd->arch,
+                        h->head_dim, value, MODEL_MAX_DIM);
     only_bool(rd, "attention.causal", 1, "only causal attention is supported");
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
+}
+
+static void read_window(struct reader *rd, struct model_hparams *h)
+{
     int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, 0);
-    if (rd->r == 0 && window > 0 && window < h->n_ctx_train) {
+    if (rd->r == 0 && rd->a->window_period > 0 && window > 0) {
+        h->window = window;
+        h->window_period = read_int(rd, "attention.sliding_window_pattern", 1, MODEL_MAX_LAYERS, rd->a->window_period);
+        h->nope_period = rd->a->nope_period;
+    } else if (rd->r == 0 && window > 0 && window < h->n_ctx_train) {
         char text[16];
         snprintf(text, sizeof text, "%d", window);
         refuse(rd, "attention.sliding_window", text, "a window shorter than the context is not supported");
+    } else {
+        only_int(rd, "attention.sliding_window_pattern", 1, "there is no window");
     }
 }
 
@@ -212,18 +253,54 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
     h->rope_scale = 1 / factor;
 }
 
-static void read_experts(struct reader *rd, struct model_hparams *h)
+/* The routers' function: what was stated before, the file, the user, the architecture; in this order. */
+static void read_router(struct reader *rd, enum model_router given, struct model_hparams *h)
 {
-    h->n_experts = read_int(rd, "expert_count", 0, MODEL_MAX_EXPERTS, 0);
+    static const char key[] = "thermocline.router";
+    int router = -1, func = read_int(rd, "expert_gating_func", 0, INT32_MAX, 0);
+    char *name = read_str(rd, key), text[16];
+    if (name && ((router = model_router_by_name(name)) <= 0))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is '%.32s': only %s and %s are supported",
+                        gguf_name(rd->g), key, name, router_names[MODEL_ROUTER_SOFTMAX_TOPK],
+                        router_names[MODEL_ROUTER_SIGMOID_TOPK]);
+    free(name);
+    if (rd->r < 0)
+        return;
+    snprintf(text, sizeof text, "%d", func);
+    if (func > (rd->a->sigmoid ? 2 : 1)) {
+        refuse(rd, "expert_gating_func", text, rd->a->sigmoid ? "only softmax (1) and sigmoid (2) are supported"
+                                                              : "only softmax gating (1) is supported");
+        return;
+    }
+    int stated = func == 2 ? MODEL_ROUTER_SIGMOID_TOPK : func == 1 ? MODEL_ROUTER_SOFTMAX_TOPK : -1;
+    router = router >= 0 ? router : stated >= 0 ? stated : given != MODEL_ROUTER_NONE ? (int)given : rd->a->router;
+    if (router < 0)
+        rd->r = err_set(rd->e, ERR_USAGE, "'%s': key '%s' is absent, which stands for sigmoid or for softmax by who "
+                        "converted the model; state it with thermo-profile trace --expert-gating softmax|sigmoid (the "
+                        "model's config.json: moe_primary_router_apply_softmax)", gguf_name(rd->g),
+                        arch_key(rd, "expert_gating_func"));
+    else if (given != MODEL_ROUTER_NONE && given != (enum model_router)router)
+        rd->r = err_set(rd->e, ERR_MISMATCH, "'%s': its routers are %s (key '%s'), which contradicts %s", gguf_name(rd->g),
+                        router_names[router], arch_key(rd, "expert_gating_func"), router_names[given]);
+    else
+        h->router = (enum model_router)router;
+}
+
+static void read_experts(struct reader *rd, enum model_router given, struct model_hparams *h)
+{
+    h->n_experts = read_int(rd, "expert_count", rd->a->experts, MODEL_MAX_EXPERTS, rd->a->experts ? -1 : 0);
     h->router = MODEL_ROUTER_NONE;
     if (h->n_experts == 0) {
         only_int(rd, "expert_used_count", 0, "there are no experts");
+        if (rd->r == 0 && given != MODEL_ROUTER_NONE)
+            rd->r = err_set(rd->e, ERR_USAGE, "'%s': it has no experts, so nothing is known of %s", gguf_name(rd->g),
+                            router_names[given]);
         return;
     }
-    h->router = MODEL_ROUTER_SOFTMAX_TOPK;
+    read_router(rd, given, h);
+    h->early_router = rd->a->early_router;
     h->n_experts_used = read_int(rd, "expert_used_count", 1, h->n_experts, -1);
     only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
-    only_int(rd, "expert_gating_func", 1, "only softmax gating (1) is supported");
     only_int(rd, "expert_feed_forward_length", h->n_ff, "it must equal feed_forward_length");
     only_bool(rd, "expert_weights_norm", 1, "only normalised expert weights are supported");
     only_one(rd, "expert_weights_scale", "only 1 is supported");
@@ -238,7 +315,7 @@ static void read_act(struct reader *rd, int override, struct model_hparams *h)
         snprintf(key, sizeof key, "%s", arch_key(rd, arch_names[i]));
         name = read_str(rd, key);
     }
-    int act = name ? model_act_by_name(name) : rd->g->is_pwri ? MODEL_ACT_RELU : MODEL_ACT_SILU;
+    int act = name ? model_act_by_name(name) : rd->g->is_pwri ? MODEL_ACT_RELU : (int)rd->a->act;
     if (override >= 0)
         act = override;
     if (rd->r == 0 && act < 0)
@@ -294,22 +371,24 @@ static const struct arch *find_arch(struct reader *rd, struct model_hparams *h)
             found = &archs[i];
     if (rd->r == 0 && !found)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key 'general.architecture' is '%.64s': only llama "
-                        "(and mistral) are supported", gguf_name(rd->g), name);
+                        "(and mistral) and smallthinker are supported", gguf_name(rd->g), name);
     if (found)
         snprintf(h->arch, sizeof h->arch, "%s", found->name);
     free(name);
     return found;
 }
 
-int model_hparams_read(const struct gguf *g, int act_override, struct model_hparams *out, struct err *e)
+int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e)
 {
+    static const struct model_given nothing = { -1, MODEL_ROUTER_NONE };
     struct model_hparams h = { 0 };
     struct reader rd = { .g = g, .e = e };
-    const struct arch *a = find_arch(&rd, &h);
-    if (!a)
+    given = given ? given : &nothing;
+    rd.a = find_arch(&rd, &h);
+    if (!rd.a)
         return rd.r;
-    rd.arch = a->name;
-    h.rope = a->rope;
+    rd.arch = rd.a->name;
+    h.rope = rd.a->rope;
     char *name = read_str(&rd, "general.name");
     if (name)
         snprintf(h.name, sizeof h.name, "%s", name);
@@ -321,10 +400,12 @@ int model_hparams_read(const struct gguf *g, int act_override, struct model_hpar
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
     h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
     read_attention(&rd, &h);
+    read_window(&rd, &h);
     if (rd.r == 0)
         read_rope(&rd, &h);
-    read_experts(&rd, &h);
-    read_act(&rd, act_override, &h);
+    if (rd.r == 0)
+        read_experts(&rd, given->router, &h);
+    read_act(&rd, given->act, &h);
     read_vocab(&rd, &h);
     read_tied(&rd, &h);
     if (rd.r < 0)
@@ -349,6 +430,8 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
             continue;
         r = gguf_writer_kv_raw(w, &g->keys[i], e);
     }
+    if (r == 0 && h->router != MODEL_ROUTER_NONE)
+        r = gguf_writer_str(w, "thermocline.router", model_router_name(h->router), e);
     if (r == 0 && (r = gguf_writer_str(w, "thermocline.hidden_act", model_act_name(h->act), e)) == 0 &&
         (r = gguf_writer_bool(w, "thermocline.tied_output", h->tied_output, e)) == 0)
         r = gguf_writer_blob(w, out, len, e);
@@ -520,14 +603,14 @@ static int name_unknown(const struct model *m, struct err *e)
                    m->h.n_experts);
 }
 
-int model_open(const struct gguf *g, int act_override, struct model **out, struct err *e)
+int model_open(const struct gguf *g, const struct model_given *given, struct model **out, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, ERR_NOMEM, "'%s'", gguf_name(g));
     m->gguf = g;
     uint64_t n_found = 0;
-    int r = model_hparams_read(g, act_override, &m->h, e);
+    int r = model_hparams_read(g, given, &m->h, e);
     if (r < 0)
         goto fail;
     m->layer = calloc((size_t)m->h.n_layers, sizeof *m->layer);

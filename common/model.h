@@ -19,10 +19,11 @@
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
-enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK /* softmax over the chosen logits */ };
+/* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
+enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTERS };
 
 struct model_hparams {
-    char arch[32];               /* "llama" */
+    char arch[32];               /* "llama", "smallthinker" */
     char name[96];               /* general.name, cut */
     int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
@@ -32,8 +33,23 @@ struct model_hparams {
     enum model_rope rope;
     enum model_act act;
     enum model_router router;
+    int early_router;            /* routers see the residual that enters the block, before attention and its norm */
+    int window, window_period;   /* 0, or layers that window_period does not divide attend to the last `window` positions */
+    int nope_period;             /* 0, or layers that it divides do not rotate queries and keys */
     int tied_output;             /* the head is token_embd */
 };
+
+/* First position that a query at pos attends to. */
+static inline int model_attends_from(const struct model_hparams *h, int layer, int pos)
+{
+    return h->window > 0 && layer % h->window_period != 0 && pos >= h->window ? pos - h->window + 1 : 0;
+}
+
+/* Do queries and keys of that layer carry their position? */
+static inline int model_rotates(const struct model_hparams *h, int layer)
+{
+    return h->nope_period == 0 || layer % h->nope_period != 0;
+}
 
 /* FFN blocks per layer: 1, or n_experts. Every per-FFN array in this project has this dimension. */
 static inline int model_ffn_blocks(const struct model_hparams *h)
@@ -60,18 +76,33 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
  * no such tensor (optional ones count as had). */
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4]);
 
-/* Hyper-parameters from GGUF keys. act_override: -1, or a model_act for files that do not say
- * (--act). Otherwise the activation is what "thermocline.hidden_act" (written by model_meta_blob) says,
- * else "ARCH.hidden_act" or "ARCH.hidden_activation", else RELU in a PWRI file, else SILU. The head is tied
+/* What a user states about files that do not say it. */
+struct model_given {
+    int act;                     /* -1, or a model_act (--act); it goes before what the file says */
+    enum model_router router;    /* MODEL_ROUTER_NONE: not stated (--expert-gating); it must not contradict the file */
+};
+
+/* What has been read once, for reading the same model again (from a trace's facts). */
+static inline struct model_given model_as(const struct model_hparams *h)
+{
+    return (struct model_given){ (int)h->act, h->router };
+}
+
+/* Hyper-parameters from GGUF keys. given may be NULL: nothing is stated. The activation is the given one, else what
+ * "thermocline.hidden_act" (written by model_meta_blob) says, else "ARCH.hidden_act" or
+ * "ARCH.hidden_activation", else RELU in a PWRI file, else the architecture's own. The routers' function is what
+ * "thermocline.router" says, else "ARCH.expert_gating_func" (1 softmax, 2 sigmoid), else the given one, else the
+ * architecture's own; smallthinker has none, because absence means different things to its two converters: that is
+ * ERR_USAGE and names --expert-gating. The head is tied
  * when the file has tensors but no "output.weight"; a header without tensors says it in the key
  * "thermocline.tied_output". Every key "ARCH.*" that is not known here is ERR_UNSUPPORTED: one that
  * is ignored may change the network. */
-int model_hparams_read(const struct gguf *g, int act_override, struct model_hparams *out, struct err *e);
+int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e);
 
 /* The keys of g as a GGUF header without tensors, malloc'd: how a packed model keeps its metadata, from
  * which model_hparams_read and tokenizer_open work as from the file itself. h is what g is read as: its
- * activation (so an override is remembered) and its tied head are written as "thermocline.hidden_act" and
- * "thermocline.tied_output". Keys for which skip(name) is true are left out (skip may be NULL), and so are
+ * activation and routers' function (so what was stated is remembered) and its tied head are written as
+ * "thermocline.hidden_act", "thermocline.router" (where there are experts) and "thermocline.tied_output". Keys for which skip(name) is true are left out (skip may be NULL), and so are
  * "split.*" and "general.alignment". */
 int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*skip)(const char *name),
                     uint8_t **out, size_t *len, struct err *e);
@@ -79,6 +110,10 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
 /* "silu", "relu", "drelu"; -1 when unknown. */
 int model_act_by_name(const char *name);
 const char *model_act_name(enum model_act a);
+
+/* "none", "softmax_topk", "sigmoid_topk"; -1 when unknown. */
+int model_router_by_name(const char *name);
+const char *model_router_name(enum model_router r);
 
 struct model {
     struct model_hparams h;
@@ -90,7 +125,7 @@ struct model {
 /* Resolves every role, checks every shape against the hyper-parameters and every type against what
  * can be computed (norms and rope_freqs are F32); unknown tensors are refused by name. Which tensors
  * are optional: OUTPUT (tied), ROPE_FREQS; ROUTER exactly when there are experts. */
-int model_open(const struct gguf *g, int act_override, struct model **out, struct err *e);
+int model_open(const struct gguf *g, const struct model_given *given, struct model **out, struct err *e);
 void model_close(struct model *m);
 
 #endif

@@ -101,6 +101,33 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
     }
 }
 
+void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router)
+{
+    double sum = 0;
+    for (int s = 0; s < used; s++) {
+        int best = -1;
+        for (int i = 0; i < n; i++) {
+            int taken = best >= 0 && !(logits[i] > logits[best]);
+            for (int j = 0; j < s && !taken; j++)
+                taken = chosen[j] == i;
+            best = taken ? best : i;
+        }
+        chosen[s] = (uint16_t)best;
+        weight[s] = logits[best];
+    }
+    if (router == MODEL_ROUTER_SOFTMAX_TOPK) {
+        nn_softmax(weight, used);
+        return;
+    }
+    for (int s = 0; s < used; s++) {
+        weight[s] = 1.0f / (1.0f + expf(-weight[s]));
+        sum += (double)weight[s];
+    }
+    float inv = (float)(1.0 / fmax(sum, 0x1p-14));
+    for (int s = 0; s < used; s++)
+        weight[s] *= inv;
+}
+
 int nn_act_is_sparse(enum model_act act)
 {
     return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU;

@@ -43,6 +43,14 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
 /* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u). */
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
+/* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among
+ * equals; weight[0..used) sum to 1:
+ *   SOFTMAX_TOPK  exp(z_i) / sum of exp(z_j) over the chosen j (Mixtral, arXiv:2401.04088, eq. 2; a softmax over all
+ *                 experts, normalised over the chosen, is the same)
+ *   SIGMOID_TOPK  s_i / max(2^-14, sum of s_j), s = 1 / (1 + exp(-z)) (SmallThinker, arXiv:2507.20984)
+ * 0 < used <= n. */
+void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router);
+
 /* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
 int nn_act_is_sparse(enum model_act act);
 

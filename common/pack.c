@@ -377,10 +377,11 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     uint8_t *meta = priv(p)->meta = malloc(s->bytes ? s->bytes : 1);
     if (!meta)
         return err_set(e, ERR_NOMEM, "'%s': metadata of %llu bytes", priv(p)->name, (unsigned long long)s->bytes);
+    const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE }; /* the metadata say which router */
     int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
                          "metadata", e);
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
-        (r = model_hparams_read(p->meta, (int)h->act, &p->h, e)) < 0)
+        (r = model_hparams_read(p->meta, &given, &p->h, e)) < 0)
         return r;
     p->meta_bytes = s->bytes;
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||

@@ -37,6 +37,7 @@ static int compare_tables(const struct source *s, struct err *e)
 
 int source_open(struct source *s, const char *path, const struct trace_info *trace, struct err *e)
 {
+    struct model_given given = model_as(&trace->h);
     *s = (struct source){ .trace = trace, .path = path };
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
@@ -45,7 +46,7 @@ int source_open(struct source *s, const char *path, const struct trace_info *tra
     s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
     if (!s->hash || !s->read_bytes)
         r = err_set(e, ERR_NOMEM, "opening '%s'", path);
-    else if ((r = model_open(s->gguf, (int)trace->h.act, &s->model, e)) == 0)
+    else if ((r = model_open(s->gguf, &given, &s->model, e)) == 0)
         r = compare_tables(s, e);
     if (r < 0)
         source_close(s);

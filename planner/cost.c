@@ -133,6 +133,13 @@ double cost_layer_ns(const struct plan_layer_figures *f)
     return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
 }
 
+double cost_positions(const struct model_hparams *h, int layer, int context)
+{
+    double all = context, w = h->window;
+    int bounded = context > 0 && model_attends_from(h, layer, context - 1) > 0;
+    return bounded ? w - w * w / (2 * all) : all / 2;
+}
+
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
 {
     return batch * 2.0 * positions * h->n_kv_heads * h->head_dim * (kv_f16 ? 2 : 4);
@@ -369,7 +376,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
 {
     const struct inputs_layer *il = &in->layers[layer];
     int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
-    double positions = c->context / 2.0, gates = inputs_gates(in, batch_index, layer);
+    double positions = cost_positions(&in->h, layer, c->context), gates = inputs_gates(in, batch_index, layer);
     double active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
     double open = sparse ? active * in->loads[layer] : gates;
     struct cost_layer l = { .active = active };

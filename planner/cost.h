@@ -77,8 +77,11 @@ double cost_exposed_ns(double reads, double one_read_ns);
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed */
 double cost_layer_ns(const struct plan_layer_figures *f);
 
-/* (M8) bytes of K and V that one step reads in a layer: batch * 2 * positions * kv_dim * width, at the mean
- *      position of a context that fills: positions = context / 2 */
+/* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
+ * ends it, w - w^2 / (2 context) */
+double cost_positions(const struct model_hparams *h, int layer, int context);
+
+/* (M8) bytes of K and V that one step reads in a layer: batch * 2 * positions * kv_dim * width */
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16);
 
 /* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */

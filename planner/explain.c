@@ -124,7 +124,9 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         active += f->active;
     }
     const struct model_hparams *h = &pr->in->h;
-    double positions = l->context / 2.0, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
+    double positions = 0, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
+    for (int i = 0; i < p->n_layers; i++)
+        positions += cost_positions(h, i, l->context) / p->n_layers;
     double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns;
     double stream_ns = cost_stream_ns(stream, r.stream_bw), tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
     double kv_bytes = cost_kv_bytes(h, 1, positions, c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);

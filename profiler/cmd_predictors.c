@@ -296,8 +296,10 @@ static int run(const struct options *o, struct err *e)
     struct pool *pool = NULL;
     uint64_t resumed = 0;
     int64_t start = progress_now_ns();
-    if ((r = trace_open(o->traces, &t, e)) < 0 || (r = gguf_open(o->model, &g, e)) < 0 ||
-        (r = model_open(g, (int)trace_info(t)->h.act, &m, e)) < 0 ||
+    if ((r = trace_open(o->traces, &t, e)) < 0 || (r = gguf_open(o->model, &g, e)) < 0)
+        goto out;
+    const struct model_given given = model_as(&trace_info(t)->h);
+    if ((r = model_open(g, &given, &m, e)) < 0 ||
         (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0)
         goto out;
     const struct model_hparams *a = &m->h, *b = &trace_info(t)->h;

@@ -32,11 +32,13 @@ static const struct opt_usage usage = {
 };
 
 static const char *const act_names[] = { "silu", "relu", "drelu", NULL };
+static const char *const gating_names[] = { "softmax", "sigmoid", NULL };
+static const enum model_router gating_routers[] = { MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK };
 
 struct options {
     const char *model, *prompts, *out, *column, *shard, *cpu;
     uint64_t max_tokens, n_ctx, window, samples;
-    int act, threads, gzip, dry_run, resume, json, shard_i, shard_n;
+    int act, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
 };
 
 static int parse_shard(struct options *o, struct err *e)
@@ -53,7 +55,7 @@ static int parse_shard(struct options *o, struct err *e)
 
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
-    *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gzip = 1 };
+    *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gating = -1, .gzip = 1 };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.",
           .required = 1 },
@@ -75,6 +77,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .max = 1e12 },
         { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not say it.",
           .def = "what the file says", .choices = act_names },
+        { "expert-gating", 0, OPT_CHOICE, &o->gating, "NAME",
+          "how routers weigh the chosen experts, for files that do not say it (smallthinker's may not: see "
+          "moe_primary_router_apply_softmax in the model's config.json). The trace keeps it for all later steps.",
+          .def = "what the file says", .choices = gating_names },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.",
@@ -233,7 +239,7 @@ static int already_done(const struct tracing *t, const struct options *o, struct
         return err_wrap(e, "--resume found no '%s', only a complete file", name);
     const struct trace_info *a = trace_info(old), *b = tracing_info(t);
     r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) &&
-        a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act &&
+        a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act && a->h.router == b->h.router &&
         a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
     if (r)
         log_info("'%s' is complete already; there is nothing to resume", o->out);
@@ -293,8 +299,9 @@ int cmd_trace(int argc, char **argv)
         return opt_fail(&e);
     kernels_init(mask);
     file_catch_interrupt();
+    const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE };
     if ((r = gguf_open(o.model, &g, &e)) < 0 ||
-        (r = model_open(g, o.act, &m, &e)) < 0 ||
+        (r = model_open(g, &given, &m, &e)) < 0 ||
         (r = tokenizer_open(g, &tok, &e)) < 0)
         goto out;
     if (!o.n_ctx)

@@ -123,7 +123,8 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     printf("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
            i->h.n_ff);
     if (i->h.n_experts)
-        printf(" x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
+        printf(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
+               model_router_name(i->h.router));
     printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
            model_act_name(i->h.act), (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences,
            (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
@@ -208,6 +209,7 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
     js_set_int(m, "n_ff", i->h.n_ff);
     js_set_int(m, "n_experts", i->h.n_experts);
     js_set_int(m, "n_experts_used", i->h.n_experts_used);
+    js_set_str(m, "router", model_router_name(i->h.router));
     js_set(j, "model", m);
     js_set_str(c, "prompts", i->corpus.prompts);
     js_set_str(c, "column", i->corpus.column);

@@ -487,6 +487,8 @@ static struct hash128 config_hash(const struct tracing *t)
     hash_update_str(h, i->tool);
     hash_update_str(h, i->tier);
     hash_update_str(h, model_act_name(i->h.act));
+    if (i->h.router != MODEL_ROUTER_NONE)
+        hash_update_str(h, model_router_name(i->h.router));
     const uint64_t v[] = { i->model_hash.lo, i->model_hash.hi, i->corpus.hash.lo, i->corpus.hash.hi, i->corpus.n_ctx,
                            i->corpus.window_wanted, i->corpus.samples_wanted, (uint64_t)i->shard, (uint64_t)i->n_shards,
                            CHUNK_TOKENS };

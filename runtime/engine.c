@@ -18,8 +18,6 @@ static int check_types(const struct engine *g, struct err *e)
             return err_set(e, ERR_UNSUPPORTED, "'%s': neurons are stored as %s, which this build cannot multiply",
                            g->c.pack->file.path, quant_traits(type)->name);
     }
-    if (g->h.router != MODEL_ROUTER_NONE && g->h.router != MODEL_ROUTER_SOFTMAX_TOPK)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': router %d is not known", g->c.pack->file.path, (int)g->h.router);
     return 0;
 }
 

@@ -131,8 +131,10 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         add_bias(q, l->q_bias, q_dim);
         add_bias(k, l->k_bias, kv_dim);
         add_bias(v, l->v_bias, kv_dim);
-        nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
-        nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
+        if (model_rotates(h, a->layer)) {
+            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
+            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, g->rope_freqs, tok->pos);
+        }
         store_kv(g, k, kv_at(g, tok->seq, a->layer, 0, tok->pos));
         store_kv(g, v, kv_at(g, tok->seq, a->layer, 1, tok->pos));
     }
@@ -156,8 +158,10 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     for (int i = begin; i < end; i++) {
         int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
         const struct engine_token *tok = &a->tokens[t];
-        nn_attention(g->attn + (size_t)t * q_dim, g->q + (size_t)t * q_dim, kv_at(g, tok->seq, a->layer, 0, 0),
-                     kv_at(g, tok->seq, a->layer, 1, 0), tok->pos + 1, kv * group, (kv + 1) * group, &shape, scores);
+        int from = model_attends_from(h, a->layer, tok->pos);
+        nn_attention(g->attn + (size_t)t * q_dim, g->q + (size_t)t * q_dim, kv_at(g, tok->seq, a->layer, 0, from),
+                     kv_at(g, tok->seq, a->layer, 1, from), tok->pos + 1 - from, kv * group, (kv + 1) * group, &shape,
+                     scores);
     }
 }
 
@@ -190,7 +194,8 @@ static void attention(struct engine *g, int layer, const struct engine_token *to
     pool_for(g->pool, n, 1, place_tokens, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
-        kv_bytes += 2 * g->kv_row_bytes * ((uint64_t)tokens[t].pos + 1);
+        kv_bytes += 2 * g->kv_row_bytes *
+                    (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(g->pool, n * h->n_kv_heads, piece_of(g, n * h->n_kv_heads, kv_bytes), some_heads, &a);
     struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
     add_product(g, &o, &l->o, &heads, g->acc);
@@ -209,24 +214,27 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     return r;
 }
 
-/* The n_experts_used largest router logits, lower index first among equals; weights: softmax over the chosen. */
-static void choose_experts(const struct engine *g, const float *logits, float *weight)
+static float *expert_weights(const struct engine *g, int n)
 {
-    int n = g->h.n_experts, used = g->h.n_experts_used;
-    float top = 0, sum = 0;
-    for (int i = 0; i < n; i++)
-        weight[i] = -1;
-    for (int k = 0; k < used; k++) {
-        int best = -1;
-        for (int i = 0; i < n; i++)
-            if (weight[i] < 0 && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        top = k == 0 ? logits[best] : top;
-        weight[best] = expf(logits[best] - top);
-        sum += weight[best];
+    return g->router + (size_t)n * (size_t)g->h.n_experts;
+}
+
+/* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
+ * of the same layer uses the memory, so it may be done before attention. */
+static void route(struct engine *g, int layer, float *in, int n)
+{
+    struct products p = { .n = 0 };
+    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n };
+    uint16_t chosen[MODEL_MAX_EXPERTS];
+    float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
+    add_product(g, &p, &g->layers[layer].router, &all, logits);
+    run_products(g, &p);
+    memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
+    for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
+        nn_route(chosen, part, logits, g->h.n_experts, g->h.n_experts_used, g->h.router);
+        for (int s = 0; s < g->h.n_experts_used; s++)
+            weight[chosen[s]] = part[s];
     }
-    for (int i = 0; i < n; i++)
-        weight[i] = weight[i] < 0 ? 0 : weight[i] / sum;
 }
 
 /* Each expert on the tokens routed to it; a token's sum is over experts in ascending order. */
@@ -234,13 +242,9 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
     int n_experts = g->h.n_experts, r;
     size_t d = (size_t)g->h.d_model;
-    float *logits = g->router, *weight = logits + (size_t)n * (size_t)n_experts;
-    struct products route = { .n = 0 };
-    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n };
-    add_product(g, &route, &g->layers[layer].router, &all, logits);
-    run_products(g, &route);
-    for (int t = 0; t < n; t++)
-        choose_experts(g, logits + t * n_experts, weight + t * n_experts);
+    const float *weight = expert_weights(g, n);
+    if (!g->h.early_router)
+        route(g, layer, g->xn, n);
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
     for (int b = 0; b < n_experts; b++) {
         int m = 0;
@@ -294,6 +298,8 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
     int64_t start = progress_now_ns(), mid;
     if (!g->h.n_experts && !g->c.no_prefetch && (r = pipeline_prefetch(g->pipe, layer, 0, e)) < 0)
         return r;
+    if (g->h.early_router)
+        route(g, layer, g->x, n);
     attention(g, layer, tokens, n);
     mid = progress_now_ns();
     norm(g, g->layers[layer].ffn_norm, n);

@@ -11,6 +11,7 @@
 #include "packer/write.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,6 +23,9 @@ struct engine_sample {
     uint32_t types[LAYOUT_ROLES], cluster, block;
     enum model_act act;
     int n_ff, experts, used;
+    int small;                 /* smallthinker: early routers, half-split rotation, none in layer 0, a window in the others */
+    enum model_router router;  /* its function; 0 as for llama */
+    int window;                /* 0: none, and rotation everywhere */
 };
 
 static inline float es_weight(int layer, int block, int role, int row, int col)
@@ -62,6 +66,15 @@ static inline void es_row(const struct engine_sample *s, int layer, int block, i
 
 static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hparams *h, size_t *len, struct err *e)
 {
+    const struct { const char *key; uint32_t value; } numbers[] = {
+        { "block_count", ES_LAYERS }, { "embedding_length", ES_D }, { "feed_forward_length", (uint32_t)s->n_ff },
+        { "attention.head_count", ES_HEADS }, { "attention.head_count_kv", ES_KV }, { "context_length", ES_CTX },
+        { "expert_count", (uint32_t)s->experts }, { "expert_used_count", (uint32_t)s->used },
+        { "expert_gating_func", s->router == MODEL_ROUTER_SIGMOID_TOPK ? 2 : s->router == MODEL_ROUTER_SOFTMAX_TOPK },
+        { "attention.sliding_window", (uint32_t)s->window },
+    };
+    const char *arch = s->small ? "smallthinker" : "llama";
+    char key[64];
     static char tokens[ES_VOCAB * 16];
     static float scores[ES_VOCAB];
     static int32_t types[ES_VOCAB];
@@ -100,26 +113,22 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
                                  .n = ES_VOCAB,
                                  .data = types,
                                  .data_len = sizeof types };
-    int ok = !gguf_writer_new(&w, e) && !gguf_writer_str(w, "general.architecture", "llama", e) &&
+    int ok = !gguf_writer_new(&w, e) && !gguf_writer_str(w, "general.architecture", arch, e) &&
              !gguf_writer_str(w, "general.name", "sample", e) &&
-             !gguf_writer_u32(w, "llama.block_count", ES_LAYERS, e) &&
-             !gguf_writer_u32(w, "llama.embedding_length", ES_D, e) &&
-             !gguf_writer_u32(w, "llama.feed_forward_length", (uint32_t)s->n_ff, e) &&
-             !gguf_writer_u32(w, "llama.attention.head_count", ES_HEADS, e) &&
-             !gguf_writer_u32(w, "llama.attention.head_count_kv", ES_KV, e) &&
-             !gguf_writer_u32(w, "llama.context_length", ES_CTX, e) &&
-             !gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e) &&
-             !gguf_writer_str(w, "llama.hidden_act", model_act_name(s->act), e) &&
+             !gguf_writer_str(w, "thermocline.hidden_act", model_act_name(s->act), e) &&
              !gguf_writer_bool(w, "thermocline.tied_output", 1, e) &&
              !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) &&
              !gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1, e) &&
              !gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2, e) && !gguf_writer_kv_raw(w, &t, e) &&
              !gguf_writer_kv_raw(w, &sc, e) && !gguf_writer_kv_raw(w, &ty, e);
-    if (ok && s->experts)
-        ok = !gguf_writer_u32(w, "llama.expert_count", (uint32_t)s->experts, e) &&
-             !gguf_writer_u32(w, "llama.expert_used_count", (uint32_t)s->used, e);
+    for (size_t i = 0; ok && i < sizeof numbers / sizeof *numbers; i++) {
+        snprintf(key, sizeof key, "%s.%s", arch, numbers[i].key);
+        ok = !numbers[i].value || !gguf_writer_u32(w, key, numbers[i].value, e);
+    }
+    snprintf(key, sizeof key, "%s.attention.layer_norm_rms_epsilon", arch);
+    ok = ok && !gguf_writer_f32(w, key, 1e-5f, e);
     ok = ok && !gguf_writer_blob(w, &plain, len, e) && !gguf_parse(plain, *len, *len, "sample", &g, e) &&
-         !model_hparams_read(g, -1, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
+         !model_hparams_read(g, NULL, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
     gguf_close(g);
     gguf_writer_free(w);
     free(plain);
@@ -274,13 +283,14 @@ static inline void es_rms(double *out, const double *x, int layer, int role)
         out[i] = x[i] / sqrt(ss / ES_D + 1e-5) * (double)es_norm(layer, role, i);
 }
 
-static inline void es_rope(double *v, int heads, int pos)
+static inline void es_rope(double *v, int heads, int pos, int halves)
 {
     for (int h = 0; h < heads; h++)
         for (int i = 0; i < ES_DIM / 2; i++) {
-            double a = pos * pow(10000.0, -2.0 * i / ES_DIM), *p = v + h * ES_DIM + 2 * i, x = p[0], y = p[1];
-            p[0] = x * cos(a) - y * sin(a);
-            p[1] = x * sin(a) + y * cos(a);
+            double a = pos * pow(10000.0, -2.0 * i / ES_DIM), *p = v + h * ES_DIM + (halves ? i : 2 * i);
+            double *q = p + (halves ? ES_DIM / 2 : 1), x = *p, y = *q;
+            *p = x * cos(a) - y * sin(a);
+            *q = x * sin(a) + y * cos(a);
         }
 }
 
@@ -303,24 +313,20 @@ static inline void es_naive_ffn(const struct engine_sample *s, int layer, int bl
     }
 }
 
-static inline void es_naive_moe(const struct engine_sample *s, int layer, const double *x, double *out)
+/* Weights of all experts from what the router sees. */
+static inline void es_naive_route(const struct engine_sample *s, int layer, const double *x, double *w)
 {
-    double z[16], w[16], sum = 0;
-    if (!s->experts) {
-        es_naive_ffn(s, layer, 0, x, 1, out);
-        return;
-    }
+    double z[16], sum = 0;
     es_matvec(z, x, layer, MODEL_FFN_ROUTER, s->experts, ES_D);
     for (int i = 0; i < s->experts; i++) {
         int above = 0;
         for (int j = 0; j < s->experts; j++)
             above += z[j] > z[i];
-        w[i] = above < s->used ? exp(z[i]) : 0;
+        w[i] = above >= s->used ? 0 : s->router == MODEL_ROUTER_SIGMOID_TOPK ? 1 / (1 + exp(-z[i])) : exp(z[i]);
         sum += w[i];
     }
     for (int i = 0; i < s->experts; i++)
-        if (w[i] > 0)
-            es_naive_ffn(s, layer, i, x, w[i] / sum, out);
+        w[i] /= sum;
 }
 
 /* Logits after each of n tokens, double[n][ES_VOCAB]. */
@@ -328,20 +334,25 @@ static inline void es_naive(const struct engine_sample *s, const int32_t *ids, i
 {
     static double K[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM], V[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM];
     for (int t = 0; t < n; t++) {
-        double x[ES_D], y[ES_D], q[ES_HEADS * ES_DIM], a[ES_HEADS * ES_DIM];
+        double x[ES_D], y[ES_D], q[ES_HEADS * ES_DIM], a[ES_HEADS * ES_DIM], w[16] = { 1 };
         for (int c = 0; c < ES_D; c++)
             x[c] = (double)es_weight(-1, 0, MODEL_TOKEN_EMBD, ids[t], c);
         for (int l = 0; l < ES_LAYERS; l++) {
+            int first = s->window && l % 4 && t >= s->window ? t - s->window + 1 : 0;
+            if (s->small)
+                es_naive_route(s, l, x, w);
             es_rms(y, x, l, MODEL_ATTN_NORM);
             es_matvec(q, y, l, MODEL_ATTN_Q, ES_HEADS * ES_DIM, ES_D);
             es_matvec(K[l][t], y, l, MODEL_ATTN_K, ES_KV * ES_DIM, ES_D);
             es_matvec(V[l][t], y, l, MODEL_ATTN_V, ES_KV * ES_DIM, ES_D);
-            es_rope(q, ES_HEADS, t);
-            es_rope(K[l][t], ES_KV, t);
+            if (!s->window || l % 4) {
+                es_rope(q, ES_HEADS, t, s->small);
+                es_rope(K[l][t], ES_KV, t, s->small);
+            }
             for (int h = 0; h < ES_HEADS; h++) {
                 int kv = h / (ES_HEADS / ES_KV) * ES_DIM;
                 double p[ES_SEQ], sum = 0;
-                for (int i = 0; i <= t; i++) {
+                for (int i = first; i <= t; i++) {
                     p[i] = 0;
                     for (int c = 0; c < ES_DIM; c++)
                         p[i] += q[h * ES_DIM + c] * K[l][i][kv + c] / sqrt(ES_DIM);
@@ -349,7 +360,7 @@ static inline void es_naive(const struct engine_sample *s, const int32_t *ids, i
                 }
                 for (int c = 0; c < ES_DIM; c++) {
                     a[h * ES_DIM + c] = 0;
-                    for (int i = 0; i <= t; i++)
+                    for (int i = first; i <= t; i++)
                         a[h * ES_DIM + c] += p[i] / sum * V[l][i][kv + c];
                 }
             }
@@ -357,7 +368,11 @@ static inline void es_naive(const struct engine_sample *s, const int32_t *ids, i
             for (int c = 0; c < ES_D; c++)
                 x[c] += y[c];
             es_rms(y, x, l, MODEL_FFN_NORM);
-            es_naive_moe(s, l, y, x); /* adds to the residual */
+            if (s->experts && !s->small)
+                es_naive_route(s, l, y, w);
+            for (int i = 0; i < (s->experts ? s->experts : 1); i++)
+                if (w[i] > 0)
+                    es_naive_ffn(s, l, i, y, w[i], x); /* adds to the residual */
         }
         es_rms(y, x, -1, MODEL_OUTPUT_NORM);
         es_matvec(logits + t * ES_VOCAB, y, -1, MODEL_TOKEN_EMBD, ES_VOCAB, ES_D);

@@ -48,7 +48,7 @@ static inline uint8_t *sample_meta(struct model_hparams *h, size_t *len, struct 
              !gguf_writer_str(w, "tokenizer.ggml.model", "llama", e) && !gguf_writer_kv_raw(w, &t, e) &&
              !gguf_writer_kv_raw(w, &s, e) && !gguf_writer_kv_raw(w, &y, e) &&
              !gguf_writer_blob(w, &plain, len, e) && !gguf_parse(plain, *len, *len, "sample", &g, e) &&
-             !model_hparams_read(g, -1, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
+             !model_hparams_read(g, NULL, h, e) && !model_meta_blob(g, h, NULL, &blob, len, e);
     CHECK_MSG(ok, "%s", e->msg);
     gguf_close(g);
     gguf_writer_free(w);

@@ -4,8 +4,9 @@
  *   attention   one sequence per work item: norm, Q K V, rotary, causal attention, output, add
  *   FFN         one tile of tokens per work item: norm, gate, up, activation, down, add
  *
- * With experts the second sweep is a routing sweep and then one sweep per expert over its tokens; a
- * token's experts are added in ascending order. Every token's arithmetic is done by one worker in a
+ * With experts the second sweep is a normalising and a routing sweep and then one sweep per expert over its
+ * tokens; a token's experts are added in ascending order. Early routers (smallthinker's) see the stream before
+ * the attention sweep. Every token's arithmetic is done by one worker in a
  * fixed order, so bits depend neither on threads nor on grouping. Matrix rows are taken in blocks
  * that stay in the second-level cache while a tile of tokens passes over them. */
 #include "common/offline/forward.h"
@@ -313,7 +314,7 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
     add_bias(s->q, f->bias[0], len, f->q_len);
     add_bias(s->k, f->bias[1], len, f->kv_len);
     add_bias(s->v, f->bias[2], len, f->kv_len);
-    for (size_t t = 0; t < len; t++) {
+    for (size_t t = 0; t < len && model_rotates(h, f->layer); t++) {
         nn_rope(s->q + t * f->q_len, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
         nn_rope(s->k + t * f->kv_len, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
     }
@@ -321,9 +322,11 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
                                .kv_stride = f->kv_len, .scale = 1.0f / sqrtf((float)h->head_dim) };
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
-        for (int i = 0; i < n; i++)
-            nn_attention(s->att + (size_t)i * f->q_len, s->q + (t + (size_t)i) * f->q_len, s->k, s->v,
-                         (int)t + i + 1, 0, h->n_heads, &a, s->scores);
+        for (int i = 0; i < n; i++) {
+            int pos = (int)t + i, from = model_attends_from(h, f->layer, pos);
+            nn_attention(s->att + (size_t)i * f->q_len, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
+                         s->v + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
+        }
         product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
         for (size_t i = 0; i < (size_t)n * f->d; i++)
             x[t * f->d + i] += s->out[i];
@@ -413,39 +416,31 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
         x[i] += s->out[i];
 }
 
-/* Chosen experts: the k largest router logits, ties to the lower index; weights are the softmax over
- * those k (Mixtral, arXiv:2401.04088, eq. 2). */
-static void choose(const struct forward *f, const float *logits, uint16_t *blocks, float *w)
-{
-    for (size_t s = 0; s < f->k; s++) {
-        int best = -1;
-        for (int i = 0; i < f->h->n_experts; i++) {
-            int taken = 0;
-            for (size_t j = 0; j < s; j++)
-                taken |= blocks[j] == i;
-            if (!taken && (best < 0 || logits[i] > logits[best]))
-                best = i;
-        }
-        blocks[s] = (uint16_t)best;
-        w[s] = logits[best];
-    }
-    nn_softmax(w, (int)f->k);
-}
-
+/* From the stream itself where routers are early, else from what the FFN sees. */
 static void route_sweep(void *ctx, int begin, int end, int worker)
 {
     struct forward *f = ctx;
-    struct scratch *s = &f->scratch[worker];
-    size_t n_experts = (size_t)f->h->n_experts;
-    float *norm = f->normed + (size_t)begin * f->d;
-    norm_tile(f, norm, f->x + (size_t)begin * f->d, f->ffn_norm, end - begin);
-    for (int t = begin; t < end; t++) {
-        const float *row = f->normed + (size_t)t * f->d;
-        sample_ffn(f, row, (size_t)t);
-        float *logits = s->att; /* [n_experts] fit: see scratch_new */
-        product(logits, n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, row, f->d, 1);
-        choose(f, logits, f->blocks + (size_t)t * f->k, f->route_w + (size_t)t * f->k);
+    const float *in = f->h->early_router ? f->x : f->normed;
+    float *logits = f->scratch[worker].att; /* [n_experts] fit: see scratch_new */
+    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
+        product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in + t * f->d,
+                f->d, 1);
+        nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->h->n_experts, (int)f->k, f->h->router);
     }
+}
+
+static void route(struct forward *f)
+{
+    pool_for(f->pool, (int)f->n_tokens, TILE, route_sweep, f);
+}
+
+static void norm_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    (void)worker;
+    norm_tile(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, f->ffn_norm, end - begin);
+    for (int t = begin; t < end; t++)
+        sample_ffn(f, f->normed + (size_t)t * f->d, (size_t)t);
 }
 
 static void expert_sweep(void *ctx, int begin, int end, int worker)
@@ -468,7 +463,9 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
 
 static void experts(struct forward *f)
 {
-    pool_for(f->pool, (int)f->n_tokens, TILE, route_sweep, f);
+    pool_for(f->pool, (int)f->n_tokens, TILE, norm_sweep, f);
+    if (!f->h->early_router)
+        route(f);
     for (f->expert = 0; f->expert < f->h->n_experts; f->expert++) {
         uint32_t n = 0;
         for (size_t i = 0; i < f->n_tokens * f->k; i++)
@@ -569,6 +566,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         }
         if ((r = load_layer(f, l, e)) < 0)
             break;
+        if (f->h->early_router)
+            route(f);
         pool_for(f->pool, (int)run->n_sequences, 1, attention_sweep, f);
         if (f->h->n_experts > 0)
             experts(f);

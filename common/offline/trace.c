@@ -42,6 +42,10 @@ static int get_field(struct trace *t, const struct trace_field *f, struct err *e
     char text[HASH_TEXT];
     int r = 0;
     switch (f->kind) {
+    case TRACE_FIELD_OPT_INT:
+        if ((r = trace_h5_has_attr(&t->h5, f->group, f->name, e)) <= 0)
+            break;
+        /* fall through */
     case TRACE_FIELD_INT:
         if ((r = trace_h5_get_u64(&t->h5, f->group, f->name, f->min, f->max, &u, e)) == 0)
             *(int *)p = (int)u;
@@ -104,10 +108,11 @@ static int read_names(struct trace *t, struct err *e)
                        t->info.path, v);
     if ((r = trace_h5_get_text(&t->h5, "/model", "router", v, sizeof v, e)) < 0)
         return r;
-    h->router = strcmp(v, "softmax_topk") ? MODEL_ROUTER_NONE : MODEL_ROUTER_SOFTMAX_TOPK;
-    if (strcmp(v, trace_router_name(h->router)))
+    int router = model_router_by_name(v);
+    if (router < 0)
         return err_set(e, ERR_UNSUPPORTED, "'%s': attribute 'router' of '/model' is '%s', which is not known",
                        t->info.path, v);
+    h->router = (enum model_router)router;
     return 0;
 }
 
@@ -120,6 +125,10 @@ static int check_info(const struct trace *t, struct err *e)
         return bad(t, e, "n_experts and n_experts_used contradict each other");
     if ((h->n_experts > 0) != (h->router != MODEL_ROUTER_NONE))
         return bad(t, e, "n_experts and router contradict each other");
+    if (h->early_router && !h->n_experts)
+        return bad(t, e, "early_router without experts");
+    if ((h->window > 0) != (h->window_period > 0))
+        return bad(t, e, "window and window_period contradict each other");
     if (h->n_heads % h->n_kv_heads)
         return bad(t, e, "n_heads is no multiple of n_kv_heads");
     if (i->shard >= i->n_shards)

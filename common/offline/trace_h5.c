@@ -250,6 +250,17 @@ int trace_h5_put_text(struct trace_h5_file *f, const char *group, const char *na
     return r;
 }
 
+int trace_h5_has_attr(struct trace_h5_file *f, const char *group, const char *name, struct err *e)
+{
+    int r = strcmp(group, "/") ? trace_h5_exists(f, group, e) : 1;
+    if (r <= 0)
+        return r;
+    htri_t there = H5Aexists_by_name(f->id, group, name, H5P_DEFAULT);
+    if (there < 0)
+        return fail(f, ERR_FORMAT, e, "damaged near attribute", name);
+    return there > 0;
+}
+
 /* Open an attribute that is one scalar; type_out is its file type. */
 static int attr_open(struct trace_h5_file *f, const char *group, const char *name, hid_t *a, hid_t *type, struct err *e)
 {

@@ -44,6 +44,9 @@ int trace_h5_put_u64(struct trace_h5_file *f, const char *group, const char *nam
 int trace_h5_put_f64(struct trace_h5_file *f, const char *group, const char *name, double v, struct err *e);
 int trace_h5_put_text(struct trace_h5_file *f, const char *group, const char *name, const char *v, struct err *e);
 
+/* 1 the object has such an attribute, 0 it has not. */
+int trace_h5_has_attr(struct trace_h5_file *f, const char *group, const char *name, struct err *e);
+
 /* The value must lie in [min, max]. */
 int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *name, uint64_t min, uint64_t max,
                      uint64_t *out, struct err *e);

@@ -61,6 +61,7 @@ static int check_pair(const struct merge *m, int i, struct err *e)
     if ((r = hash_differs(m, i, "model", a->model_hash, b->model_hash, e)) < 0 ||
         (r = hash_differs(m, i, "corpus", c->hash, d->hash, e)) < 0 ||
         (r = differs(m, i, "activation function", a->h.act, b->h.act, e)) < 0 ||
+        (r = differs(m, i, "router", a->h.router, b->h.router, e)) < 0 ||
         (r = differs(m, i, "context", c->n_ctx, d->n_ctx, e)) < 0 ||
         (r = differs(m, i, "corpus tokens", c->n_tokens, d->n_tokens, e)) < 0 ||
         (r = differs(m, i, "corpus sequences", c->n_sequences, d->n_sequences, e)) < 0 ||

@@ -139,8 +139,3 @@ const char *trace_rope_name(enum model_rope r)
 {
     return r == MODEL_ROPE_NEOX ? "neox" : "norm";
 }
-
-const char *trace_router_name(enum model_router r)
-{
-    return r == MODEL_ROUTER_SOFTMAX_TOPK ? "softmax_topk" : "none";
-}

@@ -57,6 +57,5 @@ int trace_read_rows(struct trace *t, enum trace_set s, int layer, uint64_t first
 int trace_stored_hash(struct trace *t, const char *path, struct hash128 *out, struct err *e);
 
 const char *trace_rope_name(enum model_rope r);
-const char *trace_router_name(enum model_router r);
 
 #endif

@@ -33,6 +33,10 @@ static int put_fields(struct trace_writer *w, struct err *e)
         const void *p = (const char *)w->info + f->offset;
         char text[HASH_TEXT];
         switch (f->kind) {
+        case TRACE_FIELD_OPT_INT:
+            if (!((const int *)p)[0])
+                break;
+            /* fall through */
         case TRACE_FIELD_INT:
             r = trace_h5_put_u64(&w->h5, f->group, f->name, (uint64_t)((const int *)p)[0], e);
             break;
@@ -59,7 +63,7 @@ static int put_texts(struct trace_writer *w, struct err *e)
         (r = trace_h5_put_text(f, "/", "active", trace_active_text(h->act), e)) < 0 ||
         (r = trace_h5_put_text(f, "/model", "act", model_act_name(h->act), e)) < 0 ||
         (r = trace_h5_put_text(f, "/model", "rope", trace_rope_name(h->rope), e)) < 0 ||
-        (r = trace_h5_put_text(f, "/model", "router", trace_router_name(h->router), e)) < 0)
+        (r = trace_h5_put_text(f, "/model", "router", model_router_name(h->router), e)) < 0)
         return r;
     return 0;
 }

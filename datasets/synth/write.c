@@ -189,7 +189,7 @@ static int check_header(const struct job *j, const char *path, size_t *header_by
     int r = gguf_writer_blob(j->w, &head, header_bytes, e);
     if (r < 0)
         return r;
-    if ((r = gguf_parse(head, *header_bytes, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, -1, &model, e)) == 0)
+    if ((r = gguf_parse(head, *header_bytes, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, NULL, &model, e)) == 0)
         model_close(model);
     gguf_close(g);
     free(head);

@@ -97,10 +97,12 @@ static int check_header(struct make *m, const char *path, struct err *e)
     size_t len;
     struct gguf *g = NULL;
     struct model *model;
+    /* What a source leaves unstated may stay so. */
+    const struct model_given given = { -1, m->router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE };
     int r = gguf_writer_blob(m->w, &head, &len, e);
     if (r < 0)
         return r;
-    if ((r = gguf_parse(head, len, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, -1, &model, e)) == 0)
+    if ((r = gguf_parse(head, len, UINT64_MAX, path, &g, e)) == 0 && (r = model_open(g, &given, &model, e)) == 0)
         model_close(model);
     gguf_close(g);
     free(head);

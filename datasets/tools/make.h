@@ -31,6 +31,7 @@ struct make {
     struct make_tensor *tensors;
     int n_tensors, cap_tensors;
     uint64_t bytes;             /* of all tensors */
+    int router_unstated;        /* the source does not say how its routers weigh experts */
 };
 
 int make_new(struct make *m, struct err *e);

@@ -57,6 +57,18 @@ static int add_tensors(struct make *m, const struct gguf *g, uint32_t type, stru
     return r;
 }
 
+/* Experts, and no key that says how routers weigh them. */
+static int router_unstated(const struct gguf *g)
+{
+    int experts = 0, stated = 0;
+    for (uint64_t i = 0; i < g->n_keys; i++) {
+        const char *key = strrchr(g->keys[i].name, '.');
+        experts |= key && !strcmp(key, ".expert_count");
+        stated |= key && (!strcmp(key, ".expert_gating_func") || !strcmp(g->keys[i].name, "thermocline.router"));
+    }
+    return experts && !stated;
+}
+
 static int requant(const char *in, const char *out, uint32_t type, struct err *e)
 {
     struct gguf *g;
@@ -65,6 +77,7 @@ static int requant(const char *in, const char *out, uint32_t type, struct err *e
     if (r < 0)
         return r;
     if ((r = make_new(&m, e)) == 0) {
+        m.router_unstated = router_unstated(g);
         if (g->is_pwri)
             gguf_writer_set_pwri(m.w);
         if ((r = copy_keys(&m, g, type, e)) == 0 && (r = add_tensors(&m, g, type, e)) == 0)

@@ -88,10 +88,13 @@ walk(next(iter(tree.values())), "/")
 n_layers = value(attributes["/model", "n_layers"])
 layers = [f"/layers/{i:04d}" for i in range(n_layers)]
 known = set()
-for group, name, kind, *_ in table("attributes"):
+optional = table("optional attributes")
+for group, name, kind, *_ in table("attributes") + optional:
     for g in layers if group == "/layers/LLLL" else [group]:
         known.add((g, name))
         if (g, name) not in attributes:
+            if [group, name] in [o[:2] for o in optional]:
+                continue
             fault(f"attribute {name} of {g} is missing")
             continue
         got, _ = type_of(attributes[g, name])

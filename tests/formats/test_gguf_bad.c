@@ -59,7 +59,7 @@ static int try_parse(const void *data, size_t len)
         ok = is_format_error(r) ? 0 : -1;
     } else {
         ok = well_formed(g, len) ? 1 : -1;
-        if ((r = model_open(g, -1, &m, &e)) == 0)
+        if ((r = model_open(g, NULL, &m, &e)) == 0)
             model_close(m);
         else if (!is_format_error(r))
             ok = -1;

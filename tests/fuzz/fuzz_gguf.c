@@ -15,7 +15,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct err e;
     if (gguf_parse(data, size, (uint64_t)size + (1 << 20), "fuzz", &g, &e) < 0)
         return 0;
-    if (model_open(g, -1, &m, &e) == 0)
+    if (model_open(g, NULL, &m, &e) == 0)
         model_close(m);
     if (tokenizer_open(g, &t, &e) == 0) {
         int32_t *ids;

@@ -371,6 +371,14 @@ int main(void)
     test_model(&s, "experts", 2e-4);
     s.form = LAYOUT_TWO_PHASE;
     test_model(&s, "experts, two-phase", 2e-4);
+    s.small = 1;
+    s.router = MODEL_ROUTER_SIGMOID_TOPK;
+    s.window = 7;
+    test_model(&s, "smallthinker, sigmoid, windows", 2e-4);
+    s.form = LAYOUT_SPLIT;
+    s.router = MODEL_ROUTER_SOFTMAX_TOPK;
+    s.window = 0;
+    test_model(&s, "smallthinker, softmax", 2e-4);
     test_q8();
     test_batch();
     test_faults();

@@ -244,7 +244,7 @@ static void experts(void)
     float *a = malloc(len * 4096 * sizeof *a), *b = malloc(len * 4096 * sizeof *b), worst = 0;
     snprintf(path, sizeof path, "%s/thermo-experts-%d.gguf", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
              (int)getpid());
-    CHECK_MSG(!write_experts(path, &e) && !gguf_open(path, &g, &e) && !model_open(g, -1, &m, &e), "%s", e.msg);
+    CHECK_MSG(!write_experts(path, &e) && !gguf_open(path, &g, &e) && !model_open(g, NULL, &m, &e), "%s", e.msg);
     if (m && !pool_new(2, NULL, &pool, &e) && !forward_new(model, pool, 64, &dense, &e) &&
         !forward_run(dense, &run, &e) && !forward_logits(dense, 0, len, a, &e)) {
         run.on_layer = count_routed, run.ctx = &s;
@@ -272,7 +272,7 @@ int main(void)
 {
     struct err e = { 0 };
     kernels_init(cpu_detect());
-    if (gguf_open(MODEL, &gguf, &e) < 0 || model_open(gguf, -1, &model, &e) < 0) {
+    if (gguf_open(MODEL, &gguf, &e) < 0 || model_open(gguf, NULL, &model, &e) < 0) {
         CHECK_MSG(0, "%s", e.msg);
         return test_done();
     }

@@ -15,16 +15,22 @@ static int says(const char *text)
 }
 
 /* Hyper-parameters of the tiny model with up to two edits. */
-static int hparams(const struct tiny_edit *ed, int override, struct model_hparams *h)
+static int hparams_given(const struct tiny_edit *ed, const struct model_given *given, struct model_hparams *h)
 {
     size_t len;
     uint8_t *b = tiny_header(ed, QUANT_F16, NULL, 0, &len);
     struct gguf *g;
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
-    int r = model_hparams_read(g, override, h, &e);
+    int r = model_hparams_read(g, given, h, &e);
     gguf_close(g);
     free(b);
     return r;
+}
+
+static int hparams(const struct tiny_edit *ed, int override, struct model_hparams *h)
+{
+    const struct model_given given = { override, MODEL_ROUTER_NONE };
+    return hparams_given(ed, &given, h);
 }
 
 static int edited(const char *key, char kind, double number, const char *text, struct model_hparams *h)
@@ -119,6 +125,81 @@ static void refusals(void)
     }
 }
 
+/* Keys of a smallthinker model: the tiny one's, renamed, and its experts. */
+static const struct tiny_edit small_edits[] = {
+    { "general.architecture", 's', 0, "smallthinker" }, { "smallthinker.block_count", 'u', 6, NULL },
+    { "smallthinker.context_length", 'u', 64, NULL }, { "smallthinker.embedding_length", 'u', 64, NULL },
+    { "smallthinker.feed_forward_length", 'u', 96, NULL }, { "smallthinker.attention.head_count", 'u', 4, NULL },
+    { "smallthinker.attention.layer_norm_rms_epsilon", 'f', 1e-6, NULL }, { "smallthinker.expert_count", 'u', 8, NULL },
+    { "smallthinker.expert_used_count", 'u', 3, NULL }, { "smallthinker.expert_feed_forward_length", 'u', 96, NULL },
+    { 0 }
+};
+
+static int small(const char *key, char kind, double number, enum model_router router, struct model_hparams *h)
+{
+    struct tiny_edit ed[16] = { { key, kind, number, NULL } };
+    const struct model_given given = { -1, router };
+    memcpy(ed + 1, small_edits, sizeof small_edits);
+    return hparams_given(ed, &given, h);
+}
+
+static void smallthinker(void)
+{
+    struct model_hparams h;
+    /* Who does not say sigmoid or softmax is asked. */
+    CHECK(hparams_given(small_edits, NULL, &h) == ERR_USAGE && says("--expert-gating") &&
+          says("smallthinker.expert_gating_func"));
+    CHECK(hparams_given(small_edits, &(struct model_given){ -1, MODEL_ROUTER_SOFTMAX_TOPK }, &h) == 0);
+    CHECK(h.router == MODEL_ROUTER_SOFTMAX_TOPK && h.early_router && h.n_experts == 8 && h.n_experts_used == 3);
+    CHECK(h.act == MODEL_ACT_RELU && h.rope == MODEL_ROPE_NEOX && !h.window && !h.nope_period);
+    CHECK(model_attends_from(&h, 1, 60) == 0 && model_rotates(&h, 0));
+    CHECK(small("smallthinker.expert_gating_func", 'u', 1, MODEL_ROUTER_NONE, &h) == 0 &&
+          h.router == MODEL_ROUTER_SOFTMAX_TOPK);
+    CHECK(small("smallthinker.expert_gating_func", 'u', 2, MODEL_ROUTER_NONE, &h) == 0 &&
+          h.router == MODEL_ROUTER_SIGMOID_TOPK);
+    CHECK(small("smallthinker.expert_gating_func", 'u', 2, MODEL_ROUTER_SOFTMAX_TOPK, &h) == ERR_MISMATCH &&
+          says("contradicts softmax_topk"));
+    CHECK(small("smallthinker.expert_gating_func", 'u', 3, MODEL_ROUTER_NONE, &h) == ERR_UNSUPPORTED);
+    CHECK(small("smallthinker.attention.sliding_window", 'u', 16, MODEL_ROUTER_SIGMOID_TOPK, &h) == 0);
+    CHECK(h.window == 16 && h.window_period == 4 && h.nope_period == 4);
+    CHECK(model_attends_from(&h, 4, 60) == 0 && model_attends_from(&h, 3, 60) == 45);
+    CHECK(model_attends_from(&h, 3, 15) == 0 && model_attends_from(&h, 3, 16) == 1);
+    CHECK(!model_rotates(&h, 0) && model_rotates(&h, 1) && model_rotates(&h, 3) && !model_rotates(&h, 4));
+    CHECK(small("smallthinker.attention.sliding_window_pattern", 'u', 2, MODEL_ROUTER_SIGMOID_TOPK, &h) ==
+          ERR_UNSUPPORTED);
+    /* Heads need not add up to the width. */
+    CHECK(small("smallthinker.attention.key_length", 'u', 32, MODEL_ROUTER_SIGMOID_TOPK, &h) == ERR_UNSUPPORTED);
+    struct tiny_edit wide[16] = { { "smallthinker.attention.key_length", 'u', 32, NULL },
+                                  { "smallthinker.attention.value_length", 'u', 32, NULL } };
+    memcpy(wide + 2, small_edits, sizeof small_edits);
+    CHECK(hparams_given(wide, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK }, &h) == 0 && h.head_dim == 32);
+    CHECK(h.n_rot == 32);
+    CHECK(hparams_given(NULL, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK }, &h) == ERR_USAGE &&
+          says("no experts"));
+    for (int r = 0; r < MODEL_ROUTERS; r++)
+        CHECK(model_router_by_name(model_router_name((enum model_router)r)) == r);
+    CHECK(model_router_by_name("top1") == -1);
+}
+
+/* What was stated about a file stays stated in the metadata of its pack. */
+static void stated(void)
+{
+    size_t len, meta_len;
+    uint8_t *b = tiny_header(small_edits, QUANT_F16, NULL, 0, &len), *blob;
+    struct gguf *g, *g2;
+    struct model_hparams h, h2;
+    const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK };
+    tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
+    CHECK(model_hparams_read(g, &given, &h, &e) == 0 && model_meta_blob(g, &h, NULL, &blob, &meta_len, &e) == 0);
+    CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0);
+    CHECK(model_hparams_read(g2, NULL, &h2, &e) == 0 && h2.router == MODEL_ROUTER_SIGMOID_TOPK);
+    CHECK(model_as(&h2).router == MODEL_ROUTER_SIGMOID_TOPK && model_as(&h2).act == MODEL_ACT_RELU);
+    gguf_close(g);
+    gguf_close(g2);
+    free(b);
+    free(blob);
+}
+
 /* model_open of the tiny model: type of the matrices, a tensor left out, an extra one. */
 static int opens(const struct tiny_edit *ed, uint32_t type, const char *skip, uint64_t experts, const char *extra,
                  uint64_t d0, uint64_t d1, uint32_t extra_type, struct model_hparams *h)
@@ -136,7 +217,7 @@ static int opens(const struct tiny_edit *ed, uint32_t type, const char *skip, ui
     tiny_check(gguf_writer_blob(w, &b, &len, &e), &e);
     gguf_writer_free(w);
     tiny_check(gguf_parse(b, len, 1 << 24, "tiny", &g, &e), &e);
-    int r = model_open(g, -1, &m, &e);
+    int r = model_open(g, NULL, &m, &e);
     if (r == 0) {
         *h = m->h;
         CHECK(m->global[MODEL_TOKEN_EMBD] == gguf_tensor(g, "token_embd.weight"));
@@ -209,11 +290,12 @@ static void meta(void)
     struct model_hparams h, h2;
     memcpy(b, "PWRI", 4);
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
-    CHECK(model_hparams_read(g, MODEL_ACT_DRELU, &h, &e) == 0 && h.act == MODEL_ACT_DRELU);
+    const struct model_given drelu = { MODEL_ACT_DRELU, MODEL_ROUTER_NONE };
+    CHECK(model_hparams_read(g, &drelu, &h, &e) == 0 && h.act == MODEL_ACT_DRELU);
     CHECK(model_meta_blob(g, &h, skip_template, &blob, &meta_len, &e) == 0);
     CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0 && g2->n_tensors == 0 && g2->is_pwri);
     CHECK(!gguf_find(g2, "tokenizer.chat_template") && !gguf_find(g2, "split.count"));
-    CHECK(model_hparams_read(g2, -1, &h2, &e) == 0 && h2.act == MODEL_ACT_DRELU && h2.tied_output == 1);
+    CHECK(model_hparams_read(g2, NULL, &h2, &e) == 0 && h2.act == MODEL_ACT_DRELU && h2.tied_output == 1);
     CHECK(h2.n_vocab == h.n_vocab && h2.n_ff == h.n_ff && h2.rms_eps == h.rms_eps);
     gguf_close(g);
     gguf_close(g2);
@@ -221,7 +303,7 @@ static void meta(void)
     free(b);
     b = tiny_header(NULL, QUANT_LIMIT, NULL, 0, &len);
     tiny_check(gguf_parse(b, len, len, "tiny", &g, &e), &e);
-    CHECK(model_hparams_read(g, -1, &h, &e) == ERR_FORMAT && says("thermocline.tied_output"));
+    CHECK(model_hparams_read(g, NULL, &h, &e) == ERR_FORMAT && says("thermocline.tied_output"));
     gguf_close(g);
     free(b);
 }
@@ -234,5 +316,7 @@ int main(void)
     tensors();
     names();
     meta();
+    smallthinker();
+    stated();
     return test_done();
 }

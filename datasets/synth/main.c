@@ -15,7 +15,7 @@
 /* Below 0 (numbers) or -1 (counts): not given. */
 struct given {
     const char *shape, *setting, *type, *out, *prompts;
-    int act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
+    int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise;
     uint64_t seed;
     int prompt_rows, prompt_words, threads, dry_run, json;
@@ -27,7 +27,8 @@ static const struct opt_usage usage = {
     "decided by the network's own arithmetic, so that any engine can run the file. docs/synthetic-models.md has the "
     "mathematics. The same options give the same bytes.\n\n"
     "Shapes: mistral-7b (32 layers of 4096, FFN 14336), mixtral-47b (the same with 8 experts, 2 used), smallthinker-4b "
-    "(32 layers of 1536, 32 experts of 768, 4 used; mixtral's routing), llama-1b (TinyLlama's sizes), small (4 layers "
+    "(32 layers of 1536, 32 experts of 768, 4 used, chosen by early sigmoid routers as SmallThinker-4B-A0.6B does; all of "
+    "its layers rotate and none has a window), llama-1b (TinyLlama's sizes), small (4 layers "
     "of 1024), tiny (3 layers of 256).\n\n"
     "published, dense: 10 % of neurons active (TurboSparse, arXiv 2406.05955: 90 % of Mistral-7B's inactive per "
     "layer); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and 69 % per block "
@@ -47,6 +48,8 @@ static const struct opt_usage usage = {
 static int parse(int argc, char **argv, struct given *g, struct err *e)
 {
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
+    static const char *const archs[] = { "llama", "smallthinker", NULL };
+    static const char *const gatings[] = { "softmax", "sigmoid", NULL };
     const struct opt opts[] = {
         { .name = "shape", .type = OPT_STRING, .dest = &g->shape, .arg = "NAME", .def = "mistral-7b",
           .help = "Sizes to start from." },
@@ -55,7 +58,11 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &g->type, .arg = "TYPE", .def = "q4_0",
           .help = "Type of the matrices: q4_0, q8_0 or f16. Norms and routers are f32." },
         { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
-          .help = "Activation (llama.hidden_act); with drelu, Up closes a fifth of the open gates." },
+          .help = "Activation (ARCH.hidden_act); with drelu, Up closes a fifth of the open gates." },
+        { .name = "arch", .type = OPT_CHOICE, .dest = &g->arch, .choices = archs, .arg = "NAME", .def = "the shape's",
+          .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention." },
+        { .name = "gating", .type = OPT_CHOICE, .dest = &g->gating, .choices = gatings, .arg = "NAME",
+          .def = "sigmoid", .help = "How smallthinker's routers weigh experts." },
         { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
         { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P",
           .def = "the setting's",
@@ -150,6 +157,10 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
     *q = (struct synth_request){ .shape = synth_shapes[shape], .act = (enum model_act)g->act, .type = (uint32_t)type,
                                  .seed = g->seed };
     struct synth_shape *s = &q->shape;
+    choose_int(&s->small, g->arch);
+    if (!s->small && g->gating >= 0)
+        return err_set(e, ERR_USAGE, "--gating is only known for --arch smallthinker");
+    q->router = g->gating == 0 ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_SIGMOID_TOPK;
     choose_int(&s->n_layers, g->layers);
     choose_int(&s->d_model, g->d_model);
     choose_int(&s->n_heads, g->heads);
@@ -256,7 +267,8 @@ int main(int argc, char **argv)
 {
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     struct given g = {
-        .shape = "mistral-7b", .setting = "published", .type = "q4_0", .act = MODEL_ACT_RELU, .layers = -1,
+        .shape = "mistral-7b", .setting = "published", .type = "q4_0", .act = MODEL_ACT_RELU, .arch = -1, .gating = -1,
+        .layers = -1,
         .d_model = -1,
         .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,

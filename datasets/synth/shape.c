@@ -7,14 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Layers, width, heads, kv heads, FFN, vocabulary, context, experts and how many are used, rotary base. */
+/* Layers, width, heads, kv heads, FFN, vocabulary, context, experts and how many are used, rotary base,
+ * whether it is a smallthinker. */
 const struct synth_shape synth_shapes[] = {
-    { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4 },
-    { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6 },
-    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6 },
-    { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4 },
-    { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4 },
-    { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4 },
+    { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4, 0 },
+    { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6, 0 },
+    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, 1 },
+    { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0 },
+    { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4, 0 },
+    { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4, 0 },
     { 0 }
 };
 
@@ -47,6 +48,8 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->n_experts_used, s->n_experts);
     if (s->n_experts == 0 && s->n_experts_used > 0)
         return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->n_experts_used);
+    if (s->small && s->n_experts == 0)
+        return err_set(e, ERR_USAGE, "--arch smallthinker needs --experts and --experts-used");
     double memory = q->setting.memory[0].share + q->setting.memory[1].share;
     if (memory > 1)
         return err_set(e, ERR_USAGE, "--short-share %g and --long-share %g add up to more than 1",

@@ -23,6 +23,7 @@ struct synth_shape {
     const char *name;
     int n_layers, d_model, n_heads, n_kv_heads, n_ff, n_vocab, n_ctx, n_experts, n_experts_used;
     double rope_base;
+    int small;           /* architecture smallthinker, else llama */
 };
 
 struct synth_class {
@@ -49,6 +50,7 @@ struct synth_request {
     struct synth_shape shape;
     struct synth_setting setting;
     enum model_act act;
+    enum model_router router; /* smallthinker: softmax or sigmoid */
     uint32_t type;
     uint64_t seed;
 };

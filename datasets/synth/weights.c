@@ -87,11 +87,19 @@ static const struct synth_strand *strand_of_head(const struct synth_design *d, i
     return NULL;
 }
 
+/* Which rotary pair an element of a head is in; *first: it is the one that does not change sign. */
+static int pair_of(const struct synth_design *d, int element, int *first)
+{
+    int half = d->head_dim / 2;
+    *first = d->ask.shape.small ? element < half : element % 2 == 0;
+    return d->ask.shape.small ? element % half : element / 2;
+}
+
 /* Channels of the stream are divided by embed_rms before layer 0 sees them. */
 static void query_row(const struct rows *r, uint64_t row, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    int element = (int)(row % (uint64_t)d->head_dim), pair = element / 2;
+    int first, pair = pair_of(d, (int)(row % (uint64_t)d->head_dim), &first);
     const struct synth_strand *s = strand_of_head(d, (int)(row / (uint64_t)d->head_dim));
     if (!s) {
         noise_row(r, row, out);
@@ -99,16 +107,16 @@ static void query_row(const struct rows *r, uint64_t row, uint8_t *out)
     }
     memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
     double scale = d->embed_rms * sqrt(d->head_dim);
-    if (element % 2 == 0 && pair == s->flag_pair)
+    if (first && pair == s->flag_pair)
         constant(r, s->carrier * scale, out);
-    else if (element % 2 == 0 && pair >= s->pair && pair < s->pair + s->n_pairs)
+    else if (first && pair >= s->pair && pair < s->pair + s->n_pairs)
         constant(r, s->slope / s->n_pairs * scale, out);
 }
 
 static void key_row(const struct rows *r, uint64_t row, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    int element = (int)(row % (uint64_t)d->head_dim), pair = element / 2, kv = (int)(row / (uint64_t)d->head_dim);
+    int first, pair = pair_of(d, (int)(row % (uint64_t)d->head_dim), &first), kv = (int)(row / (uint64_t)d->head_dim);
     int mine = 0, recent = 0, flag = -1;
     for (int j = 0; j < d->n_strands; j++) {
         const struct synth_strand *s = &d->strands[j];
@@ -123,9 +131,9 @@ static void key_row(const struct rows *r, uint64_t row, uint8_t *out)
         return;
     }
     memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
-    if (element % 2 == 0 && flag >= 0)
+    if (first && flag >= 0)
         single(r, flag, d->embed_rms, out);
-    else if (element % 2 == 0 && recent)
+    else if (first && recent)
         constant(r, d->embed_rms, out);
 }
 
@@ -208,11 +216,14 @@ static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
     constant(r, -40 * d->layer[d->ask.shape.n_layers - 1].rms, out);
 }
 
-/* F32: a random sign on each control channel; deviation of the logits 1.5. */
+/* F32: a random sign on each control channel; deviation of the logits 1.5. Early routers see the stream as it is, and
+ * that of layer 0 before there is memory in it. */
 static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    double memory = d->ask.setting.route_memory, scale = 1.5 * d->layer[r->t->layer].rms;
+    int early = d->ask.shape.small;
+    double memory = early && r->t->layer == 0 ? 0 : d->ask.setting.route_memory;
+    double scale = early ? 1.5 : 1.5 * d->layer[r->t->layer].rms;
     for (int c = 0; c < d->ask.shape.d_model; c++) {
         double share = 0;
         if (c >= d->code0 && c < d->memory0)

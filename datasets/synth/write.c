@@ -138,32 +138,52 @@ static int add_tensors(struct job *j, struct err *e)
 
 /* --- keys ---------------------------------------------------------------------------------- */
 
+static const char *arch_of(const struct synth_design *d)
+{
+    return d->ask.shape.small ? "smallthinker" : "llama";
+}
+
+static const char *arch_key(const struct synth_design *d, const char *name, char key[96])
+{
+    snprintf(key, 96, "%s.%s", arch_of(d), name);
+    return key;
+}
+
 static int put_numbers(struct gguf_writer *w, const struct synth_design *d, struct err *e)
 {
     const struct synth_shape *s = &d->ask.shape;
-    const struct { const char *key; int value; } numbers[] = {
-        { "llama.block_count", s->n_layers },          { "llama.context_length", s->n_ctx },
-        { "llama.embedding_length", s->d_model },      { "llama.feed_forward_length", s->n_ff },
-        { "llama.attention.head_count", s->n_heads },  { "llama.attention.head_count_kv", s->n_kv_heads },
-        { "llama.rope.dimension_count", d->head_dim }, { "llama.vocab_size", s->n_vocab },
-        { "llama.expert_count", s->n_experts },        { "llama.expert_used_count", s->n_experts_used },
+    const struct { const char *key; int value, there; } numbers[] = {
+        { "block_count", s->n_layers, 1 },
+        { "context_length", s->n_ctx, 1 },
+        { "embedding_length", s->d_model, 1 },
+        { "feed_forward_length", s->n_ff, 1 },
+        { "attention.head_count", s->n_heads, 1 },
+        { "attention.head_count_kv", s->n_kv_heads, 1 },
+        { "rope.dimension_count", d->head_dim, 1 },
+        { "vocab_size", s->n_vocab, 1 },
+        { "expert_count", s->n_experts, s->n_experts > 0 },
+        { "expert_used_count", s->n_experts_used, s->n_experts > 0 },
+        { "expert_feed_forward_length", s->n_ff, s->small },
+        { "expert_gating_func", d->ask.router == MODEL_ROUTER_SIGMOID_TOPK ? 2 : 1, s->small },
     };
-    int r = 0, n = (int)(sizeof numbers / sizeof numbers[0]) - (s->n_experts > 0 ? 0 : 2);
-    for (int i = 0; r == 0 && i < n; i++)
-        r = gguf_writer_u32(w, numbers[i].key, (uint32_t)numbers[i].value, e);
-    if (r < 0 || (r = gguf_writer_f32(w, "llama.rope.freq_base", (float)s->rope_base, e)) < 0)
+    char key[96];
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < sizeof numbers / sizeof numbers[0]; i++)
+        if (numbers[i].there)
+            r = gguf_writer_u32(w, arch_key(d, numbers[i].key, key), (uint32_t)numbers[i].value, e);
+    if (r < 0 || (r = gguf_writer_f32(w, arch_key(d, "rope.freq_base", key), (float)s->rope_base, e)) < 0)
         return r;
-    return gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f, e);
+    return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), 1e-5f, e);
 }
 
 static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct err *e)
 {
     static const char *const acts[MODEL_ACTS] = { "silu", "relu", "drelu" };
     const struct synth_setting *s = &d->ask.setting;
-    char text[256];
+    char text[256], key[96];
     int r;
     snprintf(text, sizeof text, "synthetic %s, %s", d->ask.shape.name, s->name);
-    if ((r = gguf_writer_str(w, "general.architecture", "llama", e)) < 0 ||
+    if ((r = gguf_writer_str(w, "general.architecture", arch_of(d), e)) < 0 ||
         (r = gguf_writer_str(w, "general.name", text, e)) < 0)
         return r;
     snprintf(text, sizeof text, "gguf-synth: rate %g, skew %g, layer spread %g, memory %g at %g and %g at %g tokens, "
@@ -173,7 +193,7 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
         (r = gguf_writer_u32(w, "general.file_type",
                              d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1, e)) < 0 ||
         (r = gguf_writer_u32(w, "general.quantization_version", 2, e)) < 0 || (r = put_numbers(w, d, e)) < 0 ||
-        (r = gguf_writer_str(w, "llama.hidden_act", acts[d->ask.act], e)) < 0)
+        (r = gguf_writer_str(w, arch_key(d, "hidden_act", key), acts[d->ask.act], e)) < 0)
         return r;
     return synth_vocab(w, d->ask.shape.n_vocab, e);
 }

@@ -17,8 +17,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { UNSTATED, SOFTMAX, SIGMOID };
+
 struct shape {
-    int layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used, act, untied;
+    int layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used, act, untied, gating, window;
     double rope_base;
     uint64_t seed;
     const char *arch, *type_name, *tokenizer_from, *name;
@@ -221,8 +223,13 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = gguf_writer_str(m->w, act_key, model_act_name((enum model_act)s->act), e)) < 0)
         return r;
     if (s->experts > 0 && ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 ||
-                           (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0))
+                           (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0 ||
+                           (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0))
         return r;
+    if ((s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0) ||
+        (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
+        return r;
+    m->router_unstated = s->experts > 0 && s->gating == UNSTATED;
     if (s->tokenizer_from)
         r = copy_tokenizer(m, s->tokenizer_from, &s->vocab, e);
     else
@@ -243,6 +250,17 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->experts_used, s->experts);
     if (s->experts == 0 && s->experts_used > 0)
         return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->experts_used);
+    if (s->experts == 0 && s->gating != UNSTATED)
+        return err_set(e, ERR_USAGE, "--gating without --experts");
+    int small = !strcmp(s->arch, "smallthinker");
+    if (small && s->experts == 0)
+        return err_set(e, ERR_USAGE, "--arch smallthinker needs --experts and --experts-used");
+    if (!small && (s->window > 0 || s->gating == SIGMOID))
+        return err_set(e, ERR_USAGE, "%s is only known for --arch smallthinker",
+                       s->window > 0 ? "--window" : "--gating sigmoid");
+    if (small && s->act < 0)
+        s->act = MODEL_ACT_RELU;
+    s->act = s->act < 0 ? MODEL_ACT_SILU : s->act;
     return make_type(s->type_name, &s->type, e);
 }
 
@@ -270,20 +288,23 @@ int cmd_random(int argc, char **argv)
     static const struct opt_usage usage = {
         "gguf-make random", "OUT.gguf",
         "Write a model of a given shape with random weights, scaled so that its logits are of ordinary size. The same "
-        "options give the same bytes. Other engines read the file too; they ignore hidden_act and use silu.",
+        "options give the same bytes. Other engines read the file too; they ignore hidden_act and use silu (relu for "
+        "smallthinker).",
         "  gguf-make random --act silu --layers 4 --d-model 256 --heads 8 --kv-heads 4 --ff 704 --type q8_0 s.gguf\n"
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
+        "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n"
     };
-    static const char *const archs[] = { "llama", NULL };
+    static const char *const archs[] = { "llama", "smallthinker", NULL };
+    static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
     int arch = 0;
     struct shape s = { .layers = 2, .d_model = 128, .heads = 4, .ff = 256, .vocab = -1, .context = 512, .seed = 1,
-                       .rope_base = 10000, .type_name = "f16", .name = "random", .act = MODEL_ACT_SILU };
+                       .rope_base = 10000, .type_name = "f16", .name = "random", .act = -1 };
     const struct opt opts[] = {
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,
           .arg = "NAME", .def = "llama", .help = "Architecture." },
         { .name = "act", .type = OPT_CHOICE, .dest = &s.act, .choices = acts,
-          .arg = "NAME", .def = "silu", .help = "Activation of the gated FFN." },
+          .arg = "NAME", .def = "silu; relu for smallthinker", .help = "Activation of the gated FFN." },
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &s.type_name,
           .arg = "TYPE", .def = "f16", .help = "Type of the matrices: f32, f16, bf16, q8_0 or q4_0." },
         { .name = "layers", .type = OPT_INT, .dest = &s.layers, .min = 1, .max = MODEL_MAX_LAYERS,
@@ -300,6 +321,12 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "0", .help = "Experts per layer; 0: one dense FFN." },
         { .name = "experts-used", .type = OPT_INT, .dest = &s.experts_used, .min = 1, .max = MODEL_MAX_EXPERTS,
           .arg = "N", .help = "Experts that each token uses." },
+        { .name = "gating", .type = OPT_CHOICE, .dest = &s.gating, .choices = gatings,
+          .arg = "NAME", .def = "unstated",
+          .help = "What the file says of how routers weigh experts: nothing, softmax or sigmoid." },
+        { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
+          .arg = "N", .def = "none", .help = "Positions that layers 1, 2, 3, 5, 6, 7, ... see (smallthinker; its layers "
+          "0, 4, 8, ... see all and do not rotate then)." },
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,

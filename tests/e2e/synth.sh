@@ -64,10 +64,13 @@ check "no room: refused before anything is written" refused 1 'are free there' -
 check "an unknown shape" refused 2 'gpt-5' --shape gpt-5
 check "a width that is no multiple of 32" refused 2 'd-model 200' --shape tiny --d-model 200
 check "shares above 1" refused 2 'more than 1' --shape tiny --short-share 0.7 --long-share 0.6
+check "smallthinker without experts" refused 2 'needs --experts' --shape tiny --arch smallthinker
+check "sigmoid for llama" refused 2 'only known for --arch smallthinker' --shape tiny --gating sigmoid
 if command -v python3 > /dev/null && [ -x "$STATS" ]; then
     check "published: rate, skew and persistence as asked" within published
     check "hard: rate, skew and independence as asked" within hard --setting hard
     check "Q8_0, experts: the same" within experts --type q8_0 --experts 4 --experts-used 2 --ff 512
+    check "smallthinker: the same" within experts --arch smallthinker --experts 4 --experts-used 2 --ff 512
     check "F16, dReLU: the same for the product" within drelu --type f16 --act drelu
 else
     skip "rate, skew and persistence" "needs python3 and activation-stats"

@@ -1,0 +1,50 @@
+#!/bin/sh
+# A random smallthinker model through all four programs: the logits are those of plain Python, whatever the memory; and a
+# file that does not say how its routers weigh experts is asked about, once.
+. tests/tap.sh
+scratch
+command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
+ids=1,40,41,77,90,123,200,15,16,17,18,19,20,5,6,7,8,9,250,251,252
+"$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null 2>&1
+printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
+
+model() # GATING WINDOW
+{
+    "$BIN/gguf-make" random -q --arch smallthinker --experts 6 --experts-used 2 --gating "$1" --window "$2" --layers 6 \
+        --d-model 64 --heads 4 --kv-heads 2 --ff 96 --type f32 --vocab 300 "$tmp/m.gguf"
+}
+
+trace() { "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" "$@"; }
+
+chain()
+{
+    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --device 'OnePlus 12' --memory 5500KiB,64MiB \
+        --context 64 --out "$tmp/plan.json" > /dev/null &&
+        "$BIN/thermo-pack" pack --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo" -q
+}
+
+logits() { "$BIN/thermo-run" logits -q --model "$tmp/m.thermo" --plan "$tmp/plan.json" --tokens $ids "$@"; }
+
+equal() # FLAGS... -- PYTHON-FLAGS...
+{
+    logits --memory 64MiB > "$tmp/out" && python3 tests/e2e/naive.py "$tmp/m.gguf" $ids --compare "$tmp/out" --max 0.02 "$@"
+}
+
+streamed() { logits --memory 5500KiB --prefill-chunk 3 > "$tmp/less" && cmp "$tmp/out" "$tmp/less"; }
+
+model sigmoid 8
+check "trace" trace
+check "plan and pack" chain
+check "logits of plain Python" equal
+check "the same bytes with less memory, other chunks and threads" streamed
+model unstated 8
+check "who does not say softmax or sigmoid is asked" says 2 'expert-gating softmax|sigmoid' trace
+for gating in softmax sigmoid; do
+    check "stated: $gating" trace --expert-gating $gating
+    check "show knows it" says 0 "routed by ${gating}_topk" "$BIN/thermo-profile" show "$tmp/t.h5"
+    check "planned and packed without saying it again" chain
+    check "logits of plain Python, $gating" equal --gating $gating
+done
+model softmax 8
+check "a file that says otherwise" says 5 'contradicts' trace --expert-gating sigmoid
+done_testing

@@ -29,11 +29,13 @@ static const struct opt_usage usage = {
     "small read. "
     "Predictors that see the block's input (--input block) are less exact, but known before the attention, "
     "so that reads "
-    "overlap it. More samples make better predictors: trace with a larger --samples. An interrupted run goes "
+    "overlap it. Last, the whole model is run on text with only the foretold neurons, and what that costs in quality is "
+    "put beside them. More samples make better predictors: trace with a larger --samples. An interrupted run goes "
     "on with "
     "--resume.",
     "  thermo-profile predictors --model m.gguf --traces m.h5\n"
     "  thermo-profile predictors --model m.gguf --traces m.h5 --input both --recall 0.995 --budget 8%\n"
+    "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --quality-tokens 2000\n"
     "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n"
 };
 
@@ -46,14 +48,15 @@ static const char *const types[] = { "q4_0", "q8_0", "f16", NULL };
 
 struct options {
     const char *model, *traces, *out, *budget, *rank, *check, *cpu;
-    uint64_t seed, samples;
+    uint64_t seed, samples, quality_tokens;
     double recall;
     int input, method, type, epochs, threads, resume, dry_run, json;
 };
 
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
-    *o = (struct options){ .recall = 0.99, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto" };
+    *o = (struct options){ .recall = 0.99, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
+                            .quality_tokens = PREDICTING_AUTO };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
           .required = 1 },
@@ -74,7 +77,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "auto" },
         { "method", 0, OPT_CHOICE, &o->method, "NAME",
           "trained; svd: without training; keep: make none, measure those that the trace "
-          "holds.",
+          "holds, and put what they cost in quality into it.",
           .def = "trained", .choices = methods },
         { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1,
           .max = 10000 },
@@ -86,7 +89,11 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "seed", 0, OPT_U64, &o->seed, "N", "of the order in which samples are taken.", .def = "1", .min = 0,
           .max = 1e18 },
         { "check", 0, OPT_STRING, &o->check, "FILE",
-          "another trace of the model, of other text: measure there too.", .def = NULL },
+          "another trace of the model, of other text: measure there too, and quality there instead of on held-out "
+          "text.", .def = NULL },
+        { "quality-tokens", 0, OPT_U64, &o->quality_tokens, "N",
+          "measure what the predictors cost in quality on N tokens at most; 0: not.",
+          .def = "as many as take some minutes: 256 for a 7B model, 4096 for small ones", .min = 0, .max = 1e9 },
         { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
           .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
@@ -99,10 +106,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
     if (!r && n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; see thermo-profile predictors --help", argv[1]);
-    if (!r && o->method == KEEP && !o->check)
-        return err_set(
-            e, ERR_USAGE,
-            "--method keep only measures: on which trace? Give --check FILE, or use 'thermo-profile show'");
+    if (!r && o->method == KEEP && !o->check && !o->quality_tokens)
+        return err_set(e, ERR_USAGE,
+                       "--method keep with --quality-tokens 0 and no --check has nothing to do; to see what a trace holds "
+                       "use 'thermo-profile show'");
     return r;
 }
 
@@ -135,6 +142,40 @@ static int predicting_options(const struct options *o, const struct trace_info *
         (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 ||
          out->rank > PREDICT_MAX_RANK))
         return err_set(e, ERR_USAGE, "--rank '%s': auto or a number from 1 to %d is needed", o->rank, PREDICT_MAX_RANK);
+    return r;
+}
+
+/* The file with the predictors, once they are made. */
+static const char *result_path(const struct options *o)
+{
+    return o->out ? o->out : o->traces;
+}
+
+/* Measure quality and store it. The predictors themselves are safe: an interruption loses this alone. */
+static int quality(const struct options *o, const struct model *m, struct pool *pool, struct err *e)
+{
+    const char *from = o->method == KEEP ? o->traces : result_path(o);
+    struct trace *t = NULL, *other = NULL;
+    struct trace_predictors *p = NULL;
+    struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
+    char corpus[TRACE_PREDICT_CORPUS];
+    int n = 0, r = trace_open(from, &t, e);
+    if (!r && (r = trace_predictors_open(t, &p, e)) == 0 && !p)
+        r = err_set(e, ERR_INPUT, "'%s' holds no predictors; make them without --method keep", from);
+    if (!r && o->check)
+        r = trace_open(o->check, &other, e);
+    if (!r)
+        r = predicting_quality(p, o->check ? other : t, o->check != NULL, m, o->quality_tokens, pool, rows, &n, e);
+    if (!r)
+        snprintf(corpus, sizeof corpus, "%.100s%s", trace_info(o->check ? other : t)->corpus.prompts,
+                 o->check ? "" : ", held out");
+    trace_predictors_close(p);
+    trace_close(other);
+    trace_close(t);
+    if (!r)
+        r = trace_predict_save_quality(from, result_path(o), rows, n, corpus, e);
+    if (r == ERR_INTR && o->method != KEEP)
+        err_wrap(e, "the predictors are in '%s'; --method keep measures their quality", from);
     return r;
 }
 
@@ -214,7 +255,7 @@ static int report(const struct options *o, const char *file, const struct model 
         show_predictors(t, p);
         if (o->check)
             print_checks(list, n, checks, o->check);
-        if (o->method != KEEP)
+        if (o->method != KEEP || o->quality_tokens)
             printf("wrote %s in %.1f s\n", file, seconds);
     }
     trace_predictors_close(p);
@@ -311,8 +352,10 @@ static int run(const struct options *o, struct err *e)
     }
     if (o->method != KEEP)
         r = make(o, t, m, pool, &resumed, e);
+    if (!r && !o->dry_run && o->quality_tokens)
+        r = quality(o, m, pool, e);
     if (!r && !o->dry_run)
-        r = report(o, o->out && o->method != KEEP ? o->out : o->traces, m, pool,
+        r = report(o, o->method != KEEP || o->quality_tokens ? result_path(o) : o->traces, m, pool,
                    (double)(progress_now_ns() - start) / 1e9, resumed, e);
 out:
     pool_free(pool);

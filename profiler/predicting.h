@@ -61,4 +61,13 @@ struct predicting_check {
 int predicting_check(struct trace_predictors *p, struct trace *held, const struct model *m, uint64_t samples,
                      struct pool *pool, struct predicting_check *out, struct err *e);
 
+/* What they cost in quality: the whole model is run on text (a trace of it: its held-out tokens, or all of them) densely, and
+ * for every input and several recalls with every FFN computing only foretold neurons; a block without a predictor is
+ * computed whole. rows: for trace_predict_save_quality. tokens: how many are compared at most; PREDICTING_AUTO: as
+ * many as keep it to minutes. ERR_INPUT when the text has too few. */
+#define PREDICTING_AUTO UINT64_MAX
+int predicting_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, uint64_t tokens,
+                       struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
+                       struct err *e);
+
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HOLD_ONE_IN = 8, RUN = 64, LEAST = 64, READ = 512 };
+enum { HOLD_ONE_IN = 8, RUN = PREDICTOR_SAMPLES_RUN, LEAST = 64, READ = 512 };
 
 void predictor_samples_close(struct predictor_samples *s)
 {
@@ -16,10 +16,16 @@ void predictor_samples_close(struct predictor_samples *s)
     *s = (struct predictor_samples){ 0 };
 }
 
-/* Held out: sequence 7, 15, ... of the corpus; in a trace of few sequences, runs of tokens. */
-static int is_held(const struct trace_info *i, const uint64_t *index, uint64_t sequence, uint64_t token)
+int predictor_samples_whole(const struct trace_info *i)
 {
-    if (i->n_sequences >= 4 * HOLD_ONE_IN)
+    return i->n_sequences >= 4 * HOLD_ONE_IN;
+}
+
+/* Held out: sequence 7, 15, ... of the corpus; in a trace of few sequences, runs of tokens. */
+int predictor_samples_held(struct trace *t, uint64_t sequence, uint64_t token)
+{
+    const uint64_t *index = trace_sequence_index(t);
+    if (predictor_samples_whole(trace_info(t)))
         return index[sequence] % HOLD_ONE_IN == HOLD_ONE_IN - 1;
     return token / RUN % HOLD_ONE_IN == HOLD_ONE_IN - 1;
 }
@@ -33,14 +39,14 @@ int predictor_samples_open(struct trace *t, uint64_t most, int all_held, struct 
     s.at = malloc((size_t)(n + 1) * 8), s.token = malloc((size_t)(n + 1) * 8);
     int r = token && s.at && s.token ? trace_sample_tokens(t, 0, all, token, e)
                                      : err_set(e, ERR_NOMEM, "%llu samples", (unsigned long long)all);
-    const uint64_t *starts = trace_sequence_starts(t), *index = trace_sequence_index(t);
+    const uint64_t *starts = trace_sequence_starts(t);
     for (int held = 0; held < 2 && !r; held++) {
         uint64_t sequence = 0;
         for (uint64_t k = 0; k < n; k++) {
             uint64_t at = n == all ? k : k * all / n;
             while (starts[sequence + 1] <= token[at])
                 sequence++;
-            if ((all_held || is_held(i, index, sequence, token[at])) == held)
+            if ((all_held || predictor_samples_held(t, sequence, token[at])) == held)
                 s.at[s.n] = at, s.token[s.n++] = token[at];
         }
         if (!held)

@@ -23,6 +23,12 @@ struct predictor_samples {
 int predictor_samples_open(struct trace *t, uint64_t most, int all_held, struct predictor_samples *out, struct err *e);
 void predictor_samples_close(struct predictor_samples *s);
 
+/* Is a token of the trace held out? Whole sequences are, one in eight; in a trace of fewer than 32 sequences
+ * (predictor_samples_whole is 0) aligned runs of tokens. */
+#define PREDICTOR_SAMPLES_RUN 64
+int predictor_samples_whole(const struct trace_info *i);
+int predictor_samples_held(struct trace *t, uint64_t sequence, uint64_t token);
+
 /* A layer's inputs in memory. */
 struct predictor_layer {
     int layer;

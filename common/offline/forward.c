@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = 32, NLL_TILE = 8, ROW_BLOCK_BYTES = 128 << 10 };
+enum { TILE = FORWARD_TILE, NLL_TILE = 8, ROW_BLOCK_BYTES = 128 << 10 };
 
 /* A worker's memory. */
 struct scratch {
@@ -298,6 +298,12 @@ static void sample_f16(uint16_t *out, const float *x, size_t n)
         out[i] = quant_f32_to_f16(x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i]);
 }
 
+static void probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x)
+{
+    if (f->run->probe)
+        f->run->probe->input(f->run->probe->ctx, which, first, n, x);
+}
+
 /* ---- attention ---- */
 
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
@@ -307,6 +313,7 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         norm_tile(f, s->norm, x + t * f->d, f->attn_norm, n);
+        probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
         product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
         product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
         product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
@@ -389,6 +396,7 @@ static void record_bits(const struct forward *f, const float *gate, const float 
 /* s->out = FFN of block `expert` for n rows of norm; rows[i] is the bit row of the i-th. */
 static void ffn(struct forward *f, struct scratch *s, int expert, const float *norm, int n, const size_t *rows)
 {
+    const struct forward_probe *probe = f->run->probe;
     product(s->gate, f->n_ff, tensor(f, MODEL_FFN_GATE), f->w[MODEL_FFN_GATE], expert, norm, f->d, n);
     product(s->up, f->n_ff, tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
     for (int t = 0; t < n; t++) {
@@ -396,6 +404,12 @@ static void ffn(struct forward *f, struct scratch *s, int expert, const float *n
         if (f->run->on_layer)
             record_bits(f, gate, up, rows[t]);
         nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
+    }
+    if (probe) {
+        size_t tokens[TILE];
+        for (int t = 0; t < n; t++)
+            tokens[t] = rows[t] / f->k;
+        probe->neurons(probe->ctx, (int)(s - f->scratch), expert, tokens, n, s->gate);
     }
     product(s->out, f->d, tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
 }
@@ -407,6 +421,8 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
     size_t rows[TILE] = { 0 };
     float *x = f->x + (size_t)begin * f->d;
     norm_tile(f, s->norm, x, f->ffn_norm, end - begin);
+    probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, x);
+    probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, s->norm);
     for (int t = begin; t < end; t++) {
         rows[t - begin] = (size_t)t;
         sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
@@ -439,6 +455,8 @@ static void norm_sweep(void *ctx, int begin, int end, int worker)
     struct forward *f = ctx;
     (void)worker;
     norm_tile(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, f->ffn_norm, end - begin);
+    probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, f->x + (size_t)begin * f->d);
+    probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, f->normed + (size_t)begin * f->d);
     for (int t = begin; t < end; t++)
         sample_ffn(f, f->normed + (size_t)t * f->d, (size_t)t);
 }
@@ -564,7 +582,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             r = err_set(e, ERR_INTR, "interrupted");
             break;
         }
-        if ((r = load_layer(f, l, e)) < 0)
+        if ((r = load_layer(f, l, e)) < 0 || (run->probe && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
             break;
         if (f->h->early_router)
             route(f);
@@ -607,6 +625,25 @@ static int load_head(struct forward *f, const struct gguf_tensor **t, struct err
     return r;
 }
 
+/* A tile's logits, rows of the head shared out among the workers. */
+struct head {
+    const struct forward *f;
+    const struct gguf_tensor *t;
+    const float *x;
+    int n;
+    float *out;
+};
+
+static void head_rows(void *ctx, int begin, int end, int worker)
+{
+    const struct head *h = ctx;
+    size_t row = (size_t)h->t->row_bytes;
+    (void)worker;
+    kernels->rows[KERNELS_ACT_F32][h->t->type](h->out + begin, (size_t)h->f->h->n_vocab,
+                                               (const uint8_t *)h->f->head + (size_t)begin * row, row, end - begin, h->x,
+                                               h->f->d * sizeof(float), h->n, (int)h->t->dims[0]);
+}
+
 int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e)
 {
     const struct gguf_tensor *t;
@@ -616,11 +653,13 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
     if (first > f->n_tokens || n > f->n_tokens - first)
         return err_set(e, ERR_LIMIT, "logits of %zu tokens from %zu; the run had %zu", n, first, f->n_tokens);
     size_t vocab = (size_t)f->h->n_vocab;
+    int step = ROW_BLOCK_BYTES / t->row_bytes ? (int)(ROW_BLOCK_BYTES / t->row_bytes) : 1;
     float *norm = f->scratch[0].norm;
     for (size_t at = 0; at < n; at += TILE) {
         int k = (int)(n - at < TILE ? n - at : TILE);
         norm_tile(f, norm, f->x + (first + at) * f->d, f->output_norm, k);
-        product(logits + at * vocab, vocab, t, f->head, 0, norm, f->d, k);
+        struct head h = { f, t, norm, k, logits + at * vocab };
+        pool_for(f->pool, (int)vocab, step, head_rows, &h);
     }
     return 0;
 }

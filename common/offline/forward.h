@@ -8,6 +8,7 @@
 #include "common/err.h"
 #include "common/model.h"
 #include "common/pool.h"
+#include "common/predict.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,6 +30,21 @@ struct forward_layer {
     const float *ffn_rms;        /* [n_samples], sqrt(mean(x^2) + eps) of the residual before ffn_norm */
 };
 
+#define FORWARD_TILE 32 /* most tokens that one call of a probe is about */
+
+/* Looking into a run and taking neurons out of it: what a predictor that misses some costs is judged so. Tokens are
+ * numbered as in the run. All but `layer` are called by workers, each for tokens of its own. */
+struct forward_probe {
+    void *ctx;
+    /* On the owner thread before each layer. */
+    int (*layer)(void *ctx, int layer, struct err *e);
+    /* x[n][d_model] of tokens [first, first + n) as predictors see it: first PREDICT_BLOCK, then PREDICT_RESIDUAL, then
+     * PREDICT_FFN, all of them before the token's neurons. */
+    void (*input)(void *ctx, enum predict_input which, size_t first, int n, const float *x);
+    /* h[n][n_ff]: the activations of a block's neurons for these tokens, before the down matrix; may be changed. */
+    void (*neurons)(void *ctx, int worker, int block, const size_t *tokens, int n, float *h);
+};
+
 /* The tokens of a run: n_sequences sequences, each from its own position 0. */
 struct forward_run {
     const uint32_t *tokens;   /* ids */
@@ -39,6 +55,7 @@ struct forward_run {
     /* Called after each layer, on the owner thread; NULL: nothing is observed. An error ends the run. */
     int (*on_layer)(void *ctx, const struct forward_layer *l, struct err *e);
     void *ctx;
+    const struct forward_probe *probe; /* NULL: none */
 };
 
 /* max_len: longest sequence. Model and pool are borrowed. ERR_UNSUPPORTED names a tensor whose type has no

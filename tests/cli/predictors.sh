@@ -6,12 +6,12 @@
 scratch
 profile="$BIN/thermo-profile" pack="$BIN/thermo-pack"
 
-make() { "$profile" predictors --model "$model" --traces "$traces" --json "$@"; }
+make() { "$profile" predictors --model "$model" --traces "$traces" --json --quality-tokens 0 "$@"; }
 weights() { h5dump -g /predictors "$1" | sed 1d; } # without the file's name
-fields() # FILE PYTHON: an expression over p, the predictors, and j, all of the JSON
+fields() # FILE PYTHON: an expression over p, the predictors, q, the rows of the quality table, and j, all of the JSON
 {
     python3 -c 'import json, sys
-j = json.load(open(sys.argv[1])); p = j["predictors"]
+j = json.load(open(sys.argv[1])); p = j["predictors"]; q = j.get("quality", {}).get("rows", [])
 sys.exit(0 if eval(sys.argv[2]) else "not so: " + sys.argv[2])' "$1" "$2"
 }
 
@@ -33,9 +33,14 @@ check "the same whatever the threads" cmp "$tmp/a.txt" "$tmp/b.txt"
 check "trained ones beat training-free ones of the same bytes" fields "$tmp/a.json" \
     'sum(x["density"] for x in p) < sum(x["training_free_density"] for x in p)'
 
-"$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 --out "$tmp/c.h5" > "$tmp/log" 2>&1 &
+"$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 --quality-tokens 0 --out "$tmp/c.h5" \
+    > "$tmp/log" 2>&1 &
 pid=$!
-sleep 0.7
+i=0
+while [ -z "$(find "$tmp/c.h5.predictors.partial" -size +50k 2> /dev/null)" ] && [ $i -lt 300 ]; do # a layer is done
+    sleep 0.1
+    i=$((i + 1))
+done
 kill -TERM $pid 2> /dev/null
 wait $pid
 status=$?
@@ -46,7 +51,7 @@ if [ $status -eq 130 ]; then
     check "other options are another run" says 5 "" "$profile" predictors --model "$model" --traces "$traces" \
         --epochs 9 --rank 64 --out "$tmp/c.h5" --resume
     check "--resume goes on" says 0 "recall" "$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 \
-        --out "$tmp/c.h5" --resume
+        --quality-tokens 0 --out "$tmp/c.h5" --resume
     weights "$tmp/c.h5" > "$tmp/c.txt"
     check "to the same end" cmp "$tmp/a.txt" "$tmp/c.txt"
     check "and leaves no state" test ! -e "$tmp/c.h5.predictors.partial"
@@ -59,7 +64,23 @@ check "show --json is JSON and has them" sh -c '"$1" show --json "$2" | python3 
     assert len(json.load(sys.stdin)[\"predictors\"][\"predictors\"]) == 8"' - "$profile" "$tmp/a.h5"
 check "the trace is still whole" says 0 "predictors" "$profile" show --verify "$tmp/a.h5"
 check "measured again, elsewhere" says 0 "at the same thresholds" "$profile" predictors --model "$model" --traces "$tmp/a.h5" \
-    --method keep --check "$traces"
+    --method keep --check "$traces" --quality-tokens 0
+check "which changes nothing" sh -c '! "$1" show "$2" | grep -q quality' - "$profile" "$tmp/a.h5"
+
+# What they cost in quality.
+check "quality of predictors that there are" says 0 "wrote $tmp/svd.h5" "$profile" predictors --model "$model" \
+    --traces "$tmp/svd.h5" --method keep --quality-tokens 200
+"$profile" show --json "$tmp/svd.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
+    > "$tmp/quality.json"
+check "both inputs, on held-out tokens" fields "$tmp/quality.json" \
+    '[x["input"] for x in q] == ["ffn"] * 6 + ["block"] * 6 and {x["tokens"] for x in q} == {200} and "held" in j["quality"]["corpus"]'
+check "recall comes near its target" fields "$tmp/quality.json" 'all(abs(x["recall"] - x["target_recall"]) < 0.02 for x in q)'
+check "more recall is denser and costs less" fields "$tmp/quality.json" \
+    'all(a["density"] < b["density"] and a["kl_mean_nats"] > b["kl_mean_nats"] for a, b in zip(q, q[1:]) if a["input"] == b["input"])'
+check "at recall 0.99 little is lost" fields "$tmp/quality.json" \
+    'all(x["top1_agreement"] > 0.96 and abs(x["perplexity_ratio"] - 1) < 0.02 for x in q if x["target_recall"] >= 0.99)'
+check "show prints it" says 0 "same top" "$profile" show "$tmp/svd.h5"
+check "the trace with it is whole" says 0 "predictors" "$profile" show --verify "$tmp/svd.h5"
 
 # Into the pack.
 check "packed" says 0 "predictors take" "$pack" pack --model "$model" --traces "$tmp/svd.h5" --plan "$plan" --out "$tmp/p.thermo"
@@ -82,7 +103,9 @@ rm -f "$tmp/no.predictors.partial"
 check "a rank that is no whole number of blocks" says 2 "multiple of 32" "$profile" predictors --model "$model" \
     --traces "$traces" --rank 40 --out "$tmp/no"
 check "nothing to keep" says 3 "holds no predictors" "$profile" predictors --model "$model" --traces "$traces" --method keep \
-    --check "$traces"
+    --out "$tmp/no"
+check "nothing to do" says 2 "nothing to do" "$profile" predictors --model "$model" --traces "$traces" --method keep \
+    --quality-tokens 0
 "$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q8.gguf" > /dev/null 2>&1
 check "another model than the trace's" says 5 "has hash" "$profile" predictors --model "$tmp/q8.gguf" --traces "$traces" \
     --rank 32 --out "$tmp/no"

@@ -4,6 +4,7 @@
 #include "common/file.h"
 #include "common/js.h"
 #include "common/kernels.h"
+#include "common/nn.h"
 #include "common/offline/forward.h"
 #include "tests/test.h"
 
@@ -268,6 +269,98 @@ static void experts(void)
     free(ids), free(a), free(b);
 }
 
+/* A probe takes every third neuron away, and keeps what it was shown. */
+struct probed {
+    float *in[PREDICT_INPUTS];
+    size_t n, seen[PREDICT_INPUTS];
+    int layers, late;
+};
+
+static int probe_layer(void *ctx, int layer, struct err *e)
+{
+    struct probed *p = ctx;
+    (void)e;
+    p->layers += layer == p->layers;
+    return 0;
+}
+
+static void probe_input(void *ctx, enum predict_input which, size_t first, int n, const float *x)
+{
+    struct probed *p = ctx;
+    p->seen[which] += (size_t)n;
+    memcpy(p->in[which] + first * 256, x, (size_t)n * 256 * sizeof *x);
+}
+
+static void probe_neurons(void *ctx, int worker, int block, const size_t *tokens, int n, float *h)
+{
+    struct probed *p = ctx;
+    p->late += worker != 0 || block != 0;
+    for (int t = 0; t < n; t++) {
+        p->late += t && tokens[t] <= tokens[t - 1];
+        for (int i = 0; i < 1280; i += 3)
+            h[t * 1280 + i] = 0;
+    }
+}
+
+static float other_gates[1280 * 256], norm[256];
+
+static int no_third(void *ctx, int layer, enum model_role role, const float **rows, struct err *e)
+{
+    const struct gguf_tensor *t = model->layer[layer][MODEL_FFN_GATE];
+    uint16_t half[256];
+    (void)ctx;
+    for (size_t i = 0; i < 1280 && role == MODEL_FFN_GATE; i++) {
+        int r = gguf_read(gguf, t, i * t->row_bytes, half, sizeof half, e);
+        if (r < 0)
+            return r;
+        for (size_t k = 0; k < 256; k++)
+            other_gates[i * 256 + k] = i % 3 ? quant_f16_to_f32(half[k]) : 0;
+        *rows = other_gates;
+    }
+    return 0;
+}
+
+/* Against a pass with a gate matrix of which every third row is zero. */
+static void probe(void)
+{
+    struct err e = { 0 };
+    struct pool *pool = NULL;
+    struct forward *f = NULL;
+    size_t len = 0;
+    uint32_t *ids = prompt_ids(2, &len, &e);
+    uint64_t starts[2] = { 0, len };
+    struct probed p = { .n = len };
+    float *a = malloc(len * 4096 * sizeof *a), *b = malloc(len * 4096 * sizeof *b), worst = 0, off = 0, row[256];
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        p.in[i] = calloc(len, 256 * sizeof(float));
+    const struct forward_probe look = { &p, probe_layer, probe_input, probe_neurons };
+    struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1, .probe = &look };
+    CHECK_MSG(!pool_new(1, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e) && !forward_run(f, &run, &e) &&
+                  !forward_logits(f, 0, len, a, &e), "%s", e.msg);
+    run.probe = NULL;
+    forward_set_substitute(f, no_third, NULL);
+    CHECK(!forward_run(f, &run, &e) && !forward_logits(f, 0, len, b, &e));
+    for (size_t i = 0; i < len * 4096; i++)
+        worst = fmaxf(worst, fabsf(a[i] - b[i]));
+    CHECK_MSG(worst < 1e-3f, "%g", (double)worst);
+    CHECK(p.layers == 8 && !p.late && p.seen[PREDICT_BLOCK] == 8 * len && p.seen[PREDICT_FFN] == 8 * len &&
+          p.seen[PREDICT_RESIDUAL] == 8 * len);
+    const struct gguf_tensor *w = model->layer[7][MODEL_FFN_NORM]; /* the last layer's inputs are what is left */
+    CHECK(!gguf_read(gguf, w, 0, norm, sizeof norm, &e));
+    for (size_t t = 0; t < len; t++) {
+        nn_rmsnorm(row, p.in[PREDICT_RESIDUAL] + t * 256, norm, 256, model->h.rms_eps);
+        for (size_t k = 0; k < 256; k++)
+            off = fmaxf(off, fabsf(row[k] - p.in[PREDICT_FFN][t * 256 + k]));
+    }
+    CHECK_MSG(off == 0, "%g", (double)off);
+    CHECK(memcmp(p.in[PREDICT_BLOCK], p.in[PREDICT_FFN], len * 256 * sizeof(float)));
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        free(p.in[i]);
+    forward_free(f);
+    pool_free(pool);
+    free(ids), free(a), free(b);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -314,6 +407,7 @@ int main(void)
     }
     free(s1), free(s2);
     experts();
+    probe();
     model_close(model);
     gguf_close(gguf);
     return test_done();

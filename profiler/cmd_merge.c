@@ -12,7 +12,8 @@ static const struct opt_usage usage = {
     "thermo-profile merge", "SHARD...",
     "Join the traces of all shards of a run (trace --shard I/N) into the trace that one run over the whole corpus "
     "would "
-    "have written: the same content hash. Order does not matter; a missing, doubled or foreign shard is refused.",
+    "have written: the same content hash. Order does not matter; a missing, doubled or foreign shard is refused, and so "
+    "is one with predictors: make them after merging, from the samples of all shards.",
     "  thermo-profile merge --out m.h5 m.0.h5 m.1.h5 m.2.h5\n"
 };
 
@@ -62,11 +63,12 @@ static int print(const char *out, int n, struct hash128 content, int json, struc
 int cmd_merge(int argc, char **argv)
 {
     const char *out = NULL;
-    int gzip = 1, json = 0, n;
+    int gzip = 1, json = 0, drop = 0, n;
     const struct opt opts[] = {
         { "out", 'o', OPT_STRING, &out, "FILE", "trace to write.", .required = 1 },
         { "h5-gzip", 0, OPT_INT, &gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
           .max = 9 },
+        { "drop-predictors", 0, OPT_FLAG, &drop, NULL, "leave out predictors that shards hold.", .def = NULL },
         { "json", 0, OPT_FLAG, &json, NULL, "summary as JSON on standard output.", .def = NULL },
         { 0 },
     };
@@ -82,7 +84,7 @@ int cmd_merge(int argc, char **argv)
     if (r < 0 || (r = check_space(out, argv + 1, n, &e)) < 0)
         return opt_fail(&e);
     progress_init(&p, "merging", "layers", 0);
-    r = trace_merge((const char *const *)(argv + 1), n, out, gzip, on_layer, &p, &content, &e);
+    r = trace_merge((const char *const *)(argv + 1), n, out, gzip, drop, on_layer, &p, &content, &e);
     progress_done(&p);
     if (!r)
         r = print(out, n, content, json, &e);

@@ -1,6 +1,7 @@
 /* Joining shards. A shard holds whole groups of sequences, so the merged trace is the groups in corpus
  * order: every dataset with a row per token, or per sample, is copied group by group, and counts are
  * added. Nothing is computed anew, so the result is what an unsharded run would have written. */
+#include "common/offline/trace_predict.h"
 #include "common/offline/trace_write.h"
 
 #include "common/file.h"
@@ -98,6 +99,22 @@ static int open_shards(struct merge *m, const char *const *paths, struct err *e)
     }
     for (int i = 1; i < m->n; i++) {
         int r = check_pair(m, i, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int check_predictors(const struct merge *m, struct err *e)
+{
+    for (int i = 0; i < m->n; i++) {
+        struct trace_predictors *p = NULL;
+        int r = trace_predictors_open(m->shards[i], &p, e);
+        if (r == 0 && p)
+            r = err_set(e, ERR_USAGE, "'%s' holds predictors, which were made from its own samples; merge leaves them out "
+                        "with --drop-predictors, and 'thermo-profile predictors' makes them anew for the merged trace",
+                        path_of(m, i));
+        trace_predictors_close(p);
         if (r < 0)
             return r;
     }
@@ -312,7 +329,7 @@ static int write_all(struct merge *m, void (*on_layer)(void *ctx, int done, int 
     return r;
 }
 
-int trace_merge(const char *const *paths, int n, const char *out, int gzip,
+int trace_merge(const char *const *paths, int n, const char *out, int gzip, int drop_predictors,
                 void (*on_layer)(void *ctx, int done, int of), void *ctx, struct hash128 *content, struct err *e)
 {
     struct merge m = { .n = n, .buf_bytes = BUF_BYTES };
@@ -322,6 +339,7 @@ int trace_merge(const char *const *paths, int n, const char *out, int gzip,
     int r = m.shards && m.samples && m.buf ? 0 : err_set(e, ERR_NOMEM, "merging %d files", n);
     if (r < 0 ||
         (r = open_shards(&m, paths, e)) < 0 ||
+        (!drop_predictors && (r = check_predictors(&m, e)) < 0) ||
         (r = load_samples(&m, e)) < 0 ||
         (r = plan(&m, e)) < 0)
         goto out;

@@ -66,6 +66,11 @@ check "merged shards are the whole, to the byte" eval \
     '"$P" merge --out "$tmp/m.h5" "$tmp/s1.h5" "$tmp/s0.h5" && cmp "$tmp/a.h5" "$tmp/m.h5"'
 check "a missing shard is refused" says 'shard 1 of 2' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5"
 check "a doubled shard is refused" says 'both shard 1' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/s1.h5"
+check "a shard with predictors is refused, or told to go without" eval '
+    "$P" predictors --model "$MODEL" --traces "$tmp/s0.h5" --method svd --rank 8 --out "$tmp/p.h5" -q > "$tmp/log" 2>&1 &&
+    says "holds predictors" 2 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/p.h5" &&
+    "$P" merge --drop-predictors --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/p.h5" > /dev/null && cmp "$tmp/a.h5" "$tmp/x.h5" &&
+    rm "$tmp/x.h5"'
 check "a shard of another corpus is refused" eval 'trace o.h5 --shard 0/2 --max-tokens 4900 > /dev/null &&
     says "differ in corpus" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/o.h5"'
 

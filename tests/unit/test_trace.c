@@ -147,7 +147,7 @@ static void merging(int n_experts, int n_shards)
         CHECK_MSG(!sample_write(&part, paths[i], 1, &one, &e), "%s", e.msg);
         CHECK(!hash_equal(one, whole));
     }
-    CHECK_MSG(!trace_merge(paths, n_shards, in("merged.h5"), 4, NULL, NULL, &merged, &e), "%s", e.msg);
+    CHECK_MSG(!trace_merge(paths, n_shards, in("merged.h5"), 4, 0, NULL, NULL, &merged, &e), "%s", e.msg);
     CHECK(hash_equal(whole, merged));
     struct trace *t = NULL;
     CHECK(!trace_open(in("merged.h5"), &t, &e) && !trace_verify(t, &e));
@@ -156,18 +156,18 @@ static void merging(int n_experts, int n_shards)
         check_rows(t, 0);
     }
     trace_close(t);
-    CHECK(trace_merge(paths, n_shards - 1, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH &&
+    CHECK(trace_merge(paths, n_shards - 1, in("no.h5"), 4, 0, NULL, NULL, NULL, &e) == ERR_MISMATCH &&
           strstr(e.msg, "of 3"));
     const char *twice[3] = { paths[0], paths[1], paths[0] };
-    CHECK(trace_merge(twice, 3, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "both shard"));
+    CHECK(trace_merge(twice, 3, in("no.h5"), 4, 0, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "both shard"));
     sample_init(&part, n_experts, 1, n_shards);
     part.info.model_hash.lo++;
     CHECK(!sample_write(&part, paths[1], 1, NULL, &e));
-    CHECK(trace_merge(paths, 3, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "model"));
+    CHECK(trace_merge(paths, 3, in("no.h5"), 4, 0, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "model"));
     sample_init(&part, n_experts, 1, n_shards);
     part.info.corpus.hash.hi++;
     CHECK(!sample_write(&part, paths[1], 1, NULL, &e));
-    CHECK(trace_merge(paths, 3, in("no.h5"), 4, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "corpus"));
+    CHECK(trace_merge(paths, 3, in("no.h5"), 4, 0, NULL, NULL, NULL, &e) == ERR_MISMATCH && strstr(e.msg, "corpus"));
     CHECK(access(in("no.h5"), F_OK) != 0);
 }
 

@@ -159,6 +159,39 @@ static void quality(void)
     unlink(bare);
 }
 
+/* A shard's predictors are not lost in silence. */
+static void merging(void)
+{
+    struct err e = { 0 };
+    static struct trace_sample s;
+    char a[80], b[80], m[80];
+    const char *shards[2] = { b, a };
+    struct hash128 whole, merged;
+    struct trace *t = NULL;
+    struct trace_predictors *p = NULL;
+    snprintf(a, sizeof a, "%s.0", path);
+    snprintf(b, sizeof b, "%s.1", path);
+    snprintf(m, sizeof m, "%s.merged", path);
+    sample_init(&s, 0, 0, 1);
+    CHECK(sample_write(&s, m, 1, &whole, &e) == 0);
+    unlink(m);
+    for (int i = 0; i < 2; i++) {
+        sample_init(&s, 0, i, 2);
+        CHECK(sample_write(&s, shards[1 - i], 1, NULL, &e) == 0);
+    }
+    CHECK(trace_merge(shards, 2, m, 1, 0, NULL, NULL, NULL, &e) == 0);
+    unlink(m);
+    CHECK(save(b, b, 2, 0, -1, &e) == 0);
+    CHECK(trace_merge(shards, 2, m, 1, 0, NULL, NULL, NULL, &e) == ERR_USAGE && access(m, F_OK) < 0);
+    CHECK_MSG(strstr(e.msg, b) && strstr(e.msg, "--drop-predictors"), "%s", e.msg);
+    CHECK(trace_merge(shards, 2, m, 1, 1, NULL, NULL, &merged, &e) == 0 && hash_equal(whole, merged));
+    CHECK(trace_open(m, &t, &e) == 0 && trace_predictors_open(t, &p, &e) == 0 && !p);
+    trace_close(t);
+    unlink(a);
+    unlink(b);
+    unlink(m);
+}
+
 static void points(void)
 {
     struct trace_predictor x = { .at = { 0.99f, 1, 0.3f, 0.5f }, .n_points = 3 };
@@ -231,6 +264,7 @@ int main(void)
     CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
     read_back(path, 4, 77, content);
     quality();
+    merging();
     points();
     damage();
     unlink(path);

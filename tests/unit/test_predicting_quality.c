@@ -173,7 +173,7 @@ int main(void)
     CHECK(fd >= 0);
     close(fd);
     unlink(path);
-    CHECK_MSG(!gguf_open(MODEL, &gguf, &e) && !model_open(gguf, -1, &model, &e), "%s", e.msg);
+    CHECK_MSG(!gguf_open(MODEL, &gguf, &e) && !model_open(gguf, NULL, &model, &e), "%s", e.msg);
     trace_some(N_TOKENS);
     struct trace_predict_info i = { .tool = "test 1", .tier = "test", .method = "svd", .recall = 0.5 };
     CHECK_MSG(!trace_open(path, &t, &e), "%s", e.msg);

@@ -177,6 +177,29 @@ size_t js_len(const struct js *arr)
     return json_array_size(in(arr));
 }
 
+const char *js_key(const struct js *obj, size_t i)
+{
+    void *at = json_object_iter(in(obj));
+    while (at && i--)
+        at = json_object_iter_next(in(obj), at);
+    return at ? json_object_iter_key(at) : NULL;
+}
+
+int js_bool(const struct js *j)
+{
+    return json_is_boolean(in(j)) ? json_is_true(in(j)) : -1;
+}
+
+int js_is_object(const struct js *j)
+{
+    return json_is_object(in(j));
+}
+
+int js_is_array(const struct js *j)
+{
+    return json_is_array(in(j));
+}
+
 const char *js_str(const struct js *j)
 {
     return json_string_value(in(j));

@@ -37,7 +37,11 @@ struct js *js_parse(const char *text, size_t len, const char *name, struct err *
 const struct js *js_get(const struct js *obj, const char *key);
 const struct js *js_at(const struct js *arr, size_t i);
 size_t js_len(const struct js *arr);
+const char *js_key(const struct js *obj, size_t i); /* the i-th key, in the order of the text; NULL past the last */
 const char *js_str(const struct js *j);
+int js_bool(const struct js *j);               /* 0, 1; -1 when neither true nor false */
+int js_is_object(const struct js *j);
+int js_is_array(const struct js *j);
 int js_num(const struct js *j, double *out);   /* 1 when a number */
 int js_int(const struct js *j, int64_t *out);  /* 1 when an integer */
 

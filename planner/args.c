@@ -24,8 +24,11 @@ void args_init(struct args *a)
 void args_rows(struct args *a, struct opt *rows)
 {
     const struct opt table[ARGS_ROWS] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .required = 1,
-          .help = "Activation trace of the model, from thermo-profile trace." },
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE",
+          .help = "Activation trace of the model, from thermo-profile trace. This or --description is needed." },
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE",
+          .help = "In place of --traces: the model described by published figures (JSON; "
+                  "schemas/model-description.schema.json). Such a plan says how fast; no pack can be made from it." },
         { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .required = 1,
           .help = "Hardware database, from thermo-profile hardware or import." },
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME",
@@ -156,6 +159,17 @@ static int parse_down_type(const char *text, const struct inputs *in, int *type,
     return 0;
 }
 
+int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
+                    struct notes *notes, struct err *e)
+{
+    if (!traces == !description)
+        return err_set(e, ERR_USAGE, traces ? "--traces and --description do not go together: the model is described "
+                                              "by one of them" :
+                                              "--traces or --description is needed: where is the model described?");
+    return traces ? inputs_from_trace(traces, max_batch, out, e) :
+                    inputs_from_description(description, max_batch, out, notes, e);
+}
+
 int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e)
 {
     return hwdb_load(path, name, out, e);
@@ -215,7 +229,7 @@ int args_load(const struct args *a, int need_memory, struct args_inputs *out, st
     if (r < 0)
         return r;
     planning_request_init(&out->request);
-    if ((r = inputs_from_trace(a->traces, a->max_batch, &out->in, e)) < 0 || (r = fill_request(a, out, e)) < 0)
+    if ((r = args_load_model(a->traces, a->description, a->max_batch, &out->in, &out->notes, e)) < 0 || (r = fill_request(a, out, e)) < 0)
         args_done(out);
     return r;
 }

@@ -7,7 +7,7 @@
 #include "planner/planning.h"
 
 struct args {
-    const char *traces, *hardware, *device, *memory, *cores, *for_pack, *down_type;
+    const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type;
     int cost, stat, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
                                                                                  * args.c */
     double min_speed;
@@ -15,7 +15,7 @@ struct args {
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 18
+#define ARGS_ROWS 19
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 
@@ -32,6 +32,10 @@ struct args_inputs {
  * 0. ERR_USAGE names the option. */
 int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e);
 void args_done(struct args_inputs *in); /* accepts a zeroed one */
+
+/* The model, from exactly one of a trace and a description; notes as for inputs_from_description. */
+int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
+                    struct notes *notes, struct err *e);
 
 /* A device's hardware, with the only device when name is NULL. */
 int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e);

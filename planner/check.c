@@ -189,6 +189,7 @@ int check_plan(const struct plan *p, const char *name, const struct inputs *in, 
 struct teller {
     void (*line)(void *ctx, int worse, const char *text);
     void *ctx;
+    double tolerance;
     int worse;
 };
 
@@ -219,12 +220,12 @@ static void compare_limit(struct teller *t, const struct plan_limit *a, const st
         }
         double was = x->predicted.tokens_per_s, now = y->predicted.tokens_per_s;
         double percent = was > 0 ? 100 * (now / was - 1) : 0;
-        int slower = percent < -0.1;
+        int slower = percent < -100 * t->tolerance;
         if (differs(was, now))
             tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, now, was, percent);
     }
     if (a->floor_bytes != b->floor_bytes)
-        tell(t, b->floor_bytes > a->floor_bytes, "memory %llu: floor of %llu bytes, was %llu", m,
+        tell(t, (double)b->floor_bytes > (double)a->floor_bytes * (1 + t->tolerance), "memory %llu: floor of %llu bytes, was %llu", m,
              (unsigned long long)b->floor_bytes, (unsigned long long)a->floor_bytes);
     if (a->context != b->context)
         tell(t, b->context < a->context, "memory %llu: context %d, was %d", m, b->context, a->context);
@@ -237,10 +238,10 @@ static void compare_limit(struct teller *t, const struct plan_limit *a, const st
              plan_mode_name(a->mode), a->threads, a->queue_depth, cache_policy_name(a->policy));
 }
 
-int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse,
-                                                                               const char *text), void *ctx)
+int check_against(const struct plan *now, const struct plan *old, double tolerance,
+                  void (*line)(void *ctx, int worse, const char *text), void *ctx)
 {
-    struct teller t = { line, ctx, 0 };
+    struct teller t = { line, ctx, tolerance, 0 };
     if (!hash_equal(now->model_hash, old->model_hash))
         tell(&t, 0, "another model: '%s', was '%s'", now->model_name, old->model_name);
     if (!hash_equal(now->hardware_hash, old->hardware_hash))

@@ -13,10 +13,9 @@
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e);
 
-/* What changed from old to now, one line each, written to out (may be NULL). Returns how many promises (speed,
- * memory) got worse. */
-int check_against(const struct plan *now, const struct plan *old, void (*line)(void *ctx, int worse,
-                                                                               const char *text),
-                  void *ctx);
+/* What changed from old to now, one line each (line may be NULL). Returns how many promises (speed, memory at least
+ * needed, context, limits and batch sizes planned for) got worse; speed and memory by more than tolerance, a share. */
+int check_against(const struct plan *now, const struct plan *old, double tolerance,
+                  void (*line)(void *ctx, int worse, const char *text), void *ctx);
 
 #endif

@@ -11,11 +11,12 @@
 
 static const struct opt_usage usage = {
     "thermo-plan check", "PLAN.json",
-    "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces: that it is for this "
-    "model, and the memory account to the byte. With --hardware as well: cores and every predicted figure. With "
-    "--against: what changed since an older plan; exit status 1 when a promise (speed, floor, context) got worse.",
+    "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces (or --description): that "
+    "it is for this model, and the memory account to the byte. With --hardware as well: cores and every predicted "
+    "figure. With --against: what changed since an older plan; exit status 1 when a promise (speed, floor, context, a "
+    "limit or batch size that is planned for) got worse by more than --tolerance.",
     "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against "
-    "old.json\n"
+    "old.json --tolerance 2\n"
 };
 
 struct lines {
@@ -36,7 +37,8 @@ static void print_line(void *ctx, int worse, const char *text)
 }
 
 struct wish {
-    const char *plan, *traces, *hardware, *device, *against;
+    const char *plan, *traces, *description, *hardware, *device, *against;
+    double tolerance;
     int json;
 };
 
@@ -45,17 +47,17 @@ static int load_and_check(const struct wish *w, struct plan *p, struct err *e)
     struct inputs in = { 0 };
     struct hw hw = { 0 };
     struct notes notes = { 0 };
-    int r = plan_read(w->plan, p, e), batch = 1;
+    int r = plan_read(w->plan, p, e), batch = 1, model = w->traces || w->description;
     if (r < 0)
         return r;
     for (int i = 0; i < p->n_limits; i++)
         batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
     if (w->hardware)
         r = args_load_hw(w->hardware, w->device ? w->device : p->device, &hw, e);
-    if (r == 0 && w->traces)
-        r = inputs_from_trace(w->traces, batch, &in, e);
+    if (r == 0 && model)
+        r = args_load_model(w->traces, w->description, batch, &in, NULL, e);
     if (r == 0)
-        r = check_plan(p, w->plan, w->traces ? &in : NULL, w->hardware ? &hw : NULL, &notes, e);
+        r = check_plan(p, w->plan, model ? &in : NULL, w->hardware ? &hw : NULL, &notes, e);
     inputs_done(&in);
     hw_free(&hw);
     if (r < 0)
@@ -67,24 +69,25 @@ static int run(const struct wish *w, int *worse, struct err *e)
 {
     struct plan p, old = { 0 };
     struct lines lines = { w->json ? js_array() : NULL };
-    static const char alone[] = "format and ranges are right; --traces and --hardware check more";
-    const char *how = w->traces && w->hardware ? "account, cores and every figure follow from the inputs" :
-                      w->traces ? "the account follows from the trace" : alone;
+    static const char alone[] = "format and ranges are right; --traces or --description, and --hardware check more";
+    int model = w->traces || w->description;
+    const char *how = model && w->hardware ? "account, cores and every figure follow from the inputs" :
+                      model ? "the account follows from the model" : alone;
     int r = load_and_check(w, &p, e);
     if (r < 0)
         return r;
     if (!w->json)
         printf("%s: %s\n", w->plan, how);
     if (w->against && (r = plan_read(w->against, &old, e)) == 0) {
-        *worse = check_against(&p, &old, print_line, &lines);
+        *worse = check_against(&p, &old, w->tolerance / 100, print_line, &lines);
         if (!w->json)
             printf("%d promise%s got worse since %s\n", *worse, *worse == 1 ? "" : "s", w->against);
     }
     if (r == 0 && w->json) {
         struct js *o = js_object();
         js_set_str(o, "plan", w->plan);
-        js_set_bool(o, "account_checked", w->traces != NULL);
-        js_set_bool(o, "figures_checked", w->traces && w->hardware);
+        js_set_bool(o, "account_checked", model);
+        js_set_bool(o, "figures_checked", model && w->hardware);
         js_set_int(o, "worse", *worse);
         js_set(o, "changes", lines.list);
         r = js_print(stdout, o, 2, 6, e);
@@ -97,18 +100,23 @@ static int run(const struct wish *w, int *worse, struct err *e)
 
 int cmd_check(int argc, char **argv)
 {
-    struct wish w = { 0 };
+    struct wish w = { .tolerance = 0.1 };
     int n_pos, r, worse = 0;
     struct err e = { 0 };
     const struct opt opts[] = {
         { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
           .help = "The trace it was made from." },
+        { .name = "description", .type = OPT_STRING, .dest = &w.description, .arg = "FILE",
+          .help = "The description of the model that it was made from, in place of --traces." },
         { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE",
           .help = "The hardware database it was made from." },
         { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
           .def = "the plan's" },
         { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json",
           .help = "An older plan to compare with." },
+        { .name = "tolerance", .type = OPT_DOUBLE, .dest = &w.tolerance, .arg = "PERCENT", .min = 0, .max = 100,
+          .help = "With --against: how much less speed, or more memory at least needed, is not yet worse.",
+          .def = "0.1" },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the result as JSON." },
         { 0 },
     };
@@ -116,8 +124,8 @@ int cmd_check(int argc, char **argv)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos != 1)
         err_set(&e, ERR_USAGE, "check takes one plan; %d were given", n_pos);
-    else if (w.hardware && !w.traces)
-        err_set(&e, ERR_USAGE, "--hardware alone checks no figure: give --traces too");
+    else if (w.hardware && !w.traces && !w.description)
+        err_set(&e, ERR_USAGE, "--hardware alone checks no figure: give --traces or --description too");
     if (e.code)
         return opt_fail(&e);
     w.plan = argv[1];

@@ -20,7 +20,7 @@ static const struct opt_usage usage = {
 };
 
 struct wish {
-    const char *plan, *traces, *hardware, *device;
+    const char *plan, *traces, *description, *hardware, *device;
     uint64_t memory;
     int json;
 };
@@ -180,7 +180,7 @@ static int run(const struct wish *w, struct err *e)
     if (r == 0)
         r = args_load_hw(w->hardware, w->device ? w->device : p.device, &hw, e);
     if (r == 0)
-        r = inputs_from_trace(w->traces, l->max_batch, &in, e);
+        r = args_load_model(w->traces, w->description, l->max_batch, &in, NULL, e);
     if (r == 0)
         r = check_plan(&p, w->plan, &in, &hw, &notes, e);
     if (r == 0)
@@ -205,8 +205,10 @@ int cmd_explain(int argc, char **argv)
     int n_pos, r;
     struct err e = { 0 };
     const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .required = 1,
-          .help = "The trace it was made from." },
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
+          .help = "The trace it was made from. This or --description is needed." },
+        { .name = "description", .type = OPT_STRING, .dest = &w.description, .arg = "FILE",
+          .help = "The description of the model that it was made from." },
         { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
           .help = "The hardware database it was made from." },
         { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",

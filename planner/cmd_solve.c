@@ -14,12 +14,15 @@ static const struct opt_usage usage = {
     "thermo-plan solve", "",
     "Find the fastest way to run a model on a device within a memory limit: which neurons of each layer stay "
     "resident, which are cached, how many cores compute, how deep reads queue, how the pack is laid out. "
-    "Everything is derived from the trace and the hardware database; the same inputs give the same plan, byte for "
+    "Everything is derived from the trace (or, without one, a description of the model by published figures) and the "
+    "hardware database; the same inputs give the same plan, byte for "
     "byte. Where the limits contradict each other the exit status is 4 and the message says which, and the nearest "
     "value of each that would do.",
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
     "--cores big=1,mid=3 --out plan.json\n"
+    "  thermo-plan solve --description datasets/descriptions/bamboo-7b.json --hardware phones.sqlite --memory 3GiB "
+    "--out plan.json\n"
 };
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)

@@ -2,14 +2,15 @@
 #define PLANNER_INPUTS_H
 
 /* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
- * pack order, activation maps for cache replay. Filled from a trace; a description without a trace
- * (sizes, activation rate, published miss figures) can fill the same struct: then n_steps is 0 and
- * miss tables come from elsewhere than replay. Constant after filling; thread-safe. */
+ * pack order, activation maps for cache replay. Filled from a trace, or from a description by published figures
+ * (planner/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(). */
 #include "common/budget.h"
 #include "common/err.h"
 #include "common/hash.h"
 #include "common/layout.h"
 #include "common/model.h"
+
+#include "planner/notes.h"
 
 #include <stdint.h>
 
@@ -63,7 +64,7 @@ struct inputs {
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
     void (*close)(struct inputs *in);           /* frees trace; may be NULL */
-    void *trace;                                /* struct trace *, owned; NULL: no trace */
+    void *trace;                                /* where they come from, owned: struct trace *, or a description */
 };
 
 /* Allocate curves, loads (1) and layers for the shape and batches already set. */
@@ -74,6 +75,12 @@ int inputs_count_batches(int max_batch);
 
 /* Everything but the maps is read here. max_batch: curves for all sizes up to it. */
 int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);
+
+/* The same from a description (schemas/model-description.schema.json): trace_hash is all zero, model_hash and
+ * order_hash are the description's own. notes may be NULL: what the published miss figures compare with is then
+ * not worked out. */
+int inputs_from_description(const char *path, int max_batch, struct inputs *out, struct notes *notes,
+                            struct err *e);
 void inputs_done(struct inputs *in); /* accepts a zeroed one */
 
 static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in, int batch_index, int layer,

@@ -17,6 +17,34 @@ card()
     return $bad
 }
 
+# Descriptions follow their schema, and say where each figure comes from: a path in sources speaks for all below it.
+descriptions()
+{
+    python3 - <<'PY'
+import glob, json, jsonschema
+schema = json.load(open("schemas/model-description.schema.json"))
+jsonschema.Draft7Validator.check_schema(schema)
+def leaves(d, path):
+    for key, value in d.items():
+        here = f"{path}.{key}" if path else key
+        if isinstance(value, dict):
+            yield from leaves(value, here)
+        else:
+            yield here
+files = glob.glob("datasets/descriptions/*.json")
+assert len(files) >= 3, files
+for f in files:
+    d = json.load(open(f))
+    jsonschema.validate(d, schema)
+    sources = d.pop("sources")
+    for key in ("format", "revision", "name"):
+        del d[key]
+    for leaf in leaves(d, ""):
+        assert any(leaf == s or leaf.startswith(s + ".") for s in sources), (f, leaf, "has no source")
+PY
+}
+check "descriptions follow their schema and name their sources" descriptions
+
 check "checksums of datasets/models" sums
 check "files named by the model card exist" card
 done_testing

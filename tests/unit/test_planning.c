@@ -150,9 +150,9 @@ static void test_whole(void)
     CHECK(check_plan(&p, "whole", &in, &hw, &notes, &e) == 0);
     CHECK(check_plan(&p, "no hardware", &in, NULL, &notes, &e) == 0);
 
-    CHECK(check_against(&p, &p2, NULL, NULL) == 0);
+    CHECK(check_against(&p, &p2, 0.001, NULL, NULL) == 0);
     p2.limits[1].batches[0].predicted.tokens_per_s *= 1.1;
-    CHECK(check_against(&p, &p2, NULL, NULL) == 1 && check_against(&p2, &p, NULL, NULL) == 0);
+    CHECK(check_against(&p, &p2, 0.001, NULL, NULL) == 1 && check_against(&p2, &p, 0.001, NULL, NULL) == 0);
     plan_done(&p);
     plan_done(&p2);
     free(a);
@@ -267,7 +267,7 @@ static void test_sustained(void)
     struct notes notes = { 0 };
     sustained.stat = PLAN_TYPICAL;
     CHECK(check_plan(&sustained, "renamed", &in, &hw, &notes, &e) < 0);
-    CHECK(check_against(&typical, &sustained, NULL, NULL) == 0); /* faster than promised is no breach */
+    CHECK(check_against(&typical, &sustained, 0.001, NULL, NULL) == 0); /* faster than promised is no breach */
     free(a);
     free(b);
     free(c);

@@ -67,9 +67,11 @@ check "merged shards are the whole, to the byte" eval \
 check "a missing shard is refused" says 'shard 1 of 2' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5"
 check "a doubled shard is refused" says 'both shard 1' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/s1.h5"
 check "a shard with predictors is refused, or told to go without" eval '
-    "$P" predictors --model "$MODEL" --traces "$tmp/s0.h5" --method svd --rank 32 --out "$tmp/p.h5" -q > "$tmp/log" 2>&1 &&
-    says "holds predictors" 2 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/p.h5" &&
-    "$P" merge --drop-predictors --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/p.h5" > /dev/null && cmp "$tmp/a.h5" "$tmp/x.h5" &&
+    trace q0.h5 --samples 3000 --shard 0/2 > /dev/null && trace q1.h5 --samples 3000 --shard 1/2 > /dev/null &&
+    "$P" merge --out "$tmp/q.h5" "$tmp/q0.h5" "$tmp/q1.h5" > /dev/null &&
+    "$P" predictors --model "$MODEL" --traces "$tmp/q0.h5" --method svd --rank 32 --quality-tokens 0 -q > /dev/null &&
+    says "holds predictors" 2 "$P" merge --out "$tmp/x.h5" "$tmp/q1.h5" "$tmp/q0.h5" &&
+    "$P" merge --drop-predictors --out "$tmp/x.h5" "$tmp/q1.h5" "$tmp/q0.h5" > /dev/null && cmp "$tmp/q.h5" "$tmp/x.h5" &&
     rm "$tmp/x.h5"'
 check "a shard of another corpus is refused" eval 'trace o.h5 --shard 0/2 --max-tokens 4900 > /dev/null &&
     says "differ in corpus" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/o.h5"'

@@ -16,8 +16,9 @@ demo: all
 pipeline: all
 	$(Q)BIN=$(BIN) scripts/pipeline.sh --model '$(MODEL)' $(if $(MEMORY),--memory '$(MEMORY)') \
 	    $(if $(PROMPT),--prompt "$$PROMPT") $(PIPELINE_FLAGS)
-bench: all
-	$(Q)BIN=$(BIN) tests/bench/bench.sh
+# Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
+bench: all $(B)/tests/bench/bench_kernels
+	$(Q)BIN=$(BIN) B=$(B) scripts/bench.sh $(BENCH_FLAGS)
 export PROMPT
 
 MANUALS := $(foreach p,$(PROGRAMS),$(B)/man/$(bin_$(p)).1)

@@ -20,7 +20,11 @@ enum { MAX_THREADS = 64,
 
 static const char usage[] =
     "usage: bench_kernels [--cpu TIER] [--threads N,N..] [--cols N] [--mib N] [--rounds N] [--tokens N] [--type T]\n"
-    "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it.\n";
+    "                     [--output text|json]\n"
+    "  Prints GB/s of weights read, and the share of the plain read bandwidth measured beside it; as JSON, one object\n"
+    "  per line: tier, type, act, kernel, threads, tokens, row_bytes, gb_per_s, bound_gb_per_s.\n";
+
+static int as_json;
 
 enum pass { READ_SEQ,
             READ_SEQ_AHEAD,
@@ -237,11 +241,16 @@ static void measure(int rounds)
         if (best[p] == 0)
             continue;
         double bound = p == ROWS ? in_order : scattered;
-        printf("%-8s %-5s %-4s %-8s %7d %7d %8.1f %8.1f %6.0f %%\n", kernels->name, quant_traits(j->type)->name,
-               p == AXPY_AT ? "-" : j->form == KERNELS_ACT_Q8 ? "q8"
-                                                              : "f32",
-               pass_names[p], n_threads, j->n_tokens,
-               best[p], bound, 100 * best[p] / bound);
+        const char *type = quant_traits(j->type)->name, *act = p == AXPY_AT              ? "-"
+                                                               : j->form == KERNELS_ACT_Q8 ? "q8"
+                                                                                           : "f32";
+        if (as_json)
+            printf("{\"tier\":\"%s\",\"type\":\"%s\",\"act\":\"%s\",\"kernel\":\"%s\",\"threads\":%d,"
+                   "\"tokens\":%d,\"row_bytes\":%zu,\"gb_per_s\":%.4g,\"bound_gb_per_s\":%.4g}\n",
+                   kernels->name, type, act, pass_names[p], n_threads, j->n_tokens, j->row_bytes, best[p], bound);
+        else
+            printf("%-8s %-5s %-4s %-8s %7d %7d %8.1f %8.1f %6.0f %%\n", kernels->name, type, act, pass_names[p],
+                   n_threads, j->n_tokens, best[p], bound, 100 * best[p] / bound);
     }
     fflush(stdout);
 }
@@ -325,6 +334,8 @@ int main(int argc, char **argv)
             rounds = atoi(v);
         else if (v && !strcmp(argv[i], "--tokens"))
             n_tokens = atoi(v);
+        else if (v && !strcmp(argv[i], "--output") && (!strcmp(v, "json") || !strcmp(v, "text")))
+            as_json = !strcmp(v, "json");
         else {
             fputs(usage, stderr);
             return 2;
@@ -352,10 +363,11 @@ int main(int argc, char **argv)
     size_t bytes = (size_t)mib << 20;
     uint8_t *w = need(mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     madvise(w, bytes, MADV_HUGEPAGE);
-    printf("# %s, %d columns, %d MiB, best of %d rounds; bound: the best of several loops that only load\n"
-           "# the same bytes, in order (rows) or row by row in random order (rows_at, axpy)\n"
-           "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n",
-           cpu, n_cols, mib, rounds);
+    if (!as_json)
+        printf("# %s, %d columns, %d MiB, best of %d rounds; bound: the best of several loops that only load\n"
+               "# the same bytes, in order (rows) or row by row in random order (rows_at, axpy)\n"
+               "tier     type  act  kernel   threads  tokens     GB/s    bound  share\n",
+               cpu, n_cols, mib, rounds);
     for (char *s = threads; *s;) {
         int n = (int)strtol(s, &s, 10);
         if (n < 1 || n > MAX_THREADS)

@@ -1,0 +1,439 @@
+#!/usr/bin/env python3
+"""Measures as scripts/bench.sh says (its --help names the settings; they arrive as environment variables). One process
+per measurement, alternating between programs; every result is kept in STATE/results.json as soon as it is there, so
+that an interrupted benchmark goes on where it was. bench_report.py turns results into tables and plots."""
+import glob
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import bench_report
+from bench_runner import Runner
+
+UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+
+
+def env(name, default=""):
+    return os.environ.get(name) or default
+
+
+def die(code, text):
+    sys.exit(say(f"bench: {text}") or code)
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+def size(text):
+    """Bytes of '2500MB'; None when it is no size."""
+    m = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
+    return int(float(m[1]) * UNITS[m[2].upper()]) if m and m[2].upper() in UNITS else None
+
+
+def count(name, default, least=0):
+    text = env(name, str(default))
+    if not text.isdigit() or int(text) < least:
+        die(2, f"{name}='{text}': a number from {least} on is needed")
+    return int(text)
+
+
+class Interrupted(Exception):
+    pass
+
+
+def as_typed(command):
+    """With $MODEL and the like for what is elsewhere on another machine."""
+    named = {env(n): f"${n}" for n in ("MODEL", "PLAN", "GGUF", "FLAT_MODEL", "FLAT_PLAN") if env(n)}
+    folders = {env(n): f"${n}" for n in ("LLAMA_CPP", "LLAMA_CPP_MMAP", "IK_LLAMA_CPP", "IK_LLAMA_CPP_MMAP") if env(n)}
+    words = [named.get(w) or (f"{folders[os.path.dirname(w)]}/{os.path.basename(w)}" if os.path.dirname(w) in folders else w)
+             for w in command]
+    return " ".join(words)
+
+
+# ---- who is measured ----
+
+class Ours:
+    def __init__(self, name, model, plan, flags=()):
+        self.name, self.model, self.plan, self.flags, self.kb = name, model, plan, list(flags), None
+        self.key = name
+
+    def command(self, limit, tokens, prompt):
+        return ([f"{env('BIN', 'build/bin')}/thermo-run", "bench", "--model", self.model, "--plan", self.plan, "-q",
+                 "--output", "json", "-p", str(prompt), "-n", str(tokens), "-r", "1"] +
+                (["--memory", str(limit)] if limit else []) + self.flags)
+
+    def files(self):
+        return [self.model]
+
+    def parse(self, out, facts, tokens, prompt):
+        b = json.loads(out)
+        t = b["tests"][0]
+        record = {k: b[k] for k in ("mode", "act", "io", "direct", "queue_depth", "threads", "memory_bytes",
+                                    "account_bytes", "peak_bytes", "predicted_tokens_per_s", "prediction_valid")}
+        if prompt:
+            return dict(record, ttft_ms=t["ttft_ms"])
+        names = ("tokens_per_s", "read_bytes_per_token", "reads_per_token", "stall_share", "hit_rate", "ms_per_token",
+                 "neurons_per_token")
+        return dict(record, **{k: t[k] for k in names})
+
+
+class Peer:
+    """A program with llama-bench's command line."""
+
+    def __init__(self, name, folder, kb, flags=()):
+        self.name, self.kb, self.flags = name, kb, list(flags)
+        self.program = f"{folder}/llama-bench"
+        self.key = f"{name} {kb} KB" if kb else name
+
+    def command(self, limit, tokens, prompt):
+        return [self.program, "-m", env("GGUF"), "-t", str(count("THREADS", os.cpu_count(), 1)), "-p", str(prompt), "-n",
+                str(0 if prompt else tokens), "-r", "1", "-o", "json"] + self.flags
+
+    def files(self):
+        return [env("GGUF")]
+
+    def parse(self, out, facts, tokens, prompt):
+        t = json.loads(out)[0]
+        seconds = (prompt or tokens) / t["avg_ts"]
+        record = {"read_ahead_kb": self.kb, "build": t.get("build_commit", "")}
+        if facts.get("cgroup_peak_bytes"):
+            record["peak_bytes"] = facts["cgroup_peak_bytes"]
+        if prompt:
+            return dict(record, ttft_ms=1e3 * seconds)
+        read = facts["watch"].during(seconds)
+        return dict(record, tokens_per_s=t["avg_ts"], **({} if read is None else {"read_bytes_per_token": read / tokens}))
+
+
+# ---- what to measure ----
+
+class Limit:
+    def __init__(self, text, bytes_):
+        self.text, self.bytes = text, bytes_ # None: no cgroup
+
+
+def floor_of(model, plan):
+    p = subprocess.run([f"{env('BIN', 'build/bin')}/thermo-run", "logits", "--model", model, "--plan", plan, "--memory",
+                        "1MiB", "--tokens", "1"], capture_output=True, text=True, check=False)
+    m = re.search(r"below the floor of ([0-9]+) bytes", p.stderr)
+    return int(m[1]) if m else die(3, f"no floor from '{plan}': {p.stderr.strip()}")
+
+
+def limits(model, plan):
+    out = []
+    for word in env("MEMORY", "resident floor").replace(",", " ").split():
+        n = None if word == "resident" else floor_of(model, plan) if word == "floor" else size(word)
+        if n is None and word != "resident":
+            die(2, f"MEMORY: '{word}' is neither resident, floor nor a size such as 2500MB or 2GiB")
+        out.append(Limit(word, n))
+    return out
+
+
+def contenders(limit, notes, ahead):
+    modes = env("MODES", "plan").split()
+    out = [Ours("thermo-run" if m == "plan" else f"thermo-run, {m}", env("MODEL"), env("PLAN"),
+                [] if m == "plan" else ["--mode", m]) for m in modes]
+    kbs = [None]
+    if limit.bytes and ahead.why:
+        notes.add(f"peers under a limit: only the kernel's present read-ahead ({ahead.why})")
+    elif limit.bytes:
+        kbs = list(dict.fromkeys((ahead.default, 512)))
+    for name, folder, flags in (("llama.cpp", "LLAMA_CPP", []),
+                                ("ik_llama.cpp", "IK_LLAMA_CPP", [] if limit.bytes else ["-rtr", "1"])):
+        where = (limit.bytes and env(f"{folder}_MMAP")) or env(folder)
+        if not where:
+            notes.add(f"{name} is left out: {folder} names no folder with llama-bench")
+        elif not env("GGUF"):
+            notes.add(f"{name} is left out: GGUF is not set")
+        elif not os.access(f"{where}/llama-bench", os.X_OK):
+            die(3, f"{folder}: '{where}/llama-bench' is not a program")
+        else:
+            out += [Peer(name, where, kb, flags) for kb in kbs]
+    return out
+
+
+def ladder(notes):
+    """Each rung has what the one above it has, less one thing."""
+    mode = env("MODES", "plan").split()[0]
+    base = [] if mode == "plan" else ["--mode", mode]
+    steps = [("no prefetch", ["--no-prefetch"]), ("no pipeline", ["--no-overlap"]), ("no cache", ["--no-cache"])]
+    out, flags = [], base
+    for name, more in steps:
+        flags = flags + more
+        out.append(Ours(f"ladder: {name}", env("MODEL"), env("PLAN"), flags))
+    if env("FLAT_MODEL") and env("FLAT_PLAN"):
+        out.append(Ours("ladder: no bundle", env("FLAT_MODEL"), env("FLAT_PLAN"), flags))
+    else:
+        notes.add("the ladder has no rung without bundles: FLAT_MODEL and FLAT_PLAN name no pack of another form")
+    return out
+
+
+def schedule(all_limits, notes, ahead, group):
+    """(limit, contender, kind, round, tokens, prompt) in the order of running: rounds go there and back, so that a
+    slow moment of the machine meets everybody alike."""
+    runs, rounds, prompt = [], count("RUNS", 5, 1), count("PROMPT", 128)
+    prompts = min(rounds, count("PROMPT_RUNS", 1)) if prompt else 0
+    capped = [x for x in all_limits if x.bytes]
+    rungs = [x.text for x in capped[:1]] if env("LADDER") == "" else env("LADDER").replace(",", " ").split()
+    for limit in all_limits:
+        if limit.bytes and not group.path:
+            notes.add(f"no limit is enforced by a cgroup ({group.why}); peers run resident only")
+        who = [c for c in contenders(limit, notes, ahead) if isinstance(c, Ours) or group.path or not limit.bytes]
+        steps = ladder(notes) if limit.text in rungs else []
+        for k in range(rounds):
+            line = who + steps
+            for c in line if k % 2 == 0 else line[::-1]:
+                tokens = count("TOKENS", 64, 1) if isinstance(c, Ours) or not limit.bytes else count("PEER_TOKENS", 16, 1)
+                runs.append((limit, c, "decode", k, tokens, 0))
+        for k in range(prompts):
+            runs += [(limit, c, "prompt", k, 0, prompt) for c in (who if k % 2 == 0 else who[::-1])]
+    return runs
+
+
+# ---- bounds ----
+
+def memory_bound(runner, cols, quant):
+    program, threads = env("BENCH_KERNELS"), count("THREADS", os.cpu_count(), 1)
+    if not os.access(program, os.X_OK):
+        return {"failed": "BENCH_KERNELS names no program: make bench-kernels builds it"}
+    out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "10",
+                             "--output", "json"])
+    if "failed" in facts:
+        return {"failed": facts["failed"]}
+    rows = [json.loads(line) for line in out.splitlines()]
+    best = {}
+    for name, kernels in (("sequential", ("rows",)), ("scattered", ("rows_at", "axpy"))):
+        # A kernel may beat the loops that only load; then it is the better measure of what the memory gives.
+        best[name] = max(max(r["bound_gb_per_s"], r["gb_per_s"]) for r in rows if r["kernel"] in kernels)
+    return {"threads": threads, "row_bytes": rows[0]["row_bytes"], "kernels": rows, **best}
+
+
+def disk_bound(runner, folder, state):
+    out, facts = runner.run([f"{env('BIN', 'build/bin')}/thermo-profile", "hardware", "--quick", "--only", "storage", "--db",
+                             f"{state}/bench-storage.sqlite", "--device", "bench", "--storage", folder, "--json", "-q"])
+    for f in glob.glob(f"{state}/bench-storage.sqlite*"):
+        os.unlink(f)
+    if "failed" in facts:
+        return {"failed": facts["failed"]}
+    keys = ("backend", "direct", "pattern", "block_bytes", "queue_depth", "lanes", "bytes_per_s_p50")
+    return {"points": [{k: p[k] for k in keys} for p in json.loads(out)["devices"][0]["storage_points"]]}
+
+
+def fio_bound(runner, path, unit, depth, notes):
+    fio = shutil.which("fio")
+    if not fio:
+        notes.add("reads are not compared with fio: it is not installed")
+        return None
+    out, facts = runner.run([fio, "--name=reads", f"--filename={path}", "--readonly", "--rw=randread", f"--bs={unit}",
+                             f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--time_based",
+                             f"--runtime={count('FIO_SECONDS', 3, 1)}", "--output-format=json"])
+    if "failed" in facts:
+        notes.add(f"fio: {facts['failed']}")
+        return None
+    return {"unit_bytes": unit, "queue_depth": depth, "bytes_per_s": json.loads(out)["jobs"][0]["read"]["bw_bytes"]}
+
+
+# ---- the whole ----
+
+def first_line(*command):
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().splitlines()[0]
+    except (OSError, subprocess.CalledProcessError, IndexError):
+        return "unknown"
+
+
+def machine():
+    cpu = re.search(r"^model name\s*: (.*)", open("/proc/cpuinfo").read(), re.M)
+    total = int(re.search(r"MemTotal:\s+(\d+)", open("/proc/meminfo").read())[1]) * 1024
+    return {"cpu": cpu[1] if cpu else platform.machine(), "cpus": os.cpu_count(), "memory_bytes": total,
+            "system": f"{platform.system()} {platform.release()}", "file_system": first_line(
+                "stat", "-f", "-c", "%T", os.path.dirname(os.path.abspath(env("MODEL"))))}
+
+
+def inspect(model):
+    p = subprocess.run([f"{env('BIN', 'build/bin')}/thermo-pack", "inspect", "--json", "--tensors", model],
+                       capture_output=True, text=True, check=False)
+    if p.returncode:
+        die(p.returncode, p.stderr.strip())
+    j = json.loads(p.stdout)
+    # With one matrix for both, the head reads what the embedding is stored in; else a token touches one row of it.
+    tied = not any(t["role"] == "output" for t in j["tensors"])
+    embedding = 0 if tied else sum(t["bytes"] for t in j["tensors"] if t["role"] == "token_embd")
+    dense = sum(t["bytes"] for t in j["tensors"]) - embedding
+    predictors = {}
+    for x in j["predictors"]:
+        predictors[x["input"]] = predictors.get(x["input"], 0) + x["bytes"]
+    return {"name": j["model"]["name"], "shape": j["model"], "layout": j["layout"], "file_bytes": j["file_bytes"],
+            "dense_bytes": dense, "embedding_bytes": embedding, "neuron_bytes": j["neuron_bytes"], "predictor_bytes": predictors}
+
+
+def settings():
+    names = ("MODEL PLAN GGUF MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER FLAT_MODEL FLAT_PLAN LLAMA_CPP "
+             "LLAMA_CPP_MMAP LLAMA_CPP_VERSION IK_LLAMA_CPP IK_LLAMA_CPP_MMAP IK_LLAMA_CPP_VERSION THREADS").split()
+    files = [f for f in (env("MODEL"), env("PLAN"), env("GGUF"), env("FLAT_MODEL"), env("FLAT_PLAN")) if f]
+    return {"values": {n: env(n) for n in names if env(n)},
+            "files": {f: [os.stat(f).st_size, int(os.stat(f).st_mtime)] for f in files},
+            "commit": env("COMMIT", "unknown")}
+
+
+class Bench:
+    def __init__(self, state):
+        self.state, self.notes, self.took = state, set(), {}
+        self.path = f"{state}/results.json"
+        os.makedirs(state, exist_ok=True)
+        self.runner = Runner(state, env("GGUF"), env("READ_AHEAD_FILE"), count("TIMEOUT", 1800, 1))
+        try:
+            self.settings = settings()
+            self.limits = limits(env("MODEL"), env("PLAN"))
+            self.runs = schedule(self.limits, self.notes, self.runner.ahead, self.runner.group)
+        except BaseException:
+            self.runner.close()
+            raise
+        self.result = {"settings": self.settings, "records": [], "bounds": {"memory": [], "fio": {}}}
+
+    def load(self):
+        """What an earlier, interrupted benchmark with the same settings has measured."""
+        if env("FRESH") or not os.path.exists(self.path):
+            return
+        with open(self.path) as f:
+            old = json.load(f)
+        if old["settings"] != self.settings:
+            say("bench: settings, files or revision differ from those of the unfinished benchmark: starting anew")
+        elif not old.get("done"):
+            say(f"bench: going on after {len(old['records'])} runs of an unfinished benchmark (FRESH=1 starts anew)")
+            self.result = old
+            self.notes |= set(old.get("notes", []))
+
+    def save(self):
+        self.result["notes"] = sorted(self.notes)
+        with open(f"{self.path}.new", "w") as f:
+            json.dump(self.result, f)
+        os.replace(f"{self.path}.new", self.path)
+
+    def seconds_left(self, todo):
+        """From what the same run took before, or one like it."""
+        def guess(run):
+            limit, c, kind = run[:3]
+            return next((statistics.mean(self.took[k]) for k in ((limit.text, c.key, kind), (limit.text, c.name, kind),
+                                                                 c.name, "") if k in self.took), 0)
+        return sum(guess(r) for r in todo)
+
+    def note_time(self, run, seconds):
+        limit, c, kind = run[:3]
+        for k in ((limit.text, c.key, kind), (limit.text, c.name, kind), c.name, ""):
+            self.took.setdefault(k, []).append(seconds)
+
+    def one(self, run):
+        limit, c, kind, k, tokens, prompt = run
+        memory = limit.bytes
+        command = c.command(memory, tokens, prompt)
+        cap = memory if self.runner.group.path else None
+        load, start = os.getloadavg()[0], time.time()
+        out, facts = self.runner.run(command, cap, c.kb, c.files() if memory else ())
+        record = {"memory": limit.text, "limit_bytes": memory, "engine": c.name, "read_ahead_kb": c.kb, "kind": kind,
+                  "round": k, "started": int(start), "load": load, "command": as_typed(command)}
+        if "failed" not in facts:
+            try:
+                record.update(c.parse(out, facts, tokens, prompt))
+            except (ValueError, KeyError, IndexError) as e:
+                facts["failed"] = f"output of {command[0]} not understood: {e!r}"
+        if "failed" in facts:
+            record["failed"] = facts["failed"]
+        record["seconds"] = round(time.time() - start, 2)
+        self.note_time(run, record["seconds"])
+        return record
+
+    def fio(self, limit):
+        """At the mean size of the reads that were made under this limit, once they are known."""
+        seen = [r for r in self.result["records"] if r["memory"] == limit.text and r.get("reads_per_token")]
+        if not limit.bytes or not seen or limit.text in self.result["bounds"]["fio"]:
+            return
+        unit = statistics.median(r["read_bytes_per_token"] / r["reads_per_token"] for r in seen)
+        self.result["bounds"]["fio"][limit.text] = fio_bound(
+            self.runner, env("MODEL"), max(4096, int(unit + 2048) // 4096 * 4096), seen[0]["queue_depth"], self.notes)
+
+    def measure(self):
+        r = self.result
+        info = inspect(env("MODEL"))
+        r.update(model=info, machine=machine(), started=r.get("started", time.strftime("%F %T", time.gmtime())))
+        if env("GGUF"):
+            r["gguf_bytes"] = os.stat(env("GGUF")).st_size
+        if "disk" not in r["bounds"]:
+            r["bounds"]["disk"] = disk_bound(self.runner, os.path.dirname(os.path.abspath(env("MODEL"))), self.state)
+        done = {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"], x["round"]) for x in r["records"]}
+        todo = [x for x in self.runs if (x[0].text, x[1].name, x[1].kb, x[2], x[3]) not in done]
+        before, hopeless = None, {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"]) for x in r["records"] if "failed" in x}
+        for i, run in enumerate(todo):
+            same = (run[0].text, run[1].name, run[1].kb, run[2])
+            if same in hopeless:
+                continue
+            if before is not run[0]:
+                if before:
+                    self.fio(before)
+                before = run[0]
+                r["bounds"]["memory"].append(memory_bound(self.runner, info["shape"]["d_model"],
+                                                          info["layout"]["gate_type"]))
+            record = self.one(run)
+            r["records"].append(record)
+            self.save()
+            if "failed" in record:
+                hopeless.add(same) # once is enough
+            got = record.get("failed") or (f"{record['tokens_per_s']:.2f} tokens/s" if "tokens_per_s" in record else
+                                           f"first token after {record['ttft_ms']:.0f} ms")
+            left = self.seconds_left(todo[i + 1:])
+            say(f"[{i + 1}/{len(todo)}] {run[0].text}, {run[1].key}: {got}; {left / 60:.0f} min {left % 60:02.0f} s left")
+        for limit in self.limits:
+            self.fio(limit)
+        r["finished"] = time.strftime("%F %T", time.gmtime())
+        r["done"] = True
+        self.save()
+
+    def dry_run(self):
+        for limit, c, kind, k, tokens, prompt in self.runs:
+            cap = f"cgroup {limit.bytes}" if limit.bytes and self.runner.group.path else "no cgroup"
+            ahead = f", read-ahead {c.kb} KB" if c.kb else ""
+            print(f"{limit.text} round {k + 1} {kind} {c.name} ({cap}{ahead}): " +
+                  as_typed(c.command(limit.bytes, tokens, prompt)))
+        for note in sorted(self.notes):
+            print(f"note: {note}")
+
+
+def main():
+    dry = sys.argv[1:] == ["--dry-run"]
+    if sys.argv[1:] and not dry:
+        die(2, "settings are environment variables: scripts/bench.sh --help")
+    for name in ("MODEL", "PLAN"):
+        if not os.access(env(name), os.R_OK):
+            die(3, f"{name}: cannot read '{env(name)}'")
+
+    def stop(number, frame):
+        raise Interrupted(number)
+    for s in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(s, stop)
+    name = env("NAME", os.path.basename(env("MODEL")).removesuffix(".thermo"))
+    bench = Bench(env("STATE", f"build/bench/{name}/state"))
+    try:
+        if dry:
+            bench.dry_run()
+            return 0
+        bench.load()
+        bench.measure()
+    except Interrupted as e:
+        say(f"bench: interrupted (signal {e}); the same command goes on from here")
+        return 130
+    finally:
+        bench.runner.close()
+    bench.result["name"] = name
+    bench_report.publish(bench.result, env("OUT", "docs"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,433 @@
+#!/usr/bin/env python3
+"""Results of scripts/bench.py as a page and plots.
+
+    bench_report.py DIR      writes DIR/BENCHMARKS.md and DIR/bench-NAME-*.svg again from DIR/benchmarks.json
+
+A bound is what this machine forbids to beat, from bandwidths measured in the same run: the bytes that a token must touch
+over the memory's bandwidth, in order for what is read whole (attention, head, the gates of exact mode), by rows in random
+order for the rest (Up and Down of active neurons); under a limit, what was read from the disk over the disk's throughput
+at the size and depth of those reads where that takes longer than the FFN's bytes from memory."""
+import json
+import math
+import os
+import statistics
+import sys
+
+# Bytes and weights of a block.
+TYPES = {"F32": (4, 1), "F16": (2, 1), "BF16": (2, 1), "Q8_0": (34, 32), "Q4_0": (18, 32), "Q4_1": (20, 32), "Q5_0": (22, 32),
+         "Q5_1": (24, 32), "Q2_K": (84, 256), "Q3_K": (110, 256), "Q4_K": (144, 256), "Q5_K": (176, 256), "Q6_K": (210, 256)}
+COLOURS = ["#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#17becf"]
+
+
+def row_bytes(kind, weights):
+    size, block = TYPES[kind]
+    return size * weights / block
+
+
+def median(records, key):
+    values = [r[key] for r in records if r.get(key) is not None]
+    return statistics.median(values) if values else None
+
+
+class Row:
+    """All runs of one engine under one limit: medians, and what bounds them."""
+
+    def __init__(self, result, limit, engine, kb, records):
+        self.result, self.limit, self.engine, self.kb = result, limit, engine, kb
+        self.decode = [r for r in records if r["kind"] == "decode" and "failed" not in r]
+        self.prompt = [r for r in records if r["kind"] == "prompt" and "failed" not in r]
+        self.failed = [r["failed"] for r in records if "failed" in r]
+        self.ours = engine.startswith(("thermo-run", "ladder"))
+        self.speeds = sorted(r["tokens_per_s"] for r in self.decode)
+        self.speed = statistics.median(self.speeds) if self.speeds else None
+        self.limit_bytes = records[0]["limit_bytes"]
+        self.n = len(self.decode)
+
+    def get(self, key):
+        return median(self.decode, key)
+
+    def part(self, name):
+        return statistics.median([r["ms_per_token"].get(name, 0) for r in self.decode]) if self.decode else 0
+
+    def neurons(self, *names):
+        return statistics.median([sum(r["neurons_per_token"][n] for n in names) for r in self.decode])
+
+    def bandwidth(self):
+        seen = [b for b in self.result["bounds"]["memory"] if "failed" not in b]
+        return tuple(1e9 * statistics.median([b[k] for b in seen]) for k in ("sequential", "scattered")) if seen else None
+
+    def disk(self, unit, depth):
+        """Bytes per second at this unit and depth: by fio, else between the nearest points of thermo-profile."""
+        fio = self.result["bounds"]["fio"].get(self.limit)
+        if fio:
+            return fio["bytes_per_s"]
+        points = [p for p in self.result["bounds"].get("disk", {}).get("points", []) if p["pattern"] == "random"]
+        if not points or not unit:
+            return None
+        near = min(points, key=lambda p: (abs(math.log(p["block_bytes"] / unit)), abs(math.log(p["queue_depth"] / depth))))
+        return near["bytes_per_s_p50"]
+
+    def touched(self):
+        """Bytes of memory that a token touches: (dense, FFN in order, FFN scattered)."""
+        m = self.result["model"]
+        if not self.ours:
+            return self.result.get("gguf_bytes", 0) - m["embedding_bytes"], 0, 0
+        d, lay, mode = m["shape"]["d_model"], m["layout"], self.decode[0]["mode"]
+        gate, up, down = (row_bytes(lay[f"{k}_type"], d) if lay.get(f"{k}_type") else 0 for k in ("gate", "up", "down"))
+        active, possible = self.neurons("hot", "cold", "read"), self.neurons("possible")
+        dense = m["dense_bytes"]
+        if mode == "predicted":
+            return dense + max(m["predictor_bytes"].values(), default=0), 0, active * (gate + up + down)
+        if mode == "dense":
+            return dense, possible * (gate + up + down), 0
+        return dense, possible * gate, active * (up + down)
+
+    def ffn_bound_ms(self):
+        """(from memory, from disk)"""
+        _, in_order, scattered = self.touched()
+        seq, scat = self.bandwidth()
+        read, reads = self.get("read_bytes_per_token") or 0, self.get("reads_per_token") or 0
+        rate = self.disk(read / reads, self.decode[0]["queue_depth"]) if reads else None
+        return 1e3 * (in_order / seq + scattered / scat), 1e3 * read / rate if rate else 0
+
+    def bound_ms(self):
+        if not self.decode or not self.bandwidth():
+            return None
+        ms = 1e3 * self.touched()[0] / self.bandwidth()[0]
+        return ms + max(self.ffn_bound_ms()) if self.ours else max(ms, self.peer_disk_ms())
+
+    def peer_disk_ms(self):
+        """What it had read from the disk (at least what does not fit) at the disk's best rate."""
+        rates = [p["bytes_per_s_p50"] for p in self.result["bounds"].get("disk", {}).get("points", [])]
+        if not self.limit_bytes or not rates:
+            return 0
+        read = self.get("read_bytes_per_token")
+        return 1e3 * (self.touched()[0] - self.limit_bytes if read is None else read) / max(rates)
+
+    def pipeline_ms(self):
+        """What cannot overlap, as measured, and the longer of the FFN's arithmetic and reads at the machine's bounds."""
+        return self.part("attention") + self.part("prediction") + self.part("head") + max(self.ffn_bound_ms())
+
+
+def rows(result):
+    """One Row per limit and engine; of a peer that ran with several read-aheads, the best."""
+    groups, out = {}, {}
+    for r in result["records"]:
+        groups.setdefault((r["memory"], r["engine"], r.get("read_ahead_kb")), []).append(r)
+    for (limit, engine, kb), records in groups.items():
+        row = Row(result, limit, engine, kb, records)
+        old = out.get((limit, engine))
+        if not old or (row.speed or 0) > (old.speed or 0):
+            out[limit, engine] = row
+    return list(out.values())
+
+
+# ---- the page ----
+
+def number(v, digits=3):
+    """About so many significant digits, no exponent; a dash when there is none."""
+    if v is None:
+        return "–"
+    if v == 0:
+        return "0"
+    return f"{v:.{max(0, digits - 1 - math.floor(math.log10(abs(v))))}f}"
+
+
+def percent(v):
+    return "–" if v is None else f"{100 * v:.1f} %"
+
+
+def mega(v):
+    return "–" if v is None else number(v / 1e6)
+
+
+def table(head, lines):
+    return ["| " + " | ".join(head) + " |", "|" + "--|" * len(head)] + ["| " + " | ".join(x) + " |" for x in lines] + [""]
+
+
+def label(row):
+    return f"{row.engine} ({row.kb} KB read-ahead)" if row.kb else row.engine
+
+
+def speed_table(all_rows):
+    lines = []
+    for row in all_rows:
+        if row.engine.startswith("ladder"):
+            continue
+        if not row.speed:
+            lines.append([row.limit, label(row), row.failed[0] if row.failed else "not run"] + ["–"] * 10)
+            continue
+        bound, ours = row.bound_ms(), row.ours
+        others = [x for x in all_rows if x.limit == row.limit and not x.ours and x.speed]
+        ratio = ", ".join(f"{number(row.speed / x.speed)} × {x.engine}" for x in others) if ours else ""
+        predicted = row.get("predicted_tokens_per_s") if ours and row.decode[0]["prediction_valid"] else None
+        lines.append([row.limit, label(row), f"{number(row.speed)} ({number(row.speeds[0])}–{number(row.speeds[-1])})",
+                      number(1e3 / bound if bound else None), percent(row.speed * bound / 1e3 if bound else None), ratio,
+                      f"{number(predicted)} ({percent(predicted / row.speed - 1)})" if predicted else "–",
+                      number(median(row.prompt, "ttft_ms")), mega(row.get("read_bytes_per_token")),
+                      percent(row.get("hit_rate")) if ours else "–", percent(row.get("stall_share")) if ours else "–",
+                      mega(row.get("peak_bytes")), str(row.n)])
+    return table(["memory", "engine", "tokens/s: median (range)", "bound", "of bound", "over peers", "the plan said",
+                  "first token, ms", "MB read per token", "hit rate", "stalled", "peak, MB", "runs"], lines)
+
+
+def time_table(all_rows):
+    lines = []
+    for row in all_rows:
+        if not row.ours or not row.speed or row.engine.startswith("ladder") or not row.bandwidth():
+            continue
+        memory, disk = row.ffn_bound_ms()
+        token, ffn = 1e3 / row.speed, row.part("ffn")
+        read = row.get("read_bytes_per_token")
+        rate, fio = read / ffn * 1e3 if ffn else 0, row.result["bounds"]["fio"].get(row.limit)
+        lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("prediction")),
+                      number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(disk),
+                      number(token / row.pipeline_ms()), mega(rate),
+                      f"{mega(fio['bytes_per_s'])} ({fio['unit_bytes'] // 1024} KiB × {fio['queue_depth']})" if fio else "–",
+                      percent(rate / fio["bytes_per_s"]) if fio else "–"])
+    return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
+                  "FFN's bytes from memory", "reads at the disk's rate", "token over the sum", "MB/s read during FFN",
+                  "fio, MB/s", "of fio"], lines)
+
+
+def ladder_table(all_rows):
+    lines = []
+    for limit in dict.fromkeys(r.limit for r in all_rows if r.engine.startswith("ladder")):
+        here = [r for r in all_rows if r.limit == limit and r.speed]
+        full = next((r for r in here if r.engine.startswith("thermo-run")), None)
+        for row in ([full] if full else []) + [r for r in here if r.engine.startswith("ladder")]:
+            name = row.engine.removeprefix("ladder: ") if row is not full else f"{row.engine}, everything"
+            lines.append([limit, name if row is full else f"… {name}", number(row.speed),
+                          percent(row.speed / full.speed) if full else "–", mega(row.get("read_bytes_per_token")),
+                          percent(row.get("hit_rate")), percent(row.get("stall_share"))])
+    return table(["memory", "less and less", "tokens/s", "of everything", "MB read per token", "hit rate", "stalled"],
+                 lines) if lines else []
+
+
+def bounds_lines(result):
+    out = []
+    for i, b in enumerate(result["bounds"]["memory"]):
+        out.append([f"{i + 1}", b["failed"], "–", "–", "–"] if "failed" in b else
+                   [f"{i + 1}", str(b["threads"]), f"{b['row_bytes']}", number(b["sequential"]), number(b["scattered"])])
+    lines = ["Memory, before each limit:", ""]
+    lines += table(["", "threads", "row, bytes", "in order, GB/s", "rows in random order, GB/s"], out)
+    points = result["bounds"].get("disk", {}).get("points", [])
+    if points:
+        sizes = sorted({p["block_bytes"] for p in points})
+        at = {}
+        for p in points:
+            key = (p["backend"] + ("" if p["direct"] else ", buffered"), p["pattern"], p["queue_depth"], p["lanes"])
+            at.setdefault(key, {})[p["block_bytes"]] = mega(p["bytes_per_s_p50"])
+        lines += ["Disk, MB/s by size of a read, from `thermo-profile hardware --quick`:", ""]
+        lines += table(["backend", "pattern", "depth", "lanes"] + [f"{s / 1024:g} KiB" for s in sizes],
+                       [[str(k) for k in key] + [line.get(s, "") for s in sizes] for key, line in at.items()])
+    return lines
+
+
+def section(result):
+    all_rows, m, machine = rows(result), result["model"], result["machine"]
+    lay, name = m["layout"], result["name"]
+    loads = [r["load"] for r in result["records"]]
+    out = [f"## {name}", "", f"{m['name']}: {m['file_bytes'] / 1e9:.3f} GB packed, {m['shape']['n_layers']} layers of "
+           f"{m['shape']['d_model']} × {m['shape']['n_ff']}, {lay['form']} form, Gate {lay['gate_type'] or 'none'}, Up {lay['up_type']}, Down "
+           f"{lay['down_type']}.", "",
+           f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_bytes'] / 1e9:.1f} GB, {machine['system']}, "
+           f"{machine['file_system']}; {result['started']} to {result['finished']} UTC; revision "
+           f"{result['settings']['commit']}; load average at the start of a run {min(loads):.1f} to {max(loads):.1f}"
+           + (" (**the machine was not idle: these are no measurements to quote**)" if
+              statistics.median(loads) > machine["cpus"] + 0.5 else "") + ".", ""]
+    out += [f"![Speed over memory](bench-{name}-speed.svg)", "", *speed_table(all_rows)]
+    times = time_table(all_rows)
+    if len(times) > 3:
+        out += ["### Where a token's time goes", "", f"![Time shares](bench-{name}-time.svg)", "",
+                "The sum is attention + prediction + head, as measured, + the longer of the FFN's two bounds.", "", *times]
+    rungs = ladder_table(all_rows)
+    if rungs:
+        out += ["### What each part is worth", "", "Each line lacks what the lines above it lack, and one thing more.", "",
+                *rungs]
+    out += ["### Bounds of the machine, in the same run", "", *bounds_lines(result)]
+    if result["notes"]:
+        out += ["Notes:", ""] + [f"- {n}" for n in result["notes"]] + [""]
+    seen = {}
+    for r in result["records"]:
+        seen.setdefault((r["memory"], r["engine"], r["kind"]), r["command"])
+    first = list(dict.fromkeys(k[0] for k in seen))[:2]
+    out += ["Settings: " + ", ".join(f"`{k}={v}`" for k, v in result["settings"].items() if k != "commit"), "",
+            "Commands:", "", "```"]
+    out += [f"{limit}, {engine}, {kind}: {c}" for (limit, engine, kind), c in seen.items() if limit in first]
+    return out + ["```", ""]
+
+
+INTRO = """# Benchmarks
+
+Written by `make bench` (scripts/bench.sh; `--help` tells the settings) from [benchmarks.json](benchmarks.json), which holds
+every run. Runs of all programs alternate; each is a process of its own, under a limit in a memory cgroup of that many bytes
+with the model's pages dropped from the page cache first. Peers map the file and run with the kernel's default read-ahead and
+with 512 KB; the better is shown. `resident` has no cgroup.
+
+*Bound*: the bytes that a token must touch over the bandwidth measured in the same run (in order for what is read whole, by
+rows in random order for Up and Down of active neurons), and under a limit the bytes that were read from the disk over
+what fio reads at that size and depth, where that is longer than the FFN's part. *Hit rate*: of the cold cache.
+*Stalled*: share of the time in which nothing could be computed for want of a read.
+"""
+
+
+# ---- plots ----
+
+def text(x, y, s, anchor="middle", extra=""):
+    s = s.replace("&", "&amp;").replace("<", "&lt;")
+    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" {extra}>{s}</text>'
+
+
+def svg(width, height, parts):
+    return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">\n'
+            f'<rect width="{width}" height="{height}" fill="white"/>\n' + "\n".join(parts) + "\n</svg>\n")
+
+
+def nice_steps(top):
+    step = 10 ** math.floor(math.log10(top))
+    step = next(s for s in (step / 5, step / 2, step, 2 * step) if top / s <= 7)
+    return [i * step for i in range(int(top / step) + 1)]
+
+
+def speed_plot(all_rows, name):
+    """Speed, logarithmic, over memory."""
+    points = {}
+    for r in all_rows:
+        if not r.speed or r.engine.startswith("ladder"):
+            continue
+        gb = (r.limit_bytes or max(x.get("account_bytes") or x.get("gguf_bytes") or 0 for x in r.decode) or
+              r.result.get("gguf_bytes", 0)) / 1e9
+        points.setdefault(r.engine, []).append((gb, r))
+    if not points:
+        return None
+    flat = [p for line in points.values() for p in line]
+    unit, suffix = (1, "GB") if max(x for x, _ in flat) >= 1 else (1000, "MB")
+    top_x = max(x for x, _ in flat) * unit * 1.05
+    low = math.floor(math.log10(min(r.speeds[0] for _, r in flat)))
+    high = max(low + 1, math.ceil(math.log10(max([r.speeds[-1] for _, r in flat] +
+                                                 [1e3 / r.bound_ms() for _, r in flat if r.bound_ms()]))))
+    left, top, w, h = 70, 40, 560, 340
+
+    def px(v):
+        return left + w * v * unit / top_x
+
+    def py(v):
+        return top + h * (high - math.log10(v)) / (high - low)
+    out = [text(left + w / 2, 22, f"{name}: speed over memory", extra='font-weight="bold"'),
+           text(left + w / 2, top + h + 40, f"memory, {suffix}"),
+           text(20, top + h / 2, "tokens/s", extra=f'transform="rotate(-90 20 {top + h / 2})"')]
+    for v in nice_steps(top_x):
+        out.append(f'<line x1="{px(v / unit):.1f}" y1="{top}" x2="{px(v / unit):.1f}" y2="{top + h}" stroke="#ddd"/>')
+        out.append(text(px(v / unit), top + h + 18, f"{v:g}"))
+    for k in range(low, high + 1):
+        out.append(f'<line x1="{left}" y1="{py(10.0**k):.1f}" x2="{left + w}" y2="{py(10.0**k):.1f}" stroke="#ddd"/>')
+        out.append(text(left - 6, py(10.0**k) + 4, f"{10.0**k:g}", "end"))
+    for i, (engine, line) in enumerate(points.items()):
+        colour = COLOURS[i % len(COLOURS)]
+        line.sort(key=lambda p: p[0])
+        path = " ".join(f"{px(x):.1f},{py(r.speed):.1f}" for x, r in line)
+        out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        bound = [(x, 1e3 / r.bound_ms()) for x, r in line if r.ours and r.bound_ms()]
+        if len(bound) > 1:
+            path = " ".join(f"{px(x):.1f},{py(v):.1f}" for x, v in bound)
+            out.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-dasharray="4 4"/>')
+        for x, r in line:
+            out.append(f'<line x1="{px(x):.1f}" y1="{py(r.speeds[0]):.1f}" x2="{px(x):.1f}" y2="{py(r.speeds[-1]):.1f}" '
+                       f'stroke="{colour}"/>')
+            out.append(f'<circle cx="{px(x):.1f}" cy="{py(r.speed):.1f}" r="3.5" fill="{colour}"/>')
+        out.append(f'<line x1="{left + w + 16}" y1="{top + 10 + 20 * i}" x2="{left + w + 40}" y2="{top + 10 + 20 * i}" '
+                   f'stroke="{colour}" stroke-width="2"/>')
+        out.append(text(left + w + 46, top + 14 + 20 * i, engine, "start"))
+    out.append(text(left + w + 16, top + 20 + 20 * len(points), "dashed: bound", "start", 'fill="#555"'))
+    return svg(left + w + 220, top + h + 60, out)
+
+
+def time_plot(all_rows, name):
+    """A bar for each limit: what a token's time was spent on, in shares."""
+    bars = [r for r in all_rows if r.ours and r.speed and not r.engine.startswith("ladder")]
+    if not bars:
+        return None
+    kinds = [("attention", "#1f77b4"), ("prediction", "#9467bd"), ("FFN", "#2ca02c"), ("I/O wait", "#d62728"),
+             ("head, rest", "#bbbbbb")]
+    left, top, w = 190, 60, 480
+    out = [text(left + w / 2, 22, f"{name}: where a token's time goes", extra='font-weight="bold"')]
+    for i, (kind, colour) in enumerate(kinds):
+        out.append(f'<rect x="{left + 100 * i}" y="34" width="12" height="12" fill="{colour}"/>')
+        out.append(text(left + 17 + 100 * i, 44, kind, "start"))
+    for i, r in enumerate(bars):
+        y, total, stall = top + 30 * i, 1e3 / r.speed, min(r.part("stall"), r.part("ffn"))
+        share = [r.part("attention"), r.part("prediction"), r.part("ffn") - stall, stall]
+        share.append(max(0, total - sum(share)))
+        x, scale = left, w / max(total, sum(share))
+        out.append(text(left - 8, y + 15, f"{r.limit}, {r.engine.removeprefix('thermo-run, ')}", "end"))
+        for (_, colour), ms in zip(kinds, share):
+            out.append(f'<rect x="{x:.1f}" y="{y}" width="{ms * scale:.1f}" height="22" fill="{colour}"/>')
+            x += ms * scale
+        out.append(text(left + w + 8, y + 15, f"{number(total)} ms", "start"))
+    return svg(left + w + 90, top + 30 * len(bars) + 20, out)
+
+
+# ---- files ----
+
+def dump(sets):
+    """One run a line, so that a change reads well."""
+    out = []
+    for s in sets:
+        head = json.dumps({k: v for k, v in s.items() if k != "records"})
+        runs = ",\n".join("   " + json.dumps(r) for r in s["records"])
+        out.append(f'  {head[:-1]}, "records": [\n{runs}\n  ]}}')
+    return '{"format": "thermo-bench", "revision": 1, "sets": [\n' + ",\n".join(out) + "\n]}\n"
+
+
+def load(path):
+    if not os.path.exists(path):
+        return []
+    with open(path) as f:
+        j = json.load(f)
+    if j.get("format") != "thermo-bench" or j.get("revision") != 1:
+        sys.exit(f"{path}: format '{j.get('format')}' revision {j.get('revision')}; thermo-bench 1 is needed")
+    return j["sets"]
+
+
+def put(path, content):
+    with open(f"{path}.new", "w") as f:
+        f.write(content)
+    os.replace(f"{path}.new", path)
+
+
+def render(sets, out):
+    page = INTRO.splitlines() + [""]
+    for s in sets:
+        page += section(s)
+        for kind, plot in (("speed", speed_plot), ("time", time_plot)):
+            drawn = plot(rows(s), s["name"])
+            if drawn:
+                put(f"{out}/bench-{s['name']}-{kind}.svg", drawn)
+    put(f"{out}/BENCHMARKS.md", "\n".join(page).rstrip() + "\n")
+
+
+def publish(result, out):
+    """Into DIR/benchmarks.json in place of what it holds under the same name; page and plots anew."""
+    os.makedirs(out, exist_ok=True)
+    result = {k: v for k, v in result.items() if k != "done"}
+    # Folders of this machine say nothing elsewhere.
+    shown = {k: os.path.basename(v) if os.path.exists(v) else v for k, v in result["settings"]["values"].items()
+             if not os.path.isdir(v)}
+    result["settings"] = dict(shown, commit=result["settings"]["commit"])
+    sets = load(f"{out}/benchmarks.json")
+    names = [s["name"] for s in sets]
+    if result["name"] in names:
+        sets[names.index(result["name"])] = result
+    else:
+        sets.append(result)
+    put(f"{out}/benchmarks.json", dump(sets))
+    render(sets, out)
+    print("\n".join(speed_table(rows(result))))
+    print(f"written: {out}/benchmarks.json, {out}/BENCHMARKS.md and plots beside it")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    render(load(f"{sys.argv[1]}/benchmarks.json"), sys.argv[1])

@@ -1,0 +1,149 @@
+#!/bin/sh
+# The benchmark: what it would run, its table and its file of results on the embedded model, peers (a program that answers as
+# llama-bench does), what is skipped, going on after an interruption, and the disk's read-ahead put back.
+. tests/tap.sh
+. tests/chain.sh
+scratch
+export MODEL="$packed" PLAN="$plan" OUT="$tmp/out" STATE="$tmp/state" NAME=embedded TOKENS=8 PROMPT=8 RUNS=2 PEER_TOKENS=8 FIO_SECONDS=1
+export BENCH_KERNELS="$tmp/kernels" READ_AHEAD_FILE="$tmp/read-ahead"
+bench() { sh scripts/bench.sh "$@"; }
+
+# Stand-ins: a peer at 20 tokens/s that notes the read-ahead that it ran with, and one that never ends; a bandwidth.
+mkdir "$tmp/peer" "$tmp/slow"
+cat > "$tmp/peer/llama-bench" << END
+#!/bin/sh
+cat "$tmp/read-ahead" >> "$tmp/seen"
+echo '[{"build_commit": "abc", "avg_ts": 20.0}]'
+END
+printf '#!/bin/sh\necho $$ > %s/slow.pid\nexec sleep 60\n' "$tmp" > "$tmp/slow/llama-bench"
+cat > "$tmp/kernels" << 'END'
+#!/bin/sh
+echo '{"kernel": "rows", "row_bytes": 512, "gb_per_s": 9, "bound_gb_per_s": 10}'
+echo '{"kernel": "rows_at", "row_bytes": 512, "gb_per_s": 4, "bound_gb_per_s": 5}'
+END
+chmod +x "$tmp/peer/llama-bench" "$tmp/slow/llama-bench" "$tmp/kernels"
+echo 8192 > "$tmp/read-ahead"
+
+check "--help" says 0 "^usage: bench.sh" bench --help
+check "an unknown option" says 2 "unknown option --frob" bench --frob
+check "a limit that is none" says 2 "MEMORY: 'lots' is neither" env MEMORY="resident lots" sh scripts/bench.sh
+check "a number that is none" says 2 "RUNS='many'" env RUNS=many sh scripts/bench.sh
+check "a pack without a plan" says 2 "needs PLAN, or TRACES and HARDWARE" env PLAN= sh scripts/bench.sh
+check "a model that is not there" says 3 "MODEL: cannot read" env MODEL=/none.thermo sh scripts/bench.sh
+check "a folder without llama-bench" says 3 "llama-bench' is not a program" env LLAMA_CPP="$tmp" GGUF=$model sh scripts/bench.sh
+
+dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
+check "a dry run runs nothing" dry
+check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 15
+check "it says what is left out" grep -q "llama.cpp is left out: LLAMA_CPP names no folder" "$tmp/dry"
+
+export MEMORY="resident 16MiB" LADDER=none LLAMA_CPP="$tmp/peer" GGUF=$model
+run() { bench > "$tmp/table" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }; }
+check "a benchmark" run
+check "results: every run, speeds, bounds, and no path of this machine" python3 - "$OUT" "$tmp" "$plan" << 'END'
+import json, re, sys
+out, tmp, plan = sys.argv[1:]
+text = open(out + "/benchmarks.json").read()
+j = json.loads(text)
+s = j["sets"][0]
+assert j["format"] == "thermo-bench" and len(j["sets"]) == 1 and s["name"] == "embedded"
+assert tmp not in text, re.search(".{60}" + tmp, text)
+ours = [r for r in s["records"] if r["engine"] == "thermo-run" and r["kind"] == "decode"]
+assert [(r["memory"], r["round"]) for r in ours] == [("resident", 0), ("resident", 1), ("16MiB", 0), ("16MiB", 1)]
+assert all(r["tokens_per_s"] > 0 and r["ms_per_token"]["ffn"] > 0 for r in ours)
+assert ours[0]["read_bytes_per_token"] == 0 < ours[2]["read_bytes_per_token"]
+assert ours[2]["peak_bytes"] <= ours[2]["limit_bytes"] == 16 << 20
+peers = [r for r in s["records"] if r["engine"] == "llama.cpp" and r["kind"] == "decode"]
+assert all(r["tokens_per_s"] == 20 for r in peers)
+# There and back: ours first in even rounds, last in odd ones.
+order = [r["engine"] for r in s["records"] if r["memory"] == "resident" and r["kind"] == "decode"]
+assert order == ["thermo-run", "llama.cpp", "llama.cpp", "thermo-run"], order
+assert [(b["sequential"], b["scattered"]) for b in s["bounds"]["memory"]] == [(10, 5)] * 2
+END
+table() # what the page says, recomputed: medians, ratio to the peer, the memory's bound of a resident token
+{
+    "$BIN/thermo-pack" inspect --json --tensors "$packed" > "$tmp/inspect" && python3 - "$OUT" "$tmp/inspect" << 'END'
+import json, statistics, sys
+s = json.load(open(sys.argv[1] + "/benchmarks.json"))["sets"][0]
+m = json.load(open(sys.argv[2]))
+page = open(sys.argv[1] + "/BENCHMARKS.md").read().splitlines()
+line = next(x for x in page if x.startswith("| resident | thermo-run |")).split(" | ")
+runs = [r for r in s["records"] if r["engine"] == "thermo-run" and r["memory"] == "resident" and r["kind"] == "decode"]
+speed = statistics.median(r["tokens_per_s"] for r in runs)
+assert float(line[2].split()[0]) == float(f"{speed:.3g}"), (line[2], speed)
+assert abs(float(line[5].split()[0]) / (speed / 20) - 1) < 0.01, line[5]
+d, layers, ff = (m["model"][k] for k in ("d_model", "n_layers", "n_ff"))
+active = statistics.median(sum(r["neurons_per_token"][k] for k in ("hot", "cold", "read")) for r in runs)
+seconds = (m["dense_bytes"] + layers * ff * 2 * d) / 10e9 + active * 2 * 2 * d / 5e9 # F16: 2 bytes; tied head
+assert abs(float(line[3]) * seconds - 1) < 0.01, (line[3], 1 / seconds)
+assert any("the ladder" in x for x in page) == False
+END
+}
+check "the page's figures" table
+drawn() { for k in speed time; do python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$OUT/bench-embedded-$k.svg" || return 1; done; }
+check "plots that are XML" drawn
+check "the page can be drawn again from the results" sh -c 'cp "$1/BENCHMARKS.md" "$2/page" && python3 -B scripts/bench_report.py "$1" && cmp "$1/BENCHMARKS.md" "$2/page"' - "$OUT" "$tmp"
+
+# The disk has been measured once; from here on it is as it was then.
+mkdir "$tmp/bin"
+ln -s "$(readlink -f "$BIN")"/thermo-run "$(readlink -f "$BIN")"/thermo-pack "$tmp/bin"
+printf '#!/bin/sh\necho \047{"devices": [{"storage_points": []}]}\047\n' > "$tmp/bin/thermo-profile"
+chmod +x "$tmp/bin/thermo-profile"
+BIN=$tmp/bin
+export BIN
+second() { NAME=again RUNS=1 PROMPT=0 LLAMA_CPP='' run && python3 -c '
+import json, sys
+assert [s["name"] for s in json.load(open(sys.argv[1]))["sets"]] == ["embedded", "again"]' "$OUT/benchmarks.json"; }
+check "another model's results stand beside" second
+
+if grep -q 'no limit is enforced' "$tmp/out/BENCHMARKS.md"; then
+    skip "peers run with both read-aheads" "no memory cgroup can be made here"
+    skip "interrupted under a limit: the read-ahead is put back" "no memory cgroup can be made here"
+else
+    check "peers run with both read-aheads" test "$(sort "$tmp/seen" | uniq -c | tr -s ' \n' ' ')" = " 3 512 6 8192 "
+    interrupted()
+    {
+        rm -f "$tmp/slow.pid"
+        MEMORY=16MiB LLAMA_CPP="$tmp/slow" PROMPT=0 STATE="$tmp/state2" python3 - << 'END'
+import os, signal, subprocess, sys, time
+tmp = os.path.dirname(os.environ["STATE"])
+p = subprocess.Popen(["sh", "scripts/bench.sh"], stdout=subprocess.DEVNULL, stderr=open(tmp + "/err2", "w"))
+def ahead():
+    return open(tmp + "/read-ahead").read().strip()
+slow = tmp + "/slow.pid"
+for _ in range(600):
+    if os.path.exists(slow) and os.path.exists(tmp + "/state2/read-ahead.saved"):
+        break
+    time.sleep(0.1)
+time.sleep(0.3)
+p.send_signal(signal.SIGINT)
+assert p.wait(60) == 130, p.returncode
+assert ahead() == "8192", ahead()
+try:
+    os.kill(int(open(slow).read()), 0)
+    sys.exit("the measured program is still there")
+except ProcessLookupError:
+    pass
+END
+    }
+    check "interrupted under a limit: exit 130, nothing left running, the read-ahead put back" interrupted
+fi
+on() { MEMORY=16MiB LLAMA_CPP="$tmp/peer" PROMPT=0 STATE="$tmp/state2" bench 2>&1 | cat > "$tmp/said"; grep -q 'settings, files or revision differ' "$tmp/said"; }
+check "other settings do not go on with what is there" on
+left()
+{
+    cut() { python3 - "$tmp/state3/results.json" << 'END'
+import json, sys
+j = json.load(open(sys.argv[1]))
+j["records"] = j["records"][:3]
+del j["done"]
+json.dump(j, open(sys.argv[1], "w"))
+END
+    }
+    export STATE="$tmp/state3" PROMPT=0
+    run && cut && run && grep -q 'going on after 3 runs' "$tmp/err" && [ "$(grep -c 'tokens/s; ' "$tmp/err")" -eq "$1" ]
+}
+check "an interrupted benchmark goes on where it was" left "$(grep -q 'no limit is' "$OUT/BENCHMARKS.md" && echo 3 || echo 7)"
+check "the read-ahead is as it was" grep -qx 8192 "$tmp/read-ahead"
+check "no cgroup is left" sh -c '! ls -d /sys/fs/cgroup/thermo-bench-* /sys/fs/cgroup/memory/thermo-bench-* 2> /dev/null | grep .'
+done_testing

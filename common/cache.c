@@ -3,20 +3,17 @@
  * bitmap, so every operation is O(1):
  *
  *   level   0: [a]<->[b]            LRU: all entries are on level 0.
- *           1: (empty)              LFU: the level is the unit's count, 0..LEVELS-1. Counts belong to
+ *           1: (empty)              LFU: the level is the unit's count, 0..CACHE_LEVELS-1. Counts belong to
  *           2: [c]<->[d]<->[e]      units, absent ones too, so a unit that returns keeps its history,
  *           ...                     and one that is colder than every victim is not admitted.
  *
- * Ageing halves all counts every AGE_TICKS ticks; lists 2k and 2k+1 become list k in that order. An
+ * Ageing halves all counts every CACHE_AGE_TICKS ticks; lists 2k and 2k+1 become list k in that order. An
  * entry's level equals its unit's count as long as it is on a list: a lookup takes it off first.
  * Memory is one block: header, levels, slots, unit -> slot, counts. */
 #include "common/cache.h"
 
 #include <assert.h>
 #include <string.h>
-
-#define LEVELS    128
-#define AGE_TICKS 64
 
 enum slot_state { SLOT_FREE, SLOT_LOADING, SLOT_READY };
 
@@ -34,7 +31,7 @@ struct cache {
     uint32_t n_units, max_slots, n_slots, free_head, ticks;
     enum cache_policy policy;
     struct cache_stats stats;
-    uint64_t used_levels[LEVELS / 64];
+    uint64_t used_levels[CACHE_LEVELS / 64];
 };
 
 static const char *const policy_names[CACHE_POLICIES] = { "lru", "lfu" };
@@ -63,7 +60,7 @@ size_t cache_bytes(uint32_t n_units, uint32_t n_slots)
 {
     if (!n_slots)
         return HEADER_BYTES;
-    return up64(HEADER_BYTES + LEVELS * sizeof(struct level) + (size_t)n_slots * sizeof(struct slot) +
+    return up64(HEADER_BYTES + CACHE_LEVELS * sizeof(struct level) + (size_t)n_slots * sizeof(struct slot) +
                 (size_t)n_units * (sizeof(uint32_t) + 1));
 }
 
@@ -74,7 +71,7 @@ static struct level *levels(const struct cache *c)
 
 static struct slot *slots(const struct cache *c)
 {
-    return (struct slot *)(levels(c) + LEVELS);
+    return (struct slot *)(levels(c) + CACHE_LEVELS);
 }
 
 static uint32_t *map_of(const struct cache *c)
@@ -109,7 +106,7 @@ struct cache *cache_init(void *mem, uint32_t n_units, uint32_t n_slots, enum cac
     c->free_head = CACHE_NONE;
     if (!n_slots)
         return c;
-    for (int i = 0; i < LEVELS; i++)
+    for (int i = 0; i < CACHE_LEVELS; i++)
         levels(c)[i] = (struct level){ CACHE_NONE, CACHE_NONE };
     for (uint32_t i = 0; i < n_slots; i++)
         slots(c)[i].unit = CACHE_NONE;
@@ -160,7 +157,7 @@ static void list_remove(struct cache *c, uint32_t i)
 
 static uint32_t victim(const struct cache *c)
 {
-    for (int w = 0; w < LEVELS / 64; w++)
+    for (int w = 0; w < CACHE_LEVELS / 64; w++)
         if (c->used_levels[w])
             return levels(c)[w * 64 + __builtin_ctzll(c->used_levels[w])].head;
     return CACHE_NONE;
@@ -175,7 +172,7 @@ uint32_t cache_lookup(struct cache *c, uint32_t unit, int *ready)
     uint32_t i = map_of(c)[unit];
     if (i != CACHE_NONE && slots(c)[i].listed)
         list_remove(c, i);
-    if (counts(c)[unit] < LEVELS - 1)
+    if (counts(c)[unit] < CACHE_LEVELS - 1)
         counts(c)[unit]++;
     if (i == CACHE_NONE)
         return CACHE_NONE;
@@ -265,7 +262,7 @@ static void concat(struct cache *c, int a, int b, int to)
 
 void cache_tick(struct cache *c)
 {
-    if (!c->max_slots || ++c->ticks < AGE_TICKS)
+    if (!c->max_slots || ++c->ticks < CACHE_AGE_TICKS)
         return;
     c->ticks = 0;
     uint8_t *n = counts(c);
@@ -273,10 +270,10 @@ void cache_tick(struct cache *c)
         n[i] = n[i] >> 1;
     if (c->policy == CACHE_LRU)
         return;
-    for (int k = 0; k < LEVELS / 2; k++)
+    for (int k = 0; k < CACHE_LEVELS / 2; k++)
         concat(c, 2 * k, 2 * k + 1, k);
     memset(c->used_levels, 0, sizeof c->used_levels);
-    for (int k = 0; k < LEVELS / 2; k++)
+    for (int k = 0; k < CACHE_LEVELS / 2; k++)
         if (levels(c)[k].head != CACHE_NONE)
             c->used_levels[k / 64] |= (uint64_t)1 << k % 64;
 }

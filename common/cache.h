@@ -19,6 +19,10 @@ enum cache_policy {
 
 #define CACHE_NONE UINT32_MAX
 
+/* Of ageing (LFU): counts stop at LEVELS - 1 and halve every AGE_TICKS ticks. */
+#define CACHE_LEVELS    128
+#define CACHE_AGE_TICKS 64
+
 struct cache;
 
 const char *cache_policy_name(enum cache_policy p); /* "lru" "lfu" */

@@ -1,100 +1,102 @@
-/* Replay of a layer's window. The unit accesses beyond a hot prefix are laid out once as one array of
- * units with step boundaries; each cache size then is one run over it. The same array serves
- * Belady's bound, computed with a heap of next uses: the resident unit used farthest in the future goes,
- * or the new one is not kept when it is itself the farthest. */
+/* Replay of a layer's window. The unit accesses beyond a hot prefix are laid out once as one array of units with
+ * step boundaries. A table takes all cache sizes from one pass over it (replay_sizes); a single point runs
+ * common/cache itself. The same array serves Belady's bound, computed with a heap of next uses: the resident unit
+ * used farthest in the future goes, or the new one is not kept when it is itself the farthest. */
 #include "planner/replay.h"
 
-#include <stdio.h>
+#include "planner/replay_sizes.h"
+
 #include <stdlib.h>
 #include <string.h>
+
+#define NONE UINT32_MAX
 
 const double replay_hot_shares[REPLAY_HOTS] = { 0, 0.0625, 0.125, 0.25, 0.375, 0.5, 0.75, 1 };
 const double replay_size_shares[REPLAY_SIZES] = { 0,   1 / 64., 1 / 32., 1 / 16., 3 / 32., 1 / 8., 3 / 16.,
                                                   0.25, 0.375,   0.5,     0.625,   0.75,    0.875,  1 };
 
-/* Accesses of all steps: units[start[i] .. start[i+1]) ascending, without repeats. */
-struct accesses {
-    int n_steps;
-    size_t *start;
-    uint32_t *units;
-    uint32_t n_units; /* of the layer */
-};
-
-static void accesses_done(struct accesses *a)
+static void accesses_done(struct replay_accesses *a)
 {
     free(a->start);
     free(a->units);
 }
 
-static int by_u32(const void *a, const void *b)
+/* unit_of[block * n_ff + pack position]; NONE in the prefix. */
+static uint32_t *unit_table(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
+    uint32_t n_ff = (uint32_t)shape->n_ff, npu = shape->part[part].neurons_per_unit;
+    uint32_t *of = malloc((size_t)n_blocks * n_ff * sizeof *of);
+    for (uint32_t k = 0; of && k < (uint32_t)n_blocks; k++)
+        for (uint32_t i = 0; i < n_ff; i++)
+            of[(size_t)k * n_ff + i] = i < hot ? NONE : k * shape->part[part].n_units + i / npu;
+    return of;
 }
 
-/* Sort and drop repeats; returns how many are left. */
-static size_t unique(uint32_t *v, size_t n)
+/* Units marked in a bitmap, ascending; clears it. */
+static size_t take_marked(uint64_t *mark, uint32_t n_units, uint32_t *out)
 {
-    size_t m = 0;
-    qsort(v, n, sizeof *v, by_u32);
-    for (size_t i = 0; i < n; i++)
-        if (m == 0 || v[m - 1] != v[i])
-            v[m++] = v[i];
-    return m;
+    size_t n = 0;
+    for (uint32_t w = 0; w <= n_units / 64; w++) {
+        for (uint64_t m = mark[w]; m; m &= m - 1)
+            out[n++] = w * 64 + (uint32_t)__builtin_ctzll(m);
+        mark[w] = 0;
+    }
+    return n;
 }
 
 static int accesses_build(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks,
-                          int batch, uint32_t hot, struct accesses *out, struct err *e)
+                          int batch, uint32_t hot, struct replay_accesses *out, struct err *e)
 {
-    const struct layout_part *p = &shape->part[part];
-    uint32_t n_ff = (uint32_t)shape->n_ff, npu = p->neurons_per_unit;
     int piece = s->n_steps / batch;
-    struct accesses a = { .n_steps = piece, .n_units = p->n_units * (uint32_t)n_blocks };
+    struct replay_accesses a = { .n_steps = piece, .n_units = shape->part[part].n_units * (uint32_t)n_blocks };
     if (piece < 4)
         return err_set(e, ERR_UNSUPPORTED, "the trace's window of %d tokens is too short to replay batches of %d; "
                        "trace more tokens", s->n_steps, batch);
+    uint32_t *unit_of = unit_table(shape, part, n_blocks, hot);
+    uint64_t *mark = calloc(a.n_units / 64 + 1, sizeof *mark);
     a.start = malloc(((size_t)piece + 1) * sizeof *a.start);
     a.units = malloc((s->start[s->n_steps] + 1u) * sizeof *a.units);
-    if (!a.start || !a.units) {
+    if (!a.start || !a.units || !unit_of || !mark) {
         accesses_done(&a);
+        free(unit_of);
+        free(mark);
         return err_set(e, ERR_NOMEM, "out of memory for replay");
     }
     size_t n = 0;
     for (int t = 0; t < piece; t++) {
         a.start[t] = n;
-        for (int j = 0; j < batch; j++) {
-            int step = t + j * piece;
+        for (int step = t; step < piece * batch; step += piece)
             for (uint32_t i = s->start[step]; i < s->start[step + 1]; i++) {
-                uint32_t pos = s->at[i] % n_ff, unit = s->at[i] / n_ff * p->n_units + pos / npu;
-                if (pos >= hot && (n == a.start[t] || a.units[n - 1] != unit))
-                    a.units[n++] = unit;
+                uint32_t unit = unit_of[s->at[i]];
+                if (unit != NONE)
+                    mark[unit / 64] |= (uint64_t)1 << unit % 64;
             }
-        }
-        if (batch > 1)
-            n = a.start[t] + unique(a.units + a.start[t], n - a.start[t]);
+        n += take_marked(mark, a.n_units, a.units + n);
     }
     a.start[piece] = n;
+    free(unit_of);
+    free(mark);
     *out = a;
     return 0;
 }
 
 /* Steps before this one only warm the cache up. */
-static int first_measured(const struct accesses *a)
+static int first_measured(const struct replay_accesses *a)
 {
     return a->n_steps / 4;
 }
 
-static double per_step(const struct accesses *a, double total)
+static double per_step(const struct replay_accesses *a, double total)
 {
     return total / (a->n_steps - first_measured(a));
 }
 
-static double mean_lookups(const struct accesses *a)
+static double mean_lookups(const struct replay_accesses *a)
 {
     return per_step(a, (double)(a->start[a->n_steps] - a->start[first_measured(a)]));
 }
 
-static int run_cache(const struct accesses *a, enum cache_policy policy, uint32_t slots, double *misses,
+static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, double *misses,
                      struct err *e)
 {
     size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
@@ -174,7 +176,7 @@ static void heap_pop(struct heap *h)
 }
 
 /* next[i]: index of the next access to the same unit after i, or a number past the end. */
-static void next_uses(const struct accesses *a, size_t *next, size_t *last)
+static void next_uses(const struct replay_accesses *a, size_t *next, size_t *last)
 {
     size_t n = a->start[a->n_steps];
     for (uint32_t u = 0; u < a->n_units; u++)
@@ -185,7 +187,7 @@ static void next_uses(const struct accesses *a, size_t *next, size_t *last)
     }
 }
 
-static int run_belady(const struct accesses *a, uint32_t slots, double *misses, struct err *e)
+static int run_belady(const struct replay_accesses *a, uint32_t slots, double *misses, struct err *e)
 {
     size_t n = a->start[a->n_steps], held = 0, from = a->start[first_measured(a)];
     size_t *next = malloc((n + 1) * sizeof *next), *when = malloc(a->n_units * sizeof *when);
@@ -228,11 +230,17 @@ static int run_belady(const struct accesses *a, uint32_t slots, double *misses, 
     return 0;
 }
 
+static uint32_t units_beyond(const struct replay_table *t, uint32_t hot)
+{
+    uint32_t left = hot < (uint32_t)t->n_ff ? (uint32_t)t->n_ff - hot : 0;
+    return (left + t->neurons_per_unit - 1) / t->neurons_per_unit * (uint32_t)t->n_blocks;
+}
+
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
                  struct err *e)
 {
-    struct accesses a;
+    struct replay_accesses a;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
@@ -242,10 +250,26 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     return r;
 }
 
+void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot,
+                  const struct replay_figures *f, struct replay_table *out)
+{
+    struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
+                              .neurons_per_unit = shape->part[part].neurons_per_unit };
+    for (int h = 0; h < REPLAY_HOTS; h++) {
+        int first = h == 0 && hot > 0; /* row 0 stands for no prefix, all others for this one */
+        t.hot[h] = first ? 0 : hot;
+        t.units[h] = units_beyond(&t, t.hot[h]);
+        t.lookups[h] = first ? f->all_lookups : f->lookups;
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            t.misses[h][i] = first ? f->all_lookups : f->misses;
+    }
+    *out = t;
+}
+
 int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                   uint32_t hot, uint32_t slots, double *misses, struct err *e)
 {
-    struct accesses a;
+    struct replay_accesses a;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
@@ -254,34 +278,24 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
     return r;
 }
 
-static uint32_t units_beyond(const struct replay_table *t, uint32_t hot)
-{
-    uint32_t left = hot < (uint32_t)t->n_ff ? (uint32_t)t->n_ff - hot : 0;
-    return (left + t->neurons_per_unit - 1) / t->neurons_per_unit * (uint32_t)t->n_blocks;
-}
-
-static int fill_row(const struct accesses *a, enum cache_policy policy, int with_belady, int h,
+static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int with_belady, int h,
                     struct replay_table *t, struct err *e)
 {
+    uint64_t missed[REPLAY_SIZES];
+    int none = 0, r; /* sizes without a slot: the layer has few units */
     t->lookups[h] = mean_lookups(a);
     for (int i = 0; i < a->n_steps; i++)
         if ((double)(a->start[i + 1] - a->start[i]) > t->max_lookups[h])
             t->max_lookups[h] = (double)(a->start[i + 1] - a->start[i]);
-    t->misses[h][0] = t->belady[h][0] = t->lookups[h];
-    for (int i = 1; i < REPLAY_SIZES - 1; i++) {
-        uint32_t slots = (uint32_t)(replay_size_shares[i] * t->units[h] + 0.5);
-        int r = run_cache(a, policy, slots, &t->misses[h][i], e);
-        if (r == 0 && with_belady)
-            r = run_belady(a, slots, &t->belady[h][i], e);
-        if (r < 0)
-            return r;
-    }
-    /* A larger cache of the same policy can miss more (Belady's anomaly, noise of ageing); the plan may
-     * give a layer fewer slots than it is charged for, so the curve is made to fall. */
-    for (int i = 1; i < REPLAY_SIZES; i++)
-        if (t->misses[h][i] > t->misses[h][i - 1])
-            t->misses[h][i] = t->misses[h][i - 1];
-    return 0;
+    while (t->slots[h][none] == 0)
+        t->misses[h][none++] = t->lookups[h];
+    r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, missed + none, e);
+    for (int i = none; i < REPLAY_SIZES - 1 && r == 0; i++)
+        t->misses[h][i] = per_step(a, (double)missed[i]);
+    t->belady[h][0] = t->lookups[h];
+    for (int i = 1; i < REPLAY_SIZES - 1 && with_belady && r == 0; i++)
+        r = run_belady(a, t->slots[h][i], &t->belady[h][i], e);
+    return r;
 }
 
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
@@ -294,6 +308,8 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
         uint32_t hot = (uint32_t)(replay_hot_shares[h] * n_ff + 0.5) / cluster * cluster;
         t.hot[h] = h == REPLAY_HOTS - 1 ? n_ff : hot;
         t.units[h] = units_beyond(&t, t.hot[h]);
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            t.slots[h][i] = (uint32_t)(replay_size_shares[i] * t.units[h] + 0.5);
         if (h > 0 && t.hot[h] == t.hot[h - 1]) { /* small models: several shares are the same cluster */
             t.lookups[h] = t.lookups[h - 1];
             t.max_lookups[h] = t.max_lookups[h - 1];
@@ -303,7 +319,7 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
         }
         if (t.hot[h] == n_ff)
             continue; /* nothing is looked up */
-        struct accesses a;
+        struct replay_accesses a;
         int r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
         if (r < 0)
             return r;
@@ -329,12 +345,14 @@ static int hot_cell(const struct replay_table *t, uint32_t hot, double *f)
     return h;
 }
 
-static double at_share(const double *row, double share)
+/* Row h at x slots, of which slots[] and their last one's units are exact. */
+static double at_slots(const struct replay_table *t, const double *row, int h, double x)
 {
+    const uint32_t *slots = t->slots[h];
     int i = 0;
-    while (i + 2 < REPLAY_SIZES && replay_size_shares[i + 1] <= share)
+    while (i + 2 < REPLAY_SIZES && slots[i + 1] <= x)
         i++;
-    double a = replay_size_shares[i], b = replay_size_shares[i + 1], f = (share - a) / (b - a);
+    double a = slots[i], b = slots[i + 1], f = b > a ? (x - a) / (b - a) : 0;
     f = f < 0 ? 0 : f > 1 ? 1 : f;
     return row[i] + f * (row[i + 1] - row[i]);
 }
@@ -347,8 +365,9 @@ static double at_point(const struct replay_table *t, const double rows[REPLAY_HO
     if (units == 0 || slots >= units)
         return 0;
     int h = hot_cell(t, hot, &f);
-    double share = (double)slots / units, a = at_share(rows[h], share), b = at_share(rows[h + 1], share);
-    return a + f * (b - a);
+    double a = at_slots(t, rows[h], h, (double)slots * t->units[h] / units);
+    double b = at_slots(t, rows[h + 1], h + 1, (double)slots * t->units[h + 1] / units);
+    return f > 0 ? a + f * (b - a) : a;
 }
 
 double replay_lookups(const struct replay_table *t, uint32_t hot)

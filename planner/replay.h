@@ -1,11 +1,11 @@
 #ifndef PLANNER_REPLAY_H
 #define PLANNER_REPLAY_H
 
-/* Miss rates of the cold cache, taken by replaying a layer's activation window through the runtime's
- * own cache code (common/cache), over a grid of hot prefixes and cache sizes, and Belady's bound
- * beside them. Neurons of the hot prefix are not looked up; a step's other neurons are looked up unit
- * by unit in ascending pack position; what a step touches stays pinned to its end (the barrier at the end of a
- * layer), then comes one tick. Thread-safe: state is the caller's. */
+/* Miss rates of the cold cache over a grid of hot prefixes and cache sizes, from replaying a layer's activation
+ * window: what the runtime's own cache code (common/cache) would do, all sizes in one pass (replay_sizes.h), single
+ * points through that code itself; and Belady's bound beside them. Neurons of the hot prefix are not looked up; a
+ * step's other neurons are looked up unit by unit in ascending pack position; what a step touches stays pinned to
+ * its end (the barrier at the end of a layer), then comes one tick. Thread-safe: state is the caller's. */
 #include "common/cache.h"
 #include "common/err.h"
 #include "common/layout.h"
@@ -25,6 +25,7 @@ struct replay_table {
     uint32_t neurons_per_unit;
     uint32_t hot[REPLAY_HOTS];                  /* neurons of each block, whole clusters */
     uint32_t units[REPLAY_HOTS];                /* units of the layer beyond the prefix */
+    uint32_t slots[REPLAY_HOTS][REPLAY_SIZES];  /* cache sizes: shares of those */
     double lookups[REPLAY_HOTS];                /* units */
     double misses[REPLAY_HOTS][REPLAY_SIZES];   /* units; 0 in the last column: all of them stay */
     double belady[REPLAY_HOTS][REPLAY_SIZES];   /* the fewest that any policy could have */
@@ -42,11 +43,21 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
                  enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
                  struct err *e);
 
+/* A table that knows one point: replay_lookups and replay_misses answer for this prefix, whatever the slots, what
+ * replay_point gave there (all_lookups: without a prefix). For verifying a plan's figures without its tables. */
+struct replay_figures {
+    double all_lookups, lookups, misses;
+};
+void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot,
+                  const struct replay_figures *f, struct replay_table *out);
+
 /* Belady's bound (fewest misses, with bypass: a unit may be used without being kept) at the same point. */
 int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                   uint32_t hot, uint32_t slots, double *misses, struct err *e);
 
-/* Between grid points: linear in the prefix and in the share of remaining units that have a slot. */
+/* Exact at grid points (hot[h], slots[h][i]); between them linear in the prefix and in the share of remaining
+ * units that have a slot. With all remaining units in slots nothing misses: what the window saw for the first time
+ * is not charged. */
 double replay_lookups(const struct replay_table *t, uint32_t hot);
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots);
 double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots); /* Belady */

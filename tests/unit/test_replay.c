@@ -1,4 +1,5 @@
-/* Replay against caches written naively here, and Belady's bound against brute force. */
+/* Replay against caches written naively here, all sizes at once against the cache code size by size, and Belady's
+ * bound against brute force. */
 #include "planner/replay.h"
 #include "common/quant.h"
 #include "tests/test.h"
@@ -146,6 +147,75 @@ static void test_belady(void)
     CHECK_MSG(bad == 0, "%d of 120 bounds are wrong", bad);
 }
 
+/* n tokens whose active neurons persist from one to the next with a random strength, so that caches of all sizes
+ * have something to keep; rates fall with the position at a random slope; now and then a token fires nearly all or
+ * none. */
+static struct inputs_steps make_moving_steps(int n, int n_ff, int n_blocks)
+{
+    struct inputs_steps s = { .n_steps = n };
+    s.start = malloc(((size_t)n + 1) * sizeof *s.start);
+    s.at = malloc((size_t)n * (size_t)n_ff * sizeof *s.at);
+    uint8_t *on = calloc((size_t)(n_ff * n_blocks), 1);
+    uint32_t m = 0, stay = rng(100), rate = 5 + rng(60), skew = 1 + rng(8);
+    for (int t = 0; t < n; t++) {
+        s.start[t] = m;
+        uint32_t block = rng((uint32_t)n_blocks), all = rng(40) ? 0 : rng(2) ? 95 : 1;
+        for (uint32_t p = 0; p < (uint32_t)n_ff; p++) {
+            uint32_t at = block * (uint32_t)n_ff + p;
+            uint32_t r = all ? all : rate * (uint32_t)n_ff / ((uint32_t)n_ff + skew * p);
+            if (rng(100) >= stay || all)
+                on[at] = rng(100) < r;
+            if (on[at])
+                s.at[m++] = at;
+        }
+    }
+    s.start[n] = m;
+    free(on);
+    return s;
+}
+
+/* Every point of a table is what common/cache does at that size: for both policies, experts, batches, units of one or
+ * several neurons (clusters need not be whole units), ageing on the way; and misses never grow with the cache. */
+static void test_all_sizes(void)
+{
+    int points = 0, differ = 0, rising = 0, fixed = 0;
+    struct err e = { 0 };
+    for (int round = 0; round < 48; round++) {
+        int n_ff = 24 + 8 * (int)rng(24), blocks = round % 4 == 3 ? 3 : 1, batch = 1 << rng(4);
+        struct layout_shape shape = make_shape(round % 3 ? 64 << rng(3) : 2048, n_ff, 8 * (1 + rng(3)));
+        struct inputs_steps s = make_moving_steps(150 + (int)rng(600), n_ff, blocks);
+        enum cache_policy policy = round % 2 ? CACHE_LFU : CACHE_LRU;
+        struct replay_table t, one;
+        differ += replay_layer(&s, &shape, 1, blocks, batch, policy, 0, &t, &e) < 0;
+        for (int h = 0; h < REPLAY_HOTS; h++)
+            for (int i = 0; i < REPLAY_SIZES - 1; i++, points++) {
+                double l, m;
+                differ += replay_point(&s, &shape, 1, blocks, batch, policy, t.hot[h], t.slots[h][i], &l, &m, &e) < 0;
+                differ += l != t.lookups[h] || m != t.misses[h][i];
+                rising += i && t.misses[h][i] > t.misses[h][i - 1];
+                if (t.slots[h][i] < t.units[h])
+                    differ += replay_misses(&t, t.hot[h], t.slots[h][i]) != m;
+            }
+        /* Between grid points, and on them, a table of one point is the cache code's word. */
+        for (int i = 0; i < 6; i++) {
+            uint32_t hot = i ? rng((uint32_t)n_ff) : 0, units, slots;
+            double l, m, l0, m0;
+            units = replay_units(&t, hot);
+            slots = rng(units);
+            replay_point(&s, &shape, 1, blocks, batch, policy, hot, slots, &l, &m, &e);
+            replay_point(&s, &shape, 1, blocks, batch, policy, 0, 0, &l0, &m0, &e);
+            replay_fixed(&shape, 1, blocks, hot, &(struct replay_figures){ l0, l, m }, &one);
+            fixed += replay_lookups(&one, hot) != l || replay_misses(&one, hot, slots) != m;
+            fixed += replay_lookups(&one, 0) != l0 || replay_misses(&one, hot, units) != 0;
+        }
+        inputs_steps_done(&s);
+    }
+    CHECK_MSG(differ == 0, "%d of %d points differ from common/cache: %s", differ, points, e.msg);
+    CHECK_MSG(rising == 0, "misses grow with the cache at %d of %d points", rising, points);
+    CHECK_MSG(fixed == 0, "%d points by themselves differ", fixed);
+    CHECK(points > 4000);
+}
+
 int main(void)
 {
     struct err e = { 0 };
@@ -190,6 +260,7 @@ int main(void)
         CHECK(replay_point(&s, &shape, 1, cases[c].blocks, 64, CACHE_LRU, 0, 0, &l2, &m, &e) == ERR_UNSUPPORTED);
         inputs_steps_done(&s);
     }
+    test_all_sizes();
     test_belady();
     return test_done();
 }

@@ -150,27 +150,39 @@ out:
     return r;
 }
 
-static int by_u32(const void *a, const void *b)
+/* The positions that one token's map of one block sets, as bits of mark from `base` on. */
+static size_t mark_map(const uint8_t *map, const uint32_t *pos, int n_ff, size_t base, uint64_t *mark)
 {
-    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
-    return x < y ? -1 : x > y;
+    size_t n = 0;
+    for (int byte = 0; byte < (n_ff + 7) / 8; byte++)
+        for (uint32_t bits = map[byte]; bits; bits &= bits - 1) {
+            int i = byte * 8 + __builtin_ctz(bits);
+            if (i >= n_ff)
+                break;
+            size_t at = base + pos[i];
+            mark[at / 64] |= (uint64_t)1 << at % 64;
+            n++;
+        }
+    return n;
 }
 
-/* Positions set in one token's map of one block, appended to s->at. */
-static int append_map(const uint8_t *map, const uint32_t *pos, int n_ff, uint32_t base, struct inputs_steps *s,
-                      size_t *n, size_t *cap)
+/* One token: bits of mark appended to s->at in ascending order, and cleared. n: at most so many are set. */
+static int append_marked(struct inputs_steps *s, uint64_t *mark, size_t words, size_t n, size_t *len, size_t *cap)
 {
-    for (int byte = 0; byte < (n_ff + 7) / 8; byte++) {
-        if (*cap - *n < 8) {
-            uint32_t *grown = realloc(s->at, (*cap + *cap / 2 + 4096) * sizeof *grown);
-            if (!grown)
-                return -1;
-            s->at = grown;
-            *cap += *cap / 2 + 4096;
-        }
-        for (int bit = 0; map[byte] >> bit && byte * 8 + bit < n_ff; bit++)
-            if (map[byte] >> bit & 1)
-                s->at[(*n)++] = base + pos[byte * 8 + bit];
+    if (*len > UINT32_MAX / 2)
+        return -1;
+    if (*cap - *len < n) {
+        size_t most = *len + *len / 2 + n + 4096;
+        uint32_t *grown = realloc(s->at, most * sizeof *grown);
+        if (!grown)
+            return -1;
+        s->at = grown;
+        *cap = most;
+    }
+    for (size_t w = 0; w < words; w++) {
+        for (uint64_t m = mark[w]; m; m &= m - 1)
+            s->at[(*len)++] = (uint32_t)(w * 64) + (uint32_t)__builtin_ctzll(m);
+        mark[w] = 0;
     }
     return 0;
 }
@@ -180,48 +192,47 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
 {
     enum { CHUNK = 256 };
     uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
-    size_t k = (size_t)in->n_used, row = ((size_t)in->h.n_ff + 7) / 8, n = 0, cap = 0;
-    const uint32_t *pos = in->position + (size_t)layer * (size_t)in->n_blocks * (size_t)in->h.n_ff;
+    size_t k = (size_t)in->n_used, n_ff = (size_t)in->h.n_ff, row = (n_ff + 7) / 8, n = 0, cap = 0;
+    size_t words = (size_t)in->n_blocks * n_ff / 64 + 1;
+    const uint32_t *pos = in->position + (size_t)layer * (size_t)in->n_blocks * n_ff;
     struct inputs_steps s = { .start = malloc(((size_t)total + 1) * sizeof *s.start) };
     uint8_t *maps = malloc(CHUNK * k * row);
     uint16_t *blocks = calloc(CHUNK * k, sizeof *blocks);
+    uint64_t *mark = calloc(words, sizeof *mark);
     int r = 0;
-    if (!s.start || !maps || !blocks)
+    if (!s.start || !maps || !blocks || !mark)
         goto nomem;
     for (uint64_t first = 0; first < total; first += CHUNK) {
         uint64_t m = total - first < CHUNK ? total - first : CHUNK;
         if ((r = trace_maps(in->trace, layer, first, m, maps, blocks, e)) < 0)
             goto out;
         for (size_t i = 0; i < (size_t)m; i++) {
+            size_t set = 0;
             s.start[s.n_steps++] = (uint32_t)n;
-            size_t at = n;
             for (size_t j = 0; j < k; j++) {
-                uint32_t block = blocks[i * k + j];
-                if (block >= (uint32_t)in->n_blocks) {
-                    r = err_set(e, ERR_FORMAT, "trace: token %llu of layer %d was routed to block %u of %d",
+                size_t block = blocks[i * k + j];
+                if (block >= (size_t)in->n_blocks) {
+                    r = err_set(e, ERR_FORMAT, "trace: token %llu of layer %d was routed to block %zu of %d",
                                 (unsigned long long)(first + i), layer, block, in->n_blocks);
                     goto out;
                 }
-                if (n > UINT32_MAX / 2 || append_map(maps + (i * k + j) * row,
-                                                     pos + (size_t)block * (size_t)in->h.n_ff, in->h.n_ff,
-                                                     block * (uint32_t)in->h.n_ff, &s, &n, &cap) < 0)
-                    goto nomem;
+                set += mark_map(maps + (i * k + j) * row, pos + block * n_ff, in->h.n_ff, block * n_ff, mark);
             }
-            if (n > at + 1)
-                qsort(s.at + at, n - at, sizeof *s.at, by_u32);
+            if (append_marked(&s, mark, words, set, &n, &cap) < 0)
+                goto nomem;
         }
     }
     s.start[s.n_steps] = (uint32_t)n;
     *out = s;
-    free(maps);
-    free(blocks);
-    return 0;
+    goto free_all;
 nomem:
     r = err_set(e, ERR_NOMEM, "out of memory for the activation maps of layer %d", layer);
 out:
+    inputs_steps_done(&s);
+free_all:
     free(maps);
     free(blocks);
-    inputs_steps_done(&s);
+    free(mark);
     return r;
 }
 

@@ -5,6 +5,7 @@
 #include "common/pack.h"
 #include "common/quant.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,6 +71,8 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "What the cold cache drops.", .def = "auto: the one that misses less in the trace" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE",
           .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
+        { .name = "corrections", .type = OPT_FLAG, .dest = &a->corrections,
+          .help = "Multiply predicted times by the device's newest corrections (thermo-plan calibrate --store)." },
     };
     memcpy(rows, table, sizeof table);
 }
@@ -175,6 +178,41 @@ int args_load_hw(const char *path, const char *name, struct hw *out, struct err 
     return hwdb_load(path, name, out, e);
 }
 
+int args_load_hw_of(const char *path, const char *name, const struct plan *p, struct hw *out, struct err *e)
+{
+    int r = args_load_hw(path, name ? name : p->device, out, e);
+    if (r == 0 && !hash_equal(out->hash, p->hardware_hash) && (r = hwdb_correct(path, &p->hardware_hash, out, e)) < 0)
+        hw_free(out);
+    return r < 0 ? r : 0;
+}
+
+void args_corrections_text(const struct hw *hw, char *out, size_t len)
+{
+    int n = snprintf(out, len, "calibration %lld:", (long long)hw->calibration);
+    for (int t = 0; t < HW_TERMS && n > 0 && (size_t)n < len; t++)
+        if (hw->correction[t] > 0)
+            n += snprintf(out + n, len - (size_t)n, "%s %s %.4g", out[n - 1] == ':' ? "" : ",",
+                          hw_term_name((enum hw_term)t), hw->correction[t]);
+}
+
+static int load_corrections(const struct args *a, struct args_inputs *o, struct err *e)
+{
+    char text[160];
+    if (a->cost == PLAN_COST_PAPER)
+        return err_set(e, ERR_USAGE, "--corrections belong to --cost measured; the paper's equations have other terms");
+    if (a->stat == PLAN_SUSTAINED)
+        return err_set(e, ERR_USAGE, "--corrections are over typical figures; they do not go with --figures sustained");
+    int r = hwdb_correct(a->hardware, NULL, &o->hw, e);
+    if (r < 0)
+        return r;
+    if (r == 0)
+        return err_set(e, ERR_USAGE, "--corrections: '%s' holds none for device '%s' as it is measured now; "
+                                     "thermo-plan calibrate --store makes them", a->hardware, o->hw.name);
+    args_corrections_text(&o->hw, text, sizeof text);
+    notes_add(&o->notes, "times corrected by %s", text);
+    return 0;
+}
+
 static int load_pack(const char *path, struct args_inputs *o, struct err *e)
 {
     struct pack *p;
@@ -229,6 +267,10 @@ int args_load(const struct args *a, int need_memory, struct args_inputs *out, st
     if (r < 0)
         return r;
     planning_request_init(&out->request);
+    if (a->corrections && (r = load_corrections(a, out, e)) < 0) {
+        args_done(out);
+        return r;
+    }
     if ((r = args_load_model(a->traces, a->description, a->max_batch, &out->in, &out->notes, e)) < 0 || (r = fill_request(a, out, e)) < 0)
         args_done(out);
     return r;

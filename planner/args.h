@@ -10,12 +10,13 @@ struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type;
     int cost, stat, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
                                                                                  * args.c */
+    int corrections;
     double min_speed;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 19
+#define ARGS_ROWS 20
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 
@@ -39,5 +40,12 @@ int args_load_model(const char *traces, const char *description, int max_batch, 
 
 /* A device's hardware, with the only device when name is NULL. */
 int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e);
+
+/* The hardware that a plan was made for (name NULL: on the plan's device), under the corrections that it was made
+ * with, if any. Whether it is that hardware is for check_plan to say. */
+int args_load_hw_of(const char *path, const char *name, const struct plan *p, struct hw *out, struct err *e);
+
+/* "calibration 3: attention 1.05, ffn 1.2": the corrections that are applied. */
+void args_corrections_text(const struct hw *hw, char *out, size_t len);
 
 #endif

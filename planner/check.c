@@ -170,14 +170,18 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
     return r;
 }
 
-int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
-               struct notes *notes, struct err *e)
+int check_belongs(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct err *e)
 {
     int r = plan_check(p, name, e);
     if (r == 0 && hw)
         r = same_hash(name, "hardware", p->hardware_hash, hw->hash, e);
-    if (r == 0 && in)
-        r = check_shape(p, name, in, e);
+    return r == 0 && in ? check_shape(p, name, in, e) : r;
+}
+
+int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+               struct notes *notes, struct err *e)
+{
+    int r = check_belongs(p, name, in, hw, e);
     for (int m = 0; m < PLAN_MODES && in && r == 0; m++)
         for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
             r = check_limits(p, name, in, hw, (enum plan_mode)m, (enum cache_policy)k, notes, e);

@@ -13,6 +13,9 @@
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e);
 
+/* Of that, whom it was made for: hashes and shapes, without the replay that figures need. */
+int check_belongs(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct err *e);
+
 /* What changed from old to now, one line each (line may be NULL). Returns how many promises (speed, memory at least
  * needed, context, limits and batch sizes planned for) got worse; speed and memory by more than tolerance, a share. */
 int check_against(const struct plan *now, const struct plan *old, double tolerance,

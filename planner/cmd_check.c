@@ -53,7 +53,7 @@ static int load_and_check(const struct wish *w, struct plan *p, struct err *e)
     for (int i = 0; i < p->n_limits; i++)
         batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
     if (w->hardware)
-        r = args_load_hw(w->hardware, w->device ? w->device : p->device, &hw, e);
+        r = args_load_hw_of(w->hardware, w->device, p, &hw, e);
     if (r == 0 && model)
         r = args_load_model(w->traces, w->description, batch, &in, NULL, e);
     if (r == 0)

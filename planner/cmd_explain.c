@@ -178,7 +178,7 @@ static int run(const struct wish *w, struct err *e)
         r = err_set(e, ERR_USAGE, "--memory: plan '%s' has no limit as small as %llu bytes; its smallest is %llu",
                     w->plan, (unsigned long long)w->memory, (unsigned long long)p.limits[0].memory_bytes);
     if (r == 0)
-        r = args_load_hw(w->hardware, w->device ? w->device : p.device, &hw, e);
+        r = args_load_hw_of(w->hardware, w->device, &p, &hw, e);
     if (r == 0)
         r = args_load_model(w->traces, w->description, l->max_batch, &in, NULL, e);
     if (r == 0)

@@ -322,7 +322,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     const uint32_t *type = s->l.type;
     int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
     enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
-    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes };
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .ffn_factor = hw_correction(hw, HW_FFN),
+                            .io_factor = hw_correction(hw, HW_IO) };
     for (int k = 0; k < hw->n_classes; k++)
         r.cores += hw->classes[k].n_cores;
     if (r.cores == 0)
@@ -403,6 +404,8 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
                                          open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
         else
             l.memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
+        l.attention_ns *= hw_correction(hw, HW_ATTENTION);
+        l.predict_ns *= hw_correction(hw, HW_PREDICT);
     }
     *out = l;
 }
@@ -410,7 +413,8 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes)
 {
-    return dense_part_ns(hw, c, r, &in->head, 1, (double)in->embd_row_bytes * batch, 0, batch, notes);
+    double ns = dense_part_ns(hw, c, r, &in->head, 1, (double)in->embd_row_bytes * batch, 0, batch, notes);
+    return c->model == PLAN_COST_PAPER ? ns : ns * hw_correction(hw, HW_HEAD);
 }
 
 /* --- what residency changes --- */
@@ -481,6 +485,10 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     o.io_ns = fmax(o.io_ns, cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) :
                                   cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.ffn_compute_ns *= r->ffn_factor;
+    o.ffn_memory_ns *= r->ffn_factor;
+    o.io_ns *= r->io_factor;
+    o.exposed_ns *= r->io_factor;
     o.total_ns = cost_layer_ns(&o);
     return o;
 }

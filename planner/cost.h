@@ -128,6 +128,7 @@ struct cost_rates {
     int threads, lanes, cores;
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
     double b_io, b_mem;                     /* the paper's */
+    double ffn_factor, io_factor;           /* corrections of a calibration; 1: none */
 };
 
 /* A layer's constants at one choice and batch. */

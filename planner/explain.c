@@ -128,7 +128,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     for (int i = 0; i < p->n_layers; i++)
         positions += cost_positions(h, i, l->context) / p->n_layers;
     double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns;
-    double stream_ns = cost_stream_ns(stream, r.stream_bw), tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
+    double stream_ns = r.io_factor * cost_stream_ns(stream, r.stream_bw), tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
     double kv_bytes = cost_kv_bytes(h, 1, positions, c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
     struct explain_line *m = x->measured;
     int *n = &x->n_measured;
@@ -155,6 +155,11 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     put(m, n, "(M10)", "t_step = t_head + sum of t_layer", g->head_ns + layers, "ns", "t_head", g->head_ns,
         "layers", layers, NULL);
     put(m, n, "(1)", "s = 1 / t_step", cost_speed(g->head_ns + layers), "tokens/s", NULL);
+    if (pr->hw->calibration)
+        put(m, n, "(C)", "factors of a calibration, which the times above have in them", (double)pr->hw->calibration,
+            "is its number", "attention", hw_correction(pr->hw, HW_ATTENTION), "predict",
+            hw_correction(pr->hw, HW_PREDICT), "ffn", hw_correction(pr->hw, HW_FFN), "io",
+            hw_correction(pr->hw, HW_IO), "head", hw_correction(pr->hw, HW_HEAD), NULL);
     return 0;
 }
 

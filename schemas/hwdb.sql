@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 1. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 2. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters published figures of machines one has not got. The programs create a
@@ -20,9 +20,11 @@
 --
 -- Revision log
 --   1  first
+--   2  calibration and calibration_term take the place of correction, which no program ever wrote. A writer
+--      brings a database of revision 1 here; a reader takes it as it is.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 1;
+PRAGMA user_version = 2;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -193,17 +195,6 @@ CREATE TABLE sample (
     PRIMARY KEY (table_name, row_id, seq)
 ) STRICT, WITHOUT ROWID;
 
--- Corrections learnt from running plans: their own rows, never over what was measured.
-CREATE TABLE correction (
-    id         INTEGER PRIMARY KEY,
-    device_id  INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
-    created_at TEXT NOT NULL,
-    term       TEXT NOT NULL,                       -- which term of the cost model
-    factor     REAL NOT NULL CHECK (factor > 0),    -- measured time / predicted time
-    n          INTEGER NOT NULL CHECK (n > 0),      -- observations behind it
-    source     TEXT NOT NULL                        -- which run, plan and model taught it
-) STRICT;
-
 -- Views for people; programs read the tables.
 CREATE VIEW v_compute AS
     SELECT d.name AS device, r.id AS run, c.name AS core_class, p.kernel, tier, pattern, resident, threads, row_len,
@@ -245,3 +236,36 @@ CREATE VIEW v_origin AS -- what each figure of an imported device rests on
     FROM storage p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id
     UNION ALL SELECT d.name, 'accelerator.' || p.engine, p.origin, p.source
     FROM accelerator p JOIN run r ON r.id = p.run_id JOIN device d ON d.id = r.device_id;
+
+-- Revision 2: what running plans taught, in rows of its own, never over what was measured.
+
+-- One `thermo-plan calibrate --store`. `thermo-plan solve --corrections` takes the newest (largest id) of the device
+-- whose hardware_hash is that of the figures as they are now: figures measured since want a calibration of their own.
+CREATE TABLE calibration (
+    id            INTEGER PRIMARY KEY AUTOINCREMENT,
+    device_id     INTEGER NOT NULL REFERENCES device (id) ON DELETE CASCADE,
+    created_at    TEXT NOT NULL,
+    tool_version  TEXT NOT NULL,
+    hardware_hash TEXT NOT NULL CHECK (length(hardware_hash) = 32), -- of the figures that predicted, uncorrected
+    plan_hash     TEXT NOT NULL CHECK (length(plan_hash) = 32),     -- XXH3-128 of the plan's canonical text
+    model         TEXT NOT NULL,                                    -- its name
+    runs          INTEGER NOT NULL CHECK (runs > 0)                 -- that were compared
+) STRICT;
+
+-- Time measured over time predicted, of one term of the cost model (docs/cost-model.md, Calibration). Terms without a
+-- row stay as predicted.
+CREATE TABLE calibration_term (
+    calibration_id INTEGER NOT NULL REFERENCES calibration (id) ON DELETE CASCADE,
+    term           TEXT NOT NULL CHECK (term IN ('attention', 'predict', 'ffn', 'io', 'head')),
+    factor_p10     REAL NOT NULL CHECK (factor_p10 > 0),
+    factor_p50     REAL NOT NULL CHECK (factor_p50 > 0), -- the one that is applied
+    factor_p90     REAL NOT NULL CHECK (factor_p90 > 0),
+    runs           INTEGER NOT NULL CHECK (runs > 0),    -- that tell this term
+    PRIMARY KEY (calibration_id, term)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW v_calibration AS
+    SELECT d.name AS device, c.id AS calibration, c.created_at, c.model, t.term, round(t.factor_p50, 3) AS factor,
+           round(t.factor_p10, 3) AS p10, round(t.factor_p90, 3) AS p90, t.runs
+    FROM calibration_term t JOIN calibration c ON c.id = t.calibration_id JOIN device d ON d.id = c.device_id
+    ORDER BY 1, 2, 5;

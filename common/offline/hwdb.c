@@ -37,11 +37,18 @@ const char *const hwdb_pattern_names[2] = { "seq", "random" };
 const char *const hwdb_backend_names[2] = { "pread", "io_uring" };
 const char *const hwdb_origin_names[3] = { "measured", "published", "estimated" };
 const char *const hwdb_resident_names[2] = { "cache", "dram" };
+const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
 static const char *const tables[] = { "device",  "fact_source", "core_class",
                                       "run",     "compute",     "memory",
                                       "storage", "accelerator", "accelerator_point",
-                                      "sample",  "correction" };
+                                      "sample",  "calibration", "calibration_term" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
+
+/* Tables that a revision has: the first so many. */
+static int n_tables(int64_t revision)
+{
+    return revision < 2 ? N_TABLES - 2 : N_TABLES;
+}
 
 const char *hw_pattern_name(enum hw_pattern p)
 {
@@ -56,6 +63,11 @@ const char *hw_backend_name(enum hw_backend b)
 const char *hw_origin_name(enum hw_origin o)
 {
     return hwdb_origin_names[o];
+}
+
+const char *hw_term_name(enum hw_term t)
+{
+    return hwdb_term_names[t];
 }
 
 /* ---- errors ---- */
@@ -115,8 +127,13 @@ static void harden(sqlite3 *db)
     sqlite3_exec(db, "PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0", NULL, NULL, NULL);
 }
 
-/* Every table is defined by exactly the text that revision 1 gives it. */
-static int check_schema(sqlite3 *db, const char *path, struct err *e)
+int hwdb_revision(sqlite3 *db, const char *path, int64_t *out, struct err *e)
+{
+    return get_pragma(db, path, "PRAGMA user_version", out, e);
+}
+
+/* Every table is defined by exactly the text that the schema gives it. */
+static int check_schema(sqlite3 *db, const char *path, int64_t revision, struct err *e)
 {
     sqlite3 *ref = NULL;
     sqlite3_stmt *want = NULL, *have = NULL;
@@ -133,7 +150,7 @@ static int check_schema(sqlite3 *db, const char *path, struct err *e)
         r = hwdb_fail(db, path, "reading the schema", 0, e);
         goto out;
     }
-    for (int i = 0; i < N_TABLES && r == 0; i++) {
+    for (int i = 0; i < n_tables(revision) && r == 0; i++) {
         sqlite3_bind_text(want, 1, tables[i], -1, SQLITE_STATIC);
         sqlite3_bind_text(have, 1, tables[i], -1, SQLITE_STATIC);
         int rc = sqlite3_step(have);
@@ -159,9 +176,9 @@ out:
     return r;
 }
 
-static int check_integrity(sqlite3 *db, const char *path, struct err *e)
+static int check_integrity(sqlite3 *db, const char *path, int64_t revision, struct err *e)
 {
-    for (int i = 0; i < N_TABLES; i++) {
+    for (int i = 0; i < n_tables(revision); i++) {
         char sql[96];
         sqlite3_stmt *st = NULL;
         int r = 0;
@@ -182,7 +199,7 @@ static int check_integrity(sqlite3 *db, const char *path, struct err *e)
     return 0;
 }
 
-static int check_revision(sqlite3 *db, const char *path, struct err *e)
+static int check_revision(sqlite3 *db, const char *path, int64_t *out, struct err *e)
 {
     int64_t app = 0, revision = 0;
     int r;
@@ -200,15 +217,17 @@ static int check_revision(sqlite3 *db, const char *path, struct err *e)
     if (revision < 1)
         return err_set(e, ERR_FORMAT, "'%s': revision (user_version) %lld is not within 1..%d", path,
                        (long long)revision, HWDB_REVISION);
+    *out = revision;
     return 0;
 }
 
 static int check_all(sqlite3 *db, const char *path, struct err *e)
 {
+    int64_t revision = 0;
     int r;
-    if ((r = check_revision(db, path, e)) < 0 || (r = check_schema(db, path, e)) < 0)
+    if ((r = check_revision(db, path, &revision, e)) < 0 || (r = check_schema(db, path, revision, e)) < 0)
         return r;
-    return check_integrity(db, path, e);
+    return check_integrity(db, path, revision, e);
 }
 
 /* SQLite gives some names a meaning of their own (":memory:", "file:"); a path with a slash is only a path. */
@@ -249,9 +268,16 @@ int hwdb_open_read(const char *path, sqlite3 **out, struct err *e)
 
 /* ---- writing ---- */
 
-/* SQL that leads on from the revision found. A new file has none (0) and gets the schema; each later change adds
- * the step from the revision before it, never one back. */
-static const char *const lead_on_from[HWDB_REVISION] = { schema };
+/* Leads on from the revision found, never back. A new file has none (0) and gets the schema; to revision 2 leads
+ * what the schema says after its own headline. */
+static int lead_on(sqlite3 *db, const char *path, int64_t revision, struct err *e)
+{
+    static const char what[] = "creating the tables";
+    if (revision == 0)
+        return exec(db, path, schema, what, e);
+    int r = exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 2", what, e);
+    return r < 0 ? r : exec(db, path, strstr(schema, "\n-- Revision 2: "), what, e);
+}
 
 static int bring_up_to_date(sqlite3 *db, const char *path, struct err *e)
 {
@@ -265,7 +291,7 @@ static int bring_up_to_date(sqlite3 *db, const char *path, struct err *e)
     while ((r = get_pragma(db, path, "PRAGMA user_version", &revision, e)) == 0 && revision < HWDB_REVISION) {
         if (revision < 0 || app != (n ? APPLICATION_ID : 0) || (revision > 0) != (n > 0))
             break; /* not ours: check_revision says so */
-        if ((r = exec(db, path, lead_on_from[revision], "creating the tables", e)) < 0)
+        if ((r = lead_on(db, path, revision, e)) < 0)
             return r;
         app = APPLICATION_ID;
         n = N_TABLES;
@@ -568,5 +594,35 @@ int hwdb_commit(struct hwdb *d, struct err *e)
     int r = exec(d->db, d->path, "COMMIT", "writing", e);
     if (r == 0)
         d->committed = 1;
+    return r;
+}
+
+static int add_calibration(struct hwdb *d, const struct hwdb_calibration *c, struct err *e)
+{
+    char hardware[HASH_TEXT], plan[HASH_TEXT];
+    int64_t device = 0, id = 0;
+    hash_text(c->hardware_hash, hardware);
+    hash_text(c->plan_hash, plan);
+    int r = put(d, "device", &device, e, "SELECT id FROM device WHERE name = ?1", "s", c->device);
+    if (r == 0 && device == 0)
+        r = err_set(e, ERR_USAGE, "'%s' holds no device '%s'", d->path, c->device);
+    if (r == 0)
+        r = put(d, "calibration", &id, e,
+                "INSERT INTO calibration (device_id, created_at, tool_version, hardware_hash, plan_hash, model, runs)"
+                " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) RETURNING id",
+                "isssssi", device, c->created_at, c->tool_version, hardware, plan, c->model, (int64_t)c->runs);
+    for (int t = 0; t < HW_TERMS && r == 0; t++)
+        if (c->term_runs[t] > 0)
+            r = put(d, "calibration_term", NULL, e, "INSERT INTO calibration_term VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                    "isdddi", id, hwdb_term_names[t], c->factor[t].p10, c->factor[t].p50, c->factor[t].p90,
+                    (int64_t)c->term_runs[t]);
+    return r;
+}
+
+int hwdb_add_calibration(struct hwdb *d, const struct hwdb_calibration *c, struct err *e)
+{
+    int r = exec(d->db, d->path, "BEGIN IMMEDIATE", "writing", e);
+    if (r == 0 && (r = add_calibration(d, c, e)) == 0)
+        r = hwdb_commit(d, e);
     return r;
 }

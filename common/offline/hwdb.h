@@ -101,6 +101,10 @@ struct hw_accel_point {
     enum hw_origin origin;
 };
 
+/* Terms of a decode step that running plans can correct: thermo-plan calibrate. */
+enum hw_term { HW_ATTENTION, HW_PREDICT, HW_FFN, HW_IO, HW_HEAD, HW_TERMS };
+const char *hw_term_name(enum hw_term t); /* "attention" "predict" "ffn" "io" "head" */
+
 /* One device, ready for a planner. */
 struct hw {
     char name[HW_NAME];
@@ -116,7 +120,10 @@ struct hw {
     struct hw_storage *storage_points;
     struct hw_accel *accels;
     struct hw_accel_point *accel_points;
-    struct hash128 hash; /* of all of the above in canonical order, not of dates and notes */
+    struct hash128 hash; /* of all of the above in canonical order, not of dates and notes; of corrections too where
+                          * they are applied */
+    int64_t calibration; /* whose corrections are applied; 0: figures as they were measured */
+    double correction[HW_TERMS]; /* measured over predicted time; 0: none, as 1 */
 };
 
 /* Load one device; device NULL takes the only one. An unknown name is ERR_USAGE and the message lists
@@ -125,6 +132,16 @@ struct hw {
  * limits are ERR_FORMAT (ERR_UNSUPPORTED for the revision) and name table, row and column. */
 int hwdb_load(const char *path, const char *device, struct hw *out, struct err *e);
 void hw_free(struct hw *h); /* accepts a zeroed one */
+
+/* Apply a calibration to a device as hwdb_load gave it. want NULL: the newest that was made with these very
+ * figures; else the one that makes h->hash equal *want. Returns 1 when applied, 0 when there is none (h is as it
+ * was). */
+int hwdb_correct(const char *path, const struct hash128 *want, struct hw *h, struct err *e);
+
+static inline double hw_correction(const struct hw *h, enum hw_term t)
+{
+    return h->correction[t] > 0 ? h->correction[t] : 1;
+}
 
 /* Names of all devices, sorted; *names is one malloc'd block (free(*names)). */
 int hwdb_list(const char *path, char ***names, int *n, struct err *e);
@@ -219,6 +236,16 @@ int hwdb_add_accel_point(struct hwdb *d, const struct hw_accel_point *p, const c
 int hwdb_add_fact_source(struct hwdb *d, const char *field, enum hw_origin origin, const char *source,
                          struct err *e); /* where a field of the device row comes from */
 int hwdb_commit(struct hwdb *d, struct err *e);
+
+/* Corrections of a device that is there, in one transaction of its own. hardware_hash: of its figures, uncorrected.
+ * Terms of runs 0 are left out; at least one is told. */
+struct hwdb_calibration {
+    const char *device, *created_at, *tool_version, *model;
+    struct hash128 hardware_hash, plan_hash;
+    int runs, term_runs[HW_TERMS];
+    struct hw_dist factor[HW_TERMS];
+};
+int hwdb_add_calibration(struct hwdb *d, const struct hwdb_calibration *c, struct err *e);
 
 /* p10, p50, p90 of n > 0 samples (sorted in place), by linear interpolation between order statistics. */
 struct hw_dist hw_dist_of(double *values, int n);

@@ -513,6 +513,89 @@ int hwdb_load(const char *path, const char *device, struct hw *out, struct err *
     return r;
 }
 
+/* ---- corrections ---- */
+
+struct calibration_row {
+    int64_t id;
+    char hardware_hash[HASH_TEXT];
+};
+
+static void each_calibration(struct row *r, void *element, void *ctx)
+{
+    struct calibration_row *c = element;
+    (void)ctx;
+    c->id = r->id;
+    get_text(r, 1, c->hardware_hash, sizeof c->hardware_hash, 1);
+}
+
+struct factor_row {
+    int term;
+    double factor;
+};
+
+static void each_factor(struct row *r, void *element, void *ctx)
+{
+    struct factor_row *f = element;
+    (void)ctx;
+    f->term = get_choice(r, 1, hwdb_term_names, HW_TERMS);
+    f->factor = get_real(r, 2, 1);
+}
+
+/* The device's figures under one calibration. */
+static int corrected(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
+{
+    struct factor_row *f = NULL;
+    int n = 0;
+    int r = read_rows(db, path, "calibration_term",
+                      "SELECT calibration_id, term, factor_p50 FROM calibration_term WHERE calibration_id = ?1", id,
+                      sizeof *f, HW_TERMS, each_factor, NULL, (void **)&f, &n, e);
+    struct hash *s = r == 0 ? hash_new() : NULL;
+    if (r == 0 && !s)
+        r = err_set(e, ERR_NOMEM, "'%s': out of memory", path);
+    for (int i = 0; i < n; i++)
+        h->correction[f[i].term] = f[i].factor;
+    free(f);
+    if (r < 0)
+        return r;
+    h->calibration = id;
+    hash_update_u64(s, h->hash.lo);
+    hash_update_u64(s, h->hash.hi);
+    for (int t = 0; t < HW_TERMS; t++)
+        hash_real(s, h->correction[t]);
+    h->hash = hash_final128(s);
+    hash_free(s);
+    return 0;
+}
+
+int hwdb_correct(const char *path, const struct hash128 *want, struct hw *h, struct err *e)
+{
+    sqlite3 *db = NULL;
+    struct calibration_row *c = NULL;
+    int64_t id = 0, revision = 0;
+    int n = 0, done = 0, r = hwdb_open_read(path, &db, e);
+    if (r < 0)
+        return r;
+    if ((r = hwdb_revision(db, path, &revision, e)) == 0 && revision >= 2 &&
+        (r = find_device(db, path, h->name, &id, e)) == 0)
+        r = read_rows(db, path, "calibration",
+                      "SELECT id, hardware_hash FROM calibration WHERE device_id = ?1 ORDER BY id DESC", id, sizeof *c,
+                      HW_MAX_POINTS, each_calibration, NULL, (void **)&c, &n, e);
+    char figures[HASH_TEXT];
+    hash_text(h->hash, figures);
+    for (int i = 0; i < n && !done && r == 0; i++) {
+        struct hw other = *h;
+        if (strcmp(c[i].hardware_hash, figures) != 0)
+            continue;
+        if ((r = corrected(db, path, c[i].id, &other, e)) == 0 && (!want || hash_equal(other.hash, *want))) {
+            *h = other;
+            done = 1;
+        }
+    }
+    free(c);
+    sqlite3_close(db);
+    return r < 0 ? r : done;
+}
+
 void hw_free(struct hw *h)
 {
     free(h->compute);

@@ -229,7 +229,7 @@ shown()
         "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert d['kind'] == 'hardware' and d['revision'] == 1
+assert d['kind'] == 'hardware' and d['revision'] == 2
 phone = {x['name']: x for x in d['devices']}['OnePlus 12']
 assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
 assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])

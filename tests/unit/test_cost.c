@@ -91,6 +91,21 @@ static void test_layer(void)
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     g = cost_figures(&c, &r, &cl, &f);
     CHECK(near(g.ffn_compute_ns, cl.compute_ns + (4 * r.stream_cpu_ns + active * 5000) / 2));
+    /* A calibration multiplies times, each term by its own factor, and nothing else. */
+    struct cost_layer cl2;
+    struct cost_rates r2;
+    double head = cost_head_ns(&hw, &in, &c, &r, 1, &notes);
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
+    g = cost_figures(&c, &r, &cl, &f);
+    hw.correction[HW_ATTENTION] = 3, hw.correction[HW_FFN] = 1.5, hw.correction[HW_IO] = 0.5, hw.correction[HW_HEAD] = 7;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r2, &notes, &e) == 0);
+    cost_layer_of(&hw, &in, &s, &c, &r2, 0, 1, &cl2, &notes);
+    struct plan_layer_figures g2 = cost_figures(&c, &r2, &cl2, &f);
+    CHECK(near(g2.attention_ns, 3 * g.attention_ns) && near(g2.ffn_compute_ns, 1.5 * g.ffn_compute_ns) &&
+          near(g2.ffn_memory_ns, 1.5 * g.ffn_memory_ns) && near(g2.io_ns, 0.5 * g.io_ns) &&
+          near(g2.exposed_ns, 0.5 * g.exposed_ns) && near(g2.read_bytes, g.read_bytes));
+    CHECK(near(g2.total_ns, cost_layer_ns(&g2)) && near(cost_head_ns(&hw, &in, &c, &r2, 1, &notes), 7 * head));
+    memset(hw.correction, 0, sizeof hw.correction);
     k = (struct cost_keep){ { 512, 512 }, 0 };
     f = cost_flow_of(&in, &s, PLAN_EXACT, 0, 1, NULL, &k);
     g = cost_figures(&c, &r, &cl, &f);

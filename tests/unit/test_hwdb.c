@@ -320,9 +320,9 @@ static void strangers(const char *data, size_t len)
           "'block_bytes >=0') "
           "WHERE name = 'storage'",
           "table 'storage' is not defined", ERR_FORMAT },
-        { "DROP TABLE correction", "table 'correction' is missing", ERR_FORMAT },
+        { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
-        { "PRAGMA user_version = 2", "has revision 2", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = 3", "has revision 3", ERR_UNSUPPORTED },
         { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
         { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
@@ -413,6 +413,85 @@ static void summaries(void)
     CHECK(near(a.p10, 1.4) && near(a.p50, 3) && near(a.p90, 4.6) && b.p10 == 7 && b.p90 == 7);
 }
 
+static struct hwdb_calibration taught(const struct hw *h, double attention, double io)
+{
+    struct hwdb_calibration c = { .device = "box", .created_at = "2024-11-22T10:00:00Z", .tool_version = "t",
+                                  .model = "m", .hardware_hash = h->hash, .plan_hash = hash_128("p", 1), .runs = 3 };
+    c.term_runs[HW_ATTENTION] = attention > 0 ? 3 : 0;
+    c.factor[HW_ATTENTION] = (struct hw_dist){ attention, attention, attention * 1.5 };
+    c.term_runs[HW_IO] = 2;
+    c.factor[HW_IO] = (struct hw_dist){ io / 2, io, io };
+    return c;
+}
+
+static int store(const struct hwdb_calibration *c)
+{
+    struct hwdb *d;
+    int r = hwdb_open(path, &d, &e);
+    if (r < 0)
+        return r;
+    r = hwdb_add_calibration(d, c, &e);
+    hwdb_close(d);
+    return r;
+}
+
+/* Corrections: the newest of these very figures, or the one that a hash names; nothing else in the file changes. */
+static void corrections(void)
+{
+    struct hw raw = { 0 }, h = { 0 }, first;
+    CHECK(hwdb_load(path, "box", &raw, &e) == 0);
+    h = raw;
+    CHECK(hwdb_correct(path, NULL, &h, &e) == 0 && h.calibration == 0 && hash_equal(h.hash, raw.hash));
+    CHECK(hw_correction(&h, HW_IO) == 1);
+    struct hwdb_calibration c = taught(&raw, 1.25, 2);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(hwdb_correct(path, NULL, &h, &e) == 1 && h.calibration == 1 && !hash_equal(h.hash, raw.hash));
+    CHECK(h.correction[HW_ATTENTION] == 1.25 && h.correction[HW_IO] == 2 && h.correction[HW_FFN] == 0);
+    first = h;
+    c = taught(&raw, 0, 3);
+    CHECK(store(&c) == 0);
+    c.hardware_hash = hash_128("other figures", 13);
+    CHECK(store(&c) == 0);
+    h = raw;
+    CHECK(hwdb_correct(path, NULL, &h, &e) == 1 && h.calibration == 2 && h.correction[HW_IO] == 3 &&
+          hw_correction(&h, HW_ATTENTION) == 1);
+    h = raw;
+    CHECK(hwdb_correct(path, &first.hash, &h, &e) == 1 && h.calibration == 1 && hash_equal(h.hash, first.hash));
+    h = raw;
+    c.plan_hash = hash_128("none", 4);
+    CHECK(hwdb_correct(path, &c.plan_hash, &h, &e) == 0 && h.calibration == 0);
+    c = taught(&raw, 1, 1);
+    c.device = "nobody";
+    CHECK(store(&c) == ERR_USAGE && strstr(e.msg, "no device 'nobody'"));
+    c = taught(&raw, 1, -1);
+    CHECK(store(&c) == ERR_FORMAT);
+    CHECK(edit(path, "PRAGMA ignore_check_constraints = 1; UPDATE calibration_term SET factor_p50 = -2"));
+    h = raw;
+    CHECK(hwdb_correct(path, NULL, &h, &e) == ERR_FORMAT && strstr(e.msg, "calibration_term"));
+    CHECK(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, raw.hash));
+    hw_free(&h);
+    hw_free(&raw);
+}
+
+/* A database of revision 1: read as it is, brought to revision 2 by the first who writes. */
+static void revision_1(const struct hash128 *want)
+{
+    struct hw h = { 0 };
+    struct hwdb *d;
+    CHECK(edit(path, "PRAGMA foreign_keys = 0; DROP VIEW v_calibration; DROP TABLE calibration_term; "
+                     "DROP TABLE calibration; CREATE TABLE correction (id INTEGER PRIMARY KEY); "
+                     "PRAGMA user_version = 1"));
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(hwdb_correct(path, NULL, &h, &e) == 0);
+    CHECK_MSG(hwdb_open(path, &d, &e) == 0, "%s", e.msg);
+    hwdb_close(d);
+    CHECK(edit(path, "SELECT * FROM v_calibration"));
+    struct hwdb_calibration c = taught(&h, 1.5, 1);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(hwdb_correct(path, NULL, &h, &e) == 1 && h.correction[HW_ATTENTION] == 1.5);
+    hw_free(&h);
+}
+
 int main(void)
 {
     struct hwdb *d = NULL;
@@ -444,6 +523,8 @@ int main(void)
         damage(data, len);
     }
     free(data);
+    corrections();
+    revision_1(&h.hash);
     second_run(h.hash);
     hw_free(&h);
     imports();

@@ -15,6 +15,9 @@
 #ifndef HWCAP_ASIMDDP
 #define HWCAP_ASIMDDP (1UL << 20)
 #endif
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1UL << 13)
+#endif
 #endif
 
 static const char *const tier_names[CPU_TIERS] = {
@@ -23,6 +26,7 @@ static const char *const tier_names[CPU_TIERS] = {
     [CPU_AVX512] = "avx512",
     [CPU_NEON] = "neon",
     [CPU_DOTPROD] = "dotprod",
+    [CPU_I8MM] = "i8mm",
 };
 
 const char *cpu_tier_name(enum cpu_tier t)
@@ -53,6 +57,8 @@ unsigned cpu_detect(void)
     mask |= 1u << CPU_NEON;
     if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
         mask |= 1u << CPU_DOTPROD;
+    if (mask & 1u << CPU_DOTPROD && getauxval(AT_HWCAP2) & HWCAP2_I8MM)
+        mask |= 1u << CPU_I8MM;
 #endif
     return mask;
 }
@@ -73,7 +79,7 @@ int cpu_parse(const char *text, unsigned *out, struct err *e)
         return 0;
     }
     return err_set(e, ERR_USAGE,
-                   "cpu tier '%s': expected auto, scalar, avx2, avx512, neon or dotprod", text);
+                   "cpu tier '%s': expected auto, scalar, avx2, avx512, neon, dotprod or i8mm", text);
 }
 
 /* The value of "key : value" when line is that key's. */

@@ -8,12 +8,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_DOTPROD, CPU_TIERS };
+enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_DOTPROD, CPU_I8MM, CPU_TIERS };
 
 /* Bit 1 << tier for each tier that this machine can run; scalar always. */
 unsigned cpu_detect(void);
 
-/* "auto" gives cpu_detect(); "scalar", "avx2", "avx512", "neon", "dotprod" give that tier and
+/* "auto" gives cpu_detect(); "scalar", "avx2", "avx512", "neon", "dotprod", "i8mm" give that tier and
  * those below it. A tier this machine lacks is ERR_USAGE. */
 int cpu_parse(const char *text, unsigned *out, struct err *e);
 const char *cpu_tier_name(enum cpu_tier t);

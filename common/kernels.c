@@ -23,6 +23,8 @@ void kernels_init(unsigned cpu_mask)
         kernels_fill_neon(&table);
     if (cpu_mask & 1u << CPU_DOTPROD)
         kernels_fill_dotprod(&table);
+    if (cpu_mask & 1u << CPU_I8MM)
+        kernels_fill_i8mm(&table);
 #else
     (void)cpu_mask;
 #endif

@@ -10,6 +10,7 @@ void kernels_fill_avx2(struct kernels *k);
 void kernels_fill_avx512(struct kernels *k);
 void kernels_fill_neon(struct kernels *k);
 void kernels_fill_dotprod(struct kernels *k);
+void kernels_fill_i8mm(struct kernels *k);
 
 /* Activations of a block whose largest magnitude is below this are zero: 127 / max must not
  * overflow. */

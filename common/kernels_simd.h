@@ -41,7 +41,10 @@
  *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
  *   struct xq x_q8(const uint8_t *group)
  *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
- *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product */
+ *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
+ * and, with KERNELS_PAIRS, what serves two rows and two tokens at once with the same bits:
+ *   struct pair pair_w(wq, wq), pair_x(xq, xq)
+ *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
 
 #define INLINE static inline __attribute__((always_inline))
 #define OUTER  static __attribute__((noinline, unused))
@@ -261,6 +264,20 @@ INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, cons
                     int T, struct q8_ops ops)
 {
     struct wq w[TILE_R];
+#ifdef KERNELS_PAIRS
+    if (T > 1 && R > 1) {
+        UNROLL
+        for (int r = 0; r < R; r += 2) {
+            struct pair p = pair_w(ops.w(a->row[r] + o, nb), ops.w(a->row[r + 1] + o, nb));
+            UNROLL
+            for (int t = 0; t < T; t += 2) {
+                const uint8_t *xt = x + (size_t)t * a->x_stride;
+                dq_pairs((VF *[2]){ &acc[r][t], &acc[r + 1][t] }, p, pair_x(x_q8(xt), x_q8(xt + a->x_stride)));
+            }
+        }
+        return;
+    }
+#endif
     if (T == 1 || VN < 16) { /* few registers: the operands of a row do not wait for the others */
         UNROLL
         for (int r = 0; r < R; r++) {

@@ -52,7 +52,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST", .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
         { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = 8 << 20, .max = 1e15, .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.", .def = "512MiB; quick: 128MiB" },
         { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600, .help = "Time for each point, over all its repetitions.", .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
-        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
+        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT", .help = "A line about the machine, kept with it." },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Print what would be measured, how long it takes and how much disk and memory it needs." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Print the result as JSON." },

@@ -97,7 +97,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
           .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
-          "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.", .def = "auto" },
+          "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take.", .def = NULL },
         { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with an interrupted run.", .def = NULL },
         { "json", 0, OPT_FLAG, &o->json, NULL, "result as JSON on standard output.", .def = NULL },

@@ -83,7 +83,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "what the file says", .choices = gating_names },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod.",
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.",
           .def = "auto" },
         { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
           .max = 9 },

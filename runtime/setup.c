@@ -53,7 +53,7 @@ int setup_options(struct opt *rows, struct setup_args *a)
           .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing.",
           .def = "the plan's" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
-          .help = "Instruction set: auto, scalar, avx2, avx512, neon or dotprod.", .def = "auto" },
+          .help = "Instruction set: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
         { .name = "no-prefetch", .type = OPT_FLAG, .dest = &a->no_prefetch,
           .help = "Start no reads before attention; for measurements." },

@@ -13,12 +13,12 @@
 int advice_floor(const struct problem *p, const struct problem_limits *lim, uint64_t *bytes, struct err *e)
 {
     struct problem_limits one = *lim;
-    struct cost_choice c = { .mode = p->modes[0], .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1,
-                             .kv_f16 = lim->kv_f16, .context = lim->context };
+    struct cost_choice c;
     struct budget b;
     one.prefill_chunk = 1;
-    problem_set_backend(&c, HW_ANY_BACKEND);
-    int r = problem_account(p, &c, &one, NULL, &b, e);
+    int r = problem_least(p, &one, &c, e);
+    if (r == 0)
+        r = problem_account(p, &c, &one, NULL, &b, e);
     if (r == 0)
         *bytes = b.floor;
     return r;

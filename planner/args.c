@@ -11,8 +11,9 @@
 
 static const char *const cost_choices[] = { "measured", "paper", NULL };
 static const char *const stat_choices[] = { "typical", "sustained", NULL };
-static const char *const mode_choices[] = { "auto", "exact", "dense", NULL };
+static const char *const mode_choices[] = { "auto", "exact", "dense", "predicted", NULL };
 static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", NULL };
+static const char *const predictor_choices[] = { "auto", "ffn", "block", "residual", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
 static const char *const act_choices[] = { "f32", "q8", NULL };
 static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
@@ -53,8 +54,16 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Figures of the device to promise by: its medians, or what it sustains nine times out of ten.",
           .def = "typical" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
-          .help = "exact: skip neurons whose gate is closed; dense: skip none.",
+          .help = "exact: skip neurons whose gate is closed; dense: skip none; predicted: compute only those that the "
+                  "trace's predictors foretell.",
           .def = "auto: exact where the activation gives zeros" },
+        { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.001, .max = 1,
+          .help = "Predicted mode: share of the firing neurons that every predictor is to foretell.",
+          .def = "what the predictors were made for" },
+        { .name = "predictor", .type = OPT_CHOICE, .dest = &a->predictor, .arg = "INPUT",
+          .choices = predictor_choices,
+          .help = "Predicted mode: predictors that see the FFN's input (ffn), the block's (block: reads overlap "
+                  "attention) or the residual stream.", .def = "auto: the faster" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
           .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).",
           .def = "auto: the faster" },
@@ -245,6 +254,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->stat = (enum plan_stat)a->stat;
     q->mode = a->mode - 1;
     q->form = a->form - 1;
+    q->recall = a->recall;
+    q->predictor = a->predictor - 1;
     q->kv_f16 = a->kv;
     q->act_q8 = a->act;
     q->cluster_neurons = (uint32_t)a->cluster_neurons;
@@ -253,6 +264,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0)
         return r;
+    if (q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor))
+        return err_set(e, ERR_USAGE, "--recall and --predictor belong to --mode predicted");
     if (a->for_pack && (a->form || a->down_type || a->cluster_neurons))
         return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --down-type and "
                                      "--cluster-neurons do not go with it");

@@ -8,15 +8,15 @@
 
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type;
-    int cost, stat, mode, form, kv, act, policy, context, max_batch, cluster_neurons; /* choices as in the tables of
-                                                                                 * args.c */
+    /* choices as in the tables of args.c */
+    int cost, stat, mode, form, predictor, kv, act, policy, context, max_batch, cluster_neurons;
     int corrections;
-    double min_speed;
+    double min_speed, recall;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 20
+#define ARGS_ROWS 22
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

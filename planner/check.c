@@ -128,6 +128,7 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     struct plan_figures is = { .layers = malloc((size_t)p->n_layers * sizeof *is.layers) };
     int r = keeps && is.layers ? 0 : err_set(e, ERR_NOMEM, "out of memory for a check");
     planning_choice(p, l, &c);
+    c.foretell = pr->foretell[0];
     for (int i = 0; i < l->n_batches && r == 0; i++) {
         int bi = 0;
         while (bi < pr->in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
@@ -150,18 +151,21 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     return r;
 }
 
-/* Limits of one mode and policy share a problem: replay once for each pair that occurs. */
+/* Limits of one mode, policy and set of predictors share a problem: replay once for each that occurs. Those that share
+ * that of limit `first`, if it is the first of them. */
 static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
-                        enum plan_mode mode, enum cache_policy policy, struct notes *notes, struct err *e)
+                        int first, struct notes *notes, struct err *e)
 {
     struct problem pr = { 0 };
-    int r = 0, ready = 0;
-    for (int i = 0; i < p->n_limits && r == 0; i++) {
-        if (p->limits[i].mode != mode || p->limits[i].policy != policy)
+    int r;
+    for (int i = 0; i < first; i++)
+        if (planning_same_problem(p, &p->limits[i], &p->limits[first]))
+            return 0;
+    if ((r = planning_problem(p, &p->limits[first], in, hw, notes, &pr, e)) < 0)
+        return err_wrap(e, "plan '%s': limits[%d]", name, first);
+    for (int i = first; i < p->n_limits && r == 0; i++) {
+        if (!planning_same_problem(p, &p->limits[i], &p->limits[first]))
             continue;
-        if (!ready && (r = problem_prepare(&pr, in, hw, &p->layout, &mode, 1, (int)policy, notes, e)) < 0)
-            return r;
-        ready = 1;
         r = check_memory(&pr, p, name, i, e);
         if (r == 0 && hw && (r = check_cores(&p->limits[i], name, i, hw, e)) == 0)
             r = check_speed(&pr, p, name, i, e);
@@ -182,9 +186,8 @@ int check_plan(const struct plan *p, const char *name, const struct inputs *in, 
                struct notes *notes, struct err *e)
 {
     int r = check_belongs(p, name, in, hw, e);
-    for (int m = 0; m < PLAN_MODES && in && r == 0; m++)
-        for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
-            r = check_limits(p, name, in, hw, (enum plan_mode)m, (enum cache_policy)k, notes, e);
+    for (int i = 0; i < p->n_limits && in && r == 0; i++)
+        r = check_limits(p, name, in, hw, i, notes, e);
     return r;
 }
 

@@ -184,7 +184,7 @@ static int run(const struct wish *w, struct err *e)
     if (r == 0)
         r = check_plan(&p, w->plan, &in, &hw, &notes, e);
     if (r == 0)
-        r = problem_prepare(&pr, &in, &hw, &p.layout, &l->mode, 1, (int)l->policy, &notes, e);
+        r = planning_problem(&p, l, &in, &hw, &notes, &pr, e);
     if (r == 0 && (r = explain_limit(&pr, &p, l, &x, e)) == 0) {
         if (w->json)
             r = print_json(&p, l, &x, e);

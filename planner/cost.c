@@ -140,6 +140,25 @@ double cost_positions(const struct model_hparams *h, int layer, int context)
     return bounded ? w - w * w / (2 * all) : all / 2;
 }
 
+double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw)
+{
+    double compute = cost_rows_ns(hidden_rows, tau_1) + cost_rows_ns(scores, tau_2);
+    return fmax(compute, cost_memory_ns(bytes, seq_bw, 0, 0));
+}
+
+double cost_foretold_ns(double exempt, double tau_gate, double foretold, double tau_scattered, double open,
+                        double tau_up, double active, double tau_down)
+{
+    return cost_rows_ns(exempt, tau_gate) + cost_rows_ns(foretold, tau_scattered) + cost_rows_ns(open, tau_up) +
+           cost_rows_ns(active, tau_down);
+}
+
+double cost_lookahead_ns(const struct plan_layer_figures *f)
+{
+    double work_ns = f->attention_ns + fmax(f->ffn_compute_ns, f->ffn_memory_ns);
+    return f->predict_ns + fmax(work_ns, f->io_ns) + f->exposed_ns;
+}
+
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
 {
     return batch * 2.0 * positions * h->n_kv_heads * h->head_dim * (kv_f16 ? 2 : 4);
@@ -329,6 +348,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     if (r.cores == 0)
         r.cores = c->threads + c->lanes;
     r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
+    r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
@@ -371,6 +391,57 @@ static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, co
     return fmax(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
 }
 
+enum plan_mode cost_mode_at(const struct cost_choice *c, int layer)
+{
+    return c->mode == PLAN_PREDICTED && c->foretell->input[layer] < 0 ? PLAN_EXACT : c->mode;
+}
+
+/* Rows, bytes and flops of the predictors that a step runs in a layer. */
+static double predictors_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                            const struct cost_rates *r, int batch_index, int layer, struct notes *notes)
+{
+    const struct foretell *f = c->foretell;
+    int batch = inputs_batch_sizes[batch_index], d = in->h.d_model;
+    double sum = 0, flops = 0;
+    for (int k = 0; k < in->n_blocks; k++) {
+        const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
+        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->exempt[layer];
+        double tau_1 = rows_ns(hw, c, x->type1, HW_SEQ, d, batch, notes);
+        double tau_2 = rows_ns(hw, c, x->type2, HW_SEQ, x->rank, batch, notes);
+        double bytes = (double)quant_row_bytes(x->type1, (uint64_t)d) * x->rank +
+                       (double)quant_row_bytes(x->type2, (uint64_t)x->rank) * scores;
+        sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
+        flops += reached * 2.0 * batch * ((double)x->rank * d + scores * x->rank);
+    }
+    return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
+}
+
+/* (M11), (M12): the FFN of a layer whose predictor says what to compute. In the paper's model a is the share of
+ * neurons computed, W_ffn and F_ffn all three matrices. */
+static void foretold_layer(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                           const struct cost_rates *r, const double *row, int batch_index, int layer,
+                           struct cost_layer *l, struct notes *notes)
+{
+    const struct foretell *f = c->foretell;
+    double gates = inputs_gates(in, batch_index, layer), all = foretell_neurons(f, batch_index, layer, 0);
+    double beyond = foretell_neurons(f, batch_index, layer, f->exempt[layer]), exempt = all - beyond;
+    double active = foretell_active(f, in, batch_index, layer, 0), open = active * in->loads[layer];
+    l->active = active;
+    l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
+    l->predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
+    l->density = gates > 0 ? all / gates : 0;
+    l->ffn_bytes = gates * (row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN]);
+    if (c->model == PLAN_COST_PAPER) {
+        l->compute_ns = cost_ffn_ns(l->density, 6.0 * in->h.d_model * gates * inputs_batch_sizes[batch_index],
+                                    r->f_cpu);
+        l->memory_ns = cost_mem_ns(0, 0, l->density, l->ffn_bytes, r->b_mem);
+        return;
+    }
+    l->compute_ns = cost_foretold_ns(exempt, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, active, r->down_ns);
+    l->memory_ns = cost_memory_ns(exempt * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
+                                  open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
+}
+
 void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                    const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
                    struct cost_layer *out, struct notes *notes)
@@ -389,6 +460,11 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
+    if (cost_mode_at(c, layer) == PLAN_PREDICTED) {
+        foretold_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
+        *out = l;
+        return;
+    }
     double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
     l.density = gates > 0 ? active / gates : 0;
     l.ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
@@ -425,10 +501,43 @@ static double units_beyond(const struct layout_shape *s, int part, uint32_t hot)
     return (left + npu - 1) / npu;
 }
 
-struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode,
+/* Predicted mode: units that hold a foretold neuron. Of several parts the first is read where a neuron is foretold,
+ * the last where its gate is open besides. */
+static struct cost_flow foretold_flow(const struct inputs *in, const struct layout_shape *s,
+                                      const struct cost_choice *c, int batch_index, int layer,
+                                      const struct replay_table *t, const struct cost_keep *k)
+{
+    struct cost_flow f = { 0 };
+    int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
+    double loads = last > 0 ? in->loads[layer] : 1, all, beyond;
+    if (last > 0) {
+        double units = foretell_units(c->foretell, s, batch_index, layer, k->hot[0]);
+        if (two_phase)
+            f.single_reads = units;
+        else
+            f.stream_bytes = units * (double)s->part[0].stride_bytes;
+        all = t ? replay_lookups(t, 0) : foretell_active(c->foretell, in, batch_index, layer, 0);
+        beyond = t ? replay_lookups(t, k->hot[last]) : foretell_active(c->foretell, in, batch_index, layer,
+                                                                       k->hot[last]);
+    } else {
+        all = t ? replay_lookups(t, 0) : foretell_units(c->foretell, s, batch_index, layer, 0);
+        beyond = t ? replay_lookups(t, k->hot[0]) : foretell_units(c->foretell, s, batch_index, layer, k->hot[0]);
+    }
+    if (k->hot[last] < (uint32_t)s->n_ff) {
+        f.lookups = beyond * loads;
+        f.reads = t ? replay_misses(t, k->hot[last], k->slots) * loads : f.lookups;
+    }
+    f.mu = all > 0 ? f.reads / (all * loads) : 0;
+    return f;
+}
+
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                               int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
 {
     struct cost_flow f = { 0 };
+    enum plan_mode mode = cost_mode_at(c, layer);
+    if (mode == PLAN_PREDICTED)
+        return foretold_flow(in, s, c, batch_index, layer, t, k);
     double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
     int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
     if (mode == PLAN_DENSE) {
@@ -489,7 +598,7 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     o.ffn_memory_ns *= r->ffn_factor;
     o.io_ns *= r->io_factor;
     o.exposed_ns *= r->io_factor;
-    o.total_ns = cost_layer_ns(&o);
+    o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     return o;
 }
 

@@ -4,11 +4,12 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M10) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M13) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/layout.h"
 #include "common/offline/hwdb.h"
 #include "common/plan.h"
 
+#include "planner/foretell.h"
 #include "planner/inputs.h"
 #include "planner/notes.h"
 #include "planner/replay.h"
@@ -90,11 +91,28 @@ double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
 /* (M10) t_step = t_head + sum of t_layer */
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
 
+/* --- Predicted mode --- */
+
+/* (M11) t_predict = max(rank * tau_1 + (n_ff - exempt) * tau_2, V_pred / B_seq): the hidden layer, then a score for each
+ *       neuron that is not exempt; all of the predictor's bytes are swept. Summed over the blocks a step reaches. */
+double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw);
+
+/* (M12) t_compute = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down: gates of exempt
+ *       neurons are swept, those of foretold ones are where they are; open and active count only what is computed */
+double cost_foretold_ns(double exempt, double tau_gate, double foretold, double tau_scattered, double open,
+                        double tau_up, double active, double tau_down);
+
+/* (M13) a predictor that sees the block's input (lookahead): cold reads begin before attention,
+ *       t_layer = t_predict + max(t_attention + max(t_compute, t_memory), t_io) + t_exposed */
+double cost_lookahead_ns(const struct plan_layer_figures *f);
+
 /* --- From tables to those equations --- */
 
 /* Global choices, one value per plan limit. */
 struct cost_choice {
     enum plan_mode mode;
+    int way;                        /* of the problem; 0 where there is one */
+    const struct foretell *foretell; /* predicted mode; else NULL. Borrowed */
     enum plan_cost model;
     enum plan_stat stat;
     int n_classes, n[HW_MAX_CLASSES], threads; /* threads = sum of n */
@@ -121,6 +139,7 @@ struct cost_flow {
 /* Device curves at one choice, batch size and layout, looked up once. */
 struct cost_rates {
     double gate_ns, up_ns, down_ns;         /* per row */
+    double scattered_ns;                    /* of gates here and there */
     double seq_bw, rand_bw;                 /* memory */
     double stream_bw, stream_block, stream_cpu_ns;
     struct cost_reads cold, single;
@@ -134,6 +153,7 @@ struct cost_rates {
 /* A layer's constants at one choice and batch. */
 struct cost_layer {
     double attention_ns, predict_ns, compute_ns, memory_ns, active;
+    int lookahead;                          /* (M13) instead of (M7) */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
 };
 
@@ -149,8 +169,11 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes);
 
-/* t: the layer's replay table at this batch; NULL: nothing hits. */
-struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, enum plan_mode mode,
+/* What a layer runs in: the choice's mode, but exact where predicted mode has no predictor for it. */
+enum plan_mode cost_mode_at(const struct cost_choice *c, int layer);
+
+/* t: the layer's replay table at this batch (of the lists that the choice's mode makes); NULL: nothing hits. */
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                               int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k);
 
 /* All figures of a layer. In the paper's model and exact mode the gates are the predictor (F_pred, W_pred:

@@ -46,7 +46,7 @@ static void paper_sums(const struct problem *pr, const struct cost_choice *c, co
     for (int l = 0; l < in->n_layers; l++) {
         struct cost_layer cl;
         cost_layer_of(pr->hw, in, &pr->shape, c, r, 0, l, &cl, NULL);
-        struct cost_flow f = cost_flow_of(in, &pr->shape, c->mode, 0, l, problem_table(pr, 0, l), &keeps[l]);
+        struct cost_flow f = cost_flow_of(in, &pr->shape, c, 0, l, problem_table(pr, c->way, 0, l), &keeps[l]);
         double gates = inputs_gates(in, 0, l);
         s->attn_ns += cl.attention_ns;
         s->pred_ns += cl.predict_ns;
@@ -116,7 +116,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         return ok;
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *f = &g->layers[i];
-        struct cost_flow w = cost_flow_of(pr->in, &pr->shape, c.mode, 0, i, problem_table(pr, 0, i), &keeps[i]);
+        struct cost_flow w = cost_flow_of(pr->in, &pr->shape, &c, 0, i, problem_table(pr, c.way, 0, i), &keeps[i]);
         att += f->attention_ns, pred += f->predict_ns, comp += f->ffn_compute_ns, mem += f->ffn_memory_ns,
             io += f->io_ns;
         exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.reads + w.single_reads;
@@ -239,10 +239,10 @@ static int find_best(const struct problem *pr, const struct cost_keep *keeps, st
     x->best_hit_rate = calloc((size_t)in->n_layers, sizeof *x->best_hit_rate);
     if (!x->best_hit_rate)
         return err_set(e, ERR_NOMEM, "out of memory");
-    for (int l = 0; pr->tables && l < in->n_layers && r == 0; l++) {
+    for (int l = 0; pr->tables[0] && l < in->n_layers && r == 0; l++) {
         struct inputs_steps s;
-        double misses, lookups = replay_lookups(problem_table(pr, 0, l), keeps[l].hot[last]);
-        if (lookups <= 0 || (r = in->steps(in, l, 2048, &s, e)) < 0)
+        double misses, lookups = replay_lookups(problem_table(pr, 0, 0, l), keeps[l].hot[last]);
+        if (lookups <= 0 || (r = problem_steps(pr, 0, l, 2048, &s, e)) < 0)
             continue;
         r = replay_belady(&s, &pr->shape, last, in->n_blocks, 1, keeps[l].hot[last], keeps[l].slots, &misses, e);
         inputs_steps_done(&s);
@@ -261,6 +261,7 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
     if (!keeps)
         return err_set(e, ERR_NOMEM, "out of memory");
     planning_choice(p, l, &c);
+    c.foretell = pr->foretell[0];
     planning_limits(p, l, &lim);
     lim.min_tokens_per_s = 0;
     planning_keeps(p, &l->batches[0], keeps);

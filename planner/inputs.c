@@ -46,7 +46,15 @@ void inputs_done(struct inputs *in)
     free(in->layers);
     free(in->loads);
     free(in->position);
+    free(in->predictors);
     *in = (struct inputs){ 0 };
+}
+
+int inputs_alloc_predictors(struct inputs *in, struct err *e)
+{
+    size_t n = (size_t)PREDICT_INPUTS * (size_t)in->n_layers * (size_t)in->n_blocks;
+    in->predictors = calloc(n, sizeof *in->predictors);
+    return in->predictors ? 0 : err_set(e, ERR_NOMEM, "out of memory for %zu predictors", n);
 }
 
 double inputs_active(const struct inputs *in, int batch_index, int layer, uint32_t hot)

@@ -9,6 +9,7 @@
 #include "common/hash.h"
 #include "common/layout.h"
 #include "common/model.h"
+#include "common/predict.h"
 
 #include "planner/notes.h"
 
@@ -43,6 +44,20 @@ struct inputs_steps {
     uint32_t *at;               /* block * n_ff + pack position, ascending within a step */
 };
 
+/* A predictor of one (layer, block): what it costs, and what it was measured to foretell. n_points 0: there is none. */
+#define INPUTS_POINTS 17
+struct inputs_point {
+    double recall, density;     /* shares: of active neurons foretold; of all neurons foretold */
+};
+struct inputs_predictor {
+    int rank;
+    uint32_t type1, type2;      /* of fc1: rank rows of d_model; of fc2: n_ff rows of rank */
+    uint64_t bytes;             /* in memory */
+    double true_density;        /* share of neurons that were active where it was measured */
+    int n_points;
+    struct inputs_point point[INPUTS_POINTS]; /* operating points to choose from, in any order */
+};
+
 struct inputs {
     char name[96];
     struct hash128 model_hash, trace_hash, order_hash;
@@ -60,6 +75,8 @@ struct inputs {
     uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL
                                                  * without trace */
     uint64_t n_tokens, window_tokens;
+    struct inputs_predictor *predictors;        /* [PREDICT_INPUTS][n_layers][n_blocks]; NULL: none of any input */
+    double recall;                              /* that the predictors were made for; 0: not known */
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
@@ -69,6 +86,11 @@ struct inputs {
 
 /* Allocate curves, loads (1) and layers for the shape and batches already set. */
 int inputs_alloc(struct inputs *in, struct err *e);
+
+/* Allocate predictors, none of them there, for the shape already set; fill those of a trace, where it has any. */
+int inputs_alloc_predictors(struct inputs *in, struct err *e);
+struct trace;
+int inputs_predictors_from_trace(struct inputs *in, const struct trace *t, struct err *e);
 
 /* Batch sizes planned for: those of inputs_batch_sizes up to max_batch, at least one. */
 int inputs_count_batches(int max_batch);
@@ -88,6 +110,12 @@ static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in
 {
     return &in->curves[((size_t)batch_index * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
                        (size_t)block];
+}
+
+static inline struct inputs_predictor *inputs_predictor_at(const struct inputs *in, int input, int layer, int block)
+{
+    return &in->predictors[((size_t)input * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
+                           (size_t)block];
 }
 
 /* Expected firing neurons of a step in the layer, beyond the first `hot` positions of each block. */

@@ -261,7 +261,8 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
     in.steps = steps_from_trace;
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
-        (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0) {
+        (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0 ||
+        (r = inputs_predictors_from_trace(&in, t, e)) < 0) {
         inputs_done(&in);
         return r;
     }

@@ -3,10 +3,10 @@
  * on the layout alone (replay) is done once per candidate; limits differ only in problem_fill. */
 #include "planner/planning.h"
 
-#include "common/nn.h"
 #include "common/quant.h"
 #include "common/version.h"
 #include "planner/advice.h"
+#include "planner/ways.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,23 +20,9 @@
 void planning_request_init(struct planning_request *q)
 {
     *q = (struct planning_request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
-                                    .policy = -1, .rlimit = PLANNING_RLIMIT };
+                                    .policy = -1, .predictor = -1, .rlimit = PLANNING_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
-}
-
-int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int *n, struct err *e)
-{
-    int sparse = nn_act_is_sparse(in->h.act);
-    if (mode == PLAN_PREDICTED)
-        return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none");
-    if (mode == PLAN_EXACT && !sparse)
-        return err_set(e, ERR_USAGE, "--mode exact: the model's activation (%s) gives no zeros to skip; it runs in "
-                                     "dense mode",
-                       model_act_name(in->h.act));
-    *n = 1;
-    modes[0] = mode >= 0 ? (enum plan_mode)mode : sparse ? PLAN_EXACT : PLAN_DENSE;
-    return 0;
 }
 
 /* --- one limit --- */
@@ -60,20 +46,13 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
     return 0;
 }
 
-/* The cheapest choice there is: for floors. */
-static struct cost_choice least_choice(const struct problem *p, const struct problem_limits *lim)
-{
-    struct cost_choice c = { .mode = p->modes[0], .model = lim->model, .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1,
-                             .depth = 1, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
-    problem_set_backend(&c, HW_ANY_BACKEND);
-    return c;
-}
-
 static int solve_one(struct problem *p, const struct planning_request *q, struct problem_limits *lim,
                      struct solve_result *res, struct err *e)
 {
-    struct cost_choice least = least_choice(p, lim);
-    int r = fit_chunk(p, lim, &least, e);
+    struct cost_choice least;
+    int r = problem_least(p, lim, &least, e);
+    if (r == 0)
+        r = fit_chunk(p, lim, &least, e);
     for (;; lim->prefill_chunk /= 2) {
         if (r < 0 || (r = problem_fill(p, lim, e)) < 0 ||
             (r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
@@ -122,6 +101,11 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
         l->n_classes = k + 1;
     }
     int r = plan_limit_init(plan, l, p->in->n_batches, e);
+    if (r == 0 && c->mode == PLAN_PREDICTED) {
+        l->recall = c->foretell->recall;
+        memcpy(l->predictor, c->foretell->input, (size_t)plan->n_layers);
+        memcpy(l->exempt, c->foretell->exempt, (size_t)plan->n_layers * sizeof *l->exempt);
+    }
     for (int b = 0; b < p->in->n_batches && r == 0; b++)
         r = fill_batch(p, res, plan, b, &l->batches[b], e);
     struct budget account;
@@ -207,50 +191,27 @@ static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
     return r;
 }
 
-/* Layouts to compare. */
-static int candidates(const struct planning_request *q, const struct inputs *in, enum plan_mode mode,
-                      struct layout *l, int *n, struct err *e)
-{
-    enum layout_form forms[2] = { LAYOUT_SPLIT, LAYOUT_BUNDLE };
-    *n = 0;
-    if (q->for_pack) {
-        l[(*n)++] = *q->for_pack;
-        return 0;
-    }
-    int count = q->form >= 0 ? 1 : 2;
-    if (q->form >= 0)
-        forms[0] = (enum layout_form)q->form;
-    else if (mode == PLAN_DENSE) { /* all of a neuron is needed: one segment is one stream */
-        forms[0] = LAYOUT_BUNDLE;
-        count = 1;
-    }
-    for (int i = 0; i < count; i++) {
-        int r = inputs_layout(in, forms[i], q->cluster_neurons, q->down_type, &l[i], e);
-        if (r < 0)
-            return r;
-        *n = i + 1;
-    }
-    return 0;
-}
-
 int planning_make(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e)
 {
-    enum plan_mode modes[PLAN_MODES];
-    struct layout layouts[2];
+    struct layout layouts[WAYS_LAYOUTS];
     struct plan best = { 0 };
     struct err why = { 0 };
     double best_score = -INFINITY;
-    int n_modes, n, r, found = 0;
-    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n,
-                                                                                     e)) < 0)
+    int n, r, found = 0;
+    if ((r = ways_layouts(q, in, layouts, &n, e)) < 0)
         return r;
     for (int i = 0; i < n; i++) {
         struct problem p;
         struct plan plan;
+        struct ways ways;
         struct err now = { 0 };
         double score = 0;
-        if ((r = problem_prepare(&p, in, hw, &layouts[i], modes, n_modes, q->policy, notes, e)) < 0)
+        if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
+            break;
+        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, notes, e);
+        ways_done(&ways);
+        if (r < 0)
             break;
         r = plan_layout(&p, q, &plan, &score, &now);
         problem_done(&p);
@@ -290,28 +251,46 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
 int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
                    struct err *e)
 {
-    enum plan_mode modes[PLAN_MODES];
-    struct layout layouts[2];
-    int n_modes, n, r, trained = in->h.n_ctx_train;
+    struct layout layouts[WAYS_LAYOUTS];
+    int n, r, trained = in->h.n_ctx_train;
     *bytes = UINT64_MAX;
-    if ((r = planning_modes(in, q->mode, modes, &n_modes, e)) < 0 || (r = candidates(q, in, modes[0], layouts, &n,
-                                                                                     e)) < 0)
+    if ((r = ways_layouts(q, in, layouts, &n, e)) < 0)
         return r;
     for (int i = 0; i < n && r == 0; i++) {
         struct problem p;
+        struct ways ways;
         struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
                                       .kv_f16 = q->kv_f16 };
         uint64_t one = UINT64_MAX;
         if (lim.context == 0)
             lim.context = trained > 0 && trained < LEAST_CONTEXT ? trained : LEAST_CONTEXT;
-        if ((r = problem_shape(&p, in, hw, &layouts[i], modes, n_modes, NULL, e)) == 0)
+        if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
+            break;
+        if ((r = problem_shape(&p, in, hw, &layouts[i], ways.way, ways.n, NULL, e)) == 0) {
             r = advice_floor(&p, &lim, &one, e);
+            problem_done(&p);
+        }
+        ways_done(&ways);
         *bytes = one < *bytes ? one : *bytes;
     }
     return r;
 }
 
 /* --- back from a plan --- */
+
+int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
+                     struct notes *notes, struct problem *out, struct err *e)
+{
+    struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt };
+    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, notes, e);
+}
+
+int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
+{
+    size_t n = (size_t)p->n_layers;
+    return a->mode == b->mode && a->policy == b->policy && !(a->recall < b->recall) && !(a->recall > b->recall) &&
+           !memcmp(a->predictor, b->predictor, n) && !memcmp(a->exempt, b->exempt, n * sizeof *a->exempt);
+}
 
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
 {
@@ -351,6 +330,8 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
                                    .queue_depth = l->queue_depth, .hot = l->batches[i].hot,
                                    .cold = l->batches[i].cold };
+        if (l->mode == PLAN_PREDICTED)
+            foretell_account(p->in, l->predictor, &c.predictor_bytes, &c.predictor_rank);
         int r = budget_compute(&p->budget, &c, &b, e);
         if (r < 0)
             return r;

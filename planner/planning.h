@@ -24,6 +24,8 @@ struct planning_request {
     enum plan_stat stat;                /* which of the device's figures */
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense */
     int form;                           /* a layout_form, or -1: the better of split and bundle */
+    double recall;                      /* predicted mode: of every predictor; 0: that they were made for */
+    int predictor;                      /* predicted mode: an enum predict_input, or -1: the better */
     int kv_f16, act_q8;
     int down_type;                      /* a quant_type, or -1 */
     uint32_t cluster_neurons;           /* 0: the layout's default */
@@ -47,8 +49,13 @@ int planning_context(const struct planning_request *q, const struct inputs *in);
 int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
                    struct err *e);
 
-/* Modes that a model may run in, and whether `mode` is one (ERR_USAGE says why not). */
-int planning_modes(const struct inputs *in, int mode, enum plan_mode *modes, int *n, struct err *e);
+/* The problem that a plan limit was solved in, without the other ways that were tried: for check and explain. Free
+ * with problem_done. ERR_UNSUPPORTED when the inputs lack a predictor that the plan uses. */
+int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
+                     struct notes *notes, struct problem *out, struct err *e);
+
+/* Would planning_problem prepare the same for both? */
+int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 
 /* A plan limit's choices as the cost model takes them, and a batch's residencies (keeps[n_layers]). Where blocks of a
  * layer differ in their prefix, block 0 speaks for all. */

@@ -19,29 +19,66 @@
 #define ROUND       8       /* layers replayed side by side */
 #define KEPT        6       /* configurations with curves */
 #define MAX_STEPS   32      /* of a prefix */
-#define MAX_COLD    40      /* (prefix, slots) pairs of the last part */
+#define MAX_COLD    40      /* (prefix, slots) pairs of the last part, */
+#define MAX_ALONE   400     /* and of the only part */
 #define REPLAY_WORK 400e6   /* cache accesses for all tables together: some ten seconds of one core */
 
 /* --- replay --- */
 
-/* Tokens of the window that the work allows: a table runs about half the accesses of a full window, once per cell. */
-static uint64_t replay_tokens(const struct problem *p)
+/* Does the way look units of this layer up in a cold cache? Exactly run bundles are all needed: they stream. */
+static int looks_up(const struct problem *p, int way, int layer)
+{
+    enum plan_mode mode = p->modes[way];
+    if (mode == PLAN_PREDICTED && p->foretell[way]->input[layer] < 0)
+        mode = PLAN_EXACT;
+    return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && p->shape.n_parts > 1);
+}
+
+int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,
+                  struct err *e)
+{
+    const struct foretell *f = p->foretell[way];
+    int r = p->in->steps(p->in, layer, max_steps, out, e);
+    if (r < 0 || !f || f->input[layer] < 0)
+        return r;
+    if ((r = foretell_steps(f, p->in, layer, p->shape.n_parts > 1, out, e)) < 0)
+        inputs_steps_done(out);
+    return r;
+}
+
+static double looked_up(const struct problem *p, int way, int layer)
+{
+    const struct foretell *f = p->foretell[way];
+    if (!looks_up(p, way, layer))
+        return 0;
+    if (!f || f->input[layer] < 0)
+        return inputs_active(p->in, 0, layer, 0);
+    return p->shape.n_parts > 1 ? foretell_active(f, p->in, 0, layer, 0) : foretell_neurons(f, 0, layer, 0);
+}
+
+/* Tokens of the window that the work allows: a table runs about half the accesses of a full window, once per cell. Each
+ * way has its own count, so that a plan's way alone gives the same tables again. */
+static uint64_t replay_tokens(const struct problem *p, int way)
 {
     double per_token = 0, cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
     for (int l = 0; l < p->in->n_layers; l++)
-        per_token += inputs_active(p->in, 0, l, 0) * cells * p->in->n_batches;
+        per_token += looked_up(p, way, l) * cells * p->in->n_batches;
     double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
 
-/* The policy with fewer misses over all layers, at three sizes without a hot prefix. Ties: the first. */
-static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
+/* The policy with fewer misses over all ways and layers, at three sizes without a hot prefix. Ties: the first. */
+static int choose_policy(struct problem *p, struct err *e)
 {
     double missed[CACHE_POLICIES] = { 0 };
-    int part = p->shape.n_parts - 1, r = 0;
-    for (int l = 0; l < p->in->n_layers && r == 0; l++) {
+    int part = p->shape.n_parts - 1, layers = p->in->n_layers, r = 0;
+    for (int i = 0; i < p->n_ways * layers && r == 0; i++) {
         struct inputs_steps s;
-        if ((r = p->in->steps(p->in, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
+        int w = i / layers, l = i % layers;
+        if (!looks_up(p, w, l))
+            continue;
+        uint64_t tokens = replay_tokens(p, w);
+        if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
             break;
         uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
         for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
@@ -63,7 +100,7 @@ static int choose_policy(struct problem *p, uint64_t tokens, struct err *e)
  * side. */
 struct round {
     struct problem *p;
-    int first, n;
+    int way, first, n;
     struct inputs_steps steps[ROUND];
     int code[ROUND];
     struct err err[ROUND];
@@ -75,20 +112,21 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     const struct problem *p = w->p;
     (void)worker;
     for (int i = begin; i < end; i++)
-        for (int b = 0; b < p->in->n_batches && w->code[i] == 0; b++)
+        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && looks_up(p, w->way, w->first + i); b++)
             w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
                                       inputs_batch_sizes[b], p->policy, 0,
-                                      &p->tables[(size_t)b * (size_t)p->in->n_layers + (size_t)(w->first + i)],
+                                      &p->tables[w->way][(size_t)b * (size_t)p->in->n_layers +
+                                                         (size_t)(w->first + i)],
                                       &w->err[i]);
 }
 
-static int replay_round(struct problem *p, struct pool *pool, struct round *w, int first, uint64_t tokens,
+static int replay_round(struct problem *p, struct pool *pool, struct round *w, int way, int first, uint64_t tokens,
                         struct err *e)
 {
     int r = 0;
-    *w = (struct round){ .p = p, .first = first };
+    *w = (struct round){ .p = p, .way = way, .first = first };
     while (r == 0 && w->n < ROUND && first + w->n < p->in->n_layers) {
-        r = p->in->steps(p->in, first + w->n, tokens, &w->steps[w->n], e);
+        r = problem_steps(p, way, first + w->n, tokens, &w->steps[w->n], e);
         w->n += r == 0;
     }
     if (r == 0)
@@ -103,23 +141,28 @@ static int replay_round(struct problem *p, struct pool *pool, struct round *w, i
 
 static int replay_all(struct problem *p, int policy, struct err *e)
 {
-    uint64_t tokens = replay_tokens(p);
     int r = 0, cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND);
     struct pool *pool;
     p->policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
-    if (policy < 0 && (r = choose_policy(p, tokens, e)) < 0)
+    if (policy < 0 && (r = choose_policy(p, e)) < 0)
         return r;
     struct round *w = malloc(sizeof *w);
-    p->tables = calloc((size_t)p->in->n_batches * (size_t)p->in->n_layers, sizeof *p->tables);
-    if (!p->tables || !w)
+    int ok = w != NULL, layers = p->in->n_layers;
+    for (int i = 0; i < p->n_ways; i++) {
+        if (p->modes[i] != PLAN_DENSE)
+            p->tables[i] = calloc((size_t)p->in->n_batches * (size_t)layers, sizeof *p->tables[i]);
+        ok &= p->tables[i] || p->modes[i] == PLAN_DENSE;
+    }
+    if (!ok)
         r = err_set(e, ERR_NOMEM, "out of memory for miss tables");
     else if ((r = pool_new(n_cpus > 0 ? n_cpus : 1, NULL, &pool, e)) == 0) {
         struct progress show;
-        progress_init(&show, "replaying the trace", "layers", (uint64_t)p->in->n_layers);
-        for (int l = 0; l < p->in->n_layers && r == 0; l += ROUND) {
-            r = replay_round(p, pool, w, l, tokens, e);
-            progress_set(&show, (uint64_t)(l + ROUND));
-        }
+        progress_init(&show, "replaying the trace", "layers", (uint64_t)(layers * p->n_ways));
+        for (int i = 0; i < p->n_ways; i++)
+            for (int l = 0; l < layers && r == 0 && p->tables[i]; l += ROUND) {
+                r = replay_round(p, pool, w, i, l, replay_tokens(p, i), e);
+                progress_set(&show, (uint64_t)(i * layers + l + ROUND));
+            }
         progress_done(&show);
         pool_free(pool);
     }
@@ -160,8 +203,8 @@ struct keep_list {
     int n, cap;
 };
 
-static int push(struct problem *p, struct keep_list *list, enum plan_mode mode, int batch, int layer,
-                struct cost_keep k, struct err *e)
+static int push(struct problem *p, struct keep_list *list, int way, int batch, int layer, struct cost_keep k,
+                struct err *e)
 {
     if (list->n == list->cap) {
         int cap = list->cap ? 2 * list->cap : 256;
@@ -173,7 +216,8 @@ static int push(struct problem *p, struct keep_list *list, enum plan_mode mode, 
     }
     struct problem_keep *o = &list->at[list->n];
     o->keep = k;
-    o->flow = cost_flow_of(p->in, &p->shape, mode, batch, layer, problem_table(p, batch, layer), &k);
+    struct cost_choice c = { .mode = p->modes[way], .way = way, .foretell = p->foretell[way] };
+    o->flow = cost_flow_of(p->in, &p->shape, &c, batch, layer, problem_table(p, way, batch, layer), &k);
     int r = keep_bytes(p, &k, &o->bytes, e);
     list->n += r == 0;
     return r;
@@ -222,8 +266,7 @@ static uint32_t prefix(const struct problem *p, uint32_t step, int i)
 }
 
 /* (prefix, slots) of the last part, thinned; part 0 empty. */
-static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int layer, struct keep_list *out,
-                     struct err *e)
+static int cold_grid(struct problem *p, int way, int batch, int layer, struct keep_list *out, struct err *e)
 {
     int last = p->shape.n_parts - 1, r = 0;
     uint32_t step;
@@ -231,37 +274,41 @@ static int cold_grid(struct problem *p, enum plan_mode mode, int batch, int laye
     for (int i = 0; i <= n && r == 0; i++) {
         struct cost_keep k = { { 0 }, 0 };
         k.hot[last] = prefix(p, step, i);
-        uint32_t units = replay_units(problem_table(p, batch, layer), k.hot[last]), before = UINT32_MAX;
+        uint32_t units = replay_units(problem_table(p, way, batch, layer), k.hot[last]), before = UINT32_MAX;
         for (int s = 0; s < REPLAY_SIZES && r == 0; s++) {
             k.slots = (uint32_t)(replay_size_shares[s] * units + 0.5);
             if (k.slots != before)
-                r = push(p, out, mode, batch, layer, k, e);
+                r = push(p, out, way, batch, layer, k, e);
             before = k.slots;
         }
     }
-    thin_cold(out, MAX_COLD);
+    thin_cold(out, last > 0 ? MAX_COLD : MAX_ALONE);
     return r;
 }
 
-static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int layer, struct problem_keeps *out,
-                       struct err *e)
+static int layer_keeps(struct problem *p, int way, int batch, int layer, struct problem_keeps *out, struct err *e)
 {
     struct keep_list cold = { 0 }, all = { 0 };
     int r = 0, last = p->shape.n_parts - 1;
     uint32_t step;
-    int n = cluster_steps(p, &step), has_cold = mode != PLAN_DENSE && last > 0;
+    int n = cluster_steps(p, &step), has_cold = looks_up(p, way, layer);
     if (has_cold)
-        r = cold_grid(p, mode, batch, layer, &cold, e);
+        r = cold_grid(p, way, batch, layer, &cold, e);
+    if (has_cold && last == 0) {
+        all = cold;
+        cold = (struct keep_list){ 0 };
+        n = -1;
+    }
     for (int i = 0; i <= n && r == 0; i++) {
         struct cost_keep k = { { 0 }, 0 };
         for (int q = 0; q <= last; q++)
             k.hot[q] = prefix(p, step, i);
         if (!has_cold)
-            r = push(p, &all, mode, batch, layer, k, e);
+            r = push(p, &all, way, batch, layer, k, e);
         for (int j = 0; j < cold.n && r == 0; j++) {
             struct cost_keep both = cold.at[j].keep;
             both.hot[0] = k.hot[0];
-            r = push(p, &all, mode, batch, layer, both, e);
+            r = push(p, &all, way, batch, layer, both, e);
         }
     }
     free(cold.at);
@@ -274,47 +321,55 @@ static int layer_keeps(struct problem *p, enum plan_mode mode, int batch, int la
     return 0;
 }
 
-static struct problem_keeps *keeps_at(const struct problem *p, int mode_index, int batch, int layer)
+static struct problem_keeps *keeps_at(const struct problem *p, int way, int batch, int layer)
 {
-    return &p->keeps[((size_t)mode_index * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers +
+    return &p->keeps[((size_t)way * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers +
                      (size_t)layer];
 }
 
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                  const enum plan_mode *modes, int n_modes, struct notes *notes, struct err *e)
+                  const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e)
 {
-    struct problem o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .n_modes = n_modes };
+    struct problem o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .n_ways = n_ways };
     int r;
-    memcpy(o.modes, modes, (size_t)n_modes * sizeof *modes);
     if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shape, e)) < 0 ||
         (r = inputs_budget_model(in, l, &o.budget, e)) < 0)
         return r;
-    *p = o;
-    return 0;
+    for (int i = 0; i < n_ways && r == 0; i++) {
+        o.modes[i] = ways[i].mode;
+        if (ways[i].mode == PLAN_PREDICTED)
+            r = foretell_new(in, &o.shape, ways[i].recall, ways[i].input, ways[i].exempt, &o.foretell[i], e);
+    }
+    if (r < 0)
+        problem_done(&o);
+    else
+        *p = o;
+    return r;
 }
 
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e)
+                    const struct problem_way *ways, int n_ways, int policy, struct notes *notes, struct err *e)
 {
     struct problem o;
-    int cold = 0, r = problem_shape(&o, in, hw, l, modes, n_modes, notes, e);
+    int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, notes, e);
     if (r < 0)
         return r;
-    for (int i = 0; i < n_modes; i++)
-        cold |= modes[i] != PLAN_DENSE;
+    for (int i = 0; i < n_ways; i++)
+        for (int k = 0; k < in->n_layers; k++)
+            cold |= looks_up(&o, i, k);
     o.policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
-    if (cold && o.shape.n_parts > 1 && in->window_tokens > 0)
+    if (cold && in->window_tokens > 0)
         r = replay_all(&o, policy, e);
-    else if (cold && o.shape.n_parts > 1)
+    else if (cold)
         r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
                                         "planned from");
-    size_t n = (size_t)n_modes * (size_t)in->n_batches * (size_t)in->n_layers;
+    size_t n = (size_t)n_ways * (size_t)in->n_batches * (size_t)in->n_layers;
     if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
         r = err_set(e, ERR_NOMEM, "out of memory for residencies");
-    for (int m = 0; m < n_modes && r == 0; m++)
+    for (int w = 0; w < n_ways && r == 0; w++)
         for (int b = 0; b < in->n_batches && r == 0; b++)
             for (int k = 0; k < in->n_layers && r == 0; k++)
-                r = layer_keeps(&o, modes[m], b, k, keeps_at(&o, m, b, k), e);
+                r = layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e);
     *p = o;
     if (r < 0)
         problem_done(p);
@@ -344,11 +399,14 @@ void problem_done(struct problem *p)
     if (!p->in)
         return;
     fill_done(p);
-    size_t n = (size_t)p->n_modes * (size_t)p->in->n_batches * (size_t)p->in->n_layers;
+    size_t n = (size_t)p->n_ways * (size_t)p->in->n_batches * (size_t)p->in->n_layers;
     for (size_t i = 0; p->keeps && i < n; i++)
         free(p->keeps[i].keep);
     free(p->keeps);
-    free(p->tables);
+    for (int i = 0; i < p->n_ways; i++) {
+        free(p->tables[i]);
+        foretell_free(p->foretell[i]);
+    }
     *p = (struct problem){ 0 };
 }
 
@@ -395,6 +453,10 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .hot = hot, .cold = cold };
+    if (c->foretell) {
+        b.predictor_bytes = c->foretell->bytes;
+        b.predictor_rank = c->foretell->rank;
+    }
     if (r == 0)
         r = budget_compute(&p->budget, &b, out, e);
     free(hot);
@@ -402,9 +464,30 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
     return r;
 }
 
+int problem_least(const struct problem *p, const struct problem_limits *lim, struct cost_choice *out, struct err *e)
+{
+    struct problem_limits one = *lim;
+    uint64_t least = UINT64_MAX;
+    one.prefill_chunk = 1;
+    for (int w = 0; w < p->n_ways; w++) {
+        struct cost_choice c = { .mode = p->modes[w], .way = w, .foretell = p->foretell[w], .model = lim->model,
+                                 .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1, .act_q8 = lim->act_q8,
+                                 .kv_f16 = lim->kv_f16, .context = lim->context };
+        struct budget b;
+        problem_set_backend(&c, HW_ANY_BACKEND);
+        int r = problem_account(p, &c, &one, NULL, &b, e);
+        if (r < 0)
+            return r;
+        if (b.floor < least) {
+            least = b.floor;
+            *out = c;
+        }
+    }
+    return 0;
+}
+
 /* Device figures of a layer at a choice, for one batch size. */
-static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_index, struct solve_config *out,
-                       struct err *e)
+static int fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e)
 {
     const struct inputs *in = p->in;
     int n = 0;
@@ -419,7 +502,7 @@ static int fill_curves(struct problem *p, const struct cost_choice *c, int mode_
             break;
         double fixed = cost_head_ns(p->hw, in, c, &rates, inputs_batch_sizes[b], p->notes), floor_ns = 0;
         for (int l = 0; l < in->n_layers && r == 0; l++) {
-            const struct problem_keeps *k = keeps_at(p, mode_index, b, l);
+            const struct problem_keeps *k = keeps_at(p, c->way, b, l);
             struct cost_layer cl;
             cost_layer_of(p->hw, in, &p->shape, c, &rates, b, l, &cl, p->notes);
             fixed += cl.attention_ns + cl.predict_ns;
@@ -476,12 +559,12 @@ static void drop_worst(struct problem *p)
 }
 
 static int add_config(struct problem *p, const struct problem_limits *lim, const struct cost_choice *c,
-                      int mode_index, struct err *e)
+                      struct err *e)
 {
     struct solve_config o = { .depth = c->depth, .id = p->sp.n_configs };
     memcpy(o.n, c->n, sizeof o.n);
     int r;
-    if ((r = fill_memory(p, c, lim, &o, e)) < 0 || (r = fill_curves(p, c, mode_index, &o, e)) < 0 ||
+    if ((r = fill_memory(p, c, lim, &o, e)) < 0 || (r = fill_curves(p, c, &o, e)) < 0 ||
         (r = solve_bound(&p->sp, &o, e)) < 0) {
         config_done(p, &o);
         return r;
@@ -518,8 +601,7 @@ static int next_cores(const struct problem *p, struct cost_choice *c)
 #define MAX_CONFIGS 4096
 
 /* Every backend and queue depth with these cores. */
-static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, int mode_index,
-                      struct err *e)
+static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, struct err *e)
 {
     enum hw_backend backends[2];
     int n = problem_backends(p->hw, backends), r = 0;
@@ -530,7 +612,7 @@ static int add_depths(struct problem *p, const struct problem_limits *lim, struc
                 notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name,
                           MAX_CONFIGS);
             else
-                r = add_config(p, lim, c, mode_index, e);
+                r = add_config(p, lim, c, e);
         }
     return r;
 }
@@ -556,10 +638,10 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     p->choices = calloc(MAX_CONFIGS, sizeof *p->choices);
     if (!p->sp.configs || !p->choices)
         r = err_set(e, ERR_NOMEM, "out of memory for configurations");
-    for (int m = 0; m < p->n_modes && r == 0; m++) {
-        struct cost_choice c = { .mode = p->modes[m], .model = lim->model, .stat = lim->stat,
-                                 .n_classes = n_classes,
-                                 .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
+    for (int w = 0; w < p->n_ways && r == 0; w++) {
+        struct cost_choice c = { .mode = p->modes[w], .way = w, .foretell = p->foretell[w], .model = lim->model, .stat = lim->stat,
+                                 .n_classes = n_classes, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
+                                 .context = lim->context };
         if (p->hw->n_classes == 0)
             c.n[0] = 1;
         while (r == 0 && (p->hw->n_classes == 0 || next_cores(p, &c))) {
@@ -567,7 +649,7 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
             for (int k = 0; k < n_classes; k++)
                 c.threads += c.n[k];
             if (c.threads <= BUDGET_MAX_THREADS)
-                r = add_depths(p, lim, &c, m, e);
+                r = add_depths(p, lim, &c, e);
             if (p->hw->n_classes == 0)
                 break;
         }
@@ -583,10 +665,7 @@ const struct problem_keep *problem_chosen(const struct problem *p, const struct 
     const struct solve_config *c = &p->sp.configs[r->config];
     size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
     uint32_t id = c->curves[at].point[r->choice[at]].id;
-    int m = 0;
-    while (p->modes[m] != p->choices[r->config].mode)
-        m++;
-    return &keeps_at(p, m, batch_index, layer)->keep[id];
+    return &keeps_at(p, p->choices[r->config].way, batch_index, layer)->keep[id];
 }
 
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
@@ -601,7 +680,8 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
     for (int l = 0; l < in->n_layers && r == 0; l++) {
         struct cost_layer cl;
         cost_layer_of(p->hw, in, &p->shape, c, &rates, batch_index, l, &cl, p->notes);
-        flows[l] = cost_flow_of(in, &p->shape, c->mode, batch_index, l, problem_table(p, batch_index, l), &keeps[l]);
+        flows[l] = cost_flow_of(in, &p->shape, c, batch_index, l, problem_table(p, c->way, batch_index, l),
+                                &keeps[l]);
         out->layers[l] = cost_figures(c, &rates, &cl, &flows[l]);
     }
     if (r == 0)

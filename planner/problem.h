@@ -35,6 +35,15 @@ struct problem_limits {
     enum plan_stat stat;
 };
 
+/* A way to run: a mode, and in predicted mode what predictors do. Solved side by side, the fastest wins. */
+struct problem_way {
+    enum plan_mode mode;
+    double recall;                      /* predicted mode: see struct foretell */
+    const signed char *input;
+    const uint32_t *exempt;
+};
+#define PROBLEM_MAX_WAYS 8
+
 struct problem {
     const struct inputs *in;            /* borrowed */
     const struct hw *hw;
@@ -43,27 +52,31 @@ struct problem {
     struct layout_shape shape;
     struct budget_model budget;
     enum cache_policy policy;
-    int n_modes;
-    enum plan_mode modes[PLAN_MODES];
-    struct replay_table *tables;        /* [n_batches][n_layers]; NULL: no mode has a cold cache */
-    struct problem_keeps *keeps;        /* [n_modes][n_batches][n_layers] */
+    int n_ways;
+    enum plan_mode modes[PROBLEM_MAX_WAYS];
+    struct foretell *foretell[PROBLEM_MAX_WAYS]; /* NULL but in predicted mode */
+    struct replay_table *tables[PROBLEM_MAX_WAYS]; /* [n_batches][n_layers]; NULL: no cold cache */
+    struct problem_keeps *keeps;        /* [n_ways][n_batches][n_layers] */
     /* of the last problem_fill: */
     struct solve_problem sp;
     struct cost_choice *choices;        /* by solve_config.id */
 };
 
-/* Shape and account only: enough for problem_account. */
+/* Shape, ways and account only: enough for problem_account. problem_done frees it. */
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                  const enum plan_mode *modes, int n_modes, struct notes *notes, struct err *e);
+                  const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e);
 
-/* modes: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
+/* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
  * takes the one that misses less in replay. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const enum plan_mode *modes, int n_modes, int policy, struct notes *notes, struct err *e);
+                    const struct problem_way *ways, int n_ways, int policy, struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */
 
 /* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */
 int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e);
+
+/* The cheapest choice there is, for floors: the way that needs least, one thread, one read in flight. */
+int problem_least(const struct problem *p, const struct problem_limits *lim, struct cost_choice *out, struct err *e);
 
 /* Account of a choice with these residencies (keeps[n_layers]; NULL: none), at max_batch. */
 int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
@@ -83,9 +96,14 @@ int problem_backends(const struct hw *hw, enum hw_backend out[2]);
 /* Take a backend at the choice's depth: io_uring has one lane, pread a thread per read in flight. */
 void problem_set_backend(struct cost_choice *c, enum hw_backend b);
 
-static inline const struct replay_table *problem_table(const struct problem *p, int batch_index, int layer)
+/* A step's accesses to the last part, as a way makes them: lists for replay, at most max_steps. */
+int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,
+                  struct err *e);
+
+static inline const struct replay_table *problem_table(const struct problem *p, int way, int batch_index, int layer)
 {
-    return p->tables ? &p->tables[(size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer] : NULL;
+    const struct replay_table *t = p->tables[way];
+    return t ? &t[(size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer] : NULL;
 }
 
 #endif

@@ -93,7 +93,7 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
 static inline struct hw sample_hw(int n_classes, int cores, double iops)
 {
     struct hw h = { .name = "bench", .n_classes = n_classes };
-    static const char *const kernels[] = { "rows/f16/f32", "axpy/f16", "rows/q8_0/q8", "axpy/q8_0" };
+    static const char *const names[] = { "rows/f16/f32", "axpy/f16", "rows/q8_0/q8", "axpy/q8_0" };
     h.hash = hash_128("bench", 5);
     h.compute = calloc(256, sizeof *h.compute);
     h.memory = calloc(64, sizeof *h.memory);
@@ -108,7 +108,7 @@ static inline struct hw sample_hw(int n_classes, int cores, double iops)
                 *c = (struct hw_compute){ .core_class = k, .pattern = HW_SEQ, .threads = t, .row_len = 256,
                                           .rows = 64, .batch = 1, .ns_per_row = { ns, ns, ns },
                                           .flops_per_s = 512e9 / ns };
-                strcpy(c->kernel, kernels[i]);
+                strcpy(c->kernel, names[i]);
             }
     }
     for (int t = 1; t <= cores * n_classes; t++)

@@ -47,6 +47,16 @@ static void test_measured(void)
     CHECK(near(cost_layer_ns(&f), 45));
     f.total_ns = 45;
     CHECK(near(cost_step_ns(7, &f, 1), 52));
+    /* (M11): 10 rows of 3 ns and 100 of 2 ns; or 600 bytes at 1 byte/ns. */
+    CHECK(near(cost_predict_ns(10, 3, 100, 2, 100, 1e9), 230) && near(cost_predict_ns(10, 3, 100, 2, 600, 1e9), 600));
+    /* (M12) */
+    CHECK(near(cost_foretold_ns(1, 10, 2, 20, 3, 30, 4, 40), 10 + 40 + 90 + 160));
+    /* (M13): reads of 50 ns behind attention and FFN of 10 + 12, or of 20 hidden by them */
+    struct plan_layer_figures ahead = { .attention_ns = 10, .predict_ns = 3, .ffn_compute_ns = 12, .ffn_memory_ns = 11,
+                                        .io_ns = 50, .exposed_ns = 2 };
+    CHECK(near(cost_lookahead_ns(&ahead), 3 + 50 + 2));
+    ahead.io_ns = 20;
+    CHECK(near(cost_lookahead_ns(&ahead), 3 + 22 + 2) && near(cost_layer_ns(&ahead), 10 + 3 + 20 + 2));
     struct model_hparams h = { .n_heads = 8, .n_kv_heads = 4, .head_dim = 32 };
     CHECK(near(cost_kv_bytes(&h, 2, 100, 1), 2 * 2 * 100 * 128 * 2.0) && near(cost_kv_flops(&h, 1, 100),
                                                                               4 * 100 * 256.0));
@@ -80,7 +90,7 @@ static void test_layer(void)
     CHECK(near(cl.attention_ns, fmax(compute, memory)));
     /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
     struct cost_keep k = { { 256, 0 }, 0 };
-    struct cost_flow f = cost_flow_of(&in, &s, PLAN_EXACT, 0, 1, NULL, &k);
+    struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
     CHECK(near(g.io_ns, cost_stream_ns(4 * 32768, r.stream_bw) + cost_reads_ns(&r.cold, active)));
@@ -107,12 +117,13 @@ static void test_layer(void)
     CHECK(near(g2.total_ns, cost_layer_ns(&g2)) && near(cost_head_ns(&hw, &in, &c, &r2, 1, &notes), 7 * head));
     memset(hw.correction, 0, sizeof hw.correction);
     k = (struct cost_keep){ { 512, 512 }, 0 };
-    f = cost_flow_of(&in, &s, PLAN_EXACT, 0, 1, NULL, &k);
+    f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     g = cost_figures(&c, &r, &cl, &f);
     CHECK(g.io_ns == 0 && g.read_bytes == 0 && g.exposed_ns == 0 && f.mu == 0);
     /* Dense mode needs everything. */
+    struct cost_choice dense = { .mode = PLAN_DENSE };
     k = (struct cost_keep){ { 256, 256 }, 0 };
-    f = cost_flow_of(&in, &s, PLAN_DENSE, 0, 1, NULL, &k);
+    f = cost_flow_of(&in, &s, &dense, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768 + 64 * 4096) && near(f.mu, 0.5) && f.reads == 0);
 
     /* What a device lacks is replaced and noted; what cannot be replaced is refused. */

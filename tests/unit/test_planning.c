@@ -23,7 +23,7 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct pl
     struct layout l;
     struct err e = { 0 };
     struct notes notes = { 0 };
-    enum plan_mode mode = PLAN_EXACT;
+    struct problem_way mode = { .mode = PLAN_EXACT };
     struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64,
                                   .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };

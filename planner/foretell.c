@@ -1,0 +1,312 @@
+/* Expected numbers are sums over pack positions, made once per way of running, so that the thousands of residencies
+ * the planner tries only subtract two of them. Lists for replay are drawn from the very same probabilities. */
+#include "planner/foretell.h"
+
+#include "common/quant.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const struct inputs_point *foretell_point(const struct inputs_predictor *x, double target)
+{
+    const struct inputs_point *best = &x->point[0];
+    for (int i = 1; i < x->n_points; i++) {
+        const struct inputs_point *p = &x->point[i];
+        int reaches = p->recall >= target, best_does = best->recall >= target;
+        if (reaches != best_does ? reaches : (reaches ? p->density < best->density : p->recall > best->recall))
+            best = p;
+    }
+    return best;
+}
+
+int foretell_known(const struct inputs *in, int input, int layer)
+{
+    if (!in->predictors)
+        return 0;
+    for (int k = 0; k < in->n_blocks; k++)
+        if (inputs_predictor_at(in, input, layer, k)->n_points == 0)
+            return 0;
+    return 1;
+}
+
+void foretell_account(const struct inputs *in, const signed char *input, uint64_t *bytes, int *rank)
+{
+    *bytes = 0;
+    *rank = 0;
+    for (int l = 0; l < in->n_layers; l++)
+        for (int k = 0; input[l] >= 0 && k < in->n_blocks; k++) {
+            const struct inputs_predictor *x = inputs_predictor_at(in, input[l], l, k);
+            *bytes += budget_dense_tensor(x->bytes);
+            *rank = x->rank > *rank ? x->rank : *rank;
+        }
+}
+
+/* Probability that the neuron at a position fires in a step: routing included. */
+static double fires(const struct inputs *in, int batch_index, int layer, int block, int pos)
+{
+    const struct inputs_curve *c = inputs_curve_at(in, batch_index, layer, block);
+    return c->cum[pos + 1] - c->cum[pos];
+}
+
+/* The same at batch 1 for a token that is routed to the block. */
+static double fires_routed(const struct inputs *in, int layer, int block, int pos)
+{
+    double routed = inputs_curve_at(in, 0, layer, block)->routed;
+    return routed > 0 ? fmin(1, fires(in, 0, layer, block, pos) / routed) : 0;
+}
+
+static struct foretell_block block_of(const struct inputs *in, const struct inputs_predictor *x, int layer, int block,
+                                      double target)
+{
+    const struct inputs_point *at = foretell_point(x, target);
+    double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff, sum = 0;
+    for (int i = 0; i < in->h.n_ff; i++) {
+        double p = fires_routed(in, layer, block, i);
+        sum += p * (1 - p);
+    }
+    return (struct foretell_block){ at->recall, sum > 0 ? alarms / sum : 0 };
+}
+
+/* Probability that a step foretells the neuron, unless it is exempt. A batch holds 1, 2, 4 or 8 tokens, alarms of
+ * which are independent; r: a token is routed to the block although the neuron is silent. */
+static double chance(const struct inputs *in, const struct foretell_block *b, int batch_index, int layer, int block,
+                     int pos)
+{
+    double p = fires(in, batch_index, layer, block, pos), p1 = fires(in, 0, layer, block, pos);
+    double routed = inputs_curve_at(in, 0, layer, block)->routed, r = p1 < 1 ? fmax(0, routed - p1) / (1 - p1) : 0;
+    double q = fmin(1, b->kappa * fires_routed(in, layer, block, pos));
+    return b->recall * p + (1 - p) * (1 - pow(1 - q * r, inputs_batch_sizes[batch_index]));
+}
+
+uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
+{
+    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->l.cluster_neurons, at = 0;
+    while (at < n) {
+        uint32_t end = n - at > cluster ? at + cluster : n;
+        double often = 0, needed = 0;
+        for (int k = 0; k < in->n_blocks; k++) {
+            const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
+            struct foretell_block b = block_of(in, x, layer, k, recall);
+            double score = (double)quant_row_bytes(x->type2, (uint64_t)x->rank);
+            double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+            for (uint32_t i = at; i < end; i++)
+                often += chance(in, &b, 0, layer, k, (int)i);
+            needed += (end - at) * inputs_curve_at(in, 0, layer, k)->routed * (1 - score / gate);
+        }
+        if (often < needed || needed <= 0)
+            break;
+        at = end;
+    }
+    return at;
+}
+
+static double *row_of(const struct foretell *f, double *all, int len, int batch_index, int layer)
+{
+    return all + ((size_t)batch_index * (size_t)f->n_layers + (size_t)layer) * ((size_t)len + 1);
+}
+
+static void fill_layer(struct foretell *f, const struct inputs *in, const struct layout_shape *s, int b, int l)
+{
+    double *neurons = row_of(f, f->neurons, f->n_ff, b, l), *units = row_of(f, f->units, f->n_units, b, l);
+    uint32_t npu = s->part[0].neurons_per_unit;
+    for (int k = 0; k < in->n_blocks; k++) {
+        const struct foretell_block *fb = &f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k];
+        double none = 1;
+        for (int i = 0; i < f->n_ff; i++) {
+            double c = (uint32_t)i < f->exempt[l] ? inputs_curve_at(in, b, l, k)->routed : chance(in, fb, b, l, k, i);
+            neurons[i + 1] += c;
+            none *= 1 - c;
+            if (((uint32_t)i + 1) % npu == 0 || i + 1 == f->n_ff) {
+                units[(uint32_t)i / npu + 1] += 1 - none;
+                none = 1;
+            }
+        }
+    }
+    for (int i = 0; i < f->n_ff; i++)
+        neurons[i + 1] += neurons[i];
+    for (int i = 0; i < f->n_units; i++)
+        units[i + 1] += units[i];
+}
+
+static int fill(struct foretell *f, const struct inputs *in, const struct layout_shape *s, struct err *e)
+{
+    for (int l = 0; l < f->n_layers; l++) {
+        if (f->input[l] < 0)
+            continue;
+        if (!foretell_known(in, f->input[l], l))
+            return err_set(e, ERR_UNSUPPORTED, "layer %d has no predictor that sees the input '%s'", l,
+                           predict_input_name((enum predict_input)f->input[l]));
+        for (int k = 0; k < f->n_blocks; k++)
+            f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k] =
+                block_of(in, inputs_predictor_at(in, f->input[l], l, k), l, k, f->recall);
+        for (int b = 0; b < in->n_batches; b++)
+            fill_layer(f, in, s, b, l);
+    }
+    foretell_account(in, f->input, &f->bytes, &f->rank);
+    return 0;
+}
+
+int foretell_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+                 const uint32_t *exempt, struct foretell **out, struct err *e)
+{
+    size_t layers = (size_t)in->n_layers, rows = layers * (size_t)in->n_batches;
+    struct foretell *f = malloc(sizeof *f);
+    if (!f)
+        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    *f = (struct foretell){ .recall = recall, .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
+                            .n_units = (int)s->part[0].n_units };
+    f->input = malloc(layers);
+    f->exempt = malloc(layers * sizeof *f->exempt);
+    f->block = calloc(layers * (size_t)in->n_blocks, sizeof *f->block);
+    f->neurons = calloc(rows * ((size_t)f->n_ff + 1), sizeof *f->neurons);
+    f->units = calloc(rows * ((size_t)f->n_units + 1), sizeof *f->units);
+    int r = 0;
+    if (!f->input || !f->exempt || !f->block || !f->neurons || !f->units) {
+        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    } else {
+        memcpy(f->input, input, layers);
+        memcpy(f->exempt, exempt, layers * sizeof *f->exempt);
+        r = fill(f, in, s, e);
+    }
+    if (r < 0) {
+        foretell_free(f);
+        return r;
+    }
+    *out = f;
+    return 0;
+}
+
+void foretell_free(struct foretell *f)
+{
+    if (!f)
+        return;
+    free(f->input);
+    free(f->exempt);
+    free(f->block);
+    free(f->neurons);
+    free(f->units);
+    free(f);
+}
+
+double foretell_neurons(const struct foretell *f, int batch_index, int layer, uint32_t hot)
+{
+    const double *row = row_of(f, f->neurons, f->n_ff, batch_index, layer);
+    return row[f->n_ff] - row[hot];
+}
+
+double foretell_units(const struct foretell *f, const struct layout_shape *s, int batch_index, int layer, uint32_t hot)
+{
+    const double *row = row_of(f, f->units, f->n_units, batch_index, layer);
+    uint32_t npu = s->part[0].neurons_per_unit;
+    return row[f->n_units] - row[(hot + npu - 1) / npu];
+}
+
+double foretell_active(const struct foretell *f, const struct inputs *in, int batch_index, int layer, uint32_t hot)
+{
+    uint32_t exempt = f->exempt[layer];
+    double sum = 0;
+    for (int k = 0; k < f->n_blocks; k++) {
+        const struct inputs_curve *c = inputs_curve_at(in, batch_index, layer, k);
+        double recall = f->block[(size_t)layer * (size_t)f->n_blocks + (size_t)k].recall;
+        if (hot < exempt)
+            sum += c->cum[exempt] - c->cum[hot];
+        sum += recall * (c->cum[f->n_ff] - c->cum[hot > exempt ? hot : exempt]);
+    }
+    return sum;
+}
+
+/* --- lists --- */
+
+/* splitmix64: Steele, Lea & Flood 2014; public domain constants. */
+static uint64_t next_draw(uint64_t *state)
+{
+    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* 1 with probability p, to 32 bits: limit = p * 2^32. */
+static int drawn(uint64_t *state, uint64_t limit)
+{
+    return next_draw(state) >> 32 < limit;
+}
+
+static uint64_t limit_of(double p)
+{
+    return p >= 1 ? UINT64_C(1) << 32 : (uint64_t)(p * 4294967296.0);
+}
+
+struct list {
+    uint32_t *at;
+    size_t n, cap;
+};
+
+static int put(struct list *o, uint32_t v)
+{
+    if (o->n == o->cap) {
+        size_t cap = o->cap ? 2 * o->cap : 4096;
+        uint32_t *grown = cap < UINT32_MAX / 2 ? realloc(o->at, cap * sizeof *grown) : NULL;
+        if (!grown)
+            return -1;
+        o->at = grown;
+        o->cap = cap;
+    }
+    o->at[o->n++] = v;
+    return 0;
+}
+
+/* One block of one step: fired[n] are its firing positions, ascending, block offset included. */
+static int put_block(const struct foretell *f, int layer, uint32_t block, const uint64_t *alarm, int firing_only,
+                     const uint32_t *fired, size_t n, uint64_t *state, struct list *o)
+{
+    uint32_t base = block * (uint32_t)f->n_ff;
+    uint64_t kept = limit_of(f->block[(size_t)layer * (size_t)f->n_blocks + block].recall);
+    size_t j = 0;
+    for (uint32_t i = 0; i < (uint32_t)f->n_ff; i++) {
+        int on = j < n && fired[j] == base + i, exempt = i < f->exempt[layer];
+        j += (size_t)on;
+        if (firing_only && !on)
+            continue;
+        if ((exempt || drawn(state, on ? kept : alarm[i])) && put(o, base + i) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
+                   struct inputs_steps *s, struct err *e)
+{
+    struct list o = { 0 };
+    size_t blocks = (size_t)f->n_blocks, n_ff = (size_t)f->n_ff;
+    uint32_t *start = malloc(((size_t)s->n_steps + 1) * sizeof *start);
+    uint64_t *alarm = malloc(blocks * n_ff * sizeof *alarm);
+    int bad = !start || !alarm;
+    for (size_t k = 0; !bad && k < blocks; k++)
+        for (size_t i = 0; i < n_ff; i++)
+            alarm[k * n_ff + i] = limit_of(f->block[(size_t)layer * blocks + k].kappa *
+                                           fires_routed(in, layer, (int)k, (int)i));
+    for (int t = 0; t < s->n_steps && !bad; t++) {
+        uint64_t state = (uint64_t)layer << 32 | (uint32_t)t;
+        start[t] = (uint32_t)o.n;
+        for (uint32_t i = s->start[t], end; i < s->start[t + 1] && !bad; i = end) {
+            uint32_t block = s->at[i] / (uint32_t)n_ff;
+            for (end = i; end < s->start[t + 1] && s->at[end] / (uint32_t)n_ff == block;)
+                end++;
+            bad = put_block(f, layer, block, alarm + block * n_ff, firing_only, s->at + i, end - i, &state, &o) < 0;
+        }
+    }
+    free(alarm);
+    if (bad) {
+        free(start);
+        free(o.at);
+        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    }
+    start[s->n_steps] = (uint32_t)o.n;
+    free(s->start);
+    free(s->at);
+    s->start = start;
+    s->at = o.at;
+    return 0;
+}

@@ -1,0 +1,69 @@
+#ifndef PLANNER_FORETELL_H
+#define PLANNER_FORETELL_H
+
+/* What a layer's predictors foretell, in numbers: which neurons a step of predicted mode touches, how often, and
+ * what the predictors cost in memory. A trace has the neurons that fire; predictors have measured shares: recall (of
+ * firing neurons that are foretold) and density (of all neurons). From these:
+ *
+ *   a firing neuron is foretold with probability  recall
+ *   a silent one, falsely, with probability       q_i = min(1, kappa p_i),
+ *     p_i: how often it fires; kappa such that false alarms make the rest of the density:
+ *     sum_i (1 - p_i) kappa p_i = (density - recall * true density) n_ff
+ *   an exempt one is always computed.
+ *
+ * So false alarms fall on neurons in proportion to how often they fire and come anew with each token: the cold cache
+ * sees no more order in them than there is (docs/cost-model.md). Draws are by a fixed generator: the same inputs give
+ * the same lists. Constant once made; thread-safe. */
+#include "common/err.h"
+#include "common/layout.h"
+
+#include "planner/inputs.h"
+
+#include <stdint.h>
+
+struct foretell {
+    double recall;              /* asked for */
+    int n_layers, n_blocks, n_ff, n_units;
+    signed char *input;         /* [n_layers]: enum predict_input; -1: the layer runs exactly */
+    uint32_t *exempt;           /* [n_layers]: positions of each block that are always computed */
+    uint64_t bytes;             /* of all predictors in use, as the account has them */
+    int rank;                   /* their largest */
+    struct foretell_block {     /* [n_layers][n_blocks] */
+        double recall, kappa;
+    } *block;
+    double *neurons;            /* [n_batches][n_layers][n_ff + 1]: foretold or exempt neurons of a step among the first
+                                 * i positions of all blocks */
+    double *units;              /* [n_batches][n_layers][n_units + 1]: units of part 0 that hold one, among the first i */
+};
+
+/* Point of a predictor's curve with the least density whose recall reaches the target, else with the highest recall
+ * (as trace_predict_point_for). */
+const struct inputs_point *foretell_point(const struct inputs_predictor *x, double target);
+
+/* Do all blocks of the layer have a predictor that sees this input? */
+int foretell_known(const struct inputs *in, int input, int layer);
+
+/* Bytes of predictors in use and their largest rank; input: [n_layers]. */
+void foretell_account(const struct inputs *in, const signed char *input, uint64_t *bytes, int *rank);
+
+/* The prefix, in whole clusters, whose neurons are foretold so often that a score costs more than it saves:
+ * chance >= 1 - score row / gate row, in bytes. */
+uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
+
+/* input, exempt: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for its input. */
+int foretell_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+                 const uint32_t *exempt, struct foretell **out, struct err *e);
+void foretell_free(struct foretell *f); /* accepts NULL */
+
+/* Means per step, over all blocks: foretold or exempt neurons beyond the first `hot` positions; units of part 0 that
+ * hold one; neurons that fire and are computed. */
+double foretell_neurons(const struct foretell *f, int batch_index, int layer, uint32_t hot);
+double foretell_units(const struct foretell *f, const struct layout_shape *s, int batch_index, int layer, uint32_t hot);
+double foretell_active(const struct foretell *f, const struct inputs *in, int batch_index, int layer, uint32_t hot);
+
+/* Lists of firing neurons (inputs.steps) become lists of what is foretold or exempt; with firing_only, of those of
+ * them that fire. */
+int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
+                   struct inputs_steps *s, struct err *e);
+
+#endif

@@ -1,0 +1,27 @@
+#ifndef PLANNER_WAYS_H
+#define PLANNER_WAYS_H
+
+/* The ways to run that a request allows under a layout: its modes, and in predicted mode which predictor each layer
+ * uses and which neurons it leaves out. */
+#include "planner/planning.h"
+
+struct ways {
+    int n;
+    struct problem_way way[PROBLEM_MAX_WAYS];
+    signed char *input;         /* behind them: [PROBLEM_MAX_WAYS][n_layers] */
+    uint32_t *exempt;
+};
+
+/* ERR_USAGE, ERR_UNSUPPORTED when the request asks for what the model or its trace does not allow. n may be 0: the
+ * request has nothing to try with this layout. */
+int ways_new(const struct planning_request *q, const struct inputs *in, const struct layout *l, struct ways *out,
+             struct err *e);
+void ways_done(struct ways *w); /* accepts a zeroed one */
+
+/* Layouts worth comparing for a request; at most WAYS_LAYOUTS. */
+#define WAYS_LAYOUTS 8
+#define WAYS_RECALL  0.99 /* where neither request nor predictors say one */
+int ways_layouts(const struct planning_request *q, const struct inputs *in, struct layout out[WAYS_LAYOUTS], int *n,
+                 struct err *e);
+
+#endif

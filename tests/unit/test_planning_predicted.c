@@ -1,0 +1,313 @@
+/* Predicted mode in the planner: what is foretold, its price by hand, plans against exhaustive search, check. */
+#include "planner/check.h"
+#include "planner/planning.h"
+#include "planner/ways.h"
+#include "tests/planning_sample.h"
+#include "tests/test.h"
+
+static int near(double a, double b)
+{
+    return fabs(a - b) <= 1e-9 * fmax(fabs(a), fabs(b)) + 1e-12;
+}
+
+static int within(double a, double b, double share)
+{
+    return fabs(a - b) <= share * fabs(b);
+}
+
+/* A predictor that sees `input` in every layer and block: two operating points. */
+static void give_predictors(struct inputs *in, int input, int rank, double alarms)
+{
+    struct err e = { 0 };
+    if (!in->predictors && inputs_alloc_predictors(in, &e) < 0)
+        abort();
+    in->recall = 0.95;
+    for (int l = 0; l < in->n_layers; l++)
+        for (int k = 0; k < in->n_blocks; k++) {
+            const struct inputs_curve *c = inputs_curve_at(in, 0, l, k);
+            double share = c->cum[in->h.n_ff] / c->routed / in->h.n_ff;
+            struct inputs_predictor *x = inputs_predictor_at(in, input, l, k);
+            *x = (struct inputs_predictor){ .rank = rank, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2,
+                                            .bytes = 4096, .true_density = share };
+            x->point[0] = (struct inputs_point){ 0.95, share * (0.95 + alarms) };
+            x->point[1] = (struct inputs_point){ 0.8, share * (0.8 + alarms / 2) };
+        }
+}
+
+static struct planning_request request(uint64_t memory)
+{
+    struct planning_request q;
+    planning_request_init(&q);
+    q.memory[0] = memory;
+    q.n_memory = 1;
+    q.context = 64;
+    q.mode = PLAN_PREDICTED;
+    return q;
+}
+
+static void test_points(void)
+{
+    struct inputs_predictor x = { .n_points = 4, .point = { { 0.9, 0.3 }, { 0.99, 0.5 }, { 0.95, 0.4 }, { 0.96, 0.38 } } };
+    CHECK(near(foretell_point(&x, 0.95)->density, 0.38)); /* cheaper and better than the one at 0.95 */
+    CHECK(near(foretell_point(&x, 0.97)->density, 0.5) && near(foretell_point(&x, 0.5)->density, 0.3));
+    CHECK(near(foretell_point(&x, 0.999)->recall, 0.99)); /* the best there is */
+}
+
+/* Expected numbers against the drawn lists, and both against what the predictor was said to do. */
+static void test_foretold(int blocks)
+{
+    struct inputs in = sample_inputs(2, 256, 512, blocks, 1);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    struct foretell *f;
+    signed char input[2] = { PREDICT_FFN, -1 };
+    uint32_t exempt[2] = { 64, 0 };
+    in.window_tokens = 4096;
+    give_predictors(&in, PREDICT_FFN, 32, 0.5);
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0, "%s", e.msg);
+    CHECK(f->bytes == 4096u * (unsigned)blocks && f->rank == 32);
+
+    /* Without exempt neurons the predictor's density comes back, by construction, from firings and alarms. */
+    double all = inputs_active(&in, 0, 0, 0), none = foretell_neurons(f, 0, 0, 64);
+    double top = all - inputs_active(&in, 0, 0, 64);
+    CHECK(within(foretell_active(f, &in, 0, 0, 0), top + 0.95 * (all - top), 1e-9));
+    CHECK(near(foretell_neurons(f, 0, 0, 0) - none, 64.0 * in.n_used)); /* exempt: computed by every step */
+    struct foretell *g;
+    uint32_t zero[2] = { 0, 0 };
+    CHECK(foretell_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK_MSG(within(foretell_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", foretell_neurons(g, 0, 0, 0),
+              all * 1.45);
+    foretell_free(g);
+
+    struct inputs_steps fired, told, open;
+    CHECK(in.steps(&in, 0, 4096, &fired, &e) == 0 && in.steps(&in, 0, 4096, &told, &e) == 0 &&
+          in.steps(&in, 0, 4096, &open, &e) == 0);
+    CHECK(foretell_steps(f, &in, 0, 0, &told, &e) == 0 && foretell_steps(f, &in, 0, 1, &open, &e) == 0);
+    double n = 4096, tail = 0, kept = 0;
+    int wrong = 0, missing = 0;
+    for (int t = 0; t < fired.n_steps; t++) {
+        uint32_t i = fired.start[t];
+        for (uint32_t j = told.start[t]; j < told.start[t + 1]; j++) {
+            wrong += j > told.start[t] && told.at[j] <= told.at[j - 1];
+            tail += told.at[j] % 512 >= 64;
+        }
+        for (uint32_t j = open.start[t]; j < open.start[t + 1]; j++, i++) {
+            while (i < fired.start[t + 1] && fired.at[i] < open.at[j])
+                missing += fired.at[i++] % 512 < 64; /* an exempt neuron that fires is always computed */
+            wrong += i >= fired.start[t + 1] || fired.at[i] != open.at[j];
+        }
+        kept += open.start[t + 1] - open.start[t];
+    }
+    CHECK(wrong == 0 && missing == 0);
+    CHECK_MSG(within(tail / n, none, 0.02), "%g drawn, %g expected", tail / n, none);
+    CHECK_MSG(within(kept / n, foretell_active(f, &in, 0, 0, 0), 0.02), "%g kept, %g expected", kept / n,
+              foretell_active(f, &in, 0, 0, 0));
+    inputs_steps_done(&fired);
+    inputs_steps_done(&told);
+    inputs_steps_done(&open);
+    foretell_free(f);
+    input[1] = PREDICT_BLOCK;
+    CHECK(foretell_new(&in, &s, 0.95, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
+    inputs_done(&in);
+}
+
+/* Neurons that fire nearly always are exempt: here the first 100 do, of which one whole cluster. */
+static void test_exempt(void)
+{
+    struct inputs in = sample_inputs(1, 256, 512, 1, 1);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    for (int p = 0; p < 512; p++)
+        in.curves[0].cum[p + 1] = in.curves[0].cum[p] + (p < 100 ? 0.97 : 0.1);
+    give_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
+    CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* foretold too seldom at that point */
+    inputs_done(&in);
+}
+
+/* A layer priced by hand. */
+static void test_layer(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    struct foretell *f;
+    struct cost_rates r;
+    struct cost_layer cl;
+    signed char input[2] = { PREDICT_FFN, PREDICT_BLOCK };
+    uint32_t exempt[2] = { 64, 0 };
+    give_predictors(&in, PREDICT_FFN, 32, 0.5);
+    give_predictors(&in, PREDICT_BLOCK, 64, 1);
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
+    struct cost_choice c = { .mode = PLAN_PREDICTED, .foretell = f, .n_classes = 1, .n = { 1 }, .threads = 1,
+                             .backend = HW_URING, .depth = 8, .lanes = 1, .context = 200 };
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 0, &cl, &notes);
+    /* 32 rows of 512 bytes and 448 of 64 bytes; a row takes 30 ns at 256 elements and, as measured there alone, in
+     * proportion to its length. */
+    double score_ns = hw_row_ns(&hw, &(struct hw_rows){ .kernel = "rows/f16/f32", .row_len = 32, .batch = 1,
+                                                        .threads = 1 }, HW_TYPICAL);
+    CHECK(near(cl.predict_ns, fmax(32 * 30 + 448 * score_ns, (32 * 512 + 448 * 64) / 20.0)));
+    double told = foretell_neurons(f, 0, 0, 64), active = foretell_active(f, &in, 0, 0, 0);
+    CHECK(near(cl.compute_ns, 64 * 30 + told * 30 + active * 75) && near(cl.active, active) && !cl.lookahead);
+    CHECK(near(cl.memory_ns, 64 * 512 / 20.0 + (told * 512 + active * 1024) / 8.0));
+    /* Nothing cached, one cluster of 64 resident: each unit beyond it with a foretold neuron is a read. A bundle of 1536
+     * bytes has two neurons to a unit of 4 KiB. */
+    struct cost_keep k = { { 64, 0 }, 0 };
+    struct cost_flow w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &k);
+    double units = 0;
+    for (int i = 64; i < 512; i += 2) {
+        double a = foretell_neurons(f, 0, 0, (uint32_t)i) - foretell_neurons(f, 0, 0, (uint32_t)i + 1);
+        double b = foretell_neurons(f, 0, 0, (uint32_t)i + 1) - (i + 2 < 512 ? foretell_neurons(f, 0, 0,
+                                                                                               (uint32_t)i + 2) : 0);
+        units += 1 - (1 - a) * (1 - b);
+    }
+    CHECK(s.part[0].neurons_per_unit == 2);
+    CHECK_MSG(near(w.reads, units) && near(w.lookups, units) && w.stream_bytes == 0, "%g reads, %g units", w.reads,
+              units);
+    struct plan_layer_figures g = cost_figures(&c, &r, &cl, &w);
+    CHECK(near(g.total_ns, g.attention_ns + g.predict_ns + fmax(g.io_ns, fmax(g.ffn_compute_ns, g.ffn_memory_ns)) +
+                               g.exposed_ns));
+    /* The other layer looks ahead: its reads have its attention as well. */
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
+    w = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
+    g = cost_figures(&c, &r, &cl, &w);
+    CHECK(cl.lookahead && near(g.total_ns, g.predict_ns + fmax(g.io_ns, g.attention_ns + fmax(g.ffn_compute_ns,
+                                                                                             g.ffn_memory_ns)) +
+                                               g.exposed_ns));
+    /* Two phases: gate pages of what is foretold, the rest of what fires besides. */
+    CHECK(inputs_layout(&in, LAYOUT_TWO_PHASE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    foretell_free(f);
+    CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
+    c.foretell = f;
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 0, 512 }, 0 });
+    CHECK(near(w.single_reads, foretell_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 512, 64 }, 0 });
+    CHECK(w.single_reads == 0 && near(w.reads, foretell_active(f, &in, 0, 0, 64)));
+    foretell_free(f);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* The problem of a request, solved three ways. */
+static void test_exhaustive(void)
+{
+    int bad = 0, equal = 0, n = 0;
+    for (int i = 0; i < 8; i++) {
+        sample_state = (uint64_t)i + 31;
+        struct inputs in = sample_inputs(2, 256, 128, i % 4 == 3 ? 4 : 1, i % 3 == 2 ? 2 : 1);
+        struct hw hw = sample_hw(1, 2, 10000 + 90000 * sample_uniform());
+        struct planning_request q = request(0);
+        struct problem p;
+        struct ways ways;
+        struct layout l;
+        struct err e = { 0 };
+        struct notes notes = { 0 };
+        struct solve_result z, x;
+        uint64_t floor_bytes;
+        give_predictors(&in, PREDICT_FFN, 32, 0.3);
+        if (i % 2)
+            give_predictors(&in, PREDICT_BLOCK, 32, 0.8);
+        CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
+        struct problem_limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
+                                      .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
+                                      .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
+        if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || ways_new(&q, &in, &l, &ways, &e) < 0 ||
+            problem_prepare(&p, &in, &hw, &l, ways.way, ways.n, CACHE_LRU, &notes, &e) < 0 ||
+            problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 ||
+            solve_exhaustive(&p.sp, &x, &e) < 0) {
+            printf("# %s\n", e.msg);
+            bad++;
+            break;
+        }
+        CHECK(ways.n == 1 + i % 2);
+        bad += z.feasible != x.feasible || (z.feasible && (z.bound > x.objective || x.objective > z.objective ||
+                                                           (double)z.objective > (double)x.objective * 1.02));
+        equal += z.feasible == x.feasible && (!z.feasible || z.objective == x.objective);
+        n++;
+        solve_result_done(&z);
+        solve_result_done(&x);
+        ways_done(&ways);
+        problem_done(&p);
+        inputs_done(&in);
+        hw_free(&hw);
+    }
+    printf("# %d of %d equal to exhaustive search to the tick\n", equal, n);
+    CHECK(bad == 0 && n == 8 && equal >= n / 2);
+}
+
+static void test_whole(void)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, 2);
+    struct hw hw = sample_hw(2, 2, 50000);
+    struct planning_request q = request(0);
+    struct plan p, again;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    uint64_t floor_bytes;
+    char *a, *b;
+    size_t n;
+    CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == ERR_UNSUPPORTED && strstr(e.msg, "predictors"));
+    give_predictors(&in, PREDICT_FFN, 32, 0.3);
+    q.max_batch = 2;
+    CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
+    q.n_memory = 3;
+    for (int i = 0; i < 3; i++)
+        q.memory[i] = floor_bytes + (uint64_t)i * 600000;
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
+    CHECK_MSG(check_plan(&p, "made", &in, &hw, &notes, &e) == 0, "%s", e.msg);
+    CHECK(planning_make(&q, &in, &hw, &notes, &again, &e) == 0);
+    CHECK(plan_text(&p, &a, &n, &e) == 0 && plan_text(&again, &b, &n, &e) == 0 && !strcmp(a, b));
+    CHECK(p.limits[0].mode == PLAN_PREDICTED && p.limits[0].account_bytes == floor_bytes && near(p.limits[0].recall, 0.95));
+    CHECK(p.limits[2].batches[0].predicted.tokens_per_s > p.limits[0].batches[0].predicted.tokens_per_s);
+    int missed = 0;
+    struct plan_limit *l = &p.limits[1];
+#define TAMPER(field, value)                                         \
+    do {                                                             \
+        __typeof__(field) was = field;                               \
+        field = (value);                                             \
+        if (check_plan(&p, "tampered", &in, &hw, &notes, &e) == 0) { \
+            printf("# " #field " was not noticed\n");                \
+            missed++;                                                \
+        }                                                            \
+        field = was;                                                 \
+    } while (0)
+    TAMPER(l->recall, 0.8);
+    TAMPER(l->exempt[1], 128);
+    TAMPER(l->predictor[2], -1);
+    TAMPER(l->predictor[3], PREDICT_BLOCK);
+    TAMPER(l->account_bytes, l->account_bytes + 64);
+    TAMPER(l->batches[0].predicted.layers[1].predict_ns, l->batches[0].predicted.layers[1].predict_ns * 1.01);
+    CHECK(missed == 0);
+    /* The floor has the predictors in it; a byte less is refused, by that floor. */
+    struct plan none;
+    q.memory[0] = floor_bytes - 1;
+    q.n_memory = 1;
+    CHECK(planning_make(&q, &in, &hw, &notes, &none, &e) == ERR_INFEASIBLE && strstr(e.msg, "floor"));
+    free(a);
+    free(b);
+    plan_done(&p);
+    plan_done(&again);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+int main(void)
+{
+    test_points();
+    test_foretold(1);
+    test_foretold(4);
+    test_exempt();
+    test_layer();
+    test_exhaustive();
+    test_whole();
+    return test_done();
+}

@@ -165,8 +165,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
                                b.entries, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
-    if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing */
-        add(&s, 2 * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+    if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing; what lookahead predictors see */
+        add(&s, (c->predictor_rank ? 3 : 2) * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);

@@ -163,6 +163,30 @@ static uint32_t victim(const struct cache *c)
     return CACHE_NONE;
 }
 
+void cache_prefetch(const struct cache *c, uint32_t unit, int stage)
+{
+    assert(unit < c->n_units);
+    if (!c->max_slots)
+        return;
+    if (stage == 0) {
+        __builtin_prefetch(&map_of(c)[unit]);
+        __builtin_prefetch(&counts(c)[unit], 1);
+        return;
+    }
+    uint32_t i = map_of(c)[unit];
+    if (i == CACHE_NONE)
+        return;
+    const struct slot *s = &slots(c)[i];
+    if (stage == 1) {
+        __builtin_prefetch(s, 1);
+    } else if (s->listed) {
+        if (s->prev != CACHE_NONE)
+            __builtin_prefetch(&slots(c)[s->prev], 1);
+        if (s->next != CACHE_NONE)
+            __builtin_prefetch(&slots(c)[s->next], 1);
+    }
+}
+
 uint32_t cache_lookup(struct cache *c, uint32_t unit, int *ready)
 {
     assert(unit < c->n_units);

@@ -36,6 +36,10 @@ struct cache *cache_init(void *mem, uint32_t n_units, uint32_t n_slots, enum cac
 /* Slot of a unit that is ready or loading, pinned once more; CACHE_NONE when absent. Counts one access. */
 uint32_t cache_lookup(struct cache *c, uint32_t unit, int *ready);
 
+/* Ask for the memory that a lookup of the unit will touch, ahead of it: stage 0 its index and count, then 1 its slot,
+ * then 2 the slot's neighbours on its list. Each stage reads what the one before asked for. Changes nothing. */
+void cache_prefetch(const struct cache *c, uint32_t unit, int stage);
+
 /* After a miss: a slot for the unit, loading and pinned, its former unit in *evicted (or CACHE_NONE). Gives
  * CACHE_NONE when every slot is pinned or when the policy would keep what it has: then use the
  * data once from staging. */

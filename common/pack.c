@@ -607,16 +607,23 @@ static int point_ok(struct pack_predictor_point x)
            x.precision >= 0 && x.precision <= 1;
 }
 
-int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
-                        struct pack_predictor_figures *figures, struct err *e)
+static char *predictor_name(const struct pack_predictor *x, char out[96])
+{
+    snprintf(out, 96, "predictor '%s' of layer %d, block %d", predict_input_name(x->input), x->layer, x->block);
+    return out;
+}
+
+int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                       struct pack_predictor_figures *figures, struct err *e)
 {
     char what[96];
     uint8_t *m = mem;
-    snprintf(what, sizeof what, "predictor '%s' of layer %d, block %d", predict_input_name(x->input),
-             x->layer, x->block);
-    int r = read_section(p, x->offset, x->bytes, 0, m, x->bytes, x->checksum, what, e), ok = 1;
-    if (r < 0)
-        return r;
+    predictor_name(x, what);
+    uint64_t sum = hash_64(m, (size_t)x->bytes);
+    int ok = 1, r;
+    if (sum != x->checksum)
+        return err_set(e, ERR_FORMAT, "'%s': %s is damaged: checksum %016llx, expected %016llx", priv(p)->name, what,
+                       (unsigned long long)sum, (unsigned long long)x->checksum);
     struct pack_predictor_figures f = { .at = get_point(m),
                                         .true_density = bytes_lef32(m + 16),
                                         .n_points = x->n_points };
@@ -651,6 +658,26 @@ int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, vo
     if (figures)
         *figures = f;
     return 0;
+}
+
+struct pack_predictor_point pack_predictor_choose(const struct pack_predictor_figures *f, double recall)
+{
+    struct pack_predictor_point best = f->at;
+    float want = (float)recall; /* as the points are stored */
+    for (int i = 0; i < f->n_points; i++) {
+        struct pack_predictor_point x = f->curve[i];
+        int is = x.recall >= want, was = best.recall >= want;
+        if (is != was ? is : is ? x.density < best.density : x.recall > best.recall)
+            best = x;
+    }
+    return best;
+}
+
+int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                        struct pack_predictor_figures *figures, struct err *e)
+{
+    int r = read_at(p, mem, x->bytes, x->offset, e);
+    return r < 0 ? err_wrap(e, "'%s'", priv(p)->name) : pack_predictor_use(p, x, mem, out, figures, e);
 }
 
 int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out, struct err *e)

@@ -84,8 +84,16 @@ const struct pack_predictor *pack_predictor_find(const struct pack *p, enum pred
 /* Fill the derived offsets and bytes from rank, types, has_bias and n_points. ERR_UNSUPPORTED when they do not fit. */
 int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struct err *e);
 
-/* Read one into mem[x->bytes], aligned to 64, verify it, and point *out into it (neurons in pack order, threshold as
- * chosen); after kernels_init. figures may be NULL. */
+/* mem[x->bytes], aligned to 64, holds the section's bytes: verify them, and point *out into them (neurons in pack order,
+ * threshold as chosen); after kernels_init. figures may be NULL. */
+int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                       struct pack_predictor_figures *figures, struct err *e);
+
+/* The operating point for a recall: the least density that reaches it, of the chosen point and the curve; where none
+ * does, the greatest recall. */
+struct pack_predictor_point pack_predictor_choose(const struct pack_predictor_figures *f, double recall);
+
+/* pack_predictor_use with the bytes read from the file first. */
 int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
                         struct pack_predictor_figures *figures, struct err *e);
 

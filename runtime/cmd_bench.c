@@ -155,12 +155,14 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->hits += s->hits;
     t->stall_ns += s->stall_ns;
     t->attention_ns += s->attention_ns;
+    t->predict_ns += s->predict_ns;
     t->ffn_ns += s->ffn_ns;
     t->head_ns += s->head_ns;
     t->neurons_hot += s->neurons_hot;
     t->neurons_cold += s->neurons_cold;
     t->neurons_read += s->neurons_read;
     t->neurons_possible += s->neurons_possible;
+    t->neurons_computed += s->neurons_computed;
 }
 
 /* Repetition i of a test; negative ones are warm-ups. */
@@ -228,12 +230,12 @@ static void print_md(const struct bench *b)
 static void print_shares(const struct test *t, int n)
 {
     double tokens = (double)t->n * n;
-    printf(",\"ms_per_token\":{\"attention\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
-           (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
+    printf(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
+           (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
            (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
-    printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"possible\":%.6g}",
+    printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
            (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
-           (double)t->s.neurons_possible / tokens);
+           (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);
 }
 
 static void print_json(const struct bench *b)
@@ -242,7 +244,7 @@ static void print_json(const struct bench *b)
     fputs("{", stdout);
     report_configuration(stdout, b->s, b->g);
     printf(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"tests\":[",
-           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, b->s->scaled ? "false" : "true");
+           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"

@@ -14,7 +14,8 @@ static const struct opt_usage usage = {
     "thermo-run logits", "",
     "Print the logits of the token that would follow a prompt, as {\"logits\":[...]} with nine significant digits, "
     "enough to restore every float32. For comparing implementations, memory limits and settings: exact and dense "
-    "mode print the same bytes under any memory limit, thread count, prefill chunk and read backend.",
+    "mode print the same bytes under any memory limit, thread count, prefill chunk and read backend; so does predicted mode, "
+    "which foretells neurons of the prompt here too.",
     "  thermo-run logits --model m.thermo --plan p.json --tokens 1,403,4\n"
     "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n"
 };
@@ -25,7 +26,7 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
     int done, r = setup_engine(s, &g, e);
     if (r < 0)
         return r;
-    r = engine_prefill(g, 0, ids, n, &done, e);
+    r = engine_feed(g, 0, ids, n, &done, e);
     if (r == 0) {
         const float *v = engine_logits(g, engine_last(g) - 1, 0);
         fputs("{\"logits\":[", stdout);

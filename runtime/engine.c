@@ -48,6 +48,7 @@ static void take_scratch(struct engine *g)
     if (g->h.n_experts > 0) {
         g->mix = scratch(g, s->hidden);
         g->picked = scratch(g, s->hidden);
+        g->block_in = g->c.choice.predictor_rank ? scratch(g, s->hidden) : NULL;
         g->router = scratch(g, (uint64_t)tokens * (uint64_t)g->h.n_experts * 16);
     }
 }
@@ -124,7 +125,7 @@ static int set_up(struct engine *g, struct err *e)
     g->pipe = pipeline_new(g, e);
     if (!g->pipe)
         return e->code;
-    if ((r = load_dense(g, e)) < 0 || (r = load_hot(g, e)) < 0)
+    if ((r = load_dense(g, e)) < 0 || (r = load_predictors(g, e)) < 0 || (r = load_hot(g, e)) < 0)
         return r;
     engine_stats_reset(g);
     return 0;
@@ -132,8 +133,6 @@ static int set_up(struct engine *g, struct err *e)
 
 int engine_open(const struct engine_config *c, struct engine **out, struct err *e)
 {
-    if (c->mode == PLAN_PREDICTED)
-        return err_set(e, ERR_UNSUPPORTED, "mode predicted is not in this build; exact and dense are");
     struct engine *g = calloc(1, sizeof *g);
     if (!g)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -162,6 +161,7 @@ void engine_close(struct engine *g)
     pipeline_free(g->pipe);
     arena_close(&g->arena);
     free(g->layers);
+    free(g->predictors);
     free(g->rope_freqs);
     free(g->n_pos);
     free(g);

@@ -4,8 +4,9 @@
 /* A loaded model. An engine holds the weights (constant), the KV cache of max_batch sequences, and
  * the pipeline that brings cold neurons in; a forward pass takes any mix of tokens of its sequences.
  *
- * Logits are the same bytes whatever the memory, threads, chunks, backend or timing (exact and
- * dense mode, one processor tier): see README.md. One thread uses an engine at a time. */
+ * Logits are the same bytes whatever the memory, threads, chunks, backend or timing (one processor
+ * tier; in predicted mode, for the same predictors, recall and exempt neurons): see README.md. One thread
+ * uses an engine at a time. */
 #include "common/budget.h"
 #include "common/cache.h"
 #include "common/err.h"
@@ -21,7 +22,12 @@ struct engine;
 struct engine_config {
     const struct pack *pack;      /* outlives the engine */
     struct budget_choice choice;  /* hot and cold outlive the engine */
-    enum plan_mode mode;          /* exact or dense; predicted is ERR_UNSUPPORTED */
+    enum plan_mode mode;
+    /* Predicted mode, as in struct plan_limit; they outlive the engine. The choice's predictor_bytes and
+     * predictor_rank belong to them. */
+    const signed char *predictor; /* [n_layers] */
+    const uint32_t *exempt;       /* [n_layers] */
+    double recall;
     int act_q8;
     enum plan_io io;
     enum cache_policy policy;
@@ -52,7 +58,9 @@ struct engine_stats {
     uint64_t gate_lookups, gate_hits;         /* of those, in parts that hold gates */
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
     uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
+    uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
     uint64_t attention_ns, ffn_ns, head_ns, total_ns;
+    uint64_t predict_ns;                      /* in addition to attention and FFN; where they overlap, its share */
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
 };
 
@@ -61,8 +69,12 @@ struct engine_stats {
 int engine_open(const struct engine_config *c, struct engine **out, struct err *e);
 void engine_close(struct engine *g); /* accepts NULL */
 
-/* 1 <= n <= max(prefill_chunk, max_batch). On an error the engine can only be closed. */
+/* 1 <= n <= max(prefill_chunk, max_batch). In predicted mode a neuron counts for the tokens for which it is foretold, so
+ * that how tokens are grouped changes no bit here either. On an error the engine can only be closed. */
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
+
+/* The same with every gate computed, in predicted mode too. */
+int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
 /* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
  * that row is computed again. */
@@ -70,9 +82,11 @@ float *engine_logits(struct engine *g, int i, int row);
 
 #define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
 
-/* Feed ids[n] to a sequence in chunks. done counts tokens fed (kept on an error); stops with ERR_INTR when
- * interrupted. */
+/* Feed ids[n] to a sequence in chunks, by engine_forward_exact: many tokens together need most neurons, and a prompt is
+ * worth its exact meaning. done counts tokens fed (kept on an error); stops with ERR_INTR when interrupted.
+ * engine_feed does it by engine_forward. */
 int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
+int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
 
 int engine_last(
     const struct engine *g); /* tokens in the last pass: engine_logits(g, engine_last(g) - 1, 0) follows them all */

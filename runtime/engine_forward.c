@@ -179,7 +179,25 @@ static void add_residual(struct engine *g, const float *v, int n)
         g->x[i] += v[i];
 }
 
-static void attention(struct engine *g, int layer, const struct engine_token *tokens, int n)
+/* What layer's predictor sees, or -1 when every gate is computed. */
+static int foretold_from(const struct engine *g, int layer)
+{
+    return engine_predicts(g, layer) ? g->c.predictor[layer] : -1;
+}
+
+/* The FFN's neurons are foretold from the block's input where the plan says so, before attention, so that reading
+ * overlaps with it. Experts are not chosen yet: their input is kept. */
+static int look_ahead(struct engine *g, int layer, struct acts *in, struct err *e)
+{
+    if (foretold_from(g, layer) != PREDICT_BLOCK)
+        return 0;
+    if (!g->h.n_experts)
+        return pipeline_predict(g->pipe, layer, 0, in, e);
+    memcpy(g->block_in, in->f32, (size_t)in->n_tokens * (size_t)in->n_cols * sizeof(float));
+    return 0;
+}
+
+static int attention(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     const struct model_hparams *h = &g->h;
     struct layer *l = &g->layers[layer];
@@ -187,20 +205,28 @@ static void attention(struct engine *g, int layer, const struct engine_token *to
     struct products qkv = { .n = 0 }, o = { .n = 0 };
     norm(g, l->attn_norm, n);
     struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n };
+    int r = look_ahead(g, layer, &in, e);
+    if (r < 0)
+        return r;
     add_product(g, &qkv, &l->q, &in, g->q);
     add_product(g, &qkv, &l->k, &in, g->k);
     add_product(g, &qkv, &l->v, &in, g->v);
     run_products(g, &qkv);
+    if ((r = pipeline_poll(g->pipe, e)) < 0)
+        return r;
     pool_for(g->pool, n, 1, place_tokens, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
         kv_bytes += 2 * g->kv_row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(g->pool, n * h->n_kv_heads, piece_of(g, n * h->n_kv_heads, kv_bytes), some_heads, &a);
+    if ((r = pipeline_poll(g->pipe, e)) < 0)
+        return r;
     struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
     add_product(g, &o, &l->o, &heads, g->acc);
     run_products(g, &o);
     add_residual(g, g->acc, n);
+    return 0;
 }
 
 /* ---- FFN ---- */
@@ -237,6 +263,28 @@ static void route(struct engine *g, int layer, float *in, int n)
     }
 }
 
+/* Rows of the tokens that are routed to an expert; returns how many. */
+static int gather_tokens(const struct engine *g, const float *weight, int expert, int n, const float *from, float *to)
+{
+    size_t d = (size_t)g->h.d_model;
+    int m = 0;
+    for (int t = 0; t < n; t++)
+        if (weight[t * g->h.n_experts + expert] > 0)
+            memcpy(to + (size_t)m++ * d, from + (size_t)t * d, d * sizeof *to);
+    return m;
+}
+
+/* An expert's neurons foretold from another input than its own. */
+static int predict_expert(struct engine *g, int layer, const float *weight, int expert, int n, struct err *e)
+{
+    int from = foretold_from(g, layer);
+    if (from < 0 || from == PREDICT_FFN)
+        return 0;
+    struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model };
+    in.n_tokens = gather_tokens(g, weight, expert, n, from == PREDICT_BLOCK ? g->block_in : g->x, g->acc);
+    return pipeline_predict(g->pipe, layer, expert, &in, e);
+}
+
 /* Each expert on the tokens routed to it; a token's sum is over experts in ascending order. */
 static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
@@ -247,14 +295,12 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
         route(g, layer, g->xn, n);
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
     for (int b = 0; b < n_experts; b++) {
-        int m = 0;
-        for (int t = 0; t < n; t++)
-            if (weight[t * n_experts + b] > 0)
-                memcpy(g->picked + (size_t)m++ * d, g->xn + (size_t)t * d, d * sizeof *g->xn);
+        int m = gather_tokens(g, weight, b, n, g->xn, g->picked);
         if (!m)
             continue;
         struct acts in = { .f32 = g->picked, .n_cols = g->h.d_model, .n_tokens = m };
-        if ((r = pipeline_run(g->pipe, layer, b, &in, g->ffn, g->acc, e)) < 0)
+        if ((r = predict_expert(g, layer, weight, b, n, e)) < 0 ||
+            (r = pipeline_run(g->pipe, layer, b, &in, g->ffn, g->acc, e)) < 0)
             return r;
         for (int t = 0, k = 0; t < n; t++) {
             float w = weight[t * n_experts + b];
@@ -292,29 +338,51 @@ static void embed(struct engine *g, const struct engine_token *tokens, int n)
         q->dequant(g->x + (size_t)t * d, g->embd.data + (size_t)tokens[t].id * g->embd.row_bytes, d);
 }
 
+static int ffn(struct engine *g, int layer, int n, struct err *e)
+{
+    struct acts residual = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n };
+    int r;
+    if (!g->h.n_experts && foretold_from(g, layer) == PREDICT_RESIDUAL &&
+        (r = pipeline_predict(g->pipe, layer, 0, &residual, e)) < 0)
+        return r;
+    norm(g, g->layers[layer].ffn_norm, n);
+    return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
+}
+
+/* Adds the time since *from, less what prediction took of it, and moves *from on. */
+static void add_time(struct engine *g, uint64_t *to, int64_t *from, uint64_t *predicted)
+{
+    int64_t now = progress_now_ns();
+    uint64_t took = (uint64_t)(now - *from), of_it = g->stats.predict_ns - *predicted;
+    *to += took > of_it ? took - of_it : 0;
+    *from = now;
+    *predicted = g->stats.predict_ns;
+}
+
 static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     int r;
-    int64_t start = progress_now_ns(), mid;
+    int64_t start = progress_now_ns();
+    uint64_t predicted = g->stats.predict_ns;
     if (!g->h.n_experts && !g->c.no_prefetch && (r = pipeline_prefetch(g->pipe, layer, 0, e)) < 0)
         return r;
     if (g->h.early_router)
         route(g, layer, g->x, n);
-    attention(g, layer, tokens, n);
-    mid = progress_now_ns();
-    norm(g, g->layers[layer].ffn_norm, n);
-    r = g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
-    g->stats.attention_ns += (uint64_t)(mid - start);
-    g->stats.ffn_ns += (uint64_t)(progress_now_ns() - mid);
+    if ((r = attention(g, layer, tokens, n, e)) < 0)
+        return r;
+    add_time(g, &g->stats.attention_ns, &start, &predicted);
+    r = ffn(g, layer, n, e);
+    add_time(g, &g->stats.ffn_ns, &start, &predicted);
     return r;
 }
 
-int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+static int forward(struct engine *g, const struct engine_token *tokens, int n, int predicted, struct err *e)
 {
     int r = check_tokens(g, tokens, n, e);
     int64_t start = progress_now_ns();
     if (r < 0)
         return r;
+    g->predicted = predicted;
     embed(g, tokens, n);
     for (int l = 0; l < g->h.n_layers && r == 0; l++)
         r = one_layer(g, l, tokens, n, e);
@@ -330,6 +398,16 @@ int engine_forward(struct engine *g, const struct engine_token *tokens, int n, s
     g->stats.tokens += (uint64_t)n;
     g->stats.total_ns += (uint64_t)(progress_now_ns() - start);
     return 0;
+}
+
+int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+{
+    return forward(g, tokens, n, g->c.mode == PLAN_PREDICTED, e);
+}
+
+int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+{
+    return forward(g, tokens, n, 0, e);
 }
 
 float *engine_logits(struct engine *g, int i, int row)
@@ -348,7 +426,7 @@ float *engine_logits(struct engine *g, int i, int row)
     return out;
 }
 
-int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
+static int feed(struct engine *g, int seq, const int32_t *ids, int n, int predicted, int *done, struct err *e)
 {
     *done = 0;
     while (*done < n) {
@@ -360,9 +438,19 @@ int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *do
             tokens[m] = (struct engine_token){ ids[*done + m], seq, g->n_pos[seq] + m };
             m++;
         }
-        if ((r = engine_forward(g, tokens, m, e)) < 0)
+        if ((r = forward(g, tokens, m, predicted, e)) < 0)
             return r;
         *done += m;
     }
     return 0;
+}
+
+int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
+{
+    return feed(g, seq, ids, n, 0, done, e);
+}
+
+int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
+{
+    return feed(g, seq, ids, n, g->c.mode == PLAN_PREDICTED, done, e);
 }

@@ -45,19 +45,21 @@ struct engine {
     const float *output_norm;
     float *rope_freqs, attn_scale;
     int n_blocks, n_parts, dense_mode;
+    struct predict *predictors;    /* [layer][block], or NULL */
     uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
     uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
     struct cache **caches;         /* [layer][part] */
     uint8_t *hot, *cold, *staging, *kv;
     size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
     /* scratch of a pass */
-    float *x, *xn, *acc, *mix, *picked, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
+    float *x, *xn, *acc, *mix, *picked, *block_in, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
     struct kernels_q8_block *act_q8;
     struct pipeline *pipe;
     float *sampler;
     int32_t *token_memory;
     int *n_pos;                    /* [max_batch] */
     int n_tokens;                  /* of the last pass */
+    int predicted;                 /* this pass computes only what is foretold */
     struct engine_stats stats, base; /* base: what reset subtracts (counters of caches and io) */
 };
 
@@ -71,8 +73,15 @@ static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int
     return g->c.choice.hot ? g->c.choice.hot[engine_hot_index(g, layer, block, part)] : 0;
 }
 
+/* Does this pass foretell the neurons of a layer? */
+static inline int engine_predicts(const struct engine *g, int layer)
+{
+    return g->predicted && g->predictors && g->c.predictor[layer] >= 0;
+}
+
 /* ---- load.c ---- */
 int load_dense(struct engine *g, struct err *e);
+int load_predictors(struct engine *g, struct err *e);
 int load_hot(struct engine *g, struct err *e);
 
 /* ---- engine_forward.c ---- */
@@ -86,6 +95,13 @@ void pipeline_free(struct pipeline *p);
 /* The FFN of one (layer, block) comes next: look its gates up and start reading what is missing of them. Optional;
  * pipeline_run does it otherwise. */
 int pipeline_prefetch(struct pipeline *p, int layer, int block, struct err *e);
+
+/* Where the pass foretells the layer's neurons from another input than the FFN's: do it now, from `in`, and start reading
+ * what is missing. The bytes of `in` are not needed afterwards. */
+int pipeline_predict(struct pipeline *p, int layer, int block, struct acts *in, struct err *e);
+
+/* Between the parts of an attention: take what has arrived and start more reads. */
+int pipeline_poll(struct pipeline *p, struct err *e);
 
 /* out[t][d_model] = FFN of (layer, block) on n_tokens activations. rows: scratch f32[n_tokens][n_ff]. */
 int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, float *rows, float *out, struct err *e);

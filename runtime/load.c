@@ -9,6 +9,7 @@
 #include "common/progress.h"
 #include "common/zstream.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define SUBMIT_AT_ONCE 64
@@ -201,6 +202,45 @@ int load_dense(struct engine *g, struct err *e)
         g->output = g->embd;
     nn_rope_freqs(g->rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
     return 0;
+}
+
+/* ---- predictors ---- */
+
+static int read_predictor(struct engine *g, const struct pack_predictor *x, struct predict *out, struct err *e)
+{
+    struct pack_predictor_figures f;
+    struct ahead a;
+    uint8_t *to = arena_take(&g->arena, BUDGET_PREDICTOR, budget_dense_tensor(x->bytes));
+    ahead_init(&a, g, x->offset, x->bytes);
+    int r = ahead_read(&a, to, (size_t)x->bytes, e);
+    if (r < 0 || (r = pack_predictor_use(g->c.pack, x, to, out, &f, e)) < 0)
+        return r;
+    out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
+    return 0;
+}
+
+int load_predictors(struct engine *g, struct err *e)
+{
+    struct progress bar;
+    int r = 0;
+    if (g->c.mode != PLAN_PREDICTED)
+        return 0;
+    g->predictors = calloc((size_t)g->h.n_layers * (size_t)g->n_blocks, sizeof *g->predictors);
+    if (!g->predictors)
+        return err_set(e, ERR_NOMEM, "out of memory for the tables of predictors");
+    progress_init(&bar, "loading predictors", "B", g->budget.item[BUDGET_PREDICTOR]);
+    for (int l = 0; l < g->h.n_layers && r == 0; l++)
+        for (int b = 0; b < g->n_blocks && g->c.predictor[l] >= 0 && r == 0; b++) {
+            const struct pack_predictor *x =
+                pack_predictor_find(g->c.pack, (enum predict_input)g->c.predictor[l], l, b);
+            if (!x)
+                r = err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, block %d", g->c.pack->file.path,
+                            predict_input_name((enum predict_input)g->c.predictor[l]), l, b);
+            else if ((r = read_predictor(g, x, &g->predictors[(size_t)l * (size_t)g->n_blocks + (size_t)b], e)) == 0)
+                progress_add(&bar, x->bytes);
+        }
+    progress_done(&bar);
+    return r;
 }
 
 /* ---- hot neurons ---- */

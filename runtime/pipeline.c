@@ -74,6 +74,7 @@ static void take_lists(struct pipeline *p)
     m += s->n_clusters * sizeof(uint32_t);
     p->active = m;
     m += s->n_ff;
+    m = predict_take_memory(p, m);
     assert(m <= end);
     (void)end;
 }
@@ -124,6 +125,12 @@ void pipeline_free(struct pipeline *p)
 
 /* ---- taking and finishing jobs; lock held ---- */
 
+/* Neurons of an entry that cost something. */
+static uint32_t rows_of(const struct entry *e)
+{
+    return e->kind == KIND_HOT ? e->where : e->n;
+}
+
 static int take_ready(struct pipeline *p, int list, struct job *j)
 {
     struct list *l = &p->list[list];
@@ -138,7 +145,7 @@ static int take_ready(struct pipeline *p, int list, struct job *j)
         l->ring_head = l->ring_head + 1 == l->cap ? 0 : l->ring_head + 1;
         l->ring_n--;
         j->idx[j->n++] = i;
-        bytes += l->e[i].n * p->g->shape.part[l->part].record_bytes;
+        bytes += rows_of(&l->e[i]) * p->g->shape.part[l->part].record_bytes;
     }
     return 1;
 }
@@ -154,14 +161,15 @@ static int take_tile(struct pipeline *p, int worker, struct job *j)
         *j = (struct job){ .kind = JOB_TILE, .tile = i, .from = t->done, .to = p->frontier };
         uint32_t neurons = 0;
         for (uint32_t q = j->from; q < j->to; q++)
-            if ((neurons += p->list[LIST_NEURON].e[q].n) >= DOWN_ROWS)
+            if ((neurons += rows_of(&p->list[LIST_NEURON].e[q])) >= DOWN_ROWS)
                 j->to = q + 1;
         return 1;
     }
     return 0;
 }
 
-/* Gates first: they tell which reads are needed. When reads wait for buffers, what frees buffers comes first. */
+/* What tells which reads are needed comes first: foretelling, then gates. When reads wait for buffers, what frees
+ * buffers comes before. */
 static int take(struct pipeline *p, int worker, struct job *j)
 {
     j->kind = JOB_NONE;
@@ -171,11 +179,13 @@ static int take(struct pipeline *p, int worker, struct job *j)
         p->hold = 2;
         return 0;
     }
-    return (p->pressure && take_tile(p, worker, j)) || take_ready(p, LIST_GATE, j) || take_ready(p, LIST_NEURON, j) ||
-           take_tile(p, worker, j);
+    if (p->pred.alone)
+        return predict_take(p, j);
+    return (p->pressure && take_tile(p, worker, j)) || predict_take(p, j) || take_ready(p, LIST_GATE, j) ||
+           take_ready(p, LIST_NEURON, j) || take_tile(p, worker, j);
 }
 
-static void changed(struct pipeline *p)
+void pipeline_changed(struct pipeline *p)
 {
     atomic_fetch_add(&p->version, 1);
     if (p->waiters)
@@ -194,11 +204,16 @@ static void check_finished(struct pipeline *p)
 
 static void finish(struct pipeline *p, const struct job *j, const struct counts *c)
 {
+    if (j->kind >= JOB_HIDDEN) {
+        predict_finish(p, j);
+        pipeline_changed(p);
+        return;
+    }
     if (j->kind == JOB_TILE) {
         p->tiles[j->tile].busy = 0;
         p->tiles[j->tile].done = j->to;
         check_finished(p);
-        changed(p);
+        pipeline_changed(p);
         return;
     }
     struct list *l = &p->list[j->list];
@@ -216,12 +231,13 @@ static void finish(struct pipeline *p, const struct job *j, const struct counts 
     p->counts.active_hot += c->active_hot;
     p->counts.active_cold += c->active_cold;
     p->counts.active_read += c->active_read;
-    changed(p);
+    p->counts.computed += c->computed;
+    pipeline_changed(p);
 }
 
 /* ---- the coordinator: cache, buffers, lists ---- */
 
-static void flush_new(struct pipeline *p)
+void pipeline_flush(struct pipeline *p)
 {
     if (!p->n_new[0] && !p->n_new[1])
         return;
@@ -233,7 +249,7 @@ static void flush_new(struct pipeline *p)
         p->n_new[k] = 0;
     }
     p->published = p->list[LIST_NEURON].n;
-    changed(p);
+    pipeline_changed(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -241,7 +257,7 @@ static void ready(struct pipeline *p, int list, uint32_t i)
 {
     p->new_ready[list][p->n_new[list]++] = i;
     if (p->n_new[list] == JOB_ENTRIES)
-        flush_new(p);
+        pipeline_flush(p);
 }
 
 static struct entry *append(struct pipeline *p, int list, uint32_t pos0, uint32_t n)
@@ -252,11 +268,12 @@ static struct entry *append(struct pipeline *p, int list, uint32_t pos0, uint32_
     return &l->e[l->n++];
 }
 
-static void add_hot(struct pipeline *p, int list, uint32_t pos0, uint32_t n)
+void pipeline_add_hot(struct pipeline *p, int list, uint32_t pos0, uint32_t n, uint32_t rows)
 {
     int part = p->list[list].part;
     struct entry *e = append(p, list, pos0, n);
     e->kind = KIND_HOT;
+    e->where = rows;
     e->base = p->hot_base[part] + (size_t)pos0 * p->g->shape.part[part].record_bytes;
     ready(p, list, p->list[list].n - 1);
 }
@@ -278,8 +295,13 @@ static uint32_t cache_unit_of(const struct pipeline *p, int part, uint32_t unit)
     return (uint32_t)p->block * p->g->shape.part[part].n_units + unit;
 }
 
+void pipeline_prefetch_unit(const struct pipeline *p, int part, uint32_t unit, int stage)
+{
+    cache_prefetch(cache_of(p, part), cache_unit_of(p, part, unit), stage);
+}
+
 /* A unit that is not hot: cached and pinned, or to be read. */
-static void add_unit(struct pipeline *p, int list, uint32_t unit)
+void pipeline_add_unit(struct pipeline *p, int list, uint32_t unit)
 {
     int part = p->list[list].part, is_ready = 0;
     const struct layout_part *lp = &p->g->shape.part[part];
@@ -310,14 +332,17 @@ static void resolve_cluster(struct pipeline *p, uint32_t c)
     if (end > (uint32_t)s->n_ff)
         end = (uint32_t)s->n_ff;
     if (first < p->hot[part]) {
-        if (memchr(p->active + first, 1, end - first))
-            add_hot(p, LIST_NEURON, first, end - first);
+        uint32_t rows = 0;
+        for (uint32_t i = first; i < end; i++)
+            rows += p->active[i];
+        if (rows)
+            pipeline_add_hot(p, LIST_NEURON, first, end - first, rows);
         return;
     }
     for (uint32_t at = first; at < end; at += lp->neurons_per_unit) {
         uint32_t n = end - at < lp->neurons_per_unit ? end - at : lp->neurons_per_unit;
         if (memchr(p->active + at, 1, n))
-            add_unit(p, LIST_NEURON, at / lp->neurons_per_unit);
+            pipeline_add_unit(p, LIST_NEURON, at / lp->neurons_per_unit);
     }
 }
 
@@ -332,14 +357,14 @@ static void resolve(struct pipeline *p)
     for (; p->resolved < to; p->resolved++)
         if (p->resolved >= p->fused && s->n_parts > 1)
             resolve_cluster(p, p->resolved);
-    flush_new(p);
+    pipeline_flush(p);
     pthread_mutex_lock(&p->lock);
     p->published = p->list[LIST_NEURON].n;
     if (to == s->n_clusters) {
         p->all_resolved = 1;
         check_finished(p);
     }
-    changed(p);
+    pipeline_changed(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -435,7 +460,7 @@ static int issue(struct pipeline *p)
     if (pressure != p->pressure) {
         pthread_mutex_lock(&p->lock);
         p->pressure = pressure;
-        changed(p);
+        pipeline_changed(p);
         pthread_mutex_unlock(&p->lock);
     }
     return n ? io_submit(p->g->io, batch, n, p->err) : 0;
@@ -478,7 +503,7 @@ static int collect(struct pipeline *p, int wait)
             return io_failed(p->g->io, done[i], p->err);
         arrived(p, &p->buffers[done[i]->tag]);
     }
-    flush_new(p);
+    pipeline_flush(p);
     return n < 0 ? n : 0;
 }
 
@@ -487,9 +512,11 @@ static int coordinate(struct pipeline *p)
     int r = collect(p, 0);
     if (r < 0)
         return r;
+    if (p->pred.on)
+        predict_list(p);
     resolve(p);
     retire(p);
-    return issue(p);
+    return p->pred.alone && p->g->c.no_prefetch ? 0 : issue(p);
 }
 
 /* With no_overlap: jobs are withheld until every read that can be made has arrived. */
@@ -506,7 +533,7 @@ static int coordinate_apart(struct pipeline *p)
     p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
     pthread_mutex_lock(&p->lock);
     if (p->hold == 2)
-        changed(p);
+        pipeline_changed(p);
     p->hold = 0;
     pthread_mutex_unlock(&p->lock);
     return r;
@@ -518,7 +545,7 @@ static void fail(struct pipeline *p)
 {
     pthread_mutex_lock(&p->lock);
     p->failed = 1;
-    changed(p);
+    pipeline_changed(p);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -572,7 +599,7 @@ static void work(void *ctx, int worker, int n_threads)
         if (worker == 0 && (p->g->c.no_overlap ? coordinate_apart : coordinate)(p) < 0)
             fail(p);
         pthread_mutex_lock(&p->lock);
-        int got = take(p, worker, &j), over = p->finished || p->failed;
+        int got = take(p, worker, &j), over = p->finished || p->failed || p->pred.complete;
         p->busy += got;
         pthread_mutex_unlock(&p->lock);
         if (over)
@@ -585,7 +612,9 @@ static void work(void *ctx, int worker, int n_threads)
             continue;
         }
         struct counts c = { 0 };
-        if (j.kind == JOB_TILE)
+        if (j.kind >= JOB_HIDDEN)
+            predict_work(p, &j, worker);
+        else if (j.kind == JOB_TILE)
             pipeline_work_tile(p, &j, worker);
         else
             pipeline_work_entries(p, &j, worker, &c);
@@ -619,9 +648,11 @@ static void reset(struct pipeline *p, int layer, int block)
     p->counts = (struct counts){ 0 };
     for (int i = 0; i < p->n_tiles; i++)
         p->tiles[i].busy = 0, p->tiles[i].done = 0;
+    predict_reset(p);
 }
 
-/* Everything that is known before the activations are: hot clusters, and the units whose gates are needed. */
+/* Everything that is known before the activations are: hot clusters, and the units whose gates are needed. In a predicted
+ * pass that is only the neurons that need not be foretold; all others' gates count as missing until they are scored. */
 static void list_known(struct pipeline *p)
 {
     const struct layout_shape *s = &p->g->shape;
@@ -630,16 +661,20 @@ static void list_known(struct pipeline *p)
     const struct layout_part *lp = &s->part[0];
     for (uint32_t c = 0; c < s->n_clusters; c++) {
         uint32_t first = c * cluster, n = n_ff - first < cluster ? n_ff - first : cluster;
-        p->gate_left[c] = c < p->fused || s->n_parts == 1 ? 0 : n;
+        p->gate_left[c] = n;
+        if (p->pred.on && first >= p->pred.exempt)
+            continue;
+        if (c < p->fused || s->n_parts == 1)
+            p->gate_left[c] = 0;
         if (c < p->fused)
-            add_hot(p, LIST_NEURON, first, n);
+            pipeline_add_hot(p, LIST_NEURON, first, n, n);
         else if (first < p->hot[0])
-            add_hot(p, list, first, n);
+            pipeline_add_hot(p, list, first, n, n);
         else
             for (uint32_t at = first; at < first + n; at += lp->neurons_per_unit)
-                add_unit(p, list, at / lp->neurons_per_unit);
+                pipeline_add_unit(p, list, at / lp->neurons_per_unit);
     }
-    flush_new(p);
+    pipeline_flush(p);
     while (p->gate_frontier < s->n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
 }
@@ -650,16 +685,48 @@ int pipeline_prefetch(struct pipeline *p, int layer, int block, struct err *e)
     reset(p, layer, block);
     list_known(p);
     p->prepared = 1;
-    return issue(p);
+    return p->g->c.no_prefetch ? 0 : issue(p);
+}
+
+int pipeline_poll(struct pipeline *p, struct err *e)
+{
+    if (!p->prepared || !p->g->io->in_flight)
+        return 0;
+    p->err = e;
+    int r = collect(p, 0);
+    return r < 0 ? r : issue(p);
+}
+
+static int prepare(struct pipeline *p, int layer, int block, struct err *e)
+{
+    int r = p->prepared && p->layer == layer && p->block == block ? 0 : pipeline_prefetch(p, layer, block, e);
+    p->err = e;
+    return r;
+}
+
+int pipeline_predict(struct pipeline *p, int layer, int block, struct acts *in, struct err *e)
+{
+    struct engine *g = p->g;
+    int64_t start = progress_now_ns();
+    int r = prepare(p, layer, block, e);
+    if (r < 0)
+        return r;
+    predict_begin(p, in);
+    p->pred.alone = 1;
+    p->pred.complete = !p->pred.n_ranges;
+    pool_share(g->pool, work, p);
+    p->pred.alone = p->pred.complete = 0;
+    p->pred.ns = 0;
+    g->stats.predict_ns += (uint64_t)(progress_now_ns() - start);
+    return p->failed ? e->code : 0;
 }
 
 int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, float *rows, float *out, struct err *e)
 {
     struct engine *g = p->g;
-    int r;
-    if (!(p->prepared && p->layer == layer && p->block == block) && (r = pipeline_prefetch(p, layer, block, e)) < 0)
+    int r = prepare(p, layer, block, e);
+    if (r < 0)
         return r;
-    p->err = e;
     p->prepared = 0;
     p->n_tokens = in->n_tokens;
     p->rows = rows;
@@ -668,6 +735,8 @@ int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, floa
         enum kernels_act f = kernels_act_form(g->shape.l.type[role], g->c.act_q8);
         p->x[f] = engine_acts(g, in, f, &p->x_stride[f]);
     }
+    if (p->pred.on && p->pred.stage == STAGE_NONE)
+        predict_begin(p, in);
     memset(out, 0, (size_t)in->n_tokens * (size_t)g->h.d_model * sizeof *out);
     pool_share(g->pool, work, p);
     if (p->failed)
@@ -677,5 +746,7 @@ int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, floa
     g->stats.neurons_cold += p->counts.active_cold;
     g->stats.neurons_read += p->counts.active_read;
     g->stats.neurons_possible += (uint64_t)g->shape.n_ff;
+    g->stats.neurons_computed += p->pred.on ? p->counts.computed : (uint64_t)g->shape.n_ff;
+    g->stats.predict_ns += p->pred.ns / (uint64_t)p->n_threads;
     return 0;
 }

@@ -1,7 +1,8 @@
 #ifndef RUNTIME_PIPELINE_IMPL_H
 #define RUNTIME_PIPELINE_IMPL_H
 
-/* What pipeline.c (lists, cache, reads, who does what) and pipeline_work.c (arithmetic) share. */
+/* What pipeline.c (lists, cache, reads, who does what), pipeline_predict.c (which neurons are asked for, in predicted
+ * passes) and pipeline_work.c (arithmetic) share. */
 #include "runtime/internal.h"
 
 #include <pthread.h>
@@ -21,7 +22,7 @@ struct entry {
     const uint8_t *base;  /* its records, when there */
     uint32_t pos0;        /* pack position of the first neuron */
     uint32_t unit;        /* in its part */
-    uint32_t where;       /* cache slot or read buffer */
+    uint32_t where;       /* cache slot or read buffer; hot: how many of its neurons count */
     uint16_t n;           /* neurons */
     uint8_t kind, done;   /* done: guarded by lock */
 };
@@ -48,16 +49,43 @@ struct tile {
     uint32_t done;        /* neuron entries summed */
 };
 
-enum job_kind { JOB_NONE, JOB_ENTRIES_READY, JOB_TILE };
+enum job_kind { JOB_NONE, JOB_ENTRIES_READY, JOB_TILE, JOB_HIDDEN, JOB_PREPARE, JOB_SCORES };
 
 struct job {
     enum job_kind kind;
     int list, n, tile;
-    uint32_t idx[JOB_ENTRIES], from, to;
+    uint32_t idx[JOB_ENTRIES], from, to; /* from, to: entries, rows of the hidden layer, or a range of scores */
+    uint64_t ns;                         /* jobs of prediction: what it took */
 };
 
 struct counts {
-    uint64_t active_hot, active_cold, active_read;
+    uint64_t active_hot, active_cold, active_read, computed; /* computed: gates, in predicted passes */
+};
+
+/* Where a pass stands with what foretells it. Ranges of neurons are scored in any order; frontier is the first that is
+ * not scored yet, and the coordinator lists what is before it. */
+enum stage { STAGE_NONE, STAGE_HIDDEN, STAGE_PREPARE, STAGE_PREPARING, STAGE_SCORES };
+
+struct prediction {
+    /* constant after new */
+    float *hidden, *scores;     /* f32[tokens][rank]; [threads][tokens][BUDGET_SCORE_ROWS] */
+    uint8_t *prepared, *bits;   /* fc2's activations; a bit per neuron, [tokens][row_bytes] */
+    uint8_t *any, *scored;      /* [row_bytes]: for any token, when there are several; [n_clusters]: by range */
+    size_t row_bytes, score_floats;
+    /* of a pass */
+    int on, alone;              /* this pass foretells; it does nothing else now (before attention) */
+    const struct predict *q;
+    const void *x;              /* its input, prepared */
+    size_t x_stride, prepared_stride;
+    const uint8_t *want;        /* any, or the only token's bits */
+    uint32_t exempt, range, n_ranges, grain; /* ranges begin at exempt, the first neuron that is foretold */
+    uint32_t listed;            /* ranges; coordinator */
+    /* guarded by lock */
+    enum stage stage;
+    uint32_t next, left;        /* hidden rows, then ranges: not taken yet; not done yet */
+    uint32_t frontier;
+    int complete;               /* alone, and everything is listed */
+    uint64_t ns;                /* of all workers */
 };
 
 struct pipeline {
@@ -69,12 +97,13 @@ struct pipeline {
     int layer, block, n_tokens, prepared;
     uint32_t hot[LAYOUT_MAX_PARTS];
     const uint8_t *hot_base[LAYOUT_MAX_PARTS];
-    uint32_t fused;       /* hot clusters whose every part is resident */
+    uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
     const void *x[KERNELS_ACT_FORMS];
     size_t x_stride[KERNELS_ACT_FORMS];
     float *rows, *out;    /* f32[n_tokens][n_ff] gate, then h; f32[n_tokens][d_model] */
     uint8_t *gather;      /* per worker */
     uint8_t *active;      /* [n_ff]; a cluster's part is written by its gate job, read when that is done */
+    struct prediction pred;
     /* owned by the coordinator */
     struct list list[LISTS];
     struct buffer *buffers;
@@ -96,6 +125,36 @@ struct pipeline {
     struct counts counts;
     atomic_uint version;  /* changes when there may be something to do */
 };
+
+/* ---- pipeline.c, for pipeline_predict.c ---- */
+void pipeline_add_hot(struct pipeline *p, int list, uint32_t pos0, uint32_t n, uint32_t rows);
+void pipeline_add_unit(struct pipeline *p, int list, uint32_t unit);
+void pipeline_flush(struct pipeline *p);    /* entries that are ready become visible */
+void pipeline_changed(struct pipeline *p);  /* lock held */
+void pipeline_prefetch_unit(const struct pipeline *p, int part, uint32_t unit, int stage);
+
+/* ---- pipeline_predict.c ---- */
+uint8_t *predict_take_memory(struct pipeline *p, uint8_t *lists); /* of the lists' memory; where the rest begins */
+void predict_reset(struct pipeline *p);
+void predict_begin(struct pipeline *p, struct acts *in);
+int predict_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */
+void predict_work(struct pipeline *p, struct job *j, int worker);
+void predict_finish(struct pipeline *p, const struct job *j);     /* lock held */
+void predict_list(struct pipeline *p);                            /* coordinator */
+
+/* First neuron of [i, end) whose bit is set, or end. */
+static inline uint32_t next_bit(const uint8_t *bits, uint32_t i, uint32_t end)
+{
+    while (i < end) {
+        unsigned b = (unsigned)bits[i / 8] >> i % 8;
+        if (b) {
+            i += (uint32_t)__builtin_ctz(b);
+            return i < end ? i : end;
+        }
+        i = (i | 7) + 1;
+    }
+    return end;
+}
 
 void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c);
 void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker);

@@ -42,6 +42,14 @@ static void gathered_rows(struct pipeline *p, struct gather *w, int role)
                                                   p->n_tokens, p->g->h.d_model);
 }
 
+/* Does a neuron count for a token? */
+static int counts_for(const struct pipeline *p, int t, uint32_t pos)
+{
+    const struct prediction *d = &p->pred;
+    return !d->on || d->bits[(size_t)t * d->row_bytes + pos / 8] >> pos % 8 & 1;
+}
+
+/* A gate is 0, which is shut, for tokens for which its neuron does not count. */
 static void flush_gates(struct pipeline *p, struct gather *w)
 {
     if (!w->n)
@@ -49,8 +57,15 @@ static void flush_gates(struct pipeline *p, struct gather *w)
     gathered_rows(p, w, LAYOUT_GATE);
     for (int t = 0; t < p->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
-            p->rows[(size_t)t * (size_t)p->g->shape.n_ff + w->pos[i]] = w->a[t * BUDGET_GATHER_ROWS + i];
+            p->rows[(size_t)t * (size_t)p->g->shape.n_ff + w->pos[i]] =
+                counts_for(p, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
     w->n = 0;
+}
+
+/* The first neuron of [i, end) whose gate is asked for, or end. */
+static uint32_t next_wanted(const struct pipeline *p, uint32_t i, uint32_t end)
+{
+    return p->pred.on ? next_bit(p->pred.want, i, end) : i;
 }
 
 static void gates(struct pipeline *p, const struct entry *e, int part, struct gather *w)
@@ -59,33 +74,33 @@ static void gates(struct pipeline *p, const struct entry *e, int part, struct ga
     const struct layout_part *lp = &s->part[part];
     const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
     enum kernels_act f = form_of(p, LAYOUT_GATE);
-    if (e->n >= ROWS_MIN) {
+    if (e->n >= ROWS_MIN && (!p->pred.on || e->pos0 + e->n <= p->pred.exempt)) {
         kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + e->pos0, (size_t)s->n_ff, rows, lp->record_bytes, e->n,
                                                  p->x[f], p->x_stride[f], p->n_tokens, p->g->h.d_model);
         return;
     }
-    for (uint32_t i = 0; i < e->n; i++) {
-        w->pos[w->n] = e->pos0 + i;
-        w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
+    uint32_t end = e->pos0 + e->n;
+    for (uint32_t i = next_wanted(p, e->pos0, end); i < end; i = next_wanted(p, i + 1, end)) {
+        w->pos[w->n] = i;
+        w->ptr[w->n++] = rows + (size_t)(i - e->pos0) * lp->record_bytes;
         if (w->n == BUDGET_GATHER_ROWS)
             flush_gates(p, w);
     }
 }
 
-/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
-static void mark(struct pipeline *p, const struct entry *e)
+/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. Returns how many gates
+ * there were. */
+static uint32_t mark(struct pipeline *p, const struct entry *e)
 {
     size_t n_ff = (size_t)p->g->shape.n_ff;
-    if (p->g->dense_mode) {
-        memset(p->active + e->pos0, 1, e->n);
-        return;
-    }
-    for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
-        int on = 0;
+    uint32_t end = e->pos0 + e->n, n = 0;
+    for (uint32_t i = next_wanted(p, e->pos0, end); i < end; i = next_wanted(p, i + 1, end), n++) {
+        int on = p->g->dense_mode;
         for (int t = 0; t < p->n_tokens && !on; t++)
             on = p->rows[(size_t)t * n_ff + i] > 0;
         p->active[i] = (uint8_t)on;
     }
+    return n;
 }
 
 static void flush_ups(struct pipeline *p, struct gather *w)
@@ -105,13 +120,25 @@ static void flush_ups(struct pipeline *p, struct gather *w)
     w->n = 0;
 }
 
+/* The first active neuron of [i, end), or end. */
+static uint32_t next_active(const struct pipeline *p, uint32_t i, uint32_t end)
+{
+    for (uint64_t eight; end - i >= 8; i += 8) {
+        memcpy(&eight, p->active + i, 8);
+        if (eight)
+            break;
+    }
+    while (i < end && !p->active[i])
+        i++;
+    return i;
+}
+
 static uint64_t ups(struct pipeline *p, const struct entry *e, int part, struct gather *w)
 {
     uint32_t off = p->g->shape.part[part].role_offset[LAYOUT_UP];
     uint64_t n = 0;
-    for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
-        if (!p->active[i])
-            continue;
+    uint32_t end = e->pos0 + e->n;
+    for (uint32_t i = next_active(p, e->pos0, end); i < end; i = next_active(p, i + 1, end)) {
         w->pos[w->n] = i;
         w->ptr[w->n++] = record(p, e, part, i) + off;
         n++;
@@ -130,6 +157,11 @@ static struct entry gate_entry(const struct pipeline *p, const struct entry *e)
     return q;
 }
 
+static int is_fused(const struct pipeline *p, int list, const struct entry *e)
+{
+    return list == LIST_NEURON && e->pos0 < p->fused * p->g->shape.l.cluster_neurons;
+}
+
 void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
 {
     const struct list *l = &p->list[j->list];
@@ -137,7 +169,7 @@ void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, 
     for (int pass = DO_GATE; pass <= DO_UP; pass <<= 1) {
         for (int i = 0; i < j->n; i++) {
             const struct entry *e = &l->e[j->idx[i]];
-            int fused = j->list == LIST_NEURON && j->idx[i] < p->fused;
+            int fused = is_fused(p, j->list, e);
             int work = fused ? DO_GATE | DO_UP : l->work;
             if (!(work & pass))
                 continue;
@@ -155,8 +187,8 @@ void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, 
         }
         flush_gates(p, &w);
         for (int i = 0; i < j->n; i++)
-            if (l->work & DO_GATE || (j->list == LIST_NEURON && j->idx[i] < p->fused))
-                mark(p, &l->e[j->idx[i]]);
+            if (l->work & DO_GATE || is_fused(p, j->list, &l->e[j->idx[i]]))
+                c->computed += mark(p, &l->e[j->idx[i]]);
     }
 }
 
@@ -180,9 +212,8 @@ void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker)
     struct gather w = gather_of(p, worker);
     for (uint32_t k = j->from; k < j->to; k++) {
         const struct entry *e = &l->e[k];
-        for (uint32_t i = e->pos0; i < e->pos0 + e->n; i++) {
-            if (!p->active[i])
-                continue;
+        uint32_t end = e->pos0 + e->n;
+        for (uint32_t i = next_active(p, e->pos0, end); i < end; i = next_active(p, i + 1, end)) {
             w.pos[w.n] = i;
             w.ptr[w.n++] = record(p, e, l->part, i) + off;
             if (w.n == BUDGET_GATHER_ROWS)

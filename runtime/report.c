@@ -102,6 +102,8 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
             "\"cpu\":\"%s\"",
             plan_mode_name(s->config.mode), c->threads, c->context, c->kv_f16 ? "f16" : "f32",
             s->config.act_q8 ? "q8" : "f32", c->prefill_chunk, kernels->name);
+    if (s->config.mode == PLAN_PREDICTED)
+        fprintf(f, ",\"recall\":%.6g", s->config.recall);
     fprintf(f, ",\"io\":\"%s\",\"direct\":%s,\"mlocked\":%s,\"policy\":\"%s\",\"queue_depth\":%d", io->backend->name,
             io->direct ? "true" : "false", engine_locked(g, &why) ? "true" : "false",
             cache_policy_name(s->config.policy), c->queue_depth);
@@ -121,8 +123,9 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
             "ms\":%.3f",
             name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
             (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
-    fprintf(f, ",\"attention_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f", (double)s->attention_ns / 1e6,
-            (double)s->ffn_ns / 1e6, (double)s->head_ns / 1e6);
+    fprintf(f, ",\"attention_ms\":%.3f,\"predict_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f",
+            (double)s->attention_ns / 1e6, (double)s->predict_ns / 1e6, (double)s->ffn_ns / 1e6,
+            (double)s->head_ns / 1e6);
     fprintf(
         f,
         ",\"cold_lookups\":%llu,\"cold_hits\":%llu,\"cold_hit_rate\":%.6f,\"gate_lookups\":%llu,\"gate_hits\":%llu"
@@ -130,9 +133,10 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
         (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
         (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
         (unsigned long long)s->refused);
-    fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f}",
+    fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
             (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
-            (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible));
+            (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible),
+            report_share(s->neurons_computed, s->neurons_possible));
 }
 
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
@@ -147,7 +151,7 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     fprintf(f,
             ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
             ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
-            s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate, s->scaled ? "false" : "true",
+            s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate, setup_differs(s) ? "false" : "true",
             report_rate(r->decode.passes, r->decode_ns), (double)r->decode.read_bytes / steps,
             report_hit_rate(&r->decode));
     fflush(f);
@@ -178,8 +182,8 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
              (double)r->ttft_ns / 1e6, (double)r->load_ns / 1e6);
     if (d->passes) {
         log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop,
-                 report_rate(d->passes, r->decode_ns), s->scaled ? "" : ";");
-        if (!s->scaled)
+                 report_rate(d->passes, r->decode_ns), setup_differs(s) ? "" : ";");
+        if (!setup_differs(s))
             log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
         log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
@@ -189,6 +193,10 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
         log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read",
                  100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),
                  100 * report_share(d->neurons_cold, active), 100 * report_share(d->neurons_read, active));
+        if (s->config.mode == PLAN_PREDICTED)
+            log_info("        %.1f %% were computed, foretold at recall %g; foretelling took %.1f %% of the time",
+                     100 * report_share(d->neurons_computed, d->neurons_possible), s->config.recall,
+                     100 * report_share(d->predict_ns, r->decode_ns));
     }
     text_memory(s, g);
 }

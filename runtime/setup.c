@@ -19,7 +19,9 @@
 static const char *const kv_names[] = { "f32", "f16", NULL };
 static const char *const act_names[] = { "f32", "q8", NULL };
 static const char *const io_names[] = { "auto", "io_uring", "pread", NULL };
-static const char *const mode_names[] = { "exact", "dense", NULL };
+static const char *const mode_names[] = { "exact", "dense", "predicted", NULL };
+
+#define RECALL 0.99 /* where predicted mode is asked for beside the plan */
 
 void setup_args_init(struct setup_args *a)
 {
@@ -50,8 +52,13 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "io", .type = OPT_CHOICE, .dest = &a->io, .arg = "WAY", .choices = io_names,
           .help = "How flash is read: auto, io_uring or pread.", .def = "the plan's" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_names,
-          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing.",
+          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing, predicted computes, "
+                  "after the prompt, only neurons that the pack's predictors foretell (fewer bytes, nearly the same "
+                  "text).",
           .def = "the plan's" },
+        { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.5, .max = 1,
+          .help = "Predicted mode: share of the active neurons that predictors have to foretell.",
+          .def = "the plan's, or 0.99" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
           .help = "Instruction set: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
@@ -123,11 +130,14 @@ static const struct plan_limit *choose_limit(const struct plan *p, struct setup 
 
 static int take_limit(struct setup *s, const struct plan *p, const struct plan_limit *l, struct err *e)
 {
+    size_t layers = (size_t)p->n_layers;
     size_t cold = (size_t)p->n_layers * (size_t)p->n_parts, hot = cold * (size_t)p->n_blocks;
     const struct plan_batch *b = &l->batches[0];
     s->hot = malloc(hot * sizeof *s->hot);
     s->cold = malloc(cold * sizeof *s->cold);
-    if (!s->hot || !s->cold)
+    s->exempt = malloc(layers * sizeof *s->exempt);
+    s->predictor = malloc(layers);
+    if (!s->hot || !s->cold || !s->exempt || !s->predictor)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
     if (s->args.no_cache)
@@ -135,8 +145,12 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     else
         memcpy(s->cold, b->cold, cold * sizeof *s->cold);
     s->limit = *l;
+    memcpy(s->exempt, l->exempt, layers * sizeof *s->exempt);
+    memcpy(s->predictor, l->predictor, layers);
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
+    s->limit.predictor = s->predictor;
+    s->limit.exempt = s->exempt;
     s->predicted = b->predicted;
     s->predicted.layers = NULL;
     return 0;
@@ -178,6 +192,47 @@ static void fill_config(struct setup *s)
         log_warn("a context of %d, but the model was trained with %d", c->choice.context, s->pack->h.n_ctx_train);
 }
 
+/* ---- predicted mode ---- */
+
+static int no_predictor(const struct setup *s, int layer, int block, struct err *e)
+{
+    int has_any = s->pack->n_predictors > 0;
+    const char *input = predict_input_name((enum predict_input)s->predictor[layer]);
+    return err_set(e, ERR_MISMATCH,
+                   "predicted mode needs the predictor '%s' of layer %d, block %d, and '%s' has %s: make predictors with "
+                   "'thermo-profile predictors%s' and pack the model again with that trace, or pass --mode exact",
+                   input, layer, block, s->args.model, has_any ? "others but not this one" : "none",
+                   s->predictor[layer] == PREDICT_BLOCK ? " --input both" : "");
+}
+
+/* The predictors that the plan names, or the FFN's own of all layers; what they take goes into the account. */
+static int take_predictors(struct setup *s, struct err *e)
+{
+    struct engine_config *c = &s->config;
+    s->other = c->mode != s->limit.mode;
+    if (c->mode != PLAN_PREDICTED)
+        return s->args.recall > 0 ? err_set(e, ERR_USAGE, "--recall belongs to predicted mode; this is %s mode",
+                                            plan_mode_name(c->mode))
+                                  : 0;
+    if (s->limit.mode != PLAN_PREDICTED) {
+        memset(s->predictor, PREDICT_FFN, (size_t)s->pack->h.n_layers);
+        memset(s->exempt, 0, (size_t)s->pack->h.n_layers * sizeof *s->exempt);
+    }
+    c->predictor = s->predictor;
+    c->exempt = s->exempt;
+    c->recall = s->args.recall > 0 ? s->args.recall : s->limit.mode == PLAN_PREDICTED ? s->limit.recall : RECALL;
+    for (int l = 0; l < s->pack->h.n_layers; l++)
+        for (int b = 0; b < model_ffn_blocks(&s->pack->h) && s->predictor[l] >= 0; b++) {
+            const struct pack_predictor *x =
+                pack_predictor_find(s->pack, (enum predict_input)s->predictor[l], l, b);
+            if (!x)
+                return no_predictor(s, l, b, e);
+            c->choice.predictor_bytes += budget_dense_tensor(x->bytes);
+            c->choice.predictor_rank = x->rank > c->choice.predictor_rank ? x->rank : c->choice.predictor_rank;
+        }
+    return 0;
+}
+
 /* Workers on the core classes that the plan names, fastest first; possible where this machine has as many
  * classes, with enough cores in each. */
 static void place_threads(struct setup *s)
@@ -214,16 +269,19 @@ static void place_threads(struct setup *s)
 static int below_floor(const struct setup *s, struct err *e)
 {
     const struct budget_choice *c = &s->config.choice;
-    char floor[24], memory[24];
+    char floor[24], memory[24], predictors[80] = "";
+    if (c->predictor_bytes)
+        snprintf(predictors, sizeof predictors, ", %llu bytes of predictors",
+                 (unsigned long long)c->predictor_bytes);
     opt_format_size(s->budget.floor, floor, sizeof floor);
     opt_format_size(s->memory_bytes, memory, sizeof memory);
     return err_set(
         e, ERR_INFEASIBLE,
         "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
-        "%d threads, prefill chunk %d, %d sequences and %d reads in flight; a smaller --context, --prefill-chunk "
+        "%d threads, prefill chunk %d, %d sequences%s and %d reads in flight; a smaller --context, --prefill-chunk "
         "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
         (unsigned long long)s->memory_bytes, memory, (unsigned long long)s->budget.floor, floor, c->context,
-        c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, c->queue_depth);
+        c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, predictors, c->queue_depth);
 }
 
 #define SCALE 4096u
@@ -336,7 +394,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     fill_config(s);
     place_threads(s);
-    if ((r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
+    if ((r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
     say_scaled(s);
     return 0;
@@ -351,6 +409,8 @@ void setup_close(struct setup *s)
     pack_close(s->pack);
     free(s->hot);
     free(s->cold);
+    free(s->exempt);
+    free(s->predictor);
     *s = (struct setup){ 0 };
 }
 

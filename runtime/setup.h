@@ -17,6 +17,7 @@ struct setup_args {
     uint64_t memory;                 /* 0: the plan's */
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode;           /* -1: the plan's */
+    double recall;                   /* of predicted mode; 0: the plan's */
     int no_mlock, no_prefetch, no_overlap, no_cache;
 };
 
@@ -25,14 +26,21 @@ struct setup {
     struct pack *pack;
     struct tokenizer *tokenizer;
     struct engine_config config;     /* ready for engine_open; hot and cold are owned here */
-    struct plan_limit limit;         /* as chosen, without its batches */
+    struct plan_limit limit;         /* as chosen, without its arrays */
     struct plan_figures predicted;   /* of batch 1; layers is NULL */
-    int scaled;                      /* hot or cold is smaller than planned: predictions do not hold */
+    int scaled;                      /* hot or cold is smaller than planned, */
+    int other;                       /* or the mode is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */
     struct budget budget;
-    uint32_t *hot, *cold;
+    uint32_t *hot, *cold, *exempt;   /* config points to these */
+    signed char *predictor;
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
 };
+
+static inline int setup_differs(const struct setup *s)
+{
+    return s->scaled || s->other;
+}
 
 void setup_args_init(struct setup_args *a);
 int setup_options(struct opt *rows, struct setup_args *a); /* how many were filled */

@@ -6,6 +6,7 @@
  * weights, straight from the definitions in common/nn.h. */
 #include "common/gguf.h"
 #include "common/model.h"
+#include "common/pack.h"
 #include "common/quant.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
@@ -26,7 +27,19 @@ struct engine_sample {
     int small;                 /* smallthinker: early routers, half-split rotation, none in layer 0, a window in the others */
     enum model_router router;  /* its function; 0 as for llama */
     int window;                /* 0: none, and rotation everywhere */
+    int rank;                  /* of predictors from every input, of every layer and block; 0: none */
+    uint32_t predictor_type;
 };
+
+/* What the naive pass of a predicted mode skips. */
+struct es_predict {
+    int input[ES_LAYERS], exempt[ES_LAYERS]; /* input -1: nothing */
+    double threshold;
+    double closest;            /* of any score to the threshold: how far rounding is from mattering */
+    int foretold, neurons;
+};
+
+enum { ES_FC1 = 60, ES_FC2 = 70, ES_BIAS = 80 }; /* roles of predictors' weights, plus their input */
 
 static inline float es_weight(int layer, int block, int role, int row, int col)
 {
@@ -197,6 +210,59 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
     return r;
 }
 
+/* The predictor of neuron `row` of fc2 or bias, in the model's order. Three operating points: recall 0.95 at 0, chosen;
+ * 0.8 and 0.99 at 0.1 and -0.1. */
+static inline void es_predictor_row(const struct engine_sample *s, int layer, int block, int role, int row, int n,
+                                    float *out)
+{
+    float raw[ES_D];
+    uint8_t bytes[ES_D * 4];
+    const struct quant_traits *t = quant_traits(s->predictor_type);
+    for (int c = 0; c < n; c++)
+        raw[c] = es_weight(layer, block, role, row, c);
+    t->quant(bytes, raw, (size_t)n);
+    t->dequant(out, bytes, (size_t)n);
+}
+
+static inline float es_predictor_bias(int layer, int block, int input, int neuron)
+{
+    return es_weight(layer, block, ES_BIAS + input, neuron, 0) - 0.2f;
+}
+
+static inline int es_predictor(struct writer *w, const struct engine_sample *s, int layer, int block, int input,
+                               const uint32_t *order, struct err *e)
+{
+    struct pack_predictor x = { .input = (enum predict_input)input, .layer = layer, .block = block, .rank = s->rank,
+                                .relu = input == PREDICT_RESIDUAL, .has_bias = 1, .n_points = 3,
+                                .type1 = s->predictor_type, .type2 = s->predictor_type };
+    int r = pack_predictor_derive(&x, ES_D, s->n_ff, e);
+    if (r < 0)
+        return r;
+    const struct write_entry t = { .kind = PACK_PREDICTOR, .role = (uint32_t)input, .type = x.type1,
+                                   .layer = (uint32_t)layer, .block = (uint32_t)block, .segment = x.type2, .n_dims = 3,
+                                   .dims = { ES_D, (uint64_t)s->rank, (uint64_t)s->n_ff,
+                                             (x.relu ? PACK_PREDICTOR_RELU : 0) | PACK_PREDICTOR_BIAS | 3u << 8 } };
+    const float points[3][4] = { { 0.8f, 0.1f, 0.1f, 0.5f }, { 0.95f, 0, 0.2f, 0.5f }, { 0.99f, -0.1f, 0.3f, 0.5f } };
+    const struct quant_traits *q = quant_traits(s->predictor_type);
+    uint8_t *m = calloc(1, x.bytes);
+    float v[ES_D];
+    memcpy(m, points[1], sizeof points[1]);
+    memcpy(m + x.curve_offset, points, sizeof points);
+    for (int i = 0; i < s->rank; i++) {
+        es_predictor_row(s, layer, block, ES_FC1 + input, i, ES_D, v);
+        q->quant(m + x.fc1_offset + (size_t)i * quant_row_bytes(x.type1, ES_D), v, ES_D);
+    }
+    for (int i = 0; i < s->n_ff; i++) {
+        float bias = es_predictor_bias(layer, block, input, (int)order[i]);
+        es_predictor_row(s, layer, block, ES_FC2 + input, (int)order[i], s->rank, v);
+        q->quant(m + x.fc2_offset + (size_t)i * quant_row_bytes(x.type2, (uint64_t)s->rank), v, (size_t)s->rank);
+        memcpy(m + x.bias_offset + (size_t)i * 4, &bias, 4);
+    }
+    r = write_section(w, &t, m, x.bytes, e);
+    free(m);
+    return r;
+}
+
 static inline int es_sections(struct writer *w, const struct engine_sample *s, const struct write_facts *f,
                               const uint8_t *meta, size_t len, const uint32_t *orders, struct err *e)
 {
@@ -226,6 +292,10 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     r |= pool_new(1, NULL, &pool, e) || neurons_new(&f->shape, ES_D, 1, pool, &n, e);
     for (int i = 0; i < ES_LAYERS * blocks && r == 0; i++)
         r = es_ffn(w, s, &f->shape, n, i / blocks, i % blocks, orders + i * s->n_ff, checks + (size_t)i * n_checks, e);
+    for (int i = 0; i < ES_LAYERS * blocks * PREDICT_INPUTS && s->rank && r == 0; i++) {
+        int k = i / PREDICT_INPUTS;
+        r = es_predictor(w, s, k / blocks, k % blocks, i % PREDICT_INPUTS, orders + k * s->n_ff, e);
+    }
     t.kind = PACK_CHECKS;
     r |= write_section(w, &t, checks, (size_t)(ES_LAYERS * blocks) * n_checks * 8, e);
     t.kind = PACK_PROVENANCE;
@@ -294,12 +364,43 @@ static inline void es_rope(double *v, int heads, int pos, int halves)
         }
 }
 
-static inline void es_naive_ffn(const struct engine_sample *s, int layer, int block, const double *x, double weight,
-                                double *out)
+/* counts[i]: neuron i of a block is foretold or exempt. in: what each kind of predictor sees. */
+static inline void es_naive_foretell(const struct engine_sample *s, struct es_predict *p, int layer, int block,
+                                     const double *const in[PREDICT_INPUTS], uint8_t *counts)
+{
+    int input = p ? p->input[layer] : -1;
+    double h[ES_D];
+    float w[ES_D];
+    memset(counts, 1, (size_t)s->n_ff);
+    for (int r = 0; r < s->rank && input >= 0; r++) {
+        h[r] = 0;
+        es_predictor_row(s, layer, block, ES_FC1 + input, r, ES_D, w);
+        for (int c = 0; c < ES_D; c++)
+            h[r] += (double)w[c] * in[input][c];
+        if (input == PREDICT_RESIDUAL && h[r] < 0)
+            h[r] = 0;
+    }
+    for (int pos = input >= 0 ? p->exempt[layer] : s->n_ff; pos < s->n_ff; pos++) {
+        int i = (int)es_order(layer, block, s->n_ff, pos);
+        double score = (double)es_predictor_bias(layer, block, input, i) - p->threshold;
+        es_predictor_row(s, layer, block, ES_FC2 + input, i, s->rank, w);
+        for (int r = 0; r < s->rank; r++)
+            score += (double)w[r] * h[r];
+        counts[i] = score > 0;
+        p->closest = fmin(p->closest, fabs(score));
+        p->foretold += counts[i];
+        p->neurons++;
+    }
+}
+
+static inline void es_naive_ffn(const struct engine_sample *s, int layer, int block, const double *x,
+                                const uint8_t *counts, double weight, double *out)
 {
     for (int i = 0; i < s->n_ff; i++) {
         float g[ES_D], u[ES_D], d[ES_D];
         double gx = 0, ux = 0, h;
+        if (!counts[i])
+            continue;
         es_row(s, layer, block, LAYOUT_GATE, i, g);
         es_row(s, layer, block, LAYOUT_UP, i, u);
         es_row(s, layer, block, LAYOUT_DOWN, i, d);
@@ -329,8 +430,9 @@ static inline void es_naive_route(const struct engine_sample *s, int layer, cons
         w[i] /= sum;
 }
 
-/* Logits after each of n tokens, double[n][ES_VOCAB]. */
-static inline void es_naive(const struct engine_sample *s, const int32_t *ids, int n, double *logits)
+/* Logits after each of n tokens, double[n][ES_VOCAB]. p: the predicted mode, or NULL. */
+static inline void es_naive(const struct engine_sample *s, struct es_predict *p, const int32_t *ids, int n,
+                            double *logits)
 {
     static double K[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM], V[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM];
     for (int t = 0; t < n; t++) {
@@ -341,7 +443,11 @@ static inline void es_naive(const struct engine_sample *s, const int32_t *ids, i
             int first = s->window && l % 4 && t >= s->window ? t - s->window + 1 : 0;
             if (s->small)
                 es_naive_route(s, l, x, w);
+            double block_in[ES_D], residual[ES_D];
+            const double *const in[PREDICT_INPUTS] = { y, block_in, residual };
+            uint8_t counts[512];
             es_rms(y, x, l, MODEL_ATTN_NORM);
+            memcpy(block_in, y, sizeof y);
             es_matvec(q, y, l, MODEL_ATTN_Q, ES_HEADS * ES_DIM, ES_D);
             es_matvec(K[l][t], y, l, MODEL_ATTN_K, ES_KV * ES_DIM, ES_D);
             es_matvec(V[l][t], y, l, MODEL_ATTN_V, ES_KV * ES_DIM, ES_D);
@@ -351,28 +457,31 @@ static inline void es_naive(const struct engine_sample *s, const int32_t *ids, i
             }
             for (int h = 0; h < ES_HEADS; h++) {
                 int kv = h / (ES_HEADS / ES_KV) * ES_DIM;
-                double p[ES_SEQ], sum = 0;
+                double z[ES_SEQ], sum = 0;
                 for (int i = first; i <= t; i++) {
-                    p[i] = 0;
+                    z[i] = 0;
                     for (int c = 0; c < ES_DIM; c++)
-                        p[i] += q[h * ES_DIM + c] * K[l][i][kv + c] / sqrt(ES_DIM);
-                    sum += p[i] = exp(p[i]);
+                        z[i] += q[h * ES_DIM + c] * K[l][i][kv + c] / sqrt(ES_DIM);
+                    sum += z[i] = exp(z[i]);
                 }
                 for (int c = 0; c < ES_DIM; c++) {
                     a[h * ES_DIM + c] = 0;
                     for (int i = first; i <= t; i++)
-                        a[h * ES_DIM + c] += p[i] / sum * V[l][i][kv + c];
+                        a[h * ES_DIM + c] += z[i] / sum * V[l][i][kv + c];
                 }
             }
             es_matvec(y, a, l, MODEL_ATTN_OUTPUT, ES_D, ES_HEADS * ES_DIM);
             for (int c = 0; c < ES_D; c++)
                 x[c] += y[c];
+            memcpy(residual, x, sizeof x);
             es_rms(y, x, l, MODEL_FFN_NORM);
             if (s->experts && !s->small)
                 es_naive_route(s, l, y, w);
             for (int i = 0; i < (s->experts ? s->experts : 1); i++)
-                if (w[i] > 0)
-                    es_naive_ffn(s, l, i, y, w[i], x); /* adds to the residual */
+                if (w[i] > 0) {
+                    es_naive_foretell(s, p, l, i, in, counts);
+                    es_naive_ffn(s, l, i, y, counts, w[i], x); /* adds to the residual */
+                }
         }
         es_rms(y, x, -1, MODEL_OUTPUT_NORM);
         es_matvec(logits + t * ES_VOCAB, y, -1, MODEL_TOKEN_EMBD, ES_VOCAB, ES_D);

@@ -96,6 +96,33 @@ check "a pack of a trace without has none to choose" says 2 "holds none" "$pack"
     --plan "$plan" --predictors ffn --out "$tmp/no"
 check "the runtime runs it" says 0 "" "$BIN/thermo-run" generate --model "$tmp/p.thermo" --plan "$plan" --prompt "Once" -n 2
 
+# In the runtime.
+run() { "$BIN/thermo-run" generate --model "$tmp/p.thermo" --plan "$plan" --prompt "Once upon a time" -n 12 --temp 0 "$@"; }
+run --mode predicted --json -q > "$tmp/run.json"
+check "predicted mode beside the plan: fewer neurons are computed than there are" python3 -c 'import json, sys
+s = [json.loads(l) for l in open(sys.argv[1])][-1]
+assert s["mode"] == "predicted" and s["recall"] == 0.99 and not s["predicted"]["valid"], s
+assert 0 < s["account"]["predictor"] <= 0.06 * 15728640 + 65536, s["account"]
+assert s["decode"]["density"] < s["decode"]["computed"] < 0.7 and s["decode"]["predict_ms"] > 0, s["decode"]
+assert s["prompt"]["computed"] == 1 and s["prompt"]["predict_ms"] == 0, s["prompt"]' "$tmp/run.json"
+run --mode predicted --recall 0.8 --json -q > "$tmp/low.json"
+check "a lower recall computes fewer" python3 -c 'import json, sys
+a, b = ([json.loads(l) for l in open(f)][-1]["decode"]["computed"] for f in sys.argv[1:])
+assert a < b, (a, b)' "$tmp/low.json" "$tmp/run.json"
+python3 tests/predicted_plan.py "$plan" "$tmp/block.json" 0.99 block 0
+planned() { "$BIN/thermo-run" "$1" --model "$tmp/p.thermo" --plan "$tmp/block.json" --tokens 1,403 "$2" "$3"; }
+check "a plan in predicted mode" says 0 "logits" planned logits -q -q
+check "run exactly: the logits of the exact plan" sh -c '"$1" logits --model "$2" --plan "$3" --tokens 1,403 --mode exact -q > "$5/a" &&
+    "$1" logits --model "$2" --plan "$4" --tokens 1,403 -q > "$5/b" && cmp "$5/a" "$5/b"' - "$BIN/thermo-run" "$tmp/p.thermo" \
+    "$tmp/block.json" "$plan" "$tmp"
+check "--recall without predicted mode" says 2 "belongs to predicted mode" run --recall 0.9
+check "a pack without predictors says what to do" says 5 "thermo-profile predictors" "$BIN/thermo-run" logits --model "$packed" \
+    --plan "$plan" --mode predicted --tokens 1
+python3 tests/predicted_plan.py "$plan" "$tmp/residual.json" 0.99 ffn,ffn,ffn,residual 0
+check "a pack without one of the plan's names it" says 5 "predictor 'residual' of layer 3, block 0" "$BIN/thermo-run" logits \
+    --model "$tmp/p.thermo" --plan "$tmp/residual.json" --tokens 1
+check "below the floor: it counts them" says 4 "bytes of predictors" run --mode predicted --memory 2MiB
+
 # Refused.
 check "a budget that is too small" says 4 "smallest rank" "$profile" predictors --model "$model" --traces "$traces" \
     --budget 10KiB --out "$tmp/no"

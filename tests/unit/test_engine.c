@@ -2,8 +2,7 @@
  * chunks, queue depth, backend, delays and mode; errors of reads end in ERR_IO and never in a hang. */
 #include "common/cpu.h"
 #include "common/kernels.h"
-#include "runtime/engine.h"
-#include "tests/engine_sample.h"
+#include "tests/engine_variants.h"
 #include "tests/test.h"
 
 #include <errno.h>
@@ -14,109 +13,6 @@
 #else
 #define ROUNDS 24
 #endif
-
-static char path[256];
-static int32_t ids[ES_SEQ];
-static uint32_t seed = 5;
-
-static uint32_t rnd(uint32_t n)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (seed >> 8) % n;
-}
-
-struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, dense, act_q8, kv_f16, buffered;
-    enum cache_policy policy;
-    const struct io_backend *backend;
-};
-
-static uint32_t hot[64], cold[16];
-
-/* hot and cold: tenths of a layer; 11: a different share everywhere. */
-static struct engine_config config(const struct pack *p, const struct variant *v)
-{
-    int blocks = model_ffn_blocks(&p->h), parts = p->shape.n_parts, n_ff = p->h.n_ff;
-    for (int i = 0; i < ES_LAYERS * blocks * parts; i++) {
-        uint32_t n = v->hot == 11 ? rnd((uint32_t)n_ff + 1) : (uint32_t)(n_ff * v->hot / 10);
-        hot[i] = n == (uint32_t)n_ff ? n : n / p->shape.l.cluster_neurons * p->shape.l.cluster_neurons;
-    }
-    for (int i = 0; i < ES_LAYERS * parts; i++) {
-        uint32_t units = p->shape.part[i % parts].n_units * (uint32_t)blocks;
-        cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
-    }
-    return (struct engine_config){ .pack = p,
-                                   .mode = v->dense ? PLAN_DENSE : PLAN_EXACT,
-                                   .act_q8 = v->act_q8,
-                                   .policy = v->policy,
-                                   .no_prefetch = !v->prefetch,
-                                   .no_overlap = v->apart,
-                                   .backend = v->backend,
-                                   .buffered = v->buffered,
-                                   .delay_max_us = 60,
-                                   .delay_seed = 3 + rnd(1000),
-                                   .choice = { .context = ES_CTX,
-                                               .kv_f16 = v->kv_f16,
-                                               .max_batch = 2,
-                                               .prefill_chunk = v->chunk,
-                                               .threads = v->threads,
-                                               .io_lanes = v->lanes,
-                                               .queue_depth = v->depth,
-                                               .hot = hot,
-                                               .cold = cold } };
-}
-
-/* Logits after every token of the sequence; f32[ES_SEQ][ES_VOCAB]. */
-static int run(const struct pack *p, const struct variant *v, float *out, struct engine_stats *st, struct err *e)
-{
-    struct engine_config c = config(p, v);
-    struct engine *g = NULL;
-    int r = engine_open(&c, &g, e);
-    for (int at = 0; at < ES_SEQ && r == 0; at += v->chunk) {
-        struct engine_token t[ES_SEQ];
-        int n = ES_SEQ - at < v->chunk ? ES_SEQ - at : v->chunk;
-        for (int i = 0; i < n; i++)
-            t[i] = (struct engine_token){ ids[at + i], 1, at + i };
-        r = engine_forward(g, t, n, e);
-        for (int i = 0; i < n && r == 0; i++)
-            memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0), ES_VOCAB * sizeof *out);
-    }
-    if (g && st)
-        *st = engine_stats(g);
-    engine_close(g);
-    return r;
-}
-
-static double worst_difference(const float *a, const double *b)
-{
-    double worst = 0;
-    for (int i = 0; i < ES_SEQ * ES_VOCAB; i++)
-        worst = fmax(worst, fabs((double)a[i] - b[i]));
-    return worst;
-}
-
-static const struct io_backend *any_backend(void)
-{
-    static const struct io_backend *const all[] = { &io_pread_backend, &io_delay_backend, &io_uring_backend };
-    const struct io_backend *b = all[rnd(3)];
-    return b;
-}
-
-static struct variant any_variant(void)
-{
-    return (struct variant){ .threads = 1 + (int)rnd(3),
-                             .chunk = 1 + (int)rnd(ES_SEQ),
-                             .depth = 1 + (int)rnd(rnd(2) ? 3 : 20),
-                             .lanes = 1 + (int)rnd(2),
-                             .hot = rnd(3) ? 11 : (int)rnd(11),
-                             .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
-                             .prefetch = (int)rnd(2),
-                             .apart = rnd(4) == 0,
-                             .dense = rnd(4) == 0,
-                             .policy = (enum cache_policy)rnd(CACHE_POLICIES),
-                             .backend = any_backend(),
-                             .buffered = rnd(4) == 0 };
-}
 
 static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
 static double naive[ES_SEQ * ES_VOCAB];
@@ -136,7 +32,7 @@ static void test_model(const struct engine_sample *s, const char *name, double t
         return;
     r = run(p, &v, first, &st, &e);
     CHECK_MSG(r == 0, "%s: %s", name, e.msg);
-    es_naive(s, ids, ES_SEQ, naive);
+    es_naive(s, NULL, ids, ES_SEQ, naive);
     double d = worst_difference(first, naive);
     CHECK_MSG(d <= tolerance, "%s: %g", name, d);
     CHECK(st.reads == 0 && st.neurons_hot > 0); /* everything is resident */
@@ -184,7 +80,7 @@ static void test_q8(void)
         CHECK(!"pack");
         return;
     }
-    es_naive(&s, ids, ES_SEQ, naive);
+    es_naive(&s, NULL, ids, ES_SEQ, naive);
     CHECK(run(p, &v, first, NULL, &e) == 0);
     double d = worst_difference(first, naive);
     CHECK_MSG(d > 0 && d < 0.2, "%g", d);
@@ -336,8 +232,6 @@ static void test_damage(void)
     struct engine_config ec = config(p, &v);
     CHECK(engine_open(&ec, &g, &e) == ERR_FORMAT);
     CHECK_MSG(strstr(e.msg, "layer 1 block 0 part 1 cluster 0"), "%s", e.msg);
-    ec.mode = PLAN_PREDICTED;
-    CHECK(engine_open(&ec, &g, &e) == ERR_UNSUPPORTED);
     pack_close(p);
     unlink(path);
 }

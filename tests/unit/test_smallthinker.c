@@ -94,7 +94,7 @@ static void dense_pass(const struct engine_sample *s, const char *name)
     const struct forward_run run = { .tokens = tokens, .starts = starts, .n_sequences = 1, .on_layer = routed,
                                      .ctx = &pairs };
     snprintf(path, sizeof path, "%s/thermo-small-%d.gguf", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
-    es_naive(s, ids, ES_SEQ, want);
+    es_naive(s, NULL, ids, ES_SEQ, want);
     int r = write_model(path, s, &e) || gguf_open(path, &g, &e) || model_open(g, NULL, &m, &e) ||
             pool_new(2, NULL, &pool, &e) || forward_new(m, pool, ES_SEQ, &f, &e) || forward_run(f, &run, &e) ||
             forward_logits(f, 0, ES_SEQ, got, &e);

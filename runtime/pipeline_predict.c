@@ -1,0 +1,259 @@
+/* Which neurons a predicted pass asks for. A low-rank map (common/predict.h) gives every neuron a score: its hidden
+ * layer is divided by rows among the workers, then neurons by ranges of whole clusters. Ranges are scored in any
+ * order; the coordinator lists them in pack order, up to the first that is missing, while later ones are
+ * still being scored and neurons that are there are computed already:
+ *
+ *      hidden rows ──► prepare ──► range 0 │ range 1 │ range 2 ...   any worker
+ *                                     │         │
+ *                          frontier ──┴─────────┴──►  hot: ready │ cached: pin, ready │ missing: read
+ *
+ * A neuron counts for the tokens for which it is foretold and for no other, so that the outcome does not depend on
+ * which tokens share a pass. Neurons before `exempt` count always. */
+#include "runtime/pipeline_impl.h"
+
+#include "common/progress.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define HIDDEN_BYTES (64u << 10) /* of fc1's rows: no job is smaller */
+#define CLUSTER_MAX  4096        /* neurons (common/layout.h) */
+
+uint8_t *predict_take_memory(struct pipeline *p, uint8_t *lists)
+{
+    struct engine *g = p->g;
+    struct prediction *d = &p->pred;
+    size_t tokens = (size_t)g->scratch.tokens, rank = (size_t)g->c.choice.predictor_rank;
+    if (!rank)
+        return lists;
+    d->row_bytes = ((size_t)g->h.n_ff + 511) / 512 * 64;
+    d->score_floats = tokens * BUDGET_SCORE_ROWS;
+    uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.predict), *end = m + g->scratch.predict;
+    d->hidden = (float *)m;
+    m += (tokens * rank * 4 + 63) / 64 * 64;
+    d->scores = (float *)m;
+    m += (size_t)p->n_threads * d->score_floats * 4;
+    d->bits = m;
+    m += tokens * d->row_bytes;
+    d->prepared = m; /* in either form */
+    assert(m + tokens * kernels_act_bytes(KERNELS_ACT_F32, (int)rank) <= end &&
+           m + tokens * kernels_act_bytes(KERNELS_ACT_Q8, (int)rank) <= end);
+    (void)end;
+    d->any = lists;
+    d->scored = lists + d->row_bytes;
+    return d->scored + g->shape.n_clusters;
+}
+
+void predict_reset(struct pipeline *p)
+{
+    struct engine *g = p->g;
+    struct prediction *d = &p->pred;
+    uint32_t cluster = g->shape.l.cluster_neurons, n_ff = (uint32_t)g->h.n_ff;
+    d->on = engine_predicts(g, p->layer);
+    d->stage = STAGE_NONE;
+    d->alone = d->complete = 0;
+    d->ns = 0;
+    if (!d->on)
+        return;
+    d->q = &g->predictors[(size_t)p->layer * (size_t)g->n_blocks + (size_t)p->block];
+    d->exempt = g->c.exempt ? g->c.exempt[p->layer] : 0;
+    d->range = cluster < BUDGET_SCORE_ROWS ? BUDGET_SCORE_ROWS / cluster * cluster : cluster;
+    d->n_ranges = (n_ff - d->exempt + d->range - 1) / d->range;
+    d->listed = d->frontier = 0;
+    memset(d->scored, 0, d->n_ranges);
+    memset(p->active, 0, n_ff); /* of neurons that are never listed */
+}
+
+static void mark_exempt(uint8_t *bits, uint32_t n)
+{
+    memset(bits, 0xff, n / 8);
+    if (n % 8)
+        bits[n / 8] = (uint8_t)((1u << n % 8) - 1);
+}
+
+void predict_begin(struct pipeline *p, struct acts *in)
+{
+    struct prediction *d = &p->pred;
+    const struct predict *q = d->q;
+    uint32_t pieces = (uint32_t)p->n_threads * 4, least = (uint32_t)(HIDDEN_BYTES / q->row1) + 1;
+    p->n_tokens = in->n_tokens;
+    d->x = engine_acts(p->g, in, q->form1, &d->x_stride);
+    d->prepared_stride = predict_hidden_bytes(q);
+    d->want = in->n_tokens == 1 ? d->bits : d->any;
+    for (int t = 0; t < in->n_tokens; t++)
+        mark_exempt(d->bits + (size_t)t * d->row_bytes, d->exempt);
+    if (in->n_tokens > 1)
+        mark_exempt(d->any, d->exempt);
+    d->grain = ((uint32_t)q->rank + pieces - 1) / pieces;
+    d->grain = ((d->grain > least ? d->grain : least) + 3) / 4 * 4;
+    d->next = 0;
+    d->left = (uint32_t)q->rank;
+    d->stage = STAGE_HIDDEN;
+    if (!d->n_ranges) /* every neuron is exempt */
+        d->stage = STAGE_SCORES;
+}
+
+/* ---- jobs ---- */
+
+int predict_take(struct pipeline *p, struct job *j)
+{
+    struct prediction *d = &p->pred;
+    if (!d->on || d->stage == STAGE_NONE || d->stage == STAGE_PREPARING)
+        return 0;
+    if (d->stage == STAGE_PREPARE) {
+        d->stage = STAGE_PREPARING;
+        j->kind = JOB_PREPARE;
+        return 1;
+    }
+    int hidden = d->stage == STAGE_HIDDEN;
+    uint32_t n = hidden ? (uint32_t)d->q->rank : d->n_ranges, grain = hidden ? d->grain : 1;
+    if (d->next >= n)
+        return 0;
+    j->kind = hidden ? JOB_HIDDEN : JOB_SCORES;
+    j->from = d->next;
+    j->to = n - d->next < grain ? n : d->next + grain;
+    d->next = j->to;
+    return 1;
+}
+
+void predict_finish(struct pipeline *p, const struct job *j)
+{
+    struct prediction *d = &p->pred;
+    d->ns += j->ns;
+    if (j->kind == JOB_PREPARE) {
+        d->stage = STAGE_SCORES;
+        d->next = 0;
+    } else if (j->kind == JOB_HIDDEN) {
+        d->left -= j->to - j->from;
+        if (!d->left)
+            d->stage = STAGE_PREPARE;
+    } else {
+        d->scored[j->from] = 1;
+        while (d->frontier < d->n_ranges && d->scored[d->frontier])
+            d->frontier++;
+    }
+}
+
+/* Neurons of a range. */
+static uint32_t range_at(const struct pipeline *p, uint32_t range, uint32_t *end)
+{
+    const struct prediction *d = &p->pred;
+    uint32_t first = d->exempt + range * d->range, n_ff = (uint32_t)p->g->h.n_ff;
+    *end = n_ff - first < d->range ? n_ff : first + d->range;
+    return first;
+}
+
+static void score_range(struct pipeline *p, uint32_t range, int worker)
+{
+    const struct prediction *d = &p->pred;
+    float *score = d->scores + (size_t)worker * d->score_floats;
+    uint32_t end, first = range_at(p, range, &end);
+    for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
+        int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
+        predict_scores(d->q, (int)at, n, d->prepared, d->prepared_stride, p->n_tokens, score, BUDGET_SCORE_ROWS);
+        for (int t = 0; t < p->n_tokens; t++)
+            predict_decide(d->q, score + (size_t)t * BUDGET_SCORE_ROWS, n,
+                           d->bits + (size_t)t * d->row_bytes + at / 8);
+    }
+    if (p->n_tokens == 1)
+        return;
+    for (uint32_t b = first / 8; b < (end + 7) / 8; b++) {
+        uint8_t any = 0;
+        for (int t = 0; t < p->n_tokens; t++)
+            any |= d->bits[(size_t)t * d->row_bytes + b];
+        d->any[b] = any;
+    }
+}
+
+void predict_work(struct pipeline *p, struct job *j, int worker)
+{
+    struct prediction *d = &p->pred;
+    size_t rank = (size_t)d->q->rank;
+    int64_t start = progress_now_ns();
+    if (j->kind == JOB_HIDDEN)
+        predict_hidden(d->q, (int)j->from, (int)j->to, d->x, d->x_stride, p->n_tokens, d->hidden, rank);
+    else if (j->kind == JOB_PREPARE)
+        predict_prepare(d->q, d->hidden, rank, p->n_tokens, d->prepared, d->prepared_stride);
+    else
+        score_range(p, j->from, worker);
+    j->ns = (uint64_t)(progress_now_ns() - start);
+}
+
+/* ---- the coordinator: what is foretold becomes entries ---- */
+
+static uint32_t count_bits(const uint8_t *bits, uint32_t i, uint32_t end)
+{
+    uint32_t n = 0;
+    for (i = next_bit(bits, i, end); i < end; i = next_bit(bits, i + 1, end))
+        n++;
+    return n;
+}
+
+/* The units of [first, end) that hold a foretold neuron. A lookup touches a handful of scattered lines, so those of
+ * all are asked for before the first. Returns the neurons of units that hold none. */
+static uint32_t list_units(struct pipeline *p, int list, uint32_t first, uint32_t end)
+{
+    uint32_t units[CLUSTER_MAX], n = 0, skipped = 0;
+    int part = p->list[list].part;
+    uint32_t per = p->g->shape.part[part].neurons_per_unit;
+    for (uint32_t at = first; at < end; at += per) {
+        uint32_t to = end - at < per ? end : at + per;
+        if (next_bit(p->pred.want, at, to) < to)
+            units[n++] = at / per;
+        else
+            skipped += to - at;
+    }
+    for (int stage = 0; stage < 3; stage++)
+        for (uint32_t i = 0; i < n; i++)
+            pipeline_prefetch_unit(p, part, units[i], stage);
+    for (uint32_t i = 0; i < n; i++)
+        pipeline_add_unit(p, list, units[i]);
+    return skipped;
+}
+
+/* Returns the neurons of the cluster whose gates the list of neurons need not wait for. */
+static uint32_t list_cluster(struct pipeline *p, uint32_t c, uint32_t first, uint32_t end)
+{
+    int one_part = p->g->n_parts == 1;
+    if (first >= p->hot[0]) {
+        uint32_t skipped = list_units(p, one_part ? LIST_NEURON : LIST_GATE, first, end);
+        return one_part ? end - first : skipped;
+    }
+    int list = c < p->fused ? LIST_NEURON : LIST_GATE;
+    uint32_t rows = count_bits(p->pred.want, first, end);
+    if (rows)
+        pipeline_add_hot(p, list, first, end - first, rows);
+    return rows && list == LIST_GATE ? 0 : end - first;
+}
+
+static void list_range(struct pipeline *p, uint32_t range)
+{
+    uint32_t cluster = p->g->shape.l.cluster_neurons, skipped[BUDGET_SCORE_ROWS / 8];
+    uint32_t end, first = range_at(p, range, &end), c0 = first / cluster, n = 0;
+    for (uint32_t at = first; at < end; at += cluster, n++)
+        skipped[n] = list_cluster(p, c0 + n, at, end - at < cluster ? end : at + cluster);
+    pipeline_flush(p);
+    pthread_mutex_lock(&p->lock);
+    for (uint32_t i = 0; i < n; i++)
+        p->gate_left[c0 + i] -= skipped[i];
+    while (p->gate_frontier < p->g->shape.n_clusters && !p->gate_left[p->gate_frontier])
+        p->gate_frontier++;
+    pipeline_changed(p);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void predict_list(struct pipeline *p)
+{
+    struct prediction *d = &p->pred;
+    pthread_mutex_lock(&p->lock);
+    uint32_t to = d->frontier;
+    pthread_mutex_unlock(&p->lock);
+    for (; d->listed < to; d->listed++)
+        list_range(p, d->listed);
+    if (!d->alone || d->listed < d->n_ranges)
+        return;
+    pthread_mutex_lock(&p->lock);
+    d->complete = 1;
+    pipeline_changed(p);
+    pthread_mutex_unlock(&p->lock);
+}

@@ -1,0 +1,77 @@
+#!/bin/sh
+# Predicted mode: the logits of a prompt are the same bytes under any memory, thread count, chunk and read backend, in
+# every layout and whatever the input of the predictors; the peak of memory stays under the budget.
+. tests/run_chain.sh
+ids=1,403,404,297,411,260,332,447,359,263,399,281,1000,2000,3000,7,8,9,300,301,302,303,304,305,306,307,308,309,310,311
+scratch
+chain_start
+check "predictors" "$BIN/thermo-profile" predictors --model $model --traces "$tmp/t.h5" --method svd --input both --rank 96 \
+    --out "$tmp/p.h5" -q
+mv "$tmp/p.h5" "$tmp/t.h5"
+combination=0
+
+mixed() # FORM: a plan with all kinds of layers
+{
+    python3 tests/predicted_plan.py "$tmp/$1.json" "$tmp/mixed.json" 0.97 ffn,block,none,block,ffn 0,64,0,320,0 &&
+    mv "$tmp/mixed.json" "$tmp/$1.json"
+}
+logits() # FORM FLAGS...
+{
+    _f=$1
+    shift
+    "$run" logits --model "$tmp/$_f.thermo" --plan "$tmp/$_f.json" --tokens $ids -q "$@"
+}
+same() # FORM
+{
+    form=$1
+    floor=$(floor_of "$tmp/$form.json" --threads 2 --prefill-chunk 64)
+    [ -n "$floor" ] || { echo "no floor stated"; return 1; }
+    all=$((floor + 17 * 1024 * 1024)) step=$((3 * 1024 * 1024)) runs=0
+    logits "$form" --memory 64MiB > "$tmp/want" || return 1
+    for memory in $floor $((floor + step / 8)) $((floor + step)) $((floor + 3 * step)) $all; do
+        for threads in 1 2; do
+            for chunk in 1 7 64; do
+                for io in pread io_uring; do
+                    combination=$((combination + 1))
+                    [ -n "${BIT_ALL:-}" ] || [ $((combination % 7)) -eq 0 ] || continue
+                    prefetch=
+                    [ $((combination % 2)) -eq 0 ] || prefetch=--no-prefetch
+                    logits "$form" --memory "$memory" --threads $threads --prefill-chunk $chunk --io $io $prefetch > "$tmp/got" ||
+                        { echo "failed: $memory $threads $chunk $io"; return 1; }
+                    cmp -s "$tmp/want" "$tmp/got" ||
+                        { echo "differs: memory $memory threads $threads chunk $chunk $io $prefetch"; return 1; }
+                    runs=$((runs + 1))
+                done
+            done
+        done
+    done
+    [ $runs -ge 8 ]
+}
+unlike_exact() { logits "$1" --mode exact > "$tmp/got" && ! cmp -s "$tmp/want" "$tmp/got"; }
+peak() # FORM: at the floor, in the middle, resident
+{
+    floor=$(floor_of "$tmp/$1.json")
+    for memory in $floor $((floor + 6 * 1024 * 1024)) $((floor + 17 * 1024 * 1024)); do
+        "$run" generate --model "$tmp/$1.thermo" --plan "$tmp/$1.json" --memory "$memory" --prompt 'Once upon a time' -n 24 \
+            --temp 0 --ignore-eos --json -q > "$tmp/out" || return 1
+        python3 - "$tmp/out" << 'PY' || return 1
+import json, sys
+s = [json.loads(l) for l in open(sys.argv[1])][-1]
+print(s["memory_bytes"], s["account_bytes"], s["peak_bytes"], s["account"])
+assert s["account"]["predictor"] > 0 and s["account_bytes"] <= s["memory_bytes"] and s["peak_bytes"] <= s["account_bytes"]
+PY
+    done
+}
+
+for form in split bundle two-phase; do
+    check "$form: planned and packed" chain $form
+    check "$form: predictors in the plan" mixed $form
+    check "$form: 5 budgets x 1, 2 threads x chunks 1, 7, 64 x pread, io_uring: the same bytes" same $form
+    check "$form: and they are not those of exact mode" unlike_exact $form
+    if [ -n "${SANITIZE:-}" ]; then
+        skip "$form: the peak stays under the account" "a sanitizer takes memory of its own"
+    else
+        check "$form: the peak stays under the account, predictors in it" peak $form
+    fi
+done
+done_testing

@@ -1,0 +1,133 @@
+#ifndef TESTS_ENGINE_VARIANTS_H
+#define TESTS_ENGINE_VARIANTS_H
+
+/* Ways to run one of engine_sample.h's models that may not change a bit of its logits, drawn at random. */
+#include "runtime/engine.h"
+#include "tests/engine_sample.h"
+
+static char path[256];
+static int32_t ids[ES_SEQ];
+static uint32_t seed = 5;
+
+static inline uint32_t rnd(uint32_t n)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (seed >> 8) % n;
+}
+
+struct variant {
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, dense, act_q8, kv_f16, buffered;
+    enum cache_policy policy;
+    const struct io_backend *backend;
+    const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
+};
+
+static uint32_t hot[64], cold[16], exempt[ES_LAYERS];
+static signed char predictor[ES_LAYERS];
+
+static inline void predict(struct engine_config *c, const struct pack *p, const struct es_predict *x)
+{
+    c->mode = PLAN_PREDICTED;
+    c->predictor = predictor;
+    c->exempt = exempt;
+    c->recall = x->threshold > 0.05 ? 0.7 : x->threshold > -0.05 ? 0.9 : 0.99;
+    for (int l = 0; l < ES_LAYERS; l++) {
+        predictor[l] = (signed char)x->input[l];
+        exempt[l] = (uint32_t)x->exempt[l];
+        for (int b = 0; b < model_ffn_blocks(&p->h) && predictor[l] >= 0; b++) {
+            const struct pack_predictor *q = pack_predictor_find(p, (enum predict_input)predictor[l], l, b);
+            c->choice.predictor_bytes += budget_dense_tensor(q->bytes);
+            c->choice.predictor_rank = q->rank;
+        }
+    }
+}
+
+/* hot and cold: tenths of a layer; 11: a different share everywhere. */
+static inline struct engine_config config(const struct pack *p, const struct variant *v)
+{
+    int blocks = model_ffn_blocks(&p->h), parts = p->shape.n_parts, n_ff = p->h.n_ff;
+    for (int i = 0; i < ES_LAYERS * blocks * parts; i++) {
+        uint32_t n = v->hot == 11 ? rnd((uint32_t)n_ff + 1) : (uint32_t)(n_ff * v->hot / 10);
+        hot[i] = n == (uint32_t)n_ff ? n : n / p->shape.l.cluster_neurons * p->shape.l.cluster_neurons;
+    }
+    for (int i = 0; i < ES_LAYERS * parts; i++) {
+        uint32_t units = p->shape.part[i % parts].n_units * (uint32_t)blocks;
+        cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
+    }
+    struct engine_config c = { .pack = p,
+                                   .mode = v->dense ? PLAN_DENSE : PLAN_EXACT,
+                                   .act_q8 = v->act_q8,
+                                   .policy = v->policy,
+                                   .no_prefetch = !v->prefetch,
+                                   .no_overlap = v->apart,
+                                   .backend = v->backend,
+                                   .buffered = v->buffered,
+                                   .delay_max_us = 60,
+                                   .delay_seed = 3 + rnd(1000),
+                                   .choice = { .context = ES_CTX,
+                                               .kv_f16 = v->kv_f16,
+                                               .max_batch = 2,
+                                               .prefill_chunk = v->chunk,
+                                               .threads = v->threads,
+                                               .io_lanes = v->lanes,
+                                               .queue_depth = v->depth,
+                                               .hot = hot,
+                                               .cold = cold } };
+    if (v->predict)
+        predict(&c, p, v->predict);
+    return c;
+}
+
+/* Logits after every token of the sequence; f32[ES_SEQ][ES_VOCAB]. */
+static inline int run(const struct pack *p, const struct variant *v, float *out, struct engine_stats *st, struct err *e)
+{
+    struct engine_config c = config(p, v);
+    struct engine *g = NULL;
+    int r = engine_open(&c, &g, e);
+    for (int at = 0; at < ES_SEQ && r == 0; at += v->chunk) {
+        struct engine_token t[ES_SEQ];
+        int n = ES_SEQ - at < v->chunk ? ES_SEQ - at : v->chunk;
+        for (int i = 0; i < n; i++)
+            t[i] = (struct engine_token){ ids[at + i], 1, at + i };
+        r = engine_forward(g, t, n, e);
+        for (int i = 0; i < n && r == 0; i++)
+            memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0), ES_VOCAB * sizeof *out);
+    }
+    if (g && st)
+        *st = engine_stats(g);
+    engine_close(g);
+    return r;
+}
+
+static inline double worst_difference(const float *a, const double *b)
+{
+    double worst = 0;
+    for (int i = 0; i < ES_SEQ * ES_VOCAB; i++)
+        worst = fmax(worst, fabs((double)a[i] - b[i]));
+    return worst;
+}
+
+static inline const struct io_backend *any_backend(void)
+{
+    static const struct io_backend *const all[] = { &io_pread_backend, &io_delay_backend, &io_uring_backend };
+    const struct io_backend *b = all[rnd(3)];
+    return b;
+}
+
+static inline struct variant any_variant(void)
+{
+    return (struct variant){ .threads = 1 + (int)rnd(3),
+                             .chunk = 1 + (int)rnd(ES_SEQ),
+                             .depth = 1 + (int)rnd(rnd(2) ? 3 : 20),
+                             .lanes = 1 + (int)rnd(2),
+                             .hot = rnd(3) ? 11 : (int)rnd(11),
+                             .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
+                             .prefetch = (int)rnd(2),
+                             .apart = rnd(4) == 0,
+                             .dense = rnd(4) == 0,
+                             .policy = (enum cache_policy)rnd(CACHE_POLICIES),
+                             .backend = any_backend(),
+                             .buffered = rnd(4) == 0 };
+}
+
+#endif

@@ -1,0 +1,192 @@
+/* Predicted mode against a naive pass that skips what is not foretold, and against itself: the same bits whatever the
+ * residency, threads, chunks, queue depth, backend and delays. */
+#include "common/cpu.h"
+#include "common/kernels.h"
+#include "tests/engine_variants.h"
+#include "tests/test.h"
+
+#include <unistd.h>
+
+#ifdef __SANITIZE_THREAD__
+#define ROUNDS 8
+#else
+#define ROUNDS 14
+#endif
+
+static float first[ES_SEQ * ES_VOCAB], other[ES_SEQ * ES_VOCAB];
+static double naive[ES_SEQ * ES_VOCAB];
+
+static struct engine_sample sample(enum layout_form form, uint32_t cluster)
+{
+    return (struct engine_sample){ .form = form, .packed = form == LAYOUT_SPLIT, .cluster = cluster, .block = 512,
+                                   .types = { QUANT_F32, QUANT_F32, QUANT_F32 }, .act = MODEL_ACT_RELU, .n_ff = 200,
+                                   .rank = 32, .predictor_type = QUANT_F32 };
+}
+
+static const struct variant resident = { .threads = 1, .chunk = 1, .depth = 4, .lanes = 1, .hot = 10,
+                                         .backend = &io_pread_backend };
+
+static struct pack *open_pack(const struct engine_sample *s, const char *name)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    int r = es_pack(path, s, &e);
+    if (r == 0)
+        r = pack_open(path, &p, &e);
+    CHECK_MSG(r == 0, "%s: %s", name, e.msg);
+    return p;
+}
+
+/* Every variant gives the bits of `first`. */
+static void check_variants(const struct pack *p, const struct es_predict *x, const char *name)
+{
+    struct err e = { 0 };
+    struct engine_stats st = { 0 };
+    int same = 1, read = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        struct variant v = any_variant();
+        v.predict = x;
+        v.dense = 0;
+        memset(other, 0, sizeof other);
+        int r = run(p, &v, other, &st, &e);
+        if (r == ERR_UNSUPPORTED && v.backend == &io_uring_backend)
+            continue;
+        read += st.reads > 0;
+        if (r < 0 || memcmp(first, other, sizeof first)) {
+            same = 0;
+            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d apart %d %s\n", name, r,
+                   r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.apart,
+                   v.backend->name);
+        }
+    }
+    CHECK_MSG(same, "%s", name);
+    CHECK(read > 0);
+}
+
+/* Resident, token by token, against the naive pass; then everything else against that. */
+static void test_mode(const struct engine_sample *s, struct es_predict x, const char *name, double tolerance)
+{
+    struct err e = { 0 };
+    struct engine_stats st = { 0 };
+    struct pack *p = open_pack(s, name);
+    struct variant v = resident;
+    if (!p)
+        return;
+    v.predict = &x;
+    alarm(600);
+    int r = run(p, &v, first, &st, &e);
+    CHECK_MSG(r == 0, "%s: %s", name, e.msg);
+    x.closest = 1;
+    x.foretold = x.neurons = 0;
+    es_naive(s, &x, ids, ES_SEQ, naive);
+    double d = worst_difference(first, naive);
+    if (tolerance > 0) {
+        CHECK_MSG(d <= tolerance, "%s: %g", name, d);
+        printf("# %s: %g from the naive pass; %.1f %% foretold, none closer to the threshold than %g\n", name, d,
+               100.0 * x.foretold / (x.neurons + !x.neurons), x.closest);
+        uint64_t always = st.neurons_possible - (uint64_t)x.neurons;
+        CHECK_MSG(st.neurons_computed == always + (uint64_t)x.foretold, "%llu computed",
+                  (unsigned long long)st.neurons_computed);
+    }
+    es_naive(s, NULL, ids, ES_SEQ, naive);
+    CHECK(worst_difference(first, naive) > 1e-3 || !x.neurons); /* it does skip */
+    CHECK(st.reads == 0 && st.predict_ns > 0);
+    check_variants(p, &x, name);
+    pack_close(p);
+    unlink(path);
+}
+
+/* A prompt runs exactly, and decoding after it predicted: bits of the exact engine, then others. */
+static void test_prompt(void)
+{
+    struct err e = { 0 };
+    struct engine *g[2] = { NULL, NULL };
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
+    struct pack *p = open_pack(&s, "prompt");
+    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_FFN } };
+    struct variant v = { .threads = 2, .chunk = 5, .depth = 3, .lanes = 1, .hot = 3, .cold = 2, .prefetch = 1,
+                         .backend = &io_delay_backend };
+    if (!p)
+        return;
+    for (int i = 0; i < 2; i++) {
+        int done;
+        v.predict = i ? &x : NULL;
+        struct engine_config c = config(p, &v);
+        CHECK(engine_open(&c, &g[i], &e) == 0 && engine_prefill(g[i], 0, ids, ES_SEQ - 1, &done, &e) == 0);
+    }
+    float *a = engine_logits(g[0], engine_last(g[0]) - 1, 0), *b = engine_logits(g[1], engine_last(g[1]) - 1, 0);
+    CHECK(!memcmp(a, b, ES_VOCAB * sizeof *a));
+    const struct engine_token t = { ids[ES_SEQ - 1], 0, ES_SEQ - 1 };
+    CHECK(engine_forward_exact(g[0], &t, 1, &e) == 0 && engine_forward_exact(g[1], &t, 1, &e) == 0);
+    CHECK(!memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof *a));
+    CHECK(engine_forward(g[1], &t, 1, &e) == 0); /* the same position again */
+    CHECK(memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof *a) != 0);
+    engine_close(g[0]);
+    engine_close(g[1]);
+    pack_close(p);
+    unlink(path);
+}
+
+/* Higher recall, lower threshold, more neurons; a damaged predictor is named. */
+static void test_recall_and_damage(void)
+{
+    struct err e = { 0 };
+    struct engine_sample s = sample(LAYOUT_SPLIT, 32);
+    struct pack *p = open_pack(&s, "recall");
+    uint64_t computed[3];
+    if (!p)
+        return;
+    for (int i = 0; i < 3; i++) {
+        const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_FFN, PREDICT_FFN }, .threshold = 0.1 * (1 - i) };
+        struct engine_stats st = { 0 };
+        struct variant v = resident;
+        v.predict = &x;
+        CHECK(run(p, &v, other, &st, &e) == 0);
+        computed[i] = st.neurons_computed;
+    }
+    CHECK(computed[0] < computed[1] && computed[1] < computed[2]);
+    const struct pack_predictor *q = pack_predictor_find(p, PREDICT_FFN, 1, 0);
+    FILE *f = fopen(path, "r+b");
+    fseek(f, (long)(q->offset + q->fc2_offset + 7), SEEK_SET);
+    int c = getc(f);
+    fseek(f, -1, SEEK_CUR);
+    putc(c ^ 1, f);
+    fclose(f);
+    const struct es_predict x = { .input = { -1, PREDICT_FFN, -1 } };
+    struct variant v = resident;
+    v.predict = &x;
+    CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
+    CHECK_MSG(strstr(e.msg, "'ffn' of layer 1, block 0"), "%s", e.msg);
+    pack_close(p);
+    unlink(path);
+}
+
+int main(void)
+{
+    const char *dir = getenv("TMPDIR");
+    snprintf(path, sizeof path, "%s/thermo-engine-predict-%ld.thermo", dir ? dir : "/tmp", (long)getpid());
+    kernels_init(cpu_detect());
+    for (int i = 0; i < ES_SEQ; i++)
+        ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
+    const struct es_predict mixed = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 96 } };
+    const struct es_predict some = { .input = { PREDICT_BLOCK, -1, PREDICT_FFN }, .exempt = { 200, 0, 0 } };
+    for (int form = 0; form < LAYOUT_FORMS; form++) {
+        struct engine_sample s = sample((enum layout_form)form, form == LAYOUT_SPLIT ? 32 : 16);
+        test_mode(&s, mixed, layout_form_name(s.form), 2e-4);
+        test_mode(&s, some, layout_form_name(s.form), 2e-4);
+        s.predictor_type = QUANT_Q8_0;
+        test_mode(&s, mixed, "q8_0 predictors", 0);
+        s.n_ff = 72;
+        s.experts = 5;
+        s.used = 2;
+        s.predictor_type = QUANT_F32;
+        test_mode(&s, (struct es_predict){ .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 32, 0, 0 } },
+                  "experts", 2e-4);
+    }
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 8);
+    s.act = MODEL_ACT_SILU;
+    test_mode(&s, mixed, "silu", 2e-4);
+    test_prompt();
+    test_recall_and_damage();
+    return test_done();
+}

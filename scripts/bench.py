@@ -169,9 +169,10 @@ def ladder(notes):
         flags = flags + more
         out.append(Ours(f"ladder: {name}", env("MODEL"), env("PLAN"), flags))
     if env("FLAT_MODEL") and env("FLAT_PLAN"):
-        out.append(Ours("ladder: no bundle", env("FLAT_MODEL"), env("FLAT_PLAN"), flags))
+        form = inspect(env("FLAT_MODEL"))["layout"]["form"]
+        out.append(Ours(f"ladder: packed as {form}", env("FLAT_MODEL"), env("FLAT_PLAN"), flags))
     else:
-        notes.add("the ladder has no rung without bundles: FLAT_MODEL and FLAT_PLAN name no pack of another form")
+        notes.add("the ladder has no rung for the pack's form: FLAT_MODEL names no pack of another form")
     return out
 
 
@@ -199,12 +200,21 @@ def schedule(all_limits, notes, ahead, group):
 
 # ---- bounds ----
 
+def megabytes_to_read():
+    """Far more than the last cache holds, as far as memory allows."""
+    seen = [480 << 20]
+    for path in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
+        with open(path) as f:
+            seen.append(4 * (size(f.read().strip() + "iB") or 0))
+    return min(max(seen), machine()["memory_bytes"] // 8) >> 20
+
+
 def memory_bound(runner, cols, quant):
     program, threads = env("BENCH_KERNELS"), count("THREADS", os.cpu_count(), 1)
     if not os.access(program, os.X_OK):
         return {"failed": "BENCH_KERNELS names no program: make bench-kernels builds it"}
     out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "10",
-                             "--output", "json"])
+                             "--mib", str(megabytes_to_read()), "--output", "json"])
     if "failed" in facts:
         return {"failed": facts["failed"]}
     rows = [json.loads(line) for line in out.splitlines()]
@@ -337,6 +347,9 @@ class Bench:
         cap = memory if self.runner.group.path else None
         load, start = os.getloadavg()[0], time.time()
         out, facts = self.runner.run(command, cap, c.kb, c.files() if memory else ())
+        if facts.get("still_cached"):
+            self.notes.add("pages of the model stayed in the page cache before runs under a limit (another process maps "
+                           "the file?): a peer found them there without reading")
         record = {"memory": limit.text, "limit_bytes": memory, "engine": c.name, "read_ahead_kb": c.kb, "kind": kind,
                   "round": k, "started": int(start), "load": load, "command": as_typed(command)}
         if "failed" not in facts:

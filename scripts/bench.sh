@@ -30,7 +30,7 @@ Settings, as environment variables or make's NAME=VALUE:
                       what they are, for the page: revision, date, build
   LADDER=LIST         limits of MEMORY under which to take away prefetch, pipeline, cache, bundles. Default: the
                       first size; none: nowhere
-  FLAT_MODEL=FILE FLAT_PLAN=FILE
+  FLAT_MODEL=FILE [FLAT_PLAN=FILE]
                       a pack in another form, and its plan: the ladder's last rung
   THREADS=N           of peers and of the bandwidth's measurement. Default: all processors
   NAME=TEXT           of these results. Default: MODEL's file name
@@ -73,21 +73,32 @@ plan_limits()
     printf '%s' "$sizes"
 }
 
+# solve PACK PLAN
+solve()
+{
+    if [ -z "${TRACES:-}" ] || [ -z "${HARDWARE:-}" ]; then
+        echo "bench.sh: packed model '$1' needs a plan, or TRACES and HARDWARE to make one" >&2
+        exit 2
+    fi
+    mkdir -p "$(dirname "$2")" || exit 1
+    # shellcheck disable=SC2086
+    "$BIN/thermo-plan" solve --traces "$TRACES" --hardware "$HARDWARE" --for-pack "$1" \
+        --memory "$(plan_limits "$1")" --out "$2.new" ${PLAN_FLAGS:-} >&2 || exit
+    # An unfinished benchmark goes on with the plan that it began with, and that is the same bytes.
+    if cmp -s "$2.new" "$2"; then rm "$2.new"; else mv "$2.new" "$2"; fi
+}
+
 case $MODEL in
 *.thermo)
     NAME=${NAME:-$(basename "$MODEL" .thermo)}
     if [ -z "${PLAN:-}" ]; then
-        if [ -z "${TRACES:-}" ] || [ -z "${HARDWARE:-}" ]; then
-            echo "bench.sh: a packed MODEL needs PLAN, or TRACES and HARDWARE to make one" >&2
-            exit 2
-        fi
         PLAN=build/bench/$NAME/plan.json
-        mkdir -p "build/bench/$NAME" || exit 1
-        # shellcheck disable=SC2086
-        "$BIN/thermo-plan" solve --traces "$TRACES" --hardware "$HARDWARE" --for-pack "$MODEL" \
-            --memory "$(plan_limits "$MODEL")" --out "$PLAN.new" ${PLAN_FLAGS:-} >&2 || exit
-        # An unfinished benchmark goes on with the plan that it began with, and that is the same bytes.
-        if cmp -s "$PLAN.new" "$PLAN"; then rm "$PLAN.new"; else mv "$PLAN.new" "$PLAN"; fi
+        solve "$MODEL" "$PLAN"
+    fi
+    if [ -n "${FLAT_MODEL:-}" ] && [ -z "${FLAT_PLAN:-}" ]; then
+        FLAT_PLAN=build/bench/$NAME/plan-flat.json
+        solve "$FLAT_MODEL" "$FLAT_PLAN"
+        export FLAT_PLAN
     fi
     ;;
 *)

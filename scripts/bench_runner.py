@@ -93,6 +93,18 @@ class ReadAhead:
             os.unlink(self.saved)
 
 
+def drop_pages(path):
+    """Out of the page cache; true when more than a twentieth stays."""
+    with open(path, "rb") as f:
+        os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        p = subprocess.run(["fincore", "-b", "-n", "-o", "RES,SIZE", path], capture_output=True, text=True, check=False)
+        resident, total = (int(n) for n in p.stdout.split())
+    except (OSError, ValueError):
+        return False
+    return resident > total / 20
+
+
 class Watch(threading.Thread):
     """Bytes that a process has had read from the disk, over time."""
 
@@ -138,9 +150,7 @@ class Runner:
     def run(self, command, limit=None, kb=None, drop=()):
         """(stdout, facts); facts["failed"] says why there is none. limit: bytes of a memory cgroup; drop: files whose
         pages leave the page cache first."""
-        for path in drop:
-            with open(path, "rb") as f:
-                os.posix_fadvise(f.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        cached = any([drop_pages(path) for path in drop])
         if limit:
             self.group.set(limit)
             command = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.group.path] + command
@@ -157,7 +167,7 @@ class Runner:
             failed = f"not done after {self.timeout} s"
         watch.over.set()
         code = self.child.returncode
-        facts = {"watch": watch, "stderr": err}
+        facts = {"watch": watch, "stderr": err, "still_cached": cached}
         if limit:
             facts["cgroup_peak_bytes"] = self.group.peak_bytes()
         if code < 0 and not failed:

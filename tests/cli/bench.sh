@@ -28,13 +28,17 @@ check "--help" says 0 "^usage: bench.sh" bench --help
 check "an unknown option" says 2 "unknown option --frob" bench --frob
 check "a limit that is none" says 2 "MEMORY: 'lots' is neither" env MEMORY="resident lots" sh scripts/bench.sh
 check "a number that is none" says 2 "RUNS='many'" env RUNS=many sh scripts/bench.sh
-check "a pack without a plan" says 2 "needs PLAN, or TRACES and HARDWARE" env PLAN= sh scripts/bench.sh
+check "a pack without a plan" says 2 "needs a plan, or TRACES and HARDWARE" env PLAN= sh scripts/bench.sh
 check "a model that is not there" says 3 "MODEL: cannot read" env MODEL=/none.thermo sh scripts/bench.sh
 check "a folder without llama-bench" says 3 "llama-bench' is not a program" env LLAMA_CPP="$tmp" GGUF=$model sh scripts/bench.sh
 
 dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
 check "a dry run runs nothing" dry
 check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 15
+flat() { FLAT_MODEL=$packed FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
+check "a pack in another form is the ladder's last rung" flat
+made() { PLAN='' TRACES="$traces" HARDWARE="$hardware" NAME=test-bench PLAN_FLAGS='--context 256' MEMORY=16MiB bench --dry-run > "$tmp/dry3" 2> "$tmp/err" && grep -q '"memory_bytes": 16777216' build/bench/test-bench/plan.json; r=$?; rm -rf build/bench/test-bench; return $r; }
+check "a plan is made from traces and hardware" made
 check "it says what is left out" grep -q "llama.cpp is left out: LLAMA_CPP names no folder" "$tmp/dry"
 
 export MEMORY="resident 16MiB" LADDER=none LLAMA_CPP="$tmp/peer" GGUF=$model

@@ -9,9 +9,41 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* OpenBLAS picks its kernels by the processor's model number, and a release that is older than the processor falls back to
+ * those of 2004: ten times slower. It can be told better by name, and these two make it choose again; builds for
+ * one processor alone have not got them. */
+extern void gotoblas_dynamic_init(void) __attribute__((weak));
+extern void gotoblas_dynamic_quit(void) __attribute__((weak));
+
+static void choose_kernels(void)
+{
+#if defined(__x86_64__)
+    static const char *const old[] = { "Prescott", "Core2", "Penryn", "Nehalem", "Generic" };
+    const char *have = openblas_get_corename(), *better = NULL;
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        better = "SkylakeX";
+    else if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        better = "Haswell";
+    for (size_t i = 0; better && i < sizeof old / sizeof *old; i++)
+        if (!strcmp(have, old[i]) && gotoblas_dynamic_init && gotoblas_dynamic_quit &&
+            !setenv("OPENBLAS_CORETYPE", better, 0)) {
+            gotoblas_dynamic_quit();
+            gotoblas_dynamic_init();
+            return;
+        }
+#endif
+}
+
 void linalg_init(void)
 {
+    choose_kernels();
     openblas_set_num_threads(1);
+}
+
+const char *linalg_kernels(void)
+{
+    return openblas_get_corename();
 }
 
 void linalg_gemm(int ta, int tb, int m, int n, int k, float alpha, const float *a, int lda, const float *b, int ldb,
@@ -81,4 +113,17 @@ out:
     free(z);
     free(support);
     return r;
+}
+
+/* Rows are columns to LAPACK. */
+int linalg_orthonormalise(double *x, int k, int n, struct err *e)
+{
+    double *tau = malloc((size_t)k * sizeof *tau);
+    if (!tau)
+        return err_set(e, ERR_NOMEM, "a basis of %d vectors", k);
+    lapack_int info = LAPACKE_dgeqrf(LAPACK_COL_MAJOR, n, k, x, n, tau);
+    if (!info)
+        info = LAPACKE_dorgqr(LAPACK_COL_MAJOR, n, k, k, x, n, tau);
+    free(tau);
+    return info ? err_set(e, ERR_NOMEM, "a basis of %d vectors of %d (%d)", k, n, (int)info) : 0;
 }

@@ -9,8 +9,10 @@
 
 #include <stddef.h>
 
-/* Before the first call below, before threads start; may be repeated. */
+/* Before the first call below, before threads start; may be repeated. Sees to it that the library uses the
+ * processor's wide instructions; OPENBLAS_CORETYPE in the environment overrules. */
 void linalg_init(void);
+const char *linalg_kernels(void); /* the library's name for what it uses: "SkylakeX" */
 
 /* c[m][n] = alpha * op(a) op(b) + beta * c, where op(a) is m x k and op(b) k x n. ta, tb: the array holds the
  * transpose. lda, ldb, ldc: elements from row to row of the arrays. c overlaps nothing. */
@@ -28,5 +30,8 @@ void linalg_over_lower_transposed(double *x, int k, const double *l, int n);
 /* The k largest eigenvalues, descending, of symmetric a[n][n] and their vectors, as rows: vectors[k][n]. a is destroyed.
  * Each vector's sign is such that its largest element is positive. */
 int linalg_eigen(double *a, int n, int k, double *values, double *vectors, struct err *e);
+
+/* The k rows of x[k][n], k <= n, become an orthonormal basis of what they span, by Householder's QR. */
+int linalg_orthonormalise(double *x, int k, int n, struct err *e);
 
 #endif

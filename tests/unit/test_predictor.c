@@ -75,6 +75,12 @@ static void linear_algebra(void)
           fabs(v[5] - 1) < 1e-12);
     double bad[4] = { 1, 2, 2, 1 };
     CHECK(linalg_cholesky(bad, 2, &e) == ERR_LIMIT);
+    double q[6] = { 1, 2, 2, 3, 0, 1 }, dot = 0, norms[2] = { 0 };
+    CHECK(linalg_orthonormalise(q, 2, 3, &e) == 0);
+    for (int i = 0; i < 3; i++)
+        dot += q[i] * q[3 + i], norms[0] += q[i] * q[i], norms[1] += q[3 + i] * q[3 + i];
+    CHECK(fabs(dot) < 1e-12 && fabs(norms[0] - 1) < 1e-12 && fabs(norms[1] - 1) < 1e-12);
+    CHECK(fabs(fabs(q[0]) - 1 / 3.0) < 1e-12 && fabs(q[1] / q[0] - 2) < 1e-12); /* the first keeps its direction */
 }
 
 struct result {
@@ -131,6 +137,46 @@ static struct result run(int rank, int threads, int epochs, int two_inputs)
     return out;
 }
 
+/* Of 256 directions 16 are taken from a random subspace, 64 from the whole matrix: the first 16 of those are the best
+ * there are. */
+static void few_of_many(int two_inputs)
+{
+    enum { WIDE = 256, NEURONS = 300, TOKENS = 1400, SEEN = 1000, K = 8 };
+    static float f[TOKENS * WIDE], x[TOKENS * WIDE], gate[2][NEURONS * WIDE];
+    static uint8_t held[(TOKENS - SEEN) * NEURONS];
+    double density[2];
+    struct err e = { 0 };
+    struct pool *pool = NULL;
+    state = 11;
+    for (size_t i = 0; i < NEURONS * WIDE; i++)
+        gate[0][i] = gate[1][i] = i % WIDE ? normal() : -12;
+    for (size_t i = 0; i < TOKENS * WIDE; i++) {
+        f[i] = i % WIDE ? normal() / sqrtf(1 + (float)(i % WIDE) * 0.25f) : 1 + 0.1f * normal();
+        x[i] = f[i] + 0.05f * normal();
+    }
+    CHECK(pool_new(2, NULL, &pool, &e) == 0);
+    const struct predictor_data d = { .d = WIDE, .n_ff = NEURONS, .n = TOKENS, .n_train = SEEN, .f = f,
+                                      .x = two_inputs ? x : f };
+    for (int i = 0; i < 2; i++) {
+        struct predictor_base *b = NULL;
+        struct predictor_weights w = { 0 };
+        struct predictor_packed q = { 0 };
+        struct predictor_counts c;
+        CHECK_MSG(predictor_base_new(&d, gate[i], NULL, i ? 64 : K, pool, &b, &e) == 0, "%s", e.msg);
+        CHECK(predictor_targets(gate[i], NULL, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
+        CHECK(predictor_start(b, K, &w, &e) == 0 && predictor_quantise(&w, b, QUANT_F32, &q, &e) == 0 &&
+              predictor_counts_new(&c, &e) == 0 && predictor_count(&q.p, &d, SEEN, TOKENS - SEEN, held, pool, &c, &e) == 0);
+        density[i] = predictor_point_of(&c, 0.95).density;
+        predictor_counts_free(&c);
+        predictor_packed_free(&q);
+        predictor_weights_free(&w);
+        predictor_base_free(b);
+    }
+    pool_free(pool);
+    printf("# rank 8 of 256: density %.4f, from the whole matrix %.4f\n", density[0], density[1]);
+    CHECK(density[1] < 0.5 && density[0] < 1.02 * density[1]);
+}
+
 static void hot_set(void)
 {
     struct err e = { 0 };
@@ -144,8 +190,13 @@ int main(void)
 {
     kernels_init(cpu_detect());
     linalg_init();
+    printf("# kernels of the linear algebra: %s\n", linalg_kernels());
+    if ((cpu_detect() >> CPU_AVX512 & 1) && !getenv("OPENBLAS_CORETYPE"))
+        CHECK(strcmp(linalg_kernels(), "Prescott"));
     linear_algebra();
     hot_set();
+    few_of_many(0);
+    few_of_many(1);
     struct result exact = run(64, 2, 0, 0), one = run(32, 1, 6, 0), two = run(32, 2, 6, 0), three = run(32, 3, 6, 0);
     printf("# oracle %.4f; full rank %.4f; rank 32 %.4f, trained %.4f\n", one.oracle, exact.start.density,
            one.start.density, one.end.density);

@@ -4,6 +4,7 @@
 #include "planner/check.h"
 
 #include "planner/planning.h"
+#include "planner/points.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -151,25 +152,39 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     return r;
 }
 
-/* Limits of one mode, policy and set of predictors share a problem: replay once for each that occurs. Those that share
- * that of limit `first`, if it is the first of them. */
+/* Limits of one mode, policy and set of predictors share a problem: those that share that of limit `first`, if it is
+ * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
+ * through common/cache. */
 static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                         int first, struct notes *notes, struct err *e)
 {
+    const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
+    const struct problem_way way = { f->mode, f->recall, f->predictor, f->exempt };
     struct problem pr = { 0 };
-    int r;
+    struct points points = { 0 };
+    int n = 0, r, replayed = in->window_tokens > 0;
     for (int i = 0; i < first; i++)
-        if (planning_same_problem(p, &p->limits[i], &p->limits[first]))
+        if (planning_same_problem(p, &p->limits[i], f))
             return 0;
-    if ((r = planning_problem(p, &p->limits[first], in, hw, notes, &pr, e)) < 0)
+    for (int i = first; i < p->n_limits; i++)
+        if (planning_same_problem(p, &p->limits[i], f))
+            limits[n++] = &p->limits[i];
+    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &way, 1, notes, e) :
+                   planning_problem(p, f, in, hw, notes, &pr, e);
+    if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, first);
-    for (int i = first; i < p->n_limits && r == 0; i++) {
-        if (!planning_same_problem(p, &p->limits[i], &p->limits[first]))
-            continue;
-        r = check_memory(&pr, p, name, i, e);
-        if (r == 0 && hw && (r = check_cores(&p->limits[i], name, i, hw, e)) == 0)
-            r = check_speed(&pr, p, name, i, e);
+    for (int i = 0; i < n && r == 0; i++) {
+        int at = (int)(limits[i] - p->limits);
+        r = check_memory(&pr, p, name, at, e);
+        if (r == 0 && hw)
+            r = check_cores(limits[i], name, at, hw, e);
     }
+    if (r == 0 && hw && replayed)
+        r = points_replay(&points, &pr, p, limits, n, e);
+    for (int i = 0; i < n && r == 0 && hw; i++)
+        if (!replayed || (r = points_tables(&points, i, &pr, p, limits[i], e)) == 0)
+            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), e);
+    points_done(&points);
     problem_done(&pr);
     return r;
 }

@@ -26,7 +26,7 @@
 /* --- replay --- */
 
 /* Does the way look units of this layer up in a cold cache? Exactly run bundles are all needed: they stream. */
-static int looks_up(const struct problem *p, int way, int layer)
+int problem_looks_up(const struct problem *p, int way, int layer)
 {
     enum plan_mode mode = p->modes[way];
     if (mode == PLAN_PREDICTED && p->foretell[way]->input[layer] < 0)
@@ -49,7 +49,7 @@ int problem_steps(const struct problem *p, int way, int layer, uint64_t max_step
 static double looked_up(const struct problem *p, int way, int layer)
 {
     const struct foretell *f = p->foretell[way];
-    if (!looks_up(p, way, layer))
+    if (!problem_looks_up(p, way, layer))
         return 0;
     if (!f || f->input[layer] < 0)
         return inputs_active(p->in, 0, layer, 0);
@@ -58,7 +58,7 @@ static double looked_up(const struct problem *p, int way, int layer)
 
 /* Tokens of the window that the work allows: a table runs about half the accesses of a full window, once per cell. Each
  * way has its own count, so that a plan's way alone gives the same tables again. */
-static uint64_t replay_tokens(const struct problem *p, int way)
+uint64_t problem_window(const struct problem *p, int way)
 {
     double per_token = 0, cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
     for (int l = 0; l < p->in->n_layers; l++)
@@ -75,9 +75,9 @@ static int choose_policy(struct problem *p, struct err *e)
     for (int i = 0; i < p->n_ways * layers && r == 0; i++) {
         struct inputs_steps s;
         int w = i / layers, l = i % layers;
-        if (!looks_up(p, w, l))
+        if (!problem_looks_up(p, w, l))
             continue;
-        uint64_t tokens = replay_tokens(p, w);
+        uint64_t tokens = problem_window(p, w);
         if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
             break;
         uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
@@ -112,7 +112,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     const struct problem *p = w->p;
     (void)worker;
     for (int i = begin; i < end; i++)
-        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && looks_up(p, w->way, w->first + i); b++)
+        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && problem_looks_up(p, w->way, w->first + i); b++)
             w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
                                       inputs_batch_sizes[b], p->policy, 0,
                                       &p->tables[w->way][(size_t)b * (size_t)p->in->n_layers +
@@ -160,7 +160,7 @@ static int replay_all(struct problem *p, int policy, struct err *e)
         progress_init(&show, "replaying the trace", "layers", (uint64_t)(layers * p->n_ways));
         for (int i = 0; i < p->n_ways; i++)
             for (int l = 0; l < layers && r == 0 && p->tables[i]; l += ROUND) {
-                r = replay_round(p, pool, w, i, l, replay_tokens(p, i), e);
+                r = replay_round(p, pool, w, i, l, problem_window(p, i), e);
                 progress_set(&show, (uint64_t)(i * layers + l + ROUND));
             }
         progress_done(&show);
@@ -265,21 +265,19 @@ static uint32_t prefix(const struct problem *p, uint32_t step, int i)
     return n < (uint64_t)p->shape.n_ff ? (uint32_t)n : (uint32_t)p->shape.n_ff;
 }
 
-/* (prefix, slots) of the last part, thinned; part 0 empty. */
+/* (prefix, slots) of the last part, thinned; part 0 empty. Points of the replay's own grid: a plan's miss figures are
+ * those of a run, not of a line between two. */
 static int cold_grid(struct problem *p, int way, int batch, int layer, struct keep_list *out, struct err *e)
 {
+    const struct replay_table *t = problem_table(p, way, batch, layer);
     int last = p->shape.n_parts - 1, r = 0;
-    uint32_t step;
-    int n = cluster_steps(p, &step);
-    for (int i = 0; i <= n && r == 0; i++) {
+    for (int h = 0; h < REPLAY_HOTS; h++) {
         struct cost_keep k = { { 0 }, 0 };
-        k.hot[last] = prefix(p, step, i);
-        uint32_t units = replay_units(problem_table(p, way, batch, layer), k.hot[last]), before = UINT32_MAX;
-        for (int s = 0; s < REPLAY_SIZES && r == 0; s++) {
-            k.slots = (uint32_t)(replay_size_shares[s] * units + 0.5);
-            if (k.slots != before)
+        k.hot[last] = t->hot[h];
+        for (int s = 0; s < REPLAY_SIZES && r == 0 && (h == 0 || t->hot[h] > t->hot[h - 1]); s++) {
+            k.slots = t->slots[h][s];
+            if (s == 0 || k.slots > t->slots[h][s - 1])
                 r = push(p, out, way, batch, layer, k, e);
-            before = k.slots;
         }
     }
     thin_cold(out, last > 0 ? MAX_COLD : MAX_ALONE);
@@ -291,7 +289,7 @@ static int layer_keeps(struct problem *p, int way, int batch, int layer, struct 
     struct keep_list cold = { 0 }, all = { 0 };
     int r = 0, last = p->shape.n_parts - 1;
     uint32_t step;
-    int n = cluster_steps(p, &step), has_cold = looks_up(p, way, layer);
+    int n = cluster_steps(p, &step), has_cold = problem_looks_up(p, way, layer);
     if (has_cold)
         r = cold_grid(p, way, batch, layer, &cold, e);
     if (has_cold && last == 0) {
@@ -356,7 +354,7 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
         return r;
     for (int i = 0; i < n_ways; i++)
         for (int k = 0; k < in->n_layers; k++)
-            cold |= looks_up(&o, i, k);
+            cold |= problem_looks_up(&o, i, k);
     o.policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (cold && in->window_tokens > 0)
         r = replay_all(&o, policy, e);

@@ -96,6 +96,11 @@ int problem_backends(const struct hw *hw, enum hw_backend out[2]);
 /* Take a backend at the choice's depth: io_uring has one lane, pread a thread per read in flight. */
 void problem_set_backend(struct cost_choice *c, enum hw_backend b);
 
+/* Does a way look units of this layer up in a cold cache? And how many tokens of the trace's window does replay look
+ * at: fewer for larger models, so that planning stays quick. */
+int problem_looks_up(const struct problem *p, int way, int layer);
+uint64_t problem_window(const struct problem *p, int way);
+
 /* A step's accesses to the last part, as a way makes them: lists for replay, at most max_steps. */
 int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,
                   struct err *e);

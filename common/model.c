@@ -59,6 +59,7 @@ struct arch {
 static const struct arch archs[] = {
     { "llama", MODEL_ROPE_NORM, MODEL_ACT_SILU, MODEL_ROUTER_SOFTMAX_TOPK, 0, 0, 0, 0, 0 },
     { "mistral", MODEL_ROPE_NORM, MODEL_ACT_SILU, MODEL_ROUTER_SOFTMAX_TOPK, 0, 0, 0, 0, 0 },
+    { "bamboo", MODEL_ROPE_NORM, MODEL_ACT_DRELU, MODEL_ROUTER_SOFTMAX_TOPK, 0, 0, 0, 0, 0 },
     { "smallthinker", MODEL_ROPE_NEOX, MODEL_ACT_RELU, -1, 1, 1, 1, 4, 4 },
 };
 
@@ -315,7 +316,9 @@ static void read_act(struct reader *rd, int override, struct model_hparams *h)
         snprintf(key, sizeof key, "%s", arch_key(rd, arch_names[i]));
         name = read_str(rd, key);
     }
-    int act = name ? model_act_by_name(name) : rd->g->is_pwri ? MODEL_ACT_RELU : (int)rd->a->act;
+    int act = name ? model_act_by_name(name) : rd->g->is_pwri && rd->a->act == MODEL_ACT_SILU
+                                                                   ? MODEL_ACT_RELU
+                                                                   : (int)rd->a->act;
     if (override >= 0)
         act = override;
     if (rd->r == 0 && act < 0)
@@ -371,7 +374,7 @@ static const struct arch *find_arch(struct reader *rd, struct model_hparams *h)
             found = &archs[i];
     if (rd->r == 0 && !found)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key 'general.architecture' is '%.64s': only llama "
-                        "(and mistral) and smallthinker are supported", gguf_name(rd->g), name);
+                        "(and mistral), bamboo and smallthinker are supported", gguf_name(rd->g), name);
     if (found)
         snprintf(h->arch, sizeof h->arch, "%s", found->name);
     free(name);
@@ -408,6 +411,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     read_act(&rd, given->act, &h);
     read_vocab(&rd, &h);
     read_tied(&rd, &h);
+    h.down_by_neuron = gguf_tensor(g, "blk.0.ffn_down_t.weight") != NULL;
     if (rd.r < 0)
         return rd.r;
     *out = h;
@@ -442,7 +446,7 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
 /* --- roles ------------------------------------------------------------------------------- */
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
-enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_VOCAB, D_EXPERTS, D_ROT_HALF };
+enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_RANK /* any */ };
 
 struct role {
     const char *name;        /* of the role */
@@ -470,11 +474,31 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_GATE]    = { "ffn_gate", "ffn_gate.weight", "ffn_gate_exps.weight", 1, { D_MODEL, D_FF } },
     [MODEL_FFN_UP]      = { "ffn_up", "ffn_up.weight", "ffn_up_exps.weight", 1, { D_MODEL, D_FF } },
     [MODEL_FFN_DOWN]    = { "ffn_down", "ffn_down.weight", "ffn_down_exps.weight", 1, { D_FF, D_MODEL } },
+    [MODEL_PREDICT_FC1] = { "predict_fc1", "fc1.weight", NULL, 1, { D_MODEL, D_RANK } },
+    [MODEL_PREDICT_FC2] = { "predict_fc2", "fc2.weight", NULL, 1, { D_RANK, D_FF } },
 };
+
+/* Down by neuron. */
+static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, { D_MODEL, D_FF } };
+
+static const struct role *role_of(const struct model_hparams *h, enum model_role r)
+{
+    return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : &roles[r];
+}
 
 int model_role_is_ffn(enum model_role r)
 {
     return r == MODEL_FFN_GATE || r == MODEL_FFN_UP || r == MODEL_FFN_DOWN;
+}
+
+int model_role_is_predictor(enum model_role r)
+{
+    return r == MODEL_PREDICT_FC1 || r == MODEL_PREDICT_FC2;
+}
+
+int model_role_is_dense(enum model_role r)
+{
+    return !model_role_is_ffn(r) && !model_role_is_predictor(r);
 }
 
 int model_role_is_per_layer(enum model_role r)
@@ -492,7 +516,8 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
     if (r >= MODEL_ROLES || (r == MODEL_FFN_ROUTER && h->n_experts == 0) ||
         (roles[r].per_layer && (layer < 0 || layer >= h->n_layers)))
         return -1;
-    const char *tensor = h->n_experts > 0 && roles[r].experts ? roles[r].experts : roles[r].tensor;
+    const struct role *role = role_of(h, r);
+    const char *tensor = h->n_experts > 0 && role->experts ? role->experts : role->tensor;
     if (roles[r].per_layer)
         snprintf(out, len, "blk.%d.%s", layer, tensor);
     else
@@ -510,6 +535,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
     case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
+    case D_RANK:     return 0;
     case NONE:       break;
     }
     return 1;
@@ -520,31 +546,50 @@ static int role_may(const struct model_hparams *h, enum model_role r)
 {
     if (r == MODEL_ATTN_Q_BIAS || r == MODEL_ATTN_K_BIAS || r == MODEL_ATTN_V_BIAS)
         return 0;
-    return r != MODEL_FFN_ROUTER || h->n_experts > 0;
+    if (h->n_experts > 0)
+        return !model_role_is_predictor(r) && !(r == MODEL_FFN_DOWN && h->down_by_neuron);
+    return r != MODEL_FFN_ROUTER;
 }
 
 static int role_must(const struct model_hparams *h, enum model_role r)
 {
-    return role_may(h, r) && r != MODEL_ROPE_FREQS && !(r == MODEL_OUTPUT && h->tied_output);
+    return role_may(h, r) && r != MODEL_ROPE_FREQS && !model_role_is_predictor(r) && !(r == MODEL_OUTPUT && h->tied_output);
 }
 
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])
 {
     if (r >= MODEL_ROLES || !role_may(h, r))
         return -1;
-    int n = roles[r].dims[1] == NONE ? 1 : 2;
-    dims[0] = dim_value(h, roles[r].dims[0]);
-    dims[1] = dim_value(h, roles[r].dims[1]);
+    const struct role *role = role_of(h, r);
+    int n = role->dims[1] == NONE ? 1 : 2;
+    dims[0] = dim_value(h, role->dims[0]);
+    dims[1] = dim_value(h, role->dims[1]);
     dims[2] = dims[3] = 1;
-    if (h->n_experts > 0 && roles[r].experts)
+    if (h->n_experts > 0 && role->experts)
         dims[n++] = dim_value(h, D_EXPERTS);
     return n;
+}
+
+/* A layer's predictor has both matrices, of one rank. */
+static int check_predictor(const struct model *m, int layer, struct err *e)
+{
+    const struct gguf_tensor *fc1 = m->layer[layer][MODEL_PREDICT_FC1], *fc2 = m->layer[layer][MODEL_PREDICT_FC2];
+    if (!fc1 != !fc2)
+        return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is there without its other half, '%s'", gguf_name(m->gguf),
+                       (fc1 ? fc1 : fc2)->name, fc1 ? "fc2.weight" : "fc1.weight");
+    if (fc1 && fc1->dims[1] != fc2->dims[0])
+        return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is of rank %" PRIu64 ", '%s' of rank %" PRIu64,
+                       gguf_name(m->gguf), fc1->name, fc1->dims[1], fc2->name, fc2->dims[0]);
+    return 0;
 }
 
 static int check_shape(const struct model *m, const struct gguf_tensor *t, enum model_role r, struct err *e)
 {
     uint64_t want[4];
     model_tensor_shape(&m->h, r, want);
+    for (int i = 0; i < 2; i++)
+        if (want[i] == 0)
+            want[i] = t->dims[i];
     if (memcmp(want, t->dims, sizeof want))
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is of shape %" PRIu64 " x %" PRIu64 " x %" PRIu64
                        " x %" PRIu64 ", the hyper-parameters want %" PRIu64 " x %" PRIu64 " x %" PRIu64
@@ -627,6 +672,9 @@ int model_open(const struct gguf *g, const struct model_given *given, struct mod
             n_found += (uint64_t)r;
         }
     }
+    for (int l = 0; l < m->h.n_layers; l++)
+        if ((r = check_predictor(m, l, e)) < 0)
+            goto fail;
     if (n_found != g->n_tensors) {
         r = name_unknown(m, e);
         goto fail;

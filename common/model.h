@@ -37,6 +37,7 @@ struct model_hparams {
     int window, window_period;   /* 0, or layers that window_period does not divide attend to the last `window` positions */
     int nope_period;             /* 0, or layers that it divides do not rotate queries and keys */
     int tied_output;             /* the head is token_embd */
+    int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
 
 /* First position that a query at pos attends to. */
@@ -64,16 +65,20 @@ enum model_role {
     MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* refused for now (qwen2) */
     MODEL_FFN_NORM, MODEL_FFN_ROUTER,
     MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
-    MODEL_ROLES
+    MODEL_PREDICT_FC1, MODEL_PREDICT_FC2,      /* a PowerInfer file's predictors: no part of the network */
+    MODEL_ROLES                                /* packed models hold these numbers: new ones come last */
 };
 
 int model_role_is_ffn(enum model_role r);      /* gate, up, down */
+int model_role_is_predictor(enum model_role r);
+/* Is it a tensor that the forward pass keeps whole: neither of the FFN's matrices nor of a predictor? */
+int model_role_is_dense(enum model_role r);
 int model_role_is_per_layer(enum model_role r);
 const char *model_role_name(enum model_role r); /* "attn_q" */
 /* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
-/* The shape a role must have; unused dimensions are 1. Returns how many are used, or -1 when the model has
- * no such tensor (optional ones count as had). */
+/* The shape a role must have; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair. Returns how
+ * many are used, or -1 when the model has no such tensor (optional ones count as had). */
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4]);
 
 /* What a user states about files that do not say it. */
@@ -124,7 +129,8 @@ struct model {
 
 /* Resolves every role, checks every shape against the hyper-parameters and every type against what
  * can be computed (norms and rope_freqs are F32); unknown tensors are refused by name. Which tensors
- * are optional: OUTPUT (tied), ROPE_FREQS; ROUTER exactly when there are experts. */
+ * are optional: OUTPUT (tied), ROPE_FREQS, a layer's PREDICT_FC1 and FC2 (both or none; dense FFNs only); ROUTER exactly
+ * when there are experts. */
 int model_open(const struct gguf *g, const struct model_given *given, struct model **out, struct err *e);
 void model_close(struct model *m);
 

@@ -241,7 +241,7 @@ static int role_dims(const struct model_hparams *h, enum model_role role, uint64
 
 static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct err *e)
 {
-    if (s->role >= MODEL_ROLES || model_role_is_ffn((enum model_role)s->role))
+    if (s->role >= MODEL_ROLES || !model_role_is_dense((enum model_role)s->role))
         return bad_entry(p, i, e, "a dense tensor of unknown role");
     enum model_role role = (enum model_role)s->role;
     int per_layer = model_role_is_per_layer(role);

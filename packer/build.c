@@ -39,7 +39,8 @@ static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, in
 int build_role_changes(const struct build *b, int role)
 {
     uint32_t from = ffn_tensor(b, 0, role)->type, to = b->shape.l.type[role];
-    return from != to || (role == LAYOUT_DOWN && quant_traits(to)->block_elems > 1);
+    int turned = role == LAYOUT_DOWN && !b->source->model->h.down_by_neuron;
+    return from != to || (turned && quant_traits(to)->block_elems > 1);
 }
 
 double build_relative_rms(const struct neurons_loss *l, int role)
@@ -121,7 +122,7 @@ static int put_all_dense(struct work *k, struct err *e)
     for (int l = 0; l < m->h.n_layers; l++)
         for (int role = 0; role < MODEL_ROLES; role++) {
             const struct gguf_tensor *t = m->layer[l][role];
-            int r = t && !model_role_is_ffn((enum model_role)role) ? put_dense(k, t, (enum model_role)role, l, e) : 0;
+            int r = t && model_role_is_dense((enum model_role)role) ? put_dense(k, t, (enum model_role)role, l, e) : 0;
             if (r < 0)
                 return r;
         }
@@ -153,7 +154,8 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     const struct model_hparams *h = &k->b->source->model->h;
     size_t n = (size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block;
     struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0,
-                             h->d_model, h->n_ff, k->b->orders + n * (size_t)h->n_ff };
+                             h->d_model, h->n_ff, k->b->orders + n * (size_t)h->n_ff,
+                             h->down_by_neuron };
     uint32_t *types[LAYOUT_ROLES] = { &in.gate_type, &in.up_type, &in.down_type }, index[LAYOUT_MAX_PARTS];
     uint64_t base[LAYOUT_MAX_PARTS];
     struct hash *hash[LAYOUT_MAX_PARTS] = { 0 };

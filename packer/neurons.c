@@ -2,7 +2,8 @@
  * source rows are converted side by side, then each column of the panel gets sixteen consecutive
  * values, a cache line. Several panels per FFN mean several conversions of the matrix, and bounded
  * memory. Conversion goes through float32, which is exact for every float type, so F16 stays F16 to
- * the bit; block types are quantised anew along the new rows, and what that costs is summed. */
+ * the bit; block types are quantised anew along the new rows, and what that costs is summed. A source that has Down
+ * by neuron already (PowerInfer's) is taken row by row, as Gate and Up are. */
 #include "packer/neurons.h"
 
 #include "common/ckmath.h"
@@ -135,10 +136,10 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
     size_t d = (size_t)in->d_model;
     uint32_t to = j->n->s.l.type[role], from = role == LAYOUT_GATE ? in->gate_type : role == LAYOUT_UP ? in->up_type : in->down_type;
     const float *values;
-    if (role == LAYOUT_DOWN) {
+    if (role == LAYOUT_DOWN && !in->down_by_neuron) {
         values = j->n->columns + (size_t)(pos - j->first) * d;
     } else {
-        const uint8_t *base = role == LAYOUT_GATE ? in->gate : in->up;
+        const uint8_t *base = role == LAYOUT_GATE ? in->gate : role == LAYOUT_UP ? in->up : in->down;
         const uint8_t *row = base + (size_t)in->order[pos] * quant_row_bytes(from, d);
         if (from == to) {
             memcpy(dst, row, quant_row_bytes(to, d));
@@ -220,7 +221,8 @@ int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first
         out->data[i] = n->segment[i];
     }
     struct job j = { n, in, first, last, checks, out };
-    pool_for(n->pool, (in->d_model + LANES - 1) / LANES, 4, gather_rows, &j);
+    if (!in->down_by_neuron)
+        pool_for(n->pool, (in->d_model + LANES - 1) / LANES, 4, gather_rows, &j);
     int clusters = (int)((last - first + s->l.cluster_neurons - 1) / s->l.cluster_neurons);
     pool_for(n->pool, clusters, 1, build_cluster, &j);
     for (int c = 0; c < clusters; c++)

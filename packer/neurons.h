@@ -6,12 +6,14 @@
 #include "common/layout.h"
 #include "common/pool.h"
 
-/* One FFN's source matrices, as in the GGUF: gate, up: n_ff rows of d_model; down: d_model rows of n_ff. */
+/* One FFN's source matrices, as in the GGUF: gate, up: n_ff rows of d_model; down: d_model rows of n_ff, or
+ * n_ff rows of d_model when down_by_neuron is not 0. */
 struct neurons_in {
     const uint8_t *gate, *up, *down;
     uint32_t gate_type, up_type, down_type;
     int d_model, n_ff;
     const uint32_t *order;      /* [n_ff] */
+    int down_by_neuron;
 };
 
 /* What a change of type cost, by role: squared error and squared weights, for a relative RMS. */

@@ -23,14 +23,17 @@ struct matrices {
     struct progress progress;
 };
 
-static int from_source(struct matrices *k, const struct gguf_tensor *t, float *out, struct err *e)
+/* Down that the file has by neuron is turned. */
+static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn, float *out, struct err *e)
 {
-    size_t row = (size_t)t->row_bytes;
+    size_t row = (size_t)t->row_bytes, n = (size_t)t->dims[0];
     int r = 0;
     for (uint64_t i = 0; i < t->n_rows && r == 0; i++) {
-        r = gguf_read(k->m->gguf, t, i * row, k->raw, row, e);
-        if (r == 0)
-            quant_traits(t->type)->dequant(out + i * t->dims[0], k->raw, (size_t)t->dims[0]);
+        if ((r = gguf_read(k->m->gguf, t, i * row, k->raw, row, e)) < 0)
+            break;
+        quant_traits(t->type)->dequant(turn ? k->column : out + i * n, k->raw, n);
+        for (size_t c = 0; turn && c < n; c++)
+            out[c * t->n_rows + i] = k->column[c];
     }
     return r;
 }
@@ -68,7 +71,7 @@ static int give(void *ctx, int layer, enum model_role model_role, const float **
     int role = model_role == MODEL_FFN_GATE ? LAYOUT_GATE : model_role == MODEL_FFN_UP ? LAYOUT_UP : LAYOUT_DOWN;
     const struct gguf_tensor *t = k->m->layer[layer][model_role];
     size_t each = (size_t)k->m->h.d_model * (size_t)k->m->h.n_ff;
-    int r = k->p ? 0 : from_source(k, t, k->rows[role], e);
+    int r = k->p ? 0 : from_source(k, t, role == LAYOUT_DOWN && k->m->h.down_by_neuron, k->rows[role], e);
     for (int b = 0; k->p && b < model_ffn_blocks(&k->m->h) && r == 0; b++)
         r = from_pack(k, layer, b, role, k->rows[role] + (size_t)b * each, e);
     progress_add(&k->progress, t->bytes);

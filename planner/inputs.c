@@ -98,8 +98,8 @@ int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t clust
     for (int r = 0; r < LAYOUT_ROLES; r++)
         type[r] = in->ffn_type[r];
     uint32_t t = type[LAYOUT_DOWN];
-    int is_float = t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16;
-    type[LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : is_float ? t : QUANT_Q8_0;
+    int keeps = in->h.down_by_neuron || t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16;
+    type[LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : keeps ? t : QUANT_Q8_0;
     struct layout l;
     struct layout_shape s;
     layout_default(&l, form, type);

@@ -131,7 +131,8 @@ void inputs_steps_done(struct inputs_steps *s);
 int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e);
 
 /* A layout for this model: form, cluster size, and the type that Down is stored in: down_type, or with -1 the
- * source's where it is a float type (rows can be turned into columns without loss), else Q8_0. */
+ * source's where it is a float type (rows can be turned into columns without loss) or the file has Down by neuron
+ * already, else Q8_0. */
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
                   struct layout *out, struct err *e);
 

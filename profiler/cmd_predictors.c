@@ -9,6 +9,7 @@
 #include "common/progress.h"
 #include "profiler/cmd.h"
 #include "profiler/predicting.h"
+#include "profiler/predictor_import.h"
 #include "profiler/show.h"
 
 #include <stdio.h>
@@ -39,8 +40,8 @@ static const struct opt_usage usage = {
     "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n"
 };
 
-enum { TRAINED, SVD, KEEP };
-static const char *const methods[] = { "trained", "svd", "keep", NULL };
+enum { TRAINED, SVD, KEEP, IMPORT };
+static const char *const methods[] = { "trained", "svd", "keep", "import", NULL };
 static const char *const inputs[] = { "ffn", "block", "both", NULL };
 static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
                                         1u << PREDICT_FFN | 1u << PREDICT_BLOCK };
@@ -77,7 +78,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "auto" },
         { "method", 0, OPT_CHOICE, &o->method, "NAME",
           "trained; svd: without training; keep: make none, measure those that the trace "
-          "holds, and put what they cost in quality into it.",
+          "holds, and put what they cost in quality into it; import: take those of a PowerInfer GGUF as they are (they see "
+          "the residual before the FFN's norm, and stand at the file's threshold) and measure them on the trace's "
+          "samples.",
           .def = "trained", .choices = methods },
         { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1,
           .max = 10000 },
@@ -106,6 +109,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
     if (!r && n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; see thermo-profile predictors --help", argv[1]);
+    if (!r && o->method == IMPORT && (o->input || strcmp(o->rank, "auto") || o->dry_run || o->resume))
+        return err_set(e, ERR_USAGE, "--method import takes the file's predictors as they are, in seconds: --input, --rank, "
+                       "--dry-run and --resume have no use with it");
     if (!r && o->method == KEEP && !o->check && !o->quality_tokens)
         return err_set(e, ERR_USAGE,
                        "--method keep with --quality-tokens 0 and no --check has nothing to do; to see what a trace holds "
@@ -350,7 +356,11 @@ static int run(const struct options *o, struct err *e)
                     o->traces, o->model, b->n_layers, b->d_model, b->n_ff, a->n_layers, a->d_model, a->n_ff);
         goto out;
     }
-    if (o->method != KEEP)
+    if (o->method == TRAINED && predictor_import_there(m))
+        log_info("'%s' brings predictors of its own along; --method import takes them", o->model);
+    if (o->method == IMPORT)
+        r = predictor_import(o->traces, result_path(o), t, m, o->recall, o->samples, kernels->name, pool, e);
+    else if (o->method != KEEP)
         r = make(o, t, m, pool, &resumed, e);
     if (!r && !o->dry_run && o->quality_tokens)
         r = quality(o, m, pool, e);

@@ -179,7 +179,7 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
             down[c * s->n_ff + i] = es_weight(l, b, MODEL_FFN_DOWN, c, i);
         }
     struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32,
-                             QUANT_F32,       ES_D,          s->n_ff,         order };
+                             QUANT_F32,       ES_D,          s->n_ff,         order, 0 };
     uint64_t base[LAYOUT_MAX_PARTS];
     uint32_t index[LAYOUT_MAX_PARTS];
     struct hash *h[LAYOUT_MAX_PARTS] = { 0 };

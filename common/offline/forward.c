@@ -66,6 +66,7 @@ struct forward {
     const void *mixed[MODEL_ROLES]; /* w, with them in place */
     struct gguf_tensor other[MODEL_ROLES];
     int replaced[MODEL_ROLES];
+    uint8_t *down;             /* a layer's Down in rows, of a file that has it by neuron */
 };
 
 /* ---- set-up ---- */
@@ -176,9 +177,17 @@ void forward_free(struct forward *f)
     free_layer(f);
     weights_free(f->weights);
     free(f->scratch), free(f->freqs), free(f->output_norm), free(f->head);
+    free(f->down);
     free(f->x), free(f->normed), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
     free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
+}
+
+/* Bytes of one element of Down in rows: elements of their own keep their type, blocks become F32. */
+static size_t down_elem(const struct model *m)
+{
+    const struct quant_traits *q = quant_traits(m->layer[0][MODEL_FFN_DOWN]->type);
+    return q->block_elems == 1 ? (size_t)q->block_bytes : sizeof(float);
 }
 
 /* Per token of a run: residual, and what observation and experts add. */
@@ -196,7 +205,8 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
     uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
     uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * (uint64_t)h->n_ff + q) +
                            (uint64_t)max_len * (q + 2 * kv + 1));
-    return weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
+    uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
+    return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
 }
 
 uint64_t forward_weight_bytes(const struct model *m)
@@ -536,8 +546,51 @@ static int substitute(struct forward *f, int layer, struct err *e)
         f->replaced[role] = 1;
         f->other[role] = *f->m->layer[layer][role];
         f->other[role].type = QUANT_F32;
+        if (role == MODEL_FFN_DOWN)
+            f->other[role].dims[0] = f->n_ff, f->other[role].dims[1] = f->d;
         f->other[role].row_bytes = f->other[role].dims[0] * sizeof(float);
     }
+    f->w = f->mixed;
+    return 0;
+}
+
+/* Neurons [begin, end) of Down into its rows. */
+static void turn_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    const struct gguf_tensor *t = f->m->layer[f->layer][MODEL_FFN_DOWN];
+    const struct quant_traits *q = quant_traits(t->type);
+    const uint8_t *rows = f->w[MODEL_FFN_DOWN];
+    size_t elem = down_elem(f->m);
+    for (size_t i = (size_t)begin; i < (size_t)end; i++) {
+        const uint8_t *row = rows + i * t->row_bytes;
+        if (q->block_elems > 1) {
+            q->dequant(f->scratch[worker].out, row, f->d);
+            row = (const uint8_t *)f->scratch[worker].out;
+        }
+        for (size_t c = 0; c < f->d; c++)
+            memcpy(f->down + (c * f->n_ff + i) * elem, row + c * elem, elem);
+    }
+}
+
+/* A file that has Down by neuron gives what the same weights give in rows, bit for bit where the type has no blocks. */
+static int turn_down(struct forward *f, struct err *e)
+{
+    const struct gguf_tensor *t = f->m->layer[f->layer][MODEL_FFN_DOWN];
+    struct gguf_tensor *o = &f->other[MODEL_FFN_DOWN];
+    if (!f->h->down_by_neuron || f->replaced[MODEL_FFN_DOWN])
+        return 0;
+    if (!f->down && !(f->down = malloc(f->d * f->n_ff * down_elem(f->m))))
+        return err_set(e, ERR_NOMEM, "tensor '%s'", t->name);
+    pool_for(f->pool, (int)f->n_ff, TILE, turn_sweep, f);
+    if (f->w != f->mixed)
+        memcpy(f->mixed, f->w, sizeof f->mixed);
+    *o = *t;
+    o->type = quant_traits(t->type)->block_elems == 1 ? t->type : QUANT_F32;
+    o->dims[0] = f->n_ff, o->dims[1] = f->d;
+    o->row_bytes = f->n_ff * down_elem(f->m);
+    f->mixed[MODEL_FFN_DOWN] = f->down;
+    f->replaced[MODEL_FFN_DOWN] = 1;
     f->w = f->mixed;
     return 0;
 }
@@ -550,7 +603,7 @@ static int load_layer(struct forward *f, int layer, struct err *e)
     free_layer(f);
     f->layer = layer;
     if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0 ||
-        (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
+        (r = turn_down(f, e)) < 0 || (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
         (r = vector(m, m->layer[layer][MODEL_FFN_NORM], &f->ffn_norm, e)) < 0)
         return r;
     for (int i = 0; i < 3; i++)

@@ -64,8 +64,8 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
 void forward_free(struct forward *f); /* accepts NULL */
 
 /* Run with other gate, up and down matrices than the file's: what a packed model stores is judged so. fn is asked once
- * per layer and role, on the owner thread, and gives F32 rows of the file's shape (all experts), valid until
- * it is asked again; *rows left NULL keeps the file's own. fn NULL ends it. */
+ * per layer and role, on the owner thread, and gives F32 rows (all experts; Down as d_model rows of n_ff, whatever the
+ * file has), valid until it is asked again; *rows left NULL keeps the file's own. fn NULL ends it. */
 typedef int forward_substitute(void *ctx, int layer, enum model_role role, const float **rows, struct err *e);
 void forward_set_substitute(struct forward *f, forward_substitute *fn, void *ctx);
 

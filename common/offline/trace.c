@@ -258,7 +258,8 @@ static int check_ffn(const struct trace *t, struct err *e)
     for (int l = 0; l < h->n_layers; l++)
         for (int i = 0; i < 3; i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
-            uint64_t a = (uint64_t)(i == 2 ? h->n_ff : h->d_model), b = (uint64_t)(i == 2 ? h->d_model : h->n_ff);
+            int rows = i == 2 && !h->down_by_neuron; /* Down's are of n_ff */
+            uint64_t a = (uint64_t)(rows ? h->n_ff : h->d_model), b = (uint64_t)(rows ? h->d_model : h->n_ff);
             if (!x || x->dims[0] != a || x->dims[1] != b || x->dims[2] != (uint64_t)model_ffn_blocks(h) ||
                 x->dims[3] != 1)
                 return err_set(e, ERR_FORMAT,

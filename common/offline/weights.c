@@ -30,11 +30,17 @@ static uint64_t aligned(uint64_t n)
     return (n + 63) & ~63ull;
 }
 
+/* Predictors take no part in the pass. */
+static const struct gguf_tensor *wanted(const struct model *m, int layer, int role)
+{
+    return model_role_is_predictor((enum model_role)role) ? NULL : m->layer[layer][role];
+}
+
 static uint64_t layer_bytes(const struct model *m, int l)
 {
     uint64_t n = 0;
     for (int r = 0; r < MODEL_ROLES; r++)
-        if (m->layer[l][r])
+        if (wanted(m, l, r))
             n += aligned(m->layer[l][r]->bytes);
     return n;
 }
@@ -66,7 +72,7 @@ static void fill(const struct model *m, struct buffer *b)
     uint64_t at = 0;
     b->result = 0;
     for (int r = 0; r < MODEL_ROLES && !b->result; r++) {
-        const struct gguf_tensor *t = m->layer[b->layer][r];
+        const struct gguf_tensor *t = wanted(m, b->layer, r);
         b->data[r] = t ? b->mem + at : NULL;
         if (!t)
             continue;

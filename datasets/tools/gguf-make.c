@@ -137,6 +137,7 @@ int make_save(struct make *m, const char *path, struct err *e)
 
 static const struct opt_command commands[] = {
     { "requant", cmd_requant, "the same model with every weight matrix in another type" },
+    { "powerinfer", cmd_powerinfer, "the same model as PowerInfer's GGUF: transposed Down, predictors" },
     { "random", cmd_random, "a model of a given shape with random weights" },
     { 0 }
 };

@@ -22,6 +22,7 @@ struct make_tensor {
     make_row_fn *row;
     const struct gguf *source;  /* of copied and re-quantised tensors, else NULL */
     const struct gguf_tensor *source_tensor;
+    void *ctx;                  /* of `row` */
     float mean, deviation;      /* of random tensors */
     uint64_t stream;            /* their random stream */
 };
@@ -51,5 +52,6 @@ int make_type(const char *name, uint32_t *out, struct err *e);
 
 int cmd_requant(int argc, char **argv);
 int cmd_random(int argc, char **argv);
+int cmd_powerinfer(int argc, char **argv);
 
 #endif

@@ -68,7 +68,7 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
                       int layer, struct err *e)
 {
     struct make_tensor t = { .row = random_row, .mean = 0 };
-    if (role == MODEL_ROPE_FREQS || (role == MODEL_OUTPUT && h->tied_output))
+    if (role == MODEL_ROPE_FREQS || model_role_is_predictor(role) || (role == MODEL_OUTPUT && h->tied_output))
         return 0;
     t.n_dims = model_tensor_shape(h, role, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
@@ -325,8 +325,8 @@ int cmd_random(int argc, char **argv)
           .arg = "NAME", .def = "unstated",
           .help = "What the file says of how routers weigh experts: nothing, softmax or sigmoid." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
-          .arg = "N", .def = "none", .help = "Positions that layers 1, 2, 3, 5, 6, 7, ... see (smallthinker; its layers "
-          "0, 4, 8, ... see all and do not rotate then)." },
+          .arg = "N", .def = "none", .help = "Positions that layers 1, 2, 3, 5, 6, 7, ... see (smallthinker; its "
+          "layers 0, 4, 8, ... see all and do not rotate then)." },
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,

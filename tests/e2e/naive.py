@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Logits of a small F32 GGUF in plain Python, token by token, straight from the equations: what the programs are
-compared with. Understands the architectures llama and smallthinker, dense or with experts.
+compared with. Understands the architectures llama, bamboo and smallthinker, dense or with experts, and PowerInfer's files.
 
 naive.py MODEL.gguf 1,2,3 [--gating softmax|sigmoid]            the logits after the last id, as {"logits": [...]}
 naive.py MODEL.gguf 1,2,3 --compare OUT.json --max D [...]      exit 1 when some logit of OUT.json differs by more
+naive.py MODEL.gguf 1,2,3/1,5,6 --predictors OUT.json --max D   what the file's predictors do with these sequences, against
+                                                                what 'thermo-profile predictors --json' says
 
 Standard library only."""
 import argparse
@@ -71,14 +73,14 @@ def softmax(z):
     return [a / sum(e) for a in e]
 
 
-def logits(g, ids, gating):
+def logits(g, ids, gating, watch=None):
     arch = g.kv["general.architecture"]
     k = lambda name, default=None: g.kv.get("%s.%s" % (arch, name), default)
     small, d, heads = arch == "smallthinker", k("embedding_length"), k("attention.head_count")
     kv_heads, eps, theta = k("attention.head_count_kv", heads), k("attention.layer_norm_rms_epsilon"), k("rope.freq_base", 1e4)
     dim = k("attention.key_length", d // heads)
     experts, used, window = k("expert_count", 0), k("expert_used_count", 0), k("attention.sliding_window", 0)
-    act = k("hidden_act", "relu" if small or g.b[:4] == b"PWRI" else "silu")
+    act = k("hidden_act", "drelu" if arch == "bamboo" else "relu" if small or g.b[:4] == b"PWRI" else "silu")
     gating = {1: "softmax", 2: "sigmoid"}.get(k("expert_gating_func"), gating or ("softmax" if not small else None))
     assert gating or not experts
     act_of = {"relu": lambda x: max(x, 0.0), "drelu": lambda x: max(x, 0.0), "silu": lambda x: x / (1 + math.exp(-x))}[act]
@@ -100,8 +102,10 @@ def logits(g, ids, gating):
         s = [1 / (1 + math.exp(-z[i])) for i in best]
         return [(i, a / sum(s)) for i, a in zip(best, s)]
 
-    def ffn(gate, up, down, n):
+    def ffn(gate, up, down, n, seen=None):
         u = mul(up, n)
+        if seen:
+            seen([a > 0 and (act == "relu" or b > 0) for a, b in zip(mul(gate, n), u)])
         return mul(down, [act_of(a) * (max(b, 0.0) if act == "drelu" else b) for a, b in zip(mul(gate, n), u)])
 
     for pos, token in enumerate(ids):
@@ -127,8 +131,34 @@ def logits(g, ids, gating):
                     y = ffn(t("ffn_gate_exps")[e], t("ffn_up_exps")[e], t("ffn_down_exps")[e], n)
                     x = [a + w * b for a, b in zip(x, y)]
             else:
-                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), t("ffn_down"), n))]
+                turned = g.t.get("blk.%d.ffn_down_t.weight" % l)
+                down = list(zip(*turned)) if turned else t("ffn_down")
+                seen = watch and (lambda active: watch(l, x, active))
+                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), down, n, seen))]
     return mul(g.t.get("output.weight", g.t["token_embd.weight"]), norm(x, g.t["output_norm.weight"], eps))
+
+
+def predictors(g, sequences, path, most):
+    """Recall, density and precision of each layer's predictor at the file's threshold, against what was reported."""
+    threshold, counts = g.kv["powerinfer.sparse_threshold"], {}
+
+    def watch(l, x, active):
+        hidden = [max(a, 0.0) for a in mul(g.t["blk.%d.fc1.weight" % l], x)]
+        foretold = [s > threshold for s in mul(g.t["blk.%d.fc2.weight" % l], hidden)]
+        c = counts.setdefault(l, [0, 0, 0, 0])
+        for i, v in enumerate((sum(active), sum(foretold), sum(a and f for a, f in zip(active, foretold)), len(active))):
+            c[i] += v
+
+    for ids in sequences:
+        logits(g, ids, None, watch)
+    worst = 0.0
+    for p in json.load(open(path))["predictors"]:
+        active, foretold, both, n = counts.pop(p["layer"])
+        for name, want in (("recall", both / active), ("density", foretold / n), ("precision", both / foretold),
+                           ("true_density", active / n)):
+            print("layer %d %s: %.5f reported, %.5f here" % (p["layer"], name, p[name], want))
+            worst = max(worst, abs(p[name] - want))
+    return bool(counts) or not worst <= most
 
 
 def main():
@@ -137,8 +167,11 @@ def main():
     a.add_argument("ids")
     a.add_argument("--gating")
     a.add_argument("--compare")
+    a.add_argument("--predictors")
     a.add_argument("--max", type=float, default=0.0)
     a = a.parse_args()
+    if a.predictors:
+        return predictors(Gguf(a.model), [[int(i) for i in s.split(",")] for s in a.ids.split("/")], a.predictors, a.max)
     want = logits(Gguf(a.model), [int(i) for i in a.ids.split(",")], a.gating)
     if not a.compare:
         print(json.dumps({"logits": want}))

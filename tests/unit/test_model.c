@@ -1,3 +1,4 @@
+#include "common/file.h"
 #include "common/model.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
@@ -308,6 +309,48 @@ static void meta(void)
     free(b);
 }
 
+/* PowerInfer's files: what the corpus of the fuzz target has, and what does not fit together. */
+static void powerinfer(void)
+{
+    static const char *const names[] = { "tests/fuzz/corpus/gguf/powerinfer.bin", "tests/fuzz/corpus/gguf/smallthinker.bin" };
+    for (int i = 0; i < 2; i++) {
+        char *b;
+        size_t len;
+        struct gguf *g;
+        struct model *m;
+        tiny_check(file_slurp(names[i], 1 << 20, &b, &len, &e), &e);
+        tiny_check(gguf_parse((uint8_t *)b, len, 1 << 24, names[i], &g, &e), &e);
+        CHECK_MSG(model_open(g, NULL, &m, &e) == 0, "%s", e.msg);
+        if (i == 0) {
+            CHECK(m->h.act == MODEL_ACT_DRELU && m->h.down_by_neuron && !strcmp(m->h.arch, "bamboo"));
+            CHECK(m->layer[1][MODEL_FFN_DOWN] == gguf_tensor(g, "blk.1.ffn_down_t.weight"));
+            CHECK(m->layer[1][MODEL_PREDICT_FC1]->dims[1] == 32 && m->layer[0][MODEL_PREDICT_FC2]->dims[0] == 16);
+        } else {
+            CHECK(m->h.head_dim == 32 && m->h.router == MODEL_ROUTER_SIGMOID_TOPK && m->h.early_router);
+        }
+        model_close(m);
+        gguf_close(g);
+        char *fc2 = memmem(b, len, "blk.1.fc2.weight", 16);
+        if (i == 0 && fc2) { /* half of the rank that fc1 has */
+            bytes_put64((uint8_t *)fc2 + 16 + 4, 16);
+            tiny_check(gguf_parse((uint8_t *)b, len, 1 << 24, names[i], &g, &e), &e);
+            CHECK(model_open(g, NULL, &m, &e) == ERR_FORMAT && says("of rank 32, 'blk.1.fc2.weight' of rank 16"));
+            gguf_close(g);
+        }
+        free(b);
+    }
+    struct model_hparams h;
+    const struct tiny_edit relu[] = { { "llama.hidden_act", 's', 0, "relu" }, { 0 } };
+    CHECK(opens(relu, QUANT_F16, "blk.0.ffn_down.weight", 0, "blk.0.ffn_down_t.weight", TINY_D, TINY_FF, QUANT_F16, &h) ==
+          ERR_FORMAT && says("blk.1.ffn_down_t.weight' is absent"));
+    CHECK(opens(relu, QUANT_F16, NULL, 0, "blk.0.fc1.weight", TINY_D, 16, QUANT_F16, &h) == ERR_FORMAT &&
+          says("without its other half"));
+    CHECK(opens(relu, QUANT_F16, NULL, 0, "blk.0.fc1.weight", TINY_D + 32, 16, QUANT_F16, &h) == ERR_FORMAT &&
+          says("fc1.weight' is of shape"));
+    CHECK(model_role_is_predictor(MODEL_PREDICT_FC2) && !model_role_is_dense(MODEL_PREDICT_FC1) &&
+          !model_role_is_dense(MODEL_FFN_UP) && model_role_is_dense(MODEL_FFN_ROUTER));
+}
+
 int main(void)
 {
     defaults();
@@ -318,5 +361,6 @@ int main(void)
     meta();
     smallthinker();
     stated();
+    powerinfer();
     return test_done();
 }

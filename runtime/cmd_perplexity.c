@@ -18,9 +18,12 @@ static const struct opt_usage usage = {
     "Perplexity of a text, or of a file of 16-bit little-endian token ids. The tokens are cut into windows of "
     "--ctx, each with an empty KV cache; an incomplete window at the end is dropped. Protocol full scores positions "
     "1 to ctx-1 of each window; half replaces the first id by the model's beginning-of-text token and scores the "
-    "second half, positions ctx/2+1 to ctx-1, as llama.cpp does.",
+    "second half, positions ctx/2+1 to ctx-1, as llama.cpp does. --against exact runs the same text in predicted and in "
+    "exact mode side by side and says how far the distributions of the next token are apart: Kullback-Leibler "
+    "divergence of predicted from exact, how often both have the same likeliest token, both perplexities.",
     "  thermo-run perplexity --model m.thermo --plan p.json --file wiki.txt\n"
     "  thermo-run perplexity --model m.thermo --plan p.json --ids heldout.bin --ctx 256 --protocol full --json\n"
+    "  thermo-run perplexity --model m.thermo --plan p.json --mode predicted --recall 0.99 --file wiki.txt --against exact\n"
 };
 
 enum { PROTOCOL_FULL, PROTOCOL_HALF };
@@ -29,12 +32,15 @@ static const char *const protocols[] = { "full", "half", NULL };
 struct args {
     struct setup_args setup;
     const char *file, *ids;
-    int ctx, protocol, json, max_windows;
+    int ctx, protocol, json, max_windows, against; /* against: 0 exact, -1 nothing */
 };
+
+static const char *const againsts[] = { "exact", NULL };
 
 struct sum {
     double nll;
-    uint64_t scored;
+    double exact_nll, kl, kl_max; /* --against exact */
+    uint64_t scored, same;
     int windows;
 };
 
@@ -53,12 +59,15 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "full or half.", .def = "full" },
         { .name = "windows", .type = OPT_INT, .dest = &a->max_windows, .arg = "N", .min = 1, .max = 1e9,
           .help = "Only the first N windows.", .def = "all" },
+        { .name = "against", .type = OPT_CHOICE, .dest = &a->against, .arg = "MODE", .choices = againsts,
+          .help = "Compare predicted mode with this one: exact." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "One JSON object on stdout." },
     };
     memcpy(o + k, own, sizeof own);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run perplexity --help", argv[1]);
+    a->setup.sequences = a->against >= 0 ? 2 : 0;
     if (r == 0 && !a->file == !a->ids)
         return err_set(e, ERR_USAGE, "one of --file and --ids is needed");
     return r;
@@ -78,40 +87,100 @@ static int get_ids(const struct args *a, const struct setup *s, int32_t **ids, i
     return r;
 }
 
-/* -log softmax(logits)[id] */
-static double nll_of(const float *logits, int n, int32_t id)
+/* log of the sum of exponentials */
+static double log_sum(const float *logits, int n, int *top)
 {
-    double top = (double)logits[0], sum = 0;
+    double sum = 0;
+    *top = 0;
     for (int i = 1; i < n; i++)
-        top = (double)logits[i] > top ? (double)logits[i] : top;
+        *top = logits[i] > logits[*top] ? i : *top;
     for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - top);
-    return log(sum) + top - (double)logits[id];
+        sum += exp((double)logits[i] - (double)logits[*top]);
+    return log(sum) + (double)logits[*top];
+}
+
+/* Logits of the text's token `target`, and of exact mode, or NULL. */
+static void add_scores(const float *v, const float *exact, int n, int32_t target, struct sum *sum)
+{
+    int top, exact_top;
+    double all = log_sum(v, n, &top), kl = 0;
+    sum->nll += all - (double)v[target];
+    sum->scored++;
+    if (!exact)
+        return;
+    double exact_all = log_sum(exact, n, &exact_top);
+    for (int i = 0; i < n; i++) {
+        double p = (double)exact[i] - exact_all, q = (double)v[i] - all;
+        kl += exp(p) * (p - q);
+    }
+    sum->exact_nll += exact_all - (double)exact[target];
+    sum->kl += kl;
+    sum->kl_max = kl > sum->kl_max ? kl : sum->kl_max;
+    sum->same += top == exact_top;
+}
+
+/* One piece of a window through both modes, each in its sequence; what exact mode makes of each token waits in the
+ * sampler's memory for the other. */
+static int piece(struct engine *g, const struct args *a, const struct setup *s, struct engine_token *tokens, int n,
+                 float *keep, struct err *e)
+{
+    int r = 0;
+    if (a->against >= 0) {
+        r = engine_forward_exact(g, tokens, n, e);
+        for (int i = 0; i < n; i++) {
+            if (r == 0)
+                engine_hidden(g, i, keep + (size_t)i * (size_t)s->pack->h.d_model);
+            tokens[i].seq = 1;
+        }
+    }
+    return r < 0 ? r : engine_forward(g, tokens, n, e);
 }
 
 static int window(struct engine *g, const struct args *a, const struct setup *s, const int32_t *ids, int32_t first_id,
                   struct sum *sum, struct err *e)
 {
     int chunk = s->config.choice.prefill_chunk, first = a->protocol == PROTOCOL_HALF ? a->ctx / 2 + 1 : 1;
+    size_t bytes, d = (size_t)s->pack->h.d_model;
+    float *keep = engine_sampler_memory(g, &bytes);
     struct engine_token tokens[ENGINE_PREFILL_MAX];
     chunk = chunk < ENGINE_PREFILL_MAX ? chunk : ENGINE_PREFILL_MAX;
+    if (a->against >= 0 && (size_t)chunk > bytes / (d * sizeof *keep))
+        chunk = (int)(bytes / (d * sizeof *keep));
+    if (chunk < 1)
+        return err_set(e, ERR_LIMIT, "--against needs %zu bytes beside the logits; this model's sampler has %zu",
+                       d * sizeof *keep, bytes);
     engine_reset(g, 0);
+    engine_reset(g, s->config.choice.max_batch - 1);
     for (int at = 0; at < a->ctx; at += chunk) {
         int n = a->ctx - at < chunk ? a->ctx - at : chunk, r;
         for (int i = 0; i < n; i++)
             tokens[i] = (struct engine_token){ at + i == 0 ? first_id : ids[at + i], 0, at + i };
-        if ((r = engine_forward(g, tokens, n, e)) < 0)
+        if ((r = piece(g, a, s, tokens, n, keep, e)) < 0)
             return r;
         for (int i = 0; i < n; i++) {
             int target = at + i + 1;
             if (target < first || target >= a->ctx)
                 continue;
-            sum->nll += nll_of(engine_logits(g, i, 0), s->pack->h.n_vocab, ids[target]);
-            sum->scored++;
+            const float *v = engine_logits(g, i, 0);
+            const float *exact = a->against < 0 ? NULL : engine_logits_from(g, keep + (size_t)i * d, 1);
+            add_scores(v, exact, s->pack->h.n_vocab, ids[target], sum);
         }
     }
     sum->windows++;
     return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : 0;
+}
+
+static void print_against(const struct args *a, const struct sum *t)
+{
+    double n = (double)t->scored, exact = exp(t->exact_nll / n), ratio = exp((t->nll - t->exact_nll) / n);
+    if (a->json)
+        printf("\"against\":{\"mode\":\"exact\",\"ppl\":%.9g,\"nll\":%.9g,\"ppl_ratio\":%.9g,\"kl_mean\":%.9g,"
+               "\"kl_max\":%.9g,\"top1_agreement\":%.9g},",
+               exact, t->exact_nll / n, ratio, t->kl / n, t->kl_max, (double)t->same / n);
+    else
+        printf("exact mode %.5f (ratio %.5f); KL divergence %.6f in the mean, %.6f at most; the same likeliest token "
+               "in %.2f %%\n",
+               exact, ratio, t->kl / n, t->kl_max, 100 * (double)t->same / n);
 }
 
 static void print(const struct args *a, const struct setup *s, const struct engine *g, const struct sum *t, uint64_t ns)
@@ -121,10 +190,14 @@ static void print(const struct args *a, const struct setup *s, const struct engi
     if (!a->json) {
         printf("perplexity %.5f over %llu tokens in %d windows of %d (protocol %s)\n", exp(nll),
                (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
+        if (a->against >= 0)
+            print_against(a, t);
         return;
     }
     printf("{\"ppl\":%.9g,\"nll\":%.9g,\"scored\":%llu,\"windows\":%d,\"ctx\":%d,\"protocol\":\"%s\",", exp(nll), nll,
            (unsigned long long)t->scored, t->windows, a->ctx, protocols[a->protocol]);
+    if (a->against >= 0)
+        print_against(a, t);
     report_configuration(stdout, s, g);
     printf(",\"seconds\":%.3f,\"reads\":%llu,\"read_bytes\":%llu,\"cold_hit_rate\":%.6f}\n", (double)ns / 1e9,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
@@ -156,7 +229,7 @@ static int score(const struct args *a, struct setup *s, const int32_t *ids, int 
 
 int cmd_perplexity(int argc, char **argv)
 {
-    struct args a = { 0 };
+    struct args a = { .against = -1 };
     struct setup s = { 0 };
     struct err e = { 0 };
     int32_t *ids = NULL;
@@ -170,7 +243,10 @@ int cmd_perplexity(int argc, char **argv)
     file_catch_interrupt();
     if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = get_ids(&a, &s, &ids, &n, &e)) == 0) {
         a.ctx = a.ctx ? a.ctx : s.config.choice.context;
-        if (a.ctx > s.config.choice.context)
+        if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)
+            r = err_set(&e, ERR_USAGE, "--against exact compares predicted mode; this is %s mode: pass --mode predicted",
+                        plan_mode_name(s.config.mode));
+        else if (a.ctx > s.config.choice.context)
             r = err_set(&e, ERR_USAGE, "--ctx %d is larger than the context of %d", a.ctx, s.config.choice.context);
         else if (n < a.ctx)
             r = err_set(&e, ERR_USAGE, "the text has %d tokens, less than one window of %d; see --ctx", n, a.ctx);

@@ -84,14 +84,14 @@ static void take_regions(struct engine *g)
     g->kv_one_bytes = (g->kv_row_bytes * (size_t)c->context + 63) & ~(size_t)63;
 }
 
-static int open_io(struct engine *g, struct err *e)
+int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
 {
     const struct engine_config *c = &g->c;
     struct io_config io = { .path = c->pack->file.path,
-                            .region = g->staging,
-                            .region_bytes = g->arena.item[BUDGET_STAGING].size,
+                            .region = region,
+                            .region_bytes = bytes,
                             .align = g->shape.l.block_bytes,
-                            .queue_depth = c->choice.queue_depth,
+                            .queue_depth = depth,
                             .lanes = c->choice.io_lanes,
                             .want_direct = !c->buffered,
                             .fault = c->fault,
@@ -120,13 +120,16 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     take_regions(g);
     take_scratch(g);
-    if ((r = open_io(g, e)) < 0)
+    if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
+        (r = load_hot(g, e)) < 0 || (r = load_cold(g, e)) < 0)
+        return r;
+    io_close(g->io);
+    g->io = NULL;
+    if ((r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size, c->choice.queue_depth, e)) < 0)
         return r;
     g->pipe = pipeline_new(g, e);
     if (!g->pipe)
         return e->code;
-    if ((r = load_dense(g, e)) < 0 || (r = load_predictors(g, e)) < 0 || (r = load_hot(g, e)) < 0)
-        return r;
     engine_stats_reset(g);
     return 0;
 }

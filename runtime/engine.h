@@ -34,6 +34,7 @@ struct engine_config {
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
+    int no_warm_start;            /* 1: the cold cache is empty at first */
     int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
     /* For tests. */
     const struct io_backend *backend; /* instead of io */
@@ -64,8 +65,8 @@ struct engine_stats {
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
 };
 
-/* Maps the memory of the account, opens the read backend, loads dense tensors and hot neurons (progress on
- * stderr), starts the workers. ERR_UNSUPPORTED, ERR_FORMAT (damage), ERR_IO, ERR_NOMEM. */
+/* Maps the memory of the account, loads dense tensors, predictors and hot neurons and fills the cold cache (progress on
+ * stderr), opens the read backend, starts the workers. ERR_UNSUPPORTED, ERR_FORMAT (damage), ERR_IO, ERR_NOMEM. */
 int engine_open(const struct engine_config *c, struct engine **out, struct err *e);
 void engine_close(struct engine *g); /* accepts NULL */
 
@@ -79,6 +80,10 @@ int engine_forward_exact(struct engine *g, const struct engine_token *tokens, in
 /* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
  * that row is computed again. */
 float *engine_logits(struct engine *g, int i, int row);
+
+/* The same later: f32[d_model] of token i to keep, and logits from it. */
+void engine_hidden(const struct engine *g, int i, float *out);
+float *engine_logits_from(struct engine *g, const float *hidden, int row);
 
 #define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
 

@@ -410,13 +410,22 @@ int engine_forward_exact(struct engine *g, const struct engine_token *tokens, in
     return forward(g, tokens, n, 0, e);
 }
 
+void engine_hidden(const struct engine *g, int i, float *out)
+{
+    memcpy(out, g->x + (size_t)i * (size_t)g->h.d_model, (size_t)g->h.d_model * sizeof *out);
+}
+
 float *engine_logits(struct engine *g, int i, int row)
 {
-    size_t d = (size_t)g->h.d_model;
+    return engine_logits_from(g, g->x + (size_t)i * (size_t)g->h.d_model, row);
+}
+
+float *engine_logits_from(struct engine *g, const float *hidden, int row)
+{
     float *out = g->logits + (size_t)row * (size_t)g->h.n_vocab;
     struct products head = { .n = 0 };
     int64_t start = progress_now_ns();
-    nn_rmsnorm(g->xn, g->x + (size_t)i * d, g->output_norm, g->h.d_model, g->h.rms_eps);
+    nn_rmsnorm(g->xn, hidden, g->output_norm, g->h.d_model, g->h.rms_eps);
     struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = 1 };
     add_product(g, &head, &g->output, &in, out);
     run_products(g, &head);

@@ -50,6 +50,8 @@ struct engine {
     uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
     struct cache **caches;         /* [layer][part] */
     uint8_t *hot, *cold, *staging, *kv;
+    uint8_t *load_at;              /* buffers of loading */
+    uint32_t load_piece, load_depth;
     size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
     /* scratch of a pass */
     float *x, *xn, *acc, *mix, *picked, *block_in, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
@@ -80,9 +82,16 @@ static inline int engine_predicts(const struct engine *g, int layer)
 }
 
 /* ---- load.c ---- */
+int load_begin(struct engine *g, struct err *e); /* opens a read backend for what follows, into g->io */
+void load_drain(struct engine *g); /* after an error: waits for reads that point to what the caller will free */
 int load_dense(struct engine *g, struct err *e);
 int load_predictors(struct engine *g, struct err *e);
+/* ---- load_neurons.c ---- */
 int load_hot(struct engine *g, struct err *e);
+int load_cold(struct engine *g, struct err *e);
+
+/* ---- engine.c ---- */
+int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
 
 /* ---- engine_forward.c ---- */
 /* Activations in a matrix's form; *stride is what separates tokens. */

@@ -1,7 +1,8 @@
-/* Loading: everything through the engine's own read backend, as long sequential reads with every
- * buffer in flight, so that nothing of the model passes through the page cache: in a memory cgroup
- * of exactly the budget, read-ahead alone could exhaust it. Dense tensors and clusters are checked
- * against their checksums, so damage is found before the first token and named. */
+/* Loading: everything through a read backend of our own, as long sequential reads, so that nothing of
+ * the model passes through the page cache: in a memory cgroup of exactly the budget, read-ahead
+ * alone could exhaust it. Buffers lie where the KV cache will be, for those of the plan may be few and
+ * small. Dense tensors and clusters are checked against their checksums, so damage is found before
+ * the first token and named. */
 #include "runtime/internal.h"
 
 #include "common/hash.h"
@@ -13,6 +14,27 @@
 #include <string.h>
 
 #define SUBMIT_AT_ONCE 64
+#define LOAD_PIECE     (1u << 20) /* of a read, at most: any disk is at its best */
+#define LOAD_DEPTH     8
+
+int load_begin(struct engine *g, struct err *e)
+{
+    uint64_t align = g->shape.l.block_bytes > 4096 ? g->shape.l.block_bytes : 4096;
+    uint64_t least = budget_staging_bytes(&g->shape), size = g->arena.item[BUDGET_KV].size;
+    uint64_t skip = (align - (uintptr_t)g->kv % align) % align, room = size > skip ? size - skip : 0;
+    g->load_at = g->kv + skip;
+    g->load_piece = (uint32_t)(room / LOAD_DEPTH < LOAD_PIECE ? room / LOAD_DEPTH / align * align : LOAD_PIECE);
+    if (g->load_piece < least)
+        g->load_piece = (uint32_t)least;
+    g->load_depth = (uint32_t)(room / g->load_piece < LOAD_DEPTH ? room / g->load_piece : LOAD_DEPTH);
+    if (room < least || (uint64_t)g->load_depth * g->load_piece < g->arena.item[BUDGET_STAGING].size) {
+        g->load_at = g->staging; /* there is more of it */
+        g->load_piece = (uint32_t)least;
+        g->load_depth = (uint32_t)g->c.choice.queue_depth < SUBMIT_AT_ONCE ? (uint32_t)g->c.choice.queue_depth
+                                                                           : SUBMIT_AT_ONCE;
+    }
+    return engine_open_io(g, g->load_at, (size_t)g->load_depth * g->load_piece, (int)g->load_depth, e);
+}
 
 struct wanted {                /* a role, and where it goes */
     enum model_role role;
@@ -20,6 +42,14 @@ struct wanted {                /* a role, and where it goes */
     const float **v;           /* vectors are float32 */
     int optional;
 };
+
+void load_drain(struct engine *g)
+{
+    struct io_request *done[SUBMIT_AT_ONCE];
+    struct err e;
+    while (g->io->in_flight > 0 && io_reap(g->io, done, SUBMIT_AT_ONCE, 1, &e) > 0)
+        continue;
+}
 
 static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m,
                        struct err *e)
@@ -48,8 +78,8 @@ struct ahead {
 static void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t bytes)
 {
     *a = (struct ahead){ .g = g, .next = offset, .at = offset, .end = offset + bytes };
-    a->piece = (uint32_t)budget_staging_bytes(&g->shape);
-    a->depth = (uint32_t)g->c.choice.queue_depth < SUBMIT_AT_ONCE ? (uint32_t)g->c.choice.queue_depth : SUBMIT_AT_ONCE;
+    a->piece = g->load_piece;
+    a->depth = g->load_depth;
 }
 
 /* Whole blocks go to the backend; a piece of a block at the very end of the file is read here. */
@@ -63,7 +93,7 @@ static int ahead_ask(struct ahead *a, struct err *e)
         struct io_request *r = &a->req[i];
         uint64_t len = (a->end - a->next + block - 1) / block * block;
         r->offset = a->next;
-        r->buf = a->g->staging + (size_t)i * a->piece;
+        r->buf = a->g->load_at + (size_t)i * a->piece;
         r->tag = i;
         r->len = (uint32_t)(len < a->piece ? len : a->piece);
         a->next += r->len;
@@ -125,8 +155,10 @@ static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out
                            model_role_name(d->role), e);
     else
         r = ahead_read(&a, out, (size_t)d->bytes, e);
-    if (r < 0)
+    if (r < 0) {
+        load_drain(g);
         return r == ERR_IO ? r : err_wrap(e, "'%s': layer %d", path, d->layer);
+    }
     uint64_t sum = hash_64(out, (size_t)d->bytes);
     if (sum != d->checksum)
         return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx",
@@ -213,6 +245,8 @@ static int read_predictor(struct engine *g, const struct pack_predictor *x, stru
     uint8_t *to = arena_take(&g->arena, BUDGET_PREDICTOR, budget_dense_tensor(x->bytes));
     ahead_init(&a, g, x->offset, x->bytes);
     int r = ahead_read(&a, to, (size_t)x->bytes, e);
+    if (r < 0)
+        load_drain(g);
     if (r < 0 || (r = pack_predictor_use(g->c.pack, x, to, out, &f, e)) < 0)
         return r;
     out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
@@ -239,132 +273,6 @@ int load_predictors(struct engine *g, struct err *e)
             else if ((r = read_predictor(g, x, &g->predictors[(size_t)l * (size_t)g->n_blocks + (size_t)b], e)) == 0)
                 progress_add(&bar, x->bytes);
         }
-    progress_done(&bar);
-    return r;
-}
-
-/* ---- hot neurons ---- */
-
-struct hot_read {              /* one per buffer */
-    struct io_request req;
-    uint8_t *to;
-    uint32_t unit, n_units;    /* of the part being loaded */
-    uint64_t start;
-};
-
-struct hot_part {
-    struct engine *g;
-    const struct layout_part *lp;
-    int layer, block, part;
-    uint32_t n_units, next;    /* whole resident prefix; first not asked for */
-    uint8_t *to;
-};
-
-static uint32_t neurons_before(const struct hot_part *h, uint32_t unit)
-{
-    uint64_t n = (uint64_t)unit * h->lp->neurons_per_unit;
-    return n > (uint64_t)h->g->shape.n_ff ? (uint32_t)h->g->shape.n_ff : (uint32_t)n;
-}
-
-static uint64_t offset_of(const struct hot_part *h, uint32_t unit)
-{
-    return pack_unit_offset(h->g->c.pack, h->layer, h->block, h->part, unit);
-}
-
-/* The next run of units that fits a buffer. */
-static struct io_request *ask(struct hot_part *h, struct hot_read *r, uint32_t buffer_bytes)
-{
-    uint64_t block = h->g->shape.l.block_bytes, end = 0;
-    r->unit = h->next;
-    r->start = offset_of(h, h->next) / block * block;
-    for (r->n_units = 0; h->next < h->n_units; h->next++, r->n_units++) {
-        uint32_t n = neurons_before(h, h->next + 1) - neurons_before(h, h->next);
-        uint64_t to = (offset_of(h, h->next) + (uint64_t)n * h->lp->record_bytes + block - 1) / block * block;
-        if (to - r->start > buffer_bytes)
-            break;
-        end = to;
-    }
-    r->req.offset = r->start;
-    r->req.len = (uint32_t)(end - r->start);
-    return &r->req;
-}
-
-static void place(const struct hot_part *h, const struct hot_read *r)
-{
-    for (uint32_t u = r->unit; u < r->unit + r->n_units; u++) {
-        uint32_t at = neurons_before(h, u), n = neurons_before(h, u + 1) - at;
-        memcpy(h->to + (size_t)at * h->lp->record_bytes, r->req.buf + (offset_of(h, u) - r->start),
-               (size_t)n * h->lp->record_bytes);
-    }
-}
-
-static int check_clusters(const struct hot_part *h, uint32_t hot, struct err *e)
-{
-    const struct engine *g = h->g;
-    uint32_t cluster = g->shape.l.cluster_neurons;
-    for (uint32_t at = 0; at < hot; at += cluster) {
-        uint32_t n = hot - at < cluster ? hot - at : cluster;
-        uint64_t want, sum = hash_64(h->to + (size_t)at * h->lp->record_bytes, (size_t)n * h->lp->record_bytes);
-        int r = pack_cluster_checksum(g->c.pack, h->layer, h->block, h->part, at / cluster, &want, e);
-        if (r < 0)
-            return r;
-        if (sum != want)
-            return err_set(e, ERR_FORMAT,
-                           "'%s': layer %d block %d part %d cluster %u is damaged: checksum %016llx, expected "
-                           "%016llx",
-                           g->c.pack->file.path, h->layer, h->block, h->part, at / cluster, (unsigned long long)sum,
-                           (unsigned long long)want);
-    }
-    return 0;
-}
-
-static int load_part(struct hot_part *h, uint32_t hot, struct hot_read *reads, struct progress *bar, struct err *e)
-{
-    struct engine *g = h->g;
-    uint32_t buffer_bytes = (uint32_t)budget_staging_bytes(&g->shape), idle[SUBMIT_AT_ONCE], n_idle = 0;
-    uint32_t depth = (uint32_t)g->c.choice.queue_depth;
-    depth = depth < SUBMIT_AT_ONCE ? depth : SUBMIT_AT_ONCE;
-    for (uint32_t i = 0; i < depth; i++) {
-        reads[i].req.buf = g->staging + (size_t)i * buffer_bytes;
-        reads[i].req.tag = i;
-        idle[n_idle++] = i;
-    }
-    h->n_units = (hot + h->lp->neurons_per_unit - 1) / h->lp->neurons_per_unit;
-    h->next = 0;
-    while (h->next < h->n_units || n_idle < depth) {
-        struct io_request *batch[SUBMIT_AT_ONCE];
-        int n = 0, r;
-        while (n_idle && h->next < h->n_units)
-            batch[n++] = ask(h, &reads[idle[--n_idle]], buffer_bytes);
-        if ((r = io_submit(g->io, batch, n, e)) < 0 || (r = io_reap(g->io, batch, SUBMIT_AT_ONCE, 1, e)) < 0)
-            return r;
-        for (int i = 0; i < r; i++) {
-            if (batch[i]->result < 0)
-                return io_failed(g->io, batch[i], e);
-            place(h, &reads[batch[i]->tag]);
-            progress_add(bar, batch[i]->len);
-            idle[n_idle++] = batch[i]->tag;
-        }
-    }
-    return check_clusters(h, hot, e);
-}
-
-int load_hot(struct engine *g, struct err *e)
-{
-    struct hot_read reads[SUBMIT_AT_ONCE];
-    struct progress bar;
-    int r = 0;
-    memset(reads, 0, sizeof reads);
-    progress_init(&bar, "loading hot neurons", "B", g->budget.item[BUDGET_HOT]);
-    for (int l = 0; l < g->h.n_layers && r == 0; l++)
-        for (int b = 0; b < g->n_blocks && r == 0; b++)
-            for (int p = 0; p < g->n_parts && r == 0; p++) {
-                struct hot_part h = { .g = g, .lp = &g->shape.part[p], .layer = l, .block = b, .part = p,
-                                      .to = g->hot + g->hot_at[engine_hot_index(g, l, b, p)] };
-                uint32_t hot = engine_hot_neurons(g, l, b, p);
-                if (hot)
-                    r = load_part(&h, hot, reads, &bar, e);
-            }
     progress_done(&bar);
     return r;
 }

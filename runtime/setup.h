@@ -18,7 +18,8 @@ struct setup_args {
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode;           /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */
-    int no_mlock, no_prefetch, no_overlap, no_cache;
+    int sequences;                   /* at least so many; 0: the plan's */
+    int no_warm_start, no_mlock, no_prefetch, no_overlap, no_cache;
 };
 
 struct setup {

@@ -16,7 +16,7 @@ static inline uint32_t rnd(uint32_t n)
 }
 
 struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, dense, act_q8, kv_f16, buffered;
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered;
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
@@ -60,6 +60,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                    .policy = v->policy,
                                    .no_prefetch = !v->prefetch,
                                    .no_overlap = v->apart,
+                                   .no_warm_start = v->empty,
                                    .backend = v->backend,
                                    .buffered = v->buffered,
                                    .delay_max_us = 60,
@@ -124,6 +125,7 @@ static inline struct variant any_variant(void)
                              .cold = rnd(3) ? 11 : (int)rnd(3) * 5,
                              .prefetch = (int)rnd(2),
                              .apart = rnd(4) == 0,
+                             .empty = (int)rnd(2),
                              .dense = rnd(4) == 0,
                              .policy = (enum cache_policy)rnd(CACHE_POLICIES),
                              .backend = any_backend(),

@@ -115,6 +115,26 @@ check "a plan in predicted mode" says 0 "logits" planned logits -q -q
 check "run exactly: the logits of the exact plan" sh -c '"$1" logits --model "$2" --plan "$3" --tokens 1,403 --mode exact -q > "$5/a" &&
     "$1" logits --model "$2" --plan "$4" --tokens 1,403 -q > "$5/b" && cmp "$5/a" "$5/b"' - "$BIN/thermo-run" "$tmp/p.thermo" \
     "$tmp/block.json" "$plan" "$tmp"
+head -c 1500 datasets/prompts/stories-eval.csv > "$tmp/text"
+ppl() { "$BIN/thermo-run" perplexity --model "$tmp/p.thermo" --plan "$plan" --file "$tmp/text" --ctx 64 --json -q "$@"; }
+ppl --mode predicted --recall 0.9 --against exact > "$tmp/ag.json"
+ppl --mode predicted --recall 0.9 > "$tmp/pr.json"
+ppl --mode exact > "$tmp/ex.json"
+check "perplexity --against exact: each mode scores what it scores alone" python3 -c 'import json, sys
+a, p, x = (json.load(open(f)) for f in sys.argv[1:])
+g = a["against"]
+assert a["ppl"] == p["ppl"] != x["ppl"] and g["ppl"] == x["ppl"] and a["scored"] == p["scored"] == x["scored"], (a, p, x)
+assert abs(g["ppl_ratio"] - p["ppl"] / x["ppl"]) < 1e-6, g
+assert 0 < g["kl_mean"] < g["kl_max"] < 1 and 0.9 < g["top1_agreement"] <= 1, g' "$tmp/ag.json" "$tmp/pr.json" "$tmp/ex.json"
+check "every neuron exempt: nothing differs" python3 -c 'import json, subprocess, sys
+run, pack, plan, out, text = sys.argv[1:]
+n = json.load(open(plan))["model"]["n_ff"]
+subprocess.check_call([sys.executable, "tests/predicted_plan.py", plan, out, "0.9", "ffn", str(n)])
+g = json.loads(subprocess.check_output([run, "perplexity", "--model", pack, "--plan", out, "--file", text, "--ctx", "64",
+                                        "--against", "exact", "--json", "-q"]))["against"]
+assert g["kl_mean"] == g["kl_max"] == 0 and g["top1_agreement"] == g["ppl_ratio"] == 1, g' "$BIN/thermo-run" "$tmp/p.thermo" \
+    "$plan" "$tmp/all.json" "$tmp/text"
+check "--against in exact mode" says 2 "pass --mode predicted" ppl --mode exact --against exact
 check "--recall without predicted mode" says 2 "belongs to predicted mode" run --recall 0.9
 check "a pack without predictors says what to do" says 5 "thermo-profile predictors" "$BIN/thermo-run" logits --model "$packed" \
     --plan "$plan" --mode predicted --tokens 1

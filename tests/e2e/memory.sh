@@ -4,13 +4,16 @@
 . tests/run_chain.sh
 scratch
 chain_start
+check "predictors" "$BIN/thermo-profile" predictors --model $model --traces "$tmp/t.h5" --method svd --rank 64 --out "$tmp/p.h5" -q
+mv "$tmp/p.h5" "$tmp/t.h5"
 check "planned and packed" chain split
+mode=exact
 plan=$tmp/split.json pack=$tmp/split.thermo
 floor=$(floor_of "$plan")
 
 generate() # MEMORY IO
 {
-    "$run" generate --model "$pack" --plan "$plan" --memory "$1" --io "$2" --prompt 'Once upon a time' -n 24 --temp 0 \
+    "$run" generate --model "$pack" --plan "$plan" --mode $mode --memory "$1" --io "$2" --prompt 'Once upon a time' -n 24 --temp 0 \
         --ignore-eos --json -q
 }
 peak_is_under()
@@ -40,13 +43,14 @@ in_cgroup() # BYTES IO
     [ ! -e "$group/memory.swap.max" ] || echo 0 > "$group/memory.swap.max"
     # shellcheck disable=SC2016
     sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$run" generate --model "$pack" --plan "$plan" --memory "$1" \
-        --io "$2" --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --no-echo > "$tmp/text"
+        --mode $mode --io "$2" --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --no-echo > "$tmp/text"
     r=$?
     sleep 0.2
     [ $r -eq 0 ] && cmp "$tmp/text" "$tmp/want"
 }
 
-"$run" generate --model "$pack" --plan "$plan" --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --no-echo -q > "$tmp/want"
+want() { "$run" generate --model "$pack" --plan "$plan" --mode $mode --prompt 'Once upon a time' -n 24 --temp 0 --ignore-eos --no-echo -q > "$tmp/want"; }
+want
 middle=$((floor + 6 * 1024 * 1024)) all=$((floor + 17 * 1024 * 1024))
 sizes="$floor $middle $all"
 if [ -n "${SANITIZE:-}" ]; then
@@ -64,6 +68,24 @@ for memory in $sizes; do
     done
 done
 [ ! -e "$tmp/said" ] || cat "$tmp/said"
+
+# Predicted mode: the account has the predictors, and its floor holds too.
+mode=predicted
+pfloor=$(floor_of "$plan" --mode predicted)
+more() { [ "$pfloor" -gt "$floor" ]; }
+check "predictors raise the floor of a plan" more
+want
+if [ -z "${SANITIZE:-}" ]; then
+    for memory in $pfloor $((pfloor + 6 * 1024 * 1024)); do
+        check "predicted mode: the peak is under a budget of $memory bytes" peak_is_under "$memory"
+        if [ -n "$group" ]; then
+            check "predicted mode in a memory cgroup of $memory bytes: the same text" in_cgroup "$memory" io_uring
+        else
+            skip "predicted mode in a memory cgroup of $memory bytes" "no memory cgroup can be made here"
+        fi
+    done
+fi
+mode=exact
 
 below() { status 4 "$run" logits --model "$pack" --plan "$plan" --memory $((floor - 1)) --tokens 1 > "$tmp/out" 2> "$tmp/err"; }
 check "one byte below the floor: exit 4" below

@@ -140,6 +140,38 @@ static void test_batch(void)
     unlink(path);
 }
 
+/* A cold cache with room for everything is filled before the first token, whatever the layout; the first tokens of a smaller
+ * one hit it; filled or not, the bits are the same. */
+static void test_warm_start(void)
+{
+    struct err e;
+    for (int form = 0; form < LAYOUT_FORMS * 2; form++) {
+        struct pack *p;
+        struct engine_sample s = sample((enum layout_form)(form % LAYOUT_FORMS), 0, QUANT_F32, QUANT_F32);
+        struct engine_stats full = { 0 }, half = { 0 }, empty = { 0 };
+        struct variant v = { .threads = 2, .chunk = 1, .depth = 1, .lanes = 1, .hot = 2, .cold = 10,
+                             .backend = &io_pread_backend };
+        if (form >= LAYOUT_FORMS) {
+            s.n_ff = 72;
+            s.experts = 5;
+            s.used = 2;
+        }
+        if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+            CHECK(!"pack");
+            return;
+        }
+        CHECK(run(p, &v, first, &full, &e) == 0 && full.reads == 0 && full.hits == full.lookups && full.hits > 0);
+        v.cold = 5;
+        CHECK(run(p, &v, other, &half, &e) == 0 && !memcmp(first, other, sizeof first));
+        v.empty = 1;
+        CHECK(run(p, &v, other, &empty, &e) == 0 && !memcmp(first, other, sizeof first));
+        CHECK_MSG(half.reads > 0 && half.hits > empty.hits, "%llu and %llu hits", (unsigned long long)half.hits,
+                  (unsigned long long)empty.hits);
+        pack_close(p);
+        unlink(path);
+    }
+}
+
 struct faults {
     int calls, at;
 };
@@ -275,6 +307,7 @@ int main(void)
     test_model(&s, "smallthinker, softmax", 2e-4);
     test_q8();
     test_batch();
+    test_warm_start();
     test_faults();
     test_cut();
     test_damage();

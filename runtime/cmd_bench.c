@@ -153,6 +153,8 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->read_bytes += s->read_bytes;
     t->lookups += s->lookups;
     t->hits += s->hits;
+    t->gate_lookups += s->gate_lookups;
+    t->gate_hits += s->gate_hits;
     t->stall_ns += s->stall_ns;
     t->attention_ns += s->attention_ns;
     t->predict_ns += s->predict_ns;
@@ -236,6 +238,7 @@ static void print_shares(const struct test *t, int n)
     printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
            (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
            (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);
+    printf(",\"gate_units_read_per_token\":%.6g", (double)(t->s.gate_lookups - t->s.gate_hits) / tokens);
 }
 
 static void print_json(const struct bench *b)

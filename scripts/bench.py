@@ -81,7 +81,7 @@ class Ours:
         if prompt:
             return dict(record, ttft_ms=t["ttft_ms"])
         names = ("tokens_per_s", "read_bytes_per_token", "reads_per_token", "stall_share", "hit_rate", "ms_per_token",
-                 "neurons_per_token")
+                 "neurons_per_token", "gate_units_read_per_token")
         return dict(record, **{k: t[k] for k in names})
 
 
@@ -236,18 +236,30 @@ def disk_bound(runner, folder, state):
     return {"points": [{k: p[k] for k in keys} for p in json.loads(out)["devices"][0]["storage_points"]]}
 
 
-def fio_bound(runner, path, unit, depth, notes):
+def read_sizes(records, layout):
+    """[(bytes, percent of reads)] as made under a limit: gates apart from the rest where they lie apart, each kind at its
+    mean size in whole blocks."""
+    reads, total, gates = (statistics.median(r[k] for r in records) for k in
+                           ("reads_per_token", "read_bytes_per_token", "gate_units_read_per_token"))
+    parts = layout["parts"]
+    of_gates = min(gates, reads) if len(parts) > 1 else 0
+    kinds = [(of_gates, of_gates * parts[0]["read_bytes"]), (reads - of_gates, total - of_gates * parts[0]["read_bytes"])]
+    return [(max(4096, int(n_bytes / n + 2048) // 4096 * 4096), max(1, round(100 * n / reads)))
+            for n, n_bytes in kinds if n > reads / 200]
+
+
+def fio_bound(runner, path, units, depth, notes):
     fio = shutil.which("fio")
     if not fio:
         notes.add("reads are not compared with fio: it is not installed")
         return None
-    out, facts = runner.run([fio, "--name=reads", f"--filename={path}", "--readonly", "--rw=randread", f"--bs={unit}",
-                             f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--time_based",
+    out, facts = runner.run([fio, "--name=reads", f"--filename={path}", "--readonly", "--rw=randread",
+                             "--bssplit=" + ":".join(f"{size}/{share}" for size, share in units), f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--time_based",
                              f"--runtime={count('FIO_SECONDS', 3, 1)}", "--output-format=json"])
     if "failed" in facts:
         notes.add(f"fio: {facts['failed']}")
         return None
-    return {"unit_bytes": unit, "queue_depth": depth, "bytes_per_s": json.loads(out)["jobs"][0]["read"]["bw_bytes"]}
+    return {"sizes": units, "queue_depth": depth, "bytes_per_s": json.loads(out)["jobs"][0]["read"]["bw_bytes"]}
 
 
 # ---- the whole ----
@@ -364,13 +376,16 @@ class Bench:
         return record
 
     def fio(self, limit):
-        """At the mean size of the reads that were made under this limit, once they are known."""
-        seen = [r for r in self.result["records"] if r["memory"] == limit.text and r.get("reads_per_token")]
-        if not limit.bytes or not seen or limit.text in self.result["bounds"]["fio"]:
-            return
-        unit = statistics.median(r["read_bytes_per_token"] / r["reads_per_token"] for r in seen)
-        self.result["bounds"]["fio"][limit.text] = fio_bound(
-            self.runner, env("MODEL"), max(4096, int(unit + 2048) // 4096 * 4096), seen[0]["queue_depth"], self.notes)
+        """At the sizes of the reads that each of our modes made under this limit, once they are known."""
+        known = self.result["bounds"]["fio"].setdefault(limit.text, {})
+        seen = {}
+        for r in self.result["records"]:
+            if r["memory"] == limit.text and r["engine"].startswith("thermo-run") and r.get("reads_per_token"):
+                seen.setdefault(r["engine"], []).append(r)
+        for engine, records in seen.items():
+            if engine not in known:
+                known[engine] = fio_bound(self.runner, env("MODEL"), read_sizes(records, self.result["model"]["layout"]),
+                                          records[0]["queue_depth"], self.notes)
 
     def measure(self):
         r = self.result

@@ -56,9 +56,12 @@ class Row:
         seen = [b for b in self.result["bounds"]["memory"] if "failed" not in b]
         return tuple(1e9 * statistics.median([b[k] for b in seen]) for k in ("sequential", "scattered")) if seen else None
 
+    def fio(self):
+        return self.result["bounds"]["fio"].get(self.limit, {}).get(self.engine)
+
     def disk(self, unit, depth):
-        """Bytes per second at this unit and depth: by fio, else between the nearest points of thermo-profile."""
-        fio = self.result["bounds"]["fio"].get(self.limit)
+        """Bytes per second at this unit and depth: by fio, else the nearest point of thermo-profile."""
+        fio = self.fio()
         if fio:
             return fio["bytes_per_s"]
         points = [p for p in self.result["bounds"].get("disk", {}).get("points", []) if p["pattern"] == "random"]
@@ -77,7 +80,8 @@ class Row:
         active, possible = self.neurons("hot", "cold", "read"), self.neurons("possible")
         dense = m["dense_bytes"]
         if mode == "predicted":
-            return dense + max(m["predictor_bytes"].values(), default=0), 0, active * (gate + up + down)
+            predictors = max(m["predictor_bytes"].values(), default=0)
+            return dense + predictors, 0, self.neurons("computed") * gate + active * (up + down)
         if mode == "dense":
             return dense, possible * (gate + up + down), 0
         return dense, possible * gate, active * (up + down)
@@ -106,7 +110,7 @@ class Row:
 
     def pipeline_ms(self):
         """What cannot overlap, as measured, and the longer of the FFN's arithmetic and reads at the machine's bounds."""
-        return self.part("attention") + self.part("prediction") + self.part("head") + max(self.ffn_bound_ms())
+        return self.part("attention") + self.part("predict") + self.part("head") + max(self.ffn_bound_ms())
 
 
 def rows(result):
@@ -171,6 +175,10 @@ def speed_table(all_rows):
                   "first token, ms", "MB read per token", "hit rate", "stalled", "peak, MB", "runs"], lines)
 
 
+def sizes(fio):
+    return ", ".join(f"{unit // 1024} KiB" + (f" {share} %" if share < 100 else "") for unit, share in fio["sizes"])
+
+
 def time_table(all_rows):
     lines = []
     for row in all_rows:
@@ -179,11 +187,11 @@ def time_table(all_rows):
         memory, disk = row.ffn_bound_ms()
         token, ffn = 1e3 / row.speed, row.part("ffn")
         read = row.get("read_bytes_per_token")
-        rate, fio = read / ffn * 1e3 if ffn else 0, row.result["bounds"]["fio"].get(row.limit)
-        lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("prediction")),
+        rate, fio = read / ffn * 1e3 if ffn else 0, row.fio()
+        lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("predict")),
                       number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(disk),
                       number(token / row.pipeline_ms()), mega(rate),
-                      f"{mega(fio['bytes_per_s'])} ({fio['unit_bytes'] // 1024} KiB × {fio['queue_depth']})" if fio else "–",
+                      f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–",
                       percent(rate / fio["bytes_per_s"]) if fio else "–"])
     return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
                   "FFN's bytes from memory", "reads at the disk's rate", "token over the sum", "MB/s read during FFN",
@@ -357,7 +365,7 @@ def time_plot(all_rows, name):
         out.append(text(left + 17 + 100 * i, 44, kind, "start"))
     for i, r in enumerate(bars):
         y, total, stall = top + 30 * i, 1e3 / r.speed, min(r.part("stall"), r.part("ffn"))
-        share = [r.part("attention"), r.part("prediction"), r.part("ffn") - stall, stall]
+        share = [r.part("attention"), r.part("predict"), r.part("ffn") - stall, stall]
         share.append(max(0, total - sum(share)))
         x, scale = left, w / max(total, sum(share))
         out.append(text(left - 8, y + 15, f"{r.limit}, {r.engine.removeprefix('thermo-run, ')}", "end"))

@@ -84,6 +84,16 @@ assert any("the ladder" in x for x in page) == False
 END
 }
 check "the page's figures" table
+mix() # 10 of 100 reads are gates of 147456 bytes, the others 8000 bytes each; and a form without gates apart
+{
+    python3 -B -c 'import sys
+sys.path.insert(0, "scripts")
+from bench import read_sizes
+r = [{"reads_per_token": 100, "read_bytes_per_token": 10 * 147456 + 90 * 8000, "gate_units_read_per_token": 10}]
+assert read_sizes(r, {"parts": [{"read_bytes": 147456}, {}]}) == [(147456, 10), (8192, 90)], 1
+assert read_sizes([dict(r[0], gate_units_read_per_token=100)], {"parts": [{}]}) == [(20480, 100)], 2'
+}
+check "fio reads what was read" mix
 drawn() { for k in speed time; do python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$OUT/bench-embedded-$k.svg" || return 1; done; }
 check "plots that are XML" drawn
 check "the page can be drawn again from the results" sh -c 'cp "$1/BENCHMARKS.md" "$2/page" && python3 -B scripts/bench_report.py "$1" && cmp "$1/BENCHMARKS.md" "$2/page"' - "$OUT" "$tmp"

@@ -170,7 +170,7 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct pr
 {
     struct predicting *p = s->p;
     size_t size = (size_t)p->info->h.n_ff * (size_t)p->info->h.d_model * sizeof(float);
-    int r = 0;
+    int r = 0, stand_ins = 0;
     s->share = 1.0 / (p->n_blocks * n_inputs(p));
     for (int k = 0; k < p->n_blocks && !r; k++) {
         struct block b = {
@@ -181,15 +181,15 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct pr
         if (!r && (r = predictor_tensor_next(gate, p->n_blocks, b.gate, e)) == 0 &&
             (!up || (r = predictor_tensor_next(up, p->n_blocks, b.up, e)) == 0) &&
             (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0) {
-            if (b.data.stand_in)
-                log_info(
-                    "layer %d, expert %d was used by few sampled tokens: those of the whole layer stand in",
-                    s->layer, k);
+            stand_ins += b.data.stand_in;
             r = one_block(s, &b, e);
         }
         predictor_block_free(&b.data);
         free(b.gate), free(b.up), free(b.held), free(b.train);
     }
+    if (stand_ins && !s->counts && !r)
+        log_info("layer %d: %d of %d experts were used by few of the sampled tokens; tokens of the whole layer stand in for "
+                 "theirs (a trace with more --samples helps)", s->layer, stand_ins, p->n_blocks);
     return r;
 }
 

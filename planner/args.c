@@ -14,13 +14,14 @@ static const char *const stat_choices[] = { "typical", "sustained", NULL };
 static const char *const mode_choices[] = { "auto", "exact", "dense", "predicted", NULL };
 static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", NULL };
 static const char *const predictor_choices[] = { "auto", "ffn", "block", "residual", NULL };
+static const char *const packed_choices[] = { "auto", "no", "yes", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
 static const char *const act_choices[] = { "f32", "q8", NULL };
 static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
 {
-    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = PLANNING_RLIMIT };
+    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = PLANNING_RLIMIT, .max_kl = -1 };
 }
 
 void args_rows(struct args *a, struct opt *rows)
@@ -60,6 +61,10 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.001, .max = 1,
           .help = "Predicted mode: share of the firing neurons that every predictor is to foretell.",
           .def = "what the predictors were made for" },
+        { .name = "max-kl", .type = OPT_DOUBLE, .dest = &a->max_kl, .arg = "NATS", .min = 0, .max = 100,
+          .help = "Most that predictors may cost: mean divergence of the next token's distribution from exact mode's, "
+                  "as the trace has it measured. With --mode auto, lets the plan be predicted where that is faster; "
+                  "without --recall, the least recall that keeps it is taken.", .def = "none" },
         { .name = "predictor", .type = OPT_CHOICE, .dest = &a->predictor, .arg = "INPUT",
           .choices = predictor_choices,
           .help = "Predicted mode: predictors that see the FFN's input (ffn), the block's (block: reads overlap "
@@ -67,6 +72,9 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
           .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).",
           .def = "auto: the faster" },
+        { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "WHETHER", .choices = packed_choices,
+          .help = "no: what is read at once begins at a block of the device; yes: it follows without gaps, a smaller "
+                  "file whose reads are a little larger.", .def = "auto: the faster, of equals the smaller file" },
         { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
           .help = "Type of the KV cache.", .def = "f16" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
@@ -254,6 +262,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->stat = (enum plan_stat)a->stat;
     q->mode = a->mode - 1;
     q->form = a->form - 1;
+    q->packed = a->packed - 1;
+    q->max_kl = a->max_kl;
     q->recall = a->recall;
     q->predictor = a->predictor - 1;
     q->kv_f16 = a->kv;
@@ -264,10 +274,14 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0)
         return r;
-    if (q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor))
-        return err_set(e, ERR_USAGE, "--recall and --predictor belong to --mode predicted");
-    if (a->for_pack && (a->form || a->down_type || a->cluster_neurons))
-        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --down-type and "
+    if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->max_kl >= 0))
+        return err_set(e, ERR_USAGE, "--recall, --max-kl and --predictor belong to predicted mode, not to --mode %s",
+                       plan_mode_name((enum plan_mode)q->mode));
+    if (q->mode < 0 && a->max_kl < 0 && (a->recall > 0 || a->predictor))
+        return err_set(e, ERR_USAGE, "--recall and --predictor belong to predicted mode: --mode predicted asks for it, "
+                                     "and so does --max-kl, where it is faster");
+    if (a->for_pack && (a->form || a->packed || a->down_type || a->cluster_neurons))
+        return err_set(e, ERR_USAGE, "--for-pack takes the layout of the pack: --form, --packed, --down-type and "
                                      "--cluster-neurons do not go with it");
     return a->for_pack ? load_pack(a->for_pack, o, e) : 0;
 }

@@ -80,9 +80,10 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
 {
     char a[32], b[32];
     int count[3] = { 0 };
-    printf("%s on %s (%s figures), %s cost model, %s layout, limit %s\n", p->model_name, p->device,
+    printf("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
            plan_stat_name(p->stat), plan_cost_name(p->cost),
-           layout_form_name(p->layout.form), opt_format_size(l->memory_bytes, a, sizeof a));
+           p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
+           opt_format_size(l->memory_bytes, a, sizeof a));
     printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
            "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth, l->context,
            cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap);
@@ -93,6 +94,9 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
                    (unsigned long long)x->account.item[i], opt_format_size(x->account.item[i], b, sizeof b));
     printf("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
            opt_format_size(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
+    if (x->exact_floor)
+        printf("  floor in exact mode, with the same choices: %llu; predictors add %llu\n",
+               (unsigned long long)x->exact_floor, (unsigned long long)(x->account.floor - x->exact_floor));
     text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
     text_lines("Measured cost model, batch 1", x->measured, x->n_measured);
     text_layers(p, l, x);
@@ -140,6 +144,8 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     js_set_u64(account, "total", x->account.total);
     js_set_u64(account, "floor", x->account.floor);
     js_set(o, "account", account);
+    if (x->exact_floor)
+        js_set_u64(o, "exact_floor", x->exact_floor);
     js_set(o, "paper", json_lines(x->paper, x->n_paper));
     js_set(o, "measured", json_lines(x->measured, x->n_measured));
     for (int i = 0; i < p->n_layers; i++) {

@@ -68,7 +68,8 @@ static int run(const struct args *a, const char *out, int json, struct err *e)
             free(text);
         }
     } else if (r == 0) {
-        printf("wrote %s: %s layout on %s, %s\n", out, layout_form_name(p.layout.form), p.device, p.solver);
+        printf("wrote %s: %s%s layout on %s, %s\n", out, p.layout.packed ? "packed " : "",
+               layout_form_name(p.layout.form), p.device, p.solver);
         for (int i = 0; i < p.n_limits; i++)
             print_limit(&p, &p.limits[i]);
         for (int i = 0; i < p.n_notes; i++)

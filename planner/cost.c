@@ -111,6 +111,18 @@ double cost_reads_ns(const struct cost_reads *c, double reads)
     return c->ns[i] + f * (c->ns[i + 1] - c->ns[i]);
 }
 
+double cost_read_bytes(const struct layout_shape *s, int part)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t block = s->l.block_bytes, bytes = 0;
+    uint32_t n = p->n_units < block ? p->n_units : (uint32_t)block; /* offsets within a block repeat after `block` units */
+    for (uint32_t u = 0; u < n; u++) {
+        uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
+        bytes += (to + block - 1) / block * block - from / block * block;
+    }
+    return (double)bytes / n;
+}
+
 double cost_tax_ns(double reads, double cpu_ns, int threads, int cores)
 {
     return threads >= cores ? reads * cpu_ns / threads : 0;
@@ -305,7 +317,6 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
 static void storage_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                           const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
 {
-    const struct layout_part *last = &s->part[s->n_parts - 1];
     uint64_t range = 0;
     for (int i = 0; i < s->n_segments; i++)
         range += s->segment_bytes[i];
@@ -321,12 +332,12 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
         if (out->stream_bw > 0)
             notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
     }
-    out->cold_bytes = last->read_bytes;
+    out->cold_bytes = cost_read_bytes(s, s->n_parts - 1);
     out->cold = reads_curve(hw, c, out->cold_bytes, range);
     q.pattern = HW_RANDOM;
-    q.block_bytes = last->read_bytes;
+    q.block_bytes = (uint64_t)out->cold_bytes;
     out->cold_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
-    out->single_bytes = s->part[0].read_bytes;
+    out->single_bytes = cost_read_bytes(s, 0);
     out->single = reads_curve(hw, c, out->single_bytes, range);
     out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     if (out->stream_bw <= 0 || out->b_io <= 0)

@@ -67,6 +67,10 @@ struct cost_reads {
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
 
+/* R of (M4), bytes: one unit's read in whole blocks. Packed units begin anywhere in a block: the mean over a part's
+ * units. */
+double cost_read_bytes(const struct layout_shape *s, int part);
+
 /* (M5) I/O costs CPU time c per read. With cores to spare it only bounds the lanes: t_io >= n c / min(lanes, spare),
  *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. */
 double cost_tax_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */

@@ -101,6 +101,33 @@ static int paper_lines(const struct problem *pr, const struct plan_limit *l, con
     return 0;
 }
 
+/* What predictors add. */
+static void foretold_lines(const struct problem *pr, const struct plan_figures *g, const struct cost_choice *c,
+                           const struct cost_rates *r, struct explain *x)
+{
+    const struct foretell *f = c->foretell;
+    double told = 0, beyond = 0, gates = 0, predict = 0, compute = 0, ahead = 0, serial = 0, n_ahead = 0;
+    for (int l = 0; l < pr->in->n_layers; l++) {
+        const struct plan_layer_figures *k = &g->layers[l];
+        if (f->input[l] < 0)
+            continue;
+        predict += k->predict_ns, compute += k->ffn_compute_ns;
+        told += foretell_neurons(f, 0, l, 0), beyond += foretell_neurons(f, 0, l, f->exempt[l]);
+        gates += inputs_gates(pr->in, 0, l);
+        if (f->input[l] == PREDICT_BLOCK)
+            ahead += cost_lookahead_ns(k), serial += cost_layer_ns(k), n_ahead++;
+    }
+    struct explain_line *m = x->measured;
+    int *n = &x->n_measured;
+    put(m, n, "(M11)", "t_predict = max(rank * tau_1 + (n_ff - exempt) * tau_2, V_pred / B_seq), sum over layers", predict,
+        "ns", "V_pred", (double)f->bytes, "largest rank", (double)f->rank, "B_seq", r->seq_bw, NULL);
+    put(m, n, "(M12)", "t_compute = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down",
+        compute, "ns", "exempt", told - beyond, "foretold", beyond, "density", gates > 0 ? told / gates : 0, "recall",
+        f->recall, "tau_scattered", r->scattered_ns, NULL);
+    put(m, n, "(M13)", "t_layer = t_predict + max(t_attention + max(t_compute, t_memory), t_io) + t_exposed, of layers "
+        "that look ahead", ahead, "ns", "layers", n_ahead, "by (M7)", serial, NULL);
+}
+
 static int measured_lines(const struct problem *pr, const struct plan *p, const struct plan_limit *l,
                           const struct cost_choice *choice, const struct cost_keep *keeps, struct explain *x,
                           struct err *e)
@@ -147,6 +174,8 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over "
                       "layers", layers, "ns", "t_attention", att,
         "t_predict", pred, "t_compute", comp, "t_memory", mem, "t_io", io, "t_exposed", exposed, NULL);
+    if (c.foretell)
+        foretold_lines(pr, g, &c, &r, x);
     put(m, n, "(M8)", "K and V read per layer and step = 2 * positions * kv_dim * width", kv_bytes, "bytes",
         "positions", positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "attention over them per layer = 4 * positions * heads * head_dim", kv_flops, "FLOP",
@@ -266,6 +295,14 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
     lim.min_tokens_per_s = 0;
     planning_keeps(p, &l->batches[0], keeps);
     int r = planning_account(pr, l, &x.account, e);
+    if (r == 0 && l->mode == PLAN_PREDICTED) {
+        struct cost_choice exact = c;
+        struct budget b;
+        exact.mode = PLAN_EXACT;
+        exact.foretell = NULL;
+        r = problem_account(pr, &exact, &lim, NULL, &b, e);
+        x.exact_floor = b.floor;
+    }
     if (r == 0)
         r = paper_lines(pr, l, &c, keeps, &x, e);
     if (r == 0 && p->cost == PLAN_COST_MEASURED)

@@ -18,7 +18,7 @@ struct explain_line {
     double value;
 };
 
-#define EXPLAIN_LINES 24
+#define EXPLAIN_LINES 28
 #define EXPLAIN_GAINS 8
 struct explain_gain {
     char what[96];
@@ -27,6 +27,7 @@ struct explain_gain {
 
 struct explain {
     struct budget account;
+    uint64_t exact_floor;               /* of a predicted plan: its floor without predictors */
     int n_paper, n_measured, n_gains;
     struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
     double base_tokens_per_s;           /* what the same quick solver makes of the limit as it is */

@@ -58,6 +58,16 @@ struct inputs_predictor {
     struct inputs_point point[INPUTS_POINTS]; /* operating points to choose from, in any order */
 };
 
+/* What it costs in quality when all layers use predictors of one input at a target recall, against exact mode. */
+#define INPUTS_QUALITY 64
+struct inputs_quality {
+    int input;                  /* enum predict_input */
+    double target;              /* recall */
+    double kl_mean, kl_max;     /* of the next token's distribution, nats */
+    double top1, ppl_ratio;
+    uint64_t tokens;            /* that it was measured on */
+};
+
 struct inputs {
     char name[96];
     struct hash128 model_hash, trace_hash, order_hash;
@@ -77,6 +87,8 @@ struct inputs {
     uint64_t n_tokens, window_tokens;
     struct inputs_predictor *predictors;        /* [PREDICT_INPUTS][n_layers][n_blocks]; NULL: none of any input */
     double recall;                              /* that the predictors were made for; 0: not known */
+    int n_quality;                              /* 0: not measured */
+    struct inputs_quality quality[INPUTS_QUALITY]; /* by input, target ascending */
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);

@@ -32,6 +32,12 @@ int inputs_predictors_from_trace(struct inputs *in, const struct trace *trace, s
     r = inputs_alloc_predictors(in, e);
     for (int i = 0; i < n && r == 0; i++)
         r = take(in, &list[i], e);
+    const struct trace_predict_quality *q;
+    int rows = trace_predict_quality(p, &q);
+    _Static_assert(TRACE_PREDICT_QUALITY <= INPUTS_QUALITY, "the table fits");
+    for (in->n_quality = 0; in->n_quality < rows; in->n_quality++, q++)
+        in->quality[in->n_quality] =
+            (struct inputs_quality){ (int)q->input, q->target, q->kl_mean, q->kl_max, q->top1, q->ppl_ratio, q->tokens };
     trace_predictors_close(p);
     return r;
 }

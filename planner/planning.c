@@ -16,11 +16,12 @@
 #define DEFAULT_CONTEXT 4096
 #define LEAST_CONTEXT   64   /* of a context that the user did not name */
 #define PREFILL_CHUNK   64
+#define EQUAL_SPEED     0.002 /* layouts within this share of each other's speed: the smaller file wins */
 
 void planning_request_init(struct planning_request *q)
 {
     *q = (struct planning_request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
-                                    .policy = -1, .predictor = -1, .rlimit = PLANNING_RLIMIT };
+                                    .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = PLANNING_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
 }
@@ -61,6 +62,37 @@ static int solve_one(struct problem *p, const struct planning_request *q, struct
             return 0;
         solve_result_done(res);
     }
+}
+
+/* Decoding may be bound by I/O, then threads make no difference to it; prompts are bound by compute. Of configurations
+ * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. The bound stays
+ * that of all configurations, so the gap holds what this gives away. */
+static int prefer_threads(const struct problem *p, struct solve_result *res, struct err *e)
+{
+    int64_t most = res->objective + res->objective / 100;
+    int r = 0;
+    for (int i = 0; i < p->sp.n_configs && r == 0; i++) {
+        struct solve_problem one = p->sp;
+        struct solve_result now;
+        int threads = p->choices[i].threads, best = p->choices[res->config].threads;
+        if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || threads < best || i == res->config)
+            continue;
+        one.configs = &p->sp.configs[i];
+        one.n_configs = 1;
+        if ((r = solve_greedy(&one, &now, e)) < 0)
+            break;
+        if (now.feasible && now.objective <= most && (threads > best || now.objective < res->objective)) {
+            now.config = i;
+            now.bound = res->bound;
+            now.finished = res->finished;
+            now.core = 0;
+            solve_result_done(res);
+            *res = now;
+        } else {
+            solve_result_done(&now);
+        }
+    }
+    return r;
 }
 
 static int fill_batch(const struct problem *p, const struct solve_result *res, const struct plan *plan, int bi,
@@ -142,6 +174,28 @@ int planning_context(const struct planning_request *q, const struct inputs *in)
     return trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
 }
 
+/* What a predicted limit costs in quality, as measured; and that it is exact in a predicted plan's company. */
+static int note_quality(const struct inputs *in, const struct plan_limit *l, struct plan *plan, struct err *e)
+{
+    const struct inputs_quality *worst = NULL;
+    int n[PREDICT_INPUTS] = { 0 }, known = 1;
+    for (int k = 0; k < plan->n_layers; k++)
+        if (l->predictor[k] >= 0)
+            n[l->predictor[k]]++;
+    for (int i = 0; i < PREDICT_INPUTS; i++) {
+        const struct inputs_quality *row = n[i] ? ways_quality(in, i, l->recall) : NULL;
+        known &= !n[i] || row;
+        worst = row && (!worst || row->kl_mean > worst->kl_mean) ? row : worst;
+    }
+    if (!known || !worst)
+        return plan_note(plan, e, "memory %llu: predicted mode at recall %g; what that costs in quality was not measured",
+                         (unsigned long long)l->memory_bytes, l->recall);
+    return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt: "
+                              "mean KL %.3g nats from exact mode, same likeliest token %.2f %%, perplexity x %.4f",
+                     (unsigned long long)l->memory_bytes, l->recall, worst->target, (unsigned long long)worst->tokens,
+                     worst->kl_mean, 100 * worst->top1, worst->ppl_ratio);
+}
+
 /* All limits under one layout. *score: sum of log speeds. */
 static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score,
                        struct err *e)
@@ -170,8 +224,11 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
         if (r < 0)
             break;
         plan.n_limits = i + 1;
-        r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
+        if ((r = prefer_threads(p, &res, e)) == 0)
+            r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
         solve_result_done(&res);
+        if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
+            r = note_quality(p->in, &plan.limits[i], &plan, e);
         if (r == 0)
             *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
     }
@@ -198,6 +255,7 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
     struct plan best = { 0 };
     struct err why = { 0 };
     double best_score = -INFINITY;
+    uint64_t best_bytes = 0;
     int n, r, found = 0;
     if ((r = ways_layouts(q, in, layouts, &n, e)) < 0)
         return r;
@@ -225,10 +283,13 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
             *e = now;
             break;
         }
-        if (!found || score > best_score) {
+        uint64_t bytes = ways_file_bytes(in, &layouts[i]);
+        double near = EQUAL_SPEED * q->n_memory;
+        if (!found || score > best_score + near || (score > best_score - near && bytes < best_bytes)) {
             plan_done(&best);
             best = plan;
             best_score = score;
+            best_bytes = bytes;
             found = 1;
         } else {
             plan_done(&plan);

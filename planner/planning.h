@@ -22,10 +22,14 @@ struct planning_request {
     int max_batch;
     enum plan_cost cost;
     enum plan_stat stat;                /* which of the device's figures */
-    int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense */
+    int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense;
+                                         * see max_kl */
     int form;                           /* a layout_form, or -1: the better of split and bundle */
     double recall;                      /* predicted mode: of every predictor; 0: that they were made for */
+    double max_kl;                      /* most mean KL against exact mode, nats; < 0: none given. Mode -1 then tries
+                                         * predicted mode too, where it is measured to keep this */
     int predictor;                      /* predicted mode: an enum predict_input, or -1: the better */
+    int packed;                         /* 0, 1: whether units are padded to blocks; -1: the faster */
     int kv_f16, act_q8;
     int down_type;                      /* a quant_type, or -1 */
     uint32_t cluster_neurons;           /* 0: the layout's default */

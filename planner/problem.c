@@ -17,7 +17,7 @@
 
 #define MAX_DEPTH   64
 #define ROUND       8       /* layers replayed side by side */
-#define KEPT        6       /* configurations with curves */
+#define KEPT        6       /* configurations with curves, beside the best of each number of threads */
 #define MAX_STEPS   32      /* of a prefix */
 #define MAX_COLD    40      /* (prefix, slots) pairs of the last part, */
 #define MAX_ALONE   400     /* and of the only part */
@@ -542,12 +542,24 @@ static int fill_memory(const struct problem *p, const struct cost_choice *c, con
     return r;
 }
 
-/* Drop the curves of the kept config with the largest bound when there are more than KEPT. */
+/* Is this the kept configuration with the best bound of those with as many threads? */
+static int best_of_threads(const struct problem *p, int config)
+{
+    for (int i = 0; i < p->sp.n_configs; i++)
+        if (i != config && p->sp.configs[i].curves && p->choices[i].threads == p->choices[config].threads &&
+            (p->sp.configs[i].bound < p->sp.configs[config].bound ||
+             (p->sp.configs[i].bound == p->sp.configs[config].bound && i < config)))
+            return 0;
+    return 1;
+}
+
+/* Drop the curves of the kept config with the largest bound when there are more than KEPT, those apart that are the
+ * best with their number of threads. */
 static void drop_worst(struct problem *p)
 {
     int n = 0, worst = -1;
     for (int i = 0; i < p->sp.n_configs; i++)
-        if (p->sp.configs[i].curves) {
+        if (p->sp.configs[i].curves && !best_of_threads(p, i)) {
             n++;
             if (worst < 0 || p->sp.configs[i].bound >= p->sp.configs[worst].bound)
                 worst = i;

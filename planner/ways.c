@@ -18,9 +18,30 @@ static double six_digits(double v)
     return strtod(text, NULL);
 }
 
-static double recall_of(const struct planning_request *q, const struct inputs *in)
+const struct inputs_quality *ways_quality(const struct inputs *in, int input, double recall)
 {
-    return six_digits(q->recall > 0 ? q->recall : in->recall > 0 ? in->recall : WAYS_RECALL);
+    const struct inputs_quality *best = NULL;
+    for (int i = 0; i < in->n_quality; i++)
+        if (in->quality[i].input == input && in->quality[i].target <= recall + 1e-6)
+            best = &in->quality[i];
+    return best;
+}
+
+/* The recall of a way: as asked for; else the least one measured to keep --max-kl; else what the predictors were made
+ * for. 0: with this input no recall is known to keep --max-kl. */
+static double recall_of(const struct planning_request *q, const struct inputs *in, int input)
+{
+    double recall = six_digits(q->recall > 0 ? q->recall : in->recall > 0 ? in->recall : WAYS_RECALL);
+    if (q->max_kl < 0)
+        return recall;
+    if (q->recall > 0) {
+        const struct inputs_quality *row = ways_quality(in, input, recall);
+        return row && row->kl_mean <= q->max_kl ? recall : 0;
+    }
+    for (int i = 0; i < in->n_quality; i++)
+        if (in->quality[i].input == input && in->quality[i].kl_mean <= q->max_kl)
+            return six_digits(in->quality[i].target);
+    return 0;
 }
 
 /* A way whose layers use predictors of this input where they have one; 0: none has. */
@@ -29,7 +50,9 @@ static int add_predicted(const struct planning_request *q, const struct inputs *
 {
     size_t n = (size_t)in->n_layers, at = (size_t)w->n * n;
     int found = 0;
-    double recall = recall_of(q, in);
+    double recall = recall_of(q, in, predictor);
+    if (recall <= 0)
+        return 0;
     for (int l = 0; l < in->n_layers; l++) {
         int known = foretell_known(in, predictor, l);
         w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
@@ -41,8 +64,26 @@ static int add_predicted(const struct planning_request *q, const struct inputs *
     return found;
 }
 
+/* Why no way keeps --max-kl. */
+static int too_strict(const struct planning_request *q, const struct inputs *in, struct err *e)
+{
+    const struct inputs_quality *least = NULL;
+    for (int i = 0; i < in->n_quality; i++)
+        if ((q->predictor < 0 || q->predictor == in->quality[i].input) &&
+            (q->recall <= 0 || in->quality[i].target <= q->recall + 1e-6) &&
+            (!least || in->quality[i].kl_mean < least->kl_mean))
+            least = &in->quality[i];
+    if (!least)
+        return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: what these predictors cost in quality was not measured; "
+                                           "thermo-profile predictors --method keep does it", q->max_kl);
+    return err_set(e, ERR_INFEASIBLE, "--max-kl %g: the least that was measured is %.3g, with predictors that see the "
+                                      "input '%s' at --recall %g", q->max_kl, least->kl_mean,
+                   predict_input_name((enum predict_input)least->input), least->target);
+}
+
+/* with_exact: an exact way is there already, so that none of these is no error. */
 static int add_all_predicted(const struct planning_request *q, const struct inputs *in, const struct layout *l,
-                             struct ways *w, struct err *e)
+                             int with_exact, struct ways *w, struct err *e)
 {
     struct layout_shape s;
     int r = layout_derive(l, in->h.d_model, in->h.n_ff, &s, e), found = 0;
@@ -51,13 +92,19 @@ static int add_all_predicted(const struct planning_request *q, const struct inpu
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (q->predictor < 0 || q->predictor == i)
             found |= add_predicted(q, in, &s, i, w);
-    if (!found && in->predictors && q->predictor >= 0)
+    if (found || with_exact)
+        return 0;
+    int has = 0;
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        for (int k = 0; k < in->n_layers; k++)
+            has |= (q->predictor < 0 || q->predictor == i) && foretell_known(in, i, k);
+    if (has)
+        return too_strict(q, in, e);
+    if (in->predictors && q->predictor >= 0)
         return err_set(e, ERR_UNSUPPORTED, "--predictor %s: the trace has no predictors that see this input",
                        predict_input_name((enum predict_input)q->predictor));
-    if (!found)
-        return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none: run "
-                                           "thermo-profile predictors");
-    return 0;
+    return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none: run "
+                                       "thermo-profile predictors");
 }
 
 int ways_new(const struct planning_request *q, const struct inputs *in, const struct layout *l, struct ways *out,
@@ -73,10 +120,12 @@ int ways_new(const struct planning_request *q, const struct inputs *in, const st
     if (!w.input || !w.exempt)
         r = err_set(e, ERR_NOMEM, "out of memory for ways to run");
     else if (q->mode == PLAN_PREDICTED)
-        r = add_all_predicted(q, in, l, &w, e);
+        r = add_all_predicted(q, in, l, 0, &w, e);
     else
         w.way[w.n++] = (struct problem_way){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
                                                      sparse ? PLAN_EXACT : PLAN_DENSE };
+    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_SPLIT)
+        r = add_all_predicted(q, in, l, 1, &w, e);
     if (r < 0) {
         ways_done(&w);
         return r;
@@ -92,10 +141,40 @@ void ways_done(struct ways *w)
     *w = (struct ways){ 0 };
 }
 
+uint64_t ways_file_bytes(const struct inputs *in, const struct layout *l)
+{
+    struct layout_shape s;
+    struct err e;
+    uint64_t sum = 0;
+    if (layout_derive(l, in->h.d_model, in->h.n_ff, &s, &e) < 0)
+        return 0;
+    for (int i = 0; i < s.n_segments; i++)
+        sum += s.segment_bytes[i];
+    return sum * (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
+}
+
+/* The layout padded, packed or both, as the request has it; packed only where that makes the file smaller. */
+static int add_layout(const struct planning_request *q, const struct inputs *in, enum layout_form form,
+                      struct layout *out, int *n, struct err *e)
+{
+    struct layout l, packed;
+    int r = inputs_layout(in, form, q->cluster_neurons, q->down_type, &l, e);
+    if (r < 0)
+        return r;
+    packed = l;
+    packed.packed = 1;
+    int smaller = ways_file_bytes(in, &packed) < ways_file_bytes(in, &l);
+    if (q->packed != 1 || !smaller)
+        out[(*n)++] = l;
+    if (q->packed != 0 && smaller)
+        out[(*n)++] = packed;
+    return 0;
+}
+
 int ways_layouts(const struct planning_request *q, const struct inputs *in, struct layout out[WAYS_LAYOUTS], int *n,
                  struct err *e)
 {
-    enum layout_form forms[LAYOUT_FORMS] = { LAYOUT_SPLIT, LAYOUT_BUNDLE };
+    enum layout_form forms[LAYOUT_FORMS] = { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE };
     int count = 2;
     *n = 0;
     if (q->for_pack) {
@@ -111,12 +190,11 @@ int ways_layouts(const struct planning_request *q, const struct inputs *in, stru
     } else if (q->mode == PLAN_PREDICTED) {
         forms[0] = LAYOUT_BUNDLE;
         forms[1] = LAYOUT_TWO_PHASE;
+    } else if (q->mode < 0 && q->max_kl >= 0) {
+        count = 3;
     }
-    for (int i = 0; i < count; i++) {
-        int r = inputs_layout(in, forms[i], q->cluster_neurons, q->down_type, &out[i], e);
-        if (r < 0)
-            return r;
-        *n = i + 1;
-    }
-    return 0;
+    int r = 0;
+    for (int i = 0; i < count && r == 0; i++)
+        r = add_layout(q, in, forms[i], out, n, e);
+    return r;
 }

@@ -18,6 +18,12 @@ int ways_new(const struct planning_request *q, const struct inputs *in, const st
              struct err *e);
 void ways_done(struct ways *w); /* accepts a zeroed one */
 
+/* The row of the quality table that speaks for a target recall: the largest target that is not above it; NULL: none. */
+const struct inputs_quality *ways_quality(const struct inputs *in, int input, double recall);
+
+/* What the FFNs take in a pack with this layout. */
+uint64_t ways_file_bytes(const struct inputs *in, const struct layout *l);
+
 /* Layouts worth comparing for a request; at most WAYS_LAYOUTS. */
 #define WAYS_LAYOUTS 8
 #define WAYS_RECALL  0.99 /* where neither request nor predictors say one */

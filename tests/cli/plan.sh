@@ -93,6 +93,38 @@ memory=$(sed -n 's/.*; --memory \([0-9]*\) .* would do.*/\1/p' "$tmp/why")
 check "the memory it names will do" solve --memory "${memory:-x}" --context 256 --min-speed "$double" --out "$tmp/f.json"
 check "nothing was written for what was refused" test ! -e "$tmp/none.json"
 
+# Predicted mode: predictors of both inputs, and what they cost in quality.
+check "predictors without training" "$BIN/thermo-profile" predictors -q --model datasets/models/reglu-tales-10m-f16.gguf \
+    --traces "$tmp/t.h5" --out "$tmp/tp.h5" --input both --method svd --rank 64 --quality-tokens 96
+pred() { "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite" --memory 16MiB,24MiB --context 256 "$@"; }
+pcheck() { "$P" check "$1" --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite"; }
+why_pred() { pred "$@" --out "$tmp/none.json" 2> "$tmp/why"; }
+check "predicted mode" pred --mode predicted --out "$tmp/pred.json"
+check "packed bundles, at another recall, looking ahead" pred --mode predicted --form bundle --packed yes --recall 0.95 \
+    --predictor block --out "$tmp/ahead.json"
+for f in pred ahead; do
+    check "$f.json follows its schema" valid "$tmp/$f.json"
+    check "check derives every figure of $f.json" pcheck "$tmp/$f.json"
+done
+check "it is what was asked for" python3 -c '
+import json, sys
+p, a = (json.load(open(f)) for f in sys.argv[1:])
+assert all(l["mode"] == "predicted" and len(l["predictors"]) == 8 for l in p["limits"] + a["limits"])
+assert a["layout"]["packed"] is True and a["layout"]["form"] == "bundle"
+assert all(set(l["predictors"]) == {"block"} and l["recall"] == 0.95 for l in a["limits"])
+assert any("KL" in n for n in p["notes"]), p["notes"]' "$tmp/pred.json" "$tmp/ahead.json"
+check "its explanation" sh -c '"$1" explain "$2" --traces "$3" --hardware "$4" > "$5" && grep -q "^  (M11) " "$5" &&
+    grep -q "^  (M12) " "$5" && grep -q "^  (M13) " "$5" && grep -q "floor in exact mode" "$5"' - \
+    "$P" "$tmp/ahead.json" "$tmp/tp.h5" "$tmp/hw.sqlite" "$tmp/pred.txt"
+check "quality that predictors cannot give" status 4 why_pred --mode predicted --max-kl 1e-12
+kl=$(sed -n 's/.*the least that was measured is \([0-9.e-]*\),.*/\1/p' "$tmp/why")
+check "the quality it names will do" pred --mode predicted --max-kl "$(python3 -c "print(float('$kl') * 1.01)")" --out "$tmp/kl.json"
+check "auto stays exact where quality forbids" sh -c '"$@" && ! grep -q "\"mode\": \"predicted\"" "$0"' "$tmp/auto.json" \
+    "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite" --memory 24MiB --context 256 --max-kl 1e-12 --out "$tmp/auto.json"
+check "a recall of nothing" status 2 why_pred --recall 0.9
+check "a recall of exact mode" status 2 why_pred --mode exact --recall 0.9
+check "predicted mode without predictors" status 3 refused --memory 18MiB --mode predicted
+
 # Explain and sweep.
 explain() { "$P" explain "$tmp/m.json" "${in[@]}" "$@"; }
 equations() { explain --memory 18MiB > "$tmp/explain.txt" && for i in 1 2 3 4 5 6 7 8 9 10 11 M1 M2 M3 M4 M5 M6 M7 M8 M9 M10; do
@@ -115,7 +147,7 @@ rows = list(csv.DictReader(open(sys.argv[1])))
 assert len(rows) == 11 and rows[0]["feasible"] == "0" and rows[-1]["feasible"] == "1"
 speed = [float(r["tokens_per_s"]) for r in rows if r["feasible"] == "1"]
 bound = [float(r["bound_tokens_per_s"]) for r in rows if r["feasible"] == "1"]
-assert all(b >= a * 0.999 for a, b in zip(speed, speed[1:])), speed
+assert all(b >= a * 0.989 for a, b in zip(speed, speed[1:])), speed # 1 % may go to more threads
 assert all(b >= a * 0.9999 for a, b in zip(speed, bound))
 assert xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("polyline")
 PY

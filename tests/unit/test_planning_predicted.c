@@ -244,6 +244,84 @@ static void test_exhaustive(void)
     CHECK(bad == 0 && n == 8 && equal >= n / 2);
 }
 
+/* Which recall a limit on quality leaves, and what auto makes of it. */
+static void test_quality(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct planning_request q = request(0);
+    struct layout l;
+    struct ways w;
+    struct err e = { 0 };
+    give_predictors(&in, PREDICT_FFN, 32, 0.1);
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0);
+    q.max_kl = 0.01;
+    CHECK(ways_new(&q, &in, &l, &w, &e) == ERR_UNSUPPORTED && strstr(e.msg, "not measured"));
+    in.n_quality = 3;
+    in.quality[0] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.8, .kl_mean = 0.5 };
+    in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.9, .kl_mean = 0.009 };
+    in.quality[2] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.95, .kl_mean = 0.002 };
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.way[0].recall, 0.9));
+    ways_done(&w);
+    q.recall = 0.93; /* as good as what was measured at 0.9 at least */
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.way[0].recall, 0.93));
+    ways_done(&w);
+    q.recall = 0.85;
+    CHECK(ways_new(&q, &in, &l, &w, &e) == ERR_INFEASIBLE && strstr(e.msg, "0.5"));
+    q.recall = 0;
+    q.mode = -1;
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mode == PLAN_EXACT);
+    ways_done(&w);
+    q.max_kl = 0.001;
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
+    ways_done(&w);
+    q.max_kl = -1;
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
+    ways_done(&w);
+    inputs_done(&in);
+}
+
+/* Packed units: a read covers as many blocks as it touches. 6912 bytes at every offset that occurs in 4096: at 0, 256 ..
+ * 1280 two blocks do, at 1536 .. 3840 three. */
+static void test_packed(void)
+{
+    struct layout l = { .form = LAYOUT_BUNDLE, .packed = 1, .block_bytes = 4096, .cluster_neurons = 64,
+                        .type = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0 } };
+    struct layout_shape s;
+    struct err e = { 0 };
+    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && s.part[0].unit_bytes == 6912);
+    CHECK(near(cost_read_bytes(&s, 0), (6 * 8192 + 10 * 12288) / 16.0));
+    l.packed = 0;
+    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && near(cost_read_bytes(&s, 0), 8192));
+
+    /* Asked for, the plan has it; left open, of equals it takes the smaller file: with all resident nothing is read. */
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 4, 50000);
+    struct planning_request q = request(UINT64_C(1) << 30);
+    struct notes notes = { 0 };
+    struct plan p;
+    q.mode = PLAN_EXACT;
+    q.form = LAYOUT_BUNDLE;
+    CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == 0 && p.layout.packed == 1);
+    plan_done(&p);
+    q.packed = 0;
+    CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == 0 && p.layout.packed == 0);
+    plan_done(&p);
+
+    /* Bound by I/O, one thread decodes as fast as four: the plan takes more for the prompts, within 1 %. */
+    uint64_t floor_bytes;
+    inputs_done(&in);
+    in = sample_inputs(8, 256, 4096, 1, 1); /* stacks are small beside it */
+    for (int i = 0; i < hw.n_storage; i++)
+        hw.storage_points[i].bytes_per_s.p50 /= 500;
+    CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
+    q.memory[0] = floor_bytes + 12000000;
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
+    CHECK_MSG(p.limits[0].threads == 4 && p.limits[0].gap <= 0.02, "%d threads", p.limits[0].threads);
+    plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 static void test_whole(void)
 {
     struct inputs in = sample_inputs(4, 256, 512, 1, 2);
@@ -308,6 +386,8 @@ int main(void)
     test_exempt();
     test_layer();
     test_exhaustive();
+    test_quality();
+    test_packed();
     test_whole();
     return test_done();
 }

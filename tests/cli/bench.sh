@@ -91,7 +91,7 @@ sys.path.insert(0, "scripts")
 from bench import read_sizes
 r = [{"reads_per_token": 100, "read_bytes_per_token": 10 * 147456 + 90 * 8000, "gate_units_read_per_token": 10}]
 assert read_sizes(r, {"parts": [{"read_bytes": 147456}, {}]}) == [(147456, 10), (8192, 90)], 1
-assert read_sizes([dict(r[0], gate_units_read_per_token=100)], {"parts": [{}]}) == [(20480, 100)], 2'
+assert read_sizes([dict(r[0], gate_units_read_per_token=100)], {"parts": [{"read_bytes": 24576}]}) == [(20480, 100)], 2'
 }
 check "fio reads what was read" mix
 drawn() { for k in speed time; do python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$OUT/bench-embedded-$k.svg" || return 1; done; }

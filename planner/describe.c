@@ -7,6 +7,7 @@
 #include "common/file.h"
 #include "common/js.h"
 #include "common/nn.h"
+#include "common/predict.h"
 #include "common/quant.h"
 
 #include <math.h>
@@ -392,16 +393,25 @@ static void read_activation(struct rd *r, const struct js *o, struct describe *d
 
 static void read_predictors(struct rd *r, const struct js *o, struct describe *d)
 {
-    static const char *const keys[] = { "bytes", "rank", "predicted_per_firing", "recall" };
+    static const char *const keys[] = { "bytes", "input", "rank", "type", "predicted_per_firing", "recall" };
     size_t at = enter(r, "predictors");
-    if (!object(r, o, keys, 4, 2))
+    if (!object(r, o, keys, 6, 4))
         return;
     if (!nn_act_is_sparse(d->h.act))
         fail(r, "", "are given, but %s gives no zeros to predict", model_act_name(d->h.act));
+    const char *input = js_str(js_get(o, "input"));
+    d->predictor_input = input ? predict_input_by_name(input) : -1;
+    if (d->predictor_input < 0)
+        fail(r, "input", "is not ffn, block or residual");
+    else
+        digest(r, "input", input);
     d->predictor_bytes = whole(r, o, "bytes", 1, (int64_t)1 << 48, NEEDED);
-    d->predictor_rank = (int)whole(r, o, "rank", 1, MODEL_MAX_DIM, NEEDED);
-    d->predicted_per_firing = real(r, o, "predicted_per_firing", 0, 1e3, 1);
+    d->predictor_rank = (int)whole(r, o, "rank", 1, PREDICT_MAX_RANK, NEEDED);
+    d->predictor_type = type(r, o, "type");
     d->recall = real(r, o, "recall", 0.01, 1, 1);
+    d->predicted_per_firing = real(r, o, "predicted_per_firing", d->recall, 1 / d->rate[0], 1);
+    fits(r, "type", d->predictor_type, d->h.d_model);
+    fits(r, "type", d->predictor_type, d->predictor_rank);
     leave(r, at);
 }
 

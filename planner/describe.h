@@ -51,7 +51,8 @@ struct describe {
     int n_misses;
     struct describe_miss miss[DESCRIBE_MAX_POINTS];
     uint64_t predictor_bytes;       /* of all layers and experts; 0: none */
-    int predictor_rank;
+    int predictor_rank, predictor_input; /* enum predict_input */
+    uint32_t predictor_type;
     double predicted_per_firing, recall; /* neurons predicted per neuron that fires; firing neurons predicted */
     uint64_t resident_bytes;        /* whatever else stays in memory */
 };

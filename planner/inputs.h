@@ -85,6 +85,7 @@ struct inputs {
     uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL
                                                  * without trace */
     uint64_t n_tokens, window_tokens;
+    int alike;                                  /* layers do not differ: what holds for the first holds for all */
     struct inputs_predictor *predictors;        /* [PREDICT_INPUTS][n_layers][n_blocks]; NULL: none of any input */
     double recall;                              /* that the predictors were made for; 0: not known */
     int n_quality;                              /* 0: not measured */

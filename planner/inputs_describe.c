@@ -101,6 +101,23 @@ static void fill_curves(struct inputs *in, const struct described *o)
         in->loads[l] = d->open_per_firing;
 }
 
+/* The same predictor for each FFN. */
+static int fill_predictors(struct inputs *in, const struct describe *d, struct err *e)
+{
+    uint64_t ffns = (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
+    struct inputs_predictor x = { .rank = d->predictor_rank, .type1 = d->predictor_type, .type2 = d->predictor_type,
+                                  .bytes = (d->predictor_bytes + ffns - 1) / ffns, .true_density = d->rate[0],
+                                  .n_points = 1, .point[0] = { d->recall, d->rate[0] * d->predicted_per_firing } };
+    int r = d->predictor_bytes ? inputs_alloc_predictors(in, e) : 0;
+    if (r < 0 || !d->predictor_bytes)
+        return r;
+    for (int l = 0; l < in->n_layers; l++)
+        for (int k = 0; k < in->n_blocks; k++)
+            *inputs_predictor_at(in, d->predictor_input, l, k) = x;
+    in->recall = d->recall;
+    return 0;
+}
+
 static int steps(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
 {
     struct described *o = in->trace;
@@ -181,6 +198,9 @@ static int fill(struct inputs *in, const char *path, struct notes *notes, struct
     if ((r = describe_rates(d, path, o->p, e)) < 0 || (r = describe_persistence(d, path, o->p, e)) < 0)
         return r;
     fill_curves(in, o);
+    if ((r = fill_predictors(in, d, e)) < 0)
+        return r;
+    in->alike = 1;
     in->window_tokens = DESCRIBE_WINDOW;
     in->steps = steps;
     notes_add(notes, "made from a description, without a trace: the order of neurons is not known, so no pack can be "

@@ -25,6 +25,12 @@
 
 /* --- replay --- */
 
+/* Layers to work out; the others are copies where all are alike. */
+static int distinct_layers(const struct inputs *in)
+{
+    return in->alike ? 1 : in->n_layers;
+}
+
 /* Does the way look units of this layer up in a cold cache? Exactly run bundles are all needed: they stream. */
 int problem_looks_up(const struct problem *p, int way, int layer)
 {
@@ -61,7 +67,7 @@ static double looked_up(const struct problem *p, int way, int layer)
 uint64_t problem_window(const struct problem *p, int way)
 {
     double per_token = 0, cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
-    for (int l = 0; l < p->in->n_layers; l++)
+    for (int l = 0; l < distinct_layers(p->in); l++)
         per_token += looked_up(p, way, l) * cells * p->in->n_batches;
     double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
@@ -71,7 +77,7 @@ uint64_t problem_window(const struct problem *p, int way)
 static int choose_policy(struct problem *p, struct err *e)
 {
     double missed[CACHE_POLICIES] = { 0 };
-    int part = p->shape.n_parts - 1, layers = p->in->n_layers, r = 0;
+    int part = p->shape.n_parts - 1, layers = distinct_layers(p->in), r = 0;
     for (int i = 0; i < p->n_ways * layers && r == 0; i++) {
         struct inputs_steps s;
         int w = i / layers, l = i % layers;
@@ -125,7 +131,7 @@ static int replay_round(struct problem *p, struct pool *pool, struct round *w, i
 {
     int r = 0;
     *w = (struct round){ .p = p, .way = way, .first = first };
-    while (r == 0 && w->n < ROUND && first + w->n < p->in->n_layers) {
+    while (r == 0 && w->n < ROUND && first + w->n < distinct_layers(p->in)) {
         r = problem_steps(p, way, first + w->n, tokens, &w->steps[w->n], e);
         w->n += r == 0;
     }
@@ -159,13 +165,16 @@ static int replay_all(struct problem *p, int policy, struct err *e)
         struct progress show;
         progress_init(&show, "replaying the trace", "layers", (uint64_t)(layers * p->n_ways));
         for (int i = 0; i < p->n_ways; i++)
-            for (int l = 0; l < layers && r == 0 && p->tables[i]; l += ROUND) {
+            for (int l = 0; l < distinct_layers(p->in) && r == 0 && p->tables[i]; l += ROUND) {
                 r = replay_round(p, pool, w, i, l, problem_window(p, i), e);
                 progress_set(&show, (uint64_t)(i * layers + l + ROUND));
             }
         progress_done(&show);
         pool_free(pool);
     }
+    for (int i = 0; i < p->n_ways && r == 0 && p->in->alike; i++)
+        for (int k = 0; k < p->in->n_batches * layers && p->tables[i]; k++)
+            p->tables[i][k] = p->tables[i][k / layers * layers];
     free(w);
     return r;
 }
@@ -325,6 +334,17 @@ static struct problem_keeps *keeps_at(const struct problem *p, int way, int batc
                      (size_t)layer];
 }
 
+static int copy_keeps(const struct problem_keeps *from, struct problem_keeps *out, struct err *e)
+{
+    size_t bytes = (size_t)from->n * sizeof *from->keep;
+    struct problem_keep *keep = malloc(bytes);
+    if (!keep)
+        return err_set(e, ERR_NOMEM, "out of memory for residencies");
+    memcpy(keep, from->keep, bytes);
+    *out = (struct problem_keeps){ from->n, keep };
+    return 0;
+}
+
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                   const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e)
 {
@@ -367,7 +387,8 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     for (int w = 0; w < n_ways && r == 0; w++)
         for (int b = 0; b < in->n_batches && r == 0; b++)
             for (int k = 0; k < in->n_layers && r == 0; k++)
-                r = layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e);
+                r = k < distinct_layers(in) ? layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e) :
+                                              copy_keeps(keeps_at(&o, w, b, 0), keeps_at(&o, w, b, k), e);
     *p = o;
     if (r < 0)
         problem_done(p);

@@ -13,7 +13,8 @@ static const char describe_sample[] =
     "  \"skew\": {\"spread\": 0.65}, \"open_per_firing\": 1.25, \"expert_again\": 0.6,\n"
     "  \"persistence\": [{\"share\": 0.24, \"period\": 8}, {\"share\": 0.56, \"period\": 32}],\n"
     "  \"misses\": [{\"cached\": 0.5, \"missed\": 0.05}]},\n"
-    " \"predictors\": {\"bytes\": 4096, \"rank\": 8, \"predicted_per_firing\": 1.2, \"recall\": 0.99},\n"
+    " \"predictors\": {\"bytes\": 4096, \"input\": \"ffn\", \"rank\": 32, \"type\": \"Q4_0\",\n"
+    "  \"predicted_per_firing\": 1.2, \"recall\": 0.99},\n"
     " \"resident_bytes\": 1000,\n"
     " \"sources\": {\"shape.layers\": \"a paper\", \"activation\": \"another\"}}\n";
 

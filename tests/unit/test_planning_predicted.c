@@ -295,7 +295,7 @@ static void test_packed(void)
 
     /* Asked for, the plan has it; left open, of equals it takes the smaller file: with all resident nothing is read. */
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
-    struct hw hw = sample_hw(1, 4, 50000);
+    struct hw hw = sample_hw(1, 2, 50000);
     struct planning_request q = request(UINT64_C(1) << 30);
     struct notes notes = { 0 };
     struct plan p;
@@ -307,7 +307,8 @@ static void test_packed(void)
     CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == 0 && p.layout.packed == 0);
     plan_done(&p);
 
-    /* Bound by I/O, one thread decodes as fast as four: the plan takes more for the prompts, within 1 %. */
+    /* Bound by I/O, one thread decodes a little faster than two, whose stack costs memory: the plan takes two for the
+     * prompts, within 1 %. */
     uint64_t floor_bytes;
     inputs_done(&in);
     in = sample_inputs(8, 256, 4096, 1, 1); /* stacks are small beside it */
@@ -316,7 +317,7 @@ static void test_packed(void)
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
     q.memory[0] = floor_bytes + 12000000;
     CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
-    CHECK_MSG(p.limits[0].threads == 4 && p.limits[0].gap <= 0.02, "%d threads", p.limits[0].threads);
+    CHECK_MSG(p.limits[0].threads == 2 && p.limits[0].gap <= 0.02, "%d threads", p.limits[0].threads);
     plan_done(&p);
     inputs_done(&in);
     hw_free(&hw);

@@ -87,13 +87,12 @@ static int choose_policy(struct problem *p, struct err *e)
         if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
             break;
         uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
-        for (int k = 0; k < CACHE_POLICIES && r == 0; k++)
-            for (int size = 1; size <= 3 && r == 0; size++) {
-                double lookups, misses;
-                r = replay_point(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0,
-                                 units >> (4 - size), &lookups, &misses, e);
-                missed[k] += misses;
-            }
+        const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
+        for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
+            double misses[3] = { 0 };
+            r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
+            missed[k] += misses[0] + misses[1] + misses[2];
+        }
         inputs_steps_done(&s);
     }
     for (int k = 0; k < CACHE_POLICIES; k++)

@@ -250,6 +250,21 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     return r;
 }
 
+int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                 enum cache_policy policy, uint32_t hot, const uint32_t *slots, int n, double *misses, struct err *e)
+{
+    struct replay_accesses a;
+    uint64_t missed[REPLAY_SIZES];
+    int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
+    if (r < 0)
+        return r;
+    r = replay_sizes(&a, policy, first_measured(&a), slots, n, missed, e);
+    for (int i = 0; i < n && r == 0; i++)
+        misses[i] = per_step(&a, (double)missed[i]);
+    accesses_done(&a);
+    return r;
+}
+
 void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot,
                   const struct replay_figures *f, struct replay_table *out)
 {

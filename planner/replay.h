@@ -38,10 +38,14 @@ struct replay_table {
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, int with_belady, struct replay_table *out, struct err *e);
 
-/* One point of it: misses per step with `slots` slots. For tests and for choosing a policy. */
+/* One point of it: misses per step with `slots` slots, by running common/cache. */
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
                  struct err *e);
+
+/* The same at n <= REPLAY_SIZES sizes, ascending, from one pass: for choosing a policy. */
+int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                 enum cache_policy policy, uint32_t hot, const uint32_t *slots, int n, double *misses, struct err *e);
 
 /* A table that knows one point: replay_lookups and replay_misses answer for this prefix, whatever the slots, what
  * replay_point gave there (all_lookups: without a prefix). For verifying a plan's figures without its tables. */

@@ -196,6 +196,13 @@ static void test_all_sizes(void)
                 if (t.slots[h][i] < t.units[h])
                     differ += replay_misses(&t, t.hot[h], t.slots[h][i]) != m;
             }
+        uint32_t some[3] = { 0, replay_units(&t, 0) / 5, replay_units(&t, 0) / 2 };
+        double curve[3];
+        differ += replay_curve(&s, &shape, 1, blocks, batch, policy, 0, some, 3, curve, &e) < 0;
+        for (int i = 0; i < 3; i++) {
+            double l, m;
+            differ += replay_point(&s, &shape, 1, blocks, batch, policy, 0, some[i], &l, &m, &e) < 0 || m != curve[i];
+        }
         /* Between grid points, and on them, a table of one point is the cache code's word. */
         for (int i = 0; i < 6; i++) {
             uint32_t hot = i ? rng((uint32_t)n_ff) : 0, units, slots;

@@ -21,7 +21,7 @@
 #define MAX_STEPS   32      /* of a prefix */
 #define MAX_COLD    40      /* (prefix, slots) pairs of the last part, */
 #define MAX_ALONE   400     /* and of the only part */
-#define REPLAY_WORK 400e6   /* cache accesses for all tables together: some ten seconds of one core */
+#define REPLAY_WORK 400e6   /* cache accesses that a way's tables stand for: a few seconds of one core */
 
 /* --- replay --- */
 

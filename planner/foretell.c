@@ -3,10 +3,14 @@
 #include "planner/foretell.h"
 
 #include "common/quant.h"
+#include "planner/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SAMPLE    2048 /* neurons of a block that its shift is found from */
+#define MAX_SHIFT 12   /* then every neuron that ever fires is foretold */
 
 const struct inputs_point *foretell_point(const struct inputs_predictor *x, double target)
 {
@@ -56,16 +60,42 @@ static double fires_routed(const struct inputs *in, int layer, int block, int po
     return routed > 0 ? fmin(1, fires(in, 0, layer, block, pos) / routed) : 0;
 }
 
+/* q_i for a neuron that fires with probability p. */
+static double alarm_chance(const struct foretell_block *b, double p)
+{
+    if (p <= 0 || p >= 1)
+        return 0;
+    double told = 0.5 * erfc(-(b->shift + describe_quantile(p)) / sqrt(2));
+    return fmin(1, fmax(0, (told - b->recall * p) / (1 - p)));
+}
+
+/* Mean false alarms of a token: grows with the shift. Of wide layers a sample. */
+static double false_alarms(const struct inputs *in, const struct foretell_block *b, int layer, int block)
+{
+    int step = (in->h.n_ff + SAMPLE - 1) / SAMPLE, n = 0;
+    double sum = 0;
+    for (int i = step / 2; i < in->h.n_ff; i += step, n++) {
+        double p = fires_routed(in, layer, block, i);
+        sum += (1 - p) * alarm_chance(b, p);
+    }
+    return sum / n * in->h.n_ff;
+}
+
 static struct foretell_block block_of(const struct inputs *in, const struct inputs_predictor *x, int layer, int block,
                                       double target)
 {
     const struct inputs_point *at = foretell_point(x, target);
-    double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff, sum = 0;
-    for (int i = 0; i < in->h.n_ff; i++) {
-        double p = fires_routed(in, layer, block, i);
-        sum += p * (1 - p);
+    double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
+    double low = -MAX_SHIFT, high = MAX_SHIFT;
+    struct foretell_block b = { .recall = at->recall };
+    for (int i = 0; i < 40; i++) {
+        b.shift = (low + high) / 2;
+        if (false_alarms(in, &b, layer, block) < alarms)
+            low = b.shift;
+        else
+            high = b.shift;
     }
-    return (struct foretell_block){ at->recall, sum > 0 ? alarms / sum : 0 };
+    return b;
 }
 
 /* Probability that a step foretells the neuron, unless it is exempt. A batch holds 1, 2, 4 or 8 tokens, alarms of
@@ -75,30 +105,31 @@ static double chance(const struct inputs *in, const struct foretell_block *b, in
 {
     double p = fires(in, batch_index, layer, block, pos), p1 = fires(in, 0, layer, block, pos);
     double routed = inputs_curve_at(in, 0, layer, block)->routed, r = p1 < 1 ? fmax(0, routed - p1) / (1 - p1) : 0;
-    double q = fmin(1, b->kappa * fires_routed(in, layer, block, pos));
+    double q = alarm_chance(b, fires_routed(in, layer, block, pos));
     return b->recall * p + (1 - p) * (1 - pow(1 - q * r, inputs_batch_sizes[batch_index]));
 }
 
 uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
 {
-    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->l.cluster_neurons, at = 0;
-    while (at < n) {
-        uint32_t end = n - at > cluster ? at + cluster : n;
-        double often = 0, needed = 0;
-        for (int k = 0; k < in->n_blocks; k++) {
-            const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
-            struct foretell_block b = block_of(in, x, layer, k, recall);
-            double score = (double)quant_row_bytes(x->type2, (uint64_t)x->rank);
-            double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->l.cluster_neurons, least = n;
+    double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+    for (int k = 0; k < in->n_blocks && least > 0; k++) {
+        const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
+        struct foretell_block b = block_of(in, x, layer, k, recall);
+        double share = 1 - (double)quant_row_bytes(x->type2, (uint64_t)x->rank) / gate;
+        uint32_t at = 0;
+        while (at < least) {
+            uint32_t end = n - at > cluster ? at + cluster : n;
+            double often = 0, needed = (end - at) * inputs_curve_at(in, 0, layer, k)->routed * share;
             for (uint32_t i = at; i < end; i++)
                 often += chance(in, &b, 0, layer, k, (int)i);
-            needed += (end - at) * inputs_curve_at(in, 0, layer, k)->routed * (1 - score / gate);
+            if (often < needed || needed <= 0)
+                break;
+            at = end;
         }
-        if (often < needed || needed <= 0)
-            break;
-        at = end;
+        least = at < least ? at : least;
     }
-    return at;
+    return least;
 }
 
 static double *row_of(const struct foretell *f, double *all, int len, int batch_index, int layer)
@@ -285,8 +316,8 @@ int foretell_steps(const struct foretell *f, const struct inputs *in, int layer,
     int bad = !start || !alarm;
     for (size_t k = 0; !bad && k < blocks; k++)
         for (size_t i = 0; i < n_ff; i++)
-            alarm[k * n_ff + i] = limit_of(f->block[(size_t)layer * blocks + k].kappa *
-                                           fires_routed(in, layer, (int)k, (int)i));
+            alarm[k * n_ff + i] = limit_of(alarm_chance(&f->block[(size_t)layer * blocks + k],
+                                                        fires_routed(in, layer, (int)k, (int)i)));
     for (int t = 0; t < s->n_steps && !bad; t++) {
         uint64_t state = (uint64_t)layer << 32 | (uint32_t)t;
         start[t] = (uint32_t)o.n;

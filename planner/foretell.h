@@ -6,13 +6,14 @@
  * firing neurons that are foretold) and density (of all neurons). From these:
  *
  *   a firing neuron is foretold with probability  recall
- *   a silent one, falsely, with probability       q_i = min(1, kappa p_i),
- *     p_i: how often it fires; kappa such that false alarms make the rest of the density:
- *     sum_i (1 - p_i) kappa p_i = (density - recall * true density) n_ff
+ *   a silent one, falsely, with probability       q_i = (Phi(shift + Phi^-1(p_i)) - recall p_i) / (1 - p_i) in 0..1,
+ *     p_i: how often it fires; as if a neuron were foretold wherever its gate, normal over tokens, exceeds a
+ *     threshold lowered by `shift`, which is such that false alarms make the rest of the density:
+ *     sum_i (1 - p_i) q_i = (density - recall * true density) n_ff
  *   an exempt one is always computed.
  *
- * So false alarms fall on neurons in proportion to how often they fire and come anew with each token: the cold cache
- * sees no more order in them than there is (docs/cost-model.md). Draws are by a fixed generator: the same inputs give
+ * False alarms come anew with each token: the cold cache sees no more order in them than there is
+ * (docs/cost-model.md). Draws are by a fixed generator: the same inputs give
  * the same lists. Constant once made; thread-safe. */
 #include "common/err.h"
 #include "common/layout.h"
@@ -29,7 +30,7 @@ struct foretell {
     uint64_t bytes;             /* of all predictors in use, as the account has them */
     int rank;                   /* their largest */
     struct foretell_block {     /* [n_layers][n_blocks] */
-        double recall, kappa;
+        double recall, shift;
     } *block;
     double *neurons;            /* [n_batches][n_layers][n_ff + 1]: foretold or exempt neurons of a step among the first
                                  * i positions of all blocks */
@@ -46,8 +47,8 @@ int foretell_known(const struct inputs *in, int input, int layer);
 /* Bytes of predictors in use and their largest rank; input: [n_layers]. */
 void foretell_account(const struct inputs *in, const signed char *input, uint64_t *bytes, int *rank);
 
-/* The prefix, in whole clusters, whose neurons are foretold so often that a score costs more than it saves:
- * chance >= 1 - score row / gate row, in bytes. */
+/* The prefix, in whole clusters, whose neurons are in every block foretold so often that a score costs more than it
+ * saves: chance >= 1 - score row / gate row, in bytes. */
 uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
 
 /* input, exempt: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for its input. */

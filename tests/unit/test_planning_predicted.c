@@ -80,6 +80,12 @@ static void test_foretold(int blocks)
     CHECK_MSG(within(foretell_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", foretell_neurons(g, 0, 0, 0),
               all * 1.45);
     foretell_free(g);
+    give_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are foretold always */
+    CHECK(foretell_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK_MSG(blocks > 1 || within(foretell_neurons(g, 0, 0, 0), all * 4.95, 1e-6), "%g of %g",
+              foretell_neurons(g, 0, 0, 0), all * 4.95);
+    foretell_free(g);
+    give_predictors(&in, PREDICT_FFN, 32, 0.5);
 
     struct inputs_steps fired, told, open;
     CHECK(in.steps(&in, 0, 4096, &fired, &e) == 0 && in.steps(&in, 0, 4096, &told, &e) == 0 &&

@@ -49,9 +49,13 @@ class Interrupted(Exception):
     pass
 
 
+FILES = ("GGUF FLAT_MODEL FLAT_PLAN MODEL_EXACT PLAN_EXACT MODEL_PREDICTED PLAN_PREDICTED MODEL_DENSE PLAN_DENSE MODEL "
+         "PLAN").split()
+
+
 def as_typed(command):
     """With $MODEL and the like for what is elsewhere on another machine."""
-    named = {env(n): f"${n}" for n in ("MODEL", "PLAN", "GGUF", "FLAT_MODEL", "FLAT_PLAN") if env(n)}
+    named = {env(n): f"${n}" for n in FILES if env(n)}
     folders = {env(n): f"${n}" for n in ("LLAMA_CPP", "LLAMA_CPP_MMAP", "IK_LLAMA_CPP", "IK_LLAMA_CPP_MMAP") if env(n)}
     words = [named.get(w) or (f"{folders[os.path.dirname(w)]}/{os.path.basename(w)}" if os.path.dirname(w) in folders else w)
              for w in command]
@@ -119,27 +123,35 @@ class Limit:
         self.text, self.bytes = text, bytes_ # None: no cgroup
 
 
-def floor_of(model, plan):
-    p = subprocess.run([f"{env('BIN', 'build/bin')}/thermo-run", "logits", "--model", model, "--plan", plan, "--memory",
-                        "1MiB", "--tokens", "1"], capture_output=True, text=True, check=False)
+def floor_of(c):
+    p = subprocess.run([f"{env('BIN', 'build/bin')}/thermo-run", "logits", "--model", c.model, "--plan", c.plan, "--memory",
+                        "1MiB", "--tokens", "1"] + c.flags, capture_output=True, text=True, check=False)
     m = re.search(r"below the floor of ([0-9]+) bytes", p.stderr)
-    return int(m[1]) if m else die(3, f"no floor from '{plan}': {p.stderr.strip()}")
+    return int(m[1]) if m else die(3, f"no floor from '{c.plan}': {p.stderr.strip()}")
 
 
-def limits(model, plan):
+def limits():
     out = []
     for word in env("MEMORY", "resident floor").replace(",", " ").split():
-        n = None if word == "resident" else floor_of(model, plan) if word == "floor" else size(word)
+        n = None if word == "resident" else max(floor_of(c) for c in ours()) if word == "floor" else size(word)
         if n is None and word != "resident":
             die(2, f"MEMORY: '{word}' is neither resident, floor nor a size such as 2500MB or 2GiB")
         out.append(Limit(word, n))
     return out
 
 
+def ours():
+    """One for each of MODES, with a pack and a plan of its own where they are given."""
+    out = []
+    for mode in env("MODES", "plan").split():
+        model, plan = (env(f"{k}_{mode.upper()}") or env(k) for k in ("MODEL", "PLAN"))
+        out.append(Ours("thermo-run", model, plan) if mode == "plan" else
+                   Ours(f"thermo-run, {mode}", model, plan, ["--mode", mode]))
+    return out
+
+
 def contenders(limit, notes, ahead):
-    modes = env("MODES", "plan").split()
-    out = [Ours("thermo-run" if m == "plan" else f"thermo-run, {m}", env("MODEL"), env("PLAN"),
-                [] if m == "plan" else ["--mode", m]) for m in modes]
+    out = ours()
     kbs = [None]
     if limit.bytes and ahead.why:
         notes.add(f"peers under a limit: only the kernel's present read-ahead ({ahead.why})")
@@ -161,13 +173,12 @@ def contenders(limit, notes, ahead):
 
 def ladder(notes):
     """Each rung has what the one above it has, less one thing."""
-    mode = env("MODES", "plan").split()[0]
-    base = [] if mode == "plan" else ["--mode", mode]
+    base = ours()[0]
     steps = [("no prefetch", ["--no-prefetch"]), ("no pipeline", ["--no-overlap"]), ("no cache", ["--no-cache"])]
-    out, flags = [], base
+    out, flags = [], base.flags
     for name, more in steps:
         flags = flags + more
-        out.append(Ours(f"ladder: {name}", env("MODEL"), env("PLAN"), flags))
+        out.append(Ours(f"ladder: {name}", base.model, base.plan, flags))
     if env("FLAT_MODEL") and env("FLAT_PLAN"):
         form = inspect(env("FLAT_MODEL"))["layout"]["form"]
         out.append(Ours(f"ladder: packed as {form}", env("FLAT_MODEL"), env("FLAT_PLAN"), flags))
@@ -297,9 +308,9 @@ def inspect(model):
 
 
 def settings():
-    names = ("MODEL PLAN GGUF MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER FLAT_MODEL FLAT_PLAN LLAMA_CPP "
-             "LLAMA_CPP_MMAP LLAMA_CPP_VERSION IK_LLAMA_CPP IK_LLAMA_CPP_MMAP IK_LLAMA_CPP_VERSION THREADS").split()
-    files = [f for f in (env("MODEL"), env("PLAN"), env("GGUF"), env("FLAT_MODEL"), env("FLAT_PLAN")) if f]
+    names = FILES + ("MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER LLAMA_CPP LLAMA_CPP_MMAP "
+                     "LLAMA_CPP_VERSION IK_LLAMA_CPP IK_LLAMA_CPP_MMAP IK_LLAMA_CPP_VERSION THREADS").split()
+    files = [env(f) for f in FILES if env(f)]
     return {"values": {n: env(n) for n in names if env(n)},
             "files": {f: [os.stat(f).st_size, int(os.stat(f).st_mtime)] for f in files},
             "commit": env("COMMIT", "unknown")}
@@ -313,7 +324,7 @@ class Bench:
         self.runner = Runner(state, env("GGUF"), env("READ_AHEAD_FILE"), count("TIMEOUT", 1800, 1))
         try:
             self.settings = settings()
-            self.limits = limits(env("MODEL"), env("PLAN"))
+            self.limits = limits()
             self.runs = schedule(self.limits, self.notes, self.runner.ahead, self.runner.group)
         except BaseException:
             self.runner.close()
@@ -384,13 +395,16 @@ class Bench:
                 seen.setdefault(r["engine"], []).append(r)
         for engine, records in seen.items():
             if engine not in known:
-                known[engine] = fio_bound(self.runner, env("MODEL"), read_sizes(records, self.result["model"]["layout"]),
+                model = next(c.model for c in ours() if c.name == engine)
+                known[engine] = fio_bound(self.runner, model, read_sizes(records, self.result["models"][engine]["layout"]),
                                           records[0]["queue_depth"], self.notes)
 
     def measure(self):
         r = self.result
-        info = inspect(env("MODEL"))
-        r.update(model=info, machine=machine(), started=r.get("started", time.strftime("%F %T", time.gmtime())))
+        everybody = {run[1].name: run[1] for run in self.runs if isinstance(run[1], Ours)}
+        models = {name: inspect(c.model) for name, c in everybody.items()}
+        info = models[ours()[0].name]
+        r.update(model=info, models=models, machine=machine(), started=r.get("started", time.strftime("%F %T", time.gmtime())))
         if env("GGUF"):
             r["gguf_bytes"] = os.stat(env("GGUF")).st_size
         if "disk" not in r["bounds"]:
@@ -437,7 +451,7 @@ def main():
     dry = sys.argv[1:] == ["--dry-run"]
     if sys.argv[1:] and not dry:
         die(2, "settings are environment variables: scripts/bench.sh --help")
-    for name in ("MODEL", "PLAN"):
+    for name in ["MODEL", "PLAN"] + [f for f in FILES if env(f)]:
         if not os.access(env(name), os.R_OK):
             die(3, f"{name}: cannot read '{env(name)}'")
 

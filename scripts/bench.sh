@@ -18,7 +18,10 @@ Settings, as environment variables or make's NAME=VALUE:
                       instead of PLAN: thermo-plan solve makes it, for the limits of MEMORY
   GGUF=FILE           the same model for the peers
   MEMORY=LIST         resident, floor (the least that MODEL runs in) and sizes: "resident 2500MB 1GiB floor"
-  MODES=LIST          of thermo-run --mode, each measured; plan is the plan's own. Default: plan
+  MODES=LIST          of thermo-run --mode, each measured, the ladder in the first; plan is the plan's own. Default: plan
+  MODEL_EXACT=FILE PLAN_EXACT=FILE, MODEL_PREDICTED=FILE PLAN_PREDICTED=FILE, MODEL_DENSE=FILE PLAN_DENSE=FILE
+                      what a mode of MODES runs with instead of MODEL and PLAN; a plan that is not given is made, for
+                      that mode, where TRACES and HARDWARE are
   RUNS=N              of each program under each limit, alternating. Default: 5
   TOKENS=N            of a run. Default: 64.         PEER_TOKENS=N  of peers under a limit. Default: 16
   PROMPT=N            tokens of the prompt that time to first token is measured with; 0: not. Default: 128
@@ -73,19 +76,27 @@ plan_limits()
     printf '%s' "$sizes"
 }
 
-# solve PACK PLAN
+# solve PACK PLAN FLAGS...
 solve()
 {
+    pack=$1 made=$2
+    shift 2
     if [ -z "${TRACES:-}" ] || [ -z "${HARDWARE:-}" ]; then
-        echo "bench.sh: packed model '$1' needs a plan, or TRACES and HARDWARE to make one" >&2
+        echo "bench.sh: packed model '$pack' needs a plan, or TRACES and HARDWARE to make one" >&2
         exit 2
     fi
-    mkdir -p "$(dirname "$2")" || exit 1
+    mkdir -p "$(dirname "$made")" || exit 1
     # shellcheck disable=SC2086
-    "$BIN/thermo-plan" solve --traces "$TRACES" --hardware "$HARDWARE" --for-pack "$1" \
-        --memory "$(plan_limits "$1")" --out "$2.new" ${PLAN_FLAGS:-} >&2 || exit
+    "$BIN/thermo-plan" solve --traces "$TRACES" --hardware "$HARDWARE" --for-pack "$pack" \
+        --memory "$(plan_limits "$pack")" --out "$made.new" ${PLAN_FLAGS:-} "$@" >&2 || exit
     # An unfinished benchmark goes on with the plan that it began with, and that is the same bytes.
-    if cmp -s "$2.new" "$2"; then rm "$2.new"; else mv "$2.new" "$2"; fi
+    if cmp -s "$made.new" "$made"; then rm "$made.new"; else mv "$made.new" "$made"; fi
+}
+
+# plan_for MODE PACK: makes the plan and prints its name.
+plan_for()
+{
+    solve "$2" "build/bench/$NAME/plan-$1.json" --mode "$1" && echo "build/bench/$NAME/plan-$1.json"
 }
 
 case $MODEL in
@@ -94,6 +105,15 @@ case $MODEL in
     if [ -z "${PLAN:-}" ]; then
         PLAN=build/bench/$NAME/plan.json
         solve "$MODEL" "$PLAN"
+        for mode in $(printf '%s' "${MODES:-}" | tr -s ' ' '\n' | grep -v '^plan$'); do
+            case $mode in
+            exact) PLAN_EXACT=${PLAN_EXACT:-$(plan_for exact "${MODEL_EXACT:-$MODEL}")} || exit ;;
+            predicted) PLAN_PREDICTED=${PLAN_PREDICTED:-$(plan_for predicted "${MODEL_PREDICTED:-$MODEL}")} || exit ;;
+            dense) PLAN_DENSE=${PLAN_DENSE:-$(plan_for dense "${MODEL_DENSE:-$MODEL}")} || exit ;;
+            *) echo "bench.sh: MODES: '$mode' is not plan, exact, predicted or dense" >&2; exit 2 ;;
+            esac
+        done
+        export PLAN_EXACT PLAN_PREDICTED PLAN_DENSE
     fi
     if [ -n "${FLAT_MODEL:-}" ] && [ -z "${FLAT_PLAN:-}" ]; then
         FLAT_PLAN=build/bench/$NAME/plan-flat.json

@@ -34,6 +34,7 @@ class Row:
 
     def __init__(self, result, limit, engine, kb, records):
         self.result, self.limit, self.engine, self.kb = result, limit, engine, kb
+        self.model = result["models"].get(engine, result["model"])
         self.decode = [r for r in records if r["kind"] == "decode" and "failed" not in r]
         self.prompt = [r for r in records if r["kind"] == "prompt" and "failed" not in r]
         self.failed = [r["failed"] for r in records if "failed" in r]
@@ -72,7 +73,7 @@ class Row:
 
     def touched(self):
         """Bytes of memory that a token touches: (dense, FFN in order, FFN scattered)."""
-        m = self.result["model"]
+        m = self.model
         if not self.ours:
             return self.result.get("gguf_bytes", 0) - m["embedding_bytes"], 0, 0
         d, lay, mode = m["shape"]["d_model"], m["layout"], self.decode[0]["mode"]
@@ -234,11 +235,16 @@ def bounds_lines(result):
 
 def section(result):
     all_rows, m, machine = rows(result), result["model"], result["machine"]
-    lay, name = m["layout"], result["name"]
+    name = result["name"]
     loads = [r["load"] for r in result["records"]]
-    out = [f"## {name}", "", f"{m['name']}: {m['file_bytes'] / 1e9:.3f} GB packed, {m['shape']['n_layers']} layers of "
-           f"{m['shape']['d_model']} × {m['shape']['n_ff']}, {lay['form']} form, Gate {lay['gate_type'] or 'none'}, Up {lay['up_type']}, Down "
-           f"{lay['down_type']}.", "",
+    packs = {}
+    for engine, x in result["models"].items():
+        lay = x["layout"]
+        packs.setdefault(f"{lay['form']} form, {x['file_bytes'] / 1e9:.3f} GB, Gate {lay['gate_type'] or 'none'}, Up "
+                         f"{lay['up_type']}, Down {lay['down_type']}", []).append(engine)
+    out = [f"## {name}", "", f"{m['name']}: {m['shape']['n_layers']} layers of {m['shape']['d_model']} × "
+           f"{m['shape']['n_ff']}; " + "; ".join(k + (f" ({', '.join(v)})" if len(packs) > 1 else "")
+                                                for k, v in packs.items()) + ".", "",
            f"{machine['cpu']}, {machine['cpus']} CPUs, {machine['memory_bytes'] / 1e9:.1f} GB, {machine['system']}, "
            f"{machine['file_system']}; {result['started']} to {result['finished']} UTC; revision "
            f"{result['settings']['commit']}; load average at the start of a run {min(loads):.1f} to {max(loads):.1f}"

@@ -35,8 +35,20 @@ check "a folder without llama-bench" says 3 "llama-bench' is not a program" env 
 dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
 check "a dry run runs nothing" dry
 check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 15
-flat() { FLAT_MODEL=$packed FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
+flat() { ln -s "$PWD/$packed" "$tmp/flat.thermo"; FLAT_MODEL=$tmp/flat.thermo FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
 check "a pack in another form is the ladder's last rung" flat
+modes() # each mode runs with a plan of its own, made where there is none; flags, names and the page tell them apart
+{
+    PLAN='' TRACES="$traces" HARDWARE="$hardware" NAME=test-modes PLAN_FLAGS='--context 256' MEMORY=16MiB MODES='exact dense' \
+        LADDER=none bench --dry-run > "$tmp/dry4" 2> "$tmp/err" &&
+        grep -q 'thermo-run, exact .*PLAN_EXACT .*--mode exact' "$tmp/dry4" &&
+        grep -q 'thermo-run, dense .*PLAN_DENSE .*--mode dense' "$tmp/dry4" &&
+        grep -q '"mode": "dense"' build/bench/test-modes/plan-dense.json
+    r=$?
+    rm -rf build/bench/test-modes
+    return $r
+}
+check "modes with plans of their own" modes
 made() { PLAN='' TRACES="$traces" HARDWARE="$hardware" NAME=test-bench PLAN_FLAGS='--context 256' MEMORY=16MiB bench --dry-run > "$tmp/dry3" 2> "$tmp/err" && grep -q '"memory_bytes": 16777216' build/bench/test-bench/plan.json; r=$?; rm -rf build/bench/test-bench; return $r; }
 check "a plan is made from traces and hardware" made
 check "it says what is left out" grep -q "llama.cpp is left out: LLAMA_CPP names no folder" "$tmp/dry"

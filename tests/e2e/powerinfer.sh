@@ -43,6 +43,10 @@ check "import" says 0 'imported' "$BIN/thermo-profile" predictors --method impor
 check "the trace is otherwise what it was" eval '"$BIN/thermo-profile" show --verify "$tmp/pi.h5" > /dev/null && plan pi'
 check "packed with the model" eval 'pack pi && "$BIN/thermo-pack" verify "$tmp/pi.thermo" &&
     "$BIN/thermo-pack" inspect "$tmp/pi.thermo" | grep -i residual'
+text() { "$BIN/thermo-run" generate -q --mode "$1" --model "$tmp/pi.thermo" --plan "$tmp/pi.json" --prompt 'Once upon a time' \
+    -n 24 --temp 0; }
+check "predicted mode with them says what exact mode says" eval 'plan pi --mode predicted --predictor residual && pack pi -q &&
+    text exact > "$tmp/exact" && text predicted > "$tmp/predicted" && cmp "$tmp/exact" "$tmp/predicted" && [ -s "$tmp/exact" ]'
 check "a trace of other weights" says 5 'traced in' "$BIN/thermo-profile" predictors --method import \
     --model "$tmp/pi.gguf" --traces "$tmp/plain.h5" --quality-tokens 0
 check "nothing to import" says 3 'has no predictors' "$BIN/thermo-profile" predictors --method import \

@@ -2,6 +2,7 @@
  * that one run that something disturbed moves nothing. */
 #include "planner/calibrate.h"
 
+#include "common/predict.h"
 #include "planner/planning.h"
 
 #include <math.h>
@@ -31,7 +32,7 @@ void calibrate_predicted(const struct plan *p, const struct plan_limit *l, doubl
         /* The paper counts gates as its predictor; the engine computes them in the FFN. */
         o[l->mode == PLAN_PREDICTED ? CALIBRATE_PREDICT : CALIBRATE_FFN] += f->predict_ns;
         o[CALIBRATE_FFN] += busy;
-        o[CALIBRATE_WAIT] += fmax(0, f->io_ns - busy) + f->exposed_ns;
+        o[CALIBRATE_WAIT] += fmax(0, f->total_ns - f->attention_ns - f->predict_ns - busy);
     }
     o[CALIBRATE_HEAD] = g->head_ns;
     o[CALIBRATE_STEP] = g->step_ns;
@@ -63,7 +64,10 @@ static double wait_at(const struct plan_limit *l, int n_layers, double ffn, doub
     double sum = 0;
     for (int i = 0; i < n_layers; i++) {
         const struct plan_layer_figures *f = &l->batches[0].predicted.layers[i];
-        sum += fmax(0, io * f->io_ns - ffn * fmax(f->ffn_compute_ns, f->ffn_memory_ns)) + io * f->exposed_ns;
+        double work = ffn * fmax(f->ffn_compute_ns, f->ffn_memory_ns);
+        if (l->mode == PLAN_PREDICTED && l->predictor[i] == PREDICT_BLOCK)
+            work += f->attention_ns; /* reads begin before it */
+        sum += fmax(0, io * f->io_ns - work) + io * f->exposed_ns;
     }
     return sum;
 }
@@ -91,6 +95,7 @@ static int attention_at(const struct plan *p, const struct plan_limit *l, const 
     struct cost_rates rates;
     struct layout_shape shape;
     planning_choice(p, l, &c);
+    c.mode = PLAN_DENSE; /* attention is the same in all, and this one needs no predictors */
     int r = layout_derive(&p->layout, in->h.d_model, in->h.n_ff, &shape, e);
     c.context = position < 1 ? 2 : (int)lround(2 * position);
     if (r < 0 || (r = cost_rates_of(hw, in, &shape, &c, 1, &rates, NULL, e)) < 0)

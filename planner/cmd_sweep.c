@@ -6,7 +6,7 @@
 #include "common/opt.h"
 #include "planner/args.h"
 #include "planner/check.h"
-#include "planner/svg.h"
+#include "planner/plot.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -75,9 +75,9 @@ static void csv(FILE *f, const uint64_t *memory, int n, int first, const struct 
 
 static int draw(const char *path, const struct plan *p, double min_speed, struct err *e)
 {
-    struct svg_line line[INPUTS_MAX_BATCHES + 1];
+    struct plot_series line[INPUTS_MAX_BATCHES + 1];
     double x[PLAN_MAX_LIMITS], y[INPUTS_MAX_BATCHES][PLAN_MAX_LIMITS], flat[2] = { min_speed, min_speed }, ends[2];
-    char name[INPUTS_MAX_BATCHES][32];
+    char name[INPUTS_MAX_BATCHES][32], title[200];
     int n = p->limits[0].n_batches;
     for (int i = 0; i < p->n_limits; i++)
         x[i] = (double)p->limits[i].memory_bytes / (1 << 20);
@@ -85,15 +85,17 @@ static int draw(const char *path, const struct plan *p, double min_speed, struct
         for (int i = 0; i < p->n_limits; i++)
             y[b][i] = p->limits[i].batches[b].predicted.tokens_per_s;
         snprintf(name[b], sizeof name[b], "batch %d", p->limits[0].batches[b].batch);
-        line[b] = (struct svg_line){ name[b], x, y[b], p->n_limits };
+        line[b] = (struct plot_series){ name[b], x, y[b], p->n_limits, PLOT_LINE, b };
     }
     ends[0] = x[0];
     ends[1] = x[p->n_limits - 1];
     if (min_speed > 0)
-        line[n++] = (struct svg_line){ "wanted", ends, flat, 2 };
-    char title[200];
-    snprintf(title, sizeof title, "%s on %s: predicted speed over memory", p->model_name, p->device);
-    return svg_write(path, title, "memory limit, MiB", "tokens/s", line, n, e);
+        line[n++] = (struct plot_series){ "wanted", ends, flat, 2, PLOT_DASHED, PLOT_COLOURS - 1 };
+    snprintf(title, sizeof title, "%s on %s", p->model_name, p->device);
+    const struct plot g = { .title = title, .about = "Predicted speed over the memory limit; the CSV file has the "
+                            "numbers.", .x = { .label = "memory limit, MiB", .tight = 1 },
+                            .y = { .label = "tokens/s" }, .series = line, .n = n };
+    return plot_write(path, &g, e);
 }
 
 static int run(const struct args *a, int steps, const char *out, const char *svg, struct err *e)

@@ -16,6 +16,7 @@ int main(int argc, char **argv)
         { "check", cmd_check, "verify a plan from the equations alone; compare plans" },
         { "explain", cmd_explain, "every equation of a plan with its numbers, and what binds" },
         { "sweep", cmd_sweep, "predicted speed over memory, as CSV and SVG" },
+        { "report", cmd_report, "a plan as one HTML page: curves, times, memory, measured beside predicted" },
         { "calibrate", cmd_calibrate, "measured against predicted, per term; corrections for the hardware database" },
         { 0 },
     };

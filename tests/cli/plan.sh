@@ -149,7 +149,7 @@ speed = [float(r["tokens_per_s"]) for r in rows if r["feasible"] == "1"]
 bound = [float(r["bound_tokens_per_s"]) for r in rows if r["feasible"] == "1"]
 assert all(b >= a * 0.989 for a, b in zip(speed, speed[1:])), speed # 1 % may go to more threads
 assert all(b >= a * 0.9999 for a, b in zip(speed, bound))
-assert xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("polyline")
+assert [p for p in xml.dom.minidom.parse(sys.argv[2]).getElementsByTagName("path") if p.getAttribute("class") == "line s0"]
 PY
 }
 check "sweep rises with memory; its drawing is one" sweep

@@ -1,5 +1,6 @@
 /* Prediction against measurement with numbers known beforehand: what is exactly twice as slow has the factor 2. */
 #include "planner/calibrate.h"
+#include "planner/cost.h"
 #include "tests/plan_sample.h"
 #include "tests/telemetry_sample.h"
 #include "tests/test.h"
@@ -26,8 +27,10 @@ static void fill(void)
     for (int i = 0; i < p.n_limits; i++) {
         p.limits[i].mode = PLAN_EXACT;
         struct plan_figures *g = &p.limits[i].batches[0].predicted;
-        for (int k = 0; k < 3; k++)
+        for (int k = 0; k < 3; k++) {
             g->layers[k] = f[k];
+            g->layers[k].total_ns = cost_layer_ns(&f[k]);
+        }
         g->head_ns = 5e5;
         g->step_ns = 0.5e6 + 4e6 + 9e6 + 3e6 + 2e5; /* head, attention, FFN, 5 - 2 of I/O, exposed */
         g->tokens_per_s = 1e9 / g->step_ns;
@@ -132,6 +135,23 @@ static void test_many(void)
     calibrate_done(&c);
 }
 
+/* Predictors that look ahead: reads hide behind attention too, the first layer waits 5 - 1 - 2. */
+static void test_lookahead(void)
+{
+    struct plan_limit *l = &p.limits[1];
+    struct plan_layer_figures *f = &l->batches[0].predicted.layers[0];
+    double predicted[CALIBRATE_TERMS];
+    l->mode = PLAN_PREDICTED;
+    for (int k = 0; k < 3; k++)
+        l->predictor[k] = k ? PREDICT_FFN : PREDICT_BLOCK;
+    f->total_ns = cost_lookahead_ns(f);
+    calibrate_predicted(&p, l, predicted);
+    CHECK(near(predicted[CALIBRATE_WAIT], 2e6 + 2e5));
+    CHECK(near(calibrate_io_factor(l, 3, 1, 2e6 + 2e5), 1) && near(calibrate_io_factor(l, 3, 1, 7e6 + 2e6 + 4e5), 2));
+    l->mode = PLAN_EXACT;
+    f->total_ns = cost_layer_ns(f);
+}
+
 static void test_refused(void)
 {
     struct calibrate c = { 0 };
@@ -160,6 +180,7 @@ int main(void)
     test_equal();
     test_twice();
     test_many();
+    test_lookahead();
     test_refused();
     plan_done(&p);
     return test_done();

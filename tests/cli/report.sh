@@ -1,0 +1,228 @@
+#!/bin/bash
+# thermo-plan report: one well-formed page without scripts or links, its numbers those of the plan, hostile names escaped.
+. tests/tap.sh
+scratch
+. tests/chain.sh
+P=$BIN/thermo-plan
+
+"$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log"
+in=(--traces "$traces" --hardware "$hardware" --device test)
+check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
+    --out "$tmp/plan.json"
+report() { "$P" report "$@"; }
+check "report" report "$tmp/plan.json" "${in[@]}" --out "$tmp/a.html"
+check "the same again" report "$tmp/plan.json" "${in[@]}" --out "$tmp/b.html"
+check "gives the same bytes" cmp "$tmp/a.html" "$tmp/b.html"
+
+# Tags balance, ids are unique, links lead within the page, nothing is loaded, drawings have text alternatives.
+cat > "$tmp/page.py" <<'PY'
+import sys
+from html.parser import HTMLParser
+class Page(HTMLParser):
+    def __init__(self, text):
+        super().__init__(convert_charrefs=True)
+        self.stack, self.ids, self.links, self.text, self.tables, self.svgs, self.cell = [], [], [], "", [], [], None
+        self.feed(text)
+        self.close()
+        assert not self.stack, self.stack
+    def handle_starttag(self, tag, attrs):
+        a = dict(attrs)
+        assert len(a) == len(attrs), (tag, attrs)
+        assert tag not in ("script", "link", "iframe", "object", "img", "base", "form"), tag
+        assert not any(k.startswith("on") or k in ("src", "srcset", "style") for k in a), (tag, a)
+        self.ids += [a["id"]] if "id" in a else []
+        if "href" in a:
+            assert tag == "a" and a["href"].startswith("#"), a
+            self.links.append(a["href"][1:])
+        if tag == "svg":
+            assert a["role"] == "img"
+            self.svgs.append({"title": "", "desc": ""})
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.cell = ""
+        if tag not in ("meta",):
+            self.stack.append(tag)
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        self.stack.pop()
+    def handle_endtag(self, tag):
+        assert self.stack and self.stack[-1] == tag, (tag, self.stack, self.getpos())
+        self.stack.pop()
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append(self.cell)
+            self.cell = None
+    def handle_data(self, data):
+        self.text += data
+        if self.cell is not None:
+            self.cell += data
+        if self.svgs and "svg" in self.stack and self.stack[-1] in ("title", "desc"):
+            self.svgs[-1][self.stack[-1]] += data
+def load(path):
+    text = open(path, encoding="utf-8").read()
+    p = Page(text)
+    assert len(set(p.ids)) == len(p.ids) and set(p.links) <= set(p.ids), (p.ids, p.links)
+    assert p.svgs and all(s["title"] and len(s["desc"]) > 20 for s in p.svgs)
+    for word in ("url(", "@import", "http://", "https://", "nan", "inf<"):
+        assert word not in text.replace("http://www.w3.org/2000/svg", ""), word
+    assert all(len(r) == len(t[0]) for t in p.tables for r in t), "ragged table"
+    return p
+def table(p, *heads):
+    found = [t for t in p.tables if t[0][:len(heads)] == list(heads)]
+    assert found, (heads, [t[0] for t in p.tables])
+    return found
+if __name__ == "__main__":
+    load(sys.argv[1])
+PY
+check "well-formed, self-contained, with text alternatives" python3 "$tmp/page.py" "$tmp/a.html"
+drawings()
+{
+    python3 - "$tmp/a.html" "$tmp" <<'PY'
+import re, sys, xml.dom.minidom
+svgs = re.findall(r"<svg.*?</svg>", open(sys.argv[1]).read(), re.S)
+assert len(svgs) == 2 + 2 * 4, len(svgs)
+for s in svgs:
+    d = xml.dom.minidom.parseString(s)
+    w, h = map(float, d.documentElement.getAttribute("viewBox").split()[2:])
+    for t in d.getElementsByTagName("text"):
+        if t.hasAttribute("transform"):
+            continue
+        assert 0 <= float(t.getAttribute("x")) <= w and 0 <= float(t.getAttribute("y")) <= h, t.toxml()
+    for c in d.getElementsByTagName("circle"):
+        assert 0 <= float(c.getAttribute("cx")) <= w and 0 <= float(c.getAttribute("cy")) <= h, c.toxml()
+PY
+}
+check "drawings are XML, all marks within the frame" drawings
+numbers()
+{
+    (cd "$tmp" && python3 - "$tmp/a.html" "$tmp/plan.json") <<'PY'
+import json, sys
+from page import load, table
+p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
+def near(a, b, rel=2e-3):
+    assert abs(a - b) <= rel * abs(b) + 1e-9, (a, b)
+speed = table(p, "Memory", "Batch", "Mode")[0][1:]
+want = [(l, b) for l in plan["limits"] for b in l["batches"]]
+assert len(speed) == len(want) == 4
+for row, (l, b) in zip(speed, want):
+    assert int(row[1]) == b["batch"] and row[2] == l["mode"] and int(row[3]) == l["threads"] and int(row[5]) == l["context"]
+    near(float(row[6]), b["predicted"]["tokens_per_s"])
+account = {r[0]: r[1:] for r in table(p, "Bytes")[0][1:]}
+for i, l in enumerate(plan["limits"]):
+    assert int(account["total"][i]) == l["account_bytes"] and int(account["floor"][i]) == l["floor_bytes"]
+    assert sum(int(v[i]) for k, v in account.items() if k not in ("total", "floor")) == l["account_bytes"]
+layers = table(p, "Layer", "Hot", "Cold slots")
+assert len(layers) == 2
+for t, l in zip(layers, plan["limits"]):
+    f = l["batches"][0]["predicted"]["layers"]
+    for i, row in enumerate(t[1:]):
+        near(float(row[3]), f["active"][i], 1e-2)
+        near(float(row[4]) * 1e3, f["attention_ns"][i])
+        near(float(row[10]) * 1e3, f["total_ns"][i])
+        assert row[1].split(" + ") == [str(v) for v in l["batches"][0]["hot"][i][0]]
+for t in table(p, "Cache size, % of units"):
+    rows = [[float(c) for c in r] for r in t[1:]]
+    assert rows[0][1:] == [100, 100] and rows[-1] == [100, 0, 0]
+    for a, b in zip(rows, rows[1:]):
+        assert b[1] <= a[1] + 1e-9 and b[2] <= a[2] + 1e-9, (a, b)
+    assert sum(r[2] for r in rows) < sum(r[1] for r in rows)
+for t in table(p, "Layer", "Active neurons"):
+    for r in t[1:]:
+        shares = [float(c.split()[0]) for c in r[2:7]]
+        assert shares == sorted(shares) and all(s >= x for s, x in zip(shares, (0.9, 4.9, 9.9, 19.9, 49.9))), r
+gains = table(p, "With", "tokens/s")
+assert len(gains) == 2 and all(len(t) >= 6 for t in gains)
+def hashes(o):
+    return [v for k, x in o.items() for v in (hashes(x) if isinstance(x, dict) else [x] if k.endswith("hash") else [])]
+assert len(hashes(plan)) == 5 and all(h in p.text for h in hashes(plan)), hashes(plan)
+PY
+}
+check "tables have the plan's numbers" numbers
+
+# Telemetry: as predicted, but attention exactly twice as slow.
+telemetry()
+{
+    python3 - "$tmp/plan.json" "$1" > "$tmp/run.jsonl" <<'PY'
+import json, sys
+plan = json.load(open(sys.argv[1]))
+l = plan["limits"][0]
+f = l["batches"][0]["predicted"]
+y = f["layers"]
+busy = sum(max(a, b) for a, b in zip(y["ffn_compute_ns"], y["ffn_memory_ns"]))
+wait = sum(max(0, i - max(a, b)) + x for i, a, b, x in zip(y["io_ns"], y["ffn_compute_ns"], y["ffn_memory_ns"], y["exposed_ns"]))
+attention, n = sum(y["attention_ns"]), 100
+position = l["context"] // 2 - n // 2
+print(json.dumps({"type": "summary", "model": sys.argv[2], "mode": l["mode"], "threads": l["threads"], "context": 256,
+    "kv": "f16" if l["kv"] == "f16" else "f32", "act": l["act"], "memory_bytes": l["memory_bytes"], "prompt": {"tokens": position},
+    "decode": {"tokens": n, "ms": n * (f["step_ns"] + attention) / 1e6, "attention_ms": n * 2 * attention / 1e6,
+        "ffn_ms": n * (busy + wait) / 1e6, "stall_ms": n * wait / 1e6, "head_ms": n * f["head_ns"] / 1e6, "reads": 10,
+        "read_bytes": int(n * f["read_bytes"]), "cold_lookups": 100, "cold_hit_rate": f["hit_rate"]},
+    "predicted": {"tokens_per_s": f["tokens_per_s"], "valid": True}}))
+PY
+}
+name=$(sed -n 's/.*"name": "\(ReGLU[^"]*\)".*/\1/p' "$tmp/plan.json" | head -n 1)
+measured()
+{
+    telemetry "$name" && report "$tmp/plan.json" "${in[@]}" --out "$tmp/m.html" --telemetry "$tmp/run.jsonl" "$tmp/run.jsonl" &&
+        (cd "$tmp" && python3 - "$tmp/m.html" <<'PY'
+import sys
+from page import load, table
+p = load(sys.argv[1])
+t = {r[0]: r for r in table(p, "Per token", "Predicted", "Measured")[0]}
+assert abs(float(t["Attention"][5]) - 2) < 2e-3 and abs(float(t["FFN"][5]) - 1) < 2e-3, t
+assert abs(float(t["Waiting for storage"][5]) - 1) < 2e-3 and abs(float(t["Bytes read"][5]) - 1) < 2e-3, t
+ratios = {r[0]: r[1:] for r in table(p, "Term", "Median")[0]}
+assert abs(float(ratios["Attention"][0]) - 2) < 2e-3 and ratios["Attention"][3] == "2", ratios
+assert [r for r in table(p, "Memory", "Batch")[0] if r[-1] == "2"], "measured speed"
+PY
+)
+}
+check "measured beside predicted" measured
+
+# Names from files must stay text.
+evil='<script>alert(1)</script>\"&'"'"'<img src=x onerror=alert(2)>'
+hostile()
+{
+    python3 - "$tmp/plan.json" "$tmp/evil.json" "$evil" <<'PY'
+import json, sys
+text = open(sys.argv[1]).read()
+plan = json.loads(text)
+name = sys.argv[3].replace('\\"', '"')
+text = text.replace(json.dumps(plan["model"]["name"]), json.dumps(name))
+assert json.loads(text)["model"]["name"] == name
+if '"notes": []' in text:
+    text = text.replace('"notes": []', '"notes": [%s]' % json.dumps("note " + name))
+else:
+    text = text.replace('"notes": [', '"notes": [%s, ' % json.dumps("note " + name))
+open(sys.argv[2], "w").write(text)
+PY
+    telemetry "${evil//\\/}" && report "$tmp/evil.json" "${in[@]}" --out "$tmp/evil.html" --telemetry "$tmp/run.jsonl" &&
+        ! grep -q '<script\|<img' "$tmp/evil.html" && (cd "$tmp" && python3 - "$tmp/evil.html" "${evil//\\/}" <<'PY'
+import sys
+from page import load
+p = load(sys.argv[1])
+assert p.text.count(sys.argv[2]) >= 4, p.text.count(sys.argv[2])
+PY
+)
+}
+check "hostile names are escaped" hostile
+
+# A plan from published figures alone.
+described()
+{
+    d=datasets/descriptions/small-relu.json
+    "$P" solve --description $d --hardware "$hardware" --memory 2GiB --out "$tmp/d.json" &&
+        report "$tmp/d.json" --description $d --hardware "$hardware" --out "$tmp/d.html" && python3 "$tmp/page.py" "$tmp/d.html"
+}
+check "a plan from a description" described
+
+check "no plan" says 2 'report takes one plan; 0' report "${in[@]}" --out "$tmp/x.html"
+check "two plans" says 2 'report takes one plan; 2' report "$tmp/plan.json" "$tmp/plan.json" "${in[@]}" --out "$tmp/x.html"
+check "no --out" says 2 '--out' report "$tmp/plan.json" "${in[@]}"
+check "another device" says 5 'is for hardware' report "$tmp/plan.json" --traces "$traces" --hardware "$tmp/phone.sqlite" --device "OnePlus 12" --out "$tmp/x.html"
+check "telemetry that is none" says 3 'is not JSON' report "$tmp/plan.json" "${in[@]}" --telemetry datasets/prompts/stories-eval.csv --out "$tmp/x.html"
+check "a folder that is not there" says 1 'no/such' report "$tmp/plan.json" "${in[@]}" --out "$tmp/no/such/x.html"
+check "nothing was written for what was refused" test ! -e "$tmp/x.html"
+done_testing

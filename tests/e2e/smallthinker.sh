@@ -34,6 +34,12 @@ streamed() { logits --memory 5500KiB --prefill-chunk 3 > "$tmp/less" && cmp "$tm
 
 model sigmoid 8
 check "trace" trace
+if command -v h5dump > /dev/null && [ -x "$B/tests/tools/hash128" ]; then
+    check "the trace is what schemas/trace.md says" python3 tests/cli/trace_check.py schemas/trace.md \
+        "$B/tests/tools/hash128" "$tmp/t.h5"
+else
+    skip "the trace is what schemas/trace.md says" "needs h5dump and hash128"
+fi
 check "plan and pack" chain
 check "logits of plain Python" equal
 check "the same bytes with less memory, other chunks and threads" streamed

@@ -74,4 +74,19 @@ for form in split bundle two-phase; do
         check "$form: the peak stays under the account, predictors in it" peak $form
     fi
 done
+
+# Planned so, not edited: planner and runtime agree on the account.
+agree()
+{
+    "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/bundle.json" --memory 20MiB --prompt 'Once upon a time' -n 8 --json \
+        -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/bundle.json" << 'PY'
+import json, sys
+s = [json.loads(l) for l in open(sys.argv[1])][-1]
+l = json.load(open(sys.argv[2]))["limits"][0]
+assert s["mode"] == l["mode"] == "predicted" and s["recall"] == l["recall"] and s["predicted"]["valid"], s
+assert s["account_bytes"] == l["account_bytes"] and s["floor_bytes"] == l["floor_bytes"], (s, l)
+PY
+}
+check "a plan in predicted mode from the planner" chain bundle --mode predicted --memory 20MiB
+check "planner and runtime agree on its account and floor to the byte" agree
 done_testing

@@ -82,6 +82,8 @@ class Ours:
         t = b["tests"][0]
         record = {k: b[k] for k in ("mode", "act", "io", "direct", "queue_depth", "threads", "memory_bytes",
                                     "account_bytes", "peak_bytes", "predicted_tokens_per_s", "prediction_valid")}
+        if "recall" in b: # predicted mode
+            record["recall"] = b["recall"]
         if prompt:
             return dict(record, ttft_ms=t["ttft_ms"])
         names = ("tokens_per_s", "read_bytes_per_token", "reads_per_token", "stall_share", "hit_rate", "ms_per_token",

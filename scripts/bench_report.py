@@ -151,6 +151,8 @@ def table(head, lines):
 
 
 def label(row):
+    if row.decode and "recall" in row.decode[0]:
+        return f"{row.engine} (recall {row.decode[0]['recall']:g})"
     return f"{row.engine} ({row.kb} KB read-ahead)" if row.kb else row.engine
 
 

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Mixtral-47B on the OnePlus 12 from published figures alone (docs/phones.md): the published speed at 19 GB, within the
+# bound that is claimed, and what the prediction rests on.
+. tests/tap.sh
+scratch
+P=$BIN/thermo-plan
+
+check "figures of the phone" "$BIN/thermo-profile" import -q --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
+check "a plan for 19 GB" "$P" solve -q --description datasets/descriptions/turbosparse-mixtral-47b-paper.json --hardware "$tmp/hw.sqlite" \
+    --memory 19GB --mode predicted --form bundle --packed no --policy lfu --act q8 --down-type source --context 1024 --out "$tmp/m.json"
+speeds()
+{
+    python3 - "$tmp/m.json" <<'PY'
+import json, sys
+plan = json.load(open(sys.argv[1]))
+limit = plan["limits"][0]
+p = limit["batches"][0]["predicted"]
+print("19 GB:", p["tokens_per_s"], "tokens/s, published 11.68")
+assert limit["memory_bytes"] == 19e9 and 0.75 < p["tokens_per_s"] / 11.68 < 1.25
+# The published account: 6.6 GB before the first neuron.
+assert abs(limit["floor_bytes"] / 6.6e9 - 1) < 0.02
+# By hand: weights of attention and head, of two experts' predictors, and of 15 % of two experts, at 43.9 GB/s.
+attention = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024) * 0.5625
+head = 32000 * 4096 * 0.5625
+predictors = 32 * 2 * 1024 * (4096 + 14336) * 0.5625
+fired = 32 * 2 * 14336 * 0.15
+layers = p["layers"]
+total = lambda key: sum(layers[key])
+assert abs(total("active") / fired - 1) < 0.01
+assert abs(total("predict_ns") / (predictors / 43.9) - 1) < 0.01
+assert abs(total("ffn_memory_ns") / (fired * 3 * 2304 / 43.9) - 1) < 0.01
+assert 1 < total("attention_ns") / (attention / 43.9) < 1.15      # and the context
+assert 1 <= p["head_ns"] / (head / 43.9) < 1.01
+PY
+}
+check "the published speed within 25 %, its terms by hand" speeds
+check "the published miss rate is what the window has" sh -c "grep -q '3.5 % of lookups miss as published, 3.[3-7]' '$tmp/m.json'"
+done_testing

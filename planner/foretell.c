@@ -63,7 +63,7 @@ static double fires_routed(const struct inputs *in, int layer, int block, int po
 /* q_i for a neuron that fires with probability p. */
 static double alarm_chance(const struct foretell_block *b, double p)
 {
-    if (p <= 0 || p >= 1)
+    if (p <= 0 || p >= 1 || isinf(b->shift))
         return 0;
     double told = 0.5 * erfc(-(b->shift + describe_quantile(p)) / sqrt(2));
     return fmin(1, fmax(0, (told - b->recall * p) / (1 - p)));
@@ -87,8 +87,8 @@ static struct foretell_block block_of(const struct inputs *in, const struct inpu
     const struct inputs_point *at = foretell_point(x, target);
     double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
     double low = -MAX_SHIFT, high = MAX_SHIFT;
-    struct foretell_block b = { .recall = at->recall };
-    for (int i = 0; i < 40; i++) {
+    struct foretell_block b = { at->recall, -INFINITY };
+    for (int i = 0; i < 40 && alarms > 0; i++) {
         b.shift = (low + high) / 2;
         if (false_alarms(in, &b, layer, block) < alarms)
             low = b.shift;
@@ -312,7 +312,7 @@ static int perfect(const struct foretell *f, int layer)
     int yes = f->exempt[layer] == 0;
     for (int k = 0; k < f->n_blocks && yes; k++) {
         const struct foretell_block *b = &f->block[(size_t)layer * (size_t)f->n_blocks + (size_t)k];
-        yes = b->recall >= 1 && b->kappa <= 0;
+        yes = b->recall >= 1 && isinf(b->shift);
     }
     return yes;
 }

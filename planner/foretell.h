@@ -30,7 +30,7 @@ struct foretell {
     uint64_t bytes;             /* of all predictors in use, as the account has them */
     int rank;                   /* their largest */
     struct foretell_block {     /* [n_layers][n_blocks] */
-        double recall, shift;
+        double recall, shift;   /* shift -INFINITY: no false alarms */
     } *block;
     double *neurons;            /* [n_batches][n_layers][n_ff + 1]: foretold or exempt neurons of a step among the first
                                  * i positions of all blocks */

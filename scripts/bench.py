@@ -401,6 +401,13 @@ class Bench:
                 known[engine] = fio_bound(self.runner, model, read_sizes(records, self.result["models"][engine]["layout"]),
                                           records[0]["queue_depth"], self.notes)
 
+    def has_better_read_ahead(self, run):
+        """After the first round a peer goes on with the read-ahead that it was faster with."""
+        limit, c, kind, k = run[:4]
+        first = {x["read_ahead_kb"]: x.get("tokens_per_s", 0) for x in self.result["records"]
+                 if (x["memory"], x["engine"], x["kind"], x["round"]) == (limit.text, c.name, kind, 0)}
+        return c.kb and k > 0 and len(first) > 1 and max(first, key=first.get) != c.kb
+
     def measure(self):
         r = self.result
         everybody = {run[1].name: run[1] for run in self.runs if isinstance(run[1], Ours)}
@@ -416,7 +423,7 @@ class Bench:
         before, hopeless = None, {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"]) for x in r["records"] if "failed" in x}
         for i, run in enumerate(todo):
             same = (run[0].text, run[1].name, run[1].kb, run[2])
-            if same in hopeless:
+            if same in hopeless or self.has_better_read_ahead(run):
                 continue
             if before is not run[0]:
                 if before:

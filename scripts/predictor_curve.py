@@ -4,8 +4,15 @@
     predictor_curve.py --collect RUN.json... > curves.json
     predictor_curve.py curves.json > curves.svg
     predictor_curve.py --table curves.json
+
+and what predictors cost in quality, from the same kind of runs:
+
+    predictor_curve.py --collect-quality RUN.json... > quality.json
+    predictor_curve.py --draw-quality quality.json > quality.svg
+    predictor_curve.py --table-quality quality.json
 """
 import json
+import math
 import sys
 
 
@@ -46,6 +53,32 @@ def table(rows):
               f"{100 * r['recall']:.2f} % | {100 * r['density']:.1f} % | {r['ratio']:.2f} x | {r['training_free_ratio']:.2f} x |")
 
 
+def collect_quality(paths):
+    """Per run and input: how they were made, share of the FFN's bytes, and the rows of the quality table."""
+    out = []
+    for path in paths:
+        run = json.load(open(path))
+        for kind in ("ffn", "block"):
+            made = [x for x in run["predictors"] if x["input"] == kind]
+            rows = [x for x in run["quality"]["rows"] if x["input"] == kind]
+            if rows:
+                out.append({"input": kind, "method": run["method"], "type": made[0]["fc1_type"],
+                            "ranks": sorted({x["rank"] for x in made}), "corpus": run["quality"]["corpus"],
+                            "bytes_share": sum(x["bytes"] for x in made) / run["ffn_bytes"], "rows": rows})
+    return out
+
+
+def quality_table(runs):
+    print("| input | made | bytes, of FFN | target | recall | density | over the oracle's | KL, mean | KL, largest | same first choice "
+          "| perplexity |")
+    print("|--|--|--|--|--|--|--|--|--|--|--|")
+    for r in runs:
+        for x in r["rows"]:
+            print(f"| {r['input']} | {r['method']} | {100 * r['bytes_share']:.1f} % | {x['target_recall']:g} | {100 * x['recall']:.2f} % | "
+                  f"{100 * x['density']:.1f} % | {x['density'] / x['true_density']:.2f} x | {x['kl_mean_nats']:.2g} | "
+                  f"{x['kl_max_nats']:.2g} | {100 * x['top1_agreement']:.2f} % | {100 * (x['perplexity_ratio'] - 1):+.2f} % |")
+
+
 class Panel:
     """Axes in SVG: x, y ranges linear, at a place."""
 
@@ -68,7 +101,7 @@ class Panel:
         if dots:
             self.out += [f'<circle cx="{self.x(a):.1f}" cy="{self.y(b):.1f}" r="3" fill="{colour}"/>' for a, b in points]
 
-    def axes(self, title, xlabel, ylabel, xticks, yticks, unit):
+    def axes(self, title, xlabel, ylabel, xticks, yticks, unit, name=lambda v: f"{v:g}"):
         self.text(self.left + self.width / 2, self.top - 14, title, extra='font-weight="bold"')
         for v in xticks:
             self.out.append(f'<line x1="{self.x(v):.1f}" y1="{self.top}" x2="{self.x(v):.1f}" y2="{self.top + self.height}" '
@@ -77,7 +110,7 @@ class Panel:
         for v in yticks:
             self.out.append(f'<line x1="{self.left}" y1="{self.y(v):.1f}" x2="{self.left + self.width}" y2="{self.y(v):.1f}" '
                             'stroke="#ddd"/>')
-            self.text(self.left - 6, self.y(v) + 4, f"{v:g}{unit}", "end")
+            self.text(self.left - 6, self.y(v) + 4, name(v) + unit, "end")
         self.text(self.left + self.width / 2, self.top + self.height + 36, xlabel)
         cx, cy = self.left - 48, self.top + self.height / 2
         self.text(cx, cy, ylabel, extra=f'transform="rotate(-90 {cx:.1f} {cy:.1f})"')
@@ -123,12 +156,47 @@ def svg(rows):
     print("</svg>")
 
 
+def quality_svg(runs):
+    xs = [x for x in range(0, 101, 10) if x <= 10 + max(100 * x["density"] for r in runs for x in r["rows"])]
+    kls = [math.log10(x["kl_mean_nats"]) for r in runs for x in r["rows"]]
+    low, high = math.floor(min(kls)), math.ceil(max(kls))
+    a = Panel(80, 50, 360, 300, xs[-1], low, high)
+    a.axes("Divergence of the next token's distribution", "predicted neurons", "mean KL, nats", xs, range(low, high + 1), "",
+           lambda v: f"1e{v}")
+    least = math.floor(100 * min(x["top1_agreement"] for r in runs for x in r["rows"]))
+    b = Panel(540, 50, 360, 300, xs[-1], least, 100)
+    b.axes("Same first choice as exact mode", "predicted neurons", "tokens", xs, range(least, 101, 1 if least > 90 else 5), " %")
+    b.line([(0, 98), (xs[-1], 98)], "#888", "2 3", dots=False)
+    top = 400
+    for i, r in enumerate(runs):
+        colour = ("#1f77b4" if r["input"] == "ffn" else "#d62728") if r["bytes_share"] > 0.045 else \
+            ("#17becf" if r["input"] == "ffn" else "#ff7f0e")
+        dash = "5 4" if r["method"] == "svd" else ""
+        a.line([(100 * x["density"], math.log10(x["kl_mean_nats"])) for x in r["rows"]], colour, dash)
+        b.line([(100 * x["density"], 100 * x["top1_agreement"]) for x in r["rows"]], colour, dash)
+        x, y = 80 + 420 * (i % 2), top + 18 * (i // 2)
+        a.out.append(f'<line x1="{x}" y1="{y}" x2="{x + 26}" y2="{y}" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
+        a.text(x + 32, y + 4, ("FFN's input" if r["input"] == "ffn" else "lookahead") +
+               f", {100 * r['bytes_share']:.1f} % of the bytes, " + ("training-free" if r["method"] == "svd" else "trained"), "start")
+    oracle = 100 * runs[0]["rows"][0]["true_density"]
+    for p in (a, b):
+        p.line([(oracle, p.ymin), (oracle, p.ymax)], "#888", "2 3", dots=False)
+    height = top + 18 * ((len(runs) + 1) // 2) + 10
+    print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 930 {height}" font-family="sans-serif" font-size="12">'
+          f'<rect width="930" height="{height}" fill="white"/>')
+    print("\n".join(a.out + b.out))
+    print("</svg>")
+
+
 def main(args):
     if len(args) > 1 and args[0] == "--collect":
         json.dump(collect(args[1:]), sys.stdout, indent=1)
         print()
-    elif len(args) == 2 and args[0] == "--table":
-        table(json.load(open(args[1])))
+    elif len(args) > 1 and args[0] == "--collect-quality":
+        json.dump(collect_quality(args[1:]), sys.stdout, indent=1)
+        print()
+    elif len(args) == 2 and args[0] in ("--table", "--table-quality", "--draw-quality"):
+        {"--table": table, "--table-quality": quality_table, "--draw-quality": quality_svg}[args[0]](json.load(open(args[1])))
     elif len(args) == 1 and not args[0].startswith("-"):
         svg(json.load(open(args[0])))
     else:

@@ -26,15 +26,16 @@ run()
 n=10
 run --input both --quality-tokens 4096 # ranks by layer, within 6 % of the FFN's bytes
 for rank in 32 64 96 128 160 192; do
-    run --input both --rank $rank --quality-tokens $([ $rank = 64 ] && echo 4096 || echo 0)
+    run --input both --rank $rank --quality-tokens 0
 done
 for rank in 32 64 96 128; do
     run --rank $rank --type q8_0 --quality-tokens 0
 done
 python3 scripts/predictor_curve.py --collect "$tmp"/run-*.json > "${out%.svg}.json"
 python3 scripts/predictor_curve.py "${out%.svg}.json" > "$out"
-n=99
+n=98
 run --input both --method svd --quality-tokens 4096
+run --input both --method svd --rank 64 --quality-tokens 4096
 quality=${out%.svg}-quality
-python3 scripts/predictor_curve.py --collect-quality "$tmp"/run-10.json "$tmp"/run-12.json "$tmp"/run-99.json > "$quality.json"
+python3 scripts/predictor_curve.py --collect-quality "$tmp"/run-10.json "$tmp"/run-9[89].json > "$quality.json"
 python3 scripts/predictor_curve.py --draw-quality "$quality.json" > "$quality.svg"

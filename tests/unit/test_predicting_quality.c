@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define MODEL "datasets/models/reglu-tales-10m-f16.gguf"
-enum { D = 256, FF = 1280, LAYERS = 8, VOCAB = 4096, RANK = 32, WITHOUT = 5, N_TOKENS = 512, N = N_TOKENS };
+enum { D = 256, FF = 1280, LAYERS = 8, VOCAB = 4096, RANK = 32, WITHOUT = 5, N_TOKENS = 512, N = 128 };
 
 static struct gguf *gguf;
 static struct model *model;
@@ -28,7 +28,7 @@ static void trace_some(uint64_t tokens)
     struct pool *pool = NULL;
     uint64_t resumed;
     struct hash128 content;
-    const struct corpus_options o = { .prompts = "datasets/prompts/stories-profile.csv", .column = "text", .n_ctx = 128,
+    const struct corpus_options o = { .prompts = "datasets/prompts/stories-profile.csv", .column = "text", .n_ctx = 64,
                                       .max_tokens = tokens, .window = 64, .samples = 64, .n_shards = 1 };
     CHECK_MSG(!tokenizer_open(gguf, &tok, &e) && !corpus_read(&o, tok, VOCAB, &c, &e) &&
                   !tracing_new(model, c, "test", 2, &t, &e) && !tracing_identify(t, &e) && !pool_new(2, NULL, &pool, &e) &&
@@ -92,7 +92,7 @@ static void definition(struct trace *t, uint64_t n, double *kl, double *top1, do
         mine[seqs] = starts[seqs], seqs++;
     mine[seqs] = n;
     const struct forward_run run = { .tokens = ids, .starts = mine, .n_sequences = seqs };
-    CHECK_MSG(!trace_tokens(t, 0, n, ids, &e) && !pool_new(1, NULL, &pool, &e) && !forward_new(model, pool, 128, &f, &e),
+    CHECK_MSG(!trace_tokens(t, 0, n, ids, &e) && !pool_new(1, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e),
               "%s", e.msg);
     *kl = 0;
     for (int i = 0; i < 2; i++) {

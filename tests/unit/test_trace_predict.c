@@ -211,6 +211,8 @@ static void damage(void)
     struct err e = { 0 };
     char *good;
     size_t len, noticed = 0, tried = 0;
+    const struct trace_predict_quality row = { PREDICT_FFN, 0.5, 0.625, 0.25, 0.125, 0.03125, 2, 0.75, 1.5, 100 };
+    CHECK(trace_predict_save_quality(path, path, &row, 1, "prompts.csv", &e) == 0);
     CHECK(file_slurp(path, 1 << 28, &good, &len, &e) == 0);
     for (size_t at = len * 3 / 4; at < len; at += 61) {
         FILE *f = fopen(other, "wb");

@@ -117,7 +117,7 @@ static int comparable(const struct plan *p, const char *name, const struct telem
         return err_set(e, ERR_MISMATCH, "telemetry '%s' line %d is of model '%s', plan '%s' is for '%s'", r->file,
                        r->line, r->model, name, p->model_name);
     if (!l || !r->valid) {
-        notes_add(why, "less memory than the plan's limit: %s", r->file);
+        notes_add(why, "less memory or other settings than the plan's limit has: %s", r->file);
         return 0;
     }
     double planned = l->batches[0].predicted.tokens_per_s;

@@ -278,7 +278,7 @@ static void measured_table(struct page *out, const struct calibrate_limit *m)
         double scale = t < CALIBRATE_TIMES ? 1e3 : t == CALIBRATE_HITS ? 0.01 : 1024, p = m->predicted[t];
         if (m->n[t] == 0 || (p == 0 && m->measured[t].p50 == 0))
             continue;
-        page_put(out, "<tr><td>%s</td><td>%.5g</td><td>%.5g</td><td>%.5g</td><td>%.5g</td>", calibrate_term_labels[t],
+        page_put(out, "<tr><td>%s</td><td>%.6g</td><td>%.6g</td><td>%.6g</td><td>%.6g</td>", calibrate_term_labels[t],
                  p / scale, m->measured[t].p50 / scale, m->measured[t].p10 / scale, m->measured[t].p90 / scale);
         if (p > 0)
             page_put(out, "<td>%.3f</td>", m->measured[t].p50 / p);

@@ -17,6 +17,7 @@
 
 enum { PANEL = 128, COLUMNS = 512, KRYLOV = 5, EXTRA = 16 };
 #define RIDGE 1e-3         /* of the mean variance, added to every direction's */
+#define FEWNESS 0.3          /* times inputs over samples: the ridge of the map between two inputs */
 #define LOGISTIC 1.7f      /* logistic(1.7 z) is about the normal distribution function of z */
 #define LEAST_ERROR 0.02f  /* of a gate's standard deviation: below it rounding of the weights rules */
 
@@ -111,14 +112,14 @@ static double trace_of(const double *a, int d)
     return sum;
 }
 
-/* Covariance with a little of every direction added -> its Cholesky factor. *ridge: what was added. */
-static int factor(double *cov, int d, double *ridge, struct err *e)
+/* Covariance with a share of the mean variance added to every direction -> its Cholesky factor. *ridge: what was added. */
+static int factor(double *cov, int d, double share, double *ridge, struct err *e)
 {
     double trace = trace_of(cov, d);
     symmetrise(cov, d);
     if (!(trace > 0) || !isfinite(trace))
         return err_set(e, ERR_FORMAT, "the sampled inputs are all alike or not finite");
-    *ridge = RIDGE * trace / d;
+    *ridge = share * trace / d;
     for (int i = 0; i < d; i++)
         cov[(size_t)i * (size_t)d + (size_t)i] += *ridge;
     return linalg_cholesky(cov, d, e);
@@ -178,12 +179,54 @@ static int scale_rows(struct work *w, double ridge, float *rows, int n_ff, float
     return 0;
 }
 
-static void over_panel(void *ctx, int begin, int end, int worker)
+struct over {
+    double *x;
+    const double *l;
+    int d;
+};
+
+static void over_panel(void *ctx, int begin, int end, int worker) /* x := x (L L^T)^-1 */
 {
-    struct work *w = ctx;
-    int d = w->data->d;
+    const struct over *o = ctx;
+    double *x = o->x + (size_t)begin * (size_t)o->d;
     (void)worker;
-    linalg_over_lower_transposed(w->kb + (size_t)begin * (size_t)d, end - begin, w->cov, d);
+    linalg_over_lower_transposed(x, end - begin, o->l, o->d);
+    linalg_over_lower(x, end - begin, o->l, o->d);
+}
+
+/* From C in w->cov and K in w->kb to L and B = M L, where M tells the FFN's inputs from the predictor's. M is fitted to few
+ * samples for so many elements: it is drawn towards D, the best diagonal map, by the ridge r, as there are fewer,
+ * M = (K + r D) (C + r)^-1. Drawn towards 0 it would learn samples by heart. */
+static int regress(struct work *w, struct err *e)
+{
+    int d = w->data->d;
+    size_t dd = (size_t)d * (size_t)d, step = (size_t)d + 1;
+    double *l = malloc(dd * sizeof *l), *diagonal = malloc((size_t)d * sizeof *diagonal), ridge,
+           share = FEWNESS * d / (double)w->data->n_train;
+    float *out = malloc(dd * sizeof *out);
+    int r = l && diagonal && out ? 0 : err_set(e, ERR_NOMEM, "a map of %d inputs", d);
+    if (!r) {
+        memcpy(l, w->cov, dd * sizeof *l);
+        for (size_t i = 0; i < (size_t)d; i++)
+            diagonal[i] = w->cov[i * step] > 1e-20 ? w->kb[i * step] / w->cov[i * step] : 0;
+        r = factor(l, d, share > RIDGE ? share : RIDGE, &ridge, e);
+    }
+    if (!r) {
+        for (size_t i = 0; i < (size_t)d; i++)
+            w->kb[i * step] += ridge * diagonal[i];
+        struct over o = { w->kb, l, d };
+        pool_for(w->pool, d, PANEL, over_panel, &o);
+        r = factor(w->cov, d, RIDGE, &ridge, e);
+    }
+    if (!r) {
+        to_float(w->tmp, w->kb, dd);
+        to_float(w->tmp2, w->cov, dd);
+        product(w->pool, 0, 0, d, d, d, 1, w->tmp, d, w->tmp2, d, out);
+        for (size_t i = 0; i < dd; i++)
+            w->kb[i] = (double)out[i];
+    }
+    free(l), free(diagonal), free(out);
+    return r;
 }
 
 /* Gates (and ups) to variance 1; L of the predictor's inputs in w->cov, B in w->kb. */
@@ -196,7 +239,7 @@ static int statistics(struct predictor_base *b, struct work *w, struct err *e)
     covariance(data, data->f, w->mean_f, data->f, w->mean_f, w->pool, w->tmp, w->cov);
     for (int i = 0; i < d; i++)
         b->scale_x[i] = (float)w->cov[(size_t)i * (size_t)d + (size_t)i];
-    if ((r = factor(w->cov, d, &ridge, e)) < 0 ||
+    if ((r = factor(w->cov, d, RIDGE, &ridge, e)) < 0 ||
         (r = scale_rows(w, ridge, w->gate, b->n_ff, b->mean_z, e)) < 0 ||
         (w->up && (r = scale_rows(w, ridge, w->up, b->n_ff, NULL, e)) < 0))
         return r;
@@ -206,10 +249,9 @@ static int statistics(struct predictor_base *b, struct work *w, struct err *e)
         covariance(data, data->x, b->mean_x, data->x, b->mean_x, w->pool, w->tmp, w->cov);
         for (int i = 0; i < d; i++)
             b->scale_x[i] = (float)w->cov[(size_t)i * (size_t)d + (size_t)i];
-        if ((r = factor(w->cov, d, &ridge, e)) < 0)
-            return r;
         covariance(data, data->f, w->mean_f, data->x, b->mean_x, w->pool, w->tmp, w->kb);
-        pool_for(w->pool, d, PANEL, over_panel, w); /* B = K L^-T */
+        if ((r = regress(w, e)) < 0)
+            return r;
     }
     for (int i = 0; i < d; i++)
         b->scale_x[i] = b->scale_x[i] > 1e-20f ? 1 / sqrtf(b->scale_x[i]) : 1;

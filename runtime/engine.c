@@ -121,7 +121,7 @@ static int set_up(struct engine *g, struct err *e)
     take_regions(g);
     take_scratch(g);
     if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
-        (r = load_hot(g, e)) < 0 || (r = load_cold(g, e)) < 0)
+        (r = load_neurons_hot(g, e)) < 0 || (r = load_neurons_cold(g, e)) < 0)
         return r;
     io_close(g->io);
     g->io = NULL;

@@ -87,8 +87,8 @@ void load_drain(struct engine *g); /* after an error: waits for reads that point
 int load_dense(struct engine *g, struct err *e);
 int load_predictors(struct engine *g, struct err *e);
 /* ---- load_neurons.c ---- */
-int load_hot(struct engine *g, struct err *e);
-int load_cold(struct engine *g, struct err *e);
+int load_neurons_hot(struct engine *g, struct err *e);
+int load_neurons_cold(struct engine *g, struct err *e);
 
 /* ---- engine.c ---- */
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);

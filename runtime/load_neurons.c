@@ -124,7 +124,7 @@ static int load_run(struct run *h, struct progress *bar, struct err *e)
     return r;
 }
 
-int load_hot(struct engine *g, struct err *e)
+int load_neurons_hot(struct engine *g, struct err *e)
 {
     struct progress bar;
     int r = 0;
@@ -198,7 +198,7 @@ static int fill_cache(struct engine *g, int layer, int part, struct progress *ba
     return 0;
 }
 
-int load_cold(struct engine *g, struct err *e)
+int load_neurons_cold(struct engine *g, struct err *e)
 {
     struct progress bar;
     int r = 0;

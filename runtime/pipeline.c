@@ -74,7 +74,7 @@ static void take_lists(struct pipeline *p)
     m += s->n_clusters * sizeof(uint32_t);
     p->active = m;
     m += s->n_ff;
-    m = predict_take_memory(p, m);
+    m = prediction_take_memory(p, m);
     assert(m <= end);
     (void)end;
 }
@@ -180,8 +180,8 @@ static int take(struct pipeline *p, int worker, struct job *j)
         return 0;
     }
     if (p->pred.alone)
-        return predict_take(p, j);
-    return (p->pressure && take_tile(p, worker, j)) || predict_take(p, j) || take_ready(p, LIST_GATE, j) ||
+        return prediction_take(p, j);
+    return (p->pressure && take_tile(p, worker, j)) || prediction_take(p, j) || take_ready(p, LIST_GATE, j) ||
            take_ready(p, LIST_NEURON, j) || take_tile(p, worker, j);
 }
 
@@ -205,7 +205,7 @@ static void check_finished(struct pipeline *p)
 static void finish(struct pipeline *p, const struct job *j, const struct counts *c)
 {
     if (j->kind >= JOB_HIDDEN) {
-        predict_finish(p, j);
+        prediction_finish(p, j);
         pipeline_changed(p);
         return;
     }
@@ -513,7 +513,7 @@ static int coordinate(struct pipeline *p)
     if (r < 0)
         return r;
     if (p->pred.on)
-        predict_list(p);
+        prediction_list(p);
     resolve(p);
     retire(p);
     return p->pred.alone && p->g->c.no_prefetch ? 0 : issue(p);
@@ -613,7 +613,7 @@ static void work(void *ctx, int worker, int n_threads)
         }
         struct counts c = { 0 };
         if (j.kind >= JOB_HIDDEN)
-            predict_work(p, &j, worker);
+            prediction_work(p, &j, worker);
         else if (j.kind == JOB_TILE)
             pipeline_work_tile(p, &j, worker);
         else
@@ -648,7 +648,7 @@ static void reset(struct pipeline *p, int layer, int block)
     p->counts = (struct counts){ 0 };
     for (int i = 0; i < p->n_tiles; i++)
         p->tiles[i].busy = 0, p->tiles[i].done = 0;
-    predict_reset(p);
+    prediction_reset(p);
 }
 
 /* Everything that is known before the activations are: hot clusters, and the units whose gates are needed. In a predicted
@@ -711,7 +711,7 @@ int pipeline_predict(struct pipeline *p, int layer, int block, struct acts *in, 
     int r = prepare(p, layer, block, e);
     if (r < 0)
         return r;
-    predict_begin(p, in);
+    prediction_begin(p, in);
     p->pred.alone = 1;
     p->pred.complete = !p->pred.n_ranges;
     pool_share(g->pool, work, p);
@@ -736,7 +736,7 @@ int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, floa
         p->x[f] = engine_acts(g, in, f, &p->x_stride[f]);
     }
     if (p->pred.on && p->pred.stage == STAGE_NONE)
-        predict_begin(p, in);
+        prediction_begin(p, in);
     memset(out, 0, (size_t)in->n_tokens * (size_t)g->h.d_model * sizeof *out);
     pool_share(g->pool, work, p);
     if (p->failed)

@@ -134,13 +134,13 @@ void pipeline_changed(struct pipeline *p);  /* lock held */
 void pipeline_prefetch_unit(const struct pipeline *p, int part, uint32_t unit, int stage);
 
 /* ---- pipeline_predict.c ---- */
-uint8_t *predict_take_memory(struct pipeline *p, uint8_t *lists); /* of the lists' memory; where the rest begins */
-void predict_reset(struct pipeline *p);
-void predict_begin(struct pipeline *p, struct acts *in);
-int predict_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */
-void predict_work(struct pipeline *p, struct job *j, int worker);
-void predict_finish(struct pipeline *p, const struct job *j);     /* lock held */
-void predict_list(struct pipeline *p);                            /* coordinator */
+uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists); /* of the lists' memory; where the rest begins */
+void prediction_reset(struct pipeline *p);
+void prediction_begin(struct pipeline *p, struct acts *in);
+int prediction_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */
+void prediction_work(struct pipeline *p, struct job *j, int worker);
+void prediction_finish(struct pipeline *p, const struct job *j);     /* lock held */
+void prediction_list(struct pipeline *p);                            /* coordinator */
 
 /* First neuron of [i, end) whose bit is set, or end. */
 static inline uint32_t next_bit(const uint8_t *bits, uint32_t i, uint32_t end)

@@ -19,7 +19,7 @@
 #define HIDDEN_BYTES (64u << 10) /* of fc1's rows: no job is smaller */
 #define CLUSTER_MAX  4096        /* neurons (common/layout.h) */
 
-uint8_t *predict_take_memory(struct pipeline *p, uint8_t *lists)
+uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists)
 {
     struct engine *g = p->g;
     struct prediction *d = &p->pred;
@@ -44,7 +44,7 @@ uint8_t *predict_take_memory(struct pipeline *p, uint8_t *lists)
     return d->scored + g->shape.n_clusters;
 }
 
-void predict_reset(struct pipeline *p)
+void prediction_reset(struct pipeline *p)
 {
     struct engine *g = p->g;
     struct prediction *d = &p->pred;
@@ -71,7 +71,7 @@ static void mark_exempt(uint8_t *bits, uint32_t n)
         bits[n / 8] = (uint8_t)((1u << n % 8) - 1);
 }
 
-void predict_begin(struct pipeline *p, struct acts *in)
+void prediction_begin(struct pipeline *p, struct acts *in)
 {
     struct prediction *d = &p->pred;
     const struct predict *q = d->q;
@@ -95,7 +95,7 @@ void predict_begin(struct pipeline *p, struct acts *in)
 
 /* ---- jobs ---- */
 
-int predict_take(struct pipeline *p, struct job *j)
+int prediction_take(struct pipeline *p, struct job *j)
 {
     struct prediction *d = &p->pred;
     if (!d->on || d->stage == STAGE_NONE || d->stage == STAGE_PREPARING)
@@ -116,7 +116,7 @@ int predict_take(struct pipeline *p, struct job *j)
     return 1;
 }
 
-void predict_finish(struct pipeline *p, const struct job *j)
+void prediction_finish(struct pipeline *p, const struct job *j)
 {
     struct prediction *d = &p->pred;
     d->ns += j->ns;
@@ -165,7 +165,7 @@ static void score_range(struct pipeline *p, uint32_t range, int worker)
     }
 }
 
-void predict_work(struct pipeline *p, struct job *j, int worker)
+void prediction_work(struct pipeline *p, struct job *j, int worker)
 {
     struct prediction *d = &p->pred;
     size_t rank = (size_t)d->q->rank;
@@ -242,7 +242,7 @@ static void list_range(struct pipeline *p, uint32_t range)
     pthread_mutex_unlock(&p->lock);
 }
 
-void predict_list(struct pipeline *p)
+void prediction_list(struct pipeline *p)
 {
     struct prediction *d = &p->pred;
     pthread_mutex_lock(&p->lock);

@@ -86,7 +86,7 @@ page = open(sys.argv[1] + "/BENCHMARKS.md").read().splitlines()
 line = next(x for x in page if x.startswith("| resident | thermo-run |")).split(" | ")
 runs = [r for r in s["records"] if r["engine"] == "thermo-run" and r["memory"] == "resident" and r["kind"] == "decode"]
 speed = statistics.median(r["tokens_per_s"] for r in runs)
-assert float(line[2].split()[0]) == float(f"{speed:.3g}"), (line[2], speed)
+assert abs(float(line[2].split()[0]) / speed - 1) < 0.005, (line[2], speed) # three digits or more
 assert abs(float(line[5].split()[0]) / (speed / 20) - 1) < 0.01, line[5]
 d, layers, ff = (m["model"][k] for k in ("d_model", "n_layers", "n_ff"))
 active = statistics.median(sum(r["neurons_per_token"][k] for k in ("hot", "cold", "read")) for r in runs)

@@ -3,6 +3,7 @@
 #include "planner/foretell.h"
 
 #include "common/quant.h"
+#include "planner/alarms.h"
 #include "planner/describe.h"
 
 #include <math.h>
@@ -288,21 +289,135 @@ static int put(struct list *o, uint32_t v)
     return 0;
 }
 
-/* One block of one step: fired[n] are its firing positions, ascending, block offset included. */
-static int put_block(const struct foretell *f, int layer, uint32_t block, const uint64_t *alarm, int firing_only,
-                     const uint32_t *fired, size_t n, uint64_t *state, struct list *o)
+/* Where the firings of the block that position i of a step's list belongs to end. */
+static uint32_t block_end(const struct inputs_steps *s, int t, uint32_t i, uint32_t n_ff)
 {
-    uint32_t base = block * (uint32_t)f->n_ff;
-    uint64_t kept = limit_of(f->block[(size_t)layer * (size_t)f->n_blocks + block].recall);
-    size_t j = 0;
-    for (uint32_t i = 0; i < (uint32_t)f->n_ff; i++) {
-        int on = j < n && fired[j] == base + i, exempt = i < f->exempt[layer];
-        j += (size_t)on;
-        if (firing_only && !on)
+    uint32_t block = s->at[i] / n_ff;
+    while (i < s->start[t + 1] && s->at[i] / n_ff == block)
+        i++;
+    return i;
+}
+
+static void runs_free(struct alarms_runs *r, int n_blocks)
+{
+    for (int k = 0; r && k < n_blocks; k++) {
+        free(r[k].start);
+        free(r[k].at);
+    }
+    free(r);
+}
+
+/* The tokens that ran through each block, with positions within it. NULL: no memory. */
+static struct alarms_runs *runs_of(const struct inputs_steps *s, int n_blocks, uint32_t n_ff)
+{
+    struct alarms_runs *runs = calloc((size_t)n_blocks, sizeof *runs);
+    size_t *fired = calloc((size_t)n_blocks, sizeof *fired);
+    int bad = !runs || !fired;
+    for (uint32_t i = 0; !bad && i < s->start[s->n_steps]; i++)
+        fired[s->at[i] / n_ff]++;
+    for (int k = 0; k < n_blocks && !bad; k++) {
+        runs[k].n_ff = (int)n_ff;
+        runs[k].start = calloc((size_t)s->n_steps + 1, sizeof *runs[k].start);
+        runs[k].at = malloc((fired[k] + 1) * sizeof *runs[k].at);
+        bad = !runs[k].start || !runs[k].at;
+    }
+    for (int t = 0; t < s->n_steps && !bad; t++)
+        for (uint32_t i = s->start[t], end; i < s->start[t + 1]; i = end) {
+            struct alarms_runs *r = &runs[s->at[i] / n_ff];
+            size_t n = r->start[r->n];
+            for (end = block_end(s, t, i, n_ff); i < end; i++)
+                r->at[n++] = s->at[i] % n_ff;
+            r->start[++r->n] = n;
+        }
+    free(fired);
+    if (bad) {
+        runs_free(runs, n_blocks);
+        return NULL;
+    }
+    return runs;
+}
+
+/* A layer's lists on their way from what fires to what is foretold. */
+struct telling {
+    const struct foretell *f;
+    int layer, firing_only;
+    struct alarms_runs *runs;   /* [n_blocks] */
+    struct alarms *alarms;      /* [n_blocks] */
+    struct list out;
+    uint32_t *start;
+};
+
+static void telling_done(struct telling *w)
+{
+    for (int k = 0; w->alarms && k < w->f->n_blocks; k++)
+        alarms_free(&w->alarms[k]);
+    free(w->alarms);
+    runs_free(w->runs, w->f->n_blocks);
+}
+
+static int telling_init(struct telling *w, const struct inputs *in, const struct inputs_steps *s, struct err *e)
+{
+    size_t n_ff = (size_t)w->f->n_ff;
+    double *rate = malloc(n_ff * sizeof *rate);
+    int r = 0;
+    w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
+    w->runs = runs_of(s, w->f->n_blocks, (uint32_t)n_ff);
+    w->alarms = calloc((size_t)w->f->n_blocks, sizeof *w->alarms);
+    if (!rate || !w->start || !w->runs || !w->alarms)
+        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
+        const struct foretell_block *b = &w->f->block[(size_t)w->layer * (size_t)w->f->n_blocks + (size_t)k];
+        double wanted = 0;
+        if (!w->runs[k].n)
             continue;
-        if ((exempt || drawn(state, on ? kept : alarm[i])) && put(o, base + i) < 0)
+        for (size_t i = 0; i < n_ff; i++) {
+            rate[i] = fires_routed(in, w->layer, k, (int)i);
+            wanted += (1 - rate[i]) * alarm_chance(b, rate[i]);
+        }
+        r = alarms_new(&w->runs[k], rate, b->recall, wanted, &w->alarms[k], e);
+    }
+    free(rate);
+    return r;
+}
+
+/* One block of one step: fired[n] are its firing positions, ascending. */
+static int tell_block(struct telling *w, uint32_t block, const uint32_t *fired, size_t n, uint64_t *state)
+{
+    const struct foretell *f = w->f;
+    uint32_t n_ff = (uint32_t)f->n_ff, exempt = f->exempt[w->layer];
+    uint64_t kept = limit_of(f->block[(size_t)w->layer * (size_t)f->n_blocks + block].recall);
+    size_t j = 0;
+    for (uint32_t i = 0; i < n_ff; i++) {
+        int on = j < n && fired[j] == i;
+        j += (size_t)on;
+        if (w->firing_only && !on)
+            continue;
+        int told = drawn(state, on ? kept : alarms_chance(&w->alarms[block], (int)i));
+        if ((told || i < exempt) && put(&w->out, block * n_ff + i) < 0)
             return -1;
     }
+    if (!w->firing_only)
+        alarms_next(&w->alarms[block], fired, n);
+    return 0;
+}
+
+static int tell(struct telling *w, const struct inputs_steps *s)
+{
+    uint32_t n_ff = (uint32_t)w->f->n_ff;
+    for (int k = 0; k < w->f->n_blocks; k++)
+        w->runs[k].n = 0; /* now: how many have passed */
+    for (int t = 0; t < s->n_steps; t++) {
+        uint64_t state = (uint64_t)w->layer << 32 | (uint32_t)t;
+        w->start[t] = (uint32_t)w->out.n;
+        for (uint32_t i = s->start[t]; i < s->start[t + 1]; i = block_end(s, t, i, n_ff)) {
+            uint32_t block = s->at[i] / n_ff;
+            struct alarms_runs *r = &w->runs[block];
+            size_t from = r->start[r->n++];
+            if (tell_block(w, block, r->at + from, r->start[r->n] - from, &state) < 0)
+                return -1;
+        }
+    }
+    w->start[s->n_steps] = (uint32_t)w->out.n;
     return 0;
 }
 
@@ -320,37 +435,21 @@ static int perfect(const struct foretell *f, int layer)
 int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
                    struct inputs_steps *s, struct err *e)
 {
+    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only };
     if (perfect(f, layer))
         return 0;
-    struct list o = { 0 };
-    size_t blocks = (size_t)f->n_blocks, n_ff = (size_t)f->n_ff;
-    uint32_t *start = malloc(((size_t)s->n_steps + 1) * sizeof *start);
-    uint64_t *alarm = malloc(blocks * n_ff * sizeof *alarm);
-    int bad = !start || !alarm;
-    for (size_t k = 0; !bad && k < blocks; k++)
-        for (size_t i = 0; i < n_ff; i++)
-            alarm[k * n_ff + i] = limit_of(alarm_chance(&f->block[(size_t)layer * blocks + k],
-                                                        fires_routed(in, layer, (int)k, (int)i)));
-    for (int t = 0; t < s->n_steps && !bad; t++) {
-        uint64_t state = (uint64_t)layer << 32 | (uint32_t)t;
-        start[t] = (uint32_t)o.n;
-        for (uint32_t i = s->start[t], end; i < s->start[t + 1] && !bad; i = end) {
-            uint32_t block = s->at[i] / (uint32_t)n_ff;
-            for (end = i; end < s->start[t + 1] && s->at[end] / (uint32_t)n_ff == block;)
-                end++;
-            bad = put_block(f, layer, block, alarm + block * n_ff, firing_only, s->at + i, end - i, &state, &o) < 0;
-        }
+    int r = telling_init(&w, in, s, e);
+    if (r == 0 && tell(&w, s) < 0)
+        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    telling_done(&w);
+    if (r < 0) {
+        free(w.start);
+        free(w.out.at);
+        return r;
     }
-    free(alarm);
-    if (bad) {
-        free(start);
-        free(o.at);
-        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
-    }
-    start[s->n_steps] = (uint32_t)o.n;
     free(s->start);
     free(s->at);
-    s->start = start;
-    s->at = o.at;
+    s->start = w.start;
+    s->at = w.out.at;
     return 0;
 }

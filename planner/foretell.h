@@ -12,8 +12,7 @@
  *     sum_i (1 - p_i) q_i = (density - recall * true density) n_ff
  *   an exempt one is always computed.
  *
- * False alarms come anew with each token: the cold cache sees no more order in them than there is
- * (docs/cost-model.md). Draws are by a fixed generator: the same inputs give
+ * In lists that the cache replays, p_i is the rate around the token (alarms.h). Draws are by a fixed generator: the same inputs give
  * the same lists. Constant once made; thread-safe. */
 #include "common/err.h"
 #include "common/layout.h"

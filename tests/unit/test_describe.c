@@ -147,7 +147,7 @@ static void test_persistence(void)
     struct describe d = { .h = { .n_ff = N }, .rate = { 0.1 }, .spread = 0.65, .n_misses = 1, .miss = { { 0.5, 0.05 } } };
     struct inputs_steps s;
     struct err e = { 0 };
-    double missed;
+    double missed = 0;
     describe_rates(&d, "x", p, &e);
     CHECK(describe_persistence(&d, "x", p, &e) == 0 && d.n_memory == 2);
     CHECK(describe_window(&d, p, DESCRIBE_WINDOW, &s, &e) == 0 && describe_missed(&d, &s, 0.5, &missed, &e) == 0);

@@ -1,0 +1,224 @@
+/* Sums over what comes are made in one sweep from the end and kept as bytes; sums over the past are kept up to date
+ * as runs pass. Both are geometric, so a run costs one multiplication per neuron. */
+#include "planner/alarms.h"
+
+#include "planner/describe.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAMPLE    96 /* neurons by which decay and prior are chosen */
+#define MAX_SHIFT 12
+
+static const float decays[] = { 0.5f, 0.75f, 0.875f, 0.9375f, 0.96875f };
+static const float priors[] = { 0.25f, 1, 4 };
+
+static double phi(double x)
+{
+    return 0.5 * erfc(-x / sqrt(2));
+}
+
+/* 1 + decay + ... + decay^(n-1) */
+static float weights(float decay, int n)
+{
+    return (1 - powf(decay, (float)n)) / (1 - decay);
+}
+
+static float local_rate(float p, float before, float after, float prior, float weight)
+{
+    return (prior * p + before + after) / (prior + weight);
+}
+
+static int level_of(float r)
+{
+    int level = (int)(sqrtf(r) * ALARMS_LEVELS);
+    return level < 0 ? 0 : level >= ALARMS_LEVELS ? ALARMS_LEVELS - 1 : level;
+}
+
+static double rate_of(int level)
+{
+    double s = (level + 0.5) / ALARMS_LEVELS;
+    return s * s;
+}
+
+/* --- choice of decay and prior --- */
+
+/* Log-likelihood of one neuron's firings, each foretold by its neighbourhood. fires: [n]; sums: [n] of scratch. */
+static double likelihood(const uint8_t *fires, int n, float p, float decay, float prior, float *sums)
+{
+    double sum = 0;
+    float s = 0;
+    for (int t = n - 1; t >= 0; t--) {
+        sums[t] = s;
+        s = decay * s + fires[t];
+    }
+    s = 0;
+    for (int t = 0; t < n; t++) {
+        float r = local_rate(p, s, sums[t], prior, weights(decay, t) + weights(decay, n - 1 - t));
+        sum += log(fmax(1e-6, fires[t] ? r : 1 - r));
+        s = decay * s + fires[t];
+    }
+    return sum;
+}
+
+static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
+{
+    int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff, k = 0;
+    uint8_t *fires = calloc((size_t)n * (size_t)r->n, 1);
+    float *sums = malloc((size_t)r->n * sizeof *sums);
+    double best = -INFINITY;
+    if (!fires || !sums) {
+        free(fires);
+        free(sums);
+        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    }
+    for (int t = 0; t < r->n; t++)
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++) {
+            k = (int)((uint64_t)r->at[i] * (uint64_t)n / (uint64_t)r->n_ff);
+            if ((uint64_t)k * (uint64_t)r->n_ff / (uint64_t)n == r->at[i])
+                fires[(size_t)k * (size_t)r->n + (size_t)t] = 1;
+        }
+    for (size_t d = 0; d < sizeof decays / sizeof decays[0]; d++)
+        for (size_t q = 0; q < sizeof priors / sizeof priors[0]; q++) {
+            double sum = 0;
+            for (int i = 0; i < n; i++)
+                sum += likelihood(fires + (size_t)i * (size_t)r->n, r->n,
+                                  a->rate[(size_t)i * (size_t)r->n_ff / (size_t)n], decays[d], priors[q], sums);
+            if (sum > best) {
+                best = sum;
+                a->decay = decays[d];
+                a->prior = priors[q];
+            }
+        }
+    free(fires);
+    free(sums);
+    return 0;
+}
+
+/* --- sums --- */
+
+static float unit_of(const struct alarms *a)
+{
+    return 1 / ((1 - a->decay) * 255);
+}
+
+static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
+{
+    size_t n_ff = (size_t)r->n_ff;
+    float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
+    a->after = malloc(n_ff * (size_t)r->n + 1);
+    if (!sum || !a->after) {
+        free(sum);
+        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    }
+    for (int t = r->n - 1; t >= 0; t--) {
+        uint8_t *out = a->after + (size_t)t * n_ff;
+        for (size_t i = 0; i < n_ff; i++) {
+            out[i] = (uint8_t)(sum[i] / unit + 0.5f);
+            sum[i] *= a->decay;
+        }
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
+            sum[r->at[i]] += 1;
+    }
+    free(sum);
+    return 0;
+}
+
+static float weight_now(const struct alarms *a)
+{
+    return weights(a->decay, a->run) + weights(a->decay, a->n - 1 - a->run);
+}
+
+static int level_now(const struct alarms *a, int i, float weight)
+{
+    float after = (float)a->after[(size_t)a->run * (size_t)a->n_ff + (size_t)i] * unit_of(a);
+    return level_of(local_rate(a->rate[i], a->before[i], after, a->prior, weight));
+}
+
+uint64_t alarms_chance(const struct alarms *a, int i)
+{
+    return a->chance[level_now(a, i, a->weight)];
+}
+
+void alarms_next(struct alarms *a, const uint32_t *fired, size_t n)
+{
+    for (int i = 0; i < a->n_ff; i++)
+        a->before[i] *= a->decay;
+    for (size_t i = 0; i < n; i++)
+        a->before[fired[i]] += 1;
+    a->run++;
+    a->weight = weight_now(a);
+}
+
+static void rewind_runs(struct alarms *a)
+{
+    a->run = 0;
+    a->weight = weight_now(a);
+    memset(a->before, 0, (size_t)a->n_ff * sizeof *a->before);
+}
+
+/* --- shift --- */
+
+static double alarm_at(double rate, double recall, double shift)
+{
+    double told = phi(shift + describe_quantile(rate));
+    return fmin(1, fmax(0, (told - recall * rate) / (1 - rate)));
+}
+
+/* silent: how many silent neurons of each level the window has. */
+static void find_chances(struct alarms *a, const double silent[ALARMS_LEVELS], double recall, double wanted)
+{
+    double low = -MAX_SHIFT, high = MAX_SHIFT;
+    for (int step = 0; step < 40; step++) {
+        double shift = (low + high) / 2, sum = 0;
+        for (int k = 0; k < ALARMS_LEVELS; k++)
+            sum += silent[k] > 0 ? silent[k] * alarm_at(rate_of(k), recall, shift) : 0;
+        if (sum < wanted)
+            low = shift;
+        else
+            high = shift;
+    }
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        a->chance[k] = wanted > 0 ? (uint64_t)(alarm_at(rate_of(k), recall, (low + high) / 2) * 4294967296.0) : 0;
+}
+
+int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
+               struct err *e)
+{
+    struct alarms a = { .n_ff = r->n_ff, .n = r->n };
+    double silent[ALARMS_LEVELS] = { 0 };
+    int code = 0;
+    a.rate = malloc((size_t)r->n_ff * sizeof *a.rate);
+    a.before = calloc((size_t)r->n_ff, sizeof *a.before);
+    if (!a.rate || !a.before)
+        code = err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    for (int i = 0; i < r->n_ff && code == 0; i++)
+        a.rate[i] = (float)rate[i];
+    if (code < 0 || (code = choose(&a, r, e)) < 0 || (code = sum_after(&a, r, e)) < 0) {
+        alarms_free(&a);
+        return code;
+    }
+    rewind_runs(&a);
+    for (int t = 0; t < r->n; t++) {
+        size_t j = r->start[t];
+        for (int i = 0; i < r->n_ff; i++)
+            if (j < r->start[t + 1] && r->at[j] == (uint32_t)i)
+                j++;
+            else
+                silent[level_now(&a, i, a.weight)]++;
+        alarms_next(&a, r->at + r->start[t], r->start[t + 1] - r->start[t]);
+    }
+    find_chances(&a, silent, recall, wanted * r->n);
+    rewind_runs(&a);
+    *out = a;
+    return 0;
+}
+
+void alarms_free(struct alarms *a)
+{
+    free(a->rate);
+    free(a->before);
+    free(a->after);
+    *a = (struct alarms){ 0 };
+}

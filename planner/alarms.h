@@ -1,0 +1,52 @@
+#ifndef PLANNER_ALARMS_H
+#define PLANNER_ALARMS_H
+
+/* When a predictor's false alarms come. A silent neuron is foretold where its gate is only just shut; such gates were
+ * often open some tokens ago, or will be soon. So alarms come where firings do, and a cache profits.
+ *
+ * The local rate of a neuron at a token is how often it fires around it, the token itself left out:
+ *
+ *   r = (prior p + sum over k >= 1 of decay^(k-1) (f(t-k) + f(t+k))) / (prior + the sum of those weights that exist)
+ *
+ * with p its rate over the trace; of a few decays and priors the pair under which the window's own firings are likeliest
+ * is taken. A silent neuron then raises an alarm with probability
+ *
+ *   q = (Phi(shift + Phi^-1(r)) - recall r) / (1 - r), within 0..1
+ *
+ * as if its gate, normal about what the neighbourhood says, were compared with a threshold lowered by `shift`, which
+ * is such that the window has as many alarms as the predictor's density says.
+ *
+ * Runs of one block: the tokens that ran through it, in order. One owner thread. */
+#include "common/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define ALARMS_LEVELS 256 /* of sqrt(r) */
+
+struct alarms_runs {
+    int n_ff, n;
+    size_t *start;              /* [n + 1] */
+    uint32_t *at;               /* positions that fire, ascending within a run */
+};
+
+struct alarms {
+    int n_ff, n, run;           /* run: that alarms_chance speaks of */
+    float decay, prior, weight; /* weight: of the present run's neighbours */
+    float *rate, *before;       /* [n_ff]: p; sums over the past */
+    uint8_t *after;             /* [n][n_ff]: sums over what comes, in parts of their greatest */
+    uint64_t chance[ALARMS_LEVELS]; /* q * 2^32 */
+};
+
+/* rate: [n_ff]; wanted: alarms per run. ERR_NOMEM. */
+int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
+               struct err *e);
+void alarms_free(struct alarms *a); /* accepts a zeroed one */
+
+/* The chance, times 2^32, that neuron i, silent in the present run, raises an alarm. */
+uint64_t alarms_chance(const struct alarms *a, int i);
+
+/* Pass on to the next run; fired[n]: what fired in this one. */
+void alarms_next(struct alarms *a, const uint32_t *fired, size_t n);
+
+#endif

@@ -1,0 +1,86 @@
+/* False alarms: as many as asked for, and where firings are when firings persist. */
+#include "planner/alarms.h"
+#include "tests/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define N_FF 256
+#define RUNS 400
+
+static uint64_t state = 7;
+static double uniform(void)
+{
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(state >> 11) / 9007199254740992.0;
+}
+
+/* Neurons that fire with probability 0.1, in spells that last 1 / end runs. */
+static void spells(struct alarms_runs *r, double end, uint8_t *fires)
+{
+    size_t n = 0;
+    *r = (struct alarms_runs){ .n_ff = N_FF, .n = RUNS };
+    r->start = malloc((RUNS + 1) * sizeof *r->start);
+    r->at = malloc((size_t)RUNS * N_FF * sizeof *r->at);
+    uint8_t on[N_FF] = { 0 };
+    for (int t = 0; t < RUNS; t++) {
+        r->start[t] = n;
+        for (int i = 0; i < N_FF; i++) {
+            if (t == 0 || uniform() < end)
+                on[i] = uniform() < 0.1;
+            fires[t * N_FF + i] = on[i];
+            if (on[i])
+                r->at[n++] = (uint32_t)i;
+        }
+    }
+    r->start[RUNS] = n;
+}
+
+/* Mean chance of an alarm over all silent neurons, and over those that fired a run before. */
+static void means(struct alarms *a, const struct alarms_runs *r, const uint8_t *fires, double *all, double *after)
+{
+    double sum[2] = { 0 }, n[2] = { 0 };
+    for (int t = 0; t < RUNS; t++) {
+        for (int i = 0; i < N_FF; i++) {
+            int fired = t > 0 && fires[(t - 1) * N_FF + i];
+            if (fires[t * N_FF + i])
+                continue;
+            double q = (double)alarms_chance(a, i) / 4294967296.0;
+            for (int k = 0; k <= fired; k++) {
+                sum[k] += q;
+                n[k]++;
+            }
+        }
+        alarms_next(a, r->at + r->start[t], r->start[t + 1] - r->start[t]);
+    }
+    *all = sum[0] / RUNS; /* alarms of a run */
+    *after = sum[1] / n[1] / (sum[0] / n[0]);
+}
+
+static void one(double end, double wanted, double least, double most)
+{
+    static uint8_t fires[RUNS * N_FF];
+    struct alarms_runs r;
+    struct alarms a;
+    struct err e = { 0 };
+    double rate[N_FF], all, after;
+    spells(&r, end, fires);
+    for (int i = 0; i < N_FF; i++)
+        rate[i] = 0.1;
+    CHECK_MSG(alarms_new(&r, rate, 0.97, wanted, &a, &e) == 0, "%s", e.msg);
+    means(&a, &r, fires, &all, &after);
+    CHECK_MSG(fabs(all / fmax(wanted, 1e-9) - 1) < 0.02 || (wanted == 0 && all == 0), "%g alarms, %g wanted", all, wanted);
+    CHECK_MSG(wanted == 0 || (after >= least && after <= most), "%g times as likely after a firing", after);
+    alarms_free(&a);
+    free(r.start);
+    free(r.at);
+}
+
+int main(void)
+{
+    one(0.1, 5, 2, 100);   /* spells of ten runs */
+    one(0.1, 40, 1.5, 100);
+    one(1, 5, 0.8, 1.3);   /* every run anew: the past says nothing */
+    one(0.1, 0, 0, 0);
+    return test_done();
+}

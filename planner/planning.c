@@ -123,7 +123,7 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
                               .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
-                              .policy = p->policy, .optimal = res->finished };
+                              .policy = p->policy[c->way], .optimal = res->finished };
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
     l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
     for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {

@@ -73,31 +73,32 @@ uint64_t problem_window(const struct problem *p, int way)
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
 
-/* The policy with fewer misses over all ways and layers, at three sizes without a hot prefix. Ties: the first. */
+/* For each way the policy with fewer misses over all layers, at three sizes without a hot prefix. Ties: the first. */
 static int choose_policy(struct problem *p, struct err *e)
 {
-    double missed[CACHE_POLICIES] = { 0 };
     int part = p->shape.n_parts - 1, layers = distinct_layers(p->in), r = 0;
-    for (int i = 0; i < p->n_ways * layers && r == 0; i++) {
-        struct inputs_steps s;
-        int w = i / layers, l = i % layers;
-        if (!problem_looks_up(p, w, l))
-            continue;
+    for (int w = 0; w < p->n_ways && r == 0; w++) {
+        double missed[CACHE_POLICIES] = { 0 };
         uint64_t tokens = problem_window(p, w);
-        if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
-            break;
-        uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
-        const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
-        for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
-            double misses[3] = { 0 };
-            r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
-            missed[k] += misses[0] + misses[1] + misses[2];
+        for (int l = 0; l < layers && r == 0; l++) {
+            struct inputs_steps s;
+            if (!problem_looks_up(p, w, l))
+                continue;
+            if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
+                break;
+            uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
+            const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
+            for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
+                double misses[3] = { 0 };
+                r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
+                missed[k] += misses[0] + misses[1] + misses[2];
+            }
+            inputs_steps_done(&s);
         }
-        inputs_steps_done(&s);
+        for (int k = 0; k < CACHE_POLICIES; k++)
+            if (missed[k] < missed[p->policy[w]])
+                p->policy[w] = (enum cache_policy)k;
     }
-    for (int k = 0; k < CACHE_POLICIES; k++)
-        if (missed[k] < missed[p->policy])
-            p->policy = (enum cache_policy)k;
     return r;
 }
 
@@ -119,7 +120,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     for (int i = begin; i < end; i++)
         for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && problem_looks_up(p, w->way, w->first + i); b++)
             w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
-                                      inputs_batch_sizes[b], p->policy, 0,
+                                      inputs_batch_sizes[b], p->policy[w->way], 0,
                                       &p->tables[w->way][(size_t)b * (size_t)p->in->n_layers +
                                                          (size_t)(w->first + i)],
                                       &w->err[i]);
@@ -148,7 +149,6 @@ static int replay_all(struct problem *p, int policy, struct err *e)
 {
     int r = 0, cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND);
     struct pool *pool;
-    p->policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (policy < 0 && (r = choose_policy(p, e)) < 0)
         return r;
     struct round *w = malloc(sizeof *w);
@@ -374,7 +374,8 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     for (int i = 0; i < n_ways; i++)
         for (int k = 0; k < in->n_layers; k++)
             cold |= problem_looks_up(&o, i, k);
-    o.policy = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
+    for (int i = 0; i < n_ways; i++)
+        o.policy[i] = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (cold && in->window_tokens > 0)
         r = replay_all(&o, policy, e);
     else if (cold)

@@ -51,8 +51,8 @@ struct problem {
     struct layout layout;
     struct layout_shape shape;
     struct budget_model budget;
-    enum cache_policy policy;
     int n_ways;
+    enum cache_policy policy[PROBLEM_MAX_WAYS];
     enum plan_mode modes[PROBLEM_MAX_WAYS];
     struct foretell *foretell[PROBLEM_MAX_WAYS]; /* NULL but in predicted mode */
     struct replay_table *tables[PROBLEM_MAX_WAYS]; /* [n_batches][n_layers]; NULL: no cold cache */
@@ -67,7 +67,7 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
                   const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e);
 
 /* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
- * takes the one that misses less in replay. */
+ * takes, for each way, the one that misses less in replay. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                     const struct problem_way *ways, int n_ways, int policy, struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */

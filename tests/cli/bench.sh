@@ -53,6 +53,11 @@ made() { PLAN='' TRACES="$traces" HARDWARE="$hardware" NAME=test-bench PLAN_FLAG
 check "a plan is made from traces and hardware" made
 check "it says what is left out" grep -q "llama.cpp is left out: LLAMA_CPP names no folder" "$tmp/dry"
 
+if [ -n "${SANITIZE:-}" ]; then
+    skip "the benchmark itself" "a sanitizer takes memory of its own"
+    done_testing
+    exit
+fi
 export MEMORY="resident 16MiB" LADDER=none LLAMA_CPP="$tmp/peer" GGUF=$model
 run() { bench > "$tmp/table" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }; }
 check "a benchmark" run

@@ -185,8 +185,8 @@ static void smallthinker(void)
 /* What was stated about a file stays stated in the metadata of its pack. */
 static void stated(void)
 {
-    size_t len, meta_len;
-    uint8_t *b = tiny_header(small_edits, QUANT_F16, NULL, 0, &len), *blob;
+    size_t len, meta_len = 0;
+    uint8_t *b = tiny_header(small_edits, QUANT_F16, NULL, 0, &len), *blob = NULL;
     struct gguf *g, *g2;
     struct model_hparams h, h2;
     const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK };

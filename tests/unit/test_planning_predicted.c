@@ -338,7 +338,7 @@ static void test_whole(void)
     struct err e = { 0 };
     struct notes notes = { 0 };
     uint64_t floor_bytes;
-    char *a, *b;
+    char *a = NULL, *b = NULL;
     size_t n;
     CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == ERR_UNSUPPORTED && strstr(e.msg, "predictors"));
     give_predictors(&in, PREDICT_FFN, 32, 0.3);

@@ -127,6 +127,15 @@ static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *
     return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
 }
 
+/* The largest batch of any limit, at least 1. */
+static inline int plan_max_batch(const struct plan *p)
+{
+    int batch = 1;
+    for (int i = 0; i < p->n_limits; i++)
+        batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
+    return batch;
+}
+
 /* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). The
  * array of limits itself is the caller's malloc; plan_done frees it. */
 int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);

@@ -14,11 +14,6 @@
 static const float decays[] = { 0.5f, 0.75f, 0.875f, 0.9375f, 0.96875f };
 static const float priors[] = { 0.25f, 1, 4 };
 
-static double phi(double x)
-{
-    return 0.5 * erfc(-x / sqrt(2));
-}
-
 /* 1 + decay + ... + decay^(n-1) */
 static float weights(float decay, int n)
 {
@@ -160,9 +155,9 @@ static void rewind_runs(struct alarms *a)
 
 /* --- shift --- */
 
-static double alarm_at(double rate, double recall, double shift)
+double alarms_at(double rate, double recall, double shift)
 {
-    double told = phi(shift + describe_quantile(rate));
+    double told = describe_cdf(shift + describe_quantile(rate));
     return fmin(1, fmax(0, (told - recall * rate) / (1 - rate)));
 }
 
@@ -173,14 +168,14 @@ static void find_chances(struct alarms *a, const double silent[ALARMS_LEVELS], d
     for (int step = 0; step < 40; step++) {
         double shift = (low + high) / 2, sum = 0;
         for (int k = 0; k < ALARMS_LEVELS; k++)
-            sum += silent[k] > 0 ? silent[k] * alarm_at(rate_of(k), recall, shift) : 0;
+            sum += silent[k] > 0 ? silent[k] * alarms_at(rate_of(k), recall, shift) : 0;
         if (sum < wanted)
             low = shift;
         else
             high = shift;
     }
     for (int k = 0; k < ALARMS_LEVELS; k++)
-        a->chance[k] = wanted > 0 ? (uint64_t)(alarm_at(rate_of(k), recall, (low + high) / 2) * 4294967296.0) : 0;
+        a->chance[k] = wanted > 0 ? (uint64_t)(alarms_at(rate_of(k), recall, (low + high) / 2) * 4294967296.0) : 0;
 }
 
 int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,

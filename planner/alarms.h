@@ -38,6 +38,9 @@ struct alarms {
     uint64_t chance[ALARMS_LEVELS]; /* q * 2^32 */
 };
 
+/* q of a neuron whose rate, local or not, is strictly between 0 and 1. */
+double alarms_at(double rate, double recall, double shift);
+
 /* rate: [n_ff]; wanted: alarms per run. ERR_NOMEM. */
 int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
                struct err *e);

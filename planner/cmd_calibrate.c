@@ -200,12 +200,8 @@ static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inpu
         return err_set(e, ERR_USAGE, "--store: plan '%s' was made with --cost %s and --figures %s; corrections are for "
                                      "--cost measured over typical figures", w->plan, plan_cost_name(p->cost),
                        plan_stat_name(p->stat));
-    if (w->traces) {
-        int batch = 1;
-        for (int i = 0; i < p->n_limits; i++)
-            batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
-        r = inputs_from_trace(w->traces, batch, in, e);
-    }
+    if (w->traces)
+        r = inputs_from_trace(w->traces, plan_max_batch(p), in, e);
     /* Whether every figure follows is for thermo-plan check, which replays the trace. */
     return r < 0 ? r : check_belongs(p, w->plan, w->traces ? in : NULL, hw, e);
 }

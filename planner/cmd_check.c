@@ -47,15 +47,13 @@ static int load_and_check(const struct wish *w, struct plan *p, struct err *e)
     struct inputs in = { 0 };
     struct hw hw = { 0 };
     struct notes notes = { 0 };
-    int r = plan_read(w->plan, p, e), batch = 1, model = w->traces || w->description;
+    int r = plan_read(w->plan, p, e), model = w->traces || w->description;
     if (r < 0)
         return r;
-    for (int i = 0; i < p->n_limits; i++)
-        batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
     if (w->hardware)
         r = args_load_hw_of(w->hardware, w->device, p, &hw, e);
     if (r == 0 && model)
-        r = args_load_model(w->traces, w->description, batch, &in, NULL, e);
+        r = args_load_model(w->traces, w->description, plan_max_batch(p), &in, NULL, e);
     if (r == 0)
         r = check_plan(p, w->plan, model ? &in : NULL, w->hardware ? &hw : NULL, &notes, e);
     inputs_done(&in);

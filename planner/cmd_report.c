@@ -29,14 +29,12 @@ struct wish {
 static int load(const struct wish *w, struct plan *p, struct inputs *in, struct hw *hw, struct telemetry *t,
                 struct notes *notes, struct err *e)
 {
-    int r = 0, batch = 1;
+    int r = 0;
     for (int i = 0; i < w->telemetry.n + w->n_more && r == 0; i++)
         r = telemetry_read(i < w->telemetry.n ? w->telemetry.items[i] : w->more[i - w->telemetry.n], t, e);
     if (r < 0 || (r = plan_read(w->plan, p, e)) < 0 || (r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
         return r;
-    for (int i = 0; i < p->n_limits; i++)
-        batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
-    if ((r = args_load_model(w->traces, w->description, batch, in, NULL, e)) < 0)
+    if ((r = args_load_model(w->traces, w->description, plan_max_batch(p), in, NULL, e)) < 0)
         return r;
     return check_plan(p, w->plan, in, hw, notes, e);
 }

@@ -511,7 +511,7 @@ int describe_read(const char *path, struct describe *out, struct err *e)
 
 /* --- the hotness curve --- */
 
-static double cdf(double x)
+double describe_cdf(double x)
 {
     return 0.5 * erfc(-x / sqrt(2));
 }
@@ -521,7 +521,7 @@ double describe_quantile(double p)
 {
     double q = p > 0.5 ? 1 - p : p, x = -sqrt(fmax(0, -2 * log(2 * q)));
     for (int i = 0; i < 60; i++) {
-        double c = cdf(x), density = exp(-x * x / 2) / sqrt(2 * acos(-1)), step = c / density * log(c / q);
+        double c = describe_cdf(x), density = exp(-x * x / 2) / sqrt(2 * acos(-1)), step = c / density * log(c / q);
         x -= step;
         if (fabs(step) < 1e-12 * (1 + fabs(x)))
             break;
@@ -549,7 +549,7 @@ int describe_rates(const struct describe *d, const char *name, double *p, struct
     if (d->spread >= 0) {
         double m = -describe_quantile(fmin(rate, 1 - 1e-9)) * sqrt(1 + d->spread * d->spread);
         for (int i = 0; i < n; i++)
-            p[i] = cdf(-m - d->spread * describe_quantile((i + 0.5) / n));
+            p[i] = describe_cdf(-m - d->spread * describe_quantile((i + 0.5) / n));
         return 0;
     }
     for (int i = 0; i < n; i++) {

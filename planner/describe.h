@@ -65,7 +65,8 @@ int describe_read(const char *path, struct describe *out, struct err *e);
  * ERR_FORMAT when the curve asks a neuron to fire more than always. */
 int describe_rates(const struct describe *d, const char *name, double *p, struct err *e);
 
-/* Inverse of the normal distribution function, 0 < p < 1. */
+/* The normal distribution function, and its inverse for 0 < p < 1. */
+double describe_cdf(double x);
 double describe_quantile(double p);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "common/quant.h"
 #include "planner/alarms.h"
-#include "planner/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -66,8 +65,7 @@ static double alarm_chance(const struct foretell_block *b, double p)
 {
     if (p <= 0 || p >= 1 || isinf(b->shift))
         return 0;
-    double told = 0.5 * erfc(-(b->shift + describe_quantile(p)) / sqrt(2));
-    return fmin(1, fmax(0, (told - b->recall * p) / (1 - p)));
+    return alarms_at(p, b->recall, b->shift);
 }
 
 /* Mean false alarms of a token: grows with the shift. Of wide layers a sample. */

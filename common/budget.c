@@ -9,6 +9,7 @@
 #include "common/kernels.h"
 #include "common/pool.h"
 #include "common/predict.h"
+#include "common/reads.h"
 #include "common/tokenizer.h"
 
 #include <string.h>
@@ -56,7 +57,13 @@ uint64_t budget_slot_bytes(const struct layout_shape *s, int part)
 
 uint64_t budget_staging_bytes(const struct layout_shape *s)
 {
+    return budget_read_bytes(s, 0);
+}
+
+uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes)
+{
     uint64_t need = 32u << 10, align = s->l.block_bytes > 4096 ? s->l.block_bytes : 4096;
+    need = read_bytes > need ? read_bytes : need;
     for (int p = 0; p < s->n_parts; p++)
         if (s->part[p].read_bytes > need)
             need = s->part[p].read_bytes;
@@ -111,6 +118,7 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("threads", c->threads, 1, BUDGET_MAX_THREADS, e)) < 0 ||
         (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
         (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0 ||
+        (r = in_range("read_bytes", c->read_bytes, 0, READS_MAX_BYTES, e)) < 0 ||
         (r = in_range("predictor_rank", c->predictor_rank, 0, PREDICT_MAX_RANK, e)) < 0)
         return r;
     if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
@@ -267,7 +275,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     b.item[BUDGET_PREDICTOR] = up64(c->predictor_bytes);
     b.item[BUDGET_KV] = kv_bytes(&s, m, c);
     b.item[BUDGET_SCRATCH] = scratch.total;
-    b.item[BUDGET_STAGING] = mul(&s, (uint64_t)c->queue_depth, budget_staging_bytes(&m->shape));
+    b.item[BUDGET_STAGING] = mul(&s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shape, c->read_bytes));
     struct sum fixed = { 0 };
     for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
         add(&fixed, b.item[i]);

@@ -32,6 +32,7 @@ struct budget_choice {
     int threads;                /* compute workers, the main thread included */
     int io_lanes;               /* I/O threads */
     int queue_depth;            /* reads in flight: one staging buffer each */
+    uint32_t read_bytes;        /* of the longest read through gaps (plan_read_bytes); 0: there is none */
     uint64_t predictor_bytes;   /* predicted mode: sum of budget_dense_tensor() over the predictors loaded */
     int predictor_rank;         /* the largest of theirs; 0: no predictor, and no scratch for one */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
@@ -73,6 +74,9 @@ uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
 /* Bytes of one staging buffer: the largest read of any part and room to coalesce neighbours; a multiple of 4096
  * and of the layout's block. */
 uint64_t budget_staging_bytes(const struct layout_shape *s);
+
+/* The same where reads go through gaps: no less than read_bytes. */
+uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes);
 
 /* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64.
  * rows = tokens of a forward pass x experts used. */

@@ -180,6 +180,26 @@ static int check_batch(const struct plan *p, const struct layout_shape *s, const
     return 0;
 }
 
+/* Joins ascend, are whole blocks of more than one unit, and none claims to take longer than reading its units one by one. */
+static int check_joins(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct layout_part *part = &s->part[p->n_parts - 1];
+    for (int i = 0; i < l->n_joins; i++) {
+        const struct reads_join *j = &l->joins[i];
+        if (j->bytes % p->layout.block_bytes || j->bytes < part->read_bytes + part->stride_bytes || j->bytes > READS_MAX_BYTES)
+            return rule(name, e, "limits[%d].io.joins[%d].bytes is %u; whole blocks of %u are needed, for two units at least "
+                        "(%llu), %u at most", li, i, j->bytes, p->layout.block_bytes,
+                        (unsigned long long)(part->read_bytes + part->stride_bytes), READS_MAX_BYTES);
+        if (!(j->weight > 1 && j->weight <= READS_MAX_UNITS))
+            return rule(name, e, "limits[%d].io.joins[%d].weight is %g; more than 1 and at most %d are possible", li, i,
+                        j->weight, READS_MAX_UNITS);
+        if (i && (j->bytes <= j[-1].bytes || j->weight < j[-1].weight))
+            return rule(name, e, "limits[%d].io.joins[%d] is not above the one before it", li, i);
+    }
+    return 0;
+}
+
 static int check_limit(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -202,7 +222,9 @@ static int check_limit(const struct plan *p, const struct layout_shape *s, int l
             (l->exempt[i] % p->layout.cluster_neurons && l->exempt[i] != (uint32_t)p->n_ff))
             return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %d neurons, are needed",
                         li, i, l->exempt[i], p->layout.cluster_neurons, p->n_ff);
-    int sum = 0;
+    int joins = check_joins(p, s, li, name, e), sum = 0;
+    if (joins < 0)
+        return joins;
     for (int i = 0; i < l->n_classes; i++)
         sum += l->classes[i].n;
     if (sum != l->threads)

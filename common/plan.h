@@ -9,6 +9,7 @@
 #include "common/err.h"
 #include "common/hash.h"
 #include "common/layout.h"
+#include "common/reads.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -90,6 +91,8 @@ struct plan_limit {
     struct plan_class classes[PLAN_MAX_CLASSES];
     enum plan_io io;
     int io_lanes, queue_depth;
+    int n_joins;                /* 0: neighbours share a read, units with a gap between them do not */
+    struct reads_join joins[READS_MAX_JOINS]; /* ascending: where one read through gaps pays (common/reads.h) */
     enum cache_policy policy;
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
@@ -116,6 +119,12 @@ struct plan {
     int n_limits;
     struct plan_limit *limits;  /* ascending memory_bytes */
 };
+
+/* Bytes of the longest read that a limit asks for through gaps; 0: it has no joins. */
+static inline uint32_t plan_read_bytes(const struct plan_limit *l)
+{
+    return l->n_joins ? l->joins[l->n_joins - 1].bytes : 0;
+}
 
 static inline uint32_t plan_hot(const struct plan *p, const struct plan_batch *b, int layer, int block, int part)
 {
@@ -146,7 +155,7 @@ void plan_done(struct plan *p);             /* frees everything inside; accepts 
 int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
- * cold <= units of the part, batches and limits ascend, classes sum to threads, floor <= account <=
+ * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, floor <= account <=
  * memory, layout_hash equal to layout_hash(layout). name stands for the file in messages. */
 int plan_check(const struct plan *p, const char *name, struct err *e);
 

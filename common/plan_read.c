@@ -345,11 +345,36 @@ static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct pla
     read_figures(r, json_object_get(j, "predicted"), p, &b->predicted);
 }
 
+static void read_joins(struct rd *r, json_t *j, struct plan_limit *l)
+{
+    static const char *const keys[] = { "bytes", "weight", NULL };
+    size_t n = json_array_size(j), at = enter(r, "joins");
+    if (!json_is_array(j) || n < 1 || n > READS_MAX_JOINS) {
+        fail(r, "is not an array of 1 to %d joins", READS_MAX_JOINS);
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at_i = enter_at(r, i);
+        json_t *o = json_array_get(j, i);
+        expect(r, o, keys);
+        l->joins[i].bytes = (uint32_t)get_u64(r, o, "bytes", 1, READS_MAX_BYTES);
+        l->joins[i].weight = get_real(r, o, "weight", READS_MAX_UNITS);
+        leave(r, at_i);
+    }
+    l->n_joins = (int)n;
+    leave(r, at);
+}
+
+/* "joins" is there when there are any. */
 static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
 {
     static const char *const keys[] = { "backend", "lanes", "queue_depth", NULL };
+    static const char *const joined[] = { "backend", "joins", "lanes", "queue_depth", NULL };
+    json_t *joins = json_object_get(j, "joins");
     size_t at = enter(r, "io");
-    expect(r, j, keys);
+    expect(r, j, joins ? joined : keys);
+    if (joins)
+        read_joins(r, joins, l);
     l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);
     l->io_lanes = get_int(r, j, "lanes", 1, BUDGET_MAX_LANES);
     l->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);

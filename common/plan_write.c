@@ -232,6 +232,15 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     key(t, "io");
     begin(t, '{');
     put_str(t, "backend", plan_io_name(l->io));
+    if (l->n_joins) {
+        key(t, "joins");
+        begin(t, '[');
+        for (int i = 0; i < l->n_joins; i++) {
+            line(t);
+            putf(t, "{ \"bytes\": %u, \"weight\": %g }", l->joins[i].bytes, l->joins[i].weight);
+        }
+        end(t, ']');
+    }
     put_int(t, "lanes", l->io_lanes);
     put_int(t, "queue_depth", l->queue_depth);
     end(t, '}');

@@ -31,6 +31,8 @@ struct engine_config {
     int act_q8;
     enum plan_io io;
     enum cache_policy policy;
+    const struct reads_join *joins; /* [n_joins]; needed by engine_open only. choice.read_bytes belongs to them */
+    int n_joins;
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */

@@ -61,6 +61,7 @@ static void take_lists(struct pipeline *p)
     for (int l = 0; l < LISTS; l++) {
         struct list *q = &p->list[l];
         q->part = l == LIST_GATE ? 0 : s->n_parts - 1;
+        reads_rule_init(s, q->part, g->c.joins, l == LIST_GATE ? 0 : g->c.n_joins, p->buffer_bytes, &q->rule);
         q->work = l == LIST_GATE ? DO_GATE : s->n_parts == 1 ? DO_GATE | DO_UP : DO_UP;
         q->cap = l == LIST_GATE && s->n_parts == 1 ? 0 : s->n_clusters + s->part[q->part].n_units;
         q->e = (struct entry *)m;
@@ -99,7 +100,7 @@ struct pipeline *pipeline_new(struct engine *g, struct err *e)
     int lanes = strcmp(g->io->backend->name, "pread") ? 0 : g->c.choice.io_lanes;
     p->spin = p->n_threads + lanes <= cpus;
     p->n_buffers = (uint32_t)g->c.choice.queue_depth;
-    p->buffer_bytes = (uint32_t)budget_staging_bytes(&g->shape);
+    p->buffer_bytes = (uint32_t)budget_read_bytes(&g->shape, g->c.choice.read_bytes);
     uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.reads);
     p->buffers = (struct buffer *)m;
     p->free_buffers = (uint32_t *)(m + p->n_buffers * sizeof *p->buffers);
@@ -415,28 +416,54 @@ static int next_missing(struct list *l)
     return l->issue < l->n;
 }
 
-/* One read for the next missing unit of a list and for the neighbours after it that fit a buffer. */
-static struct io_request *start_read(struct pipeline *p, int list)
+/* The first unit of a list that may still be appended to it. */
+static uint32_t known_to(const struct pipeline *p, int list)
+{
+    const struct layout_shape *s = &p->g->shape;
+    const struct prediction *d = &p->pred;
+    uint32_t to = UINT32_MAX, per = s->part[p->list[list].part].neurons_per_unit;
+    if (list == LIST_NEURON && s->n_parts > 1)
+        to = p->resolved < s->n_clusters ? p->resolved * s->l.cluster_neurons / per : to;
+    else if (d->on && d->listed < d->n_ranges)
+        to = (d->exempt + d->listed * d->range) / per;
+    return to;
+}
+
+/* How many missing units from the next one on the next read brings; 0: that is not known before the list is longer. */
+static size_t next_read(const struct pipeline *p, int list)
+{
+    const struct list *l = &p->list[list];
+    uint32_t missing[READS_MAX_UNITS], first = l->e[l->issue].unit;
+    size_t n = 0;
+    if (l->rule.n_joins && known_to(p, list) - first < l->rule.most)
+        return 0;
+    for (uint32_t i = l->issue; i < l->n && l->e[i].unit - first < l->rule.most; i++)
+        if (l->e[i].kind == KIND_MISSING)
+            missing[n++] = l->e[i].unit;
+    return reads_next(&l->rule, missing, n);
+}
+
+/* One read for the next n missing units of a list, and for the gaps between them. */
+static struct io_request *start_read(struct pipeline *p, int list, size_t n)
 {
     struct list *l = &p->list[list];
     struct buffer *b = &p->buffers[p->free_buffers[--p->n_free]];
-    uint64_t block = p->g->shape.l.block_bytes, end;
-    int apart = p->g->shape.l.form == LAYOUT_TWO_PHASE; /* units of a part are not neighbours in the file */
     struct entry *e = &l->e[l->issue];
     b->list = (uint32_t)list;
     b->first = l->issue;
-    b->n = b->refs = 0;
-    b->start = unit_offset(p, l->part, e->unit) / block * block;
-    do {
-        end = unit_end(p, l->part, e);
-        e->kind = KIND_READING;
-        b->n++;
-        l->issue++;
-        e++;
-    } while (!apart && l->issue < l->n && e->kind == KIND_MISSING && e->unit == e[-1].unit + 1 &&
-             unit_end(p, l->part, e) - b->start <= p->buffer_bytes);
+    b->refs = 0;
+    b->start = unit_offset(p, l->part, e->unit) / p->g->shape.l.block_bytes * p->g->shape.l.block_bytes;
+    for (;; e++) {
+        n -= e->kind == KIND_MISSING;
+        e->kind = e->kind == KIND_MISSING ? KIND_READING : e->kind;
+        if (!n)
+            break;
+    }
+    l->issue = (uint32_t)(e - l->e) + 1;
+    b->n = l->issue - b->first;
     b->req.offset = b->start;
-    b->req.len = (uint32_t)(end - b->start);
+    b->req.len = (uint32_t)(unit_end(p, l->part, e) - b->start);
+    assert(b->req.len <= p->buffer_bytes);
     return &b->req;
 }
 
@@ -446,11 +473,12 @@ static int issue(struct pipeline *p)
     int n = 0, r, pressure = 0;
     for (int list = 0; list < LISTS; list++)
         while (next_missing(&p->list[list])) {
-            if (!p->n_free) {
-                pressure = 1;
+            size_t units = next_read(p, list);
+            if (!units || !p->n_free) {
+                pressure |= units > 0;
                 break;
             }
-            batch[n++] = start_read(p, list);
+            batch[n++] = start_read(p, list, units);
             if (n == SUBMIT_MAX) {
                 if ((r = io_submit(p->g->io, batch, n, p->err)) < 0)
                     return r;
@@ -473,6 +501,8 @@ static void arrived(struct pipeline *p, struct buffer *b)
     uint32_t record_bytes = p->g->shape.part[l->part].record_bytes;
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
+        if (e->kind != KIND_READING) /* cached, in a gap */
+            continue;
         const uint8_t *data = b->req.buf + (unit_offset(p, l->part, e->unit) - b->start);
         uint32_t evicted, slot = cache_admit(cache_of(p, l->part), cache_unit_of(p, l->part, e->unit), &evicted);
         if (slot == CACHE_NONE) {

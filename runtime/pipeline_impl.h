@@ -5,6 +5,8 @@
  * passes) and pipeline_work.c (arithmetic) share. */
 #include "runtime/internal.h"
 
+#include "common/reads.h"
+
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -30,6 +32,7 @@ struct entry {
 struct list {
     int part;
     uint8_t work;         /* DO_ bits of its entries */
+    struct reads_rule rule; /* constant after new */
     struct entry *e;
     uint32_t cap, n;      /* n: owned by the coordinator */
     uint32_t issue;       /* first entry whose read may not have started; coordinator */

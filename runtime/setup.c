@@ -174,6 +174,8 @@ static void fill_config(struct setup *s)
                                  .act_q8 = or_plan(a->act, -1, l->act_q8),
                                  .io = (enum plan_io)or_plan(a->io, -1, (int)l->io),
                                  .policy = l->policy,
+                                 .joins = l->joins,
+                                 .n_joins = l->n_joins,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
                                  .no_warm_start = a->no_warm_start,
@@ -186,6 +188,7 @@ static void fill_config(struct setup *s)
                                              .threads = or_plan(a->threads, 0, l->threads),
                                              .io_lanes = l->io_lanes,
                                              .queue_depth = l->queue_depth,
+                                             .read_bytes = plan_read_bytes(l),
                                              .hot = s->hot,
                                              .cold = s->cold } };
     if (!a->threads && c->choice.threads > cpus) {
@@ -337,6 +340,12 @@ static int make_fit(struct setup *s, struct err *e)
     struct budget_model m;
     pack_budget_model(s->pack, &m);
     int r = fits(s, &m, e);
+    if (r == 0 && s->config.n_joins && s->budget.floor > s->memory_bytes) { /* buffers of large reads are the first to go */
+        s->config.n_joins = 0;
+        s->config.choice.read_bytes = 0;
+        s->other = 1;
+        r = fits(s, &m, e);
+    }
     if (r < 0 || r > 0)
         return r;
     if (s->budget.floor > s->memory_bytes)

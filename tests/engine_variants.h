@@ -16,12 +16,13 @@ static inline uint32_t rnd(uint32_t n)
 }
 
 struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered;
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered, joins;
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
 };
 
+static struct reads_join joins[READS_MAX_JOINS];
 static uint32_t hot[64], cold[16], exempt[ES_LAYERS];
 static signed char predictor[ES_LAYERS];
 
@@ -40,6 +41,21 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
             c->choice.predictor_rank = q->rank;
         }
     }
+}
+
+/* Reads through gaps: windows that double, each of them paying from a share of its units on, n of them. */
+static inline void join(struct engine_config *c, const struct pack *p, int n)
+{
+    const struct layout_part *lp = &p->shape.part[p->shape.n_parts - 1];
+    uint32_t block = p->shape.l.block_bytes;
+    double share = (1 + rnd(3)) / 4.0;
+    for (int i = 0; i < n; i++) {
+        uint64_t bytes = lp->read_bytes + ((2u << i) - 1) * lp->stride_bytes;
+        joins[i] = (struct reads_join){ (uint32_t)((bytes + block - 1) / block * block), 1 + (2u << i) * share };
+    }
+    c->joins = joins;
+    c->n_joins = n;
+    c->choice.read_bytes = n ? joins[n - 1].bytes : 0;
 }
 
 /* hot and cold: tenths of a layer; 11: a different share everywhere. */
@@ -74,6 +90,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                                .queue_depth = v->depth,
                                                .hot = hot,
                                                .cold = cold } };
+    join(&c, p, v->joins);
     if (v->predict)
         predict(&c, p, v->predict);
     return c;
@@ -128,6 +145,7 @@ static inline struct variant any_variant(void)
                              .empty = (int)rnd(2),
                              .dense = rnd(4) == 0,
                              .policy = (enum cache_policy)rnd(CACHE_POLICIES),
+                             .joins = rnd(2) ? (int)rnd(5) : 0,
                              .backend = any_backend(),
                              .buffered = rnd(4) == 0 };
 }

@@ -43,6 +43,9 @@ static inline void plan_sample(struct plan *p)
         if (plan_limit_init(p, l, 2, &e) < 0)
             abort();
         if (i == 1) {
+            l->n_joins = 2;
+            l->joins[0] = (struct reads_join){ 65536, 4.75 };
+            l->joins[1] = (struct reads_join){ 524288, 18.5 };
             l->mode = PLAN_PREDICTED;
             l->recall = 0.99;
             l->exempt[1] = 64;

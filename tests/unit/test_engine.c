@@ -172,6 +172,43 @@ static void test_warm_start(void)
     }
 }
 
+/* Reads through gaps: the bits stay, there are fewer and larger reads, and where all units are missing each but a block's
+ * last is as long as its join. */
+static void test_joins(void)
+{
+    struct err e;
+    for (int form = 0; form < LAYOUT_FORMS; form++) {
+        struct pack *p;
+        struct engine_sample s = sample((enum layout_form)form, 0, QUANT_F32, QUANT_F32);
+        struct engine_stats one = { 0 }, joined = { 0 }, all = { 0 };
+        struct variant v = { .threads = 2, .chunk = 1, .depth = 3, .lanes = 1, .backend = &io_pread_backend };
+        if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+            CHECK(!"pack");
+            return;
+        }
+        CHECK(run(p, &v, first, &one, &e) == 0 && one.reads > 0); /* bundles, run exactly, are all read */
+        v.joins = 4;
+        CHECK(run(p, &v, other, &joined, &e) == 0 && !memcmp(first, other, sizeof first));
+        CHECK_MSG(form == LAYOUT_BUNDLE ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads", layout_form_name((enum layout_form)form),
+                  (unsigned long long)joined.reads, (unsigned long long)one.reads);
+        v.dense = 1;
+        CHECK(run(p, &v, other, &all, &e) == 0 && !memcmp(first, other, sizeof first));
+        const struct layout_shape *q = &p->shape;
+        struct reads_rule r;
+        uint64_t reads = 0;
+        for (int part = 0; part < q->n_parts; part++) {
+            int last = part == q->n_parts - 1;
+            reads_rule_init(q, part, joins, last ? 4 : 0, budget_read_bytes(q, joins[3].bytes), &r);
+            reads += (q->part[part].n_units + r.most - 1) / r.most;
+        }
+        CHECK_MSG(all.reads == reads * ES_LAYERS * ES_SEQ, "%s: %llu reads, %llu expected",
+                  layout_form_name((enum layout_form)form), (unsigned long long)all.reads,
+                  (unsigned long long)(reads * ES_LAYERS * ES_SEQ));
+        pack_close(p);
+        unlink(path);
+    }
+}
+
 struct faults {
     int calls, at;
 };
@@ -308,6 +345,7 @@ int main(void)
     test_q8();
     test_batch();
     test_warm_start();
+    test_joins();
     test_faults();
     test_cut();
     test_damage();

@@ -35,7 +35,7 @@ static uint64_t up64(uint64_t v)
     return (v + 63) & ~(uint64_t)63;
 }
 
-static uint64_t page_tables(uint64_t bytes)
+uint64_t budget_table_bytes(uint64_t bytes)
 {
     return up64(bytes / PAGE_TABLE + (bytes % PAGE_TABLE != 0));
 }
@@ -233,7 +233,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             add(&index, up64(cache_bytes((uint32_t)units, slots)));
             uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
             add(&cold, slot_bytes);
-            add(&index, page_tables(slot_bytes));
+            add(&index, budget_table_bytes(slot_bytes));
             for (size_t k = 0; k < blocks && !empty && c->hot; k++) {
                 uint32_t n = c->hot[(l * blocks + k) * parts + p];
                 if (n > (uint32_t)h->n_ff)
@@ -241,7 +241,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                                    "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
                                    n, h->n_ff);
                 add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
-                add(&index, page_tables(budget_hot_bytes(&m->shape, (int)p, n)));
+                add(&index, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
             }
         }
     s->bad |= index.bad | hot.bad | cold.bad;
@@ -280,7 +280,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
         add(&fixed, b.item[i]);
     s.bad |= fixed.bad;
-    b.item[BUDGET_PROCESS] = PROCESS_BYTES + page_tables(fixed.v);
+    b.item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
     if ((r = regions(&b, &s, m, c, 1, e)) < 0)
         return r;
     b.floor = total(&s, &b);

@@ -67,6 +67,9 @@ const char *budget_item_name(enum budget_item i); /* "kv" */
 /* Bytes that a dense tensor occupies in memory. */
 uint64_t budget_dense_tensor(uint64_t bytes);
 
+/* Page tables of that many bytes; never more for a sum than for its terms. */
+uint64_t budget_table_bytes(uint64_t bytes);
+
 /* Bytes of a layer's hot prefix of n neurons in a part, and of one cold slot; both multiples of 64. */
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons);
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part);

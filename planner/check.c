@@ -159,7 +159,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
                         int first, struct notes *notes, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
-    const struct problem_way way = { f->mode, f->recall, f->predictor, f->exempt };
+    const struct problem_way way = { f->mode, f->recall, f->predictor, f->exempt, 0 };
     struct problem pr = { 0 };
     struct points points = { 0 };
     int n = 0, r, replayed = in->window_tokens > 0;

@@ -115,7 +115,8 @@ double cost_lookahead_ns(const struct plan_layer_figures *f);
 /* Global choices, one value per plan limit. */
 struct cost_choice {
     enum plan_mode mode;
-    int way;                        /* of the problem; 0 where there is one */
+    int way, group;                 /* of the problem; 0 where there is one. In a group of several ways each layer has
+                                     * its own (struct cost_keep), way is the first */
     const struct foretell *foretell; /* predicted mode; else NULL. Borrowed */
     enum plan_cost model;
     enum plan_stat stat;
@@ -129,6 +130,7 @@ struct cost_choice {
 struct cost_keep {
     uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */
     uint32_t slots;                 /* of the last part, per layer */
+    int way;                        /* of the problem: the layer's own, where the choice's group has several */
 };
 
 /* What a step then moves. Depends on residency and trace only, not on the device. */

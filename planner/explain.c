@@ -271,7 +271,7 @@ static int find_best(const struct problem *pr, const struct cost_keep *keeps, st
     for (int l = 0; pr->tables[0] && l < in->n_layers && r == 0; l++) {
         struct inputs_steps s;
         double misses, lookups = replay_lookups(problem_table(pr, 0, 0, l), keeps[l].hot[last]);
-        if (lookups <= 0 || (r = problem_steps(pr, 0, l, problem_window(pr, 0), &s, e)) < 0)
+        if (lookups <= 0 || (r = problem_steps(pr, 0, l, problem_window(pr, 0, l), &s, e)) < 0)
             continue;
         r = replay_belady(&s, &pr->shape, last, in->n_blocks, 1, keeps[l].hot[last], keeps[l].slots, &misses, e);
         inputs_steps_done(&s);

@@ -135,8 +135,11 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
     int r = plan_limit_init(plan, l, p->in->n_batches, e);
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->foretell->recall;
-        memcpy(l->predictor, c->foretell->input, (size_t)plan->n_layers);
-        memcpy(l->exempt, c->foretell->exempt, (size_t)plan->n_layers * sizeof *l->exempt);
+        for (int k = 0; k < plan->n_layers; k++) {
+            const struct foretell *f = p->foretell[problem_chosen(p, res, 0, k)->keep.way];
+            l->predictor[k] = f->input[k];
+            l->exempt[k] = f->exempt[k];
+        }
     }
     for (int b = 0; b < p->in->n_batches && r == 0; b++)
         r = fill_batch(p, res, plan, b, &l->batches[b], e);
@@ -174,26 +177,37 @@ int planning_context(const struct planning_request *q, const struct inputs *in)
     return trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
 }
 
-/* What a predicted limit costs in quality, as measured; and that it is exact in a predicted plan's company. */
+/* What a predicted limit costs in quality, as measured where all layers see one input; where they differ, what bounds it. */
 static int note_quality(const struct inputs *in, const struct plan_limit *l, struct plan *plan, struct err *e)
 {
-    const struct inputs_quality *worst = NULL;
-    int n[PREDICT_INPUTS] = { 0 }, known = 1;
+    const struct inputs_quality *row = NULL;
+    int count[PREDICT_INPUTS] = { 0 }, used[PREDICT_INPUTS], n = 0, known = 1;
+    unsigned long long memory = l->memory_bytes;
+    char text[160] = "";
     for (int k = 0; k < plan->n_layers; k++)
         if (l->predictor[k] >= 0)
-            n[l->predictor[k]]++;
+            count[l->predictor[k]]++;
     for (int i = 0; i < PREDICT_INPUTS; i++) {
-        const struct inputs_quality *row = n[i] ? ways_quality(in, i, l->recall) : NULL;
-        known &= !n[i] || row;
-        worst = row && (!worst || row->kl_mean > worst->kl_mean) ? row : worst;
+        if (!count[i])
+            continue;
+        used[n++] = i;
+        row = ways_quality(in, i, l->recall);
+        known &= row != NULL;
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, "%s%s in %d layers (%.3g if in all)", at ? ", " : "",
+                 predict_input_name((enum predict_input)i), count[i], row ? row->kl_mean : 0);
     }
-    if (!known || !worst)
+    if (!known || !row)
         return plan_note(plan, e, "memory %llu: predicted mode at recall %g; what that costs in quality was not measured",
-                         (unsigned long long)l->memory_bytes, l->recall);
+                         memory, l->recall);
+    if (n > 1)
+        return plan_note(plan, e, "memory %llu: predicted mode at recall %g, input %s; the mix was not measured: mean KL at "
+                                  "most %.3g nats from exact mode, the sum of both, as far as layers' shares add up",
+                         memory, l->recall, text, ways_mixed_kl(in, used, n, l->recall));
     return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt: "
                               "mean KL %.3g nats from exact mode, same likeliest token %.2f %%, perplexity x %.4f",
-                     (unsigned long long)l->memory_bytes, l->recall, worst->target, (unsigned long long)worst->tokens,
-                     worst->kl_mean, 100 * worst->top1, worst->ppl_ratio);
+                     memory, l->recall, row->target, (unsigned long long)row->tokens, row->kl_mean, 100 * row->top1,
+                     row->ppl_ratio);
 }
 
 /* All limits under one layout. *score: sum of log speeds. */
@@ -342,7 +356,7 @@ int planning_floor(const struct planning_request *q, const struct inputs *in, co
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e)
 {
-    struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt };
+    struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt, 0 };
     return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, notes, e);
 }
 

@@ -68,7 +68,7 @@ int points_replay(struct points *out, const struct problem *p, const struct plan
             continue;
         if (!o.at && !(o.at = calloc((size_t)n * (size_t)in->n_batches * (size_t)in->n_layers, sizeof *o.at)))
             r = err_set(e, ERR_NOMEM, "out of memory for a check");
-        if (r < 0 || (r = problem_steps(p, 0, l, problem_window(p, 0), &s, e)) < 0)
+        if (r < 0 || (r = problem_steps(p, 0, l, problem_window(p, 0, l), &s, e)) < 0)
             break;
         for (int b = 0; b < in->n_batches && r == 0; b++)
             r = replay_one(&o, p, plan, limits, n, b, l, &s, e);

@@ -62,43 +62,87 @@ static double looked_up(const struct problem *p, int way, int layer)
     return p->shape.n_parts > 1 ? foretell_active(f, p->in, 0, layer, 0) : foretell_neurons(f, 0, layer, 0);
 }
 
-/* Tokens of the window that the work allows: a table runs about half the accesses of a full window, once per cell. Each
- * way has its own count, so that a plan's way alone gives the same tables again. */
-uint64_t problem_window(const struct problem *p, int way)
+/* Tokens of the window that a layer's share of the work allows: a table runs about half the accesses of a full window,
+ * once per cell. */
+uint64_t problem_window(const struct problem *p, int way, int layer)
 {
-    double per_token = 0, cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
-    for (int l = 0; l < distinct_layers(p->in); l++)
-        per_token += looked_up(p, way, l) * cells * p->in->n_batches;
+    double cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
+    double per_token = looked_up(p, way, layer) * cells * p->in->n_batches * distinct_layers(p->in);
     double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
 
-/* For each way the policy with fewer misses over all layers, at three sizes without a hot prefix. Ties: the first. */
-static int choose_policy(struct problem *p, struct err *e)
+int problem_alike(const struct problem *p, int way, int layer)
 {
-    int part = p->shape.n_parts - 1, layers = distinct_layers(p->in), r = 0;
-    for (int w = 0; w < p->n_ways && r == 0; w++) {
-        double missed[CACHE_POLICIES] = { 0 };
-        uint64_t tokens = problem_window(p, w);
-        for (int l = 0; l < layers && r == 0; l++) {
-            struct inputs_steps s;
-            if (!problem_looks_up(p, w, l))
+    for (int w = 0; w < way && p->mix[way] > 0; w++)
+        if (p->mix[w] == p->mix[way] && p->foretell[w]->input[layer] == p->foretell[way]->input[layer])
+            return w;
+    return way;
+}
+
+/* Misses of a layer at three sizes without a hot prefix, by policy. */
+static int policy_misses(const struct problem *p, int way, int layer, double out[CACHE_POLICIES], struct err *e)
+{
+    int part = p->shape.n_parts - 1;
+    uint64_t tokens = problem_window(p, way, layer);
+    struct inputs_steps s;
+    int r = problem_steps(p, way, layer, tokens < 512 ? tokens : 512, &s, e);
+    if (r < 0)
+        return r;
+    uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
+    const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
+    for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
+        double misses[3] = { 0 };
+        r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
+        out[k] = misses[0] + misses[1] + misses[2];
+    }
+    inputs_steps_done(&s);
+    return r;
+}
+
+/* For the ways [first, first + n) the policy with fewer misses over all layers; of a layer's ways the one that misses
+ * less speaks, which is the likelier to be taken. Ties: the first policy. */
+static int choose_policy(struct problem *p, int first, int n, struct err *e)
+{
+    double missed[CACHE_POLICIES] = { 0 };
+    for (int l = 0; l < distinct_layers(p->in); l++) {
+        double least[CACHE_POLICIES] = { 0 };
+        int any = 0;
+        for (int w = first; w < first + n; w++) {
+            double misses[CACHE_POLICIES] = { 0 };
+            if (!problem_looks_up(p, w, l) || problem_alike(p, w, l) < w)
                 continue;
-            if ((r = problem_steps(p, w, l, tokens < 512 ? tokens : 512, &s, e)) < 0)
-                break;
-            uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
-            const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
-            for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
-                double misses[3] = { 0 };
-                r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
-                missed[k] += misses[0] + misses[1] + misses[2];
-            }
-            inputs_steps_done(&s);
+            int r = policy_misses(p, w, l, misses, e);
+            if (r < 0)
+                return r;
+            for (int k = 0; k < CACHE_POLICIES; k++)
+                least[k] = any && least[k] < misses[k] ? least[k] : misses[k];
+            any = 1;
         }
+        for (int k = 0; k < CACHE_POLICIES; k++)
+            missed[k] += least[k];
+    }
+    for (int w = first; w < first + n; w++)
         for (int k = 0; k < CACHE_POLICIES; k++)
             if (missed[k] < missed[p->policy[w]])
                 p->policy[w] = (enum cache_policy)k;
-    }
+    return 0;
+}
+
+/* The ways of a mix, or one by itself, end before this one. */
+static int mix_end(const struct problem *p, int first)
+{
+    int end = first + 1;
+    while (p->mix[first] > 0 && end < p->n_ways && p->mix[end] == p->mix[first])
+        end++;
+    return end;
+}
+
+static int choose_policies(struct problem *p, struct err *e)
+{
+    int r = 0;
+    for (int w = 0; w < p->n_ways && r == 0; w = mix_end(p, w))
+        r = choose_policy(p, w, mix_end(p, w) - w, e);
     return r;
 }
 
@@ -118,7 +162,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     const struct problem *p = w->p;
     (void)worker;
     for (int i = begin; i < end; i++)
-        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && problem_looks_up(p, w->way, w->first + i); b++)
+        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && w->steps[i].n_steps > 0; b++)
             w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
                                       inputs_batch_sizes[b], p->policy[w->way], 0,
                                       &p->tables[w->way][(size_t)b * (size_t)p->in->n_layers +
@@ -126,13 +170,14 @@ static void replay_range(void *ctx, int begin, int end, int worker)
                                       &w->err[i]);
 }
 
-static int replay_round(struct problem *p, struct pool *pool, struct round *w, int way, int first, uint64_t tokens,
-                        struct err *e)
+static int replay_round(struct problem *p, struct pool *pool, struct round *w, int way, int first, struct err *e)
 {
     int r = 0;
     *w = (struct round){ .p = p, .way = way, .first = first };
     while (r == 0 && w->n < ROUND && first + w->n < distinct_layers(p->in)) {
-        r = problem_steps(p, way, first + w->n, tokens, &w->steps[w->n], e);
+        int layer = first + w->n;
+        if (problem_looks_up(p, way, layer) && problem_alike(p, way, layer) == way)
+            r = problem_steps(p, way, layer, problem_window(p, way, layer), &w->steps[w->n], e);
         w->n += r == 0;
     }
     if (r == 0)
@@ -149,7 +194,7 @@ static int replay_all(struct problem *p, int policy, struct err *e)
 {
     int r = 0, cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND);
     struct pool *pool;
-    if (policy < 0 && (r = choose_policy(p, e)) < 0)
+    if (policy < 0 && (r = choose_policies(p, e)) < 0)
         return r;
     struct round *w = malloc(sizeof *w);
     int ok = w != NULL, layers = p->in->n_layers;
@@ -165,7 +210,7 @@ static int replay_all(struct problem *p, int policy, struct err *e)
         progress_init(&show, "replaying the trace", "layers", (uint64_t)(layers * p->n_ways));
         for (int i = 0; i < p->n_ways; i++)
             for (int l = 0; l < distinct_layers(p->in) && r == 0 && p->tables[i]; l += ROUND) {
-                r = replay_round(p, pool, w, i, l, problem_window(p, i), e);
+                r = replay_round(p, pool, w, i, l, e);
                 progress_set(&show, (uint64_t)(i * layers + l + ROUND));
             }
         progress_done(&show);
@@ -214,6 +259,7 @@ struct keep_list {
 static int push(struct problem *p, struct keep_list *list, int way, int batch, int layer, struct cost_keep k,
                 struct err *e)
 {
+    k.way = way;
     if (list->n == list->cap) {
         int cap = list->cap ? 2 * list->cap : 256;
         struct problem_keep *grown = realloc(list->at, (size_t)cap * sizeof *grown);
@@ -280,7 +326,7 @@ static int cold_grid(struct problem *p, int way, int batch, int layer, struct ke
     const struct replay_table *t = problem_table(p, way, batch, layer);
     int last = p->shape.n_parts - 1, r = 0;
     for (int h = 0; h < REPLAY_HOTS; h++) {
-        struct cost_keep k = { { 0 }, 0 };
+        struct cost_keep k = { .slots = 0 };
         k.hot[last] = t->hot[h];
         for (int s = 0; s < REPLAY_SIZES && r == 0 && (h == 0 || t->hot[h] > t->hot[h - 1]); s++) {
             k.slots = t->slots[h][s];
@@ -306,7 +352,7 @@ static int layer_keeps(struct problem *p, int way, int batch, int layer, struct 
         n = -1;
     }
     for (int i = 0; i <= n && r == 0; i++) {
-        struct cost_keep k = { { 0 }, 0 };
+        struct cost_keep k = { .slots = 0 };
         for (int q = 0; q <= last; q++)
             k.hot[q] = prefix(p, step, i);
         if (!has_cold)
@@ -344,6 +390,49 @@ static int copy_keeps(const struct problem_keeps *from, struct problem_keeps *ou
     return 0;
 }
 
+uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer)
+{
+    const struct foretell *f = p->foretell[way];
+    uint64_t sum = 0;
+    for (int k = 0; f && f->input[layer] >= 0 && k < p->in->n_blocks; k++)
+        sum += budget_dense_tensor(inputs_predictor_at(p->in, f->input[layer], layer, k)->bytes);
+    return sum;
+}
+
+/* The least that predictors of a layer take in any way of a group. */
+static uint64_t least_predictor(const struct problem *p, const struct problem_group *g, int layer)
+{
+    uint64_t least = problem_predictor_bytes(p, g->first, layer);
+    for (int w = g->first + 1; w < g->first + g->n; w++) {
+        uint64_t bytes = problem_predictor_bytes(p, w, layer);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
+static void add_group(struct problem *p, int first, int n)
+{
+    struct problem_group g = { .first = first, .n = n };
+    for (int w = first; w < first + n && p->foretell[w]; w++)
+        g.rank = p->foretell[w]->rank > g.rank ? p->foretell[w]->rank : g.rank;
+    for (int l = 0; l < p->in->n_layers; l++)
+        g.bytes += least_predictor(p, &g, l);
+    p->group[p->n_groups++] = g;
+}
+
+/* A mix has scratch for its largest rank, so ways that need less are tried by themselves as well. */
+static void find_groups(struct problem *p)
+{
+    for (int w = 0, end; w < p->n_ways; w = end) {
+        end = mix_end(p, w);
+        add_group(p, w, end - w);
+        int rank = p->group[p->n_groups - 1].rank;
+        for (int k = w; end - w > 1 && k < end; k++)
+            if (p->foretell[k]->rank < rank)
+                add_group(p, k, 1);
+    }
+}
+
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                   const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e)
 {
@@ -354,14 +443,17 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
         return r;
     for (int i = 0; i < n_ways && r == 0; i++) {
         o.modes[i] = ways[i].mode;
+        o.mix[i] = ways[i].mix;
         if (ways[i].mode == PLAN_PREDICTED)
             r = foretell_new(in, &o.shape, ways[i].recall, ways[i].input, ways[i].exempt, &o.foretell[i], e);
     }
-    if (r < 0)
+    if (r < 0) {
         problem_done(&o);
-    else
-        *p = o;
-    return r;
+        return r;
+    }
+    find_groups(&o);
+    *p = o;
+    return 0;
 }
 
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
@@ -387,8 +479,9 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     for (int w = 0; w < n_ways && r == 0; w++)
         for (int b = 0; b < in->n_batches && r == 0; b++)
             for (int k = 0; k < in->n_layers && r == 0; k++)
-                r = k < distinct_layers(in) ? layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e) :
-                                              copy_keeps(keeps_at(&o, w, b, 0), keeps_at(&o, w, b, k), e);
+                if (problem_alike(&o, w, k) == w)
+                    r = k < distinct_layers(in) ? layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e) :
+                                                  copy_keeps(keeps_at(&o, w, b, 0), keeps_at(&o, w, b, k), e);
     *p = o;
     if (r < 0)
         problem_done(p);
@@ -397,10 +490,14 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
 
 static void config_done(const struct problem *p, struct solve_config *c)
 {
-    for (int i = 0; c->curves && i < p->in->n_layers * p->in->n_batches; i++)
+    int n = p->in->n_layers * p->in->n_batches;
+    for (int i = 0; c->curves && i < n; i++)
         solve_curve_done(&c->curves[i]);
+    for (int i = 0; c->kinds && i < n * c->n_kinds; i++)
+        solve_curve_done(&c->kinds[i]);
     free(c->curves);
-    c->curves = NULL;
+    free(c->kinds);
+    c->curves = c->kinds = NULL;
 }
 
 static void fill_done(struct problem *p)
@@ -473,8 +570,8 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .hot = hot, .cold = cold };
     if (c->foretell) {
-        b.predictor_bytes = c->foretell->bytes;
-        b.predictor_rank = c->foretell->rank;
+        b.predictor_bytes = p->group[c->group].bytes;
+        b.predictor_rank = p->group[c->group].rank;
     }
     if (r == 0)
         r = budget_compute(&p->budget, &b, out, e);
@@ -488,9 +585,10 @@ int problem_least(const struct problem *p, const struct problem_limits *lim, str
     struct problem_limits one = *lim;
     uint64_t least = UINT64_MAX;
     one.prefill_chunk = 1;
-    for (int w = 0; w < p->n_ways; w++) {
-        struct cost_choice c = { .mode = p->modes[w], .way = w, .foretell = p->foretell[w], .model = lim->model,
-                                 .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1, .act_q8 = lim->act_q8,
+    for (int i = 0; i < p->n_groups; i++) {
+        int w = p->group[i].first;
+        struct cost_choice c = { .mode = p->modes[w], .way = w, .group = i, .foretell = p->foretell[w],
+                                 .model = lim->model, .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1, .depth = 1, .act_q8 = lim->act_q8,
                                  .kv_f16 = lim->kv_f16, .context = lim->context };
         struct budget b;
         problem_set_backend(&c, HW_ANY_BACKEND);
@@ -505,46 +603,105 @@ int problem_least(const struct problem *p, const struct problem_limits *lim, str
     return 0;
 }
 
-/* Device figures of a layer at a choice, for one batch size. */
+/* One (batch size, layer) of a configuration's curves. */
+struct pricing {
+    const struct problem *p;
+    const struct cost_choice *c;
+    const struct cost_rates *rates;
+    int batch_index, layer;
+    struct solve_point *pts;    /* grown as needed */
+    int n, cap;
+};
+
+static int add_price(struct pricing *w, struct solve_point at, struct err *e)
+{
+    if (w->n == w->cap) {
+        int cap = w->cap ? 2 * w->cap : 512;
+        struct solve_point *grown = realloc(w->pts, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "out of memory for curves");
+        w->pts = grown;
+        w->cap = cap;
+    }
+    w->pts[w->n++] = at;
+    return 0;
+}
+
+/* The residencies of a layer under one way of the group. What ways do not share of time and memory is the points';
+ * *shared gets the rest. */
+static int price_way(struct pricing *w, int way, int kind, double *shared, double *floor_ns, struct err *e)
+{
+    const struct problem *p = w->p;
+    const struct problem_group *g = &p->group[w->c->group];
+    const struct problem_keeps *k = keeps_at(p, way, w->batch_index, w->layer);
+    struct cost_choice c = *w->c;
+    struct cost_layer cl;
+    c.way = way;
+    c.foretell = p->foretell[way];
+    cost_layer_of(p->hw, p->in, &p->shape, &c, w->rates, w->batch_index, w->layer, &cl, p->notes);
+    uint64_t more = problem_predictor_bytes(p, way, w->layer) - least_predictor(p, g, w->layer);
+    int64_t bytes = (int64_t)((more + budget_table_bytes(more)) / SOLVE_BYTE_UNIT);
+    double own = g->n > 1 ? cl.predict_ns : 0;
+    *shared = cl.attention_ns + cl.predict_ns - own;
+    *floor_ns = c.model == PLAN_COST_PAPER ? cl.compute_ns : 0;
+    int r = 0;
+    for (int i = 0; i < k->n && r == 0; i++) {
+        double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow);
+        uint32_t id = (uint32_t)i * PROBLEM_MAX_WAYS + (uint32_t)way;
+        r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, ticks_of(ns), id, kind }, e);
+    }
+    return r;
+}
+
+/* All ways of the group together, and each by itself where batch sizes have to agree on one. */
+static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
+{
+    const struct problem_group *g = &w->p->group[w->c->group];
+    size_t layers = (size_t)w->p->in->n_layers, all = layers * (size_t)w->p->in->n_batches;
+    size_t at = (size_t)w->batch_index * layers + (size_t)w->layer;
+    int r = 0;
+    w->n = 0;
+    for (int way = g->first; way < g->first + g->n && r == 0; way++) {
+        int from = w->n, alike = problem_alike(w->p, way, w->layer);
+        if (alike < way && alike >= g->first)
+            continue;
+        r = price_way(w, alike, g->n > 1 ? way - g->first : 0, shared, floor_ns, e);
+        if (r == 0 && out->kinds)
+            r = solve_curve_init(&out->kinds[(size_t)(way - g->first) * all + at], w->pts + from, w->n - from, e);
+    }
+    return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
+}
+
+/* Device figures of all layers at a choice. */
 static int fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e)
 {
     const struct inputs *in = p->in;
-    int n = 0;
-    struct solve_point *pts = NULL;
-    out->curves = calloc((size_t)in->n_batches * (size_t)in->n_layers, sizeof *out->curves);
-    if (!out->curves)
-        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
+    struct pricing w = { .p = p, .c = c };
     int r = 0;
+    out->n_kinds = p->group[c->group].n;
+    out->curves = calloc(all, sizeof *out->curves);
+    if (out->n_kinds > 1 && in->n_batches > 1)
+        out->kinds = calloc(all * (size_t)out->n_kinds, sizeof *out->kinds);
+    if (!out->curves || (out->n_kinds > 1 && in->n_batches > 1 && !out->kinds))
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
     for (int b = 0; b < in->n_batches && r == 0; b++) {
         struct cost_rates rates;
         if ((r = cost_rates_of(p->hw, in, &p->shape, c, inputs_batch_sizes[b], &rates, p->notes, e)) < 0)
             break;
         double fixed = cost_head_ns(p->hw, in, c, &rates, inputs_batch_sizes[b], p->notes), floor_ns = 0;
-        for (int l = 0; l < in->n_layers && r == 0; l++) {
-            const struct problem_keeps *k = keeps_at(p, c->way, b, l);
-            struct cost_layer cl;
-            cost_layer_of(p->hw, in, &p->shape, c, &rates, b, l, &cl, p->notes);
-            fixed += cl.attention_ns + cl.predict_ns;
-            floor_ns += c->model == PLAN_COST_PAPER ? cl.compute_ns : 0;
-            if (k->n > n) {
-                n = k->n;
-                struct solve_point *grown = realloc(pts, (size_t)n * sizeof *pts);
-                if (!grown) {
-                    r = err_set(e, ERR_NOMEM, "out of memory for curves");
-                    break;
-                }
-                pts = grown;
-            }
-            for (int i = 0; i < k->n; i++)
-                pts[i] = (struct solve_point){ k->keep[i].bytes,
-                                               ticks_of(cost_ffn_part_ns(c, &rates, &cl, &k->keep[i].flow)),
-                                               (uint32_t)i };
-            r = solve_curve_init(&out->curves[(size_t)b * (size_t)in->n_layers + (size_t)l], pts, k->n, e);
+        w.rates = &rates;
+        w.batch_index = b;
+        for (w.layer = 0; w.layer < in->n_layers && r == 0; w.layer++) {
+            double shared = 0, least = 0;
+            r = price_layer(&w, out, &shared, &least, e);
+            fixed += shared;
+            floor_ns += least;
         }
         out->fixed_ticks[b] = ticks_of(fixed);
         out->floor_ticks[b] = ticks_of(floor_ns);
     }
-    free(pts);
+    free(w.pts);
     return r;
 }
 
@@ -669,8 +826,10 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
     p->choices = calloc(MAX_CONFIGS, sizeof *p->choices);
     if (!p->sp.configs || !p->choices)
         r = err_set(e, ERR_NOMEM, "out of memory for configurations");
-    for (int w = 0; w < p->n_ways && r == 0; w++) {
-        struct cost_choice c = { .mode = p->modes[w], .way = w, .foretell = p->foretell[w], .model = lim->model, .stat = lim->stat,
+    for (int i = 0; i < p->n_groups && r == 0; i++) {
+        int w = p->group[i].first;
+        struct cost_choice c = { .mode = p->modes[w], .way = w, .group = i, .foretell = p->foretell[w],
+                                 .model = lim->model, .stat = lim->stat,
                                  .n_classes = n_classes, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
                                  .context = lim->context };
         if (p->hw->n_classes == 0)
@@ -693,10 +852,9 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
 const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
                                           int layer)
 {
-    const struct solve_config *c = &p->sp.configs[r->config];
     size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
-    uint32_t id = c->curves[at].point[r->choice[at]].id;
-    return &keeps_at(p, p->choices[r->config].way, batch_index, layer)->keep[id];
+    uint32_t id = solve_curve_of(&p->sp, r, batch_index, layer)->point[r->choice[at]].id;
+    return &keeps_at(p, (int)(id % PROBLEM_MAX_WAYS), batch_index, layer)->keep[id / PROBLEM_MAX_WAYS];
 }
 
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
@@ -710,10 +868,13 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
                     err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers && r == 0; l++) {
         struct cost_layer cl;
-        cost_layer_of(p->hw, in, &p->shape, c, &rates, batch_index, l, &cl, p->notes);
-        flows[l] = cost_flow_of(in, &p->shape, c, batch_index, l, problem_table(p, c->way, batch_index, l),
+        struct cost_choice own = *c;
+        own.way = keeps[l].way;
+        own.foretell = p->foretell[own.way];
+        cost_layer_of(p->hw, in, &p->shape, &own, &rates, batch_index, l, &cl, p->notes);
+        flows[l] = cost_flow_of(in, &p->shape, &own, batch_index, l, problem_table(p, own.way, batch_index, l),
                                 &keeps[l]);
-        out->layers[l] = cost_figures(c, &rates, &cl, &flows[l]);
+        out->layers[l] = cost_figures(&own, &rates, &cl, &flows[l]);
     }
     if (r == 0)
         cost_totals(c, batch, cost_head_ns(p->hw, in, c, &rates, batch, p->notes), flows, in->n_layers, out);

@@ -41,8 +41,18 @@ struct problem_way {
     double recall;                      /* predicted mode: see struct foretell */
     const signed char *input;
     const uint32_t *exempt;
+    int mix;                            /* ways next to each other with the same number > 0, of one mode and recall: each
+                                         * layer takes one of them. They share a cache policy. 0: by itself */
 };
 #define PROBLEM_MAX_WAYS 8
+
+/* What is solved as one: ways whose layers may be mixed. */
+struct problem_group {
+    int first, n;                       /* ways */
+    int rank;                           /* largest of any of their predictors: what scratch there is for */
+    uint64_t bytes;                     /* of predictors, where each layer takes its smallest */
+};
+#define PROBLEM_MAX_GROUPS (2 * PROBLEM_MAX_WAYS)
 
 struct problem {
     const struct inputs *in;            /* borrowed */
@@ -51,7 +61,9 @@ struct problem {
     struct layout layout;
     struct layout_shape shape;
     struct budget_model budget;
-    int n_ways;
+    int n_ways, n_groups;
+    struct problem_group group[PROBLEM_MAX_GROUPS];
+    int mix[PROBLEM_MAX_WAYS];
     enum cache_policy policy[PROBLEM_MAX_WAYS];
     enum plan_mode modes[PROBLEM_MAX_WAYS];
     struct foretell *foretell[PROBLEM_MAX_WAYS]; /* NULL but in predicted mode */
@@ -75,14 +87,15 @@ void problem_done(struct problem *p); /* accepts a zeroed one */
 /* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */
 int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e);
 
-/* The cheapest choice there is, for floors: the way that needs least, one thread, one read in flight. */
+/* The cheapest choice there is, for floors: the group that needs least, one thread, one read in flight. */
 int problem_least(const struct problem *p, const struct problem_limits *lim, struct cost_choice *out, struct err *e);
 
-/* Account of a choice with these residencies (keeps[n_layers]; NULL: none), at max_batch. */
+/* Account of a choice with these residencies (keeps[n_layers]; NULL: none), at max_batch. Of a group of several ways, with
+ * the predictors that take least. */
 int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
                     const struct cost_keep *keeps, struct budget *out, struct err *e);
 
-/* Figures of one batch size. out->layers is the caller's. */
+/* Figures of one batch size; keeps name each layer's way. out->layers is the caller's. */
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
                     const struct cost_keep *keeps, struct plan_figures *out, struct err *e);
 
@@ -97,9 +110,16 @@ int problem_backends(const struct hw *hw, enum hw_backend out[2]);
 void problem_set_backend(struct cost_choice *c, enum hw_backend b);
 
 /* Does a way look units of this layer up in a cold cache? And how many tokens of the trace's window does replay look
- * at: fewer for larger models, so that planning stays quick. */
+ * at: fewer for larger models and for layers that look much up, so that planning stays quick. What other layers do does
+ * not matter, so a plan's layers give the same figures in whatever company. */
 int problem_looks_up(const struct problem *p, int way, int layer);
-uint64_t problem_window(const struct problem *p, int way);
+uint64_t problem_window(const struct problem *p, int way, int layer);
+
+/* The first way of the same mix that is the same in this layer: it has the tables and residencies. */
+int problem_alike(const struct problem *p, int way, int layer);
+
+/* What a way's predictors of a layer take in the account. */
+uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer);
 
 /* A step's accesses to the last part, as a way makes them: lists for replay, at most max_steps. */
 int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,

@@ -17,7 +17,7 @@ static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint3
     struct inputs_steps s;
     int last = pr->shape.n_parts - 1;
     double tokens = WORK / (sampled * REPLAY_SIZES * fmax(lookups, 1));
-    uint64_t window = problem_window(pr, 0), most = tokens < 128 ? 128 : (uint64_t)tokens;
+    uint64_t window = problem_window(pr, 0, layer), most = tokens < 128 ? 128 : (uint64_t)tokens;
     int r = problem_steps(pr, 0, layer, window < most ? window : most, &s, e);
     if (r < 0)
         return r;

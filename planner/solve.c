@@ -281,7 +281,19 @@ int64_t solve_round(const struct solve_problem *p, const struct solve_config *c,
 void solve_result_done(struct solve_result *r)
 {
     free(r->choice);
-    r->choice = NULL;
+    free(r->kind);
+    r->choice = r->kind = NULL;
+}
+
+int solve_result_new(const struct solve_problem *p, struct solve_result *out, struct err *e)
+{
+    *out = (struct solve_result){ .objective = SOLVE_NEVER, .bound = SOLVE_NEVER,
+                                  .choice = calloc((size_t)p->n_batches * (size_t)p->n_layers, sizeof *out->choice),
+                                  .kind = calloc((size_t)p->n_layers, sizeof *out->kind) };
+    if (out->choice && out->kind)
+        return 0;
+    solve_result_done(out);
+    return err_set(e, ERR_NOMEM, "out of memory for the solver");
 }
 
 /* Relax and round every batch size of one config; 0: infeasible (memory or speed), 1: filled. */
@@ -289,30 +301,24 @@ static int config_greedy(const struct solve_problem *p, int index, int64_t *x, s
                          struct err *e)
 {
     const struct solve_config *c = &p->configs[index];
-    int64_t bytes = p->memory - c->fixed_bytes;
-    out->objective = 0;
-    out->config = index;
     for (int b = 0; b < p->n_batches; b++) {
         int64_t t;
-        int r = solve_relax(p, c, b, bytes, x, &t, e);
+        int r = solve_relax(p, c, b, p->memory - c->fixed_bytes, x + (size_t)b * (size_t)p->n_layers, &t, e);
         if (r < 0)
             return r;
         if (t == SOLVE_NEVER)
             return 0;
-        out->ticks[b] = solve_total(c, b, solve_round(p, c, b, bytes, x, out->choice + (size_t)b *
-                                                      (size_t)p->n_layers));
-        out->objective += p->weight[b] * out->ticks[b];
     }
-    return out->ticks[0] <= p->max_ticks;
+    return solve_settle(p, index, x, out, e);
 }
 
 int solve_greedy(const struct solve_problem *p, struct solve_result *out, struct err *e)
 {
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
-    struct solve_result best = { .objective = SOLVE_NEVER, .bound = SOLVE_NEVER, .choice = malloc(n * sizeof(int)) };
-    struct solve_result now = { .choice = malloc(n * sizeof(int)) };
-    int64_t *x = malloc((size_t)p->n_layers * sizeof *x);
-    int r = best.choice && now.choice && x ? 0 : err_set(e, ERR_NOMEM, "out of memory for the solver");
+    struct solve_result best = { 0 }, now = { 0 };
+    int64_t *x = malloc((size_t)p->n_batches * (size_t)p->n_layers * sizeof *x);
+    int r = x ? 0 : err_set(e, ERR_NOMEM, "out of memory for the solver");
+    if (r == 0 && (r = solve_result_new(p, &best, e)) == 0)
+        r = solve_result_new(p, &now, e);
     for (int i = 0; i < p->n_configs && r >= 0; i++) {
         const struct solve_config *c = &p->configs[i];
         if (!solve_cores_ok(p, c) || c->bound == SOLVE_NEVER)
@@ -321,20 +327,17 @@ int solve_greedy(const struct solve_problem *p, struct solve_result *out, struct
         if (!c->curves)
             continue;
         if ((r = config_greedy(p, i, x, &now, e)) == 1 && now.objective < best.objective) {
-            int64_t bound = best.bound;
-            int *swap = best.choice;
+            struct solve_result swap = best;
             best = now;
-            now.choice = swap;
-            best.bound = bound;
+            now = swap;
+            best.bound = swap.bound;
             best.feasible = 1;
         }
     }
     free(x);
-    free(now.choice);
-    if (r < 0 || !best.feasible) {
-        free(best.choice);
-        best.choice = NULL;
-    }
+    solve_result_done(&now);
+    if (r < 0 || !best.feasible)
+        solve_result_done(&best);
     if (r < 0)
         return r;
     *out = best;

@@ -11,11 +11,14 @@
  *   sum over l of x_lb + fixed bytes <= memory for every b
  *   T_1     <= max_ticks                       (the user's lower bound on speed)
  *   n_k     <= cores_k,  context >= the user's
+ *   kind of the point that l takes at b  =  kind_l, the same for every b
  *
  * for one configuration (global integer choices) out of a list. A curve is a set of points, of which a solution
  * takes one; the relaxation works on its lower convex hull, so its optimum bounds the best from below, and
- * rounding every x down to a point of the set stays within memory. Bytes are in units of 64, times in ticks of
- * 1/16 ns, all int64 and exact. */
+ * rounding every x down to a point of the set stays within memory. Points have a kind where a layer may run in several
+ * ways that all batch sizes must share (which predictor it has). The relaxation leaves the last line out, so its bound
+ * holds; with one batch size there is nothing to agree on. Bytes are in units of 64, times in ticks of 1/16 ns, all
+ * int64 and exact. */
 #include "common/err.h"
 #include "common/offline/hwdb.h"
 
@@ -29,6 +32,7 @@
 struct solve_point {
     int64_t bytes, ticks;
     uint32_t id;                /* the caller's */
+    int kind;
 };
 
 /* Points ascend in bytes and strictly descend in ticks; hull[] indexes those on the lower convex hull, first and
@@ -44,7 +48,10 @@ struct solve_config {
     int64_t fixed_bytes;                    /* of the account, at the problem's context and with empty regions */
     int64_t context_bytes;                  /* what one KV position of all sequences adds to it; a lower bound */
     int64_t fixed_ticks[SOLVE_MAX_BATCHES], floor_ticks[SOLVE_MAX_BATCHES];
-    struct solve_curve *curves;             /* [n_batches][n_layers]; NULL: known by its bounds alone */
+    struct solve_curve *curves;             /* [n_batches][n_layers], of all kinds; NULL: known by its bounds alone */
+    int n_kinds;                            /* more than 1: batch sizes have to agree, and */
+    struct solve_curve *kinds;              /* [n_kinds][n_batches][n_layers]: the points of each kind; n 0: the layer
+                                             * cannot be of it. Else NULL */
     /* Filled by solve_bound: */
     int64_t bound;                          /* relaxed objective within the memory; SOLVE_NEVER: does not fit */
     int64_t best_ticks;                     /* T_1 with unlimited memory */
@@ -70,7 +77,8 @@ struct solve_result {
     int config;                             /* index into configs */
     int64_t objective, bound;               /* bound <= optimum <= objective */
     int64_t ticks[SOLVE_MAX_BATCHES];       /* T_b */
-    int *choice;                            /* [n_batches][n_layers]: point of the curve; malloc'd */
+    int *choice;                            /* [n_batches][n_layers]: point of the curve (solve_curve_of); malloc'd */
+    int *kind;                              /* [n_layers], of configs with kinds; malloc'd */
     unsigned core;                          /* when infeasible: constraints that contradict each other, least */
 };
 
@@ -92,6 +100,25 @@ int solve_relax(const struct solve_problem *p, const struct solve_config *c, int
  * choice[n_layers]; returns sum t. Never above memory. */
 int64_t solve_round(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t bytes,
                     const int64_t *x, int *choice);
+
+/* Round a relaxed solution x[n_batches][n_layers] of config `index` into out's config, choice, kind, ticks and
+ * objective, whose arrays are there. Where batch sizes have to agree on kinds, those that each of them would take
+ * alone, one kind for all layers, the kinds of least bytes, and single changes to the best of these are tried: not
+ * every combination, the bound says by how much that can miss. 1: done, 0: nothing fits or is fast enough. */
+int solve_settle(const struct solve_problem *p, int index, const int64_t *x, struct solve_result *out, struct err *e);
+
+/* The curve that a result's choice indexes. */
+static inline const struct solve_curve *solve_curve_of(const struct solve_problem *p, const struct solve_result *r,
+                                                       int batch, int layer)
+{
+    const struct solve_config *c = &p->configs[r->config];
+    size_t at = (size_t)batch * (size_t)p->n_layers + (size_t)layer;
+    return c->kinds ? &c->kinds[(size_t)r->kind[layer] * (size_t)p->n_batches * (size_t)p->n_layers + at] :
+                      &c->curves[at];
+}
+
+/* Arrays of a result for a problem; ERR_NOMEM. */
+int solve_result_new(const struct solve_problem *p, struct solve_result *out, struct err *e);
 
 /* T_b of a sum; the whole objective of a complete choice. */
 int64_t solve_total(const struct solve_config *c, int batch, int64_t sum_ticks);

@@ -311,22 +311,19 @@ out:
 }
 
 /* Round a solution of config i; take it when it beats the incumbent. */
-static void consider(const struct solve_problem *p, int i, const int64_t *x, int *choice, struct solve_result *best)
+static int consider(const struct solve_problem *p, int i, const int64_t *x, struct solve_result *now,
+                    struct solve_result *best, struct err *e)
 {
-    const struct solve_config *c = &p->configs[i];
-    int64_t ticks[SOLVE_MAX_BATCHES], objective = 0;
-    for (int b = 0; b < p->n_batches; b++) {
-        size_t at = (size_t)b * (size_t)p->n_layers;
-        ticks[b] = solve_total(c, b, solve_round(p, c, b, p->memory - c->fixed_bytes, x + at, choice + at));
-        objective += p->weight[b] * ticks[b];
-    }
-    if (ticks[0] > p->max_ticks || (best->feasible && objective >= best->objective))
-        return;
+    int r = solve_settle(p, i, x, now, e);
+    if (r != 1 || (best->feasible && now->objective >= best->objective))
+        return r;
+    struct solve_result swap = *best;
+    *best = *now;
+    *now = swap;
     best->feasible = 1;
-    best->objective = objective;
-    best->config = i;
-    memcpy(best->ticks, ticks, sizeof ticks);
-    memcpy(best->choice, choice, (size_t)p->n_batches * (size_t)p->n_layers * sizeof *choice);
+    best->finished = swap.finished;
+    best->core = swap.core;
+    return r;
 }
 
 /* The programmes of all configs that can still win, lowest bound first; the proven bound over all. */
@@ -335,9 +332,10 @@ static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit,
 {
     size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
     int64_t *x = malloc(n * sizeof *x), bound = SOLVE_NEVER;
-    int *choice = malloc(n * sizeof *choice), r = 0;
     char *done = calloc((size_t)p->n_configs, 1);
-    if (!x || !choice || !done)
+    struct solve_result now;
+    int r = solve_result_new(p, &now, e);
+    if (r == 0 && (!x || !done))
         r = err_set(e, ERR_NOMEM, "out of memory for the solver");
     best->finished = 1;
     while (r == 0) {
@@ -359,16 +357,16 @@ static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit,
         if (r < 0)
             break;
         best->finished &= !limited;
-        if (r == 1)
-            consider(p, next, x, choice, best);
         if (r == 1 || limited) /* otherwise it cannot be fast enough */
             bound = value < bound ? value : bound;
-        r = 0;
+        if (r == 1)
+            r = consider(p, next, x, &now, best, e);
+        r = r < 0 ? r : 0;
     }
     best->bound = bound < best->objective ? bound : best->objective;
     free(x);
-    free(choice);
     free(done);
+    solve_result_done(&now);
     return r;
 }
 
@@ -385,10 +383,10 @@ int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, stru
     }
     r = find_core(&z, p, &best.core, e);
     if (r == 0 && best.core == 0) {
-        if (!best.choice) /* relaxed limits hold; whether whole units fit, rounding tells */
-            best.choice = malloc((size_t)p->n_batches * (size_t)p->n_layers * sizeof *best.choice);
-        best.objective = best.feasible ? best.objective : SOLVE_NEVER;
-        r = best.choice ? optimise(&z, p, rlimit, &best, e) : err_set(e, ERR_NOMEM, "out of memory for the solver");
+        if (!best.feasible) /* relaxed limits hold; whether whole units fit, rounding tells */
+            r = solve_result_new(p, &best, e);
+        if (r == 0)
+            r = optimise(&z, p, rlimit, &best, e);
         if (r == 0 && !best.feasible) /* only just too slow, to within rounding */
             best.core = SOLVE_MEMORY | SOLVE_SPEED;
     } else {

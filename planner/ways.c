@@ -1,11 +1,13 @@
-/* What there is to choose before any number is known. A layer's predictor is chosen by closed rules, not by the solver:
- * all layers use predictors of the same input as far as there are any, a way for each input; layers without one run
- * exactly. */
+/* What there is to choose before any number is known. In predicted mode there is a way for each input that predictors
+ * see: layers that have one use it, others run exactly. Ways of one recall are a mix, of which the solver takes one for
+ * each layer. Under a limit on quality a mix needs a higher recall than one input alone, so where these differ the
+ * single inputs are ways besides. */
 #include "planner/ways.h"
 
 #include "common/nn.h"
 #include "planner/foretell.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,24 +46,59 @@ static double recall_of(const struct planning_request *q, const struct inputs *i
     return 0;
 }
 
-/* A way whose layers use predictors of this input where they have one; 0: none has. */
-static int add_predicted(const struct planning_request *q, const struct inputs *in, const struct layout_shape *s,
-                         int predictor, struct ways *w)
+double ways_mixed_kl(const struct inputs *in, const int *inputs, int n, double recall)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const struct inputs_quality *row = ways_quality(in, inputs[i], recall);
+        if (!row)
+            return INFINITY;
+        sum += row->kl_mean;
+    }
+    return sum;
+}
+
+/* The same for layers that may see any of these inputs. */
+static double mixed_recall(const struct planning_request *q, const struct inputs *in, const int *inputs, int n)
+{
+    if (q->max_kl < 0)
+        return recall_of(q, in, inputs[0]);
+    if (q->recall > 0)
+        return ways_mixed_kl(in, inputs, n, six_digits(q->recall)) <= q->max_kl ? six_digits(q->recall) : 0;
+    double least = 0;
+    for (int i = 0; i < in->n_quality; i++) {
+        double target = six_digits(in->quality[i].target);
+        if ((least <= 0 || target < least) && ways_mixed_kl(in, inputs, n, target) <= q->max_kl)
+            least = target;
+    }
+    return least;
+}
+
+/* A way whose layers use predictors of this input where they have one. */
+static void add_predicted(const struct inputs *in, const struct layout_shape *s, int predictor, double recall, int mix,
+                          struct ways *w)
 {
     size_t n = (size_t)in->n_layers, at = (size_t)w->n * n;
-    int found = 0;
-    double recall = recall_of(q, in, predictor);
-    if (recall <= 0)
-        return 0;
     for (int l = 0; l < in->n_layers; l++) {
         int known = foretell_known(in, predictor, l);
         w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
         w->exempt[at + (size_t)l] = known ? foretell_exempt(in, s, predictor, l, recall) : 0;
-        found |= known;
     }
-    if (found)
-        w->way[w->n++] = (struct problem_way){ PLAN_PREDICTED, recall, w->input + at, w->exempt + at };
-    return found;
+    w->way[w->n++] = (struct problem_way){ PLAN_PREDICTED, recall, w->input + at, w->exempt + at, mix };
+}
+
+/* Inputs that a request may use and that predictors of any layer see. */
+static int usable(const struct planning_request *q, const struct inputs *in, int out[PREDICT_INPUTS])
+{
+    int n = 0;
+    for (int i = 0; i < PREDICT_INPUTS; i++) {
+        int known = 0;
+        for (int l = 0; l < in->n_layers; l++)
+            known |= (q->predictor < 0 || q->predictor == i) && foretell_known(in, i, l);
+        if (known)
+            out[n++] = i;
+    }
+    return n;
 }
 
 /* Why no way keeps --max-kl. */
@@ -86,19 +123,22 @@ static int add_all_predicted(const struct planning_request *q, const struct inpu
                              int with_exact, struct ways *w, struct err *e)
 {
     struct layout_shape s;
-    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &s, e), found = 0;
+    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &s, e), inputs[PREDICT_INPUTS], had = w->n;
     if (r < 0)
         return r;
-    for (int i = 0; i < PREDICT_INPUTS; i++)
-        if (q->predictor < 0 || q->predictor == i)
-            found |= add_predicted(q, in, &s, i, w);
-    if (found || with_exact)
+    int n = usable(q, in, inputs);
+    /* The paper's sums over layers leave nothing to choose layer by layer. */
+    double mixed = n > 1 && q->cost == PLAN_COST_MEASURED ? mixed_recall(q, in, inputs, n) : 0;
+    for (int i = 0; i < n && mixed > 0; i++)
+        add_predicted(in, &s, inputs[i], mixed, 1, w);
+    for (int i = 0; i < n; i++) {
+        double recall = recall_of(q, in, inputs[i]);
+        if (recall > 0 && (recall < mixed || recall > mixed))
+            add_predicted(in, &s, inputs[i], recall, 0, w);
+    }
+    if (w->n > had || with_exact)
         return 0;
-    int has = 0;
-    for (int i = 0; i < PREDICT_INPUTS; i++)
-        for (int k = 0; k < in->n_layers; k++)
-            has |= (q->predictor < 0 || q->predictor == i) && foretell_known(in, i, k);
-    if (has)
+    if (n)
         return too_strict(q, in, e);
     if (in->predictors && q->predictor >= 0)
         return err_set(e, ERR_UNSUPPORTED, "--predictor %s: the trace has no predictors that see this input",

@@ -21,6 +21,11 @@ void ways_done(struct ways *w); /* accepts a zeroed one */
 /* The row of the quality table that speaks for a target recall: the largest target that is not above it; NULL: none. */
 const struct inputs_quality *ways_quality(const struct inputs *in, int input, double recall);
 
+/* What is promised of a plan whose layers see any of these inputs, all at one recall: the sum of what each costs when all
+ * layers use it (mean KL). That holds as far as what layers do to the logits adds up, the share of any set of layers
+ * being at most the whole: docs/predictors.md. INFINITY: not measured. */
+double ways_mixed_kl(const struct inputs *in, const int *inputs, int n, double recall);
+
 /* What the FFNs take in a pack with this layout. */
 uint64_t ways_file_bytes(const struct inputs *in, const struct layout *l);
 

@@ -167,7 +167,7 @@ static void test_layer(void)
     CHECK(near(cl.memory_ns, 64 * 512 / 20.0 + (told * 512 + active * 1024) / 8.0));
     /* Nothing cached, one cluster of 64 resident: each unit beyond it with a foretold neuron is a read. A bundle of 1536
      * bytes has two neurons to a unit of 4 KiB. */
-    struct cost_keep k = { { 64, 0 }, 0 };
+    struct cost_keep k = { { 64, 0 }, 0, 0 };
     struct cost_flow w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &k);
     double units = 0;
     for (int i = 64; i < 512; i += 2) {
@@ -194,9 +194,9 @@ static void test_layer(void)
     foretell_free(f);
     CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
     c.foretell = f;
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 0, 512 }, 0 });
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 0, 512 }, 0, 0 });
     CHECK(near(w.single_reads, foretell_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 512, 64 }, 0 });
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 512, 64 }, 0, 0 });
     CHECK(w.single_reads == 0 && near(w.reads, foretell_active(f, &in, 0, 0, 64)));
     foretell_free(f);
     inputs_done(&in);

@@ -21,7 +21,7 @@ static struct solve_curve make_curve(int n)
     struct err e;
     int64_t bytes = 0, ticks = 100000 + rng(900000);
     for (int i = 0; i < n; i++) {
-        pt[i] = (struct solve_point){ bytes, ticks, (uint32_t)i };
+        pt[i] = (struct solve_point){ bytes, ticks, (uint32_t)i, 0 };
         bytes += 1 + rng(200);
         ticks -= rng(3) ? rng(ticks / 8 + 1) : rng(ticks / 2 + 1);
     }
@@ -306,8 +306,8 @@ static void test_large(void)
 int main(void)
 {
     struct err e = { 0 };
-    const struct solve_point pts[] = { { 10, 50, 0 }, { 0, 100, 1 }, { 10, 60, 2 }, { 20, 50, 3 }, { 15, 45, 4 },
-                                       { 30, 0, 5 }, { 5, 99, 6 } };
+    const struct solve_point pts[] = { { 10, 50, 0, 0 }, { 0, 100, 1, 0 }, { 10, 60, 2, 0 }, { 20, 50, 3, 0 }, { 15, 45, 4, 0 },
+                                       { 30, 0, 5, 0 }, { 5, 99, 6, 0 } };
     struct solve_curve c;
     CHECK(solve_curve_init(&c, pts, 7, &e) == 0 && c.n == 5); /* 0, 5, 10 (50), 15, 30 */
     CHECK(c.point[2].id == 0 && c.n_hull == 3 && c.hull[1] == 2);

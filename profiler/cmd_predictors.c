@@ -41,6 +41,7 @@ static const struct opt_usage usage = {
 };
 
 enum { TRAINED, SVD, KEEP, IMPORT };
+enum { NOT_SAID = -1 };             /* of a choice */
 static const char *const methods[] = { "trained", "svd", "keep", "import", NULL };
 static const char *const inputs[] = { "ffn", "block", "both", NULL };
 static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
@@ -48,7 +49,7 @@ static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
 static const char *const types[] = { "q4_0", "q8_0", "f16", NULL };
 
 struct options {
-    const char *model, *traces, *out, *budget, *rank, *check, *cpu;
+    const char *model, *traces, *out, *budget, *rank, *layers, *check, *cpu;
     uint64_t seed, samples, quality_tokens;
     double recall;
     int input, method, type, epochs, threads, resume, dry_run, json;
@@ -56,7 +57,7 @@ struct options {
 
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
-    *o = (struct options){ .recall = 0.99, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
+    *o = (struct options){ .recall = 0.99, .input = NOT_SAID, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
                             .quality_tokens = PREDICTING_AUTO };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
@@ -68,10 +69,14 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "0.99", .min = 0.5, .max = 0.9999 },
         { "input", 0, OPT_CHOICE, &o->input, "WHICH",
           "what the predictors see: ffn (the FFN's input), block (the layer's input "
-          "before attention: lookahead), or both kinds.",
-          .def = "ffn", .choices = inputs },
+          "before attention: lookahead), or both kinds. The trace keeps what it holds of the other, imported ones excepted. With "
+          "--method keep: whose quality is measured.",
+          .def = "ffn; with --method keep all that there are", .choices = inputs },
+        { "layers", 0, OPT_STRING, &o->layers, "LIST",
+          "make those of these layers, like 0,8-15; the trace keeps what it holds of others, imported ones excepted.",
+          .def = "all" },
         { "budget", 0, OPT_STRING, &o->budget, "SIZE",
-          "bytes of all predictors of one kind, as a size or in percent of the FFN's "
+          "bytes of all predictors of one kind, as a size or in percent of these layers' FFN's "
           "bytes in the model file; ranks are shared out among layers to fit.",
           .def = "6%" },
         { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.",
@@ -109,9 +114,11 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
     if (!r && n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; see thermo-profile predictors --help", argv[1]);
-    if (!r && o->method == IMPORT && (o->input || strcmp(o->rank, "auto") || o->dry_run || o->resume))
-        return err_set(e, ERR_USAGE, "--method import takes the file's predictors as they are, in seconds: --input, --rank, "
-                       "--dry-run and --resume have no use with it");
+    if (!r && o->method == IMPORT && (o->input != NOT_SAID || o->layers || strcmp(o->rank, "auto") || o->dry_run || o->resume))
+        return err_set(e, ERR_USAGE, "--method import takes the file's predictors as they are, in seconds: --input, --layers, "
+                       "--rank, --dry-run and --resume have no use with it");
+    if (!r && o->method == KEEP && o->layers)
+        return err_set(e, ERR_USAGE, "--layers says whose predictors are made; --method keep makes none");
     if (!r && o->method == KEEP && !o->check && !o->quality_tokens)
         return err_set(e, ERR_USAGE,
                        "--method keep with --quality-tokens 0 and no --check has nothing to do; to see what a trace holds "
@@ -133,16 +140,47 @@ static int parse_budget(const char *text, uint64_t ffn, uint64_t *out, struct er
     return r < 0 ? err_wrap(e, "--budget") : 0;
 }
 
-static int predicting_options(const struct options *o, const struct trace_info *i,
+/* "0,8-15": layers[n] is 1 where it names one. *count: how many. */
+static int parse_layers(const char *text, uint8_t *layers, int n, int *count, struct err *e)
+{
+    const char *at = text;
+    *count = 0;
+    for (;;) {
+        int first, last, used = 0;
+        if (*at < '0' || *at > '9' || sscanf(at, "%6d%n", &first, &used) != 1)
+            break;
+        at += used, last = first;
+        if (*at == '-' && (at[1] < '0' || at[1] > '9' || sscanf(at + 1, "%6d%n", &last, &used) != 1))
+            break;
+        at += *at == '-' ? used + 1 : 0;
+        if (first > last || last >= n)
+            return err_set(e, ERR_USAGE, "--layers '%s': there is no layer %d to %d: the model's are 0 to %d", text, first,
+                           last, n - 1);
+        for (int l = first; l <= last; l++)
+            *count += !layers[l], layers[l] = 1;
+        if (!*at)
+            return 0;
+        if (*at++ != ',')
+            break;
+    }
+    return err_set(e, ERR_USAGE, "--layers '%s': numbers and ranges are needed, like 0,8-15", text);
+}
+
+/* layers: [n_layers], zeros. */
+static int predicting_options(const struct options *o, const struct trace_info *i, uint8_t *layers,
                               struct predicting_options *out, struct err *e)
 {
+    int n = i->h.n_layers, r = o->layers ? parse_layers(o->layers, layers, n, &n, e) : 0;
+    if (r < 0)
+        return r;
     *out = (struct predicting_options){ .recall = o->recall,
-                                        .inputs = input_masks[o->input],
+                                        .inputs = input_masks[o->input == NOT_SAID ? 0 : o->input],
+                                        .layers = o->layers ? layers : NULL,
                                         .seed = o->seed,
                                         .samples = o->samples,
                                         .epochs = o->method == TRAINED ? o->epochs : 0,
                                         .type = (uint32_t)quant_by_name(types[o->type]) };
-    int r = parse_budget(o->budget, predicting_ffn_bytes(i), &out->budget_bytes, e);
+    r = parse_budget(o->budget, predicting_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
     char tail;
     if (!r && strcmp(o->rank, "auto") &&
         (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 ||
@@ -157,6 +195,22 @@ static const char *result_path(const struct options *o)
     return o->out ? o->out : o->traces;
 }
 
+/* The table's rows of other inputs stay, if they were measured on the same text. */
+static void add_rows(const struct trace_predictors *p, unsigned measured, const char *corpus,
+                     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n)
+{
+    const struct trace_predict_quality *old;
+    int n_old = trace_predict_quality(p, &old), same = !strcmp(corpus, trace_predict_corpus(p));
+    for (int i = 0; i < n_old && same; i++) {
+        int at = *n;
+        if (measured >> old[i].input & 1 || *n == TRACE_PREDICT_QUALITY)
+            continue;
+        for (; at && rows[at - 1].input > old[i].input; at--)
+            rows[at] = rows[at - 1];
+        rows[at] = old[i], ++*n;
+    }
+}
+
 /* Measure quality and store it. The predictors themselves are safe: an interruption loses this alone. */
 static int quality(const struct options *o, const struct model *m, struct pool *pool, struct err *e)
 {
@@ -165,16 +219,20 @@ static int quality(const struct options *o, const struct model *m, struct pool *
     struct trace_predictors *p = NULL;
     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
     char corpus[TRACE_PREDICT_CORPUS];
+    unsigned which = o->method != KEEP || o->input != NOT_SAID ? input_masks[o->input == NOT_SAID ? 0 : o->input] : ~0u;
     int n = 0, r = trace_open(from, &t, e);
     if (!r && (r = trace_predictors_open(t, &p, e)) == 0 && !p)
         r = err_set(e, ERR_INPUT, "'%s' holds no predictors; make them without --method keep", from);
     if (!r && o->check)
         r = trace_open(o->check, &other, e);
     if (!r)
-        r = predicting_quality(p, o->check ? other : t, o->check != NULL, m, o->quality_tokens, pool, rows, &n, e);
-    if (!r)
+        r = predicting_quality(p, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n,
+                               e);
+    if (!r) {
         snprintf(corpus, sizeof corpus, "%.100s%s", trace_info(o->check ? other : t)->corpus.prompts,
                  o->check ? "" : ", held out");
+        add_rows(p, which, corpus, rows, &n);
+    }
     trace_predictors_close(p);
     trace_close(other);
     trace_close(t);
@@ -306,8 +364,12 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
     struct file f;
     if (snprintf(state, sizeof state, "%s.predictors.partial", out) >= (int)sizeof state)
         return err_set(e, ERR_USAGE, "--out: the path is too long");
-    int r = predicting_options(o, trace_info(t), &po, e);
-    if (r < 0 || (r = predicting_new(t, m, &po, pool, &p, e)) < 0)
+    uint8_t *layers = calloc((size_t)trace_info(t)->h.n_layers, 1);
+    int r = layers ? predicting_options(o, trace_info(t), layers, &po, e) : err_set(e, ERR_NOMEM, "layers");
+    if (!r)
+        r = predicting_new(t, m, &po, pool, &p, e);
+    free(layers);
+    if (r < 0)
         return r;
     if (o->dry_run) {
         r = dry_run(o, p, &po, trace_info(t), e);

@@ -34,6 +34,7 @@ struct predicting {
     struct predicting_options o;
     struct pool *pool;
     struct predictor_samples samples;
+    int n_layers, *layer;        /* those to be made, ascending; below, a layer is its place here */
     int n_blocks, n_ranks, ranks[PREDICTING_RANKS];
     struct scan *scans;          /* [n_layers] */
     int *rank;                   /* [PREDICT_INPUTS][n_layers] */
@@ -49,7 +50,7 @@ struct predicting {
 
 struct block {
     struct predicting *p;
-    int layer, block;
+    int block;
     struct predictor_block data;
     float *gate, *up;            /* up: NULL when the gate alone decides */
     uint8_t *held;               /* targets of held-out tokens */
@@ -58,7 +59,7 @@ struct block {
 
 static int n_layers(const struct predicting *p)
 {
-    return p->info->h.n_layers;
+    return p->n_layers;
 }
 
 static uint64_t rank_bytes(const struct predicting *p, int rank)
@@ -113,7 +114,8 @@ typedef int block_fn(struct pass *s, struct block *b, int input, struct predicto
 
 struct pass {
     struct predicting *p;
-    int layer, max_rank[PREDICT_INPUTS];
+    int at, layer;               /* its place, and its number in the model */
+    int max_rank[PREDICT_INPUTS];
     block_fn *fn;
     double done, share;          /* of this layer, for progress */
     uint64_t progress_base, unit;
@@ -174,7 +176,7 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct pr
     s->share = 1.0 / (p->n_blocks * n_inputs(p));
     for (int k = 0; k < p->n_blocks && !r; k++) {
         struct block b = {
-            .p = p, .layer = s->layer, .block = k, .gate = malloc(size), .up = up ? malloc(size) : NULL
+            .p = p, .block = k, .gate = malloc(size), .up = up ? malloc(size) : NULL
         };
         if (!b.gate || (up && !b.up))
             r = err_set(e, ERR_NOMEM, "matrices of %d neurons", p->info->h.n_ff);
@@ -231,7 +233,8 @@ static int scan_layer(struct predicting *p, int layer, struct scan *out, struct 
 {
     int n = PREDICT_INPUTS * p->n_ranks, r = 0;
     struct pass s = { .p = p,
-                      .layer = layer,
+                      .at = layer,
+                      .layer = p->layer[layer],
                       .fn = scan_block,
                       .progress_base = (uint64_t)layer * SCAN_UNIT,
                       .unit = SCAN_UNIT,
@@ -427,11 +430,11 @@ static int record(struct pass *s, const struct predictor_packed *q, const struct
 {
     struct predicting *p = s->p;
     int r;
-    if (!s->written && (r = journal_begin(p->journal, (uint64_t)((p->n_ranks ? n_layers(p) : 0) + s->layer), 1,
-                                          record_bytes(p, s->layer), e)) < 0)
+    if (!s->written && (r = journal_begin(p->journal, (uint64_t)((p->n_ranks ? n_layers(p) : 0) + s->at), 1,
+                                          record_bytes(p, s->at), e)) < 0)
         return r;
-    p->list[index_of(p, x->input, x->layer, x->block)] = *x;
-    p->payload[index_of(p, x->input, x->layer, x->block)] = s->written + sizeof *x;
+    int i = index_of(p, x->input, s->at, x->block);
+    p->list[i] = *x, p->payload[i] = s->written + sizeof *x;
     s->written += sizeof *x + x->bytes;
     if ((r = journal_write(p->journal, x, sizeof *x, e)) < 0 ||
         (r = journal_write(p->journal, q->fc1, q->p.row1 * (size_t)x->rank, e)) < 0 ||
@@ -449,7 +452,7 @@ static int make_block(struct pass *s, struct block *b, int input, struct predict
                                  .has_bias = 1,
                                  .type1 = p->o.type,
                                  .type2 = p->o.type,
-                                 .rank = p->rank[input * n_layers(p) + s->layer] };
+                                 .rank = p->rank[input * n_layers(p) + s->at] };
     struct predictor_weights start = { 0 }, trained = { 0 };
     struct candidate best = { .q = { .fc1 = NULL } };
     x.bytes = rank_bytes(p, x.rank);
@@ -478,7 +481,8 @@ static uint64_t made(const struct predicting *p, int layers)
 
 static int make_layer(struct predicting *p, int layer, struct err *e)
 {
-    struct pass s = { .p = p, .layer = layer, .fn = make_block, .unit = UNIT, .progress_base = made(p, layer) };
+    struct pass s = { .p = p, .at = layer, .layer = p->layer[layer], .fn = make_block, .unit = UNIT,
+                      .progress_base = made(p, layer) };
     for (int i = 0; i < PREDICT_INPUTS; i++)
         s.max_rank[i] = p->rank[i * n_layers(p) + layer];
     int r = run_pass(&s, e);
@@ -503,6 +507,8 @@ static struct hash128 config_hash(const struct predicting *p)
     for (int i = 0; i < 2; i++)
         hash_update_u64(h, ids[i].lo), hash_update_u64(h, ids[i].hi);
     hash_update_u64(h, p->info->n_samples);
+    for (int l = 0; l < n_layers(p); l++)
+        hash_update_u64(h, (uint64_t)p->layer[l]);
     out = hash_final128(h);
     hash_free(h);
     return out;
@@ -518,7 +524,7 @@ static int reload_layer(struct predicting *p, const struct journal_record *r, in
         int err = journal_read(p->journal, r, at, &x, sizeof x, e);
         if (err < 0)
             return err;
-        int i = index_of(p, x.input, x.layer, x.block);
+        int i = index_of(p, x.input, layer, x.block);
         p->list[i] = x;
         p->payload[i] = at + sizeof x;
         at += sizeof x + x.bytes;
@@ -570,19 +576,31 @@ int predicting_run(struct predicting *p, const char *state, int resume, struct e
     return r;
 }
 
+/* ---- 4. save ---- */
+
+/* What is written: made ones and kept ones, by input, layer, block. */
+struct merged {
+    const struct trace_predictor *kept; /* NULL: it is made */
+    int made;                    /* its place in the list of those */
+};
+
 struct fetch {
     struct predicting *p;
+    struct trace_predictors *old;
+    struct merged *list;
+    int n;
+    unsigned unchanged;          /* inputs of which nothing was made */
     uint8_t *buf;
 };
 
-static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
+static int fetch(void *ctx, int k, struct trace_predictor *x, const void **fc1, const void **fc2,
                  const float **bias, struct err *e)
 {
     struct fetch *f = ctx;
     struct predicting *p = f->p;
     size_t n;
-    *x = p->list[i];
-    const struct journal_record *records = journal_records(p->journal, &n);
+    int i = f->list[k].made;
+    *x = f->list[k].kept ? *f->list[k].kept : p->list[i];
     size_t row1 = quant_row_bytes(x->type1, (uint64_t)p->info->h.d_model),
            row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
     size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = (size_t)p->info->h.n_ff * 4;
@@ -590,12 +608,46 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
     if (!(f->buf = malloc(a + b + c + 64)))
         return err_set(e, ERR_NOMEM, "a predictor");
     uint8_t *bias_at = f->buf + ((a + b + 15) & ~(size_t)15);
-    const struct journal_record *rec = &records[(size_t)((p->n_ranks ? n_layers(p) : 0) + x->layer)];
-    int r = journal_read(p->journal, rec, p->payload[i], f->buf, a + b, e);
-    if (!r)
-        r = journal_read(p->journal, rec, p->payload[i] + a + b, bias_at, c, e);
     *fc1 = f->buf, *fc2 = f->buf + a, *bias = (const float *)(const void *)bias_at;
-    return r;
+    if (f->list[k].kept)
+        return trace_predictors_read(f->old, f->list[k].kept, f->buf, f->buf + a, (float *)(void *)bias_at, e);
+    int layer = i / p->n_blocks % n_layers(p);
+    const struct journal_record *rec =
+        &journal_records(p->journal, &n)[(size_t)((p->n_ranks ? n_layers(p) : 0) + layer)];
+    int r = journal_read(p->journal, rec, p->payload[i], f->buf, a + b, e);
+    return r < 0 ? r : journal_read(p->journal, rec, p->payload[i] + a + b, bias_at, c, e);
+}
+
+static int before(const struct trace_predictor *a, const struct trace_predictor *b)
+{
+    return a->input != b->input ? a->input < b->input : a->layer != b->layer ? a->layer < b->layer : a->block < b->block;
+}
+
+/* Those of the trace that none was made in place of. Imported ones all give way: they are of another kind, and the trace
+ * has one word for how its predictors were made. */
+static int merge(struct fetch *f, struct err *e)
+{
+    const struct predicting *p = f->p;
+    const struct trace_predictor *old = NULL;
+    int n_old = 0, i = 0, j = 0, r = trace_predictors_open(p->trace, &f->old, e);
+    if (r < 0)
+        return r;
+    if (f->old && strcmp(trace_predictors_info(f->old)->method, "imported"))
+        old = trace_predictors_list(f->old, &n_old);
+    if (!(f->list = calloc((size_t)(p->n_list + n_old), sizeof *f->list)))
+        return err_set(e, ERR_NOMEM, "%d predictors", p->n_list + n_old);
+    while (i < p->n_list || j < n_old) {
+        if (j < n_old && (i == p->n_list || before(&old[j], &p->list[i]))) {
+            f->list[f->n++] = (struct merged){ &old[j++], 0 };
+            continue;
+        }
+        j += j < n_old && !before(&p->list[i], &old[j]);
+        f->list[f->n++] = (struct merged){ NULL, i++ };
+    }
+    f->unchanged = n_old ? ~p->o.inputs : 0;
+    if (f->n > p->n_list)
+        log_info("%d predictors of other inputs or layers stay as they are", f->n - p->n_list);
+    return 0;
 }
 
 int predicting_save(struct predicting *p, const char *trace_path, const char *out, const char *tier, struct err *e)
@@ -606,8 +658,11 @@ int predicting_save(struct predicting *p, const char *trace_path, const char *ou
     snprintf(i.tool, sizeof i.tool, "thermo-profile %s", THERMO_VERSION);
     snprintf(i.tier, sizeof i.tier, "%s", tier);
     snprintf(i.method, sizeof i.method, "%s", p->o.epochs ? "trained" : "svd");
-    int r = trace_predictors_save(trace_path, out, &i, p->n_list, fetch, &f, e);
-    free(f.buf);
+    int r = merge(&f, e);
+    if (!r)
+        r = trace_predictors_save(trace_path, out, &i, f.unchanged, f.n, fetch, &f, e);
+    trace_predictors_close(f.old);
+    free(f.list), free(f.buf);
     return r;
 }
 
@@ -644,7 +699,7 @@ static void choose_ranks(struct predicting *p)
 {
     const struct model_hparams *h = &p->info->h;
     int block = quant_traits(p->o.type)->block_elems, step = block > 16 ? block : 16;
-    uint64_t share = p->o.budget_bytes / ((uint64_t)h->n_layers * (uint64_t)p->n_blocks);
+    uint64_t share = p->o.budget_bytes / ((uint64_t)n_layers(p) * (uint64_t)p->n_blocks);
     for (int k = step; k <= h->d_model && p->n_ranks < PREDICTING_RANKS;
          k += k < 8 * step ? step : k / 8 / step * step) {
         if (p->n_ranks && rank_bytes(p, k) > 4 * share)
@@ -662,7 +717,15 @@ int predicting_new(struct trace *t, const struct model *m, const struct predicti
     p->trace = t, p->info = trace_info(t), p->model = m, p->o = *o, p->pool = pool;
     p->n_blocks = model_ffn_blocks(&p->info->h);
     const struct model_hparams *h = &p->info->h;
-    int r = 0, n = n_layers(p);
+    int r = 0, n = 0;
+    if (!(p->layer = calloc((size_t)h->n_layers, sizeof *p->layer))) {
+        free(p);
+        return err_set(e, ERR_NOMEM, "%d layers", h->n_layers);
+    }
+    for (int l = 0; l < h->n_layers; l++)
+        if (!o->layers || o->layers[l])
+            p->layer[n++] = l;
+    p->n_layers = n, p->o.layers = NULL;
     if (h->act == MODEL_ACT_SILU)
         r = err_set(e, ERR_UNSUPPORTED,
                     "'%s': with activation silu every neuron is active: there is nothing to predict",
@@ -698,7 +761,7 @@ void predicting_free(struct predicting *p)
         return;
     journal_close(p->journal, 0);
     predictor_samples_close(&p->samples);
-    free(p->scans), free(p->rank), free(p->list), free(p->payload);
+    free(p->layer), free(p->scans), free(p->rank), free(p->list), free(p->payload);
     free(p);
 }
 

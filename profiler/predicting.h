@@ -22,7 +22,8 @@
 struct predicting_options {
     double recall;
     unsigned inputs;          /* 1 << PREDICT_FFN, 1 << PREDICT_BLOCK */
-    uint64_t budget_bytes;    /* per input, all layers together; rank auto */
+    const uint8_t *layers;    /* [n_layers] not 0: of these; NULL: of all. Borrowed by predicting_new alone */
+    uint64_t budget_bytes;    /* per input, all these layers together; rank auto */
     int rank;                 /* 0: auto */
     int epochs;               /* 0: training-free */
     uint64_t seed, samples;   /* samples 0: all */
@@ -41,7 +42,8 @@ uint64_t predicting_memory(const struct predicting *p);
 /* Bytes of all FFNs in the model file. */
 uint64_t predicting_ffn_bytes(const struct trace_info *t);
 
-/* Make them all. state: path of the journal. Afterwards predicting_save or predicting_list. */
+/* Make them all. state: path of the journal. Afterwards predicting_save or predicting_list. Saving keeps what the trace
+ * holds for other inputs and layers, unless it is imported, and the quality of inputs that stay as they are. */
 int predicting_run(struct predicting *p, const char *state, int resume, struct err *e);
 int predicting_save(struct predicting *p, const char *trace_path, const char *out, const char *tier, struct err *e);
 
@@ -62,12 +64,12 @@ int predicting_check(struct trace_predictors *p, struct trace *held, const struc
                      struct pool *pool, struct predicting_check *out, struct err *e);
 
 /* What they cost in quality: the whole model is run on text (a trace of it: its held-out tokens, or all of them) densely, and
- * for every input and several recalls with every FFN computing only foretold neurons; a block without a predictor is
+ * for every input of `inputs` (1 << enum predict_input) that p has, and several recalls, with every FFN computing only foretold neurons; a block without a predictor is
  * computed whole. rows: for trace_predict_save_quality. tokens: how many are compared at most; PREDICTING_AUTO: as
- * many as keep it to minutes. ERR_INPUT when the text has too few. */
+ * many as keep it to minutes. ERR_INPUT when the text has too few, or p has none of these inputs. */
 #define PREDICTING_AUTO UINT64_MAX
-int predicting_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, uint64_t tokens,
-                       struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
+int predicting_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, unsigned inputs,
+                       uint64_t tokens, struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
                        struct err *e);
 
 #endif

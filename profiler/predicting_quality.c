@@ -439,8 +439,8 @@ static int measure(struct quality *q, struct trace *text, const struct model *m,
     return r;
 }
 
-int predicting_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, uint64_t tokens,
-                       struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
+int predicting_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, unsigned inputs,
+                       uint64_t tokens, struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,
                        struct err *e)
 {
     struct quality q = { .p = p, .info = trace_info(text), .pool = pool, .n_variants = 1,
@@ -453,8 +453,10 @@ int predicting_quality(struct trace_predictors *p, struct trace *text, int all, 
         return err_set(e, ERR_MISMATCH, "'%s' is a trace of another model than the predictors are of", q.info->path);
     const struct trace_predictor *list = trace_predictors_list(p, &n_list);
     for (int i = 0; i < n_list; i++)
-        for (int k = 0; k < TARGETS && (!i || list[i].input != list[i - 1].input); k++)
+        for (int k = 0; k < TARGETS && inputs >> list[i].input & 1 && (!i || list[i].input != list[i - 1].input); k++)
             q.v[q.n_variants++] = (struct variant){ .input = list[i].input, .target = targets[k] };
+    if (q.n_variants == 1)
+        return err_set(e, ERR_INPUT, "there are no predictors of that input; 'thermo-profile show' lists those that there are");
     if (tokens == PREDICTING_AUTO)
         tokens = automatic(q.info);
     r = all || predictor_samples_whole(q.info) ? whole_sequences(text, all, tokens, &pieces, &n_pieces, e)

@@ -223,7 +223,7 @@ int predictor_import(const char *trace_path, const char *out, struct trace *t, c
     int r = p.list ? read_threshold(&p, e) : err_set(e, ERR_NOMEM, "%d layers", m->h.n_layers);
     if (r == 0 && (r = predictor_samples_open(t, samples, 1, &p.samples, e)) == 0 && (r = measure(&p, e)) == 0 &&
         (r = check_space(&p, trace_path, out, e)) == 0)
-        r = trace_predictors_save(trace_path, out, &info, m->h.n_layers, fetch, &p, e);
+        r = trace_predictors_save(trace_path, out, &info, 0, m->h.n_layers, fetch, &p, e);
     predictor_samples_close(&p.samples);
     free(p.list), free(p.fc1), free(p.fc2);
     return r;

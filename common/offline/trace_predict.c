@@ -459,6 +459,7 @@ static int rewrite(const char *path, const char *out,
 
 struct saving {
     const struct trace_predict_info *info;
+    unsigned unchanged;
     int n;
     trace_predict_fetch *fetch;
     void *ctx;
@@ -467,13 +468,22 @@ struct saving {
 static int put_predictors(void *ctx, struct trace_h5_file *f, const struct trace *t, struct err *e)
 {
     const struct saving *s = ctx;
-    return put_all(f, trace_info(t), s->info, s->n, s->fetch, s->ctx, e);
+    struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
+    char corpus[TRACE_PREDICT_CORPUS];
+    int n = 0, kept = 0, r = trace_h5_exists(f, ROOT, e);
+    if (r < 0 || (r && (r = trace_quality_read(f, rows, &n, corpus, e)) < 0))
+        return r;
+    for (int i = 0; i < n; i++)
+        if (s->unchanged >> rows[i].input & 1)
+            rows[kept++] = rows[i];
+    r = put_all(f, trace_info(t), s->info, s->n, s->fetch, s->ctx, e);
+    return r < 0 || !kept ? r : trace_quality_write(f, rows, kept, corpus, e);
 }
 
-int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, int n,
-                          trace_predict_fetch *fetch, void *ctx, struct err *e)
+int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, unsigned unchanged,
+                          int n, trace_predict_fetch *fetch, void *ctx, struct err *e)
 {
-    struct saving s = { info, n, fetch, ctx };
+    struct saving s = { info, unchanged, n, fetch, ctx };
     return rewrite(path, out, put_predictors, &s, e);
 }
 

@@ -87,11 +87,12 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
                           float *bias, struct err *e);
 
 /* Write the trace at path once more, with n predictors in place of those it holds: to `out`, whole or not at all (out
- * may be path). fetch gives the i-th with its weights, borrowed until the next call. */
+ * may be path). unchanged (1 << enum predict_input): of these inputs they are those that it holds, and their rows of the
+ * quality table stay. fetch gives the i-th with its weights, borrowed until the next call. */
 typedef int trace_predict_fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
                                 const float **bias, struct err *e);
-int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, int n,
-                          trace_predict_fetch *fetch, void *ctx, struct err *e);
+int trace_predictors_save(const char *path, const char *out, const struct trace_predict_info *info, unsigned unchanged,
+                          int n, trace_predict_fetch *fetch, void *ctx, struct err *e);
 
 /* Write the trace at path, which holds predictors, once more with this quality table (n <= TRACE_PREDICT_QUALITY rows by
  * input and target ascending) in place of what it has: to `out`, whole or not at all (out may be path). */

@@ -82,6 +82,37 @@ check "at recall 0.99 little is lost" fields "$tmp/quality.json" \
 check "show prints it" says 0 "same top" "$profile" show "$tmp/svd.h5"
 check "the trace with it is whole" says 0 "predictors" "$profile" show --verify "$tmp/svd.h5"
 
+# Some of them again: what is not made anew stays to the byte, and so does what it was measured to cost.
+make --method svd --input block --layers 1,5-6 --rank 64 --out "$tmp/some.h5" --traces "$tmp/svd.h5" > "$tmp/some.json" 2> "$tmp/log"
+python3 - "$tmp/svd.json" "$tmp/some.json" > "$tmp/kept" 2>&1 << 'END'
+import json, sys
+a, b = ([(x["input"], x["layer"], x) for x in json.load(open(f))["predictors"]] for f in sys.argv[1:])
+assert [x[:2] for x in a] == [x[:2] for x in b], b
+assert {x[:2] for x, y in zip(a, b) if x[2] != y[2]} == {("block", l) for l in (1, 5, 6)}
+assert all(x["rank"] == 64 for i, l, x in b if i == "block" and l in (1, 5, 6)), b
+END
+check "--layers and --input make those alone anew" test $? -eq 0
+for f in svd some; do
+    for k in ffn/0001 ffn/0005 block/0000 block/0004 block/0007; do h5dump -d "/predictors/$k/0000/fc2" "$tmp/$f.h5" | sed 1d; done > "$tmp/$f.txt"
+done
+check "weights of the others stay" cmp "$tmp/svd.txt" "$tmp/some.txt"
+check "the quality of the other input stays, that of this one goes" fields "$tmp/some.json" '[x["input"] for x in q] == ["ffn"] * 6'
+check "--method keep --input measures one input" says 0 "wrote" "$profile" predictors --model "$model" --traces "$tmp/some.h5" \
+    --method keep --input block --quality-tokens 64 --out "$tmp/other.h5"
+"$profile" show --json "$tmp/other.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
+    > "$tmp/other.json"
+check "and keeps the rows of the other" fields "$tmp/other.json" \
+    '[(x["input"], x["tokens"]) for x in q] == [("ffn", 200)] * 6 + [("block", 64)] * 6'
+make --method svd --layers 2 --rank 32 --out "$tmp/one.h5" > "$tmp/one.json" 2> "$tmp/log"
+check "a trace without others gets one layer" fields "$tmp/one.json" '[(x["input"], x["layer"]) for x in p] == [("ffn", 2)]'
+check "an input that it has not" says 3 "no predictors of that input" "$profile" predictors --model "$model" \
+    --traces "$tmp/one.h5" --method keep --input block --quality-tokens 64 --out "$tmp/no"
+for list in 8 3-1 1- 1,, x '' 1,9999999999; do
+    check "--layers '$list'" says 2 "--layers" "$profile" predictors --model "$model" --traces "$traces" --layers "$list" --out "$tmp/no"
+done
+check "--layers with --method keep" says 2 "makes none" "$profile" predictors --model "$model" --traces "$tmp/one.h5" --method keep \
+    --layers 1
+
 # Into the pack.
 check "packed" says 0 "predictors take" "$pack" pack --model "$model" --traces "$tmp/svd.h5" --plan "$plan" --out "$tmp/p.thermo"
 check "verify reads them" says 0 "whole" "$pack" verify "$tmp/p.thermo"

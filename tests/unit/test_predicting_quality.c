@@ -129,7 +129,7 @@ static int measure(int all, uint64_t tokens, int threads, struct trace_predict_q
     struct pool *pool = NULL;
     int n = 0;
     CHECK(!trace_open(path, &t, e) && !trace_predictors_open(t, &p, e) && p && !pool_new(threads, NULL, &pool, e));
-    int r = predicting_quality(p, t, all, model, tokens, pool, rows, &n, e);
+    int r = predicting_quality(p, t, all, model, ~0u, tokens, pool, rows, &n, e);
     trace_predictors_close(p);
     trace_close(t);
     pool_free(pool);
@@ -179,7 +179,7 @@ int main(void)
     CHECK_MSG(!trace_open(path, &t, &e), "%s", e.msg);
     i.model_hash = trace_info(t)->model_hash;
     trace_close(t);
-    CHECK_MSG(!trace_predictors_save(path, path, &i, 2 * LAYERS - 1, fetch, NULL, &e), "%s", e.msg);
+    CHECK_MSG(!trace_predictors_save(path, path, &i, 0, 2 * LAYERS - 1, fetch, NULL, &e), "%s", e.msg);
     costs();
     unlink(path);
     model_close(model);

@@ -58,7 +58,7 @@ static int save(const char *from, const char *to, int n, int salt, int stop_at, 
         return r;
     i.model_hash = trace_info(t)->model_hash;
     trace_close(t);
-    return trace_predictors_save(from, to, &i, n, fetch, &m, e);
+    return trace_predictors_save(from, to, &i, 0, n, fetch, &m, e);
 }
 
 static void read_back(const char *from, int n, int salt, struct hash128 content)

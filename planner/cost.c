@@ -86,6 +86,11 @@ double cost_rows_ns(double rows, double row_ns)
     return rows * row_ns;
 }
 
+double cost_row_ns(double cached_ns, double fetched_ns)
+{
+    return fmax(cached_ns, fetched_ns);
+}
+
 double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw)
 {
     return (seq_bw > 0 ? 1e9 * seq_bytes / seq_bw : 0) + (rand_bw > 0 ? 1e9 * rand_bytes / rand_bw : 0);
@@ -206,10 +211,10 @@ static void kernel_name(const char *op, uint32_t type, const char *act, char *ou
 }
 
 /* ns per row with the chosen cores together: their rates add, as in (9). 0: unknown. */
-static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
-                            enum hw_pattern pattern, int row_len, int batch)
+static double threads_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
+                             enum hw_pattern pattern, int dram, int row_len, int batch)
 {
-    struct hw_rows q = { .kernel = kernel, .pattern = pattern, .dram = 0, .row_len = row_len, .batch = batch };
+    struct hw_rows q = { .kernel = kernel, .pattern = pattern, .dram = dram, .row_len = row_len, .batch = batch };
     double rate = 0;
     int known = 1;
     for (int k = 0; k < c->n_classes; k++) {
@@ -227,6 +232,15 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
     q.threads = c->threads;
     double ns = hw_row_ns(hw, &q, stat_of(c));
     return ns > 0 ? ns : rate > 0 ? 1 / rate : 0;
+}
+
+/* (M1)'s tau. The paper's f_k are rates in cache. */
+static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
+                            enum hw_pattern pattern, int row_len, int batch)
+{
+    double cached = threads_row_ns(hw, c, kernel, pattern, 0, row_len, batch);
+    return c->model == PLAN_COST_PAPER ? cached :
+                                         cost_row_ns(cached, threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1));
 }
 
 /* A row product of a weight type: the planned activation form, else float activations of the same type. */

@@ -49,10 +49,13 @@ double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double 
 
 /* --- Ours, over measured curves --- */
 
-/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch, rows in a core's cache */
+/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch: the longer of the time for `batch`
+ *      tokens with rows in a core's cache, and for one token with rows that come from memory, in order or scattered */
 double cost_rows_ns(double rows, double row_ns);
+double cost_row_ns(double cached_ns, double fetched_ns);
 
-/* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered */
+/* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered. What any kernel
+ *      takes at least; the longer one of (M1) where kernels were measured on rows from memory */
 double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw);
 
 /* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */

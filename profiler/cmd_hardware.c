@@ -23,8 +23,10 @@
 enum { STORAGE,
        MEMORY,
        COMPUTE,
+       N_TABLES,
+       WORK = N_TABLES, /* goes with compute */
        N_PROBES };
-static const char *const table_names[N_PROBES] = { "storage", "memory", "compute" };
+static const char *const table_names[N_TABLES] = { "storage", "memory", "compute" };
 
 struct args {
     const char *db, *device, *storage, *only, *description, *cpu;
@@ -61,8 +63,8 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
     static const struct opt_usage usage = {
         .program = "thermo-profile hardware",
         .synopsis = "",
-        .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, memory bandwidth "
-                 "in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
+        .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
+                 "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
                  "samples are kept beside the summaries, with the conditions they were taken under. Nothing else should run "
                  "meanwhile. The test file is unlinked as soon as it is open.",
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
@@ -80,17 +82,18 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
 static int parse_only(const char *list, int wanted[N_PROBES], struct err *e)
 {
     for (int i = 0; i < N_PROBES; i++)
-        wanted[i] = list == NULL;
+        wanted[i] = list == NULL && i < N_TABLES;
     for (const char *p = list; p && *p;) {
         size_t n = strcspn(p, ",");
         int found = 0;
-        for (int i = 0; i < N_PROBES; i++)
+        for (int i = 0; i < N_TABLES; i++)
             if (n == strlen(table_names[i]) && strncmp(p, table_names[i], n) == 0)
                 wanted[i] = found = 1;
         if (!found)
             return err_set(e, ERR_USAGE, "--only: '%.*s' is none of storage, memory, compute", (int)n, p);
         p += n + (p[n] == ',');
     }
+    wanted[WORK] = wanted[COMPUTE];
     for (int i = 0; i < N_PROBES; i++)
         if (wanted[i])
             return 0;
@@ -129,7 +132,7 @@ static int check_names(struct session *s, struct err *e)
 static int make_probes(struct session *s, struct err *e)
 {
     static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
-        probe_storage_new, probe_memory_new, probe_compute_new
+        probe_storage_new, probe_memory_new, probe_compute_new, probe_work_new
     };
     const struct args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);

@@ -33,7 +33,7 @@ struct probe_config {
 };
 
 struct probe {
-    const char *table;         /* "compute", "memory", "storage" */
+    const char *table;         /* "compute", "memory", "storage"; "work" for what the engine does beside these */
     int n_points, reps;
     double seconds;            /* of one sample */
     uint64_t disk_bytes;       /* of the test file */
@@ -56,6 +56,7 @@ struct probe {
 /* kernels_init has been called. */
 int probe_compute_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_memory_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_work_new(const struct probe_config *c, struct probe **out, struct err *e); /* with compute, into its table */
 int probe_storage_new(const struct probe_config *c, struct probe **out, struct err *e);
 void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on disk */
 

@@ -1,6 +1,6 @@
-/* Compute with the engine's own kernels, found in the kernel table, so that what is measured is what will run. Three
- * situations: rows in a core's own cache (what the arithmetic can do), rows anywhere in memory (what sparse decoding
- * meets), and adding rows of Down to an accumulator. Threads run free of each other until a common time and their
+/* Compute with the engine's own kernels, found in the kernel table, so that what is measured is what will run. Four
+ * situations: rows in a core's own cache (what the arithmetic can do), rows of memory in order (matrices that a token
+ * reads whole), rows anywhere in memory (what sparse decoding meets), and adding rows of Down to an accumulator. Threads run free of each other until a common time and their
  * rates add up: barriers are the pipeline's business, not the kernel's. Weights are bytes 0x20..0x2f: in every type
  * these are ordinary numbers, neither zero, denormal nor infinite, so one buffer serves all types. */
 #include "profiler/probe.h"
@@ -237,8 +237,9 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
 {
     static const int lens[] = { 256, 512, 1024, 2048, 4096, 8192 }, few_lens[] = { 256, 1024, 4096 };
     static const int batches[] = { 1, 8, 32 };
-    struct grid full = { quick ? few_lens : lens, batches, quick ? 3 : 6, quick ? 2 : 3 }, some = full;
+    struct grid full = { quick ? few_lens : lens, batches, quick ? 3 : 6, quick ? 2 : 3 }, some = full, one = full;
     some.n_batches = quick ? 1 : 2;
+    one.n_batches = 1;
     at.type = type;
     for (int act = 0; act < KERNELS_ACT_FORMS; act++) {
         at.axpy = 0;
@@ -247,8 +248,10 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
         at.dram = 0;
         if (kernels->rows[act][type] && add_grid(c, at, &full) < 0)
             return -1;
-        at.pattern = HW_RANDOM;
         at.dram = 1;
+        if (kernels->rows[act][type] && add_grid(c, at, &one) < 0)
+            return -1;
+        at.pattern = HW_RANDOM;
         if (kernels->rows_at[act][type] && add_grid(c, at, &some) < 0)
             return -1;
     }

@@ -1,7 +1,8 @@
 /* Memory bandwidth as the engine meets it: sweeping through weights in order, and reading rows of the sizes that
  * quantised weights have in random order. Threads read their own parts of a buffer several times larger than the
- * last-level cache, in large pages where the kernel gives them, for that is how the engine holds weights. Each
- * row's first lines are prefetched one row ahead, as the kernels do. */
+ * last-level cache, in large pages where the kernel gives them, for that is how the engine holds weights. Lines are
+ * prefetched as the kernels do, two KiB ahead in a sweep and the whole next row of scattered ones, without which a
+ * core leaves a third of what memory could give unasked for. */
 #include "profiler/probe.h"
 
 #include <stdio.h>
@@ -13,6 +14,7 @@
 enum { REPS = 7,
        QUICK_REPS = 3,
        SWEEP_BYTES = 64 << 10,
+       AHEAD = 2048,
        LINE = 64 };
 
 /* Some virtual machines report the cache of the whole socket. */
@@ -35,15 +37,17 @@ struct memory_probe {
 /* 16 bytes, as SSE2 and NEON have everywhere. */
 typedef uint64_t pair __attribute__((vector_size(16)));
 
-static pair sum_bytes(const char *p, size_t n)
+/* ahead: of as many bytes, asked for meanwhile; it may be any address. */
+static pair sum_bytes(const char *p, size_t n, const char *ahead)
 {
     pair a = { 0 }, b = { 0 }, c = { 0 }, d = { 0 };
-    const pair *v = (const pair *)p;
-    for (size_t i = 0; i + 4 <= n / sizeof(pair); i += 4) {
-        a += v[i];
-        b += v[i + 1];
-        c += v[i + 2];
-        d += v[i + 3];
+    for (size_t at = 0; at + LINE <= n; at += LINE) {
+        const pair *v = (const pair *)(p + at);
+        __builtin_prefetch(ahead + at);
+        a += v[0];
+        b += v[1];
+        c += v[2];
+        d += v[3];
     }
     return a + b + c + d;
 }
@@ -74,14 +78,11 @@ static void read_rows(void *ctx, int worker, int n_threads)
     do {
         for (int i = 0; i < 16; i++, done++) {
             /* A full-period congruence modulo a power of two visits every row once, in no order that a prefetcher knows. */
-            if (w->p->pattern == HW_SEQ) {
-                next = at + 1 < rows ? at + 1 : 0;
-            } else {
-                next = (at * 6364136223846793005u + 1442695040888963407u) & (rows - 1);
-                for (size_t k = 0; k < row && k < 4 * LINE; k += LINE)
-                    __builtin_prefetch(base + next * row + k);
-            }
-            sum += sum_bytes(base + at * row, row);
+            int sweep = w->p->pattern == HW_SEQ;
+            next = sweep ? at + 1 < rows ? at + 1 : 0 :
+                           (at * 6364136223846793005u + 1442695040888963407u) & (rows - 1);
+            const char *here = base + at * row;
+            sum += sum_bytes(here, row, sweep ? here + AHEAD : base + next * row);
             at = next;
         }
         now = progress_now_ns();

@@ -124,7 +124,7 @@ static void print_compute(const struct hw *h)
             continue;
         }
         printf("  %-14s %-7s x%-3d %-5s batch %-3d", p->kernel, class_of(h, p->core_class), p->threads,
-               p->dram ? "dram" : "cache", p->batch);
+               !p->dram ? "cache" : p->pattern == HW_SEQ ? "sweep" : "dram", p->batch);
         int c = 0;
         for (next = i; next < h->n_compute && same_curve(p, &h->compute[next]); next++) {
             for (; c < n && lens[c] < h->compute[next].row_len; c++)

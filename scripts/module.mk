@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo pipeline bench man install uninstall dist format format-check format-wrap analyze
+.PHONY: deps demo pipeline bench accuracy man install uninstall dist format format-check format-wrap analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -21,6 +21,9 @@ pipeline: all
 # Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
 bench: all $(B)/tests/bench/bench_kernels
 	$(Q)BIN=$(BIN) B=$(B) scripts/bench.sh $(BENCH_FLAGS)
+# Settings as `make accuracy MODEL=... TRACES=...`: scripts/accuracy.py --help
+accuracy: all
+	$(Q)BIN=$(BIN) python3 -B scripts/accuracy.py $(ACCURACY_FLAGS)
 export PROMPT
 
 # Plans for every device of DEVICES (one CSV each) and every limit of MEMORY:

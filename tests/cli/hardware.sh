@@ -76,7 +76,7 @@ dry_run()
         [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute'] and d['disk_bytes'] == 512 << 20
+assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute', 'work'] and d['disk_bytes'] == 512 << 20
 assert 10 < d['seconds'] < 600
 PY
 }

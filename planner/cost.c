@@ -120,7 +120,8 @@ double cost_read_bytes(const struct layout_shape *s, int part)
 {
     const struct layout_part *p = &s->part[part];
     uint64_t block = s->l.block_bytes, bytes = 0;
-    uint32_t n = p->n_units < block ? p->n_units : (uint32_t)block; /* offsets within a block repeat after `block` units */
+    uint32_t n = p->n_units < block ? p->n_units
+                                    : (uint32_t)block; /* offsets within a block repeat after `block` units */
     for (uint32_t u = 0; u < n; u++) {
         uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
         bytes += (to + block - 1) / block * block - from / block * block;
@@ -137,6 +138,16 @@ double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cor
 {
     int spare = cores - threads;
     return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
+}
+
+double cost_keeping_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads)
+{
+    return (lookups * lookup_ns + reads * admit_ns) / threads;
+}
+
+double cost_start_ns(double jobs, double start_ns)
+{
+    return jobs * start_ns;
 }
 
 double cost_exposed_ns(double reads, double one_read_ns)
@@ -360,6 +371,24 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
         notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
 }
 
+/* The engine's own work: whoever keeps the cache runs on the fastest class in use. */
+static void work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                       const struct cost_choice *c, struct cost_rates *out)
+{
+    const struct layout_part *part = &s->part[s->n_parts - 1];
+    int first = 0, classes = 0;
+    for (int k = c->n_classes - 1; k >= 0; k--)
+        if (c->n[k] > 0) {
+            first = k;
+            classes++;
+        }
+    if (c->threads > 1)
+        out->start_ns = hw_work_ns(hw, "work/start", classes > 1 ? -1 : first, c->threads, 1, stat_of(c));
+    out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat_of(c));
+    out->admit_ns = hw_work_ns(hw, "work/admit", first, 1, (int)(part->record_bytes * part->neurons_per_unit),
+                               stat_of(c));
+}
+
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
 {
@@ -381,6 +410,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
     storage_rates(hw, in, s, c, &r, notes);
+    if (c->model != PLAN_COST_PAPER)
+        work_rates(hw, in, s, c, &r);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "
                                            "a speed "
@@ -438,6 +469,8 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
         flops += reached * 2.0 * batch * ((double)x->rank * d + scores * x->rank);
     }
+    if (f->input[layer] != PREDICT_FFN)
+        sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
     return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
 }
 
@@ -467,44 +500,55 @@ static void foretold_layer(const struct hw *hw, const struct inputs *in, const s
                                   open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
 }
 
+/* Exact and dense mode: every gate is computed, Up and Down of those that fire, or of all. */
+static void known_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
+                        const double *row, int batch_index, int layer, struct cost_layer *l)
+{
+    int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
+    double gates = inputs_gates(in, batch_index, layer),
+           active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
+    double open = sparse ? active * in->loads[layer] : gates;
+    double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
+    l->active = active;
+    l->density = gates > 0 ? active / gates : 0;
+    l->ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
+    if (c->model == PLAN_COST_PAPER) {
+        l->predict_ns = sparse ? cost_dense_ns(0, flops, r->f_cpu) : 0;
+        l->compute_ns = cost_ffn_ns(l->density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
+        l->memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l->density, l->ffn_bytes, r->b_mem);
+        return;
+    }
+    l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
+    if (sparse)
+        l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
+                                      open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
+    else
+        l->memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
+}
+
 void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                    const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
                    struct cost_layer *out, struct notes *notes)
 {
     const struct inputs_layer *il = &in->layers[layer];
-    int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
+    int batch = inputs_batch_sizes[batch_index];
     double positions = cost_positions(&in->h, layer, c->context), gates = inputs_gates(in, batch_index, layer);
-    double active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
-    double open = sparse ? active * in->loads[layer] : gates;
-    struct cost_layer l = { .active = active };
+    struct cost_layer l = { 0 };
     struct inputs_matrix m[INPUTS_ATTN + 1];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
     l.attention_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, cost_kv_bytes(&in->h, batch, positions, c->kv_f16),
                                    cost_kv_flops(&in->h, batch, positions), batch, notes);
+    l.attention_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
-    if (cost_mode_at(c, layer) == PLAN_PREDICTED) {
+    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         foretold_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
-        *out = l;
-        return;
-    }
-    double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
-    l.density = gates > 0 ? active / gates : 0;
-    l.ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
-    if (c->model == PLAN_COST_PAPER) {
-        l.predict_ns = sparse ? cost_dense_ns(0, flops, r->f_cpu) : 0;
-        l.compute_ns = cost_ffn_ns(l.density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
-        l.memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l.density, l.ffn_bytes, r->b_mem);
-    } else {
-        l.compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active,
-                                                                                                     r->down_ns);
-        if (sparse)
-            l.memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
-                                         open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
-        else
-            l.memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
+    else
+        known_layer(in, c, r, row, batch_index, layer, &l);
+    if (c->model != PLAN_COST_PAPER) {
+        l.compute_ns += cost_start_ns(gates / in->h.n_ff, r->start_ns);
         l.attention_ns *= hw_correction(hw, HW_ATTENTION);
         l.predict_ns *= hw_correction(hw, HW_PREDICT);
     }
@@ -515,7 +559,7 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
                     const struct cost_rates *r, int batch, struct notes *notes)
 {
     double ns = dense_part_ns(hw, c, r, &in->head, 1, (double)in->embd_row_bytes * batch, 0, batch, notes);
-    return c->model == PLAN_COST_PAPER ? ns : ns * hw_correction(hw, HW_HEAD);
+    return c->model == PLAN_COST_PAPER ? ns : (ns + cost_start_ns(1, r->start_ns)) * hw_correction(hw, HW_HEAD);
 }
 
 /* --- what residency changes --- */
@@ -613,7 +657,8 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     }
     double streams = f->stream_bytes / r->stream_block;
     double cpu_ns = streams * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
-    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores);
+    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
+                        cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     o.io_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads) +
               cost_reads_ns(&r->cold, f->reads);
     o.io_ns = fmax(o.io_ns, cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));

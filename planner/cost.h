@@ -79,6 +79,15 @@ double cost_read_bytes(const struct layout_shape *s, int part);
 double cost_tax_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
 
+/* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and
+ *       takes in what was read, copying it, while the others go on with its share of the computing */
+double cost_keeping_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads);
+
+/* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. Attention has three, with a
+ *       router four; the FFN of each block one, and one more where a predictor runs apart from it; the head one. */
+#define COST_ATTENTION_JOBS 3
+double cost_start_ns(double jobs, double start_ns);
+
 /* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind */
 double cost_exposed_ns(double reads, double one_read_ns);
 
@@ -153,6 +162,7 @@ struct cost_rates {
     double stream_bw, stream_block, stream_cpu_ns;
     struct cost_reads cold, single;
     double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
+    double start_ns, lookup_ns, admit_ns;   /* 0: not measured */
     int threads, lanes, cores;
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
     double b_io, b_mem;                     /* the paper's */

@@ -119,7 +119,8 @@ static void foretold_lines(const struct problem *pr, const struct plan_figures *
     }
     struct explain_line *m = x->measured;
     int *n = &x->n_measured;
-    put(m, n, "(M11)", "t_predict = max(rank * tau_1 + (n_ff - exempt) * tau_2, V_pred / B_seq), sum over layers", predict,
+    put(m, n, "(M11)",
+        "t_predict = max(rank * tau_1 + (n_ff - exempt) * tau_2, V_pred / B_seq), sum over layers", predict,
         "ns", "V_pred", (double)f->bytes, "largest rank", (double)f->rank, "B_seq", r->seq_bw, NULL);
     put(m, n, "(M12)", "t_compute = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down",
         compute, "ns", "exempt", told - beyond, "foretold", beyond, "density", gates > 0 ? told / gates : 0, "recall",
@@ -136,7 +137,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     struct cost_choice c = *choice;
     struct cost_rates r;
     double att = 0, pred = 0, comp = 0, mem = 0, io = 0, exposed = 0, layers = 0;
-    double stream = 0, reads = 0, gates = 0, active = 0;
+    double stream = 0, reads = 0, cold = 0, lookups = 0, gates = 0, active = 0;
     c.model = PLAN_COST_MEASURED;
     int ok = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &r, NULL, e);
     if (ok < 0)
@@ -147,6 +148,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         att += f->attention_ns, pred += f->predict_ns, comp += f->ffn_compute_ns, mem += f->ffn_memory_ns,
             io += f->io_ns;
         exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.reads + w.single_reads;
+        cold += w.reads, lookups += w.lookups;
         gates += inputs_gates(pr->in, 0, i);
         active += f->active;
     }
@@ -155,13 +157,15 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     for (int i = 0; i < p->n_layers; i++)
         positions += cost_positions(h, i, l->context) / p->n_layers;
     double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns;
-    double stream_ns = r.io_factor * cost_stream_ns(stream, r.stream_bw), tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
+    double stream_ns = r.io_factor * cost_stream_ns(stream, r.stream_bw),
+           tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
     double kv_bytes = cost_kv_bytes(h, 1, positions, c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
     struct explain_line *m = x->measured;
     int *n = &x->n_measured;
-    put(m, n, "(M1)", "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5), sum over layers", comp,
-        "ns", "gates", gates, "active", active, "tau_gate", r.gate_ns, "tau_up", r.up_ns, "tau_down", r.down_ns,
-        NULL);
+    put(m, n, "(M1)",
+        "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5) + (M14) + (M15), sum over layers",
+        comp, "ns", "gates", gates, "active", active, "tau_gate", r.gate_ns, "tau_up", r.up_ns, "tau_down",
+        r.down_ns, NULL);
     put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", mem, "ns", "B_seq", r.seq_bw,
         "B_rand", r.rand_bw, "row", row, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", stream_ns, "ns", "V",
@@ -171,6 +175,12 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", tax_ns, "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);
     put(m, n, "(M6)", "t_exposed = min(1, n) * t_reads(1), sum over layers", exposed, "ns", NULL);
+    put(m, n, "(M14)", "(lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers",
+        cost_keeping_ns(lookups, r.lookup_ns, cold, r.admit_ns, r.threads), "ns", "lookups", lookups,
+        "tau_lookup", r.lookup_ns, "reads", cold, "tau_admit", r.admit_ns, "threads", (double)r.threads,
+        NULL);
+    put(m, n, "(M15)", "a job that threads share is started and waited for: tau_start", r.start_ns, "ns",
+        "per layer in attention", (double)COST_ATTENTION_JOBS, NULL);
     put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over "
                       "layers", layers, "ns", "t_attention", att,
         "t_predict", pred, "t_compute", comp, "t_memory", mem, "t_io", io, "t_exposed", exposed, NULL);

@@ -222,9 +222,15 @@ int probe_work_new(const struct probe_config *config, struct probe **out, struct
     struct work_probe *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, ERR_NOMEM, "measuring the engine's own work: out of memory");
-    w->base = (struct probe){ .table = "work", .reps = config->quick ? QUICK_REPS : REPS, .direct_verified = -1,
-                              .memory_bytes = COPY_BYTES + cache_bytes(UNITS, UNITS), .prepare = prepare, .sample = sample,
-                              .store = store, .release = release, .done = done };
+    w->base = (struct probe){ .table = "work",
+                              .reps = config->quick ? QUICK_REPS : REPS,
+                              .direct_verified = -1,
+                              .memory_bytes = COPY_BYTES + cache_bytes(UNITS, UNITS),
+                              .prepare = prepare,
+                              .sample = sample,
+                              .store = store,
+                              .release = release,
+                              .done = done };
     for (int k = 0; k < cpus->n_classes; k++)
         add_class(w, k, cpus->classes[k].n_cores);
     if (cpus->n_classes > 1)

@@ -88,6 +88,9 @@ CREATE TABLE run (
 -- Time of one weight row against `batch` tokens by one of the engine's kernels.
 -- kernel: 'rows/TYPE/ACT', a row product, TYPE of the weights in lower case ('q4_0', 'q8_0', 'f16', 'bf16',
 --         'f32'), ACT the activations' form ('f32', 'q8'); 'axpy/TYPE', adding rows times a factor;
+--         'work/start', 'work/lookup', 'work/admit', what the engine does beside arithmetic: starting a job on all
+--         threads, finding a unit in the cold cache, taking a missing one in; there a "row" is one item and
+--         row_len 1, the cache's units, the unit's bytes;
 --         'flops/fp32' and 'flops/int8', a rate without a kernel (published figures).
 CREATE TABLE compute (
     id              INTEGER PRIMARY KEY,

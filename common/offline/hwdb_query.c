@@ -344,6 +344,14 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
     return 0;
 }
 
+double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat)
+{
+    struct compute_filter f = { work, HW_RANDOM, stat, core_class, 1 };
+    struct curve c = { .h = h, .n = h->n_compute, .get = compute_get, .filter = &f, .at = { threads, 1, size },
+                       .proportional = strcmp(work, "work/admit") == 0 ? 4 : 0 };
+    return curve_value(&c);
+}
+
 /* A stated rate: of this class's core, else of one thread of all classes. */
 static double stated_flops(const struct hw *h, int core_class, const char *kernel)
 {

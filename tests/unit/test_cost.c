@@ -41,6 +41,8 @@ static void test_measured(void)
     CHECK(near(cost_tax_ns(10, 1000, 2, 2), 5000) && cost_tax_ns(10, 1000, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
+    CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
+    CHECK(near(cost_keeping_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
@@ -107,7 +109,8 @@ static void test_layer(void)
     double head = cost_head_ns(&hw, &in, &c, &r, 1, &notes);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
     g = cost_figures(&c, &r, &cl, &f);
-    hw.correction[HW_ATTENTION] = 3, hw.correction[HW_FFN] = 1.5, hw.correction[HW_IO] = 0.5, hw.correction[HW_HEAD] = 7;
+    hw.correction[HW_ATTENTION] = 3, hw.correction[HW_FFN] = 1.5, hw.correction[HW_IO] = 0.5,
+    hw.correction[HW_HEAD] = 7;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r2, &notes, &e) == 0);
     cost_layer_of(&hw, &in, &s, &c, &r2, 0, 1, &cl2, &notes);
     struct plan_layer_figures g2 = cost_figures(&c, &r2, &cl2, &f);
@@ -142,10 +145,69 @@ static void test_layer(void)
     hw_free(&hw);
 }
 
+static void add_row(struct hw *hw, const char *kernel, enum hw_pattern pattern, int threads, int size, double ns)
+{
+    struct hw_compute *c = &hw->compute[hw->n_compute++];
+    *c = (struct hw_compute){ .pattern = pattern, .dram = 1, .threads = threads, .row_len = size, .rows = 1, .batch = 1,
+                              .ns_per_row = { ns, ns, ns }, .flops_per_s = 1 };
+    strcpy(c->kernel, kernel);
+}
+
+/* Rows that come from memory, and the engine's own work, where a device was measured for them. */
+static void test_work(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 4);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 2 }, .threads = 2, .backend = HW_URING,
+                             .depth = 8, .lanes = 1, .context = 200 };
+    struct cost_rates r;
+    struct cost_layer cl, cl2;
+    struct cost_keep k = { { 512, 128 }, 64 };
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 0 &&
+          r.admit_ns == 0);
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, NULL);
+    double head = cost_head_ns(&hw, &in, &c, &r, 1, NULL);
+    struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
+    struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
+    add_row(&hw, "work/start", HW_RANDOM, 2, 1, 900);
+    add_row(&hw, "work/lookup", HW_RANDOM, 1, 512, 40);
+    add_row(&hw, "work/admit", HW_RANDOM, 1, 4096, 600);
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.start_ns, 900) && near(r.lookup_ns, 40) &&
+          near(r.admit_ns, 600));
+    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl2, NULL);
+    CHECK(near(cl2.attention_ns, cl.attention_ns + 3 * 900) && near(cl2.compute_ns, cl.compute_ns + 900));
+    CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900));
+    struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);
+    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + (f.lookups * 40 + f.reads * 600) / 2));
+    CHECK(near(hw_work_ns(&hw, "work/admit", 0, 1, 16384, HW_TYPICAL), 2400)); /* a larger unit: in proportion */
+    CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
+          hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&
+          hw_work_ns(&hw, "work/none", 0, 1, 1, HW_TYPICAL) == 0);
+    /* One thread wakes nobody; the paper knows no such work. */
+    c.n[0] = c.threads = 1;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 40);
+    c.model = PLAN_COST_PAPER;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.lookup_ns == 0 && near(r.gate_ns, 30));
+    /* 30 ns in cache; 50 from memory, for one token as for few. */
+    c.model = PLAN_COST_MEASURED;
+    add_row(&hw, "rows/f16/f32", HW_SEQ, 1, 256, 50);
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 50));
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 4, &r, NULL, &e) == 0 && near(r.gate_ns, 120)); /* 4 x 30 by then */
+    c.model = PLAN_COST_PAPER;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 30));
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 int main(void)
 {
     test_paper();
     test_measured();
     test_layer();
+    test_work();
     return test_done();
 }

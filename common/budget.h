@@ -103,7 +103,7 @@ struct budget_scratch {
 };
 
 #define BUDGET_SCORE_ROWS 256 /* neurons whose scores a worker computes at a time */
-#define BUDGET_GATHER_ROWS 64 /* rows that a worker gathers at a time */
+#define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
 #define BUDGET_READ_BYTES 256 /* per read in flight */
 #define BUDGET_MAX_THREADS 256

@@ -8,6 +8,8 @@
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
 #define KERNELS_PREFETCH 2304
+#define KERNELS_AXPY_R   8
+#define KERNELS_SCALES4X4
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 
@@ -126,6 +128,20 @@ PRIM void scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
     _mm_storeu_ps(d, _mm_mul_ps(_mm_set1_ps(h), _mm_cvtph_ps(halves)));
 }
 
+/* The same for four blocks of each of four rows. */
+PRIM void scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
+{
+    const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
+    const __m512i at = _mm512_set_epi16(27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0,
+                                        27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0);
+    __m512i s = _mm512_permutexvar_epi16(at, _mm512_loadu_si512(row[0] + o));
+    s = _mm512_mask_permutexvar_epi16(s, 0x00f0, at, _mm512_loadu_si512(row[1] + o));
+    s = _mm512_mask_permutexvar_epi16(s, 0x0f00, at, _mm512_loadu_si512(row[2] + o));
+    s = _mm512_mask_permutexvar_epi16(s, 0xf000, at, _mm512_loadu_si512(row[3] + o));
+    VF k = _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps(h)));
+    _mm512_storeu_ps(d, _mm512_mul_ps(k, _mm512_cvtph_ps(_mm512_castsi512_si256(s))));
+}
+
 PRIM VF w_q8_0(const uint8_t *p, int v)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 2 + 16 * v))));
@@ -240,6 +256,10 @@ PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
 {
     return dot_groups(acc, x.start_q4_0, w, x);
 }
+
+/* Scales that are read back one by one are broadcast by the loads of what multiplies with them, which costs nothing; a
+ * compiler that knew them would shuffle registers on the port that unpacks nibbles. */
+#define KEEP_IN_MEMORY(x) __asm__("" : "+m"(x))
 
 #include "common/kernels_simd.h"
 

@@ -8,8 +8,8 @@
  * enough independent chains to hide the latency of an fma behind the loads. Two or three left-over
  * rows run as a tile of four with repeated pointers.
  *
- * Accumulations (axpy) take four rows at a time over all columns: one load and one store of the
- * accumulator per four rows, which are added in order.
+ * Accumulations (axpy) take eight or four rows at a time over all columns: one load and one store of the
+ * accumulator for all of them, which are added in order.
  *
  * Both read every row once, front to back, and ask for each line PREFETCH_BYTES before it is
  * needed, in the row that comes next where the own row ends. Rows scattered in memory defeat the
@@ -42,6 +42,9 @@
  *   struct xq x_q8(const uint8_t *group)
  *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
  *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
+ * with KERNELS_SCALES4X4, for Q4_0
+ *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
+ *                                             scales4 of four blocks for each of four rows, at row[r] + o
  * and, with KERNELS_PAIRS, what serves two rows and two tokens at once with the same bits:
  *   struct pair pair_w(wq, wq), pair_x(xq, xq)
  *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
@@ -54,7 +57,16 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-enum { TILE_R = 4 };
+#ifndef KEEP_IN_MEMORY
+#define KEEP_IN_MEMORY(x) (void)(x)
+#endif
+#ifndef KERNELS_AXPY_R
+#define KERNELS_AXPY_R 4
+#endif
+
+enum { TILE_R = 4,
+       AXPY_R = KERNELS_AXPY_R, /* 4, or 8 where nibbles and their scales leave registers for it */
+       LANES_MAX = AXPY_R > TILE_R ? AXPY_R : TILE_R };
 enum { TILE_T = KERNELS_TILE_T,
        VN = KERNELS_VN,
        PREFETCH_BYTES = KERNELS_PREFETCH };
@@ -73,30 +85,30 @@ struct type_ops {
 struct tile {
     float *out;
     size_t out_stride, out_step; /* between tokens; between this tile's rows */
-    const uint8_t *row[TILE_R];
+    const uint8_t *row[LANES_MAX];
     const uint8_t *x;
     size_t x_stride, row_bytes;
     int live, n_cols; /* live: rows to write */
     /* The line of lane r to ask for at offset o is ahead[0][r] + o, from offset turn on
      * ahead[1][r] + o. */
-    uintptr_t ahead[2][TILE_R];
+    uintptr_t ahead[2][LANES_MAX];
     size_t turn;
 };
 
 /* ---- prefetch ---- */
 
-/* A lane of a tile sees one row after another; PREFETCH_BYTES further on in that sequence is `rest`
+/* A lane of a tile sees one row after another; `distance` bytes further on in that sequence is `rest`
  * bytes into the row that is `rows` further on. */
 struct lead {
     int rows;
     size_t rest;
 };
 
-INLINE struct lead lead_of(size_t row_bytes)
+INLINE struct lead lead_of(size_t row_bytes, size_t distance)
 {
     if (row_bytes == 0)
         return (struct lead){ 0, 0 };
-    return (struct lead){ (int)(PREFETCH_BYTES / row_bytes), PREFETCH_BYTES % row_bytes };
+    return (struct lead){ (int)(distance / row_bytes), distance % row_bytes };
 }
 
 /* Lane i works on row; coming[0] is lead.rows rows further on, coming[1] the one after that. */
@@ -359,7 +371,7 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
                  tile_fn *t42, tile_fn *t44)
 {
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
-    const struct lead lead = lead_of(row_bytes);
+    const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
     for (int k = 0; k < tiles && k <= lead.rows; k++)
@@ -424,8 +436,8 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
 /* ---- accumulation ---- */
 
 /* 32 columns. h: the factors as vectors, for float types; else f: those times the scale of block b. */
-INLINE void axpy_block(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o,
-                       VF h[TILE_T][TILE_R], float f[TILE_T][TILE_R][4], int b, int R, int T, struct type_ops ops)
+INLINE void axpy_block(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
+                       VF h[TILE_T][LANES_MAX], float f[TILE_T][LANES_MAX][4], int b, int R, int T, struct type_ops ops)
 {
     enum { HALF = 16 / VN };
     VF s[TILE_T][2];
@@ -455,24 +467,33 @@ INLINE void axpy_block(float *acc, size_t acc_stride, const uint8_t *const row[T
 }
 
 /* nb (4 or 1) blocks of a type with scales. */
-INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o,
-                        float hs[TILE_T][TILE_R], int nb, int R, int T, struct type_ops ops)
+INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
+                        float hs[TILE_T][LANES_MAX], int nb, int R, int T, struct type_ops ops)
 {
-    float f[TILE_T][TILE_R][4];
+    float f[TILE_T][LANES_MAX][4];
     UNROLL
     for (int t = 0; t < T; t++) {
+#ifdef KERNELS_SCALES4X4
+        if (R >= 4 && nb == 4 && ops.bytes32 == sizeof(struct quant_q4_0)) {
+            UNROLL
+            for (int r = 0; r < R; r += 4)
+                scales4x4(f[t] + r, row + r, o, hs[t] + r);
+            continue;
+        }
+#endif
         UNROLL
         for (int r = 0; r < R; r++)
             scales4(f[t][r], row[r] + o, ops.bytes32, nb, hs[t][r]);
     }
+    KEEP_IN_MEMORY(f);
     UNROLL
     for (int b = 0; b < nb; b++)
         axpy_block(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, R, T, ops);
 }
 
 /* The last columns of a float type, VN or fewer. */
-INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row[TILE_R], size_t o, int n,
-                         VF h[TILE_T][TILE_R], int R, int T, struct type_ops ops)
+INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o, int n,
+                         VF h[TILE_T][LANES_MAX], int R, int T, struct type_ops ops)
 {
     UNROLL
     for (int t = 0; t < T; t++) {
@@ -491,11 +512,11 @@ INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row
 
 /* R rows into T tokens' accumulators over all columns: acc_t += h[t][r] * row_r, r ascending.
  * "+ 0" turns a -0 that underflow may leave into +0, so that a row with factor zero leaves no trace. */
-INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R], int R, int T,
+INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][LANES_MAX], int R, int T,
                       struct type_ops ops)
 {
-    VF h[TILE_T][TILE_R];
-    const uint8_t *row[TILE_R];
+    VF h[TILE_T][LANES_MAX];
+    const uint8_t *row[LANES_MAX];
     size_t o = 0, done = 0;
     int c = 0;
     UNROLL
@@ -522,7 +543,7 @@ INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float
     }
 }
 
-typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][TILE_R]);
+typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][LANES_MAX]);
 
 /* The rows that any of T tokens needs, gathered ahead of their use so that they can be asked for. */
 enum { RING = 64 };
@@ -550,13 +571,13 @@ INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *
     }
 }
 
-/* Lane i of a tile takes entry n; what comes after it in the lane is four entries further on. */
-INLINE void axpy_lane(struct tile *a, float hs[TILE_T][TILE_R], int i, const struct needed *q, unsigned n, int T,
-                      struct lead lead)
+/* Lane i of a tile of R rows takes entry n; what comes after it in the lane is R entries further on. */
+INLINE void axpy_lane(struct tile *a, float hs[TILE_T][LANES_MAX], int i, int R, const struct needed *q, unsigned n,
+                      int T, struct lead lead)
 {
     const uint8_t *row = q->row[n % RING], *coming[2];
     for (unsigned j = 0; j < 2; j++) {
-        unsigned m = n + ((unsigned)lead.rows + j) * TILE_R;
+        unsigned m = n + ((unsigned)lead.rows + j) * (unsigned)R;
         coming[j] = m < q->tail ? q->row[m % RING] : row;
     }
     tile_lane(a, i, lead, row, coming);
@@ -564,34 +585,35 @@ INLINE void axpy_lane(struct tile *a, float hs[TILE_T][TILE_R], int i, const str
         hs[t][i] = q->h[t][n % RING];
 }
 
-/* T tokens over all rows: groups of four needed rows, what is left over one by one. */
+/* T tokens over all rows: groups of `most` needed rows, what is left over by four and one by one. tile: for 1, 4 and
+ * `most` rows. */
 INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
-                       int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, axpy_tile_fn *one,
-                       axpy_tile_fn *four)
+                       int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, unsigned most,
+                       axpy_tile_fn *const tile[3])
 {
     struct tile a = { .row_bytes = row_bytes, .n_cols = n_cols };
-    const struct lead lead = lead_of(row_bytes);
+    const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES * TILE_R / most);
     struct needed q = { .head = 0 };
-    float hs[TILE_T][TILE_R];
+    float hs[TILE_T][LANES_MAX];
     axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
-    for (unsigned n = 0; n < q.tail && n / TILE_R <= (unsigned)lead.rows; n++)
-        ahead_now(q.row[n], n / TILE_R < (unsigned)lead.rows ? row_bytes : lead.rest);
-    for (; q.tail - q.head >= TILE_R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {
-        for (int i = 0; i < TILE_R; i++)
-            axpy_lane(&a, hs, i, &q, q.head + (unsigned)i, T, lead);
-        four(acc, acc_stride, &a, hs);
-        q.head += TILE_R;
-    }
-    for (; q.head < q.tail; q.head++) {
-        axpy_lane(&a, hs, 0, &q, q.head, T, lead);
-        one(acc, acc_stride, &a, hs);
+    for (unsigned n = 0; n < q.tail && n / most <= (unsigned)lead.rows; n++)
+        ahead_now(q.row[n], n / most < (unsigned)lead.rows ? row_bytes : lead.rest);
+    for (int size = 2; size >= 0; size--) {
+        unsigned R = size == 2 ? most : size == 1 ? TILE_R : 1;
+        for (; q.tail - q.head >= R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {
+            for (unsigned i = 0; i < R; i++)
+                axpy_lane(&a, hs, (int)i, (int)R, &q, q.head + i, T, lead);
+            tile[size](acc, acc_stride, &a, hs);
+            q.head += R;
+        }
     }
 }
 
 /* Tokens are taken 4, 2 or 1 at a time. When they need more than one such group, rows come in
  * chunks that stay in the second-level cache while the groups take turns. */
 struct axpy_tiles {
-    axpy_tile_fn *one[5], *four[5]; /* by tokens */
+    unsigned most;
+    axpy_tile_fn *tile[5][3]; /* by tokens, then for 1, 4 and `most` rows */
 };
 
 OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
@@ -605,27 +627,33 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
         for (int t = 0; t < n_tokens;) {
             int T = tokens_of(n_tokens - t);
             axpy_drive(acc + (size_t)t * acc_stride, acc_stride, rows + r, h + (size_t)t * h_stride + r,
-                       h_stride, n, T, skip, row_bytes, n_cols, f->one[T], f->four[T]);
+                       h_stride, n, T, skip, row_bytes, n_cols, f->most, f->tile[T]);
             t += T;
         }
     }
 }
 
 #define AXPY_TILE(name, R, T, ops)                                                                    \
-    static void a##R##T##_##name(float *acc, size_t s, const struct tile *a, float h[TILE_T][TILE_R]) \
+    static void a##R##T##_##name(float *acc, size_t s, const struct tile *a, float h[TILE_T][LANES_MAX]) \
     {                                                                                                 \
-        axpy_tile(acc, s, a, h, R, T < TILE_T ? T : TILE_T, ops);                                     \
+        axpy_tile(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T, ops);        \
     }
-#define AXPY(name, type, ops)                                                                       \
+#define AXPY_TILES(name, T, most) { a1##T##_##name, a4##T##_##name, most == 8 ? a8##T##_##name : a4##T##_##name }
+#define AXPY(name, type, ops, rows_most)                                                            \
     AXPY_TILE(name, 1, 1, ops)                                                                      \
     AXPY_TILE(name, 4, 1, ops)                                                                      \
+    AXPY_TILE(name, 8, 1, ops)                                                                      \
     AXPY_TILE(name, 1, 2, ops)                                                                      \
     AXPY_TILE(name, 4, 2, ops)                                                                      \
+    AXPY_TILE(name, 8, 2, ops)                                                                      \
     AXPY_TILE(name, 1, 4, ops)                                                                      \
     AXPY_TILE(name, 4, 4, ops)                                                                      \
+    AXPY_TILE(name, 8, 4, ops)                                                                      \
     static const struct axpy_tiles axpy_tiles_##name = {                                            \
-        .one = { [1] = a11_##name, [2] = a12_##name, [4] = TILE_T < 4 ? NULL : a14_##name },        \
-        .four = { [1] = a41_##name, [2] = a42_##name, [4] = TILE_T < 4 ? NULL : a44_##name },       \
+        .most = rows_most,                                                                          \
+        .tile = { [1] = AXPY_TILES(name, 1, rows_most),                                             \
+                  [2] = AXPY_TILES(name, 2, rows_most),                                             \
+                  [4] = AXPY_TILES(name, 4, rows_most) },                                           \
     };                                                                                              \
     static void axpy_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h, \
                             size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)        \
@@ -698,11 +726,11 @@ ROWS(f16_f32, QUANT_F16, TILE_F16_F32)
 ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32)
 ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32)
 ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32)
-AXPY(f32, QUANT_F32, OPS_F32)
-AXPY(f16, QUANT_F16, OPS_F16)
-AXPY(bf16, QUANT_BF16, OPS_BF16)
-AXPY(q8_0, QUANT_Q8_0, OPS_Q8_0)
-AXPY(q4_0, QUANT_Q4_0, OPS_Q4_0)
+AXPY(f32, QUANT_F32, OPS_F32, 4)
+AXPY(f16, QUANT_F16, OPS_F16, 4)
+AXPY(bf16, QUANT_BF16, OPS_BF16, 4)
+AXPY(q8_0, QUANT_Q8_0, OPS_Q8_0, 4)
+AXPY(q4_0, QUANT_Q4_0, OPS_Q4_0, KERNELS_AXPY_R)
 
 static float dot_f32(const float *a, const float *b, int n)
 {

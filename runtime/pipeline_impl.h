@@ -10,8 +10,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define JOB_ENTRIES 32
-#define JOB_BYTES   (128u << 10) /* of records that a worker takes at a time */
+#define JOB_ENTRIES 256
+#define JOB_BYTES   (1024u << 10) /* of records that a worker takes at a time */
 #define DOWN_ROWS   512          /* before a worker looks for something better */
 #define ROWS_MIN    8            /* neighbouring rows from which the contiguous kernel is used */
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define PIECE_BYTES (64u << 10)
+#define PIECES      8 /* per worker */
 
 
 /* ---- products of dense matrices ---- */
@@ -66,10 +67,10 @@ static void add_product(struct engine *g, struct products *s, const struct matri
 }
 
 /* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than PIECE_BYTES, for
- * a worker has to be woken for it, and a few pieces per worker, for they do not all run at the same speed. */
+ * a worker has to be woken for it, and several per worker, for they do not all run at the same speed and the slowest is waited for. */
 static int piece_of(const struct engine *g, int n, uint64_t bytes)
 {
-    uint64_t pieces = (uint64_t)pool_threads(g->pool) * 4, most = bytes / PIECE_BYTES;
+    uint64_t pieces = (uint64_t)pool_threads(g->pool) * PIECES, most = bytes / PIECE_BYTES;
     pieces = pool_threads(g->pool) == 1 || !most ? 1 : most < pieces ? most : pieces;
     return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
 }

@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #define JOB_ENTRIES 256
 #define JOB_BYTES   (1024u << 10) /* of records that a worker takes at a time */
@@ -145,16 +146,24 @@ void prediction_work(struct pipeline *p, struct job *j, int worker);
 void prediction_finish(struct pipeline *p, const struct job *j);     /* lock held */
 void prediction_list(struct pipeline *p);                            /* coordinator */
 
-/* First neuron of [i, end) whose bit is set, or end. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bits are looked for eight bytes at a time");
+
+/* First neuron of [i, end) whose bit is set, or end. Reads no byte beyond that of end - 1. */
 static inline uint32_t next_bit(const uint8_t *bits, uint32_t i, uint32_t end)
 {
     while (i < end) {
-        unsigned b = (unsigned)bits[i / 8] >> i % 8;
+        uint64_t b = 0;
+        uint32_t last = (end - 1) / 8, n = last - i / 8 >= 7 ? 8 : 1;
+        if (n == 8)
+            memcpy(&b, bits + i / 8, 8);
+        else
+            b = bits[i / 8];
+        b >>= i % 8;
         if (b) {
-            i += (uint32_t)__builtin_ctz(b);
+            i += (uint32_t)__builtin_ctzll(b);
             return i < end ? i : end;
         }
-        i = (i | 7) + 1;
+        i = (i / 8 + n) * 8;
     }
     return end;
 }

@@ -120,13 +120,13 @@ static void flush_ups(struct pipeline *p, struct gather *w)
     w->n = 0;
 }
 
-/* The first active neuron of [i, end), or end. */
+/* The first active neuron of [i, end), or end; eight bytes at a time, the first in memory the least significant. */
 static uint32_t next_active(const struct pipeline *p, uint32_t i, uint32_t end)
 {
     for (uint64_t eight; end - i >= 8; i += 8) {
         memcpy(&eight, p->active + i, 8);
         if (eight)
-            break;
+            return i + (uint32_t)__builtin_ctzll(eight) / 8;
     }
     while (i < end && !p->active[i])
         i++;

@@ -7,6 +7,7 @@
 #include "common/cache.h"
 #include "common/ckmath.h"
 #include "common/kernels.h"
+#include "common/nn.h"
 #include "common/pool.h"
 #include "common/predict.h"
 #include "common/reads.h"
@@ -149,7 +150,9 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
     b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
     b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
-    b.scores = mul(&s, threads, up64(mul(&s, (uint64_t)c->context, 4)));
+    uint64_t heads = (uint64_t)(h->n_heads / h->n_kv_heads);
+    heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
+    b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
     b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
     uint64_t rows = rows_of(&s, h, tokens);
     b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));

@@ -89,7 +89,7 @@ struct budget_scratch {
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
     uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
     uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
-    uint64_t scores;     /* f32[threads][context] */
+    uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */
     uint64_t entries;    /* the pipeline's lists, per layer pass */
@@ -102,7 +102,7 @@ struct budget_scratch {
     uint64_t total;
 };
 
-#define BUDGET_SCORE_ROWS 256 /* neurons whose scores a worker computes at a time */
+#define BUDGET_SCORE_ROWS 1024 /* neurons whose scores a worker computes at a time */
 #define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
 #define BUDGET_READ_BYTES 256 /* per read in flight */

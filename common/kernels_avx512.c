@@ -10,6 +10,7 @@
 #define KERNELS_PREFETCH 2304
 #define KERNELS_AXPY_R   8
 #define KERNELS_SCALES4X4
+#define KERNELS_SUM4
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 
@@ -67,6 +68,17 @@ PRIM float vf_sum(VF v)
     __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     b = _mm_add_ps(b, _mm_movehl_ps(b, b));
     return _mm_cvtss_f32(_mm_add_ss(b, _mm_movehdup_ps(b)));
+}
+
+PRIM void vf_sum4(float s[4], VF a, VF b, VF c, VF d)
+{
+    const __m512i first = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    VF ab = _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+    VF cd = _mm512_add_ps(_mm512_shuffle_f32x4(c, d, 0x44), _mm512_shuffle_f32x4(c, d, 0xee));
+    VF v = _mm512_add_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xdd));
+    v = _mm512_add_ps(v, _mm512_permute_ps(v, 0x4e));
+    v = _mm512_add_ps(v, _mm512_permute_ps(v, 0xb1));
+    _mm_storeu_ps(s, _mm512_castps512_ps128(_mm512_permutexvar_ps(first, v)));
 }
 
 /* ---- weights as floats ---- */

@@ -42,6 +42,8 @@
  *   struct xq x_q8(const uint8_t *group)
  *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
  *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
+ * with KERNELS_SUM4
+ *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
  * with KERNELS_SCALES4X4, for Q4_0
  *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
  *                                             scales4 of four blocks for each of four rows, at row[r] + o
@@ -143,6 +145,15 @@ typedef void tile_fn(const struct tile *a);
 
 INLINE void store_token(const struct tile *a, VF acc[TILE_R][TILE_T], int t, int R)
 {
+#ifdef KERNELS_SUM4
+    if (R == 4) {
+        float sum[4];
+        vf_sum4(sum, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
+        for (int r = 0; r < a->live; r++)
+            a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = sum[r];
+        return;
+    }
+#endif
     UNROLL
     for (int r = 0; r < R; r++)
         if (r < a->live)

@@ -70,20 +70,26 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
     const void *rows[RUN];
     const uint32_t type = a->kv_f16 ? QUANT_F16 : QUANT_F32;
     const size_t elem = a->kv_f16 ? 2 : 4, stride = a->kv_stride * elem, dim = (size_t)a->head_dim;
-    for (int h = head0; h < head1; h++) {
-        size_t kv = (size_t)(h / (a->n_heads / a->n_kv_heads)) * dim * elem;
+    const int group = a->n_heads / a->n_kv_heads;
+    for (int h = head0, n_heads; h < head1; h += n_heads) {
+        size_t kv = (size_t)(h / group) * dim * elem;
         float *o = out + (size_t)h * dim;
-        kernels->rows[KERNELS_ACT_F32][type](scores, 0, (const uint8_t *)k + kv, stride, n_pos,
-                                             q + (size_t)h * dim, 0, 1, a->head_dim);
-        for (int p = 0; p < n_pos; p++)
-            scores[p] *= a->scale;
-        nn_softmax(scores, n_pos);
-        memset(o, 0, dim * sizeof *o);
+        n_heads = group - h % group < head1 - h ? group - h % group : head1 - h;
+        n_heads = n_heads < NN_ATTN_HEADS ? n_heads : NN_ATTN_HEADS;
+        kernels->rows[KERNELS_ACT_F32][type](scores, a->scores_stride, (const uint8_t *)k + kv, stride, n_pos,
+                                             q + (size_t)h * dim, dim * sizeof *q, n_heads, a->head_dim);
+        for (int i = 0; i < n_heads; i++) {
+            float *s = scores + (size_t)i * a->scores_stride;
+            for (int p = 0; p < n_pos; p++)
+                s[p] *= a->scale;
+            nn_softmax(s, n_pos);
+        }
+        memset(o, 0, (size_t)n_heads * dim * sizeof *o);
         for (int p = 0; p < n_pos; p += RUN) {
             int n = n_pos - p < RUN ? n_pos - p : RUN;
             for (int i = 0; i < n; i++)
                 rows[i] = (const uint8_t *)v + (size_t)(p + i) * stride + kv;
-            kernels->axpy[type](o, 0, rows, scores + p, 0, n, 1, 0, a->head_dim);
+            kernels->axpy[type](o, dim, rows, scores + p, a->scores_stride, n, n_heads, 0, a->head_dim);
         }
     }
 }

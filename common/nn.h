@@ -29,12 +29,15 @@ void nn_softmax(float *x, int n);
 
 /* One token's attention for heads [head0, head1): out[h*head_dim..] = softmax(q_h . K / sqrt(head_dim)) V.
  * K, V: n_pos positions of kv_stride elements, of which kv head j = h / (n_heads/n_kv_heads) uses elements
- * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: f32[n_pos] scratch. scale is applied
+ * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: scratch, f32[NN_ATTN_HEADS or
+ * n_heads/n_kv_heads, if fewer][scores_stride], scores_stride >= n_pos. scale is applied
  * to the products. Positions are summed in ascending order: bits do not depend on how tokens are
- * grouped into calls. */
+ * grouped into calls. Heads that share a KV head are taken up to NN_ATTN_HEADS at a time, so that a
+ * row of K or V is read once for all of them. */
+#define NN_ATTN_HEADS 4
 struct nn_attn {
     int n_heads, n_kv_heads, head_dim, kv_f16;
-    size_t kv_stride;
+    size_t kv_stride, scores_stride;
     float scale;
 };
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,

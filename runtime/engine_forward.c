@@ -154,8 +154,10 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .head_dim = h->head_dim,
                                    .kv_f16 = g->c.choice.kv_f16,
                                    .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+                                   .scores_stride = (size_t)(g->c.choice.context + 15) / 16 * 16,
                                    .scale = g->attn_scale };
-    float *scores = g->scores + (size_t)worker * ((size_t)(g->c.choice.context + 15) / 16 * 16);
+    int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
+    float *scores = g->scores + (size_t)worker * (size_t)heads * shape.scores_stride;
     for (int i = begin; i < end; i++) {
         int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
         const struct engine_token *tok = &a->tokens[t];

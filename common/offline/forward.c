@@ -28,7 +28,7 @@ struct scratch {
     float *gate, *up;          /* [TILE][n_ff] */
     float *q, *k, *v;          /* [max_len][...] */
     float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
-    float *scores;             /* [max_len] */
+    float *scores;             /* [NN_ATTN_HEADS][max_len] */
     float *logits;             /* [NLL_TILE][n_vocab], made when asked for */
 };
 
@@ -120,7 +120,7 @@ static int scratch_new(const struct forward *f, struct scratch *s)
     s->v = malloc(len * f->kv_len * sizeof(float));
     size_t att = TILE * f->q_len, n_experts = (size_t)f->h->n_experts;
     s->att = malloc((att > n_experts ? att : n_experts) * sizeof(float));
-    s->scores = malloc(len * sizeof(float));
+    s->scores = malloc(len * NN_ATTN_HEADS * sizeof(float));
     return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
 }
 
@@ -336,7 +336,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         nn_rope(s->k + t * f->kv_len, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
     }
     const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
-                               .kv_stride = f->kv_len, .scale = 1.0f / sqrtf((float)h->head_dim) };
+                               .kv_stride = f->kv_len, .scores_stride = len,
+                               .scale = 1.0f / sqrtf((float)h->head_dim) };
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         for (int i = 0; i < n; i++) {

@@ -49,8 +49,17 @@ static int counts_for(const struct pipeline *p, int t, uint32_t pos)
     return !d->on || d->bits[(size_t)t * d->row_bytes + pos / 8] >> pos % 8 & 1;
 }
 
+/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
+static uint8_t is_active(const struct pipeline *p, uint32_t pos)
+{
+    int on = p->g->dense_mode;
+    for (int t = 0; t < p->n_tokens && !on; t++)
+        on = p->rows[(size_t)t * (size_t)p->g->shape.n_ff + pos] > 0;
+    return (uint8_t)on;
+}
+
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
-static void flush_gates(struct pipeline *p, struct gather *w)
+static void flush_gates(struct pipeline *p, struct gather *w, struct counts *c)
 {
     if (!w->n)
         return;
@@ -59,6 +68,9 @@ static void flush_gates(struct pipeline *p, struct gather *w)
         for (int i = 0; i < w->n; i++)
             p->rows[(size_t)t * (size_t)p->g->shape.n_ff + w->pos[i]] =
                 counts_for(p, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
+    for (int i = 0; i < w->n; i++)
+        p->active[w->pos[i]] = is_active(p, w->pos[i]);
+    c->computed += (uint64_t)w->n;
     w->n = 0;
 }
 
@@ -68,39 +80,37 @@ static uint32_t next_wanted(const struct pipeline *p, uint32_t i, uint32_t end)
     return p->pred.on ? next_bit(p->pred.want, i, end) : i;
 }
 
-static void gates(struct pipeline *p, const struct entry *e, int part, struct gather *w)
+/* Is every gate of the entry needed, and are there enough of them for the kernel that reads rows in order? */
+static int in_order(const struct pipeline *p, const struct entry *e)
+{
+    return e->n >= ROWS_MIN && (!p->pred.on || e->pos0 + e->n <= p->pred.exempt);
+}
+
+/* Gates of n neurons from pos0 on, whose records lie one after another. */
+static void gates_in_order(struct pipeline *p, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
 {
     const struct layout_shape *s = &p->g->shape;
-    const struct layout_part *lp = &s->part[part];
-    const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
+    const struct layout_part *lp = &s->part[0];
     enum kernels_act f = form_of(p, LAYOUT_GATE);
-    if (e->n >= ROWS_MIN && (!p->pred.on || e->pos0 + e->n <= p->pred.exempt)) {
-        kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + e->pos0, (size_t)s->n_ff, rows, lp->record_bytes, e->n,
-                                                 p->x[f], p->x_stride[f], p->n_tokens, p->g->h.d_model);
-        return;
-    }
+    kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
+                                             lp->record_bytes, (int)n, p->x[f], p->x_stride[f], p->n_tokens,
+                                             p->g->h.d_model);
+    for (uint32_t i = pos0; i < pos0 + n; i++)
+        p->active[i] = is_active(p, i);
+    c->computed += n;
+}
+
+static void gates_gathered(struct pipeline *p, const struct entry *e, struct gather *w, struct counts *c)
+{
+    const struct layout_part *lp = &p->g->shape.part[0];
+    const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
     uint32_t end = e->pos0 + e->n;
     for (uint32_t i = next_wanted(p, e->pos0, end); i < end; i = next_wanted(p, i + 1, end)) {
         w->pos[w->n] = i;
         w->ptr[w->n++] = rows + (size_t)(i - e->pos0) * lp->record_bytes;
         if (w->n == BUDGET_GATHER_ROWS)
-            flush_gates(p, w);
+            flush_gates(p, w, c);
     }
-}
-
-/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. Returns how many gates
- * there were. */
-static uint32_t mark(struct pipeline *p, const struct entry *e)
-{
-    size_t n_ff = (size_t)p->g->shape.n_ff;
-    uint32_t end = e->pos0 + e->n, n = 0;
-    for (uint32_t i = next_wanted(p, e->pos0, end); i < end; i = next_wanted(p, i + 1, end), n++) {
-        int on = p->g->dense_mode;
-        for (int t = 0; t < p->n_tokens && !on; t++)
-            on = p->rows[(size_t)t * n_ff + i] > 0;
-        p->active[i] = (uint8_t)on;
-    }
-    return n;
 }
 
 static void flush_ups(struct pipeline *p, struct gather *w)
@@ -162,34 +172,48 @@ static int is_fused(const struct pipeline *p, int list, const struct entry *e)
     return list == LIST_NEURON && e->pos0 < p->fused * p->g->shape.l.cluster_neurons;
 }
 
+/* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
+static void gates(struct pipeline *p, const struct job *j, struct gather *w, struct counts *c)
+{
+    const struct list *l = &p->list[j->list];
+    uint32_t record_bytes = p->g->shape.part[0].record_bytes, pos0 = 0, n = 0;
+    const uint8_t *records = NULL;
+    for (int i = 0; i < j->n; i++) {
+        const struct entry *e = &l->e[j->idx[i]];
+        int fused = is_fused(p, j->list, e);
+        if (!(fused || l->work & DO_GATE))
+            continue;
+        struct entry q = fused ? gate_entry(p, e) : *e;
+        if (!in_order(p, &q)) {
+            gates_gathered(p, &q, w, c);
+            continue;
+        }
+        if (n && (q.pos0 != pos0 + n || q.base != records + (size_t)n * record_bytes)) {
+            gates_in_order(p, pos0, n, records, c);
+            n = 0;
+        }
+        if (!n)
+            pos0 = q.pos0, records = q.base;
+        n += q.n;
+    }
+    if (n)
+        gates_in_order(p, pos0, n, records, c);
+    flush_gates(p, w, c);
+}
+
 void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
 {
     const struct list *l = &p->list[j->list];
     struct gather w = gather_of(p, worker);
-    for (int pass = DO_GATE; pass <= DO_UP; pass <<= 1) {
-        for (int i = 0; i < j->n; i++) {
-            const struct entry *e = &l->e[j->idx[i]];
-            int fused = is_fused(p, j->list, e);
-            int work = fused ? DO_GATE | DO_UP : l->work;
-            if (!(work & pass))
-                continue;
-            if (pass == DO_GATE) {
-                struct entry q = fused ? gate_entry(p, e) : *e;
-                gates(p, &q, 0, &w);
-                continue;
-            }
-            uint64_t n = ups(p, e, l->part, &w);
-            *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
-        }
-        if (pass == DO_UP) {
-            flush_ups(p, &w);
-            break;
-        }
-        flush_gates(p, &w);
-        for (int i = 0; i < j->n; i++)
-            if (l->work & DO_GATE || is_fused(p, j->list, &l->e[j->idx[i]]))
-                c->computed += mark(p, &l->e[j->idx[i]]);
+    gates(p, j, &w, c);
+    for (int i = 0; i < j->n; i++) {
+        const struct entry *e = &l->e[j->idx[i]];
+        if (!(l->work & DO_UP || is_fused(p, j->list, e)))
+            continue;
+        uint64_t n = ups(p, e, l->part, &w);
+        *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
     }
+    flush_ups(p, &w);
 }
 
 static void flush_down(struct pipeline *p, struct gather *w, const struct tile *t)

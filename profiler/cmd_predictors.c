@@ -40,9 +40,9 @@ static const struct opt_usage usage = {
     "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n"
 };
 
-enum { TRAINED, SVD, KEEP, IMPORT };
+enum { TRAINED, SVD, COLUMNS, KEEP, IMPORT };
 enum { NOT_SAID = -1 };             /* of a choice */
-static const char *const methods[] = { "trained", "svd", "keep", "import", NULL };
+static const char *const methods[] = { "trained", "svd", "columns", "keep", "import", NULL };
 static const char *const inputs[] = { "ffn", "block", "both", NULL };
 static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
                                         1u << PREDICT_FFN | 1u << PREDICT_BLOCK };
@@ -82,7 +82,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.",
           .def = "auto" },
         { "method", 0, OPT_CHOICE, &o->method, "NAME",
-          "trained; svd: without training; keep: make none, measure those that the trace "
+          "trained; svd: without training; columns: without decomposition either, the gates' own columns at the inputs that "
+          "weigh most, good where gates hang on few inputs and quick for many experts; keep: make none, measure those that the trace "
           "holds, and put what they cost in quality into it; import: take those of a PowerInfer GGUF as they are (they see "
           "the residual before the FFN's norm, and stand at the file's threshold) and measure them on the trace's "
           "samples.",
@@ -179,6 +180,7 @@ static int predicting_options(const struct options *o, const struct trace_info *
                                         .seed = o->seed,
                                         .samples = o->samples,
                                         .epochs = o->method == TRAINED ? o->epochs : 0,
+                                        .columns = o->method == COLUMNS,
                                         .type = (uint32_t)quant_by_name(types[o->type]) };
     r = parse_budget(o->budget, predicting_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
     char tail;

@@ -147,7 +147,8 @@ static int one_block(struct pass *s, struct block *b, struct err *e)
             continue;
         struct predictor_base *base = NULL;
         struct predictor_data d = data_of(b, i);
-        r = predictor_base_new(&d, b->gate, b->up, s->max_rank[i], p->pool, &base, e);
+        r = (p->o.columns ? predictor_columns_new : predictor_base_new)(&d, b->gate, b->up, s->max_rank[i], p->pool,
+                                                                        &base, e);
         if (!r && !b->held)
             r = targets(b, d.n_train, d.n - d.n_train, &b->held, e);
         if (!r)
@@ -499,8 +500,8 @@ static struct hash128 config_hash(const struct predicting *p)
         return out;
     const struct predicting_options *o = &p->o;
     char text[256];
-    snprintf(text, sizeof text, "predictors %s %.17g %u %llu %d %d %llu %llu %u %s", THERMO_VERSION,
-             o->recall, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs,
+    snprintf(text, sizeof text, "predictors %s %.17g %u %llu %d %d %d %llu %llu %u %s", THERMO_VERSION,
+             o->recall, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs, o->columns,
              (unsigned long long)o->seed, (unsigned long long)o->samples, o->type, kernels->name);
     hash_update_str(h, text);
     const struct hash128 ids[2] = { p->info->model_hash, p->info->content_hash };
@@ -657,7 +658,7 @@ int predicting_save(struct predicting *p, const char *trace_path, const char *ou
     struct fetch f = { .p = p };
     snprintf(i.tool, sizeof i.tool, "thermo-profile %s", THERMO_VERSION);
     snprintf(i.tier, sizeof i.tier, "%s", tier);
-    snprintf(i.method, sizeof i.method, "%s", p->o.epochs ? "trained" : "svd");
+    snprintf(i.method, sizeof i.method, "%s", p->o.epochs ? "trained" : p->o.columns ? "columns" : "svd");
     int r = merge(&f, e);
     if (!r)
         r = trace_predictors_save(trace_path, out, &i, f.unchanged, f.n, fetch, &f, e);
@@ -734,6 +735,8 @@ int predicting_new(struct trace *t, const struct model *m, const struct predicti
         r = err_set(e, ERR_USAGE,
                     "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,
                     quant_traits(o->type)->block_elems, h->d_model, quant_traits(o->type)->name);
+    else if (o->columns && o->rank % 32)
+        r = err_set(e, ERR_USAGE, "--rank %d: --method columns takes inputs by 32: a multiple of 32 is needed", o->rank);
     else if (!rank_bytes(p, 32))
         r = err_set(e, ERR_UNSUPPORTED, "'%s': rows of %d elements cannot be of type %s", p->info->path, h->d_model,
                     quant_traits(o->type)->name);

@@ -26,6 +26,7 @@ struct predicting_options {
     uint64_t budget_bytes;    /* per input, all these layers together; rank auto */
     int rank;                 /* 0: auto */
     int epochs;               /* 0: training-free */
+    int columns;              /* training-free from the gates' own columns */
     uint64_t seed, samples;   /* samples 0: all */
     uint32_t type;
 };

@@ -6,7 +6,7 @@
  * few are, M is never made: a random block Q of k / 2 vectors and M Q, M^2 Q, ... M^4 Q span a space that holds
  * them well, and the best k of that space are taken (randomised block Krylov iteration: Musco and Musco 2015,
  * arXiv:1504.05477). For 4096 inputs, 14336 neurons and rank 288 that is a quarter of the work. */
-#include "profiler/predictor.h"
+#include "profiler/predictor_impl.h"
 
 #include "common/offline/linalg.h"
 #include "common/quant.h"
@@ -20,15 +20,6 @@ enum { PANEL = 128, COLUMNS = 512, KRYLOV = 5, EXTRA = 16 };
 #define FEWNESS 0.3          /* times inputs over samples: the ridge of the map between two inputs */
 #define LOGISTIC 1.7f      /* logistic(1.7 z) is about the normal distribution function of z */
 #define LEAST_ERROR 0.02f  /* of a gate's standard deviation: below it rounding of the weights rules */
-
-struct predictor_base {
-    int d, n_ff, max_rank;
-    float *mean_x;         /* [d] */
-    float *scale_x;        /* [d] 1 / standard deviation */
-    float *fc1;            /* [max_rank][d] V^T L^-1, on x */
-    float *fc2;            /* [n_ff][max_rank] W B V */
-    float *mean_z;         /* [n_ff] of the scaled gates */
-};
 
 /* ---- products in panels ---- */
 
@@ -446,7 +437,7 @@ void predictor_base_free(struct predictor_base *b)
 {
     if (!b)
         return;
-    free(b->mean_x), free(b->scale_x), free(b->mean_z), free(b->fc1), free(b->fc2);
+    free(b->mean_x), free(b->scale_x), free(b->mean_z), free(b->fc1), free(b->fc2), free(b->left);
     free(b);
 }
 
@@ -543,7 +534,9 @@ int predictor_start(const struct predictor_base *b, int rank, struct predictor_w
         double explained = 0, offset = 0;
         for (size_t j = 0; j < k; j++)
             explained += (double)row[j] * (double)row[j], offset += (double)row[j] * (double)h[j];
-        float left = explained < 1 ? (float)sqrt(1 - explained) : 0,
+        float left = b->left       ? b->left[(k / PREDICTOR_COLUMNS - 1) * n_ff + i]
+                     : explained < 1 ? (float)sqrt(1 - explained)
+                                     : 0,
               s = LOGISTIC / (left > LEAST_ERROR ? left : LEAST_ERROR);
         for (size_t j = 0; j < k; j++)
             w.fc2[i * k + j] = row[j] * s;

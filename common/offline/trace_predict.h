@@ -41,7 +41,7 @@ struct trace_predictor {
 
 /* How they were made. */
 struct trace_predict_info {
-    char tool[64], tier[32], method[32]; /* "trained", "svd", "imported" */
+    char tool[64], tier[32], method[32]; /* "trained", "svd", "columns", "imported" */
     double recall;                       /* asked for */
     uint64_t seed, epochs;
     struct hash128 model_hash;

@@ -213,21 +213,22 @@ def schedule(all_limits, notes, ahead, group):
 
 # ---- bounds ----
 
-def megabytes_to_read():
-    """Far more than the last cache holds, as far as memory allows."""
-    seen = [480 << 20]
+def megabytes_to_read(model_bytes):
+    """Far more than the last cache holds, and as much as the model: the farther scattered rows lie apart, the more of
+    their reading is spent on translating addresses. As far as memory allows."""
+    seen = [480 << 20, model_bytes]
     for path in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
         with open(path) as f:
             seen.append(4 * (size(f.read().strip() + "iB") or 0))
-    return min(max(seen), machine()["memory_bytes"] // 8) >> 20
+    return min(max(seen), machine()["memory_bytes"] // 4) >> 20
 
 
-def memory_bound(runner, cols, quant):
+def memory_bound(runner, cols, quant, model_bytes):
     program, threads = env("BENCH_KERNELS"), count("THREADS", os.cpu_count(), 1)
     if not os.access(program, os.X_OK):
         return {"failed": "BENCH_KERNELS names no program: make bench-kernels builds it"}
     out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "10",
-                             "--mib", str(megabytes_to_read()), "--output", "json"])
+                             "--mib", str(megabytes_to_read(model_bytes)), "--output", "json"])
     if "failed" in facts:
         return {"failed": facts["failed"]}
     rows = [json.loads(line) for line in out.splitlines()]
@@ -430,7 +431,7 @@ class Bench:
                     self.fio(before)
                 before = run[0]
                 r["bounds"]["memory"].append(memory_bound(self.runner, info["shape"]["d_model"],
-                                                          info["layout"]["gate_type"]))
+                                                          info["layout"]["gate_type"], os.path.getsize(env("MODEL"))))
             record = self.one(run)
             r["records"].append(record)
             self.save()

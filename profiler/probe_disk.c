@@ -447,7 +447,7 @@ static const struct grid full_grids[] = {
     { HW_PREAD, HW_RANDOM, { 4 K, 64 K }, { 4 }, { 1 }, 0, 1 },
 };
 static const struct grid quick_grids[] = {
-    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32 }, { 1 }, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64 }, { 1 }, 0, 0 },
     { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 2 }, 0, 0 },
     { HW_URING, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 },
     { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 }, /* the same sizes: backends are compared */

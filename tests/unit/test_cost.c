@@ -166,7 +166,7 @@ static void test_work(void)
                              .depth = 8, .lanes = 1, .context = 200 };
     struct cost_rates r;
     struct cost_layer cl, cl2;
-    struct cost_keep k = { { 512, 128 }, 64 };
+    struct cost_keep k = { .hot = { 512, 128 }, .slots = 64 };
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 0 &&
           r.admit_ns == 0);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, NULL);

@@ -188,6 +188,7 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_int(m, "n_ff", p->h.n_ff);
     js_set_int(m, "n_vocab", p->h.n_vocab);
     js_set_int(m, "n_experts", p->h.n_experts);
+    js_set_int(m, "n_experts_used", p->h.n_experts_used);
     js_set_str(m, "activation", model_act_name(p->h.act));
     js_set(o, "model", m);
     set_hash(o, "model_hash", p->model_hash);

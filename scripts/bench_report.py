@@ -74,14 +74,16 @@ class Row:
     def touched(self):
         """Bytes of memory that a token touches: (dense, FFN in order, FFN scattered)."""
         m = self.model
-        if not self.ours:
-            return self.result.get("gguf_bytes", 0) - m["embedding_bytes"], 0, 0
+        routed = m["shape"]["n_experts_used"] / m["shape"]["n_experts"] if m["shape"]["n_experts"] else 1
+        if not self.ours: # what is neither dense nor the embedding is the FFNs', of which a token is routed to some
+            ffn = self.result.get("gguf_bytes", 0) - m["embedding_bytes"] - m["dense_bytes"]
+            return m["dense_bytes"] + routed * ffn, 0, 0
         d, lay, mode = m["shape"]["d_model"], m["layout"], self.decode[0]["mode"]
         gate, up, down = (row_bytes(lay[f"{k}_type"], d) if lay.get(f"{k}_type") else 0 for k in ("gate", "up", "down"))
         active, possible = self.neurons("hot", "cold", "read"), self.neurons("possible")
         dense = m["dense_bytes"]
         if mode == "predicted":
-            predictors = max(m["predictor_bytes"].values(), default=0)
+            predictors = routed * max(m["predictor_bytes"].values(), default=0)
             return dense + predictors, 0, self.neurons("computed") * gate + active * (up + down)
         if mode == "dense":
             return dense, possible * (gate + up + down), 0

@@ -111,6 +111,23 @@ assert read_sizes(r, {"parts": [{"read_bytes": 147456}, {}]}) == [(147456, 10), 
 assert read_sizes([dict(r[0], gate_units_read_per_token=100)], {"parts": [{"read_bytes": 24576}]}) == [(20480, 100)], 2'
 }
 check "fio reads what was read" mix
+experts() # 2 of 8 are used: of the GGUF's 900 bytes 100 are dense and 0 the embedding's; of our predictors' 80 a token needs 20
+{
+    python3 -B -c 'import sys
+sys.path.insert(0, "scripts")
+from bench_report import Row
+shape = {"d_model": 32, "n_experts": 8, "n_experts_used": 2}
+layout = {"gate_type": "Q4_0", "up_type": "Q4_0", "down_type": "Q4_0"}
+model = {"shape": shape, "layout": layout, "dense_bytes": 100, "embedding_bytes": 0, "predictor_bytes": {"ffn": 80}}
+run = {"kind": "decode", "limit_bytes": None, "tokens_per_s": 1, "mode": "predicted",
+       "neurons_per_token": {"hot": 1, "cold": 2, "read": 3, "possible": 99, "computed": 10}}
+result = {"model": model, "models": {}, "gguf_bytes": 900}
+assert Row(result, "resident", "llama.cpp", None, [run]).touched() == (300, 0, 0), 1
+assert Row(result, "resident", "thermo-run", None, [run]).touched() == (120, 0, 10 * 18 + 6 * 36), 2
+shape["n_experts"] = 0
+assert Row(result, "resident", "llama.cpp", None, [run]).touched() == (900, 0, 0), 3'
+}
+check "of experts, a token touches those that it is routed to" experts
 drawn() { for k in speed time; do python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' "$OUT/bench-embedded-$k.svg" || return 1; done; }
 check "plots that are XML" drawn
 check "the page can be drawn again from the results" sh -c 'cp "$1/BENCHMARKS.md" "$2/page" && python3 -B scripts/bench_report.py "$1" && cmp "$1/BENCHMARKS.md" "$2/page"' - "$OUT" "$tmp"

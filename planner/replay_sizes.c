@@ -1,6 +1,6 @@
-/* All sizes in one pass. A unit that may be evicted has one entry in a log, which is a list per level in order of
- * release, as the lists of common/cache are; entries that were overtaken (the unit was used again)
- * stay as garbage until the next ageing, which rewrites the log.
+/* LFU at all sizes in one pass; LRU is simpler (replay_lru.c). A unit that may be evicted has one entry in a log, which
+ * is a list per level in order of release, as the lists of common/cache are; entries that were overtaken (the unit
+ * was used again) stay as garbage until the next ageing, which rewrites the log.
  *
  *   level 0: (head) -> [a] -> [x] -> [b]          x: stale, its unit is in use or has a newer entry
  *   level 1: (head) -> [c]
@@ -10,6 +10,8 @@
  * so until its unit is used again, which makes a new entry. So each size walks each list once
  * between ageings: a victim costs a step or two, a hit nothing. */
 #include "planner/replay_sizes.h"
+
+#include "planner/replay_lru.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -23,12 +25,11 @@ struct unit {
 };
 
 struct entry {
-    uint32_t unit, next;        /* in the level's list; entry l < n_levels is the head of level l */
+    uint32_t unit, next;        /* in the level's list; entry l < CACHE_LEVELS is the head of level l */
 };
 
 struct sizes {
-    enum cache_policy policy;
-    int n, n_levels, ticks;
+    int n, ticks;
     uint32_t n_units, n_entries;
     struct unit *unit;
     struct entry *log, *spare;
@@ -41,7 +42,7 @@ struct sizes {
 
 static void empty_log(struct sizes *s)
 {
-    s->n_entries = (uint32_t)s->n_levels;
+    s->n_entries = CACHE_LEVELS;
     for (uint32_t l = 0; l < s->n_entries; l++) {
         s->log[l] = (struct entry){ NONE, NONE };
         s->tail[l] = l;
@@ -65,7 +66,7 @@ static void append(struct sizes *s, uint32_t unit, int level)
 /* What size k would evict, or NONE: everything it holds is in use. */
 static uint32_t victim(struct sizes *s, int k)
 {
-    for (; s->low[k] < s->n_levels; s->low[k]++) {
+    for (; s->low[k] < CACHE_LEVELS; s->low[k]++) {
         uint32_t *passed = &s->passed[k][s->low[k]];
         for (uint32_t i; (i = s->log[*passed].next) != NONE; *passed = i) {
             const struct unit *u = &s->unit[s->log[i].unit];
@@ -84,7 +85,7 @@ static int admit(struct sizes *s, int k, const struct unit *u)
         return 1;
     }
     uint32_t v = victim(s, k);
-    if (v == NONE || (s->policy == CACHE_LFU && u->count < s->low[k]))
+    if (v == NONE || u->count < s->low[k])
         return 0;
     s->unit[v].from = (uint8_t)(k + 1);
     return 1;
@@ -111,17 +112,17 @@ static void access_unit(struct sizes *s, uint32_t unit, uint64_t *missed)
 static void release(struct sizes *s, const uint32_t *units, size_t n)
 {
     for (int k = 0; k <= s->n; k++)
-        s->released[k] = s->n_levels;
+        s->released[k] = CACHE_LEVELS;
     for (size_t i = 0; i < n; i++) {
         const struct unit *u = &s->unit[units[i]];
-        int level = s->policy == CACHE_LFU ? u->count : 0;
+        int level = u->count;
         if (u->from == s->n)
             continue;
         append(s, units[i], level);
         if (level < s->released[u->from])
             s->released[u->from] = level;
     }
-    for (int k = 0, lowest = s->n_levels; k < s->n; k++) {
+    for (int k = 0, lowest = CACHE_LEVELS; k < s->n; k++) {
         lowest = s->released[k] < lowest ? s->released[k] : lowest;
         s->low[k] = lowest < s->low[k] ? lowest : s->low[k];
     }
@@ -136,12 +137,12 @@ static void copy_level(struct sizes *s, uint32_t head, int to)
     }
 }
 
-/* Ageing halves the counts and joins lists 2k and 2k + 1; the log is written anew under either policy. */
+/* Ageing halves the counts and joins lists 2k and 2k + 1; the log is written anew. */
 static void tick(struct sizes *s)
 {
     if (++s->ticks < CACHE_AGE_TICKS)
         return;
-    for (uint32_t i = (uint32_t)s->n_levels; i < s->n_entries; i++)
+    for (uint32_t i = CACHE_LEVELS; i < s->n_entries; i++)
         if (s->unit[s->log[i].unit].at != i)
             s->log[i].unit = NONE;
     struct entry *old = s->log;
@@ -149,7 +150,7 @@ static void tick(struct sizes *s)
     s->log = s->spare;
     s->spare = old;
     empty_log(s);
-    for (int l = 0; l < s->n_levels; l++)
+    for (int l = 0; l < CACHE_LEVELS; l++)
         copy_level(s, (uint32_t)l, l / 2);
     for (uint32_t i = 0; i < s->n_units; i++)
         s->unit[i].count >>= 1;
@@ -177,13 +178,13 @@ int replay_sizes(const struct replay_accesses *a, enum cache_policy policy, int 
                  int n_sizes, uint64_t *misses, struct err *e)
 {
     assert(n_sizes > 0 && n_sizes <= REPLAY_MAX_SIZES);
+    if (policy == CACHE_LRU)
+        return replay_lru(a, first, slots, n_sizes, misses, e);
     uint64_t before[REPLAY_MAX_SIZES] = { 0 };
     struct sizes *s = calloc(1, sizeof *s);
     if (!s)
         return err_set(e, ERR_NOMEM, "out of memory for replay");
-    s->policy = policy;
     s->n = n_sizes;
-    s->n_levels = policy == CACHE_LFU ? CACHE_LEVELS : 1;
     s->n_units = a->n_units;
     memcpy(s->slots, slots, (size_t)n_sizes * sizeof *slots);
     int r = sizes_init(s, a, e);

@@ -7,9 +7,9 @@
  * exactly (solve_bound), and the question stays small however many layers there are.
  *
  * Second, for each configuration that can still win, the linear programme over all layers and batch sizes at
- * once, on exact rationals: one real for the bytes and one for the time of each curve, one inequality
- * per hull segment. No one-hot choices per layer: they do not scale (measured on a 2-core Zen 5: 32 layers
- * x 4 batch sizes x 16 segments take about a second this way; 16 layers of one-hot choices did not end).
+ * once, on exact rationals: one real between 0 and 1 for each hull segment, one inequality for the memory of each
+ * batch size and two for its time. No one-hot choices per layer: they do not scale (measured on a 2-core Zen 5: 16
+ * layers of one-hot choices did not end).
  *
  * Determinism: fixed seed, one thread, a resource limit instead of a clock. Errors of the library come as codes,
  * never as a jump: no handler is installed. */
@@ -196,42 +196,68 @@ static int find_core(struct z *z, const struct solve_problem *p, unsigned *core,
 
 /* --- the second: the linear programme of one configuration --- */
 
+/* The share of each segment that is taken, 0..1: bounds of variables, which cost the simplex method no row, unlike an
+ * inequality for every segment. Convexity makes an optimum take them in order. */
 struct lp {
     Z3_optimize o;
-    Z3_ast *x, *t; /* [n_batches][n_layers] */
+    Z3_ast *share;      /* [n_segments], of all batch sizes and layers in turn */
+    Z3_ast *terms;      /* [n_segments + 1]: scratch for sums */
     Z3_ast objective;
 };
 
-/* dx * (t - t0) >= dt * (x - x0): above the line through a segment. */
-static Z3_ast above_segment(struct z *z, const struct solve_point *a, const struct solve_point *b, Z3_ast x, Z3_ast t)
+static size_t count_segments(const struct solve_problem *p, const struct solve_config *c)
 {
-    int64_t dx = b->bytes - a->bytes, dt = b->ticks - a->ticks;
-    return Z3_mk_ge(z->c, mul(z, dx, sub2(z, t, num(z, a->ticks))), mul(z, dt, sub2(z, x, num(z, a->bytes))));
+    size_t n = 0;
+    for (int i = 0; i < p->n_batches * p->n_layers; i++)
+        n += (size_t)c->curves[i].n_hull - 1;
+    return n;
 }
 
-static void assert_curve(struct z *z, struct lp *lp, const struct solve_curve *k, Z3_ast x, Z3_ast t)
+static const struct solve_point *hull_at(const struct solve_curve *k, int i)
 {
-    const struct solve_point *first = &k->point[k->hull[0]], *last = &k->point[k->hull[k->n_hull - 1]];
-    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, x, num(z, first->bytes)));
-    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, t, num(z, last->ticks)));
-    for (int i = 1; i < k->n_hull; i++)
-        Z3_optimize_assert(z->c, lp->o, above_segment(z, &k->point[k->hull[i - 1]], &k->point[k->hull[i]], x, t));
+    return &k->point[k->hull[i]];
+}
+
+static void assert_shares(struct z *z, struct lp *lp, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        lp->share[i] = var(z, z->real, "share", (int)i, 0);
+        Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, lp->share[i], num(z, 0)));
+        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, lp->share[i], num(z, 1)));
+    }
+}
+
+/* first + sum over layers and segments of share * (bytes or ticks of the segment). share: of the batch size's first. */
+static Z3_ast sum_of(struct z *z, const struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
+                     int batch, const Z3_ast *share, int ticks)
+{
+    unsigned n = 1;
+    int64_t first = 0;
+    for (int l = 0; l < p->n_layers; l++) {
+        const struct solve_curve *k = &c->curves[(size_t)batch * (size_t)p->n_layers + (size_t)l];
+        first += ticks ? hull_at(k, 0)->ticks : hull_at(k, 0)->bytes;
+        for (int i = 1; i < k->n_hull; i++) {
+            const struct solve_point *a = hull_at(k, i - 1), *b = hull_at(k, i);
+            lp->terms[n++] = mul(z, ticks ? b->ticks - a->ticks : b->bytes - a->bytes, *share++);
+        }
+    }
+    lp->terms[0] = num(z, first);
+    return Z3_mk_add(z->c, n, lp->terms);
 }
 
 /* sum over layers of x <= memory - fixed. */
 static void assert_memory(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                          int batch)
+                          int batch, const Z3_ast *share)
 {
-    Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->x + (size_t)batch * (size_t)p->n_layers);
+    Z3_ast sum = sum_of(z, lp, p, c, batch, share, 0);
     Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, sum, num(z, p->memory - c->fixed_bytes)));
 }
 
 /* T_b >= fixed + floor, T_b >= fixed + sum of t; T_1 <= max. */
 static Z3_ast assert_time(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                          int batch)
+                          int batch, const Z3_ast *share)
 {
-    Z3_ast total = var(z, z->real, "T", batch, 0);
-    Z3_ast sum = Z3_mk_add(z->c, (unsigned)p->n_layers, lp->t + (size_t)batch * (size_t)p->n_layers);
+    Z3_ast total = var(z, z->real, "T", batch, 0), sum = sum_of(z, lp, p, c, batch, share, 1);
     Z3_ast fixed = num(z, c->fixed_ticks[batch]);
     Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, sum)));
     Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, num(z, c->floor_ticks[batch]))));
@@ -260,34 +286,45 @@ static int64_t floor_of(struct z *z, Z3_model m, Z3_ast v, int *bad)
     return n;
 }
 
+/* x of all curves, rounded down, from a solution's shares. */
+static void read_bytes(struct z *z, Z3_model m, const struct lp *lp, const struct solve_config *c, size_t n, int64_t *x,
+                       int *bad)
+{
+    const Z3_ast *share = lp->share;
+    for (size_t i = 0; i < n; i++) {
+        const struct solve_curve *k = &c->curves[i];
+        unsigned terms = 1;
+        lp->terms[0] = num(z, hull_at(k, 0)->bytes);
+        for (int s = 1; s < k->n_hull; s++)
+            lp->terms[terms++] = mul(z, hull_at(k, s)->bytes - hull_at(k, s - 1)->bytes, *share++);
+        x[i] = floor_of(z, m, Z3_mk_add(z->c, terms, lp->terms), bad);
+    }
+}
+
 /* Solve one config: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution or limit
- * hit
- * (*limited tells which). */
+ * hit (*limited tells which). */
 static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit,
                     int64_t *x, int64_t *objective, int *limited, struct err *e)
 {
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
-    struct lp lp = { .o = Z3_mk_optimize(z->c), .x = malloc(n * sizeof *lp.x), .t = malloc(n * sizeof *lp.t) };
-    Z3_ast terms[SOLVE_MAX_BATCHES];
+    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, segments = count_segments(p, c);
+    struct lp lp = { .o = Z3_mk_optimize(z->c), .share = malloc((segments + 1) * sizeof *lp.share),
+                     .terms = malloc((segments + 1) * sizeof *lp.terms) };
+    Z3_ast times[SOLVE_MAX_BATCHES], *share = lp.share;
     int r = 0, bad = 0;
     Z3_optimize_inc_ref(z->c, lp.o);
-    if (!lp.x || !lp.t) {
+    if (!lp.share || !lp.terms) {
         r = err_set(e, ERR_NOMEM, "out of memory for the solver");
         goto out;
     }
     set_limits(z, &lp, rlimit);
-    for (int b = 0; b < p->n_batches; b++)
-        for (int l = 0; l < p->n_layers; l++) {
-            size_t i = (size_t)b * (size_t)p->n_layers + (size_t)l;
-            lp.x[i] = var(z, z->real, "x", b, l);
-            lp.t[i] = var(z, z->real, "t", b, l);
-            assert_curve(z, &lp, &c->curves[i], lp.x[i], lp.t[i]);
-        }
+    assert_shares(z, &lp, segments);
     for (int b = 0; b < p->n_batches; b++) {
-        assert_memory(z, &lp, p, c, b);
-        terms[b] = mul(z, p->weight[b], assert_time(z, &lp, p, c, b));
+        assert_memory(z, &lp, p, c, b, share);
+        times[b] = mul(z, p->weight[b], assert_time(z, &lp, p, c, b, share));
+        for (int l = 0; l < p->n_layers; l++)
+            share += c->curves[(size_t)b * (size_t)p->n_layers + (size_t)l].n_hull - 1;
     }
-    lp.objective = Z3_mk_add(z->c, (unsigned)p->n_batches, terms);
+    lp.objective = Z3_mk_add(z->c, (unsigned)p->n_batches, times);
     Z3_optimize_minimize(z->c, lp.o, lp.objective);
     Z3_lbool ok = Z3_optimize_check(z->c, lp.o, 0, NULL);
     *limited = ok == Z3_L_UNDEF;
@@ -295,8 +332,7 @@ static int solve_lp(struct z *z, const struct solve_problem *p, const struct sol
         Z3_model m = Z3_optimize_get_model(z->c, lp.o);
         Z3_model_inc_ref(z->c, m);
         *objective = floor_of(z, m, lp.objective, &bad);
-        for (size_t i = 0; i < n; i++)
-            x[i] = floor_of(z, m, lp.x[i], &bad);
+        read_bytes(z, m, &lp, c, n, x, &bad);
         Z3_model_dec_ref(z->c, m);
         if (bad || Z3_get_error_code(z->c) != Z3_OK)
             *limited = 1; /* no number to trust: as if it had not ended */
@@ -304,8 +340,8 @@ static int solve_lp(struct z *z, const struct solve_problem *p, const struct sol
             r = 1;
     }
 out:
-    free(lp.x);
-    free(lp.t);
+    free(lp.share);
+    free(lp.terms);
     Z3_optimize_dec_ref(z->c, lp.o);
     return r;
 }

@@ -39,10 +39,11 @@ static double rate_of(int level)
 
 /* --- choice of decay and prior --- */
 
-/* Log-likelihood of one neuron's firings, each foretold by its neighbourhood. fires: [n]; sums: [n] of scratch. */
-static double likelihood(const uint8_t *fires, int n, float p, float decay, float prior, float *sums)
+/* Log-likelihood of one neuron's firings, each foretold by its neighbourhood. fires: [n]; weight: [n], of the
+ * neighbours that exist; sums: [n] of scratch. */
+static double likelihood(const uint8_t *fires, int n, float p, float decay, float prior, const float *weight, float *sums)
 {
-    double sum = 0;
+    double sum = 0, product = 1;
     float s = 0;
     for (int t = n - 1; t >= 0; t--) {
         sums[t] = s;
@@ -50,22 +51,27 @@ static double likelihood(const uint8_t *fires, int n, float p, float decay, floa
     }
     s = 0;
     for (int t = 0; t < n; t++) {
-        float r = local_rate(p, s, sums[t], prior, weights(decay, t) + weights(decay, n - 1 - t));
-        sum += log(fmax(1e-6, fires[t] ? r : 1 - r));
+        float r = local_rate(p, s, sums[t], prior, weight[t]);
+        product *= fmax(1e-6, fires[t] ? r : 1 - r);
+        if (product < 1e-200) { /* one logarithm for many factors */
+            sum += log(product);
+            product = 1;
+        }
         s = decay * s + fires[t];
     }
-    return sum;
+    return sum + log(product);
 }
 
 static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
     int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff, k = 0;
     uint8_t *fires = calloc((size_t)n * (size_t)r->n, 1);
-    float *sums = malloc((size_t)r->n * sizeof *sums);
+    float *sums = malloc((size_t)r->n * sizeof *sums), *weight = malloc((size_t)r->n * sizeof *weight);
     double best = -INFINITY;
-    if (!fires || !sums) {
+    if (!fires || !sums || !weight) {
         free(fires);
         free(sums);
+        free(weight);
         return err_set(e, ERR_NOMEM, "out of memory for false alarms");
     }
     for (int t = 0; t < r->n; t++)
@@ -74,20 +80,25 @@ static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
             if ((uint64_t)k * (uint64_t)r->n_ff / (uint64_t)n == r->at[i])
                 fires[(size_t)k * (size_t)r->n + (size_t)t] = 1;
         }
-    for (size_t d = 0; d < sizeof decays / sizeof decays[0]; d++)
+    for (size_t d = 0; d < sizeof decays / sizeof decays[0]; d++) {
+        for (int t = 0; t < r->n; t++)
+            weight[t] = weights(decays[d], t) + weights(decays[d], r->n - 1 - t);
         for (size_t q = 0; q < sizeof priors / sizeof priors[0]; q++) {
             double sum = 0;
             for (int i = 0; i < n; i++)
                 sum += likelihood(fires + (size_t)i * (size_t)r->n, r->n,
-                                  a->rate[(size_t)i * (size_t)r->n_ff / (size_t)n], decays[d], priors[q], sums);
+                                  a->rate[(size_t)i * (size_t)r->n_ff / (size_t)n], decays[d], priors[q], weight,
+                                  sums);
             if (sum > best) {
                 best = sum;
                 a->decay = decays[d];
                 a->prior = priors[q];
             }
         }
+    }
     free(fires);
     free(sums);
+    free(weight);
     return 0;
 }
 
@@ -98,17 +109,18 @@ static float unit_of(const struct alarms *a)
     return 1 / ((1 - a->decay) * 255);
 }
 
+/* Sums over what comes, in parts of their greatest, where the levels will be. */
 static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff;
     float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
-    a->after = malloc(n_ff * (size_t)r->n + 1);
-    if (!sum || !a->after) {
+    a->level = malloc(n_ff * (size_t)r->n + 1);
+    if (!sum || !a->level) {
         free(sum);
         return err_set(e, ERR_NOMEM, "out of memory for false alarms");
     }
     for (int t = r->n - 1; t >= 0; t--) {
-        uint8_t *out = a->after + (size_t)t * n_ff;
+        uint8_t *out = a->level + (size_t)t * n_ff;
         for (size_t i = 0; i < n_ff; i++) {
             out[i] = (uint8_t)(sum[i] / unit + 0.5f);
             sum[i] *= a->decay;
@@ -120,92 +132,81 @@ static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *
     return 0;
 }
 
-static float weight_now(const struct alarms *a)
+/* Sums over what comes become levels. silent: how many silent neurons of each level the window has. */
+static int find_levels(struct alarms *a, const struct alarms_runs *r, double silent[ALARMS_LEVELS], struct err *e)
 {
-    return weights(a->decay, a->run) + weights(a->decay, a->n - 1 - a->run);
-}
-
-static int level_now(const struct alarms *a, int i, float weight)
-{
-    float after = (float)a->after[(size_t)a->run * (size_t)a->n_ff + (size_t)i] * unit_of(a);
-    return level_of(local_rate(a->rate[i], a->before[i], after, a->prior, weight));
-}
-
-uint64_t alarms_chance(const struct alarms *a, int i)
-{
-    return a->chance[level_now(a, i, a->weight)];
-}
-
-void alarms_next(struct alarms *a, const uint32_t *fired, size_t n)
-{
-    for (int i = 0; i < a->n_ff; i++)
-        a->before[i] *= a->decay;
-    for (size_t i = 0; i < n; i++)
-        a->before[fired[i]] += 1;
-    a->run++;
-    a->weight = weight_now(a);
-}
-
-static void rewind_runs(struct alarms *a)
-{
-    a->run = 0;
-    a->weight = weight_now(a);
-    memset(a->before, 0, (size_t)a->n_ff * sizeof *a->before);
+    size_t n_ff = (size_t)r->n_ff;
+    float unit = unit_of(a), *before = calloc(n_ff, sizeof *before);
+    uint64_t count[ALARMS_LEVELS] = { 0 };
+    if (!before)
+        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    for (int t = 0; t < r->n; t++) {
+        uint8_t *level = a->level + (size_t)t * n_ff;
+        float weight = weights(a->decay, t) + weights(a->decay, a->n - 1 - t);
+        for (size_t i = 0; i < n_ff; i++) {
+            level[i] = (uint8_t)level_of(local_rate(a->rate[i], before[i], (float)level[i] * unit, a->prior, weight));
+            count[level[i]]++;
+            before[i] *= a->decay;
+        }
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++) {
+            count[level[r->at[i]]]--;
+            before[r->at[i]] += 1;
+        }
+    }
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        silent[k] = (double)count[k];
+    free(before);
+    return 0;
 }
 
 /* --- shift --- */
 
-double alarms_at(double rate, double recall, double shift)
+double alarms_beyond(double rate, double quantile, double recall, double shift)
 {
-    double told = describe_cdf(shift + describe_quantile(rate));
-    return fmin(1, fmax(0, (told - recall * rate) / (1 - rate)));
+    return fmin(1, fmax(0, (describe_cdf(shift + quantile) - recall * rate) / (1 - rate)));
 }
 
-/* silent: how many silent neurons of each level the window has. */
+double alarms_at(double rate, double recall, double shift)
+{
+    return alarms_beyond(rate, describe_quantile(rate), recall, shift);
+}
+
 static void find_chances(struct alarms *a, const double silent[ALARMS_LEVELS], double recall, double wanted)
 {
-    double low = -MAX_SHIFT, high = MAX_SHIFT;
+    double low = -MAX_SHIFT, high = MAX_SHIFT, quantile[ALARMS_LEVELS];
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        quantile[k] = describe_quantile(rate_of(k));
     for (int step = 0; step < 40; step++) {
         double shift = (low + high) / 2, sum = 0;
         for (int k = 0; k < ALARMS_LEVELS; k++)
-            sum += silent[k] > 0 ? silent[k] * alarms_at(rate_of(k), recall, shift) : 0;
+            sum += silent[k] > 0 ? silent[k] * alarms_beyond(rate_of(k), quantile[k], recall, shift) : 0;
         if (sum < wanted)
             low = shift;
         else
             high = shift;
     }
-    for (int k = 0; k < ALARMS_LEVELS; k++)
-        a->chance[k] = wanted > 0 ? (uint64_t)(alarms_at(rate_of(k), recall, (low + high) / 2) * 4294967296.0) : 0;
+    for (int k = 0; k < ALARMS_LEVELS && wanted > 0; k++)
+        a->chance[k] =
+            (uint64_t)(alarms_beyond(rate_of(k), quantile[k], recall, (low + high) / 2) * 4294967296.0);
 }
 
 int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
                struct err *e)
 {
     struct alarms a = { .n_ff = r->n_ff, .n = r->n };
-    double silent[ALARMS_LEVELS] = { 0 };
+    double silent[ALARMS_LEVELS];
     int code = 0;
     a.rate = malloc((size_t)r->n_ff * sizeof *a.rate);
-    a.before = calloc((size_t)r->n_ff, sizeof *a.before);
-    if (!a.rate || !a.before)
+    if (!a.rate)
         code = err_set(e, ERR_NOMEM, "out of memory for false alarms");
     for (int i = 0; i < r->n_ff && code == 0; i++)
         a.rate[i] = (float)rate[i];
-    if (code < 0 || (code = choose(&a, r, e)) < 0 || (code = sum_after(&a, r, e)) < 0) {
+    if (code < 0 || (code = choose(&a, r, e)) < 0 || (code = sum_after(&a, r, e)) < 0 ||
+        (code = find_levels(&a, r, silent, e)) < 0) {
         alarms_free(&a);
         return code;
     }
-    rewind_runs(&a);
-    for (int t = 0; t < r->n; t++) {
-        size_t j = r->start[t];
-        for (int i = 0; i < r->n_ff; i++)
-            if (j < r->start[t + 1] && r->at[j] == (uint32_t)i)
-                j++;
-            else
-                silent[level_now(&a, i, a.weight)]++;
-        alarms_next(&a, r->at + r->start[t], r->start[t + 1] - r->start[t]);
-    }
     find_chances(&a, silent, recall, wanted * r->n);
-    rewind_runs(&a);
     *out = a;
     return 0;
 }
@@ -213,7 +214,6 @@ int alarms_new(const struct alarms_runs *r, const double *rate, double recall, d
 void alarms_free(struct alarms *a)
 {
     free(a->rate);
-    free(a->before);
-    free(a->after);
+    free(a->level);
     *a = (struct alarms){ 0 };
 }

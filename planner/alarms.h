@@ -16,7 +16,7 @@
  * as if its gate, normal about what the neighbourhood says, were compared with a threshold lowered by `shift`, which
  * is such that the window has as many alarms as the predictor's density says.
  *
- * Runs of one block: the tokens that ran through it, in order. One owner thread. */
+ * Runs of one block: the tokens that ran through it, in order. Constant once made; thread-safe. */
 #include "common/err.h"
 
 #include <stddef.h>
@@ -31,25 +31,31 @@ struct alarms_runs {
 };
 
 struct alarms {
-    int n_ff, n, run;           /* run: that alarms_chance speaks of */
-    float decay, prior, weight; /* weight: of the present run's neighbours */
-    float *rate, *before;       /* [n_ff]: p; sums over the past */
-    uint8_t *after;             /* [n][n_ff]: sums over what comes, in parts of their greatest */
+    int n_ff, n;
+    float decay, prior;
+    float *rate;                /* [n_ff]: p */
+    uint8_t *level;             /* [n][n_ff]: of the local rates */
     uint64_t chance[ALARMS_LEVELS]; /* q * 2^32 */
 };
 
-/* q of a neuron whose rate, local or not, is strictly between 0 and 1. */
+/* q of a neuron whose rate, local or not, is strictly between 0 and 1; the same where Phi^-1(rate) is known. */
 double alarms_at(double rate, double recall, double shift);
+double alarms_beyond(double rate, double quantile, double recall, double shift);
 
 /* rate: [n_ff]; wanted: alarms per run. ERR_NOMEM. */
 int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
                struct err *e);
 void alarms_free(struct alarms *a); /* accepts a zeroed one */
 
-/* The chance, times 2^32, that neuron i, silent in the present run, raises an alarm. */
-uint64_t alarms_chance(const struct alarms *a, int i);
+/* Levels of all neurons in a run, and the chance, times 2^32, that a silent neuron of that level raises an alarm. */
+static inline const uint8_t *alarms_levels(const struct alarms *a, int run)
+{
+    return a->level + (size_t)run * (size_t)a->n_ff;
+}
 
-/* Pass on to the next run; fired[n]: what fired in this one. */
-void alarms_next(struct alarms *a, const uint32_t *fired, size_t n);
+static inline uint64_t alarms_chance(const struct alarms *a, uint8_t level)
+{
+    return a->chance[level];
+}
 
 #endif

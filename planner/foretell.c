@@ -4,6 +4,7 @@
 
 #include "common/quant.h"
 #include "planner/alarms.h"
+#include "planner/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -60,24 +61,45 @@ static double fires_routed(const struct inputs *in, int layer, int block, int po
     return routed > 0 ? fmin(1, fires(in, 0, layer, block, pos) / routed) : 0;
 }
 
+/* A quantile is dear; neighbours in pack order often fire equally often. */
+struct memo {
+    double p, q;
+};
+
 /* q_i for a neuron that fires with probability p. */
-static double alarm_chance(const struct foretell_block *b, double p)
+static double alarm_chance(const struct foretell_block *b, double p, struct memo *m)
 {
     if (p <= 0 || p >= 1 || isinf(b->shift))
         return 0;
-    return alarms_at(p, b->recall, b->shift);
+    if (fabs(p - m->p) > 1e-12 * p)
+        *m = (struct memo){ p, alarms_at(p, b->recall, b->shift) };
+    return m->q;
 }
 
-/* Mean false alarms of a token: grows with the shift. Of wide layers a sample. */
-static double false_alarms(const struct inputs *in, const struct foretell_block *b, int layer, int block)
+/* Neurons that a shift is found from: how often they fire, and the quantiles of that. */
+struct sample {
+    int n;
+    double p[SAMPLE], z[SAMPLE];
+};
+
+static void take_sample(const struct inputs *in, int layer, int block, struct sample *s)
 {
-    int step = (in->h.n_ff + SAMPLE - 1) / SAMPLE, n = 0;
-    double sum = 0;
-    for (int i = step / 2; i < in->h.n_ff; i += step, n++) {
-        double p = fires_routed(in, layer, block, i);
-        sum += (1 - p) * alarm_chance(b, p);
+    int step = (in->h.n_ff + SAMPLE - 1) / SAMPLE;
+    s->n = 0;
+    for (int i = step / 2; i < in->h.n_ff; i += step, s->n++) {
+        s->p[s->n] = fires_routed(in, layer, block, i);
+        s->z[s->n] = s->p[s->n] > 0 && s->p[s->n] < 1 ? describe_quantile(s->p[s->n]) : 0;
     }
-    return sum / n * in->h.n_ff;
+}
+
+/* Mean false alarms of a token: grows with the shift. Of wide layers by the sample. */
+static double false_alarms(const struct foretell_block *b, const struct sample *s, int n_ff)
+{
+    double sum = 0;
+    for (int i = 0; i < s->n; i++)
+        if (s->p[i] > 0 && s->p[i] < 1)
+            sum += (1 - s->p[i]) * alarms_beyond(s->p[i], s->z[i], b->recall, b->shift);
+    return sum / s->n * n_ff;
 }
 
 static struct foretell_block block_of(const struct inputs *in, const struct inputs_predictor *x, int layer, int block,
@@ -87,9 +109,12 @@ static struct foretell_block block_of(const struct inputs *in, const struct inpu
     double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
     double low = -MAX_SHIFT, high = MAX_SHIFT;
     struct foretell_block b = { at->recall, -INFINITY };
+    struct sample s;
+    if (alarms > 0)
+        take_sample(in, layer, block, &s);
     for (int i = 0; i < 40 && alarms > 0; i++) {
         b.shift = (low + high) / 2;
-        if (false_alarms(in, &b, layer, block) < alarms)
+        if (false_alarms(&b, &s, in->h.n_ff) < alarms)
             low = b.shift;
         else
             high = b.shift;
@@ -100,11 +125,11 @@ static struct foretell_block block_of(const struct inputs *in, const struct inpu
 /* Probability that a step foretells the neuron, unless it is exempt. A batch holds 1, 2, 4 or 8 tokens, alarms of
  * which are independent; r: a token is routed to the block although the neuron is silent. */
 static double chance(const struct inputs *in, const struct foretell_block *b, int batch_index, int layer, int block,
-                     int pos)
+                     int pos, struct memo *m)
 {
     double p = fires(in, batch_index, layer, block, pos), p1 = fires(in, 0, layer, block, pos);
     double routed = inputs_curve_at(in, 0, layer, block)->routed, r = p1 < 1 ? fmax(0, routed - p1) / (1 - p1) : 0;
-    double q = alarm_chance(b, fires_routed(in, layer, block, pos));
+    double q = alarm_chance(b, fires_routed(in, layer, block, pos), m);
     return b->recall * p + (1 - p) * (1 - pow(1 - q * r, inputs_batch_sizes[batch_index]));
 }
 
@@ -119,9 +144,10 @@ uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, 
         uint32_t at = 0;
         while (at < least) {
             uint32_t end = n - at > cluster ? at + cluster : n;
+            struct memo m = { 0, 0 };
             double often = 0, needed = (end - at) * inputs_curve_at(in, 0, layer, k)->routed * share;
             for (uint32_t i = at; i < end; i++)
-                often += chance(in, &b, 0, layer, k, (int)i);
+                often += chance(in, &b, 0, layer, k, (int)i, &m);
             if (often < needed || needed <= 0)
                 break;
             at = end;
@@ -142,9 +168,10 @@ static void fill_layer(struct foretell *f, const struct inputs *in, const struct
     uint32_t npu = s->part[0].neurons_per_unit;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct foretell_block *fb = &f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k];
+        struct memo m = { 0, 0 };
         double none = 1;
         for (int i = 0; i < f->n_ff; i++) {
-            double c = (uint32_t)i < f->exempt[l] ? inputs_curve_at(in, b, l, k)->routed : chance(in, fb, b, l, k, i);
+            double c = (uint32_t)i < f->exempt[l] ? inputs_curve_at(in, b, l, k)->routed : chance(in, fb, b, l, k, i, &m);
             neurons[i + 1] += c;
             none *= 1 - c;
             if (((uint32_t)i + 1) % npu == 0 || i + 1 == f->n_ff) {
@@ -159,6 +186,23 @@ static void fill_layer(struct foretell *f, const struct inputs *in, const struct
         units[i + 1] += units[i];
 }
 
+/* The layer is as the first one in all that matters here. */
+static int as_first(const struct foretell *f, const struct inputs *in, int l)
+{
+    return in->alike && l > 0 && f->input[l] == f->input[0] && f->exempt[l] == f->exempt[0];
+}
+
+static void copy_first(struct foretell *f, int n_batches, int l)
+{
+    size_t blocks = (size_t)f->n_blocks, neurons = ((size_t)f->n_ff + 1) * sizeof(double);
+    memcpy(f->block + (size_t)l * blocks, f->block, blocks * sizeof *f->block);
+    for (int b = 0; b < n_batches; b++) {
+        memcpy(row_of(f, f->neurons, f->n_ff, b, l), row_of(f, f->neurons, f->n_ff, b, 0), neurons);
+        memcpy(row_of(f, f->units, f->n_units, b, l), row_of(f, f->units, f->n_units, b, 0),
+               ((size_t)f->n_units + 1) * sizeof(double));
+    }
+}
+
 static int fill(struct foretell *f, const struct inputs *in, const struct layout_shape *s, struct err *e)
 {
     for (int l = 0; l < f->n_layers; l++) {
@@ -167,6 +211,10 @@ static int fill(struct foretell *f, const struct inputs *in, const struct layout
         if (!foretell_known(in, f->input[l], l))
             return err_set(e, ERR_UNSUPPORTED, "layer %d has no predictor that sees the input '%s'", l,
                            predict_input_name((enum predict_input)f->input[l]));
+        if (as_first(f, in, l)) {
+            copy_first(f, in->n_batches, l);
+            continue;
+        }
         for (int k = 0; k < f->n_blocks; k++)
             f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k] =
                 block_of(in, inputs_predictor_at(in, f->input[l], l, k), l, k, f->recall);
@@ -217,6 +265,13 @@ void foretell_free(struct foretell *f)
     free(f->neurons);
     free(f->units);
     free(f);
+}
+
+int foretell_same(const struct foretell *a, const struct foretell *b)
+{
+    size_t n = (size_t)a->n_layers;
+    return a->n_layers == b->n_layers && !(a->recall < b->recall) && !(a->recall > b->recall) &&
+           !memcmp(a->input, b->input, n) && !memcmp(a->exempt, b->exempt, n * sizeof *a->exempt);
 }
 
 double foretell_neurons(const struct foretell *f, int batch_index, int layer, uint32_t hot)
@@ -365,12 +420,13 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
         r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
     for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
         const struct foretell_block *b = &w->f->block[(size_t)w->layer * (size_t)w->f->n_blocks + (size_t)k];
+        struct memo m = { 0, 0 };
         double wanted = 0;
         if (!w->runs[k].n)
             continue;
         for (size_t i = 0; i < n_ff; i++) {
             rate[i] = fires_routed(in, w->layer, k, (int)i);
-            wanted += (1 - rate[i]) * alarm_chance(b, rate[i]);
+            wanted += (1 - rate[i]) * alarm_chance(b, rate[i], &m);
         }
         r = alarms_new(&w->runs[k], rate, b->recall, wanted, &w->alarms[k], e);
     }
@@ -378,24 +434,24 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     return r;
 }
 
-/* One block of one step: fired[n] are its firing positions, ascending. */
-static int tell_block(struct telling *w, uint32_t block, const uint32_t *fired, size_t n, uint64_t *state)
+/* One block of one step, the block's run-th: fired[n] are its firing positions, ascending. */
+static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t *fired, size_t n, uint64_t *state)
 {
     const struct foretell *f = w->f;
     uint32_t n_ff = (uint32_t)f->n_ff, exempt = f->exempt[w->layer];
     uint64_t kept = limit_of(f->block[(size_t)w->layer * (size_t)f->n_blocks + block].recall);
+    const struct alarms *alarms = &w->alarms[block];
+    const uint8_t *level = w->firing_only ? NULL : alarms_levels(alarms, run);
     size_t j = 0;
     for (uint32_t i = 0; i < n_ff; i++) {
         int on = j < n && fired[j] == i;
         j += (size_t)on;
         if (w->firing_only && !on)
             continue;
-        int told = drawn(state, on ? kept : alarms_chance(&w->alarms[block], (int)i));
+        int told = drawn(state, on ? kept : alarms_chance(alarms, level[i]));
         if ((told || i < exempt) && put(&w->out, block * n_ff + i) < 0)
             return -1;
     }
-    if (!w->firing_only)
-        alarms_next(&w->alarms[block], fired, n);
     return 0;
 }
 
@@ -410,9 +466,10 @@ static int tell(struct telling *w, const struct inputs_steps *s)
         for (uint32_t i = s->start[t]; i < s->start[t + 1]; i = block_end(s, t, i, n_ff)) {
             uint32_t block = s->at[i] / n_ff;
             struct alarms_runs *r = &w->runs[block];
-            size_t from = r->start[r->n++];
-            if (tell_block(w, block, r->at + from, r->start[r->n] - from, &state) < 0)
+            size_t from = r->start[r->n];
+            if (tell_block(w, block, r->n, r->at + from, r->start[r->n + 1] - from, &state) < 0)
                 return -1;
+            r->n++;
         }
     }
     w->start[s->n_steps] = (uint32_t)w->out.n;

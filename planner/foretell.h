@@ -55,6 +55,9 @@ int foretell_new(const struct inputs *in, const struct layout_shape *s, double r
                  const uint32_t *exempt, struct foretell **out, struct err *e);
 void foretell_free(struct foretell *f); /* accepts NULL */
 
+/* Are two of the same inputs made from the same choices? Their lists are the same then. */
+int foretell_same(const struct foretell *a, const struct foretell *b);
+
 /* Means per step, over all blocks: foretold or exempt neurons beyond the first `hot` positions; units of part 0 that
  * hold one; neurons that fire and are computed. */
 double foretell_neurons(const struct foretell *f, int batch_index, int layer, uint32_t hot);

@@ -267,6 +267,7 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
 {
     struct layout layouts[WAYS_LAYOUTS];
     struct plan best = { 0 };
+    struct problem last = { 0 }; /* padded and packed follow each other and mostly replay alike */
     struct err why = { 0 };
     double best_score = -INFINITY;
     uint64_t best_bytes = 0;
@@ -281,12 +282,13 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
         double score = 0;
         if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
             break;
-        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, notes, e);
+        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, &last, notes, e);
         ways_done(&ways);
         if (r < 0)
             break;
         r = plan_layout(&p, q, &plan, &score, &now);
-        problem_done(&p);
+        problem_done(&last);
+        last = p;
         if (r == ERR_INFEASIBLE) {
             if (why.code == 0)
                 why = now; /* the first form's: its floor is the lower one */
@@ -309,6 +311,7 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
             plan_done(&plan);
         }
     }
+    problem_done(&last);
     if (r == 0 && !found) {
         *e = why;
         return why.code;
@@ -357,7 +360,7 @@ int planning_problem(const struct plan *p, const struct plan_limit *l, const str
                      struct notes *notes, struct problem *out, struct err *e)
 {
     struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt, 0 };
-    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, notes, e);
+    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, NULL, notes, e);
 }
 
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)

@@ -21,6 +21,7 @@
 #define MAX_STEPS   32      /* of a prefix */
 #define MAX_COLD    40      /* (prefix, slots) pairs of the last part, */
 #define MAX_ALONE   400     /* and of the only part */
+#define POLICY_LAYERS 8     /* by which a policy is chosen */
 #define REPLAY_WORK 400e6   /* cache accesses that a way's tables stand for: a few seconds of one core */
 
 /* --- replay --- */
@@ -50,6 +51,21 @@ int problem_steps(const struct problem *p, int way, int layer, uint64_t max_step
     if ((r = foretell_steps(f, p->in, layer, p->shape.n_parts > 1, out, e)) < 0)
         inputs_steps_done(out);
     return r;
+}
+
+/* Does another problem replay the same lists over the same units? */
+static int replays_alike(const struct problem *p, const struct problem *o)
+{
+    if (o->in != p->in || o->n_ways != p->n_ways || o->shape.n_parts != p->shape.n_parts ||
+        o->layout.cluster_neurons != p->layout.cluster_neurons)
+        return 0;
+    const struct layout_part *a = &p->shape.part[p->shape.n_parts - 1], *b = &o->shape.part[p->shape.n_parts - 1];
+    int same = a->neurons_per_unit == b->neurons_per_unit && a->n_units == b->n_units;
+    for (int i = 0; i < p->n_ways && same; i++) {
+        const struct foretell *f = p->foretell[i], *g = o->foretell[i];
+        same = p->modes[i] == o->modes[i] && p->mix[i] == o->mix[i] && (f && g ? foretell_same(f, g) : f == g);
+    }
+    return same;
 }
 
 static double looked_up(const struct problem *p, int way, int layer)
@@ -100,14 +116,16 @@ static int policy_misses(const struct problem *p, int way, int layer, double out
     return r;
 }
 
-/* For the ways [first, first + n) the policy with fewer misses over all layers; of a layer's ways the one that misses
- * less speaks, which is the likelier to be taken. Ties: the first policy. */
+/* For the ways [first, first + n) the policy with fewer misses over all layers, or POLICY_LAYERS of them at even
+ * distances; of a layer's ways the one that misses less speaks, which is the likelier to be taken. Ties: the first
+ * policy. */
 static int choose_policy(struct problem *p, int first, int n, struct err *e)
 {
     double missed[CACHE_POLICIES] = { 0 };
-    for (int l = 0; l < distinct_layers(p->in); l++) {
+    int layers = distinct_layers(p->in), asked = layers < POLICY_LAYERS ? layers : POLICY_LAYERS;
+    for (int i = 0; i < asked; i++) {
         double least[CACHE_POLICIES] = { 0 };
-        int any = 0;
+        int any = 0, l = asked > 1 ? i * (layers - 1) / (asked - 1) : 0;
         for (int w = first; w < first + n; w++) {
             double misses[CACHE_POLICIES] = { 0 };
             if (!problem_looks_up(p, w, l) || problem_alike(p, w, l) < w)
@@ -188,6 +206,21 @@ static int replay_round(struct problem *p, struct pool *pool, struct round *w, i
         inputs_steps_done(&w->steps[i]);
     }
     return r;
+}
+
+/* Policies and tables of a problem that replays alike, under a policy chosen alike. */
+static int copy_tables(struct problem *p, const struct problem *like, struct err *e)
+{
+    size_t n = (size_t)p->in->n_batches * (size_t)p->in->n_layers;
+    memcpy(p->policy, like->policy, sizeof p->policy);
+    for (int i = 0; i < p->n_ways; i++) {
+        if (!like->tables[i])
+            continue;
+        if (!(p->tables[i] = malloc(n * sizeof *p->tables[i])))
+            return err_set(e, ERR_NOMEM, "out of memory for miss tables");
+        memcpy(p->tables[i], like->tables[i], n * sizeof *p->tables[i]);
+    }
+    return 0;
 }
 
 static int replay_all(struct problem *p, int policy, struct err *e)
@@ -457,7 +490,8 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
 }
 
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, struct notes *notes, struct err *e)
+                    const struct problem_way *ways, int n_ways, int policy, const struct problem *like,
+                    struct notes *notes, struct err *e)
 {
     struct problem o;
     int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, notes, e);
@@ -469,7 +503,7 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     for (int i = 0; i < n_ways; i++)
         o.policy[i] = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
     if (cold && in->window_tokens > 0)
-        r = replay_all(&o, policy, e);
+        r = like && like->keeps && replays_alike(&o, like) ? copy_tables(&o, like, e) : replay_all(&o, policy, e);
     else if (cold)
         r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
                                         "planned from");

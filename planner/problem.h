@@ -79,9 +79,11 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
                   const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e);
 
 /* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
- * takes, for each way, the one that misses less in replay. */
+ * takes, for each way, the one that misses less in replay. like: an earlier problem of the same inputs, from which tables
+ * are copied where the layouts replay alike, asked with the same policy; may be NULL. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, struct notes *notes, struct err *e);
+                    const struct problem_way *ways, int n_ways, int policy, const struct problem *like,
+                    struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */
 
 /* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */

@@ -82,7 +82,8 @@ static void add_predicted(const struct inputs *in, const struct layout_shape *s,
     for (int l = 0; l < in->n_layers; l++) {
         int known = foretell_known(in, predictor, l);
         w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
-        w->exempt[at + (size_t)l] = known ? foretell_exempt(in, s, predictor, l, recall) : 0;
+        w->exempt[at + (size_t)l] = !known ? 0 : in->alike && l > 0 ? w->exempt[at] :
+                                                                      foretell_exempt(in, s, predictor, l, recall);
     }
     w->way[w->n++] = (struct problem_way){ PLAN_PREDICTED, recall, w->input + at, w->exempt + at, mix };
 }

@@ -37,7 +37,7 @@ static void spells(struct alarms_runs *r, double end, uint8_t *fires)
 }
 
 /* Mean chance of an alarm over all silent neurons, and over those that fired a run before. */
-static void means(struct alarms *a, const struct alarms_runs *r, const uint8_t *fires, double *all, double *after)
+static void means(const struct alarms *a, const uint8_t *fires, double *all, double *after)
 {
     double sum[2] = { 0 }, n[2] = { 0 };
     for (int t = 0; t < RUNS; t++) {
@@ -45,13 +45,12 @@ static void means(struct alarms *a, const struct alarms_runs *r, const uint8_t *
             int fired = t > 0 && fires[(t - 1) * N_FF + i];
             if (fires[t * N_FF + i])
                 continue;
-            double q = (double)alarms_chance(a, i) / 4294967296.0;
+            double q = (double)alarms_chance(a, alarms_levels(a, t)[i]) / 4294967296.0;
             for (int k = 0; k <= fired; k++) {
                 sum[k] += q;
                 n[k]++;
             }
         }
-        alarms_next(a, r->at + r->start[t], r->start[t + 1] - r->start[t]);
     }
     *all = sum[0] / RUNS; /* alarms of a run */
     *after = sum[1] / n[1] / (sum[0] / n[0]);
@@ -68,7 +67,7 @@ static void one(double end, double wanted, double least, double most)
     for (int i = 0; i < N_FF; i++)
         rate[i] = 0.1;
     CHECK_MSG(alarms_new(&r, rate, 0.97, wanted, &a, &e) == 0, "%s", e.msg);
-    means(&a, &r, fires, &all, &after);
+    means(&a, fires, &all, &after);
     CHECK_MSG(fabs(all / fmax(wanted, 1e-9) - 1) < 0.02 || (wanted == 0 && all == 0), "%g alarms, %g wanted", all, wanted);
     CHECK_MSG(wanted == 0 || (after >= least && after <= most), "%g times as likely after a firing", after);
     alarms_free(&a);

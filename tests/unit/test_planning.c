@@ -44,7 +44,7 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct pl
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
     int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1,
-                                                                                     CACHE_LRU, &notes, &e) < 0 ||
+                                                                                     CACHE_LRU, NULL, &notes, &e) < 0 ||
               problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x,
                                                                                                       &e) < 0;
     if (bad) {

@@ -298,15 +298,21 @@ static uint32_t scaled(uint32_t n, uint32_t by)
     return (uint32_t)((uint64_t)n * by / SCALE);
 }
 
-/* Hot and cold of the plan, parts from `first` on by num/SCALE (hot in whole clusters), earlier ones by `before`. */
+/* Hot and cold of the plan: gates (the first part) by gates/SCALE, the rest by others/SCALE. Hot sets are whole
+ * clusters, often one or two of an expert: what rounding takes from one goes to the next, so that of all together no more
+ * is left out than a cluster. */
 static void scale(struct setup *s, const uint32_t *hot, const uint32_t *cold, uint32_t gates, uint32_t others)
 {
     const struct layout_shape *l = &s->pack->shape;
     size_t parts = (size_t)l->n_parts, n = (size_t)s->pack->h.n_layers * parts,
            blocks = (size_t)model_ffn_blocks(&s->pack->h);
+    uint32_t cluster = l->l.cluster_neurons, all[LAYOUT_MAX_PARTS] = { 0 }, kept[LAYOUT_MAX_PARTS] = { 0 };
     for (size_t i = 0; i < n * blocks; i++) {
-        uint32_t by = i % parts == 0 ? gates : others;
-        s->hot[i] = by == SCALE ? hot[i] : scaled(hot[i], by) / l->l.cluster_neurons * l->l.cluster_neurons;
+        uint32_t *sum = &all[i % parts], before = kept[i % parts];
+        *sum += (hot[i] + cluster - 1) / cluster; /* at most all clusters of the model: 32 bits */
+        kept[i % parts] = scaled(*sum, i % parts == 0 ? gates : others);
+        uint32_t neurons = (kept[i % parts] - before) * cluster;
+        s->hot[i] = neurons < hot[i] ? neurons : hot[i]; /* the last cluster of a block may be short */
     }
     for (size_t i = 0; i < n; i++)
         s->cold[i] = scaled(cold[i], i % parts == 0 ? gates : others);

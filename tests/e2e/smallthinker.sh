@@ -32,6 +32,20 @@ equal() # FLAGS... -- PYTHON-FLAGS...
 
 streamed() { logits --memory 5500KiB --prefill-chunk 3 > "$tmp/less" && cmp "$tmp/out" "$tmp/less"; }
 
+# A byte too few: some neurons go, not a cluster of each of the 36 experts.
+nearly()
+{
+    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --device 'OnePlus 12' --memory 64MiB \
+        --context 64 --for-pack "$tmp/m.thermo" --out "$tmp/one.json" > /dev/null || return 1
+    bench() { "$BIN/thermo-run" bench -q --model "$tmp/m.thermo" --plan "$tmp/one.json" -p 0 -n 1 -r 1 --output json "$@"; }
+    bench --memory 64MiB > "$tmp/full.json" || return 1
+    bytes=$(python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))["account_bytes"] - 1)' "$tmp/full.json")
+    bench --memory "$bytes" > "$tmp/nearly.json" && python3 -c 'import json, sys
+full, less = (json.load(open(f))["account"] for f in sys.argv[1:])
+print("#", full["hot"], less["hot"])
+assert 0.9 * full["hot"] < less["hot"] < full["hot"]' "$tmp/full.json" "$tmp/nearly.json"
+}
+
 model sigmoid 8
 check "trace" trace
 if command -v h5dump > /dev/null && [ -x "$B/tests/tools/hash128" ]; then
@@ -43,6 +57,7 @@ fi
 check "plan and pack" chain
 check "logits of plain Python" equal
 check "the same bytes with less memory, other chunks and threads" streamed
+check "a byte too few costs little" nearly
 model unstated 8
 check "who does not say softmax or sigmoid is asked" says 2 'expert-gating softmax|sigmoid' trace
 for gating in softmax sigmoid; do

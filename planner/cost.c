@@ -459,11 +459,13 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
     const struct foretell *f = c->foretell;
     int batch = inputs_batch_sizes[batch_index], d = in->h.d_model;
     double sum = 0, flops = 0;
+    struct cost_choice q8 = *c;
+    q8.act_q8 = 1; /* as predictors run, whatever the plan says of other activations */
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
         double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->exempt[layer];
-        double tau_1 = rows_ns(hw, c, x->type1, HW_SEQ, d, batch, notes);
-        double tau_2 = rows_ns(hw, c, x->type2, HW_SEQ, x->rank, batch, notes);
+        double tau_1 = rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
+        double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
         double bytes = (double)quant_row_bytes(x->type1, (uint64_t)d) * x->rank +
                        (double)quant_row_bytes(x->type2, (uint64_t)x->rank) * scores;
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);

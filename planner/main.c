@@ -1,4 +1,5 @@
 /* thermo-plan: decides, from traces and hardware figures, how a model runs within a memory limit. */
+#include "common/kernels.h"
 #include "common/opt.h"
 #include "common/version.h"
 #include "planner/cmd.h"
@@ -21,6 +22,7 @@ int main(int argc, char **argv)
         { 0 },
     };
     char version[160], solver[64];
+    kernels_init(0); /* plain ones: which forms of activations a type has is the same in all tiers */
     solve_z3_version(solver, sizeof solver);
     snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s",
              TEXT(PLAN_REVISION), TEXT(TRACE_REVISION), TEXT(HWDB_REVISION), solver);

@@ -1,4 +1,5 @@
 /* The equations against numbers worked out by hand, and the tables behind them. */
+#include "common/kernels.h"
 #include "planner/cost.h"
 #include "planner/problem.h"
 #include "tests/planning_sample.h"
@@ -203,11 +204,34 @@ static void test_work(void)
     hw_free(&hw);
 }
 
+/* Activations: int8 where the plan wants them and the type's rows have that form. */
+static void test_forms(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 1, 50000);
+    struct layout l;
+    struct layout_shape s;
+    struct cost_rates r;
+    struct err e = { 0 };
+    struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 1 }, .threads = 1, .backend = HW_URING,
+                             .depth = 8, .lanes = 1, .context = 200 };
+    in.ffn_type[0] = in.ffn_type[1] = in.ffn_type[2] = QUANT_Q8_0;
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    add_row(&hw, "rows/q8_0/f32", HW_SEQ, 1, 256, 70);
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 70));
+    c.act_q8 = 1;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 30));
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 int main(void)
 {
+    kernels_init(0);
     test_paper();
     test_measured();
     test_layer();
     test_work();
+    test_forms();
     return test_done();
 }

@@ -51,7 +51,7 @@ static const char *const types[] = { "q4_0", "q8_0", "f16", NULL };
 struct options {
     const char *model, *traces, *out, *budget, *rank, *layers, *check, *cpu;
     uint64_t seed, samples, quality_tokens;
-    double recall;
+    double recall, weigh;
     int input, method, type, epochs, threads, resume, dry_run, json;
 };
 
@@ -88,6 +88,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           "the residual before the FFN's norm, and stand at the file's threshold) and measure them on the trace's "
           "samples.",
           .def = "trained", .choices = methods },
+        { "weigh", 0, OPT_DOUBLE, &o->weigh, "SHARE",
+          "0: all misses count alike, fewest neurons for the recall; 1: by what they may cost, least loss of quality for the "
+          "neurons foretold, which a recall then takes more of; or between.",
+          .def = "0", .min = 0, .max = 1 },
         { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1,
           .max = 10000 },
         { "samples", 0, OPT_U64, &o->samples, "N",
@@ -118,6 +122,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     if (!r && o->method == IMPORT && (o->input != NOT_SAID || o->layers || strcmp(o->rank, "auto") || o->dry_run || o->resume))
         return err_set(e, ERR_USAGE, "--method import takes the file's predictors as they are, in seconds: --input, --layers, "
                        "--rank, --dry-run and --resume have no use with it");
+    if (!r && o->weigh > 0 && (o->method == KEEP || o->method == IMPORT))
+        return err_set(e, ERR_USAGE, "--weigh says how predictors are made; --method %s makes none", methods[o->method]);
     if (!r && o->method == KEEP && o->layers)
         return err_set(e, ERR_USAGE, "--layers says whose predictors are made; --method keep makes none");
     if (!r && o->method == KEEP && !o->check && !o->quality_tokens)
@@ -181,6 +187,7 @@ static int predicting_options(const struct options *o, const struct trace_info *
                                         .samples = o->samples,
                                         .epochs = o->method == TRAINED ? o->epochs : 0,
                                         .columns = o->method == COLUMNS,
+                                        .weigh = o->weigh,
                                         .type = (uint32_t)quant_by_name(types[o->type]) };
     r = parse_budget(o->budget, predicting_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
     char tail;

@@ -53,6 +53,7 @@ struct block {
     int block;
     struct predictor_block data;
     float *gate, *up;            /* up: NULL when the gate alone decides */
+    float *shift;                /* of scores; NULL: none */
     uint8_t *held;               /* targets of held-out tokens */
     uint8_t *train;              /* of training tokens; NULL until needed */
 };
@@ -99,7 +100,7 @@ static int measure_rank(const struct block *b, int input, const struct predictor
     int r = predictor_start(base, rank, &w, e);
     if (r < 0)
         return r;
-    if ((r = predictor_quantise(&w, base, b->p->o.type, &q, e)) == 0) {
+    if ((r = predictor_quantise(&w, base, b->shift, b->p->o.type, &q, e)) == 0) {
         r = measure(b, input, &q.p, c, e);
         predictor_packed_free(&q);
     }
@@ -168,8 +169,30 @@ static int read_norm(const struct predicting *p, enum model_role role, int layer
     return gguf_read(p->model->gguf, t, 0, out, t->bytes, e); /* F32 of d_model elements: model_open saw to it */
 }
 
-static int all_blocks(struct pass *s, const struct predictor_layer *l, struct predictor_tensor *gate,
-                      struct predictor_tensor *up, struct err *e)
+/* A layer's matrices, read block by block. */
+struct tensors {
+    struct predictor_tensor gate, up, down;
+    int two, weigh;              /* up decides as well; up and down say what a miss costs */
+};
+
+static int read_shift(const struct pass *s, struct block *b, struct tensors *t, struct err *e)
+{
+    const struct predicting *p = s->p;
+    size_t n_ff = (size_t)p->info->h.n_ff, size = n_ff * (size_t)p->info->h.d_model * sizeof(float);
+    const struct predictor_data d = data_of(b, PREDICT_FFN);
+    float *up = t->two ? b->up : malloc(size), *down = malloc(size);
+    b->shift = malloc(n_ff * sizeof *b->shift);
+    int r = up && down && b->shift ? 0 : err_set(e, ERR_NOMEM, "matrices of %zu neurons", n_ff);
+    if (!r && (t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, up, e)) == 0) &&
+        (r = predictor_tensor_next(&t->down, p->n_blocks, down, e)) == 0)
+        r = predictor_shift(&d, b->gate, up, down, p->info->h.down_by_neuron, p->o.weigh, p->pool, b->shift, e);
+    if (!t->two)
+        free(up);
+    free(down);
+    return r;
+}
+
+static int all_blocks(struct pass *s, const struct predictor_layer *l, struct tensors *t, struct err *e)
 {
     struct predicting *p = s->p;
     size_t size = (size_t)p->info->h.n_ff * (size_t)p->info->h.d_model * sizeof(float);
@@ -177,18 +200,19 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct pr
     s->share = 1.0 / (p->n_blocks * n_inputs(p));
     for (int k = 0; k < p->n_blocks && !r; k++) {
         struct block b = {
-            .p = p, .block = k, .gate = malloc(size), .up = up ? malloc(size) : NULL
+            .p = p, .block = k, .gate = malloc(size), .up = t->two ? malloc(size) : NULL
         };
-        if (!b.gate || (up && !b.up))
+        if (!b.gate || (t->two && !b.up))
             r = err_set(e, ERR_NOMEM, "matrices of %d neurons", p->info->h.n_ff);
-        if (!r && (r = predictor_tensor_next(gate, p->n_blocks, b.gate, e)) == 0 &&
-            (!up || (r = predictor_tensor_next(up, p->n_blocks, b.up, e)) == 0) &&
-            (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0) {
+        if (!r && (r = predictor_tensor_next(&t->gate, p->n_blocks, b.gate, e)) == 0 &&
+            (!t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, b.up, e)) == 0) &&
+            (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0 &&
+            (!t->weigh || (r = read_shift(s, &b, t, e)) == 0)) {
             stand_ins += b.data.stand_in;
             r = one_block(s, &b, e);
         }
         predictor_block_free(&b.data);
-        free(b.gate), free(b.up), free(b.held), free(b.train);
+        free(b.gate), free(b.up), free(b.shift), free(b.held), free(b.train);
     }
     if (stand_ins && !s->counts && !r)
         log_info("layer %d: %d of %d experts were used by few of the sampled tokens; tokens of the whole layer stand in for "
@@ -203,17 +227,19 @@ static int run_pass(struct pass *s, struct err *e)
     size_t d = (size_t)p->info->h.d_model;
     float *norms = malloc(2 * d * sizeof *norms);
     struct predictor_layer l = { 0 };
-    struct predictor_tensor gate = { 0 }, up = { 0 };
-    int two = p->info->h.act == MODEL_ACT_DRELU;
+    struct tensors t = { .two = p->info->h.act == MODEL_ACT_DRELU, .weigh = p->o.weigh > 0 };
     int r = norms ? 0 : err_set(e, ERR_NOMEM, "norms");
     if (!r && (r = read_norm(p, MODEL_ATTN_NORM, s->layer, norms, e)) == 0 &&
         (r = read_norm(p, MODEL_FFN_NORM, s->layer, norms + d, e)) == 0 &&
         (r = predictor_layer_load(&p->samples, s->layer, p->o.inputs, norms, norms + d, &l, e)) == 0 &&
-        (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_GATE], p->info, &gate, e)) == 0 &&
-        (!two || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_UP], p->info, &up, e)) == 0))
-        r = all_blocks(s, &l, &gate, two ? &up : NULL, e);
-    predictor_tensor_close(&gate);
-    predictor_tensor_close(&up);
+        (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_GATE], p->info, &t.gate, e)) == 0 &&
+        ((!t.two && !t.weigh) ||
+         (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_UP], p->info, &t.up, e)) == 0) &&
+        (!t.weigh || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_DOWN], p->info, &t.down, e)) == 0))
+        r = all_blocks(s, &l, &t, e);
+    predictor_tensor_close(&t.gate);
+    predictor_tensor_close(&t.up);
+    predictor_tensor_close(&t.down);
     predictor_layer_free(&l);
     free(norms);
     return r;
@@ -355,7 +381,7 @@ static int try_out(const struct block *b, int input, const struct predictor_base
 {
     struct candidate x = { .q = { .fc1 = NULL } };
     int r = predictor_counts_new(&x.c, e);
-    if (!r && (r = predictor_quantise(w, base, b->p->o.type, &x.q, e)) == 0 &&
+    if (!r && (r = predictor_quantise(w, base, b->shift, b->p->o.type, &x.q, e)) == 0 &&
         (r = measure(b, input, &x.q.p, &x.c, e)) == 0)
         x.density = predictor_point_of(&x.c, b->p->o.recall).density;
     if (r < 0)
@@ -500,8 +526,8 @@ static struct hash128 config_hash(const struct predicting *p)
         return out;
     const struct predicting_options *o = &p->o;
     char text[256];
-    snprintf(text, sizeof text, "predictors %s %.17g %u %llu %d %d %d %llu %llu %u %s", THERMO_VERSION,
-             o->recall, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs, o->columns,
+    snprintf(text, sizeof text, "predictors %s %.17g %.17g %u %llu %d %d %d %llu %llu %u %s", THERMO_VERSION,
+             o->recall, o->weigh, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs, o->columns,
              (unsigned long long)o->seed, (unsigned long long)o->samples, o->type, kernels->name);
     hash_update_str(h, text);
     const struct hash128 ids[2] = { p->info->model_hash, p->info->content_hash };
@@ -775,7 +801,7 @@ uint64_t predicting_memory(const struct predicting *p)
     uint64_t k = (uint64_t)(p->o.rank ? p->o.rank : p->ranks[p->n_ranks - 1]), w = (uint64_t)pool_threads(p->pool);
     uint64_t inputs = (uint64_t)n_inputs(p) + !(p->o.inputs >> PREDICT_FFN & 1);
     uint64_t samples = n * d * 4 * inputs * (p->n_blocks > 1 ? 2 : 1) + n * f;
-    uint64_t matrices = f * d * 4 * (h->act == MODEL_ACT_DRELU ? 3 : 2) + d * d * 4 * 10;
+    uint64_t matrices = f * d * 4 * ((h->act == MODEL_ACT_DRELU ? 3 : 2) + (p->o.weigh > 0 ? 2 : 0)) + d * d * 4 * 10;
     uint64_t training = p->o.epochs ? (d + f) * k * 4 * 7 + (f / 256 + 3) * BATCH * k * 4 : 0;
     uint64_t counts = (uint64_t)p->n_ranks * PREDICT_INPUTS * (1u << 20) + w * ((2u << 20) + 64 * f * 4);
     return samples + matrices + training + (d + f) * k * 8 + counts + (32u << 20);

@@ -27,6 +27,7 @@ struct predicting_options {
     int rank;                 /* 0: auto */
     int epochs;               /* 0: training-free */
     int columns;              /* training-free from the gates' own columns */
+    double weigh;             /* 0: all misses count alike, 1: by what they may cost (predictor_shift) */
     uint64_t seed, samples;   /* samples 0: all */
     uint32_t type;
 };

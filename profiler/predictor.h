@@ -86,14 +86,21 @@ int predictor_train(struct predictor_weights *w, const struct predictor_base *b,
 int predictor_blend(const struct predictor_weights *a, const struct predictor_weights *b, float share,
                     struct predictor_weights *out, struct err *e);
 
+/* What to add to the neurons' scores so that misses count by what they may cost: shift[n_ff], weigh (0 to 1) times the whole
+ * way there, mean 0. gate, up, down: the block's matrices, not scaled yet; down [d][n_ff], or [n_ff][d] when by_neuron. From
+ * at most 512 training tokens, of which there is at least one. */
+int predictor_shift(const struct predictor_data *data, const float *gate, const float *up, const float *down, int by_neuron,
+                    double weigh, struct pool *pool, float *shift, struct err *e);
+
 /* Rounded weights in malloc'd memory that p points into. */
 struct predictor_packed {
     struct predict p;
     void *fc1, *fc2;
     float *bias;
 };
-int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, uint32_t type,
-                       struct predictor_packed *out, struct err *e);
+/* shift: [n_ff], added to the bias; or NULL. */
+int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, const float *shift,
+                       uint32_t type, struct predictor_packed *out, struct err *e);
 void predictor_packed_free(struct predictor_packed *q);
 
 /* ---- what it does (predictor_measure.c) ---- */

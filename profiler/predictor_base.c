@@ -598,8 +598,8 @@ static void round_rows(const struct quant_traits *t, const float *in, size_t row
     }
 }
 
-int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, uint32_t type,
-                       struct predictor_packed *out, struct err *e)
+int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, const float *shift,
+                       uint32_t type, struct predictor_packed *out, struct err *e)
 {
     const struct quant_traits *t = quant_traits(type);
     size_t d = (size_t)w->d, k = (size_t)w->rank, n = (size_t)w->n_ff;
@@ -622,6 +622,8 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
         memcpy(q.bias, w->bias, n * 4);
         add_at_mean(w, b->mean_x, 1, h, q.bias);
         add_at_mean(&back, b->mean_x, -1, h, q.bias);
+        for (size_t i = 0; shift && i < n; i++)
+            q.bias[i] += shift[i];
         q.p = (struct predict){ .d_model = w->d,
                                 .rank = w->rank,
                                 .n_ff = w->n_ff,

@@ -82,6 +82,15 @@ check "at recall 0.99 little is lost" fields "$tmp/quality.json" \
 check "show prints it" says 0 "same top" "$profile" show "$tmp/svd.h5"
 check "the trace with it is whole" says 0 "predictors" "$profile" show --verify "$tmp/svd.h5"
 
+make --method svd --weigh 1 --quality-tokens 200 --out "$tmp/weighed.h5" > "$tmp/weighed.json" 2> "$tmp/log"
+check "misses weighed by what they cost: less is lost at the same recall, with more neurons" python3 -c 'import json, sys
+a, b = ([x for x in json.load(open(f))["quality"]["rows"] if x["input"] == "ffn"] for f in sys.argv[1:])
+assert len(a) == len(b) == 6, b
+for x, y in zip(a, b):
+    assert y["kl_mean_nats"] < (1 if x["target_recall"] < 0.95 else 0.7) * x["kl_mean_nats"] and y["density"] > x["density"], (x, y)
+    assert abs(y["recall"] - y["target_recall"]) < 0.02, y' "$tmp/quality.json" "$tmp/weighed.json"
+check "--weigh makes none" says 2 "makes none" "$profile" predictors --model "$model" --traces "$tmp/svd.h5" --method keep --weigh 1
+
 # Some of them again: what is not made anew stays to the byte, and so does what it was measured to cost.
 make --method svd --input block --layers 1,5-6 --rank 64 --out "$tmp/some.h5" --traces "$tmp/svd.h5" > "$tmp/some.json" 2> "$tmp/log"
 python3 - "$tmp/svd.json" "$tmp/some.json" > "$tmp/kept" 2>&1 << 'END'

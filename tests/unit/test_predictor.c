@@ -120,7 +120,7 @@ static struct result run(int rank, int threads, int epochs, int two_inputs)
     for (int i = 0; i < 2; i++) {
         if (i && epochs)
             CHECK(predictor_train(&w, b, &d, train, &o, pool, NULL, NULL, &e) == 0);
-        CHECK(predictor_quantise(&w, b, QUANT_Q8_0, &q, &e) == 0 && predictor_counts_new(&c[i], &e) == 0 &&
+        CHECK(predictor_quantise(&w, b, NULL, QUANT_Q8_0, &q, &e) == 0 && predictor_counts_new(&c[i], &e) == 0 &&
               predictor_count(&q.p, &d, TRAIN, N - TRAIN, held, pool, &c[i], &e) == 0);
         out.hash = sum(sum(sum(out.hash, q.fc1, q.p.row1 * (size_t)rank), q.fc2, q.p.row2 * FF), q.bias, FF * 4);
         predictor_packed_free(&q);
@@ -164,7 +164,7 @@ static void few_of_many(int two_inputs)
         struct predictor_counts c;
         CHECK_MSG(predictor_base_new(&d, gate[i], NULL, i ? 64 : K, pool, &b, &e) == 0, "%s", e.msg);
         CHECK(predictor_targets(gate[i], NULL, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
-        CHECK(predictor_start(b, K, &w, &e) == 0 && predictor_quantise(&w, b, QUANT_F32, &q, &e) == 0 &&
+        CHECK(predictor_start(b, K, &w, &e) == 0 && predictor_quantise(&w, b, NULL, QUANT_F32, &q, &e) == 0 &&
               predictor_counts_new(&c, &e) == 0 && predictor_count(&q.p, &d, SEEN, TOKENS - SEEN, held, pool, &c, &e) == 0);
         density[i] = predictor_point_of(&c, 0.95).density;
         predictor_counts_free(&c);
@@ -175,6 +175,57 @@ static void few_of_many(int two_inputs)
     pool_free(pool);
     printf("# rank 8 of 256: density %.4f, from the whole matrix %.4f\n", density[0], density[1]);
     CHECK(density[1] < 0.5 && density[0] < 1.02 * density[1]);
+}
+
+static double upper(double t) /* E[relu(g)^2] of a normal g of mean t, deviation 1 */
+{
+    return (t * t + 1) * erfc(-t / sqrt(2)) / 2 + t * exp(-t * t / 2) / sqrt(2 * 3.14159265358979);
+}
+
+/* Shifts against their definition, element by element; both layouts of Down, any threads, in proportion to weigh. */
+static void shifts(void)
+{
+    enum { WIDE = 6, NEURONS = 300, TOKENS = 40 };
+    static float f[TOKENS * WIDE], gate[NEURONS * WIDE], up[NEURONS * WIDE], down[NEURONS * WIDE], turned[NEURONS * WIDE];
+    static float shift[NEURONS], other[NEURONS];
+    double value[NEURONS], mean = 0, worst = 0, apart = 0, sum = 0;
+    double by = 1.7 * 2 / ((log(upper(-1.5)) - log(upper(-2))) / 0.5);
+    struct err e = { 0 };
+    struct pool *pool[2];
+    state = 5;
+    for (int i = 0; i < TOKENS * WIDE; i++)
+        f[i] = normal() + (float)(i % WIDE == 0);
+    for (int i = 0; i < NEURONS * WIDE; i++) {
+        gate[i] = normal() * (float)(1 + i / WIDE % 7), up[i] = normal() * (float)(1 + i / WIDE % 5), down[i] = normal();
+        turned[i % WIDE * NEURONS + i / WIDE] = down[i];
+    }
+    for (int i = 0; i < NEURONS; i++) {
+        double g = 0, gg = 0, uu = 0, dd = 0;
+        for (int t = 0; t < TOKENS; t++) {
+            double z = 0, u = 0;
+            for (int k = 0; k < WIDE; k++)
+                z += (double)gate[i * WIDE + k] * (double)f[t * WIDE + k], u += (double)up[i * WIDE + k] * (double)f[t * WIDE + k];
+            g += z / TOKENS, gg += z * z / TOKENS, uu += u * u / TOKENS;
+        }
+        for (int k = 0; k < WIDE; k++)
+            dd += (double)down[i * WIDE + k] * (double)down[i * WIDE + k];
+        value[i] = log(sqrt((gg - g * g) * uu * dd));
+        mean += value[i] / NEURONS;
+    }
+    CHECK(pool_new(1, NULL, &pool[0], &e) == 0 && pool_new(3, NULL, &pool[1], &e) == 0);
+    const struct predictor_data d = { .d = WIDE, .n_ff = NEURONS, .n = TOKENS, .n_train = TOKENS, .f = f, .x = f };
+    CHECK(predictor_shift(&d, gate, up, turned, 0, 1, pool[0], shift, &e) == 0);
+    for (int i = 0; i < NEURONS; i++)
+        worst = fmax(worst, fabs((double)shift[i] - by * (value[i] - mean))), sum += (double)shift[i];
+    CHECK_MSG(worst < 0.02, "off by %g", worst); /* the slope is stated to three digits */
+    CHECK(fabs(sum) < 1e-3);
+    CHECK(predictor_shift(&d, gate, up, turned, 0, 1, pool[1], other, &e) == 0 && !memcmp(shift, other, sizeof shift));
+    CHECK(predictor_shift(&d, gate, up, down, 1, 0.5, pool[1], other, &e) == 0);
+    for (int i = 0; i < NEURONS; i++)
+        apart = fmax(apart, fabs((double)shift[i] - 2 * (double)other[i]));
+    CHECK(apart < 1e-5);
+    pool_free(pool[0]);
+    pool_free(pool[1]);
 }
 
 static void hot_set(void)
@@ -195,6 +246,7 @@ int main(void)
         CHECK(strcmp(linalg_kernels(), "Prescott"));
     linear_algebra();
     hot_set();
+    shifts();
     few_of_many(0);
     few_of_many(1);
     struct result exact = run(64, 2, 0, 0), one = run(32, 1, 6, 0), two = run(32, 2, 6, 0), three = run(32, 3, 6, 0);

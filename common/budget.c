@@ -9,7 +9,6 @@
 #include "common/kernels.h"
 #include "common/nn.h"
 #include "common/pool.h"
-#include "common/predict.h"
 #include "common/reads.h"
 #include "common/tokenizer.h"
 
@@ -71,6 +70,23 @@ uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes)
     return (need + align - 1) / align * align;
 }
 
+void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
+                          uint64_t row2)
+{
+    struct predict_pieces x;
+    predict_pieces_of(row1, rank, row2, s->n_ff, 0, s->l.cluster_neurons, s->l.block_bytes, &x);
+    p->rank = rank > p->rank ? rank : p->rank;
+    p->bytes += budget_dense_tensor(bytes);
+    p->buffer_bytes = x.buffer_bytes > p->buffer_bytes ? x.buffer_bytes : p->buffer_bytes;
+    p->least = 2;
+    p->most = x.n_hidden + x.n_scores > p->most ? x.n_hidden + x.n_scores : p->most;
+}
+
+uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers)
+{
+    return buffers * p->buffer_bytes + up64((uint64_t)buffers * BUDGET_READ_BYTES);
+}
+
 /* Sticky checked arithmetic, so that formulas read as formulas. */
 struct sum {
     uint64_t v;
@@ -120,7 +136,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
         (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0 ||
         (r = in_range("read_bytes", c->read_bytes, 0, READS_MAX_BYTES, e)) < 0 ||
-        (r = in_range("predictor_rank", c->predictor_rank, 0, PREDICT_MAX_RANK, e)) < 0)
+        (r = in_range("predictor_rank", c->predictors.rank, 0, PREDICT_MAX_RANK, e)) < 0 ||
+        (r = in_range("predictor_buffers", c->predictor_buffers, 0, BUDGET_MAX_STREAM, e)) < 0)
         return r;
     if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
         return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff,
@@ -165,8 +182,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
     b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
     b.reads = mul(&s, (uint64_t)c->queue_depth, BUDGET_READ_BYTES);
-    if (c->predictor_rank) {
-        uint64_t rank = (uint64_t)c->predictor_rank;
+    if (c->predictors.rank) {
+        uint64_t rank = (uint64_t)c->predictors.rank;
         b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
         b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
         b.predict += mul(&s, threads, up64(mul(&s, tokens, BUDGET_SCORE_ROWS * 4)));
@@ -177,7 +194,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
     if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing; what lookahead predictors see */
-        add(&s, (c->predictor_rank ? 3 : 2) * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+        add(&s, (c->predictors.rank ? 3 : 2) * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);
@@ -202,8 +219,8 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
     add(&t, mul(&t, (uint64_t)h->n_layers, 768));
-    if (c->predictor_rank)
-        add(&t, mul(&t, segments, sizeof(struct predict)));
+    if (c->predictors.rank)
+        add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces)));
     s->bad |= t.bad;
     return up64(t.v);
 }
@@ -263,8 +280,23 @@ static uint64_t total(struct sum *s, const struct budget *b)
     return t.v;
 }
 
+/* All items but the regions', with these predictors in memory and so many buffers for the others. */
+static void fixed_items(struct budget *b, struct sum *s, const struct budget_model *m, const struct budget_choice *c,
+                        uint64_t predictor_bytes, uint32_t buffers)
+{
+    uint64_t stream = budget_stream_bytes(&c->predictors, buffers);
+    b->item[BUDGET_PREDICTOR] = up64(predictor_bytes);
+    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shape, c->read_bytes)) + stream;
+    struct sum fixed = { 0 };
+    for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
+        add(&fixed, b->item[i]);
+    s->bad |= fixed.bad;
+    b->item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
+}
+
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e)
 {
+    const struct budget_predictors *p = &c->predictors;
     struct budget b = { { 0 }, 0, 0 };
     struct budget_scratch scratch;
     struct sum s = { 0 };
@@ -275,22 +307,20 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
         (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
     b.item[BUDGET_META] = meta_bytes(&s, m, c);
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
-    b.item[BUDGET_PREDICTOR] = up64(c->predictor_bytes);
     b.item[BUDGET_KV] = kv_bytes(&s, m, c);
     b.item[BUDGET_SCRATCH] = scratch.total;
-    b.item[BUDGET_STAGING] = mul(&s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shape, c->read_bytes));
-    struct sum fixed = { 0 };
-    for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
-        add(&fixed, b.item[i]);
-    s.bad |= fixed.bad;
-    b.item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
+    if (p->buffer_bytes > UINT64_MAX / 4 / BUDGET_MAX_STREAM)
+        s.bad = 1;
+    int resident = p->bytes <= budget_stream_bytes(p, p->least); /* so small that buffers would be larger */
+    fixed_items(&b, &s, m, c, resident ? p->bytes : 0, resident ? 0 : p->least);
     if ((r = regions(&b, &s, m, c, 1, e)) < 0)
         return r;
     b.floor = total(&s, &b);
+    fixed_items(&b, &s, m, c, c->predictor_bytes, c->predictor_buffers);
     if ((r = regions(&b, &s, m, c, 0, e)) < 0)
         return r;
     b.total = total(&s, &b);
-    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4)
+    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4 || p->bytes > UINT64_MAX / 4)
         return err_set(e, ERR_LIMIT, "memory account: a sum overflows 64 bits");
     *out = b;
     return 0;

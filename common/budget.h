@@ -10,6 +10,7 @@
 #include "common/err.h"
 #include "common/layout.h"
 #include "common/model.h"
+#include "common/predict.h"
 
 #include <stdint.h>
 
@@ -23,6 +24,15 @@ struct budget_model {
     uint64_t meta_bytes;        /* GGUF key-value section kept in the pack */
 };
 
+/* Predicted mode: facts of the predictors in use. Those that do not stay in memory are read from the pack, piece by piece,
+ * whenever they are used, through buffers that all of them share. */
+struct budget_predictors {
+    int rank;                   /* the largest; 0: there is no predictor, and no scratch for one */
+    uint64_t bytes;             /* sum of budget_dense_tensor() over all of them */
+    uint64_t buffer_bytes;      /* holds any piece */
+    uint32_t least, most;       /* buffers: without which none can be streamed; that hold the largest whole */
+};
+
 /* Choices of the plan (one memory limit) or of the runtime's command line. */
 struct budget_choice {
     int context;                /* KV positions per sequence */
@@ -33,8 +43,9 @@ struct budget_choice {
     int io_lanes;               /* I/O threads */
     int queue_depth;            /* reads in flight: one staging buffer each */
     uint32_t read_bytes;        /* of the longest read through gaps (plan_read_bytes); 0: there is none */
-    uint64_t predictor_bytes;   /* predicted mode: sum of budget_dense_tensor() over the predictors loaded */
-    int predictor_rank;         /* the largest of theirs; 0: no predictor, and no scratch for one */
+    struct budget_predictors predictors; /* predicted mode: those in use; else all 0 */
+    uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
+    uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
 };
@@ -46,7 +57,7 @@ enum budget_item {
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers */
-    BUDGET_PREDICTOR, /* predicted mode: predictors of all layers */
+    BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
     BUDGET_KV,
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
     BUDGET_STAGING,   /* read buffers */
@@ -59,7 +70,7 @@ enum budget_item {
 struct budget {
     uint64_t item[BUDGET_ITEMS];
     uint64_t total;
-    uint64_t floor;   /* total with no hot and no cold region: below it nothing runs */
+    uint64_t floor;   /* total with no hot and no cold region, and predictors streamed: below it nothing runs */
 };
 
 const char *budget_item_name(enum budget_item i); /* "kv" */
@@ -80,6 +91,14 @@ uint64_t budget_staging_bytes(const struct layout_shape *s);
 
 /* The same where reads go through gaps: no less than read_bytes. */
 uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes);
+
+/* Take a predictor into account: rank, bytes of its section, of a row of fc1 and of fc2. */
+void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
+                          uint64_t row2);
+
+/* Bytes of the buffers that streamed predictors are read into, their state at the end. Part of BUDGET_STAGING, after the
+ * queue_depth buffers. */
+uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
 
 /* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64.
  * rows = tokens of a forward pass x experts used. */
@@ -102,13 +121,14 @@ struct budget_scratch {
     uint64_t total;
 };
 
-#define BUDGET_SCORE_ROWS 1024 /* neurons whose scores a worker computes at a time */
+#define BUDGET_SCORE_ROWS PREDICT_RANGE /* neurons whose scores a worker computes at a time */
 #define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
-#define BUDGET_READ_BYTES 256 /* per read in flight */
+#define BUDGET_READ_BYTES 256 /* per read in flight, and per buffer of streamed predictors */
 #define BUDGET_MAX_THREADS 256
 #define BUDGET_MAX_LANES 64
 #define BUDGET_MAX_DEPTH 4096
+#define BUDGET_MAX_STREAM (1 << 20) /* buffers of streamed predictors */
 #define BUDGET_MAX_BATCH 1024
 #define BUDGET_MAX_CHUNK 8192
 #define BUDGET_IO_STACK_BYTES (64 * 1024) /* of each I/O thread */

@@ -613,34 +613,34 @@ static char *predictor_name(const struct pack_predictor *x, char out[96])
     return out;
 }
 
-int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
-                       struct pack_predictor_figures *figures, struct err *e)
+int pack_predictor_damaged(const struct pack *p, const struct pack_predictor *x, uint64_t sum, struct err *e)
 {
     char what[96];
-    uint8_t *m = mem;
-    predictor_name(x, what);
-    uint64_t sum = hash_64(m, (size_t)x->bytes);
-    int ok = 1, r;
-    if (sum != x->checksum)
-        return err_set(e, ERR_FORMAT, "'%s': %s is damaged: checksum %016llx, expected %016llx", priv(p)->name, what,
-                       (unsigned long long)sum, (unsigned long long)x->checksum);
+    return err_set(e, ERR_FORMAT, "'%s': %s is damaged: checksum %016llx, expected %016llx", priv(p)->name,
+                   predictor_name(x, what), (unsigned long long)sum, (unsigned long long)x->checksum);
+}
+
+int pack_predictor_infinite(const struct pack *p, const struct pack_predictor *x, struct err *e)
+{
+    char what[96];
+    return err_set(e, ERR_FORMAT, "'%s': %s holds numbers that are not finite or shares that are none", priv(p)->name,
+                   predictor_name(x, what));
+}
+
+int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, const void *mem, struct predict *out,
+                        struct pack_predictor_figures *figures, struct err *e)
+{
+    const uint8_t *m = mem;
     struct pack_predictor_figures f = { .at = get_point(m),
                                         .true_density = bytes_lef32(m + 16),
                                         .n_points = x->n_points };
-    ok = point_ok(f.at) && f.true_density >= 0 && f.true_density <= 1;
+    int ok = point_ok(f.at) && f.true_density >= 0 && f.true_density <= 1;
     for (int i = 0; i < x->n_points; i++) {
         f.curve[i] = get_point(m + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES);
         ok = ok && point_ok(f.curve[i]);
     }
-    float *bias = (float *)(void *)(m + x->bias_offset);
-    for (int i = 0; x->has_bias && i < p->h.n_ff; i++) {
-        float v = bytes_lef32((uint8_t *)&bias[i]);
-        bias[i] = v;
-        ok = ok && isfinite(v);
-    }
     if (!ok)
-        return err_set(e, ERR_FORMAT, "'%s': %s holds numbers that are not finite or shares that are none",
-                       priv(p)->name, what);
+        return pack_predictor_infinite(p, x, e);
     struct predict q = { .input = x->input,
                          .relu = x->relu,
                          .d_model = p->h.d_model,
@@ -648,15 +648,38 @@ int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, voi
                          .n_ff = p->h.n_ff,
                          .type1 = x->type1,
                          .type2 = x->type2,
-                         .fc1 = m + x->fc1_offset,
-                         .fc2 = m + x->fc2_offset,
-                         .bias = x->has_bias ? bias : NULL,
                          .threshold = f.at.threshold };
-    if ((r = predict_init(&q, e)) < 0)
+    if (predict_init(&q, e) < 0)
         return err_wrap(e, "'%s'", priv(p)->name);
     *out = q;
     if (figures)
         *figures = f;
+    return 0;
+}
+
+int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
+                       struct pack_predictor_figures *figures, struct err *e)
+{
+    uint8_t *m = mem;
+    uint64_t sum = hash_64(m, (size_t)x->bytes);
+    struct predict q;
+    int r, ok = 1;
+    if (sum != x->checksum)
+        return pack_predictor_damaged(p, x, sum, e);
+    if ((r = pack_predictor_head(p, x, m, &q, figures, e)) < 0)
+        return r;
+    float *bias = (float *)(void *)(m + x->bias_offset);
+    for (int i = 0; x->has_bias && i < p->h.n_ff; i++) {
+        float v = bytes_lef32((uint8_t *)&bias[i]);
+        bias[i] = v;
+        ok = ok && isfinite(v);
+    }
+    if (!ok)
+        return pack_predictor_infinite(p, x, e);
+    q.fc1 = m + x->fc1_offset;
+    q.fc2 = m + x->fc2_offset;
+    q.bias = x->has_bias ? bias : NULL;
+    *out = q;
     return 0;
 }
 

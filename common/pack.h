@@ -89,6 +89,12 @@ int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struc
 int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, void *mem, struct predict *out,
                        struct pack_predictor_figures *figures, struct err *e);
 
+/* The same of the section's first fc1_offset bytes alone: figures, and *out without weights. Nothing is verified but them. */
+int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, const void *mem, struct predict *out,
+                        struct pack_predictor_figures *figures, struct err *e);
+int pack_predictor_damaged(const struct pack *p, const struct pack_predictor *x, uint64_t sum, struct err *e);
+int pack_predictor_infinite(const struct pack *p, const struct pack_predictor *x, struct err *e);
+
 /* The operating point for a recall: the least density that reaches it, of the chosen point and the curve; where none
  * does, the greatest recall. */
 struct pack_predictor_point pack_predictor_choose(const struct pack_predictor_figures *f, double recall);

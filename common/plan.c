@@ -78,8 +78,9 @@ int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, s
         struct plan_batch *b = &l->batches[i];
         b->hot = calloc(hot_len(p), sizeof *b->hot);
         b->cold = calloc(cold_len(p), sizeof *b->cold);
+        b->streamed = calloc((size_t)p->n_layers, 1);
         b->predicted.layers = calloc((size_t)p->n_layers, sizeof *b->predicted.layers);
-        if (!b->hot || !b->cold || !b->predicted.layers) {
+        if (!b->hot || !b->cold || !b->streamed || !b->predicted.layers) {
             plan_limit_done(l);
             return err_set(e, ERR_NOMEM, "out of memory for a plan");
         }
@@ -92,6 +93,7 @@ void plan_limit_done(struct plan_limit *l)
     for (int i = 0; i < l->n_batches; i++) {
         free(l->batches[i].hot);
         free(l->batches[i].cold);
+        free(l->batches[i].streamed);
         free(l->batches[i].predicted.layers);
     }
     free(l->batches);
@@ -163,6 +165,12 @@ static int check_batch(const struct plan *p, const struct layout_shape *s, const
                        int bi, const char *name, struct err *e)
 {
     uint32_t cluster = p->layout.cluster_neurons;
+    const struct plan_limit *l = &p->limits[li];
+    for (int layer = 0; layer < p->n_layers; layer++)
+        if (b->streamed[layer] && (l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 || !l->predictor_buffers))
+            return rule(name, e, "limits[%d].batches[%d].streamed has layer %d, which %s", li, bi, layer,
+                        l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 ? "has no predictors" :
+                                                                               "predictor_buffers leaves no room for");
     for (int layer = 0; layer < p->n_layers; layer++)
         for (int part = 0; part < p->n_parts; part++) {
             for (int k = 0; k < p->n_blocks; k++) {
@@ -217,6 +225,9 @@ static int check_limit(const struct plan *p, const struct layout_shape *s, int l
     if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
         return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,
                     l->recall);
+    if (l->predictor_buffers && l->mode != PLAN_PREDICTED)
+        return rule(name, e, "limits[%d].predictor_buffers is %d in %s mode; it belongs to predicted mode", li,
+                    l->predictor_buffers, plan_mode_name(l->mode));
     for (int i = 0; i < p->n_layers; i++)
         if (l->exempt[i] > (uint32_t)p->n_ff ||
             (l->exempt[i] % p->layout.cluster_neurons && l->exempt[i] != (uint32_t)p->n_ff))

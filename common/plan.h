@@ -64,6 +64,8 @@ struct plan_batch {
     int batch;
     uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
     uint32_t *cold;             /* [layer][part]: slots of one unit */
+    unsigned char *streamed;    /* [layer] predicted mode, 1: the layer's predictors do not stay in memory but are read
+                                 * whenever they are used */
     struct plan_figures predicted;
 };
 
@@ -86,6 +88,7 @@ struct plan_limit {
                                  * computed, whole clusters or n_ff: so hot that foretelling costs more than it saves */
     double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
                                  * this recall is used, or its greatest recall; else 0 */
+    int predictor_buffers;      /* predicted mode: read buffers for streamed predictors; 0: all stay in memory */
     int act_q8;                 /* int8 activations where weights allow; else float32 */
     int threads, n_classes;     /* threads: sum over classes, the main thread included */
     struct plan_class classes[PLAN_MAX_CLASSES];

@@ -328,10 +328,27 @@ static void read_u32s(struct rd *r, json_t *j, const int *dims, int n_dims, uint
     }
 }
 
+/* Ascending layers, at least one; absent: none. */
+static void read_streamed(struct rd *r, json_t *j, const struct plan *p, struct plan_batch *b)
+{
+    size_t n = json_array_size(j), at = enter(r, "streamed");
+    if (j && (!json_is_array(j) || n < 1 || n > (size_t)p->n_layers))
+        fail(r, "is not an array of 1 to %d layers", p->n_layers);
+    for (size_t i = 0, least = 0; j && i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        uint64_t layer = as_u64(r, json_array_get(j, i), least, (uint64_t)p->n_layers - 1);
+        if (r->code == 0)
+            b->streamed[layer] = 1;
+        least = (size_t)layer + 1;
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
 static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct plan_batch *b)
 {
-    static const char *const keys[] = { "batch", "cold", "hot", "predicted", NULL };
-    expect(r, j, keys);
+    static const char *const keys[] = { "streamed", "batch", "cold", "hot", "predicted", NULL };
+    expect(r, j, keys + !json_object_get(j, "streamed")); /* optional */
     b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
@@ -342,6 +359,7 @@ static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct pla
     at = enter(r, "cold");
     read_u32s(r, json_object_get(j, "cold"), cold_dims, 2, &to);
     leave(r, at);
+    read_streamed(r, json_object_get(j, "streamed"), p, b);
     read_figures(r, json_object_get(j, "predicted"), p, &b->predicted);
 }
 
@@ -427,11 +445,13 @@ static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struc
 
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    static const char *const keys[] = { "account_bytes", "act",    "batches",       "classes",     "cold_policy",
+    static const char *const keys[] = { "predictor_buffers", "account_bytes", "act",    "batches",       "classes",     "cold_policy",
                                         "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
                                         "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
                                         "predictors",    "prefill_chunk", "recall", "threads", NULL };
-    expect(r, j, keys);
+    int streams = json_object_get(j, "predictor_buffers") != NULL;
+    expect(r, j, keys + !streams); /* the first is optional */
+    l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);
     l->memory_bytes = get_u64(r, j, "memory_bytes", 1, INT64_MAX);

@@ -158,6 +158,21 @@ static void put_predictors(struct text *t, const signed char *input, int n)
     put(t, "]", 1);
 }
 
+/* Layers, where there are any. */
+static void put_streamed(struct text *t, const unsigned char *streamed, int n)
+{
+    int some = 0;
+    for (int i = 0; i < n; i++) {
+        if (!streamed[i])
+            continue;
+        if (!some)
+            key(t, "streamed");
+        putf(t, "%s%d", some ? ", " : "[", i);
+        some = 1;
+    }
+    put(t, "]", some ? 1 : 0);
+}
+
 static void put_batch(struct text *t, const struct plan *p, const struct plan_batch *b)
 {
     line(t);
@@ -200,6 +215,7 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
     put_real(t, "step_ns", f->step_ns);
     put_real(t, "tokens_per_s", f->tokens_per_s);
     end(t, '}');
+    put_streamed(t, b->streamed, p->n_layers);
     end(t, '}');
 }
 
@@ -250,6 +266,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     put_real(t, "min_tokens_per_s", l->min_tokens_per_s);
     put_str(t, "mode", plan_mode_name(l->mode));
     put_bool(t, "optimal", l->optimal);
+    if (l->predictor_buffers)
+        put_int(t, "predictor_buffers", l->predictor_buffers);
     key(t, "predictors");
     put_predictors(t, l->predictor, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_int(t, "prefill_chunk", l->prefill_chunk);

@@ -105,3 +105,39 @@ void predict_decide(const struct predict *p, const float *score, int n, uint8_t 
         bits[i / 8] = (uint8_t)b;
     }
 }
+
+uint32_t predict_range(uint32_t cluster_neurons)
+{
+    return cluster_neurons < PREDICT_RANGE ? PREDICT_RANGE / cluster_neurons * cluster_neurons : cluster_neurons;
+}
+
+static uint32_t pieces(uint32_t n, uint32_t per)
+{
+    return n / per + (n % per != 0);
+}
+
+/* `bytes` that begin anywhere, as whole blocks. */
+static uint64_t whole_blocks(uint64_t bytes, uint64_t block)
+{
+    return (bytes + block - 1) / block * block + block;
+}
+
+void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int n_ff, uint32_t exempt, uint32_t cluster_neurons,
+                       uint32_t block_bytes, struct predict_pieces *out)
+{
+    uint64_t align = block_bytes > 4096 ? block_bytes : 4096;
+    uint32_t range = predict_range(cluster_neurons), n = (uint32_t)n_ff > exempt ? (uint32_t)n_ff - exempt : 0;
+    uint64_t want = (row1 * (uint64_t)rank + row2 * (uint64_t)n_ff) / 16;
+    want = want < PREDICT_PIECE_LEAST ? PREDICT_PIECE_LEAST : want < PREDICT_PIECE_MOST ? want : PREDICT_PIECE_MOST;
+    uint32_t n_ranges = pieces(n, range), rows = (uint32_t)(want / row1), ranges = (uint32_t)(want / (row2 * range));
+    struct predict_pieces p = { .range = range };
+    p.rows = rows < 1 ? 1 : rows < (uint32_t)rank ? rows : (uint32_t)rank;
+    p.ranges = ranges < 1 ? 1 : ranges < n_ranges || !n_ranges ? ranges : n_ranges;
+    p.n_hidden = n_ranges ? pieces((uint32_t)rank, p.rows) : 0;
+    p.n_scores = pieces(n_ranges, p.ranges);
+    uint64_t neurons = (uint64_t)p.ranges * range, hidden = whole_blocks(p.rows * row1, align), scores;
+    neurons = neurons < n ? neurons : n;
+    scores = whole_blocks(neurons * row2, align) + whole_blocks(neurons * sizeof(float), align);
+    p.buffer_bytes = hidden > scores ? hidden : scores;
+    *out = p;
+}

@@ -63,6 +63,23 @@ void predict_prepare(const struct predict *p, float *h, size_t h_stride, int n_t
 void predict_scores(const struct predict *p, int first, int n, const void *hidden, size_t hidden_stride, int n_tokens,
                     float *score, size_t stride);
 
+/* A predictor that is read while it is used comes in pieces: rows of fc1, then ranges of neurons, whose rows of fc2 and bias
+ * are read together. A range is what one worker scores at a time: whole clusters, about PREDICT_RANGE neurons. */
+#define PREDICT_RANGE 1024
+#define PREDICT_PIECE_LEAST (16u << 10) /* bytes of rows: a sixteenth of the predictor, within these bounds, but one row or */
+#define PREDICT_PIECE_MOST  (256u << 10) /* range at least */
+struct predict_pieces {
+    uint32_t range;              /* neurons */
+    uint32_t rows, ranges;       /* of a piece; the last of each kind may have fewer */
+    uint32_t n_hidden, n_scores; /* pieces */
+    uint64_t buffer_bytes;       /* that holds any of them, read as whole blocks */
+};
+uint32_t predict_range(uint32_t cluster_neurons);
+
+/* row1, row2: bytes of rows; exempt: neurons that are not scored. */
+void predict_pieces_of(uint64_t row1, int rank, uint64_t row2, int n_ff, uint32_t exempt, uint32_t cluster_neurons,
+                       uint32_t block_bytes, struct predict_pieces *out);
+
 /* Bit i % 8 of bits[i / 8] := score[i] > threshold, for i < n; the last byte's bits beyond n are 0. */
 void predict_decide(const struct predict *p, const float *score, int n, uint8_t *bits);
 

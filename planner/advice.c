@@ -20,7 +20,7 @@ int advice_floor(const struct problem *p, const struct problem_limits *lim, uint
     if (r == 0)
         r = problem_account(p, &c, &one, NULL, &b, e);
     if (r == 0)
-        *bytes = b.floor;
+        *bytes = b.total;
     return r;
 }
 

@@ -121,7 +121,7 @@ static void foretold_lines(const struct problem *pr, const struct plan_figures *
     int *n = &x->n_measured;
     put(m, n, "(M11)",
         "t_predict = max(rank * tau_1 + (n_ff - exempt) * tau_2, V_pred / B_seq), sum over layers", predict,
-        "ns", "V_pred", (double)f->bytes, "largest rank", (double)f->rank, "B_seq", r->seq_bw, NULL);
+        "ns", "V_pred", (double)f->predictors.bytes, "largest rank", (double)f->predictors.rank, "B_seq", r->seq_bw, NULL);
     put(m, n, "(M12)", "t_compute = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down",
         compute, "ns", "exempt", told - beyond, "foretold", beyond, "density", gates > 0 ? told / gates : 0, "recall",
         f->recall, "tau_scattered", r->scattered_ns, NULL);

@@ -35,16 +35,24 @@ int foretell_known(const struct inputs *in, int input, int layer)
     return 1;
 }
 
-void foretell_account(const struct inputs *in, const signed char *input, uint64_t *bytes, int *rank)
+void foretell_account(const struct inputs *in, const struct layout_shape *s, const signed char *input,
+                      struct budget_predictors *out)
 {
-    *bytes = 0;
-    *rank = 0;
+    *out = (struct budget_predictors){ 0 };
     for (int l = 0; l < in->n_layers; l++)
         for (int k = 0; input[l] >= 0 && k < in->n_blocks; k++) {
             const struct inputs_predictor *x = inputs_predictor_at(in, input[l], l, k);
-            *bytes += budget_dense_tensor(x->bytes);
-            *rank = x->rank > *rank ? x->rank : *rank;
+            budget_add_predictor(out, s, x->rank, x->bytes, quant_row_bytes(x->type1, (uint64_t)in->h.d_model),
+                                 quant_row_bytes(x->type2, (uint64_t)x->rank));
         }
+}
+
+uint64_t foretell_layer_bytes(const struct inputs *in, const signed char *input, int layer)
+{
+    uint64_t sum = 0;
+    for (int k = 0; input[layer] >= 0 && k < in->n_blocks; k++)
+        sum += budget_dense_tensor(inputs_predictor_at(in, input[layer], layer, k)->bytes);
+    return sum;
 }
 
 /* Probability that the neuron at a position fires in a step: routing included. */
@@ -221,7 +229,7 @@ static int fill(struct foretell *f, const struct inputs *in, const struct layout
         for (int b = 0; b < in->n_batches; b++)
             fill_layer(f, in, s, b, l);
     }
-    foretell_account(in, f->input, &f->bytes, &f->rank);
+    foretell_account(in, s, f->input, &f->predictors);
     return 0;
 }
 

@@ -26,8 +26,7 @@ struct foretell {
     int n_layers, n_blocks, n_ff, n_units;
     signed char *input;         /* [n_layers]: enum predict_input; -1: the layer runs exactly */
     uint32_t *exempt;           /* [n_layers]: positions of each block that are always computed */
-    uint64_t bytes;             /* of all predictors in use, as the account has them */
-    int rank;                   /* their largest */
+    struct budget_predictors predictors; /* all in use, as the account has them */
     struct foretell_block {     /* [n_layers][n_blocks] */
         double recall, shift;   /* shift -INFINITY: no false alarms */
     } *block;
@@ -43,8 +42,10 @@ const struct inputs_point *foretell_point(const struct inputs_predictor *x, doub
 /* Do all blocks of the layer have a predictor that sees this input? */
 int foretell_known(const struct inputs *in, int input, int layer);
 
-/* Bytes of predictors in use and their largest rank; input: [n_layers]. */
-void foretell_account(const struct inputs *in, const signed char *input, uint64_t *bytes, int *rank);
+/* The account's view of the predictors in use; input: [n_layers]. Bytes of those of one layer. */
+void foretell_account(const struct inputs *in, const struct layout_shape *s, const signed char *input,
+                      struct budget_predictors *out);
+uint64_t foretell_layer_bytes(const struct inputs *in, const signed char *input, int layer);
 
 /* The prefix, in whole clusters, whose neurons are in every block foretold so often that a score costs more than it
  * saves: chance >= 1 - score row / gate row, in bytes. */

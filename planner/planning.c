@@ -41,7 +41,7 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
          PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
         if ((r = problem_account(p, c, lim, NULL, &b, e)) < 0)
             return r;
-        if (b.floor - small.floor <= lim->memory_bytes / 16 && b.floor <= lim->memory_bytes)
+        if (b.total - small.total <= lim->memory_bytes / 16 && b.total <= lim->memory_bytes)
             return 0;
     }
     return 0;
@@ -408,8 +408,13 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
                                    .queue_depth = l->queue_depth, .hot = l->batches[i].hot,
                                    .cold = l->batches[i].cold };
-        if (l->mode == PLAN_PREDICTED)
-            foretell_account(p->in, l->predictor, &c.predictor_bytes, &c.predictor_rank);
+        if (l->mode == PLAN_PREDICTED) {
+            foretell_account(p->in, &p->shape, l->predictor, &c.predictors);
+            for (int k = 0; k < p->in->n_layers; k++)
+                c.predictor_bytes +=
+                    l->batches[i].streamed[k] ? 0 : foretell_layer_bytes(p->in, l->predictor, k);
+            c.predictor_buffers = (uint32_t)l->predictor_buffers;
+        }
         int r = budget_compute(&p->budget, &c, &b, e);
         if (r < 0)
             return r;

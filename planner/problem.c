@@ -446,10 +446,16 @@ static uint64_t least_predictor(const struct problem *p, const struct problem_gr
 static void add_group(struct problem *p, int first, int n)
 {
     struct problem_group g = { .first = first, .n = n };
-    for (int w = first; w < first + n && p->foretell[w]; w++)
-        g.rank = p->foretell[w]->rank > g.rank ? p->foretell[w]->rank : g.rank;
+    struct budget_predictors *most = &g.predictors;
+    for (int w = first; w < first + n && p->foretell[w]; w++) {
+        const struct budget_predictors *x = &p->foretell[w]->predictors;
+        most->rank = x->rank > most->rank ? x->rank : most->rank;
+        most->buffer_bytes = x->buffer_bytes > most->buffer_bytes ? x->buffer_bytes : most->buffer_bytes;
+        most->least = x->least > most->least ? x->least : most->least;
+        most->most = x->most > most->most ? x->most : most->most;
+    }
     for (int l = 0; l < p->in->n_layers; l++)
-        g.bytes += least_predictor(p, &g, l);
+        most->bytes += least_predictor(p, &g, l);
     p->group[p->n_groups++] = g;
 }
 
@@ -459,9 +465,9 @@ static void find_groups(struct problem *p)
     for (int w = 0, end; w < p->n_ways; w = end) {
         end = mix_end(p, w);
         add_group(p, w, end - w);
-        int rank = p->group[p->n_groups - 1].rank;
+        int rank = p->group[p->n_groups - 1].predictors.rank;
         for (int k = w; end - w > 1 && k < end; k++)
-            if (p->foretell[k]->rank < rank)
+            if (p->foretell[k]->predictors.rank < rank)
                 add_group(p, k, 1);
     }
 }
@@ -604,8 +610,8 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .hot = hot, .cold = cold };
     if (c->foretell) {
-        b.predictor_bytes = p->group[c->group].bytes;
-        b.predictor_rank = p->group[c->group].rank;
+        b.predictors = p->group[c->group].predictors;
+        b.predictor_bytes = b.predictors.bytes;
     }
     if (r == 0)
         r = budget_compute(&p->budget, &b, out, e);
@@ -629,8 +635,8 @@ int problem_least(const struct problem *p, const struct problem_limits *lim, str
         int r = problem_account(p, &c, &one, NULL, &b, e);
         if (r < 0)
             return r;
-        if (b.floor < least) {
-            least = b.floor;
+        if (b.total < least) {
+            least = b.total;
             *out = c;
         }
     }
@@ -747,10 +753,10 @@ static int fill_memory(const struct problem *p, const struct cost_choice *c, con
     int r = problem_account(p, c, lim, NULL, &b, e);
     if (r < 0)
         return r;
-    out->fixed_bytes = (int64_t)(b.floor / SOLVE_BYTE_UNIT);
+    out->fixed_bytes = (int64_t)(b.total / SOLVE_BYTE_UNIT);
     least.context = 1;
     if (c->context > 1 && (r = problem_account(p, &least, lim, NULL, &one, e)) == 0)
-        out->context_bytes = (int64_t)((b.floor - one.floor) / SOLVE_BYTE_UNIT) / (c->context - 1);
+        out->context_bytes = (int64_t)((b.total - one.total) / SOLVE_BYTE_UNIT) / (c->context - 1);
     return r;
 }
 

@@ -49,8 +49,7 @@ struct problem_way {
 /* What is solved as one: ways whose layers may be mixed. */
 struct problem_group {
     int first, n;                       /* ways */
-    int rank;                           /* largest of any of their predictors: what scratch there is for */
-    uint64_t bytes;                     /* of predictors, where each layer takes its smallest */
+    struct budget_predictors predictors; /* rank and pieces: the largest of any; bytes: where each layer takes its smallest */
 };
 #define PROBLEM_MAX_GROUPS (2 * PROBLEM_MAX_WAYS)
 

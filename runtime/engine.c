@@ -1,6 +1,7 @@
 /* Life of an engine: the account first, then one mapping, then the reads, then the workers. Every
  * array of the token loop comes from the mapping; what malloc gives here (tables per layer) is counted as
  * META and is done before the first token. */
+#include "runtime/feeder.h"
 #include "runtime/internal.h"
 
 #include <errno.h>
@@ -48,7 +49,7 @@ static void take_scratch(struct engine *g)
     if (g->h.n_experts > 0) {
         g->mix = scratch(g, s->hidden);
         g->picked = scratch(g, s->hidden);
-        g->block_in = g->c.choice.predictor_rank ? scratch(g, s->hidden) : NULL;
+        g->block_in = g->c.choice.predictors.rank ? scratch(g, s->hidden) : NULL;
         g->router = scratch(g, (uint64_t)tokens * (uint64_t)g->h.n_experts * 16);
     }
 }
@@ -125,7 +126,8 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     io_close(g->io);
     g->io = NULL;
-    if ((r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size, c->choice.queue_depth, e)) < 0)
+    if ((r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
+                            c->choice.queue_depth + feeder_depth(c->choice.predictor_buffers), e)) < 0)
         return r;
     g->pipe = pipeline_new(g, e);
     if (!g->pipe)
@@ -165,6 +167,7 @@ void engine_close(struct engine *g)
     arena_close(&g->arena);
     free(g->layers);
     free(g->predictors);
+    free(g->pieces);
     free(g->rope_freqs);
     free(g->n_pos);
     free(g);
@@ -191,6 +194,7 @@ static struct engine_stats gathered(const struct engine *g)
     struct engine_stats s = g->stats;
     s.reads = g->io->reads;
     s.read_bytes = g->io->bytes;
+    s.predictor_bytes = pipeline_predictor_bytes(g->pipe);
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
         struct cache_stats c = cache_stats(g->caches[i]);
         s.lookups += c.lookups;
@@ -206,6 +210,7 @@ struct engine_stats engine_stats(const struct engine *g)
     struct engine_stats s = gathered(g);
     s.reads -= g->base.reads;
     s.read_bytes -= g->base.read_bytes;
+    s.predictor_bytes -= g->base.predictor_bytes;
     s.lookups -= g->base.lookups;
     s.hits -= g->base.hits;
     s.evictions -= g->base.evictions;

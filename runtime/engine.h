@@ -23,9 +23,10 @@ struct engine_config {
     const struct pack *pack;      /* outlives the engine */
     struct budget_choice choice;  /* hot and cold outlive the engine */
     enum plan_mode mode;
-    /* Predicted mode, as in struct plan_limit; they outlive the engine. The choice's predictor_bytes and
-     * predictor_rank belong to them. */
+    /* Predicted mode, as in struct plan_limit; they outlive the engine. The choice's predictors, predictor_bytes and
+     * predictor_buffers belong to them. */
     const signed char *predictor; /* [n_layers] */
+    const unsigned char *streamed; /* [n_layers] 1: predictors of the layer are read whenever they are used; NULL: of none */
     const uint32_t *exempt;       /* [n_layers] */
     double recall;
     int act_q8;
@@ -57,6 +58,7 @@ struct engine_token {
 struct engine_stats {
     uint64_t passes, tokens;
     uint64_t reads, read_bytes;               /* from flash, whole blocks */
+    uint64_t predictor_bytes;                 /* of those, streamed predictors */
     uint64_t lookups, hits, evictions, refused; /* of the cold cache, units */
     uint64_t gate_lookups, gate_hits;         /* of those, in parts that hold gates */
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */

@@ -45,7 +45,8 @@ struct engine {
     const float *output_norm;
     float *rope_freqs, attn_scale;
     int n_blocks, n_parts, dense_mode;
-    struct predict *predictors;    /* [layer][block], or NULL */
+    struct predict *predictors;    /* [layer][block], or NULL; without weights where they are streamed */
+    struct predict_pieces *pieces; /* [layer][block], of those */
     uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
     uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
     struct cache **caches;         /* [layer][part] */
@@ -81,6 +82,12 @@ static inline int engine_predicts(const struct engine *g, int layer)
     return g->predicted && g->predictors && g->c.predictor[layer] >= 0;
 }
 
+/* Are the predictors of a layer read whenever they are used? */
+static inline int engine_streams(const struct engine *g, int layer)
+{
+    return g->c.streamed && g->c.streamed[layer] && g->c.predictor[layer] >= 0;
+}
+
 /* ---- load.c ---- */
 int load_begin(struct engine *g, struct err *e); /* opens a read backend for what follows, into g->io */
 void load_drain(struct engine *g); /* after an error: waits for reads that point to what the caller will free */
@@ -111,6 +118,9 @@ int pipeline_predict(struct pipeline *p, int layer, int block, struct acts *in, 
 
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
+
+/* Bytes of streamed predictors read so far. */
+uint64_t pipeline_predictor_bytes(const struct pipeline *p);
 
 /* out[t][d_model] = FFN of (layer, block) on n_tokens activations. rows: scratch f32[n_tokens][n_ff]. */
 int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, float *rows, float *out, struct err *e);

@@ -5,11 +5,13 @@
  * the first token and named. */
 #include "runtime/internal.h"
 
+#include "common/bytes.h"
 #include "common/hash.h"
 #include "common/pack_format.h"
 #include "common/progress.h"
 #include "common/zstream.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,7 +29,7 @@ int load_begin(struct engine *g, struct err *e)
     if (g->load_piece < least)
         g->load_piece = (uint32_t)least;
     g->load_depth = (uint32_t)(room / g->load_piece < LOAD_DEPTH ? room / g->load_piece : LOAD_DEPTH);
-    if (room < least || (uint64_t)g->load_depth * g->load_piece < g->arena.item[BUDGET_STAGING].size) {
+    if (room < least || (uint64_t)g->load_depth * g->load_piece < (uint64_t)g->c.choice.queue_depth * least) {
         g->load_at = g->staging; /* there is more of it */
         g->load_piece = (uint32_t)least;
         g->load_depth = (uint32_t)g->c.choice.queue_depth < SUBMIT_AT_ONCE ? (uint32_t)g->c.choice.queue_depth
@@ -253,26 +255,79 @@ static int read_predictor(struct engine *g, const struct pack_predictor *x, stru
     return 0;
 }
 
+/* A streamed predictor is read once here, so that damage is found before the first token; only what it was measured to do
+ * is kept. */
+static int look_at_predictor(struct engine *g, const struct pack_predictor *x, struct predict *out, struct err *e)
+{
+    uint8_t head[PACK_PREDICTOR_HEAD_BYTES + PACK_PREDICTOR_POINTS * PACK_PREDICTOR_POINT_BYTES + 64], some[4096];
+    struct pack_predictor_figures f;
+    struct hash *h = hash_new();
+    struct ahead a;
+    int r, ok = 1;
+    if (!h)
+        return err_set(e, ERR_NOMEM, "out of memory for a checksum");
+    ahead_init(&a, g, x->offset, x->bytes);
+    r = ahead_read(&a, head, (size_t)x->fc1_offset, e);
+    hash_update(h, head, r < 0 ? 0 : (size_t)x->fc1_offset);
+    for (uint64_t at = x->fc1_offset; at < x->bytes && r == 0;) {
+        uint64_t end = at < x->bias_offset ? x->bias_offset : x->bytes;
+        size_t n = end - at < sizeof some ? (size_t)(end - at) : sizeof some;
+        if ((r = ahead_read(&a, some, n, e)) < 0)
+            break;
+        hash_update(h, some, n);
+        for (size_t i = 0; at >= x->bias_offset && i < n; i += 4)
+            ok = ok && isfinite(bytes_lef32(some + i));
+        at += n;
+    }
+    uint64_t sum = hash_final64(h);
+    hash_free(h);
+    if (r < 0) {
+        load_drain(g);
+        return r;
+    }
+    if (sum != x->checksum)
+        return pack_predictor_damaged(g->c.pack, x, sum, e);
+    if (!ok)
+        return pack_predictor_infinite(g->c.pack, x, e);
+    if ((r = pack_predictor_head(g->c.pack, x, head, out, &f, e)) == 0)
+        out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
+    return r;
+}
+
+static int load_predictor(struct engine *g, int layer, int block, struct err *e)
+{
+    size_t at = (size_t)layer * (size_t)g->n_blocks + (size_t)block;
+    enum predict_input input = (enum predict_input)g->c.predictor[layer];
+    const struct pack_predictor *x = pack_predictor_find(g->c.pack, input, layer, block);
+    if (!x)
+        return err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, block %d", g->c.pack->file.path,
+                       predict_input_name(input), layer, block);
+    struct predict *q = &g->predictors[at];
+    if (!engine_streams(g, layer))
+        return read_predictor(g, x, q, e);
+    int r = look_at_predictor(g, x, q, e);
+    if (r == 0)
+        predict_pieces_of(q->row1, q->rank, q->row2, q->n_ff, g->c.exempt ? g->c.exempt[layer] : 0,
+                          g->shape.l.cluster_neurons, g->shape.l.block_bytes, &g->pieces[at]);
+    return r;
+}
+
 int load_predictors(struct engine *g, struct err *e)
 {
     struct progress bar;
+    size_t n = (size_t)g->h.n_layers * (size_t)g->n_blocks;
     int r = 0;
     if (g->c.mode != PLAN_PREDICTED)
         return 0;
-    g->predictors = calloc((size_t)g->h.n_layers * (size_t)g->n_blocks, sizeof *g->predictors);
-    if (!g->predictors)
+    g->predictors = calloc(n, sizeof *g->predictors);
+    g->pieces = calloc(n, sizeof *g->pieces);
+    if (!g->predictors || !g->pieces)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of predictors");
-    progress_init(&bar, "loading predictors", "B", g->budget.item[BUDGET_PREDICTOR]);
+    progress_init(&bar, "loading predictors", "B", g->c.choice.predictors.bytes);
     for (int l = 0; l < g->h.n_layers && r == 0; l++)
-        for (int b = 0; b < g->n_blocks && g->c.predictor[l] >= 0 && r == 0; b++) {
-            const struct pack_predictor *x =
-                pack_predictor_find(g->c.pack, (enum predict_input)g->c.predictor[l], l, b);
-            if (!x)
-                r = err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, block %d", g->c.pack->file.path,
-                            predict_input_name((enum predict_input)g->c.predictor[l]), l, b);
-            else if ((r = read_predictor(g, x, &g->predictors[(size_t)l * (size_t)g->n_blocks + (size_t)b], e)) == 0)
-                progress_add(&bar, x->bytes);
-        }
+        for (int b = 0; b < g->n_blocks && g->c.predictor[l] >= 0 && r == 0; b++)
+            if ((r = load_predictor(g, l, b, e)) == 0)
+                progress_add(&bar, g->c.choice.predictors.bytes / n);
     progress_done(&bar);
     return r;
 }

@@ -111,6 +111,10 @@ struct pipeline *pipeline_new(struct engine *g, struct err *e)
     }
     p->gather = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.gather);
     take_lists(p);
+    if (prediction_new(p, e) < 0) {
+        pipeline_free(p);
+        return NULL;
+    }
     return p;
 }
 
@@ -120,6 +124,7 @@ void pipeline_free(struct pipeline *p)
         return;
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->wake);
+    feeder_free(p->pred.feeder);
     free(p->tiles);
     free(p);
 }
@@ -527,8 +532,13 @@ static void arrived(struct pipeline *p, struct buffer *b)
 static int collect(struct pipeline *p, int wait)
 {
     struct io_request *done[SUBMIT_MAX];
-    int n = io_reap(p->g->io, done, SUBMIT_MAX, wait, p->err);
+    int n = io_reap(p->g->io, done, SUBMIT_MAX, wait, p->err), r;
     for (int i = 0; i < n; i++) {
+        if (done[i]->tag >= p->n_buffers) {
+            if ((r = feeder_came(p->pred.feeder, done[i], p->err)) < 0)
+                return r;
+            continue;
+        }
         if (done[i]->result < 0)
             return io_failed(p->g->io, done[i], p->err);
         arrived(p, &p->buffers[done[i]->tag]);
@@ -546,7 +556,9 @@ static int coordinate(struct pipeline *p)
         prediction_list(p);
     resolve(p);
     retire(p);
-    return p->pred.alone && p->g->c.no_prefetch ? 0 : issue(p);
+    if (!(p->pred.alone && p->g->c.no_prefetch) && (r = issue(p)) < 0)
+        return r;
+    return prediction_feed(p, !p->g->c.no_prefetch);
 }
 
 /* With no_overlap: jobs are withheld until every read that can be made has arrived. */
@@ -558,8 +570,8 @@ static int coordinate_apart(struct pipeline *p)
     int r = coordinate(p);
     int64_t t = progress_now_ns();
     while (r == 0 && p->g->io->in_flight)
-        if ((r = collect(p, 1)) == 0)
-            r = issue(p);
+        if ((r = collect(p, 1)) == 0 && (r = issue(p)) == 0)
+            r = prediction_feed(p, 0);
     p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
     pthread_mutex_lock(&p->lock);
     if (p->hold == 2)
@@ -715,7 +727,8 @@ int pipeline_prefetch(struct pipeline *p, int layer, int block, struct err *e)
     reset(p, layer, block);
     list_known(p);
     p->prepared = 1;
-    return p->g->c.no_prefetch ? 0 : issue(p);
+    int r = p->g->c.no_prefetch ? 0 : issue(p);
+    return r < 0 || p->g->c.no_prefetch ? r : prediction_feed(p, 1);
 }
 
 int pipeline_poll(struct pipeline *p, struct err *e)
@@ -724,7 +737,9 @@ int pipeline_poll(struct pipeline *p, struct err *e)
         return 0;
     p->err = e;
     int r = collect(p, 0);
-    return r < 0 ? r : issue(p);
+    if (r == 0)
+        r = issue(p);
+    return r < 0 ? r : prediction_feed(p, 1);
 }
 
 static int prepare(struct pipeline *p, int layer, int block, struct err *e)

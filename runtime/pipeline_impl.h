@@ -3,6 +3,7 @@
 
 /* What pipeline.c (lists, cache, reads, who does what), pipeline_predict.c (which neurons are asked for, in predicted
  * passes) and pipeline_work.c (arithmetic) share. */
+#include "runtime/feeder.h"
 #include "runtime/internal.h"
 
 #include "common/reads.h"
@@ -76,6 +77,7 @@ struct prediction {
     uint8_t *prepared, *bits;   /* fc2's activations; a bit per neuron, [tokens][row_bytes] */
     uint8_t *any, *scored;      /* [row_bytes]: for any token, when there are several; [n_clusters]: by range */
     size_t row_bytes, score_floats;
+    struct feeder *feeder;      /* of streamed predictors, or NULL */
     /* of a pass */
     int on, alone;              /* this pass foretells; it does nothing else now (before attention) */
     const struct predict *q;
@@ -84,8 +86,10 @@ struct prediction {
     const uint8_t *want;        /* any, or the only token's bits */
     uint32_t exempt, range, n_ranges, grain; /* ranges begin at exempt, the first neuron that is foretold */
     uint32_t listed;            /* ranges; coordinator */
+    int streamed, begun;        /* weights come from the feeder; this pass's input is known */
     /* guarded by lock */
     enum stage stage;
+    uint32_t rows, ranges;      /* of the hidden layer, and of neurons, whose weights are there */
     uint32_t next, left;        /* hidden rows, then ranges: not taken yet; not done yet */
     uint32_t frontier;
     int complete;               /* alone, and everything is listed */
@@ -139,6 +143,8 @@ void pipeline_prefetch_unit(const struct pipeline *p, int part, uint32_t unit, i
 
 /* ---- pipeline_predict.c ---- */
 uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists); /* of the lists' memory; where the rest begins */
+int prediction_new(struct pipeline *p, struct err *e);               /* before reads */
+int prediction_feed(struct pipeline *p, int ahead);                  /* coordinator: read streamed predictors */
 void prediction_reset(struct pipeline *p);
 void prediction_begin(struct pipeline *p, struct acts *in);
 int prediction_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */

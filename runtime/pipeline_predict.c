@@ -23,7 +23,7 @@ uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists)
 {
     struct engine *g = p->g;
     struct prediction *d = &p->pred;
-    size_t tokens = (size_t)g->scratch.tokens, rank = (size_t)g->c.choice.predictor_rank;
+    size_t tokens = (size_t)g->scratch.tokens, rank = (size_t)g->c.choice.predictors.rank;
     if (!rank)
         return lists;
     d->row_bytes = ((size_t)g->h.n_ff + 511) / 512 * 64;
@@ -44,6 +44,51 @@ uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists)
     return d->scored + g->shape.n_clusters;
 }
 
+int prediction_new(struct pipeline *p, struct err *e)
+{
+    struct engine *g = p->g;
+    if (!g->c.choice.predictor_buffers)
+        return 0;
+    p->pred.feeder = feeder_new(g, g->staging + (size_t)p->n_buffers * p->buffer_bytes, p->n_buffers, e);
+    return p->pred.feeder ? 0 : e->code;
+}
+
+/* What streamed predictors have by now, for those who take jobs. */
+static void see_ready(struct pipeline *p)
+{
+    struct prediction *d = &p->pred;
+    uint32_t rows, ranges;
+    feeder_ready(d->feeder, &rows, &ranges);
+    rows = rows < (uint32_t)d->q->rank ? rows : (uint32_t)d->q->rank;
+    ranges = ranges < d->n_ranges ? ranges : d->n_ranges;
+    if (rows == d->rows && ranges == d->ranges)
+        return;
+    pthread_mutex_lock(&p->lock);
+    d->rows = rows;
+    d->ranges = ranges;
+    pipeline_changed(p);
+    pthread_mutex_unlock(&p->lock);
+}
+
+int prediction_feed(struct pipeline *p, int ahead)
+{
+    struct prediction *d = &p->pred;
+    if (!d->feeder || !p->g->predicted)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    feeder_reclaim(d->feeder);
+    pthread_mutex_unlock(&p->lock);
+    int r = feeder_issue(d->feeder, ahead, p->err);
+    if (r == 0 && d->on && d->streamed && d->begun)
+        see_ready(p);
+    return r;
+}
+
+uint64_t pipeline_predictor_bytes(const struct pipeline *p)
+{
+    return p->pred.feeder ? feeder_bytes(p->pred.feeder) : 0;
+}
+
 void prediction_reset(struct pipeline *p)
 {
     struct engine *g = p->g;
@@ -51,15 +96,16 @@ void prediction_reset(struct pipeline *p)
     uint32_t cluster = g->shape.l.cluster_neurons, n_ff = (uint32_t)g->h.n_ff;
     d->on = engine_predicts(g, p->layer);
     d->stage = STAGE_NONE;
-    d->alone = d->complete = 0;
+    d->alone = d->complete = d->begun = 0;
     d->ns = 0;
     if (!d->on)
         return;
     d->q = &g->predictors[(size_t)p->layer * (size_t)g->n_blocks + (size_t)p->block];
     d->exempt = g->c.exempt ? g->c.exempt[p->layer] : 0;
-    d->range = cluster < BUDGET_SCORE_ROWS ? BUDGET_SCORE_ROWS / cluster * cluster : cluster;
+    d->range = predict_range(cluster);
     d->n_ranges = (n_ff - d->exempt + d->range - 1) / d->range;
     d->listed = d->frontier = 0;
+    d->streamed = engine_streams(g, p->layer) && d->n_ranges;
     memset(d->scored, 0, d->n_ranges);
     memset(p->active, 0, n_ff); /* of neurons that are never listed */
 }
@@ -89,8 +135,16 @@ void prediction_begin(struct pipeline *p, struct acts *in)
     d->next = 0;
     d->left = (uint32_t)q->rank;
     d->stage = STAGE_HIDDEN;
+    d->begun = 1;
+    d->rows = (uint32_t)q->rank;
+    d->ranges = d->n_ranges;
     if (!d->n_ranges) /* every neuron is exempt */
         d->stage = STAGE_SCORES;
+    if (d->streamed) {
+        d->rows = d->ranges = 0;
+        feeder_begin(d->feeder, p->layer, p->block);
+        see_ready(p);
+    }
 }
 
 /* ---- jobs ---- */
@@ -106,9 +160,13 @@ int prediction_take(struct pipeline *p, struct job *j)
         return 1;
     }
     int hidden = d->stage == STAGE_HIDDEN;
-    uint32_t n = hidden ? (uint32_t)d->q->rank : d->n_ranges, grain = hidden ? d->grain : 1;
+    uint32_t n = hidden ? d->rows : d->ranges, grain = hidden ? d->grain : 1, together;
     if (d->next >= n)
         return 0;
+    if (hidden && d->streamed) {
+        feeder_rows(d->feeder, d->next, &together);
+        grain = grain < together ? grain : together;
+    }
     j->kind = hidden ? JOB_HIDDEN : JOB_SCORES;
     j->from = d->next;
     j->to = n - d->next < grain ? n : d->next + grain;
@@ -120,6 +178,8 @@ void prediction_finish(struct pipeline *p, const struct job *j)
 {
     struct prediction *d = &p->pred;
     d->ns += j->ns;
+    if (d->streamed && j->kind != JOB_PREPARE)
+        feeder_used(d->feeder, j->kind == JOB_HIDDEN, j->from, j->to - j->from);
     if (j->kind == JOB_PREPARE) {
         d->stage = STAGE_SCORES;
         d->next = 0;
@@ -147,10 +207,15 @@ static void score_range(struct pipeline *p, uint32_t range, int worker)
 {
     const struct prediction *d = &p->pred;
     float *score = d->scores + (size_t)worker * d->score_floats;
-    uint32_t end, first = range_at(p, range, &end);
+    uint32_t end, first = range_at(p, range, &end), from = 0;
+    struct predict q = *d->q;
+    if (d->streamed) {
+        from = first;
+        q.fc2 = feeder_range(d->feeder, range, &q.bias);
+    }
     for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
         int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
-        predict_scores(d->q, (int)at, n, d->prepared, d->prepared_stride, p->n_tokens, score, BUDGET_SCORE_ROWS);
+        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, p->n_tokens, score, BUDGET_SCORE_ROWS);
         for (int t = 0; t < p->n_tokens; t++)
             predict_decide(d->q, score + (size_t)t * BUDGET_SCORE_ROWS, n,
                            d->bits + (size_t)t * d->row_bytes + at / 8);
@@ -165,13 +230,26 @@ static void score_range(struct pipeline *p, uint32_t range, int worker)
     }
 }
 
+static void hidden_rows(struct pipeline *p, uint32_t from, uint32_t to)
+{
+    const struct prediction *d = &p->pred;
+    size_t rank = (size_t)d->q->rank;
+    struct predict q = *d->q;
+    uint32_t first = 0, n;
+    if (d->streamed) {
+        q.fc1 = feeder_rows(d->feeder, from, &n);
+        first = from;
+    }
+    predict_hidden(&q, (int)(from - first), (int)(to - first), d->x, d->x_stride, p->n_tokens, d->hidden + first, rank);
+}
+
 void prediction_work(struct pipeline *p, struct job *j, int worker)
 {
     struct prediction *d = &p->pred;
     size_t rank = (size_t)d->q->rank;
     int64_t start = progress_now_ns();
     if (j->kind == JOB_HIDDEN)
-        predict_hidden(d->q, (int)j->from, (int)j->to, d->x, d->x_stride, p->n_tokens, d->hidden, rank);
+        hidden_rows(p, j->from, j->to);
     else if (j->kind == JOB_PREPARE)
         predict_prepare(d->q, d->hidden, rank, p->n_tokens, d->prepared, d->prepared_stride);
     else

@@ -139,7 +139,8 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     s->cold = malloc(cold * sizeof *s->cold);
     s->exempt = malloc(layers * sizeof *s->exempt);
     s->predictor = malloc(layers);
-    if (!s->hot || !s->cold || !s->exempt || !s->predictor)
+    s->streamed = malloc(layers);
+    if (!s->hot || !s->cold || !s->exempt || !s->predictor || !s->streamed)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
     if (s->args.no_cache)
@@ -149,6 +150,7 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     s->limit = *l;
     memcpy(s->exempt, l->exempt, layers * sizeof *s->exempt);
     memcpy(s->predictor, l->predictor, layers);
+    memcpy(s->streamed, b->streamed, layers);
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
     s->limit.predictor = s->predictor;
@@ -212,6 +214,23 @@ static int no_predictor(const struct setup *s, int layer, int block, struct err 
                    s->predictor[layer] == PREDICT_BLOCK ? " --input both" : "");
 }
 
+/* Bytes of the predictors of a layer. */
+static uint64_t predictors_of(const struct setup *s, int layer)
+{
+    uint64_t sum = 0;
+    for (int b = 0; b < model_ffn_blocks(&s->pack->h) && s->predictor[layer] >= 0; b++)
+        sum += budget_dense_tensor(
+            pack_predictor_find(s->pack, (enum predict_input)s->predictor[layer], layer, b)->bytes);
+    return sum;
+}
+
+static void count_resident(struct setup *s)
+{
+    s->config.choice.predictor_bytes = 0;
+    for (int l = 0; l < s->pack->h.n_layers; l++)
+        s->config.choice.predictor_bytes += s->streamed[l] ? 0 : predictors_of(s, l);
+}
+
 /* The predictors that the plan names, or the FFN's own of all layers; what they take goes into the account. */
 static int take_predictors(struct setup *s, struct err *e)
 {
@@ -224,8 +243,11 @@ static int take_predictors(struct setup *s, struct err *e)
     if (s->limit.mode != PLAN_PREDICTED) {
         memset(s->predictor, PREDICT_FFN, (size_t)s->pack->h.n_layers);
         memset(s->exempt, 0, (size_t)s->pack->h.n_layers * sizeof *s->exempt);
+        memset(s->streamed, 0, (size_t)s->pack->h.n_layers);
     }
     c->predictor = s->predictor;
+    c->streamed = s->streamed;
+    c->choice.predictor_buffers = s->limit.mode == PLAN_PREDICTED ? (uint32_t)s->limit.predictor_buffers : 0;
     c->exempt = s->exempt;
     c->recall = s->args.recall > 0 ? s->args.recall : s->limit.mode == PLAN_PREDICTED ? s->limit.recall : RECALL;
     for (int l = 0; l < s->pack->h.n_layers; l++)
@@ -234,9 +256,11 @@ static int take_predictors(struct setup *s, struct err *e)
                 pack_predictor_find(s->pack, (enum predict_input)s->predictor[l], l, b);
             if (!x)
                 return no_predictor(s, l, b, e);
-            c->choice.predictor_bytes += budget_dense_tensor(x->bytes);
-            c->choice.predictor_rank = x->rank > c->choice.predictor_rank ? x->rank : c->choice.predictor_rank;
+            budget_add_predictor(&c->choice.predictors, &s->pack->shape, x->rank, x->bytes,
+                                 quant_row_bytes(x->type1, (uint64_t)s->pack->h.d_model),
+                                 quant_row_bytes(x->type2, (uint64_t)x->rank));
         }
+    count_resident(s);
     return 0;
 }
 
@@ -277,9 +301,9 @@ static int below_floor(const struct setup *s, struct err *e)
 {
     const struct budget_choice *c = &s->config.choice;
     char floor[24], memory[24], predictors[80] = "";
-    if (c->predictor_bytes)
+    if (c->predictors.rank)
         snprintf(predictors, sizeof predictors, ", %llu bytes of predictors",
-                 (unsigned long long)c->predictor_bytes);
+                 (unsigned long long)(c->predictor_bytes + budget_stream_bytes(&c->predictors, c->predictor_buffers)));
     opt_format_size(s->budget.floor, floor, sizeof floor);
     opt_format_size(s->memory_bytes, memory, sizeof memory);
     return err_set(
@@ -341,6 +365,34 @@ static int search(struct setup *s, const struct budget_model *m, const uint32_t 
     return fits(s, m, e);
 }
 
+/* More predictors are streamed until the memory suffices without neurons: the last layers first, with as many buffers as
+ * there is room for, few if need be. */
+static int stream_more(struct setup *s, const struct budget_model *m, struct err *e)
+{
+    struct budget_choice *c = &s->config.choice, keep = *c;
+    int r = 0, layer = s->pack->h.n_layers;
+    if (c->predictors.bytes <= budget_stream_bytes(&c->predictors, c->predictors.least)) {
+        memset(s->streamed, 0, (size_t)layer); /* so small that buffers would be larger */
+        c->predictor_buffers = 0;
+        count_resident(s);
+        return 0;
+    }
+    c->hot = c->cold = NULL;
+    while ((r = fits(s, m, e)) == 0 && layer-- > 0)
+        if (s->predictor[layer] >= 0 && !s->streamed[layer]) {
+            s->streamed[layer] = 1;
+            c->predictor_buffers = c->predictors.most;
+            count_resident(s);
+        }
+    while (r == 0 && c->predictor_buffers > c->predictors.least) {
+        c->predictor_buffers--;
+        r = fits(s, m, e);
+    }
+    c->hot = keep.hot;
+    c->cold = keep.cold;
+    return r;
+}
+
 static int make_fit(struct setup *s, struct err *e)
 {
     struct budget_model m;
@@ -354,8 +406,13 @@ static int make_fit(struct setup *s, struct err *e)
     }
     if (r < 0 || r > 0)
         return r;
-    if (s->budget.floor > s->memory_bytes)
+    if (s->budget.floor > s->memory_bytes) {
+        if (s->config.choice.predictors.rank) /* say what they take at the floor */
+            stream_more(s, &m, e);
         return below_floor(s, e);
+    }
+    if (s->config.choice.predictors.rank && (r = stream_more(s, &m, e)) < 0)
+        return r;
     size_t cold = (size_t)s->pack->h.n_layers * (size_t)s->pack->shape.n_parts;
     size_t hot = cold * (size_t)model_ffn_blocks(&s->pack->h);
     uint32_t *keep = malloc((hot + cold) * sizeof *keep);
@@ -430,6 +487,7 @@ void setup_close(struct setup *s)
     free(s->cold);
     free(s->exempt);
     free(s->predictor);
+    free(s->streamed);
     *s = (struct setup){ 0 };
 }
 

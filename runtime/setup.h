@@ -35,6 +35,7 @@ struct setup {
     struct budget budget;
     uint32_t *hot, *cold, *exempt;   /* config points to these */
     signed char *predictor;
+    unsigned char *streamed;
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
 };
 

@@ -20,27 +20,37 @@ struct variant {
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
+    int streamed, buffers;            /* of its layers, a bit each: predictors are streamed; through so many buffers more
+                                       * than the least */
 };
 
 static struct reads_join joins[READS_MAX_JOINS];
 static uint32_t hot[64], cold[16], exempt[ES_LAYERS];
 static signed char predictor[ES_LAYERS];
+static unsigned char streamed[ES_LAYERS];
 
-static inline void predict(struct engine_config *c, const struct pack *p, const struct es_predict *x)
+static inline void predict(struct engine_config *c, const struct pack *p, const struct variant *v)
 {
+    const struct es_predict *x = v->predict;
+    int any = 0;
     c->mode = PLAN_PREDICTED;
     c->predictor = predictor;
     c->exempt = exempt;
+    c->streamed = streamed;
     c->recall = x->threshold > 0.05 ? 0.7 : x->threshold > -0.05 ? 0.9 : 0.99;
     for (int l = 0; l < ES_LAYERS; l++) {
         predictor[l] = (signed char)x->input[l];
         exempt[l] = (uint32_t)x->exempt[l];
+        streamed[l] = predictor[l] >= 0 && (v->streamed >> l & 1);
+        any |= streamed[l];
         for (int b = 0; b < model_ffn_blocks(&p->h) && predictor[l] >= 0; b++) {
             const struct pack_predictor *q = pack_predictor_find(p, (enum predict_input)predictor[l], l, b);
-            c->choice.predictor_bytes += budget_dense_tensor(q->bytes);
-            c->choice.predictor_rank = q->rank;
+            budget_add_predictor(&c->choice.predictors, &p->shape, q->rank, q->bytes, quant_row_bytes(q->type1, ES_D),
+                                 quant_row_bytes(q->type2, (uint64_t)q->rank));
+            c->choice.predictor_bytes += streamed[l] ? 0 : budget_dense_tensor(q->bytes);
         }
     }
+    c->choice.predictor_buffers = any ? c->choice.predictors.least + v->buffers % 5 : 0;
 }
 
 /* Reads through gaps: windows that double, each of them paying from a share of its units on, n of them. */
@@ -92,7 +102,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                                .cold = cold } };
     join(&c, p, v->joins);
     if (v->predict)
-        predict(&c, p, v->predict);
+        predict(&c, p, v);
     return c;
 }
 
@@ -147,7 +157,9 @@ static inline struct variant any_variant(void)
                              .policy = (enum cache_policy)rnd(CACHE_POLICIES),
                              .joins = rnd(2) ? (int)rnd(5) : 0,
                              .backend = any_backend(),
-                             .buffered = rnd(4) == 0 };
+                             .buffered = rnd(4) == 0,
+                             .streamed = (int)rnd(1 << ES_LAYERS),
+                             .buffers = (int)rnd(5) };
 }
 
 #endif

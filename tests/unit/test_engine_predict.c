@@ -5,6 +5,8 @@
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #ifdef __SANITIZE_THREAD__
@@ -54,9 +56,9 @@ static void check_variants(const struct pack *p, const struct es_predict *x, con
         read += st.reads > 0;
         if (r < 0 || memcmp(first, other, sizeof first)) {
             same = 0;
-            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d apart %d %s\n", name, r,
-                   r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.apart,
-                   v.backend->name);
+            printf("# %s differs (%d %s): threads %d chunk %d depth %d hot %d cold %d prefetch %d apart %d streamed %d + %d "
+                   "%s\n", name, r, r < 0 ? e.msg : "", v.threads, v.chunk, v.depth, v.hot, v.cold, v.prefetch, v.apart,
+                   v.streamed, v.buffers, v.backend->name);
         }
     }
     CHECK_MSG(same, "%s", name);
@@ -155,8 +157,120 @@ static void test_recall_and_damage(void)
     const struct es_predict x = { .input = { -1, PREDICT_FFN, -1 } };
     struct variant v = resident;
     v.predict = &x;
-    CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
-    CHECK_MSG(strstr(e.msg, "'ffn' of layer 1, block 0"), "%s", e.msg);
+    for (v.streamed = 0; v.streamed < 8; v.streamed += 7) {
+        CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
+        CHECK_MSG(strstr(e.msg, "'ffn' of layer 1, block 0"), "%s", e.msg);
+        e.msg[0] = 0;
+    }
+    pack_close(p);
+    unlink(path);
+}
+
+/* Reads of streamed predictors that fail, by what they ask for: bytes before the first cluster. */
+struct breaking {
+    uint64_t from, to; /* of the file */
+    atomic_int left;   /* that go well */
+};
+
+static int break_predictors(void *ctx, const struct io_request *r, int result)
+{
+    struct breaking *b = ctx;
+    return r->offset >= b->from && r->offset < b->to && atomic_fetch_sub(&b->left, 1) <= 0 ? -EIO : result;
+}
+
+/* Predictors of several pieces, of which all or some layers are streamed, beside exact passes: the same bits as resident
+ * ones with any number of buffers, the bytes are counted, and a read that fails ends the pass. */
+static void test_streams(void)
+{
+    struct err e = { 0 };
+    struct engine_stats st = { 0 };
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
+    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 304 } };
+    s.n_ff = 2200;
+    s.rank = 96;
+    struct pack *p = open_pack(&s, "streams");
+    struct variant v = resident;
+    if (!p)
+        return;
+    v.predict = &x;
+    CHECK(run(p, &v, first, &st, &e) == 0 && st.predictor_bytes == 0 && st.reads == 0);
+    for (int i = 0; i < 14; i++) {
+        v.streamed = 1 + i % 7;
+        v.buffers = i / 7;
+        v.threads = 1 + i % 3;
+        v.chunk = i % 2 ? 1 : 5;
+        v.prefetch = i % 5 > 0;
+        v.apart = i % 4 == 3;
+        v.backend = any_backend();
+        int r = run(p, &v, other, &st, &e);
+        if (r == ERR_UNSUPPORTED && v.backend == &io_uring_backend)
+            continue;
+        uint64_t passes = v.chunk == 1 ? ES_SEQ : (ES_SEQ + 4) / 5, least = 0;
+        for (int l = 0; l < ES_LAYERS; l++)
+            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * ES_D + (s.n_ff - x.exempt[l]) * (s.rank + 1)) * 4 : 0;
+        CHECK_MSG(r == 0 && !memcmp(first, other, sizeof first), "layers %d, %d buffers more, %d threads, %s: %s",
+                  v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
+        CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));
+        CHECK(st.read_bytes == st.predictor_bytes);
+    }
+    for (int i = 0; i < 2; i++) {
+        struct breaking b = { .to = 0 };
+        const struct pack_predictor *q = pack_predictor_find(p, PREDICT_BLOCK, 1, 0);
+        b.from = q->offset;
+        b.to = q->offset + q->bytes;
+        v = (struct variant){ .threads = 2, .chunk = 3, .depth = 2, .lanes = 2, .hot = 10, .prefetch = 1, .predict = &x,
+                              .streamed = 7, .backend = i ? &io_uring_backend : &io_pread_backend };
+        atomic_store(&b.left, 60); /* loading looks at it with a few */
+        struct engine_config c = config(p, &v);
+        c.fault = break_predictors;
+        c.fault_ctx = &b;
+        struct engine *g = NULL;
+        int r = engine_open(&c, &g, &e), at = 0;
+        if (r == ERR_UNSUPPORTED && i)
+            continue;
+        CHECK_MSG(r == 0, "%s", e.msg);
+        for (; at < ES_SEQ && r == 0; at++) {
+            const struct engine_token t = { ids[at], 1, at };
+            r = engine_forward(g, &t, 1, &e);
+        }
+        CHECK_MSG(r == ERR_IO && at > 1 && strstr(e.msg, "reading '"), "%d after %d tokens: %s", r, at, e.msg);
+        engine_close(g);
+    }
+    pack_close(p);
+    unlink(path);
+}
+
+/* Passes that foretell and passes that do not, in any order, while predictors are read ahead. */
+static void test_streams_between(void)
+{
+    struct err e = { 0 };
+    struct engine *g[2] = { NULL, NULL };
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
+    s.n_ff = 2200;
+    s.rank = 96;
+    struct pack *p = open_pack(&s, "between");
+    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_FFN } };
+    struct variant v = { .threads = 2, .chunk = 4, .depth = 3, .lanes = 1, .hot = 3, .cold = 2, .prefetch = 1, .predict = &x,
+                         .backend = &io_delay_backend };
+    int same = 1, r = 0;
+    if (!p)
+        return;
+    for (int i = 0; i < 2; i++) {
+        v.streamed = i * 7;
+        struct engine_config c = config(p, &v);
+        c.streamed = i ? streamed : NULL; /* the array is common to both */
+        CHECK(engine_open(&c, &g[i], &e) == 0);
+    }
+    for (int at = 0; at < ES_SEQ && r == 0; at++) {
+        const struct engine_token t = { ids[at], 0, at };
+        for (int i = 0; i < 2 && r == 0; i++)
+            r = (at % 3 ? engine_forward : engine_forward_exact)(g[i], &t, 1, &e);
+        if (r == 0)
+            same &= !memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof(float));
+    }
+    CHECK_MSG(r == 0 && same, "%s", e.msg);
+    engine_close(g[0]);
+    engine_close(g[1]);
     pack_close(p);
     unlink(path);
 }
@@ -188,5 +302,7 @@ int main(void)
     test_mode(&s, mixed, "silu", 2e-4);
     test_prompt();
     test_recall_and_damage();
+    test_streams();
+    test_streams_between();
     return test_done();
 }

@@ -67,7 +67,7 @@ static void test_foretold(int blocks)
     give_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
     CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0, "%s", e.msg);
-    CHECK(f->bytes == 4096u * (unsigned)blocks && f->rank == 32);
+    CHECK(f->predictors.bytes == 4096u * (unsigned)blocks && f->predictors.rank == 32);
 
     /* Without exempt neurons the predictor's density comes back, by construction, from firings and alarms. */
     double all = inputs_active(&in, 0, 0, 0), none = foretell_neurons(f, 0, 0, 64);

@@ -123,6 +123,7 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
             "ms\":%.3f",
             name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
             (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
+    fprintf(f, ",\"predictor_bytes\":%llu", (unsigned long long)s->predictor_bytes);
     fprintf(f, ",\"attention_ms\":%.3f,\"predict_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f",
             (double)s->attention_ns / 1e6, (double)s->predict_ns / 1e6, (double)s->ffn_ns / 1e6,
             (double)s->head_ns / 1e6);

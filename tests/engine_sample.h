@@ -16,7 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = 4, ES_KV = 2, ES_DIM = 16, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24 };
+enum { ES_LAYERS = 3, ES_D = 64, ES_HEADS = 4, ES_KV = 2, ES_DIM = 16, ES_VOCAB = 40, ES_CTX = 64, ES_SEQ = 24,
+       ES_RANK = 256 }; /* of predictors, at most; the naive pass takes up to ES_D */
 
 struct engine_sample {
     enum layout_form form;
@@ -215,8 +216,8 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
 static inline void es_predictor_row(const struct engine_sample *s, int layer, int block, int role, int row, int n,
                                     float *out)
 {
-    float raw[ES_D];
-    uint8_t bytes[ES_D * 4];
+    float raw[ES_RANK];
+    uint8_t bytes[ES_RANK * 4];
     const struct quant_traits *t = quant_traits(s->predictor_type);
     for (int c = 0; c < n; c++)
         raw[c] = es_weight(layer, block, role, row, c);
@@ -245,7 +246,7 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
     const float points[3][4] = { { 0.8f, 0.1f, 0.1f, 0.5f }, { 0.95f, 0, 0.2f, 0.5f }, { 0.99f, -0.1f, 0.3f, 0.5f } };
     const struct quant_traits *q = quant_traits(s->predictor_type);
     uint8_t *m = calloc(1, x.bytes);
-    float v[ES_D];
+    float v[ES_RANK];
     memcpy(m, points[1], sizeof points[1]);
     memcpy(m + x.curve_offset, points, sizeof points);
     for (int i = 0; i < s->rank; i++) {

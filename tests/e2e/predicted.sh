@@ -58,7 +58,10 @@ peak() # FORM: at the floor, in the middle, resident
 import json, sys
 s = [json.loads(l) for l in open(sys.argv[1])][-1]
 print(s["memory_bytes"], s["account_bytes"], s["peak_bytes"], s["account"])
-assert s["account"]["predictor"] > 0 and s["account_bytes"] <= s["memory_bytes"] and s["peak_bytes"] <= s["account_bytes"]
+streamed = s["decode"]["predictor_bytes"]
+assert s["account"]["predictor"] == 0 if s["account_bytes"] == s["floor_bytes"] else s["account"]["predictor"] > 0, s
+assert streamed > 0 if s["account"]["predictor"] == 0 else streamed == 0, s
+assert s["account_bytes"] <= s["memory_bytes"] and s["peak_bytes"] <= s["account_bytes"], s
 PY
     done
 }

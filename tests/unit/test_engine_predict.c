@@ -180,14 +180,14 @@ static int break_predictors(void *ctx, const struct io_request *r, int result)
 
 /* Predictors of several pieces, of which all or some layers are streamed, beside exact passes: the same bits as resident
  * ones with any number of buffers, the bytes are counted, and a read that fails ends the pass. */
-static void test_streams(void)
+static void test_streams(int rank, int n_ff)
 {
     struct err e = { 0 };
     struct engine_stats st = { 0 };
     struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
     const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 304 } };
-    s.n_ff = 2200;
-    s.rank = 96;
+    s.n_ff = n_ff;
+    s.rank = rank;
     struct pack *p = open_pack(&s, "streams");
     struct variant v = resident;
     if (!p)
@@ -246,8 +246,8 @@ static void test_streams_between(void)
     struct err e = { 0 };
     struct engine *g[2] = { NULL, NULL };
     struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
-    s.n_ff = 2200;
-    s.rank = 96;
+    s.n_ff = 800;
+    s.rank = 256;
     struct pack *p = open_pack(&s, "between");
     const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_FFN } };
     struct variant v = { .threads = 2, .chunk = 4, .depth = 3, .lanes = 1, .hot = 3, .cold = 2, .prefetch = 1, .predict = &x,
@@ -302,7 +302,8 @@ int main(void)
     test_mode(&s, mixed, "silu", 2e-4);
     test_prompt();
     test_recall_and_damage();
-    test_streams();
+    test_streams(64, 2200); /* three ranges */
+    test_streams(256, 800); /* two pieces of fc1 */
     test_streams_between();
     return test_done();
 }

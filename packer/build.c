@@ -282,6 +282,10 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
 
 static int wanted(const struct build *b, const struct trace_predictor *t)
 {
+    for (int i = 0; b->planned_predictors && i < b->plan->n_limits; i++)
+        if (b->plan->limits[i].mode == PLAN_PREDICTED && t->layer < b->plan->n_layers &&
+            b->plan->limits[i].predictor[t->layer] == (int)t->input)
+            return 1;
     return b->predictor_inputs >> t->input & 1;
 }
 

@@ -19,6 +19,7 @@ struct build {
     const uint32_t *orders;         /* [layer][block][n_ff] */
     struct trace_predictors *predictors; /* NULL: none */
     unsigned predictor_inputs;      /* 1 << enum predict_input: which of them to pack */
+    int planned_predictors;         /* and those that a limit of the plan uses */
     struct layout_shape shape;
     struct pool *pool;
     uint64_t panel_bytes;

@@ -19,9 +19,9 @@ struct args {
 };
 
 /* --predictors: what it takes from the trace, by choice. */
-enum { ALL, NONE, FFN, BLOCK, RESIDUAL };
-static const char *const predictor_choices[] = { "all", "none", "ffn", "block", "residual", NULL };
-static const unsigned predictor_masks[] = { ~0u, 0, 1u << PREDICT_FFN, 1u << PREDICT_BLOCK, 1u << PREDICT_RESIDUAL };
+enum { ALL, NONE, FFN, BLOCK, RESIDUAL, PLANNED };
+static const char *const predictor_choices[] = { "all", "none", "ffn", "block", "residual", "plan", NULL };
+static const unsigned predictor_masks[] = { ~0u, 0, 1u << PREDICT_FFN, 1u << PREDICT_BLOCK, 1u << PREDICT_RESIDUAL, 0 };
 
 static const struct opt_usage usage = {
     "thermo-pack pack", "",
@@ -83,7 +83,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .def = "all",
           .choices = predictor_choices,
           .help = "Which of the trace's predictors go in: those that see the FFN's input, the block's input, "
-                  "the residual." },
+                  "the residual; or of each layer those that the plan uses, under any of its limits (other plans may "
+                  "need more)." },
         { .name = "threads",
           .type = OPT_INT,
           .dest = &a->threads,
@@ -175,6 +176,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     *b = (struct build){ .out_path = a->out, .plan = &in->plan, .trace = in->trace, .source = &in->source,
                          .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
+                         .planned_predictors = a->predictors == PLANNED,
                          .panel_bytes = 64u << 20 };
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shape, e);
     if (r < 0)

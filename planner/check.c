@@ -206,6 +206,22 @@ int check_plan(const struct plan *p, const char *name, const struct inputs *in, 
     return r;
 }
 
+void check_inputs_text(const struct plan *p, const struct plan_limit *l, char out[CHECK_INPUTS_TEXT])
+{
+    int count[PREDICT_INPUTS + 1] = { 0 }; /* the last: none */
+    size_t at = 0;
+    out[0] = '\0';
+    for (int k = 0; l->mode == PLAN_PREDICTED && k < p->n_layers; k++)
+        count[l->predictor[k] >= 0 ? l->predictor[k] : PREDICT_INPUTS]++;
+    for (int i = 0; i <= PREDICT_INPUTS; i++)
+        if (count[i]) {
+            int n = snprintf(out + at, CHECK_INPUTS_TEXT - at, "%s%s in %d%s", at ? ", " : "predictors: ",
+                             i < PREDICT_INPUTS ? predict_input_name((enum predict_input)i) : "none", count[i],
+                             at ? "" : count[i] == 1 ? " layer" : " layers");
+            at += n > 0 && (size_t)n < CHECK_INPUTS_TEXT - at ? (size_t)n : 0;
+        }
+}
+
 /* --- against an older plan --- */
 
 struct teller {
@@ -228,7 +244,8 @@ static void tell(struct teller *t, int worse, const char *fmt, ...)
         t->line(t->ctx, worse, text);
 }
 
-static void compare_limit(struct teller *t, const struct plan_limit *a, const struct plan_limit *b)
+static void compare_limit(struct teller *t, const struct plan *old, const struct plan_limit *a, const struct plan *now,
+                          const struct plan_limit *b)
 {
     unsigned long long m = a->memory_bytes;
     for (int i = 0; i < a->n_batches; i++) {
@@ -240,11 +257,11 @@ static void compare_limit(struct teller *t, const struct plan_limit *a, const st
             tell(t, 1, "memory %llu: batch %d is no longer planned", m, x->batch);
             continue;
         }
-        double was = x->predicted.tokens_per_s, now = y->predicted.tokens_per_s;
-        double percent = was > 0 ? 100 * (now / was - 1) : 0;
+        double before = x->predicted.tokens_per_s, after = y->predicted.tokens_per_s;
+        double percent = before > 0 ? 100 * (after / before - 1) : 0;
         int slower = percent < -100 * t->tolerance;
-        if (differs(was, now))
-            tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, now, was, percent);
+        if (differs(before, after))
+            tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, after, before, percent);
     }
     if (a->floor_bytes != b->floor_bytes)
         tell(t, (double)b->floor_bytes > (double)a->floor_bytes * (1 + t->tolerance), "memory %llu: floor of %llu bytes, was %llu", m,
@@ -258,6 +275,11 @@ static void compare_limit(struct teller *t, const struct plan_limit *a, const st
         tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
              plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),
              plan_mode_name(a->mode), a->threads, a->queue_depth, cache_policy_name(a->policy));
+    char was[CHECK_INPUTS_TEXT], is[CHECK_INPUTS_TEXT];
+    check_inputs_text(old, a, was);
+    check_inputs_text(now, b, is);
+    if (strcmp(was, is) && was[0] && is[0])
+        tell(t, 0, "memory %llu: %s; were %s", m, is, was + strlen("predictors: "));
 }
 
 int check_against(const struct plan *now, const struct plan *old, double tolerance,
@@ -278,7 +300,7 @@ int check_against(const struct plan *now, const struct plan *old, double toleran
             if (now->limits[k].memory_bytes == old->limits[i].memory_bytes)
                 b = &now->limits[k];
         if (b)
-            compare_limit(&t, &old->limits[i], b);
+            compare_limit(&t, old, &old->limits[i], now, b);
         else
             tell(&t, 1, "memory %llu is no longer planned for", (unsigned long long)old->limits[i].memory_bytes);
     }

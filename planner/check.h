@@ -21,4 +21,8 @@ int check_belongs(const struct plan *p, const char *name, const struct inputs *i
 int check_against(const struct plan *now, const struct plan *old, double tolerance,
                   void (*line)(void *ctx, int worse, const char *text), void *ctx);
 
+/* What the predictors of a limit see: "predictors: ffn in 5 layers, block in 3"; "" in other modes. */
+#define CHECK_INPUTS_TEXT 96
+void check_inputs_text(const struct plan *p, const struct plan_limit *l, char out[CHECK_INPUTS_TEXT]);
+
 #endif

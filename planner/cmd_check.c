@@ -76,6 +76,12 @@ static int run(const struct wish *w, int *worse, struct err *e)
         return r;
     if (!w->json)
         printf("%s: %s\n", w->plan, how);
+    for (int i = 0; i < p.n_limits && !w->json; i++) {
+        char text[CHECK_INPUTS_TEXT];
+        check_inputs_text(&p, &p.limits[i], text);
+        if (text[0])
+            printf("memory %llu: %s\n", (unsigned long long)p.limits[i].memory_bytes, text);
+    }
     if (w->against && (r = plan_read(w->against, &old, e)) == 0) {
         *worse = check_against(&p, &old, w->tolerance / 100, print_line, &lines);
         if (!w->json)

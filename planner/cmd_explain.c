@@ -7,6 +7,7 @@
 #include "planner/check.h"
 #include "planner/explain.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -76,6 +77,42 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
     }
 }
 
+static void text_inputs(const struct plan *p, const struct plan_limit *l, const struct explain *x)
+{
+    const struct plan_figures *f = &l->batches[0].predicted;
+    char text[CHECK_INPUTS_TEXT];
+    double saved = 0, hidden = 0;
+    check_inputs_text(p, l, text);
+    printf("\nWhat predictors see, per layer at batch 1 (times in us); other inputs with the bytes that the layer has\n"
+           "  layer  input     predictor  computed   read bytes    total   hidden");
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        printf("  %8s", predict_input_name((enum predict_input)i));
+    printf("    saved\n");
+    for (int k = 0; k < p->n_layers; k++) {
+        const struct explain_input *o = &x->inputs[k];
+        double total = f->layers[k].total_ns, less = explain_saved_ns(o, total);
+        printf("  %5d  %-8s %10llu %7.1f %% %12.0f %8.1f %8.1f", k,
+               o->input < 0 ? "none" : predict_input_name((enum predict_input)o->input),
+               (unsigned long long)o->predictor_bytes, 100 * o->density, f->layers[k].read_bytes, total / 1e3,
+               o->hidden_ns / 1e3);
+        for (int i = 0; i < PREDICT_INPUTS; i++)
+            if (i == o->input)
+                printf("  %8.1f", total / 1e3);
+            else if (o->rival[i].known)
+                printf("  %8.1f", o->rival[i].total_ns / 1e3);
+            else
+                printf("  %8s", "-");
+        if (isnan(less))
+            printf("        -\n");
+        else
+            printf(" %8.1f\n", less / 1e3);
+        saved += isnan(less) ? 0 : less;
+        hidden += o->hidden_ns;
+    }
+    printf("  %s; reads behind attention hide %.4g us, the inputs chosen save %.4g us against the other ones\n", text,
+           hidden / 1e3, saved / 1e3);
+}
+
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x)
 {
     char a[32], b[32];
@@ -100,6 +137,8 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     text_lines("The paper's equations, whole model, batch 1", x->paper, x->n_paper);
     text_lines("Measured cost model, batch 1", x->measured, x->n_measured);
     text_layers(p, l, x);
+    if (x->inputs)
+        text_inputs(p, l, x);
     for (int i = 0; i < p->n_layers; i++) {
         const char *w = explain_binds(&l->batches[0].predicted.layers[i]);
         count[!strcmp(w, "compute") ? 0 : !strcmp(w, "memory") ? 1 : 2]++;
@@ -130,6 +169,28 @@ static struct js *json_lines(const struct explain_line *lines, int n)
     return a;
 }
 
+static void json_input(struct js *to, const struct explain_input *x, double total_ns)
+{
+    struct js *o = js_object(), *others = js_object();
+    double saved = explain_saved_ns(x, total_ns);
+    js_set_str(o, "sees", x->input < 0 ? "none" : predict_input_name((enum predict_input)x->input));
+    js_set_u64(o, "bytes", x->predictor_bytes);
+    js_set_num(o, "density", x->density);
+    js_set_num(o, "hidden_ns", x->hidden_ns);
+    if (!isnan(saved))
+        js_set_num(o, "saved_ns", saved);
+    for (int i = 0; i < PREDICT_INPUTS; i++)
+        if (x->rival[i].known) {
+            struct js *r = js_object();
+            js_set_u64(r, "bytes", x->rival[i].predictor_bytes);
+            js_set_num(r, "read_bytes", x->rival[i].read_bytes);
+            js_set_num(r, "total_ns", x->rival[i].total_ns);
+            js_set(others, predict_input_name((enum predict_input)i), r);
+        }
+    js_set(o, "others", others);
+    js_set(to, "predictor", o);
+}
+
 static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, struct err *e)
 {
     struct js *o = js_object(), *account = js_object(), *layers = js_array(), *gains = js_array();
@@ -154,6 +215,8 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
             js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
         js_set_str(j, "binds", explain_binds(&l->batches[0].predicted.layers[i]));
         js_set_num(j, "best_hit_rate", x->best_hit_rate[i]);
+        if (x->inputs)
+            json_input(j, &x->inputs[i], l->batches[0].predicted.layers[i].total_ns);
         js_append(layers, j);
     }
     js_set(o, "layers", layers);

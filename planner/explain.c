@@ -317,6 +317,8 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
         r = paper_lines(pr, l, &c, keeps, &x, e);
     if (r == 0 && p->cost == PLAN_COST_MEASURED)
         r = measured_lines(pr, p, l, &c, keeps, &x, e);
+    if (r == 0 && l->mode == PLAN_PREDICTED && p->cost == PLAN_COST_MEASURED)
+        r = explain_inputs(pr, p, l, &x.inputs, e);
     if (r == 0)
         r = find_best(pr, keeps, &x, e);
     if (r == 0)
@@ -333,5 +335,7 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
 void explain_done(struct explain *x)
 {
     free(x->best_hit_rate);
+    free(x->inputs);
     x->best_hit_rate = NULL;
+    x->inputs = NULL;
 }

@@ -18,6 +18,21 @@ struct explain_line {
     double value;
 };
 
+/* Why a layer's predictors see what they see. Others are given the bytes that the layer has in the plan, its predictors'
+ * included, to spend as suits them best. */
+struct explain_rival {
+    int known;                          /* there are predictors that see this input, and they fit */
+    uint64_t predictor_bytes;
+    double read_bytes, total_ns;
+};
+struct explain_input {
+    int input;                          /* enum predict_input; -1: the layer runs exactly */
+    uint64_t predictor_bytes;
+    double density;                     /* share of its neurons that a step computes */
+    double hidden_ns;                   /* that reads overlapping attention save: (M7) - (M13) */
+    struct explain_rival rival[PREDICT_INPUTS]; /* other inputs than the plan's */
+};
+
 #define EXPLAIN_LINES 28
 #define EXPLAIN_GAINS 8
 struct explain_gain {
@@ -32,6 +47,7 @@ struct explain {
     struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
     double base_tokens_per_s;           /* what the same quick solver makes of the limit as it is */
     struct explain_gain gains[EXPLAIN_GAINS];
+    struct explain_input *inputs;       /* [n_layers]: of a predicted plan by measured curves, batch 1; malloc'd, or NULL */
     double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
 };
 
@@ -39,6 +55,13 @@ struct explain {
 int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out,
                   struct err *e);
 void explain_done(struct explain *x);
+
+/* Fills inputs. pr as above. */
+int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,
+                   struct err *e);
+
+/* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */
+double explain_saved_ns(const struct explain_input *x, double total_ns);
 
 /* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */
 const char *explain_binds(const struct plan_layer_figures *f);

@@ -258,8 +258,7 @@ static int replay_all(struct problem *p, int policy, struct err *e)
 
 /* --- residencies --- */
 
-/* Bytes that a residency of one layer adds to the account, by asking the account itself. */
-static int keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e)
+int problem_keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e)
 {
     const struct inputs *in = p->in;
     size_t parts = (size_t)p->shape.n_parts, blocks = (size_t)in->n_blocks, layers = (size_t)in->n_layers;
@@ -305,7 +304,7 @@ static int push(struct problem *p, struct keep_list *list, int way, int batch, i
     o->keep = k;
     struct cost_choice c = { .mode = p->modes[way], .way = way, .foretell = p->foretell[way] };
     o->flow = cost_flow_of(p->in, &p->shape, &c, batch, layer, problem_table(p, way, batch, layer), &k);
-    int r = keep_bytes(p, &k, &o->bytes, e);
+    int r = problem_keep_bytes(p, &k, &o->bytes, e);
     list->n += r == 0;
     return r;
 }
@@ -404,12 +403,6 @@ static int layer_keeps(struct problem *p, int way, int batch, int layer, struct 
     qsort(all.at, (size_t)all.n, sizeof *all.at, by_bytes);
     *out = (struct problem_keeps){ all.n, all.at };
     return 0;
-}
-
-static struct problem_keeps *keeps_at(const struct problem *p, int way, int batch, int layer)
-{
-    return &p->keeps[((size_t)way * (size_t)p->in->n_batches + (size_t)batch) * (size_t)p->in->n_layers +
-                     (size_t)layer];
 }
 
 static int copy_keeps(const struct problem_keeps *from, struct problem_keeps *out, struct err *e)
@@ -520,8 +513,8 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
         for (int b = 0; b < in->n_batches && r == 0; b++)
             for (int k = 0; k < in->n_layers && r == 0; k++)
                 if (problem_alike(&o, w, k) == w)
-                    r = k < distinct_layers(in) ? layer_keeps(&o, w, b, k, keeps_at(&o, w, b, k), e) :
-                                                  copy_keeps(keeps_at(&o, w, b, 0), keeps_at(&o, w, b, k), e);
+                    r = k < distinct_layers(in) ? layer_keeps(&o, w, b, k, problem_keeps_of(&o, w, b, k), e) :
+                                                  copy_keeps(problem_keeps_of(&o, w, b, 0), problem_keeps_of(&o, w, b, k), e);
     *p = o;
     if (r < 0)
         problem_done(p);
@@ -673,7 +666,7 @@ static int price_way(struct pricing *w, int way, int kind, double *shared, doubl
 {
     const struct problem *p = w->p;
     const struct problem_group *g = &p->group[w->c->group];
-    const struct problem_keeps *k = keeps_at(p, way, w->batch_index, w->layer);
+    const struct problem_keeps *k = problem_keeps_of(p, way, w->batch_index, w->layer);
     struct cost_choice c = *w->c;
     struct cost_layer cl;
     c.way = way;
@@ -894,7 +887,7 @@ const struct problem_keep *problem_chosen(const struct problem *p, const struct 
 {
     size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
     uint32_t id = solve_curve_of(&p->sp, r, batch_index, layer)->point[r->choice[at]].id;
-    return &keeps_at(p, (int)(id % PROBLEM_MAX_WAYS), batch_index, layer)->keep[id / PROBLEM_MAX_WAYS];
+    return &problem_keeps_of(p, (int)(id % PROBLEM_MAX_WAYS), batch_index, layer)->keep[id / PROBLEM_MAX_WAYS];
 }
 
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,

@@ -100,6 +100,9 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
                     const struct cost_keep *keeps, struct plan_figures *out, struct err *e);
 
+/* Bytes that a residency of one layer adds to the account, units of 64: by asking the account itself. */
+int problem_keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e);
+
 /* The residency behind a result's choice. */
 const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
                                           int layer);
@@ -125,6 +128,13 @@ uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer);
 /* A step's accesses to the last part, as a way makes them: lists for replay, at most max_steps. */
 int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,
                   struct err *e);
+
+/* Residencies of a layer worth considering, of a way that stands for it (problem_alike). */
+static inline struct problem_keeps *problem_keeps_of(const struct problem *p, int way, int batch_index, int layer)
+{
+    return &p->keeps[((size_t)way * (size_t)p->in->n_batches + (size_t)batch_index) * (size_t)p->in->n_layers +
+                     (size_t)layer];
+}
 
 static inline const struct replay_table *problem_table(const struct problem *p, int way, int batch_index, int layer)
 {

@@ -122,6 +122,30 @@ static void layer_table(struct page *out, const struct report *r, int index)
     page_put(out, "</details>\n");
 }
 
+/* What a predicted limit's predictors see, and what each other input would make of the layer's bytes. */
+static void input_table(struct page *out, const struct report *r, int index)
+{
+    static const char *const heads[] = { "Layer", "<Input", "Predictor bytes", "Neurons computed", "Hidden behind attention",
+                                         "Total", "Best other input", "Saved" };
+    const struct plan_limit *l = &r->p->limits[index];
+    const struct explain_input *x = r->limits[index].explain.inputs;
+    if (!x)
+        return;
+    report_table(out, "what predictors see (times in \xc2\xb5s; other inputs with the bytes that the layer has)", heads, 8);
+    for (int k = 0; k < r->p->n_layers; k++) {
+        double total = l->batches[0].predicted.layers[k].total_ns, saved = explain_saved_ns(&x[k], total);
+        page_put(out, "<tr><td>%d</td><td>%s</td><td>%llu</td><td>%.1f %%</td><td>%.4g</td><td>%.4g</td>", k,
+                 x[k].input < 0 ? "none" : predict_input_name((enum predict_input)x[k].input),
+                 (unsigned long long)x[k].predictor_bytes, 100 * x[k].density, x[k].hidden_ns / 1e3, total / 1e3);
+        if (isnan(saved))
+            page_put(out, "<td>-</td><td>-</td></tr>\n");
+        else
+            page_put(out, "<td>%.4g</td><td>%.4g</td></tr>\n", (total + saved) / 1e3, saved / 1e3);
+    }
+    report_table_end(out);
+    page_put(out, "</details>\n");
+}
+
 /* --- hotness --- */
 
 /* Share of a layer's firings that come from the first `at` neurons of each block. */
@@ -364,6 +388,7 @@ void report_limit_section(struct page *out, const struct report *r, int index)
     if (!o->misses.sampled)
         page_put(out, "<p>There is no cold cache under this limit: nothing is looked up.</p>\n");
     layer_table(out, r, index);
+    input_table(out, r, index);
     hotness_table(out, r, index);
     if (o->misses.sampled)
         misses_table(out, r, index);

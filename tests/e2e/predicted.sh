@@ -92,4 +92,17 @@ PY
 }
 check "a plan in predicted mode from the planner" chain bundle --mode predicted --memory 20MiB
 check "planner and runtime agree on its account and floor to the byte" agree
+# A pack with only what a plan names: each layer's own predictor, and the same bytes under any memory and threads.
+named()
+{
+    python3 tests/predicted_plan.py "$tmp/bundle.json" "$tmp/named.json" 0.97 ffn,block 0 &&
+    "$BIN/thermo-pack" pack --model $model --traces "$tmp/t.h5" --plan "$tmp/named.json" --out "$tmp/named.thermo" \
+        --predictors plan > "$tmp/log" 2>&1 || { cat "$tmp/log"; return 1; }
+    "$BIN/thermo-pack" inspect --json "$tmp/named.thermo" | python3 -c '
+import json, sys
+p = sorted((x["layer"], x["input"]) for x in json.load(sys.stdin)["predictors"])
+assert p == [(i, "block" if i % 2 else "ffn") for i in range(8)], p'
+}
+check "only the predictors that the plan names are packed" named
+check "they run, the same bytes under any memory, threads, chunk and backend" same named
 done_testing

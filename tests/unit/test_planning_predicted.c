@@ -1,5 +1,6 @@
 /* Predicted mode in the planner: what is foretold, its price by hand, plans against exhaustive search, check. */
 #include "planner/check.h"
+#include "planner/explain.h"
 #include "planner/planning.h"
 #include "planner/ways.h"
 #include "tests/planning_sample.h"
@@ -385,6 +386,95 @@ static void test_whole(void)
     hw_free(&hw);
 }
 
+/* Lookahead that foretells as well as the FFN's input in half of the layers, and far too much in the others: a plan has
+ * both inputs, is faster than with either, follows from the inputs by check, and explain's reasons are those. */
+static void test_mixed(int max_batch)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, max_batch);
+    struct hw hw = sample_hw(1, 2, 60000);
+    struct planning_request q = request(0);
+    struct plan p, one;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    uint64_t floor_bytes;
+    int ahead = 0;
+    give_predictors(&in, PREDICT_FFN, 32, 0.3);
+    give_predictors(&in, PREDICT_BLOCK, 32, 0.3);
+    for (int l = 0; l < 4; l += 2)
+        for (int i = 0; i < 2; i++)
+            inputs_predictor_at(&in, PREDICT_BLOCK, l, 0)->point[i].density *= 2.5;
+    q.form = LAYOUT_BUNDLE;
+    q.max_batch = max_batch;
+    CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
+    q.memory[0] = floor_bytes + 400000;
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
+    const struct plan_limit *l = &p.limits[0];
+    for (int k = 0; k < 4; k++)
+        ahead += l->predictor[k] == PREDICT_BLOCK;
+    CHECK_MSG(ahead == 2 && l->predictor[1] == PREDICT_BLOCK && l->predictor[3] == PREDICT_BLOCK, "%d ahead", ahead);
+    CHECK_MSG(check_plan(&p, "mixed", &in, &hw, &notes, &e) == 0, "%s", e.msg);
+    CHECK(l->account_bytes <= l->memory_bytes);
+    for (int i = PREDICT_FFN; i <= PREDICT_BLOCK; i++) {
+        q.predictor = i;
+        CHECK(planning_make(&q, &in, &hw, &notes, &one, &e) == 0);
+        CHECK_MSG(one.limits[0].batches[0].predicted.tokens_per_s < l->batches[0].predicted.tokens_per_s, "%g, mixed %g",
+                  one.limits[0].batches[0].predicted.tokens_per_s, l->batches[0].predicted.tokens_per_s);
+        plan_done(&one);
+    }
+    struct problem pr;
+    struct explain_input *x = NULL;
+    CHECK(planning_problem(&p, l, &in, &hw, &notes, &pr, &e) == 0);
+    CHECK_MSG(explain_inputs(&pr, &p, l, &x, &e) == 0, "%s", e.msg);
+    for (int k = 0; k < 4 && x; k++) {
+        double total = l->batches[0].predicted.layers[k].total_ns;
+        int other = k % 2 ? PREDICT_FFN : PREDICT_BLOCK;
+        CHECK(x[k].input == l->predictor[k] && x[k].rival[other].known && !x[k].rival[l->predictor[k]].known);
+        CHECK_MSG(explain_saved_ns(&x[k], total) > 0 || max_batch > 1, "layer %d: %g", k, explain_saved_ns(&x[k], total));
+        CHECK(k % 2 ? x[k].hidden_ns > 0 : x[k].hidden_ns <= 0);
+    }
+    free(x);
+    problem_done(&pr);
+    plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* A limit on quality: a mix needs the recall at which both inputs together keep it, single inputs their own. */
+static void test_mixed_quality(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct planning_request q = request(0);
+    struct layout l;
+    struct ways w;
+    struct err e = { 0 };
+    const int both[2] = { PREDICT_FFN, PREDICT_BLOCK };
+    give_predictors(&in, PREDICT_FFN, 32, 0.1);
+    give_predictors(&in, PREDICT_BLOCK, 32, 0.1);
+    in.n_quality = 4;
+    in.quality[0] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.8, .kl_mean = 0.006 };
+    in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.9, .kl_mean = 0.003 };
+    in.quality[2] = (struct inputs_quality){ .input = PREDICT_BLOCK, .target = 0.8, .kl_mean = 0.009 };
+    in.quality[3] = (struct inputs_quality){ .input = PREDICT_BLOCK, .target = 0.9, .kl_mean = 0.005 };
+    CHECK(near(ways_mixed_kl(&in, both, 2, 0.9), 0.008) && near(ways_mixed_kl(&in, both, 2, 0.85), 0.015));
+    CHECK(isinf(ways_mixed_kl(&in, both, 2, 0.5)));
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0);
+    q.max_kl = 0.01; /* 0.8 for each alone, 0.9 together */
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 4);
+    CHECK(w.way[0].mix > 0 && w.way[0].mix == w.way[1].mix && near(w.way[0].recall, 0.9) && near(w.way[1].recall, 0.9));
+    CHECK(w.way[2].mix == 0 && w.way[3].mix == 0 && near(w.way[2].recall, 0.8) && near(w.way[3].recall, 0.8));
+    ways_done(&w);
+    q.max_kl = 0.007; /* no mix keeps it */
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix == 0 && w.way[1].mix == 0);
+    ways_done(&w);
+    q.max_kl = 0.02; /* all at 0.8: the single inputs are in the mix */
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix > 0 && w.way[0].mix == w.way[1].mix);
+    ways_done(&w);
+    q.cost = PLAN_COST_PAPER; /* nothing to choose layer by layer */
+    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix == 0);
+    ways_done(&w);
+    inputs_done(&in);
+}
+
 int main(void)
 {
     test_points();
@@ -396,5 +486,8 @@ int main(void)
     test_quality();
     test_packed();
     test_whole();
+    test_mixed(1);
+    test_mixed(2);
+    test_mixed_quality();
     return test_done();
 }

@@ -239,7 +239,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
 {
     const struct model_hparams *h = &m->h;
     size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shape.n_parts;
-    struct sum index = { 0 }, hot = { 0 }, cold = { 0 };
+    struct sum index = { 0 }, tables = { 0 }, hot = { 0 }, cold = { 0 };
     add(&index, up64(layers * blocks * parts * 8)); /* where each hot prefix begins, */
     add(&index, up64(layers * parts * 8));          /* each cold segment, */
     add(&index, up64(layers * parts * 8));          /* and its cache */
@@ -253,7 +253,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             add(&index, up64(cache_bytes((uint32_t)units, slots)));
             uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
             add(&cold, slot_bytes);
-            add(&index, budget_table_bytes(slot_bytes));
+            add(&tables, budget_table_bytes(slot_bytes));
             for (size_t k = 0; k < blocks && !empty && c->hot; k++) {
                 uint32_t n = c->hot[(l * blocks + k) * parts + p];
                 if (n > (uint32_t)h->n_ff)
@@ -261,10 +261,12 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                                    "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
                                    n, h->n_ff);
                 add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
-                add(&index, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
+                add(&tables, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
             }
         }
+    add(&index, tables.v);
     s->bad |= index.bad | hot.bad | cold.bad;
+    b->tables = tables.v;
     b->item[BUDGET_INDEX] = index.v;
     b->item[BUDGET_HOT] = hot.v;
     b->item[BUDGET_COLD] = cold.v;
@@ -297,7 +299,7 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e)
 {
     const struct budget_predictors *p = &c->predictors;
-    struct budget b = { { 0 }, 0, 0 };
+    struct budget b = { { 0 }, 0, 0, 0 };
     struct budget_scratch scratch;
     struct sum s = { 0 };
     int r = budget_scratch(m, c, &scratch, e);

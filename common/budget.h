@@ -69,6 +69,7 @@ enum budget_item {
 
 struct budget {
     uint64_t item[BUDGET_ITEMS];
+    uint64_t tables;  /* of BUDGET_INDEX: page tables of the regions, which the kernel holds and an arena must not */
     uint64_t total;
     uint64_t floor;   /* total with no hot and no cold region, and predictors streamed: below it nothing runs */
 };

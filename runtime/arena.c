@@ -16,12 +16,18 @@ static const enum budget_item order[] = {
     BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_INDEX,
 };
 
+/* What the account calls index has the kernel's page tables in it, which are not ours to map. */
+static uint64_t mapped(const struct budget *b, enum budget_item i)
+{
+    return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
+}
+
 int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
 {
     uint64_t bytes = 0;
     *a = (struct arena){ 0 };
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
-        bytes += b->item[order[i]];
+        bytes += mapped(b, order[i]);
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
     void *m = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (m == MAP_FAILED)
@@ -40,8 +46,8 @@ int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
     uint8_t *at = a->base;
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++) {
         a->item[order[i]].at = at;
-        a->item[order[i]].size = (size_t)b->item[order[i]];
-        at += b->item[order[i]];
+        a->item[order[i]].size = (size_t)mapped(b, order[i]);
+        at += mapped(b, order[i]);
     }
     return 0;
 }

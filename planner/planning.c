@@ -64,24 +64,41 @@ static int solve_one(struct problem *p, const struct planning_request *q, struct
     }
 }
 
+/* Does any layer of the solution foretell from the block's input? */
+static int looks_ahead(const struct problem *p, const struct solve_result *res)
+{
+    for (int l = 0; l < p->in->n_layers; l++) {
+        const struct foretell *f = p->foretell[problem_chosen(p, res, 0, l)->keep.way];
+        if (f && f->input[l] == PREDICT_BLOCK)
+            return 1;
+    }
+    return 0;
+}
+
 /* Decoding may be bound by I/O, then threads make no difference to it; prompts are bound by compute. Of configurations
- * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. The bound stays
- * that of all configurations, so the gap holds what this gives away. */
-static int prefer_threads(const struct problem *p, struct solve_result *res, struct err *e)
+ * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. Where predictors
+ * look ahead, all reads of a layer are known before attention, but completions are looked at only between its
+ * products: a queue that holds them all keeps the disk busy meanwhile, which (M13) takes for granted. There, of
+ * equal threads, the deepest queue is taken. The bound stays that of all configurations, so the gap holds what this
+ * gives away. */
+static int prefer_equals(const struct problem *p, struct solve_result *res, struct err *e)
 {
     int64_t most = res->objective + res->objective / 100;
-    int r = 0;
+    int r = 0, ahead = looks_ahead(p, res);
     for (int i = 0; i < p->sp.n_configs && r == 0; i++) {
         struct solve_problem one = p->sp;
         struct solve_result now;
-        int threads = p->choices[i].threads, best = p->choices[res->config].threads;
-        if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || threads < best || i == res->config)
+        const struct cost_choice *c = &p->choices[i], *best = &p->choices[res->config];
+        int deeper = ahead ? (c->depth > best->depth) - (c->depth < best->depth) : 0;
+        if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || c->threads < best->threads ||
+            i == res->config || (c->threads == best->threads && (deeper < 0 || c->lanes > best->lanes)))
             continue;
         one.configs = &p->sp.configs[i];
         one.n_configs = 1;
         if ((r = solve_greedy(&one, &now, e)) < 0)
             break;
-        if (now.feasible && now.objective <= most && (threads > best || now.objective < res->objective)) {
+        if (now.feasible && now.objective <= most &&
+            (c->threads > best->threads || deeper > 0 || now.objective < res->objective)) {
             now.config = i;
             now.bound = res->bound;
             now.finished = res->finished;
@@ -238,7 +255,7 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
         if (r < 0)
             break;
         plan.n_limits = i + 1;
-        if ((r = prefer_threads(p, &res, e)) == 0)
+        if ((r = prefer_equals(p, &res, e)) == 0)
             r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
         solve_result_done(&res);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH   64
+#define MAX_DEPTH   128
 #define ROUND       8       /* layers replayed side by side */
 #define KEPT        6       /* configurations with curves, beside the best of each number of threads */
 #define MAX_STEPS   32      /* of a prefix */

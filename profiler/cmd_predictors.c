@@ -228,7 +228,8 @@ static int quality(const struct options *o, const struct model *m, struct pool *
     struct trace_predictors *p = NULL;
     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
     char corpus[TRACE_PREDICT_CORPUS];
-    unsigned which = o->method != KEEP || o->input != NOT_SAID ? input_masks[o->input == NOT_SAID ? 0 : o->input] : ~0u;
+    int all = o->method == IMPORT || (o->method == KEEP && o->input == NOT_SAID); /* imported ones have their own input */
+    unsigned which = all ? ~0u : input_masks[o->input == NOT_SAID ? 0 : o->input];
     int n = 0, r = trace_open(from, &t, e);
     if (!r && (r = trace_predictors_open(t, &p, e)) == 0 && !p)
         r = err_set(e, ERR_INPUT, "'%s' holds no predictors; make them without --method keep", from);

@@ -17,8 +17,9 @@ limit = plan["limits"][0]
 p = limit["batches"][0]["predicted"]
 print("19 GB:", p["tokens_per_s"], "tokens/s, published 11.68")
 assert limit["memory_bytes"] == 19e9 and 0.75 < p["tokens_per_s"] / 11.68 < 1.25
-# The published account: 6.6 GB before the first neuron.
-assert abs(limit["floor_bytes"] / 6.6e9 - 1) < 0.02
+# The published account: 6.6 GB before the first neuron, predictors among them, without which our floor is.
+resident = 32 * 8 * 1024 * (4096 + 14336) * 0.5625
+assert abs((limit["floor_bytes"] + resident) / 6.6e9 - 1) < 0.04 # a sum of four figures of two digits
 # By hand: weights of attention and head, of two experts' predictors, and of 15 % of two experts, at 43.9 GB/s.
 attention = 32 * (2 * 4096 * 4096 + 2 * 4096 * 1024) * 0.5625
 head = 32000 * 4096 * 0.5625

@@ -117,7 +117,7 @@ static struct foretell_block block_of(const struct inputs *in, const struct inpu
     double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
     double low = -MAX_SHIFT, high = MAX_SHIFT;
     struct foretell_block b = { at->recall, -INFINITY };
-    struct sample s;
+    struct sample s = { 0 };
     if (alarms > 0)
         take_sample(in, layer, block, &s);
     for (int i = 0; i < 40 && alarms > 0; i++) {

@@ -459,9 +459,10 @@ static struct io_request *start_read(struct pipeline *p, int list, size_t n)
     b->refs = 0;
     b->start = unit_offset(p, l->part, e->unit) / p->g->shape.l.block_bytes * p->g->shape.l.block_bytes;
     for (;; e++) {
-        n -= e->kind == KIND_MISSING;
-        e->kind = e->kind == KIND_MISSING ? KIND_READING : e->kind;
-        if (!n)
+        if (e->kind != KIND_MISSING) /* may be ready, and looked at by workers: not to be written */
+            continue;
+        e->kind = KIND_READING;
+        if (!--n)
             break;
     }
     l->issue = (uint32_t)(e - l->e) + 1;

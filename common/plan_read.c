@@ -383,14 +383,12 @@ static void read_joins(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
-/* "joins" is there when there are any. */
 static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
 {
-    static const char *const keys[] = { "backend", "lanes", "queue_depth", NULL };
-    static const char *const joined[] = { "backend", "joins", "lanes", "queue_depth", NULL };
+    static const char *const keys[] = { "joins", "backend", "lanes", "queue_depth", NULL };
     json_t *joins = json_object_get(j, "joins");
     size_t at = enter(r, "io");
-    expect(r, j, joins ? joined : keys);
+    expect(r, j, keys + !joins); /* optional */
     if (joins)
         read_joins(r, joins, l);
     l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);

@@ -64,11 +64,17 @@ static int solve_one(struct problem *p, const struct planning_request *q, struct
     }
 }
 
+/* What foretells a layer's neurons in the solution; NULL outside predicted mode. */
+static const struct foretell *chosen_foretell(const struct problem *p, const struct solve_result *res, int layer)
+{
+    return p->foretell[problem_chosen(p, res, 0, layer)->keep.way];
+}
+
 /* Does any layer of the solution foretell from the block's input? */
 static int looks_ahead(const struct problem *p, const struct solve_result *res)
 {
     for (int l = 0; l < p->in->n_layers; l++) {
-        const struct foretell *f = p->foretell[problem_chosen(p, res, 0, l)->keep.way];
+        const struct foretell *f = chosen_foretell(p, res, l);
         if (f && f->input[l] == PREDICT_BLOCK)
             return 1;
     }
@@ -153,7 +159,7 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->foretell->recall;
         for (int k = 0; k < plan->n_layers; k++) {
-            const struct foretell *f = p->foretell[problem_chosen(p, res, 0, k)->keep.way];
+            const struct foretell *f = chosen_foretell(p, res, k);
             l->predictor[k] = f->input[k];
             l->exempt[k] = f->exempt[k];
         }

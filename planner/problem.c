@@ -419,10 +419,7 @@ static int copy_keeps(const struct problem_keeps *from, struct problem_keeps *ou
 uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer)
 {
     const struct foretell *f = p->foretell[way];
-    uint64_t sum = 0;
-    for (int k = 0; f && f->input[layer] >= 0 && k < p->in->n_blocks; k++)
-        sum += budget_dense_tensor(inputs_predictor_at(p->in, f->input[layer], layer, k)->bytes);
-    return sum;
+    return f ? foretell_layer_bytes(p->in, f->input, layer) : 0;
 }
 
 /* The least that predictors of a layer take in any way of a group. */

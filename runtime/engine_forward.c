@@ -12,7 +12,6 @@
 #define PIECE_BYTES (64u << 10)
 #define PIECES      8 /* per worker */
 
-
 /* ---- products of dense matrices ---- */
 
 const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride)

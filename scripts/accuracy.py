@@ -37,32 +37,16 @@ import sys
 import time
 
 from bench_runner import Runner
+from bench_settings import Interrupted, count, die, env, say, size
 
 BIN = os.environ.get("BIN") or "build/bin"
-UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 LEAST_TOKENS = 8
 TERMS = (("attention", "attention"), ("predict", "prediction"), ("ffn", "FFN"), ("io_wait", "waiting for storage"),
          ("head", "head"), ("rest", "rest"))
 
 
-def env(name, default=""):
-    return os.environ.get(name) or default
-
-
-def say(text):
-    print(f"accuracy: {text}", file=sys.stderr, flush=True)
-
-
-def die(code, text):
-    say(text)
-    sys.exit(code)
-
-
-def count(name, default, least=1):
-    text = env(name, str(default))
-    if not text.isdigit() or int(text) < least:
-        die(2, f"{name}='{text}': a number from {least} on is needed")
-    return int(text)
+def tell(text):
+    say(f"accuracy: {text}")
 
 
 def call(command, codes=(0,)):
@@ -72,10 +56,6 @@ def call(command, codes=(0,)):
         sys.stderr.write(p.stderr)
         die(p.returncode, f"exit status {p.returncode}: {shlex.join(command)}")
     return p
-
-
-class Interrupted(Exception):
-    pass
 
 
 # ---- what to run ----
@@ -88,20 +68,15 @@ class Job:
                 die(3, f"{name}: cannot read '{env(name)}'; --help tells the settings")
         self.name = env("NAME", re.sub(r"\.(thermo|gguf)$", "", os.path.basename(self.model)))
         self.work = env("WORK", f"build/accuracy/{self.name}")
-        self.tokens, self.runs, self.seconds = count("TOKENS", 48, LEAST_TOKENS), count("RUNS", 3), count("RUN_SECONDS", 30)
+        self.tokens, self.runs, self.seconds = count("TOKENS", 48, LEAST_TOKENS), count("RUNS", 3, 1), count("RUN_SECONDS", 30, 1)
         self.hardware = env("HARDWARE")
         self.words = env("MEMORY").replace(",", " ").split()
         if not self.words:
             die(2, "MEMORY names no limit, such as MEMORY='resident 2GiB floor'")
         for word in self.words:
-            if word not in ("resident", "floor") and self.size(word) is None:
+            if word not in ("resident", "floor") and size(word) is None:
                 die(2, f"MEMORY: '{word}' is neither resident, floor nor a size such as 2500MB or 2GiB")
         self.plan, self.telemetry = f"{self.work}/plan.json", f"{self.work}/runs.jsonl"
-
-    @staticmethod
-    def size(text):
-        m = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
-        return int(float(m[1]) * UNITS[m[2].upper()]) if m and m[2].upper() in UNITS else None
 
     def measure_hardware(self, path, *flags):
         """Beside the model, for that disk is what reads come from."""
@@ -125,21 +100,21 @@ class Job:
                 m = re.search(r"below the floor of ([0-9]+) bytes", self.solve("1MiB", (4,)).stderr)
                 out[word] = int(m[1]) if m else die(1, "thermo-plan names no floor")
             else:
-                out[word] = self.size(word)
+                out[word] = size(word)
         return out
 
     def prepare(self):
         os.makedirs(self.work, exist_ok=True)
         if not self.hardware:
             self.hardware = f"{self.work}/hardware.sqlite"
-            say("measuring the machine")
+            tell("measuring the machine")
             self.measure_hardware(self.hardware, *shlex.split(env("HARDWARE_FLAGS", "--quick --range 2GiB")))
         limits = self.limits()
-        say("planning")
+        tell("planning")
         self.solve(",".join(str(n) for n in limits.values()))
         if not self.model.endswith(".thermo"):
             packed = f"{self.work}/model.thermo"
-            say("packing")
+            tell("packing")
             call([f"{BIN}/thermo-pack", "pack", "-q", "--model", self.model, "--traces", self.traces, "--plan", self.plan, "--out",
                   packed])
             self.model = packed
@@ -163,10 +138,10 @@ def bandwidth(path):
 
 def measure(job, limits):
     """Every run's telemetry, a line each; and what failed."""
-    runner = Runner(job.work, None, "", count("TIMEOUT", 600))
+    runner = Runner(job.work, None, "", count("TIMEOUT", 600, 1))
     failed = []
     if not runner.group.path:
-        say(f"no limit is enforced by a cgroup: {runner.group.why}")
+        tell(f"no limit is enforced by a cgroup: {runner.group.why}")
     order = [(k, x) for k in range(job.runs) for x in (limits if k % 2 == 0 else limits[::-1])]
     start = time.monotonic()
     try:
@@ -181,7 +156,7 @@ def measure(job, limits):
                     out.flush()
                 got = facts.get("failed") or f"{json.loads(text)['tests'][0]['tokens_per_s']:.3g} tokens/s, planned {speed:.3g}"
                 left = (time.monotonic() - start) / (i + 1) * (len(order) - i - 1)
-                say(f"[{i + 1}/{len(order)}] {word}: {got}; about {left / 60:.0f} min {left % 60:02.0f} s left")
+                tell(f"[{i + 1}/{len(order)}] {word}: {got}; about {left / 60:.0f} min {left % 60:02.0f} s left")
     finally:
         enforced = bool(runner.group.path)
         runner.close()
@@ -317,10 +292,10 @@ def main():
         job.measure_hardware(f"{job.work}/after.sqlite", "--quick", "--only", "memory")
         result = collect(job, limits, failed, enforced, before, bandwidth(f"{job.work}/after.sqlite"))
     except Interrupted as e:
-        say(f"interrupted (signal {e})")
+        tell(f"interrupted (signal {e})")
         return 130
     publish(result, env("OUT", "docs"))
-    say(f"median deviation {percent(result['median_deviation'])} over {len(result['rows'])} limits")
+    tell(f"median deviation {percent(result['median_deviation'])} over {len(result['rows'])} limits")
     return 0
 
 

@@ -16,37 +16,7 @@ import time
 
 import bench_report
 from bench_runner import Runner
-
-UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-
-
-def env(name, default=""):
-    return os.environ.get(name) or default
-
-
-def die(code, text):
-    sys.exit(say(f"bench: {text}") or code)
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
-
-
-def size(text):
-    """Bytes of '2500MB'; None when it is no size."""
-    m = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
-    return int(float(m[1]) * UNITS[m[2].upper()]) if m and m[2].upper() in UNITS else None
-
-
-def count(name, default, least=0):
-    text = env(name, str(default))
-    if not text.isdigit() or int(text) < least:
-        die(2, f"{name}='{text}': a number from {least} on is needed")
-    return int(text)
-
-
-class Interrupted(Exception):
-    pass
+from bench_settings import Interrupted, count, die, env, say, size
 
 
 FILES = ("GGUF FLAT_MODEL FLAT_PLAN MODEL_EXACT PLAN_EXACT MODEL_PREDICTED PLAN_PREDICTED MODEL_DENSE PLAN_DENSE MODEL "

@@ -1,0 +1,34 @@
+#ifndef PLANNER_PROBLEM_PARTS_H
+#define PLANNER_PROBLEM_PARTS_H
+
+/* What the files of problem.h share among themselves. */
+#include "planner/problem.h"
+
+/* Layers to work out; the others are copies where all are alike. */
+int problem_distinct_layers(const struct inputs *in);
+
+/* The ways of a mix, or one by itself, end before this one. */
+int problem_mix_end(const struct problem *p, int first);
+
+/* The least that predictors of a layer take in any way of a group. */
+uint64_t problem_least_predictor(const struct problem *p, const struct problem_group *g, int layer);
+
+/* Does another problem replay the same lists over the same units? Then its policies and tables, chosen under the same
+ * request, can be copied. */
+int problem_replays_alike(const struct problem *p, const struct problem *o);
+int problem_copy_tables(struct problem *p, const struct problem *like, struct err *e);
+
+/* Fill policy (where policy is negative: the one that misses less) and tables of all ways. */
+int problem_replay(struct problem *p, int policy, struct err *e);
+
+/* Residencies of a layer, by bytes; the caller's. */
+int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct problem_keeps *out, struct err *e);
+
+/* Curves, fixed and floor of a configuration: device figures of all layers at a choice. */
+int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e);
+int64_t problem_ticks(double ns);
+
+/* Free what problem_fill made. */
+void problem_unfill(struct problem *p);
+
+#endif

@@ -1,0 +1,183 @@
+/* What a choice of the device's configuration takes: bytes by the account, and the time of every layer at every
+ * residency, as the curves that the solver chooses from. */
+#include "planner/problem_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int problem_backends(const struct hw *hw, enum hw_backend out[2])
+{
+    int has[2] = { 0, 0 }, n = 0;
+    for (int i = 0; i < hw->n_storage; i++)
+        has[hw->storage_points[i].backend == HW_PREAD] = 1;
+    if (has[0])
+        out[n++] = HW_URING;
+    if (has[1])
+        out[n++] = HW_PREAD;
+    if (n == 0)
+        out[n++] = HW_ANY_BACKEND;
+    return n;
+}
+
+void problem_set_backend(struct cost_choice *c, enum hw_backend b)
+{
+    c->backend = b;
+    c->lanes = b == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
+}
+
+int problem_account(const struct problem *p, const struct cost_choice *c, const struct problem_limits *lim,
+                    const struct cost_keep *keeps, struct budget *out, struct err *e)
+{
+    size_t layers = (size_t)p->in->n_layers, blocks = (size_t)p->in->n_blocks, parts = (size_t)p->shape.n_parts;
+    uint32_t *hot = calloc(layers * blocks * parts, sizeof *hot), *cold = calloc(layers * parts, sizeof *cold);
+    int r = 0;
+    if (!hot || !cold)
+        r = err_set(e, ERR_NOMEM, "out of memory for the account");
+    for (size_t l = 0; keeps && r == 0 && l < layers; l++) {
+        for (size_t i = 0; i < blocks * parts; i++)
+            hot[l * blocks * parts + i] = keeps[l].hot[i % parts];
+        cold[l * parts + parts - 1] = keeps[l].slots;
+    }
+    struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
+                               .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
+                               .queue_depth = c->depth, .hot = hot, .cold = cold };
+    if (c->foretell) {
+        b.predictors = p->group[c->group].predictors;
+        b.predictor_bytes = b.predictors.bytes;
+    }
+    if (r == 0)
+        r = budget_compute(&p->budget, &b, out, e);
+    free(hot);
+    free(cold);
+    return r;
+}
+
+int problem_least(const struct problem *p, const struct problem_limits *lim, struct cost_choice *out, struct err *e)
+{
+    struct problem_limits one = *lim;
+    uint64_t least = UINT64_MAX;
+    one.prefill_chunk = 1;
+    for (int i = 0; i < p->n_groups; i++) {
+        int w = p->group[i].first;
+        struct cost_choice c = { .mode = p->modes[w], .way = w, .group = i, .foretell = p->foretell[w],
+                                 .model = lim->model, .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1,
+                                 .depth = 1, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
+                                 .context = lim->context };
+        struct budget b;
+        problem_set_backend(&c, HW_ANY_BACKEND);
+        int r = problem_account(p, &c, &one, NULL, &b, e);
+        if (r < 0)
+            return r;
+        if (b.total < least) {
+            least = b.total;
+            *out = c;
+        }
+    }
+    return 0;
+}
+
+int64_t problem_ticks(double ns)
+{
+    return ns < 1e14 ? (int64_t)llround(ns * SOLVE_TICKS_PER_NS) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
+}
+
+/* One (batch size, layer) of a configuration's curves. */
+struct pricing {
+    const struct problem *p;
+    const struct cost_choice *c;
+    const struct cost_rates *rates;
+    int batch_index, layer;
+    struct solve_point *pts;    /* grown as needed */
+    int n, cap;
+};
+
+static int add_price(struct pricing *w, struct solve_point at, struct err *e)
+{
+    if (w->n == w->cap) {
+        int cap = w->cap ? 2 * w->cap : 512;
+        struct solve_point *grown = realloc(w->pts, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "out of memory for curves");
+        w->pts = grown;
+        w->cap = cap;
+    }
+    w->pts[w->n++] = at;
+    return 0;
+}
+
+/* The residencies of a layer under one way of the group. What ways do not share of time and memory is the points';
+ * *shared gets the rest. */
+static int price_way(struct pricing *w, int way, int kind, double *shared, double *floor_ns, struct err *e)
+{
+    const struct problem *p = w->p;
+    const struct problem_group *g = &p->group[w->c->group];
+    const struct problem_keeps *k = problem_keeps_of(p, way, w->batch_index, w->layer);
+    struct cost_choice c = *w->c;
+    struct cost_layer cl;
+    c.way = way;
+    c.foretell = p->foretell[way];
+    cost_layer_of(p->hw, p->in, &p->shape, &c, w->rates, w->batch_index, w->layer, &cl, p->notes);
+    uint64_t more = problem_predictor_bytes(p, way, w->layer) - problem_least_predictor(p, g, w->layer);
+    int64_t bytes = (int64_t)((more + budget_table_bytes(more)) / SOLVE_BYTE_UNIT);
+    double own = g->n > 1 ? cl.predict_ns : 0;
+    *shared = cl.attention_ns + cl.predict_ns - own;
+    *floor_ns = c.model == PLAN_COST_PAPER ? cl.compute_ns : 0;
+    int r = 0;
+    for (int i = 0; i < k->n && r == 0; i++) {
+        double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow);
+        uint32_t id = (uint32_t)i * PROBLEM_MAX_WAYS + (uint32_t)way;
+        r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, problem_ticks(ns), id, kind }, e);
+    }
+    return r;
+}
+
+/* All ways of the group together, and each by itself where batch sizes have to agree on one. */
+static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
+{
+    const struct problem_group *g = &w->p->group[w->c->group];
+    size_t layers = (size_t)w->p->in->n_layers, all = layers * (size_t)w->p->in->n_batches;
+    size_t at = (size_t)w->batch_index * layers + (size_t)w->layer;
+    int r = 0;
+    w->n = 0;
+    for (int way = g->first; way < g->first + g->n && r == 0; way++) {
+        int from = w->n, alike = problem_alike(w->p, way, w->layer);
+        if (alike < way && alike >= g->first)
+            continue;
+        r = price_way(w, alike, g->n > 1 ? way - g->first : 0, shared, floor_ns, e);
+        if (r == 0 && out->kinds)
+            r = solve_curve_init(&out->kinds[(size_t)(way - g->first) * all + at], w->pts + from, w->n - from, e);
+    }
+    return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
+}
+
+int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e)
+{
+    const struct inputs *in = p->in;
+    size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
+    struct pricing w = { .p = p, .c = c };
+    int r = 0;
+    out->n_kinds = p->group[c->group].n;
+    out->curves = calloc(all, sizeof *out->curves);
+    if (out->n_kinds > 1 && in->n_batches > 1)
+        out->kinds = calloc(all * (size_t)out->n_kinds, sizeof *out->kinds);
+    if (!out->curves || (out->n_kinds > 1 && in->n_batches > 1 && !out->kinds))
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    for (int b = 0; b < in->n_batches && r == 0; b++) {
+        struct cost_rates rates;
+        if ((r = cost_rates_of(p->hw, in, &p->shape, c, inputs_batch_sizes[b], &rates, p->notes, e)) < 0)
+            break;
+        double fixed = cost_head_ns(p->hw, in, c, &rates, inputs_batch_sizes[b], p->notes), floor_ns = 0;
+        w.rates = &rates;
+        w.batch_index = b;
+        for (w.layer = 0; w.layer < in->n_layers && r == 0; w.layer++) {
+            double shared = 0, least = 0;
+            r = price_layer(&w, out, &shared, &least, e);
+            fixed += shared;
+            floor_ns += least;
+        }
+        out->fixed_ticks[b] = problem_ticks(fixed);
+        out->floor_ticks[b] = problem_ticks(floor_ns);
+    }
+    free(w.pts);
+    return r;
+}

@@ -15,26 +15,36 @@ import sys
 import time
 
 import bench_report
+from bench_peers import peers
 from bench_runner import Runner
 from bench_settings import Interrupted, count, die, env, say, size
 
 
-FILES = ("GGUF FLAT_MODEL FLAT_PLAN MODEL_EXACT PLAN_EXACT MODEL_PREDICTED PLAN_PREDICTED MODEL_DENSE PLAN_DENSE MODEL "
-         "PLAN").split()
+FILES = ("GGUF FLAT_MODEL FLAT_PLAN MODEL_EXACT PLAN_EXACT MODEL_PREDICTED PLAN_PREDICTED MODEL_DENSE PLAN_DENSE "
+         "SMALLTHINKER_GGUF SMALLTHINKER_SLIM SMALLTHINKER_BUNDLE MODEL PLAN").split()
+FOLDERS = "LLAMA_CPP LLAMA_CPP_MMAP IK_LLAMA_CPP IK_LLAMA_CPP_MMAP SMALLTHINKER".split()
 
 
 def as_typed(command):
     """With $MODEL and the like for what is elsewhere on another machine."""
     named = {env(n): f"${n}" for n in FILES if env(n)}
-    folders = {env(n): f"${n}" for n in ("LLAMA_CPP", "LLAMA_CPP_MMAP", "IK_LLAMA_CPP", "IK_LLAMA_CPP_MMAP") if env(n)}
-    words = [named.get(w) or (f"{folders[os.path.dirname(w)]}/{os.path.basename(w)}" if os.path.dirname(w) in folders else w)
-             for w in command]
+    folders = {env(n): f"${n}" for n in FOLDERS if env(n)}
+
+    def one(word):
+        before, _, value = word.rpartition("=") # as in VARIABLE=FILE in front of a command
+        if value in named:
+            return f"{before}={named[value]}" if before else named[value]
+        where = os.path.dirname(word)
+        return f"{folders[where]}/{os.path.basename(word)}" if where in folders else word
+    words = [one(w) for w in command]
     return " ".join(words)
 
 
 # ---- who is measured ----
 
 class Ours:
+    times_prompts = True
+
     def __init__(self, name, model, plan, flags=()):
         self.name, self.model, self.plan, self.flags, self.kb = name, model, plan, list(flags), None
         self.key = name
@@ -59,33 +69,6 @@ class Ours:
         names = ("tokens_per_s", "read_bytes_per_token", "reads_per_token", "stall_share", "hit_rate", "ms_per_token",
                  "neurons_per_token", "gate_units_read_per_token")
         return dict(record, **{k: t[k] for k in names})
-
-
-class Peer:
-    """A program with llama-bench's command line."""
-
-    def __init__(self, name, folder, kb, flags=()):
-        self.name, self.kb, self.flags = name, kb, list(flags)
-        self.program = f"{folder}/llama-bench"
-        self.key = f"{name} {kb} KB" if kb else name
-
-    def command(self, limit, tokens, prompt):
-        return [self.program, "-m", env("GGUF"), "-t", str(count("THREADS", os.cpu_count(), 1)), "-p", str(prompt), "-n",
-                str(0 if prompt else tokens), "-r", "1", "-o", "json"] + self.flags
-
-    def files(self):
-        return [env("GGUF")]
-
-    def parse(self, out, facts, tokens, prompt):
-        t = json.loads(out)[0]
-        seconds = (prompt or tokens) / t["avg_ts"]
-        record = {"read_ahead_kb": self.kb, "build": t.get("build_commit", "")}
-        if facts.get("cgroup_peak_bytes"):
-            record["peak_bytes"] = facts["cgroup_peak_bytes"]
-        if prompt:
-            return dict(record, ttft_ms=1e3 * seconds)
-        read = facts["watch"].during(seconds)
-        return dict(record, tokens_per_s=t["avg_ts"], **({} if read is None else {"read_bytes_per_token": read / tokens}))
 
 
 # ---- what to measure ----
@@ -129,18 +112,7 @@ def contenders(limit, notes, ahead):
         notes.add(f"peers under a limit: only the kernel's present read-ahead ({ahead.why})")
     elif limit.bytes:
         kbs = list(dict.fromkeys((ahead.default, 512)))
-    for name, folder, flags in (("llama.cpp", "LLAMA_CPP", []),
-                                ("ik_llama.cpp", "IK_LLAMA_CPP", [] if limit.bytes else ["-rtr", "1"])):
-        where = (limit.bytes and env(f"{folder}_MMAP")) or env(folder)
-        if not where:
-            notes.add(f"{name} is left out: {folder} names no folder with llama-bench")
-        elif not env("GGUF"):
-            notes.add(f"{name} is left out: GGUF is not set")
-        elif not os.access(f"{where}/llama-bench", os.X_OK):
-            die(3, f"{folder}: '{where}/llama-bench' is not a program")
-        else:
-            out += [Peer(name, where, kb, flags) for kb in kbs]
-    return out
+    return out + peers(bool(limit.bytes), kbs, notes)
 
 
 def ladder(notes):
@@ -177,7 +149,8 @@ def schedule(all_limits, notes, ahead, group):
                 tokens = count("TOKENS", 64, 1) if isinstance(c, Ours) or not limit.bytes else count("PEER_TOKENS", 16, 1)
                 runs.append((limit, c, "decode", k, tokens, 0))
         for k in range(prompts):
-            runs += [(limit, c, "prompt", k, 0, prompt) for c in (who if k % 2 == 0 else who[::-1])]
+            able = [c for c in who if c.times_prompts]
+            runs += [(limit, c, "prompt", k, 0, prompt) for c in (able if k % 2 == 0 else able[::-1])]
     return runs
 
 
@@ -281,8 +254,8 @@ def inspect(model):
 
 
 def settings():
-    names = FILES + ("MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER LLAMA_CPP LLAMA_CPP_MMAP "
-                     "LLAMA_CPP_VERSION IK_LLAMA_CPP IK_LLAMA_CPP_MMAP IK_LLAMA_CPP_VERSION THREADS").split()
+    names = FILES + FOLDERS + ("MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER LLAMA_CPP_VERSION "
+                               "IK_LLAMA_CPP_VERSION SMALLTHINKER_CACHED SMALLTHINKER_VERSION THREADS").split()
     files = [env(f) for f in FILES if env(f)]
     return {"values": {n: env(n) for n in names if env(n)},
             "files": {f: [os.stat(f).st_size, int(os.stat(f).st_mtime)] for f in files},

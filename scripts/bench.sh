@@ -31,6 +31,10 @@ Settings, as environment variables or make's NAME=VALUE:
   IK_LLAMA_CPP=DIR    likewise, of ik_llama.cpp (-rtr 1 when resident).  IK_LLAMA_CPP_MMAP=DIR
   LLAMA_CPP_VERSION=TEXT IK_LLAMA_CPP_VERSION=TEXT
                       what they are, for the page: revision, date, build
+  SMALLTHINKER=DIR    folder with llama-cli of SmallThinker's engine, for models of its architecture; it runs
+                      resident with SMALLTHINKER_GGUF=FILE (Down transposed), under a limit with
+                      SMALLTHINKER_SLIM=FILE (no experts), SMALLTHINKER_BUNDLE=FILE (its own) and
+                      SMALLTHINKER_CACHED=N expert matrices in memory.   SMALLTHINKER_VERSION=TEXT
   LADDER=LIST         limits of MEMORY under which to take away prefetch, pipeline, cache, bundles. Default: the
                       first size; none: nowhere
   FLAT_MODEL=FILE [FLAT_PLAN=FILE]

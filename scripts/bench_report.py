@@ -98,7 +98,8 @@ class Row:
         return 1e3 * (in_order / seq + scattered / scat), 1e3 * read / rate if rate else 0
 
     def bound_ms(self):
-        if not self.decode or not self.bandwidth():
+        # SmallThinker's engine skips neurons, and does not say how many.
+        if not self.decode or not self.bandwidth() or self.engine == "SmallThinker":
             return None
         ms = 1e3 * self.touched()[0] / self.bandwidth()[0]
         return ms + max(self.ffn_bound_ms()) if self.ours else max(ms, self.peer_disk_ms())

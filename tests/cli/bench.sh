@@ -30,6 +30,15 @@ check "a limit that is none" says 2 "MEMORY: 'lots' is neither" env MEMORY="resi
 check "a number that is none" says 2 "RUNS='many'" env RUNS=many sh scripts/bench.sh
 check "a pack without a plan" says 2 "needs a plan, or TRACES and HARDWARE" env PLAN= sh scripts/bench.sh
 check "a model that is not there" says 3 "MODEL: cannot read" env MODEL=/none.thermo sh scripts/bench.sh
+cat > "$tmp/peer/llama-cli" << END
+#!/bin/sh
+echo "\$MAX_N_CACHED \$EXPERT_BUNDLE_PATH \$*" >> "$tmp/thinker"
+echo "llama_perf_context_print: prompt eval time =    9.00 ms /     2 tokens (    4.50 ms per token,   222.22 tokens per second)" >&2
+echo "llama_perf_context_print:        eval time =   250.00 ms /     8 runs   (   31.25 ms per token,    32.00 tokens per second)" >&2
+END
+chmod +x "$tmp/peer/llama-cli"
+check "a folder without llama-cli" says 3 "llama-cli' is not a program" env SMALLTHINKER="$tmp" SMALLTHINKER_GGUF=$model sh scripts/bench.sh
+check "SmallThinker's engine needs files of its own" sh -c 'SMALLTHINKER=$1 MEMORY="resident 16MiB" sh scripts/bench.sh --dry-run | grep -q "SmallThinker is left out under limits: SMALLTHINKER_SLIM, SMALLTHINKER_BUNDLE, SMALLTHINKER_CACHED not set"' - "$tmp/peer"
 check "a folder without llama-bench" says 3 "llama-bench' is not a program" env LLAMA_CPP="$tmp" GGUF=$model sh scripts/bench.sh
 
 dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
@@ -61,6 +70,17 @@ fi
 export MEMORY="resident 16MiB" LADDER=none LLAMA_CPP="$tmp/peer" GGUF=$model
 run() { bench > "$tmp/table" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }; }
 check "a benchmark" run
+thinker() # resident with one file, under a limit with the others; its own words are its speed
+{
+    echo x > "$tmp/slim" && echo y > "$tmp/bundle" || return 1
+    SMALLTHINKER=$tmp/peer SMALLTHINKER_GGUF=$model SMALLTHINKER_SLIM=$tmp/slim SMALLTHINKER_BUNDLE=$tmp/bundle SMALLTHINKER_CACHED=768 \
+        LLAMA_CPP='' GGUF='' OUT=$tmp/out-st STATE=$tmp/state-st RUNS=1 PROMPT=0 bench > "$tmp/table" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
+    grep -q "^  *-m $model -no-cnv" "$tmp/thinker" && grep -q "^768 $tmp/bundle -m $tmp/slim " "$tmp/thinker" &&
+        ! grep -q "$tmp" "$tmp/out-st/benchmarks.json" &&
+        grep -q '^| 16MiB | SmallThinker | 32.0 (32.0–32.0) | – | – ' "$tmp/out-st/BENCHMARKS.md" &&
+        grep -q '^16MiB, SmallThinker, decode: env MAX_N_CACHED=768 EXPERT_BUNDLE_PATH=.SMALLTHINKER_BUNDLE .SMALLTHINKER/llama-cli -m .SMALLTHINKER_SLIM' "$tmp/out-st/BENCHMARKS.md"
+}
+check "SmallThinker's engine" thinker
 check "results: every run, speeds, bounds, and no path of this machine" python3 - "$OUT" "$tmp" "$plan" << 'END'
 import json, re, sys
 out, tmp, plan = sys.argv[1:]

@@ -11,6 +11,7 @@
 #define KERNELS_AXPY_R   8
 #define KERNELS_SCALES4X4
 #define KERNELS_SUM4
+#define KERNELS_STEP4
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 
@@ -140,18 +141,35 @@ PRIM void scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
     _mm_storeu_ps(d, _mm_mul_ps(_mm_set1_ps(h), _mm_cvtph_ps(halves)));
 }
 
-/* The same for four blocks of each of four rows. */
+/* Words first .. of the nb blocks of `words` words that start at p: 32 of them, none beyond the
+ * blocks (a masked load touches nothing that is masked out). */
+PRIM __m512i load_words(const uint8_t *p, int first, int words, int nb)
+{
+    int n = words * nb - first;
+    p += 2 * first;
+    if (n >= 32)
+        return _mm512_loadu_si512(p);
+    return _mm512_maskz_loadu_epi16(n > 0 ? (1u << n) - 1 : 0, p);
+}
+
+/* The scales of the first nb of four blocks of each of four rows, as they are stored; 0 for the others. */
+PRIM __m256i halves4x4(const uint8_t *const row[4], size_t o, int nb)
+{
+    const __m512i at = _mm512_set_epi16(27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0,
+                                        27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0);
+    __m512i s = _mm512_permutexvar_epi16(at, load_words(row[0] + o, 0, 9, nb));
+    s = _mm512_mask_permutexvar_epi16(s, 0x00f0, at, load_words(row[1] + o, 0, 9, nb));
+    s = _mm512_mask_permutexvar_epi16(s, 0x0f00, at, load_words(row[2] + o, 0, 9, nb));
+    s = _mm512_mask_permutexvar_epi16(s, 0xf000, at, load_words(row[3] + o, 0, 9, nb));
+    return _mm512_castsi512_si256(s);
+}
+
+/* scales4 for them. */
 PRIM void scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
 {
     const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    const __m512i at = _mm512_set_epi16(27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0,
-                                        27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0, 27, 18, 9, 0);
-    __m512i s = _mm512_permutexvar_epi16(at, _mm512_loadu_si512(row[0] + o));
-    s = _mm512_mask_permutexvar_epi16(s, 0x00f0, at, _mm512_loadu_si512(row[1] + o));
-    s = _mm512_mask_permutexvar_epi16(s, 0x0f00, at, _mm512_loadu_si512(row[2] + o));
-    s = _mm512_mask_permutexvar_epi16(s, 0xf000, at, _mm512_loadu_si512(row[3] + o));
     VF k = _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps(h)));
-    _mm512_storeu_ps(d, _mm512_mul_ps(k, _mm512_cvtph_ps(_mm512_castsi512_si256(s))));
+    _mm512_storeu_ps(d, _mm512_mul_ps(k, _mm512_cvtph_ps(halves4x4(row, o, 4))));
 }
 
 PRIM VF w_q8_0(const uint8_t *p, int v)
@@ -200,17 +218,6 @@ PRIM struct xq x_q8(const uint8_t *x)
     r.start_q8_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o8, r.lo), o8, r.hi));
     r.start_q4_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o4, r.lo), o4, r.hi));
     return r;
-}
-
-/* Words first .. of the nb blocks of `words` words that start at p: 32 of them, none beyond the
- * blocks (a masked load touches nothing that is masked out). */
-PRIM __m512i load_words(const uint8_t *p, int first, int words, int nb)
-{
-    int n = words * nb - first;
-    p += 2 * first;
-    if (n >= 32)
-        return _mm512_loadu_si512(p);
-    return _mm512_maskz_loadu_epi16(n > 0 ? (1u << n) - 1 : 0, p);
 }
 
 /* Lane b: the 8 words from word `at` of block b on, of two loads, the first from word `first`, the
@@ -267,6 +274,30 @@ PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
 PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
 {
     return dot_groups(acc, x.start_q4_0, w, x);
+}
+
+/* nb blocks of four rows: one conversion and one product make all sixteen pairs of scales (d), and of a row's nibbles
+ * three blocks come by one permutation of words, the first by a load of its own. */
+PRIM VF step_q4_0(VF acc, const uint8_t *p, int nb, int r, VF d, struct xq x)
+{
+    const __m512i low = _mm512_set1_epi8(15), each = _mm512_set_epi32(4 * r + 3, 4 * r + 3, 4 * r + 3, 4 * r + 3, 4 * r + 2,
+                                                                      4 * r + 2, 4 * r + 2, 4 * r + 2, 4 * r + 1, 4 * r + 1,
+                                                                      4 * r + 1, 4 * r + 1, 4 * r, 4 * r, 4 * r, 4 * r);
+    __m512i q = _mm512_permutexvar_epi16(LANES(9, 1, 4, 4), load_words(p, 4, 9, nb));
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const void *)(p + 2)), 0);
+    __m512i dot = _mm512_dpbusd_epi32(x.start_q4_0, _mm512_and_si512(q, low), x.lo);
+    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(_mm512_srli_epi16(q, 4), low), x.hi);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(each, d), acc);
+}
+
+PRIM void step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
+{
+    const struct xq x = x_q8(group);
+    VF d = _mm512_mul_ps(_mm512_cvtph_ps(halves4x4(row, o, nb)), _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)group)));
+    acc[0] = step_q4_0(acc[0], row[0] + o, nb, 0, d, x);
+    acc[1] = step_q4_0(acc[1], row[1] + o, nb, 1, d, x);
+    acc[2] = step_q4_0(acc[2], row[2] + o, nb, 2, d, x);
+    acc[3] = step_q4_0(acc[3], row[3] + o, nb, 3, d, x);
 }
 
 /* Scales that are read back one by one are broadcast by the loads of what multiplies with them, which costs nothing; a

@@ -42,6 +42,9 @@
  *   struct xq x_q8(const uint8_t *group)
  *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
  *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
+ * with KERNELS_STEP4, for Q4_0
+ *   void  step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
+ *                                             dq_q4_0 of wq_q4_0 for each of four rows, at row[r] + o
  * with KERNELS_SUM4
  *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
  * with KERNELS_SCALES4X4, for Q4_0
@@ -277,16 +280,30 @@ INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
 typedef struct wq wq_fn(const uint8_t *row, int nb);
 typedef VF dq_fn(VF acc, struct wq w, struct xq x);
 
+typedef void step4_fn(VF acc[TILE_R], const uint8_t *const row[TILE_R], size_t o, int nb, const uint8_t *x);
+
 struct q8_ops {
     wq_fn *w;
     dq_fn *dot;
     size_t block_bytes;
+    step4_fn *step4; /* NULL: nothing better than w and dot */
 };
 
 INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
                     int T, struct q8_ops ops)
 {
     struct wq w[TILE_R];
+    if (ops.step4 && R == TILE_R && T == 1) {
+        VF one[TILE_R];
+        UNROLL
+        for (int r = 0; r < R; r++)
+            one[r] = acc[r][0];
+        ops.step4(one, a->row, o, nb, x);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][0] = one[r];
+        return;
+    }
 #ifdef KERNELS_PAIRS
     if (T > 1 && R > 1) {
         UNROLL
@@ -339,6 +356,36 @@ INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
     tile_store(a, acc, R, T);
 }
 
+/* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
+ * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
+ * as one piece. */
+INLINE void strip_q8(const struct tile *a, int n, struct q8_ops ops)
+{
+    const size_t step = 4 * ops.block_bytes, total = (size_t)n * a->row_bytes;
+    const size_t ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const int nb = (int)(a->row_bytes % step / ops.block_bytes); /* of a row's last step */
+    struct tile to = *a;
+    size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_R][TILE_T];
+        const uint8_t *x = a->x;
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        tile_clear(acc, TILE_R, 1);
+        for (; o + step <= end; o += step, x += sizeof(struct kernels_q8_group)) {
+            for (; done < ask && done < o + step; done += 64) {
+                UNROLL
+                for (int r = 0; r < TILE_R; r++)
+                    __builtin_prefetch(to.row[r] + PREFETCH_BYTES + done);
+            }
+            step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
+        }
+        if (o < end)
+            step_q8(&to, acc, o, x, nb, TILE_R, 1, ops);
+        tile_store(&to, acc, TILE_R, 1);
+    }
+}
+
 /* Where row r is: base + r * stride, or at[r]. */
 struct row_list {
     const uint8_t *base;
@@ -359,17 +406,22 @@ INLINE int tokens_of(int left)
     return left >= 2 ? 2 : 1;
 }
 
+/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. */
+struct row_tiles {
+    tile_fn *t11, *t41, *t42, *t44;
+    void (*strip)(const struct tile *a, int n);
+};
+
 /* One tile's rows for all tokens. */
-INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tokens, tile_fn *t11, tile_fn *t41,
-                         tile_fn *t42, tile_fn *t44)
+INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tokens, const struct row_tiles *f)
 {
     for (int t = 0; t < n_tokens;) {
         int n = a->live == 1 ? 1 : tokens_of(n_tokens - t);
         a->out = out + (size_t)t * a->out_stride;
         a->x = x + (size_t)t * a->x_stride;
-        tile_fn *tile = a->live == 1 ? t11 : t41;
+        tile_fn *tile = a->live == 1 ? f->t11 : f->t41;
         if (n > 1)
-            tile = n == 4 ? t44 : t42;
+            tile = n == 4 ? f->t44 : f->t42;
         tile(a);
         t += n;
     }
@@ -378,8 +430,7 @@ INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tok
 /* Rows by pointer are taken in the order given. Rows at a fixed stride are four streams, each a
  * quarter of them, so that every stream is one long sequential read. */
 OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
-                 const void *x, size_t x_stride, int n_tokens, int n_cols, tile_fn *t11, tile_fn *t41,
-                 tile_fn *t42, tile_fn *t44)
+                 const void *x, size_t x_stride, int n_tokens, int n_cols, const struct row_tiles *f)
 {
     struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
@@ -390,7 +441,15 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
             ahead_now(row_of(l, k * move + i * step), k < lead.rows ? row_bytes : lead.rest);
     a.live = TILE_R;
     a.out_step = (size_t)step;
-    for (int k = 0; k < tiles; k++) {
+    int in_strip = f->strip && n_tokens == 1 && !l->at && l->stride == row_bytes && tiles;
+    if (in_strip) {
+        a.out = out;
+        a.x = x;
+        for (int i = 0; i < TILE_R; i++)
+            a.row[i] = row_of(l, i * step);
+        f->strip(&a, tiles);
+    }
+    for (int k = 0; k < tiles && !in_strip; k++) {
         for (int i = 0; i < TILE_R; i++) {
             int r = k * move + i * step;
             const uint8_t *coming[2];
@@ -398,7 +457,7 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
                 coming[j] = row_of(l, k + lead.rows + j < tiles ? r + (lead.rows + j) * move : r);
             tile_lane(&a, i, lead, row_of(l, r), coming);
         }
-        drive_tokens(&a, out + k * move, x, n_tokens, t11, t41, t42, t44);
+        drive_tokens(&a, out + k * move, x, n_tokens, f);
     }
     a.live = n_rows - tail;
     a.out_step = 1;
@@ -408,11 +467,11 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
         const uint8_t *row = row_of(l, tail + (i < a.live ? i : a.live - 1));
         tile_lane(&a, i, lead, row, (const uint8_t *const[2]){ row, row });
     }
-    drive_tokens(&a, out + tail, x, n_tokens, t11, t41, t42, t44);
+    drive_tokens(&a, out + tail, x, n_tokens, f);
 }
 
-/* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body. */
-#define ROWS(name, type, TILE)                                                                     \
+/* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body; strip_fn as in struct row_tiles. */
+#define ROWS(name, type, TILE, strip_fn)                                                                     \
     static void t11_##name(const struct tile *a)                                                   \
     {                                                                                              \
         TILE(a, 1, 1);                                                                             \
@@ -429,19 +488,21 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     {                                                                                              \
         TILE(a, 4, TILE_T < 4 ? 1 : 4);                                                            \
     }                                                                                              \
+    static const struct row_tiles row_tiles_##name = { t11_##name, t41_##name, t42_##name,         \
+                                                       t44_##name, strip_fn };                     \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \
         struct row_list l = { .base = rows, .stride = row_stride };                                \
         drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
-              n_tokens, n_cols, t11_##name, t41_##name, t42_##name, t44_##name);                   \
+              n_tokens, n_cols, &row_tiles_##name);                                                \
     }                                                                                              \
     static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, \
                                const void *x, size_t x_stride, int n_tokens, int n_cols)           \
     {                                                                                              \
         struct row_list l = { .at = rows };                                                        \
         drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
-              n_tokens, n_cols, t11_##name, t41_##name, t42_##name, t44_##name);                   \
+              n_tokens, n_cols, &row_tiles_##name);                                                \
     }
 
 /* ---- accumulation ---- */
@@ -717,11 +778,26 @@ INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops 
 #define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
 #define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
 #define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
-#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0) }))
-#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0) }))
+#ifndef KERNELS_STEP4
+#define step4_q4_0 NULL
+#endif
+#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0), NULL })
+#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0), step4_q4_0 })
+#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q8_0)
+#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q4_0)
 
-ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8)
-ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8)
+static void strip_q8_0_q8(const struct tile *a, int n)
+{
+    strip_q8(a, n, Q8_OPS_Q8_0);
+}
+
+static void strip_q4_0_q8(const struct tile *a, int n)
+{
+    strip_q8(a, n, Q8_OPS_Q4_0);
+}
+
+ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8, strip_q8_0_q8)
+ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8, strip_q4_0_q8)
 
 static void fill_q8(struct kernels *k)
 {
@@ -732,11 +808,11 @@ static void fill_q8(struct kernels *k)
 }
 
 #ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
-ROWS(f32_f32, QUANT_F32, TILE_F32_F32)
-ROWS(f16_f32, QUANT_F16, TILE_F16_F32)
-ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32)
-ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32)
-ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32)
+ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)
+ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
+ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
+ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, NULL)
+ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, NULL)
 AXPY(f32, QUANT_F32, OPS_F32, 4)
 AXPY(f16, QUANT_F16, OPS_F16, 4)
 AXPY(bf16, QUANT_BF16, OPS_BF16, 4)

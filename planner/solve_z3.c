@@ -197,34 +197,84 @@ static int find_core(struct z *z, const struct solve_problem *p, unsigned *core,
 /* --- the second: the linear programme of one configuration --- */
 
 /* The share of each segment that is taken, 0..1: bounds of variables, which cost the simplex method no row, unlike an
- * inequality for every segment. Convexity makes an optimum take them in order. */
+ * inequality for every segment. Convexity makes an optimum take them in order.
+ *
+ * The simplex method takes longer than in proportion to the segments, and an optimum is decided by few of them: those
+ * about as steep as the last one taken. So a programme keeps of each curve the segments about where the relaxation
+ * ends, and the outermost of those go on in straight lines to the curve's ends: a curve that is nowhere above the
+ * whole one, and is the same where segments were kept.
+ *
+ *      \                      An optimum within what was kept is one of the whole programme; one outside proves
+ *      .\_                    nothing but a bound, and the programme is asked again with more segments. Where the
+ *      . .`-.._               relaxation says that the optimum lies does not enter the proof.
+ *      . [kept]`` - . _
+ *      .    .          ` .    dotted: the whole curve, above the lines
+ */
+struct span {
+    int from, to;       /* segments; segment i lies between points i - 1 and i of the hull. None: from > to */
+};
+
 struct lp {
     Z3_optimize o;
-    Z3_ast *share;      /* [n_segments], of all batch sizes and layers in turn */
-    Z3_ast *terms;      /* [n_segments + 1]: scratch for sums */
+    struct span *span;  /* [n_batches][n_layers] */
+    Z3_ast *share;      /* of the spans' segments in turn */
+    Z3_ast *terms;      /* one more: scratch for sums */
     Z3_ast objective;
 };
 
-static size_t count_segments(const struct solve_problem *p, const struct solve_config *c)
-{
-    size_t n = 0;
-    for (int i = 0; i < p->n_batches * p->n_layers; i++)
-        n += (size_t)c->curves[i].n_hull - 1;
-    return n;
-}
+#define KEPT_SEGMENTS 3 /* on either side of the one where the relaxation ends; then four times as many, and so on */
 
 static const struct solve_point *hull_at(const struct solve_curve *k, int i)
 {
     return &k->point[k->hull[i]];
 }
 
-static void assert_shares(struct z *z, struct lp *lp, size_t n)
+/* Segments about x. */
+static struct span span_about(const struct solve_curve *k, int64_t x, int reach)
 {
-    for (size_t i = 0; i < n; i++) {
-        lp->share[i] = var(z, z->real, "share", (int)i, 0);
-        Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, lp->share[i], num(z, 0)));
-        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, lp->share[i], num(z, 1)));
+    int at = 1;
+    while (at < k->n_hull - 1 && hull_at(k, at)->bytes < x)
+        at++;
+    struct span s = { at - reach, at + reach };
+    s.from = s.from > 1 ? s.from : 1;
+    s.to = s.to < k->n_hull - 1 ? s.to : k->n_hull - 1;
+    return s;
+}
+
+static int span_count(const struct span *s)
+{
+    return s->to >= s->from ? s->to - s->from + 1 : 0;
+}
+
+/* The first point of what is kept. */
+static const struct solve_point *span_first(const struct solve_curve *k, const struct span *s)
+{
+    return hull_at(k, span_count(s) ? s->from - 1 : 0);
+}
+
+static int64_t width_of(const struct solve_curve *k, int segment)
+{
+    return hull_at(k, segment)->bytes - hull_at(k, segment - 1)->bytes;
+}
+
+/* How often the segment goes into the bytes between two points, rounded up. */
+static int64_t repeats(const struct solve_curve *k, int segment, int from, int to)
+{
+    int64_t width = width_of(k, segment);
+    return (hull_at(k, to)->bytes - hull_at(k, from)->bytes + width - 1) / width;
+}
+
+/* 0 <= share <= 1, or as far beyond as the curve goes at the ends of its span. */
+static size_t assert_shares(struct z *z, struct lp *lp, const struct solve_curve *k, const struct span *s, size_t n)
+{
+    for (int i = s->from; i <= s->to; i++, n++) {
+        int64_t least = i == s->from ? -repeats(k, i, 0, i - 1) : 0;
+        int64_t most = i == s->to ? 1 + repeats(k, i, i, k->n_hull - 1) : 1;
+        lp->share[n] = var(z, z->real, "share", (int)n, 0);
+        Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, lp->share[n], num(z, least)));
+        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, lp->share[n], num(z, most)));
     }
+    return n;
 }
 
 /* first + sum over layers and segments of share * (bytes or ticks of the segment). share: of the batch size's first. */
@@ -234,12 +284,12 @@ static Z3_ast sum_of(struct z *z, const struct lp *lp, const struct solve_proble
     unsigned n = 1;
     int64_t first = 0;
     for (int l = 0; l < p->n_layers; l++) {
-        const struct solve_curve *k = &c->curves[(size_t)batch * (size_t)p->n_layers + (size_t)l];
-        first += ticks ? hull_at(k, 0)->ticks : hull_at(k, 0)->bytes;
-        for (int i = 1; i < k->n_hull; i++) {
-            const struct solve_point *a = hull_at(k, i - 1), *b = hull_at(k, i);
-            lp->terms[n++] = mul(z, ticks ? b->ticks - a->ticks : b->bytes - a->bytes, *share++);
-        }
+        size_t at = (size_t)batch * (size_t)p->n_layers + (size_t)l;
+        const struct solve_curve *k = &c->curves[at];
+        const struct span *s = &lp->span[at];
+        first += ticks ? span_first(k, s)->ticks : span_first(k, s)->bytes;
+        for (int i = s->from; i <= s->to; i++)
+            lp->terms[n++] = mul(z, ticks ? hull_at(k, i)->ticks - hull_at(k, i - 1)->ticks : width_of(k, i), *share++);
     }
     lp->terms[0] = num(z, first);
     return Z3_mk_add(z->c, n, lp->terms);
@@ -286,63 +336,99 @@ static int64_t floor_of(struct z *z, Z3_model m, Z3_ast v, int *bad)
     return n;
 }
 
-/* x of all curves, rounded down, from a solution's shares. */
-static void read_bytes(struct z *z, Z3_model m, const struct lp *lp, const struct solve_config *c, size_t n, int64_t *x,
-                       int *bad)
+static int holds(struct z *z, Z3_model m, Z3_ast claim, int *bad)
 {
-    const Z3_ast *share = lp->share;
-    for (size_t i = 0; i < n; i++) {
-        const struct solve_curve *k = &c->curves[i];
-        unsigned terms = 1;
-        lp->terms[0] = num(z, hull_at(k, 0)->bytes);
-        for (int s = 1; s < k->n_hull; s++)
-            lp->terms[terms++] = mul(z, hull_at(k, s)->bytes - hull_at(k, s - 1)->bytes, *share++);
-        x[i] = floor_of(z, m, Z3_mk_add(z->c, terms, lp->terms), bad);
-    }
+    Z3_ast out;
+    if (!Z3_model_eval(z->c, m, claim, true, &out) || Z3_get_bool_value(z->c, out) == Z3_L_UNDEF)
+        *bad = 1;
+    return !*bad && Z3_get_bool_value(z->c, out) == Z3_L_TRUE;
 }
 
-/* Solve one config: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution or limit
- * hit (*limited tells which). */
-static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit,
-                    int64_t *x, int64_t *objective, int *limited, struct err *e)
+/* x of all curves, rounded down, from a solution's shares. Returns whether it lies within all spans. */
+static int read_bytes(struct z *z, Z3_model m, const struct lp *lp, const struct solve_config *c, size_t n, int64_t *x,
+                      int *bad)
 {
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, segments = count_segments(p, c);
-    struct lp lp = { .o = Z3_mk_optimize(z->c), .share = malloc((segments + 1) * sizeof *lp.share),
-                     .terms = malloc((segments + 1) * sizeof *lp.terms) };
-    Z3_ast times[SOLVE_MAX_BATCHES], *share = lp.share;
+    const Z3_ast *share = lp->share;
+    int within = 1;
+    for (size_t i = 0; i < n; i++) {
+        const struct solve_curve *k = &c->curves[i];
+        const struct span *s = &lp->span[i];
+        int kept = span_count(s);
+        unsigned terms = 1;
+        if (kept && s->from > 1)
+            within &= holds(z, m, Z3_mk_ge(z->c, share[0], num(z, 0)), bad);
+        if (kept && s->to < k->n_hull - 1)
+            within &= holds(z, m, Z3_mk_le(z->c, share[kept - 1], num(z, 1)), bad);
+        lp->terms[0] = num(z, span_first(k, s)->bytes);
+        for (int j = s->from; j <= s->to; j++)
+            lp->terms[terms++] = mul(z, width_of(k, j), *share++);
+        x[i] = floor_of(z, m, Z3_mk_add(z->c, terms, lp->terms), bad);
+    }
+    return within;
+}
+
+/* The programme over lp's spans: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution
+ * or limit hit (*limited tells which). *within: the solution is one over the whole curves. */
+static int solve_spans(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
+                       uint64_t rlimit, int64_t *x, int64_t *objective, int *limited, int *within)
+{
+    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, shares = 0;
+    Z3_ast times[SOLVE_MAX_BATCHES], *share = lp->share;
     int r = 0, bad = 0;
-    Z3_optimize_inc_ref(z->c, lp.o);
-    if (!lp.share || !lp.terms) {
-        r = err_set(e, ERR_NOMEM, "out of memory for the solver");
-        goto out;
-    }
-    set_limits(z, &lp, rlimit);
-    assert_shares(z, &lp, segments);
+    lp->o = Z3_mk_optimize(z->c);
+    Z3_optimize_inc_ref(z->c, lp->o);
+    set_limits(z, lp, rlimit);
+    for (size_t i = 0; i < n; i++)
+        shares = assert_shares(z, lp, &c->curves[i], &lp->span[i], shares);
     for (int b = 0; b < p->n_batches; b++) {
-        assert_memory(z, &lp, p, c, b, share);
-        times[b] = mul(z, p->weight[b], assert_time(z, &lp, p, c, b, share));
+        assert_memory(z, lp, p, c, b, share);
+        times[b] = mul(z, p->weight[b], assert_time(z, lp, p, c, b, share));
         for (int l = 0; l < p->n_layers; l++)
-            share += c->curves[(size_t)b * (size_t)p->n_layers + (size_t)l].n_hull - 1;
+            share += span_count(&lp->span[(size_t)b * (size_t)p->n_layers + (size_t)l]);
     }
-    lp.objective = Z3_mk_add(z->c, (unsigned)p->n_batches, times);
-    Z3_optimize_minimize(z->c, lp.o, lp.objective);
-    Z3_lbool ok = Z3_optimize_check(z->c, lp.o, 0, NULL);
+    lp->objective = Z3_mk_add(z->c, (unsigned)p->n_batches, times);
+    Z3_optimize_minimize(z->c, lp->o, lp->objective);
+    Z3_lbool ok = Z3_optimize_check(z->c, lp->o, 0, NULL);
     *limited = ok == Z3_L_UNDEF;
+    *within = 1;
     if (ok == Z3_L_TRUE) {
-        Z3_model m = Z3_optimize_get_model(z->c, lp.o);
+        Z3_model m = Z3_optimize_get_model(z->c, lp->o);
         Z3_model_inc_ref(z->c, m);
-        *objective = floor_of(z, m, lp.objective, &bad);
-        read_bytes(z, m, &lp, c, n, x, &bad);
+        *objective = floor_of(z, m, lp->objective, &bad);
+        *within = read_bytes(z, m, lp, c, n, x, &bad);
         Z3_model_dec_ref(z->c, m);
         if (bad || Z3_get_error_code(z->c) != Z3_OK)
             *limited = 1; /* no number to trust: as if it had not ended */
         else
             r = 1;
     }
-out:
+    Z3_optimize_dec_ref(z->c, lp->o);
+    return r;
+}
+
+/* Solve one config, as solve_spans says, with as many segments as it takes. */
+static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit,
+                    int64_t *x, int64_t *objective, int *limited, struct err *e)
+{
+    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, segments = 0;
+    for (size_t i = 0; i < n; i++)
+        segments += (size_t)c->curves[i].n_hull;
+    struct lp lp = { .span = malloc(n * sizeof *lp.span), .share = malloc((segments + 1) * sizeof *lp.share),
+                     .terms = malloc((segments + 1) * sizeof *lp.terms) };
+    int64_t *about = malloc(n * sizeof *about), ticks;
+    int r = lp.span && lp.share && lp.terms && about ? 0 : err_set(e, ERR_NOMEM, "out of memory for the solver");
+    for (int b = 0; b < p->n_batches && r == 0; b++)
+        r = solve_relax(p, c, b, p->memory - c->fixed_bytes, about + (size_t)b * (size_t)p->n_layers, &ticks, e);
+    for (int reach = KEPT_SEGMENTS, within = 0; r == 0 && !within && !*limited; reach *= 4) {
+        for (size_t i = 0; i < n; i++)
+            lp.span[i] = span_about(&c->curves[i], about[i], reach);
+        r = solve_spans(z, &lp, p, c, rlimit, x, objective, limited, &within);
+        r = within ? r : 0;
+    }
+    free(lp.span);
     free(lp.share);
     free(lp.terms);
-    Z3_optimize_dec_ref(z->c, lp.o);
+    free(about);
     return r;
 }
 

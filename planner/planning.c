@@ -16,6 +16,7 @@
 #define DEFAULT_CONTEXT 4096
 #define LEAST_CONTEXT   64   /* of a context that the user did not name */
 #define PREFILL_CHUNK   64
+#define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
 #define EQUAL_SPEED     0.002 /* layouts within this share of each other's speed: the smaller file wins */
 
 void planning_request_init(struct planning_request *q)
@@ -47,19 +48,48 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
     return 0;
 }
 
-static int solve_one(struct problem *p, const struct planning_request *q, struct problem_limits *lim,
-                     struct solve_result *res, struct err *e)
+/* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
+static double speed_bound(const struct problem *p, int any_memory)
+{
+    int64_t least = SOLVE_NEVER;
+    for (int i = 0; i < p->sp.n_configs; i++) {
+        const struct solve_config *c = &p->sp.configs[i];
+        int64_t t = any_memory ? c->best_ticks : c->relaxed_ticks;
+        if (solve_cores_ok(&p->sp, c) && c->bound != SOLVE_NEVER && t < least)
+            least = t;
+    }
+    return least <= p->sp.max_ticks && least != SOLVE_NEVER ? (1 + ROUNDING) * 1e9 * SOLVE_TICKS_PER_NS / (double)least :
+                                                             INFINITY;
+}
+
+/* What log speeds, of a limit and of `rest` more like it but for the memory, must add up to. */
+struct hurdle {
+    double score;
+    int rest;
+};
+
+static int takes_hurdle(const struct problem *p, const struct hurdle *h)
+{
+    return log(speed_bound(p, 0)) + (h->rest ? h->rest * log(speed_bound(p, 1)) : 0) >= h->score;
+}
+
+/* 1: solved, feasible or not; 0: it cannot take the hurdle. */
+static int solve_one(struct problem *p, const struct planning_request *q, const struct hurdle *h,
+                     struct problem_limits *lim, struct solve_result *res, struct err *e)
 {
     struct cost_choice least;
     int r = problem_least(p, lim, &least, e);
     if (r == 0)
         r = fit_chunk(p, lim, &least, e);
     for (;; lim->prefill_chunk /= 2) {
-        if (r < 0 || (r = problem_fill(p, lim, e)) < 0 ||
-            (r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
+        if (r < 0 || (r = problem_fill(p, lim, e)) < 0)
+            return r;
+        if (!takes_hurdle(p, h))
+            return 0;
+        if ((r = solve_z3(&p->sp, q->rlimit, PLANNING_SEED, res, e)) < 0)
             return r;
         if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
-            return 0;
+            return 1;
         solve_result_done(res);
     }
 }
@@ -233,32 +263,36 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
-/* All limits under one layout. *score: sum of log speeds. */
-static int plan_layout(struct problem *p, const struct planning_request *q, struct plan *out, double *score,
-                       struct err *e)
+/* All limits under one layout. *score: sum of log speeds. 1: planned; 0: nothing it could reach is as much as `least`. */
+static int plan_layout(struct problem *p, const struct planning_request *q, double least, struct plan *out,
+                       double *score, struct err *e)
 {
     struct plan plan;
-    int r = 0, context = q->context;
+    int r = 1, context = q->context;
     fill_head(p, q, &plan);
     plan.limits = calloc((size_t)q->n_memory, sizeof *plan.limits);
     if (!plan.limits)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
-    for (int i = 0; i < q->n_memory && r == 0; i++) {
+    for (int i = 0; i < q->n_memory; i++) {
         int wish = planning_context(q, p->in);
         struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
                                       .context = wish, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
-        while ((r = solve_one(p, q, &lim, &res, e)) == 0 && !res.feasible && context == 0 &&
+        /* A context that a later limit may have to halve says nothing of its speed. */
+        struct hurdle h = { least - *score, q->n_memory - 1 - i };
+        if (h.rest && context == 0)
+            h.score = -INFINITY;
+        while ((r = solve_one(p, q, &h, &lim, &res, e)) == 1 && !res.feasible && context == 0 &&
                res.core & SOLVE_CONTEXT && lim.context / 2 >= LEAST_CONTEXT) {
             lim.context /= 2;
             notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
-        if (r == 0 && !res.feasible)
+        if (r == 1 && !res.feasible)
             r = advice_infeasible(p, &lim, res.core, e);
-        if (r < 0)
+        if (r != 1)
             break;
         plan.n_limits = i + 1;
         if ((r = prefer_equals(p, &res, e)) == 0)
@@ -266,15 +300,17 @@ static int plan_layout(struct problem *p, const struct planning_request *q, stru
         solve_result_done(&res);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
             r = note_quality(p->in, &plan.limits[i], &plan, e);
-        if (r == 0)
-            *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
+        if (r < 0)
+            break;
+        *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
+        r = 1;
     }
-    if (r < 0) {
+    if (r != 1) {
         plan_done(&plan);
         return r;
     }
     *out = plan;
-    return 0;
+    return 1;
 }
 
 static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
@@ -309,7 +345,8 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
         ways_done(&ways);
         if (r < 0)
             break;
-        r = plan_layout(&p, q, &plan, &score, &now);
+        double near = EQUAL_SPEED * q->n_memory;
+        r = plan_layout(&p, q, found ? best_score - near : -INFINITY, &plan, &score, &now);
         problem_done(&last);
         last = p;
         if (r == ERR_INFEASIBLE) {
@@ -322,8 +359,10 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
             *e = now;
             break;
         }
+        if (r == 0)
+            continue;
+        r = 0;
         uint64_t bytes = ways_file_bytes(in, &layouts[i]);
-        double near = EQUAL_SPEED * q->n_memory;
         if (!found || score > best_score + near || (score > best_score - near && bytes < best_bytes)) {
             plan_done(&best);
             best = plan;

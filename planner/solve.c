@@ -180,6 +180,8 @@ int solve_bound(const struct solve_problem *p, struct solve_config *c, struct er
     for (int b = 0; b < p->n_batches && r == 0 && sum != SOLVE_NEVER; b++) {
         int64_t t;
         r = solve_relax(p, c, b, p->memory - c->fixed_bytes, x, &t, e);
+        if (b == 0 && r == 0)
+            c->relaxed_ticks = t == SOLVE_NEVER ? SOLVE_NEVER : solve_total(c, b, t);
         sum = r < 0 || t == SOLVE_NEVER ? SOLVE_NEVER : sum + p->weight[b] * solve_total(c, b, t);
     }
     c->bound = sum;

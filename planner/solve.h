@@ -54,6 +54,7 @@ struct solve_config {
                                              * cannot be of it. Else NULL */
     /* Filled by solve_bound: */
     int64_t bound;                          /* relaxed objective within the memory; SOLVE_NEVER: does not fit */
+    int64_t relaxed_ticks;                  /* T_1 relaxed, within the memory; SOLVE_NEVER: does not fit */
     int64_t best_ticks;                     /* T_1 with unlimited memory */
     int64_t need_bytes;                     /* least memory for T_1 <= max_ticks (relaxed); SOLVE_NEVER: none is
                                              * enough */
@@ -87,7 +88,7 @@ struct solve_result {
 int solve_curve_init(struct solve_curve *c, const struct solve_point *points, int n, struct err *e);
 void solve_curve_done(struct solve_curve *c);
 
-/* Fill bound, best_ticks, need_bytes of a config that has curves. */
+/* Fill bound, relaxed_ticks, best_ticks, need_bytes of a config that has curves. */
 int solve_bound(const struct solve_problem *p, struct solve_config *c, struct err *e);
 
 /* Exact optimum of the relaxation for one batch size with `bytes` for regions: x[n_layers] and the value (rounded

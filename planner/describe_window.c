@@ -4,6 +4,7 @@
  * blocks that are not reached cost nothing. */
 #include "planner/describe_window.h"
 
+#include "common/splitmix.h"
 #include "planner/replay.h"
 
 #include <math.h>
@@ -29,17 +30,9 @@ struct drawing {
     uint64_t state;
 };
 
-static uint64_t mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 static double uniform(struct drawing *w)
 {
-    return (double)(mix(w->state++) >> 11) / 9007199254740992.0;
+    return (double)(splitmix_at(w->state++) >> 11) / 9007199254740992.0;
 }
 
 static void drawing_done(struct drawing *w)
@@ -84,11 +77,11 @@ static void refresh(struct drawing *w, int block)
     uint16_t *chance = w->chance + (size_t)block * (size_t)w->n_ff;
     uint64_t seed[DESCRIBE_MAX_MEMORY * STRANDS];
     for (int s = 0; s < w->n_strands; s++)
-        seed[s] = mix(mix((uint64_t)block << 32 | (uint32_t)s) + w->epoch[s]);
+        seed[s] = splitmix_at(splitmix_at((uint64_t)block << 32 | (uint32_t)s) + w->epoch[s]);
     for (int i = 0; i < w->n_ff; i++) {
         float x = -w->theta[i];
         for (int s = 0; s < w->n_strands; s++)
-            x += w->weight[s] * w->normal[mix(seed[s] + (uint64_t)i) % NORMALS];
+            x += w->weight[s] * w->normal[splitmix_at(seed[s] + (uint64_t)i) % NORMALS];
         int at = (int)((x / SPAN + 1) * NORMALS / 2);
         chance[i] = w->cdf[at < 0 ? 0 : at >= NORMALS ? NORMALS - 1 : at];
     }
@@ -126,11 +119,11 @@ static void route(struct drawing *w, int first, int *blocks)
 static void fire(struct drawing *w, int block, uint64_t token, uint32_t *at, size_t *n)
 {
     const uint16_t *chance = w->chance + (size_t)block * (size_t)w->n_ff;
-    uint64_t seed = mix(token << 16 ^ (uint64_t)block ^ 0x5bd1e995u), r = 0;
+    uint64_t seed = splitmix_at(token << 16 ^ (uint64_t)block ^ 0x5bd1e995u), r = 0;
     uint32_t base = (uint32_t)block * (uint32_t)w->n_ff;
     for (int i = 0; i < w->n_ff; i++, r >>= 16) {
         if (i % 4 == 0)
-            r = mix(seed + (uint64_t)i);
+            r = splitmix_at(seed + (uint64_t)i);
         at[*n] = base + (uint32_t)i;
         *n += (uint16_t)r < chance[i];
     }

@@ -65,6 +65,10 @@ double foretell_neurons(const struct foretell *f, int batch_index, int layer, ui
 double foretell_units(const struct foretell *f, const struct layout_shape *s, int batch_index, int layer, uint32_t hot);
 double foretell_active(const struct foretell *f, const struct inputs *in, int batch_index, int layer, uint32_t hot);
 
+/* How often each neuron of a block fires at batch 1 where a token is routed to it, rate[n_ff]; returns the false alarms
+ * of such a token. */
+double foretell_rates(const struct foretell *f, const struct inputs *in, int layer, int block, double *rate);
+
 /* Lists of firing neurons (inputs.steps) become lists of what is foretold or exempt; with firing_only, of those of
  * them that fire. */
 int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,

@@ -1,0 +1,26 @@
+#ifndef COMMON_SPLITMIX_H
+#define COMMON_SPLITMIX_H
+
+/* splitmix64: Steele, Lea & Flood 2014; public domain constants. For draws that have to be the same everywhere. */
+#include <stdint.h>
+
+#define SPLITMIX_STEP UINT64_C(0x9e3779b97f4a7c15)
+
+/* What the generator gives at a state: a hash of it. */
+static inline uint64_t splitmix_at(uint64_t state)
+{
+    uint64_t z = state + SPLITMIX_STEP;
+    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+    return z ^ z >> 31;
+}
+
+/* The next of a sequence. */
+static inline uint64_t splitmix_next(uint64_t *state)
+{
+    uint64_t z = splitmix_at(*state);
+    *state += SPLITMIX_STEP;
+    return z;
+}
+
+#endif

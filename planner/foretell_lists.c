@@ -1,0 +1,227 @@
+/* Lists of firing neurons become lists of what is foretold, by draws from the probabilities that foretell.c sums up. One
+ * draw for each neuron that is drawn for, in order, so loops over neurons have no branches that depend on draws. */
+#include "planner/foretell.h"
+
+#include "common/splitmix.h"
+#include "planner/alarms.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What 32 bits of a draw are below with probability p. */
+static uint64_t limit_of(double p)
+{
+    return p >= 1 ? UINT64_C(1) << 32 : (uint64_t)(p * 4294967296.0);
+}
+
+struct list {
+    uint32_t *at;
+    size_t n, cap;
+};
+
+/* Room for n more. */
+static int make_room(struct list *o, size_t n)
+{
+    if (o->cap - o->n >= n)
+        return 0;
+    size_t cap = 2 * o->cap + n + 4096;
+    uint32_t *grown = cap < UINT32_MAX / 2 ? realloc(o->at, cap * sizeof *grown) : NULL;
+    if (!grown)
+        return -1;
+    o->at = grown;
+    o->cap = cap;
+    return 0;
+}
+
+/* Where the firings of the block that position i of a step's list belongs to end. */
+static uint32_t block_end(const struct inputs_steps *s, int t, uint32_t i, uint32_t n_ff)
+{
+    uint32_t block = s->at[i] / n_ff;
+    while (i < s->start[t + 1] && s->at[i] / n_ff == block)
+        i++;
+    return i;
+}
+
+static void runs_free(struct alarms_runs *r, int n_blocks)
+{
+    for (int k = 0; r && k < n_blocks; k++) {
+        free(r[k].start);
+        free(r[k].at);
+    }
+    free(r);
+}
+
+/* The tokens that ran through each block, with positions within it. NULL: no memory. */
+static struct alarms_runs *runs_of(const struct inputs_steps *s, int n_blocks, uint32_t n_ff)
+{
+    struct alarms_runs *runs = calloc((size_t)n_blocks, sizeof *runs);
+    size_t *fired = calloc((size_t)n_blocks, sizeof *fired);
+    int bad = !runs || !fired;
+    for (uint32_t i = 0; !bad && i < s->start[s->n_steps]; i++)
+        fired[s->at[i] / n_ff]++;
+    for (int k = 0; k < n_blocks && !bad; k++) {
+        runs[k].n_ff = (int)n_ff;
+        runs[k].start = calloc((size_t)s->n_steps + 1, sizeof *runs[k].start);
+        runs[k].at = malloc((fired[k] + 1) * sizeof *runs[k].at);
+        bad = !runs[k].start || !runs[k].at;
+    }
+    for (int t = 0; t < s->n_steps && !bad; t++)
+        for (uint32_t i = s->start[t], end; i < s->start[t + 1]; i = end) {
+            struct alarms_runs *r = &runs[s->at[i] / n_ff];
+            size_t n = r->start[r->n];
+            for (end = block_end(s, t, i, n_ff); i < end; i++)
+                r->at[n++] = s->at[i] % n_ff;
+            r->start[++r->n] = n;
+        }
+    free(fired);
+    if (bad) {
+        runs_free(runs, n_blocks);
+        return NULL;
+    }
+    return runs;
+}
+
+/* A layer's lists on their way from what fires to what is foretold. */
+struct telling {
+    const struct foretell *f;
+    int layer, firing_only;
+    struct alarms_runs *runs;   /* [n_blocks] */
+    struct alarms *alarms;      /* [n_blocks] */
+    struct list out;
+    uint32_t *start;
+    uint64_t *limit;            /* [n_ff]: scratch */
+};
+
+static const struct foretell_block *block_at(const struct telling *w, int block)
+{
+    return &w->f->block[(size_t)w->layer * (size_t)w->f->n_blocks + (size_t)block];
+}
+
+static void telling_done(struct telling *w)
+{
+    for (int k = 0; w->alarms && k < w->f->n_blocks; k++)
+        alarms_free(&w->alarms[k]);
+    free(w->alarms);
+    free(w->limit);
+    runs_free(w->runs, w->f->n_blocks);
+}
+
+static int telling_init(struct telling *w, const struct inputs *in, const struct inputs_steps *s, struct err *e)
+{
+    size_t n_ff = (size_t)w->f->n_ff;
+    double *rate = malloc(n_ff * sizeof *rate);
+    int r = 0;
+    w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
+    w->limit = malloc(n_ff * sizeof *w->limit);
+    w->runs = runs_of(s, w->f->n_blocks, (uint32_t)n_ff);
+    w->alarms = calloc((size_t)w->f->n_blocks, sizeof *w->alarms);
+    if (!rate || !w->start || !w->limit || !w->runs || !w->alarms)
+        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
+        if (w->runs[k].n) {
+            double wanted = foretell_rates(w->f, in, w->layer, k, rate);
+            r = alarms_new(&w->runs[k], rate, block_at(w, k)->recall, wanted, &w->alarms[k], e);
+        }
+    }
+    free(rate);
+    return r;
+}
+
+/* Of a block's firing neurons, those that are foretold. */
+static void tell_firing(struct list *out, uint32_t first, const uint32_t *fired, size_t n, uint64_t kept,
+                        uint32_t exempt, uint64_t *state)
+{
+    for (size_t j = 0; j < n; j++) {
+        int told = splitmix_next(state) >> 32 < kept;
+        out->at[out->n] = first + fired[j];
+        out->n += (size_t)(told | (fired[j] < exempt));
+    }
+}
+
+/* One draw for each neuron, against its own limit. */
+static void tell_all(struct list *out, uint32_t first, const uint64_t *limit, uint32_t n_ff, uint32_t exempt,
+                     uint64_t *state)
+{
+    uint32_t *at = out->at + out->n;
+    size_t n = 0;
+    for (uint32_t i = 0; i < n_ff; i++) {
+        int told = splitmix_at(*state + i * SPLITMIX_STEP) >> 32 < limit[i];
+        at[n] = first + i;
+        n += (size_t)(told | (i < exempt));
+    }
+    out->n += n;
+    *state += n_ff * SPLITMIX_STEP;
+}
+
+/* One block of one step, the block's run-th: fired[n] are its firing positions, ascending. */
+static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t *fired, size_t n, uint64_t *state)
+{
+    uint32_t n_ff = (uint32_t)w->f->n_ff, exempt = w->f->exempt[w->layer];
+    uint64_t kept = limit_of(block_at(w, (int)block)->recall);
+    const struct alarms *alarms = &w->alarms[block];
+    if (make_room(&w->out, w->firing_only ? n + 1 : n_ff + 1) < 0)
+        return -1;
+    if (w->firing_only) {
+        tell_firing(&w->out, block * n_ff, fired, n, kept, exempt, state);
+        return 0;
+    }
+    const uint8_t *level = alarms_levels(alarms, run);
+    for (uint32_t i = 0; i < n_ff; i++)
+        w->limit[i] = alarms_chance(alarms, level[i]);
+    for (size_t j = 0; j < n; j++)
+        w->limit[fired[j]] = kept;
+    tell_all(&w->out, block * n_ff, w->limit, n_ff, exempt, state);
+    return 0;
+}
+
+static int tell(struct telling *w, const struct inputs_steps *s)
+{
+    uint32_t n_ff = (uint32_t)w->f->n_ff;
+    for (int k = 0; k < w->f->n_blocks; k++)
+        w->runs[k].n = 0; /* now: how many have passed */
+    for (int t = 0; t < s->n_steps; t++) {
+        uint64_t state = (uint64_t)w->layer << 32 | (uint32_t)t;
+        w->start[t] = (uint32_t)w->out.n;
+        for (uint32_t i = s->start[t]; i < s->start[t + 1]; i = block_end(s, t, i, n_ff)) {
+            uint32_t block = s->at[i] / n_ff;
+            struct alarms_runs *r = &w->runs[block];
+            size_t from = r->start[r->n];
+            if (tell_block(w, block, r->n, r->at + from, r->start[r->n + 1] - from, &state) < 0)
+                return -1;
+            r->n++;
+        }
+    }
+    w->start[s->n_steps] = (uint32_t)w->out.n;
+    return 0;
+}
+
+/* All that fires is foretold, and nothing else: lists stay as they are. */
+static int perfect(const struct telling *w)
+{
+    int yes = w->f->exempt[w->layer] == 0;
+    for (int k = 0; k < w->f->n_blocks && yes; k++)
+        yes = block_at(w, k)->recall >= 1 && isinf(block_at(w, k)->shift);
+    return yes;
+}
+
+int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
+                   struct inputs_steps *s, struct err *e)
+{
+    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only };
+    if (perfect(&w))
+        return 0;
+    int r = telling_init(&w, in, s, e);
+    if (r == 0 && tell(&w, s) < 0)
+        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    telling_done(&w);
+    if (r < 0) {
+        free(w.start);
+        free(w.out.at);
+        return r;
+    }
+    free(s->start);
+    free(s->at);
+    s->start = w.start;
+    s->at = w.out.at;
+    return 0;
+}

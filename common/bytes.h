@@ -57,4 +57,11 @@ static inline void bytes_put64(void *p, uint64_t v)
     bytes_put32((uint8_t *)p + 4, (uint32_t)(v >> 32));
 }
 
+static inline void bytes_putf32(void *p, float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, sizeof u);
+    bytes_put32(p, u);
+}
+
 #endif

@@ -288,8 +288,8 @@ int pack_predictor_derive(struct pack_predictor *x, int d_model, int n_ff, struc
                        x->layer, x->rank, x->type1, x->type2, d_model);
     x->curve_offset = PACK_PREDICTOR_HEAD_BYTES;
     x->fc1_offset = to_64(x->curve_offset + (uint64_t)x->n_points * PACK_PREDICTOR_POINT_BYTES);
-    x->fc2_offset = to_64(x->fc1_offset + quant_row_bytes(x->type1, (uint64_t)d_model) * (uint64_t)x->rank);
-    x->bias_offset = to_64(x->fc2_offset + quant_row_bytes(x->type2, (uint64_t)x->rank) * (uint64_t)n_ff);
+    x->fc2_offset = to_64(x->fc1_offset + predict_row1_bytes(x->type1, d_model) * (uint64_t)x->rank);
+    x->bias_offset = to_64(x->fc2_offset + predict_row2_bytes(x->type2, x->rank) * (uint64_t)n_ff);
     x->bytes = to_64(x->bias_offset + (x->has_bias ? (uint64_t)n_ff * 4 : 0));
     return 0;
 }
@@ -627,6 +627,13 @@ int pack_predictor_infinite(const struct pack *p, const struct pack_predictor *x
                    predictor_name(x, what));
 }
 
+int pack_predictor_mispicks(const struct pack *p, const struct pack_predictor *x, struct err *e)
+{
+    char what[96];
+    return err_set(e, ERR_FORMAT, "'%s': %s picks an input beyond the %d that there are, or with a factor that is not finite",
+                   priv(p)->name, predictor_name(x, what), p->h.d_model);
+}
+
 int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, const void *mem, struct predict *out,
                         struct pack_predictor_figures *figures, struct err *e)
 {
@@ -676,6 +683,8 @@ int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, voi
     }
     if (!ok)
         return pack_predictor_infinite(p, x, e);
+    if (!predict_check_picks(x->type1, m + x->fc1_offset, x->rank, p->h.d_model))
+        return pack_predictor_mispicks(p, x, e);
     q.fc1 = m + x->fc1_offset;
     q.fc2 = m + x->fc2_offset;
     q.bias = x->has_bias ? bias : NULL;

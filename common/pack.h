@@ -94,6 +94,7 @@ int pack_predictor_head(const struct pack *p, const struct pack_predictor *x, co
                         struct pack_predictor_figures *figures, struct err *e);
 int pack_predictor_damaged(const struct pack *p, const struct pack_predictor *x, uint64_t sum, struct err *e);
 int pack_predictor_infinite(const struct pack *p, const struct pack_predictor *x, struct err *e);
+int pack_predictor_mispicks(const struct pack *p, const struct pack_predictor *x, struct err *e);
 
 /* The operating point for a recall: the least density that reaches it, of the chosen point and the curve; where none
  * does, the greatest recall. */

@@ -2,9 +2,11 @@
  * caller's. */
 #include "common/predict.h"
 
+#include "common/bytes.h"
 #include "common/ckmath.h"
 #include "common/model.h"
 
+#include <math.h>
 #include <string.h>
 
 static const char *const input_names[PREDICT_INPUTS] = { "ffn", "block", "residual" };
@@ -22,12 +24,37 @@ int predict_input_by_name(const char *name)
     return -1;
 }
 
+uint64_t predict_row1_bytes(uint32_t type1, int d_model)
+{
+    return type1 == PREDICT_PICK ? PREDICT_PICK_BYTES : quant_row_bytes(type1, (uint64_t)d_model);
+}
+
+uint64_t predict_row2_bytes(uint32_t type2, int rank)
+{
+    return quant_row_bytes(type2, (uint64_t)rank);
+}
+
+const char *predict_type_name(uint32_t type)
+{
+    const struct quant_traits *t = quant_traits(type);
+    return type == PREDICT_PICK ? "picked inputs" : t ? t->name : "?";
+}
+
+int predict_check_picks(uint32_t type1, const void *fc1, int n, int d_model)
+{
+    const uint8_t *row = fc1;
+    for (int i = 0; type1 == PREDICT_PICK && i < n; i++, row += PREDICT_PICK_BYTES)
+        if (bytes_le32(row) >= (uint32_t)d_model || !isfinite(bytes_lef32(row + 4)))
+            return 0;
+    return 1;
+}
+
 uint64_t predict_bytes(int d_model, int rank, int n_ff, uint32_t type1, uint32_t type2, int bias)
 {
     if (d_model < 1 || d_model > MODEL_MAX_DIM || n_ff < 1 || n_ff > MODEL_MAX_DIM || rank < 1 ||
         rank > PREDICT_MAX_RANK)
         return 0;
-    uint64_t row1 = quant_row_bytes(type1, (uint64_t)d_model), row2 = quant_row_bytes(type2, (uint64_t)rank), a, b, sum;
+    uint64_t row1 = predict_row1_bytes(type1, d_model), row2 = predict_row2_bytes(type2, rank), a, b, sum;
     if (!row1 || !row2 || !ck_mul_u64(row1, (uint64_t)rank, &a) || !ck_mul_u64(row2, (uint64_t)n_ff, &b) ||
         !ck_add_u64(a, b, &sum))
         return 0;
@@ -46,14 +73,14 @@ static int check_type(uint32_t type, const char *which, struct err *e)
 int predict_init(struct predict *p, struct err *e)
 {
     int r;
-    if ((r = check_type(p->type1, "fc1", e)) < 0 || (r = check_type(p->type2, "fc2", e)) < 0)
+    if ((p->type1 != PREDICT_PICK && (r = check_type(p->type1, "fc1", e)) < 0) || (r = check_type(p->type2, "fc2", e)) < 0)
         return r;
     if (!predict_bytes(p->d_model, p->rank, p->n_ff, p->type1, p->type2, 1))
         return err_set(e, ERR_UNSUPPORTED,
                        "a predictor of rank %d for %d inputs and %d neurons does not fit its types' blocks",
                        p->rank, p->d_model, p->n_ff);
-    p->row1 = quant_row_bytes(p->type1, (uint64_t)p->d_model);
-    p->row2 = quant_row_bytes(p->type2, (uint64_t)p->rank);
+    p->row1 = predict_row1_bytes(p->type1, p->d_model);
+    p->row2 = predict_row2_bytes(p->type2, p->rank);
     p->form1 = kernels_act_form(p->type1, 1);
     p->form2 = kernels_act_form(p->type2, 1);
     return 0;
@@ -69,9 +96,25 @@ size_t predict_hidden_bytes(const struct predict *p)
     return kernels_act_bytes(p->form2, p->rank);
 }
 
+static void pick(const struct predict *p, int row0, int row1, const uint8_t *x, size_t x_stride, int n_tokens, float *h,
+                 size_t h_stride)
+{
+    const uint8_t *fc1 = p->fc1;
+    for (int t = 0; t < n_tokens; t++) {
+        const float *in = (const float *)(const void *)(x + (size_t)t * x_stride); /* form1 of a type without kernels */
+        for (int i = row0; i < row1; i++)
+            h[(size_t)t * h_stride + (size_t)i] = in[bytes_le32(fc1 + i * PREDICT_PICK_BYTES)] *
+                                                  bytes_lef32(fc1 + i * PREDICT_PICK_BYTES + 4);
+    }
+}
+
 void predict_hidden(const struct predict *p, int row0, int row1, const void *x, size_t x_stride, int n_tokens, float *h,
                     size_t h_stride)
 {
+    if (p->type1 == PREDICT_PICK) {
+        pick(p, row0, row1, x, x_stride, n_tokens, h, h_stride);
+        return;
+    }
     kernels->rows[p->form1][p->type1](h + row0, h_stride, (const uint8_t *)p->fc1 + (size_t)row0 * p->row1, p->row1,
                                       row1 - row0, x, x_stride, n_tokens, p->d_model);
 }

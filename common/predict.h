@@ -28,18 +28,33 @@ int predict_input_by_name(const char *name);          /* -1: unknown */
 
 #define PREDICT_MAX_RANK (1 << 16)
 
+/* Besides the element types of quant.h fc1 can be of this one: a row is not multiplied but picks one input, and is
+ * PREDICT_PICK_BYTES long: u32 the input, f32 what it is multiplied with. */
+#define PREDICT_PICK       0x10000u
+#define PREDICT_PICK_BYTES 8
+
 struct predict {                 /* one block's predictor; weights are borrowed */
     enum predict_input input;
     int relu;                    /* ReLU between fc1 and fc2 */
     int d_model, rank, n_ff;
     uint32_t type1, type2;       /* of fc1 and fc2 */
-    const void *fc1, *fc2;       /* [rank] rows of d_model; [n_ff] rows of rank */
+    const void *fc1, *fc2;       /* [rank] rows of d_model, or picks that predict_check_picks has passed; [n_ff] rows of rank */
     const float *bias;           /* [n_ff], or NULL: zero */
     float threshold;
     /* by predict_init */
     size_t row1, row2;           /* bytes of a row */
     enum kernels_act form1, form2;
 };
+
+/* Bytes of a row of fc1 and of fc2; 0 when it is no whole number of blocks or the type is unknown. */
+uint64_t predict_row1_bytes(uint32_t type1, int d_model);
+uint64_t predict_row2_bytes(uint32_t type2, int rank);
+
+/* "F16", ..., or "picked inputs"; "?" for an unknown one. */
+const char *predict_type_name(uint32_t type);
+
+/* Whether each of n rows of fc1 picks one of d_model inputs and a finite factor; true for rows of any other type. */
+int predict_check_picks(uint32_t type1, const void *fc1, int n, int d_model);
 
 /* Bytes of fc1, fc2 and bias (bias: whether there is one), or 0 when a row is no whole number of blocks or a
  * number is out of range. */

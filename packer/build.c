@@ -208,16 +208,9 @@ static int put_all_neurons(struct work *k, struct err *e)
 
 /* ---- predictors ---- */
 
-static void put_f32(uint8_t *b, float v)
-{
-    uint32_t u;
-    memcpy(&u, &v, sizeof u);
-    bytes_put32(b, u);
-}
-
 static void put_point(uint8_t *b, const struct trace_predict_point *p)
 {
-    put_f32(b, p->recall), put_f32(b + 4, p->threshold), put_f32(b + 8, p->density), put_f32(b + 12, p->precision);
+    bytes_putf32(b, p->recall), bytes_putf32(b + 4, p->threshold), bytes_putf32(b + 8, p->density), bytes_putf32(b + 12, p->precision);
 }
 
 /* Its section in memory: head, curve, fc1, and fc2 and bias with neurons in pack order. */
@@ -227,17 +220,17 @@ static void lay_out(const struct build *b, const struct trace_predictor *t, cons
     const struct model_hparams *h = &b->source->model->h;
     const uint32_t *order =
         b->orders + ((size_t)t->layer * (size_t)model_ffn_blocks(h) + (size_t)t->block) * (size_t)h->n_ff;
-    size_t row2 = quant_row_bytes(t->type2, (uint64_t)t->rank);
+    size_t row2 = predict_row2_bytes(t->type2, t->rank);
     memset(out, 0, x->bytes);
     put_point(out, &t->at);
-    put_f32(out + 16, (float)t->true_density);
+    bytes_putf32(out + 16, (float)t->true_density);
     for (int i = 0; i < t->n_points; i++)
         put_point(out + x->curve_offset + (size_t)i * PACK_PREDICTOR_POINT_BYTES, &t->curve[i]);
-    memcpy(out + x->fc1_offset, fc1, (size_t)t->rank * quant_row_bytes(t->type1, (uint64_t)h->d_model));
+    memcpy(out + x->fc1_offset, fc1, (size_t)t->rank * predict_row1_bytes(t->type1, h->d_model));
     for (size_t i = 0; i < (size_t)h->n_ff; i++) {
         memcpy(out + x->fc2_offset + i * row2, fc2 + order[i] * row2, row2);
         if (x->has_bias)
-            put_f32(out + x->bias_offset + i * 4, bias[order[i]]);
+            bytes_putf32(out + x->bias_offset + i * 4, bias[order[i]]);
     }
 }
 

@@ -464,12 +464,12 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
         double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->exempt[layer];
-        double tau_1 = rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
+        int picks = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
+        double tau_1 = picks ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
         double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
-        double bytes = (double)quant_row_bytes(x->type1, (uint64_t)d) * x->rank +
-                       (double)quant_row_bytes(x->type2, (uint64_t)x->rank) * scores;
+        double bytes = (double)predict_row1_bytes(x->type1, d) * x->rank + (double)predict_row2_bytes(x->type2, x->rank) * scores;
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
-        flops += reached * 2.0 * batch * ((double)x->rank * d + scores * x->rank);
+        flops += reached * 2.0 * batch * ((picks ? 0 : (double)x->rank * d) + scores * x->rank);
     }
     if (f->input[layer] != PREDICT_FFN)
         sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);

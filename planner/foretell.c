@@ -42,8 +42,8 @@ void foretell_account(const struct inputs *in, const struct layout_shape *s, con
     for (int l = 0; l < in->n_layers; l++)
         for (int k = 0; input[l] >= 0 && k < in->n_blocks; k++) {
             const struct inputs_predictor *x = inputs_predictor_at(in, input[l], l, k);
-            budget_add_predictor(out, s, x->rank, x->bytes, quant_row_bytes(x->type1, (uint64_t)in->h.d_model),
-                                 quant_row_bytes(x->type2, (uint64_t)x->rank));
+            budget_add_predictor(out, s, x->rank, x->bytes, predict_row1_bytes(x->type1, in->h.d_model),
+                                 predict_row2_bytes(x->type2, x->rank));
         }
 }
 
@@ -148,7 +148,7 @@ uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, 
     for (int k = 0; k < in->n_blocks && least > 0; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
         struct foretell_block b = block_of(in, x, layer, k, recall);
-        double share = 1 - (double)quant_row_bytes(x->type2, (uint64_t)x->rank) / gate;
+        double share = 1 - (double)predict_row2_bytes(x->type2, x->rank) / gate;
         uint32_t at = 0;
         while (at < least) {
             uint32_t end = n - at > cluster ? at + cluster : n;

@@ -63,9 +63,14 @@ static int n_layers(const struct predicting *p)
     return p->n_layers;
 }
 
+static uint32_t fc1_type(const struct predicting *p)
+{
+    return p->o.columns ? PREDICT_PICK : p->o.type;
+}
+
 static uint64_t rank_bytes(const struct predicting *p, int rank)
 {
-    return predict_bytes(p->info->h.d_model, rank, p->info->h.n_ff, p->o.type, p->o.type, 1);
+    return predict_bytes(p->info->h.d_model, rank, p->info->h.n_ff, fc1_type(p), p->o.type, 1);
 }
 
 static struct predictor_data data_of(const struct block *b, int input)
@@ -477,7 +482,7 @@ static int make_block(struct pass *s, struct block *b, int input, struct predict
                                  .layer = s->layer,
                                  .block = b->block,
                                  .has_bias = 1,
-                                 .type1 = p->o.type,
+                                 .type1 = fc1_type(p),
                                  .type2 = p->o.type,
                                  .rank = p->rank[input * n_layers(p) + s->at] };
     struct predictor_weights start = { 0 }, trained = { 0 };
@@ -628,8 +633,7 @@ static int fetch(void *ctx, int k, struct trace_predictor *x, const void **fc1, 
     size_t n;
     int i = f->list[k].made;
     *x = f->list[k].kept ? *f->list[k].kept : p->list[i];
-    size_t row1 = quant_row_bytes(x->type1, (uint64_t)p->info->h.d_model),
-           row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
+    size_t row1 = predict_row1_bytes(x->type1, p->info->h.d_model), row2 = predict_row2_bytes(x->type2, x->rank);
     size_t a = row1 * (size_t)x->rank, b = row2 * (size_t)p->info->h.n_ff, c = (size_t)p->info->h.n_ff * 4;
     free(f->buf);
     if (!(f->buf = malloc(a + b + c + 64)))

@@ -151,8 +151,8 @@ static void unload(struct quality *q)
 static int load(struct quality *q, const struct trace_predictor *x, struct loaded *out, struct err *e)
 {
     const struct model_hparams *h = &q->info->h;
-    size_t a = quant_row_bytes(x->type1, (uint64_t)h->d_model) * (size_t)x->rank,
-           b = quant_row_bytes(x->type2, (uint64_t)x->rank) * (size_t)h->n_ff, bias = (a + b + 63) & ~(size_t)63;
+    size_t a = predict_row1_bytes(x->type1, h->d_model) * (size_t)x->rank,
+           b = predict_row2_bytes(x->type2, x->rank) * (size_t)h->n_ff, bias = (a + b + 63) & ~(size_t)63;
     uint8_t *w = malloc(bias + (size_t)h->n_ff * sizeof(float));
     if (!w)
         return err_set(e, ERR_NOMEM, "a predictor of rank %d", x->rank);

@@ -63,6 +63,7 @@ int predictor_targets(const float *gate, const float *up, int d, int n_ff, const
 struct predictor_weights {
     int d, n_ff, rank;
     float *fc1, *fc2, *bias;
+    int picks;               /* a row of fc1 has one number that is not 0: it is stored as PREDICT_PICK */
 };
 void predictor_weights_free(struct predictor_weights *w);
 

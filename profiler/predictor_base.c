@@ -8,6 +8,7 @@
  * arXiv:1504.05477). For 4096 inputs, 14336 neurons and rank 288 that is a quarter of the work. */
 #include "profiler/predictor_impl.h"
 
+#include "common/bytes.h"
 #include "common/offline/linalg.h"
 #include "common/quant.h"
 
@@ -514,7 +515,7 @@ void predictor_weights_free(struct predictor_weights *w)
 int predictor_start(const struct predictor_base *b, int rank, struct predictor_weights *out, struct err *e)
 {
     size_t d = (size_t)b->d, n_ff = (size_t)b->n_ff, k = (size_t)rank, kk = (size_t)b->max_rank;
-    struct predictor_weights w = { .d = b->d, .n_ff = b->n_ff, .rank = rank };
+    struct predictor_weights w = { .d = b->d, .n_ff = b->n_ff, .rank = rank, .picks = b->picks };
     float *h = malloc(k * sizeof *h); /* fc1 mean(x) */
     w.fc1 = malloc(k * d * 4), w.fc2 = malloc(n_ff * k * 4), w.bias = malloc(n_ff * 4);
     if (!h || !w.fc1 || !w.fc2 || !w.bias) {
@@ -598,12 +599,26 @@ static void round_rows(const struct quant_traits *t, const float *in, size_t row
     }
 }
 
+/* Rows with one number as PREDICT_PICK; nothing is lost. */
+static void pick_rows(const float *in, size_t rows, size_t n, uint8_t *out, float *back)
+{
+    memcpy(back, in, rows * n * sizeof *in);
+    for (size_t i = 0; i < rows; i++, out += PREDICT_PICK_BYTES) {
+        size_t at = 0;
+        while (at + 1 < n && in[i * n + at] == 0)
+            at++;
+        bytes_put32(out, (uint32_t)at);
+        bytes_putf32(out + 4, in[i * n + at]);
+    }
+}
+
 int predictor_quantise(const struct predictor_weights *w, const struct predictor_base *b, const float *shift,
                        uint32_t type, struct predictor_packed *out, struct err *e)
 {
     const struct quant_traits *t = quant_traits(type);
     size_t d = (size_t)w->d, k = (size_t)w->rank, n = (size_t)w->n_ff;
-    size_t row1 = quant_row_bytes(type, d), row2 = quant_row_bytes(type, k);
+    uint32_t type1 = w->picks ? PREDICT_PICK : type;
+    size_t row1 = predict_row1_bytes(type1, w->d), row2 = predict_row2_bytes(type, w->rank);
     struct predictor_packed q = { 0 };
     if (!t || !t->quant || !row1 || !row2)
         return err_set(e, ERR_UNSUPPORTED, "a predictor of %d inputs and rank %d cannot be of type %s", w->d, w->rank,
@@ -617,7 +632,10 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
                 ? 0
                 : err_set(e, ERR_NOMEM, "a predictor of rank %d", w->rank);
     if (!r) {
-        round_rows(t, w->fc1, k, d, q.fc1, back.fc1);
+        if (w->picks)
+            pick_rows(w->fc1, k, d, q.fc1, back.fc1);
+        else
+            round_rows(t, w->fc1, k, d, q.fc1, back.fc1);
         round_rows(t, w->fc2, n, k, q.fc2, back.fc2);
         memcpy(q.bias, w->bias, n * 4);
         add_at_mean(w, b->mean_x, 1, h, q.bias);
@@ -627,7 +645,7 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
         q.p = (struct predict){ .d_model = w->d,
                                 .rank = w->rank,
                                 .n_ff = w->n_ff,
-                                .type1 = type,
+                                .type1 = type1,
                                 .type2 = type,
                                 .fc1 = q.fc1,
                                 .fc2 = q.fc2,

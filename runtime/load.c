@@ -263,20 +263,25 @@ static int look_at_predictor(struct engine *g, const struct pack_predictor *x, s
     struct pack_predictor_figures f;
     struct hash *h = hash_new();
     struct ahead a;
-    int r, ok = 1;
+    int r, ok = 1, picked = 1;
     if (!h)
         return err_set(e, ERR_NOMEM, "out of memory for a checksum");
     ahead_init(&a, g, x->offset, x->bytes);
     r = ahead_read(&a, head, (size_t)x->fc1_offset, e);
     hash_update(h, head, r < 0 ? 0 : (size_t)x->fc1_offset);
     for (uint64_t at = x->fc1_offset; at < x->bytes && r == 0;) {
+        uint64_t picks = x->fc1_offset + (uint64_t)x->rank * PREDICT_PICK_BYTES; /* read apart from what follows, if such */
         uint64_t end = at < x->bias_offset ? x->bias_offset : x->bytes;
+        if (x->type1 == PREDICT_PICK && at < picks)
+            end = picks;
         size_t n = end - at < sizeof some ? (size_t)(end - at) : sizeof some;
         if ((r = ahead_read(&a, some, n, e)) < 0)
             break;
         hash_update(h, some, n);
         for (size_t i = 0; at >= x->bias_offset && i < n; i += 4)
             ok = ok && isfinite(bytes_lef32(some + i));
+        if (end == picks)
+            picked = picked && predict_check_picks(x->type1, some, (int)(n / PREDICT_PICK_BYTES), g->h.d_model);
         at += n;
     }
     uint64_t sum = hash_final64(h);
@@ -289,6 +294,8 @@ static int look_at_predictor(struct engine *g, const struct pack_predictor *x, s
         return pack_predictor_damaged(g->c.pack, x, sum, e);
     if (!ok)
         return pack_predictor_infinite(g->c.pack, x, e);
+    if (!picked)
+        return pack_predictor_mispicks(g->c.pack, x, e);
     if ((r = pack_predictor_head(g->c.pack, x, head, out, &f, e)) == 0)
         out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
     return r;

@@ -87,6 +87,7 @@ struct prediction {
     uint32_t exempt, range, n_ranges, grain; /* ranges begin at exempt, the first neuron that is foretold */
     uint32_t listed;            /* ranges; coordinator */
     int streamed, begun;        /* weights come from the feeder; this pass's input is known */
+    int picks;                  /* the job that prepares the hidden layer makes it, too */
     /* guarded by lock */
     enum stage stage;
     uint32_t rows, ranges;      /* of the hidden layer, and of neurons, whose weights are there */

@@ -3,6 +3,8 @@
  * order; the coordinator lists them in pack order, up to the first that is missing, while later ones are
  * still being scored and neurons that are there are computed already:
  *
+ * Where fc1 picks inputs there is nothing to divide: the job that prepares the hidden layer picks it first.
+ *
  *      hidden rows ──► prepare ──► range 0 │ range 1 │ range 2 ...   any worker
  *                                     │         │
  *                          frontier ──┴─────────┴──►  hot: ready │ cached: pin, ready │ missing: read
@@ -138,6 +140,9 @@ void prediction_begin(struct pipeline *p, struct acts *in)
     d->begun = 1;
     d->rows = (uint32_t)q->rank;
     d->ranges = d->n_ranges;
+    d->picks = q->type1 == PREDICT_PICK && !d->streamed;
+    if (d->picks)
+        d->stage = STAGE_PREPARE;
     if (!d->n_ranges) /* every neuron is exempt */
         d->stage = STAGE_SCORES;
     if (d->streamed) {
@@ -250,9 +255,11 @@ void prediction_work(struct pipeline *p, struct job *j, int worker)
     int64_t start = progress_now_ns();
     if (j->kind == JOB_HIDDEN)
         hidden_rows(p, j->from, j->to);
-    else if (j->kind == JOB_PREPARE)
+    else if (j->kind == JOB_PREPARE) {
+        if (d->picks)
+            hidden_rows(p, 0, (uint32_t)rank);
         predict_prepare(d->q, d->hidden, rank, p->n_tokens, d->prepared, d->prepared_stride);
-    else
+    } else
         score_range(p, j->from, worker);
     j->ns = (uint64_t)(progress_now_ns() - start);
 }

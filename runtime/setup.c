@@ -257,8 +257,8 @@ static int take_predictors(struct setup *s, struct err *e)
             if (!x)
                 return no_predictor(s, l, b, e);
             budget_add_predictor(&c->choice.predictors, &s->pack->shape, x->rank, x->bytes,
-                                 quant_row_bytes(x->type1, (uint64_t)s->pack->h.d_model),
-                                 quant_row_bytes(x->type2, (uint64_t)x->rank));
+                                 predict_row1_bytes(x->type1, s->pack->h.d_model),
+                                 predict_row2_bytes(x->type2, x->rank));
         }
     count_resident(s);
     return 0;

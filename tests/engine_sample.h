@@ -4,6 +4,7 @@
 /* Small packed models of any layout, type, activation and number of experts, with pseudo-random weights, made by the
  * packer's own writer; and the logits of such a model computed naively in double from the same
  * weights, straight from the definitions in common/nn.h. */
+#include "common/bytes.h"
 #include "common/gguf.h"
 #include "common/model.h"
 #include "common/pack.h"
@@ -30,7 +31,9 @@ struct engine_sample {
     int window;                /* 0: none, and rotation everywhere */
     int rank;                  /* of predictors from every input, of every layer and block; 0: none */
     uint32_t predictor_type;
+    int picks;                 /* their fc1 picks inputs; PICKS_BEYOND: the last row of each picks one that is not there */
 };
+enum { PICKS_BEYOND = 2 };
 
 /* What the naive pass of a predicted mode skips. */
 struct es_predict {
@@ -219,6 +222,11 @@ static inline void es_predictor_row(const struct engine_sample *s, int layer, in
     float raw[ES_RANK];
     uint8_t bytes[ES_RANK * 4];
     const struct quant_traits *t = quant_traits(s->predictor_type);
+    if (s->picks && role < ES_FC2) {
+        memset(out, 0, (size_t)n * sizeof *out);
+        out[(row * 5 + role) % n] = 8 * es_weight(layer, block, role, row, 0);
+        return;
+    }
     for (int c = 0; c < n; c++)
         raw[c] = es_weight(layer, block, role, row, c);
     t->quant(bytes, raw, (size_t)n);
@@ -235,7 +243,7 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
 {
     struct pack_predictor x = { .input = (enum predict_input)input, .layer = layer, .block = block, .rank = s->rank,
                                 .relu = input == PREDICT_RESIDUAL, .has_bias = 1, .n_points = 3,
-                                .type1 = s->predictor_type, .type2 = s->predictor_type };
+                                .type1 = s->picks ? PREDICT_PICK : s->predictor_type, .type2 = s->predictor_type };
     int r = pack_predictor_derive(&x, ES_D, s->n_ff, e);
     if (r < 0)
         return r;
@@ -250,7 +258,14 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
     memcpy(m, points[1], sizeof points[1]);
     memcpy(m + x.curve_offset, points, sizeof points);
     for (int i = 0; i < s->rank; i++) {
+        uint8_t *row = m + x.fc1_offset + (size_t)i * PREDICT_PICK_BYTES;
+        int at = (i * 5 + ES_FC1 + input) % ES_D;
         es_predictor_row(s, layer, block, ES_FC1 + input, i, ES_D, v);
+        if (s->picks) {
+            bytes_put32(row, s->picks == PICKS_BEYOND && i == s->rank - 1 ? ES_D : (uint32_t)at);
+            bytes_putf32(row + 4, v[at]);
+            continue;
+        }
         q->quant(m + x.fc1_offset + (size_t)i * quant_row_bytes(x.type1, ES_D), v, ES_D);
     }
     for (int i = 0; i < s->n_ff; i++) {

@@ -326,8 +326,7 @@ static int all_weights(struct trace_h5_file *f, int write, const struct model_hp
                        const struct trace_predictor *x, void *const in[3], const void *const out[3],
                        struct err *e)
 {
-    uint64_t row1 = quant_row_bytes(x->type1, (uint64_t)h->d_model),
-             row2 = quant_row_bytes(x->type2, (uint64_t)x->rank);
+    uint64_t row1 = predict_row1_bytes(x->type1, h->d_model), row2 = predict_row2_bytes(x->type2, x->rank);
     int r;
     if ((r = weights(f, write, x, "fc1", TRACE_U8, (uint64_t)x->rank, row1, in[0], out[0], e)) < 0 ||
         (r = weights(f, write, x, "fc2", TRACE_U8, (uint64_t)h->n_ff, row2, in[1], out[1], e)) < 0 || !x->has_bias)
@@ -346,6 +345,10 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
         if (!isfinite(bias[i]))
             r = err_set(e, ERR_FORMAT, "'%s': the bias of predictor %s of layer %d, block %d is not finite", p->h5.path,
                         predict_input_name(x->input), x->layer, x->block);
+    if (!r && !predict_check_picks(x->type1, fc1, x->rank, p->shape.h.d_model))
+        r = err_set(e, ERR_FORMAT, "'%s': fc1 of predictor %s of layer %d, block %d picks an input beyond the %d that there "
+                    "are, or with a factor that is not finite", p->h5.path, predict_input_name(x->input), x->layer, x->block,
+                    p->shape.h.d_model);
     return r;
 }
 

@@ -180,7 +180,7 @@ static int break_predictors(void *ctx, const struct io_request *r, int result)
 
 /* Predictors of several pieces, of which all or some layers are streamed, beside exact passes: the same bits as resident
  * ones with any number of buffers, the bytes are counted, and a read that fails ends the pass. */
-static void test_streams(int rank, int n_ff)
+static void test_streams(int rank, int n_ff, int picks)
 {
     struct err e = { 0 };
     struct engine_stats st = { 0 };
@@ -188,6 +188,7 @@ static void test_streams(int rank, int n_ff)
     const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 304 } };
     s.n_ff = n_ff;
     s.rank = rank;
+    s.picks = picks;
     struct pack *p = open_pack(&s, "streams");
     struct variant v = resident;
     if (!p)
@@ -207,7 +208,7 @@ static void test_streams(int rank, int n_ff)
             continue;
         uint64_t passes = v.chunk == 1 ? ES_SEQ : (ES_SEQ + 4) / 5, least = 0;
         for (int l = 0; l < ES_LAYERS; l++)
-            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * ES_D + (s.n_ff - x.exempt[l]) * (s.rank + 1)) * 4 : 0;
+            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.exempt[l]) * (s.rank + 1)) * 4 : 0;
         CHECK_MSG(r == 0 && !memcmp(first, other, sizeof first), "layers %d, %d buffers more, %d threads, %s: %s",
                   v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
         CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));
@@ -235,6 +236,27 @@ static void test_streams(int rank, int n_ff)
         }
         CHECK_MSG(r == ERR_IO && at > 1 && strstr(e.msg, "reading '"), "%d after %d tokens: %s", r, at, e.msg);
         engine_close(g);
+    }
+    pack_close(p);
+    unlink(path);
+}
+
+/* A pack whose checksums are right but whose predictors pick what is not there: refused, kept or streamed. */
+static void test_picks_beyond(void)
+{
+    struct err e = { 0 };
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
+    s.picks = PICKS_BEYOND;
+    struct pack *p = open_pack(&s, "picks");
+    const struct es_predict x = { .input = { -1, PREDICT_BLOCK, -1 } };
+    struct variant v = resident;
+    if (!p)
+        return;
+    v.predict = &x;
+    for (v.streamed = 0; v.streamed < 8; v.streamed += 7) {
+        CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
+        CHECK_MSG(strstr(e.msg, "'block' of layer 1, block 0 picks an input beyond"), "%s", e.msg);
+        e.msg[0] = 0;
     }
     pack_close(p);
     unlink(path);
@@ -290,6 +312,10 @@ int main(void)
         test_mode(&s, some, layout_form_name(s.form), 2e-4);
         s.predictor_type = QUANT_Q8_0;
         test_mode(&s, mixed, "q8_0 predictors", 0);
+        s.picks = 1;
+        s.predictor_type = QUANT_F32;
+        test_mode(&s, mixed, "picked inputs", 2e-4);
+        s.picks = 0;
         s.n_ff = 72;
         s.experts = 5;
         s.used = 2;
@@ -302,8 +328,10 @@ int main(void)
     test_mode(&s, mixed, "silu", 2e-4);
     test_prompt();
     test_recall_and_damage();
-    test_streams(64, 2200); /* three ranges */
-    test_streams(256, 800); /* two pieces of fc1 */
+    test_streams(64, 2200, 0); /* three ranges */
+    test_streams(256, 800, 0); /* two pieces of fc1 */
+    test_streams(128, 800, 1);
+    test_picks_beyond();
     test_streams_between();
     return test_done();
 }

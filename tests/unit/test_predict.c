@@ -1,4 +1,5 @@
 /* Scores and decisions of a predictor against the definition, and that cutting the work does not change bits. */
+#include "common/bytes.h"
 #include "common/cpu.h"
 #include "common/predict.h"
 #include "tests/test.h"
@@ -20,7 +21,7 @@ struct sample {
     struct predict p;
 };
 
-static void make(struct sample *s, uint32_t type, int relu)
+static void make(struct sample *s, uint32_t type, int relu, int picks)
 {
     float in[D];
     const struct quant_traits *t = quant_traits(type);
@@ -29,6 +30,14 @@ static void make(struct sample *s, uint32_t type, int relu)
     for (int r = 0; r < RANK; r++) {
         for (int i = 0; i < D; i++)
             in[i] = value(r, i) / 8;
+        uint8_t *at = s->fc1 + r * PREDICT_PICK_BYTES;
+        if (picks) {
+            memset(s->w1 + r * D, 0, D * sizeof *s->w1);
+            s->w1[r * D + (r * 7) % D] = value(r, 1);
+            bytes_put32(at, (uint32_t)((r * 7) % D));
+            bytes_putf32(at + 4, value(r, 1));
+            continue;
+        }
         t->quant(s->fc1 + (size_t)r * row1, in, D);
         t->dequant(s->w1 + r * D, s->fc1 + (size_t)r * row1, D);
     }
@@ -45,7 +54,7 @@ static void make(struct sample *s, uint32_t type, int relu)
                              .d_model = D,
                              .rank = RANK,
                              .n_ff = FF,
-                             .type1 = type,
+                             .type1 = picks ? PREDICT_PICK : type,
                              .type2 = type,
                              .fc1 = s->fc1,
                              .fc2 = s->fc2,
@@ -75,13 +84,13 @@ static void scores(const struct sample *s, int pieces, float *out)
     free(x), free(hidden);
 }
 
-static void check(uint32_t type, int relu, double tolerance)
+static void check(uint32_t type, int relu, int picks, double tolerance)
 {
     static struct sample s;
     float whole[TOKENS * FF], pieces[TOKENS * FF];
     double worst = 0;
     int wrong = 0;
-    make(&s, type, relu);
+    make(&s, type, relu, picks);
     scores(&s, 0, whole);
     scores(&s, 1, pieces);
     CHECK(!memcmp(whole, pieces, sizeof whole));
@@ -113,16 +122,28 @@ int main(void)
 {
     struct err e = { 0 };
     kernels_init(cpu_detect());
-    check(QUANT_F32, 0, 1e-4);
-    check(QUANT_F32, 1, 1e-4);
-    check(QUANT_Q8_0, 0, 0.15);
-    check(QUANT_Q4_0, 1, 0.15);
+    check(QUANT_F32, 0, 0, 1e-4);
+    check(QUANT_F32, 1, 0, 1e-4);
+    check(QUANT_Q8_0, 0, 0, 0.15);
+    check(QUANT_Q4_0, 1, 0, 0.15);
+    check(QUANT_F32, 0, 1, 1e-4);
+    check(QUANT_F32, 1, 1, 1e-4);
+    check(QUANT_Q4_0, 0, 1, 0.15);
     for (int i = 0; i < PREDICT_INPUTS; i++)
         CHECK(predict_input_by_name(predict_input_name((enum predict_input)i)) == i);
     CHECK(predict_input_by_name("gate") == -1);
     CHECK(predict_bytes(64, 32, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 32 * 68 + 44 * 18 + 44 * 4);
     CHECK(predict_bytes(64, 33, 44, QUANT_Q8_0, QUANT_Q4_0, 1) == 0); /* no whole number of blocks */
     CHECK(predict_bytes(64, 0, 44, QUANT_F32, QUANT_F32, 1) == 0);
+    CHECK(predict_bytes(64, 32, 44, PREDICT_PICK, QUANT_Q4_0, 1) == 32 * 8 + 44 * 18 + 44 * 4);
+    CHECK(predict_bytes(64, 32, 44, PREDICT_PICK + 1, QUANT_Q4_0, 1) == 0);
+    CHECK(predict_bytes(64, 32, 44, QUANT_Q4_0, PREDICT_PICK, 1) == 0); /* fc2 does not pick */
+    uint8_t rows[2 * PREDICT_PICK_BYTES] = { 0 };
+    bytes_put32(rows, 63);
+    CHECK(predict_check_picks(PREDICT_PICK, rows, 2, 64) && !predict_check_picks(PREDICT_PICK, rows, 2, 63));
+    bytes_putf32(rows + PREDICT_PICK_BYTES + 4, INFINITY);
+    CHECK(!predict_check_picks(PREDICT_PICK, rows, 2, 64) && predict_check_picks(PREDICT_PICK, rows, 1, 64));
+    CHECK(predict_check_picks(QUANT_F32, rows, 2, 1));
     struct predict p = { .d_model = 64, .rank = 20, .n_ff = 8, .type1 = QUANT_F32, .type2 = QUANT_Q4_0 };
     CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
     p.type2 = QUANT_Q6_K;

@@ -1,5 +1,6 @@
 /* Predictors out of the gates' own columns: the inputs that decide are found, in the order of their weight, also where the
  * predictor sees another vector than the gates do; nothing depends on threads. */
+#include "common/bytes.h"
 #include "common/cpu.h"
 #include "common/offline/linalg.h"
 #include "profiler/predictor.h"
@@ -74,6 +75,11 @@ static struct seen measure(int rank, int other, int threads)
     for (int k = 0; 32 * k < rank; k++) {
         out.input[k] = only_input(w.fc1 + 32 * k * D);
         out.slope[k] = out.input[k] < 0 ? 0 : w.fc1[32 * k * D + out.input[k]];
+    }
+    CHECK(w.picks && q.p.type1 == PREDICT_PICK && q.p.row1 == PREDICT_PICK_BYTES);
+    for (int i = 0; i < rank; i++) {
+        const uint8_t *row = (const uint8_t *)q.fc1 + i * PREDICT_PICK_BYTES;
+        CHECK(w.fc1[(uint32_t)(i * D) + bytes_le32(row)] == bytes_lef32(row + 4));
     }
     for (size_t i = 0; i < (size_t)FF * q.p.row2; i++)
         out.hash = (out.hash ^ ((const uint8_t *)q.fc2)[i]) * 0x100000001b3u;

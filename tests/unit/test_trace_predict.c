@@ -1,4 +1,5 @@
 /* Predictors in a trace: written, read back, replaced; the trace itself stays what it was; damage is refused. */
+#include "common/bytes.h"
 #include "common/offline/trace_predict.h"
 #include "tests/test.h"
 #include "tests/trace_sample.h"
@@ -15,6 +16,8 @@ struct made {
     uint16_t fc1[RANK * SAMPLE_D], fc2[SAMPLE_FF * RANK];
     float bias[SAMPLE_FF];
 };
+
+static int pick_to; /* 0: fc1 is a matrix; else the input that its last row picks */
 
 static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, const void **fc2,
                  const float **bias, struct err *e)
@@ -43,6 +46,13 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
         m->fc2[k] = (uint16_t)(k * 3 + i + m->salt);
     for (int k = 0; k < SAMPLE_FF; k++)
         m->bias[k] = (float)(k - i + m->salt);
+    if (pick_to) {
+        x->type1 = PREDICT_PICK;
+        for (int k = 0; k < RANK; k++) {
+            bytes_put32(m->fc1 + k * 4, (uint32_t)(k < RANK - 1 ? k : pick_to));
+            bytes_putf32(m->fc1 + k * 4 + 2, 0.5f);
+        }
+    }
     *fc1 = m->fc1, *fc2 = m->fc2, *bias = m->bias;
     return 0;
 }
@@ -102,6 +112,29 @@ static int rows_of(const char *from, struct trace_predict_quality *out, char *co
     trace_predictors_close(p);
     trace_close(t);
     return n;
+}
+
+static void picked(void)
+{
+    struct err e = { 0 };
+    static uint8_t fc1[RANK * PREDICT_PICK_BYTES];
+    static uint16_t fc2[SAMPLE_FF * RANK];
+    float bias[SAMPLE_FF];
+    for (pick_to = SAMPLE_D - 1; pick_to <= SAMPLE_D; pick_to++) {
+        struct trace *t = NULL;
+        struct trace_predictors *p = NULL;
+        int n, beyond = pick_to == SAMPLE_D;
+        CHECK(save(path, other, 1, 0, -1, &e) == 0 && trace_open(other, &t, &e) == 0 &&
+              trace_predictors_open(t, &p, &e) == 0);
+        const struct trace_predictor *x = trace_predictors_list(p, &n);
+        CHECK(n == 1 && x->bytes == RANK * 8 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4);
+        CHECK(trace_predictors_read(p, x, fc1, fc2, bias, &e) == (beyond ? ERR_FORMAT : 0));
+        CHECK(beyond ? strstr(e.msg, "picks an input beyond") != NULL
+                     : bytes_le32(fc1 + (RANK - 1) * 8) == SAMPLE_D - 1 && bytes_lef32(fc1 + 4) == 0.5f);
+        trace_predictors_close(p);
+        trace_close(t);
+    }
+    pick_to = 0;
 }
 
 static void quality(void)
@@ -266,6 +299,7 @@ int main(void)
     CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
     read_back(path, 4, 77, content);
     quality();
+    picked();
     merging();
     points();
     damage();

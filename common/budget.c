@@ -145,9 +145,12 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
     return 0;
 }
 
-static uint64_t rows_of(struct sum *s, const struct model_hparams *h, uint64_t tokens)
+/* What several blocks of a layer at a time need. */
+static void blocks_of(const struct model_hparams *h, const struct budget_choice *c, struct budget_scratch *b)
 {
-    return mul(s, tokens, h->n_experts_used > 1 ? (uint64_t)h->n_experts_used : 1);
+    int used = h->n_experts_used > 1 ? h->n_experts_used : 1, batch = c->max_batch * used;
+    b->blocks = used < BUDGET_MAX_BLOCKS ? used : BUDGET_MAX_BLOCKS;
+    b->rows = c->prefill_chunk > batch ? c->prefill_chunk : batch;
 }
 
 int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
@@ -159,7 +162,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         return r;
     struct budget_scratch b = { .tokens = c->prefill_chunk > c->max_batch ? c->prefill_chunk : c->max_batch };
     struct sum s = { 0 };
-    uint64_t tokens = (uint64_t)b.tokens, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
+    blocks_of(h, c, &b);
+    uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
     uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
     uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
     uint64_t widest = d > q_dim ? d : q_dim;
@@ -171,7 +175,6 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
     b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
     b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
-    uint64_t rows = rows_of(&s, h, tokens);
     b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
     uint64_t units = m->shape.n_clusters;
     for (int p = 0; p < m->shape.n_parts; p++)
@@ -187,14 +190,21 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
         b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
         b.predict += mul(&s, threads, up64(mul(&s, tokens, BUDGET_SCORE_ROWS * 4)));
-        b.predict += up64(mul(&s, tokens, ((uint64_t)h->n_ff + 511) / 512 * 64));
+        b.predict += up64(mul(&s, rows, ((uint64_t)h->n_ff + 511) / 512 * 64));
     }
     const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
-                               b.entries, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
+                               b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
-    if (h->n_experts > 0) /* an expert's tokens, the sum over experts, routing; what lookahead predictors see */
-        add(&s, (c->predictors.rank ? 3 : 2) * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+    add(&s, mul(&s, (uint64_t)b.blocks, b.entries));
+    if (h->n_experts > 0) {
+        uint64_t inputs = c->predictors.rank ? 2 : 1; /* the sum over experts, routing; what lookahead predictors see */
+        b.picked = up64(mul(&s, mul(&s, rows, d), 4));
+        b.picked_act = up64(mul(&s, mul(&s, rows, (d + 127) / 128), sizeof(struct kernels_q8_group)));
+        add(&s, inputs * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+        add(&s, mul(&s, inputs + 1, b.picked));
+        add(&s, mul(&s, inputs, b.picked_act));
+    }
     if (s.bad)
         return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
                        b.tokens, c->threads);

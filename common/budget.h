@@ -101,10 +101,12 @@ void budget_add_predictor(struct budget_predictors *p, const struct layout_shape
  * queue_depth buffers. */
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
 
-/* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64.
- * rows = tokens of a forward pass x experts used. */
+/* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64. Experts of a layer
+ * run several at a time: as many as a token uses, up to BUDGET_MAX_BLOCKS, and as long as their tokens fit in rows. */
 struct budget_scratch {
     int tokens;          /* of the largest forward pass: max(prefill_chunk, max_batch) */
+    int blocks;          /* FFN blocks at a time; 1 without experts */
+    int rows;            /* tokens of those together: max(prefill_chunk, max_batch x experts used) */
     uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
     uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
@@ -112,16 +114,19 @@ struct budget_scratch {
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */
-    uint64_t entries;    /* the pipeline's lists, per layer pass */
+    uint64_t entries;    /* the pipeline's lists, of one block */
     uint64_t gather;     /* [threads] row pointers, gathered h, up temporaries */
     uint64_t sampler;    /* candidates: [n_vocab] of 8 bytes, twice */
     uint64_t tokens_in;  /* i32[max_batch][context]: token ids of a sequence */
     uint64_t reads;      /* state of each read in flight */
     uint64_t predict;    /* of predictors: hidden layer, f32 and prepared for fc2; scores of a range, [threads]; a bit
-                          * per neuron and token. 0 without predictors */
+                          * per neuron and row. 0 without predictors */
+    uint64_t picked;     /* experts: f32[rows][d_model], inputs, likewise sums; once more for inputs of predictors */
+    uint64_t picked_act; /* experts: int8 activations of [rows] inputs; likewise */
     uint64_t total;
 };
 
+#define BUDGET_MAX_BLOCKS 8 /* FFN blocks at a time */
 #define BUDGET_SCORE_ROWS PREDICT_RANGE /* neurons whose scores a worker computes at a time */
 #define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */

@@ -55,15 +55,6 @@ struct pool {
     atomic_int caller_sleeps;
 };
 
-static inline void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* Until done(p, value), for at most SPIN_NS; true when it came about. */
 static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), unsigned value)
 {
@@ -71,7 +62,7 @@ static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), uns
     for (unsigned i = 0; p->spin; i++) {
         if (done(p, value))
             return 1;
-        relax();
+        pool_relax();
         if (i % 64 == 63) { /* the clock costs more than a look */
             int64_t now = progress_now_ns();
             end = end ? end : now + SPIN_NS;

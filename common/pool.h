@@ -36,4 +36,14 @@ void pool_share(struct pool *p, pool_fn *fn, void *ctx);
 typedef void pool_range_fn(void *ctx, int begin, int end, int worker);
 void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
 
+/* Between two looks at what another thread is about to change. */
+static inline void pool_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 #endif

@@ -48,8 +48,14 @@ static void take_scratch(struct engine *g)
     g->token_memory = scratch(g, s->tokens_in);
     if (g->h.n_experts > 0) {
         g->mix = scratch(g, s->hidden);
-        g->picked = scratch(g, s->hidden);
-        g->block_in = g->c.choice.predictors.rank ? scratch(g, s->hidden) : NULL;
+        g->picked = scratch(g, s->picked);
+        g->sums = scratch(g, s->picked);
+        g->picked_q8 = scratch(g, s->picked_act);
+        if (g->c.choice.predictors.rank) {
+            g->block_in = scratch(g, s->hidden);
+            g->seen = scratch(g, s->picked);
+            g->seen_q8 = scratch(g, s->picked_act);
+        }
         g->router = scratch(g, (uint64_t)tokens * (uint64_t)g->h.n_experts * 16);
     }
 }

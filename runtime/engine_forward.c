@@ -19,11 +19,13 @@ const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form,
     *stride = kernels_act_bytes(form, a->n_cols);
     if (form == KERNELS_ACT_F32)
         return a->f32;
+    if (!a->q8)
+        a->q8 = g->act_q8;
     for (int t = 0; t < a->n_tokens && !a->has_q8; t++)
-        kernels_act_prepare((uint8_t *)g->act_q8 + (size_t)t * *stride, form, a->f32 + (size_t)t * (size_t)a->n_cols,
+        kernels_act_prepare((uint8_t *)a->q8 + (size_t)t * *stride, form, a->f32 + (size_t)t * (size_t)a->n_cols,
                             a->n_cols);
     a->has_q8 = 1;
-    return g->act_q8;
+    return a->q8;
 }
 
 struct product {
@@ -84,6 +86,13 @@ static void run_products(struct engine *g, struct products *s)
     }
     int grain = piece_of(g, rows, bytes * (1 + (uint64_t)s->n_tokens / 4)); /* a row is read once for all tokens */
     pool_for(g->pool, rows, (grain + 7) / 8 * 8, some_rows, s);
+}
+
+void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out)
+{
+    struct products p = { .n = 0 };
+    add_product(g, &p, m, a, out);
+    run_products(g, &p);
 }
 
 /* ---- attention ---- */
@@ -167,36 +176,18 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     }
 }
 
-static void norm(const struct engine *g, const float *w, int n)
+void engine_norm(const struct engine *g, const float *w, int n)
 {
     size_t d = (size_t)g->h.d_model;
     for (int t = 0; t < n; t++)
         nn_rmsnorm(g->xn + (size_t)t * d, g->x + (size_t)t * d, w, g->h.d_model, g->h.rms_eps);
 }
 
-static void add_residual(struct engine *g, const float *v, int n)
+void engine_add_residual(struct engine *g, const float *v, int n)
 {
     size_t total = (size_t)n * (size_t)g->h.d_model;
     for (size_t i = 0; i < total; i++)
         g->x[i] += v[i];
-}
-
-/* What layer's predictor sees, or -1 when every gate is computed. */
-static int foretold_from(const struct engine *g, int layer)
-{
-    return engine_predicts(g, layer) ? g->c.predictor[layer] : -1;
-}
-
-/* The FFN's neurons are foretold from the block's input where the plan says so, before attention, so that reading
- * overlaps with it. Experts are not chosen yet: their input is kept. */
-static int look_ahead(struct engine *g, int layer, struct acts *in, struct err *e)
-{
-    if (foretold_from(g, layer) != PREDICT_BLOCK)
-        return 0;
-    if (!g->h.n_experts)
-        return pipeline_predict(g->pipe, layer, 0, in, e);
-    memcpy(g->block_in, in->f32, (size_t)in->n_tokens * (size_t)in->n_cols * sizeof(float));
-    return 0;
 }
 
 static int attention(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
@@ -205,9 +196,9 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     struct layer *l = &g->layers[layer];
     struct attention a = { g, tokens, layer };
     struct products qkv = { .n = 0 }, o = { .n = 0 };
-    norm(g, l->attn_norm, n);
+    engine_norm(g, l->attn_norm, n);
     struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n };
-    int r = look_ahead(g, layer, &in, e);
+    int r = engine_look_ahead(g, layer, &in, e);
     if (r < 0)
         return r;
     add_product(g, &qkv, &l->q, &in, g->q);
@@ -227,91 +218,7 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
     add_product(g, &o, &l->o, &heads, g->acc);
     run_products(g, &o);
-    add_residual(g, g->acc, n);
-    return 0;
-}
-
-/* ---- FFN ---- */
-
-static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
-{
-    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n };
-    int r = pipeline_run(g->pipe, layer, 0, &in, g->ffn, g->acc, e);
-    if (r == 0)
-        add_residual(g, g->acc, n);
-    return r;
-}
-
-static float *expert_weights(const struct engine *g, int n)
-{
-    return g->router + (size_t)n * (size_t)g->h.n_experts;
-}
-
-/* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
- * of the same layer uses the memory, so it may be done before attention. */
-static void route(struct engine *g, int layer, float *in, int n)
-{
-    struct products p = { .n = 0 };
-    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n };
-    uint16_t chosen[MODEL_MAX_EXPERTS];
-    float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
-    add_product(g, &p, &g->layers[layer].router, &all, logits);
-    run_products(g, &p);
-    memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
-    for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
-        nn_route(chosen, part, logits, g->h.n_experts, g->h.n_experts_used, g->h.router);
-        for (int s = 0; s < g->h.n_experts_used; s++)
-            weight[chosen[s]] = part[s];
-    }
-}
-
-/* Rows of the tokens that are routed to an expert; returns how many. */
-static int gather_tokens(const struct engine *g, const float *weight, int expert, int n, const float *from, float *to)
-{
-    size_t d = (size_t)g->h.d_model;
-    int m = 0;
-    for (int t = 0; t < n; t++)
-        if (weight[t * g->h.n_experts + expert] > 0)
-            memcpy(to + (size_t)m++ * d, from + (size_t)t * d, d * sizeof *to);
-    return m;
-}
-
-/* An expert's neurons foretold from another input than its own. */
-static int predict_expert(struct engine *g, int layer, const float *weight, int expert, int n, struct err *e)
-{
-    int from = foretold_from(g, layer);
-    if (from < 0 || from == PREDICT_FFN)
-        return 0;
-    struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model };
-    in.n_tokens = gather_tokens(g, weight, expert, n, from == PREDICT_BLOCK ? g->block_in : g->x, g->acc);
-    return pipeline_predict(g->pipe, layer, expert, &in, e);
-}
-
-/* Each expert on the tokens routed to it; a token's sum is over experts in ascending order. */
-static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
-{
-    int n_experts = g->h.n_experts, r;
-    size_t d = (size_t)g->h.d_model;
-    const float *weight = expert_weights(g, n);
-    if (!g->h.early_router)
-        route(g, layer, g->xn, n);
-    memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
-    for (int b = 0; b < n_experts; b++) {
-        int m = gather_tokens(g, weight, b, n, g->xn, g->picked);
-        if (!m)
-            continue;
-        struct acts in = { .f32 = g->picked, .n_cols = g->h.d_model, .n_tokens = m };
-        if ((r = predict_expert(g, layer, weight, b, n, e)) < 0 ||
-            (r = pipeline_run(g->pipe, layer, b, &in, g->ffn, g->acc, e)) < 0)
-            return r;
-        for (int t = 0, k = 0; t < n; t++) {
-            float w = weight[t * n_experts + b];
-            for (size_t i = 0; w > 0 && i < d; i++)
-                g->mix[(size_t)t * d + i] += w * g->acc[(size_t)k * d + i];
-            k += w > 0;
-        }
-    }
-    add_residual(g, g->mix, n);
+    engine_add_residual(g, g->acc, n);
     return 0;
 }
 
@@ -340,17 +247,6 @@ static void embed(struct engine *g, const struct engine_token *tokens, int n)
         q->dequant(g->x + (size_t)t * d, g->embd.data + (size_t)tokens[t].id * g->embd.row_bytes, d);
 }
 
-static int ffn(struct engine *g, int layer, int n, struct err *e)
-{
-    struct acts residual = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n };
-    int r;
-    if (!g->h.n_experts && foretold_from(g, layer) == PREDICT_RESIDUAL &&
-        (r = pipeline_predict(g->pipe, layer, 0, &residual, e)) < 0)
-        return r;
-    norm(g, g->layers[layer].ffn_norm, n);
-    return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
-}
-
 /* Adds the time since *from, less what prediction took of it, and moves *from on. */
 static void add_time(struct engine *g, uint64_t *to, int64_t *from, uint64_t *predicted)
 {
@@ -366,14 +262,14 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
     int r;
     int64_t start = progress_now_ns();
     uint64_t predicted = g->stats.predict_ns;
-    if (!g->h.n_experts && !g->c.no_prefetch && (r = pipeline_prefetch(g->pipe, layer, 0, e)) < 0)
-        return r;
     if (g->h.early_router)
-        route(g, layer, g->x, n);
+        engine_route(g, layer, g->x, n);
+    if (!g->c.no_prefetch && (r = engine_prefetch(g, layer, n, e)) < 0)
+        return r;
     if ((r = attention(g, layer, tokens, n, e)) < 0)
         return r;
     add_time(g, &g->stats.attention_ns, &start, &predicted);
-    r = ffn(g, layer, n, e);
+    r = engine_ffn(g, layer, n, e);
     add_time(g, &g->stats.ffn_ns, &start, &predicted);
     return r;
 }
@@ -425,12 +321,10 @@ float *engine_logits(struct engine *g, int i, int row)
 float *engine_logits_from(struct engine *g, const float *hidden, int row)
 {
     float *out = g->logits + (size_t)row * (size_t)g->h.n_vocab;
-    struct products head = { .n = 0 };
     int64_t start = progress_now_ns();
     nn_rmsnorm(g->xn, hidden, g->output_norm, g->h.d_model, g->h.rms_eps);
     struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = 1 };
-    add_product(g, &head, &g->output, &in, out);
-    run_products(g, &head);
+    engine_product(g, &g->output, &in, out);
     uint64_t took = (uint64_t)(progress_now_ns() - start);
     g->stats.head_ns += took;
     g->stats.total_ns += took;

@@ -26,6 +26,7 @@ struct layer {
 struct acts {
     const float *f32;
     int n_cols, n_tokens, has_q8;
+    void *q8;               /* where that is; NULL: in the engine's scratch, which all such share */
 };
 
 struct pipeline;
@@ -56,7 +57,9 @@ struct engine {
     size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
     /* scratch of a pass */
     float *x, *xn, *acc, *mix, *picked, *block_in, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
+    float *sums, *seen;            /* experts: their outputs; what their predictors see */
     struct kernels_q8_block *act_q8;
+    uint8_t *picked_q8, *seen_q8;
     struct pipeline *pipe;
     float *sampler;
     int32_t *token_memory;
@@ -103,18 +106,36 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
 /* ---- engine_forward.c ---- */
 /* Activations in a matrix's form; *stride is what separates tokens. */
 const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
+void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out); /* f32[n_tokens][n_rows] */
+void engine_norm(const struct engine *g, const float *w, int n); /* xn from x, n tokens */
+void engine_add_residual(struct engine *g, const float *v, int n);
+
+/* ---- engine_ffn.c ---- */
+void engine_route(struct engine *g, int layer, float *in, int n);
+int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
+int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
+int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */
 
 /* ---- pipeline.c ---- */
 struct pipeline *pipeline_new(struct engine *g, struct err *e);
 void pipeline_free(struct pipeline *p);
 
-/* The FFN of one (layer, block) comes next: look its gates up and start reading what is missing of them. Optional;
- * pipeline_run does it otherwise. */
-int pipeline_prefetch(struct pipeline *p, int layer, int block, struct err *e);
+/* The FFN of one block of a layer. Those that are given together run together: what a later one reads is on its way
+ * while an earlier one computes. */
+struct pipeline_ffn {
+    int block;
+    struct acts in;             /* [n_tokens][d_model] */
+    struct acts seen;           /* what its predictor sees, as many tokens; f32 NULL: in */
+    float *rows, *out;          /* scratch f32[n_tokens][n_ff]; f32[n_tokens][d_model] */
+};
 
-/* Where the pass foretells the layer's neurons from another input than the FFN's: do it now, from `in`, and start reading
- * what is missing. The bytes of `in` are not needed afterwards. */
-int pipeline_predict(struct pipeline *p, int layer, int block, struct acts *in, struct err *e);
+/* These blocks of a layer come next: look their gates up and start reading what is missing of them. Optional;
+ * pipeline_run does it otherwise. 1 <= n <= engine.scratch.blocks here and below, tokens together at most engine.scratch.rows. */
+int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e);
+
+/* Where the pass foretells the layer's neurons from another input than the FFN's: do it now, from `seen`, and
+ * start reading what is missing. The bytes of `seen` are not needed afterwards. pipeline_run of the same blocks comes next. */
+int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
@@ -122,7 +143,7 @@ int pipeline_poll(struct pipeline *p, struct err *e);
 /* Bytes of streamed predictors read so far. */
 uint64_t pipeline_predictor_bytes(const struct pipeline *p);
 
-/* out[t][d_model] = FFN of (layer, block) on n_tokens activations. rows: scratch f32[n_tokens][n_ff]. */
-int pipeline_run(struct pipeline *p, int layer, int block, struct acts *in, float *rows, float *out, struct err *e);
+/* f[i].out = FFN of (layer, f[i].block) on f[i].in. */
+int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
 #endif

@@ -1,8 +1,8 @@
 #ifndef RUNTIME_PIPELINE_IMPL_H
 #define RUNTIME_PIPELINE_IMPL_H
 
-/* What pipeline.c (lists, cache, reads, who does what), pipeline_predict.c (which neurons are asked for, in predicted
- * passes) and pipeline_work.c (arithmetic) share. */
+/* What pipeline.c (passes, jobs, who does what), pipeline_lists.c (lists, cache, reads), pipeline_predict.c (which
+ * neurons are asked for, in predicted passes) and pipeline_work.c (arithmetic) share. */
 #include "runtime/feeder.h"
 #include "runtime/internal.h"
 
@@ -42,10 +42,13 @@ struct list {
     uint32_t *ring, ring_head, ring_n; /* ready entries */
 };
 
+struct pass;
+
 struct buffer {
     struct io_request req;
+    struct pass *pass;    /* whose read it is */
     uint32_t refs;        /* entries that use its bytes */
-    uint32_t list, first, n; /* whose read it is */
+    uint32_t list, first, n; /* its list, its entries */
     uint64_t start;       /* file offset of its first byte */
 };
 
@@ -58,6 +61,7 @@ enum job_kind { JOB_NONE, JOB_ENTRIES_READY, JOB_TILE, JOB_HIDDEN, JOB_PREPARE, 
 
 struct job {
     enum job_kind kind;
+    struct pass *pass;
     int list, n, tile;
     uint32_t idx[JOB_ENTRIES], from, to; /* from, to: entries, rows of the hidden layer, or a range of scores */
     uint64_t ns;                         /* jobs of prediction: what it took */
@@ -67,26 +71,64 @@ struct counts {
     uint64_t active_hot, active_cold, active_read, computed; /* computed: gates, in predicted passes */
 };
 
-/* Where a pass stands with what foretells it. Ranges of neurons are scored in any order; frontier is the first that is
- * not scored yet, and the coordinator lists what is before it. */
+/* What is foretold in a pass. */
+struct prediction {
+    int on, begun;              /* this pass foretells; it has begun to, or need not */
+    const struct predict *q;
+    struct acts *in;            /* its input */
+    uint8_t *bits, *any;        /* a bit per neuron, [tokens][row_bytes]; [row_bytes], for any of several tokens */
+    const uint8_t *want;        /* any, or the only token's bits */
+    size_t row_bytes;
+    uint32_t exempt, range, n_ranges; /* ranges begin at exempt, the first neuron that is foretold */
+    uint32_t listed;            /* ranges; coordinator */
+};
+
+/* The FFN of one (layer, block). */
+struct pass {
+    struct pipeline *pipe;
+    struct engine *g;
+    /* written by the coordinator before workers start */
+    int layer, block, n_tokens;
+    uint32_t hot[LAYOUT_MAX_PARTS];
+    const uint8_t *hot_base[LAYOUT_MAX_PARTS];
+    uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
+    const void *x[KERNELS_ACT_FORMS];
+    size_t x_stride[KERNELS_ACT_FORMS];
+    float *rows, *out;    /* f32[n_tokens][n_ff] gate, then h; f32[n_tokens][d_model] */
+    uint8_t *active;      /* [n_ff]; a cluster's part is written by its gate job, read when that is done */
+    struct prediction pred;
+    /* owned by the coordinator */
+    struct list list[LISTS];
+    uint32_t resolved, retired[LISTS];
+    uint32_t new_ready[LISTS][JOB_ENTRIES];
+    uint32_t n_new[LISTS];
+    /* guarded by lock */
+    uint32_t *gate_left;  /* [n_clusters] neurons whose gate is not there */
+    uint32_t gate_frontier; /* first cluster with such */
+    uint32_t published;   /* neuron entries that exist for workers */
+    uint32_t frontier;    /* first of them without h */
+    struct tile *tiles;
+    int all_resolved, finished;
+};
+
+/* Where prediction stands. Passes are foretold one after another: one's ranges of neurons are scored in any order;
+ * frontier is the first that is not scored yet, and the coordinator lists what is before it, then begins the next. */
 enum stage { STAGE_NONE, STAGE_HIDDEN, STAGE_PREPARE, STAGE_PREPARING, STAGE_SCORES };
 
-struct prediction {
+struct predicting {
     /* constant after new */
     float *hidden, *scores;     /* f32[tokens][rank]; [threads][tokens][BUDGET_SCORE_ROWS] */
-    uint8_t *prepared, *bits;   /* fc2's activations; a bit per neuron, [tokens][row_bytes] */
-    uint8_t *any, *scored;      /* [row_bytes]: for any token, when there are several; [n_clusters]: by range */
+    uint8_t *prepared, *bits;   /* fc2's activations; bits of all passes, [rows][row_bytes] */
+    uint8_t *scored;            /* [n_clusters]: by range */
     size_t row_bytes, score_floats;
     struct feeder *feeder;      /* of streamed predictors, or NULL */
-    /* of a pass */
-    int on, alone;              /* this pass foretells; it does nothing else now (before attention) */
-    const struct predict *q;
+    int alone;                  /* nothing else is done now (before attention) */
+    /* of the pass that is foretold now: written by the coordinator while stage is STAGE_NONE */
+    struct pass *of;            /* or NULL */
     const void *x;              /* its input, prepared */
     size_t x_stride, prepared_stride;
-    const uint8_t *want;        /* any, or the only token's bits */
-    uint32_t exempt, range, n_ranges, grain; /* ranges begin at exempt, the first neuron that is foretold */
-    uint32_t listed;            /* ranges; coordinator */
-    int streamed, begun;        /* weights come from the feeder; this pass's input is known */
+    uint32_t grain;
+    int streamed;               /* weights come from the feeder */
     int picks;                  /* the job that prepares the hidden layer makes it, too */
     /* guarded by lock */
     enum stage stage;
@@ -100,54 +142,52 @@ struct prediction {
 struct pipeline {
     struct engine *g;
     /* constant after new */
-    int n_threads, n_tiles, spin;
+    int n_threads, n_tiles, spin, most; /* most: passes */
     uint32_t buffer_bytes, n_buffers;
-    /* of a pass: written by the coordinator before workers start */
-    int layer, block, n_tokens, prepared;
-    uint32_t hot[LAYOUT_MAX_PARTS];
-    const uint8_t *hot_base[LAYOUT_MAX_PARTS];
-    uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
-    const void *x[KERNELS_ACT_FORMS];
-    size_t x_stride[KERNELS_ACT_FORMS];
-    float *rows, *out;    /* f32[n_tokens][n_ff] gate, then h; f32[n_tokens][d_model] */
     uint8_t *gather;      /* per worker */
-    uint8_t *active;      /* [n_ff]; a cluster's part is written by its gate job, read when that is done */
-    struct prediction pred;
+    /* written by the coordinator before workers start */
+    struct pass *pass;    /* [n_passes], oldest first: what is needed first is read first */
+    int n_passes, prepared;
+    struct predicting now;
     /* owned by the coordinator */
-    struct list list[LISTS];
     struct buffer *buffers;
-    uint32_t *free_buffers, n_free, resolved, retired[LISTS];
-    uint32_t new_ready[LISTS][JOB_ENTRIES];
-    uint32_t n_new[LISTS];
+    uint32_t *free_buffers, n_free;
     uint64_t stall_ns;
     struct err *err;
     /* guarded by lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
-    uint32_t *gate_left;  /* [n_clusters] neurons whose gate is not there */
-    uint32_t gate_frontier; /* first cluster with such */
-    uint32_t published;   /* neuron entries that exist for workers */
-    uint32_t frontier;    /* first of them without h */
-    struct tile *tiles;
-    int busy, waiters, all_resolved, finished, failed, pressure;
+    int busy, waiters, unfinished, failed, pressure; /* unfinished: passes */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
     atomic_uint version;  /* changes when there may be something to do */
 };
 
-/* ---- pipeline.c, for pipeline_predict.c ---- */
-void pipeline_add_hot(struct pipeline *p, int list, uint32_t pos0, uint32_t n, uint32_t rows);
-void pipeline_add_unit(struct pipeline *p, int list, uint32_t unit);
-void pipeline_flush(struct pipeline *p);    /* entries that are ready become visible */
+/* ---- pipeline.c ---- */
 void pipeline_changed(struct pipeline *p);  /* lock held */
-void pipeline_prefetch_unit(const struct pipeline *p, int part, uint32_t unit, int stage);
+void pipeline_check_finished(struct pass *p); /* lock held */
+
+/* ---- pipeline_lists.c: the coordinator ---- */
+void pipeline_take_lists(struct pass *p);   /* memory, from the account */
+void pipeline_reset_lists(struct pass *p);
+void pipeline_list_known(struct pass *p);   /* what is known before the activations are */
+void pipeline_add_hot(struct pass *p, int list, uint32_t pos0, uint32_t n, uint32_t rows);
+void pipeline_add_unit(struct pass *p, int list, uint32_t unit);
+void pipeline_flush(struct pass *p);        /* entries that are ready become visible */
+void pipeline_prefetch_unit(const struct pass *p, int part, uint32_t unit, int stage);
+void pipeline_resolve(struct pass *p);      /* what is known by gates becomes entries */
+void pipeline_retire(struct pass *p);       /* unpin, free buffers */
+int pipeline_issue(struct pipeline *p);     /* start reads */
+int pipeline_collect(struct pipeline *p, int wait);
 
 /* ---- pipeline_predict.c ---- */
-uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists); /* of the lists' memory; where the rest begins */
+size_t prediction_row_bytes(const struct engine *g);
+void prediction_take_memory(struct pipeline *p);
 int prediction_new(struct pipeline *p, struct err *e);               /* before reads */
 int prediction_feed(struct pipeline *p, int ahead);                  /* coordinator: read streamed predictors */
-void prediction_reset(struct pipeline *p);
-void prediction_begin(struct pipeline *p, struct acts *in);
+void prediction_reset(struct pass *p);
+void prediction_input(struct pass *p, struct acts *in, uint8_t *bits); /* what it will see; where its bits will be */
+void prediction_begin(struct pipeline *p);                           /* coordinator: the next pass that has not */
 int prediction_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */
 void prediction_work(struct pipeline *p, struct job *j, int worker);
 void prediction_finish(struct pipeline *p, const struct job *j);     /* lock held */
@@ -175,7 +215,7 @@ static inline uint32_t next_bit(const uint8_t *bits, uint32_t i, uint32_t end)
     return end;
 }
 
-void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c);
-void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker);
+void pipeline_work_entries(const struct job *j, int worker, struct counts *c);
+void pipeline_work_tile(const struct job *j, int worker);
 
 #endif

@@ -21,14 +21,19 @@
 #define HIDDEN_BYTES (64u << 10) /* of fc1's rows: no job is smaller */
 #define CLUSTER_MAX  4096        /* neurons (common/layout.h) */
 
-uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists)
+size_t prediction_row_bytes(const struct engine *g)
+{
+    return g->c.choice.predictors.rank ? ((size_t)g->h.n_ff + 511) / 512 * 64 : 0;
+}
+
+void prediction_take_memory(struct pipeline *p)
 {
     struct engine *g = p->g;
-    struct prediction *d = &p->pred;
+    struct predicting *d = &p->now;
     size_t tokens = (size_t)g->scratch.tokens, rank = (size_t)g->c.choice.predictors.rank;
     if (!rank)
-        return lists;
-    d->row_bytes = ((size_t)g->h.n_ff + 511) / 512 * 64;
+        return;
+    d->row_bytes = prediction_row_bytes(g);
     d->score_floats = tokens * BUDGET_SCORE_ROWS;
     uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.predict), *end = m + g->scratch.predict;
     d->hidden = (float *)m;
@@ -36,14 +41,11 @@ uint8_t *prediction_take_memory(struct pipeline *p, uint8_t *lists)
     d->scores = (float *)m;
     m += (size_t)p->n_threads * d->score_floats * 4;
     d->bits = m;
-    m += tokens * d->row_bytes;
+    m += (size_t)g->scratch.rows * d->row_bytes;
     d->prepared = m; /* in either form */
     assert(m + tokens * kernels_act_bytes(KERNELS_ACT_F32, (int)rank) <= end &&
            m + tokens * kernels_act_bytes(KERNELS_ACT_Q8, (int)rank) <= end);
     (void)end;
-    d->any = lists;
-    d->scored = lists + d->row_bytes;
-    return d->scored + g->shape.n_clusters;
 }
 
 int prediction_new(struct pipeline *p, struct err *e)
@@ -51,18 +53,19 @@ int prediction_new(struct pipeline *p, struct err *e)
     struct engine *g = p->g;
     if (!g->c.choice.predictor_buffers)
         return 0;
-    p->pred.feeder = feeder_new(g, g->staging + (size_t)p->n_buffers * p->buffer_bytes, p->n_buffers, e);
-    return p->pred.feeder ? 0 : e->code;
+    p->now.feeder = feeder_new(g, g->staging + (size_t)p->n_buffers * p->buffer_bytes, p->n_buffers, e);
+    return p->now.feeder ? 0 : e->code;
 }
 
 /* What streamed predictors have by now, for those who take jobs. */
 static void see_ready(struct pipeline *p)
 {
-    struct prediction *d = &p->pred;
+    struct predicting *d = &p->now;
+    const struct prediction *q = &d->of->pred;
     uint32_t rows, ranges;
     feeder_ready(d->feeder, &rows, &ranges);
-    rows = rows < (uint32_t)d->q->rank ? rows : (uint32_t)d->q->rank;
-    ranges = ranges < d->n_ranges ? ranges : d->n_ranges;
+    rows = rows < (uint32_t)q->q->rank ? rows : (uint32_t)q->q->rank;
+    ranges = ranges < q->n_ranges ? ranges : q->n_ranges;
     if (rows == d->rows && ranges == d->ranges)
         return;
     pthread_mutex_lock(&p->lock);
@@ -74,41 +77,37 @@ static void see_ready(struct pipeline *p)
 
 int prediction_feed(struct pipeline *p, int ahead)
 {
-    struct prediction *d = &p->pred;
+    struct predicting *d = &p->now;
     if (!d->feeder || !p->g->predicted)
         return 0;
     pthread_mutex_lock(&p->lock);
     feeder_reclaim(d->feeder);
     pthread_mutex_unlock(&p->lock);
     int r = feeder_issue(d->feeder, ahead, p->err);
-    if (r == 0 && d->on && d->streamed && d->begun)
+    if (r == 0 && d->of && d->streamed)
         see_ready(p);
     return r;
 }
 
 uint64_t pipeline_predictor_bytes(const struct pipeline *p)
 {
-    return p->pred.feeder ? feeder_bytes(p->pred.feeder) : 0;
+    return p->now.feeder ? feeder_bytes(p->now.feeder) : 0;
 }
 
-void prediction_reset(struct pipeline *p)
+void prediction_reset(struct pass *p)
 {
     struct engine *g = p->g;
     struct prediction *d = &p->pred;
     uint32_t cluster = g->shape.l.cluster_neurons, n_ff = (uint32_t)g->h.n_ff;
     d->on = engine_predicts(g, p->layer);
-    d->stage = STAGE_NONE;
-    d->alone = d->complete = d->begun = 0;
-    d->ns = 0;
+    d->begun = !d->on;
     if (!d->on)
         return;
     d->q = &g->predictors[(size_t)p->layer * (size_t)g->n_blocks + (size_t)p->block];
     d->exempt = g->c.exempt ? g->c.exempt[p->layer] : 0;
     d->range = predict_range(cluster);
     d->n_ranges = (n_ff - d->exempt + d->range - 1) / d->range;
-    d->listed = d->frontier = 0;
-    d->streamed = engine_streams(g, p->layer) && d->n_ranges;
-    memset(d->scored, 0, d->n_ranges);
+    d->listed = 0;
     memset(p->active, 0, n_ff); /* of neurons that are never listed */
 }
 
@@ -119,45 +118,77 @@ static void mark_exempt(uint8_t *bits, uint32_t n)
         bits[n / 8] = (uint8_t)((1u << n % 8) - 1);
 }
 
-void prediction_begin(struct pipeline *p, struct acts *in)
+void prediction_input(struct pass *p, struct acts *in, uint8_t *bits)
 {
     struct prediction *d = &p->pred;
-    const struct predict *q = d->q;
-    uint32_t pieces = (uint32_t)p->n_threads * 4, least = (uint32_t)(HIDDEN_BYTES / q->row1) + 1;
-    p->n_tokens = in->n_tokens;
-    d->x = engine_acts(p->g, in, q->form1, &d->x_stride);
-    d->prepared_stride = predict_hidden_bytes(q);
+    d->in = in;
+    d->bits = bits;
     d->want = in->n_tokens == 1 ? d->bits : d->any;
     for (int t = 0; t < in->n_tokens; t++)
         mark_exempt(d->bits + (size_t)t * d->row_bytes, d->exempt);
     if (in->n_tokens > 1)
         mark_exempt(d->any, d->exempt);
+}
+
+static struct pass *next_pass(struct pipeline *p)
+{
+    for (int i = 0; i < p->n_passes; i++) {
+        struct prediction *d = &p->pass[i].pred;
+        if (!d->begun) {
+            d->begun = 1;
+            if (d->n_ranges) /* else every neuron is exempt */
+                return &p->pass[i];
+        }
+    }
+    return NULL;
+}
+
+static void show(struct pipeline *p, enum stage stage, int complete)
+{
+    pthread_mutex_lock(&p->lock);
+    p->now.stage = stage;
+    p->now.complete = complete;
+    pipeline_changed(p);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Nobody works on the prediction before: all of its ranges are listed. */
+void prediction_begin(struct pipeline *p)
+{
+    struct predicting *d = &p->now;
+    show(p, STAGE_NONE, 0);
+    d->of = next_pass(p);
+    if (!d->of) {
+        show(p, STAGE_NONE, d->alone);
+        return;
+    }
+    struct pass *s = d->of;
+    const struct predict *q = s->pred.q;
+    uint32_t pieces = (uint32_t)p->n_threads * 4, least = (uint32_t)(HIDDEN_BYTES / q->row1) + 1;
+    d->x = engine_acts(p->g, s->pred.in, q->form1, &d->x_stride);
+    d->prepared_stride = predict_hidden_bytes(q);
     d->grain = ((uint32_t)q->rank + pieces - 1) / pieces;
     d->grain = ((d->grain > least ? d->grain : least) + 3) / 4 * 4;
-    d->next = 0;
-    d->left = (uint32_t)q->rank;
-    d->stage = STAGE_HIDDEN;
-    d->begun = 1;
-    d->rows = (uint32_t)q->rank;
-    d->ranges = d->n_ranges;
+    memset(d->scored, 0, s->pred.n_ranges);
+    d->next = d->frontier = 0;
+    d->left = d->rows = (uint32_t)q->rank;
+    d->ranges = s->pred.n_ranges;
+    d->streamed = engine_streams(p->g, s->layer);
     d->picks = q->type1 == PREDICT_PICK && !d->streamed;
-    if (d->picks)
-        d->stage = STAGE_PREPARE;
-    if (!d->n_ranges) /* every neuron is exempt */
-        d->stage = STAGE_SCORES;
     if (d->streamed) {
         d->rows = d->ranges = 0;
-        feeder_begin(d->feeder, p->layer, p->block);
+        feeder_begin(d->feeder, s->layer, s->block);
         see_ready(p);
     }
+    show(p, d->picks ? STAGE_PREPARE : STAGE_HIDDEN, 0);
 }
 
 /* ---- jobs ---- */
 
 int prediction_take(struct pipeline *p, struct job *j)
 {
-    struct prediction *d = &p->pred;
-    if (!d->on || d->stage == STAGE_NONE || d->stage == STAGE_PREPARING)
+    struct predicting *d = &p->now;
+    if (d->stage == STAGE_NONE || d->stage == STAGE_PREPARING)
         return 0;
     if (d->stage == STAGE_PREPARE) {
         d->stage = STAGE_PREPARING;
@@ -181,7 +212,7 @@ int prediction_take(struct pipeline *p, struct job *j)
 
 void prediction_finish(struct pipeline *p, const struct job *j)
 {
-    struct prediction *d = &p->pred;
+    struct predicting *d = &p->now;
     d->ns += j->ns;
     if (d->streamed && j->kind != JOB_PREPARE)
         feeder_used(d->feeder, j->kind == JOB_HIDDEN, j->from, j->to - j->from);
@@ -194,13 +225,13 @@ void prediction_finish(struct pipeline *p, const struct job *j)
             d->stage = STAGE_PREPARE;
     } else {
         d->scored[j->from] = 1;
-        while (d->frontier < d->n_ranges && d->scored[d->frontier])
+        while (d->frontier < d->of->pred.n_ranges && d->scored[d->frontier])
             d->frontier++;
     }
 }
 
 /* Neurons of a range. */
-static uint32_t range_at(const struct pipeline *p, uint32_t range, uint32_t *end)
+static uint32_t range_at(const struct pass *p, uint32_t range, uint32_t *end)
 {
     const struct prediction *d = &p->pred;
     uint32_t first = d->exempt + range * d->range, n_ff = (uint32_t)p->g->h.n_ff;
@@ -210,55 +241,57 @@ static uint32_t range_at(const struct pipeline *p, uint32_t range, uint32_t *end
 
 static void score_range(struct pipeline *p, uint32_t range, int worker)
 {
-    const struct prediction *d = &p->pred;
+    const struct predicting *d = &p->now;
+    const struct pass *s = d->of;
+    const struct prediction *of = &s->pred;
     float *score = d->scores + (size_t)worker * d->score_floats;
-    uint32_t end, first = range_at(p, range, &end), from = 0;
-    struct predict q = *d->q;
+    uint32_t end, first = range_at(s, range, &end), from = 0;
+    struct predict q = *of->q;
     if (d->streamed) {
         from = first;
         q.fc2 = feeder_range(d->feeder, range, &q.bias);
     }
     for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
         int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
-        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, p->n_tokens, score, BUDGET_SCORE_ROWS);
-        for (int t = 0; t < p->n_tokens; t++)
-            predict_decide(d->q, score + (size_t)t * BUDGET_SCORE_ROWS, n,
-                           d->bits + (size_t)t * d->row_bytes + at / 8);
+        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, s->n_tokens, score, BUDGET_SCORE_ROWS);
+        for (int t = 0; t < s->n_tokens; t++)
+            predict_decide(of->q, score + (size_t)t * BUDGET_SCORE_ROWS, n,
+                           of->bits + (size_t)t * d->row_bytes + at / 8);
     }
-    if (p->n_tokens == 1)
+    if (s->n_tokens == 1)
         return;
     for (uint32_t b = first / 8; b < (end + 7) / 8; b++) {
         uint8_t any = 0;
-        for (int t = 0; t < p->n_tokens; t++)
-            any |= d->bits[(size_t)t * d->row_bytes + b];
-        d->any[b] = any;
+        for (int t = 0; t < s->n_tokens; t++)
+            any |= of->bits[(size_t)t * d->row_bytes + b];
+        of->any[b] = any;
     }
 }
 
 static void hidden_rows(struct pipeline *p, uint32_t from, uint32_t to)
 {
-    const struct prediction *d = &p->pred;
-    size_t rank = (size_t)d->q->rank;
-    struct predict q = *d->q;
+    const struct predicting *d = &p->now;
+    size_t rank = (size_t)d->of->pred.q->rank;
+    struct predict q = *d->of->pred.q;
     uint32_t first = 0, n;
     if (d->streamed) {
         q.fc1 = feeder_rows(d->feeder, from, &n);
         first = from;
     }
-    predict_hidden(&q, (int)(from - first), (int)(to - first), d->x, d->x_stride, p->n_tokens, d->hidden + first, rank);
+    predict_hidden(&q, (int)(from - first), (int)(to - first), d->x, d->x_stride, d->of->n_tokens, d->hidden + first, rank);
 }
 
 void prediction_work(struct pipeline *p, struct job *j, int worker)
 {
-    struct prediction *d = &p->pred;
-    size_t rank = (size_t)d->q->rank;
+    struct predicting *d = &p->now;
+    const struct predict *q = d->of->pred.q;
     int64_t start = progress_now_ns();
     if (j->kind == JOB_HIDDEN)
         hidden_rows(p, j->from, j->to);
     else if (j->kind == JOB_PREPARE) {
         if (d->picks)
-            hidden_rows(p, 0, (uint32_t)rank);
-        predict_prepare(d->q, d->hidden, rank, p->n_tokens, d->prepared, d->prepared_stride);
+            hidden_rows(p, 0, (uint32_t)q->rank);
+        predict_prepare(q, d->hidden, (size_t)q->rank, d->of->n_tokens, d->prepared, d->prepared_stride);
     } else
         score_range(p, j->from, worker);
     j->ns = (uint64_t)(progress_now_ns() - start);
@@ -276,7 +309,7 @@ static uint32_t count_bits(const uint8_t *bits, uint32_t i, uint32_t end)
 
 /* The units of [first, end) that hold a foretold neuron. A lookup touches a handful of scattered lines, so those of
  * all are asked for before the first. Returns the neurons of units that hold none. */
-static uint32_t list_units(struct pipeline *p, int list, uint32_t first, uint32_t end)
+static uint32_t list_units(struct pass *p, int list, uint32_t first, uint32_t end)
 {
     uint32_t units[CLUSTER_MAX], n = 0, skipped = 0;
     int part = p->list[list].part;
@@ -297,7 +330,7 @@ static uint32_t list_units(struct pipeline *p, int list, uint32_t first, uint32_
 }
 
 /* Returns the neurons of the cluster whose gates the list of neurons need not wait for. */
-static uint32_t list_cluster(struct pipeline *p, uint32_t c, uint32_t first, uint32_t end)
+static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_t end)
 {
     int one_part = p->g->n_parts == 1;
     if (first >= p->hot[0]) {
@@ -311,34 +344,32 @@ static uint32_t list_cluster(struct pipeline *p, uint32_t c, uint32_t first, uin
     return rows && list == LIST_GATE ? 0 : end - first;
 }
 
-static void list_range(struct pipeline *p, uint32_t range)
+static void list_range(struct pass *p, uint32_t range)
 {
     uint32_t cluster = p->g->shape.l.cluster_neurons, skipped[BUDGET_SCORE_ROWS / 8];
     uint32_t end, first = range_at(p, range, &end), c0 = first / cluster, n = 0;
     for (uint32_t at = first; at < end; at += cluster, n++)
         skipped[n] = list_cluster(p, c0 + n, at, end - at < cluster ? end : at + cluster);
     pipeline_flush(p);
-    pthread_mutex_lock(&p->lock);
+    pthread_mutex_lock(&p->pipe->lock);
     for (uint32_t i = 0; i < n; i++)
         p->gate_left[c0 + i] -= skipped[i];
     while (p->gate_frontier < p->g->shape.n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
-    pipeline_changed(p);
-    pthread_mutex_unlock(&p->lock);
+    pipeline_changed(p->pipe);
+    pthread_mutex_unlock(&p->pipe->lock);
 }
 
 void prediction_list(struct pipeline *p)
 {
-    struct prediction *d = &p->pred;
+    struct predicting *d = &p->now;
+    if (!d->of)
+        return;
     pthread_mutex_lock(&p->lock);
     uint32_t to = d->frontier;
     pthread_mutex_unlock(&p->lock);
-    for (; d->listed < to; d->listed++)
-        list_range(p, d->listed);
-    if (!d->alone || d->listed < d->n_ranges)
-        return;
-    pthread_mutex_lock(&p->lock);
-    d->complete = 1;
-    pipeline_changed(p);
-    pthread_mutex_unlock(&p->lock);
+    for (struct prediction *of = &d->of->pred; of->listed < to; of->listed++)
+        list_range(d->of, of->listed);
+    if (to == d->of->pred.n_ranges)
+        prediction_begin(p);
 }

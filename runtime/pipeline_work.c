@@ -13,29 +13,29 @@ struct gather { /* a worker's own */
     int n;
 };
 
-static struct gather gather_of(struct pipeline *p, int worker)
+static struct gather gather_of(struct pass *p, int worker)
 {
     const struct engine *g = p->g;
-    size_t per = g->scratch.gather / (size_t)p->n_threads, row = (size_t)g->scratch.tokens * BUDGET_GATHER_ROWS;
-    uint8_t *m = p->gather + (size_t)worker * per;
+    size_t per = g->scratch.gather / (size_t)p->pipe->n_threads, row = (size_t)g->scratch.tokens * BUDGET_GATHER_ROWS;
+    uint8_t *m = p->pipe->gather + (size_t)worker * per;
     struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + BUDGET_GATHER_ROWS * 8) };
     w.a = (float *)(m + BUDGET_GATHER_ROWS * 16);
     w.b = w.a + row;
     return w;
 }
 
-static enum kernels_act form_of(const struct pipeline *p, int role)
+static enum kernels_act form_of(const struct pass *p, int role)
 {
     return kernels_act_form(p->g->shape.l.type[role], p->g->c.act_q8);
 }
 
-static const uint8_t *record(const struct pipeline *p, const struct entry *e, int part, uint32_t pos)
+static const uint8_t *record(const struct pass *p, const struct entry *e, int part, uint32_t pos)
 {
     return e->base + (size_t)(pos - e->pos0) * p->g->shape.part[part].record_bytes;
 }
 
 /* Products of the gathered rows with every token: a[t][i]. */
-static void gathered_rows(struct pipeline *p, struct gather *w, int role)
+static void gathered_rows(struct pass *p, struct gather *w, int role)
 {
     enum kernels_act f = form_of(p, role);
     kernels->rows_at[f][p->g->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, p->x[f], p->x_stride[f],
@@ -43,14 +43,14 @@ static void gathered_rows(struct pipeline *p, struct gather *w, int role)
 }
 
 /* Does a neuron count for a token? */
-static int counts_for(const struct pipeline *p, int t, uint32_t pos)
+static int counts_for(const struct pass *p, int t, uint32_t pos)
 {
     const struct prediction *d = &p->pred;
     return !d->on || d->bits[(size_t)t * d->row_bytes + pos / 8] >> pos % 8 & 1;
 }
 
 /* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
-static uint8_t is_active(const struct pipeline *p, uint32_t pos)
+static uint8_t is_active(const struct pass *p, uint32_t pos)
 {
     int on = p->g->dense_mode;
     for (int t = 0; t < p->n_tokens && !on; t++)
@@ -59,7 +59,7 @@ static uint8_t is_active(const struct pipeline *p, uint32_t pos)
 }
 
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
-static void flush_gates(struct pipeline *p, struct gather *w, struct counts *c)
+static void flush_gates(struct pass *p, struct gather *w, struct counts *c)
 {
     if (!w->n)
         return;
@@ -75,19 +75,19 @@ static void flush_gates(struct pipeline *p, struct gather *w, struct counts *c)
 }
 
 /* The first neuron of [i, end) whose gate is asked for, or end. */
-static uint32_t next_wanted(const struct pipeline *p, uint32_t i, uint32_t end)
+static uint32_t next_wanted(const struct pass *p, uint32_t i, uint32_t end)
 {
     return p->pred.on ? next_bit(p->pred.want, i, end) : i;
 }
 
 /* Is every gate of the entry needed, and are there enough of them for the kernel that reads rows in order? */
-static int in_order(const struct pipeline *p, const struct entry *e)
+static int in_order(const struct pass *p, const struct entry *e)
 {
     return e->n >= ROWS_MIN && (!p->pred.on || e->pos0 + e->n <= p->pred.exempt);
 }
 
 /* Gates of n neurons from pos0 on, whose records lie one after another. */
-static void gates_in_order(struct pipeline *p, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
+static void gates_in_order(struct pass *p, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
 {
     const struct layout_shape *s = &p->g->shape;
     const struct layout_part *lp = &s->part[0];
@@ -100,7 +100,7 @@ static void gates_in_order(struct pipeline *p, uint32_t pos0, uint32_t n, const 
     c->computed += n;
 }
 
-static void gates_gathered(struct pipeline *p, const struct entry *e, struct gather *w, struct counts *c)
+static void gates_gathered(struct pass *p, const struct entry *e, struct gather *w, struct counts *c)
 {
     const struct layout_part *lp = &p->g->shape.part[0];
     const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
@@ -113,7 +113,7 @@ static void gates_gathered(struct pipeline *p, const struct entry *e, struct gat
     }
 }
 
-static void flush_ups(struct pipeline *p, struct gather *w)
+static void flush_ups(struct pass *p, struct gather *w)
 {
     size_t n_ff = (size_t)p->g->shape.n_ff;
     if (!w->n)
@@ -131,7 +131,7 @@ static void flush_ups(struct pipeline *p, struct gather *w)
 }
 
 /* The first active neuron of [i, end), or end; eight bytes at a time, the first in memory the least significant. */
-static uint32_t next_active(const struct pipeline *p, uint32_t i, uint32_t end)
+static uint32_t next_active(const struct pass *p, uint32_t i, uint32_t end)
 {
     for (uint64_t eight; end - i >= 8; i += 8) {
         memcpy(&eight, p->active + i, 8);
@@ -143,7 +143,7 @@ static uint32_t next_active(const struct pipeline *p, uint32_t i, uint32_t end)
     return i;
 }
 
-static uint64_t ups(struct pipeline *p, const struct entry *e, int part, struct gather *w)
+static uint64_t ups(struct pass *p, const struct entry *e, int part, struct gather *w)
 {
     uint32_t off = p->g->shape.part[part].role_offset[LAYOUT_UP];
     uint64_t n = 0;
@@ -159,7 +159,7 @@ static uint64_t ups(struct pipeline *p, const struct entry *e, int part, struct 
 }
 
 /* A hot cluster with every part resident has one entry; with two parts its gates are elsewhere. */
-static struct entry gate_entry(const struct pipeline *p, const struct entry *e)
+static struct entry gate_entry(const struct pass *p, const struct entry *e)
 {
     struct entry q = *e;
     if (p->g->n_parts > 1)
@@ -167,13 +167,13 @@ static struct entry gate_entry(const struct pipeline *p, const struct entry *e)
     return q;
 }
 
-static int is_fused(const struct pipeline *p, int list, const struct entry *e)
+static int is_fused(const struct pass *p, int list, const struct entry *e)
 {
     return list == LIST_NEURON && e->pos0 < p->fused * p->g->shape.l.cluster_neurons;
 }
 
 /* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
-static void gates(struct pipeline *p, const struct job *j, struct gather *w, struct counts *c)
+static void gates(struct pass *p, const struct job *j, struct gather *w, struct counts *c)
 {
     const struct list *l = &p->list[j->list];
     uint32_t record_bytes = p->g->shape.part[0].record_bytes, pos0 = 0, n = 0;
@@ -201,8 +201,9 @@ static void gates(struct pipeline *p, const struct job *j, struct gather *w, str
     flush_gates(p, w, c);
 }
 
-void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, struct counts *c)
+void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
 {
+    struct pass *p = j->pass;
     const struct list *l = &p->list[j->list];
     struct gather w = gather_of(p, worker);
     gates(p, j, &w, c);
@@ -216,7 +217,7 @@ void pipeline_work_entries(struct pipeline *p, const struct job *j, int worker, 
     flush_ups(p, &w);
 }
 
-static void flush_down(struct pipeline *p, struct gather *w, const struct tile *t)
+static void flush_down(struct pass *p, struct gather *w, const struct tile *t)
 {
     const struct engine *g = p->g;
     if (!w->n)
@@ -229,8 +230,9 @@ static void flush_down(struct pipeline *p, struct gather *w, const struct tile *
     w->n = 0;
 }
 
-void pipeline_work_tile(struct pipeline *p, const struct job *j, int worker)
+void pipeline_work_tile(const struct job *j, int worker)
 {
+    struct pass *p = j->pass;
     const struct list *l = &p->list[LIST_NEURON];
     uint32_t off = p->g->shape.part[l->part].role_offset[LAYOUT_DOWN];
     struct gather w = gather_of(p, worker);

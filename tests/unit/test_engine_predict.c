@@ -297,6 +297,101 @@ static void test_streams_between(void)
     unlink(path);
 }
 
+/* A backend that gives reads back only when nobody can compute any more, and looks whose they are. */
+struct held {
+    struct io io;
+    struct io_request *r[256];
+    int n;
+};
+
+static const struct pack *held_pack;
+static int held_waits, held_blocks; /* times it was waited for; the blocks of what was held, summed */
+
+static int held_start(struct io *io, struct err *e)
+{
+    (void)io, (void)e;
+    return 0;
+}
+
+static int held_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
+{
+    struct held *h = (struct held *)io;
+    (void)e;
+    for (int i = 0; i < n; i++) {
+        while (!io_advance(io, r[i], (int)pread(io->fd, r[i]->buf + r[i]->done, r[i]->len - r[i]->done,
+                                                (off_t)(r[i]->offset + r[i]->done))))
+            ;
+        h->r[h->n++] = r[i];
+    }
+    return 0;
+}
+
+static int holds(const struct held *h, int layer, int block)
+{
+    const struct layout_part *lp = &held_pack->shape.part[0];
+    uint64_t from = pack_unit_offset(held_pack, layer, block, 0, 0), to = from + lp->n_units * (uint64_t)lp->stride_bytes;
+    for (int i = 0; i < h->n; i++)
+        if (h->r[i]->offset + h->r[i]->len > from && h->r[i]->offset < to)
+            return 1;
+    return 0;
+}
+
+static int held_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e)
+{
+    struct held *h = (struct held *)io;
+    (void)e;
+    if (!wait || h->n > max)
+        return wait ? -1 : 0;
+    held_waits++;
+    for (int i = 0; i < ES_LAYERS * held_pack->h.n_experts; i++)
+        held_blocks += holds(h, i / held_pack->h.n_experts, i % held_pack->h.n_experts);
+    memcpy(out, h->r, (size_t)h->n * sizeof *out);
+    int n = h->n;
+    h->n = 0;
+    return n;
+}
+
+static void held_stop(struct io *io)
+{
+    (void)io;
+}
+
+/* The experts of a token do not wait for each other: what all of them miss is asked for before the first read is waited for. */
+static void test_experts_together(void)
+{
+    static const struct io_backend held = { .name = "held", .bytes = sizeof(struct held), .start = held_start,
+                                            .submit = held_submit, .reap = held_reap, .stop = held_stop };
+    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL } };
+    struct err e = { 0 };
+    struct engine_sample s = sample(LAYOUT_BUNDLE, 8);
+    s.n_ff = 72;
+    s.experts = 5;
+    s.used = 3;
+    struct pack *p = open_pack(&s, "together");
+    if (!p)
+        return;
+    for (int i = 0; i < 4; i++) {
+        struct variant v = { .threads = 1 + i % 2, .chunk = 1, .depth = 64, .lanes = 1, .prefetch = 1, .empty = 1,
+                             .backend = &held, .predict = i < 2 ? &x : NULL };
+        struct engine_config c = config(p, &v);
+        struct engine *g = NULL;
+        held_pack = p;
+        int r = engine_open(&c, &g, &e);
+        CHECK_MSG(r == 0, "%s", e.msg);
+        held_waits = held_blocks = 0;
+        for (int at = 0; at < ES_SEQ && r == 0; at++) {
+            const struct engine_token t = { ids[at], 0, at };
+            r = engine_forward(g, &t, 1, &e);
+        }
+        CHECK_MSG(r == 0 && held_waits == ES_SEQ * ES_LAYERS && held_blocks == 3 * held_waits,
+                  "%s: waited %d times for %d tokens in %d layers, for reads of %d experts", e.msg, held_waits, ES_SEQ,
+                  ES_LAYERS, held_blocks);
+        engine_close(g);
+    }
+    pack_close(p);
+    unlink(path);
+}
+
 int main(void)
 {
     const char *dir = getenv("TMPDIR");
@@ -322,7 +417,13 @@ int main(void)
         s.predictor_type = QUANT_F32;
         test_mode(&s, (struct es_predict){ .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 32, 0, 0 } },
                   "experts", 2e-4);
+        s.small = 1;
+        s.router = MODEL_ROUTER_SIGMOID_TOPK;
+        s.used = 3;
+        test_mode(&s, (struct es_predict){ .input = { PREDICT_BLOCK, PREDICT_BLOCK, PREDICT_FFN }, .exempt = { 0, 32, 0 } },
+                  "experts chosen early", 2e-4);
     }
+    test_experts_together();
     struct engine_sample s = sample(LAYOUT_BUNDLE, 8);
     s.act = MODEL_ACT_SILU;
     test_mode(&s, mixed, "silu", 2e-4);

@@ -9,6 +9,8 @@
 #define KERNELS_TILE_T   4
 #define KERNELS_PREFETCH 2304
 #define KERNELS_AXPY_R   8
+#define KERNELS_AXPY_B   2
+#define KERNELS_AXPY_HINT 2 /* to the second level: the first is full of sums */
 #define KERNELS_SCALES4X4
 #define KERNELS_SUM4
 #define KERNELS_STEP4
@@ -164,12 +166,16 @@ PRIM __m256i halves4x4(const uint8_t *const row[4], size_t o, int nb)
     return _mm512_castsi512_si256(s);
 }
 
-/* scales4 for them. */
-PRIM void scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
+PRIM VF spread4(const float h[4])
 {
     const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    VF k = _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps(h)));
-    _mm512_storeu_ps(d, _mm512_mul_ps(k, _mm512_cvtph_ps(halves4x4(row, o, 4))));
+    return _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps(h)));
+}
+
+/* scales4 for them. */
+PRIM void scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, VF h)
+{
+    _mm512_storeu_ps(d, _mm512_mul_ps(h, _mm512_cvtph_ps(halves4x4(row, o, 4))));
 }
 
 PRIM VF w_q8_0(const uint8_t *p, int v)

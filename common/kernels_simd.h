@@ -48,8 +48,9 @@
  * with KERNELS_SUM4
  *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
  * with KERNELS_SCALES4X4, for Q4_0
- *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, const float h[4])
- *                                             scales4 of four blocks for each of four rows, at row[r] + o
+ *   VF    spread4(const float h[4])           four lanes of each
+ *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, VF h)
+ *                                             scales4 of four blocks for each of four rows, at row[r] + o; h: spread4
  * and, with KERNELS_PAIRS, what serves two rows and two tokens at once with the same bits:
  *   struct pair pair_w(wq, wq), pair_x(xq, xq)
  *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
@@ -68,9 +69,16 @@
 #ifndef KERNELS_AXPY_R
 #define KERNELS_AXPY_R 4
 #endif
+#ifndef KERNELS_AXPY_B
+#define KERNELS_AXPY_B 1
+#endif
+#ifndef KERNELS_AXPY_HINT
+#define KERNELS_AXPY_HINT 3
+#endif
 
 enum { TILE_R = 4,
        AXPY_R = KERNELS_AXPY_R, /* 4, or 8 where nibbles and their scales leave registers for it */
+       AXPY_B = KERNELS_AXPY_B, /* blocks of a row at a time: sums that do not wait for each other */
        LANES_MAX = AXPY_R > TILE_R ? AXPY_R : TILE_R };
 enum { TILE_T = KERNELS_TILE_T,
        VN = KERNELS_VN,
@@ -136,10 +144,12 @@ INLINE void ahead_step(size_t *done, const struct tile *a, size_t to, int R)
     }
 }
 
-INLINE void ahead_now(const uint8_t *row, size_t bytes)
+/* The first bytes of n rows. In turns: rows asked for one after another come at half the speed. */
+INLINE void ask_now(const uint8_t *const *row, unsigned n, size_t bytes)
 {
     for (size_t o = 0; o < bytes; o += 64)
-        __builtin_prefetch(row + o);
+        for (unsigned i = 0; i < n; i++)
+            __builtin_prefetch(row[i] + o);
 }
 
 /* ---- products ---- */
@@ -436,9 +446,12 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
-    for (int k = 0; k < tiles && k <= lead.rows; k++)
+    for (int k = 0; k < tiles && k <= lead.rows; k++) {
+        const uint8_t *row[TILE_R];
         for (int i = 0; i < TILE_R; i++)
-            ahead_now(row_of(l, k * move + i * step), k < lead.rows ? row_bytes : lead.rest);
+            row[i] = row_of(l, k * move + i * step);
+        ask_now(row, TILE_R, k < lead.rows ? row_bytes : lead.rest);
+    }
     a.live = TILE_R;
     a.out_step = (size_t)step;
     int in_strip = f->strip && n_tokens == 1 && !l->at && l->stride == row_bytes && tiles;
@@ -507,49 +520,80 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
 
 /* ---- accumulation ---- */
 
-/* 32 columns. h: the factors as vectors, for float types; else f: those times the scale of block b. */
-INLINE void axpy_block(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
-                       VF h[TILE_T][LANES_MAX], float f[TILE_T][LANES_MAX][4], int b, int R, int T, struct type_ops ops)
+/* The rows of one call of an axpy tile, and those to ask for meanwhile, at the same offsets. */
+struct axpy_rows {
+    const uint8_t *row[LANES_MAX], *next[LANES_MAX];
+    size_t row_bytes;
+    int n_cols;
+};
+
+/* Ask for the lines of the next rows, each once and in turns, as the tile reaches offset `to`. */
+INLINE void axpy_ask(size_t *done, const struct axpy_rows *a, size_t to, int R)
+{
+    for (; *done < to; *done += 64) {
+        UNROLL
+        for (int r = 0; r < R; r++)
+            __builtin_prefetch(a->next[r] + *done, 0, KERNELS_AXPY_HINT);
+    }
+}
+
+/* 32 columns, or B times as many. h: the factors as vectors, for float types; else f: those times the scale of each block,
+ * the first of them b. */
+INLINE void axpy_blocks(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
+                        VF h[TILE_T][LANES_MAX], float f[TILE_T][LANES_MAX][4], int b, int B, int R, int T,
+                        struct type_ops ops)
 {
     enum { HALF = 16 / VN };
-    VF s[TILE_T][2];
+    VF s[TILE_T][AXPY_B][2];
     UNROLL
     for (int v = 0; v < HALF; v++) { /* a vector of each half: Q4_0 holds both in the same bytes */
         UNROLL
         for (int t = 0; t < T; t++) {
-            s[t][0] = vf_load(acc + (size_t)t * acc_stride + v * VN);
-            s[t][1] = vf_load(acc + (size_t)t * acc_stride + v * VN + 16);
+            UNROLL
+            for (int i = 0; i < B; i++) {
+                s[t][i][0] = vf_load(acc + (size_t)t * acc_stride + 32 * i + v * VN);
+                s[t][i][1] = vf_load(acc + (size_t)t * acc_stride + 32 * i + v * VN + 16);
+            }
         }
         UNROLL
         for (int r = 0; r < R; r++) {
-            VF w0 = ops.w(row[r] + o, v), w1 = ops.w(row[r] + o, v + HALF);
             UNROLL
-            for (int t = 0; t < T; t++) {
-                VF k = ops.part ? h[t][r] : vf_set1(f[t][r][b]);
-                s[t][0] = vf_fma(k, w0, s[t][0]);
-                s[t][1] = vf_fma(k, w1, s[t][1]);
+            for (int i = 0; i < B; i++) {
+                const uint8_t *p = row[r] + o + (size_t)i * ops.bytes32;
+                VF w0 = ops.w(p, v), w1 = ops.w(p, v + HALF);
+                UNROLL
+                for (int t = 0; t < T; t++) {
+                    VF k = ops.part ? h[t][r] : vf_set1(f[t][r][b + i]);
+                    s[t][i][0] = vf_fma(k, w0, s[t][i][0]);
+                    s[t][i][1] = vf_fma(k, w1, s[t][i][1]);
+                }
             }
         }
         UNROLL
         for (int t = 0; t < T; t++) {
-            vf_store(acc + (size_t)t * acc_stride + v * VN, vf_add(s[t][0], vf_zero()));
-            vf_store(acc + (size_t)t * acc_stride + v * VN + 16, vf_add(s[t][1], vf_zero()));
+            UNROLL
+            for (int i = 0; i < B; i++) {
+                vf_store(acc + (size_t)t * acc_stride + 32 * i + v * VN, vf_add(s[t][i][0], vf_zero()));
+                vf_store(acc + (size_t)t * acc_stride + 32 * i + v * VN + 16, vf_add(s[t][i][1], vf_zero()));
+            }
         }
     }
 }
 
-/* nb (4 or 1) blocks of a type with scales. */
+/* nb (4 or 1) blocks of a type with scales. k: hs as spread4, where there are four rows or more. */
 INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
-                        float hs[TILE_T][LANES_MAX], int nb, int R, int T, struct type_ops ops)
+                        float hs[TILE_T][LANES_MAX], VF k[TILE_T][LANES_MAX / 4], int nb, int R, int T,
+                        struct type_ops ops)
 {
     float f[TILE_T][LANES_MAX][4];
+    (void)k;
     UNROLL
     for (int t = 0; t < T; t++) {
 #ifdef KERNELS_SCALES4X4
         if (R >= 4 && nb == 4 && ops.bytes32 == sizeof(struct quant_q4_0)) {
             UNROLL
             for (int r = 0; r < R; r += 4)
-                scales4x4(f[t] + r, row + r, o, hs[t] + r);
+                scales4x4(f[t] + r, row + r, o, k[t][r / 4]);
             continue;
         }
 #endif
@@ -558,9 +602,10 @@ INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[
             scales4(f[t][r], row[r] + o, ops.bytes32, nb, hs[t][r]);
     }
     KEEP_IN_MEMORY(f);
+    const int B = T == 1 && nb == 4 ? AXPY_B : 1;
     UNROLL
-    for (int b = 0; b < nb; b++)
-        axpy_block(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, R, T, ops);
+    for (int b = 0; b < nb; b += B)
+        axpy_blocks(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, B, R, T, ops);
 }
 
 /* The last columns of a float type, VN or fewer. */
@@ -584,7 +629,7 @@ INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row
 
 /* R rows into T tokens' accumulators over all columns: acc_t += h[t][r] * row_r, r ascending.
  * "+ 0" turns a -0 that underflow may leave into +0, so that a row with factor zero leaves no trace. */
-INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][LANES_MAX], int R, int T,
+INLINE void axpy_tile(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX], int R, int T,
                       struct type_ops ops)
 {
     VF h[TILE_T][LANES_MAX];
@@ -598,24 +643,33 @@ INLINE void axpy_tile(float *acc, size_t acc_stride, const struct tile *a, float
         for (int t = 0; t < T; t++)
             h[t][r] = vf_set1(hs[t][r]);
     }
+    VF k[TILE_T][LANES_MAX / 4];
+#ifdef KERNELS_SCALES4X4
+    for (int t = 0; t < T && R >= 4; t++) {
+        UNROLL
+        for (int r = 0; r < R; r += 4)
+            k[t][r / 4] = spread4(hs[t] + r);
+    }
+#endif
     if (ops.part) {
         for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
-            ahead_step(&done, a, o + ops.bytes32, R);
-            axpy_block(acc + c, acc_stride, row, o, h, NULL, 0, R, T, ops);
+            axpy_ask(&done, a, o + ops.bytes32, R);
+            axpy_blocks(acc + c, acc_stride, row, o, h, NULL, 0, 1, R, T, ops);
         }
         for (; c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN))
             axpy_columns(acc + c, acc_stride, row, o, a->n_cols - c < VN ? a->n_cols - c : VN, h, R, T, ops);
     } else {
         for (; c + 128 <= a->n_cols; c += 128, o += 4 * ops.bytes32) {
-            ahead_step(&done, a, o + 4 * ops.bytes32, R);
-            axpy_scaled(acc + c, acc_stride, row, o, hs, 4, R, T, ops);
+            axpy_ask(&done, a, o + 4 * ops.bytes32, R);
+            KEEP_IN_MEMORY(row); /* a pointer that is moved from register to register keeps a port from adding */
+            axpy_scaled(acc + c, acc_stride, row, o, hs, k, 4, R, T, ops);
         }
         for (; c < a->n_cols; c += 32, o += ops.bytes32)
-            axpy_scaled(acc + c, acc_stride, row, o, hs, 1, R, T, ops);
+            axpy_scaled(acc + c, acc_stride, row, o, hs, k, 1, R, T, ops);
     }
 }
 
-typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct tile *a, float hs[TILE_T][LANES_MAX]);
+typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX]);
 
 /* The rows that any of T tokens needs, gathered ahead of their use so that they can be asked for. */
 enum { RING = 64 };
@@ -643,38 +697,30 @@ INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *
     }
 }
 
-/* Lane i of a tile of R rows takes entry n; what comes after it in the lane is R entries further on. */
-INLINE void axpy_lane(struct tile *a, float hs[TILE_T][LANES_MAX], int i, int R, const struct needed *q, unsigned n,
-                      int T, struct lead lead)
-{
-    const uint8_t *row = q->row[n % RING], *coming[2];
-    for (unsigned j = 0; j < 2; j++) {
-        unsigned m = n + ((unsigned)lead.rows + j) * (unsigned)R;
-        coming[j] = m < q->tail ? q->row[m % RING] : row;
-    }
-    tile_lane(a, i, lead, row, coming);
-    for (int t = 0; t < T; t++)
-        hs[t][i] = q->h[t][n % RING];
-}
-
 /* T tokens over all rows: groups of `most` needed rows, what is left over by four and one by one. tile: for 1, 4 and
- * `most` rows. */
+ * `most` rows. While a group is added, the one `ahead` rows further on is asked for: PREFETCH_BYTES of each of four rows,
+ * or as much as the ring holds, but a whole group at least. */
 INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
                        int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, unsigned most,
                        axpy_tile_fn *const tile[3])
 {
-    struct tile a = { .row_bytes = row_bytes, .n_cols = n_cols };
-    const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES * TILE_R / most);
+    struct axpy_rows a = { .row_bytes = row_bytes, .n_cols = n_cols };
+    const size_t groups = PREFETCH_BYTES * TILE_R / (row_bytes * most + 1), limit = RING / most - 1;
+    const unsigned ahead = (unsigned)(groups < 1 ? 1 : groups < limit ? groups : limit) * most;
     struct needed q = { .head = 0 };
     float hs[TILE_T][LANES_MAX];
     axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
-    for (unsigned n = 0; n < q.tail && n / most <= (unsigned)lead.rows; n++)
-        ahead_now(q.row[n], n / most < (unsigned)lead.rows ? row_bytes : lead.rest);
+    ask_now(q.row, q.tail < ahead ? q.tail : ahead, row_bytes);
     for (int size = 2; size >= 0; size--) {
         unsigned R = size == 2 ? most : size == 1 ? TILE_R : 1;
         for (; q.tail - q.head >= R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {
-            for (unsigned i = 0; i < R; i++)
-                axpy_lane(&a, hs, (int)i, (int)R, &q, q.head + i, T, lead);
+            for (unsigned i = 0; i < R; i++) {
+                unsigned n = q.head + i;
+                a.row[i] = q.row[n % RING];
+                a.next[i] = n + ahead < q.tail ? q.row[(n + ahead) % RING] : a.row[i];
+                for (int t = 0; t < T; t++)
+                    hs[t][i] = q.h[t][n % RING];
+            }
             tile[size](acc, acc_stride, &a, hs);
             q.head += R;
         }
@@ -706,7 +752,7 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
 }
 
 #define AXPY_TILE(name, R, T, ops)                                                                    \
-    static void a##R##T##_##name(float *acc, size_t s, const struct tile *a, float h[TILE_T][LANES_MAX]) \
+    static void a##R##T##_##name(float *acc, size_t s, const struct axpy_rows *a, float h[TILE_T][LANES_MAX]) \
     {                                                                                                 \
         axpy_tile(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T, ops);        \
     }

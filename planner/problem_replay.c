@@ -1,6 +1,6 @@
 /* The lists that a layer's steps look up in a cold cache, replayed once for each way, batch size and layer: the
  * tables that residencies and predictions read. Lists are read one after the other (a trace has one reader), and
- * replayed side by side. */
+ * replayed side by side. Those that a policy was chosen by wait for their replay; a window is short (problem_window). */
 #include "planner/problem_parts.h"
 
 #include "common/cache.h"
@@ -12,7 +12,8 @@
 #include <string.h>
 
 #define ROUND         8       /* layers replayed side by side */
-#define POLICY_LAYERS 8       /* by which a policy is chosen */
+#define POLICY_LAYERS 8       /* by which a policy is chosen, */
+#define POLICY_TOKENS 512     /* and tokens of each */
 #define REPLAY_WORK   400e6   /* cache accesses that a way's tables stand for: a few seconds of one core */
 
 int problem_distinct_layers(const struct inputs *in)
@@ -29,16 +30,21 @@ int problem_looks_up(const struct problem *p, int way, int layer)
     return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && p->shape.n_parts > 1);
 }
 
+/* Lists of firing neurons as a way makes them, of at most max_steps; s is used up. */
+static int way_steps(const struct problem *p, int way, int layer, struct inputs_steps *s, struct err *e)
+{
+    const struct foretell *f = p->foretell[way];
+    int r = f && f->input[layer] >= 0 ? foretell_steps(f, p->in, layer, p->shape.n_parts > 1, s, e) : 0;
+    if (r < 0)
+        inputs_steps_done(s);
+    return r;
+}
+
 int problem_steps(const struct problem *p, int way, int layer, uint64_t max_steps, struct inputs_steps *out,
                   struct err *e)
 {
-    const struct foretell *f = p->foretell[way];
     int r = p->in->steps(p->in, layer, max_steps, out, e);
-    if (r < 0 || !f || f->input[layer] < 0)
-        return r;
-    if ((r = foretell_steps(f, p->in, layer, p->shape.n_parts > 1, out, e)) < 0)
-        inputs_steps_done(out);
-    return r;
+    return r < 0 ? r : way_steps(p, way, layer, out, e);
 }
 
 int problem_replays_alike(const struct problem *p, const struct problem *o)
@@ -75,73 +81,144 @@ uint64_t problem_window(const struct problem *p, int way, int layer)
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
 
-/* Misses of a layer at three sizes without a hot prefix, by policy. */
-static int policy_misses(const struct problem *p, int way, int layer, double out[CACHE_POLICIES], struct err *e)
+/* --- lists --- */
+
+/* A way's lists of a layer, once made, wait here for whoever asks next. */
+struct lists {
+    const struct problem *p;
+    struct inputs_steps *made;  /* [n_ways][n_layers]; n_steps 0: not */
+};
+
+static struct inputs_steps *lists_at(const struct lists *w, int way, int layer)
 {
-    int part = p->shape.n_parts - 1;
-    uint64_t tokens = problem_window(p, way, layer);
-    struct inputs_steps s;
-    int r = problem_steps(p, way, layer, tokens < 512 ? tokens : 512, &s, e);
-    if (r < 0)
-        return r;
+    return &w->made[(size_t)way * (size_t)w->p->in->n_layers + (size_t)layer];
+}
+
+static void lists_done(struct lists *w)
+{
+    for (int i = 0; w->made && i < w->p->n_ways * w->p->in->n_layers; i++)
+        inputs_steps_done(&w->made[i]);
+    free(w->made);
+}
+
+static int first_steps(const struct inputs_steps *s, uint64_t most, struct inputs_steps *out, struct err *e)
+{
+    int n = (uint64_t)s->n_steps < most ? s->n_steps : (int)most;
+    struct inputs_steps o = { .n_steps = n, .start = malloc(((size_t)n + 1) * sizeof *o.start),
+                              .at = malloc(((size_t)s->start[n] + 1) * sizeof *o.at) };
+    if (!o.start || !o.at) {
+        inputs_steps_done(&o);
+        return err_set(e, ERR_NOMEM, "out of memory for activation lists");
+    }
+    memcpy(o.start, s->start, ((size_t)n + 1) * sizeof *o.start);
+    memcpy(o.at, s->at, s->start[n] * sizeof *o.at);
+    *out = o;
+    return 0;
+}
+
+/* Does replay run through lists of this way? Of ways that are the same in a layer, the first stands for all. */
+static int has_lists(const struct problem *p, int way, int layer)
+{
+    return p->modes[way] != PLAN_DENSE && problem_looks_up(p, way, layer) && problem_alike(p, way, layer) == way;
+}
+
+/* Lists of a layer in the ways [first, first + n), as far as they are not made; most: tokens, within each way's window.
+ * What fires is read once for all of them. */
+static int make_lists(struct lists *w, int first, int n, int layer, uint64_t most, struct err *e)
+{
+    const struct problem *p = w->p;
+    struct inputs_steps fired = { 0 };
+    uint64_t tokens[PROBLEM_MAX_WAYS] = { 0 }, longest = 0;
+    int r = 0;
+    for (int i = first; i < first + n; i++)
+        if (has_lists(p, i, layer) && lists_at(w, i, layer)->n_steps == 0) {
+            tokens[i] = problem_window(p, i, layer);
+            tokens[i] = tokens[i] < most ? tokens[i] : most;
+            longest = tokens[i] > longest ? tokens[i] : longest;
+        }
+    if (longest > 0)
+        r = p->in->steps(p->in, layer, longest, &fired, e);
+    for (int i = first; i < first + n && r == 0; i++)
+        if (tokens[i] > 0 && (r = first_steps(&fired, tokens[i], lists_at(w, i, layer), e)) == 0)
+            r = way_steps(p, i, layer, lists_at(w, i, layer), e);
+    inputs_steps_done(&fired);
+    return r;
+}
+
+/* --- policies --- */
+
+/* Misses of a layer at three sizes without a hot prefix, by policy. */
+static int policy_misses(const struct problem *p, const struct inputs_steps *s, double out[CACHE_POLICIES],
+                         struct err *e)
+{
+    int part = p->shape.n_parts - 1, r = 0;
     uint32_t units = p->shape.part[part].n_units * (uint32_t)p->in->n_blocks;
     const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
     for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
         double misses[3] = { 0 };
-        r = replay_curve(&s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
+        r = replay_curve(s, &p->shape, part, p->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
         out[k] = misses[0] + misses[1] + misses[2];
     }
-    inputs_steps_done(&s);
+    return r;
+}
+
+/* Of the ways [first, first + n), the one that misses less in this layer speaks: it is the likelier to be taken. */
+static int layer_misses(struct lists *w, int first, int n, int layer, double missed[CACHE_POLICIES], struct err *e)
+{
+    const struct problem *p = w->p;
+    double least[CACHE_POLICIES] = { 0 };
+    int any = 0, r = make_lists(w, first, n, layer, POLICY_TOKENS, e);
+    for (int i = first; i < first + n && r == 0; i++) {
+        double misses[CACHE_POLICIES] = { 0 };
+        if (!has_lists(p, i, layer))
+            continue;
+        r = policy_misses(p, lists_at(w, i, layer), misses, e);
+        for (int k = 0; k < CACHE_POLICIES; k++)
+            least[k] = any && least[k] < misses[k] ? least[k] : misses[k];
+        any = 1;
+        if (problem_window(p, i, layer) > POLICY_TOKENS) /* replay needs more of it */
+            inputs_steps_done(lists_at(w, i, layer));
+    }
+    for (int k = 0; k < CACHE_POLICIES; k++)
+        missed[k] += least[k];
     return r;
 }
 
 /* For the ways [first, first + n) the policy with fewer misses over all layers, or POLICY_LAYERS of them at even
- * distances; of a layer's ways the one that misses less speaks, which is the likelier to be taken. Ties: the first
- * policy. */
-static int choose_policy(struct problem *p, int first, int n, struct err *e)
+ * distances. Ties: the first policy. */
+static int choose_policy(struct problem *p, struct lists *w, int first, int n, struct err *e)
 {
     double missed[CACHE_POLICIES] = { 0 };
     int layers = problem_distinct_layers(p->in), asked = layers < POLICY_LAYERS ? layers : POLICY_LAYERS;
     for (int i = 0; i < asked; i++) {
-        double least[CACHE_POLICIES] = { 0 };
-        int any = 0, l = asked > 1 ? i * (layers - 1) / (asked - 1) : 0;
-        for (int w = first; w < first + n; w++) {
-            double misses[CACHE_POLICIES] = { 0 };
-            if (!problem_looks_up(p, w, l) || problem_alike(p, w, l) < w)
-                continue;
-            int r = policy_misses(p, w, l, misses, e);
-            if (r < 0)
-                return r;
-            for (int k = 0; k < CACHE_POLICIES; k++)
-                least[k] = any && least[k] < misses[k] ? least[k] : misses[k];
-            any = 1;
-        }
-        for (int k = 0; k < CACHE_POLICIES; k++)
-            missed[k] += least[k];
+        int r = layer_misses(w, first, n, asked > 1 ? i * (layers - 1) / (asked - 1) : 0, missed, e);
+        if (r < 0)
+            return r;
     }
-    for (int w = first; w < first + n; w++)
+    for (int i = first; i < first + n; i++)
         for (int k = 0; k < CACHE_POLICIES; k++)
-            if (missed[k] < missed[p->policy[w]])
-                p->policy[w] = (enum cache_policy)k;
+            if (missed[k] < missed[p->policy[i]])
+                p->policy[i] = (enum cache_policy)k;
     return 0;
 }
 
-static int choose_policies(struct problem *p, struct err *e)
+static int choose_policies(struct problem *p, struct lists *lists, struct err *e)
 {
     int r = 0;
     for (int w = 0; w < p->n_ways && r == 0; w = problem_mix_end(p, w))
-        r = choose_policy(p, w, problem_mix_end(p, w) - w, e);
+        r = choose_policy(p, lists, w, problem_mix_end(p, w) - w, e);
     return r;
 }
 
-/* Layers of one round of replay: lists are read one after the other (a trace has one reader), replayed side by
- * side. */
+/* --- tables --- */
+
+/* Layers of one round of replay, in all ways. */
 struct round {
     struct problem *p;
-    int way, first, n;
-    struct inputs_steps steps[ROUND];
-    int code[ROUND];
-    struct err err[ROUND];
+    const struct lists *lists;
+    int first, n;
+    int code[ROUND * PROBLEM_MAX_WAYS];
+    struct err err[ROUND * PROBLEM_MAX_WAYS];
 };
 
 static void replay_range(void *ctx, int begin, int end, int worker)
@@ -149,31 +226,30 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     struct round *w = ctx;
     const struct problem *p = w->p;
     (void)worker;
-    for (int i = begin; i < end; i++)
-        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && w->steps[i].n_steps > 0; b++)
-            w->code[i] = replay_layer(&w->steps[i], &p->shape, p->shape.n_parts - 1, p->in->n_blocks,
-                                      inputs_batch_sizes[b], p->policy[w->way], 0,
-                                      &p->tables[w->way][(size_t)b * (size_t)p->in->n_layers +
-                                                         (size_t)(w->first + i)],
+    for (int i = begin; i < end; i++) {
+        int way = i / w->n, layer = w->first + i % w->n;
+        const struct inputs_steps *s = lists_at(w->lists, way, layer);
+        for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && s->n_steps > 0; b++)
+            w->code[i] = replay_layer(s, &p->shape, p->shape.n_parts - 1, p->in->n_blocks, inputs_batch_sizes[b],
+                                      p->policy[way], 0,
+                                      &p->tables[way][(size_t)b * (size_t)p->in->n_layers + (size_t)layer],
                                       &w->err[i]);
+    }
 }
 
-static int replay_round(struct problem *p, struct pool *pool, struct round *w, int way, int first, struct err *e)
+static int replay_round(struct problem *p, struct pool *pool, struct lists *lists, struct round *w, int first,
+                        struct err *e)
 {
-    int r = 0;
-    *w = (struct round){ .p = p, .way = way, .first = first };
-    while (r == 0 && w->n < ROUND && first + w->n < problem_distinct_layers(p->in)) {
-        int layer = first + w->n;
-        if (problem_looks_up(p, way, layer) && problem_alike(p, way, layer) == way)
-            r = problem_steps(p, way, layer, problem_window(p, way, layer), &w->steps[w->n], e);
-        w->n += r == 0;
-    }
+    int r = 0, left = problem_distinct_layers(p->in) - first;
+    *w = (struct round){ .p = p, .lists = lists, .first = first, .n = left < ROUND ? left : ROUND };
+    for (int l = first; l < first + w->n && r == 0; l++)
+        r = make_lists(lists, 0, p->n_ways, l, UINT64_MAX, e);
     if (r == 0)
-        pool_for(pool, w->n, 1, replay_range, w);
-    for (int i = 0; i < w->n; i++) {
+        pool_for(pool, w->n * p->n_ways, 1, replay_range, w);
+    for (int i = 0; i < w->n * p->n_ways; i++) {
         if (r == 0 && (r = w->code[i]) < 0)
             *e = w->err[i];
-        inputs_steps_done(&w->steps[i]);
+        inputs_steps_done(lists_at(lists, i / w->n, first + i % w->n));
     }
     return r;
 }
@@ -192,35 +268,41 @@ int problem_copy_tables(struct problem *p, const struct problem *like, struct er
     return 0;
 }
 
-int problem_replay(struct problem *p, int policy, struct err *e)
+static int alloc_tables(struct problem *p, struct lists *lists, struct err *e)
 {
-    int r = 0, cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND);
-    struct pool *pool;
-    if (policy < 0 && (r = choose_policies(p, e)) < 0)
-        return r;
-    struct round *w = malloc(sizeof *w);
-    int ok = w != NULL, layers = p->in->n_layers;
+    size_t layers = (size_t)p->in->n_layers;
+    int ok = (lists->made = calloc((size_t)p->n_ways * layers, sizeof *lists->made)) != NULL;
     for (int i = 0; i < p->n_ways; i++) {
         if (p->modes[i] != PLAN_DENSE)
-            p->tables[i] = calloc((size_t)p->in->n_batches * (size_t)layers, sizeof *p->tables[i]);
+            p->tables[i] = calloc((size_t)p->in->n_batches * layers, sizeof *p->tables[i]);
         ok &= p->tables[i] || p->modes[i] == PLAN_DENSE;
     }
-    if (!ok)
-        r = err_set(e, ERR_NOMEM, "out of memory for miss tables");
-    else if ((r = pool_new(n_cpus > 0 ? n_cpus : 1, NULL, &pool, e)) == 0) {
+    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory for miss tables");
+}
+
+int problem_replay(struct problem *p, int policy, struct err *e)
+{
+    int cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND), layers = p->in->n_layers;
+    struct lists lists = { .p = p };
+    struct pool *pool = NULL;
+    struct round *w = malloc(sizeof *w);
+    int r = w ? alloc_tables(p, &lists, e) : err_set(e, ERR_NOMEM, "out of memory for miss tables");
+    if (r == 0 && policy < 0)
+        r = choose_policies(p, &lists, e);
+    if (r == 0 && (r = pool_new(n_cpus > 0 ? n_cpus : 1, NULL, &pool, e)) == 0) {
         struct progress show;
-        progress_init(&show, "replaying the trace", "layers", (uint64_t)(layers * p->n_ways));
-        for (int i = 0; i < p->n_ways; i++)
-            for (int l = 0; l < problem_distinct_layers(p->in) && r == 0 && p->tables[i]; l += ROUND) {
-                r = replay_round(p, pool, w, i, l, e);
-                progress_set(&show, (uint64_t)(i * layers + l + ROUND));
-            }
+        progress_init(&show, "replaying the trace", "layers", (uint64_t)layers);
+        for (int l = 0; l < problem_distinct_layers(p->in) && r == 0; l += ROUND) {
+            r = replay_round(p, pool, &lists, w, l, e);
+            progress_set(&show, (uint64_t)(l + ROUND));
+        }
         progress_done(&show);
         pool_free(pool);
     }
     for (int i = 0; i < p->n_ways && r == 0 && p->in->alike; i++)
         for (int k = 0; k < p->in->n_batches * layers && p->tables[i]; k++)
             p->tables[i][k] = p->tables[i][k / layers * layers];
+    lists_done(&lists);
     free(w);
     return r;
 }

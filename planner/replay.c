@@ -80,6 +80,25 @@ static int accesses_build(const struct inputs_steps *s, const struct layout_shap
     return 0;
 }
 
+/* Leave out the units of a longer prefix, which ends between two units. */
+static void accesses_shrink(struct replay_accesses *a, const struct layout_shape *shape, int part, uint32_t hot)
+{
+    uint32_t of_block = shape->part[part].n_units, skip = hot / shape->part[part].neurons_per_unit;
+    size_t n = 0, i = 0;
+    for (int t = 0; t < a->n_steps; t++) {
+        uint32_t block = 0; /* its first unit */
+        a->start[t] = n;
+        for (; i < a->start[t + 1]; i++) {
+            uint32_t unit = a->units[i];
+            while (unit - block >= of_block)
+                block += of_block;
+            a->units[n] = unit;
+            n += unit - block >= skip;
+        }
+    }
+    a->start[a->n_steps] = n;
+}
+
 /* Steps before this one only warm the cache up. */
 static int first_measured(const struct replay_accesses *a)
 {
@@ -245,7 +264,10 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     if (r < 0)
         return r;
     *lookups = mean_lookups(&a);
-    r = run_cache(&a, policy, slots, misses, e);
+    if (slots == 0)
+        *misses = *lookups;
+    else
+        r = run_cache(&a, policy, slots, misses, e);
     accesses_done(&a);
     return r;
 }
@@ -319,6 +341,8 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
                               .neurons_per_unit = shape->part[part].neurons_per_unit };
     uint32_t cluster = shape->l.cluster_neurons, n_ff = (uint32_t)shape->n_ff;
+    struct replay_accesses a = { 0 };
+    int r = 0;
     for (int h = 0; h < REPLAY_HOTS; h++) {
         uint32_t hot = (uint32_t)(replay_hot_shares[h] * n_ff + 0.5) / cluster * cluster;
         t.hot[h] = h == REPLAY_HOTS - 1 ? n_ff : hot;
@@ -334,17 +358,20 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
         }
         if (t.hot[h] == n_ff)
             continue; /* nothing is looked up */
-        struct replay_accesses a;
-        int r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
-        if (r < 0)
-            return r;
-        r = fill_row(&a, policy, with_belady, h, &t, e);
-        accesses_done(&a);
-        if (r < 0)
-            return r;
+        if (a.start && t.hot[h] % t.neurons_per_unit == 0) {
+            accesses_shrink(&a, shape, part, t.hot[h]);
+        } else {
+            accesses_done(&a);
+            a = (struct replay_accesses){ 0 };
+            r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
+        }
+        if (r < 0 || (r = fill_row(&a, policy, with_belady, h, &t, e)) < 0)
+            break;
     }
-    *out = t;
-    return 0;
+    accesses_done(&a);
+    if (r == 0)
+        *out = t;
+    return r;
 }
 
 /* --- between grid points --- */

@@ -65,22 +65,27 @@ static double likelihood(const uint8_t *fires, int n, float p, float decay, floa
 
 static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
-    int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff, k = 0;
-    uint8_t *fires = calloc((size_t)n * (size_t)r->n, 1);
+    int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff;
+    uint8_t *fires = calloc((size_t)n * (size_t)r->n, 1), *sample = malloc((size_t)r->n_ff); /* SAMPLE: none */
     float *sums = malloc((size_t)r->n * sizeof *sums), *weight = malloc((size_t)r->n * sizeof *weight);
     double best = -INFINITY;
-    if (!fires || !sums || !weight) {
+    if (!fires || !sample || !sums || !weight) {
         free(fires);
+        free(sample);
         free(sums);
         free(weight);
         return err_set(e, ERR_NOMEM, "out of memory for false alarms");
     }
+    memset(sample, SAMPLE, (size_t)r->n_ff);
+    for (uint64_t k = 0; k < (uint64_t)n; k++) {
+        uint64_t at = k * (uint64_t)r->n_ff / (uint64_t)n;
+        if (at * (uint64_t)n / (uint64_t)r->n_ff == k)
+            sample[at] = (uint8_t)k;
+    }
     for (int t = 0; t < r->n; t++)
-        for (size_t i = r->start[t]; i < r->start[t + 1]; i++) {
-            k = (int)((uint64_t)r->at[i] * (uint64_t)n / (uint64_t)r->n_ff);
-            if ((uint64_t)k * (uint64_t)r->n_ff / (uint64_t)n == r->at[i])
-                fires[(size_t)k * (size_t)r->n + (size_t)t] = 1;
-        }
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
+            if (sample[r->at[i]] < SAMPLE)
+                fires[(size_t)sample[r->at[i]] * (size_t)r->n + (size_t)t] = 1;
     for (size_t d = 0; d < sizeof decays / sizeof decays[0]; d++) {
         for (int t = 0; t < r->n; t++)
             weight[t] = weights(decays[d], t) + weights(decays[d], r->n - 1 - t);
@@ -98,6 +103,7 @@ static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
         }
     }
     free(fires);
+    free(sample);
     free(sums);
     free(weight);
     return 0;

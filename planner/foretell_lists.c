@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* What 32 bits of a draw are below with probability p. */
 static uint64_t limit_of(double p)
@@ -89,7 +90,7 @@ struct telling {
     struct alarms *alarms;      /* [n_blocks] */
     struct list out;
     uint32_t *start;
-    uint64_t *limit;            /* [n_ff]: scratch */
+    uint8_t *told;              /* [n_ff + 7]: scratch */
 };
 
 static const struct foretell_block *block_at(const struct telling *w, int block)
@@ -102,7 +103,7 @@ static void telling_done(struct telling *w)
     for (int k = 0; w->alarms && k < w->f->n_blocks; k++)
         alarms_free(&w->alarms[k]);
     free(w->alarms);
-    free(w->limit);
+    free(w->told);
     runs_free(w->runs, w->f->n_blocks);
 }
 
@@ -112,10 +113,10 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
-    w->limit = malloc(n_ff * sizeof *w->limit);
+    w->told = malloc(n_ff + 7);
     w->runs = runs_of(s, w->f->n_blocks, (uint32_t)n_ff);
     w->alarms = calloc((size_t)w->f->n_blocks, sizeof *w->alarms);
-    if (!rate || !w->start || !w->limit || !w->runs || !w->alarms)
+    if (!rate || !w->start || !w->told || !w->runs || !w->alarms)
         r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
     for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
         if (w->runs[k].n) {
@@ -138,19 +139,29 @@ static void tell_firing(struct list *out, uint32_t first, const uint32_t *fired,
     }
 }
 
-/* One draw for each neuron, against its own limit. */
-static void tell_all(struct list *out, uint32_t first, const uint64_t *limit, uint32_t n_ff, uint32_t exempt,
-                     uint64_t *state)
+/* One draw for each neuron, against its level's chance. */
+static void draw_all(uint8_t *restrict told, const uint8_t *restrict level, const uint64_t *restrict chance, uint32_t n,
+                     uint64_t state)
+{
+    for (uint32_t i = 0; i < n; i++)
+        told[i] = splitmix_at(state + i * SPLITMIX_STEP) >> 32 < chance[level[i]];
+}
+
+/* Neurons marked in told[n], and the exempt ones. told has room for 7 more. Most are not, eight at a time. */
+static void take_told(struct list *out, uint32_t first, uint8_t *told, uint32_t n, uint32_t exempt)
 {
     uint32_t *at = out->at + out->n;
-    size_t n = 0;
-    for (uint32_t i = 0; i < n_ff; i++) {
-        int told = splitmix_at(*state + i * SPLITMIX_STEP) >> 32 < limit[i];
-        at[n] = first + i;
-        n += (size_t)(told | (i < exempt));
+    size_t taken = 0;
+    memset(told, 1, exempt);
+    memset(told + n, 0, 7);
+    for (uint32_t i = 0; i < n; i += 8) {
+        uint64_t eight;
+        memcpy(&eight, told + i, sizeof eight);
+        for (uint32_t k = i; eight && k < i + 8; k++)
+            if (told[k])
+                at[taken++] = first + k;
     }
-    out->n += n;
-    *state += n_ff * SPLITMIX_STEP;
+    out->n += taken;
 }
 
 /* One block of one step, the block's run-th: fired[n] are its firing positions, ascending. */
@@ -165,12 +176,11 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
         tell_firing(&w->out, block * n_ff, fired, n, kept, exempt, state);
         return 0;
     }
-    const uint8_t *level = alarms_levels(alarms, run);
-    for (uint32_t i = 0; i < n_ff; i++)
-        w->limit[i] = alarms_chance(alarms, level[i]);
+    draw_all(w->told, alarms_levels(alarms, run), alarms->chance, n_ff, *state);
     for (size_t j = 0; j < n; j++)
-        w->limit[fired[j]] = kept;
-    tell_all(&w->out, block * n_ff, w->limit, n_ff, exempt, state);
+        w->told[fired[j]] = splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept;
+    *state += n_ff * SPLITMIX_STEP;
+    take_told(&w->out, block * n_ff, w->told, n_ff, exempt);
     return 0;
 }
 

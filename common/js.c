@@ -84,6 +84,13 @@ void js_set(struct js *obj, const char *key, struct js *value)
     json_object_set_new(in(obj), key, in(value));
 }
 
+void js_set_hash(struct js *obj, const char *key, struct hash128 h)
+{
+    char text[HASH_TEXT];
+    hash_text(h, text);
+    js_set_str(obj, key, text);
+}
+
 void js_set_strn(struct js *obj, const char *key, const char *text, size_t len)
 {
     json_object_set_new(in(obj), key, text ? text_value(text, len) : json_null());

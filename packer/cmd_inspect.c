@@ -92,13 +92,6 @@ static void text(const struct pack *p, int tensors)
         printf("provenance\n%s\n", p->provenance);
 }
 
-static void set_hash(struct js *o, const char *key, struct hash128 h)
-{
-    char t[HASH_TEXT];
-    hash_text(h, t);
-    js_set_str(o, key, t);
-}
-
 static struct js *part_json(const struct layout_part *q)
 {
     static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
@@ -191,9 +184,9 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_int(m, "n_experts_used", p->h.n_experts_used);
     js_set_str(m, "activation", model_act_name(p->h.act));
     js_set(o, "model", m);
-    set_hash(o, "model_hash", p->model_hash);
-    set_hash(o, "order_hash", p->order_hash);
-    set_hash(o, "layout_hash", p->layout_hash);
+    js_set_hash(o, "model_hash", p->model_hash);
+    js_set_hash(o, "order_hash", p->order_hash);
+    js_set_hash(o, "layout_hash", p->layout_hash);
     js_set(o, "layout", layout_json(p));
     js_set_u64(o, "file_bytes", p->file.size);
     js_set_u64(o, "neuron_bytes", neuron_bytes(p));

@@ -24,6 +24,22 @@ void args_init(struct args *a)
     *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = PLANNING_RLIMIT, .max_kl = -1 };
 }
 
+void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
+{
+    const struct opt table[ARGS_ORIGIN_ROWS] = {
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE",
+          .help = needed ? "The trace it was made from. This or --description is needed." :
+                           "The trace it was made from." },
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE",
+          .help = "The description of the model that it was made from, in place of --traces." },
+        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .required = needed,
+          .help = "The hardware database it was made from." },
+        { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .help = "Device in the database.",
+          .def = "the plan's" },
+    };
+    memcpy(rows, table, sizeof table);
+}
+
 void args_rows(struct args *a, struct opt *rows)
 {
     const struct opt table[ARGS_ROWS] = {

@@ -38,6 +38,14 @@ void args_done(struct args_inputs *in); /* accepts a zeroed one */
 int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
                     struct notes *notes, struct err *e);
 
+/* What explain, report and check ask for beside a plan: where it came from. Rows for the option table; needed: they are no
+ * choice. */
+struct args_origin {
+    const char *traces, *description, *hardware, *device;
+};
+#define ARGS_ORIGIN_ROWS 4
+void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS]);
+
 /* A device's hardware, with the only device when name is NULL. */
 int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e);
 

@@ -37,7 +37,8 @@ static void print_line(void *ctx, int worse, const char *text)
 }
 
 struct wish {
-    const char *plan, *traces, *description, *hardware, *device, *against;
+    const char *plan, *against;
+    struct args_origin from;
     double tolerance;
     int json;
 };
@@ -47,15 +48,15 @@ static int load_and_check(const struct wish *w, struct plan *p, struct err *e)
     struct inputs in = { 0 };
     struct hw hw = { 0 };
     struct notes notes = { 0 };
-    int r = plan_read(w->plan, p, e), model = w->traces || w->description;
+    int r = plan_read(w->plan, p, e), model = w->from.traces || w->from.description;
     if (r < 0)
         return r;
-    if (w->hardware)
-        r = args_load_hw_of(w->hardware, w->device, p, &hw, e);
+    if (w->from.hardware)
+        r = args_load_hw_of(w->from.hardware, w->from.device, p, &hw, e);
     if (r == 0 && model)
-        r = args_load_model(w->traces, w->description, plan_max_batch(p), &in, NULL, e);
+        r = args_load_model(w->from.traces, w->from.description, plan_max_batch(p), &in, NULL, e);
     if (r == 0)
-        r = check_plan(p, w->plan, model ? &in : NULL, w->hardware ? &hw : NULL, &notes, e);
+        r = check_plan(p, w->plan, model ? &in : NULL, w->from.hardware ? &hw : NULL, &notes, e);
     inputs_done(&in);
     hw_free(&hw);
     if (r < 0)
@@ -68,8 +69,8 @@ static int run(const struct wish *w, int *worse, struct err *e)
     struct plan p, old = { 0 };
     struct lines lines = { w->json ? js_array() : NULL };
     static const char alone[] = "format and ranges are right; --traces or --description, and --hardware check more";
-    int model = w->traces || w->description;
-    const char *how = model && w->hardware ? "account, cores and every figure follow from the inputs" :
+    int model = w->from.traces || w->from.description;
+    const char *how = model && w->from.hardware ? "account, cores and every figure follow from the inputs" :
                       model ? "the account follows from the model" : alone;
     int r = load_and_check(w, &p, e);
     if (r < 0)
@@ -91,7 +92,7 @@ static int run(const struct wish *w, int *worse, struct err *e)
         struct js *o = js_object();
         js_set_str(o, "plan", w->plan);
         js_set_bool(o, "account_checked", model);
-        js_set_bool(o, "figures_checked", model && w->hardware);
+        js_set_bool(o, "figures_checked", model && w->from.hardware);
         js_set_int(o, "worse", *worse);
         js_set(o, "changes", lines.list);
         r = js_print(stdout, o, 2, 6, e);
@@ -107,15 +108,8 @@ int cmd_check(int argc, char **argv)
     struct wish w = { .tolerance = 0.1 };
     int n_pos, r, worse = 0;
     struct err e = { 0 };
-    const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
-          .help = "The trace it was made from." },
-        { .name = "description", .type = OPT_STRING, .dest = &w.description, .arg = "FILE",
-          .help = "The description of the model that it was made from, in place of --traces." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE",
-          .help = "The hardware database it was made from." },
-        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
-          .def = "the plan's" },
+    struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
+    const struct opt own[] = {
         { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json",
           .help = "An older plan to compare with." },
         { .name = "tolerance", .type = OPT_DOUBLE, .dest = &w.tolerance, .arg = "PERCENT", .min = 0, .max = 100,
@@ -124,11 +118,13 @@ int cmd_check(int argc, char **argv)
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the result as JSON." },
         { 0 },
     };
+    args_origin_rows(&w.from, 0, opts);
+    memcpy(opts + ARGS_ORIGIN_ROWS, own, sizeof own);
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos != 1)
         err_set(&e, ERR_USAGE, "check takes one plan; %d were given", n_pos);
-    else if (w.hardware && !w.traces && !w.description)
+    else if (w.from.hardware && !w.from.traces && !w.from.description)
         err_set(&e, ERR_USAGE, "--hardware alone checks no figure: give --traces or --description too");
     if (e.code)
         return opt_fail(&e);

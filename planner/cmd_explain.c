@@ -21,7 +21,8 @@ static const struct opt_usage usage = {
 };
 
 struct wish {
-    const char *plan, *traces, *description, *hardware, *device;
+    const char *plan;
+    struct args_origin from;
     uint64_t memory;
     int json;
 };
@@ -247,9 +248,9 @@ static int run(const struct wish *w, struct err *e)
         r = err_set(e, ERR_USAGE, "--memory: plan '%s' has no limit as small as %llu bytes; its smallest is %llu",
                     w->plan, (unsigned long long)w->memory, (unsigned long long)p.limits[0].memory_bytes);
     if (r == 0)
-        r = args_load_hw_of(w->hardware, w->device, &p, &hw, e);
+        r = args_load_hw_of(w->from.hardware, w->from.device, &p, &hw, e);
     if (r == 0)
-        r = args_load_model(w->traces, w->description, l->max_batch, &in, NULL, e);
+        r = args_load_model(w->from.traces, w->from.description, l->max_batch, &in, NULL, e);
     if (r == 0)
         r = check_plan(&p, w->plan, &in, &hw, &notes, e);
     if (r == 0)
@@ -273,20 +274,15 @@ int cmd_explain(int argc, char **argv)
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
-    const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
-          .help = "The trace it was made from. This or --description is needed." },
-        { .name = "description", .type = OPT_STRING, .dest = &w.description, .arg = "FILE",
-          .help = "The description of the model that it was made from." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
-          .help = "The hardware database it was made from." },
-        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
-          .def = "the plan's" },
+    struct opt opts[ARGS_ORIGIN_ROWS + 3] = { 0 };
+    const struct opt own[] = {
         { .name = "memory", .type = OPT_SIZE, .dest = &w.memory, .arg = "SIZE",
           .help = "Which limit of the plan: the largest that is not above this.", .def = "the plan's largest" },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
         { 0 },
     };
+    args_origin_rows(&w.from, 1, opts);
+    memcpy(opts + ARGS_ORIGIN_ROWS, own, sizeof own);
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos != 1) {

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static const struct opt_usage usage = {
     "thermo-plan report", "PLAN.json [MORE.jsonl...]",
@@ -20,7 +21,8 @@ static const struct opt_usage usage = {
 };
 
 struct wish {
-    const char *plan, *traces, *description, *hardware, *device, *out;
+    const char *plan, *out;
+    struct args_origin from;
     struct opt_list telemetry;
     char **more;        /* further telemetry */
     int n_more;
@@ -32,9 +34,9 @@ static int load(const struct wish *w, struct plan *p, struct inputs *in, struct 
     int r = 0;
     for (int i = 0; i < w->telemetry.n + w->n_more && r == 0; i++)
         r = telemetry_read(i < w->telemetry.n ? w->telemetry.items[i] : w->more[i - w->telemetry.n], t, e);
-    if (r < 0 || (r = plan_read(w->plan, p, e)) < 0 || (r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
+    if (r < 0 || (r = plan_read(w->plan, p, e)) < 0 || (r = args_load_hw_of(w->from.hardware, w->from.device, p, hw, e)) < 0)
         return r;
-    if ((r = args_load_model(w->traces, w->description, plan_max_batch(p), in, NULL, e)) < 0)
+    if ((r = args_load_model(w->from.traces, w->from.description, plan_max_batch(p), in, NULL, e)) < 0)
         return r;
     return check_plan(p, w->plan, in, hw, notes, e);
 }
@@ -76,21 +78,16 @@ int cmd_report(int argc, char **argv)
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
-    const struct opt opts[] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
-          .help = "The trace it was made from. This or --description is needed." },
-        { .name = "description", .type = OPT_STRING, .dest = &w.description, .arg = "FILE",
-          .help = "The description of the model that it was made from." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
-          .help = "The hardware database it was made from." },
-        { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
-          .def = "the plan's" },
+    struct opt opts[ARGS_ORIGIN_ROWS + 3] = { 0 };
+    const struct opt own[] = {
         { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl",
           .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1,
           .help = "Page to write." },
         { 0 },
     };
+    args_origin_rows(&w.from, 1, opts);
+    memcpy(opts + ARGS_ORIGIN_ROWS, own, sizeof own);
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) == 0) {
         w.plan = argv[1];
         w.more = argv + 2;

@@ -149,13 +149,6 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
 
 /* ---- for programs ---- */
 
-static void set_hash(struct js *j, const char *key, struct hash128 h)
-{
-    char text[HASH_TEXT];
-    hash_text(h, text);
-    js_set_str(j, key, text);
-}
-
 static struct js *json_batches(const struct trace_info *i, const struct layer_stats *s, int k)
 {
     struct js *a = js_array();
@@ -199,10 +192,10 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
     js_set_str(j, "cpu", i->tier);
     js_set_int(j, "shard", i->shard);
     js_set_int(j, "n_shards", i->n_shards);
-    set_hash(j, "content_hash", i->content_hash);
+    js_set_hash(j, "content_hash", i->content_hash);
     js_set_str(m, "name", i->h.name);
     js_set_str(m, "arch", i->h.arch);
-    set_hash(m, "hash", i->model_hash);
+    js_set_hash(m, "hash", i->model_hash);
     js_set_str(m, "act", model_act_name(i->h.act));
     js_set_int(m, "n_layers", i->h.n_layers);
     js_set_int(m, "d_model", i->h.d_model);
@@ -213,7 +206,7 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
     js_set(j, "model", m);
     js_set_str(c, "prompts", i->corpus.prompts);
     js_set_str(c, "column", i->corpus.column);
-    set_hash(c, "hash", i->corpus.hash);
+    js_set_hash(c, "hash", i->corpus.hash);
     js_set_u64(c, "context", i->corpus.n_ctx);
     js_set_u64(c, "n_tokens", i->corpus.n_tokens);
     js_set_u64(c, "n_sequences", i->corpus.n_sequences);

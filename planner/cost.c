@@ -129,27 +129,6 @@ double cost_read_bytes(const struct layout_shape *s, int part)
     return (double)bytes / n;
 }
 
-double cost_tax_ns(double reads, double cpu_ns, int threads, int cores)
-{
-    return threads >= cores ? reads * cpu_ns / threads : 0;
-}
-
-double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
-{
-    int spare = cores - threads;
-    return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
-}
-
-double cost_keeping_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads)
-{
-    return (lookups * lookup_ns + reads * admit_ns) / threads;
-}
-
-double cost_start_ns(double jobs, double start_ns)
-{
-    return jobs * start_ns;
-}
-
 double cost_exposed_ns(double reads, double one_read_ns)
 {
     return fmin(1, reads) * one_read_ns;
@@ -159,6 +138,11 @@ double cost_layer_ns(const struct plan_layer_figures *f)
 {
     double ffn_ns = fmax(f->ffn_compute_ns, fmax(f->ffn_memory_ns, f->io_ns));
     return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
+}
+
+double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
+{
+    return stream_ns - fmin(fmin(stream_ns, buffers_ns), attention_ns);
 }
 
 double cost_positions(const struct model_hparams *h, int layer, int context)
@@ -371,47 +355,34 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
         notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
 }
 
-/* The engine's own work: whoever keeps the cache runs on the fastest class in use. */
-static void work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
-                       const struct cost_choice *c, struct cost_rates *out)
-{
-    const struct layout_part *part = &s->part[s->n_parts - 1];
-    int first = 0, classes = 0;
-    for (int k = c->n_classes - 1; k >= 0; k--)
-        if (c->n[k] > 0) {
-            first = k;
-            classes++;
-        }
-    if (c->threads > 1)
-        out->start_ns = hw_work_ns(hw, "work/start", classes > 1 ? -1 : first, c->threads, 1, stat_of(c));
-    out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat_of(c));
-    out->admit_ns = hw_work_ns(hw, "work/admit", first, 1, (int)(part->record_bytes * part->neurons_per_unit),
-                               stat_of(c));
-}
-
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
 {
     const uint32_t *type = s->l.type;
     int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
     enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
-    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .ffn_factor = hw_correction(hw, HW_FFN),
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
                             .io_factor = hw_correction(hw, HW_IO) };
     for (int k = 0; k < hw->n_classes; k++)
         r.cores += hw->classes[k].n_cores;
     if (r.cores == 0)
         r.cores = c->threads + c->lanes;
+    if (c->backend == HW_URING)
+        r.cores = c->threads;
     r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
     r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
+    if (c->model != PLAN_COST_PAPER && c->threads > 1)
+        r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / c->threads, batch, notes),
+                                     c->threads);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
     storage_rates(hw, in, s, c, &r, notes);
     if (c->model != PLAN_COST_PAPER)
-        work_rates(hw, in, s, c, &r);
+        cost_work_rates(hw, in, s, c, &r);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "
                                            "a speed "
@@ -429,12 +400,28 @@ static double matrix_flops(const struct inputs_matrix *m, int batch)
     return 2.0 * m->rows * m->cols * batch;
 }
 
+/* What a step reads and computes of K and V in a layer. */
+struct kv {
+    double bytes, flops, attend_ns; /* (M8), (M9), (M17) */
+};
+
+static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *c, const struct cost_rates *r, int layer,
+                       int batch)
+{
+    double positions = cost_positions(h, layer, c->context);
+    struct kv k = { cost_kv_bytes(h, batch, positions, c->kv_f16), cost_kv_flops(h, batch, positions), 0 };
+    if (r->attend_ns > 0)
+        k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
+    else if (r->f_cpu > 0)
+        k.attend_ns = 1e9 * k.flops / r->f_cpu;
+    return k;
+}
+
 /* max(compute, memory) of resident matrices and, for attention, of the KV cache. */
 static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, const struct cost_rates *r,
-                            const struct inputs_matrix *m, int n, double kv_bytes, double kv_flops, int batch,
-                            struct notes *notes)
+                            const struct inputs_matrix *m, int n, const struct kv *kv, int batch, struct notes *notes)
 {
-    double flops = kv_flops, bytes = kv_bytes, compute = r->f_cpu > 0 ? 1e9 * kv_flops / r->f_cpu : 0;
+    double flops = kv->flops, bytes = kv->bytes, compute = kv->attend_ns;
     for (int i = 0; i < n; i++) {
         if (m[i].rows == 0)
             continue;
@@ -497,6 +484,7 @@ static void foretold_layer(const struct hw *hw, const struct inputs *in, const s
         l->memory_ns = cost_mem_ns(0, 0, l->density, l->ffn_bytes, r->b_mem);
         return;
     }
+    l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], c->threads);
     l->compute_ns = cost_foretold_ns(exempt, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, active, r->down_ns);
     l->memory_ns = cost_memory_ns(exempt * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
                                   open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
@@ -520,6 +508,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
         l->memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l->density, l->ffn_bytes, r->b_mem);
         return;
     }
+    l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
     l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
     if (sparse)
         l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
@@ -534,14 +523,15 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
 {
     const struct inputs_layer *il = &in->layers[layer];
     int batch = inputs_batch_sizes[batch_index];
-    double positions = cost_positions(&in->h, layer, c->context), gates = inputs_gates(in, batch_index, layer);
+    double gates = inputs_gates(in, batch_index, layer);
+    struct kv kv = kv_of(&in->h, c, r, layer, batch);
     struct cost_layer l = { 0 };
     struct inputs_matrix m[INPUTS_ATTN + 1];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
-    l.attention_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, cost_kv_bytes(&in->h, batch, positions, c->kv_f16),
-                                   cost_kv_flops(&in->h, batch, positions), batch, notes);
-    l.attention_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns);
+    l.attention_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, &kv, batch, notes);
+    l.attention_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns) +
+                      cost_alone_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
@@ -550,7 +540,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     else
         known_layer(in, c, r, row, batch_index, layer, &l);
     if (c->model != PLAN_COST_PAPER) {
-        l.compute_ns += cost_start_ns(gates / in->h.n_ff, r->start_ns);
+        l.compute_ns += cost_start_ns(gates / in->h.n_ff, r->start_ns) + cost_turns_ns(l.jobs, r->turn_ns, r->threads);
         l.attention_ns *= hw_correction(hw, HW_ATTENTION);
         l.predict_ns *= hw_correction(hw, HW_PREDICT);
     }
@@ -560,8 +550,12 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes)
 {
-    double ns = dense_part_ns(hw, c, r, &in->head, 1, (double)in->embd_row_bytes * batch, 0, batch, notes);
-    return c->model == PLAN_COST_PAPER ? ns : (ns + cost_start_ns(1, r->start_ns)) * hw_correction(hw, HW_HEAD);
+    const struct kv embedding = { .bytes = (double)in->embd_row_bytes * batch };
+    double ns = dense_part_ns(hw, c, r, &in->head, 1, &embedding, batch, notes);
+    if (c->model == PLAN_COST_PAPER)
+        return ns;
+    ns += cost_start_ns(1, r->start_ns) + cost_alone_ns(batch, 1, r->norm_ns, 0, 0);
+    return ns * hw_correction(hw, HW_HEAD);
 }
 
 /* --- what residency changes --- */
@@ -605,7 +599,7 @@ static struct cost_flow foretold_flow(const struct inputs *in, const struct layo
 struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                               int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
 {
-    struct cost_flow f = { 0 };
+    struct cost_flow f = { .ahead = 1 };
     enum plan_mode mode = cost_mode_at(c, layer);
     if (mode == PLAN_PREDICTED)
         return foretold_flow(in, s, c, batch_index, layer, t, k);
@@ -661,14 +655,16 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     double cpu_ns = streams * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
                         cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
-    o.io_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads) +
-              cost_reads_ns(&r->cold, f->reads);
-    o.io_ns = fmax(o.io_ns, cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
+    double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
+    double buffers_ns = cost_stream_ns(fmin(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
+                        cost_reads_ns(&r->single, fmin(f->single_reads, r->depth));
+    o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0) +
+              r->io_factor * cost_reads_ns(&r->cold, f->reads);
+    o.io_ns = fmax(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) :
                                   cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns *= r->ffn_factor;
     o.ffn_memory_ns *= r->ffn_factor;
-    o.io_ns *= r->io_factor;
     o.exposed_ns *= r->io_factor;
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     return o;

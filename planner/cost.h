@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M15) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M19) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/layout.h"
 #include "common/offline/hwdb.h"
 #include "common/plan.h"
@@ -75,7 +75,8 @@ double cost_reads_ns(const struct cost_reads *c, double reads);
 double cost_read_bytes(const struct layout_shape *s, int part);
 
 /* (M5) I/O costs CPU time c per read. With cores to spare it only bounds the lanes: t_io >= n c / min(lanes, spare),
- *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. */
+ *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. With io_uring the one who
+ *      submits is a compute thread, whatever cores are spare: cores = threads then. */
 double cost_tax_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
 
@@ -88,11 +89,38 @@ double cost_keeping_ns(double lookups, double lookup_ns, double reads, double ad
 #define COST_ATTENTION_JOBS 3
 double cost_start_ns(double jobs, double start_ns);
 
+/* (M16) t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), for each token: what one thread does between the
+ *       products of a layer while the others wait. Two norms, each with the int8 activations made of it and the residual
+ *       addition before it; with the head there is one more. */
+double cost_alone_ns(int batch, double norms, double norm_ns, double heads, double rope_ns);
+
+/* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
+ *       head are one item; a piece for a worker is no less than COST_PIECE_BYTES of K and V (runtime/engine_forward.c):
+ *       n_t = min(threads, V_kv / COST_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
+#define COST_PIECE_BYTES (64u << 10)
+double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
+
+/* (M18) tau_down(d) = threads * tau_axpy(d / threads): Down is summed by column tiles, one per thread, so that each thread reads
+ *       its part of every row. whole_ns, part_ns: a row by all threads, whole and so short; where nothing as short was
+ *       measured the two are equal, and a whole row counts. */
+double cost_tile_row_ns(double whole_ns, double part_ns, int threads);
+
+/* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
+ *       it and to hand it in. jobs = V / COST_JOB_BYTES of records + threads * rows / COST_TILE_ROWS of tiles, and a last one
+ *       of both for each thread (runtime/pipeline.c). */
+#define COST_JOB_BYTES (1024u << 10)
+#define COST_TILE_ROWS 512
+double cost_jobs(double rows, double record_bytes, int threads);
+double cost_turns_ns(double jobs, double turn_ns, int threads);
+
 /* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind */
 double cost_exposed_ns(double reads, double one_read_ns);
 
-/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed */
+/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
+ *      t_io = t_stream - min(t_stream(D), t_attention) + t_reads in exact and dense mode: what needs no activations is asked
+ *      for before attention, as much as D buffers hold. t_stream(D): that much of t_stream. */
 double cost_layer_ns(const struct plan_layer_figures *f);
+double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
 
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
@@ -150,9 +178,15 @@ struct cost_flow {
     double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
+    int ahead;                      /* streams and single reads need no activations: they begin before attention */
     double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
                                      * share of the FFN that is not resident */
 };
+
+/* (M14)-(M19): the engine's own work at a choice, into *out. 0 where it was not measured. planner/cost_work.c */
+struct cost_rates;
+void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                     const struct cost_choice *c, struct cost_rates *out);
 
 /* Device curves at one choice, batch size and layout, looked up once. */
 struct cost_rates {
@@ -162,8 +196,9 @@ struct cost_rates {
     double stream_bw, stream_block, stream_cpu_ns;
     struct cost_reads cold, single;
     double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
-    double start_ns, lookup_ns, admit_ns;   /* 0: not measured */
-    int threads, lanes, cores;
+    double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
+    double norm_ns, rope_ns, attend_ns;
+    int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
     double b_io, b_mem;                     /* the paper's */
     double ffn_factor, io_factor;           /* corrections of a calibration; 1: none */
@@ -173,6 +208,7 @@ struct cost_rates {
 struct cost_layer {
     double attention_ns, predict_ns, compute_ns, memory_ns, active;
     int lookahead;                          /* (M13) instead of (M7) */
+    double jobs;                            /* (M19) */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
 };
 

@@ -137,7 +137,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     struct cost_choice c = *choice;
     struct cost_rates r;
     double att = 0, pred = 0, comp = 0, mem = 0, io = 0, exposed = 0, layers = 0;
-    double stream = 0, reads = 0, cold = 0, lookups = 0, gates = 0, active = 0;
+    double stream = 0, reads = 0, cold = 0, lookups = 0, gates = 0, active = 0, reads_ns = 0;
     c.model = PLAN_COST_MEASURED;
     int ok = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &r, NULL, e);
     if (ok < 0)
@@ -149,6 +149,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
             io += f->io_ns;
         exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.reads + w.single_reads;
         cold += w.reads, lookups += w.lookups;
+        reads_ns += cost_reads_ns(&r.single, w.single_reads) + cost_reads_ns(&r.cold, w.reads);
         gates += inputs_gates(pr->in, 0, i);
         active += f->active;
     }
@@ -163,14 +164,14 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     struct explain_line *m = x->measured;
     int *n = &x->n_measured;
     put(m, n, "(M1)",
-        "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5) + (M14) + (M15), sum over layers",
+        "t_compute = gates * tau_gate + active * (tau_up + tau_down) + (M5) + (M14) + (M15) + (M19), sum over layers",
         comp, "ns", "gates", gates, "active", active, "tau_gate", r.gate_ns, "tau_up", r.up_ns, "tau_down",
         r.down_ns, NULL);
     put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", mem, "ns", "B_seq", r.seq_bw,
         "B_rand", r.rand_bw, "row", row, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", stream_ns, "ns", "V",
         stream, "block", r.stream_block, "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
-    put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", io - stream_ns, "ns",
+    put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", r.io_factor * reads_ns, "ns",
         "reads", reads, "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
     put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", tax_ns, "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);
@@ -181,11 +182,22 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         NULL);
     put(m, n, "(M15)", "a job that threads share is started and waited for: tau_start", r.start_ns, "ns",
         "per layer in attention", (double)COST_ATTENTION_JOBS, NULL);
+    put(m, n, "(M16)", "t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), per layer",
+        cost_alone_ns(1, 2, r.norm_ns, h->n_heads + h->n_kv_heads, r.rope_ns), "ns", "tau_norm", r.norm_ns,
+        "tau_rope", r.rope_ns, NULL);
+    put(m, n, "(M17)", "t_attend = p * heads * tau_attend(head_dim) / n_t, per layer",
+        cost_attend_ns(positions, h->n_heads, r.attend_ns, kv_bytes, r.threads, 1), "ns", "tau_attend", r.attend_ns,
+        NULL);
+    put(m, n, "(M18)", "tau_down(d) = threads * tau_axpy(d / threads): columns are divided", r.down_ns, "ns",
+        "threads", (double)r.threads, NULL);
+    put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads; tau_turn", r.turn_ns, "ns", NULL);
     put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over "
                       "layers", layers, "ns", "t_attention", att,
         "t_predict", pred, "t_compute", comp, "t_memory", mem, "t_io", io, "t_exposed", exposed, NULL);
     if (c.foretell)
         foretold_lines(pr, g, &c, &r, x);
+    put(m, n, "(M7)", "t_io = t_stream less what attention hides + t_reads, sum over layers", io, "ns", "t_stream",
+        stream_ns, "t_reads", r.io_factor * reads_ns, NULL);
     put(m, n, "(M8)", "K and V read per layer and step = 2 * positions * kv_dim * width", kv_bytes, "bytes",
         "positions", positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "attention over them per layer = 4 * positions * heads * head_dim", kv_flops, "FLOP",

@@ -1,12 +1,18 @@
-/* What the engine does beside arithmetic and reading, through its own code: starting a job on all threads and seeing it done
- * (common/pool), finding a unit in the cold cache, and taking a missing one in (common/cache). Rows of table compute, for
- * that is what they are beside: time of one item, by threads and by a size in place of the row length. Units come in
- * ascending order with gaps, as a token's do, in a cache whose lists were well mixed before. */
+/* What the engine does beside the products of weights and reading, through its own code: starting a job on all threads and
+ * seeing it done (common/pool), a turn at the lock of a list of jobs, finding a unit in the cold cache, and taking a missing one
+ * in (common/cache); and what one thread does between products: norm, int8 activations and residual addition, rotation, attention
+ * over positions (common/nn). Rows of table compute, for that is what they are beside: time of one item, by threads and by a
+ * size in place of the row length. Units come in ascending order with gaps, as a token's do, in a cache whose lists were well
+ * mixed before. */
 #include "profiler/probe.h"
 
 #include "common/cache.h"
 #include "common/kernels.h"
+#include "common/nn.h"
 
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +23,16 @@ enum { REPS = 5,
        COPY_BYTES = 64 << 20,
        AHEAD = 8, /* units between asking for a lookup's memory and looking */
        GAP = 16,  /* units apart, in the mean 8.5 */
-       ADMITS = 16 };
+       ADMITS = 16,
+       TURN_NS = 4000, /* of private work between turns */
+       LINES = 8,      /* of memory that a turn changes */
+       HEADS = 32,
+       POSITIONS = 32,
+       MOST_ELEMS = 8192 };
 
-enum kind { START, LOOKUP, ADMIT };
-static const char *const names[] = { "work/start", "work/lookup", "work/admit" };
+enum kind { START, TURN, LOOKUP, ADMIT, NORM, ROPE, ATTEND };
+static const char *const names[] = { "work/start", "work/turn", "work/lookup", "work/admit", "work/norm", "work/rope",
+                                     "work/attend" };
 
 struct point {
     enum kind kind;
@@ -30,7 +42,7 @@ struct point {
 struct work_probe {
     struct probe base;
     struct probe_cpus cpus;
-    struct point points[5 * HW_MAX_CLASSES + 1];
+    struct point points[12 * HW_MAX_CLASSES + 2];
     void *memory;    /* of the cache */
     char *slots;     /* where units are copied to */
     uint64_t seed;
@@ -63,6 +75,90 @@ static int measure_start(const struct job *j, const int *cpus, double *ns, struc
     *ns = (double)(now - start) / (double)done;
     pool_free(pool);
     return 0;
+}
+
+/* What threads of one list of jobs share: a lock, and lines that its holder reads and writes. */
+struct turns {
+    const struct job *j;
+    pthread_mutex_t lock;
+    uint64_t shared[LINES * 8];
+    _Atomic uint64_t done;
+    _Atomic int64_t away_ns; /* spent on private work */
+};
+
+static void take_turns(void *ctx, int worker, int n_threads)
+{
+    struct turns *t = ctx;
+    int64_t start = progress_now_ns(), now = start, away = 0;
+    uint64_t done = 0;
+    (void)worker, (void)n_threads;
+    do {
+        int64_t from = progress_now_ns();
+        while ((now = progress_now_ns()) - from < TURN_NS)
+            ;
+        away += now - from;
+        pthread_mutex_lock(&t->lock);
+        for (int i = 0; i < LINES; i++)
+            t->shared[i * 8]++;
+        pthread_mutex_unlock(&t->lock);
+        done++;
+    } while (now - start < (int64_t)(t->j->seconds * 1e9));
+    atomic_fetch_add(&t->away_ns, away - (progress_now_ns() - start));
+    atomic_fetch_add(&t->done, done);
+}
+
+static int measure_turn(const struct job *j, const int *cpus, double *ns, struct err *e)
+{
+    struct turns t = { .j = j, .lock = PTHREAD_MUTEX_INITIALIZER };
+    int r = probe_threads(j->p->threads, cpus, take_turns, &t, e);
+    pthread_mutex_destroy(&t.lock);
+    *ns = (double)-t.away_ns / (double)t.done;
+    return r;
+}
+
+/* What lies between two products of a token: the residual stream of `size` elements takes what the last one gave, is
+ * normalised, and made int8. */
+static void norm_once(float *x, const float *add, float *out, void *act, int n)
+{
+    for (int i = 0; i < n; i++)
+        x[i] += add[i];
+    nn_rmsnorm(out, x, add, n, 1e-5f);
+    kernels_act_prepare(act, KERNELS_ACT_Q8, out, n);
+}
+
+static void attend_once(float *out, const float *q, const void *kv, int head_dim, float *scores)
+{
+    const struct nn_attn shape = { .n_heads = HEADS, .n_kv_heads = HEADS / NN_ATTN_HEADS, .head_dim = head_dim, .kv_f16 = 1,
+                                   .kv_stride = (size_t)head_dim * HEADS / NN_ATTN_HEADS, .scores_stride = POSITIONS,
+                                   .scale = 0.1f };
+    nn_attention(out, q, kv, kv, POSITIONS, 0, HEADS, &shape, scores);
+}
+
+/* One thread's work between products, on memory that stays in its cache: in the slots' memory, of which it takes five pieces. */
+static void measure_alone(struct job *j)
+{
+    float *x = (float *)(void *)j->w->slots, *add = x + MOST_ELEMS, *out = add + MOST_ELEMS, *act = out + MOST_ELEMS,
+          *freqs = act + MOST_ELEMS, *scores = freqs + MOST_ELEMS;
+    uint16_t *kv = (uint16_t *)(void *)(scores + NN_ATTN_HEADS * POSITIONS);
+    int n = j->p->size, done = 0;
+    for (int i = 0; i < MOST_ELEMS; i++)
+        x[i] = add[i] = (float)(probe_mix((uint64_t)i) % 2000) / 1000 - 1;
+    nn_rope_freqs(freqs, n, 10000, 1, NULL);
+    for (int i = 0; i < POSITIONS * HEADS / NN_ATTN_HEADS * n; i++)
+        kv[i] = 0x3000 + (uint16_t)(i % 512); /* halves of 0.13 to 0.19 */
+    int64_t start = progress_now_ns(), now;
+    do {
+        if (j->p->kind == NORM)
+            norm_once(x, add, out, act, n);
+        else if (j->p->kind == ROPE)
+            nn_rope(x, HEADS, n, n, MODEL_ROPE_NORM, freqs, done);
+        else
+            attend_once(out, x, kv, n, scores);
+        done++;
+        now = progress_now_ns();
+    } while (now - start < (int64_t)(j->seconds * 1e9));
+    int items = j->p->kind == NORM ? 1 : j->p->kind == ROPE ? HEADS : HEADS * POSITIONS;
+    j->ns = (double)(now - start) / done / items;
 }
 
 /* The next unit of a token's list. */
@@ -146,8 +242,10 @@ static void measure(void *ctx, int worker, int n_threads)
     (void)worker, (void)n_threads;
     if (j->p->kind == LOOKUP)
         measure_lookup(j);
-    else
+    else if (j->p->kind == ADMIT)
         measure_admit(j);
+    else
+        measure_alone(j);
 }
 
 static int sample(struct probe *base, int i, double *value, struct err *e)
@@ -156,7 +254,9 @@ static int sample(struct probe *base, int i, double *value, struct err *e)
     int cpus[POOL_MAX_THREADS];
     struct job j = { .w = w, .p = &w->points[i], .seconds = base->seconds };
     int n = probe_cpus_pick(&w->cpus, j.p->core_class, j.p->threads, cpus);
-    int r = j.p->kind == START ? measure_start(&j, cpus, &j.ns, e) : probe_threads(n, cpus, measure, &j, e);
+    int r = j.p->kind == START ? measure_start(&j, cpus, &j.ns, e) :
+            j.p->kind == TURN  ? measure_turn(&j, cpus, &j.ns, e) :
+                                 probe_threads(n, cpus, measure, &j, e);
     *value = j.ns;
     return r;
 }
@@ -204,16 +304,24 @@ static void done(struct probe *base)
     free(base);
 }
 
+static void add_point(struct work_probe *w, enum kind kind, int core_class, int threads, int size)
+{
+    w->points[w->base.n_points++] = (struct point){ kind, core_class, threads, size };
+}
+
 static void add_class(struct work_probe *w, int core_class, int threads)
 {
-    if (threads > 1)
-        w->points[w->base.n_points++] = (struct point){ START, core_class, threads, 1 };
-    if (core_class < 0)
-        return;
-    for (int i = 0; i < 2; i++)
-        w->points[w->base.n_points++] = (struct point){ LOOKUP, core_class, 1, i ? UNITS : UNITS / 16 };
-    for (int i = 0; i < 2; i++)
-        w->points[w->base.n_points++] = (struct point){ ADMIT, core_class, 1, i ? 16384 : 4096 };
+    static const struct { enum kind kind; int size[2]; } alone[] = {
+        { LOOKUP, { UNITS / 16, UNITS } }, { ADMIT, { 4096, 16384 } }, { NORM, { 1024, 4096 } },
+        { ROPE, { 64, 128 } }, { ATTEND, { 64, 128 } },
+    };
+    if (threads > 1) {
+        add_point(w, START, core_class, threads, 1);
+        add_point(w, TURN, core_class, threads, 1);
+    }
+    for (size_t k = 0; core_class >= 0 && k < sizeof alone / sizeof *alone; k++)
+        for (int i = 0; i < 2; i++)
+            add_point(w, alone[k].kind, core_class, 1, alone[k].size[i]);
 }
 
 int probe_work_new(const struct probe_config *config, struct probe **out, struct err *e)

@@ -45,8 +45,8 @@ struct hw_class {
 
 /* Time of one weight row against `batch` tokens by one of our kernels. kernel is "rows/TYPE/ACT"
  * (a row product; TYPE as quant_traits names it in lower case, ACT "f32" or "q8") or "axpy/TYPE";
- * "flops/fp32", "flops/int8" state a rate only (row_len 0, ns_per_row 0) and come from imports. "work/start", "work/lookup",
- * "work/admit": what the engine does beside arithmetic, per item; row_len is the size that hw_work_ns explains. */
+ * "flops/fp32", "flops/int8" state a rate only (row_len 0, ns_per_row 0) and come from imports. "work/WHAT": what the
+ * engine does beside the products of weights, per item; row_len is the size that hw_work_ns explains. */
 struct hw_compute {
     int core_class; /* index; -1: threads over all classes, fastest first */
     char kernel[HW_NAME];
@@ -180,8 +180,10 @@ struct hw_rows {
  * (q8 activations) or "flops/fp32" rate where that is known. */
 double hw_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat);
 
-/* ns of one item of the engine's own work beside arithmetic, as compute rows "work/..." have it: "work/start" a job on `threads`
- * threads, "work/lookup" in a cache of `size` units, "work/admit" of a unit of `size` bytes. 0: not measured. */
+/* ns of one item of the engine's own work beside the products of weights, as compute rows "work/..." have it: "work/start" a
+ * job on `threads` threads, "work/turn" at the lock of a list of jobs that they share, "work/lookup" in a cache of `size` units,
+ * "work/admit" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of `size` elements, "work/rope"
+ * of a head of `size` elements, "work/attend" one position of such a head. 0: not measured. */
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat);
 
 /* Scalars of the paper's cost model. f_k: FLOP/s of one core of class k by this kernel at batch 1 with rows

@@ -346,9 +346,10 @@ static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum 
 
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat)
 {
+    int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0;
     struct compute_filter f = { work, HW_RANDOM, stat, core_class, 1 };
     struct curve c = { .h = h, .n = h->n_compute, .get = compute_get, .filter = &f, .at = { threads, 1, size },
-                       .proportional = strcmp(work, "work/admit") == 0 ? 4 : 0 };
+                       .proportional = grows ? 4 : 0 };
     return curve_value(&c);
 }
 

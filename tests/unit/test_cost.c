@@ -44,6 +44,15 @@ static void test_measured(void)
     CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
     CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
     CHECK(near(cost_keeping_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
+    /* (M7) attention of 30 hides 30 of 100, or the 20 that fit the buffers; not more than there is. */
+    CHECK(cost_ahead_ns(100, 90, 30) == 70 && cost_ahead_ns(100, 20, 30) == 80 && cost_ahead_ns(10, 10, 30) == 0);
+    /* (M16) two tokens, two norms of 5 and 40 heads of 0.5; (M17) 10 positions of 32 heads of 2 ns by one thread, by the
+     * three that get a piece of 64 KiB, by all eight; (M18), (M19) */
+    CHECK(near(cost_alone_ns(2, 2, 5, 40, 0.5), 60));
+    CHECK(near(cost_attend_ns(10, 32, 2, 65535, 8, 1), 640) && near(cost_attend_ns(10, 32, 2, 3 * 65536.0, 8, 1), 640 / 3.0) &&
+          near(cost_attend_ns(10, 32, 2, 1e9, 8, 2), 160));
+    CHECK(cost_tile_row_ns(100, 60, 2) == 120 && cost_tile_row_ns(100, 40, 2) == 100 && cost_tile_row_ns(100, 100, 4) == 100);
+    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 * 4) && near(cost_turns_ns(10, 300, 2), 3000));
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
@@ -81,7 +90,7 @@ static void test_layer(void)
     struct cost_layer cl;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     CHECK_MSG(notes.n == 0, "%s", notes.text[0]);
-    CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9) && r.cores == 2);
+    CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9) && r.cores == 1);
     CHECK(r.cold.n == 5 && r.cold.count[4] == 8 && r.cold_bytes == 4096);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
     double active = inputs_active(&in, 0, 1, 0);
@@ -96,10 +105,22 @@ static void test_layer(void)
     struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
-    CHECK(near(g.io_ns, cost_stream_ns(4 * 32768, r.stream_bw) + cost_reads_ns(&r.cold, active)));
+    /* Four of eight buffers are asked for before attention, which hides as much of them. */
+    double stream_ns = 4 * 32768 * 1e9 / r.stream_bw, reads_ns = cost_reads_ns(&r.cold, active);
+    CHECK(cl.attention_ns < stream_ns && near(g.io_ns, stream_ns - cl.attention_ns + reads_ns));
+    f.ahead = 0; /* as in predicted mode */
+    CHECK(near(cost_figures(&c, &r, &cl, &f).io_ns, stream_ns + reads_ns));
+    f.ahead = 1;
     CHECK(near(g.total_ns, cl.attention_ns + fmax(g.io_ns, g.ffn_compute_ns) + g.exposed_ns));
     CHECK(near(g.read_bytes, 4 * 32768 + active * 4096));
-    CHECK(near(g.ffn_compute_ns, cl.compute_ns)); /* a core to spare: no tax */
+    /* A core to spare is of use to threads that read, not to a ring that a compute thread submits to. */
+    CHECK(near(g.ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + active * 5000));
+    struct cost_rates spare = r;
+    spare.cores = 2;
+    CHECK(near(cost_figures(&c, &spare, &cl, &f).ffn_compute_ns, cl.compute_ns));
+    c.backend = HW_PREAD;
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &spare, NULL, &e) == 0 && spare.cores == 2);
+    c.backend = HW_URING;
     c.n[0] = c.threads = 2;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     g = cost_figures(&c, &r, &cl, &f);
@@ -109,6 +130,7 @@ static void test_layer(void)
     struct cost_rates r2;
     double head = cost_head_ns(&hw, &in, &c, &r, 1, &notes);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
+    f.ahead = 0; /* what attention hides does not shrink with storage's times */
     g = cost_figures(&c, &r, &cl, &f);
     hw.correction[HW_ATTENTION] = 3, hw.correction[HW_FFN] = 1.5, hw.correction[HW_IO] = 0.5,
     hw.correction[HW_HEAD] = 7;
@@ -175,15 +197,24 @@ static void test_work(void)
     struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
     add_row(&hw, "work/start", HW_RANDOM, 2, 1, 900);
+    add_row(&hw, "work/turn", HW_RANDOM, 2, 1, 200);
+    add_row(&hw, "work/norm", HW_RANDOM, 1, 128, 1000); /* of half as many elements: 2000 */
+    add_row(&hw, "work/rope", HW_RANDOM, 1, 64, 30);
+    add_row(&hw, "work/attend", HW_RANDOM, 1, 64, 8);
     add_row(&hw, "work/lookup", HW_RANDOM, 1, 512, 40);
     add_row(&hw, "work/admit", HW_RANDOM, 1, 4096, 600);
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.start_ns, 900) && near(r.lookup_ns, 40) &&
           near(r.admit_ns, 600));
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl2, NULL);
-    CHECK(near(cl2.attention_ns, cl.attention_ns + 3 * 900) && near(cl2.compute_ns, cl.compute_ns + 900));
-    CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900));
+    /* Four heads at position 100: 102,400 bytes of K and V are one piece. */
+    double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
+    CHECK(near(cl.attention_ns, rows_ns / 2 + kv_ns));
+    CHECK(near(cl2.attention_ns, rows_ns / 2 + 100 * 4 * 8 + 3 * 900 + 2 * 2000 + 6 * 30));
+    double turns_ns = 2 * (512 * 1536.0 / COST_JOB_BYTES + 2 * (1 + 2)) * 200 / 2;
+    CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + turns_ns));
+    CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900 + 2000));
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);
-    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + (f.lookups * 40 + f.reads * 600) / 2));
+    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + turns_ns + (f.lookups * 40 + f.reads * 600) / 2));
     CHECK(near(hw_work_ns(&hw, "work/admit", 0, 1, 16384, HW_TYPICAL), 2400)); /* a larger unit: in proportion */
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&

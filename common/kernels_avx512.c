@@ -7,7 +7,7 @@
 
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
-#define KERNELS_PREFETCH 2304
+#define KERNELS_PREFETCH 1152
 #define KERNELS_AXPY_R   8
 #define KERNELS_AXPY_B   2
 #define KERNELS_AXPY_HINT 2 /* to the second level: the first is full of sums */
@@ -296,9 +296,33 @@ PRIM VF step_q4_0(VF acc, const uint8_t *p, int nb, int r, VF d, struct xq x)
     return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(each, d), acc);
 }
 
+/* One block of four rows, the same way: it is a vector's first lane, and needs no permutation. */
+PRIM VF block_q4_0(VF acc, const uint8_t *p, int r, VF d, struct xq x)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i q = _mm512_zextsi128_si512(_mm_loadu_si128((const void *)(p + 2)));
+    __m512i dot = _mm512_dpbusd_epi32(x.start_q4_0, _mm512_and_si512(q, low), x.lo);
+    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(_mm512_srli_epi16(q, 4), low), x.hi);
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_maskz_permutexvar_ps(15, _mm512_set1_epi32(r), d), acc);
+}
+
+PRIM void block4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, struct xq x)
+{
+    uint64_t halves = half_at(row[0] + o) | half_at(row[1] + o) << 16 | half_at(row[2] + o) << 32 | half_at(row[3] + o) << 48;
+    VF d = _mm512_castps128_ps512(_mm_mul_ps(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves)), _mm512_castps512_ps128(x.d)));
+    acc[0] = block_q4_0(acc[0], row[0] + o, 0, d, x);
+    acc[1] = block_q4_0(acc[1], row[1] + o, 1, d, x);
+    acc[2] = block_q4_0(acc[2], row[2] + o, 2, d, x);
+    acc[3] = block_q4_0(acc[3], row[3] + o, 3, d, x);
+}
+
 PRIM void step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
 {
     const struct xq x = x_q8(group);
+    if (nb == 1) {
+        block4_q4_0(acc, row, o, x);
+        return;
+    }
     VF d = _mm512_mul_ps(_mm512_cvtph_ps(halves4x4(row, o, nb)), _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)group)));
     acc[0] = step_q4_0(acc[0], row[0] + o, nb, 0, d, x);
     acc[1] = step_q4_0(acc[1], row[1] + o, nb, 1, d, x);

@@ -62,6 +62,8 @@ struct kernels {
     void (*axpy_f32)(float *y, float a, const float *x, int n); /* y += a * x */
     void (*axpy_f16)(float *y, float a, const uint16_t *x, int n);
     void (*to_f16)(uint16_t *out, const float *x, int n);
+    /* bit i % 8 of bits[i / 8] = x[i] > least, for i < n; the last byte's bits beyond n are 0 */
+    void (*above)(uint8_t *bits, const float *x, float least, int n);
 };
 
 extern const struct kernels *kernels;

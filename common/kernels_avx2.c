@@ -295,6 +295,17 @@ static void to_f16(uint16_t *out, const float *x, int n)
         out[i] = quant_f32_to_f16(x[i]);
 }
 
+static void above(uint8_t *bits, const float *x, float least, int n)
+{
+    VF least8 = vf_set1(least);
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        bits[i / 8] = (uint8_t)_mm256_movemask_ps(_mm256_cmp_ps(vf_load(x + i), least8, _CMP_GT_OQ));
+    if (i < n)
+        bits[i / 8] = (uint8_t)(_mm256_movemask_ps(_mm256_cmp_ps(vf_load_part(x + i, n - i), least8, _CMP_GT_OQ)) &
+                                ((1 << (n - i)) - 1));
+}
+
 void kernels_fill_avx2(struct kernels *k)
 {
     k->name = "avx2";
@@ -302,4 +313,5 @@ void kernels_fill_avx2(struct kernels *k)
     fill_q8(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;
+    k->above = above;
 }

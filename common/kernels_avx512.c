@@ -381,6 +381,21 @@ static void to_f16(uint16_t *out, const float *x, int n)
                                  _mm512_cvtps_ph(vf_load_part(x + i, n - i), _MM_FROUND_TO_NEAREST_INT));
 }
 
+static void above(uint8_t *bits, const float *x, float least, int n)
+{
+    VF least16 = vf_set1(least);
+    int i = 0;
+    for (; i + 16 <= n; i += 16) {
+        uint16_t b = (uint16_t)_mm512_cmp_ps_mask(vf_load(x + i), least16, _CMP_GT_OQ);
+        memcpy(bits + i / 8, &b, sizeof b);
+    }
+    if (i < n) {
+        uint16_t b = (uint16_t)_mm512_mask_cmp_ps_mask((__mmask16)((1u << (n - i)) - 1), vf_load_part(x + i, n - i), least16,
+                                                       _CMP_GT_OQ);
+        memcpy(bits + i / 8, &b, (size_t)(n - i + 7) / 8);
+    }
+}
+
 void kernels_fill_avx512(struct kernels *k)
 {
     k->name = "avx512";
@@ -388,4 +403,5 @@ void kernels_fill_avx512(struct kernels *k)
     fill_q8(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;
+    k->above = above;
 }

@@ -230,6 +230,16 @@ static void to_f16(uint16_t *out, const float *x, int n)
         out[i] = quant_f32_to_f16(x[i]);
 }
 
+static void above(uint8_t *bits, const float *x, float least, int n)
+{
+    for (int i = 0; i < n; i += 8) {
+        unsigned b = 0;
+        for (int k = 0; k < 8 && i + k < n; k++)
+            b |= (unsigned)(x[i + k] > least) << k;
+        bits[i / 8] = (uint8_t)b;
+    }
+}
+
 void kernels_fill_scalar(struct kernels *k)
 {
     k->name = "scalar";
@@ -255,4 +265,5 @@ void kernels_fill_scalar(struct kernels *k)
     k->axpy_f32 = axpy_f32;
     k->axpy_f16 = axpy_f16;
     k->to_f16 = to_f16;
+    k->above = above;
 }

@@ -135,18 +135,12 @@ void predict_scores(const struct predict *p, int first, int n, const void *hidde
     kernels->rows[p->form2][p->type2](score, stride, (const uint8_t *)p->fc2 + (size_t)first * p->row2,
                                       p->row2, n, hidden, hidden_stride, n_tokens, p->rank);
     for (int t = 0; p->bias && t < n_tokens; t++)
-        for (int i = 0; i < n; i++)
-            score[(size_t)t * stride + (size_t)i] += p->bias[first + i];
+        kernels->axpy_f32(score + (size_t)t * stride, 1, p->bias + first, n);
 }
 
 void predict_decide(const struct predict *p, const float *score, int n, uint8_t *bits)
 {
-    for (int i = 0; i < n; i += 8) {
-        unsigned b = 0;
-        for (int k = 0; k < 8 && i + k < n; k++)
-            b |= (unsigned)(score[i + k] > p->threshold) << k;
-        bits[i / 8] = (uint8_t)b;
-    }
+    kernels->above(bits, score, p->threshold, n);
 }
 
 uint32_t predict_range(uint32_t cluster_neurons)

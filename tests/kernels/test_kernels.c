@@ -399,6 +399,27 @@ static void test_quant_q8(const struct kernels *scalar)
     CHECK_MSG(bound == 0, "%s quant_q8 error", kernels->name);
 }
 
+static void test_above(void)
+{
+    int bad = 0, spill = 0;
+    for (int n = 0; n <= 300; n += n < 70 ? 1 : 23)
+        for (int rep = 0; rep < 6; rep++) {
+            float *x = guarded(1, (size_t)n * sizeof *x, rep & 1), least = rep < 3 ? 0.25f : uniform();
+            uint8_t *bits = guarded(0, (size_t)(n + 7) / 8 + 1, 0);
+            for (int i = 0; i < n; i++) {
+                x[i] = rnd() % 3 ? uniform() : least;
+                if (rnd() % 9 == 0)
+                    x[i] = (float[]){ NAN, INFINITY, -INFINITY, nextafterf(least, 9), nextafterf(least, -9) }[rnd() % 5];
+            }
+            bits[(n + 7) / 8] = 0x5a;
+            kernels->above(bits, x, least, n);
+            for (int i = 0; i < (n + 7) / 8 * 8; i++)
+                bad += (bits[i / 8] >> i % 8 & 1) != (i < n && x[i] > least);
+            spill += bits[(n + 7) / 8] != 0x5a;
+        }
+    CHECK_MSG(bad == 0 && spill == 0, "%s above: %d", kernels->name, bad);
+}
+
 static void test_vectors(void)
 {
     int bad_dot = 0, bad_axpy = 0, bad_half = 0, spill = 0;
@@ -479,6 +500,7 @@ int main(void)
         }
         test_quant_q8(&scalar);
         test_vectors();
+        test_above();
     }
     return test_done();
 }

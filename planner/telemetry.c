@@ -192,7 +192,9 @@ static int bench(struct reader *r, const struct js *o, struct telemetry *t)
         if (r->failed || strncmp(name, "tg", 2) != 0)
             continue;
         run.tokens = (double)get_int(r, j, in, "tokens", 1, INT32_MAX);
-        run.position = run.tokens / 2;
+        run.position = get_num(r, j, in, "position", 0, INT32_MAX, 1);
+        if (isnan(run.position))
+            run.position = run.tokens / 2;
         run.step_ns = mean_step(r, js_get(j, "samples"));
         const struct js *ms = js_get(j, "ms_per_token"); /* where times are told */
         run.attention_ns = get_time(r, ms, "tests.ms_per_token", "attention", 1, !ms);

@@ -23,7 +23,10 @@ static const struct opt_usage usage = {
     "Measure tokens per second: ppN, a prompt of N tokens; tgN, N generated tokens. Generation starts from a text "
     "(by default the beginning-of-text token) and samples at temperature 0.8, so that the neurons that fire are those "
     "of text and not of noise; the seed is 1 for the warm-up, then 2, 3, ..., so that no text comes twice. Mean and "
-    "standard deviation over the repetitions, after one warm-up.",
+    "standard deviation over the repetitions, after one warm-up. With --text the generation test decodes that text, "
+    "token by token, whatever the model would say: a test goes on where the last one ended, in text and context, and "
+    "begins a new sequence where the context is full. That is how to compare runs with a plan that was made from such "
+    "text.",
     "  thermo-run bench --model m.thermo --plan p.json\n"
     "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
 };
@@ -34,14 +37,14 @@ static const char *const outputs[] = { "md", "json", "csv", NULL };
 struct args {
     struct setup_args setup;
     int pp, tg, repeats, output, no_warmup;
-    const char *prompt_file;
+    const char *prompt_file, *text_file;
 };
 
 struct test {
     char name[32];
     int n;
     double rate[MAX_REPEATS];      /* tokens per second */
-    uint64_t ns, ttft_ns;          /* sums over repetitions */
+    uint64_t ns, ttft_ns, at;      /* sums over repetitions; at: positions of the first token */
     struct engine_stats s;
 };
 
@@ -51,13 +54,15 @@ struct bench {
     struct engine *g;
     int32_t *text;                 /* ids to take prompts from */
     int n_text;
+    int32_t *words;                /* --text: what generation decodes; else NULL */
+    int n_words, word, pos;        /* the next one, and the position that it takes */
     struct test tests[2];
     int n_tests;
 };
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + 8] = { 0 };
+    struct opt o[SETUP_OPTIONS + 9] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N",
@@ -70,6 +75,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
         { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE",
           .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
+        { .name = "text", .type = OPT_STRING, .dest = &a->text_file, .arg = "FILE",
+          .help = "Text that the generation test decodes; repeated where it is too short.", .def = "what it samples" },
         { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
           .help = "Do not run each test once before measuring." },
         { .name = "no-overlap", .type = OPT_FLAG, .dest = &a->setup.no_overlap,
@@ -86,19 +93,25 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     return r;
 }
 
-/* Ids of the prompt file, or pseudo-random ones. */
-static int get_text(struct bench *b, int need, struct err *e)
+/* Ids of a file's text. */
+static int read_text(const struct bench *b, const char *path, int bos, int32_t **ids, int *n, struct err *e)
 {
     char *text;
     size_t len;
-    int r;
-    if (b->a->prompt_file) {
-        if ((r = prompt_text(NULL, b->a->prompt_file, &text, &len, e)) < 0)
-            return r;
-        r = tokenizer_encode(b->s->tokenizer, text, len, 1, 0, &b->text, &b->n_text, e);
-        free(text);
-        return r < 0 ? r : b->n_text ? 0 : err_set(e, ERR_USAGE, "'%s' has no text", b->a->prompt_file);
-    }
+    int r = prompt_text(NULL, path, &text, &len, e);
+    if (r < 0)
+        return r;
+    r = tokenizer_encode(b->s->tokenizer, text, len, bos, 0, ids, n, e);
+    free(text);
+    return r < 0 ? r : *n ? 0 : err_set(e, ERR_USAGE, "'%s' has no text", path);
+}
+
+/* Ids of the prompt file, or pseudo-random ones; ids of the text to decode. */
+static int get_text(struct bench *b, int need, struct err *e)
+{
+    int r = b->a->text_file ? read_text(b, b->a->text_file, 0, &b->words, &b->n_words, e) : 0;
+    if (r < 0 || b->a->prompt_file)
+        return r < 0 ? r : read_text(b, b->a->prompt_file, 1, &b->text, &b->n_text, e);
     uint32_t x = 2463534242u;
     int32_t bos = tokenizer_bos(b->s->tokenizer);
     b->text = malloc((size_t)(need + 1) * sizeof *b->text);
@@ -125,6 +138,18 @@ static int feed(struct bench *b, int n, struct err *e)
     return 0;
 }
 
+/* The token to decode at b->pos: of --text, after the beginning of text; else what was sampled. */
+static int32_t next_token(struct bench *b, int32_t sampled)
+{
+    int32_t bos = tokenizer_bos(b->s->tokenizer);
+    if (!b->words)
+        return b->pos ? sampled : b->text[0];
+    if (b->pos == 0 && bos >= 0)
+        return bos;
+    b->word = b->word == b->n_words ? 0 : b->word;
+    return b->words[b->word++];
+}
+
 static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
 {
     const struct sample_params p = {
@@ -133,10 +158,10 @@ static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
     struct sampler s;
     size_t bytes;
     float *mem = engine_sampler_memory(b->g, &bytes);
-    int32_t id = b->text[0];
+    int32_t id = 0;
     sampler_init(&s, &p);
     for (int i = 0; i < n; i++) {
-        struct engine_token t = { id, 0, i };
+        struct engine_token t = { next_token(b, id), 0, b->pos++ };
         int r = engine_forward(b->g, &t, 1, e);
         if (r < 0)
             return r;
@@ -171,7 +196,11 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
 static int once(struct bench *b, struct test *t, int i, struct err *e)
 {
     int prompt = t->name[0] == 'p';
-    engine_reset(b->g, 0);
+    if (prompt || !b->words || b->pos + t->n > b->s->config.choice.context) {
+        engine_reset(b->g, 0);
+        b->pos = 0;
+    }
+    int at = b->pos;
     engine_stats_reset(b->g);
     int64_t start = progress_now_ns();
     int r = prompt ? feed(b, t->n, e) : generate(b, t->n, (uint64_t)(i + 2), e);
@@ -185,6 +214,7 @@ static int once(struct bench *b, struct test *t, int i, struct err *e)
         return 0;
     t->rate[i] = report_rate((uint64_t)t->n, ns);
     t->ns += ns;
+    t->at += (uint64_t)at;
     t->ttft_ns += prompt ? ns : 0;
     add_stats(&t->s, &s);
     return 0;
@@ -256,6 +286,7 @@ static void print_json(const struct bench *b)
                i ? "," : "", t->name, t->n, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
+        printf(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
         print_shares(t, n);
         for (int k = 0; k < n; k++)
             printf("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
@@ -329,6 +360,7 @@ int cmd_bench(int argc, char **argv)
         (r = add_test(&b, "tg", a.tg, 128, &e)) == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
         r = measure(&b, &e);
     free(b.text);
+    free(b.words);
     setup_close(&s);
     return r < 0 ? opt_fail(&e) : 0;
 }

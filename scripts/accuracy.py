@@ -6,8 +6,7 @@ predicted beside measured, as a whole and term by term, as thermo-plan calibrate
 what was measured. The machine should have nothing else to do. --dry-run prints the runs.
 
 Rounds go there and back over the limits, so that a slow moment of the machine meets all alike; medians of the runs are
-compared. The plan's context is TOKENS, so that the positions it assumes (half of the context, in the mean) are those of the
-runs. Writes OUT/accuracy.json (every run), OUT/accuracy.md and OUT/accuracy.csv; a model's results replace those of the same
+compared. The plan's context is TOKENS, so that the positions it assumes (half of the context, in the mean) are those of the runs. Writes OUT/accuracy.json (every run), OUT/accuracy.md and OUT/accuracy.csv; a model's results replace those of the same
 NAME.
 
 Settings, as environment variables or make's NAME=VALUE:
@@ -20,6 +19,9 @@ Settings, as environment variables or make's NAME=VALUE:
   TOKENS=N          of a run, after as many to warm up. Default: 48
   RUN_SECONDS=S     fewer tokens, at least 8, where warming up and running would take longer by the plan. Default: 30
   RUNS=N            of each limit. Default: 3
+  TEXT=FILE         what runs decode, for figures of text like the trace's: which neurons fire, and so what is read, is a matter
+                    of the text. The plan's context is 2 TOKENS then, and runs go on where their warm-up ended. Default: what
+                    the model itself says, after the beginning of text
   NAME=TEXT         of these results. Default: MODEL's file name
   OUT=DIR           Default: docs.        WORK=DIR   plan, telemetry and the like. Default: build/accuracy/NAME
   TIMEOUT=S         of one run. Default: 600
@@ -69,7 +71,9 @@ class Job:
         self.name = env("NAME", re.sub(r"\.(thermo|gguf)$", "", os.path.basename(self.model)))
         self.work = env("WORK", f"build/accuracy/{self.name}")
         self.tokens, self.runs, self.seconds = count("TOKENS", 48, LEAST_TOKENS), count("RUNS", 3, 1), count("RUN_SECONDS", 30, 1)
-        self.hardware = env("HARDWARE")
+        self.hardware, self.text = env("HARDWARE"), env("TEXT")
+        if self.text and not os.access(self.text, os.R_OK):
+            die(3, f"TEXT: cannot read '{self.text}'")
         self.words = env("MEMORY").replace(",", " ").split()
         if not self.words:
             die(2, "MEMORY names no limit, such as MEMORY='resident 2GiB floor'")
@@ -88,7 +92,7 @@ class Job:
     def solve(self, memory, codes=(0,)):
         pack = ["--for-pack", self.model] if self.model.endswith(".thermo") else []
         return call([f"{BIN}/thermo-plan", "solve", "--traces", self.traces, "--hardware", self.hardware, *pack, "--context",
-                     str(self.tokens), "--memory", memory, "--out", self.plan] + shlex.split(env("PLAN_FLAGS")), codes)
+                     str(self.tokens * (2 if self.text else 1)), "--memory", memory, "--out", self.plan] + shlex.split(env("PLAN_FLAGS")), codes)
 
     def limits(self):
         """Bytes by word; resident surely holds everything."""
@@ -127,7 +131,7 @@ class Job:
 
     def command(self, limit, tokens):
         return [f"{BIN}/thermo-run", "bench", "--model", self.model, "--plan", self.plan, "-q", "--output", "json", "-p", "0",
-                "-n", str(tokens), "-r", "1", "--memory", str(limit)]
+                "-n", str(tokens), "-r", "1", "--memory", str(limit)] + (["--text", self.text] if self.text else [])
 
 
 def bandwidth(path):
@@ -190,7 +194,7 @@ def collect(job, limits, failed, enforced, before, after):
         notes.append("no cgroup enforced the limits")
     with open(job.plan) as f:
         plan = json.load(f)
-    flags = " ".join(f"{k}={shlex.quote(env(k))}" for k in ("PLAN_FLAGS", "TOKENS", "RUNS", "MEMORY") if env(k))
+    flags = " ".join(f"{k}={shlex.quote(env(k))}" for k in ("PLAN_FLAGS", "TOKENS", "RUNS", "MEMORY", "TEXT") if env(k))
     return {"name": job.name, "date": time.strftime("%F %T", time.gmtime()), "model": plan["model"]["name"],
             "modes": sorted({x["mode"] for x in plan["limits"]}), "settings": flags, "rows": rows, "notes": notes,
             "fresh_hardware": not env("HARDWARE"), "gb_per_s_before": before, "gb_per_s_after": after,

@@ -119,6 +119,22 @@ assert apart["ms_per_token"]["stall"] <= apart["ms_per_token"]["ffn"] < apart["m
 END
 }
 check "bench --no-overlap, --no-cache" apart
+forced() # a text decoded in one go or in two: the same tokens at the same positions; a full context is a new sequence
+{
+    echo "The cat sat on the mat and looked at the dog." > "$tmp/words"
+    tg() { "$run" bench --model "$m" --plan "$p" -p 0 --no-warmup --text "$tmp/words" --output json -q "$@"; }
+    tg -n 8 -r 1 > "$tmp/j" && tg -n 4 -r 2 > "$tmp/j1" && tg -n 4 -r 2 --context 7 > "$tmp/j2" && python3 - "$tmp/j" "$tmp/j1" "$tmp/j2" << 'END'
+import json, sys
+whole, parts, anew = (json.load(open(f))["tests"][0] for f in sys.argv[1:])
+def active(t):
+    return sum(t["neurons_per_token"][k] for k in ("hot", "cold", "read"))
+assert whole["position"] == parts["position"] == 4 and anew["position"] == 2
+assert active(whole) > 0 and abs(active(parts) - active(whole)) < 0.01 and abs(active(anew) - active(whole)) > 0.01, (whole, parts, anew)
+END
+}
+check "bench --text" forced
+: > "$tmp/empty"
+check "bench --text of nothing" fails 2 "has no text" "$run" bench --model "$m" --plan "$p" --text "$tmp/empty"
 md() { "$run" bench --model "$m" --plan "$p" -p 0 -n 4 -r 1 -q | grep -q '| tg4 |'; }
 check "bench as a table" md
 csv() { "$run" bench --model "$m" --plan "$p" -p 4 -n 4 -r 1 -q --output csv | awk -F, 'NR == 1 { n = NF } NF != n { exit 1 } END { exit NR != 3 }'; }

@@ -145,6 +145,11 @@ double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
     return stream_ns - fmin(fmin(stream_ns, buffers_ns), attention_ns);
 }
 
+double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
+{
+    return record_bytes > 0 ? threads * gate_ns * fmin(gates / threads, COST_JOB_BYTES / record_bytes) : 0;
+}
+
 double cost_positions(const struct model_hparams *h, int layer, int context)
 {
     double all = context, w = h->window;
@@ -509,6 +514,7 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
         return;
     }
     l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
+    l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
     l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
     if (sparse)
         l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
@@ -625,6 +631,7 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
                         inputs_active(in, batch_index, layer, k->hot[last]) * in->loads[layer];
         f.reads = t ? replay_misses(t, k->hot[last], k->slots) * in->loads[layer] : f.lookups;
     }
+    f.beyond = blocks * units_beyond(s, last, k->hot[last]) * s->part[last].neurons_per_unit;
     double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer,
                                                                              0) * in->loads[layer];
     f.mu = all > 0 ? f.reads / all : 0;
@@ -658,8 +665,9 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
     double buffers_ns = cost_stream_ns(fmin(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, fmin(f->single_reads, r->depth));
-    o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0) +
-              r->io_factor * cost_reads_ns(&r->cold, f->reads);
+    double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
+    o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
+    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * cost_reads_ns(&r->cold, f->reads);
     o.io_ns = fmax(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) :
                                   cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));

@@ -117,10 +117,13 @@ double cost_turns_ns(double jobs, double turn_ns, int threads);
 double cost_exposed_ns(double reads, double one_read_ns);
 
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
- *      t_io = t_stream - min(t_stream(D), t_attention) + t_reads in exact and dense mode: what needs no activations is asked
- *      for before attention, as much as D buffers hold. t_stream(D): that much of t_stream. */
+ *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads in exact and dense mode: what needs no
+ *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
+ *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, COST_JOB_BYTES of
+ *      them), 0 where nothing is read. */
 double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
+double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads);
 
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */
@@ -178,6 +181,7 @@ struct cost_flow {
     double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
+    double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
     double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
                                      * share of the FFN that is not resident */
@@ -209,6 +213,7 @@ struct cost_layer {
     double attention_ns, predict_ns, compute_ns, memory_ns, active;
     int lookahead;                          /* (M13) instead of (M7) */
     double jobs;                            /* (M19) */
+    double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
 };
 

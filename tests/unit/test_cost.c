@@ -45,6 +45,8 @@ static void test_measured(void)
     CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
     CHECK(near(cost_keeping_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
     /* (M7) attention of 30 hides 30 of 100, or the 20 that fit the buffers; not more than there is. */
+    CHECK(near(cost_first_ns(100, 5, 1024, 2), 2 * 5 * 50) && near(cost_first_ns(1e6, 5, 1024, 2), 2 * 5 * 1024.0) &&
+          cost_first_ns(100, 5, 0, 2) == 0); /* the first of two halves; a job of 1 MiB; no gates to wait for */
     CHECK(cost_ahead_ns(100, 90, 30) == 70 && cost_ahead_ns(100, 20, 30) == 80 && cost_ahead_ns(10, 10, 30) == 0);
     /* (M16) two tokens, two norms of 5 and 40 heads of 0.5; (M17) 10 positions of 32 heads of 2 ns by one thread, by the
      * three that get a piece of 64 KiB, by all eight; (M18), (M19) */
@@ -108,6 +110,10 @@ static void test_layer(void)
     /* Four of eight buffers are asked for before attention, which hides as much of them. */
     double stream_ns = 4 * 32768 * 1e9 / r.stream_bw, reads_ns = cost_reads_ns(&r.cold, active);
     CHECK(cl.attention_ns < stream_ns && near(g.io_ns, stream_ns - cl.attention_ns + reads_ns));
+    /* Nothing streams: the first gates tell what to read, those of all 512 neurons beyond a prefix of none. */
+    struct cost_flow resident = f;
+    resident.stream_bytes = 0;
+    CHECK(f.beyond == 512 && near(cost_figures(&c, &r, &cl, &resident).io_ns, 512 * 30 + reads_ns));
     f.ahead = 0; /* as in predicted mode */
     CHECK(near(cost_figures(&c, &r, &cl, &f).io_ns, stream_ns + reads_ns));
     f.ahead = 1;

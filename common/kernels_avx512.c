@@ -7,7 +7,7 @@
 
 #define KERNELS_VN       16
 #define KERNELS_TILE_T   4
-#define KERNELS_PREFETCH 1152
+#define KERNELS_PREFETCH 2304
 #define KERNELS_AXPY_R   8
 #define KERNELS_AXPY_B   2
 #define KERNELS_AXPY_HINT 2 /* to the second level: the first is full of sums */

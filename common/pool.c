@@ -208,6 +208,32 @@ void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx)
         pool_share(p, run_range, &r);
 }
 
+static void run_shrinking(void *ctx, int worker, int n_threads)
+{
+    struct range *r = ctx;
+    long long begin = atomic_load_explicit(&r->next, memory_order_relaxed);
+    while (begin < r->n) {
+        long long piece = (r->n - begin) / (2LL * n_threads) / r->grain * r->grain;
+        long long end = begin + (piece > r->grain ? piece : r->grain);
+        end = end < r->n ? end : r->n;
+        if (!atomic_compare_exchange_weak_explicit(&r->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+            continue;
+        r->fn(r->ctx, (int)begin, (int)end, worker);
+        begin = atomic_load_explicit(&r->next, memory_order_relaxed);
+    }
+}
+
+void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx)
+{
+    struct range r = { .fn = fn, .ctx = ctx, .n = n, .grain = least > 0 ? least : 1 };
+    if (p->n_threads == 1 && n > 0)
+        fn(ctx, 0, n, 0);
+    else if (n <= r.grain)
+        run_shrinking(&r, 0, 1);
+    else
+        pool_share(p, run_shrinking, &r);
+}
+
 /* ---- life ---- */
 
 static int pin(pthread_t thread, int worker, int cpu, struct err *e)

@@ -36,6 +36,10 @@ void pool_share(struct pool *p, pool_fn *fn, void *ctx);
 typedef void pool_range_fn(void *ctx, int begin, int end, int worker);
 void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
 
+/* The same in pieces that shrink: each is a worker's half of what is left, in multiples of least. Few pieces while much is
+ * left, and at the end no worker waits for more than a small one. */
+void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx);
+
 /* Between two looks at what another thread is about to change. */
 static inline void pool_relax(void)
 {

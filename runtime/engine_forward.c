@@ -84,8 +84,9 @@ static void run_products(struct engine *g, struct products *s)
         rows += s->p[i].m->n_rows;
         bytes += (uint64_t)s->p[i].m->n_rows * s->p[i].m->row_bytes;
     }
-    int grain = piece_of(g, rows, bytes * (1 + (uint64_t)s->n_tokens / 4)); /* a row is read once for all tokens */
-    pool_for(g->pool, rows, (grain + 7) / 8 * 8, some_rows, s);
+    uint64_t pieces = bytes * (1 + (uint64_t)s->n_tokens / 4) / PIECE_BYTES; /* a row is read once for all tokens */
+    int least = pieces > (uint64_t)rows ? 1 : pieces ? (int)((uint64_t)rows / pieces) : rows;
+    pool_for_shrinking(g->pool, rows, (least + 7) / 8 * 8, some_rows, s);
 }
 
 void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out)

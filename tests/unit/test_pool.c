@@ -81,7 +81,7 @@ static void test_share(int n)
 
 struct cover {
     int *hits, n, grain, last_begin;
-    atomic_int bad;
+    atomic_int bad, pieces;
 };
 
 static void touch(void *ctx, int begin, int end, int worker)
@@ -117,6 +117,37 @@ static void test_for(int threads)
             for (int i = 0; i < 1000; i++)
                 bad += hits[i] != (i < c.n);
             bad += c.bad;
+        }
+    CHECK(bad == 0);
+    pool_free(p);
+}
+
+static void shrink(void *ctx, int begin, int end, int worker)
+{
+    struct cover *c = ctx;
+    (void)worker;
+    for (int i = begin; i < end; i++)
+        c->hits[i]++;
+    if (end < c->n && (end - begin) % c->grain)
+        atomic_fetch_add(&c->bad, 1);
+    atomic_fetch_add(&c->pieces, 1);
+}
+
+/* Every item once, in multiples of the least piece, and in far fewer pieces than of that size. */
+static void test_shrinking(int threads)
+{
+    static const int shapes[][2] = { { 0, 1 }, { 1, 1 }, { 7, 3 }, { 1000, 1 }, { 1000, 8 }, { 1000, 2000 }, { 64, 64 } };
+    struct pool *p;
+    int hits[1000], bad = 0;
+    CHECK(pool_new(threads, NULL, &p, &e) == 0);
+    for (int round = 0; round < 50; round++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            struct cover c = { .hits = hits, .n = shapes[s][0], .grain = shapes[s][1] };
+            memset(hits, 0, sizeof hits);
+            pool_for_shrinking(p, c.n, c.grain, shrink, &c);
+            for (int i = 0; i < 1000; i++)
+                bad += hits[i] != (i < c.n);
+            bad += c.bad + (c.pieces > 20 * threads);
         }
     CHECK(bad == 0);
     pool_free(p);
@@ -193,6 +224,9 @@ int main(void)
     test_for(1);
     test_for(2);
     test_for(8);
+    test_shrinking(1);
+    test_shrinking(2);
+    test_shrinking(8);
     test_order();
     test_pinning();
     report_cost();

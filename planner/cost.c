@@ -313,9 +313,10 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     struct cost_reads out = { .n = 1 }; /* no reads, no time */
     struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
                          .range_bytes = range, .lanes = 1, .core_class = -1 };
+    double bw = 0;
     for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
         q.queue_depth = n < c->depth ? n : c->depth;
-        double bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+        bw = fmax(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
         if (bw <= 0)
             return (struct cost_reads){ 0 };
         double ns = 1e9 * q.queue_depth * read_bytes / bw;

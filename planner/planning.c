@@ -100,32 +100,35 @@ static const struct foretell *chosen_foretell(const struct problem *p, const str
     return p->foretell[problem_chosen(p, res, 0, layer)->keep.way];
 }
 
-/* Does any layer of the solution foretell from the block's input? */
-static int looks_ahead(const struct problem *p, const struct solve_result *res)
+/* Does a step of the solution read neurons? */
+static int reads_neurons(const struct problem *p, const struct solve_result *res)
 {
+    const struct layout_shape *s = &p->shape;
+    int last = s->n_parts - 1;
+    uint32_t units = s->part[last].n_units * (uint32_t)p->in->n_blocks;
     for (int l = 0; l < p->in->n_layers; l++) {
-        const struct foretell *f = chosen_foretell(p, res, l);
-        if (f && f->input[l] == PREDICT_BLOCK)
-            return 1;
+        const struct cost_keep *k = &problem_chosen(p, res, 0, l)->keep;
+        for (int i = 0; i <= last; i++)
+            if (k->hot[i] < (uint32_t)s->n_ff && (i < last || k->slots < units))
+                return 1;
     }
     return 0;
 }
 
 /* Decoding may be bound by I/O, then threads make no difference to it; prompts are bound by compute. Of configurations
- * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. Where predictors
- * look ahead, all reads of a layer are known before attention, but completions are looked at only between its
- * products: a queue that holds them all keeps the disk busy meanwhile, which (M13) takes for granted. There, of
- * equal threads, the deepest queue is taken. The bound stays that of all configurations, so the gap holds what this
- * gives away. */
+ * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. Where neurons are
+ * read, completions are looked at only between products: a queue that holds what is read meanwhile keeps the disk busy,
+ * which (M4) and (M13) take for granted. There, of equal threads, the deepest queue is taken. The bound stays that of all
+ * configurations, so the gap holds what this gives away. */
 static int prefer_equals(const struct problem *p, struct solve_result *res, struct err *e)
 {
     int64_t most = res->objective + res->objective / 100;
-    int r = 0, ahead = looks_ahead(p, res);
+    int r = 0, reads = reads_neurons(p, res);
     for (int i = 0; i < p->sp.n_configs && r == 0; i++) {
         struct solve_problem one = p->sp;
         struct solve_result now;
         const struct cost_choice *c = &p->choices[i], *best = &p->choices[res->config];
-        int deeper = ahead ? (c->depth > best->depth) - (c->depth < best->depth) : 0;
+        int deeper = reads ? (c->depth > best->depth) - (c->depth < best->depth) : 0;
         if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || c->threads < best->threads ||
             i == res->config || (c->threads == best->threads && (deeper < 0 || c->lanes > best->lanes)))
             continue;

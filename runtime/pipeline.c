@@ -120,10 +120,19 @@ static uint32_t rows_of(const struct entry *e)
     return e->kind == KIND_HOT ? e->where : e->n;
 }
 
+/* Gates tell which reads are needed. Other entries may take their time where nothing is read. */
+static uint32_t job_bytes(const struct pipeline *p, int list)
+{
+    uint32_t reads = atomic_load_explicit(&p->in_flight, memory_order_relaxed), bytes = reads * JOB_PER_READ;
+    if (list == LIST_NEURON && !reads)
+        return JOB_BYTES;
+    return bytes < JOB_LEAST ? JOB_LEAST : bytes < JOB_BYTES ? bytes : JOB_BYTES;
+}
+
 static int take_ready(struct pass *p, int list, struct job *j)
 {
     struct list *l = &p->list[list];
-    uint32_t threads = (uint32_t)p->pipe->n_threads;
+    uint32_t threads = (uint32_t)p->pipe->n_threads, most = job_bytes(p->pipe, list);
     if (!l->ring_n)
         return 0;
     uint32_t bytes = 0, share = (l->ring_n + threads - 1) / threads;
@@ -131,7 +140,7 @@ static int take_ready(struct pass *p, int list, struct job *j)
     j->pass = p;
     j->list = list;
     j->n = 0;
-    while (l->ring_n && j->n < JOB_ENTRIES && (uint32_t)j->n < share && bytes < JOB_BYTES) {
+    while (l->ring_n && j->n < JOB_ENTRIES && (uint32_t)j->n < share && bytes < most) {
         uint32_t i = l->ring[l->ring_head];
         l->ring_head = l->ring_head + 1 == l->cap ? 0 : l->ring_head + 1;
         l->ring_n--;

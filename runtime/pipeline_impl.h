@@ -13,7 +13,9 @@
 #include <string.h>
 
 #define JOB_ENTRIES 256
-#define JOB_BYTES   (1024u << 10) /* of records that a worker takes at a time */
+#define JOB_BYTES   (1024u << 10) /* of records that a worker takes at a time, */
+#define JOB_LEAST   (128u << 10)  /* no less, and so many for each read in flight: what is computed in one go should not */
+#define JOB_PER_READ (16u << 10)  /* take longer than those, for reads start and are looked after between jobs */
 #define DOWN_ROWS   512          /* before a worker looks for something better */
 #define ROWS_MIN    8            /* neighbouring rows from which the contiguous kernel is used */
 
@@ -160,6 +162,7 @@ struct pipeline {
     int busy, waiters, unfinished, failed, pressure; /* unfinished: passes */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
+    atomic_uint in_flight; /* reads, when the coordinator last looked */
     atomic_uint version;  /* changes when there may be something to do */
 };
 

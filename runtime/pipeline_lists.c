@@ -336,7 +336,9 @@ int pipeline_issue(struct pipeline *p)
         pipeline_changed(p);
         pthread_mutex_unlock(&p->lock);
     }
-    return n ? io_submit(p->g->io, batch, n, p->err) : 0;
+    if ((r = n ? io_submit(p->g->io, batch, n, p->err) : 0) == 0)
+        atomic_store_explicit(&p->in_flight, (unsigned)p->g->io->in_flight, memory_order_relaxed);
+    return r;
 }
 
 /* Into the cache where it is taken; else the entry keeps the buffer until it is retired. */

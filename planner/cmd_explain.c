@@ -104,9 +104,9 @@ static void text_inputs(const struct plan *p, const struct plan_limit *l, const 
             else
                 printf("  %8s", "-");
         if (isnan(less))
-            printf("        -\n");
+            printf("        -%s\n", o->streamed ? "  streamed" : "");
         else
-            printf(" %8.1f\n", less / 1e3);
+            printf(" %8.1f%s\n", less / 1e3, o->streamed ? "  streamed" : "");
         saved += isnan(less) ? 0 : less;
         hidden += o->hidden_ns;
     }
@@ -176,6 +176,7 @@ static void json_input(struct js *to, const struct explain_input *x, double tota
     double saved = explain_saved_ns(x, total_ns);
     js_set_str(o, "sees", x->input < 0 ? "none" : predict_input_name((enum predict_input)x->input));
     js_set_u64(o, "bytes", x->predictor_bytes);
+    js_set_bool(o, "streamed", x->streamed);
     js_set_num(o, "density", x->density);
     js_set_num(o, "hidden_ns", x->hidden_ns);
     if (!isnan(saved))

@@ -170,6 +170,11 @@ double cost_foretold_ns(double exempt, double tau_gate, double foretold, double 
            cost_rows_ns(active, tau_down);
 }
 
+double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns)
+{
+    return fmax(layer_ns, f->predict_ns + f->io_ns + stream_ns + f->exposed_ns);
+}
+
 double cost_lookahead_ns(const struct plan_layer_figures *f)
 {
     double work_ns = f->attention_ns + fmax(f->ffn_compute_ns, f->ffn_memory_ns);
@@ -532,7 +537,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     int batch = inputs_batch_sizes[batch_index];
     double gates = inputs_gates(in, batch_index, layer);
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
-    struct cost_layer l = { 0 };
+    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
     struct inputs_matrix m[INPUTS_ATTN + 1];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
@@ -603,8 +608,18 @@ static struct cost_flow foretold_flow(const struct inputs *in, const struct layo
     return f;
 }
 
-struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
-                              int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
+double cost_predictor_bytes(const struct inputs *in, const struct foretell *f, int batch_index, int layer)
+{
+    double sum = 0;
+    for (int k = 0; k < in->n_blocks; k++)
+        sum += inputs_curve_at(in, batch_index, layer, k)->routed *
+               (double)inputs_predictor_at(in, f->input[layer], layer, k)->bytes;
+    return sum;
+}
+
+/* What residency alone moves: the neurons. */
+static struct cost_flow neurons_flow(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                                     int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
 {
     struct cost_flow f = { .ahead = 1 };
     enum plan_mode mode = cost_mode_at(c, layer);
@@ -639,11 +654,20 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
     return f;
 }
 
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                              int batch_index, int layer, const struct replay_table *t, const struct cost_keep *k)
+{
+    struct cost_flow f = neurons_flow(in, s, c, batch_index, layer, t, k);
+    if (k->streamed)
+        f.predictor_bytes = cost_predictor_bytes(in, c->foretell, batch_index, layer);
+    return f;
+}
+
 static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
                           enum plan_mode mode)
 {
     double gates = mode == PLAN_DENSE ? 0 : f->stream_bytes + f->single_reads * r->single_bytes;
-    return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + gates, r->b_io);
+    return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + f->predictor_bytes + gates, r->b_io);
 }
 
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
@@ -652,7 +676,7 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
                                     .active = l->active };
-    o.read_bytes = f->stream_bytes + f->single_reads * r->single_bytes + f->reads * r->cold_bytes;
+    o.read_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes + f->reads * r->cold_bytes;
     o.hit_rate = f->lookups > 0 ? fmax(0, 1 - f->reads / f->lookups) : 0;
     if (c->model == PLAN_COST_PAPER) {
         o.io_ns = paper_io_ns(r, l, f, c->mode);
@@ -660,7 +684,7 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
         return o;
     }
     double streams = f->stream_bytes / r->stream_block;
-    double cpu_ns = streams * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
+    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
                         cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
@@ -675,7 +699,12 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     o.ffn_compute_ns *= r->ffn_factor;
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
+    double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
+    double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
+    double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
+    o.predict_ns = fmax(o.predict_ns, predictor_ns);
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
+    o.total_ns = fmin(o.total_ns, ahead_ns);
     return o;
 }
 
@@ -683,7 +712,7 @@ double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r,
                         const struct cost_flow *f)
 {
     struct plan_layer_figures o = cost_figures(c, r, l, f);
-    return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - o.predict_ns;
+    return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - l->predict_ns;
 }
 
 void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,

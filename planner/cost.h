@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M19) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M20) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/layout.h"
 #include "common/offline/hwdb.h"
 #include "common/plan.h"
@@ -153,6 +153,14 @@ double cost_foretold_ns(double exempt, double tau_gate, double foretold, double 
  *       t_layer = t_predict + max(t_attention + max(t_compute, t_memory), t_io) + t_exposed */
 double cost_lookahead_ns(const struct plan_layer_figures *f);
 
+/* (M20) predictors that are streamed, V_pred bytes, through buffers that hold the largest of them: the disk reads them after
+ *       this layer's neurons, or before, while other work goes on,
+ *       t_layer = max(t_layer, t_predict + t_io + V_pred / B_io(seq) + t_exposed)
+ *       through few buffers, or where a router says late whose they are, or where that is faster, only prediction goes on
+ *       while they are read: t_predict = max(t_predict, V_pred / B_io(seq)) in (M7) or (M13) */
+double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns);
+#define COST_LEAST_BUFFERS 2 /* nothing is read ahead through so few */
+
 /* --- From tables to those equations --- */
 
 /* Global choices, one value per plan limit. */
@@ -166,6 +174,7 @@ struct cost_choice {
     int n_classes, n[HW_MAX_CLASSES], threads; /* threads = sum of n */
     enum hw_backend backend;
     int depth, lanes;
+    int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
 };
 
@@ -174,12 +183,14 @@ struct cost_keep {
     uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */
     uint32_t slots;                 /* of the last part, per layer */
     int way;                        /* of the problem: the layer's own, where the choice's group has several */
+    int streamed;                   /* its predictors are read whenever they are used */
 };
 
 /* What a step then moves. Depends on residency and trace only, not on the device. */
 struct cost_flow {
     double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
+    double predictor_bytes;         /* read in sequence: of streamed predictors */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
@@ -211,7 +222,7 @@ struct cost_rates {
 /* A layer's constants at one choice and batch. */
 struct cost_layer {
     double attention_ns, predict_ns, compute_ns, memory_ns, active;
-    int lookahead;                          /* (M13) instead of (M7) */
+    int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
     double jobs;                            /* (M19) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
@@ -231,6 +242,9 @@ double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct c
 
 /* What a layer runs in: the choice's mode, but exact where predicted mode has no predictor for it. */
 enum plan_mode cost_mode_at(const struct cost_choice *c, int layer);
+
+/* Bytes of a layer's predictors that a step reads where they are streamed. */
+double cost_predictor_bytes(const struct inputs *in, const struct foretell *f, int batch_index, int layer);
 
 /* t: the layer's replay table at this batch (of the lists that the choice's mode makes); NULL: nothing hits. */
 struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,

@@ -28,6 +28,7 @@ struct explain_rival {
 struct explain_input {
     int input;                          /* enum predict_input; -1: the layer runs exactly */
     uint64_t predictor_bytes;
+    int streamed;                       /* they are read whenever they are used, and count as no memory */
     double density;                     /* share of its neurons that a step computes */
     double hidden_ns;                   /* that reads overlapping attention save: (M7) - (M13) */
     struct explain_rival rival[PREDICT_INPUTS]; /* other inputs than the plan's */

@@ -81,12 +81,13 @@ static int compare_layer(const struct problem *pr, const struct plan *p, const s
     if (r < 0)
         return r;
     *out = (struct explain_input){ .input = l->predictor[layer], .density = 1,
-                                   .predictor_bytes = problem_predictor_bytes(pr, 0, layer) };
+                                   .predictor_bytes = problem_predictor_bytes(pr, 0, layer),
+                                   .streamed = l->batches[0].streamed[layer] };
     if (out->input >= 0 && gates > 0)
         out->density = foretell_neurons(pr->foretell[0], 0, layer, 0) / gates;
     if (out->input == PREDICT_BLOCK)
         out->hidden_ns = cost_layer_ns(f) - cost_lookahead_ns(f);
-    bytes += (int64_t)(out->predictor_bytes / SOLVE_BYTE_UNIT);
+    bytes += out->streamed ? 0 : (int64_t)(out->predictor_bytes / SOLVE_BYTE_UNIT);
     for (int i = 0; i < w->n; i++)
         if (others->foretell[i]->input[layer] >= 0)
             best_within(others, c, rates, i, layer, bytes, &out->rival[w->input[i]]);

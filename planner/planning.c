@@ -97,7 +97,7 @@ static int solve_one(struct problem *p, const struct planning_request *q, const 
 /* What foretells a layer's neurons in the solution; NULL outside predicted mode. */
 static const struct foretell *chosen_foretell(const struct problem *p, const struct solve_result *res, int layer)
 {
-    return p->foretell[problem_chosen(p, res, 0, layer)->keep.way];
+    return p->foretell[problem_chosen(p, res, 0, layer).way];
 }
 
 /* Does a step of the solution read neurons? */
@@ -107,9 +107,9 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
     int last = s->n_parts - 1;
     uint32_t units = s->part[last].n_units * (uint32_t)p->in->n_blocks;
     for (int l = 0; l < p->in->n_layers; l++) {
-        const struct cost_keep *k = &problem_chosen(p, res, 0, l)->keep;
+        const struct cost_keep k = problem_chosen(p, res, 0, l);
         for (int i = 0; i <= last; i++)
-            if (k->hot[i] < (uint32_t)s->n_ff && (i < last || k->slots < units))
+            if (k.hot[i] < (uint32_t)s->n_ff && (i < last || k.slots < units))
                 return 1;
     }
     return 0;
@@ -160,7 +160,8 @@ static int fill_batch(const struct problem *p, const struct solve_result *res, c
     size_t parts = (size_t)plan->n_parts, blocks = (size_t)plan->n_blocks;
     b->batch = inputs_batch_sizes[bi];
     for (int l = 0; l < plan->n_layers; l++) {
-        keeps[l] = problem_chosen(p, res, bi, l)->keep;
+        keeps[l] = problem_chosen(p, res, bi, l);
+        b->streamed[l] = (unsigned char)keeps[l].streamed;
         for (size_t i = 0; i < blocks * parts; i++)
             b->hot[(size_t)l * blocks * parts + i] = keeps[l].hot[i % parts];
         b->cold[(size_t)l * parts + parts - 1] = keeps[l].slots;
@@ -199,6 +200,9 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
     }
     for (int b = 0; b < p->in->n_batches && r == 0; b++)
         r = fill_batch(p, res, plan, b, &l->batches[b], e);
+    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+        if (memchr(l->batches[b].streamed, 1, (size_t)plan->n_layers))
+            l->predictor_buffers = c->buffers;
     struct budget account;
     if (r == 0)
         r = planning_account(p, l, &account, e);
@@ -438,7 +442,7 @@ int planning_same_problem(const struct plan *p, const struct plan_limit *a, cons
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
 {
     *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = l->n_classes, .threads = l->threads,
-                                 .depth = l->queue_depth, .lanes = l->io_lanes, .act_q8 = l->act_q8,
+                                 .depth = l->queue_depth, .lanes = l->io_lanes, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
                                  .kv_f16 = l->kv_f16, .context = l->context };
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
     for (int k = 0; k < l->n_classes; k++)
@@ -458,7 +462,7 @@ void planning_limits(const struct plan *p, const struct plan_limit *l, struct pr
 void planning_keeps(const struct plan *p, const struct plan_batch *b, struct cost_keep *keeps)
 {
     for (int l = 0; l < p->n_layers; l++) {
-        keeps[l] = (struct cost_keep){ .slots = plan_cold(p, b, l, p->n_parts - 1) };
+        keeps[l] = (struct cost_keep){ .slots = plan_cold(p, b, l, p->n_parts - 1), .streamed = b->streamed[l] };
         for (int q = 0; q < p->n_parts; q++)
             keeps[l].hot[q] = plan_hot(p, b, l, 0, q);
     }

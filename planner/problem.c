@@ -40,7 +40,7 @@ uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer)
 
 uint64_t problem_least_predictor(const struct problem *p, const struct problem_group *g, int layer)
 {
-    uint64_t least = problem_predictor_bytes(p, g->first, layer);
+    uint64_t least = g->buffers ? 0 : problem_predictor_bytes(p, g->first, layer);
     for (int w = g->first + 1; w < g->first + g->n; w++) {
         uint64_t bytes = problem_predictor_bytes(p, w, layer);
         least = bytes < least ? bytes : least;
@@ -48,9 +48,9 @@ uint64_t problem_least_predictor(const struct problem *p, const struct problem_g
     return least;
 }
 
-static void add_group(struct problem *p, int first, int n)
+static void add_group(struct problem *p, int first, int n, uint32_t buffers)
 {
-    struct problem_group g = { .first = first, .n = n };
+    struct problem_group g = { .first = first, .n = n, .buffers = buffers };
     struct budget_predictors *most = &g.predictors;
     for (int w = first; w < first + n && p->foretell[w]; w++) {
         const struct budget_predictors *x = &p->foretell[w]->predictors;
@@ -64,16 +64,26 @@ static void add_group(struct problem *p, int first, int n)
     p->group[p->n_groups++] = g;
 }
 
-/* A mix has scratch for its largest rank, so ways that need less are tried by themselves as well. */
+/* A mix has scratch for its largest rank, so ways that need less are tried by themselves as well. Then all of them with
+ * predictors that may be streamed, through buffers that hold the largest and through the fewest, where that saves any. */
 static void find_groups(struct problem *p)
 {
     for (int w = 0, end; w < p->n_ways; w = end) {
         end = problem_mix_end(p, w);
-        add_group(p, w, end - w);
+        add_group(p, w, end - w, 0);
         int rank = p->group[p->n_groups - 1].predictors.rank;
         for (int k = w; end - w > 1 && k < end; k++)
             if (p->foretell[k]->predictors.rank < rank)
-                add_group(p, k, 1);
+                add_group(p, k, 1, 0);
+    }
+    for (int i = 0, n = p->n_groups; i < n; i++) {
+        const struct problem_group *g = &p->group[i];
+        const struct budget_predictors *x = &g->predictors;
+        if (!x->rank || x->bytes <= budget_stream_bytes(x, x->least))
+            continue;
+        if (x->most > x->least && x->bytes > budget_stream_bytes(x, x->most))
+            add_group(p, g->first, g->n, x->most);
+        add_group(p, g->first, g->n, x->least);
     }
 }
 
@@ -152,12 +162,14 @@ void problem_done(struct problem *p)
     *p = (struct problem){ 0 };
 }
 
-const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
-                                          int layer)
+struct cost_keep problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer)
 {
     size_t at = (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
     uint32_t id = solve_curve_of(&p->sp, r, batch_index, layer)->point[r->choice[at]].id;
-    return &problem_keeps_of(p, (int)(id % PROBLEM_MAX_WAYS), batch_index, layer)->keep[id / PROBLEM_MAX_WAYS];
+    struct problem_id x = problem_id_of(id);
+    struct cost_keep keep = problem_keeps_of(p, x.way, batch_index, layer)->keep[x.keep].keep;
+    keep.streamed = x.streamed;
+    return keep;
 }
 
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,

@@ -49,9 +49,10 @@ struct problem_way {
 /* What is solved as one: ways whose layers may be mixed. */
 struct problem_group {
     int first, n;                       /* ways */
+    uint32_t buffers;                   /* of streamed predictors; 0: all stay in memory */
     struct budget_predictors predictors; /* rank and pieces: the largest of any; bytes: where each layer takes its smallest */
 };
-#define PROBLEM_MAX_GROUPS (2 * PROBLEM_MAX_WAYS)
+#define PROBLEM_MAX_GROUPS (6 * PROBLEM_MAX_WAYS) /* each with all predictors in memory, through many buffers, through few */
 
 struct problem {
     const struct inputs *in;            /* borrowed */
@@ -104,8 +105,7 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
 int problem_keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e);
 
 /* The residency behind a result's choice. */
-const struct problem_keep *problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index,
-                                          int layer);
+struct cost_keep problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer);
 
 /* Backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
 int problem_backends(const struct hw *hw, enum hw_backend out[2]);

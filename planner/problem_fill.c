@@ -155,7 +155,7 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
         int w = p->group[i].first;
         struct cost_choice c = { .mode = p->modes[w], .way = w, .group = i, .foretell = p->foretell[w],
                                  .model = lim->model, .stat = lim->stat,
-                                 .n_classes = n_classes, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
+                                 .n_classes = n_classes, .buffers = (int)p->group[i].buffers, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
                                  .context = lim->context };
         if (p->hw->n_classes == 0)
             c.n[0] = 1;

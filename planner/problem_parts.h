@@ -24,6 +24,20 @@ int problem_replay(struct problem *p, int policy, struct err *e);
 /* Residencies of a layer, by bytes; the caller's. */
 int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct problem_keeps *out, struct err *e);
 
+/* What a point of a curve stands for. */
+struct problem_id {
+    int keep, way, streamed;
+};
+static inline uint32_t problem_id(struct problem_id x)
+{
+    return (uint32_t)((x.keep * 2 + x.streamed) * PROBLEM_MAX_WAYS + x.way);
+}
+static inline struct problem_id problem_id_of(uint32_t id)
+{
+    uint32_t rest = id / PROBLEM_MAX_WAYS;
+    return (struct problem_id){ (int)(rest / 2), (int)(id % PROBLEM_MAX_WAYS), (int)(rest % 2) };
+}
+
 /* Curves, fixed and floor of a configuration: device figures of all layers at a choice. */
 int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e);
 int64_t problem_ticks(double ns);

@@ -44,6 +44,7 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
     if (c->foretell) {
         b.predictors = p->group[c->group].predictors;
         b.predictor_bytes = b.predictors.bytes;
+        b.predictor_buffers = p->group[c->group].buffers;
     }
     if (r == 0)
         r = budget_compute(&p->budget, &b, out, e);
@@ -61,7 +62,7 @@ int problem_least(const struct problem *p, const struct problem_limits *lim, str
         int w = p->group[i].first;
         struct cost_choice c = { .mode = p->modes[w], .way = w, .group = i, .foretell = p->foretell[w],
                                  .model = lim->model, .stat = lim->stat, .n_classes = 1, .n = { 1 }, .threads = 1,
-                                 .depth = 1, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
+                                 .depth = 1, .buffers = (int)p->group[i].buffers, .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16,
                                  .context = lim->context };
         struct budget b;
         problem_set_backend(&c, HW_ANY_BACKEND);
@@ -125,8 +126,15 @@ static int price_way(struct pricing *w, int way, int kind, double *shared, doubl
     int r = 0;
     for (int i = 0; i < k->n && r == 0; i++) {
         double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow);
-        uint32_t id = (uint32_t)i * PROBLEM_MAX_WAYS + (uint32_t)way;
+        uint32_t id = problem_id((struct problem_id){ i, way, 0 });
         r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, problem_ticks(ns), id, kind }, e);
+        if (r < 0 || !g->buffers || more == 0)
+            continue;
+        struct cost_flow streamed = k->keep[i].flow;
+        streamed.predictor_bytes = cost_predictor_bytes(p->in, c.foretell, w->batch_index, w->layer);
+        ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &streamed);
+        id = problem_id((struct problem_id){ i, way, 1 });
+        r = add_price(w, (struct solve_point){ k->keep[i].bytes, problem_ticks(ns), id, kind }, e);
     }
     return r;
 }

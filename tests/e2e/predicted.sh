@@ -92,6 +92,25 @@ PY
 }
 check "a plan in predicted mode from the planner" chain bundle --mode predicted --memory 20MiB
 check "planner and runtime agree on its account and floor to the byte" agree
+# Below what all predictors take, the planner says which are streamed; the runtime does that and nothing else.
+streams()
+{
+    floor=$(sed -n 's/.*"floor_bytes": \([0-9]*\).*/\1/p' "$tmp/bundle.json")
+    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --mode predicted --context 512 \
+        --for-pack "$tmp/bundle.thermo" --memory $((floor + 200000)) --out "$tmp/streams.json" > "$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; return 1; }
+    "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/streams.json" --prompt 'Once upon a time' -n 24 --temp 0 \
+        --ignore-eos --json -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/streams.json" << 'PY'
+import json, sys
+s = [json.loads(l) for l in open(sys.argv[1])][-1]
+l = json.load(open(sys.argv[2]))["limits"][0]
+print(s["account_bytes"], l["account_bytes"], l.get("predictor_buffers"), l["batches"][0].get("streamed"), s["decode"]["predictor_bytes"])
+assert l["predictor_buffers"] >= 2 and l["batches"][0]["streamed"], l
+assert s["account_bytes"] == l["account_bytes"] and s["floor_bytes"] == l["floor_bytes"], (s, l)
+assert s["decode"]["predictor_bytes"] > 0 and s["predicted"]["valid"], s
+PY
+}
+check "a plan between the floors streams predictors, and runs as planned" streams
 # A pack with only what a plan names: each layer's own predictor, and the same bytes under any memory and threads.
 named()
 {

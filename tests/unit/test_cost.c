@@ -103,7 +103,7 @@ static void test_layer(void)
     double memory = (768 * 512 + cost_kv_bytes(&in.h, 1, 100, 0)) / 20.0;
     CHECK(near(cl.attention_ns, fmax(compute, memory)));
     /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
-    struct cost_keep k = { { 256, 0 }, 0, 0 };
+    struct cost_keep k = { .hot = { 256, 0 } };
     struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
@@ -148,13 +148,13 @@ static void test_layer(void)
           near(g2.exposed_ns, 0.5 * g.exposed_ns) && near(g2.read_bytes, g.read_bytes));
     CHECK(near(g2.total_ns, cost_layer_ns(&g2)) && near(cost_head_ns(&hw, &in, &c, &r2, 1, &notes), 7 * head));
     memset(hw.correction, 0, sizeof hw.correction);
-    k = (struct cost_keep){ { 512, 512 }, 0, 0 };
+    k = (struct cost_keep){ .hot = { 512, 512 } };
     f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     g = cost_figures(&c, &r, &cl, &f);
     CHECK(g.io_ns == 0 && g.read_bytes == 0 && g.exposed_ns == 0 && f.mu == 0);
     /* Dense mode needs everything. */
     struct cost_choice dense = { .mode = PLAN_DENSE };
-    k = (struct cost_keep){ { 256, 256 }, 0, 0 };
+    k = (struct cost_keep){ .hot = { 256, 256 } };
     f = cost_flow_of(&in, &s, &dense, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768 + 64 * 4096) && near(f.mu, 0.5) && f.reads == 0);
 

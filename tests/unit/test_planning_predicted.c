@@ -168,7 +168,7 @@ static void test_layer(void)
     CHECK(near(cl.memory_ns, 64 * 512 / 20.0 + (told * 512 + active * 1024) / 8.0));
     /* Nothing cached, one cluster of 64 resident: each unit beyond it with a foretold neuron is a read. A bundle of 1536
      * bytes has two neurons to a unit of 4 KiB. */
-    struct cost_keep k = { { 64, 0 }, 0, 0 };
+    struct cost_keep k = { .hot = { 64, 0 } };
     struct cost_flow w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &k);
     double units = 0;
     for (int i = 64; i < 512; i += 2) {
@@ -195,9 +195,9 @@ static void test_layer(void)
     foretell_free(f);
     CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
     c.foretell = f;
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 0, 512 }, 0, 0 });
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ .hot = { 0, 512 } });
     CHECK(near(w.single_reads, foretell_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ { 512, 64 }, 0, 0 });
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ .hot = { 512, 64 } });
     CHECK(w.single_reads == 0 && near(w.reads, foretell_active(f, &in, 0, 0, 64)));
     foretell_free(f);
     inputs_done(&in);
@@ -207,8 +207,8 @@ static void test_layer(void)
 /* The problem of a request, solved three ways. */
 static void test_exhaustive(void)
 {
-    int bad = 0, equal = 0, n = 0;
-    for (int i = 0; i < 8; i++) {
+    int bad = 0, equal = 0, n = 0, streamed = 0;
+    for (int i = 0; i < 16; i++) {
         sample_state = (uint64_t)i + 31;
         struct inputs in = sample_inputs(2, 256, 128, i % 4 == 3 ? 4 : 1, i % 3 == 2 ? 2 : 1);
         struct hw hw = sample_hw(1, 2, 10000 + 90000 * sample_uniform());
@@ -223,6 +223,8 @@ static void test_exhaustive(void)
         give_predictors(&in, PREDICT_FFN, 32, 0.3);
         if (i % 2)
             give_predictors(&in, PREDICT_BLOCK, 32, 0.8);
+        for (int k = 0; k < PREDICT_INPUTS * in.n_layers * in.n_blocks && i >= 8; k++)
+            in.predictors[k].bytes *= 32; /* enough to be worth streaming */
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
         struct problem_limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
@@ -236,6 +238,9 @@ static void test_exhaustive(void)
             break;
         }
         CHECK(ways.n == 1 + i % 2);
+        for (int b = 0; z.feasible && b < in.n_batches; b++)
+            for (int k = 0; k < in.n_layers; k++)
+                streamed += problem_chosen(&p, &z, b, k).streamed;
         bad += z.feasible != x.feasible || (z.feasible && (z.bound > x.objective || x.objective > z.objective ||
                                                            (double)z.objective > (double)x.objective * 1.02));
         equal += z.feasible == x.feasible && (!z.feasible || z.objective == x.objective);
@@ -248,7 +253,46 @@ static void test_exhaustive(void)
         hw_free(&hw);
     }
     printf("# %d of %d equal to exhaustive search to the tick\n", equal, n);
-    CHECK(bad == 0 && n == 8 && equal >= n / 2);
+    printf("# %d times a layer's predictors are streamed\n", streamed);
+    CHECK(bad == 0 && n == 16 && equal >= n / 2 && streamed > 0);
+}
+
+/* Between the floors with predictors streamed and with all of them in memory there is a plan, which check accepts. */
+static void test_streamed(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct planning_request q = request(0);
+    struct notes notes = { 0 };
+    struct plan p;
+    struct err e = { 0 };
+    uint64_t low;
+    give_predictors(&in, PREDICT_FFN, 32, 0.3);
+    for (int k = 0; k < in.n_layers; k++)
+        inputs_predictor_at(&in, PREDICT_FFN, k, 0)->bytes = 1 << 20;
+    CHECK_MSG(planning_floor(&q, &in, &hw, &low, &e) == 0, "%s", e.msg);
+    q.form = LAYOUT_BUNDLE;
+    q.memory[0] = low + (1 << 20);
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
+    if (e.code)
+        return;
+    const struct plan_limit *l = &p.limits[0];
+    CHECK(l->predictor_buffers >= 2 && l->batches[0].streamed[0] + l->batches[0].streamed[1] >= 1);
+    CHECK_MSG(check_plan(&p, "p", &in, &hw, &notes, &e) == 0, "%s", e.msg);
+    CHECK(l->batches[0].predicted.read_bytes >= (1 << 20)); /* read in every step */
+    l->batches[0].streamed[0] ^= 1;
+    CHECK(check_plan(&p, "p", &in, &hw, &notes, &e) < 0);
+    plan_done(&p);
+    q.memory[0] = low - 1;
+    CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == ERR_INFEASIBLE && strstr(e.msg, "floor"));
+    q.memory[0] = low + (8 << 20);
+    e = (struct err){ 0 };
+    CHECK_MSG(planning_make(&q, &in, &hw, &notes, &p, &e) == 0, "%s", e.msg);
+    CHECK(e.code || !p.limits[0].predictor_buffers); /* enough for all */
+    if (!e.code)
+        plan_done(&p);
+    inputs_done(&in);
+    hw_free(&hw);
 }
 
 /* Which recall a limit on quality leaves, and what auto makes of it. */
@@ -483,6 +527,7 @@ int main(void)
     test_exempt();
     test_layer();
     test_exhaustive();
+    test_streamed();
     test_quality();
     test_packed();
     test_whole();

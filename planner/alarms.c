@@ -77,11 +77,8 @@ static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory for false alarms");
     }
     memset(sample, SAMPLE, (size_t)r->n_ff);
-    for (uint64_t k = 0; k < (uint64_t)n; k++) {
-        uint64_t at = k * (uint64_t)r->n_ff / (uint64_t)n;
-        if (at * (uint64_t)n / (uint64_t)r->n_ff == k)
-            sample[at] = (uint8_t)k;
-    }
+    for (uint64_t k = 0; k < (uint64_t)n; k++)
+        sample[k * (uint64_t)r->n_ff / (uint64_t)n] = (uint8_t)k;
     for (int t = 0; t < r->n; t++)
         for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
             if (sample[r->at[i]] < SAMPLE)

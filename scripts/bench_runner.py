@@ -31,14 +31,13 @@ class Group:
             f.write(str(value))
 
     def set(self, limit):
-        """v1's high-water mark is reset by writing; v2's cannot be before Linux 6.12, so the group is made anew."""
-        if self.limit == "memory.max":
-            os.rmdir(self.path)
-            os.mkdir(self.path)
+        """The group is made anew for each run: kernel memory that stays charged to it after a run (of a peer that maps files,
+        megabytes) is not the next one's, and the high-water mark begins at 0."""
+        os.rmdir(self.path)
+        os.mkdir(self.path)
         self.write(self.limit, limit)
-        for name, value in (("memory.swap.max", 0), ("memory.max_usage_in_bytes", 0)):
-            if os.path.exists(f"{self.path}/{name}"):
-                self.write(name, value)
+        if os.path.exists(f"{self.path}/memory.swap.max"):
+            self.write("memory.swap.max", 0)
 
     def peak_bytes(self):
         try:

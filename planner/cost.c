@@ -147,7 +147,7 @@ double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
 
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
 {
-    return record_bytes > 0 ? threads * gate_ns * fmin(gates / threads, COST_JOB_BYTES / record_bytes) : 0;
+    return record_bytes > 0 ? threads * gate_ns * fmin(gates / threads, BUDGET_JOB_BYTES / record_bytes) : 0;
 }
 
 double cost_positions(const struct model_hparams *h, int layer, int context)

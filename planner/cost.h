@@ -106,10 +106,8 @@ double cost_attend_ns(double positions, double heads, double attend_ns, double k
 double cost_tile_row_ns(double whole_ns, double part_ns, int threads);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
- *       it and to hand it in. jobs = V / COST_JOB_BYTES of records + threads * rows / COST_TILE_ROWS of tiles, and a last one
+ *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + threads * rows / BUDGET_DOWN_ROWS of tiles, and a last one
  *       of both for each thread (runtime/pipeline.c). */
-#define COST_JOB_BYTES (1024u << 10)
-#define COST_TILE_ROWS 512
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_turns_ns(double jobs, double turn_ns, int threads);
 
@@ -119,7 +117,7 @@ double cost_exposed_ns(double reads, double one_read_ns);
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
  *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads in exact and dense mode: what needs no
  *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
- *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, COST_JOB_BYTES of
+ *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, BUDGET_JOB_BYTES of
  *      them), 0 where nothing is read. */
 double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */

@@ -43,7 +43,7 @@ double cost_tile_row_ns(double whole_ns, double part_ns, int threads)
 
 double cost_jobs(double rows, double record_bytes, int threads)
 {
-    return rows * record_bytes / COST_JOB_BYTES + threads * (rows / COST_TILE_ROWS + 2);
+    return rows * record_bytes / BUDGET_JOB_BYTES + threads * (rows / BUDGET_DOWN_ROWS + 2);
 }
 
 double cost_turns_ns(double jobs, double turn_ns, int threads)

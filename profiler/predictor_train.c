@@ -12,6 +12,7 @@
 
 #include "common/file.h"
 #include "common/offline/linalg.h"
+#include "common/splitmix.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -153,18 +154,10 @@ static void scale(const struct predictor_weights *w, const float *by, int invers
         w->fc1[i] = inverse ? w->fc1[i] / by[i % (size_t)w->d] : w->fc1[i] * by[i % (size_t)w->d];
 }
 
-static uint64_t next_random(uint64_t *s) /* splitmix64 */
-{
-    uint64_t z = (*s += 0x9e3779b97f4a7c15u);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
 static void shuffle(uint32_t *order, size_t n, uint64_t *seed)
 {
     for (size_t i = n; i > 1; i--) {
-        size_t j = next_random(seed) % i;
+        size_t j = splitmix_next(seed) % i;
         uint32_t x = order[i - 1];
         order[i - 1] = order[j], order[j] = x;
     }

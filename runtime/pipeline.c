@@ -125,8 +125,8 @@ static uint32_t job_bytes(const struct pipeline *p, int list)
 {
     uint32_t reads = atomic_load_explicit(&p->in_flight, memory_order_relaxed), bytes = reads * JOB_PER_READ;
     if (list == LIST_NEURON && !reads)
-        return JOB_BYTES;
-    return bytes < JOB_LEAST ? JOB_LEAST : bytes < JOB_BYTES ? bytes : JOB_BYTES;
+        return BUDGET_JOB_BYTES;
+    return bytes < JOB_LEAST ? JOB_LEAST : bytes < BUDGET_JOB_BYTES ? bytes : BUDGET_JOB_BYTES;
 }
 
 static int take_ready(struct pass *p, int list, struct job *j)
@@ -161,7 +161,7 @@ static int take_tile(struct pass *p, int worker, struct job *j)
         *j = (struct job){ .kind = JOB_TILE, .pass = p, .tile = i, .from = t->done, .to = p->frontier };
         uint32_t neurons = 0;
         for (uint32_t q = j->from; q < j->to; q++)
-            if ((neurons += rows_of(&p->list[LIST_NEURON].e[q])) >= DOWN_ROWS)
+            if ((neurons += rows_of(&p->list[LIST_NEURON].e[q])) >= BUDGET_DOWN_ROWS)
                 j->to = q + 1;
         return 1;
     }

@@ -13,10 +13,9 @@
 #include <string.h>
 
 #define JOB_ENTRIES 256
-#define JOB_BYTES   (1024u << 10) /* of records that a worker takes at a time, */
-#define JOB_LEAST   (128u << 10)  /* no less, and so many for each read in flight: what is computed in one go should not */
-#define JOB_PER_READ (16u << 10)  /* take longer than those, for reads start and are looked after between jobs */
-#define DOWN_ROWS   512          /* before a worker looks for something better */
+#define JOB_LEAST   (128u << 10)  /* of records for a worker, up to BUDGET_JOB_BYTES, and so many for each read in flight: */
+#define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
+                                   * looked after between jobs */
 #define ROWS_MIN    8            /* neighbouring rows from which the contiguous kernel is used */
 
 /* ADMITTED: in the cache, but read in this pass. STAGED: used from the read buffer. */

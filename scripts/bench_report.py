@@ -281,8 +281,10 @@ INTRO = """# Benchmarks
 
 Written by `make bench` (scripts/bench.sh; `--help` tells the settings) from [benchmarks.json](benchmarks.json), which holds
 every run. Runs of all programs alternate; each is a process of its own, under a limit in a memory cgroup of that many bytes
-with the model's pages dropped from the page cache first. Peers map the file; they run with the kernel's default read-ahead
-and with 512 KB, from the second round on with the better of the two, which is shown. `resident` has no cgroup.
+with the model's pages dropped from the page cache first. llama.cpp and ik_llama.cpp map the file; they run with the
+kernel's default read-ahead and with 512 KB, from the second round on with the better of the two, which is shown. SmallThinker's
+engine reads its experts past the page cache and says nothing of what it skips, so no bound is given for it. `resident` has no
+cgroup.
 
 *Bound*: the bytes that a token must touch over the bandwidth measured in the same run (in order for what is read whole, by
 rows in random order for Up and Down of active neurons), and under a limit the bytes that were read from the disk over

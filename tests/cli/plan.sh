@@ -1,5 +1,6 @@
 #!/bin/bash
-# thermo-plan on the embedded model and this machine: solve, repeat, check, compare, explain, sweep, refuse.
+# thermo-plan on the embedded model: solve, repeat, check, compare, explain, sweep, refuse. What is said of speeds is held
+# against the published figures of a phone, for they are the same wherever this runs; this machine's have to give plans.
 . tests/tap.sh
 scratch
 P=$BIN/thermo-plan
@@ -9,8 +10,7 @@ check "trace of 12 prompts" "$BIN/thermo-profile" trace -q --model datasets/mode
     --prompts "$tmp/p.csv" --out "$tmp/t.h5"
 check "figures of this machine" "$BIN/thermo-profile" hardware -q --quick --db "$tmp/hw.sqlite" --device here --storage "$tmp"
 check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
-phone=$(sqlite3 "$tmp/phone.sqlite" 'select name from device limit 1')
-in=(--traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite")
+in=(--traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite") mine=(--traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite")
 solve() { "$P" solve "${in[@]}" "$@"; }
 
 valid()
@@ -45,29 +45,30 @@ check "several limits and batches" solve --memory 16MiB,18MiB,24MiB,64MiB --max-
 check "the same inputs again" solve --memory 16MiB,18MiB,24MiB,64MiB --max-batch 4 --out "$tmp/m2.json"
 check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
 check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"
-check "what the device sustains" solve --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
+check "this machine, what it sustains" "$P" solve "${mine[@]}" --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
 check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
 check "bundles, int8 activations, Q8_0 for Down" solve --memory 18MiB --form bundle --act q8 --down-type q8_0 --out "$tmp/bundle.json"
-check "a phone that is not here" "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone" --memory 18MiB \
-    --out "$tmp/phone.json"
-for f in a m paper slow dense bundle phone; do
+check "this machine" "$P" solve "${mine[@]}" --device here --memory 18MiB,24MiB --max-batch 2 --out "$tmp/here.json"
+for f in a m paper slow dense bundle here; do
     check "$f.json follows its schema" valid "$tmp/$f.json"
 done
-for f in a a512 m paper slow dense bundle; do
+for f in a a512 m paper dense bundle; do
     check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${in[@]}"
 done
-check "check of the phone's" "$P" check "$tmp/phone.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite"
+for f in here slow; do
+    check "check derives every figure of $f.json" "$P" check "$tmp/$f.json" "${mine[@]}"
+done
 check "check by itself" "$P" check "$tmp/m.json" --json
 
 # A plan that was tampered with, or belongs to other files.
 tampered() { sed "$1" "$tmp/a.json" > "$tmp/bad.json"; cmp -s "$tmp/bad.json" "$tmp/a.json" && return 9; "$P" check "$tmp/bad.json" "${in[@]}"; }
 check "another account is found" status 3 tampered 's/"account_bytes": /"account_bytes": 1/'
 check "another speed is found" status 3 tampered 's/"tokens_per_s": /"tokens_per_s": 1/'
-other_figures() { sed 's/"figures": "sustained"/"figures": "typical"/' "$tmp/slow.json" > "$tmp/bad.json"; "$P" check "$tmp/bad.json" "${in[@]}"; }
+other_figures() { sed 's/"figures": "sustained"/"figures": "typical"/' "$tmp/slow.json" > "$tmp/bad.json"; "$P" check "$tmp/bad.json" "${mine[@]}"; }
 check "sustained figures are not the typical ones" status 3 other_figures
 check "another prefix is found" status 3 tampered '0,/\[\[[0-9]*, [0-9]*\]\]/s//[[64, 1216]]/'
 check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"hash": "0/"hash": "1/;t;s/"hash": "[^0]/"hash": "0/}'
-check "another device is found" status 5 "$P" check "$tmp/a.json" --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device "$phone"
+check "another device is found" status 5 "$P" check "$tmp/a.json" "${mine[@]}" --device here
 
 # Against an older plan.
 check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
@@ -87,7 +88,7 @@ check "too fast" status 4 refused --memory 16MiB --context 256 --min-speed 10000
 check "no memory is enough" grep -q 'no memory is enough' "$tmp/why"
 speed=$(sed -n 's/.*fastest plan makes \([0-9.]*\) .*/\1/p' "$tmp/why")
 check "the speed it names is reached" solve --memory 16MiB --context 256 --min-speed "${speed:-x}" --out "$tmp/f.json"
-solve --memory 64MiB --context 256 --out "$tmp/r.json" > "$tmp/log" # half-way to what memory can give, on any machine
+solve --memory 64MiB --context 256 --out "$tmp/r.json" > "$tmp/log" # half-way to what memory can give
 double=$(python3 -c "
 import json, sys
 print(($speed * json.load(open(sys.argv[1]))['limits'][0]['batches'][0]['predicted']['tokens_per_s']) ** 0.5)" "$tmp/r.json")
@@ -99,8 +100,8 @@ check "nothing was written for what was refused" test ! -e "$tmp/none.json"
 # Predicted mode: predictors of both inputs, and what they cost in quality.
 check "predictors without training" "$BIN/thermo-profile" predictors -q --model datasets/models/reglu-tales-10m-f16.gguf \
     --traces "$tmp/t.h5" --out "$tmp/tp.h5" --input both --method svd --rank 64 --quality-tokens 96
-pred() { "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite" --memory 16MiB,24MiB --context 256 "$@"; }
-pcheck() { "$P" check "$1" --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite"; }
+pred() { "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite" --memory 16MiB,24MiB --context 256 "$@"; }
+pcheck() { "$P" check "$1" --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite"; }
 why_pred() { pred "$@" --out "$tmp/none.json" 2> "$tmp/why"; }
 check "predicted mode" pred --mode predicted --out "$tmp/pred.json"
 check "packed bundles, at another recall, looking ahead" pred --mode predicted --form bundle --packed yes --recall 0.95 \
@@ -118,12 +119,12 @@ assert all(set(l["predictors"]) == {"block"} and l["recall"] == 0.95 for l in a[
 assert any("KL" in n for n in p["notes"]), p["notes"]' "$tmp/pred.json" "$tmp/ahead.json"
 check "its explanation" sh -c '"$1" explain "$2" --traces "$3" --hardware "$4" > "$5" && grep -q "^  (M11) " "$5" &&
     grep -q "^  (M12) " "$5" && grep -q "^  (M13) " "$5" && grep -q "floor in exact mode" "$5"' - \
-    "$P" "$tmp/ahead.json" "$tmp/tp.h5" "$tmp/hw.sqlite" "$tmp/pred.txt"
+    "$P" "$tmp/ahead.json" "$tmp/tp.h5" "$tmp/phone.sqlite" "$tmp/pred.txt"
 check "quality that predictors cannot give" status 4 why_pred --mode predicted --max-kl 1e-12
 kl=$(sed -n 's/.*the least that was measured is \([0-9.e-]*\),.*/\1/p' "$tmp/why")
 check "the quality it names will do" pred --mode predicted --max-kl "$(python3 -c "print(float('$kl') * 1.01)")" --out "$tmp/kl.json"
 check "auto stays exact where quality forbids" sh -c '"$@" && ! grep -q "\"mode\": \"predicted\"" "$0"' "$tmp/auto.json" \
-    "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/hw.sqlite" --memory 24MiB --context 256 --max-kl 1e-12 --out "$tmp/auto.json"
+    "$P" solve --traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite" --memory 24MiB --context 256 --max-kl 1e-12 --out "$tmp/auto.json"
 check "a recall of nothing" status 2 why_pred --recall 0.9
 check "a recall of exact mode" status 2 why_pred --mode exact --recall 0.9
 check "predicted mode without predictors" status 3 refused --memory 18MiB --mode predicted
@@ -159,12 +160,12 @@ check "sweep rises with memory; its drawing is one" sweep
 
 # The command line.
 check "no memory" status 2 "$P" solve "${in[@]}" --out "$tmp/x.json"
-check "an unknown core class" status 2 solve --memory 18MiB --cores big=1 --out "$tmp/x.json"
+check "an unknown core class" status 2 solve --memory 18MiB --cores huge=1 --out "$tmp/x.json"
 check "the same limit twice" status 2 solve --memory 18MiB,18MiB --out "$tmp/x.json"
-check "an unknown device" status 2 "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --device nobody --memory 18MiB --out "$tmp/x.json"
-check "a trace that is none" status 3 "$P" solve --traces "$tmp/hw.sqlite" --hardware "$tmp/hw.sqlite" --memory 18MiB --out "$tmp/x.json"
+check "an unknown device" status 2 "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --device nobody --memory 18MiB --out "$tmp/x.json"
+check "a trace that is none" status 3 "$P" solve --traces "$tmp/phone.sqlite" --hardware "$tmp/phone.sqlite" --memory 18MiB --out "$tmp/x.json"
 check "a plan that is none" status 3 "$P" check datasets/prompts/stories-profile.csv
 check "a folder that is not there" status 1 solve --memory 18MiB --out "$tmp/no/such/x.json"
-one_core() { solve --memory 18MiB --cores 1 --out "$tmp/one.json" && grep -q '"threads": 1' "$tmp/one.json"; }
+one_core() { "$P" solve "${mine[@]}" --memory 18MiB --cores 1 --out "$tmp/one.json" && grep -q '"threads": 1' "$tmp/one.json"; }
 check "one core" one_core
 done_testing

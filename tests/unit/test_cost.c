@@ -216,7 +216,7 @@ static void test_work(void)
     double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
     CHECK(near(cl.attention_ns, rows_ns / 2 + kv_ns));
     CHECK(near(cl2.attention_ns, rows_ns / 2 + 100 * 4 * 8 + 3 * 900 + 2 * 2000 + 6 * 30));
-    double turns_ns = 2 * (512 * 1536.0 / COST_JOB_BYTES + 2 * (1 + 2)) * 200 / 2;
+    double turns_ns = 2 * (512 * 1536.0 / BUDGET_JOB_BYTES + 2 * (1 + 2)) * 200 / 2;
     CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + turns_ns));
     CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900 + 2000));
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);

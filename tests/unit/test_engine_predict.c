@@ -129,6 +129,19 @@ static void test_prompt(void)
     unlink(path);
 }
 
+/* Predictors of x are refused with these words, kept in memory or streamed. */
+static void refused(const struct pack *p, const struct es_predict *x, const char *words)
+{
+    struct err e = { 0 };
+    struct variant v = resident;
+    v.predict = x;
+    for (v.streamed = 0; v.streamed < 8; v.streamed += 7) {
+        CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
+        CHECK_MSG(strstr(e.msg, words), "%s", e.msg);
+        e.msg[0] = 0;
+    }
+}
+
 /* Higher recall, lower threshold, more neurons; a damaged predictor is named. */
 static void test_recall_and_damage(void)
 {
@@ -155,13 +168,7 @@ static void test_recall_and_damage(void)
     putc(c ^ 1, f);
     fclose(f);
     const struct es_predict x = { .input = { -1, PREDICT_FFN, -1 } };
-    struct variant v = resident;
-    v.predict = &x;
-    for (v.streamed = 0; v.streamed < 8; v.streamed += 7) {
-        CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
-        CHECK_MSG(strstr(e.msg, "'ffn' of layer 1, block 0"), "%s", e.msg);
-        e.msg[0] = 0;
-    }
+    refused(p, &x, "'ffn' of layer 1, block 0");
     pack_close(p);
     unlink(path);
 }
@@ -244,20 +251,13 @@ static void test_streams(int rank, int n_ff, int picks)
 /* A pack whose checksums are right but whose predictors pick what is not there: refused, kept or streamed. */
 static void test_picks_beyond(void)
 {
-    struct err e = { 0 };
     struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
     s.picks = PICKS_BEYOND;
     struct pack *p = open_pack(&s, "picks");
     const struct es_predict x = { .input = { -1, PREDICT_BLOCK, -1 } };
-    struct variant v = resident;
     if (!p)
         return;
-    v.predict = &x;
-    for (v.streamed = 0; v.streamed < 8; v.streamed += 7) {
-        CHECK(run(p, &v, other, NULL, &e) == ERR_FORMAT);
-        CHECK_MSG(strstr(e.msg, "'block' of layer 1, block 0 picks an input beyond"), "%s", e.msg);
-        e.msg[0] = 0;
-    }
+    refused(p, &x, "'block' of layer 1, block 0 picks an input beyond");
     pack_close(p);
     unlink(path);
 }

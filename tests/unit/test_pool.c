@@ -103,25 +103,6 @@ static void ascending(void *ctx, int begin, int end, int worker)
     c->last_begin = begin;
 }
 
-static void test_for(int threads)
-{
-    static const int shapes[][2] = { { 0, 1 }, { 1, 1 }, { 7, 3 }, { 1000, 1 }, { 1000, 7 }, { 1000, 2000 }, { 64, 64 } };
-    struct pool *p;
-    int hits[1000], bad = 0;
-    CHECK(pool_new(threads, NULL, &p, &e) == 0);
-    for (int round = 0; round < 50; round++)
-        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
-            struct cover c = { .hits = hits, .n = shapes[s][0], .grain = shapes[s][1] };
-            memset(hits, 0, sizeof hits);
-            pool_for(p, c.n, c.grain, touch, &c);
-            for (int i = 0; i < 1000; i++)
-                bad += hits[i] != (i < c.n);
-            bad += c.bad;
-        }
-    CHECK(bad == 0);
-    pool_free(p);
-}
-
 static void shrink(void *ctx, int begin, int end, int worker)
 {
     struct cover *c = ctx;
@@ -133,10 +114,13 @@ static void shrink(void *ctx, int begin, int end, int worker)
     atomic_fetch_add(&c->pieces, 1);
 }
 
-/* Every item once, in multiples of the least piece, and in far fewer pieces than of that size. */
-static void test_shrinking(int threads)
+typedef void each_fn(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
+
+/* Every item once, cut as `body` asks, which where it counts pieces sees far fewer of them than of that size. */
+static void test_each(int threads, each_fn *each, pool_range_fn *body)
 {
-    static const int shapes[][2] = { { 0, 1 }, { 1, 1 }, { 7, 3 }, { 1000, 1 }, { 1000, 8 }, { 1000, 2000 }, { 64, 64 } };
+    static const int shapes[][2] = { { 0, 1 },    { 1, 1 },    { 7, 3 },       { 1000, 1 },
+                                     { 1000, 7 }, { 1000, 8 }, { 1000, 2000 }, { 64, 64 } };
     struct pool *p;
     int hits[1000], bad = 0;
     CHECK(pool_new(threads, NULL, &p, &e) == 0);
@@ -144,7 +128,7 @@ static void test_shrinking(int threads)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             struct cover c = { .hits = hits, .n = shapes[s][0], .grain = shapes[s][1] };
             memset(hits, 0, sizeof hits);
-            pool_for_shrinking(p, c.n, c.grain, shrink, &c);
+            each(p, c.n, c.grain, body, &c);
             for (int i = 0; i < 1000; i++)
                 bad += hits[i] != (i < c.n);
             bad += c.bad + (c.pieces > 20 * threads);
@@ -221,12 +205,12 @@ int main(void)
     test_run(1);
     test_run(2);
     test_run(5); /* more than this machine may have: the sleeping path */
-    test_for(1);
-    test_for(2);
-    test_for(8);
-    test_shrinking(1);
-    test_shrinking(2);
-    test_shrinking(8);
+    test_each(1, pool_for, touch);
+    test_each(2, pool_for, touch);
+    test_each(8, pool_for, touch);
+    test_each(1, pool_for_shrinking, shrink);
+    test_each(2, pool_for_shrinking, shrink);
+    test_each(8, pool_for_shrinking, shrink);
     test_order();
     test_pinning();
     report_cost();

@@ -9,9 +9,11 @@
 #include <sys/mman.h>
 
 #define PAGE 4096u
+#define HUGE      (2u << 20)
 #define HUGE_FROM (64u << 20) /* smaller arenas gain nothing from huge pages */
 
-/* Staging first: the mapping's start is a page boundary, and reads need one. */
+/* Staging first: the mapping's start is a page boundary, and reads need one; of a large arena it is that of a huge page, for
+ * into pages of 4 KiB a paravirtual drive reads blocks of 64 KiB half as fast. */
 static const enum budget_item order[] = {
     BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_INDEX,
 };
@@ -22,6 +24,20 @@ static uint64_t mapped(const struct budget *b, enum budget_item i)
     return b->item[i] - (i == BUDGET_INDEX ? b->tables : 0);
 }
 
+/* Of a large arena: begins where a huge page can. What is mapped for that and not needed goes at once. */
+static uint8_t *map(size_t bytes)
+{
+    size_t more = bytes >= HUGE_FROM ? HUGE : 0;
+    uint8_t *m = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (m == MAP_FAILED || !more)
+        return m == MAP_FAILED ? NULL : m;
+    size_t before = (HUGE - (uintptr_t)m % HUGE) % HUGE;
+    if (before)
+        munmap(m, before);
+    munmap(m + before + bytes, more - before);
+    return m + before;
+}
+
 int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
 {
     uint64_t bytes = 0;
@@ -29,8 +45,8 @@ int arena_open(struct arena *a, const struct budget *b, int lock, struct err *e)
     for (size_t i = 0; i < sizeof order / sizeof order[0]; i++)
         bytes += mapped(b, order[i]);
     bytes = (bytes + PAGE - 1) / PAGE * PAGE;
-    void *m = mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (m == MAP_FAILED)
+    uint8_t *m = map((size_t)bytes);
+    if (!m)
         return err_sys(e, ERR_NOMEM, "cannot map %llu bytes", (unsigned long long)bytes);
     a->base = m;
     a->bytes = (size_t)bytes;

@@ -21,5 +21,15 @@ int main(void)
     CHECK(p >= a.base && p + index <= a.base + a.bytes);
     memset(p, 1, index);
     arena_close(&a);
+    CHECK(a.base == NULL);
+    /* A large one begins where a huge page can, so that what reads arrive in can be whole huge pages. */
+    for (uint64_t odd = 0; odd < 4; odd++) {
+        b.item[BUDGET_HOT] = (64 << 20) + odd * 4096;
+        CHECK(arena_open(&a, &b, 0, &e) == 0);
+        CHECK((uintptr_t)a.base % (2 << 20) == 0);
+        CHECK(a.item[BUDGET_STAGING].at == a.base);
+        a.base[0] = a.base[a.bytes - 1] = 1;
+        arena_close(&a);
+    }
     return test_done();
 }

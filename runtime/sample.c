@@ -1,6 +1,6 @@
-/* Candidates lie in one array that is a max-heap; the best are popped as far as the filters ask, so
- * the usual top-k 40 costs one pass over the vocabulary and a few pops. Popped ones gather at the
- * array's end, best last. */
+/* The best k of all candidates are kept at the beginning of one array, as a heap with the worst of them on top: most others
+ * are turned away by one comparison, so the usual top-k 40 costs little more than a look at each. Popping the worst
+ * again and again sorts them, best first. */
 #include "runtime/sample.h"
 
 #include <math.h>
@@ -53,13 +53,31 @@ static void sift(struct candidate *c, int n, int i)
 {
     struct candidate v = c[i];
     for (int k; (k = 2 * i + 1) < n; i = k) {
-        if (k + 1 < n && better(c[k + 1], c[k]))
+        if (k + 1 < n && better(c[k], c[k + 1]))
             k++;
-        if (!better(c[k], v))
+        if (!better(v, c[k]))
             break;
         c[i] = c[k];
     }
     c[i] = v;
+}
+
+/* The k best of n to c[0..k), best first. */
+static void sort_best(struct candidate *c, int n, int k)
+{
+    for (int i = k / 2; i-- > 0;)
+        sift(c, k, i);
+    for (int i = k; i < n; i++)
+        if (better(c[i], c[0])) {
+            c[0] = c[i];
+            sift(c, k, 0);
+        }
+    for (int left = k; left > 1; left--) {
+        struct candidate t = c[0];
+        c[0] = c[left - 1];
+        c[left - 1] = t;
+        sift(c, left - 1, 0);
+    }
 }
 
 static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, const float *logits,
@@ -76,19 +94,19 @@ static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, 
     }
 }
 
-/* Draw from sorted candidates best[0], best[-1], ... best[1 - n]. */
+/* Draw from n sorted candidates. */
 static int32_t draw(struct sampler *s, const struct candidate *best, int n)
 {
     double sum = 0, at, top = (double)best[0].logit, inv = 1.0 / s->p.temp;
     for (int i = 0; i < n; i++)
-        sum += exp(((double)best[-i].logit - top) * inv);
+        sum += exp(((double)best[i].logit - top) * inv);
     at = sampler_uniform(s) * sum;
     for (int i = 0; i < n; i++) {
-        at -= exp(((double)best[-i].logit - top) * inv);
+        at -= exp(((double)best[i].logit - top) * inv);
         if (at < 0)
-            return best[-i].id;
+            return best[i].id;
     }
-    return best[1 - n].id;
+    return best[n - 1].id;
 }
 
 /* How many of the n sorted candidates top-p and min-p keep, of those that top-k left; at least one. */
@@ -97,14 +115,14 @@ static int filter(const struct sampler *s, const struct candidate *best, int n)
     double top = (double)best[0].logit, sum = 0, cum = 0;
     int keep = n;
     for (int i = 0; i < n; i++)
-        sum += exp((double)best[-i].logit - top);
+        sum += exp((double)best[i].logit - top);
     for (int i = 0; i < keep && s->p.top_p < 1; i++) {
-        cum += exp((double)best[-i].logit - top) / sum;
+        cum += exp((double)best[i].logit - top) / sum;
         if (cum >= s->p.top_p)
             keep = i + 1;
     }
     for (int i = 1; i < keep && s->p.min_p > 0; i++)
-        if (exp((double)best[-i].logit - top) < s->p.min_p)
+        if (exp((double)best[i].logit - top) < s->p.min_p)
             keep = i;
     return keep;
 }
@@ -124,13 +142,6 @@ int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const 
         return c[best].id;
     }
     int k = s->p.top_k > 0 && s->p.top_k < n_vocab ? s->p.top_k : n_vocab;
-    for (int i = n_vocab / 2; i-- > 0;)
-        sift(c, n_vocab, i);
-    for (int left = n_vocab; left > n_vocab - k; left--) {
-        struct candidate t = c[0];
-        c[0] = c[left - 1];
-        c[left - 1] = t;
-        sift(c, left - 1, 0);
-    }
-    return draw(s, c + n_vocab - 1, filter(s, c + n_vocab - 1, k));
+    sort_best(c, n_vocab, k);
+    return draw(s, c, filter(s, c, k));
 }

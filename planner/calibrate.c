@@ -111,7 +111,7 @@ static int attention_at(const struct plan *p, const struct plan_limit *l, const 
 
 /* Does the plan speak of this run? 1, 0 with the reason noted, or an error. */
 static int comparable(const struct plan *p, const char *name, const struct telemetry_run *r, const struct plan_limit *l,
-                      struct notes *why, struct err *e)
+                      const double *promised, struct notes *why, struct err *e)
 {
     if (strcmp(r->model, p->model_name) != 0)
         return err_set(e, ERR_MISMATCH, "telemetry '%s' line %d is of model '%s', plan '%s' is for '%s'", r->file,
@@ -120,7 +120,7 @@ static int comparable(const struct plan *p, const char *name, const struct telem
         notes_add(why, "less memory or other settings than the plan's limit has: %s", r->file);
         return 0;
     }
-    double planned = l->batches[0].predicted.tokens_per_s;
+    double planned = promised ? promised[l - p->limits] : l->batches[0].predicted.tokens_per_s;
     if (fabs(r->predicted_tokens_per_s - planned) > SAME_PLAN * planned)
         return err_set(e, ERR_MISMATCH, "telemetry '%s' line %d is of another plan: under %llu bytes it had %g tokens/s "
                                         "predicted, plan '%s' predicts %g",
@@ -199,12 +199,14 @@ static void add_run(struct table *t, const struct plan *p, const struct plan_lim
 }
 
 static int compare_limit(const struct plan *p, const char *name, int li, const struct hw *hw, const struct inputs *in,
-                         const struct telemetry *t, struct table *table, struct calibrate *out, struct err *e)
+                         const struct telemetry *t, const double *promised, struct table *table, struct calibrate *out,
+                         struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     struct calibrate_limit *o = &out->limits[li];
     o->limit = l;
     calibrate_predicted(p, l, o->predicted);
+    double sum[CALIBRATE_TERMS] = { 0 };
     for (int i = 0; i < CALIBRATE_TERMS; i++)
         table->measured[i].n = 0;
     for (int i = 0; i < t->n; i++) {
@@ -213,7 +215,7 @@ static int compare_limit(const struct plan *p, const char *name, int li, const s
         const struct plan_limit *its = plan_pick(p, run->memory_bytes);
         if (its != l && (its || li > 0))
             continue;
-        int r = comparable(p, name, run, its, &out->why, e);
+        int r = comparable(p, name, run, its, promised, &out->why, e);
         if (r < 0)
             return r;
         if (r == 0) {
@@ -229,8 +231,12 @@ static int compare_limit(const struct plan *p, const char *name, int li, const s
         }
         calibrate_measured(run, measured);
         add_run(table, p, l, predicted, measured, hw);
+        for (int k = 0; k < CALIBRATE_TERMS; k++)
+            sum[k] += predicted[k];
         o->runs++;
     }
+    for (int i = 0; i < CALIBRATE_TERMS && promised && o->runs; i++)
+        o->predicted[i] = sum[i] / o->runs;
     for (int i = 0; i < CALIBRATE_TERMS; i++)
         o->measured[i] = spread(&table->measured[i], &o->n[i]);
     out->runs += o->runs;
@@ -238,7 +244,7 @@ static int compare_limit(const struct plan *p, const char *name, int li, const s
 }
 
 int calibrate_compare(const struct plan *p, const char *name, const struct hw *hw, const struct inputs *in,
-                      const struct telemetry *t, struct calibrate *out, struct err *e)
+                      const struct telemetry *t, const double *promised, struct calibrate *out, struct err *e)
 {
     struct calibrate c = { .n_limits = p->n_limits };
     struct table table;
@@ -248,7 +254,7 @@ int calibrate_compare(const struct plan *p, const char *name, const struct hw *h
     if (!(c.limits = calloc((size_t)p->n_limits, sizeof *c.limits)))
         r = err_set(e, ERR_NOMEM, "out of memory for telemetry");
     for (int i = 0; i < p->n_limits && r == 0; i++)
-        r = compare_limit(p, name, i, hw, in, t, &table, &c, e);
+        r = compare_limit(p, name, i, hw, in, t, promised, &table, &c, e);
     if (r == 0 && c.runs == 0)
         r = err_set(e, ERR_MISMATCH, "no run of the telemetry can be held against plan '%s'%s%s", name,
                     c.why.n ? ": " : ": none made a token", c.why.n ? c.why.text[0] : "");

@@ -30,7 +30,7 @@ extern const char *const calibrate_term_labels[CALIBRATE_TERMS]; /* for people *
 struct calibrate_limit {
     const struct plan_limit *limit;
     int runs, n[CALIBRATE_TERMS];               /* compared; that tell a term */
-    double predicted[CALIBRATE_TERMS];          /* by the plan */
+    double predicted[CALIBRATE_TERMS];          /* by the plan; at other prices, for the positions that the runs had */
     struct hw_dist measured[CALIBRATE_TERMS];   /* p10, p50, p90 over the runs; 0 where n is 0 */
 };
 
@@ -56,10 +56,11 @@ void calibrate_measured(const struct telemetry_run *r, double out[CALIBRATE_TERM
  * multiplied by ffn. NAN when none does, or I/O hides so well that none can be told. */
 double calibrate_io_factor(const struct plan_limit *l, int n_layers, double ffn, double wait_ns);
 
-/* hw, in: may be NULL. A run of another model or plan is ERR_MISMATCH; runs that the prediction does not speak of (less
+/* hw, in: may be NULL. promised: tokens/s of each limit by the plan that ran, where p is that plan at other prices; else
+ * NULL. A run of another model or plan is ERR_MISMATCH; runs that the prediction does not speak of (less
  * memory, other mode, threads or types than planned) are skipped and counted; ERR_MISMATCH when none is left. */
 int calibrate_compare(const struct plan *p, const char *name, const struct hw *hw, const struct inputs *in,
-                      const struct telemetry *t, struct calibrate *out, struct err *e);
+                      const struct telemetry *t, const double *promised, struct calibrate *out, struct err *e);
 void calibrate_done(struct calibrate *c); /* accepts a zeroed one */
 
 #endif

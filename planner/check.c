@@ -120,8 +120,18 @@ static int check_figures(const struct plan *p, const struct plan_figures *said, 
     return 0;
 }
 
-/* (5) and every predicted figure. */
-static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
+/* Figures of a limit in place of those that its plan states. */
+static void take_figures(struct plan_figures *to, const struct plan_figures *from, int n_layers)
+{
+    struct plan_layer_figures *layers = to->layers;
+    memcpy(layers, from->layers, (size_t)n_layers * sizeof *layers);
+    *to = *from;
+    to->layers = layers;
+}
+
+/* (5) and every predicted figure. repriced: not NULL: the figures go there instead. */
+static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li, struct plan *repriced,
+                       struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     struct cost_choice c;
@@ -141,10 +151,12 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         }
         planning_keeps(p, &l->batches[i], keeps);
         r = problem_predict(pr, &c, bi, keeps, &is, e);
-        if (r == 0)
+        if (r == 0 && repriced)
+            take_figures(&repriced->limits[li].batches[i].predicted, &is, p->n_layers);
+        else if (r == 0)
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
-    if (r == 0 && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
+    if (r == 0 && !repriced && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
     free(keeps);
@@ -156,7 +168,7 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
  * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
  * through common/cache. */
 static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
-                        int first, struct notes *notes, struct err *e)
+                        int first, struct notes *notes, struct plan *repriced, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
     const struct problem_way way = { f->mode, f->recall, f->predictor, f->exempt, 0 };
@@ -183,7 +195,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         r = points_replay(&points, &pr, p, limits, n, e);
     for (int i = 0; i < n && r == 0 && hw; i++)
         if (!replayed || (r = points_tables(&points, i, &pr, p, limits[i], e)) == 0)
-            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), e);
+            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), repriced, e);
     points_done(&points);
     problem_done(&pr);
     return r;
@@ -202,7 +214,16 @@ int check_plan(const struct plan *p, const char *name, const struct inputs *in, 
 {
     int r = check_belongs(p, name, in, hw, e);
     for (int i = 0; i < p->n_limits && in && r == 0; i++)
-        r = check_limits(p, name, in, hw, i, notes, e);
+        r = check_limits(p, name, in, hw, i, notes, NULL, e);
+    return r;
+}
+
+int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                  struct err *e)
+{
+    int r = check_belongs(p, name, in, NULL, e);
+    for (int i = 0; i < p->n_limits && r == 0; i++)
+        r = check_limits(p, name, in, hw, i, notes, p, e);
     return r;
 }
 

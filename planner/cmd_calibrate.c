@@ -27,7 +27,7 @@ static const struct opt_usage usage = {
 struct wish {
     const char *plan, *traces, *hardware, *device;
     struct opt_list telemetry;
-    int store, json;
+    int store, reprice, json;
 };
 
 static double shown(int term, double v)
@@ -187,14 +187,29 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
     return r;
 }
 
+/* The plan at the prices of figures of another time. Whom the runs belong to is told by what it promised before. */
+static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const struct inputs *in, double *promised,
+                   struct err *e)
+{
+    struct notes notes = { 0 };
+    for (int i = 0; i < p->n_limits; i++)
+        promised[i] = p->limits[i].batches[0].predicted.tokens_per_s;
+    int r = args_load_hw(w->hardware, w->device ? w->device : p->device, hw, e);
+    return r < 0 ? r : check_reprice(p, w->plan, in, hw, &notes, e);
+}
+
 static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inputs *in, struct telemetry *t,
-                struct err *e)
+                double *promised, struct err *e)
 {
     int r;
     for (int i = 0; i < w->telemetry.n; i++)
         if ((r = telemetry_read(w->telemetry.items[i], t, e)) < 0)
             return r;
-    if ((r = plan_read(w->plan, p, e)) < 0 || (r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
+    if ((r = plan_read(w->plan, p, e)) < 0)
+        return r;
+    if (w->reprice)
+        return (r = inputs_from_trace(w->traces, plan_max_batch(p), in, e)) < 0 ? r : reprice(w, p, hw, in, promised, e);
+    if ((r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
         return r;
     if (w->store && (p->cost == PLAN_COST_PAPER || p->stat != PLAN_TYPICAL))
         return err_set(e, ERR_USAGE, "--store: plan '%s' was made with --cost %s and --figures %s; corrections are for "
@@ -213,9 +228,10 @@ static int run(const struct wish *w, struct err *e)
     struct inputs in = { 0 };
     struct telemetry t = { 0 };
     struct calibrate c = { 0 };
-    int r = load(w, &p, &hw, &in, &t, e);
+    double promised[PLAN_MAX_LIMITS];
+    int r = load(w, &p, &hw, &in, &t, promised, e);
     if (r == 0)
-        r = calibrate_compare(&p, w->plan, &hw, w->traces ? &in : NULL, &t, &c, e);
+        r = calibrate_compare(&p, w->plan, &hw, w->traces ? &in : NULL, &t, w->reprice ? promised : NULL, &c, e);
     if (r == 0 && w->store)
         r = store(w, &p, &hw, &c, e);
     if (r == 0 && w->json) {
@@ -262,12 +278,18 @@ int cmd_calibrate(int argc, char **argv)
         { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
           .help = "The trace it was made from: attention is then predicted for the positions that each run had, "
                   "instead of a context that is half full.", .def = "none" },
+        { .name = "reprice", .type = OPT_FLAG, .dest = &w.reprice,
+          .help = "FILE holds figures of another time than those that the plan was made from, as a machine drifts: what the plan "
+                  "chose is priced anew with them, and held against the runs. Needs --traces, and goes without --store." },
         { .name = "store", .type = OPT_FLAG, .dest = &w.store,
           .help = "Write the factors into the hardware database." },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
         { 0 },
     };
     r = opt_parse(opts, &usage, argc, argv, &n_pos, &e);
+    if (r == 0 && w.reprice && (w.store || !w.traces))
+        r = err_set(&e, ERR_USAGE, w.store ? "--reprice goes without --store: factors are for the figures that a plan was made from"
+                                           : "--reprice needs --traces: what is read follows from the trace");
     if (r == 0 && (r = take_rest(&w.telemetry, argv + 1, n_pos, &e)) == 0)
         r = run(&w, &e);
     free(w.telemetry.items);

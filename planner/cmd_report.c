@@ -54,7 +54,7 @@ static int run(const struct wish *w, struct err *e)
     int r = load(w, &p, &in, &hw, &t, &notes, e);
     if (r == 0 && w->telemetry.n) {
         report.telemetry = &t;
-        if ((r = calibrate_compare(&p, w->plan, &hw, &in, &t, &c, e)) == 0)
+        if ((r = calibrate_compare(&p, w->plan, &hw, &in, &t, NULL, &c, e)) == 0)
             report.measured = &c;
     }
     if (r == 0 && (r = report_collect(&report, &notes, e)) == 0) {

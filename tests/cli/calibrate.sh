@@ -66,6 +66,40 @@ PY
 }
 check "attention twice as slow doubles its factor, and no other" twice
 
+# The same plan at the prices of a machine that has become half as fast in everything.
+cp "$hardware" "$tmp/later.sqlite"
+sqlite3 "$tmp/later.sqlite" "UPDATE compute SET ns_per_row_p10 = 2 * ns_per_row_p10, ns_per_row_p50 = 2 * ns_per_row_p50, ns_per_row_p90 = 2 * ns_per_row_p90, flops_per_s = flops_per_s / 2;
+    UPDATE memory SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2;
+    UPDATE storage SET bytes_per_s_p10 = bytes_per_s_p10 / 2, bytes_per_s_p50 = bytes_per_s_p50 / 2, bytes_per_s_p90 = bytes_per_s_p90 / 2, cpu_ns_per_read = 2 * cpu_ns_per_read"
+reprice() { "$P" calibrate --plan "$plan" --traces "$traces" --hardware "$1" --telemetry "$tmp/a.jsonl" --json "${@:2}"; }
+check "figures of another time are not the plan's" says 5 'is for hardware' reprice "$tmp/later.sqlite"
+repriced()
+{
+    calibrate --json --telemetry "$tmp/a.jsonl" > "$tmp/as" && reprice "$hardware" --reprice > "$tmp/now" && reprice "$tmp/later.sqlite" --reprice > "$tmp/later" &&
+        python3 - "$tmp/as" "$tmp/now" "$tmp/later" <<'PY'
+import json, sys
+def load(p):
+    o = json.load(open(p))
+    return {t["term"]: t for t in o["limits"][0]["terms"]}, {t["term"]: t["median"] for t in o["ratios"]}
+def near(a, b):
+    assert abs(a - b) <= 1e-4 * abs(b), (a, b)
+(plan, _), (now, ratio), (later, _) = (load(p) for p in sys.argv[1:4])
+for t in ("ffn", "head", "read_bytes", "hit_rate"):
+    near(now[t]["predicted"], plan[t]["predicted"])
+assert now["attention"]["predicted"] < plan["attention"]["predicted"] # 40 tokens, planned for a context of 256
+for t in ("attention", "step"): # for the positions of the run, as ratios are
+    near(now[t]["median"] / now[t]["predicted"], ratio[t])
+for t in ("attention", "ffn", "io_wait", "head", "step"):
+    near(later[t]["predicted"], 2 * now[t]["predicted"])
+    assert later[t]["median"] == now[t]["median"]
+for t in ("read_bytes", "hit_rate"):
+    near(later[t]["predicted"], now[t]["predicted"])
+PY
+}
+check "--reprice: same figures, same times; half as fast, twice the times; same reads" repriced
+check "--reprice needs a trace" says 2 'needs --traces' "$P" calibrate --plan "$plan" --hardware "$hardware" --telemetry "$tmp/a.jsonl" --reprice
+check "--reprice stores nothing" says 2 'goes without --store' reprice "$tmp/later.sqlite" --reprice --store
+
 # Store, and plan with it.
 raw() { sqlite3 "$tmp/hw.sqlite" 'SELECT * FROM compute; SELECT * FROM memory; SELECT * FROM storage; SELECT * FROM device'; }
 solve() { "$P" solve --traces "$traces" --hardware "$tmp/hw.sqlite" --memory 18MiB --context 256 --form split --policy lru "$@"; }

@@ -60,7 +60,7 @@ static int compare(const struct sample_summary *s, int n, const struct hw *hw, s
     memset(&e, 0, sizeof e);
     int r = telemetry_parse(text, len, "t.jsonl", &t, &e);
     if (r == 0)
-        r = calibrate_compare(&p, "p.json", hw, NULL, &t, c, &e);
+        r = calibrate_compare(&p, "p.json", hw, NULL, &t, NULL, c, &e);
     telemetry_done(&t);
     free(text);
     return r;

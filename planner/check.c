@@ -120,6 +120,12 @@ static int check_figures(const struct plan *p, const struct plan_figures *said, 
     return 0;
 }
 
+/* Where new figures go, and which limits are meant. */
+struct repricing {
+    struct plan *to;
+    const uint8_t *wanted;
+};
+
 /* Figures of a limit in place of those that its plan states. */
 static void take_figures(struct plan_figures *to, const struct plan_figures *from, int n_layers)
 {
@@ -129,9 +135,9 @@ static void take_figures(struct plan_figures *to, const struct plan_figures *fro
     to->layers = layers;
 }
 
-/* (5) and every predicted figure. repriced: not NULL: the figures go there instead. */
-static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li, struct plan *repriced,
-                       struct err *e)
+/* (5) and every predicted figure; those of a repricing go there instead. */
+static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li,
+                       const struct repricing *repricing, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     struct cost_choice c;
@@ -151,12 +157,12 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         }
         planning_keeps(p, &l->batches[i], keeps);
         r = problem_predict(pr, &c, bi, keeps, &is, e);
-        if (r == 0 && repriced)
-            take_figures(&repriced->limits[li].batches[i].predicted, &is, p->n_layers);
+        if (r == 0 && repricing)
+            take_figures(&repricing->to->limits[li].batches[i].predicted, &is, p->n_layers);
         else if (r == 0)
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
-    if (r == 0 && !repriced && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
+    if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
     free(keeps);
@@ -168,7 +174,7 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
  * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
  * through common/cache. */
 static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
-                        int first, struct notes *notes, struct plan *repriced, struct err *e)
+                        int first, struct notes *notes, const struct repricing *repricing, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
     const struct problem_way way = { f->mode, f->recall, f->predictor, f->exempt, 0 };
@@ -179,8 +185,10 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         if (planning_same_problem(p, &p->limits[i], f))
             return 0;
     for (int i = first; i < p->n_limits; i++)
-        if (planning_same_problem(p, &p->limits[i], f))
+        if (planning_same_problem(p, &p->limits[i], f) && (!repricing || repricing->wanted[i]))
             limits[n++] = &p->limits[i];
+    if (n == 0)
+        return 0;
     r = replayed ? problem_shape(&pr, in, hw, &p->layout, &way, 1, notes, e) :
                    planning_problem(p, f, in, hw, notes, &pr, e);
     if (r < 0)
@@ -195,7 +203,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         r = points_replay(&points, &pr, p, limits, n, e);
     for (int i = 0; i < n && r == 0 && hw; i++)
         if (!replayed || (r = points_tables(&points, i, &pr, p, limits[i], e)) == 0)
-            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), repriced, e);
+            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), repricing, e);
     points_done(&points);
     problem_done(&pr);
     return r;
@@ -218,12 +226,13 @@ int check_plan(const struct plan *p, const char *name, const struct inputs *in, 
     return r;
 }
 
-int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
-                  struct err *e)
+int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, const uint8_t *wanted,
+                  struct notes *notes, struct err *e)
 {
+    const struct repricing repricing = { p, wanted };
     int r = check_belongs(p, name, in, NULL, e);
     for (int i = 0; i < p->n_limits && r == 0; i++)
-        r = check_limits(p, name, in, hw, i, notes, p, e);
+        r = check_limits(p, name, in, hw, i, notes, &repricing, e);
     return r;
 }
 

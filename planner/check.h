@@ -13,11 +13,11 @@
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e);
 
-/* The plan's choices priced anew with the figures of hw, which need not be those that it was made from: what it states of
+/* The choices of the wanted limits ([n_limits], 0 or 1) priced anew with the figures of hw, which need not be those that it was made from: what it states of
  * times and speeds is replaced, once whom it is for, its accounts and its cores were checked. Afterwards its hashes do not
  * tell where its figures are from: for comparing, not for writing. */
-int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
-                  struct err *e);
+int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, const uint8_t *wanted,
+                  struct notes *notes, struct err *e);
 
 /* Of that, whom it was made for: hashes and shapes, without the replay that figures need. */
 int check_belongs(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct err *e);

@@ -188,14 +188,20 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
 }
 
 /* The plan at the prices of figures of another time. Whom the runs belong to is told by what it promised before. */
-static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const struct inputs *in, double *promised,
-                   struct err *e)
+static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const struct inputs *in,
+                   const struct telemetry *t, double *promised, struct err *e)
 {
     struct notes notes = { 0 };
+    uint8_t wanted[PLAN_MAX_LIMITS] = { 0 };
+    for (int i = 0; i < t->n; i++) {
+        const struct plan_limit *l = plan_pick(p, t->run[i].memory_bytes);
+        if (l)
+            wanted[l - p->limits] = 1;
+    }
     for (int i = 0; i < p->n_limits; i++)
         promised[i] = p->limits[i].batches[0].predicted.tokens_per_s;
     int r = args_load_hw(w->hardware, w->device ? w->device : p->device, hw, e);
-    return r < 0 ? r : check_reprice(p, w->plan, in, hw, &notes, e);
+    return r < 0 ? r : check_reprice(p, w->plan, in, hw, wanted, &notes, e);
 }
 
 static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inputs *in, struct telemetry *t,
@@ -208,7 +214,7 @@ static int load(const struct wish *w, struct plan *p, struct hw *hw, struct inpu
     if ((r = plan_read(w->plan, p, e)) < 0)
         return r;
     if (w->reprice)
-        return (r = inputs_from_trace(w->traces, plan_max_batch(p), in, e)) < 0 ? r : reprice(w, p, hw, in, promised, e);
+        return (r = inputs_from_trace(w->traces, plan_max_batch(p), in, e)) < 0 ? r : reprice(w, p, hw, in, t, promised, e);
     if ((r = args_load_hw_of(w->hardware, w->device, p, hw, e)) < 0)
         return r;
     if (w->store && (p->cost == PLAN_COST_PAPER || p->stat != PLAN_TYPICAL))

@@ -5,16 +5,18 @@ How well plans foretell: one plan for all memory limits, each limit run several 
 predicted beside measured, as a whole and term by term, as thermo-plan calibrate compares them. Nothing is corrected by
 what was measured. The machine should have nothing else to do. --dry-run prints the runs.
 
-Rounds go there and back over the limits, so that a slow moment of the machine meets all alike; medians of the runs are
-compared. The plan's context is TOKENS, so that the positions it assumes (half of the context, in the mean) are those of the runs. Writes OUT/accuracy.json (every run), OUT/accuracy.md and OUT/accuracy.csv; a model's results replace those of the same
-NAME.
+Machines drift, virtual ones by a third within minutes. So their figures are measured before the first run and after each,
+and what stands beside a run is the plan's choice at the mean of the prices before and after it, at the positions that
+the run had (thermo-plan calibrate --reprice). Rounds go there and back over the limits, so that a slow moment of the
+machine meets all alike; medians of the runs are compared. The plan's context is TOKENS. Writes OUT/accuracy.json,
+OUT/accuracy.md and OUT/accuracy.csv; a model's results replace those of the same NAME.
 
 Settings, as environment variables or make's NAME=VALUE:
   MODEL=FILE        a packed model (.thermo), or a GGUF: it is packed as the plan says
   TRACES=FILE       its trace
   MEMORY=LIST       sizes, resident and floor (the least that can be planned): "resident 2500MB 2GiB floor"
-  HARDWARE=FILE     hardware database; measured anew, in the same minute, where not set
-  HARDWARE_FLAGS=   of thermo-profile hardware. Default: --quick --range 2GiB
+  HARDWARE=FILE     hardware database, the same for all runs; where not set, the machine is measured beside each of them
+  HARDWARE_FLAGS=   of thermo-profile hardware. Default: --quick --range 1GiB
   PLAN_FLAGS=       more flags of thermo-plan solve: "--mode predicted --act q8"
   TOKENS=N          of a run, after as many to warm up. Default: 48
   RUN_SECONDS=S     fewer tokens, at least 8, where warming up and running would take longer by the plan. Default: 30
@@ -84,6 +86,7 @@ class Job:
             if word not in ("resident", "floor") and size(word) is None:
                 die(2, f"MEMORY: '{word}' is neither resident, floor nor a size such as 2500MB or 2GiB")
         self.plan, self.telemetry = f"{self.work}/plan.json", f"{self.work}/runs.jsonl"
+        self.fresh = not self.hardware
 
     def measure_hardware(self, path, *flags):
         """Beside the model, for that disk is what reads come from."""
@@ -91,6 +94,14 @@ class Job:
             os.unlink(path)
         call([f"{BIN}/thermo-profile", "hardware", "-q", "--db", path, "--device", "this-machine", "--storage",
               os.path.dirname(self.model) or "."] + list(flags))
+
+    def measure_now(self, after):
+        """The machine as it is after so many runs; what was given where it is not to be measured."""
+        if not self.fresh:
+            return self.hardware
+        path = f"{self.work}/hardware-{after}.sqlite"
+        self.measure_hardware(path, *shlex.split(env("HARDWARE_FLAGS", "--quick --range 1GiB")))
+        return path
 
     def solve(self, memory, codes=(0,)):
         pack = ["--for-pack", self.model] if self.model.endswith(".thermo") else []
@@ -112,10 +123,9 @@ class Job:
 
     def prepare(self):
         os.makedirs(self.work, exist_ok=True)
-        if not self.hardware:
-            self.hardware = f"{self.work}/hardware.sqlite"
+        if self.fresh:
             tell("measuring the machine")
-            self.measure_hardware(self.hardware, *shlex.split(env("HARDWARE_FLAGS", "--quick --range 2GiB")))
+            self.hardware = self.measure_now(0)
         limits = self.limits()
         tell("planning")
         self.solve(",".join(str(n) for n in limits.values()))
@@ -170,56 +180,84 @@ def run_undisturbed(job, runner, limit, speed):
 
 
 def measure(job, limits):
-    """Every run's telemetry, a line each; and what failed."""
+    """Every run's telemetry, and the figures of the machine before and after it; and what failed."""
     runner = Runner(job.work, None, "", count("TIMEOUT", 600, 1))
-    failed = []
+    runs, failed = [], []
     if not runner.group.path:
         tell(f"no limit is enforced by a cgroup: {runner.group.why}")
     order = [(k, x) for k in range(job.runs) for x in (limits if k % 2 == 0 else limits[::-1])]
-    start = time.monotonic()
+    start, before = time.monotonic(), job.hardware
     try:
         with open(job.telemetry, "w") as out:
             for i, (k, (word, limit, speed)) in enumerate(order):
                 text, facts, share = run_undisturbed(job, runner, limit, speed)
                 if share > job.steal and "failed" not in facts:
                     failed.append(f"{word}, round {k + 1}: the host took {share:.0f} % of the processors meanwhile")
+                after = job.measure_now(i + 1)
                 if "failed" in facts:
                     failed.append(f"{word}, round {k + 1}: {facts['failed']}")
                 else:
                     out.write(text)
                     out.flush()
+                    runs.append((limit, text, sorted({before, after})))
+                before = after
                 got = facts.get("failed") or f"{json.loads(text)['tests'][0]['tokens_per_s']:.3g} tokens/s, planned {speed:.3g}"
                 left = (time.monotonic() - start) / (i + 1) * (len(order) - i - 1)
                 tell(f"[{i + 1}/{len(order)}] {word}: {got}; about {left / 60:.0f} min {left % 60:02.0f} s left")
     finally:
         enforced = bool(runner.group.path)
         runner.close()
-    return failed, enforced
+    return runs, failed, enforced, before
 
 
 # ---- what came out ----
 
-def row_of(word, found):
-    """One limit: predicted and measured medians of every term."""
-    terms = {t["term"]: t for t in found["terms"]}
-    row = {"limit": word, "memory_bytes": found["memory_bytes"], "runs": found["runs"],
-           "predicted_tokens_per_s": found["predicted_tokens_per_s"], "measured_tokens_per_s": found["measured_tokens_per_s"],
-           "deviation": found["predicted_tokens_per_s"] / found["measured_tokens_per_s"] - 1}
-    for name, t in terms.items():
+def price(job, limit, text, hardware):
+    """The terms of a run, predicted with these figures and measured; why there are none."""
+    path = f"{job.work}/run.jsonl"
+    with open(path, "w") as f:
+        f.write(text)
+    p = call([f"{BIN}/thermo-plan", "calibrate", "--reprice", "--plan", job.plan, "--traces", job.traces, "--hardware", hardware,
+              "--telemetry", path, "--json"], (0, 5))
+    if p.returncode:
+        return None, p.stderr.strip()
+    found = next(x for x in json.loads(p.stdout)["limits"] if x["memory_bytes"] == limit)
+    return {t["term"]: t for t in found["terms"]}, None
+
+
+def row_of(word, limit, runs):
+    """One limit: medians over its runs of every term, predicted (the mean of the prices beside a run) and measured."""
+    prices = [x["step"]["predicted"] for r in runs for x in r]
+    steps = [(statistics.mean(x["step"]["predicted"] for x in r), r[0]["step"]["median"]) for r in runs]
+    row = {"limit": word, "memory_bytes": limit, "runs": len(runs),
+           "predicted_tokens_per_s": 1e9 / statistics.median(p for p, _ in steps),
+           "measured_tokens_per_s": 1e9 / statistics.median(m for _, m in steps),
+           "deviation": statistics.median(m / p - 1 for p, m in steps),
+           "prices_tokens_per_s": [1e9 / max(prices), 1e9 / min(prices)]}
+    for name, t in runs[0][0].items():
         scale = 1e-6 if t["unit"] == "ns" else 1
-        key = name + ("_ms" if t["unit"] == "ns" else "")
-        row[key] = {"predicted": t["predicted"] * scale, "measured": t["median"] * scale, "p10": t["p10"] * scale,
-                    "p90": t["p90"] * scale}
+        measured = [r[0][name]["median"] * scale for r in runs]
+        row[name + ("_ms" if t["unit"] == "ns" else "")] = {
+            "predicted": statistics.median(statistics.mean(x[name]["predicted"] for x in r) * scale for r in runs),
+            "measured": statistics.median(measured), "least": min(measured), "most": max(measured)}
     return row
 
 
-def collect(job, limits, failed, enforced, before, after):
-    c = json.loads(call([f"{BIN}/thermo-plan", "calibrate", "--plan", job.plan, "--hardware", job.hardware, "--telemetry",
-                         job.telemetry, "--json"]).stdout)
-    by_limit = {x["memory_bytes"]: x for x in c["limits"]}
-    rows = [row_of(word, by_limit[n]) for word, n, _ in limits if n in by_limit]
-    notes = failed + [f"not compared, {w}" for w in c["skipped_because"]]
-    notes += [f"{word}: no run can be compared" for word, n, _ in limits if n not in by_limit]
+def collect(job, limits, runs, failed, enforced, before, after):
+    tell("pricing")
+    rows, notes, priced = [], list(failed), {n: [] for _, n, _ in limits}
+    for limit, text, hardware in runs:
+        found = [price(job, limit, text, h) for h in hardware]
+        notes += sorted({f"not compared: {why}" for _, why in found if why} - set(notes))
+        if all(terms for terms, _ in found):
+            priced[limit].append([terms for terms, _ in found])
+    for word, n, _ in limits:
+        if priced[n]:
+            rows.append(row_of(word, n, priced[n]))
+        else:
+            notes.append(f"{word}: no run can be compared")
+    if not rows:
+        die(1, "no run can be compared with the plan: " + "; ".join(notes))
     if not enforced:
         notes.append("no cgroup enforced the limits")
     with open(job.plan) as f:
@@ -227,7 +265,7 @@ def collect(job, limits, failed, enforced, before, after):
     flags = " ".join(f"{k}={shlex.quote(env(k))}" for k in ("PLAN_FLAGS", "TOKENS", "RUNS", "MEMORY", "TEXT") if env(k))
     return {"name": job.name, "date": time.strftime("%F %T", time.gmtime()), "model": plan["model"]["name"],
             "modes": sorted({x["mode"] for x in plan["limits"]}), "settings": flags, "rows": rows, "notes": notes,
-            "fresh_hardware": not env("HARDWARE"), "gb_per_s_before": before, "gb_per_s_after": after,
+            "fresh_hardware": job.fresh, "gb_per_s_before": before, "gb_per_s_after": after,
             "commit": subprocess.run(["git", "describe", "--always", "--dirty", "--exclude", "*"], capture_output=True,
                                      text=True, check=False).stdout.strip() or "unknown",
             "median_deviation": statistics.median(abs(r["deviation"]) for r in rows)}
@@ -242,6 +280,11 @@ def pair(row, key, scale=1.0, show=number):
     return f"{show(v['predicted'] * scale)} / {show(v['measured'] * scale)}" if v else "–"
 
 
+def span(v):
+    """From the least to the most; results of before there were several have none."""
+    return "–" if not v else number(v[0]) if v[0] == v[1] else f"{number(v[0])} … {number(v[1])}"
+
+
 def percent(x):
     return f"{100 * x:.1f} %"
 
@@ -250,21 +293,24 @@ def page(results):
     out = ["# How well plans foretell", "",
            "Written by `make accuracy` (scripts/accuracy.py; `--help` tells the settings) from [accuracy.json](accuracy.json); the",
            "same figures are in [accuracy.csv](accuracy.csv). Cells of two numbers are predicted / measured, medians of runs, per",
-           "token; times in ms. *Deviation*: predicted over measured speed, less 1. No correction was applied.", ""]
+           "token; times in ms. *Deviation*: predicted over measured speed, less 1. No correction was applied.", "",
+           "The machine drifts. Where its figures were *measured beside the runs*, that is before the first and after each, a prediction",
+           "is the plan's choice at the mean of the prices before and after its run, `thermo-plan calibrate --reprice`; *prices*: the",
+           "least and the most tokens/s that all figures beside a limit's runs give. Predictions are for the positions that runs had.", ""]
     for r in results:
         out += [f"## {r['name']}", "",
                 f"{r['model']}, {', '.join(r['modes'])} mode; {r['date']}; revision {r['commit']}; hardware figures "
-                f"{'measured in the same run' if r['fresh_hardware'] else 'taken from before'}; memory read at "
+                f"{'measured beside the runs' if r['fresh_hardware'] else 'taken from before'}; memory read at "
                 f"{r['gb_per_s_before']:.1f} GB/s before the runs and {r['gb_per_s_after']:.1f} after.", "",
                 f"**Median deviation, regardless of sign: {percent(r['median_deviation'])}** over {len(r['rows'])} limits; largest "
                 f"{percent(max(abs(x['deviation']) for x in r['rows']))}.", "",
-                "| memory | tokens/s | deviation | MB read | hit rate | " + " | ".join(label for _, label in TERMS) +
-                " | whole step | runs |", "|--" * (7 + len(TERMS)) + "|"]
+                "| memory | tokens/s | deviation | prices | MB read | hit rate | " + " | ".join(label for _, label in TERMS) +
+                " | whole step | runs |", "|--" * (8 + len(TERMS)) + "|"]
         for x in r["rows"]:
             name = x["limit"] if x["limit"] not in ("resident", "floor") else f"{x['limit']} ({x['memory_bytes'] / 1e6:.0f} MB)"
             out.append("| " + " | ".join(
                 [name, f"{number(x['predicted_tokens_per_s'])} / {number(x['measured_tokens_per_s'])}",
-                 f"{100 * x['deviation']:+.1f} %", pair(x, "read_bytes", 1e-6), pair(x, "hit_rate", 1, percent)] +
+                 f"{100 * x['deviation']:+.1f} %", span(x.get("prices_tokens_per_s")), pair(x, "read_bytes", 1e-6), pair(x, "hit_rate", 1, percent)] +
                 [pair(x, f"{t}_ms") for t, _ in TERMS] + [pair(x, "step_ms"), str(x["runs"])]) + " |")
         out += [""] + [f"- {n}" for n in r["notes"]] + ([""] if r["notes"] else []) + [f"Settings: `{r['settings']}`", ""]
     return "\n".join(out).rstrip() + "\n"
@@ -322,9 +368,11 @@ def main():
                       shlex.join(job.command(n, job.tokens_at(speed))))
             return 0
         before = bandwidth(job.hardware)
-        failed, enforced = measure(job, limits)
-        job.measure_hardware(f"{job.work}/after.sqlite", "--quick", "--only", "memory")
-        result = collect(job, limits, failed, enforced, before, bandwidth(f"{job.work}/after.sqlite"))
+        runs, failed, enforced, last = measure(job, limits)
+        if not job.fresh:
+            last = f"{job.work}/after.sqlite"
+            job.measure_hardware(last, "--quick", "--only", "memory")
+        result = collect(job, limits, runs, failed, enforced, before, bandwidth(last))
     except Interrupted as e:
         tell(f"interrupted (signal {e})")
         return 130

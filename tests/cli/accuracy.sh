@@ -61,4 +61,32 @@ other() # of another name joins; of the same name replaces
         python3 -c "import json, sys; m = json.load(open(sys.argv[1]))['models']; assert [(x['name'], len(x['rows'])) for x in m] == [('embedded', 1), ('second', 1)], m" "$OUT/accuracy.json"
 }
 check "results of several models" other
+
+# Where no figures are given the machine is measured beside the runs: before the first and after each.
+beside()
+{
+    HARDWARE= HARDWARE_FLAGS="--quick --range 8MiB --seconds-per-point 0.003" NAME=beside MEMORY=16MiB RUNS=2 OUT="$tmp/beside" accuracy 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
+    for i in 0 1 2; do
+        for r in 0 1; do
+            sed -n "$((r + 1))p" "$WORK/runs.jsonl" > "$tmp/run" && build/bin/thermo-plan calibrate --reprice --plan "$WORK/plan.json" --traces "$TRACES" \
+                --hardware "$WORK/hardware-$i.sqlite" --telemetry "$tmp/run" --json > "$tmp/price-$r-$i" || return 1
+        done
+    done
+    python3 - "$tmp" "$WORK/runs.jsonl" << 'END'
+import json, statistics, sys
+tmp, runs = sys.argv[1:]
+row, = json.load(open(tmp + "/beside/accuracy.json"))["models"][0]["rows"]
+def step(r, i):
+    return next(t for t in json.load(open(f"{tmp}/price-{r}-{i}"))["limits"][0]["terms"] if t["term"] == "step")["predicted"]
+prices = [step(0, 0), step(0, 1), step(1, 1), step(1, 2)]
+assert len(set(prices)) > 1, prices # no two measurements are alike
+for a, b in zip(row["prices_tokens_per_s"], (1e9 / max(prices), 1e9 / min(prices))):
+    assert abs(a / b - 1) < 1e-6, (row, prices)
+means = [(prices[0] + prices[1]) / 2, (prices[2] + prices[3]) / 2]
+ns = [1e9 / json.loads(x)["tests"][0]["tokens_per_s"] for x in open(runs)]
+assert abs(row["step_ms"]["predicted"] * 1e6 / statistics.mean(means) - 1) < 1e-6 # of two the median is the mean
+assert abs(row["deviation"] - statistics.mean(n / m - 1 for n, m in zip(ns, means))) < 1e-4
+END
+}
+check "figures measured beside the runs" beside
 done_testing

@@ -384,9 +384,9 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
-    if (c->model != PLAN_COST_PAPER && c->threads > 1)
-        r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / c->threads, batch, notes),
-                                     c->threads);
+    int parts = cost_row_parts(c->threads);
+    if (c->model != PLAN_COST_PAPER && parts > 1)
+        r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
     r.f_cpu = f_cpu_of(hw, s, c);

@@ -100,14 +100,16 @@ double cost_alone_ns(int batch, double norms, double norm_ns, double heads, doub
 #define COST_PIECE_BYTES (64u << 10)
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
 
-/* (M18) tau_down(d) = threads * tau_axpy(d / threads): Down is summed by column tiles, one per thread, so that each thread reads
- *       its part of every row. whole_ns, part_ns: a row by all threads, whole and so short; where nothing as short was
- *       measured the two are equal, and a whole row counts. */
-double cost_tile_row_ns(double whole_ns, double part_ns, int threads);
+/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2): Down is summed by column tiles, one per thread,
+ *       of which a worker takes two at a time while there is other work for the rest, all but the last rows of a layer
+ *       (take_pair in runtime/pipeline.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
+ *       short was measured the two are equal, and a whole row counts. */
+int cost_row_parts(int threads);
+double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
- *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + threads * rows / BUDGET_DOWN_ROWS of tiles, and a last one
- *       of both for each thread (runtime/pipeline.c). */
+ *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + parts * rows / BUDGET_DOWN_ROWS of tiles, parts as in
+ *       (M18), and a last one of both for each thread (runtime/pipeline.c). */
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_turns_ns(double jobs, double turn_ns, int threads);
 

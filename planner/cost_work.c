@@ -36,14 +36,19 @@ double cost_attend_ns(double positions, double heads, double attend_ns, double k
     return batch * positions * heads * attend_ns / fmax(1, fmin(threads, pieces));
 }
 
-double cost_tile_row_ns(double whole_ns, double part_ns, int threads)
+int cost_row_parts(int threads)
 {
-    return part_ns < whole_ns ? fmax(whole_ns, threads * part_ns) : whole_ns;
+    return (threads + 1) / 2;
+}
+
+double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
+{
+    return part_ns < whole_ns ? fmax(whole_ns, parts * part_ns) : whole_ns;
 }
 
 double cost_jobs(double rows, double record_bytes, int threads)
 {
-    return rows * record_bytes / BUDGET_JOB_BYTES + threads * (rows / BUDGET_DOWN_ROWS + 2);
+    return rows * record_bytes / BUDGET_JOB_BYTES + cost_row_parts(threads) * rows / BUDGET_DOWN_ROWS + 2 * threads;
 }
 
 double cost_turns_ns(double jobs, double turn_ns, int threads)

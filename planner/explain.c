@@ -188,8 +188,8 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     put(m, n, "(M17)", "t_attend = p * heads * tau_attend(head_dim) / n_t, per layer",
         cost_attend_ns(positions, h->n_heads, r.attend_ns, kv_bytes, r.threads, 1), "ns", "tau_attend", r.attend_ns,
         NULL);
-    put(m, n, "(M18)", "tau_down(d) = threads * tau_axpy(d / threads): columns are divided", r.down_ns, "ns",
-        "threads", (double)r.threads, NULL);
+    put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r.down_ns, "ns",
+        "parts", (double)cost_row_parts(r.threads), NULL);
     put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads; tau_turn", r.turn_ns, "ns", NULL);
     put(m, n, "(M7)", "t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed, sum over "
                       "layers", layers, "ns", "t_attention", att,

@@ -36,7 +36,7 @@
 static int new_passes(struct pipeline *p)
 {
     struct engine *g = p->g;
-    int d_model = g->h.d_model, per = (d_model / p->n_threads + 63) / 64 * 64;
+    int d_model = g->h.d_model, per = (d_model / p->n_threads + 31) / 32 * 32; /* blocks of weights */
     p->n_tiles = (d_model + per - 1) / per;
     p->most = g->scratch.blocks;
     p->pass = calloc((size_t)p->most, sizeof *p->pass);
@@ -114,12 +114,6 @@ void pipeline_free(struct pipeline *p)
 
 /* ---- taking and finishing jobs; lock held ---- */
 
-/* Neurons of an entry that cost something. */
-static uint32_t rows_of(const struct entry *e)
-{
-    return e->kind == KIND_HOT ? e->where : e->n;
-}
-
 /* Gates tell which reads are needed. Other entries may take their time where nothing is read. */
 static uint32_t job_bytes(const struct pipeline *p, int list)
 {
@@ -145,24 +139,46 @@ static int take_ready(struct pass *p, int list, struct job *j)
         l->ring_head = l->ring_head + 1 == l->cap ? 0 : l->ring_head + 1;
         l->ring_n--;
         j->idx[j->n++] = i;
+        l->ring_rows -= rows_of(&l->e[i]);
         bytes += rows_of(&l->e[i]) * p->g->shape.part[l->part].record_bytes;
     }
     return 1;
+}
+
+static void start_tiles(struct pass *p, int i, int n, struct job *j)
+{
+    const struct tile *t = &p->tiles[i];
+    *j = (struct job){ .kind = JOB_TILE, .pass = p, .tile = i, .n_tiles = n, .from = t->done, .to = p->frontier, .rows = t->rows };
+    for (uint32_t q = j->from; q < j->to; q++)
+        if ((j->rows += rows_of(&p->list[LIST_NEURON].e[q])) - t->rows >= BUDGET_DOWN_ROWS)
+            j->to = q + 1;
+    for (int k = 0; k < n; k++)
+        p->tiles[i + k].busy = 1;
 }
 
 static int take_tile(struct pass *p, int worker, struct job *j)
 {
     for (int k = 0; k < p->pipe->n_tiles; k++) {
         int i = (worker + k) % p->pipe->n_tiles;
-        struct tile *t = &p->tiles[i];
-        if (t->busy || t->done == p->frontier)
+        if (p->tiles[i].busy || p->tiles[i].done == p->frontier)
             continue;
-        t->busy = 1;
-        *j = (struct job){ .kind = JOB_TILE, .pass = p, .tile = i, .from = t->done, .to = p->frontier };
-        uint32_t neurons = 0;
-        for (uint32_t q = j->from; q < j->to; q++)
-            if ((neurons += rows_of(&p->list[LIST_NEURON].e[q])) >= BUDGET_DOWN_ROWS)
-                j->to = q + 1;
+        start_tiles(p, i, 1, j);
+        return 1;
+    }
+    return 0;
+}
+
+/* Rows that are read by halves come at five sixths of the rate of whole ones, so two neighbouring tiles go to one worker
+ * while there is as much to compute for each of the rest. */
+static int take_pair(struct pass *p, struct job *j)
+{
+    if (p->list[LIST_NEURON].ring_rows < (uint32_t)(p->pipe->n_threads - 1) * BUDGET_DOWN_ROWS)
+        return 0;
+    for (int i = 0; i + 1 < p->pipe->n_tiles; i += 2) {
+        const struct tile *t = &p->tiles[i];
+        if (t[0].busy || t[1].busy || t[0].done != t[1].done || p->frontier_rows - t->rows < BUDGET_DOWN_ROWS)
+            continue;
+        start_tiles(p, i, 2, j);
         return 1;
     }
     return 0;
@@ -176,8 +192,16 @@ static int take_any(struct pipeline *p, enum job_kind kind, int list, int worker
     return 0;
 }
 
+static int take_any_pair(struct pipeline *p, struct job *j)
+{
+    for (int i = 0; i < p->n_passes; i++)
+        if (take_pair(&p->pass[i], j))
+            return 1;
+    return 0;
+}
+
 /* What tells which reads are needed comes first: foretelling, then gates. When reads wait for buffers, what frees
- * buffers comes before. */
+ * buffers comes before. Down comes last, but for what pairs of tiles can do beside the neurons. */
 static int take(struct pipeline *p, int worker, struct job *j)
 {
     j->kind = JOB_NONE;
@@ -190,7 +214,7 @@ static int take(struct pipeline *p, int worker, struct job *j)
     if (p->now.alone)
         return prediction_take(p, j);
     return (p->pressure && take_any(p, JOB_TILE, 0, worker, j)) || prediction_take(p, j) ||
-           take_any(p, JOB_ENTRIES_READY, LIST_GATE, worker, j) ||
+           take_any(p, JOB_ENTRIES_READY, LIST_GATE, worker, j) || take_any_pair(p, j) ||
            take_any(p, JOB_ENTRIES_READY, LIST_NEURON, worker, j) || take_any(p, JOB_TILE, 0, worker, j);
 }
 
@@ -225,7 +249,7 @@ static void finish_entries(struct pass *p, const struct job *j)
     while (p->gate_frontier < p->g->shape.n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
     while (p->frontier < p->published && p->list[LIST_NEURON].e[p->frontier].done)
-        p->frontier++;
+        p->frontier_rows += rows_of(&p->list[LIST_NEURON].e[p->frontier++]);
 }
 
 static void finish(struct pipeline *p, const struct job *j, const struct counts *c)
@@ -233,8 +257,8 @@ static void finish(struct pipeline *p, const struct job *j, const struct counts 
     if (j->kind >= JOB_HIDDEN) {
         prediction_finish(p, j);
     } else if (j->kind == JOB_TILE) {
-        j->pass->tiles[j->tile].busy = 0;
-        j->pass->tiles[j->tile].done = j->to;
+        for (struct tile *t = &j->pass->tiles[j->tile]; t < &j->pass->tiles[j->tile + j->n_tiles]; t++)
+            t->busy = 0, t->done = j->to, t->rows = j->rows;
         pipeline_check_finished(j->pass);
     } else {
         finish_entries(j->pass, j);
@@ -384,7 +408,7 @@ static void reset_pass(struct pass *p, int layer, int block)
     p->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
     p->all_resolved = p->finished = 0;
     for (int i = 0; i < p->pipe->n_tiles; i++)
-        p->tiles[i].busy = 0, p->tiles[i].done = 0;
+        p->tiles[i].busy = 0, p->tiles[i].done = 0, p->tiles[i].rows = 0;
     pipeline_reset_lists(p);
     prediction_reset(p);
 }

@@ -27,7 +27,7 @@ struct entry {
     const uint8_t *base;  /* its records, when there */
     uint32_t pos0;        /* pack position of the first neuron */
     uint32_t unit;        /* in its part */
-    uint32_t where;       /* cache slot or read buffer; hot: how many of its neurons count */
+    uint32_t where;       /* cache slot or read buffer; hot: how many of its neurons count, once done the active ones */
     uint16_t n;           /* neurons */
     uint8_t kind, done;   /* done: guarded by lock */
 };
@@ -40,7 +40,7 @@ struct list {
     uint32_t cap, n;      /* n: owned by the coordinator */
     uint32_t issue;       /* first entry whose read may not have started; coordinator */
     /* guarded by lock */
-    uint32_t *ring, ring_head, ring_n; /* ready entries */
+    uint32_t *ring, ring_head, ring_n, ring_rows; /* ready entries, neurons that cost something in them */
 };
 
 struct pass;
@@ -55,7 +55,7 @@ struct buffer {
 
 struct tile {
     int col0, n_cols, busy;
-    uint32_t done;        /* neuron entries summed */
+    uint32_t done, rows;  /* neuron entries summed; neurons of them */
 };
 
 enum job_kind { JOB_NONE, JOB_ENTRIES_READY, JOB_TILE, JOB_HIDDEN, JOB_PREPARE, JOB_SCORES };
@@ -63,8 +63,9 @@ enum job_kind { JOB_NONE, JOB_ENTRIES_READY, JOB_TILE, JOB_HIDDEN, JOB_PREPARE, 
 struct job {
     enum job_kind kind;
     struct pass *pass;
-    int list, n, tile;
+    int list, n, tile, n_tiles;
     uint32_t idx[JOB_ENTRIES], from, to; /* from, to: entries, rows of the hidden layer, or a range of scores */
+    uint32_t rows;                       /* tiles: neurons summed when it is done */
     uint64_t ns;                         /* jobs of prediction: what it took */
 };
 
@@ -107,7 +108,7 @@ struct pass {
     uint32_t *gate_left;  /* [n_clusters] neurons whose gate is not there */
     uint32_t gate_frontier; /* first cluster with such */
     uint32_t published;   /* neuron entries that exist for workers */
-    uint32_t frontier;    /* first of them without h */
+    uint32_t frontier, frontier_rows; /* first of them without h; neurons before it */
     struct tile *tiles;
     int all_resolved, finished;
 };
@@ -164,6 +165,12 @@ struct pipeline {
     atomic_uint in_flight; /* reads, when the coordinator last looked */
     atomic_uint version;  /* changes when there may be something to do */
 };
+
+/* Neurons of an entry that cost something. */
+static inline uint32_t rows_of(const struct entry *e)
+{
+    return e->kind == KIND_HOT ? e->where : e->n;
+}
 
 /* ---- pipeline.c ---- */
 void pipeline_changed(struct pipeline *p);  /* lock held */

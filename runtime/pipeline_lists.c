@@ -42,10 +42,10 @@ void pipeline_take_lists(struct pass *p)
 void pipeline_reset_lists(struct pass *p)
 {
     for (int i = 0; i < LISTS; i++) {
-        p->list[i].n = p->list[i].issue = p->list[i].ring_head = p->list[i].ring_n = 0;
+        p->list[i].n = p->list[i].issue = p->list[i].ring_head = p->list[i].ring_n = p->list[i].ring_rows = 0;
         p->retired[i] = p->n_new[i] = 0;
     }
-    p->resolved = p->gate_frontier = p->published = p->frontier = 0;
+    p->resolved = p->gate_frontier = p->published = p->frontier = p->frontier_rows = 0;
 }
 
 /* ---- entries ---- */
@@ -57,8 +57,10 @@ void pipeline_flush(struct pass *p)
     pthread_mutex_lock(&p->pipe->lock);
     for (int k = 0; k < LISTS; k++) {
         struct list *l = &p->list[k];
-        for (uint32_t i = 0; i < p->n_new[k]; i++)
+        for (uint32_t i = 0; i < p->n_new[k]; i++) {
             l->ring[(l->ring_head + l->ring_n++) % l->cap] = p->new_ready[k][i];
+            l->ring_rows += rows_of(&l->e[p->new_ready[k][i]]);
+        }
         p->n_new[k] = 0;
     }
     p->published = p->list[LIST_NEURON].n;

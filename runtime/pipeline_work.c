@@ -208,16 +208,18 @@ void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
     struct gather w = gather_of(p, worker);
     gates(p, j, &w, c);
     for (int i = 0; i < j->n; i++) {
-        const struct entry *e = &l->e[j->idx[i]];
+        struct entry *e = &p->list[j->list].e[j->idx[i]];
         if (!(l->work & DO_UP || is_fused(p, j->list, e)))
             continue;
         uint64_t n = ups(p, e, l->part, &w);
+        if (e->kind == KIND_HOT)
+            e->where = (uint32_t)n;
         *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
     }
     flush_ups(p, &w);
 }
 
-static void flush_down(struct pass *p, struct gather *w, const struct tile *t)
+static void flush_down(struct pass *p, struct gather *w, int col0, int n_cols)
 {
     const struct engine *g = p->g;
     if (!w->n)
@@ -225,8 +227,8 @@ static void flush_down(struct pass *p, struct gather *w, const struct tile *t)
     for (int k = 0; k < p->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
             w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)g->shape.n_ff + w->pos[i]];
-    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + t->col0, (size_t)g->h.d_model, w->ptr, w->a,
-                                                BUDGET_GATHER_ROWS, w->n, p->n_tokens, t->col0, t->n_cols);
+    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + col0, (size_t)g->h.d_model, w->ptr, w->a,
+                                                BUDGET_GATHER_ROWS, w->n, p->n_tokens, col0, n_cols);
     w->n = 0;
 }
 
@@ -235,6 +237,8 @@ void pipeline_work_tile(const struct job *j, int worker)
     struct pass *p = j->pass;
     const struct list *l = &p->list[LIST_NEURON];
     uint32_t off = p->g->shape.part[l->part].role_offset[LAYOUT_DOWN];
+    const struct tile *last = &p->tiles[j->tile + j->n_tiles - 1];
+    int col0 = p->tiles[j->tile].col0, n_cols = last->col0 + last->n_cols - col0;
     struct gather w = gather_of(p, worker);
     for (uint32_t k = j->from; k < j->to; k++) {
         const struct entry *e = &l->e[k];
@@ -243,8 +247,8 @@ void pipeline_work_tile(const struct job *j, int worker)
             w.pos[w.n] = i;
             w.ptr[w.n++] = record(p, e, l->part, i) + off;
             if (w.n == BUDGET_GATHER_ROWS)
-                flush_down(p, &w, &p->tiles[j->tile]);
+                flush_down(p, &w, col0, n_cols);
         }
     }
-    flush_down(p, &w, &p->tiles[j->tile]);
+    flush_down(p, &w, col0, n_cols);
 }

@@ -172,6 +172,35 @@ static void test_warm_start(void)
     }
 }
 
+/* Layers so wide that a worker sums whole rows of Down while others compute neurons. */
+static void test_wide(void)
+{
+    struct err e;
+    for (int form = 0; form < LAYOUT_FORMS; form++) {
+        struct pack *p;
+        struct engine_sample s = sample((enum layout_form)form, 0, QUANT_F32, QUANT_F32);
+        struct engine_stats st = { 0 };
+        struct variant v = { .threads = 1, .chunk = ES_SEQ, .depth = 8, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+        s.n_ff = 8192;
+        s.cluster = 128;
+        if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+            CHECK(!"pack");
+            return;
+        }
+        CHECK(run(p, &v, first, &st, &e) == 0 && st.reads == 0);
+        int same = 1;
+        for (v.threads = 2; v.threads <= 3; v.threads++)
+            for (v.hot = 8; v.hot <= 10; v.hot += 2)
+                for (v.dense = 0; v.dense < 2; v.dense++) {
+                    v.chunk = v.dense ? ES_SEQ : 1;
+                    same &= run(p, &v, other, &st, &e) == 0 && !memcmp(first, other, sizeof first);
+                }
+        CHECK_MSG(same, "%s", layout_form_name((enum layout_form)form));
+        pack_close(p);
+        unlink(path);
+    }
+}
+
 /* Reads through gaps: the bits stay, there are fewer and larger reads, and where all units are missing each but a block's
  * last is as long as its join. */
 static void test_joins(void)
@@ -345,6 +374,7 @@ int main(void)
     test_q8();
     test_batch();
     test_warm_start();
+    test_wide();
     test_joins();
     test_faults();
     test_cut();

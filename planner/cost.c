@@ -432,13 +432,17 @@ static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *
 static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, const struct cost_rates *r,
                             const struct inputs_matrix *m, int n, const struct kv *kv, int batch, struct notes *notes)
 {
-    double flops = kv->flops, bytes = kv->bytes, compute = kv->attend_ns;
+    double flops = kv->flops, bytes = kv->bytes, compute = kv->attend_ns, row_ns = 0;
+    const struct inputs_matrix *before = NULL; /* mostly as long and of the same type: a look-up is dear */
     for (int i = 0; i < n; i++) {
         if (m[i].rows == 0)
             continue;
         flops += matrix_flops(&m[i], batch);
         bytes += (double)m[i].bytes;
-        compute += cost_rows_ns(m[i].rows, rows_ns(hw, c, m[i].type, HW_SEQ, m[i].cols, batch, notes));
+        if (!before || before->type != m[i].type || before->cols != m[i].cols)
+            row_ns = rows_ns(hw, c, m[i].type, HW_SEQ, m[i].cols, batch, notes);
+        compute += cost_rows_ns(m[i].rows, row_ns);
+        before = &m[i];
     }
     if (c->model == PLAN_COST_PAPER)
         return cost_dense_ns(flops, 0, r->f_cpu);

@@ -5,7 +5,6 @@
 #include "planner/solve.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 void solve_curve_done(struct solve_curve *c)
 {
@@ -24,6 +23,12 @@ static int by_bytes(const void *pa, const void *pb)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
+/* No curve has both: a comes first and is no slower. */
+static int beats(const struct solve_point *a, const struct solve_point *b)
+{
+    return a->ticks <= b->ticks && by_bytes(a, b) < 0;
+}
+
 /* b is on or above the line from a to c. */
 static int above(const struct solve_point *a, const struct solve_point *b, const struct solve_point *c)
 {
@@ -39,9 +44,12 @@ int solve_curve_init(struct solve_curve *c, const struct solve_point *points, in
         solve_curve_done(&o);
         return err_set(e, ERR_NOMEM, "out of memory for a curve of %d points", n);
     }
-    memcpy(o.point, points, (size_t)n * sizeof *points);
-    qsort(o.point, (size_t)n, sizeof *o.point, by_bytes);
+    int left = 0; /* most points of a caller's ascending lists go before there is anything to sort */
     for (int i = 0; i < n; i++)
+        if (left == 0 || !beats(&o.point[left - 1], &points[i]))
+            o.point[left++] = points[i];
+    qsort(o.point, (size_t)left, sizeof *o.point, by_bytes);
+    for (int i = 0; i < left; i++)
         if (o.n == 0 || o.point[i].ticks < o.point[o.n - 1].ticks)
             o.point[o.n++] = o.point[i];
     for (int i = 0; i < o.n; i++) {

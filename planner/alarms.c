@@ -1,15 +1,18 @@
 /* Sums over what comes are made in one sweep from the end and kept as bytes; sums over the past are kept up to date
  * as runs pass. Both are geometric, so a run costs one multiplication per neuron. Loops over neurons are written for
- * the compiler to vectorise (module.mk), which changes no result. */
+ * the compiler to vectorise (module.mk), twice where a processor may have AVX2; neither changes a result: products and
+ * sums are not joined (-ffp-contract=off). */
 #include "planner/alarms.h"
 
+#include "common/cpu.h"
 #include "planner/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE    96 /* neurons by which decay and prior are chosen */
+#define SAMPLE    96   /* neurons by which decay and prior are chosen */
+#define COUNTED   4096 /* by whose levels the shift is found */
 #define MAX_SHIFT 12
 
 static const float decays[] = { 0.5f, 0.75f, 0.875f, 0.9375f, 0.96875f };
@@ -106,14 +109,16 @@ static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
     return 0;
 }
 
-/* --- sums --- */
+/* --- loops over neurons --- */
+
+#define INLINE static inline __attribute__((always_inline))
 
 static float unit_of(const struct alarms *a)
 {
     return 1 / ((1 - a->decay) * 255);
 }
 
-static void take_sums(float *restrict sum, size_t n, float unit, float decay, uint8_t *restrict out)
+INLINE void take_sums_body(float *restrict sum, size_t n, float unit, float decay, uint8_t *restrict out)
 {
     for (size_t i = 0; i < n; i++) {
         out[i] = (uint8_t)(int)(sum[i] / unit + 0.5f);
@@ -121,27 +126,8 @@ static void take_sums(float *restrict sum, size_t n, float unit, float decay, ui
     }
 }
 
-/* Sums over what comes, in parts of their greatest, where the levels will be. */
-static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
-{
-    size_t n_ff = (size_t)r->n_ff;
-    float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
-    a->level = malloc(n_ff * (size_t)r->n + 1);
-    if (!sum || !a->level) {
-        free(sum);
-        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
-    }
-    for (int t = r->n - 1; t >= 0; t--) {
-        take_sums(sum, n_ff, unit, a->decay, a->level + (size_t)t * n_ff);
-        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
-            sum[r->at[i]] += 1;
-    }
-    free(sum);
-    return 0;
-}
-
 /* Levels of one run from its sums over what comes, which are where the levels will be. */
-static void run_levels(const struct alarms *a, float weight, float *restrict before, uint8_t *restrict level)
+INLINE void run_levels_body(const struct alarms *a, float weight, float *restrict before, uint8_t *restrict level)
 {
     float unit = unit_of(a), prior = a->prior, decay = a->decay;
     const float *rate = a->rate;
@@ -151,15 +137,81 @@ static void run_levels(const struct alarms *a, float weight, float *restrict bef
     }
 }
 
-/* How many neurons have each level: four counts, as most neurons are silent alike and would wait for each other. */
+#ifdef __x86_64__
+__attribute__((target("avx2")))
+static void take_sums_avx2(float *sum, size_t n, float unit, float decay, uint8_t *out)
+{
+    take_sums_body(sum, n, unit, decay, out);
+}
+
+__attribute__((target("avx2")))
+static void run_levels_avx2(const struct alarms *a, float weight, float *before, uint8_t *level)
+{
+    run_levels_body(a, weight, before, level);
+}
+#else
+#define take_sums_avx2  take_sums_body
+#define run_levels_avx2 run_levels_body
+#endif
+
+static int has_avx2(void)
+{
+    return (cpu_detect() & 1u << CPU_AVX2) != 0;
+}
+
+static void take_sums(int avx2, float *sum, size_t n, float unit, float decay, uint8_t *out)
+{
+    if (avx2)
+        take_sums_avx2(sum, n, unit, decay, out);
+    else
+        take_sums_body(sum, n, unit, decay, out);
+}
+
+static void run_levels(int avx2, const struct alarms *a, float weight, float *before, uint8_t *level)
+{
+    if (avx2)
+        run_levels_avx2(a, weight, before, level);
+    else
+        run_levels_body(a, weight, before, level);
+}
+
+/* --- sums --- */
+
+/* Sums over what comes, in parts of their greatest, where the levels will be. */
+static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
+{
+    size_t n_ff = (size_t)r->n_ff;
+    int avx2 = has_avx2();
+    float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
+    a->level = malloc(n_ff * (size_t)r->n + 1);
+    if (!sum || !a->level) {
+        free(sum);
+        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    }
+    for (int t = r->n - 1; t >= 0; t--) {
+        take_sums(avx2, sum, n_ff, unit, a->decay, a->level + (size_t)t * n_ff);
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
+            sum[r->at[i]] += 1;
+    }
+    free(sum);
+    return 0;
+}
+
+/* Every so many neurons stand for all: in pack order that is a fair sample. */
+static size_t count_step(size_t n_ff)
+{
+    return (n_ff + COUNTED - 1) / COUNTED;
+}
+
+/* How many of them have each level: four counts, as most neurons are silent alike and would wait for each other. */
 static void count_levels(const uint8_t *level, size_t n, uint64_t count[ALARMS_LEVELS])
 {
     uint32_t part[4][ALARMS_LEVELS] = { { 0 } };
-    size_t i = 0;
-    for (; i + 4 <= n; i += 4)
+    size_t i = 0, step = count_step(n);
+    for (; i + 3 * step < n; i += 4 * step)
         for (size_t k = 0; k < 4; k++)
-            part[k][level[i + k]]++;
-    for (; i < n; i++)
+            part[k][level[i + k * step]]++;
+    for (; i < n; i += step)
         part[0][level[i]]++;
     for (int k = 0; k < ALARMS_LEVELS; k++)
         count[k] += (uint64_t)part[0][k] + part[1][k] + part[2][k] + part[3][k];
@@ -168,22 +220,23 @@ static void count_levels(const uint8_t *level, size_t n, uint64_t count[ALARMS_L
 /* Sums over what comes become levels. silent: how many silent neurons of each level the window has. */
 static int find_levels(struct alarms *a, const struct alarms_runs *r, double silent[ALARMS_LEVELS], struct err *e)
 {
-    size_t n_ff = (size_t)r->n_ff;
+    size_t n_ff = (size_t)r->n_ff, step = count_step(n_ff), counted = (n_ff + step - 1) / step;
+    int avx2 = has_avx2();
     float *before = calloc(n_ff, sizeof *before);
     uint64_t count[ALARMS_LEVELS] = { 0 };
     if (!before)
         return err_set(e, ERR_NOMEM, "out of memory for false alarms");
     for (int t = 0; t < r->n; t++) {
         uint8_t *level = a->level + (size_t)t * n_ff;
-        run_levels(a, weights(a->decay, t) + weights(a->decay, a->n - 1 - t), before, level);
+        run_levels(avx2, a, weights(a->decay, t) + weights(a->decay, a->n - 1 - t), before, level);
         count_levels(level, n_ff, count);
         for (size_t i = r->start[t]; i < r->start[t + 1]; i++) {
-            count[level[r->at[i]]]--;
+            count[level[r->at[i]]] -= r->at[i] % step == 0;
             before[r->at[i]] += 1;
         }
     }
     for (int k = 0; k < ALARMS_LEVELS; k++)
-        silent[k] = (double)count[k];
+        silent[k] = (double)count[k] * (double)n_ff / (double)counted;
     free(before);
     return 0;
 }

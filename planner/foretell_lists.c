@@ -1,5 +1,10 @@
-/* Lists of firing neurons become lists of what is foretold, by draws from the probabilities that foretell.c sums up. One
- * draw for each neuron that is drawn for, in order, so loops over neurons have no branches that depend on draws. */
+/* Lists of firing neurons become lists of what is foretold, by draws from the probabilities that foretell.c sums up.
+ *
+ * Every neuron of a block is drawn for as if it were silent: most are. A chance has 32 bits, but a neuron gets 16 bits of
+ * a draw that it shares with three others; one in 65536 is then undecided and has 16 more drawn. Those that fire have
+ * draws of their own. What a block takes of the stream is the same whatever the draws say:
+ *
+ *   state:  quarter words for all neurons | a word for each neuron, for the undecided | a word for each, for the firing */
 #include "planner/foretell.h"
 
 #include "common/splitmix.h"
@@ -7,7 +12,6 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* What 32 bits of a draw are below with probability p. */
 static uint64_t limit_of(double p)
@@ -37,8 +41,8 @@ static int make_room(struct list *o, size_t n)
 /* Where the firings of the block that position i of a step's list belongs to end. */
 static uint32_t block_end(const struct inputs_steps *s, int t, uint32_t i, uint32_t n_ff)
 {
-    uint32_t block = s->at[i] / n_ff;
-    while (i < s->start[t + 1] && s->at[i] / n_ff == block)
+    uint64_t next = (uint64_t)n_ff * (s->at[i] / n_ff + 1);
+    while (i < s->start[t + 1] && s->at[i] < next)
         i++;
     return i;
 }
@@ -58,8 +62,11 @@ static struct alarms_runs *runs_of(const struct inputs_steps *s, int n_blocks, u
     struct alarms_runs *runs = calloc((size_t)n_blocks, sizeof *runs);
     size_t *fired = calloc((size_t)n_blocks, sizeof *fired);
     int bad = !runs || !fired;
-    for (uint32_t i = 0; !bad && i < s->start[s->n_steps]; i++)
-        fired[s->at[i] / n_ff]++;
+    for (int t = 0; t < s->n_steps && !bad; t++)
+        for (uint32_t i = s->start[t], from = i; i < s->start[t + 1]; from = i) {
+            i = block_end(s, t, i, n_ff);
+            fired[s->at[from] / n_ff] += i - from;
+        }
     for (int k = 0; k < n_blocks && !bad; k++) {
         runs[k].n_ff = (int)n_ff;
         runs[k].start = calloc((size_t)s->n_steps + 1, sizeof *runs[k].start);
@@ -68,10 +75,11 @@ static struct alarms_runs *runs_of(const struct inputs_steps *s, int n_blocks, u
     }
     for (int t = 0; t < s->n_steps && !bad; t++)
         for (uint32_t i = s->start[t], end; i < s->start[t + 1]; i = end) {
-            struct alarms_runs *r = &runs[s->at[i] / n_ff];
+            uint32_t block = s->at[i] / n_ff;
+            struct alarms_runs *r = &runs[block];
             size_t n = r->start[r->n];
             for (end = block_end(s, t, i, n_ff); i < end; i++)
-                r->at[n++] = s->at[i] % n_ff;
+                r->at[n++] = s->at[i] - block * n_ff;
             r->start[++r->n] = n;
         }
     free(fired);
@@ -90,7 +98,7 @@ struct telling {
     struct alarms *alarms;      /* [n_blocks] */
     struct list out;
     uint32_t *start;
-    uint8_t *told;              /* [n_ff + 7]: scratch */
+    uint64_t *told;             /* scratch: a bit for each neuron */
 };
 
 static const struct foretell_block *block_at(const struct telling *w, int block)
@@ -113,7 +121,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
-    w->told = malloc(n_ff + 7);
+    w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
     w->runs = runs_of(s, w->f->n_blocks, (uint32_t)n_ff);
     w->alarms = calloc((size_t)w->f->n_blocks, sizeof *w->alarms);
     if (!rate || !w->start || !w->told || !w->runs || !w->alarms)
@@ -139,29 +147,46 @@ static void tell_firing(struct list *out, uint32_t first, const uint32_t *fired,
     }
 }
 
-/* One draw for each neuron, against its level's chance. */
-static void draw_all(uint8_t *restrict told, const uint8_t *restrict level, const uint64_t *restrict chance, uint32_t n,
-                     uint64_t state)
+/* A neuron whose upper 16 bits equal its chance's: 16 more against the lower ones. */
+static int undecided(uint64_t draw, uint64_t chance)
 {
-    for (uint32_t i = 0; i < n; i++)
-        told[i] = splitmix_at(state + i * SPLITMIX_STEP) >> 32 < chance[level[i]];
+    return draw >> 48 < (chance & 0xffff);
 }
 
-/* Neurons marked in told[n], and the exempt ones. told has room for 7 more. Most are not, eight at a time. */
-static void take_told(struct list *out, uint32_t first, uint8_t *told, uint32_t n, uint32_t exempt)
+static void mark(uint64_t *told, uint32_t i, int yes)
+{
+    uint64_t bit = UINT64_C(1) << i % 64;
+    told[i / 64] = yes ? told[i / 64] | bit : told[i / 64] & ~bit;
+}
+
+/* Each neuron against its level's chance: bits of told. */
+static void draw_all(uint64_t *told, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
+{
+    uint32_t upper[ALARMS_LEVELS];
+    uint64_t more = state + (n + 3) / 4 * SPLITMIX_STEP;
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        upper[k] = (uint32_t)(chance[k] >> 16);
+    for (uint32_t i = 0; i < n; i += 64)
+        told[i / 64] = 0;
+    for (uint32_t i = 0; i < n; i += 4, state += SPLITMIX_STEP) {
+        uint64_t draw = splitmix_at(state), bits = 0;
+        for (uint32_t k = 0, most = n - i < 4 ? n - i : 4; k < most; k++, draw >>= 16) {
+            uint32_t own = draw & 0xffff, limit = upper[level[i + k]];
+            bits |= (uint64_t)(own < limit) << k;
+            if (own == limit)
+                bits |= (uint64_t)undecided(splitmix_at(more + (i + k) * SPLITMIX_STEP), chance[level[i + k]]) << k;
+        }
+        told[i / 64] |= bits << i % 64;
+    }
+}
+
+static void take_told(struct list *out, uint32_t first, const uint64_t *told, uint32_t n)
 {
     uint32_t *at = out->at + out->n;
-    size_t taken = 0;
-    memset(told, 1, exempt);
-    memset(told + n, 0, 7);
-    for (uint32_t i = 0; i < n; i += 8) {
-        uint64_t eight;
-        memcpy(&eight, told + i, sizeof eight);
-        for (uint32_t k = i; eight && k < i + 8; k++)
-            if (told[k])
-                at[taken++] = first + k;
-    }
-    out->n += taken;
+    for (uint32_t i = 0; i < n; i += 64)
+        for (uint64_t bits = told[i / 64]; bits; bits &= bits - 1)
+            *at++ = first + i + (uint32_t)__builtin_ctzll(bits);
+    out->n = (size_t)(at - out->at);
 }
 
 /* One block of one step, the block's run-th: fired[n] are its firing positions, ascending. */
@@ -177,10 +202,13 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
         return 0;
     }
     draw_all(w->told, alarms_levels(alarms, run), alarms->chance, n_ff, *state);
+    *state += ((n_ff + 3) / 4 + (uint64_t)n_ff) * SPLITMIX_STEP;
     for (size_t j = 0; j < n; j++)
-        w->told[fired[j]] = splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept;
+        mark(w->told, fired[j], splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept);
     *state += n_ff * SPLITMIX_STEP;
-    take_told(&w->out, block * n_ff, w->told, n_ff, exempt);
+    for (uint32_t i = 0; i < exempt; i++)
+        mark(w->told, i, 1);
+    take_told(&w->out, block * n_ff, w->told, n_ff);
     return 0;
 }
 

@@ -109,7 +109,7 @@ double cost_reads_ns(const struct cost_reads *c, double reads)
         return UNKNOWN_NS;
     int last = c->n - 1, i = 0;
     if (reads >= c->count[last])
-        return c->ns[last] * (reads / c->count[last]);
+        return c->ns[last] + (reads - c->count[last]) * c->each_ns;
     while (c->count[i + 1] <= reads)
         i++;
     double f = (reads - c->count[i]) / (c->count[i + 1] - c->count[i]);
@@ -324,9 +324,10 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
         bw = fmax(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
         if (bw <= 0)
             return (struct cost_reads){ 0 };
-        double ns = 1e9 * q.queue_depth * read_bytes / bw;
+        double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
         out.count[out.n] = q.queue_depth;
-        out.ns[out.n] = fmax(ns, out.ns[out.n - 1]); /* more reads never take less time: noise */
+        out.ns[out.n] = out.ns[out.n - 1] + more * (n > 1 ? (out.each_ns + each_ns) / 2 : each_ns);
+        out.each_ns = each_ns;
         out.n++;
         if (n >= c->depth)
             break;
@@ -696,10 +697,10 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
                         cost_reads_ns(&r->single, fmin(f->single_reads, r->depth));
     double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
     o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * cost_reads_ns(&r->cold, f->reads);
+    double last_ns = cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1));
+    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * (cost_reads_ns(&r->cold, f->reads) - last_ns);
     o.io_ns = fmax(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) :
-                                  cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.exposed_ns = f->reads > 0 ? last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns *= r->ffn_factor;
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;

@@ -61,12 +61,13 @@ double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double
 /* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */
 double cost_stream_ns(double bytes, double bw);
 
-/* (M4) t_reads(n) = n * R / B_io(random, R, min(n, D)): n reads of R bytes never have more than n in flight.
- * Points at n = 0, 1, 2, 4 .. D from the measured curve, linear between, in proportion beyond D. */
+/* (M4) t_reads(n) = sum over k = 1 .. n of R / B_io(random, R, min(k, D)): the reads of a layer are a burst. While more than D
+ * are left the queue is full; then fewer and fewer are in flight, and each takes as long as one does at that depth. Points at
+ * n = 0, 1, 2, 4 .. D (between measured depths the mean of their times), linear between; beyond D each takes each_ns. */
 #define COST_READ_POINTS 14
 struct cost_reads {
     int n;                          /* points */
-    double count[COST_READ_POINTS], ns[COST_READ_POINTS];
+    double count[COST_READ_POINTS], ns[COST_READ_POINTS], each_ns;
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
 
@@ -113,11 +114,11 @@ double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_turns_ns(double jobs, double turn_ns, int threads);
 
-/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind */
+/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io */
 double cost_exposed_ns(double reads, double one_read_ns);
 
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
- *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads in exact and dense mode: what needs no
+ *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
  *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
  *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, BUDGET_JOB_BYTES of
  *      them), 0 where nothing is read. */

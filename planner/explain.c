@@ -171,7 +171,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         "B_rand", r.rand_bw, "row", row, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", stream_ns, "ns", "V",
         stream, "block", r.stream_block, "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
-    put(m, n, "(M4)", "t_reads = reads of R bytes at depth min(n, D), sum over layers", r.io_factor * reads_ns, "ns",
+    put(m, n, "(M4)", "t_reads = reads of R bytes, the last D of a layer at depths D .. 1, sum over layers", r.io_factor * reads_ns, "ns",
         "reads", reads, "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
     put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", tax_ns, "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);

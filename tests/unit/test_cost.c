@@ -36,9 +36,9 @@ static void test_measured(void)
     CHECK(near(cost_rows_ns(100, 2.5), 250));
     CHECK(near(cost_memory_ns(1e6, 1e10, 1e5, 1e9), 1e5 + 1e5));
     CHECK(near(cost_stream_ns(1e6, 1e9), 1e6));
-    const struct cost_reads c = { 4, { 0, 1, 2, 4 }, { 0, 100, 120, 160 } };
+    const struct cost_reads c = { 4, { 0, 1, 2, 4 }, { 0, 100, 120, 160 }, 15 };
     CHECK(near(cost_reads_ns(&c, 0.5), 50) && near(cost_reads_ns(&c, 1), 100) && near(cost_reads_ns(&c, 3), 140));
-    CHECK(near(cost_reads_ns(&c, 4), 160) && near(cost_reads_ns(&c, 40), 1600) && cost_reads_ns(&c, 0) == 0);
+    CHECK(near(cost_reads_ns(&c, 4), 160) && near(cost_reads_ns(&c, 40), 160 + 36 * 15) && cost_reads_ns(&c, 0) == 0);
     CHECK(near(cost_tax_ns(10, 1000, 2, 2), 5000) && cost_tax_ns(10, 1000, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
@@ -95,6 +95,16 @@ static void test_layer(void)
     CHECK_MSG(notes.n == 0, "%s", notes.text[0]);
     CHECK(near(r.gate_ns, 30) && near(r.up_ns, 30) && near(r.down_ns, 45) && near(r.seq_bw, 20e9) && r.cores == 1);
     CHECK(r.cold.n == 5 && r.cold.count[4] == 8 && r.cold_bytes == 4096);
+    /* (M4) A burst: each read at the depth that is left when it ends, so the sum over depths 8 to 1, then all at 8. */
+    double burst = 0, at[9] = { 0 };
+    for (int k = 1; k <= 8; k *= 2) {
+        struct hw_read q = { .backend = HW_URING, .pattern = HW_RANDOM, .block_bytes = 4096, .lanes = 1, .core_class = -1,
+                             .queue_depth = k };
+        at[k] = 4096e9 / hw_storage_bytes_per_s(&hw, &q, HW_TYPICAL);
+    }
+    burst = at[1] + (at[1] + at[2]) / 2 + 2 * (at[2] + at[4]) / 2 + 4 * (at[4] + at[8]) / 2;
+    CHECK(near(cost_reads_ns(&r.cold, 8), burst) && near(cost_reads_ns(&r.cold, 20), burst + 12 * at[8]));
+    CHECK(at[8] < at[1] && burst > 8 * at[8]);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
     double active = inputs_active(&in, 0, 1, 0);
     CHECK(near(cl.compute_ns, 512 * 30 + active * 75) && near(cl.active, active));
@@ -109,7 +119,7 @@ static void test_layer(void)
     CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
     /* Four of eight buffers are asked for before attention, which hides as much of them. */
-    double stream_ns = 4 * 32768 * 1e9 / r.stream_bw, reads_ns = cost_reads_ns(&r.cold, active);
+    double stream_ns = 4 * 32768 * 1e9 / r.stream_bw, reads_ns = cost_reads_ns(&r.cold, active) - cost_reads_ns(&r.cold, 1);
     CHECK(cl.attention_ns < stream_ns && near(g.io_ns, stream_ns - cl.attention_ns + reads_ns));
     /* Nothing streams: the first gates tell what to read, those of all 512 neurons beyond a prefix of none. */
     struct cost_flow resident = f;

@@ -28,8 +28,12 @@ chain_make()
     rm -rf "$chain" && mv "$chain.new" "$chain"
 }
 
+mkdir -p "${chain%/*}"
+exec 7> "$chain.lock" # of several tests at a time, the first makes it
+flock 7
 chain_stale=
 for f in profile plan pack; do
     [ -z "$(find "$BIN/thermo-$f" -newer "$packed" 2>/dev/null)" ] && [ -e "$packed" ] || chain_stale=1
 done
 [ -z "$chain_stale" ] || chain_make
+exec 7>&-

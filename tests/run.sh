@@ -1,18 +1,13 @@
 #!/bin/sh
-# run.sh LOGDIR TEST...: run test programs and scripts that print TAP; one line each, then a line that counts
-# test points over all of them. A test that dies, prints no plan or runs past TEST_TIMEOUT seconds counts as
-# one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what it printed apart from passed points is shown.
-logs=$1
-shift
-passed=0 failed=0 skipped=0 status=0
-mkdir -p "$logs/log"
-for t in "$@"; do
-    name=${t##*tests/}
-    log=$logs/log/$(echo "$name" | tr / _).log
-    start=$(date +%s)
-    timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
-    r=$?
-    took=$(($(date +%s) - start))
+# run.sh LOGDIR TEST...: run test programs and scripts that print TAP, TEST_JOBS at a time (the processors, at most 8): one line
+# each as it ends, then a line that counts test points over all of them. A test that dies, prints no plan or runs past
+# TEST_TIMEOUT seconds counts as one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what
+# it printed apart from passed points is shown.
+
+# report NAME LOG STATUS SECONDS: its line, and what a failure printed; leaves what it counted in LOG.counts
+report()
+{
+    name=$1 log=$2 r=$3 took=$4
     p=$(grep -c '^ok' "$log")
     f=$(grep -c '^not ok' "$log")
     s=$(grep -c '^ok.*# [Ss][Kk][Ii][Pp]' "$log")
@@ -25,17 +20,38 @@ for t in "$@"; do
     77) word=SKIP s=$((s + 1)) ;;
     *)  word=FAIL; [ "$f" -gt 0 ] || f=1 ;;
     esac
-    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
     printf '  %s  %s (%d)%s\n' "$word" "$name" "$((p + f + s))" "$([ "$took" -lt 5 ] || echo " ${took} s")"
     case $word in
     FAIL)
-        status=1
         [ "$r" -ne 124 ] || echo "  stopped after ${TEST_TIMEOUT:-1800} s"
         [ "$r" -eq 0 ] || echo "  exit status $r"
         grep -v '^ok ' "$log" | tail -n 60
         ;;
     SKIP) grep -m 1 -i 'skip' "$log" | sed 's/^/        /' ;;
     esac
-done
-echo "$passed passed, $failed failed, $skipped skipped"
-exit $status
+    echo "$p $f $s" > "$log.counts"
+}
+
+if [ "$1" = --one ]; then
+    logs=$2 t=$3
+    name=${t##*tests/}
+    log=$logs/log/$(echo "$name" | tr / _).log
+    start=$(date +%s)
+    timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
+    r=$?
+    report "$name" "$log" "$r" $(($(date +%s) - start)) > "$log.report"
+    flock "$logs/log" cat "$log.report"
+    rm -f "$log.report"
+    exit 0
+fi
+
+logs=$1
+shift
+mkdir -p "$logs/log"
+rm -f "$logs"/log/*.counts
+jobs=$(nproc)
+[ "$jobs" -le 8 ] || jobs=8
+printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs"
+cat "$logs"/log/*.counts | awk -v tests=$# '
+    { p += $1; f += $2; s += $3 }
+    END { f += tests - NR; printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }'

@@ -675,6 +675,16 @@ static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l
     return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + f->predictor_bytes + gates, r->b_io);
 }
 
+/* CPU time of the reads that are asked for before attention. */
+static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f)
+{
+    double streams = f->stream_bytes / r->stream_block, units = f->single_reads + (l->lookahead ? f->reads : 0);
+    if (!f->ahead && !l->lookahead)
+        return 0;
+    streams = fmin(streams, r->depth);
+    return streams * r->stream_cpu_ns + fmin(units, r->depth - streams) * r->cold_cpu_ns;
+}
+
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f)
 {
@@ -690,6 +700,8 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     }
     double streams = f->stream_bytes / r->stream_block;
     double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
+    if (c->backend == HW_URING)
+        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f), r->threads);
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
                         cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);

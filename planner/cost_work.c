@@ -9,6 +9,11 @@ double cost_tax_ns(double reads, double cpu_ns, int threads, int cores)
     return threads >= cores ? reads * cpu_ns / threads : 0;
 }
 
+double cost_asked_ns(double ahead_cpu_ns, int threads)
+{
+    return ahead_cpu_ns * (threads - 1) / threads;
+}
+
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
 {
     int spare = cores - threads;

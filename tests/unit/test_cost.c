@@ -141,7 +141,15 @@ static void test_layer(void)
     c.n[0] = c.threads = 2;
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     g = cost_figures(&c, &r, &cl, &f);
-    CHECK(near(g.ffn_compute_ns, cl.compute_ns + (4 * r.stream_cpu_ns + active * 5000) / 2));
+    /* Two threads share what reads cost, but for the four that are asked for before attention. */
+    CHECK(near(g.ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + active * 5000 / 2));
+    struct cost_rates shallow = r;
+    shallow.depth = 3;
+    CHECK(near(cost_figures(&c, &shallow, &cl, &f).ffn_compute_ns, cl.compute_ns + 3.5 * r.stream_cpu_ns + active * 5000 / 2));
+    struct cost_layer early = cl;
+    early.lookahead = 1; /* the units, too, as far as the queue of eight goes */
+    CHECK(near(cost_figures(&c, &r, &early, &f).ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + (active + fmin(active, 4)) * 5000 / 2));
+    CHECK(near(cost_asked_ns(100, 4), 75) && cost_asked_ns(100, 1) == 0);
     /* A calibration multiplies times, each term by its own factor, and nothing else. */
     struct cost_layer cl2;
     struct cost_rates r2;

@@ -5,6 +5,7 @@
 #include "common/file.h"
 
 #include "common/ckmath.h"
+#include "common/opt.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -440,4 +441,15 @@ int file_free_bytes(const char *path, uint64_t *out, struct err *e)
     if (!ck_mul_u64(v.f_bavail, v.f_frsize, out))
         *out = UINT64_MAX;
     return 0;
+}
+
+int file_enough_space(const char *path, uint64_t need, struct err *e)
+{
+    uint64_t have;
+    char n[24], h[24];
+    int r = file_free_bytes(path, &have, e);
+    if (r < 0 || need <= have)
+        return r;
+    return err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", path, opt_format_size(need, n, sizeof n),
+                   opt_format_size(have, h, sizeof h));
 }

@@ -64,6 +64,9 @@ void file_out_abort_all(void);
 /* Bytes available to this user on the file system that holds path (or its parent directory). */
 int file_free_bytes(const char *path, uint64_t *out, struct err *e);
 
+/* 0 where so many bytes are free there; else ERR_SYS, which names path, both sizes. Ask before a long write. */
+int file_enough_space(const char *path, uint64_t need, struct err *e);
+
 /* From here on SIGINT, SIGTERM and SIGHUP set a flag that long loops poll (and then return ERR_INTR); a second
  * signal removes the temporary files and kills. */
 void file_catch_interrupt(void);

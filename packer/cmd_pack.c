@@ -186,17 +186,6 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     return 0;
 }
 
-static int enough_space(const char *path, uint64_t need, struct err *e)
-{
-    uint64_t have;
-    char n[24], h[24];
-    int r = file_free_bytes(path, &have, e);
-    if (r < 0 || need <= have)
-        return r;
-    return err_set(e, ERR_SYS, "'%s' needs up to %s; %s are free there", path, opt_format_size(need, n, sizeof n),
-                   opt_format_size(have, h, sizeof h));
-}
-
 static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
 
 /* NULL when nothing was measured. */
@@ -286,7 +275,7 @@ static int run(const struct args *a, struct err *e)
     } else if (r == 0) {
         build_estimate(&b, &file, &memory);
         int compare = a->quality_tokens > 0 && changes_anything(&b);
-        if ((r = enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0 && compare)
+        if ((r = file_enough_space(a->out, file, e)) == 0 && (r = build_run(&b, &report, e)) == 0 && compare)
             r = measure(&b, a->quality_tokens, &quality, e);
         if (r == 0 && a->json)
             r = report_json(&b, &report, compare ? &quality : NULL, e);

@@ -26,8 +26,7 @@ static void on_layer(void *ctx, int done, int of)
 /* The result takes about what the shards take. */
 static int check_space(const char *out, char **shards, int n, struct err *e)
 {
-    uint64_t need = 0, free_bytes;
-    char a[24], b[24];
+    uint64_t need = 0;
     for (int i = 0; i < n; i++) {
         struct file f;
         int r = file_open(&f, shards[i], e);
@@ -36,11 +35,7 @@ static int check_space(const char *out, char **shards, int n, struct err *e)
         need += f.size;
         file_close(&f);
     }
-    int r = file_free_bytes(out, &free_bytes, e);
-    if (r < 0 || need <= free_bytes)
-        return r;
-    return err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out,
-                   opt_format_size(need, a, sizeof a), opt_format_size(free_bytes, b, sizeof b));
+    return file_enough_space(out, need, e);
 }
 
 static int print(const char *out, int n, struct hash128 content, int json, struct err *e)

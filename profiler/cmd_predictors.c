@@ -370,7 +370,6 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
     char state[4096];
     struct predicting_options po;
     struct predicting *p = NULL;
-    uint64_t space;
     struct file f;
     if (snprintf(state, sizeof state, "%s.predictors.partial", out) >= (int)sizeof state)
         return err_set(e, ERR_USAGE, "--out: the path is too long");
@@ -385,16 +384,12 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
         r = dry_run(o, p, &po, trace_info(t), e);
         goto out;
     }
-    if ((r = file_open(&f, o->traces, e)) < 0 || (r = file_free_bytes(out, &space, e)) < 0)
+    if ((r = file_open(&f, o->traces, e)) < 0)
         goto out;
     uint64_t need = f.size + 3 * po.budget_bytes + (1 << 20);
     file_close(&f);
-    if (need > space) {
-        char a[24], b[24];
-        r = err_set(e, ERR_SYS, "'%s': about %s are needed there and %s are free", out,
-                    opt_format_size(need, a, sizeof a), opt_format_size(space, b, sizeof b));
+    if ((r = file_enough_space(out, need, e)) < 0)
         goto out;
-    }
     r = predicting_run(p, state, o->resume, e);
     if (r == ERR_INTR)
         err_wrap(e, "the same command with --resume goes on from '%s'", state);

@@ -171,10 +171,9 @@ static int dry_run(const struct tracing *t, struct pool *pool, const struct opti
     return 0;
 }
 
-static int check_space(const struct tracing *t, const struct options *o, uint64_t free_bytes, struct err *e)
+static int check_space(const struct tracing *t, const struct options *o, struct err *e)
 {
     struct tracing_sizes s;
-    char a[24], b[24];
     tracing_sizes(t, &s);
     uint64_t partial = 0, need = s.partial_bytes + s.trace_bytes + (1 << 20);
     struct file f;
@@ -184,11 +183,8 @@ static int check_space(const struct tracing *t, const struct options *o, uint64_
         partial = f.size; /* is there already */
         file_close(&f);
     }
-    if (need - (partial < need ? partial : need) <= free_bytes)
-        return 0;
-    return err_set(e, ERR_SYS,
-                   "'%s': up to %s are needed there and %s are free; fewer --samples or --window-tokens need less",
-                   o->out, opt_format_size(need, a, sizeof a), opt_format_size(free_bytes, b, sizeof b));
+    int r = file_enough_space(o->out, need - (partial < need ? partial : need), e);
+    return r < 0 ? err_wrap(e, "fewer --samples or --window-tokens need less") : 0;
 }
 
 static int say_done(const struct tracing *t, const struct options *o, double seconds, uint64_t resumed,
@@ -266,7 +262,7 @@ static int run(const struct options *o, const struct model *m, const struct corp
         goto out;
     }
     int64_t start = progress_now_ns();
-    if ((r = check_space(t, o, free_bytes, e)) < 0 || (r = tracing_identify(t, e)) < 0)
+    if ((r = check_space(t, o, e)) < 0 || (r = tracing_identify(t, e)) < 0)
         goto out;
     if ((r = already_done(t, o, e)) != 0) {
         r = r < 0 ? r : 0;

@@ -195,7 +195,7 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
 static int check_space(const struct import *p, const char *from, const char *out, struct err *e)
 {
     struct file f;
-    uint64_t need = 1 << 20, space;
+    uint64_t need = 1 << 20;
     int r = file_open(&f, from, e);
     if (r < 0)
         return r;
@@ -203,10 +203,7 @@ static int check_space(const struct import *p, const char *from, const char *out
     file_close(&f);
     for (int l = 0; l < p->m->h.n_layers; l++)
         need += p->list[l].bytes;
-    if ((r = file_free_bytes(out, &space, e)) < 0 || need <= space)
-        return r;
-    return err_set(e, ERR_SYS, "'%s': about %llu bytes are needed there and %llu are free", out, (unsigned long long)need,
-                   (unsigned long long)space);
+    return file_enough_space(out, need, e);
 }
 
 int predictor_import(const char *trace_path, const char *out, struct trace *t, const struct model *m, double recall,

@@ -2,7 +2,7 @@
  * does not grow with the model. The header is read back as a model before anything is written. */
 #include "datasets/synth/synth.h"
 
-#include "common/opt.h"
+#include "common/file.h"
 #include "common/pool.h"
 #include "common/progress.h"
 #include "common/quant.h"
@@ -216,17 +216,6 @@ static int check_header(const struct job *j, const char *path, size_t *header_by
     return r;
 }
 
-static int enough_space(const char *path, uint64_t need, struct err *e)
-{
-    uint64_t have;
-    char n[24], h[24];
-    int r = file_free_bytes(path, &have, e);
-    if (r < 0 || need <= have)
-        return r;
-    return err_set(e, ERR_SYS, "'%s' needs %s; %s are free there", path, opt_format_size(need, n, sizeof n),
-                   opt_format_size(have, h, sizeof h));
-}
-
 int synth_write(const struct synth_design *d, const char *path, int threads, struct synth_result *out, struct err *e)
 {
     struct job j = { .d = d };
@@ -238,7 +227,7 @@ int synth_write(const struct synth_design *d, const char *path, int threads, str
         return r;
     if ((r = put_keys(j.w, d, e)) == 0 && (r = add_tensors(&j, e)) == 0 &&
         (r = check_header(&j, path, &header, e)) == 0 &&
-        (r = enough_space(path, bytes + header + 32 * (uint64_t)j.n_tensors, e)) == 0 &&
+        (r = file_enough_space(path, bytes + header + 32 * (uint64_t)j.n_tensors, e)) == 0 &&
         (r = pool_new(threads, NULL, &j.pool, e)) == 0) {
         file_catch_interrupt();
         progress_init(&j.progress, "writing", "B", bytes);

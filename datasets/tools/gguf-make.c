@@ -112,16 +112,13 @@ static int check_header(struct make *m, const char *path, struct err *e)
 int make_save(struct make *m, const char *path, struct err *e)
 {
     struct saving s = { .m = m };
-    uint64_t longest = 1, room;
-    char need[24], have[24];
+    uint64_t longest = 1;
+    char size[24];
     for (int i = 0; i < m->n_tensors; i++)
         longest = m->tensors[i].dims[0] > longest ? m->tensors[i].dims[0] : longest;
     int r = check_header(m, path, e);
-    if (r < 0 || (r = file_free_bytes(path, &room, e)) < 0)
+    if (r < 0 || (r = file_enough_space(path, m->bytes, e)) < 0)
         return r;
-    if (room < m->bytes)
-        return err_set(e, ERR_SYS, "'%s' needs %s, the file system has %s free", path,
-                       opt_format_size(m->bytes, need, sizeof need), opt_format_size(room, have, sizeof have));
     s.row = malloc((size_t)longest * sizeof *s.row);
     if (!s.row)
         return err_set(e, ERR_NOMEM, "a row of %" PRIu64 " elements", longest);
@@ -131,7 +128,7 @@ int make_save(struct make *m, const char *path, struct err *e)
     progress_done(&s.progress);
     free(s.row);
     if (r == 0)
-        log_info("'%s': %d tensors, %s", path, m->n_tensors, opt_format_size(m->bytes, need, sizeof need));
+        log_info("'%s': %d tensors, %s", path, m->n_tensors, opt_format_size(m->bytes, size, sizeof size));
     return r;
 }
 

@@ -59,7 +59,7 @@ EOF
 
 check "the same bytes from any number of threads" same
 check "another seed, other bytes" other_seed
-check "no room: refused before anything is written" refused 1 'are free there' --shape mixtral-47b --layers 1000 \
+check "no room: refused before anything is written" refused 1 'are needed there' --shape mixtral-47b --layers 1000 \
     --d-model 16384 --ff 262144
 check "an unknown shape" refused 2 'gpt-5' --shape gpt-5
 check "a width that is no multiple of 32" refused 2 'd-model 200' --shape tiny --d-model 200

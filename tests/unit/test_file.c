@@ -196,6 +196,8 @@ static void test_free_bytes(void)
     CHECK(file_free_bytes(missing, &m, &e) == 0 && m > 0);
     CHECK(file_free_bytes("missing-in-cwd", &m, &e) == 0);
     CHECK(file_free_bytes("/no/such/dir/x", &m, &e) == ERR_SYS);
+    CHECK(file_enough_space(missing, 1, &e) == 0 && file_enough_space(missing, UINT64_MAX, &e) == ERR_SYS);
+    CHECK_MSG(strstr(e.msg, missing) && strstr(e.msg, "are needed there and"), "%s", e.msg);
 }
 
 int main(void)

@@ -5,8 +5,7 @@
  * the page cache and pages are dropped behind them, as the engine would do, and points say so.
  *
  * A lane is one submitting thread. With io_uring it keeps queue_depth reads in flight itself; with pread it is
- * queue_depth threads. Rates count completions from the first to the last within the time, so neither filling the
- * queue nor draining it is in them. */
+ * queue_depth threads. Rates count completions while the queue is full, so neither filling nor draining it is in them. */
 #include "profiler/probe.h"
 
 #include "common/file.h"
@@ -90,6 +89,7 @@ struct lane {
     uint64_t first_block, n_blocks, next, random; /* where seq reads run; state of random ones */
     int64_t deadline, t_first, t_last;
     uint64_t counted, reads;
+    int over;
     double cpu_ns;
     uint32_t histogram[OCTAVES * STEPS];
     int sys; /* errno, or -1: short read */
@@ -119,19 +119,24 @@ static uint64_t next_offset(struct lane *l)
     return k * l->p->block;
 }
 
-/* Counts from the first completion on; returns whether the lane goes on. */
+/* Counts from when the queue has been full once until the time is over, by the queue: some drives finish all of it at about
+ * the same moment. What follows drains it. Returns whether the lane goes on. */
 static int completed(struct lane *l, int64_t issued, int64_t now, uint64_t offset)
 {
+    uint64_t full = l->p->backend == HW_URING ? (uint64_t)l->p->depth : 1;
     l->reads++;
     l->histogram[bucket(now - issued)]++;
     if (!l->s->direct)
         posix_fadvise(l->s->fd_read, (off_t)offset, (off_t)l->p->block, POSIX_FADV_DONTNEED);
+    if (l->over || l->reads < full)
+        return !l->over;
     if (!l->t_first)
         l->t_first = now;
     else
         l->counted++;
     l->t_last = now;
-    return now < l->deadline || l->counted < MIN_READS;
+    l->over = now >= l->deadline && l->counted >= MIN_READS && l->counted % full == 0 && l->t_last > l->t_first;
+    return !l->over;
 }
 
 static double thread_cpu_ns(void)

@@ -298,6 +298,19 @@ static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum h
     return bw;
 }
 
+/* What the row kernel of a type was measured to read from memory; 0: unknown. A loop that only reads is no bound for a kernel
+ * that keeps more lines on their way. */
+static double kernel_bw(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern, int row_len)
+{
+    char name[64];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8, measured = 0;
+    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    for (int i = 0; i < hw->n_compute && !measured; i++)
+        measured = hw->compute[i].dram && hw->compute[i].pattern == pattern && !strcmp(hw->compute[i].kernel, name);
+    double ns = measured ? threads_row_ns(hw, c, name, pattern, 1, row_len, 1) : 0;
+    return ns > 0 ? 1e9 * (double)quant_row_bytes(type, (uint64_t)row_len) / ns : 0;
+}
+
 /* Sum over chosen cores of their rate in float row products of the gates' type, (9). */
 static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c)
 {
@@ -390,6 +403,10 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
         r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
+    if (c->model != PLAN_COST_PAPER) {
+        r.seq_bw = fmax(r.seq_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_SEQ, d));
+        r.rand_bw = fmax(r.rand_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_RANDOM, d));
+    }
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
     storage_rates(hw, in, s, c, &r, notes);

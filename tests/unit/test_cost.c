@@ -254,8 +254,11 @@ static void test_work(void)
     add_row(&hw, "rows/f16/f32", HW_SEQ, 1, 256, 50);
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 50));
     CHECK(cost_rates_of(&hw, &in, &s, &c, 4, &r, NULL, &e) == 0 && near(r.gate_ns, 120)); /* 4 x 30 by then */
+    /* A loop that reads had 20 GB/s in order, and 8 scattered, where the kernel now has 512 bytes in 40 ns: that is the bound. */
+    add_row(&hw, "rows/f16/f32", HW_RANDOM, 1, 256, 40);
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.seq_bw, 20e9) && near(r.rand_bw, 512 / 40e-9));
     c.model = PLAN_COST_PAPER;
-    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 30));
+    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 30) && near(r.rand_bw, 8e9));
     inputs_done(&in);
     hw_free(&hw);
 }

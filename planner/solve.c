@@ -26,7 +26,7 @@ static int by_bytes(const void *pa, const void *pb)
 /* No curve has both: a comes first and is no slower. */
 static int beats(const struct solve_point *a, const struct solve_point *b)
 {
-    return a->ticks <= b->ticks && by_bytes(a, b) < 0;
+    return a->ticks <= b->ticks && by_bytes(a, b) <= 0;
 }
 
 /* b is on or above the line from a to c. */
@@ -36,22 +36,63 @@ static int above(const struct solve_point *a, const struct solve_point *b, const
     return rise >= (__int128)(c->ticks - a->ticks) * (b->bytes - a->bytes);
 }
 
+/* Of points[from, end), in any order, one ascending run's end. */
+static int run_end(const struct solve_point *p, int from, int end)
+{
+    do
+        from++;
+    while (from < end && by_bytes(&p[from - 1], &p[from]) < 0);
+    return from;
+}
+
+/* Merge the runs [0, mid) and [mid, n) into out; points that the one before them beats stay behind. Returns how many
+ * are left. */
+static int merge(const struct solve_point *in, int mid, int n, struct solve_point *out)
+{
+    int i = 0, j = mid, left = 0;
+    while (i < mid || j < n) {
+        int first = j == n || (i < mid && by_bytes(&in[i], &in[j]) < 0);
+        const struct solve_point *p = first ? &in[i++] : &in[j++];
+        if (left == 0 || !beats(&out[left - 1], p))
+            out[left++] = *p;
+    }
+    return left;
+}
+
+/* Neighbouring runs are merged until there is one: callers' points are a few ascending lists. */
+static int sort_points(struct solve_point **points, struct solve_point **spare, int n)
+{
+    for (;;) {
+        struct solve_point *in = *points, *out = *spare;
+        int left = 0, runs = 0;
+        for (int from = 0; from < n; runs++) {
+            int mid = run_end(in, from, n), end = mid < n ? run_end(in, mid, n) : mid;
+            left += merge(in + from, mid - from, end - from, out + left);
+            from = end;
+        }
+        *points = out;
+        *spare = in;
+        n = left;
+        if (runs <= 1)
+            return n;
+    }
+}
+
 int solve_curve_init(struct solve_curve *c, const struct solve_point *points, int n, struct err *e)
 {
     struct solve_curve o = { .point = malloc((size_t)n * sizeof *o.point),
                              .hull = malloc((size_t)n * sizeof *o.hull) };
-    if (!o.point || !o.hull) {
+    struct solve_point *spare = malloc((size_t)n * sizeof *spare);
+    if (!o.point || !o.hull || !spare) {
+        free(spare);
         solve_curve_done(&o);
         return err_set(e, ERR_NOMEM, "out of memory for a curve of %d points", n);
     }
-    int left = 0; /* most points of a caller's ascending lists go before there is anything to sort */
     for (int i = 0; i < n; i++)
-        if (left == 0 || !beats(&o.point[left - 1], &points[i]))
-            o.point[left++] = points[i];
-    qsort(o.point, (size_t)left, sizeof *o.point, by_bytes);
-    for (int i = 0; i < left; i++)
-        if (o.n == 0 || o.point[i].ticks < o.point[o.n - 1].ticks)
-            o.point[o.n++] = o.point[i];
+        if (o.n == 0 || !beats(&o.point[o.n - 1], &points[i]))
+            o.point[o.n++] = points[i];
+    o.n = sort_points(&o.point, &spare, o.n);
+    free(spare);
     for (int i = 0; i < o.n; i++) {
         while (o.n_hull >= 2 && above(&o.point[o.hull[o.n_hull - 2]], &o.point[o.hull[o.n_hull - 1]], &o.point[i]))
             o.n_hull--;

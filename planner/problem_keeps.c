@@ -12,9 +12,10 @@
 
 int problem_keep_bytes(const struct problem *p, const struct cost_keep *k, int64_t *out, struct err *e)
 {
-    const struct inputs *in = p->in;
-    size_t parts = (size_t)p->shape.n_parts, blocks = (size_t)in->n_blocks, layers = (size_t)in->n_layers;
-    uint32_t *hot = calloc(layers * blocks * parts, sizeof *hot), *cold = calloc(layers * parts, sizeof *cold);
+    /* What regions add to the account is a sum over layers: that of a model of one layer says it. */
+    struct budget_model one = p->budget;
+    size_t parts = (size_t)p->shape.n_parts, blocks = (size_t)p->in->n_blocks;
+    uint32_t *hot = calloc(blocks * parts, sizeof *hot), *cold = calloc(parts, sizeof *cold);
     struct budget_choice c = { .context = 1, .max_batch = 1, .prefill_chunk = 1, .threads = 1, .io_lanes = 1,
                                .queue_depth = 1, .hot = hot, .cold = cold };
     struct budget b;
@@ -26,7 +27,8 @@ int problem_keep_bytes(const struct problem *p, const struct cost_keep *k, int64
             for (size_t q = 0; q < parts; q++)
                 hot[i * parts + q] = k->hot[q];
         cold[parts - 1] = k->slots;
-        r = budget_compute(&p->budget, &c, &b, e);
+        one.h.n_layers = 1;
+        r = budget_compute(&one, &c, &b, e);
     }
     if (r == 0)
         *out = (int64_t)((b.total - b.floor) / SOLVE_BYTE_UNIT);

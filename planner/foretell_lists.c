@@ -159,25 +159,33 @@ static void mark(uint64_t *told, uint32_t i, int yes)
     told[i / 64] = yes ? told[i / 64] | bit : told[i / 64] & ~bit;
 }
 
+/* Up to four neurons from the i-th on, by one draw: bits. more: where the stream of the undecided begins. */
+static inline uint64_t draw_four(const uint8_t *level, const uint64_t *chance, const uint32_t *upper, uint32_t i, uint32_t n,
+                                 uint64_t draw, uint64_t more)
+{
+    uint64_t bits = 0;
+    for (uint32_t k = 0; k < n; k++, draw >>= 16) {
+        uint32_t own = draw & 0xffff, limit = upper[level[i + k]];
+        bits |= (uint64_t)(own < limit) << k;
+        if (own == limit)
+            bits |= (uint64_t)undecided(splitmix_at(more + (i + k) * SPLITMIX_STEP), chance[level[i + k]]) << k;
+    }
+    return bits;
+}
+
 /* Each neuron against its level's chance: bits of told. */
 static void draw_all(uint64_t *told, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
 {
-    uint32_t upper[ALARMS_LEVELS];
+    uint32_t upper[ALARMS_LEVELS], i = 0;
     uint64_t more = state + (n + 3) / 4 * SPLITMIX_STEP;
     for (int k = 0; k < ALARMS_LEVELS; k++)
         upper[k] = (uint32_t)(chance[k] >> 16);
-    for (uint32_t i = 0; i < n; i += 64)
-        told[i / 64] = 0;
-    for (uint32_t i = 0; i < n; i += 4, state += SPLITMIX_STEP) {
-        uint64_t draw = splitmix_at(state), bits = 0;
-        for (uint32_t k = 0, most = n - i < 4 ? n - i : 4; k < most; k++, draw >>= 16) {
-            uint32_t own = draw & 0xffff, limit = upper[level[i + k]];
-            bits |= (uint64_t)(own < limit) << k;
-            if (own == limit)
-                bits |= (uint64_t)undecided(splitmix_at(more + (i + k) * SPLITMIX_STEP), chance[level[i + k]]) << k;
-        }
-        told[i / 64] |= bits << i % 64;
-    }
+    for (uint32_t w = 0; w < n; w += 64)
+        told[w / 64] = 0;
+    for (; i + 4 <= n; i += 4, state += SPLITMIX_STEP)
+        told[i / 64] |= draw_four(level, chance, upper, i, 4, splitmix_at(state), more) << i % 64;
+    if (i < n)
+        told[i / 64] |= draw_four(level, chance, upper, i, n - i, splitmix_at(state), more) << i % 64;
 }
 
 static void take_told(struct list *out, uint32_t first, const uint64_t *told, uint32_t n)

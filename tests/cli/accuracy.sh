@@ -68,7 +68,7 @@ beside()
     HARDWARE= HARDWARE_FLAGS="--quick --range 8MiB --seconds-per-point 0.003" NAME=beside MEMORY=16MiB RUNS=2 OUT="$tmp/beside" accuracy 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
     for i in 0 1 2; do
         for r in 0 1; do
-            sed -n "$((r + 1))p" "$WORK/runs.jsonl" > "$tmp/run" && build/bin/thermo-plan calibrate --reprice --plan "$WORK/plan.json" --traces "$TRACES" \
+            sed -n "$((r + 1))p" "$WORK/runs.jsonl" > "$tmp/run" && "$BIN/thermo-plan" calibrate --reprice --plan "$WORK/plan.json" --traces "$TRACES" \
                 --hardware "$WORK/hardware-$i.sqlite" --telemetry "$tmp/run" --json > "$tmp/price-$r-$i" || return 1
         done
     done

@@ -123,6 +123,16 @@ struct plan {
     struct plan_limit *limits;  /* ascending memory_bytes */
 };
 
+/* Do both limits read through gaps by the same rule? */
+static inline int plan_same_joins(const struct plan_limit *a, const struct plan_limit *b)
+{
+    int n = a->n_joins, same = b->n_joins == n;
+    for (int i = 0; i < n && same; i++)
+        same = a->joins[i].bytes == b->joins[i].bytes && !(a->joins[i].weight < b->joins[i].weight) &&
+               !(a->joins[i].weight > b->joins[i].weight);
+    return same;
+}
+
 /* Bytes of the longest read that a limit asks for through gaps; 0: it has no joins. */
 static inline uint32_t plan_read_bytes(const struct plan_limit *l)
 {

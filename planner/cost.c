@@ -116,6 +116,15 @@ double cost_reads_ns(const struct cost_reads *c, double reads)
     return c->ns[i] + f * (c->ns[i + 1] - c->ns[i]);
 }
 
+double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads *how, double missed)
+{
+    double n = missed * (double)how->reads, sum = 0;
+    for (int k = 0; k < REPLAY_LENGTHS && n > 0; k++)
+        if (how->at[k] > 0)
+            sum += (double)how->at[k] * cost_reads_ns(&curves[k], n);
+    return n > 0 ? sum / (double)how->reads : 0;
+}
+
 double cost_read_bytes(const struct layout_shape *s, int part)
 {
     const struct layout_part *p = &s->part[part];
@@ -348,15 +357,14 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     return out;
 }
 
-static void storage_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+static void storage_rates(const struct hw *hw, const struct layout_shape *s,
                           const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
 {
-    uint64_t range = 0;
-    for (int i = 0; i < s->n_segments; i++)
-        range += s->segment_bytes[i];
-    range *= (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
-    struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_staging_bytes(s),
-                         .range_bytes = range, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
+    /* FFNs are run one after the other, so reads that follow each other lie in one part of one of them. */
+    const struct layout_part *cold = &s->part[s->n_parts - 1];
+    uint64_t range = s->segment_bytes[cold->segment], first_range = s->segment_bytes[s->part[0].segment];
+    struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_read_bytes(s, c->read_bytes),
+                         .range_bytes = first_range, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
     out->stream_block = (double)q.block_bytes;
     out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
@@ -372,7 +380,16 @@ static void storage_rates(const struct hw *hw, const struct inputs *in, const st
     q.block_bytes = (uint64_t)out->cold_bytes;
     out->cold_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
     out->single_bytes = cost_read_bytes(s, 0);
-    out->single = reads_curve(hw, c, out->single_bytes, range);
+    out->single = reads_curve(hw, c, out->single_bytes, first_range);
+    out->stride_bytes = (double)cold->stride_bytes;
+    out->n_lengths = 1 + replay_length_class(reads_units(s, s->n_parts - 1, budget_read_bytes(s, c->read_bytes)));
+    for (int k = 0; k < out->n_lengths; k++) {
+        double bytes = out->cold_bytes + ((1 << k) - 1) * out->stride_bytes;
+        out->joined[k] = k ? reads_curve(hw, c, bytes, range) : out->cold;
+        q.block_bytes = (uint64_t)bytes;
+        out->joined_cpu_ns[k] = hw_storage_cpu_ns_per_read(hw, &q);
+    }
+    q.block_bytes = (uint64_t)out->cold_bytes;
     out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     if (out->stream_bw <= 0 || out->b_io <= 0)
         notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
@@ -409,7 +426,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     }
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
-    storage_rates(hw, in, s, c, &r, notes);
+    storage_rates(hw, s, c, &r, notes);
     if (c->model != PLAN_COST_PAPER)
         cost_work_rates(hw, in, s, c, &r);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
@@ -625,6 +642,7 @@ static struct cost_flow foretold_flow(const struct inputs *in, const struct layo
     if (k->hot[last] < (uint32_t)s->n_ff) {
         f.lookups = beyond * loads;
         f.reads = t ? replay_misses(t, k->hot[last], k->slots) * loads : f.lookups;
+        f.how = t ? replay_how(t, k->hot[last], k->slots) : NULL;
     }
     f.mu = all > 0 ? f.reads / (all * loads) : 0;
     return f;
@@ -668,6 +686,7 @@ static struct cost_flow neurons_flow(const struct inputs *in, const struct layou
         f.lookups = t ? replay_lookups(t, k->hot[last]) * in->loads[layer] :
                         inputs_active(in, batch_index, layer, k->hot[last]) * in->loads[layer];
         f.reads = t ? replay_misses(t, k->hot[last], k->slots) * in->loads[layer] : f.lookups;
+        f.how = t ? replay_how(t, k->hot[last], k->slots) : NULL;
     }
     f.beyond = blocks * units_beyond(s, last, k->hot[last]) * s->part[last].neurons_per_unit;
     double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer,
@@ -692,14 +711,37 @@ static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l
     return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + f->predictor_bytes + gates, r->b_io);
 }
 
-/* CPU time of the reads that are asked for before attention. */
-static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f)
+void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
+                  struct cost_cold *out)
 {
-    double streams = f->stream_bytes / r->stream_block, units = f->single_reads + (l->lookahead ? f->reads : 0);
+    struct cost_cold o = { 0 };
+    const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    if (!how) {
+        *out = (struct cost_cold){ f->reads, f->reads, f->reads * r->cold_bytes, f->reads * r->cold_cpu_ns,
+                                   cost_reads_ns(&r->cold, f->reads),
+                                   cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) };
+        return;
+    }
+    o.reads = f->reads * (double)how->reads;
+    o.units = f->reads * (double)how->units;
+    for (int k = 0; k < r->n_lengths; k++)
+        o.cpu_ns += f->reads * (double)how->at[k] * r->joined_cpu_ns[k];
+    o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
+    o.ns = cost_joined_ns(r->joined, how, f->reads);
+    o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
+    *out = o;
+}
+
+/* CPU time of the reads that are asked for before attention. */
+static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                           const struct cost_cold *cold)
+{
     if (!f->ahead && !l->lookahead)
         return 0;
-    streams = fmin(streams, r->depth);
-    return streams * r->stream_cpu_ns + fmin(units, r->depth - streams) * r->cold_cpu_ns;
+    double streams = fmin(f->stream_bytes / r->stream_block, r->depth);
+    double singles = fmin(f->single_reads, r->depth - streams), left = r->depth - streams - singles;
+    double share = l->lookahead && cold->reads > 0 ? fmin(1, left / cold->reads) : 0;
+    return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }
 
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
@@ -708,17 +750,21 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
                                     .active = l->active };
-    o.read_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes + f->reads * r->cold_bytes;
+    double gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
+    o.read_bytes = gate_bytes + f->reads * r->cold_bytes;
     o.hit_rate = f->lookups > 0 ? fmax(0, 1 - f->reads / f->lookups) : 0;
     if (c->model == PLAN_COST_PAPER) {
         o.io_ns = paper_io_ns(r, l, f, c->mode);
         o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
         return o;
     }
+    struct cost_cold cold;
+    cost_cold_of(c, r, f, &cold);
+    o.read_bytes = gate_bytes + cold.bytes;
     double streams = f->stream_bytes / r->stream_block;
-    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + (f->reads + f->single_reads) * r->cold_cpu_ns;
+    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold.cpu_ns;
     if (c->backend == HW_URING)
-        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f), r->threads);
+        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f, &cold), r->threads);
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
                         cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
@@ -726,10 +772,9 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
                         cost_reads_ns(&r->single, fmin(f->single_reads, r->depth));
     double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
     o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    double last_ns = cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1));
-    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * (cost_reads_ns(&r->cold, f->reads) - last_ns);
+    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * (cold.ns - cold.last_ns);
     o.io_ns = fmax(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.exposed_ns = f->reads > 0 ? cold.last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns *= r->ffn_factor;
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;

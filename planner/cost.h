@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M20) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M21) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/layout.h"
 #include "common/offline/hwdb.h"
 #include "common/plan.h"
@@ -70,6 +70,11 @@ struct cost_reads {
     double count[COST_READ_POINTS], ns[COST_READ_POINTS], each_ns;
 };
 double cost_reads_ns(const struct cost_reads *c, double reads);
+
+/* (M21) t_reads = sum over lengths of n_len * t_len(N) / N,  N = sum of n_len: reads that bring several units, neighbours and
+ *       what is in gaps, each at the rate of its size with N reads to keep the queue full. t_len: (M4) for reads of len units;
+ *       curves[c] is that of reads of 2^c units (replay_reads.h), linear in bytes between */
+double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads *how, double missed);
 
 /* R of (M4), bytes: one unit's read in whole blocks. Packed units begin anywhere in a block: the mean over a part's
  * units. */
@@ -182,6 +187,8 @@ struct cost_choice {
     int depth, lanes;
     int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
+    int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
+    uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
 
 /* Which neurons a layer keeps: the same for each of its blocks. */
@@ -198,6 +205,7 @@ struct cost_flow {
     double single_reads;            /* of part 0, one unit each (two-phase layouts) */
     double predictor_bytes;         /* read in sequence: of streamed predictors */
     double reads, lookups;          /* of the last part: cold misses, units looked up */
+    const struct replay_reads *how; /* how these are read, by rule; NULL: one by one. Of the table, borrowed */
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
     double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
@@ -217,6 +225,10 @@ struct cost_rates {
     double stream_bw, stream_block, stream_cpu_ns;
     struct cost_reads cold, single;
     double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
+    double stride_bytes;                    /* of cold units: what each further one adds to a read */
+    int n_lengths;                          /* classes of reads that hold several of them: */
+    struct cost_reads joined[REPLAY_LENGTHS];
+    double joined_cpu_ns[REPLAY_LENGTHS];
     double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
     double norm_ns, rope_ns, attend_ns;
     int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
@@ -261,6 +273,14 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
  * bytes to V_io; in dense mode a = 1 and there is no predictor. */
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f);
+
+/* Reads of the last part in a step, units and bytes that they hold, CPU time that they cost and, by (M4) or (M21), how long
+ * they take; the last of them, (M6). */
+struct cost_cold {
+    double reads, units, bytes, cpu_ns, ns, last_ns;
+};
+void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
+                  struct cost_cold *out);
 
 /* ns of max(compute, memory, io) + exposed (measured), or of t_io alone (paper): what residency changes. */
 double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,

@@ -5,6 +5,7 @@
 #include "common/quant.h"
 #include "planner/planning.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,6 +139,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     struct cost_rates r;
     double att = 0, pred = 0, comp = 0, mem = 0, io = 0, exposed = 0, layers = 0;
     double stream = 0, reads = 0, cold = 0, lookups = 0, gates = 0, active = 0, reads_ns = 0;
+    struct cost_cold all = { 0 };
     c.model = PLAN_COST_MEASURED;
     int ok = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &r, NULL, e);
     if (ok < 0)
@@ -147,9 +149,12 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         struct cost_flow w = cost_flow_of(pr->in, &pr->shape, &c, 0, i, problem_table(pr, c.way, 0, i), &keeps[i]);
         att += f->attention_ns, pred += f->predict_ns, comp += f->ffn_compute_ns, mem += f->ffn_memory_ns,
             io += f->io_ns;
-        exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.reads + w.single_reads;
+        exposed += f->exposed_ns, layers += f->total_ns, stream += w.stream_bytes, reads += w.single_reads;
         cold += w.reads, lookups += w.lookups;
-        reads_ns += cost_reads_ns(&r.single, w.single_reads) + cost_reads_ns(&r.cold, w.reads);
+        reads_ns += cost_reads_ns(&r.single, w.single_reads);
+        struct cost_cold one;
+        cost_cold_of(&c, &r, &w, &one);
+        all.reads += one.reads, all.units += one.units, all.bytes += one.bytes, all.cpu_ns += one.cpu_ns, all.ns += one.ns;
         gates += inputs_gates(pr->in, 0, i);
         active += f->active;
     }
@@ -157,7 +162,7 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
     double positions = 0, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
     for (int i = 0; i < p->n_layers; i++)
         positions += cost_positions(h, i, l->context) / p->n_layers;
-    double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns;
+    double cpu_ns = stream / r.stream_block * r.stream_cpu_ns + reads * r.cold_cpu_ns + all.cpu_ns;
     double stream_ns = r.io_factor * cost_stream_ns(stream, r.stream_bw),
            tax_ns = cost_tax_ns(1, cpu_ns, r.threads, r.cores);
     double kv_bytes = cost_kv_bytes(h, 1, positions, c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
@@ -171,8 +176,11 @@ static int measured_lines(const struct problem *pr, const struct plan *p, const 
         "B_rand", r.rand_bw, "row", row, NULL);
     put(m, n, "(M3)", "t_stream = V / B_io(seq, block, depth)", stream_ns, "ns", "V",
         stream, "block", r.stream_block, "depth", (double)c.depth, "B_io", r.stream_bw, NULL);
-    put(m, n, "(M4)", "t_reads = reads of R bytes, the last D of a layer at depths D .. 1, sum over layers", r.io_factor * reads_ns, "ns",
-        "reads", reads, "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
+    put(m, n, "(M4)", "t_reads = reads of R bytes, the last D of a layer at depths D .. 1, sum over layers", r.io_factor * (reads_ns + all.ns), "ns",
+        "reads", reads + all.reads, "R", r.cold_bytes, "D", (double)c.depth, "t_reads(1)", cost_reads_ns(&r.cold, 1), NULL);
+    put(m, n, "(M21)", "of which reads bring several units: sum over lengths of n_len * t_len(N) / N", r.io_factor * all.ns, "ns",
+        "missed units", cold, "reads", all.reads, "bytes", all.bytes, "bytes in gaps", fmax(0, all.units - cold) * r.stride_bytes,
+        "longest read", (double)c.read_bytes, NULL);
     put(m, n, "(M5)", "CPU time of I/O is taken from compute where no core is spare", tax_ns, "ns",
         "cpu_ns", cpu_ns, "threads", (double)r.threads, "lanes", (double)r.lanes, "cores", (double)r.cores, NULL);
     put(m, n, "(M6)", "t_exposed = min(1, n) * t_reads(1), sum over layers", exposed, "ns", NULL);

@@ -103,12 +103,14 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     struct problem others = { 0 };
     struct cost_choice c;
     struct cost_rates rates;
+    struct joins joins;
     int r = w.inputs && w.exempt && x ? 0 : err_set(e, ERR_NOMEM, "out of memory");
     planning_choice(p, l, &c);
+    planning_joins(l, &joins);
     for (int i = 0; i < PREDICT_INPUTS && r == 0; i++)
         add_rival(pr, l, i, &w);
     if (r == 0 && w.n)
-        r = problem_prepare(&others, pr->in, pr->hw, &p->layout, w.way, w.n, (int)l->policy, NULL, NULL, e);
+        r = problem_prepare(&others, pr->in, pr->hw, &p->layout, w.way, w.n, (int)l->policy, &joins, NULL, NULL, e);
     if (r == 0)
         r = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &rates, NULL, e);
     for (int k = 0; k < p->n_layers && r == 0; k++)

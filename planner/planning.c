@@ -181,6 +181,8 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
                               .policy = p->policy[c->way], .optimal = res->finished };
+    l->n_joins = p->rules[c->rule].n;
+    memcpy(l->joins, p->rules[c->rule].at, sizeof l->joins);
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
     l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
     for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
@@ -348,7 +350,7 @@ int planning_make(const struct planning_request *q, const struct inputs *in, con
         double score = 0;
         if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
             break;
-        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, &last, notes, e);
+        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, NULL, &last, notes, e);
         ways_done(&ways);
         if (r < 0)
             break;
@@ -429,21 +431,29 @@ int planning_problem(const struct plan *p, const struct plan_limit *l, const str
                      struct notes *notes, struct problem *out, struct err *e)
 {
     struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt, 0 };
-    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, NULL, notes, e);
+    struct joins joins;
+    planning_joins(l, &joins);
+    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, &joins, NULL, notes, e);
+}
+
+void planning_joins(const struct plan_limit *l, struct joins *out)
+{
+    *out = (struct joins){ .n = l->n_joins };
+    memcpy(out->at, l->joins, sizeof out->at);
 }
 
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
 {
     size_t n = (size_t)p->n_layers;
     return a->mode == b->mode && a->policy == b->policy && !(a->recall < b->recall) && !(a->recall > b->recall) &&
-           !memcmp(a->predictor, b->predictor, n) && !memcmp(a->exempt, b->exempt, n * sizeof *a->exempt);
+           plan_same_joins(a, b) && !memcmp(a->predictor, b->predictor, n) && !memcmp(a->exempt, b->exempt, n * sizeof *a->exempt);
 }
 
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
 {
     *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = l->n_classes, .threads = l->threads,
                                  .depth = l->queue_depth, .lanes = l->io_lanes, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
-                                 .kv_f16 = l->kv_f16, .context = l->context };
+                                 .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
     for (int k = 0; k < l->n_classes; k++)
         out->n[k] = l->classes[k].n;
@@ -475,8 +485,8 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
         struct budget b;
         struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
-                                   .queue_depth = l->queue_depth, .hot = l->batches[i].hot,
-                                   .cold = l->batches[i].cold };
+                                   .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
+                                   .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         if (l->mode == PLAN_PREDICTED) {
             foretell_account(p->in, &p->shape, l->predictor, &c.predictors);
             for (int k = 0; k < p->in->n_layers; k++)

@@ -58,6 +58,9 @@ int planning_floor(const struct planning_request *q, const struct inputs *in, co
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e);
 
+/* A plan limit's rule for reading missing units. */
+void planning_joins(const struct plan_limit *l, struct joins *out);
+
 /* Would planning_problem prepare the same for both? */
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 

@@ -2,6 +2,8 @@
  * that several limits share is replayed once. */
 #include "planner/points.h"
 
+#include "planner/planning.h"
+
 #include <stdlib.h>
 
 static const struct plan_batch *batch_of(const struct plan_limit *l, int batch)
@@ -24,7 +26,7 @@ static int same_point(const struct plan *plan, const struct plan_limit *const *l
     const struct plan_batch *b = batch_of(limits[i], batch);
     for (int k = 0; k < i; k++) {
         const struct plan_batch *o = batch_of(limits[k], batch);
-        if (o && plan_hot(plan, o, layer, 0, part) == plan_hot(plan, b, layer, 0, part) &&
+        if (o && plan_same_joins(limits[k], limits[i]) && plan_hot(plan, o, layer, 0, part) == plan_hot(plan, b, layer, 0, part) &&
             plan_cold(plan, o, layer, part) == plan_cold(plan, b, layer, part))
             return k;
     }
@@ -48,10 +50,14 @@ static int replay_one(struct points *out, const struct problem *p, const struct 
         if (all < 0)
             r = replay_point(s, &p->shape, part, plan->n_blocks, batch, limits[i]->policy, 0, 0, &all, &none, e);
         f->all_lookups = all;
-        if (r == 0)
-            r = replay_point(s, &p->shape, part, plan->n_blocks, batch, limits[i]->policy,
-                             plan_hot(plan, b, layer, 0, part), plan_cold(plan, b, layer, part), &f->lookups,
-                             &f->misses, e);
+        if (r < 0)
+            break;
+        struct joins joins;
+        struct reads_rule rule;
+        planning_joins(limits[i], &joins);
+        joins_rule(&joins, &p->shape, &rule);
+        r = replay_point_reads(s, &p->shape, part, plan->n_blocks, batch, limits[i]->policy,
+                               plan_hot(plan, b, layer, 0, part), plan_cold(plan, b, layer, part), &rule, f, e);
     }
     return r;
 }

@@ -111,8 +111,8 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
 }
 
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, const struct problem *like,
-                    struct notes *notes, struct err *e)
+                    const struct problem_way *ways, int n_ways, int policy, const struct joins *joins,
+                    const struct problem *like, struct notes *notes, struct err *e)
 {
     struct problem o;
     int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, notes, e);
@@ -129,6 +129,11 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     else if (cold)
         r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
                                         "planned from");
+    o.n_rules = joins ? 1 : joins_of(hw, &o.shape, o.shape.segment_bytes[o.shape.part[o.shape.n_parts - 1].segment], o.rules);
+    if (joins)
+        o.rules[0] = *joins;
+    if (r == 0)
+        problem_read_rules(&o);
     size_t n = (size_t)n_ways * (size_t)in->n_batches * (size_t)in->n_layers;
     if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
         r = err_set(e, ERR_NOMEM, "out of memory for residencies");
@@ -157,6 +162,9 @@ void problem_done(struct problem *p)
     free(p->keeps);
     for (int i = 0; i < p->n_ways; i++) {
         free(p->tables[i]);
+        for (int k = 0; k < p->in->n_batches * p->in->n_layers && p->samples[i]; k++)
+            replay_samples_done(&p->samples[i][k]);
+        free(p->samples[i]);
         foretell_free(p->foretell[i]);
     }
     *p = (struct problem){ 0 };

@@ -9,6 +9,7 @@
 
 #include "planner/cost.h"
 #include "planner/inputs.h"
+#include "planner/joins.h"
 #include "planner/notes.h"
 #include "planner/replay.h"
 #include "planner/solve.h"
@@ -68,6 +69,9 @@ struct problem {
     enum plan_mode modes[PROBLEM_MAX_WAYS];
     struct foretell *foretell[PROBLEM_MAX_WAYS]; /* NULL but in predicted mode */
     struct replay_table *tables[PROBLEM_MAX_WAYS]; /* [n_batches][n_layers]; NULL: no cold cache */
+    struct replay_samples *samples[PROBLEM_MAX_WAYS]; /* the same, of distinct layers */
+    int n_rules;
+    struct joins rules[REPLAY_RULES];   /* how missing units may be read */
     struct problem_keeps *keeps;        /* [n_ways][n_batches][n_layers] */
     /* of the last problem_fill: */
     struct solve_problem sp;
@@ -80,10 +84,11 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
 
 /* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
  * takes, for each way, the one that misses less in replay. like: an earlier problem of the same inputs, from which tables
- * are copied where the layouts replay alike, asked with the same policy; may be NULL. */
+ * are copied where the layouts replay alike, asked with the same policy; may be NULL. joins: the only rule by which missing
+ * units are read; NULL: one of those that may pay on the device. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, const struct problem *like,
-                    struct notes *notes, struct err *e);
+                    const struct problem_way *ways, int n_ways, int policy, const struct joins *joins,
+                    const struct problem *like, struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */
 
 /* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */

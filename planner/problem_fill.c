@@ -113,6 +113,15 @@ static int next_cores(const struct problem *p, struct cost_choice *c)
 
 #define MAX_CONFIGS 4096
 
+static int try_config(struct problem *p, const struct problem_limits *lim, const struct cost_choice *c, struct err *e)
+{
+    if (p->sp.n_configs == MAX_CONFIGS) {
+        notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name, MAX_CONFIGS);
+        return 0;
+    }
+    return add_config(p, lim, c, e);
+}
+
 /* Every backend and queue depth with these cores. */
 static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, struct err *e)
 {
@@ -121,13 +130,58 @@ static int add_depths(struct problem *p, const struct problem_limits *lim, struc
     for (int i = 0; i < n && r == 0; i++)
         for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
             problem_set_backend(c, backends[i]);
-            if (p->sp.n_configs == MAX_CONFIGS)
-                notes_add(p->notes, "%s: more than %d core and depth choices; the first were searched", p->hw->name,
-                          MAX_CONFIGS);
-            else
-                r = add_config(p, lim, c, e);
+            r = try_config(p, lim, c, e);
         }
     return r;
+}
+
+/* Of n configurations with cores that may be had, the one with the least bound; with most threads, if `threads`, of those
+ * that are as good within the 1 % by which plans take threads. -1: none is possible. */
+static int best_config(const struct problem *p, int n, int threads)
+{
+    int best = -1, most = -1;
+    for (int i = 0; i < n; i++)
+        if (p->sp.configs[i].bound != SOLVE_NEVER && solve_cores_ok(&p->sp, &p->sp.configs[i]) &&
+            (best < 0 || p->sp.configs[i].bound < p->sp.configs[best].bound))
+            best = i;
+    for (int i = 0; i < n && best >= 0; i++)
+        if (p->sp.configs[i].bound != SOLVE_NEVER && solve_cores_ok(&p->sp, &p->sp.configs[i]) &&
+            p->sp.configs[i].bound <= p->sp.configs[best].bound + p->sp.configs[best].bound / 100 &&
+            (most < 0 || p->choices[i].threads > p->choices[most].threads))
+            most = i;
+    return threads ? most : best;
+}
+
+/* A choice with each rule and depth. Where its bound is no better than that of the same without gaps it is not what wins:
+ * it takes more memory for its buffers. */
+static int try_rules(struct problem *p, const struct problem_limits *lim, struct cost_choice c, int n, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n && r == 0; i++) {
+        const struct cost_choice *o = &p->choices[i];
+        if (o->group != c.group || o->backend != c.backend || memcmp(o->n, c.n, sizeof c.n))
+            continue;
+        c = *o;
+        for (c.rule = 1; c.rule < p->n_rules && r == 0; c.rule++) {
+            c.read_bytes = joins_read_bytes(&p->rules[c.rule]);
+            int added = p->sp.n_configs;
+            r = try_config(p, lim, &c, e);
+            if (p->sp.n_configs > added && p->sp.configs[added].bound >= p->sp.configs[i].bound)
+                config_done(p, &p->sp.configs[added]);
+        }
+    }
+    return r;
+}
+
+/* Reads through gaps hardly change which cores are best: they are tried with those that are best without, and with the
+ * most that are as good. */
+static int add_rules(struct problem *p, const struct problem_limits *lim, struct err *e)
+{
+    int n = p->sp.n_configs, best = best_config(p, n, 0), most = best_config(p, n, 1);
+    int r = best < 0 ? 0 : try_rules(p, lim, p->choices[best], n, e);
+    if (r < 0 || best < 0 || !memcmp(p->choices[best].n, p->choices[most].n, sizeof p->choices[best].n))
+        return r;
+    return try_rules(p, lim, p->choices[most], n, e);
 }
 
 int problem_fill(struct problem *p, const struct problem_limits *lim, struct err *e)
@@ -169,6 +223,8 @@ int problem_fill(struct problem *p, const struct problem_limits *lim, struct err
                 break;
         }
     }
+    if (r == 0 && lim->model != PLAN_COST_PAPER)
+        r = add_rules(p, lim, e);
     if (r < 0)
         problem_unfill(p);
     return r;

@@ -18,6 +18,9 @@ uint64_t problem_least_predictor(const struct problem *p, const struct problem_g
 int problem_replays_alike(const struct problem *p, const struct problem *o);
 int problem_copy_tables(struct problem *p, const struct problem *like, struct err *e);
 
+/* How missing units are read at every point of the tables, by each of the problem's rules. */
+void problem_read_rules(struct problem *p);
+
 /* Fill policy (where policy is negative: the one that misses less) and tables of all ways. */
 int problem_replay(struct problem *p, int policy, struct err *e);
 

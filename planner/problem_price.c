@@ -40,7 +40,7 @@ int problem_account(const struct problem *p, const struct cost_choice *c, const 
     }
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
-                               .queue_depth = c->depth, .hot = hot, .cold = cold };
+                               .queue_depth = c->depth, .read_bytes = c->read_bytes, .hot = hot, .cold = cold };
     if (c->foretell) {
         b.predictors = p->group[c->group].predictors;
         b.predictor_bytes = b.predictors.bytes;

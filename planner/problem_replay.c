@@ -212,6 +212,28 @@ static int choose_policies(struct problem *p, struct lists *lists, struct err *e
 
 /* --- tables --- */
 
+static size_t table_at(const struct problem *p, int batch_index, int layer)
+{
+    return (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
+}
+
+void problem_read_rules(struct problem *p)
+{
+    struct reads_rule rules[REPLAY_RULES];
+    int layers = problem_distinct_layers(p->in);
+    for (int i = 0; i < p->n_rules; i++)
+        joins_rule(&p->rules[i], &p->shape, &rules[i]);
+    for (int w = 0; w < p->n_ways; w++)
+        for (int k = 0; k < p->in->n_batches * p->in->n_layers && p->tables[w]; k++) {
+            struct replay_table *t = &p->tables[w][k];
+            int layer = k % p->in->n_layers;
+            if (layer >= layers)
+                memcpy(t->how, p->tables[w][k - layer].how, sizeof t->how);
+            else if (has_lists(p, w, layer))
+                replay_rules(&p->samples[w][k], p->shape.part[p->shape.n_parts - 1].n_units, rules, p->n_rules, t);
+        }
+}
+
 /* Layers of one round of replay, in all ways. */
 struct round {
     struct problem *p;
@@ -231,9 +253,8 @@ static void replay_range(void *ctx, int begin, int end, int worker)
         const struct inputs_steps *s = lists_at(w->lists, way, layer);
         for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && s->n_steps > 0; b++)
             w->code[i] = replay_layer(s, &p->shape, p->shape.n_parts - 1, p->in->n_blocks, inputs_batch_sizes[b],
-                                      p->policy[way], 0,
-                                      &p->tables[way][(size_t)b * (size_t)p->in->n_layers + (size_t)layer],
-                                      &w->err[i]);
+                                      p->policy[way], 0, &p->tables[way][table_at(p, b, layer)],
+                                      &p->samples[way][table_at(p, b, layer)], &w->err[i]);
     }
 }
 
@@ -261,9 +282,16 @@ int problem_copy_tables(struct problem *p, const struct problem *like, struct er
     for (int i = 0; i < p->n_ways; i++) {
         if (!like->tables[i])
             continue;
-        if (!(p->tables[i] = malloc(n * sizeof *p->tables[i])))
+        p->tables[i] = malloc(n * sizeof *p->tables[i]);
+        p->samples[i] = calloc(n, sizeof *p->samples[i]);
+        if (!p->tables[i] || !p->samples[i])
             return err_set(e, ERR_NOMEM, "out of memory for miss tables");
         memcpy(p->tables[i], like->tables[i], n * sizeof *p->tables[i]);
+        for (size_t k = 0; k < n; k++) {
+            int r = replay_samples_copy(&like->samples[i][k], &p->samples[i][k], e);
+            if (r < 0)
+                return r;
+        }
     }
     return 0;
 }
@@ -273,9 +301,11 @@ static int alloc_tables(struct problem *p, struct lists *lists, struct err *e)
     size_t layers = (size_t)p->in->n_layers;
     int ok = (lists->made = calloc((size_t)p->n_ways * layers, sizeof *lists->made)) != NULL;
     for (int i = 0; i < p->n_ways; i++) {
-        if (p->modes[i] != PLAN_DENSE)
-            p->tables[i] = calloc((size_t)p->in->n_batches * layers, sizeof *p->tables[i]);
-        ok &= p->tables[i] || p->modes[i] == PLAN_DENSE;
+        if (p->modes[i] == PLAN_DENSE)
+            continue;
+        p->tables[i] = calloc((size_t)p->in->n_batches * layers, sizeof *p->tables[i]);
+        p->samples[i] = calloc((size_t)p->in->n_batches * layers, sizeof *p->samples[i]);
+        ok &= p->tables[i] && p->samples[i];
     }
     return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory for miss tables");
 }

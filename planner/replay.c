@@ -115,8 +115,8 @@ static double mean_lookups(const struct replay_accesses *a)
     return per_step(a, (double)(a->start[a->n_steps] - a->start[first_measured(a)]));
 }
 
-static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots, double *misses,
-                     struct err *e)
+static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots,
+                     struct replay_sample *sample, double *misses, struct err *e)
 {
     size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
     for (int t = 0; t < a->n_steps; t++)
@@ -131,13 +131,17 @@ static int run_cache(const struct replay_accesses *a, enum cache_policy policy, 
     }
     struct cache *c = cache_init(mem, a->n_units, slots, policy);
     uint64_t missed = 0;
+    int sampled = 0;
     for (int t = 0; t < a->n_steps; t++) {
         size_t n = 0;
+        uint8_t *marks = replay_sample_step(sample, &sampled, t);
         for (size_t i = a->start[t]; i < a->start[t + 1]; i++) {
             int ready;
             uint32_t evicted, slot = cache_lookup(c, a->units[i], &ready);
             if (slot == CACHE_NONE) {
                 missed += t >= first_measured(a);
+                if (marks)
+                    marks[i - a->start[t]] = 1;
                 slot = cache_admit(c, a->units[i], &evicted);
                 if (slot == CACHE_NONE)
                     continue;
@@ -267,7 +271,25 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     if (slots == 0)
         *misses = *lookups;
     else
-        r = run_cache(&a, policy, slots, misses, e);
+        r = run_cache(&a, policy, slots, NULL, misses, e);
+    accesses_done(&a);
+    return r;
+}
+
+int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                       enum cache_policy policy, uint32_t hot, uint32_t slots, const struct reads_rule *rule,
+                       struct replay_figures *out, struct err *e)
+{
+    struct replay_accesses a;
+    struct replay_sample sample = { 0 };
+    int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
+    if (r < 0)
+        return r;
+    out->lookups = mean_lookups(&a);
+    if ((r = replay_sample_init(&a, first_measured(&a), &sample, e)) == 0 &&
+        (r = run_cache(&a, policy, slots, &sample, &out->misses, e)) == 0)
+        replay_reads_of(&sample, shape->part[part].n_units, rule, 1, 0, &out->how);
+    replay_sample_done(&sample);
     accesses_done(&a);
     return r;
 }
@@ -280,7 +302,7 @@ int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape,
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
-    r = replay_sizes(&a, policy, first_measured(&a), slots, n, missed, e);
+    r = replay_sizes(&a, policy, first_measured(&a), slots, n, NULL, missed, e);
     for (int i = 0; i < n && r == 0; i++)
         misses[i] = per_step(&a, (double)missed[i]);
     accesses_done(&a);
@@ -299,6 +321,9 @@ void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint
         t.lookups[h] = first ? f->all_lookups : f->lookups;
         for (int i = 0; i < REPLAY_SIZES; i++)
             t.misses[h][i] = first ? f->all_lookups : f->misses;
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            for (int k = 0; k < REPLAY_RULES; k++)
+                t.how[h][i][k] = f->how;
     }
     *out = t;
 }
@@ -316,17 +341,21 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
 }
 
 static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int with_belady, int h,
-                    struct replay_table *t, struct err *e)
+                    struct replay_table *t, struct replay_sample *sample, struct err *e)
 {
     uint64_t missed[REPLAY_SIZES];
     int none = 0, r; /* sizes without a slot: the layer has few units */
+    if (sample && (r = replay_sample_init(a, first_measured(a), sample, e)) < 0)
+        return r;
     t->lookups[h] = mean_lookups(a);
     for (int i = 0; i < a->n_steps; i++)
         if ((double)(a->start[i + 1] - a->start[i]) > t->max_lookups[h])
             t->max_lookups[h] = (double)(a->start[i + 1] - a->start[i]);
     while (t->slots[h][none] == 0)
         t->misses[h][none++] = t->lookups[h];
-    r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, missed + none, e);
+    r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, sample, missed + none, e);
+    for (uint32_t i = 0; sample && i < sample->start[sample->n_steps]; i++)
+        sample->missing[i] += (uint8_t)none;
     for (int i = none; i < REPLAY_SIZES - 1 && r == 0; i++)
         t->misses[h][i] = per_step(a, (double)missed[i]);
     t->belady[h][0] = t->lookups[h];
@@ -336,8 +365,10 @@ static int fill_row(const struct replay_accesses *a, enum cache_policy policy, i
 }
 
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, int with_belady, struct replay_table *out, struct err *e)
+                 enum cache_policy policy, int with_belady, struct replay_table *out, struct replay_samples *samples,
+                 struct err *e)
 {
+    struct replay_samples own = { 0 };
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
                               .neurons_per_unit = shape->part[part].neurons_per_unit };
     uint32_t cluster = shape->l.cluster_neurons, n_ff = (uint32_t)shape->n_ff;
@@ -365,13 +396,50 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
             a = (struct replay_accesses){ 0 };
             r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
         }
-        if (r < 0 || (r = fill_row(&a, policy, with_belady, h, &t, e)) < 0)
+        if (r < 0 || (r = fill_row(&a, policy, with_belady, h, &t, samples ? &own.at[h] : NULL, e)) < 0)
             break;
     }
     accesses_done(&a);
-    if (r == 0)
-        *out = t;
-    return r;
+    if (r < 0) {
+        replay_samples_done(&own);
+        return r;
+    }
+    *out = t;
+    if (samples)
+        *samples = own;
+    return 0;
+}
+
+void replay_samples_done(struct replay_samples *s)
+{
+    for (int h = 0; h < REPLAY_HOTS; h++)
+        replay_sample_done(&s->at[h]);
+}
+
+int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e)
+{
+    struct replay_samples o = { 0 };
+    for (int h = 0; h < REPLAY_HOTS; h++) {
+        int r = replay_sample_copy(&s->at[h], &o.at[h], e);
+        if (r < 0) {
+            replay_samples_done(&o);
+            return r;
+        }
+    }
+    *out = o;
+    return 0;
+}
+
+void replay_rules(const struct replay_samples *s, uint32_t per_block, const struct reads_rule *rules, int n,
+                  struct replay_table *t)
+{
+    for (int h = 0; h < REPLAY_HOTS; h++)
+        for (int i = 0; i < REPLAY_SIZES; i++) {
+            if (s->at[h].unit || h == 0)
+                replay_reads_of(&s->at[h], per_block, rules, n, i, t->how[h][i]);
+            else
+                memcpy(t->how[h][i], t->how[h - 1][i], sizeof t->how[h][i]);
+        }
 }
 
 /* --- between grid points --- */
@@ -427,6 +495,16 @@ double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots)
 double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots)
 {
     return at_point(t, t->belady, hot, slots);
+}
+
+const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots)
+{
+    int h = REPLAY_HOTS - 1, i = REPLAY_SIZES - 1;
+    while (h > 0 && t->hot[h] > hot)
+        h--;
+    while (i > 0 && t->slots[h][i] > slots)
+        i--;
+    return t->how[h][i];
 }
 
 uint32_t replay_units(const struct replay_table *t, uint32_t hot)

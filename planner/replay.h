@@ -11,6 +11,7 @@
 #include "common/layout.h"
 
 #include "planner/inputs.h"
+#include "planner/replay_reads.h"
 
 #include <stdint.h>
 
@@ -30,28 +31,47 @@ struct replay_table {
     double misses[REPLAY_HOTS][REPLAY_SIZES];   /* units; 0 in the last column: all of them stay */
     double belady[REPLAY_HOTS][REPLAY_SIZES];   /* the fewest that any policy could have */
     double max_lookups[REPLAY_HOTS];            /* of one step: below this many slots there is a cliff */
+    struct replay_reads how[REPLAY_HOTS][REPLAY_SIZES][REPLAY_RULES]; /* replay_rules fills it in */
 };
 
+/* What replay_rules needs of a table's replay. */
+struct replay_samples {
+    struct replay_sample at[REPLAY_HOTS];       /* of prefixes that are another's, or the whole: nothing */
+};
+void replay_samples_done(struct replay_samples *s); /* accepts a zeroed one */
+int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e);
+
 /* The table of one (layer, batch size). Steps of batch b > 1 join b tokens from far apart in the window, one from
- * each of b equal pieces of it. with_belady 0 leaves that at 0. A window too short for a step (with a warm-up)
- * is ERR_UNSUPPORTED. */
+ * each of b equal pieces of it. with_belady 0 leaves that at 0. samples may be NULL; else the caller's in the end. A window
+ * too short for a step (with a warm-up) is ERR_UNSUPPORTED. */
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, int with_belady, struct replay_table *out, struct err *e);
+                 enum cache_policy policy, int with_belady, struct replay_table *out, struct replay_samples *samples,
+                 struct err *e);
+
+/* How missing units are read at every point of a table, by each of n <= REPLAY_RULES rules. per_block: units of a block. */
+void replay_rules(const struct replay_samples *s, uint32_t per_block, const struct reads_rule *rules, int n,
+                  struct replay_table *t);
 
 /* One point of it: misses per step with `slots` slots, by running common/cache. */
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, uint32_t hot, uint32_t slots, double *lookups, double *misses,
                  struct err *e);
 
+/* The same with how the missing units are read by a rule, as replay_rules says it of a table. */
+struct replay_figures {
+    double all_lookups, lookups, misses;        /* all_lookups: without a prefix; not filled in */
+    struct replay_reads how;
+};
+int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
+                       enum cache_policy policy, uint32_t hot, uint32_t slots, const struct reads_rule *rule,
+                       struct replay_figures *out, struct err *e);
+
 /* The same at n <= REPLAY_SIZES sizes, ascending, from one pass: for choosing a policy. */
 int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
                  enum cache_policy policy, uint32_t hot, const uint32_t *slots, int n, double *misses, struct err *e);
 
-/* A table that knows one point: replay_lookups and replay_misses answer for this prefix, whatever the slots, what
- * replay_point gave there (all_lookups: without a prefix). For verifying a plan's figures without its tables. */
-struct replay_figures {
-    double all_lookups, lookups, misses;
-};
+/* A table that knows one point and one rule: replay_lookups, replay_misses and replay_how answer for this prefix, whatever
+ * the slots, what replay_point_reads gave there. For verifying a plan's figures without its tables. */
 void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot,
                   const struct replay_figures *f, struct replay_table *out);
 
@@ -65,6 +85,9 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
 double replay_lookups(const struct replay_table *t, uint32_t hot);
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots);
 double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots); /* Belady */
+
+/* How missing units are read, by rule: [REPLAY_RULES]. Between grid points, that of the one below. */
+const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots);
 
 /* Units beyond the prefix, over all blocks: the most slots that are of use. */
 uint32_t replay_units(const struct replay_table *t, uint32_t hot);

@@ -20,6 +20,7 @@
 
 struct lru {
     const struct replay_accesses *a;
+    struct replay_sample *sample;
     size_t measured;            /* accesses from here on count */
     uint32_t *last;             /* [n_units]: last access + 1; 0: none, or evicted in a pass of one size */
     uint64_t *live;
@@ -32,15 +33,19 @@ static uint64_t one_size(struct lru *w, uint32_t slots)
     uint32_t *last = w->last, used = 0;
     uint64_t missed = 0;
     size_t passed = 0;
+    int sampled = 0;
     for (uint32_t u = 0; u < a->n_units; u++)
         last[u] = 0;
     for (int t = 0; t < a->n_steps; t++) {
-        size_t i = a->start[t], end = a->start[t + 1], shown = end - i < slots ? end : i + slots;
+        size_t from = a->start[t], i = from, end = a->start[t + 1], shown = end - i < slots ? end : i + slots;
         uint64_t before = missed;
+        uint8_t *marks = replay_sample_step(w->sample, &sampled, t);
         for (; i < shown; i++) {
             uint32_t *seen = &last[a->units[i]];
             if (!*seen) {
                 missed++;
+                if (marks)
+                    marks[i - from]++;
                 if (used < slots) {
                     used++;
                 } else {
@@ -52,6 +57,8 @@ static uint64_t one_size(struct lru *w, uint32_t slots)
             *seen = (uint32_t)i + 1;
         }
         missed += end - shown;
+        for (; i < end && marks; i++)
+            marks[i - from]++;
         if (a->start[t] < w->measured)
             missed = before;
     }
@@ -73,20 +80,29 @@ static void all_sizes(struct lru *w, const uint32_t *slots, int n, uint64_t *mis
     const struct replay_accesses *a = w->a;
     size_t end = a->start[a->n_steps], passed[REPLAY_MAX_SIZES] = { 0 };
     uint32_t used = 0; /* different units so far */
+    int t = 0, sampled = 0;
     uint64_t depth[REPLAY_MAX_SIZES + 1] = { 0 }; /* accesses that miss at so many of the sizes */
     for (uint32_t u = 0; u < a->n_units; u++)
         w->last[u] = 0;
     for (size_t i = 0; i < end / 64 + 1; i++)
         w->live[i] = 0;
-    for (size_t i = 0; i < end; i++) {
+    uint8_t *marks = NULL;
+    for (size_t i = 0, from = 0, to = 0; i < end; i++) {
         uint32_t *last = &w->last[a->units[i]];
         size_t seen = *last;
         int k = 0;
+        while (i == to) { /* the next step; some look nothing up */
+            from = to;
+            to = a->start[t + 1];
+            marks = replay_sample_step(w->sample, &sampled, t++);
+        }
         /* Smaller sizes have passed more; while slots are free, nothing was. */
         for (; k < n && seen <= passed[k]; k++)
             if (used >= slots[k])
                 passed[k] = next_live(w->live, passed[k]) + 1;
         depth[k] += i >= w->measured;
+        if (marks)
+            marks[i - from] += (uint8_t)k;
         used += seen == 0;
         if (seen)
             w->live[(seen - 1) / 64] &= ~((uint64_t)1 << (seen - 1) % 64);
@@ -97,11 +113,11 @@ static void all_sizes(struct lru *w, const uint32_t *slots, int n, uint64_t *mis
         misses[k] = depth[k + 1] + (k + 1 < n ? misses[k + 1] : 0);
 }
 
-int replay_lru(const struct replay_accesses *a, int first, const uint32_t *slots, int n_sizes, uint64_t *misses,
-               struct err *e)
+int replay_lru(const struct replay_accesses *a, int first, const uint32_t *slots, int n_sizes,
+               struct replay_sample *sample, uint64_t *misses, struct err *e)
 {
     size_t end = a->start[a->n_steps], longest = 0;
-    struct lru w = { .a = a, .measured = a->start[first] };
+    struct lru w = { .a = a, .sample = sample, .measured = a->start[first] };
     int k = 0;
     for (int t = 0; t < a->n_steps; t++)
         if (a->start[t + 1] - a->start[t] > longest)

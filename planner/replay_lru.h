@@ -5,7 +5,7 @@
 #include "planner/replay_sizes.h"
 
 /* As replay_sizes. */
-int replay_lru(const struct replay_accesses *a, int first, const uint32_t *slots, int n_sizes, uint64_t *misses,
-               struct err *e);
+int replay_lru(const struct replay_accesses *a, int first, const uint32_t *slots, int n_sizes,
+               struct replay_sample *sample, uint64_t *misses, struct err *e);
 
 #endif

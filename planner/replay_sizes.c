@@ -175,11 +175,12 @@ static int sizes_init(struct sizes *s, const struct replay_accesses *a, struct e
 }
 
 int replay_sizes(const struct replay_accesses *a, enum cache_policy policy, int first, const uint32_t *slots,
-                 int n_sizes, uint64_t *misses, struct err *e)
+                 int n_sizes, struct replay_sample *sample, uint64_t *misses, struct err *e)
 {
     assert(n_sizes > 0 && n_sizes <= REPLAY_MAX_SIZES);
     if (policy == CACHE_LRU)
-        return replay_lru(a, first, slots, n_sizes, misses, e);
+        return replay_lru(a, first, slots, n_sizes, sample, misses, e);
+    int sampled = 0;
     uint64_t before[REPLAY_MAX_SIZES] = { 0 };
     struct sizes *s = calloc(1, sizeof *s);
     if (!s)
@@ -194,8 +195,12 @@ int replay_sizes(const struct replay_accesses *a, enum cache_policy policy, int 
         uint64_t *missed = t < first ? before : misses;
         if (t == 0 || t == first)
             memset(missed, 0, (size_t)n_sizes * sizeof *missed);
-        for (size_t i = 0; i < n; i++)
+        uint8_t *marks = replay_sample_step(sample, &sampled, t);
+        for (size_t i = 0; i < n; i++) {
+            if (marks)
+                marks[i] += s->unit[units[i]].from;
             access_unit(s, units[i], missed);
+        }
         release(s, units, n);
         tick(s);
     }

@@ -17,6 +17,8 @@
 #include "common/cache.h"
 #include "common/err.h"
 
+#include "planner/replay_reads.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -31,8 +33,8 @@ struct replay_accesses {
 };
 
 /* misses[i]: misses with slots[i] slots from step `first` on. slots ascend (equal ones are allowed), 1 <=
- * n_sizes <= REPLAY_MAX_SIZES. ERR_NOMEM. Thread-safe. */
+ * n_sizes <= REPLAY_MAX_SIZES. sample: of these accesses, marked where they miss; may be NULL. ERR_NOMEM. Thread-safe. */
 int replay_sizes(const struct replay_accesses *a, enum cache_policy policy, int first, const uint32_t *slots,
-                 int n_sizes, uint64_t *misses, struct err *e);
+                 int n_sizes, struct replay_sample *sample, uint64_t *misses, struct err *e);
 
 #endif

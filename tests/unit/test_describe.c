@@ -170,9 +170,9 @@ static void test_alike(void)
     struct err e;
     CHECK(inputs_from_description("datasets/descriptions/small-relu.json", 2, &in, NULL, &e) == 0 && in.alike);
     CHECK(inputs_layout(&in, LAYOUT_SPLIT, 0, -1, &l, &e) == 0);
-    CHECK(problem_prepare(&once, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, &e) == 0);
+    CHECK(problem_prepare(&once, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, NULL, &e) == 0);
     in.alike = 0;
-    CHECK(problem_prepare(&each, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, &e) == 0);
+    CHECK(problem_prepare(&each, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, NULL, &e) == 0);
     int n = in.n_batches * in.n_layers, same = 1;
     for (int i = 0; i < n; i++) {
         same &= !memcmp(&once.tables[0][i], &each.tables[0][i], sizeof once.tables[0][i]);

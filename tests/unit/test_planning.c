@@ -44,7 +44,7 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct pl
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
     int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1,
-                                                                                     CACHE_LRU, NULL, &notes, &e) < 0 ||
+                                                                                     CACHE_LRU, NULL, NULL, &notes, &e) < 0 ||
               problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x,
                                                                                                       &e) < 0;
     if (bad) {
@@ -146,7 +146,7 @@ static void test_whole(void)
     }
     CHECK(rising);
     CHECK(more); /* batch 4 makes more tokens a second than batch 1 */
-    CHECK(p.limits[3].gap >= 0 && p.limits[3].gap < 0.05);
+    CHECK(p.limits[3].gap >= 0 && p.limits[3].gap < 0.1); /* four layers: a step of one of them is a twelfth of the speed */
 
     /* Anything changed is found. */
     struct notes notes = { 0 };

@@ -230,7 +230,7 @@ static void test_exhaustive(void)
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
                                       .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
         if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || ways_new(&q, &in, &l, &ways, &e) < 0 ||
-            problem_prepare(&p, &in, &hw, &l, ways.way, ways.n, CACHE_LRU, NULL, &notes, &e) < 0 ||
+            problem_prepare(&p, &in, &hw, &l, ways.way, ways.n, CACHE_LRU, NULL, NULL, &notes, &e) < 0 ||
             problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 ||
             solve_exhaustive(&p.sp, &x, &e) < 0) {
             printf("# %s\n", e.msg);

@@ -186,7 +186,7 @@ static void test_all_sizes(void)
         struct inputs_steps s = make_moving_steps(150 + (int)rng(600), n_ff, blocks);
         enum cache_policy policy = round % 2 ? CACHE_LFU : CACHE_LRU;
         struct replay_table t, one;
-        differ += replay_layer(&s, &shape, 1, blocks, batch, policy, 0, &t, &e) < 0;
+        differ += replay_layer(&s, &shape, 1, blocks, batch, policy, 0, &t, NULL, &e) < 0;
         for (int h = 0; h < REPLAY_HOTS; h++)
             for (int i = 0; i < REPLAY_SIZES - 1; i++, points++) {
                 double l, m;
@@ -211,7 +211,7 @@ static void test_all_sizes(void)
             slots = rng(units);
             replay_point(&s, &shape, 1, blocks, batch, policy, hot, slots, &l, &m, &e);
             replay_point(&s, &shape, 1, blocks, batch, policy, 0, 0, &l0, &m0, &e);
-            replay_fixed(&shape, 1, blocks, hot, &(struct replay_figures){ l0, l, m }, &one);
+            replay_fixed(&shape, 1, blocks, hot, &(struct replay_figures){ .all_lookups = l0, .lookups = l, .misses = m }, &one);
             fixed += replay_lookups(&one, hot) != l || replay_misses(&one, hot, slots) != m;
             fixed += replay_lookups(&one, 0) != l0 || replay_misses(&one, hot, units) != 0;
         }
@@ -244,7 +244,7 @@ int main(void)
         CHECK_MSG(bad == 0, "case %d (%d neurons a unit): %d of %d points differ", c, npu, bad, n);
 
         struct replay_table t;
-        CHECK(replay_layer(&s, &shape, 1, cases[c].blocks, 1, CACHE_LFU, 1, &t, &e) == 0);
+        CHECK(replay_layer(&s, &shape, 1, cases[c].blocks, 1, CACHE_LFU, 1, &t, NULL, &e) == 0);
         bad = 0;
         for (int h = 0; h < REPLAY_HOTS; h++) {
             bad += t.misses[h][0] != t.lookups[h] || t.misses[h][REPLAY_SIZES - 1] != 0;

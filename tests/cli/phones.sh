@@ -19,7 +19,7 @@ print("19 GB:", p["tokens_per_s"], "tokens/s, published 11.68")
 assert limit["memory_bytes"] == 19e9 and 0.75 < p["tokens_per_s"] / 11.68 < 1.25
 p7 = short["batches"][0]["predicted"]
 print("7 GB:", p7["tokens_per_s"], "tokens/s, published 2.13")
-assert short["memory_bytes"] == 7e9 and 2.13 / 1.75 < p7["tokens_per_s"] < 2.13
+assert short["memory_bytes"] == 7e9 and 2.13 / 1.5 < p7["tokens_per_s"] < 2.13
 # There neurons miss so densely that reads of 512 KB pay: weights are times of the published and derived rates.
 joins = short["io"]["joins"]
 assert joins[-1]["bytes"] == 524288 and "joins" not in limit["io"]

@@ -738,8 +738,8 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
 {
     if (!f->ahead && !l->lookahead)
         return 0;
-    double streams = fmin(f->stream_bytes / r->stream_block, r->depth);
-    double singles = fmin(f->single_reads, r->depth - streams), left = r->depth - streams - singles;
+    double most = fmin(r->depth, BUDGET_READS_AHEAD), streams = fmin(f->stream_bytes / r->stream_block, most);
+    double singles = fmin(f->single_reads, most - streams), left = most - streams - singles;
     double share = l->lookahead && cold->reads > 0 ? fmin(1, left / cold->reads) : 0;
     return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }

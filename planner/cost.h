@@ -86,9 +86,9 @@ double cost_read_bytes(const struct layout_shape *s, int part);
 double cost_tax_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
 
-/*      Of that, reads that are asked for before attention, a queue of them at most, are one thread's alone: the others have
- *      nothing to do yet. With io_uring n_a c (1 - 1 / threads) more is added to compute; n_a: as many of the first D as (M7)
- *      or (M13) has before attention. */
+/*      Of that, reads that are asked for before attention, BUDGET_READS_AHEAD at most, are one thread's alone: the others have
+ *      nothing to do yet. With io_uring n_a c (1 - 1 / threads) more is added to compute; n_a: as many of the first min(D,
+ *      BUDGET_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
 double cost_asked_ns(double ahead_cpu_ns, int threads);
 
 /* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and

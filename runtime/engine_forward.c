@@ -38,12 +38,15 @@ struct product {
 struct products {
     struct product p[3];
     int n, n_tokens;
+    struct engine *reading; /* or NULL: reads of the layer's FFN are under way meanwhile */
+    struct err *e;
+    int failed;             /* of them; worker 0 */
 };
 
+/* Between pieces, worker 0, the caller, looks after reads; the others go on. */
 static void some_rows(void *ctx, int begin, int end, int worker)
 {
-    const struct products *s = ctx;
-    (void)worker;
+    struct products *s = ctx;
     for (int i = 0; i < s->n && begin < end; i++) {
         const struct product *p = &s->p[i];
         const struct matrix *m = p->m;
@@ -56,6 +59,8 @@ static void some_rows(void *ctx, int begin, int end, int worker)
         begin -= m->n_rows;
         end -= m->n_rows;
     }
+    if (worker == 0 && s->reading && s->failed == 0)
+        s->failed = pipeline_poll(s->reading->pipe, s->e);
 }
 
 static void add_product(struct engine *g, struct products *s, const struct matrix *m, struct acts *a, float *out)
@@ -196,7 +201,7 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     const struct model_hparams *h = &g->h;
     struct layer *l = &g->layers[layer];
     struct attention a = { g, tokens, layer };
-    struct products qkv = { .n = 0 }, o = { .n = 0 };
+    struct products qkv = { .reading = g, .e = e }, o = { .reading = g, .e = e };
     engine_norm(g, l->attn_norm, n);
     struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n };
     int r = engine_look_ahead(g, layer, &in, e);
@@ -206,21 +211,19 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     add_product(g, &qkv, &l->k, &in, g->k);
     add_product(g, &qkv, &l->v, &in, g->v);
     run_products(g, &qkv);
-    if ((r = pipeline_poll(g->pipe, e)) < 0)
-        return r;
+    if (qkv.failed < 0)
+        return qkv.failed;
     pool_for(g->pool, n, 1, place_tokens, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
         kv_bytes += 2 * g->kv_row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(g->pool, n * h->n_kv_heads, piece_of(g, n * h->n_kv_heads, kv_bytes), some_heads, &a);
-    if ((r = pipeline_poll(g->pipe, e)) < 0)
-        return r;
     struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
     add_product(g, &o, &l->o, &heads, g->acc);
     run_products(g, &o);
     engine_add_residual(g, g->acc, n);
-    return 0;
+    return o.failed;
 }
 
 /* ---- the pass ---- */

@@ -282,7 +282,7 @@ static int coordinate(struct pipeline *p)
         pipeline_resolve(&p->pass[i]);
         pipeline_retire(&p->pass[i]);
     }
-    if (!(p->now.alone && p->g->c.no_prefetch) && (r = pipeline_issue(p)) < 0)
+    if (!(p->now.alone && p->g->c.no_prefetch) && (r = pipeline_issue(p, p->now.alone ? BUDGET_READS_AHEAD : UINT32_MAX)) < 0)
         return r;
     return prediction_feed(p, !p->g->c.no_prefetch);
 }
@@ -296,7 +296,7 @@ static int coordinate_apart(struct pipeline *p)
     int r = coordinate(p);
     int64_t t = progress_now_ns();
     while (r == 0 && p->g->io->in_flight)
-        if ((r = pipeline_collect(p, 1)) == 0 && (r = pipeline_issue(p)) == 0)
+        if ((r = pipeline_collect(p, 1)) == 0 && (r = pipeline_issue(p, UINT32_MAX)) == 0)
             r = prediction_feed(p, 0);
     p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
     pthread_mutex_lock(&p->lock);
@@ -435,7 +435,7 @@ int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *
     p->err = e;
     reset(p, layer, f, n);
     p->prepared = 1;
-    int r = p->g->c.no_prefetch ? 0 : pipeline_issue(p);
+    int r = p->g->c.no_prefetch ? 0 : pipeline_issue(p, BUDGET_READS_AHEAD);
     return r < 0 || p->g->c.no_prefetch ? r : prediction_feed(p, 1);
 }
 
@@ -446,7 +446,7 @@ int pipeline_poll(struct pipeline *p, struct err *e)
     p->err = e;
     int r = pipeline_collect(p, 0);
     if (r == 0)
-        r = pipeline_issue(p);
+        r = pipeline_issue(p, UINT32_MAX);
     return r < 0 ? r : prediction_feed(p, 1);
 }
 

@@ -186,7 +186,7 @@ void pipeline_flush(struct pass *p);        /* entries that are ready become vis
 void pipeline_prefetch_unit(const struct pass *p, int part, uint32_t unit, int stage);
 void pipeline_resolve(struct pass *p);      /* what is known by gates becomes entries */
 void pipeline_retire(struct pass *p);       /* unpin, free buffers */
-int pipeline_issue(struct pipeline *p);     /* start reads */
+int pipeline_issue(struct pipeline *p, uint32_t most); /* start reads, until so many are in flight */
 int pipeline_collect(struct pipeline *p, int wait);
 
 /* ---- pipeline_predict.c ---- */

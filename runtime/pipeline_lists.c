@@ -311,14 +311,14 @@ static struct io_request *start_read(struct pass *p, int list, size_t n)
     return &b->req;
 }
 
-int pipeline_issue(struct pipeline *p)
+int pipeline_issue(struct pipeline *p, uint32_t most)
 {
     struct io_request *batch[SUBMIT_MAX];
     int n = 0, r, pressure = 0;
     for (int i = 0; i < p->n_passes * LISTS; i++) {
         struct pass *s = &p->pass[i / LISTS];
         int list = i % LISTS;
-        while (next_missing(&s->list[list])) {
+        while ((uint32_t)(p->g->io->in_flight + n) < most && next_missing(&s->list[list])) {
             size_t units = next_read(s, list);
             if (!units || !p->n_free) {
                 pressure |= units > 0;

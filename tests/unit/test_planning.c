@@ -308,6 +308,37 @@ static void test_sustained(void)
     hw_free(&slow);
 }
 
+/* Lanes of pread that would read twice as fast: taken with a core to spare, not where computing takes every core. */
+static void test_lanes(void)
+{
+    struct inputs in = sample_inputs(3, 256, 256, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct planning_request q = request(0);
+    struct plan busy, spare;
+    struct err e = { 0 };
+    int n = hw.n_storage;
+    for (int i = 0; i < n; i++) {
+        struct hw_storage *s = &hw.storage_points[hw.n_storage++];
+        *s = hw.storage_points[i];
+        s->backend = HW_PREAD;
+        s->bytes_per_s.p50 *= 2;
+        s->bytes_per_s.p10 *= 2;
+    }
+    CHECK(planning_floor(&q, &in, &hw, &q.memory[0], &e) == 0);
+    q.memory[0] += 200000;
+    char *a = plan_for(&q, &in, &hw, &busy, &e);
+    CHECK_MSG(a && (busy.limits[0].threads < 2 || busy.limits[0].io == PLAN_IO_URING), "%s", e.msg);
+    q.cores[0] = 1;
+    char *b = plan_for(&q, &in, &hw, &spare, &e);
+    CHECK_MSG(b && spare.limits[0].threads == 1 && spare.limits[0].io == PLAN_IO_PREAD, "%s", e.msg);
+    free(a);
+    free(b);
+    plan_done(&busy);
+    plan_done(&spare);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
 /* --- advice --- */
 
 struct advised {
@@ -531,6 +562,7 @@ int main(void)
     test_infeasible();
     test_advice();
     test_sustained();
+    test_lanes();
     test_variants();
     return test_done();
 }

@@ -13,9 +13,9 @@
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e);
 
-/* The choices of the wanted limits ([n_limits], 0 or 1) priced anew with the figures of hw, which need not be those that it was made from: what it states of
- * times and speeds is replaced, once whom it is for, its accounts and its cores were checked. Afterwards its hashes do not
- * tell where its figures are from: for comparing, not for writing. */
+/* The choices of the wanted limits ([n_limits], 0 or 1) priced anew with the figures of hw, which need not be those that it
+ * was made from: what it states of times and speeds is replaced, once whom it is for, its accounts and its cores were
+ * checked. Afterwards its hashes do not tell where its figures are from: for comparing, not for writing. */
 int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, const uint8_t *wanted,
                   struct notes *notes, struct err *e);
 

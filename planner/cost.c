@@ -404,9 +404,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
     enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
     struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
-                            .io_factor = hw_correction(hw, HW_IO) };
-    for (int k = 0; k < hw->n_classes; k++)
-        r.cores += hw->classes[k].n_cores;
+                            .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
     if (r.cores == 0)
         r.cores = c->threads + c->lanes;
     if (c->backend == HW_URING)

@@ -122,22 +122,14 @@ static int try_config(struct problem *p, const struct problem_limits *lim, const
     return add_config(p, lim, c, e);
 }
 
-/* Lanes of pread are threads. Where computing threads have every core they take turns with them, and no longer read as the
- * probe measured them, on idle cores: a plan that said 11 tokens/s made 6.7. */
-static int lanes_have_cores(const struct problem *p, const struct cost_choice *c)
-{
-    int cores = 0;
-    for (int k = 0; k < p->hw->n_classes; k++)
-        cores += p->hw->classes[k].n_cores;
-    return cores > c->threads;
-}
-
-/* Every backend and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes. */
+/* Every backend and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes. Those
+ * are threads: they would take turns with those that compute, and no longer read as the probe measured them, on idle
+ * cores. A plan that said 11 tokens/s made 6.7. */
 static int add_depths(struct problem *p, const struct problem_limits *lim, struct cost_choice *c, struct err *e)
 {
     enum hw_backend backends[2];
     int n = problem_backends(p->hw, backends), r = 0;
-    if (n == 2 && !lanes_have_cores(p, c))
+    if (n == 2 && c->threads >= hw_cores(p->hw, -1))
         n = 1;
     for (int i = 0; i < n && r == 0; i++)
         for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {

@@ -184,20 +184,15 @@ static int take_pair(struct pass *p, struct job *j)
     return 0;
 }
 
-static int take_any(struct pipeline *p, enum job_kind kind, int list, int worker, struct job *j)
-{
-    for (int i = 0; i < p->n_passes; i++)
-        if (kind == JOB_TILE ? take_tile(&p->pass[i], worker, j) : take_ready(&p->pass[i], list, j))
-            return 1;
-    return 0;
-}
+enum wanted { GATES = LIST_GATE, NEURONS = LIST_NEURON, TILE, PAIR };
 
-static int take_any_pair(struct pipeline *p, struct job *j)
+/* Of the oldest pass that has such work. */
+static int take_any(struct pipeline *p, enum wanted what, int worker, struct job *j)
 {
-    for (int i = 0; i < p->n_passes; i++)
-        if (take_pair(&p->pass[i], j))
-            return 1;
-    return 0;
+    int got = 0;
+    for (struct pass *s = p->pass; s < p->pass + p->n_passes && !got; s++)
+        got = what == TILE ? take_tile(s, worker, j) : what == PAIR ? take_pair(s, j) : take_ready(s, (int)what, j);
+    return got;
 }
 
 /* What tells which reads are needed comes first: foretelling, then gates. When reads wait for buffers, what frees
@@ -213,9 +208,8 @@ static int take(struct pipeline *p, int worker, struct job *j)
     }
     if (p->now.alone)
         return prediction_take(p, j);
-    return (p->pressure && take_any(p, JOB_TILE, 0, worker, j)) || prediction_take(p, j) ||
-           take_any(p, JOB_ENTRIES_READY, LIST_GATE, worker, j) || take_any_pair(p, j) ||
-           take_any(p, JOB_ENTRIES_READY, LIST_NEURON, worker, j) || take_any(p, JOB_TILE, 0, worker, j);
+    return (p->pressure && take_any(p, TILE, worker, j)) || prediction_take(p, j) || take_any(p, GATES, worker, j) ||
+           take_any(p, PAIR, worker, j) || take_any(p, NEURONS, worker, j) || take_any(p, TILE, worker, j);
 }
 
 void pipeline_changed(struct pipeline *p)

@@ -144,6 +144,15 @@ static inline double hw_correction(const struct hw *h, enum hw_term t)
     return h->correction[t] > 0 ? h->correction[t] : 1;
 }
 
+/* Cores of a class; -1: of all. */
+static inline int hw_cores(const struct hw *h, int core_class)
+{
+    int n = 0;
+    for (int k = 0; k < h->n_classes; k++)
+        n += core_class == -1 || core_class == k ? h->classes[k].n_cores : 0;
+    return n;
+}
+
 /* Names of all devices, sorted; *names is one malloc'd block (free(*names)). */
 int hwdb_list(const char *path, char ***names, int *n, struct err *e);
 

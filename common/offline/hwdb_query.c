@@ -314,14 +314,11 @@ static int compute_get(const struct hw *h, int i, const void *filter, double x[D
 /* More threads than were measured: as if they scaled, up to the cores there are. */
 static double thread_scale(const struct hw *h, const struct compute_filter *f, int threads)
 {
-    int most = 0, cores = 0;
+    int most = 0, cores = hw_cores(h, f->core_class);
     double x[DIMS], y;
     for (int i = 0; i < h->n_compute; i++)
         if (compute_get(h, i, f, x, &y) && h->compute[i].threads > most)
             most = h->compute[i].threads;
-    for (int k = 0; k < h->n_classes; k++)
-        if (f->core_class == -1 || f->core_class == k)
-            cores += h->classes[k].n_cores;
     int can = threads < cores ? threads : cores;
     return can > most && most > 0 ? (double)most / can : 1;
 }

@@ -20,8 +20,13 @@ void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
         part[0] += (double)x[i] * x[i];
     for (int k = 0; k < LANES; k++)
         sum += part[k];
-    float scale = (float)(1.0 / sqrt(sum / n + (double)eps));
-    for (i = 0; i < n; i++)
+    float scale = (float)(1.0 / sqrt(sum / n + (double)eps)), some[LANES];
+    for (i = 0; i + LANES <= n; i += LANES) { /* out may be x */
+        for (int k = 0; k < LANES; k++)
+            some[k] = x[i + k] * scale * w[i + k];
+        memcpy(out + i, some, sizeof some);
+    }
+    for (; i < n; i++)
         out[i] = x[i] * scale * w[i];
 }
 

@@ -204,24 +204,21 @@ void prediction_list(struct pipeline *p);                            /* coordina
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bits are looked for eight bytes at a time");
 
-/* First neuron of [i, end) whose bit is set, or end. Reads no byte beyond that of end - 1. */
-static inline uint32_t next_bit(const uint8_t *bits, uint32_t i, uint32_t end)
+/* Bits i to i + n - 1, n from 1 to 64, the first the least significant. Reads no byte beyond that of the last. */
+static inline uint64_t bits_at(const uint8_t *bits, uint32_t i, uint32_t n)
 {
-    while (i < end) {
-        uint64_t b = 0;
-        uint32_t last = (end - 1) / 8, n = last - i / 8 >= 7 ? 8 : 1;
-        if (n == 8)
-            memcpy(&b, bits + i / 8, 8);
-        else
-            b = bits[i / 8];
-        b >>= i % 8;
-        if (b) {
-            i += (uint32_t)__builtin_ctzll(b);
-            return i < end ? i : end;
-        }
-        i = (i / 8 + n) * 8;
-    }
-    return end;
+    const uint8_t *b = bits + i / 8;
+    uint32_t skip = i % 8, n_bytes = (skip + n + 7) / 8;
+    uint64_t w = 0;
+    if (n_bytes >= 8)
+        memcpy(&w, b, 8);
+    else
+        for (uint32_t k = 0; k < n_bytes; k++)
+            w |= (uint64_t)b[k] << 8 * k;
+    w >>= skip;
+    if (n_bytes == 9)
+        w |= (uint64_t)b[8] << (64 - skip);
+    return w & UINT64_MAX >> (64 - n);
 }
 
 void pipeline_work_entries(const struct job *j, int worker, struct counts *c);

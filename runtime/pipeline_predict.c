@@ -301,9 +301,11 @@ void prediction_work(struct pipeline *p, struct job *j, int worker)
 
 static uint32_t count_bits(const uint8_t *bits, uint32_t i, uint32_t end)
 {
-    uint32_t n = 0;
-    for (i = next_bit(bits, i, end); i < end; i = next_bit(bits, i + 1, end))
-        n++;
+    uint32_t n = 0, step;
+    for (; i < end; i += step) {
+        step = end - i < 64 ? end - i : 64;
+        n += (uint32_t)__builtin_popcountll(bits_at(bits, i, step));
+    }
     return n;
 }
 
@@ -316,7 +318,7 @@ static uint32_t list_units(struct pass *p, int list, uint32_t first, uint32_t en
     uint32_t per = p->g->shape.part[part].neurons_per_unit;
     for (uint32_t at = first; at < end; at += per) {
         uint32_t to = end - at < per ? end : at + per;
-        if (next_bit(p->pred.want, at, to) < to)
+        if (count_bits(p->pred.want, at, to))
             units[n++] = at / per;
         else
             skipped += to - at;

@@ -74,10 +74,10 @@ static void flush_gates(struct pass *p, struct gather *w, struct counts *c)
     w->n = 0;
 }
 
-/* The first neuron of [i, end) whose gate is asked for, or end. */
-static uint32_t next_wanted(const struct pass *p, uint32_t i, uint32_t end)
+/* Which of n neurons (64 at most) from i on have their gates asked for. */
+static uint64_t wanted_at(const struct pass *p, uint32_t i, uint32_t n)
 {
-    return p->pred.on ? next_bit(p->pred.want, i, end) : i;
+    return p->pred.on ? bits_at(p->pred.want, i, n) : UINT64_MAX >> (64 - n);
 }
 
 /* Is every gate of the entry needed, and are there enough of them for the kernel that reads rows in order? */
@@ -104,12 +104,15 @@ static void gates_gathered(struct pass *p, const struct entry *e, struct gather 
 {
     const struct layout_part *lp = &p->g->shape.part[0];
     const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
-    uint32_t end = e->pos0 + e->n;
-    for (uint32_t i = next_wanted(p, e->pos0, end); i < end; i = next_wanted(p, i + 1, end)) {
-        w->pos[w->n] = i;
-        w->ptr[w->n++] = rows + (size_t)(i - e->pos0) * lp->record_bytes;
-        if (w->n == BUDGET_GATHER_ROWS)
-            flush_gates(p, w, c);
+    for (uint32_t at = 0, n; at < e->n; at += n) {
+        n = e->n - at < 64 ? e->n - at : 64;
+        for (uint64_t bits = wanted_at(p, e->pos0 + at, n); bits; bits &= bits - 1) {
+            uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
+            w->pos[w->n] = e->pos0 + i;
+            w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
+            if (w->n == BUDGET_GATHER_ROWS)
+                flush_gates(p, w, c);
+        }
     }
 }
 
@@ -130,32 +133,37 @@ static void flush_ups(struct pass *p, struct gather *w)
     w->n = 0;
 }
 
-/* The first active neuron of [i, end), or end; eight bytes at a time, the first in memory the least significant. */
-static uint32_t next_active(const struct pass *p, uint32_t i, uint32_t end)
+/* Which of n neurons (64 at most) from i on are active. Eight bytes of 0 or 1 become bits at once: the product moves byte
+ * k's to bit 56 + k. */
+static uint64_t active_at(const struct pass *p, uint32_t i, uint32_t n)
 {
-    for (uint64_t eight; end - i >= 8; i += 8) {
-        memcpy(&eight, p->active + i, 8);
-        if (eight)
-            return i + (uint32_t)__builtin_ctzll(eight) / 8;
+    const uint8_t *a = p->active + i;
+    uint64_t bits = 0, eight;
+    uint32_t k = 0;
+    for (; k + 8 <= n; k += 8) {
+        memcpy(&eight, a + k, 8);
+        bits |= (eight * 0x0102040810204080u >> 56) << k;
     }
-    while (i < end && !p->active[i])
-        i++;
-    return i;
+    for (; k < n; k++)
+        bits |= (uint64_t)a[k] << k;
+    return bits;
 }
 
 static uint64_t ups(struct pass *p, const struct entry *e, int part, struct gather *w)
 {
     uint32_t off = p->g->shape.part[part].role_offset[LAYOUT_UP];
-    uint64_t n = 0;
-    uint32_t end = e->pos0 + e->n;
-    for (uint32_t i = next_active(p, e->pos0, end); i < end; i = next_active(p, i + 1, end)) {
-        w->pos[w->n] = i;
-        w->ptr[w->n++] = record(p, e, part, i) + off;
-        n++;
-        if (w->n == BUDGET_GATHER_ROWS)
-            flush_ups(p, w);
+    uint64_t sum = 0;
+    for (uint32_t at = e->pos0, end = at + e->n, n; at < end; at += n) {
+        n = end - at < 64 ? end - at : 64;
+        for (uint64_t bits = active_at(p, at, n); bits; bits &= bits - 1, sum++) {
+            uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
+            w->pos[w->n] = i;
+            w->ptr[w->n++] = record(p, e, part, i) + off;
+            if (w->n == BUDGET_GATHER_ROWS)
+                flush_ups(p, w);
+        }
     }
-    return n;
+    return sum;
 }
 
 /* A hot cluster with every part resident has one entry; with two parts its gates are elsewhere. */
@@ -242,12 +250,15 @@ void pipeline_work_tile(const struct job *j, int worker)
     struct gather w = gather_of(p, worker);
     for (uint32_t k = j->from; k < j->to; k++) {
         const struct entry *e = &l->e[k];
-        uint32_t end = e->pos0 + e->n;
-        for (uint32_t i = next_active(p, e->pos0, end); i < end; i = next_active(p, i + 1, end)) {
-            w.pos[w.n] = i;
-            w.ptr[w.n++] = record(p, e, l->part, i) + off;
-            if (w.n == BUDGET_GATHER_ROWS)
-                flush_down(p, &w, col0, n_cols);
+        for (uint32_t at = e->pos0, end = at + e->n, n; at < end; at += n) {
+            n = end - at < 64 ? end - at : 64;
+            for (uint64_t bits = active_at(p, at, n); bits; bits &= bits - 1) {
+                uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
+                w.pos[w.n] = i;
+                w.ptr[w.n++] = record(p, e, l->part, i) + off;
+                if (w.n == BUDGET_GATHER_ROWS)
+                    flush_down(p, &w, col0, n_cols);
+            }
         }
     }
     flush_down(p, &w, col0, n_cols);

@@ -1,6 +1,7 @@
 # Sourced by test scripts (after tests/tap.sh, from the repository's root): the embedded model once through trace,
-# hardware, plan and pack, kept in $B/tests/chain and made again only when a program is newer. Sets $chain and the
-# paths $model $traces $hardware $plan $packed; the plan holds limits from near the floor to resident.
+# hardware, plan and pack, kept in $B/tests/chain and made again only when a program, the model or this file is newer. Sets
+# $chain and the paths $model $traces $hardware $plan $packed; the plan holds limits from near the floor to resident. Its
+# layout is given: what this machine measures, while other tests run beside it, must not decide what the tests see.
 BIN=${BIN:-build/bin}
 chain=${B:-build/$(uname -m)}/tests/chain
 model=datasets/models/reglu-tales-10m-f16.gguf
@@ -22,7 +23,7 @@ chain_make()
         --max-tokens 2048 --out "$chain.new/traces.h5"
     chain_step "$BIN/thermo-profile" hardware --db "$chain.new/hardware.sqlite" --device test --quick --storage "$chain.new"
     chain_step "$BIN/thermo-plan" solve --traces "$chain.new/traces.h5" --hardware "$chain.new/hardware.sqlite" \
-        --device test --memory "$chain_limits" --context 256 --out "$chain.new/plan.json"
+        --device test --memory "$chain_limits" --context 256 --form split --packed no --out "$chain.new/plan.json"
     chain_step "$BIN/thermo-pack" pack --model "$model" --traces "$chain.new/traces.h5" --plan "$chain.new/plan.json" \
         --out "$chain.new/model.thermo"
     rm -rf "$chain" && mv "$chain.new" "$chain"
@@ -32,8 +33,8 @@ mkdir -p "${chain%/*}"
 exec 7> "$chain.lock" # of several tests at a time, the first makes it
 flock 7
 chain_stale=
-for f in profile plan pack; do
-    [ -z "$(find "$BIN/thermo-$f" -newer "$packed" 2>/dev/null)" ] && [ -e "$packed" ] || chain_stale=1
+for f in "$BIN/thermo-profile" "$BIN/thermo-plan" "$BIN/thermo-pack" "$model" tests/chain.sh; do
+    [ -e "$packed" ] && [ -z "$(find -L "$f" -newer "$packed" 2>/dev/null)" ] || chain_stale=1
 done
 [ -z "$chain_stale" ] || chain_make
 exec 7>&-

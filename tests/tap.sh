@@ -47,6 +47,18 @@ skip()
     echo "ok $n - $1 # SKIP $2"
 }
 
+# caught PID: once PID, a program in the background, catches SIGTERM (sooner, a signal meets only its start), or has ended.
+caught()
+{
+    while _exe=$(readlink "/proc/$1/exe"); do
+        case $_exe:$(sed -n 's/^SigCgt:.*\(.\)...$/\1/p' "/proc/$1/status" 2> /dev/null) in
+        "$(readlink /proc/$$/exe)":*) ;; # still the shell
+        *:[4-7c-f]) return ;;
+        esac
+        sleep 0.01
+    done
+}
+
 scratch()
 {
     tmp=$(mktemp -d "${TMPDIR:-/tmp}/thermo-test-XXXXXX") || exit 1

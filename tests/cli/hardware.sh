@@ -85,7 +85,8 @@ PY
 interrupted()
 {
     "$P" hardware --db "$tmp/int.sqlite" --device box --storage "$tmp/drive" --range 32MiB 2> "$tmp/err" & pid=$!
-    sleep 1
+    caught $pid
+    sleep 0.2
     kill -TERM $pid
     wait $pid
     got=$?

@@ -6,7 +6,7 @@ scratch
 P=$BIN/thermo-plan
 
 "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log"
-in=(--traces "$traces" --hardware "$hardware" --device test)
+in=(--traces "$traces" --hardware "$tmp/phone.sqlite") # the same wherever this runs; a description is planned for this machine
 check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
     --out "$tmp/plan.json"
 report() { "$P" report "$@"; }
@@ -221,7 +221,7 @@ check "a plan from a description" described
 check "no plan" says 2 'report takes one plan; 0' report "${in[@]}" --out "$tmp/x.html"
 check "two plans" says 2 'report takes one plan; 2' report "$tmp/plan.json" "$tmp/plan.json" "${in[@]}" --out "$tmp/x.html"
 check "no --out" says 2 '--out' report "$tmp/plan.json" "${in[@]}"
-check "another device" says 5 'is for hardware' report "$tmp/plan.json" --traces "$traces" --hardware "$tmp/phone.sqlite" --device "OnePlus 12" --out "$tmp/x.html"
+check "another device" says 5 'is for hardware' report "$tmp/plan.json" --traces "$traces" --hardware "$hardware" --device test --out "$tmp/x.html"
 check "telemetry that is none" says 3 'is not JSON' report "$tmp/plan.json" "${in[@]}" --telemetry datasets/prompts/stories-eval.csv --out "$tmp/x.html"
 check "a folder that is not there" says 1 'no/such' report "$tmp/plan.json" "${in[@]}" --out "$tmp/no/such/x.html"
 check "nothing was written for what was refused" test ! -e "$tmp/x.html"

@@ -155,8 +155,7 @@ interrupted()
     env --default-signal=INT "$run" generate --model "$m" --plan "$p" --prompt a -n -1 --ignore-eos --context 32768 --memory 256MiB \
         --temp 1 > "$tmp/out" 2> "$tmp/err" &
     pid=$!
-    i=0
-    while [ "$(wc -c < "$tmp/out")" -lt 20 ] && [ $i -lt 100 ]; do sleep 0.05; i=$((i + 1)); done
+    while [ "$(wc -c < "$tmp/out")" -lt 20 ] && [ -e "/proc/$pid/exe" ]; do sleep 0.05; done
     kill -INT $pid
     wait $pid
     r=$?

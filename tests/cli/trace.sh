@@ -82,6 +82,7 @@ interrupt() # SIGNAL SECONDS
     rm -f "$tmp/k.h5" "$tmp/k.h5.partial"
     "${run[@]}" --out "$tmp/k.h5" > /dev/null 2> "$tmp/err" &
     local pid=$!
+    [ "$2" = 0.05 ] || caught $pid
     sleep "$2"
     kill -"$1" $pid 2> /dev/null
     wait $pid 2> /dev/null
@@ -98,11 +99,8 @@ half() # a state file with the first chunk, and half of the second
 {
     rm -f "$tmp/k.h5" "$tmp/k.h5.partial"
     "${run[@]}" --out "$tmp/k.h5" > /dev/null 2>&1 &
-    local pid=$! i
-    for i in $(seq 200); do
-        [ "$(stat -c %s "$tmp/k.h5.partial" 2> /dev/null || echo 0)" -gt 800000 ] && break
-        sleep 0.02
-    done
+    local pid=$!
+    while [ "$(stat -c %s "$tmp/k.h5.partial" 2> /dev/null || echo 0)" -le 800000 ] && [ -e "/proc/$pid/exe" ]; do sleep 0.02; done
     kill -KILL $pid 2> /dev/null
     wait $pid 2> /dev/null
     [ -e "$tmp/k.h5.partial" ]

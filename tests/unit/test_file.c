@@ -143,7 +143,8 @@ static void test_direct(void)
     put("via");
 }
 
-/* A child holds an unfinished file; sig arrives. Its exit status as waitpid gives it. */
+/* A child holds an unfinished file; sig arrives, a second time once it has seen the first. Its exit status as waitpid
+ * gives it. */
 static int child_gets(int sig, int catches, int times)
 {
     int ready[2];
@@ -157,21 +158,20 @@ static int child_gets(int sig, int catches, int times)
             file_catch_interrupt();
         if (file_out_open(&o, path, &e) < 0 || file_out_write(&o, "half", 4, &e) < 0 || write(ready[1], "x", 1) != 1)
             _exit(9);
-        for (int i = 0; i < 1000 && !(times == 1 && file_interrupted()); i++)
+        for (int i = 0; i < 6000 && !file_interrupted(); i++)
+            usleep(10000);
+        for (int i = 0; i < 6000 && times == 2 && (i > 0 || write(ready[1], "y", 1) == 1); i++)
             usleep(10000);
         file_out_abort(&o);
         _exit(7);
     }
     char c;
     int status = -1;
-    if (read(ready[0], &c, 1) == 1)
-        for (int i = 0; i < times; i++) {
-            usleep(20000);
-            kill(pid, sig);
-        }
+    close(ready[1]);
+    for (int i = 0; i < times && read(ready[0], &c, 1) == 1; i++)
+        kill(pid, sig);
     waitpid(pid, &status, 0);
     close(ready[0]);
-    close(ready[1]);
     return status;
 }
 

@@ -193,16 +193,10 @@ def disk_bound(runner, folder, state):
     return {"points": [{k: p[k] for k in keys} for p in json.loads(out)["devices"][0]["storage_points"]]}
 
 
-def read_sizes(records, layout):
-    """[(bytes, percent of reads)] as made under a limit: gates apart from the rest where they lie apart, each kind at its
-    mean size in whole blocks."""
-    reads, total, gates = (statistics.median(r[k] for r in records) for k in
-                           ("reads_per_token", "read_bytes_per_token", "gate_units_read_per_token"))
-    parts = layout["parts"]
-    of_gates = min(gates, reads) if len(parts) > 1 else 0
-    kinds = [(of_gates, of_gates * parts[0]["read_bytes"]), (reads - of_gates, total - of_gates * parts[0]["read_bytes"])]
-    return [(max(4096, int(n_bytes / n + 2048) // 4096 * 4096), max(1, round(100 * n / reads)))
-            for n, n_bytes in kinds if n > reads / 200]
+def read_sizes(records):
+    """[(bytes, percent of reads)] as made under a limit: all at their mean size, in whole blocks."""
+    size = statistics.median(r["read_bytes_per_token"] / r["reads_per_token"] for r in records)
+    return [(max(4096, int(size + 2048) // 4096 * 4096), 100)]
 
 
 def fio_bound(runner, path, units, depth, notes):
@@ -342,8 +336,7 @@ class Bench:
         for engine, records in seen.items():
             if engine not in known:
                 model = next(c.model for c in ours() if c.name == engine)
-                known[engine] = fio_bound(self.runner, model, read_sizes(records, self.result["models"][engine]["layout"]),
-                                          records[0]["queue_depth"], self.notes)
+                known[engine] = fio_bound(self.runner, model, read_sizes(records), records[0]["queue_depth"], self.notes)
 
     def has_better_read_ahead(self, run):
         """After the first round a peer goes on with the read-ahead that it was faster with."""

@@ -5,8 +5,8 @@
 
 A bound is what this machine forbids to beat, from bandwidths measured in the same run: the bytes that a token must touch
 over the memory's bandwidth, in order for what is read whole (attention, head, the gates of exact mode), by rows in random
-order for the rest (Up and Down of active neurons); under a limit, what was read from the disk over the disk's throughput
-at the size and depth of those reads where that takes longer than the FFN's bytes from memory."""
+order for the rest (Up and Down of active neurons); under a limit, the reads that were made, each in the least time that one
+of their mean size takes on this disk, where that is longer than the FFN's bytes from memory."""
 import json
 import math
 import os
@@ -60,16 +60,22 @@ class Row:
     def fio(self):
         return self.result["bounds"]["fio"].get(self.limit, {}).get(self.engine)
 
-    def disk(self, unit, depth):
-        """Bytes per second at this unit and depth: by fio, else the nearest point of thermo-profile."""
-        fio = self.fio()
-        if fio:
-            return fio["bytes_per_s"]
-        points = [p for p in self.result["bounds"].get("disk", {}).get("points", []) if p["pattern"] == "random"]
-        if not points or not unit:
-            return None
-        near = min(points, key=lambda p: (abs(math.log(p["block_bytes"] / unit)), abs(math.log(p["queue_depth"] / depth))))
-        return near["bytes_per_s_p50"]
+    def disk(self, size):
+        """Most bytes per second in random reads of this mean size that the run saw, by whatever backend, depth and lanes: the
+        time of a read grows evenly between the sizes that thermo-profile measured. It grows faster the larger the reads (at
+        first it is all overhead), so no mix of sizes with that mean is faster. fio, where it was faster yet."""
+        best = {}
+        for p in self.result["bounds"].get("disk", {}).get("points", []):
+            if p["pattern"] == "random":
+                best[p["block_bytes"]] = max(best.get(p["block_bytes"], 0), p["bytes_per_s_p50"])
+        fio, rate = self.fio(), 0
+        if best:
+            below = max((s for s in best if s <= size), default=min(best))
+            above = min((s for s in best if s >= size), default=max(best))
+            seconds = [s / best[s] for s in (below, above)]
+            share = (size - below) / (above - below) if above > below else 0
+            rate = size / (seconds[0] + share * (seconds[1] - seconds[0])) if size <= above else best[above]
+        return max(rate, fio["bytes_per_s"] if fio else 0) or None
 
     def touched(self):
         """Bytes of memory that a token touches: (dense, FFN in order, FFN scattered)."""
@@ -89,12 +95,17 @@ class Row:
             return dense, possible * (gate + up + down), 0
         return dense, possible * gate, active * (up + down)
 
+    def read_size(self):
+        """Bytes of a read, as they were issued: neighbours are joined, so it may be more than what is stored as one."""
+        reads = self.get("reads_per_token")
+        return self.get("read_bytes_per_token") / reads if reads else None
+
     def ffn_bound_ms(self):
         """(from memory, from disk)"""
         _, in_order, scattered = self.touched()
         seq, scat = self.bandwidth()
-        read, reads = self.get("read_bytes_per_token") or 0, self.get("reads_per_token") or 0
-        rate = self.disk(read / reads, self.decode[0]["queue_depth"]) if reads else None
+        read, size = self.get("read_bytes_per_token") or 0, self.read_size()
+        rate = self.disk(size) if size else None
         return 1e3 * (in_order / seq + scattered / scat), 1e3 * read / rate if rate else 0
 
     def bound_ms(self):
@@ -193,15 +204,16 @@ def time_table(all_rows):
         memory, disk = row.ffn_bound_ms()
         token, ffn = 1e3 / row.speed, row.part("ffn")
         read = row.get("read_bytes_per_token")
-        rate, fio = read / ffn * 1e3 if ffn else 0, row.fio()
+        rate, fio, size = read / ffn * 1e3 if ffn else 0, row.fio(), row.read_size()
+        most = row.disk(size) if size else None
         lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("predict")),
                       number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(disk),
-                      number(token / row.pipeline_ms()), mega(rate),
-                      f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–",
-                      percent(rate / fio["bytes_per_s"]) if fio else "–"])
+                      number(token / row.pipeline_ms()), number(size / 1024) if size else "–", mega(rate), mega(most),
+                      percent(rate / most) if most else "–",
+                      f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–"])
     return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
-                  "FFN's bytes from memory", "reads at the disk's rate", "token over the sum", "MB/s read during FFN",
-                  "fio, MB/s", "of fio"], lines)
+                  "FFN's bytes from memory", "reads at the disk's rate", "token over the sum", "KiB of a read",
+                  "MB/s read during FFN", "the disk's, MB/s", "of the disk's", "fio, MB/s"], lines)
 
 
 def ladder_table(all_rows):
@@ -287,9 +299,11 @@ engine reads its experts past the page cache and says nothing of what it skips, 
 cgroup.
 
 *Bound*: the bytes that a token must touch over the bandwidth measured in the same run (in order for what is read whole, by
-rows in random order for Up and Down of active neurons), and under a limit the bytes that were read from the disk over
-what fio reads at that size and depth, where that is longer than the FFN's part. *Hit rate*: of the cold cache.
-*Stalled*: share of the time in which nothing could be computed for want of a read.
+rows in random order for Up and Down of active neurons), and under a limit the bytes that were read over the disk's rate,
+where that is longer than the FFN's part. *The disk's rate*: of random reads of the mean size that the reads had (bytes over
+reads issued: the runtime joins neighbours, so they are larger than the units stored), the best of all backends and depths
+measured, with a time that grows evenly from one measured size to the next; or fio's, of the file itself, where that was
+faster. *Hit rate*: of the cold cache. *Stalled*: share of the time in which nothing could be computed for want of a read.
 """
 
 

@@ -6,13 +6,17 @@
 
 #define SPLITMIX_STEP UINT64_C(0x9e3779b97f4a7c15)
 
-/* What the generator gives at a state: a hash of it. */
-static inline uint64_t splitmix_at(uint64_t state)
+static inline uint64_t splitmix_finalise(uint64_t z)
 {
-    uint64_t z = state + SPLITMIX_STEP;
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
     z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
     return z ^ z >> 31;
+}
+
+/* What the generator gives at a state: a hash of it. */
+static inline uint64_t splitmix_at(uint64_t state)
+{
+    return splitmix_finalise(state + SPLITMIX_STEP);
 }
 
 /* The next of a sequence. */

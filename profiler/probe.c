@@ -100,7 +100,7 @@ static void shuffle(int *order, int n, uint64_t seed)
     for (int i = 0; i < n; i++)
         order[i] = i;
     for (int i = n - 1; i > 0; i--) {
-        int j = (int)(probe_mix(seed + (uint64_t)i) % (uint64_t)(i + 1)), t = order[i];
+        int j = (int)(splitmix_at(seed + (uint64_t)i) % (uint64_t)(i + 1)), t = order[i];
         order[i] = order[j];
         order[j] = t;
     }

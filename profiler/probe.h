@@ -9,6 +9,7 @@
 #include "common/offline/hwdb.h"
 #include "common/pool.h"
 #include "common/progress.h"
+#include "common/splitmix.h"
 
 #include <stdint.h>
 
@@ -71,15 +72,6 @@ struct hw_dist probe_dist(const struct probe *p, int point);
 
 /* Runs fn(ctx, thread) on pinned threads (cpus[i] -1: not pinned); the first is the caller. */
 int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e);
-
-/* Deterministic 64-bit mixing (splitmix64), the source of test contents and orders. */
-static inline uint64_t probe_mix(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
 
 /* What the machine says about itself; "" where it says nothing. */
 struct probe_env {

@@ -75,7 +75,7 @@ static struct place find_place(const struct work *w, int worker, int n_threads)
     l.out = l.act + ACT_FLOATS;
     l.factor = l.out + OUT_FLOATS;
     for (int i = 0; i < p->row_len; i++) /* every token the same: speed does not depend on it */
-        l.out[i] = (float)(probe_mix((uint64_t)i) % 2000) / 1000 - 1;
+        l.out[i] = (float)(splitmix_at((uint64_t)i) % 2000) / 1000 - 1;
     l.act_stride = kernels_act_bytes(p->act, p->row_len);
     for (int t = 0; t < p->batch; t++)
         kernels_act_prepare((char *)l.act + l.act_stride * (size_t)t, p->act, l.out, p->row_len);
@@ -154,7 +154,7 @@ static int prepare(struct probe *base, struct err *e)
     madvise(c->buf, c->len, MADV_HUGEPAGE);
     uint64_t *v = (uint64_t *)(void *)c->buf;
     for (size_t i = 0; i < c->len / sizeof *v; i++)
-        v[i] = 0x2020202020202020u | (probe_mix(i) & 0x0f0f0f0f0f0f0f0fu);
+        v[i] = 0x2020202020202020u | (splitmix_at(i) & 0x0f0f0f0f0f0f0f0fu);
     return 0;
 }
 

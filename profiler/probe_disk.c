@@ -69,13 +69,13 @@ struct storage_probe {
 static void fill(uint64_t *out, uint64_t offset, size_t len)
 {
     for (size_t i = 0; i < len / 8; i++)
-        out[i] = probe_mix(offset / 8 + i);
+        out[i] = splitmix_at(offset / 8 + i);
 }
 
 static int holds(const uint64_t *data, uint64_t offset, size_t len)
 {
     for (size_t i = 0; i < len / 8; i++)
-        if (data[i] != probe_mix(offset / 8 + i))
+        if (data[i] != splitmix_at(offset / 8 + i))
             return 0;
     return 1;
 }
@@ -111,7 +111,7 @@ static uint64_t next_offset(struct lane *l)
 {
     uint64_t k;
     if (l->p->pattern == HW_RANDOM) {
-        l->random = probe_mix(l->random);
+        l->random = splitmix_at(l->random);
         k = l->random % (l->p->range / l->p->block);
     } else {
         k = l->first_block + l->next++ % l->n_blocks;
@@ -267,7 +267,7 @@ static int sample(struct probe *base, int i, double *value, struct err *e)
     for (int t = threads - 1; t >= 0; t--) { /* more threads than cores share them; one class needs no pinning */
         cpus[t] = p->core_class < 0 ? -1 : cpus[t % have];
         uint64_t blocks = p->range / p->block, part = blocks / (uint64_t)threads;
-        lanes[t] = (struct lane){ .s = s, .p = p, .buf = s->buf + (size_t)t * (size_t)per_thread * p->block, .first_block = part * (uint64_t)t, .n_blocks = part, .random = probe_mix((uint64_t)progress_now_ns() + (uint64_t)t) };
+        lanes[t] = (struct lane){ .s = s, .p = p, .buf = s->buf + (size_t)t * (size_t)per_thread * p->block, .first_block = part * (uint64_t)t, .n_blocks = part, .random = splitmix_at((uint64_t)progress_now_ns() + (uint64_t)t) };
     }
     if (!s->direct) /* what earlier samples left in the page cache */
         posix_fadvise(s->fd_read, 0, 0, POSIX_FADV_DONTNEED);
@@ -312,7 +312,7 @@ static int write_file(struct storage_probe *s, struct err *e)
 static int reads_back(const struct storage_probe *s, int fd)
 {
     for (int i = 0; i < 64; i++) {
-        uint64_t offset = i ? probe_mix((uint64_t)i) % (s->file_bytes / ALIGN) * ALIGN : s->file_bytes - ALIGN;
+        uint64_t offset = i ? splitmix_at((uint64_t)i) % (s->file_bytes / ALIGN) * ALIGN : s->file_bytes - ALIGN;
         memset(s->buf, 0, ALIGN);
         if (pread(fd, s->buf, ALIGN, (off_t)offset) != (ssize_t)ALIGN || !holds((const uint64_t *)(void *)s->buf, offset, ALIGN))
             return 0;

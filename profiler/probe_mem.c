@@ -73,7 +73,7 @@ static void read_rows(void *ctx, int worker, int n_threads)
     if (w->p->pattern == HW_SEQ)
         rows = part / row;
     pair sum = { 0 };
-    uint64_t at = probe_mix((uint64_t)worker) % rows, next, done = 0;
+    uint64_t at = splitmix_at((uint64_t)worker) % rows, next, done = 0;
     int64_t start = 0, warm = progress_now_ns() + (int64_t)(w->seconds * 0.1e9), now;
     do {
         for (int i = 0; i < 16; i++, done++) {
@@ -119,7 +119,7 @@ static int prepare(struct probe *base, struct err *e)
     madvise(m->buf, m->len, MADV_HUGEPAGE);
     uint64_t *v = (uint64_t *)(void *)m->buf;
     for (size_t i = 0; i < m->len / sizeof *v; i++)
-        v[i] = probe_mix(i);
+        v[i] = splitmix_at(i);
     return 0;
 }
 

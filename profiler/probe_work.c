@@ -142,7 +142,7 @@ static void measure_alone(struct job *j)
     uint16_t *kv = (uint16_t *)(void *)(scores + NN_ATTN_HEADS * POSITIONS);
     int n = j->p->size, done = 0;
     for (int i = 0; i < MOST_ELEMS; i++)
-        x[i] = add[i] = (float)(probe_mix((uint64_t)i) % 2000) / 1000 - 1;
+        x[i] = add[i] = (float)(splitmix_at((uint64_t)i) % 2000) / 1000 - 1;
     nn_rope_freqs(freqs, n, 10000, 1, NULL);
     for (int i = 0; i < POSITIONS * HEADS / NN_ATTN_HEADS * n; i++)
         kv[i] = 0x3000 + (uint16_t)(i % 512); /* halves of 0.13 to 0.19 */
@@ -164,7 +164,7 @@ static void measure_alone(struct job *j)
 /* The next unit of a token's list. */
 static uint32_t next_unit(struct work_probe *w, uint32_t unit, uint32_t below)
 {
-    w->seed = probe_mix(w->seed);
+    w->seed = splitmix_at(w->seed);
     unit += 1 + (uint32_t)(w->seed % GAP);
     return unit < below ? unit : 0;
 }

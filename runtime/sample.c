@@ -3,6 +3,8 @@
  * again and again sorts them, best first. */
 #include "runtime/sample.h"
 
+#include "common/splitmix.h"
+
 #include <math.h>
 
 struct candidate {
@@ -31,12 +33,8 @@ void sampler_init(struct sampler *s, const struct sample_params *p)
 {
     uint64_t z = p->seed;
     s->p = *p;
-    for (int i = 0; i < 4; i++) { /* splitmix64 */
-        uint64_t v = z += 0x9e3779b97f4a7c15u;
-        v = (v ^ v >> 30) * 0xbf58476d1ce4e5b9u;
-        v = (v ^ v >> 27) * 0x94d049bb133111ebu;
-        s->state[i] = v ^ v >> 31;
-    }
+    for (int i = 0; i < 4; i++)
+        s->state[i] = splitmix_next(&z);
 }
 
 double sampler_uniform(struct sampler *s)

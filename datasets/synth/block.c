@@ -5,21 +5,13 @@
 
 #include "common/bytes.h"
 #include "common/quant.h"
+#include "common/splitmix.h"
 
 #include <math.h>
 
-#define GOLDEN 0x9e3779b97f4a7c15u
-
-static inline uint64_t finalise(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 uint64_t synth_mix(uint64_t a, uint64_t b)
 {
-    return finalise(finalise(a + GOLDEN) + b * GOLDEN);
+    return splitmix_finalise(splitmix_finalise(a + SPLITMIX_STEP) + b * SPLITMIX_STEP);
 }
 
 /* A Feistel network on the smallest even number of bits that holds n, repeated until the result is below n. */
@@ -60,17 +52,17 @@ struct synth_noise synth_noise(uint32_t type, double rms)
 void synth_noise_fill(const struct synth_noise *s, uint64_t key, uint64_t first, int n, uint8_t *out)
 {
     for (uint64_t b = first; b < first + (uint64_t)n; b++) {
-        uint64_t at = key + b * 8 * GOLDEN, sign = finalise(at) & 0x8000;
+        uint64_t at = key + b * 8 * SPLITMIX_STEP, sign = splitmix_finalise(at) & 0x8000;
         if (s->type == QUANT_Q4_0) {
             bytes_put16(out, (uint16_t)(s->d ^ sign));
-            bytes_put64(out + 2, finalise(at + GOLDEN));
-            bytes_put64(out + 10, finalise(at + 2 * GOLDEN));
+            bytes_put64(out + 2, splitmix_finalise(at + SPLITMIX_STEP));
+            bytes_put64(out + 10, splitmix_finalise(at + 2 * SPLITMIX_STEP));
             out += sizeof(struct quant_q4_0);
             continue;
         }
         uint8_t raw[SYNTH_BLOCK];
         for (uint64_t k = 0; k < 4; k++)
-            bytes_put64(raw + 8 * k, finalise(at + (k + 1) * GOLDEN));
+            bytes_put64(raw + 8 * k, splitmix_finalise(at + (k + 1) * SPLITMIX_STEP));
         if (s->type == QUANT_Q8_0) {
             bytes_put16(out, (uint16_t)(s->d ^ sign));
             for (int j = 0; j < SYNTH_BLOCK; j++)

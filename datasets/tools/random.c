@@ -10,6 +10,7 @@
 #include "common/model.h"
 #include "common/opt.h"
 #include "common/quant.h"
+#include "common/splitmix.h"
 #include "datasets/tools/make.h"
 
 #include <math.h>
@@ -29,14 +30,6 @@ struct shape {
 
 /* --- weights ----------------------------------------------------------------------------- */
 
-static uint64_t splitmix64(uint64_t x)
-{
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* The sum of four uniform 16-bit numbers: near enough to a normal distribution, and exact. */
 static float noise(uint64_t bits)
 {
@@ -48,9 +41,9 @@ static float noise(uint64_t bits)
 static int random_row(const struct make_tensor *t, uint64_t row, float *out, struct err *e)
 {
     (void)e;
-    uint64_t start = splitmix64(t->stream ^ splitmix64(row));
+    uint64_t start = splitmix_at(t->stream ^ splitmix_at(row));
     for (uint64_t i = 0; i < t->dims[0]; i++)
-        out[i] = t->mean + t->deviation * noise(splitmix64(start + i));
+        out[i] = t->mean + t->deviation * noise(splitmix_at(start + i));
     return 0;
 }
 
@@ -76,7 +69,7 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
     t.type = t.n_dims == 1 || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
     t.mean = t.n_dims == 1 ? 1 : 0;
     t.deviation = t.n_dims == 1 ? 0.1f : deviation(h, role);
-    t.stream = splitmix64(s->seed ^ hash_64(t.name, strlen(t.name)));
+    t.stream = splitmix_at(s->seed ^ hash_64(t.name, strlen(t.name)));
     return make_add(m, &t, e);
 }
 

@@ -313,15 +313,18 @@ static uint32_t count_bits(const uint8_t *bits, uint32_t i, uint32_t end)
  * all are asked for before the first. Returns the neurons of units that hold none. */
 static uint32_t list_units(struct pass *p, int list, uint32_t first, uint32_t end)
 {
-    uint32_t units[CLUSTER_MAX], n = 0, skipped = 0;
+    uint32_t units[CLUSTER_MAX], n = 0, step, skipped = end - first;
     int part = p->list[list].part;
     uint32_t per = p->g->shape.part[part].neurons_per_unit;
-    for (uint32_t at = first; at < end; at += per) {
-        uint32_t to = end - at < per ? end : at + per;
-        if (count_bits(p->pred.want, at, to))
-            units[n++] = at / per;
-        else
-            skipped += to - at;
+    for (uint32_t at = first; at < end; at += step) {
+        step = end - at < 64 ? end - at : 64;
+        for (uint64_t bits = bits_at(p->pred.want, at, step); bits; bits &= bits - 1) {
+            uint32_t unit = (at + (uint32_t)__builtin_ctzll(bits)) / per, left = end - unit * per;
+            if (n && units[n - 1] == unit)
+                continue;
+            units[n++] = unit;
+            skipped -= left < per ? left : per;
+        }
     }
     for (int stage = 0; stage < 3; stage++)
         for (uint32_t i = 0; i < n; i++)

@@ -217,8 +217,8 @@ static void count_levels(const uint8_t *level, size_t n, uint64_t count[ALARMS_L
         count[k] += (uint64_t)part[0][k] + part[1][k] + part[2][k] + part[3][k];
 }
 
-/* Sums over what comes become levels. silent: how many silent neurons of each level the window has. */
-static int find_levels(struct alarms *a, const struct alarms_runs *r, double silent[ALARMS_LEVELS], struct err *e)
+/* Sums over what comes become levels. */
+static int find_levels(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff, step = count_step(n_ff), counted = (n_ff + step - 1) / step;
     int avx2 = has_avx2();
@@ -236,7 +236,7 @@ static int find_levels(struct alarms *a, const struct alarms_runs *r, double sil
         }
     }
     for (int k = 0; k < ALARMS_LEVELS; k++)
-        silent[k] = (double)count[k] * (double)n_ff / (double)counted;
+        a->silent[k] = (double)count[k] * (double)n_ff / (double)counted;
     free(before);
     return 0;
 }
@@ -253,7 +253,7 @@ double alarms_at(double rate, double recall, double shift)
     return alarms_beyond(rate, describe_quantile(rate), recall, shift);
 }
 
-static void find_chances(struct alarms *a, const double silent[ALARMS_LEVELS], double recall, double wanted)
+void alarms_chances(const struct alarms *a, double recall, double wanted, uint64_t chance[ALARMS_LEVELS])
 {
     double low = -MAX_SHIFT, high = MAX_SHIFT, quantile[ALARMS_LEVELS];
     for (int k = 0; k < ALARMS_LEVELS; k++)
@@ -261,22 +261,20 @@ static void find_chances(struct alarms *a, const double silent[ALARMS_LEVELS], d
     for (int step = 0; step < 40; step++) {
         double shift = (low + high) / 2, sum = 0;
         for (int k = 0; k < ALARMS_LEVELS; k++)
-            sum += silent[k] > 0 ? silent[k] * alarms_beyond(rate_of(k), quantile[k], recall, shift) : 0;
-        if (sum < wanted)
+            sum += a->silent[k] > 0 ? a->silent[k] * alarms_beyond(rate_of(k), quantile[k], recall, shift) : 0;
+        if (sum < wanted * a->n)
             low = shift;
         else
             high = shift;
     }
-    for (int k = 0; k < ALARMS_LEVELS && wanted > 0; k++)
-        a->chance[k] =
-            (uint64_t)(alarms_beyond(rate_of(k), quantile[k], recall, (low + high) / 2) * 4294967296.0);
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        chance[k] = wanted > 0 ?
+            (uint64_t)(alarms_beyond(rate_of(k), quantile[k], recall, (low + high) / 2) * 4294967296.0) : 0;
 }
 
-int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
-               struct err *e)
+int alarms_new(const struct alarms_runs *r, const double *rate, struct alarms *out, struct err *e)
 {
     struct alarms a = { .n_ff = r->n_ff, .n = r->n };
-    double silent[ALARMS_LEVELS];
     int code = 0;
     a.rate = malloc((size_t)r->n_ff * sizeof *a.rate);
     if (!a.rate)
@@ -284,11 +282,10 @@ int alarms_new(const struct alarms_runs *r, const double *rate, double recall, d
     for (int i = 0; i < r->n_ff && code == 0; i++)
         a.rate[i] = (float)rate[i];
     if (code < 0 || (code = choose(&a, r, e)) < 0 || (code = sum_after(&a, r, e)) < 0 ||
-        (code = find_levels(&a, r, silent, e)) < 0) {
+        (code = find_levels(&a, r, e)) < 0) {
         alarms_free(&a);
         return code;
     }
-    find_chances(&a, silent, recall, wanted * r->n);
     *out = a;
     return 0;
 }

@@ -30,32 +30,29 @@ struct alarms_runs {
     uint32_t *at;               /* positions that fire, ascending within a run */
 };
 
-struct alarms {
+struct alarms {                 /* what the firings say, whatever predictor */
     int n_ff, n;
     float decay, prior;
     float *rate;                /* [n_ff]: p */
     uint8_t *level;             /* [n][n_ff]: of the local rates */
-    uint64_t chance[ALARMS_LEVELS]; /* q * 2^32 */
+    double silent[ALARMS_LEVELS]; /* silent neurons of each level in all runs */
 };
 
 /* q of a neuron whose rate, local or not, is strictly between 0 and 1; the same where Phi^-1(rate) is known. */
 double alarms_at(double rate, double recall, double shift);
 double alarms_beyond(double rate, double quantile, double recall, double shift);
 
-/* rate: [n_ff]; wanted: alarms per run. ERR_NOMEM. */
-int alarms_new(const struct alarms_runs *r, const double *rate, double recall, double wanted, struct alarms *out,
-               struct err *e);
+/* rate: [n_ff]. ERR_NOMEM. */
+int alarms_new(const struct alarms_runs *r, const double *rate, struct alarms *out, struct err *e);
 void alarms_free(struct alarms *a); /* accepts a zeroed one */
 
-/* Levels of all neurons in a run, and the chance, times 2^32, that a silent neuron of that level raises an alarm. */
+/* The chance, times 2^32, that a silent neuron of each level raises an alarm, so that a run has `wanted` of them. */
+void alarms_chances(const struct alarms *a, double recall, double wanted, uint64_t chance[ALARMS_LEVELS]);
+
+/* Levels of all neurons in a run. */
 static inline const uint8_t *alarms_levels(const struct alarms *a, int run)
 {
     return a->level + (size_t)run * (size_t)a->n_ff;
-}
-
-static inline uint64_t alarms_chance(const struct alarms *a, uint8_t level)
-{
-    return a->chance[level];
 }
 
 #endif

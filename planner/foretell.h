@@ -70,8 +70,11 @@ double foretell_active(const struct foretell *f, const struct inputs *in, int ba
 double foretell_rates(const struct foretell *f, const struct inputs *in, int layer, int block, double *rate);
 
 /* Lists of firing neurons (inputs.steps) become lists of what is foretold or exempt; with firing_only, of those of
- * them that fire. */
+ * them that fire. *shared: what predictors do not bear on, kept for the next call with the same lists of this layer; NULL
+ * before the first. shared itself may be NULL. */
+struct foretell_shared;
 int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
-                   struct inputs_steps *s, struct err *e);
+                   struct foretell_shared **shared, struct inputs_steps *s, struct err *e);
+void foretell_shared_free(struct foretell_shared *h); /* accepts NULL */
 
 #endif

@@ -90,12 +90,49 @@ static struct alarms_runs *runs_of(const struct inputs_steps *s, int n_blocks, u
     return runs;
 }
 
+/* What the lists say before any predictor does. */
+struct foretell_shared {
+    int n_blocks, n_steps;
+    uint32_t n_at;
+    struct alarms_runs *runs;   /* [n_blocks] */
+    struct alarms *alarms;      /* [n_blocks]; n 0: not made */
+};
+
+void foretell_shared_free(struct foretell_shared *h)
+{
+    if (!h)
+        return;
+    for (int k = 0; h->alarms && k < h->n_blocks; k++)
+        alarms_free(&h->alarms[k]);
+    free(h->alarms);
+    runs_free(h->runs, h->n_blocks);
+    free(h);
+}
+
+/* *h for these lists: as it is, or made anew. */
+static int share(const struct foretell *f, const struct inputs_steps *s, struct foretell_shared **h, struct err *e)
+{
+    if (*h && (*h)->n_steps == s->n_steps && (*h)->n_at == s->start[s->n_steps])
+        return 0;
+    foretell_shared_free(*h);
+    if ((*h = calloc(1, sizeof **h))) {
+        **h = (struct foretell_shared){ .n_blocks = f->n_blocks, .n_steps = s->n_steps, .n_at = s->start[s->n_steps] };
+        (*h)->runs = runs_of(s, f->n_blocks, (uint32_t)f->n_ff);
+        (*h)->alarms = calloc((size_t)f->n_blocks, sizeof *(*h)->alarms);
+        if ((*h)->runs && (*h)->alarms)
+            return 0;
+    }
+    foretell_shared_free(*h);
+    *h = NULL;
+    return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+}
+
 /* A layer's lists on their way from what fires to what is foretold. */
 struct telling {
     const struct foretell *f;
     int layer, firing_only;
-    struct alarms_runs *runs;   /* [n_blocks] */
-    struct alarms *alarms;      /* [n_blocks] */
+    struct foretell_shared *shared;
+    uint64_t (*chance)[ALARMS_LEVELS];  /* [n_blocks]: of alarms; NULL with firing_only */
     struct list out;
     uint32_t *start;
     uint64_t *told;             /* scratch: a bit for each neuron */
@@ -108,11 +145,8 @@ static const struct foretell_block *block_at(const struct telling *w, int block)
 
 static void telling_done(struct telling *w)
 {
-    for (int k = 0; w->alarms && k < w->f->n_blocks; k++)
-        alarms_free(&w->alarms[k]);
-    free(w->alarms);
+    free(w->chance);
     free(w->told);
-    runs_free(w->runs, w->f->n_blocks);
 }
 
 static int telling_init(struct telling *w, const struct inputs *in, const struct inputs_steps *s, struct err *e)
@@ -122,15 +156,18 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     int r = 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
     w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
-    w->runs = runs_of(s, w->f->n_blocks, (uint32_t)n_ff);
-    w->alarms = calloc((size_t)w->f->n_blocks, sizeof *w->alarms);
-    if (!rate || !w->start || !w->told || !w->runs || !w->alarms)
+    w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);
+    if (!rate || !w->start || !w->told || !w->chance)
         r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
     for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
-        if (w->runs[k].n) {
-            double wanted = foretell_rates(w->f, in, w->layer, k, rate);
-            r = alarms_new(&w->runs[k], rate, block_at(w, k)->recall, wanted, &w->alarms[k], e);
-        }
+        struct alarms *a = &w->shared->alarms[k];
+        if (w->shared->runs[k].n == 0)
+            continue;
+        double wanted = foretell_rates(w->f, in, w->layer, k, rate);
+        if (a->n == 0)
+            r = alarms_new(&w->shared->runs[k], rate, a, e);
+        if (r == 0)
+            alarms_chances(a, block_at(w, k)->recall, wanted, w->chance[k]);
     }
     free(rate);
     return r;
@@ -202,14 +239,13 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
 {
     uint32_t n_ff = (uint32_t)w->f->n_ff, exempt = w->f->exempt[w->layer];
     uint64_t kept = limit_of(block_at(w, (int)block)->recall);
-    const struct alarms *alarms = &w->alarms[block];
     if (make_room(&w->out, w->firing_only ? n + 1 : n_ff + 1) < 0)
         return -1;
     if (w->firing_only) {
         tell_firing(&w->out, block * n_ff, fired, n, kept, exempt, state);
         return 0;
     }
-    draw_all(w->told, alarms_levels(alarms, run), alarms->chance, n_ff, *state);
+    draw_all(w->told, alarms_levels(&w->shared->alarms[block], run), w->chance[block], n_ff, *state);
     *state += ((n_ff + 3) / 4 + (uint64_t)n_ff) * SPLITMIX_STEP;
     for (size_t j = 0; j < n; j++)
         mark(w->told, fired[j], splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept);
@@ -224,13 +260,13 @@ static int tell(struct telling *w, const struct inputs_steps *s)
 {
     uint32_t n_ff = (uint32_t)w->f->n_ff;
     for (int k = 0; k < w->f->n_blocks; k++)
-        w->runs[k].n = 0; /* now: how many have passed */
+        w->shared->runs[k].n = 0; /* now: how many have passed */
     for (int t = 0; t < s->n_steps; t++) {
         uint64_t state = (uint64_t)w->layer << 32 | (uint32_t)t;
         w->start[t] = (uint32_t)w->out.n;
         for (uint32_t i = s->start[t]; i < s->start[t + 1]; i = block_end(s, t, i, n_ff)) {
             uint32_t block = s->at[i] / n_ff;
-            struct alarms_runs *r = &w->runs[block];
+            struct alarms_runs *r = &w->shared->runs[block];
             size_t from = r->start[r->n];
             if (tell_block(w, block, r->n, r->at + from, r->start[r->n + 1] - from, &state) < 0)
                 return -1;
@@ -251,15 +287,20 @@ static int perfect(const struct telling *w)
 }
 
 int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
-                   struct inputs_steps *s, struct err *e)
+                   struct foretell_shared **shared, struct inputs_steps *s, struct err *e)
 {
     struct telling w = { .f = f, .layer = layer, .firing_only = firing_only };
+    struct foretell_shared *own = NULL, **used = shared ? shared : &own;
     if (perfect(&w))
         return 0;
-    int r = telling_init(&w, in, s, e);
+    int r = share(f, s, used, e);
+    w.shared = *used;
+    if (r == 0)
+        r = telling_init(&w, in, s, e);
     if (r == 0 && tell(&w, s) < 0)
         r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
     telling_done(&w);
+    foretell_shared_free(own);
     if (r < 0) {
         free(w.start);
         free(w.out.at);

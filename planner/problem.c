@@ -132,8 +132,6 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
     o.n_rules = joins ? 1 : joins_of(hw, &o.shape, o.shape.segment_bytes[o.shape.part[o.shape.n_parts - 1].segment], o.rules);
     if (joins)
         o.rules[0] = *joins;
-    if (r == 0)
-        problem_read_rules(&o);
     size_t n = (size_t)n_ways * (size_t)in->n_batches * (size_t)in->n_layers;
     if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
         r = err_set(e, ERR_NOMEM, "out of memory for residencies");
@@ -145,6 +143,9 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
                     r = k < problem_distinct_layers(in) ? problem_layer_keeps(&o, w, b, k, own, e) :
                                                           copy_keeps(problem_keeps_of(&o, w, b, 0), own, e);
                 }
+    /* A plan's own points may lie anywhere; those that are solved for are residencies. */
+    if (r == 0)
+        problem_read_rules(&o, joins != NULL);
     *p = o;
     if (r < 0)
         problem_done(p);

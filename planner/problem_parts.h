@@ -18,8 +18,8 @@ uint64_t problem_least_predictor(const struct problem *p, const struct problem_g
 int problem_replays_alike(const struct problem *p, const struct problem *o);
 int problem_copy_tables(struct problem *p, const struct problem *like, struct err *e);
 
-/* How missing units are read at every point of the tables, by each of the problem's rules. */
-void problem_read_rules(struct problem *p);
+/* How missing units are read, by each of the problem's rules: at every point of the tables, or at those of residencies alone. */
+void problem_read_rules(struct problem *p, int all);
 
 /* Fill policy (where policy is negative: the one that misses less) and tables of all ways. */
 int problem_replay(struct problem *p, int policy, struct err *e);

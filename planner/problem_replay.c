@@ -30,11 +30,12 @@ int problem_looks_up(const struct problem *p, int way, int layer)
     return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && p->shape.n_parts > 1);
 }
 
-/* Lists of firing neurons as a way makes them, of at most max_steps; s is used up. */
-static int way_steps(const struct problem *p, int way, int layer, struct inputs_steps *s, struct err *e)
+/* Lists of firing neurons as a way makes them, of at most max_steps; s is used up. shared: as of foretell_steps. */
+static int way_steps(const struct problem *p, int way, int layer, struct foretell_shared **shared, struct inputs_steps *s,
+                     struct err *e)
 {
     const struct foretell *f = p->foretell[way];
-    int r = f && f->input[layer] >= 0 ? foretell_steps(f, p->in, layer, p->shape.n_parts > 1, s, e) : 0;
+    int r = f && f->input[layer] >= 0 ? foretell_steps(f, p->in, layer, p->shape.n_parts > 1, shared, s, e) : 0;
     if (r < 0)
         inputs_steps_done(s);
     return r;
@@ -44,7 +45,7 @@ int problem_steps(const struct problem *p, int way, int layer, uint64_t max_step
                   struct err *e)
 {
     int r = p->in->steps(p->in, layer, max_steps, out, e);
-    return r < 0 ? r : way_steps(p, way, layer, out, e);
+    return r < 0 ? r : way_steps(p, way, layer, NULL, out, e);
 }
 
 int problem_replays_alike(const struct problem *p, const struct problem *o)
@@ -128,6 +129,7 @@ static int make_lists(struct lists *w, int first, int n, int layer, uint64_t mos
 {
     const struct problem *p = w->p;
     struct inputs_steps fired = { 0 };
+    struct foretell_shared *shared = NULL;
     uint64_t tokens[PROBLEM_MAX_WAYS] = { 0 }, longest = 0;
     int r = 0;
     for (int i = first; i < first + n; i++)
@@ -140,7 +142,8 @@ static int make_lists(struct lists *w, int first, int n, int layer, uint64_t mos
         r = p->in->steps(p->in, layer, longest, &fired, e);
     for (int i = first; i < first + n && r == 0; i++)
         if (tokens[i] > 0 && (r = first_steps(&fired, tokens[i], lists_at(w, i, layer), e)) == 0)
-            r = way_steps(p, i, layer, lists_at(w, i, layer), e);
+            r = way_steps(p, i, layer, &shared, lists_at(w, i, layer), e);
+    foretell_shared_free(shared);
     inputs_steps_done(&fired);
     return r;
 }
@@ -217,7 +220,16 @@ static size_t table_at(const struct problem *p, int batch_index, int layer)
     return (size_t)batch_index * (size_t)p->in->n_layers + (size_t)layer;
 }
 
-void problem_read_rules(struct problem *p)
+/* The points of a table that residencies read. */
+static void ask_keeps(const struct replay_table *t, const struct problem_keeps *keeps, struct replay_asked *out)
+{
+    *out = (struct replay_asked){ 0 };
+    for (int i = 0; i < keeps->n; i++)
+        if (keeps->keep[i].flow.how)
+            replay_ask(t, keeps->keep[i].flow.how, out);
+}
+
+void problem_read_rules(struct problem *p, int all)
 {
     struct reads_rule rules[REPLAY_RULES];
     int layers = problem_distinct_layers(p->in);
@@ -227,10 +239,16 @@ void problem_read_rules(struct problem *p)
         for (int k = 0; k < p->in->n_batches * p->in->n_layers && p->tables[w]; k++) {
             struct replay_table *t = &p->tables[w][k];
             int layer = k % p->in->n_layers;
-            if (layer >= layers)
+            struct replay_asked asked;
+            if (layer >= layers) {
                 memcpy(t->how, p->tables[w][k - layer].how, sizeof t->how);
-            else if (has_lists(p, w, layer))
-                replay_rules(&p->samples[w][k], p->shape.part[p->shape.n_parts - 1].n_units, rules, p->n_rules, t);
+                continue;
+            }
+            if (!has_lists(p, w, layer))
+                continue;
+            ask_keeps(t, problem_keeps_of(p, w, k / p->in->n_layers, layer), &asked);
+            replay_rules(&p->samples[w][k], p->shape.part[p->shape.n_parts - 1].n_units, rules, p->n_rules,
+                         all ? NULL : &asked, t);
         }
 }
 

@@ -4,6 +4,7 @@
  * used farthest in the future goes, or the new one is not kept when it is itself the farthest. */
 #include "planner/replay.h"
 
+#include "planner/replay_prefixes.h"
 #include "planner/replay_sizes.h"
 
 #include <stdlib.h>
@@ -286,7 +287,7 @@ int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *
     if (r < 0)
         return r;
     out->lookups = mean_lookups(&a);
-    if ((r = replay_sample_init(&a, first_measured(&a), &sample, e)) == 0 &&
+    if ((r = replay_sample_init(&a, first_measured(&a), NULL, &sample, e)) == 0 &&
         (r = run_cache(&a, policy, slots, &sample, &out->misses, e)) == 0)
         replay_reads_of(&sample, shape->part[part].n_units, rule, 1, 0, &out->how);
     replay_sample_done(&sample);
@@ -340,27 +341,145 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
     return r;
 }
 
+/* Means of what is looked up; columns of sizes without a slot, of which there are *none: the layer has few units. skip: as of
+ * replay_sample_init. */
+static int begin_row(const struct replay_accesses *a, const uint32_t *skip, int h, struct replay_table *t,
+                     struct replay_sample *sample, int *none, struct err *e)
+{
+    uint64_t measured = 0;
+    for (int i = 0; i < a->n_steps; i++) {
+        uint64_t n = a->start[i + 1] - a->start[i] - (skip ? skip[i] : 0);
+        measured += i >= first_measured(a) ? n : 0;
+        t->max_lookups[h] = (double)n > t->max_lookups[h] ? (double)n : t->max_lookups[h];
+    }
+    t->lookups[h] = per_step(a, (double)measured);
+    for (*none = 0; t->slots[h][*none] == 0; ++*none)
+        t->misses[h][*none] = t->lookups[h];
+    return sample ? replay_sample_init(a, first_measured(a), skip, sample, e) : 0;
+}
+
+/* missed: by size, from the first with a slot on. */
+static void end_row(const struct replay_accesses *a, int h, int none, const uint64_t *missed, struct replay_table *t,
+                    struct replay_sample *sample)
+{
+    for (uint32_t i = 0; sample && i < sample->start[sample->n_steps]; i++)
+        sample->missing[i] += (uint8_t)none;
+    for (int i = none; i < REPLAY_SIZES - 1; i++)
+        t->misses[h][i] = per_step(a, (double)missed[i - none]);
+    t->belady[h][0] = t->lookups[h];
+}
+
 static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int with_belady, int h,
                     struct replay_table *t, struct replay_sample *sample, struct err *e)
 {
     uint64_t missed[REPLAY_SIZES];
-    int none = 0, r; /* sizes without a slot: the layer has few units */
-    if (sample && (r = replay_sample_init(a, first_measured(a), sample, e)) < 0)
+    int none, r = begin_row(a, NULL, h, t, sample, &none, e);
+    if (r < 0 || (r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
         return r;
-    t->lookups[h] = mean_lookups(a);
-    for (int i = 0; i < a->n_steps; i++)
-        if ((double)(a->start[i + 1] - a->start[i]) > t->max_lookups[h])
-            t->max_lookups[h] = (double)(a->start[i + 1] - a->start[i]);
-    while (t->slots[h][none] == 0)
-        t->misses[h][none++] = t->lookups[h];
-    r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, sample, missed + none, e);
-    for (uint32_t i = 0; sample && i < sample->start[sample->n_steps]; i++)
-        sample->missing[i] += (uint8_t)none;
-    for (int i = none; i < REPLAY_SIZES - 1 && r == 0; i++)
-        t->misses[h][i] = per_step(a, (double)missed[i]);
-    t->belady[h][0] = t->lookups[h];
+    end_row(a, h, none, missed, t, sample);
     for (int i = 1; i < REPLAY_SIZES - 1 && with_belady && r == 0; i++)
         r = run_belady(a, t->slots[h][i], &t->belady[h][i], e);
+    return r;
+}
+
+/* Prefixes and sizes. */
+static void fill_grid(struct replay_table *t, uint32_t cluster)
+{
+    uint32_t n_ff = (uint32_t)t->n_ff;
+    for (int h = 0; h < REPLAY_HOTS; h++) {
+        uint32_t hot = (uint32_t)(replay_hot_shares[h] * n_ff + 0.5) / cluster * cluster;
+        t->hot[h] = h == REPLAY_HOTS - 1 ? n_ff : hot;
+        t->units[h] = units_beyond(t, t->hot[h]);
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            t->slots[h][i] = (uint32_t)(replay_size_shares[i] * t->units[h] + 0.5);
+    }
+}
+
+/* Small models: several shares are the same cluster. */
+static int same_row(const struct replay_table *t, int h)
+{
+    return h > 0 && t->hot[h] == t->hot[h - 1];
+}
+
+/* Does a row have anything to replay? The whole looks nothing up. */
+static int has_row(const struct replay_table *t, int h)
+{
+    return !same_row(t, h) && t->hot[h] < (uint32_t)t->n_ff;
+}
+
+/* Can all prefixes be had in one pass? Units of one block, in whole ones, and a window that is not too long. */
+static int in_one_pass(const struct replay_table *t, int n_steps)
+{
+    int yes = t->n_blocks == 1 && n_steps <= REPLAY_PREFIXES_STEPS;
+    for (int h = 0; h < REPLAY_HOTS; h++)
+        yes &= !has_row(t, h) || t->hot[h] % t->neurons_per_unit == 0;
+    return yes;
+}
+
+_Static_assert(REPLAY_HOTS <= REPLAY_MAX_PREFIXES && REPLAY_SIZES <= REPLAY_MAX_SIZES, "one pass takes a whole table");
+
+/* skip[n_steps]: units of each step below this one. */
+static void count_below(const struct replay_accesses *a, uint32_t unit, uint32_t *skip)
+{
+    for (int t = 0; t < a->n_steps; t++) {
+        size_t low = a->start[t], high = a->start[t + 1];
+        while (low < high) {
+            size_t mid = (low + high) / 2;
+            if (a->units[mid] < unit)
+                low = mid + 1;
+            else
+                high = mid;
+        }
+        skip[t] = (uint32_t)(low - a->start[t]);
+    }
+}
+
+/* All rows under LRU; a: of the row without a prefix. */
+static int fill_all(const struct replay_accesses *a, struct replay_table *t, struct replay_samples *samples, struct err *e)
+{
+    struct replay_prefix prefix[REPLAY_HOTS];
+    uint64_t missed[REPLAY_HOTS][REPLAY_SIZES];
+    int row[REPLAY_HOTS], none[REPLAY_HOTS], n = 0, r = 0;
+    size_t steps = (size_t)a->n_steps;
+    uint32_t *skip = malloc(REPLAY_HOTS * steps * sizeof *skip);
+    if (!skip)
+        return err_set(e, ERR_NOMEM, "out of memory for replay");
+    for (int h = 0; h < REPLAY_HOTS && r == 0; h++) {
+        struct replay_sample *sample = samples ? &samples->at[h] : NULL;
+        if (!has_row(t, h))
+            continue;
+        count_below(a, t->hot[h] / t->neurons_per_unit, skip + (size_t)n * steps);
+        r = begin_row(a, skip + (size_t)n * steps, h, t, sample, &none[n], e);
+        prefix[n] = (struct replay_prefix){ skip + (size_t)n * steps, t->slots[h] + none[n], REPLAY_SIZES - none[n], sample,
+                                            missed[n] };
+        row[n++] = h;
+    }
+    if (r == 0 && (r = replay_prefixes(a, first_measured(a), prefix, n, e)) == 0)
+        for (int i = 0; i < n; i++)
+            end_row(a, row[i], none[i], missed[i], t, prefix[i].sample);
+    free(skip);
+    return r;
+}
+
+/* One row after the other; *a is of the row before, in the end of the last. */
+static int fill_each(const struct inputs_steps *s, const struct layout_shape *shape, int part, int batch,
+                     enum cache_policy policy, int with_belady, struct replay_accesses *a, struct replay_table *t,
+                     struct replay_samples *samples, struct err *e)
+{
+    int r = 0;
+    for (int h = 0; h < REPLAY_HOTS && r == 0; h++) {
+        if (!has_row(t, h))
+            continue;
+        if (t->hot[h] % t->neurons_per_unit == 0) {
+            accesses_shrink(a, shape, part, t->hot[h]);
+        } else {
+            accesses_done(a);
+            *a = (struct replay_accesses){ 0 };
+            r = accesses_build(s, shape, part, t->n_blocks, batch, t->hot[h], a, e);
+        }
+        if (r == 0)
+            r = fill_row(a, policy, with_belady, h, t, samples ? &samples->at[h] : NULL, e);
+    }
     return r;
 }
 
@@ -371,39 +490,27 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
     struct replay_samples own = { 0 };
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
                               .neurons_per_unit = shape->part[part].neurons_per_unit };
-    uint32_t cluster = shape->l.cluster_neurons, n_ff = (uint32_t)shape->n_ff;
-    struct replay_accesses a = { 0 };
-    int r = 0;
-    for (int h = 0; h < REPLAY_HOTS; h++) {
-        uint32_t hot = (uint32_t)(replay_hot_shares[h] * n_ff + 0.5) / cluster * cluster;
-        t.hot[h] = h == REPLAY_HOTS - 1 ? n_ff : hot;
-        t.units[h] = units_beyond(&t, t.hot[h]);
-        for (int i = 0; i < REPLAY_SIZES; i++)
-            t.slots[h][i] = (uint32_t)(replay_size_shares[i] * t.units[h] + 0.5);
-        if (h > 0 && t.hot[h] == t.hot[h - 1]) { /* small models: several shares are the same cluster */
-            t.lookups[h] = t.lookups[h - 1];
-            t.max_lookups[h] = t.max_lookups[h - 1];
-            memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
-            memcpy(t.belady[h], t.belady[h - 1], sizeof t.belady[h]);
-            continue;
-        }
-        if (t.hot[h] == n_ff)
-            continue; /* nothing is looked up */
-        if (a.start && t.hot[h] % t.neurons_per_unit == 0) {
-            accesses_shrink(&a, shape, part, t.hot[h]);
-        } else {
-            accesses_done(&a);
-            a = (struct replay_accesses){ 0 };
-            r = accesses_build(s, shape, part, n_blocks, batch, t.hot[h], &a, e);
-        }
-        if (r < 0 || (r = fill_row(&a, policy, with_belady, h, &t, samples ? &own.at[h] : NULL, e)) < 0)
-            break;
-    }
+    struct replay_accesses a;
+    fill_grid(&t, shape->l.cluster_neurons);
+    int r = accesses_build(s, shape, part, n_blocks, batch, 0, &a, e);
+    if (r < 0)
+        return r;
+    if (policy == CACHE_LRU && !with_belady && in_one_pass(&t, a.n_steps))
+        r = fill_all(&a, &t, samples ? &own : NULL, e);
+    else
+        r = fill_each(s, shape, part, batch, policy, with_belady, &a, &t, samples ? &own : NULL, e);
     accesses_done(&a);
     if (r < 0) {
         replay_samples_done(&own);
         return r;
     }
+    for (int h = 1; h < REPLAY_HOTS; h++)
+        if (same_row(&t, h)) {
+            t.lookups[h] = t.lookups[h - 1];
+            t.max_lookups[h] = t.max_lookups[h - 1];
+            memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
+            memcpy(t.belady[h], t.belady[h - 1], sizeof t.belady[h]);
+        }
     *out = t;
     if (samples)
         *samples = own;
@@ -431,15 +538,21 @@ int replay_samples_copy(const struct replay_samples *s, struct replay_samples *o
 }
 
 void replay_rules(const struct replay_samples *s, uint32_t per_block, const struct reads_rule *rules, int n,
-                  struct replay_table *t)
+                  const struct replay_asked *asked, struct replay_table *t)
 {
-    for (int h = 0; h < REPLAY_HOTS; h++)
-        for (int i = 0; i < REPLAY_SIZES; i++) {
-            if (s->at[h].unit || h == 0)
-                replay_reads_of(&s->at[h], per_block, rules, n, i, t->how[h][i]);
-            else
-                memcpy(t->how[h][i], t->how[h - 1][i], sizeof t->how[h][i]);
-        }
+    for (int h = 0, own = 0; h < REPLAY_HOTS; h++) {
+        if (s->at[h].unit)
+            own = h; /* the others have the prefix of the one before, or look nothing up */
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            if (!asked || asked->at[h][i])
+                replay_reads_of(&s->at[own], per_block, rules, n, i, t->how[h][i]);
+    }
+}
+
+void replay_ask(const struct replay_table *t, const struct replay_reads *how, struct replay_asked *asked)
+{
+    size_t at = (size_t)(how - t->how[0][0]) / REPLAY_RULES;
+    asked->at[at / REPLAY_SIZES][at % REPLAY_SIZES] = 1;
 }
 
 /* --- between grid points --- */

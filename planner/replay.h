@@ -48,9 +48,16 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
                  enum cache_policy policy, int with_belady, struct replay_table *out, struct replay_samples *samples,
                  struct err *e);
 
-/* How missing units are read at every point of a table, by each of n <= REPLAY_RULES rules. per_block: units of a block. */
+/* How missing units are read at a table's points, by each of n <= REPLAY_RULES rules. per_block: units of a block. asked:
+ * points to fill in, others stay as they are; NULL: all. */
+struct replay_asked {
+    unsigned char at[REPLAY_HOTS][REPLAY_SIZES];
+};
 void replay_rules(const struct replay_samples *s, uint32_t per_block, const struct reads_rule *rules, int n,
-                  struct replay_table *t);
+                  const struct replay_asked *asked, struct replay_table *t);
+
+/* The point that replay_how answered from. */
+void replay_ask(const struct replay_table *t, const struct replay_reads *how, struct replay_asked *asked);
 
 /* One point of it: misses per step with `slots` slots, by running common/cache. */
 int replay_point(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,

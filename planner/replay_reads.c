@@ -9,17 +9,26 @@
 #define SAMPLED_UNITS 8192
 #define LEAST_STEPS   4
 
-int replay_sample_init(const struct replay_accesses *a, int first, struct replay_sample *out, struct err *e)
+/* Where the units that step t looks up begin. */
+static size_t first_of(const struct replay_accesses *a, const uint32_t *skip, int t)
+{
+    return a->start[t] + (skip ? skip[t] : 0);
+}
+
+int replay_sample_init(const struct replay_accesses *a, int first, const uint32_t *skip, struct replay_sample *out,
+                       struct err *e)
 {
     struct replay_sample s = { 0 };
     size_t measured = (size_t)(a->n_steps - first), looked_up = a->start[a->n_steps] - a->start[first], n = 0;
+    for (int t = first; t < a->n_steps && skip; t++)
+        looked_up -= skip[t];
     size_t steps = looked_up ? SAMPLED_UNITS * measured / looked_up : REPLAY_SAMPLED;
     steps = steps < LEAST_STEPS ? LEAST_STEPS : steps > REPLAY_SAMPLED ? REPLAY_SAMPLED : steps;
     steps = steps < measured ? steps : measured;
     for (size_t i = 0; i < steps; i++) {
         int t = first + (int)((2 * i + 1) * measured / (2 * steps));
         s.step[i] = t;
-        n += a->start[t + 1] - a->start[t];
+        n += a->start[t + 1] - first_of(a, skip, t);
     }
     s.n_steps = (int)steps;
     s.unit = n < UINT32_MAX ? malloc((n + 1) * sizeof *s.unit) : NULL;
@@ -29,7 +38,7 @@ int replay_sample_init(const struct replay_accesses *a, int first, struct replay
         return err_set(e, ERR_NOMEM, "out of memory for the replay of %u units", a->n_units);
     }
     for (int i = 0; i < s.n_steps; i++) {
-        size_t from = a->start[s.step[i]], len = a->start[s.step[i] + 1] - from;
+        size_t from = first_of(a, skip, s.step[i]), len = a->start[s.step[i] + 1] - from;
         memcpy(s.unit + s.start[i], a->units + from, len * sizeof *s.unit);
         s.start[i + 1] = s.start[i] + (uint32_t)len;
     }

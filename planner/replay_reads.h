@@ -33,8 +33,10 @@ struct replay_sample {
 };
 
 /* Steps of the part of a window that is measured, at even distances: as many as look about 8192 units up, four to
- * REPLAY_SAMPLED. Nothing is missing yet. ERR_NOMEM. */
-int replay_sample_init(const struct replay_accesses *a, int first, struct replay_sample *out, struct err *e);
+ * REPLAY_SAMPLED. skip: [n_steps], so many first units of each step are not looked up; may be NULL. Nothing is missing yet.
+ * ERR_NOMEM. */
+int replay_sample_init(const struct replay_accesses *a, int first, const uint32_t *skip, struct replay_sample *out,
+                       struct err *e);
 void replay_sample_done(struct replay_sample *s); /* accepts a zeroed one */
 int replay_sample_copy(const struct replay_sample *s, struct replay_sample *out, struct err *e);
 

@@ -37,7 +37,7 @@ static void spells(struct alarms_runs *r, double end, uint8_t *fires)
 }
 
 /* Mean chance of an alarm over all silent neurons, and over those that fired a run before. */
-static void means(const struct alarms *a, const uint8_t *fires, double *all, double *after)
+static void means(const struct alarms *a, const uint64_t *chance, const uint8_t *fires, double *all, double *after)
 {
     double sum[2] = { 0 }, n[2] = { 0 };
     for (int t = 0; t < RUNS; t++) {
@@ -45,7 +45,7 @@ static void means(const struct alarms *a, const uint8_t *fires, double *all, dou
             int fired = t > 0 && fires[(t - 1) * N_FF + i];
             if (fires[t * N_FF + i])
                 continue;
-            double q = (double)alarms_chance(a, alarms_levels(a, t)[i]) / 4294967296.0;
+            double q = (double)chance[alarms_levels(a, t)[i]] / 4294967296.0;
             for (int k = 0; k <= fired; k++) {
                 sum[k] += q;
                 n[k]++;
@@ -66,8 +66,10 @@ static void one(double end, double wanted, double least, double most)
     spells(&r, end, fires);
     for (int i = 0; i < N_FF; i++)
         rate[i] = 0.1;
-    CHECK_MSG(alarms_new(&r, rate, 0.97, wanted, &a, &e) == 0, "%s", e.msg);
-    means(&a, fires, &all, &after);
+    CHECK_MSG(alarms_new(&r, rate, &a, &e) == 0, "%s", e.msg);
+    uint64_t chance[ALARMS_LEVELS];
+    alarms_chances(&a, 0.97, wanted, chance);
+    means(&a, chance, fires, &all, &after);
     CHECK_MSG(fabs(all / fmax(wanted, 1e-9) - 1) < 0.02 || (wanted == 0 && all == 0), "%g alarms, %g wanted", all, wanted);
     CHECK_MSG(wanted == 0 || (after >= least && after <= most), "%g times as likely after a firing", after);
     alarms_free(&a);

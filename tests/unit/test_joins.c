@@ -143,7 +143,7 @@ static void test_reads(void)
         differ += shape.part[0].stride_bytes != 8192 || shape.part[0].neurons_per_unit != 1;
         differ += replay_layer(&s, &shape, 0, blocks, 1, policy, 0, &t, &samples, &e) < 0;
         differ += samples.at[0].n_steps != s.n_steps - s.n_steps / 4;
-        replay_rules(&samples, shape.part[0].n_units, rules, REPLAY_RULES, &t);
+        replay_rules(&samples, shape.part[0].n_units, rules, REPLAY_RULES, NULL, &t);
         for (int at = 0; at < REPLAY_HOTS * (REPLAY_SIZES - 1) * REPLAY_RULES; at++) {
             int k = at % REPLAY_RULES, i = at / REPLAY_RULES % (REPLAY_SIZES - 1), h = at / REPLAY_RULES / (REPLAY_SIZES - 1);
             const struct replay_reads *how = &replay_how(&t, t.hot[h], t.slots[h][i])[k];

@@ -91,7 +91,7 @@ static void test_foretold(int blocks)
     struct inputs_steps fired, told, open;
     CHECK(in.steps(&in, 0, 4096, &fired, &e) == 0 && in.steps(&in, 0, 4096, &told, &e) == 0 &&
           in.steps(&in, 0, 4096, &open, &e) == 0);
-    CHECK(foretell_steps(f, &in, 0, 0, &told, &e) == 0 && foretell_steps(f, &in, 0, 1, &open, &e) == 0);
+    CHECK(foretell_steps(f, &in, 0, 0, NULL, &told, &e) == 0 && foretell_steps(f, &in, 0, 1, NULL, &open, &e) == 0);
     double n = 4096, tail = 0, kept = 0;
     int wrong = 0, missing = 0;
     for (int t = 0; t < fired.n_steps; t++) {

@@ -1,0 +1,278 @@
+/* A step is looked up against the state before it, which changes only when it is over, but for what it has used so far:
+ *
+ *   accesses  | step s: . u . v . | ... | step t: ... u
+ *   live            . 1 . 1       bits: the last use of its unit before t
+ *   d_0 of u  = live accesses after its last one, from popcounts
+ *             + units that step t has used so far and that were last used in step s or before: a binary indexed tree
+ *
+ * Steps ascend, so a step passes the prefixes one by one: band b is what prefix b looks up and prefix b + 1 does not. */
+#include "planner/replay_prefixes.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define NONE UINT32_MAX
+
+struct use {
+    uint32_t at, step;          /* access and step; step NONE: none yet */
+};
+
+/* A size that some step of its prefix overflows. */
+struct truncated {
+    uint32_t slots;
+    uint32_t full, hidden, end; /* T (NONE: none yet), X, and the access that the first C of T end before */
+};
+
+struct pass {
+    const struct replay_accesses *a;
+    const struct replay_prefix *prefix;
+    int n;
+    struct use *last;           /* [n_units] */
+    uint64_t *live;
+    uint32_t *after;            /* live accesses in later words */
+    uint32_t *tree;             /* [n_steps + 1]: of this step's units so far, by age of their last use */
+    uint32_t fresh;             /* those that were never used */
+    uint32_t *used;             /* [n][n_steps]: units of a band by the step of their last use */
+    uint32_t *below;            /* [n_steps][REPLAY_MAX_PREFIXES]: units below a prefix used after a step */
+    uint8_t *missed;            /* [n][n_units + 1]: sizes that miss at a distance, truncated ones with them */
+    int n_truncated[REPLAY_MAX_PREFIXES];
+    struct truncated truncated[REPLAY_MAX_PREFIXES][REPLAY_MAX_SIZES];
+    uint64_t depth[REPLAY_MAX_PREFIXES][REPLAY_MAX_SIZES + 1]; /* accesses that miss at so many of the sizes */
+    uint8_t *marks[REPLAY_MAX_PREFIXES];    /* of the step's sample; NULL: none */
+    int sampled[REPLAY_MAX_PREFIXES], any_marks;
+};
+
+static uint32_t step_len(const struct replay_accesses *a, int t)
+{
+    return (uint32_t)(a->start[t + 1] - a->start[t]);
+}
+
+/* --- counting --- */
+
+static void recount(struct pass *w, size_t end)
+{
+    uint32_t sum = 0;
+    for (size_t i = end / 64 + 1; i-- > 0;) {
+        w->after[i] = sum;
+        sum += (uint32_t)__builtin_popcountll(w->live[i]);
+    }
+}
+
+/* Live accesses after this one. */
+static uint32_t live_after(const struct pass *w, size_t at)
+{
+    return w->after[at / 64] + (uint32_t)__builtin_popcountll(w->live[at / 64] >> at % 64 >> 1);
+}
+
+/* age: of a step before this one, from 1 on. */
+static void tree_add(uint32_t *tree, uint32_t age)
+{
+    for (; age; age &= age - 1)
+        tree[age]++;
+}
+
+static uint32_t tree_from(const uint32_t *tree, uint32_t age, uint32_t oldest)
+{
+    uint32_t sum = 0;
+    for (; age <= oldest; age += age & -age)
+        sum += tree[age];
+    return sum;
+}
+
+/* --- sizes --- */
+
+static void sizes_init(struct pass *w)
+{
+    const struct replay_accesses *a = w->a;
+    for (int h = 0; h < w->n; h++) {
+        const struct replay_prefix *p = &w->prefix[h];
+        uint8_t *missed = w->missed + (size_t)h * ((size_t)a->n_units + 1);
+        uint32_t longest = 0;
+        int k = 0;
+        for (int t = 0; t < a->n_steps; t++)
+            if (step_len(a, t) - p->skip[t] > longest)
+                longest = step_len(a, t) - p->skip[t];
+        for (; k < p->n_sizes && p->slots[k] < longest; k++)
+            w->truncated[h][k] = (struct truncated){ p->slots[k], NONE, 0, 0 };
+        w->n_truncated[h] = k;
+        for (uint32_t d = 0; d <= a->n_units; d++) {
+            while (k < p->n_sizes && p->slots[k] <= d)
+                k++;
+            missed[d] = (uint8_t)k;
+        }
+    }
+}
+
+/* X of all sizes as of the step that begins. */
+static void find_hidden(struct pass *w)
+{
+    for (int h = 0; h < w->n; h++)
+        for (int k = 0; k < w->n_truncated[h]; k++) {
+            struct truncated *c = &w->truncated[h][k];
+            if (c->full != NONE)
+                c->hidden = live_after(w, c->end - 1) - live_after(w, w->a->start[c->full + 1] - 1);
+        }
+}
+
+static void find_full(struct pass *w, int t)
+{
+    for (int h = 0; h < w->n; h++) {
+        uint32_t skip = w->prefix[h].skip[t], n = step_len(w->a, t) - skip;
+        for (int k = 0; k < w->n_truncated[h] && w->truncated[h][k].slots <= n; k++) {
+            struct truncated *c = &w->truncated[h][k];
+            c->full = (uint32_t)t;
+            c->end = (uint32_t)w->a->start[t] + skip + c->slots;
+        }
+    }
+}
+
+/* Does a size hold what was last used at `last`, d others ago, and is the rank-th that this step looks up? */
+static int holds(const struct truncated *c, struct use last, uint32_t d, uint32_t rank)
+{
+    if (rank >= c->slots || c->full == NONE)
+        return rank < c->slots && d < c->slots;
+    if (last.step == c->full)
+        return last.at < c->end && d - c->hidden < c->slots;
+    return last.step > c->full && d < c->slots;
+}
+
+/* --- steps --- */
+
+/* The units that prefix h has in hand beyond those of prefix h - 1 are past. */
+static void pass_prefix(struct pass *w, int h, int t)
+{
+    const uint32_t *used = w->used + (size_t)(h - 1) * (size_t)w->a->n_steps;
+    uint32_t sum = 0;
+    for (int s = t; s >= 0; s--) {
+        uint32_t *below = w->below + (size_t)s * REPLAY_MAX_PREFIXES;
+        below[h] = below[h - 1] + sum;
+        sum += used[s];
+    }
+}
+
+/* One access, the i-th of all, under the prefixes up to h: by how many sizes of each it is missed. */
+static void look_up(struct pass *w, int h, int t, size_t i, uint64_t depth[][REPLAY_MAX_SIZES + 1])
+{
+    struct use last = w->last[w->a->units[i]];
+    uint32_t rank = (uint32_t)(i - w->a->start[t]), all = 0;
+    const uint32_t *below = NULL;
+    if (last.step == NONE) {
+        w->fresh++;
+    } else {
+        uint32_t age = (uint32_t)t - last.step;
+        all = live_after(w, last.at) + w->fresh + tree_from(w->tree, age, (uint32_t)t);
+        tree_add(w->tree, age);
+        below = w->below + (size_t)last.step * REPLAY_MAX_PREFIXES;
+    }
+    for (int p = 0; p <= h; p++) {
+        uint32_t own = rank - w->prefix[p].skip[t];
+        int n = w->prefix[p].n_sizes;
+        if (below) {
+            uint32_t d = all - below[p];
+            n = w->missed[(size_t)p * ((size_t)w->a->n_units + 1) + d];
+            if (n == w->n_truncated[p])
+                while (n > 0 && holds(&w->truncated[p][n - 1], last, d, own))
+                    n--;
+        }
+        depth[p][n]++;
+        if (w->any_marks && w->marks[p])
+            w->marks[p][own] += (uint8_t)n;
+    }
+}
+
+static void use_unit(struct pass *w, uint32_t *used, int t, size_t i)
+{
+    struct use *last = &w->last[w->a->units[i]];
+    if (last->step != NONE)
+        used[last->step]--;
+    used[t]++;
+}
+
+static void one_step(struct pass *w, int t, uint64_t depth[][REPLAY_MAX_SIZES + 1])
+{
+    size_t from = w->a->start[t], end = w->a->start[t + 1];
+    recount(w, from);
+    find_hidden(w);
+    memset(w->tree, 0, ((size_t)t + 1) * sizeof *w->tree);
+    w->fresh = 0;
+    for (int h = 0; h < w->n; h++) {
+        size_t begin = from + w->prefix[h].skip[t], stop = h + 1 < w->n ? from + w->prefix[h + 1].skip[t] : end;
+        uint32_t *used = w->used + (size_t)h * (size_t)w->a->n_steps;
+        if (h > 0)
+            pass_prefix(w, h, t);
+        for (size_t i = begin; i < stop; i++) {
+            look_up(w, h, t, i, depth);
+            use_unit(w, used, t, i);
+        }
+    }
+    for (size_t i = from; i < end; i++) {
+        struct use *last = &w->last[w->a->units[i]];
+        if (last->step != NONE)
+            w->live[last->at / 64] &= ~((uint64_t)1 << last->at % 64);
+        w->live[i / 64] |= (uint64_t)1 << i % 64;
+        *last = (struct use){ (uint32_t)i, (uint32_t)t };
+    }
+    find_full(w, t);
+}
+
+static void free_pass(struct pass *w)
+{
+    free(w->last);
+    free(w->live);
+    free(w->after);
+    free(w->tree);
+    free(w->used);
+    free(w->below);
+    free(w->missed);
+    free(w);
+}
+
+static struct pass *new_pass(const struct replay_accesses *a, const struct replay_prefix *prefix, int n)
+{
+    size_t words = a->start[a->n_steps] / 64 + 1, steps = (size_t)a->n_steps, units = (size_t)a->n_units;
+    struct pass *w = a->start[a->n_steps] < NONE ? calloc(1, sizeof *w) : NULL;
+    if (!w)
+        return NULL;
+    w->a = a;
+    w->prefix = prefix;
+    w->n = n;
+    w->last = malloc((units + 1) * sizeof *w->last);
+    w->live = calloc(words, sizeof *w->live);
+    w->after = malloc(words * sizeof *w->after);
+    w->tree = malloc((steps + 1) * sizeof *w->tree);
+    w->used = calloc((size_t)n * steps, sizeof *w->used);
+    w->below = calloc(steps * REPLAY_MAX_PREFIXES, sizeof *w->below);
+    w->missed = malloc((size_t)n * (units + 1));
+    if (!w->last || !w->live || !w->after || !w->tree || !w->used || !w->below || !w->missed) {
+        free_pass(w);
+        return NULL;
+    }
+    for (size_t u = 0; u < units; u++)
+        w->last[u] = (struct use){ 0, NONE };
+    sizes_init(w);
+    return w;
+}
+
+int replay_prefixes(const struct replay_accesses *a, int first, const struct replay_prefix *prefixes, int n, struct err *e)
+{
+    struct pass *w = new_pass(a, prefixes, n);
+    if (!w)
+        return err_set(e, ERR_NOMEM, "out of memory for the replay of %u units", a->n_units);
+    for (int t = 0; t < a->n_steps; t++) {
+        if (t == first)
+            memset(w->depth, 0, sizeof w->depth);
+        w->any_marks = 0;
+        for (int h = 0; h < n; h++) {
+            w->marks[h] = replay_sample_step(prefixes[h].sample, &w->sampled[h], t);
+            w->any_marks |= w->marks[h] != NULL;
+        }
+        one_step(w, t, w->depth);
+    }
+    for (int h = 0; h < n; h++) {
+        uint64_t sum = 0;
+        for (int k = prefixes[h].n_sizes; k-- > 0;)
+            prefixes[h].misses[k] = sum += w->depth[h][k + 1];
+    }
+    free_pass(w);
+    return 0;
+}

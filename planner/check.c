@@ -189,7 +189,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
             limits[n++] = &p->limits[i];
     if (n == 0)
         return 0;
-    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &way, 1, notes, e) :
+    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &way, 1, NULL, notes, e) :
                    planning_problem(p, f, in, hw, notes, &pr, e);
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, first);

@@ -12,6 +12,17 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Without the calls that NaNs, of which there are none, would need: a plan has millions of these. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static inline double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
 #define UNKNOWN_NS 1e12 /* a device without storage figures: any read makes a plan useless */
 
 /* --- the paper --- */
@@ -43,7 +54,7 @@ int cost_speed_ok(double s, double s_min)
 
 double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns)
 {
-    return dense_ns + fmax(ffn_ns, io_ns);
+    return dense_ns + larger(ffn_ns, io_ns);
 }
 
 double cost_dense_ns(double f_attn, double f_pred, double f_cpu)
@@ -88,7 +99,7 @@ double cost_rows_ns(double rows, double row_ns)
 
 double cost_row_ns(double cached_ns, double fetched_ns)
 {
-    return fmax(cached_ns, fetched_ns);
+    return larger(cached_ns, fetched_ns);
 }
 
 double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw)
@@ -140,23 +151,23 @@ double cost_read_bytes(const struct layout_shape *s, int part)
 
 double cost_exposed_ns(double reads, double one_read_ns)
 {
-    return fmin(1, reads) * one_read_ns;
+    return smaller(1, reads) * one_read_ns;
 }
 
 double cost_layer_ns(const struct plan_layer_figures *f)
 {
-    double ffn_ns = fmax(f->ffn_compute_ns, fmax(f->ffn_memory_ns, f->io_ns));
+    double ffn_ns = larger(f->ffn_compute_ns, larger(f->ffn_memory_ns, f->io_ns));
     return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
 }
 
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
 {
-    return stream_ns - fmin(fmin(stream_ns, buffers_ns), attention_ns);
+    return stream_ns - smaller(smaller(stream_ns, buffers_ns), attention_ns);
 }
 
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
 {
-    return record_bytes > 0 ? threads * gate_ns * fmin(gates / threads, BUDGET_JOB_BYTES / record_bytes) : 0;
+    return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, BUDGET_JOB_BYTES / record_bytes) : 0;
 }
 
 double cost_positions(const struct model_hparams *h, int layer, int context)
@@ -169,7 +180,7 @@ double cost_positions(const struct model_hparams *h, int layer, int context)
 double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw)
 {
     double compute = cost_rows_ns(hidden_rows, tau_1) + cost_rows_ns(scores, tau_2);
-    return fmax(compute, cost_memory_ns(bytes, seq_bw, 0, 0));
+    return larger(compute, cost_memory_ns(bytes, seq_bw, 0, 0));
 }
 
 double cost_foretold_ns(double exempt, double tau_gate, double foretold, double tau_scattered, double open,
@@ -181,13 +192,13 @@ double cost_foretold_ns(double exempt, double tau_gate, double foretold, double 
 
 double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns)
 {
-    return fmax(layer_ns, f->predict_ns + f->io_ns + stream_ns + f->exposed_ns);
+    return larger(layer_ns, f->predict_ns + f->io_ns + stream_ns + f->exposed_ns);
 }
 
 double cost_lookahead_ns(const struct plan_layer_figures *f)
 {
-    double work_ns = f->attention_ns + fmax(f->ffn_compute_ns, f->ffn_memory_ns);
-    return f->predict_ns + fmax(work_ns, f->io_ns) + f->exposed_ns;
+    double work_ns = f->attention_ns + larger(f->ffn_compute_ns, f->ffn_memory_ns);
+    return f->predict_ns + larger(work_ns, f->io_ns) + f->exposed_ns;
 }
 
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
@@ -343,7 +354,7 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     double bw = 0;
     for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
         q.queue_depth = n < c->depth ? n : c->depth;
-        bw = fmax(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
+        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
         if (bw <= 0)
             return (struct cost_reads){ 0 };
         double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
@@ -419,8 +430,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
     if (c->model != PLAN_COST_PAPER) {
-        r.seq_bw = fmax(r.seq_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_SEQ, d));
-        r.rand_bw = fmax(r.rand_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_RANDOM, d));
+        r.seq_bw = larger(r.seq_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_SEQ, d));
+        r.rand_bw = larger(r.rand_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_RANDOM, d));
     }
     r.f_cpu = f_cpu_of(hw, s, c);
     r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
@@ -479,7 +490,7 @@ static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, co
     }
     if (c->model == PLAN_COST_PAPER)
         return cost_dense_ns(flops, 0, r->f_cpu);
-    return fmax(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
+    return larger(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
 }
 
 enum plan_mode cost_mode_at(const struct cost_choice *c, int layer)
@@ -736,59 +747,66 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
 {
     if (!f->ahead && !l->lookahead)
         return 0;
-    double most = fmin(r->depth, BUDGET_READS_AHEAD), streams = fmin(f->stream_bytes / r->stream_block, most);
-    double singles = fmin(f->single_reads, most - streams), left = most - streams - singles;
-    double share = l->lookahead && cold->reads > 0 ? fmin(1, left / cold->reads) : 0;
+    double most = smaller(r->depth, BUDGET_READS_AHEAD), streams = smaller(f->stream_bytes / r->stream_block, most);
+    double singles = smaller(f->single_reads, most - streams), left = most - streams - singles;
+    double share = l->lookahead && cold->reads > 0 ? smaller(1, left / cold->reads) : 0;
     return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }
 
-struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
-                                       const struct cost_layer *l, const struct cost_flow *f)
+/* cold: of cost_cold_of, for this flow. */
+static struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                                            const struct cost_flow *f, const struct cost_cold *cold)
 {
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
                                     .active = l->active };
     double gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
     o.read_bytes = gate_bytes + f->reads * r->cold_bytes;
-    o.hit_rate = f->lookups > 0 ? fmax(0, 1 - f->reads / f->lookups) : 0;
+    o.hit_rate = f->lookups > 0 ? larger(0, 1 - f->reads / f->lookups) : 0;
     if (c->model == PLAN_COST_PAPER) {
         o.io_ns = paper_io_ns(r, l, f, c->mode);
         o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
         return o;
     }
-    struct cost_cold cold;
-    cost_cold_of(c, r, f, &cold);
-    o.read_bytes = gate_bytes + cold.bytes;
+    o.read_bytes = gate_bytes + cold->bytes;
     double streams = f->stream_bytes / r->stream_block;
-    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold.cpu_ns;
+    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
     if (c->backend == HW_URING)
-        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f, &cold), r->threads);
+        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f, cold), r->threads);
     o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
                         cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
-    double buffers_ns = cost_stream_ns(fmin(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
-                        cost_reads_ns(&r->single, fmin(f->single_reads, r->depth));
+    double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
+                        cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
     double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
     o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    o.io_ns = fmax(o.io_ns, first_ns) + r->io_factor * (cold.ns - cold.last_ns);
-    o.io_ns = fmax(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? cold.last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.io_ns = larger(o.io_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
+    o.io_ns = larger(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
+    o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns *= r->ffn_factor;
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
-    o.predict_ns = fmax(o.predict_ns, predictor_ns);
+    o.predict_ns = larger(o.predict_ns, predictor_ns);
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
-    o.total_ns = fmin(o.total_ns, ahead_ns);
+    o.total_ns = smaller(o.total_ns, ahead_ns);
     return o;
 }
 
-double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
-                        const struct cost_flow *f)
+struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
+                                       const struct cost_layer *l, const struct cost_flow *f)
 {
-    struct plan_layer_figures o = cost_figures(c, r, l, f);
+    struct cost_cold cold;
+    cost_cold_of(c, r, f, &cold);
+    return figures_of(c, r, l, f, &cold);
+}
+
+double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                        const struct cost_flow *f, const struct cost_cold *cold)
+{
+    struct plan_layer_figures o = figures_of(c, r, l, f, cold);
     return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - l->predict_ns;
 }
 
@@ -807,7 +825,7 @@ void cost_totals(const struct cost_choice *c, int batch, double head_ns, const s
         lookups += flows[i].lookups;
         reads += flows[i].reads;
     }
-    out->hit_rate = lookups > 0 ? fmax(0, 1 - reads / lookups) : 0;
+    out->hit_rate = lookups > 0 ? larger(0, 1 - reads / lookups) : 0;
     out->step_ns = c->model == PLAN_COST_PAPER ? cost_decode_ns(cost_compute_ns(dense, ffn, io)) :
                                                  cost_step_ns(head_ns, out->layers, n_layers);
     out->tokens_per_s = batch * cost_speed(out->step_ns);

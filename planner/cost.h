@@ -282,9 +282,10 @@ struct cost_cold {
 void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
                   struct cost_cold *out);
 
-/* ns of max(compute, memory, io) + exposed (measured), or of t_io alone (paper): what residency changes. */
+/* ns of max(compute, memory, io) + exposed (measured), or of t_io alone (paper): what residency changes. cold: of
+ * cost_cold_of, for this flow or one with the same reads of the last part. */
 double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
-                        const struct cost_flow *f);
+                        const struct cost_flow *f, const struct cost_cold *cold);
 
 /* Paper model, (2) and (6) over whole sums; measured model, (M10). flows: [n_layers]. Fills everything of `out`
  * but layers, which it reads. */

@@ -145,7 +145,8 @@ static double chance(const struct inputs *in, const struct foretell_block *b, in
     double p = fires(in, batch_index, layer, block, pos), p1 = fires(in, 0, layer, block, pos);
     double routed = inputs_curve_at(in, 0, layer, block)->routed, r = p1 < 1 ? fmax(0, routed - p1) / (1 - p1) : 0;
     double q = alarm_chance(b, fires_routed(in, layer, block, pos), m);
-    return b->recall * p + (1 - p) * (1 - pow(1 - q * r, inputs_batch_sizes[batch_index]));
+    double none = 1 - q * r;
+    return b->recall * p + (1 - p) * (1 - (batch_index ? pow(none, inputs_batch_sizes[batch_index]) : none));
 }
 
 uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
@@ -240,13 +241,14 @@ static int fill(struct foretell *f, const struct inputs *in, const struct layout
     return 0;
 }
 
-int foretell_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
-                 const uint32_t *exempt, struct foretell **out, struct err *e)
+/* With the choices, and room for all that follows from them. */
+static struct foretell *alloc(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+                              const uint32_t *exempt)
 {
     size_t layers = (size_t)in->n_layers, rows = layers * (size_t)in->n_batches;
     struct foretell *f = malloc(sizeof *f);
     if (!f)
-        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+        return NULL;
     *f = (struct foretell){ .recall = recall, .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                             .n_units = (int)s->part[0].n_units };
     f->input = malloc(layers);
@@ -254,19 +256,40 @@ int foretell_new(const struct inputs *in, const struct layout_shape *s, double r
     f->block = calloc(layers * (size_t)in->n_blocks, sizeof *f->block);
     f->neurons = calloc(rows * ((size_t)f->n_ff + 1), sizeof *f->neurons);
     f->units = calloc(rows * ((size_t)f->n_units + 1), sizeof *f->units);
-    int r = 0;
     if (!f->input || !f->exempt || !f->block || !f->neurons || !f->units) {
-        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
-    } else {
-        memcpy(f->input, input, layers);
-        memcpy(f->exempt, exempt, layers * sizeof *f->exempt);
-        r = fill(f, in, s, e);
+        foretell_free(f);
+        return NULL;
     }
+    memcpy(f->input, input, layers);
+    memcpy(f->exempt, exempt, layers * sizeof *f->exempt);
+    return f;
+}
+
+int foretell_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+                 const uint32_t *exempt, struct foretell **out, struct err *e)
+{
+    struct foretell *f = alloc(in, s, recall, input, exempt);
+    int r = f ? fill(f, in, s, e) : err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
     if (r < 0) {
         foretell_free(f);
         return r;
     }
     *out = f;
+    return 0;
+}
+
+int foretell_copy(const struct foretell *f, const struct inputs *in, const struct layout_shape *s, struct foretell **out,
+                  struct err *e)
+{
+    size_t rows = (size_t)in->n_layers * (size_t)in->n_batches;
+    struct foretell *o = alloc(in, s, f->recall, f->input, f->exempt);
+    if (!o)
+        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    memcpy(o->block, f->block, (size_t)in->n_layers * (size_t)in->n_blocks * sizeof *o->block);
+    memcpy(o->neurons, f->neurons, rows * ((size_t)f->n_ff + 1) * sizeof *o->neurons);
+    memcpy(o->units, f->units, rows * ((size_t)f->n_units + 1) * sizeof *o->units);
+    foretell_account(in, s, o->input, &o->predictors);
+    *out = o;
     return 0;
 }
 
@@ -282,11 +305,16 @@ void foretell_free(struct foretell *f)
     free(f);
 }
 
+int foretell_made_from(const struct foretell *f, double recall, const signed char *input, const uint32_t *exempt)
+{
+    size_t n = (size_t)f->n_layers;
+    return !(f->recall < recall) && !(f->recall > recall) && !memcmp(f->input, input, n) &&
+           !memcmp(f->exempt, exempt, n * sizeof *exempt);
+}
+
 int foretell_same(const struct foretell *a, const struct foretell *b)
 {
-    size_t n = (size_t)a->n_layers;
-    return a->n_layers == b->n_layers && !(a->recall < b->recall) && !(a->recall > b->recall) &&
-           !memcmp(a->input, b->input, n) && !memcmp(a->exempt, b->exempt, n * sizeof *a->exempt);
+    return a->n_layers == b->n_layers && foretell_made_from(a, b->recall, b->input, b->exempt);
 }
 
 double foretell_neurons(const struct foretell *f, int batch_index, int layer, uint32_t hot)

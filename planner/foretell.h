@@ -56,6 +56,12 @@ int foretell_new(const struct inputs *in, const struct layout_shape *s, double r
                  const uint32_t *exempt, struct foretell **out, struct err *e);
 void foretell_free(struct foretell *f); /* accepts NULL */
 
+/* Was it made from these choices? Then what it foretells holds for another layout whose units of part 0 have as many
+ * neurons, and a copy for that layout differs in the account alone. ERR_NOMEM. */
+int foretell_made_from(const struct foretell *f, double recall, const signed char *input, const uint32_t *exempt);
+int foretell_copy(const struct foretell *f, const struct inputs *in, const struct layout_shape *s, struct foretell **out,
+                  struct err *e);
+
 /* Are two of the same inputs made from the same choices? Their lists are the same then. */
 int foretell_same(const struct foretell *a, const struct foretell *b);
 

@@ -415,7 +415,7 @@ int planning_floor(const struct planning_request *q, const struct inputs *in, co
             lim.context = trained > 0 && trained < LEAST_CONTEXT ? trained : LEAST_CONTEXT;
         if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
             break;
-        if ((r = problem_shape(&p, in, hw, &layouts[i], ways.way, ways.n, NULL, e)) == 0) {
+        if ((r = problem_shape(&p, in, hw, &layouts[i], ways.way, ways.n, NULL, NULL, e)) == 0) {
             r = advice_floor(&p, &lim, &one, e);
             problem_done(&p);
         }

@@ -28,8 +28,19 @@ static int copy_keeps(const struct problem_keeps *from, struct problem_keeps *ou
     if (!keep)
         return err_set(e, ERR_NOMEM, "out of memory for residencies");
     memcpy(keep, from->keep, bytes);
-    *out = (struct problem_keeps){ from->n, keep };
+    *out = (struct problem_keeps){ from->n, from->n_cold, keep };
     return 0;
+}
+
+void *problem_grow(void *at, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return at;
+    int most = *cap ? 2 * *cap : 256;
+    void *grown = realloc(at, (size_t)most * size);
+    if (grown)
+        *cap = most;
+    return grown;
 }
 
 uint64_t problem_predictor_bytes(const struct problem *p, int way, int layer)
@@ -87,8 +98,20 @@ static void find_groups(struct problem *p)
     }
 }
 
+static int way_foretell(const struct problem *p, const struct problem_way *w, const struct problem *like,
+                        struct foretell **out, struct err *e)
+{
+    for (int i = 0; like && i < like->n_ways; i++)
+        if (like->in == p->in && like->foretell[i] &&
+            like->shape.part[0].neurons_per_unit == p->shape.part[0].neurons_per_unit &&
+            foretell_made_from(like->foretell[i], w->recall, w->input, w->exempt))
+            return foretell_copy(like->foretell[i], p->in, &p->shape, out, e);
+    return foretell_new(p->in, &p->shape, w->recall, w->input, w->exempt, out, e);
+}
+
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                  const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e)
+                  const struct problem_way *ways, int n_ways, const struct problem *like, struct notes *notes,
+                  struct err *e)
 {
     struct problem o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .n_ways = n_ways };
     int r;
@@ -99,7 +122,7 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
         o.modes[i] = ways[i].mode;
         o.mix[i] = ways[i].mix;
         if (ways[i].mode == PLAN_PREDICTED)
-            r = foretell_new(in, &o.shape, ways[i].recall, ways[i].input, ways[i].exempt, &o.foretell[i], e);
+            r = way_foretell(&o, &ways[i], like, &o.foretell[i], e);
     }
     if (r < 0) {
         problem_done(&o);
@@ -115,7 +138,7 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
                     const struct problem *like, struct notes *notes, struct err *e)
 {
     struct problem o;
-    int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, notes, e);
+    int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, like, notes, e);
     if (r < 0)
         return r;
     for (int i = 0; i < n_ways; i++)

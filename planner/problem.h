@@ -18,10 +18,11 @@ struct problem_keep {           /* a residency of one layer that no other beats 
     struct cost_keep keep;
     struct cost_flow flow;
     int64_t bytes;              /* of the account, units of 64 */
+    int cold;                   /* which prefix and slots of the last part: those alike read it alike */
 };
 
 struct problem_keeps {
-    int n;
+    int n, n_cold;              /* cold < n_cold */
     struct problem_keep *keep;
 };
 
@@ -78,13 +79,15 @@ struct problem {
     struct cost_choice *choices;        /* by solve_config.id */
 };
 
-/* Shape, ways and account only: enough for problem_account. problem_done frees it. */
+/* Shape, ways and account only: enough for problem_account. problem_done frees it. like: an earlier problem of the same
+ * inputs, from which is copied what the same predictors foretell; may be NULL. */
 int problem_shape(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                  const struct problem_way *ways, int n_ways, struct notes *notes, struct err *e);
+                  const struct problem_way *ways, int n_ways, const struct problem *like, struct notes *notes,
+                  struct err *e);
 
 /* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
- * takes, for each way, the one that misses less in replay. like: an earlier problem of the same inputs, from which tables
- * are copied where the layouts replay alike, asked with the same policy; may be NULL. joins: the only rule by which missing
+ * takes, for each way, the one that misses less in replay. like: as of problem_shape; tables as well are copied from it
+ * where the layouts replay alike, asked with the same policy. joins: the only rule by which missing
  * units are read; NULL: one of those that may pay on the device. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                     const struct problem_way *ways, int n_ways, int policy, const struct joins *joins,

@@ -42,20 +42,16 @@ struct keep_list {
     int n, cap;
 };
 
-static int push(struct problem *p, struct keep_list *list, int way, int batch, int layer, struct cost_keep k,
+static int push(struct problem *p, struct keep_list *list, int way, int batch, int layer, struct cost_keep k, int cold,
                 struct err *e)
 {
+    struct problem_keep *grown = problem_grow(list->at, list->n, &list->cap, sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for residencies");
+    list->at = grown;
     k.way = way;
-    if (list->n == list->cap) {
-        int cap = list->cap ? 2 * list->cap : 256;
-        struct problem_keep *grown = realloc(list->at, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "out of memory for residencies");
-        list->at = grown;
-        list->cap = cap;
-    }
     struct problem_keep *o = &list->at[list->n];
-    o->keep = k;
+    *o = (struct problem_keep){ .keep = k, .cold = cold };
     struct cost_choice c = { .mode = p->modes[way], .way = way, .foretell = p->foretell[way] };
     o->flow = cost_flow_of(p->in, &p->shape, &c, batch, layer, problem_table(p, way, batch, layer), &k);
     int r = problem_keep_bytes(p, &k, &o->bytes, e);
@@ -117,10 +113,12 @@ static int cold_grid(struct problem *p, int way, int batch, int layer, struct ke
         for (int s = 0; s < REPLAY_SIZES && r == 0 && (h == 0 || t->hot[h] > t->hot[h - 1]); s++) {
             k.slots = t->slots[h][s];
             if (s == 0 || k.slots > t->slots[h][s - 1])
-                r = push(p, out, way, batch, layer, k, e);
+                r = push(p, out, way, batch, layer, k, 0, e);
         }
     }
     thin_cold(out, last > 0 ? MAX_COLD : MAX_ALONE);
+    for (int i = 0; i < out->n; i++)
+        out->at[i].cold = i;
     return r;
 }
 
@@ -132,6 +130,7 @@ int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct
     int n = cluster_steps(p, &step), has_cold = problem_looks_up(p, way, layer);
     if (has_cold)
         r = cold_grid(p, way, batch, layer, &cold, e);
+    int n_cold = has_cold ? cold.n : 1;
     if (has_cold && last == 0) {
         all = cold;
         cold = (struct keep_list){ 0 };
@@ -142,11 +141,11 @@ int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct
         for (int q = 0; q <= last; q++)
             k.hot[q] = prefix(p, step, i);
         if (!has_cold)
-            r = push(p, &all, way, batch, layer, k, e);
+            r = push(p, &all, way, batch, layer, k, 0, e);
         for (int j = 0; j < cold.n && r == 0; j++) {
             struct cost_keep both = cold.at[j].keep;
             both.hot[0] = k.hot[0];
-            r = push(p, &all, way, batch, layer, both, e);
+            r = push(p, &all, way, batch, layer, both, j, e);
         }
     }
     free(cold.at);
@@ -155,6 +154,6 @@ int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct
         return r;
     }
     qsort(all.at, (size_t)all.n, sizeof *all.at, by_bytes);
-    *out = (struct problem_keeps){ all.n, all.at };
+    *out = (struct problem_keeps){ all.n, n_cold, all.at };
     return 0;
 }

@@ -7,6 +7,9 @@
 /* Layers to work out; the others are copies where all are alike. */
 int problem_distinct_layers(const struct inputs *in);
 
+/* Room for one more than n elements of an array of *cap; NULL: no memory, the array stays as it is. */
+void *problem_grow(void *at, int n, int *cap, size_t size);
+
 /* The ways of a mix, or one by itself, end before this one. */
 int problem_mix_end(const struct problem *p, int first);
 

@@ -90,19 +90,31 @@ struct pricing {
     int batch_index, layer;
     struct solve_point *pts;    /* grown as needed */
     int n, cap;
+    struct cost_cold *cold;     /* of one way */
 };
 
 static int add_price(struct pricing *w, struct solve_point at, struct err *e)
 {
-    if (w->n == w->cap) {
-        int cap = w->cap ? 2 * w->cap : 512;
-        struct solve_point *grown = realloc(w->pts, (size_t)cap * sizeof *grown);
-        if (!grown)
-            return err_set(e, ERR_NOMEM, "out of memory for curves");
-        w->pts = grown;
-        w->cap = cap;
-    }
+    struct solve_point *grown = problem_grow(w->pts, w->n, &w->cap, sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    w->pts = grown;
     w->pts[w->n++] = at;
+    return 0;
+}
+
+/* Reads of the last part for each of the residencies' prefixes and slots of it. */
+static int price_cold(struct pricing *w, const struct cost_choice *c, const struct problem_keeps *k, struct err *e)
+{
+    struct cost_cold *grown = realloc(w->cold, (size_t)(k->n_cold + 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    w->cold = grown;
+    for (int i = 0; i < k->n_cold; i++)
+        w->cold[i].reads = -1;
+    for (int i = 0; i < k->n; i++)
+        if (w->cold[k->keep[i].cold].reads < 0)
+            cost_cold_of(c, w->rates, &k->keep[i].flow, &w->cold[k->keep[i].cold]);
     return 0;
 }
 
@@ -123,16 +135,17 @@ static int price_way(struct pricing *w, int way, int kind, double *shared, doubl
     double own = g->n > 1 ? cl.predict_ns : 0;
     *shared = cl.attention_ns + cl.predict_ns - own;
     *floor_ns = c.model == PLAN_COST_PAPER ? cl.compute_ns : 0;
-    int r = 0;
+    int r = price_cold(w, &c, k, e);
     for (int i = 0; i < k->n && r == 0; i++) {
-        double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow);
+        const struct cost_cold *cold = &w->cold[k->keep[i].cold];
+        double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow, cold);
         uint32_t id = problem_id((struct problem_id){ i, way, 0 });
         r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, problem_ticks(ns), id, kind }, e);
         if (r < 0 || !g->buffers || more == 0)
             continue;
         struct cost_flow streamed = k->keep[i].flow;
         streamed.predictor_bytes = cost_predictor_bytes(p->in, c.foretell, w->batch_index, w->layer);
-        ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &streamed);
+        ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &streamed, cold);
         id = problem_id((struct problem_id){ i, way, 1 });
         r = add_price(w, (struct solve_point){ k->keep[i].bytes, problem_ticks(ns), id, kind }, e);
     }
@@ -187,5 +200,6 @@ int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct s
         out->floor_ticks[b] = problem_ticks(floor_ns);
     }
     free(w.pts);
+    free(w.cold);
     return r;
 }

@@ -39,18 +39,30 @@ static const char *time_text(double ns, char *out, size_t len)
     return out;
 }
 
+static void text_value(const struct explain_line *l, double value)
+{
+    char t[32];
+    if (!strcmp(l->unit, "ns"))
+        printf("%s", time_text(value, t, sizeof t));
+    else
+        printf("%.6g %s", value, l->unit);
+}
+
 static void text_lines(const char *title, const struct explain_line *lines, int n)
 {
     if (n)
         printf("\n%s\n", title);
     for (int i = 0; i < n; i++) {
-        char t[32];
         const struct explain_line *l = &lines[i];
         printf("  %-6s %s\n         = ", l->id, l->formula);
-        if (!strcmp(l->unit, "ns"))
-            printf("%s", time_text(l->value, t, sizeof t));
-        else
-            printf("%.6g %s", l->value, l->unit);
+        text_value(l, l->value);
+        for (int k = 0; k < l->n_terms; k++) {
+            const char *name = l->term[k].name;
+            int minus = name[0] == '-';
+            printf("%s ", minus ? " -" : k ? " +" : "   =");
+            text_value(l, minus ? -l->term[k].value : l->term[k].value);
+            printf(" %s", name + minus);
+        }
         for (int k = 0; k < l->n; k++)
             printf("%s %s %.6g", k ? "," : "   with", l->operand[k].name, l->operand[k].value);
         printf("\n");
@@ -60,8 +72,10 @@ static void text_lines(const char *title, const struct explain_line *lines, int 
 static void text_layers(const struct plan *p, const struct plan_limit *l, const struct explain *x)
 {
     const struct plan_figures *f = &l->batches[0].predicted;
-    printf("\nPer layer at batch 1 (times in us)\n  layer      hot     cold   active  attention  compute   memory  "
-           "     io  exposed    total  binds     hits   best possible\n");
+    printf("\nPer layer at batch 1 (times in us); attention, predict, the longer of compute and memory%s, io and exposed, less what\n"
+           "overlaps, are the total\n"
+           "  layer      hot     cold   active  attention  predict  compute   memory       io  exposed  overlap    total  binds     "
+           "hits   best possible\n", p->cost == PLAN_COST_PAPER ? " (the paper's equations: compute)" : "");
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *g = &f->layers[i];
         char hot[32];
@@ -70,10 +84,10 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
                                                                                               0, 1));
         else
             snprintf(hot, sizeof hot, "%u", plan_hot(p, &l->batches[0], i, 0, 0));
-        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot,
-               plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active, g->attention_ns / 1e3,
+        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot,
+               plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active, g->attention_ns / 1e3, g->predict_ns / 1e3,
                g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
-               g->total_ns / 1e3, explain_binds(g));
+               explain_overlap_ns(p->cost, g) / 1e3, g->total_ns / 1e3, explain_binds(g));
         printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
     }
 }
@@ -165,6 +179,12 @@ static struct js *json_lines(const struct explain_line *lines, int n)
         for (int k = 0; k < lines[i].n; k++)
             js_set_num(with, lines[i].operand[k].name, lines[i].operand[k].value);
         js_set(o, "with", with);
+        if (lines[i].n_terms) {
+            struct js *terms = js_object();
+            for (int k = 0; k < lines[i].n_terms; k++)
+                js_set_num(terms, lines[i].term[k].name, lines[i].term[k].value);
+            js_set(o, "terms", terms);
+        }
         js_append(a, o);
     }
     return a;
@@ -215,6 +235,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
         struct js *j = js_object();
         for (int c = 0; c < PLAN_COLUMNS; c++)
             js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
+        js_set_num(j, "overlap_ns", explain_overlap_ns(p->cost, &l->batches[0].predicted.layers[i]));
         js_set_str(j, "binds", explain_binds(&l->batches[0].predicted.layers[i]));
         js_set_num(j, "best_hit_rate", x->best_hit_rate[i]);
         if (x->inputs)

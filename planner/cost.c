@@ -589,9 +589,9 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     struct inputs_matrix m[INPUTS_ATTN + 1];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
-    l.attention_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, &kv, batch, notes);
-    l.attention_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns) +
-                      cost_alone_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    l.products_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, &kv, batch, notes);
+    l.jobs_ns = cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns);
+    l.alone_ns = cost_alone_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
@@ -600,10 +600,15 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     else
         known_layer(in, c, r, row, batch_index, layer, &l);
     if (c->model != PLAN_COST_PAPER) {
-        l.compute_ns += cost_start_ns(gates / in->h.n_ff, r->start_ns) + cost_turns_ns(l.jobs, r->turn_ns, r->threads);
-        l.attention_ns *= hw_correction(hw, HW_ATTENTION);
+        l.start_ns = cost_start_ns(gates / in->h.n_ff, r->start_ns);
+        l.turns_ns = cost_turns_ns(l.jobs, r->turn_ns, r->threads);
+        l.compute_ns += l.start_ns + l.turns_ns;
+        l.products_ns *= hw_correction(hw, HW_ATTENTION);
+        l.jobs_ns *= hw_correction(hw, HW_ATTENTION);
+        l.alone_ns *= hw_correction(hw, HW_ATTENTION);
         l.predict_ns *= hw_correction(hw, HW_PREDICT);
     }
+    l.attention_ns = l.products_ns + (l.jobs_ns + l.alone_ns);
     *out = l;
 }
 
@@ -753,9 +758,9 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
     return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }
 
-/* cold: of cost_cold_of, for this flow. */
+/* cold: of cost_cold_of, for this flow. t may be NULL. */
 static struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
-                                            const struct cost_flow *f, const struct cost_cold *cold)
+                                            const struct cost_flow *f, const struct cost_cold *cold, struct cost_terms *t)
 {
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
                                     .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
@@ -764,6 +769,8 @@ static struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     o.read_bytes = gate_bytes + f->reads * r->cold_bytes;
     o.hit_rate = f->lookups > 0 ? larger(0, 1 - f->reads / f->lookups) : 0;
     if (c->model == PLAN_COST_PAPER) {
+        if (t)
+            *t = (struct cost_terms){ 0 };
         o.io_ns = paper_io_ns(r, l, f, c->mode);
         o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
         return o;
@@ -771,19 +778,19 @@ static struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     o.read_bytes = gate_bytes + cold->bytes;
     double streams = f->stream_bytes / r->stream_block;
     double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
-    if (c->backend == HW_URING)
-        o.ffn_compute_ns += cost_asked_ns(ahead_cpu_ns(r, l, f, cold), r->threads);
-    o.ffn_compute_ns += cost_tax_ns(1, cpu_ns, r->threads, r->cores) +
-                        cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
-    double known_ns = cost_stream_ns(f->stream_bytes, r->stream_bw) + cost_reads_ns(&r->single, f->single_reads);
+    double asked_ns = c->backend == HW_URING ? cost_asked_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
+    double tax_ns = cost_tax_ns(1, cpu_ns, r->threads, r->cores);
+    double keeping_ns = cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
+    double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
     double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
-    o.io_ns = cost_ahead_ns(r->io_factor * known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    o.io_ns = larger(o.io_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
-    o.io_ns = larger(o.io_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
+    double known_ns = r->io_factor * (stream_ns + single_ns);
+    double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
+    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
+    o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    o.ffn_compute_ns *= r->ffn_factor;
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + asked_ns + (tax_ns + keeping_ns));
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
@@ -792,21 +799,38 @@ static struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     o.predict_ns = larger(o.predict_ns, predictor_ns);
     o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     o.total_ns = smaller(o.total_ns, ahead_ns);
+    if (t)
+        *t = (struct cost_terms){
+            .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->turns_ns), .start = r->ffn_factor * l->start_ns,
+            .turns = r->ffn_factor * l->turns_ns, .tax = r->ffn_factor * tax_ns, .asked = r->ffn_factor * asked_ns,
+            .keeping = r->ffn_factor * keeping_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
+            .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
+            .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
+            .feed = o.predict_ns - l->predict_ns,
+            .overlap = o.attention_ns + o.predict_ns + larger(o.ffn_compute_ns, o.ffn_memory_ns) + o.io_ns + o.exposed_ns -
+                       o.total_ns,
+        };
     return o;
+}
+
+struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r,
+                                          const struct cost_layer *l, const struct cost_flow *f, struct cost_terms *t)
+{
+    struct cost_cold cold;
+    cost_cold_of(c, r, f, &cold);
+    return figures_of(c, r, l, f, &cold, t);
 }
 
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f)
 {
-    struct cost_cold cold;
-    cost_cold_of(c, r, f, &cold);
-    return figures_of(c, r, l, f, &cold);
+    return cost_figures_of(c, r, l, f, NULL);
 }
 
 double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
                         const struct cost_flow *f, const struct cost_cold *cold)
 {
-    struct plan_layer_figures o = figures_of(c, r, l, f, cold);
+    struct plan_layer_figures o = figures_of(c, r, l, f, cold, NULL);
     return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - l->predict_ns;
 }
 

@@ -240,6 +240,8 @@ struct cost_rates {
 /* A layer's constants at one choice and batch. */
 struct cost_layer {
     double attention_ns, predict_ns, compute_ns, memory_ns, active;
+    double products_ns, jobs_ns, alone_ns;  /* of attention_ns: (M9), (M15), (M16) */
+    double start_ns, turns_ns;              /* of compute_ns: (M15), (M19) */
     int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
     double jobs;                            /* (M19) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
@@ -273,6 +275,23 @@ struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape
  * bytes to V_io; in dense mode a = 1 and there is no predictor. */
 struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
                                        const struct cost_layer *l, const struct cost_flow *f);
+
+/* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
+ *   ffn_compute_ns = rows + start + turns + tax + asked + keeping,  io_ns = stream + single - hidden + first + cold - last + lane,
+ *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns) + io_ns + exposed_ns -
+ *   overlap, each >= 0. */
+struct cost_terms {
+    double rows, start, turns, tax, asked, keeping; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14) */
+    double stream, single;                  /* (M3); (M4) for reads of part 0 */
+    double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
+    double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
+    double lane;                            /* (M5): what CPU time bounds lanes to beyond that */
+    double scores, feed;                    /* (M11); what reading streamed predictors takes longer, (M20) */
+    double overlap;                         /* what goes on while something else does */
+};
+/* cost_figures with them; 0 in the paper's model. terms may be NULL. */
+struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                                          const struct cost_flow *f, struct cost_terms *terms);
 
 /* Reads of the last part in a step, units and bytes that they hold, CPU time that they cost and, by (M4) or (M21), how long
  * they take; the last of them, (M6). */

@@ -8,13 +8,17 @@
 #include "planner/problem.h"
 
 #define EXPLAIN_OPERANDS 6
+#define EXPLAIN_TERMS    6
+struct explain_number {
+    const char *name;
+    double value;
+};
 struct explain_line {
     const char *id, *formula, *unit;    /* "(8)", "t_ffn = a * F_ffn / f_cpu", "ns" */
-    int n;
-    struct {
-        const char *name;
-        double value;
-    } operand[EXPLAIN_OPERANDS];
+    int n, n_terms;
+    struct explain_number operand[EXPLAIN_OPERANDS];
+    struct explain_number term[EXPLAIN_TERMS]; /* of the same unit, which add up to value: each may have a line of its own,
+                                                * whose formula begins with its name, "t_io = ..." */
     double value;
 };
 
@@ -63,6 +67,16 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
 
 /* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */
 double explain_saved_ns(const struct explain_input *x, double total_ns);
+
+/* The equations with their numbers, into paper and measured: planner/explain_lines.c */
+int explain_paper(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
+                  const struct cost_keep *keeps, struct explain *x, struct err *e);
+int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
+                     const struct cost_keep *keeps, struct explain *x, struct err *e);
+
+/* What of a layer goes on while something else does: attention + prediction + FFN + I/O + exposed - total, the FFN's the longer
+ * of compute and memory (the paper's: compute). */
+double explain_overlap_ns(enum plan_cost cost, const struct plan_layer_figures *f);
 
 /* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */
 const char *explain_binds(const struct plan_layer_figures *f);

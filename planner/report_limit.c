@@ -354,6 +354,9 @@ static void equations(struct page *out, const char *title, const struct explain_
         page_put(out, "</td><td>%.6g</td><td class='u'>", lines[i].value);
         page_text(out, lines[i].unit);
         page_put(out, "</td><td class='t'>");
+        for (int k = 0; k < lines[i].n_terms; k++)
+            page_textf(out, "%s%s %.6g", k ? ", " : "= ", lines[i].term[k].name, lines[i].term[k].value);
+        page_put(out, lines[i].n_terms && lines[i].n ? "; with " : "");
         for (int k = 0; k < lines[i].n; k++)
             page_textf(out, "%s%s %.6g", k ? ", " : "", lines[i].operand[k].name, lines[i].operand[k].value);
         page_put(out, "</td></tr>\n");

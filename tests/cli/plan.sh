@@ -117,9 +117,13 @@ assert all(l["mode"] == "predicted" and len(l["predictors"]) == 8 for l in p["li
 assert a["layout"]["packed"] is True and a["layout"]["form"] == "bundle"
 assert all(set(l["predictors"]) == {"block"} and l["recall"] == 0.95 for l in a["limits"])
 assert any("KL" in n for n in p["notes"]), p["notes"]' "$tmp/pred.json" "$tmp/ahead.json"
-check "its explanation" sh -c '"$1" explain "$2" --traces "$3" --hardware "$4" > "$5" && grep -q "^  (M11) " "$5" &&
-    grep -q "^  (M12) " "$5" && grep -q "^  (M13) " "$5" && grep -q "floor in exact mode" "$5"' - \
-    "$P" "$tmp/ahead.json" "$tmp/tp.h5" "$tmp/phone.sqlite" "$tmp/pred.txt"
+# adds_up PLAN LIMIT TEXT OPTION...: explains as JSON what TEXT explains, and holds both to the plan.
+adds_up() { "$P" explain "$1" --json "${@:4}" > "$tmp/x.json" && python3 -B tests/explain_sums.py "$1" "$2" "$3" "$tmp/x.json"; }
+with_predictors=(--traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite")
+its_lines() { "$P" explain "$tmp/ahead.json" "${with_predictors[@]}" --memory 16MiB > "$tmp/pred.txt" && grep -q "^  (M11) " "$tmp/pred.txt" &&
+    grep -q "^  (M12) " "$tmp/pred.txt" && grep -q "^  (M13) " "$tmp/pred.txt" && grep -q "floor in exact mode" "$tmp/pred.txt"; }
+check "its explanation" its_lines
+check "adds up" adds_up "$tmp/ahead.json" 0 "$tmp/pred.txt" "${with_predictors[@]}" --memory 16MiB
 check "quality that predictors cannot give" status 4 why_pred --mode predicted --max-kl 1e-12
 kl=$(sed -n 's/.*the least that was measured is \([0-9.e-]*\),.*/\1/p' "$tmp/why")
 check "the quality it names will do" pred --mode predicted --max-kl "$(python3 -c "print(float('$kl') * 1.01)")" --out "$tmp/kl.json"
@@ -142,9 +146,13 @@ x = json.load(sys.stdin)
 assert abs(sum(v for k, v in x["account"].items() if k not in ("total", "floor")) - x["account"]["total"]) == 0
 assert len(x["layers"]) == 8 and len(x["paper"]) == 11
 s = [l for l in x["measured"] if l["id"] == "(M10)"][0]
-assert abs(s["value"] - s["with"]["t_head"] - sum(l["total_ns"] for l in x["layers"])) < 1e-4 * s["value"]
+assert abs(s["value"] - s["terms"]["t_head"] - sum(l["total_ns"] for l in x["layers"])) < 1e-4 * s["value"]
 assert all(g["tokens_per_s"] >= 0.999 * x["base_tokens_per_s"] for g in x["gains"])'; }
-check "explain --json adds up" json
+check "explain --json has what the plan has" json
+check "explain adds up, as text and as JSON" adds_up "$tmp/m.json" 1 "$tmp/explain.txt" "${in[@]}" --memory 18MiB
+explain_other() { "$P" explain "$1" "${@:2}" > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}"; }
+check "so does the paper's" explain_other "$tmp/paper.json" "${in[@]}"
+check "so does this machine's, whose reads cost CPU time" explain_other "$tmp/here.json" "${mine[@]}" --memory 18MiB
 sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
 import csv, sys, xml.dom.minidom
 rows = list(csv.DictReader(open(sys.argv[1])))

@@ -7,6 +7,8 @@
  *   state:  quarter words for all neurons | a word for each neuron, for the undecided | a word for each, for the firing */
 #include "planner/foretell.h"
 
+#include "common/bytes.h"
+#include "common/cpu.h"
 #include "common/splitmix.h"
 #include "planner/alarms.h"
 
@@ -130,7 +132,7 @@ static int share(const struct foretell *f, const struct inputs_steps *s, struct 
 /* A layer's lists on their way from what fires to what is foretold. */
 struct telling {
     const struct foretell *f;
-    int layer, firing_only;
+    int layer, firing_only, avx2;
     struct foretell_shared *shared;
     uint64_t (*chance)[ALARMS_LEVELS];  /* [n_blocks]: of alarms; NULL with firing_only */
     struct list out;
@@ -154,6 +156,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     size_t n_ff = (size_t)w->f->n_ff;
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
+    w->avx2 = (cpu_detect() & 1u << CPU_AVX2) != 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
     w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
     w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);
@@ -184,45 +187,91 @@ static void tell_firing(struct list *out, uint32_t first, const uint32_t *fired,
     }
 }
 
-/* A neuron whose upper 16 bits equal its chance's: 16 more against the lower ones. */
-static int undecided(uint64_t draw, uint64_t chance)
-{
-    return draw >> 48 < (chance & 0xffff);
-}
-
 static void mark(uint64_t *told, uint32_t i, int yes)
 {
     uint64_t bit = UINT64_C(1) << i % 64;
     told[i / 64] = yes ? told[i / 64] | bit : told[i / 64] & ~bit;
 }
 
-/* Up to four neurons from the i-th on, by one draw: bits. more: where the stream of the undecided begins. */
-static inline uint64_t draw_four(const uint8_t *level, const uint64_t *chance, const uint32_t *upper, uint32_t i, uint32_t n,
-                                 uint64_t draw, uint64_t more)
+/* A chance in its upper 16 bits; a certain one, which has no more of these, in what is left as well. */
+static uint16_t upper_of(uint64_t chance)
 {
+    return (uint16_t)(chance >> 16 < UINT16_MAX ? chance >> 16 : UINT16_MAX);
+}
+
+/* A neuron whose upper 16 bits equal its chance's: 16 more against what is left of it. */
+static int undecided(uint64_t draw, uint64_t chance)
+{
+    return draw >> 48 < chance - ((uint64_t)upper_of(chance) << 16);
+}
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* Eight bytes of 0 or 1 as bits: the product has each of them once in its top byte. */
+INLINE uint64_t bits_of(uint64_t bytes)
+{
+    return bytes * UINT64_C(0x0102040810204080) >> 56;
+}
+
+/* n <= 64 neurons against their levels' chances: bits. state, more: where their draws begin, and those of the undecided. */
+INLINE uint64_t draw_word_body(const uint8_t *level, const uint64_t *chance, const uint16_t *upper, int n, uint64_t state,
+                               uint64_t more)
+{
+    uint16_t own[64], limit[64], equal = 0;
+    uint8_t below[64] = { 0 };
     uint64_t bits = 0;
-    for (uint32_t k = 0; k < n; k++, draw >>= 16) {
-        uint32_t own = draw & 0xffff, limit = upper[level[i + k]];
-        bits |= (uint64_t)(own < limit) << k;
-        if (own == limit)
-            bits |= (uint64_t)undecided(splitmix_at(more + (i + k) * SPLITMIX_STEP), chance[level[i + k]]) << k;
+    for (int i = 0; i < (n + 3) / 4; i++) {
+        uint64_t draw = splitmix_at(state + (uint64_t)i * SPLITMIX_STEP);
+        for (int k = 0; k < 4; k++)
+            own[4 * i + k] = (uint16_t)(draw >> 16 * k);
     }
+    for (int i = 0; i < n; i++)
+        limit[i] = upper[level[i]];
+    for (int i = 0; i < n; i++)
+        equal |= (uint16_t)(own[i] == limit[i]);
+    for (int i = 0; i < n; i++)
+        below[i] = own[i] < limit[i];
+    for (int i = 0; i < 64; i += 8)
+        bits |= bits_of(bytes_le64(below + i)) << i;
+    for (int i = 0; i < n && equal; i++)
+        if (own[i] == limit[i])
+            bits |= (uint64_t)undecided(splitmix_at(more + (uint64_t)i * SPLITMIX_STEP), chance[level[i]]) << i;
     return bits;
 }
 
-/* Each neuron against its level's chance: bits of told. */
-static void draw_all(uint64_t *told, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
+INLINE void draw_all_body(uint64_t *told, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
+                          uint64_t state)
 {
-    uint32_t upper[ALARMS_LEVELS], i = 0;
     uint64_t more = state + (n + 3) / 4 * SPLITMIX_STEP;
-    for (int k = 0; k < ALARMS_LEVELS; k++)
-        upper[k] = (uint32_t)(chance[k] >> 16);
-    for (uint32_t w = 0; w < n; w += 64)
-        told[w / 64] = 0;
-    for (; i + 4 <= n; i += 4, state += SPLITMIX_STEP)
-        told[i / 64] |= draw_four(level, chance, upper, i, 4, splitmix_at(state), more) << i % 64;
+    uint32_t i = 0;
+    for (; i + 64 <= n; i += 64)
+        told[i / 64] = draw_word_body(level + i, chance, upper, 64, state + i / 4 * SPLITMIX_STEP, more + i * SPLITMIX_STEP);
     if (i < n)
-        told[i / 64] |= draw_four(level, chance, upper, i, n - i, splitmix_at(state), more) << i % 64;
+        told[i / 64] = draw_word_body(level + i, chance, upper, (int)(n - i), state + i / 4 * SPLITMIX_STEP,
+                                      more + i * SPLITMIX_STEP);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2")))
+static void draw_all_avx2(uint64_t *told, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
+                          uint64_t state)
+{
+    draw_all_body(told, level, chance, upper, n, state);
+}
+#else
+#define draw_all_avx2 draw_all_body
+#endif
+
+/* Each neuron against its level's chance: bits of told. */
+static void draw_all(int avx2, uint64_t *told, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
+{
+    uint16_t upper[ALARMS_LEVELS];
+    for (int k = 0; k < ALARMS_LEVELS; k++)
+        upper[k] = upper_of(chance[k]);
+    if (avx2)
+        draw_all_avx2(told, level, chance, upper, n, state);
+    else
+        draw_all_body(told, level, chance, upper, n, state);
 }
 
 static void take_told(struct list *out, uint32_t first, const uint64_t *told, uint32_t n)
@@ -245,7 +294,7 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
         tell_firing(&w->out, block * n_ff, fired, n, kept, exempt, state);
         return 0;
     }
-    draw_all(w->told, alarms_levels(&w->shared->alarms[block], run), w->chance[block], n_ff, *state);
+    draw_all(w->avx2, w->told, alarms_levels(&w->shared->alarms[block], run), w->chance[block], n_ff, *state);
     *state += ((n_ff + 3) / 4 + (uint64_t)n_ff) * SPLITMIX_STEP;
     for (size_t j = 0; j < n; j++)
         mark(w->told, fired[j], splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept);

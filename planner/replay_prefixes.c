@@ -8,10 +8,13 @@
  * Steps ascend, so a step passes the prefixes one by one: band b is what prefix b looks up and prefix b + 1 does not. */
 #include "planner/replay_prefixes.h"
 
+#include "common/cpu.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#define NONE UINT32_MAX
+#define NONE   UINT32_MAX
+#define INLINE static inline __attribute__((always_inline))
 
 struct use {
     uint32_t at, step;          /* access and step; step NONE: none yet */
@@ -21,6 +24,17 @@ struct use {
 struct truncated {
     uint32_t slots;
     uint32_t full, hidden, end; /* T (NONE: none yet), X, and the access that the first C of T end before */
+};
+
+/* A prefix during the pass. */
+struct row {
+    uint32_t skip;              /* of this step */
+    uint8_t *marks;             /* of this step's sample; NULL: none */
+    int n_sizes, n_truncated;
+    uint8_t *missed;            /* [n_units + 1]: sizes that miss at a distance, truncated ones with them */
+    struct truncated truncated[REPLAY_MAX_SIZES];
+    uint64_t depth[REPLAY_MAX_SIZES + 1]; /* accesses that miss at so many of the sizes */
+    int sampled;
 };
 
 struct pass {
@@ -34,12 +48,9 @@ struct pass {
     uint32_t fresh;             /* those that were never used */
     uint32_t *used;             /* [n][n_steps]: units of a band by the step of their last use */
     uint32_t *below;            /* [n_steps][REPLAY_MAX_PREFIXES]: units below a prefix used after a step */
-    uint8_t *missed;            /* [n][n_units + 1]: sizes that miss at a distance, truncated ones with them */
-    int n_truncated[REPLAY_MAX_PREFIXES];
-    struct truncated truncated[REPLAY_MAX_PREFIXES][REPLAY_MAX_SIZES];
-    uint64_t depth[REPLAY_MAX_PREFIXES][REPLAY_MAX_SIZES + 1]; /* accesses that miss at so many of the sizes */
-    uint8_t *marks[REPLAY_MAX_PREFIXES];    /* of the step's sample; NULL: none */
-    int sampled[REPLAY_MAX_PREFIXES], any_marks;
+    uint8_t *missed;            /* of all rows */
+    struct row row[REPLAY_MAX_PREFIXES];
+    int any_marks;
 };
 
 static uint32_t step_len(const struct replay_accesses *a, int t)
@@ -49,7 +60,7 @@ static uint32_t step_len(const struct replay_accesses *a, int t)
 
 /* --- counting --- */
 
-static void recount(struct pass *w, size_t end)
+INLINE void recount(struct pass *w, size_t end)
 {
     uint32_t sum = 0;
     for (size_t i = end / 64 + 1; i-- > 0;) {
@@ -59,19 +70,19 @@ static void recount(struct pass *w, size_t end)
 }
 
 /* Live accesses after this one. */
-static uint32_t live_after(const struct pass *w, size_t at)
+INLINE uint32_t live_after(const struct pass *w, size_t at)
 {
     return w->after[at / 64] + (uint32_t)__builtin_popcountll(w->live[at / 64] >> at % 64 >> 1);
 }
 
 /* age: of a step before this one, from 1 on. */
-static void tree_add(uint32_t *tree, uint32_t age)
+INLINE void tree_add(uint32_t *tree, uint32_t age)
 {
     for (; age; age &= age - 1)
         tree[age]++;
 }
 
-static uint32_t tree_from(const uint32_t *tree, uint32_t age, uint32_t oldest)
+INLINE uint32_t tree_from(const uint32_t *tree, uint32_t age, uint32_t oldest)
 {
     uint32_t sum = 0;
     for (; age <= oldest; age += age & -age)
@@ -81,34 +92,36 @@ static uint32_t tree_from(const uint32_t *tree, uint32_t age, uint32_t oldest)
 
 /* --- sizes --- */
 
-static void sizes_init(struct pass *w)
+static void rows_init(struct pass *w)
 {
     const struct replay_accesses *a = w->a;
     for (int h = 0; h < w->n; h++) {
         const struct replay_prefix *p = &w->prefix[h];
-        uint8_t *missed = w->missed + (size_t)h * ((size_t)a->n_units + 1);
+        struct row *row = &w->row[h];
         uint32_t longest = 0;
         int k = 0;
+        row->missed = w->missed + (size_t)h * ((size_t)a->n_units + 1);
+        row->n_sizes = p->n_sizes;
         for (int t = 0; t < a->n_steps; t++)
             if (step_len(a, t) - p->skip[t] > longest)
                 longest = step_len(a, t) - p->skip[t];
         for (; k < p->n_sizes && p->slots[k] < longest; k++)
-            w->truncated[h][k] = (struct truncated){ p->slots[k], NONE, 0, 0 };
-        w->n_truncated[h] = k;
+            row->truncated[k] = (struct truncated){ p->slots[k], NONE, 0, 0 };
+        row->n_truncated = k;
         for (uint32_t d = 0; d <= a->n_units; d++) {
             while (k < p->n_sizes && p->slots[k] <= d)
                 k++;
-            missed[d] = (uint8_t)k;
+            row->missed[d] = (uint8_t)k;
         }
     }
 }
 
 /* X of all sizes as of the step that begins. */
-static void find_hidden(struct pass *w)
+INLINE void find_hidden(struct pass *w)
 {
     for (int h = 0; h < w->n; h++)
-        for (int k = 0; k < w->n_truncated[h]; k++) {
-            struct truncated *c = &w->truncated[h][k];
+        for (int k = 0; k < w->row[h].n_truncated; k++) {
+            struct truncated *c = &w->row[h].truncated[k];
             if (c->full != NONE)
                 c->hidden = live_after(w, c->end - 1) - live_after(w, w->a->start[c->full + 1] - 1);
         }
@@ -118,8 +131,8 @@ static void find_full(struct pass *w, int t)
 {
     for (int h = 0; h < w->n; h++) {
         uint32_t skip = w->prefix[h].skip[t], n = step_len(w->a, t) - skip;
-        for (int k = 0; k < w->n_truncated[h] && w->truncated[h][k].slots <= n; k++) {
-            struct truncated *c = &w->truncated[h][k];
+        for (int k = 0; k < w->row[h].n_truncated && w->row[h].truncated[k].slots <= n; k++) {
+            struct truncated *c = &w->row[h].truncated[k];
             c->full = (uint32_t)t;
             c->end = (uint32_t)w->a->start[t] + skip + c->slots;
         }
@@ -127,7 +140,7 @@ static void find_full(struct pass *w, int t)
 }
 
 /* Does a size hold what was last used at `last`, d others ago, and is the rank-th that this step looks up? */
-static int holds(const struct truncated *c, struct use last, uint32_t d, uint32_t rank)
+INLINE int holds(const struct truncated *c, struct use last, uint32_t d, uint32_t rank)
 {
     if (rank >= c->slots || c->full == NONE)
         return rank < c->slots && d < c->slots;
@@ -139,7 +152,7 @@ static int holds(const struct truncated *c, struct use last, uint32_t d, uint32_
 /* --- steps --- */
 
 /* The units that prefix h has in hand beyond those of prefix h - 1 are past. */
-static void pass_prefix(struct pass *w, int h, int t)
+INLINE void pass_prefix(struct pass *w, int h, int t)
 {
     const uint32_t *used = w->used + (size_t)(h - 1) * (size_t)w->a->n_steps;
     uint32_t sum = 0;
@@ -151,36 +164,38 @@ static void pass_prefix(struct pass *w, int h, int t)
 }
 
 /* One access, the i-th of all, under the prefixes up to h: by how many sizes of each it is missed. */
-static void look_up(struct pass *w, int h, int t, size_t i, uint64_t depth[][REPLAY_MAX_SIZES + 1])
+INLINE void look_up(struct pass *w, int h, int t, size_t i)
 {
     struct use last = w->last[w->a->units[i]];
-    uint32_t rank = (uint32_t)(i - w->a->start[t]), all = 0;
-    const uint32_t *below = NULL;
+    uint32_t rank = (uint32_t)(i - w->a->start[t]), age = (uint32_t)t - last.step;
+    int any_marks = w->any_marks;
     if (last.step == NONE) {
         w->fresh++;
-    } else {
-        uint32_t age = (uint32_t)t - last.step;
-        all = live_after(w, last.at) + w->fresh + tree_from(w->tree, age, (uint32_t)t);
-        tree_add(w->tree, age);
-        below = w->below + (size_t)last.step * REPLAY_MAX_PREFIXES;
-    }
-    for (int p = 0; p <= h; p++) {
-        uint32_t own = rank - w->prefix[p].skip[t];
-        int n = w->prefix[p].n_sizes;
-        if (below) {
-            uint32_t d = all - below[p];
-            n = w->missed[(size_t)p * ((size_t)w->a->n_units + 1) + d];
-            if (n == w->n_truncated[p])
-                while (n > 0 && holds(&w->truncated[p][n - 1], last, d, own))
-                    n--;
+        for (int p = 0; p <= h; p++) {
+            struct row *row = &w->row[p];
+            row->depth[row->n_sizes]++;
+            if (row->marks)
+                row->marks[rank - row->skip] += (uint8_t)row->n_sizes;
         }
-        depth[p][n]++;
-        if (w->any_marks && w->marks[p])
-            w->marks[p][own] += (uint8_t)n;
+        return;
+    }
+    uint32_t all = live_after(w, last.at) + w->fresh + tree_from(w->tree, age, (uint32_t)t);
+    tree_add(w->tree, age);
+    const uint32_t *below = w->below + (size_t)last.step * REPLAY_MAX_PREFIXES;
+    for (int p = 0; p <= h; p++) {
+        struct row *row = &w->row[p];
+        uint32_t d = all - below[p];
+        int n = row->missed[d];
+        if (n == row->n_truncated)
+            while (n > 0 && holds(&row->truncated[n - 1], last, d, rank - row->skip))
+                n--;
+        row->depth[n]++;
+        if (any_marks && row->marks)
+            row->marks[rank - row->skip] += (uint8_t)n;
     }
 }
 
-static void use_unit(struct pass *w, uint32_t *used, int t, size_t i)
+INLINE void use_unit(struct pass *w, uint32_t *used, int t, size_t i)
 {
     struct use *last = &w->last[w->a->units[i]];
     if (last->step != NONE)
@@ -188,7 +203,7 @@ static void use_unit(struct pass *w, uint32_t *used, int t, size_t i)
     used[t]++;
 }
 
-static void one_step(struct pass *w, int t, uint64_t depth[][REPLAY_MAX_SIZES + 1])
+INLINE void one_step_body(struct pass *w, int t)
 {
     size_t from = w->a->start[t], end = w->a->start[t + 1];
     recount(w, from);
@@ -201,7 +216,7 @@ static void one_step(struct pass *w, int t, uint64_t depth[][REPLAY_MAX_SIZES + 
         if (h > 0)
             pass_prefix(w, h, t);
         for (size_t i = begin; i < stop; i++) {
-            look_up(w, h, t, i, depth);
+            look_up(w, h, t, i);
             use_unit(w, used, t, i);
         }
     }
@@ -214,6 +229,17 @@ static void one_step(struct pass *w, int t, uint64_t depth[][REPLAY_MAX_SIZES + 
     }
     find_full(w, t);
 }
+
+/* Counting bits is one instruction where the processor has it. */
+#ifdef __x86_64__
+__attribute__((target("avx2,popcnt")))
+static void one_step_popcnt(struct pass *w, int t)
+{
+    one_step_body(w, t);
+}
+#else
+#define one_step_popcnt one_step_body
+#endif
 
 static void free_pass(struct pass *w)
 {
@@ -249,29 +275,41 @@ static struct pass *new_pass(const struct replay_accesses *a, const struct repla
     }
     for (size_t u = 0; u < units; u++)
         w->last[u] = (struct use){ 0, NONE };
-    sizes_init(w);
+    rows_init(w);
     return w;
+}
+
+/* A step's place in every row. */
+static void begin_step(struct pass *w, int t)
+{
+    w->any_marks = 0;
+    for (int h = 0; h < w->n; h++) {
+        struct row *row = &w->row[h];
+        row->skip = w->prefix[h].skip[t];
+        row->marks = replay_sample_step(w->prefix[h].sample, &row->sampled, t);
+        w->any_marks |= row->marks != NULL;
+    }
 }
 
 int replay_prefixes(const struct replay_accesses *a, int first, const struct replay_prefix *prefixes, int n, struct err *e)
 {
     struct pass *w = new_pass(a, prefixes, n);
+    int popcnt = (cpu_detect() & 1u << CPU_AVX2) != 0;
     if (!w)
         return err_set(e, ERR_NOMEM, "out of memory for the replay of %u units", a->n_units);
     for (int t = 0; t < a->n_steps; t++) {
-        if (t == first)
-            memset(w->depth, 0, sizeof w->depth);
-        w->any_marks = 0;
-        for (int h = 0; h < n; h++) {
-            w->marks[h] = replay_sample_step(prefixes[h].sample, &w->sampled[h], t);
-            w->any_marks |= w->marks[h] != NULL;
-        }
-        one_step(w, t, w->depth);
+        for (int h = 0; h < n && t == first; h++)
+            memset(w->row[h].depth, 0, sizeof w->row[h].depth);
+        begin_step(w, t);
+        if (popcnt)
+            one_step_popcnt(w, t);
+        else
+            one_step_body(w, t);
     }
     for (int h = 0; h < n; h++) {
         uint64_t sum = 0;
         for (int k = prefixes[h].n_sizes; k-- > 0;)
-            prefixes[h].misses[k] = sum += w->depth[h][k + 1];
+            prefixes[h].misses[k] = sum += w->row[h].depth[k + 1];
     }
     free_pass(w);
     return 0;

@@ -79,7 +79,7 @@ int problem_least(const struct problem *p, const struct problem_limits *lim, str
 
 int64_t problem_ticks(double ns)
 {
-    return ns < 1e14 ? (int64_t)llround(ns * SOLVE_TICKS_PER_NS) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
+    return ns < 1e14 ? (int64_t)(ns * SOLVE_TICKS_PER_NS + 0.5) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
 }
 
 /* One (batch size, layer) of a configuration's curves. */
@@ -118,6 +118,31 @@ static int price_cold(struct pricing *w, const struct cost_choice *c, const stru
     return 0;
 }
 
+/* What a way's residencies have in common in a layer. */
+struct way_price {
+    struct cost_choice c;
+    struct cost_layer layer;
+    double own_ns;              /* that other ways of the group do not share */
+    int kind;
+};
+
+/* The residencies, ascending in bytes, with predictors in memory, which take `bytes`, or streamed. */
+static int price_keeps(struct pricing *w, const struct way_price *x, const struct problem_keeps *k, int64_t bytes,
+                       int streamed, struct err *e)
+{
+    double predictor_bytes = streamed ? cost_predictor_bytes(w->p->in, x->c.foretell, w->batch_index, w->layer) : 0;
+    int r = 0;
+    for (int i = 0; i < k->n && r == 0; i++) {
+        struct cost_flow flow = k->keep[i].flow;
+        if (streamed)
+            flow.predictor_bytes = predictor_bytes;
+        double ns = x->own_ns + cost_ffn_part_ns(&x->c, w->rates, &x->layer, &flow, &w->cold[k->keep[i].cold]);
+        uint32_t id = problem_id((struct problem_id){ i, x->c.way, streamed });
+        r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, problem_ticks(ns), id, x->kind }, e);
+    }
+    return r;
+}
+
 /* The residencies of a layer under one way of the group. What ways do not share of time and memory is the points';
  * *shared gets the rest. */
 static int price_way(struct pricing *w, int way, int kind, double *shared, double *floor_ns, struct err *e)
@@ -125,30 +150,20 @@ static int price_way(struct pricing *w, int way, int kind, double *shared, doubl
     const struct problem *p = w->p;
     const struct problem_group *g = &p->group[w->c->group];
     const struct problem_keeps *k = problem_keeps_of(p, way, w->batch_index, w->layer);
-    struct cost_choice c = *w->c;
-    struct cost_layer cl;
-    c.way = way;
-    c.foretell = p->foretell[way];
-    cost_layer_of(p->hw, p->in, &p->shape, &c, w->rates, w->batch_index, w->layer, &cl, p->notes);
+    struct way_price x = { .c = *w->c, .kind = kind };
+    x.c.way = way;
+    x.c.foretell = p->foretell[way];
+    cost_layer_of(p->hw, p->in, &p->shape, &x.c, w->rates, w->batch_index, w->layer, &x.layer, p->notes);
     uint64_t more = problem_predictor_bytes(p, way, w->layer) - problem_least_predictor(p, g, w->layer);
     int64_t bytes = (int64_t)((more + budget_table_bytes(more)) / SOLVE_BYTE_UNIT);
-    double own = g->n > 1 ? cl.predict_ns : 0;
-    *shared = cl.attention_ns + cl.predict_ns - own;
-    *floor_ns = c.model == PLAN_COST_PAPER ? cl.compute_ns : 0;
-    int r = price_cold(w, &c, k, e);
-    for (int i = 0; i < k->n && r == 0; i++) {
-        const struct cost_cold *cold = &w->cold[k->keep[i].cold];
-        double ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &k->keep[i].flow, cold);
-        uint32_t id = problem_id((struct problem_id){ i, way, 0 });
-        r = add_price(w, (struct solve_point){ k->keep[i].bytes + bytes, problem_ticks(ns), id, kind }, e);
-        if (r < 0 || !g->buffers || more == 0)
-            continue;
-        struct cost_flow streamed = k->keep[i].flow;
-        streamed.predictor_bytes = cost_predictor_bytes(p->in, c.foretell, w->batch_index, w->layer);
-        ns = own + cost_ffn_part_ns(&c, w->rates, &cl, &streamed, cold);
-        id = problem_id((struct problem_id){ i, way, 1 });
-        r = add_price(w, (struct solve_point){ k->keep[i].bytes, problem_ticks(ns), id, kind }, e);
-    }
+    x.own_ns = g->n > 1 ? x.layer.predict_ns : 0;
+    *shared = x.layer.attention_ns + x.layer.predict_ns - x.own_ns;
+    *floor_ns = x.c.model == PLAN_COST_PAPER ? x.layer.compute_ns : 0;
+    int r = price_cold(w, &x.c, k, e);
+    if (r == 0)
+        r = price_keeps(w, &x, k, bytes, 0, e);
+    if (r == 0 && g->buffers && more > 0)
+        r = price_keeps(w, &x, k, 0, 1, e);
     return r;
 }
 

@@ -10,7 +10,10 @@ FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
 TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
-TESTS        ?= $(TEST_PROGS) $(FUZZ_REPLAY) $(TEST_SCRIPTS)
+# What takes longest begins first, so that none of it is left alone at the end.
+TEST_LONG    := $(addprefix tests/,e2e/reference.sh cli/trace.sh cli/plan.sh e2e/demo.sh cli/predictors.sh e2e/predicted.sh) \
+                $(filter %/test_planning %/test_engine %/test_kernels,$(TEST_PROGS))
+TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/quant.o %/nn.o %/cpu.o %/kernels.o,$(call objs,common)) \

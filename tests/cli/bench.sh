@@ -44,7 +44,7 @@ check "a folder without llama-bench" says 3 "llama-bench' is not a program" env 
 dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
 check "a dry run runs nothing" dry
 check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 15
-flat() { ln -s "$PWD/$packed" "$tmp/flat.thermo"; FLAT_MODEL=$tmp/flat.thermo FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
+flat() { ln -s "$(readlink -f "$packed")" "$tmp/flat.thermo"; FLAT_MODEL=$tmp/flat.thermo FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
 check "a pack in another form is the ladder's last rung" flat
 modes() # each mode runs with a plan of its own, made where there is none; flags, names and the page tell them apart
 {
@@ -128,7 +128,8 @@ import bisect, json, statistics, sys
 s = json.load(open(sys.argv[1] + "/benchmarks.json"))["sets"][0]
 runs = [r for r in s["records"] if r["engine"] == "thermo-run" and r["memory"] == "16MiB" and r["kind"] == "decode"]
 read, reads = (statistics.median(r[k] for r in runs) for k in ("read_bytes_per_token", "reads_per_token"))
-points = [(p["block_bytes"], p["bytes_per_s_p50"]) for p in s["bounds"]["disk"]["points"] if p["pattern"] == "random"]
+points = [(p["block_bytes"], p["bytes_per_s_p50"]) for p in s["bounds"]["disk"].get("points", []) if p["pattern"] == "random"]
+assert points, s["bounds"]["disk"]
 sizes = sorted({b for b, _ in points})
 seconds = [min(b / rate for b, rate in points if b == size) for size in sizes]
 size = read / reads

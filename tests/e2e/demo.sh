@@ -3,6 +3,7 @@
 # must say. Then the same again under another limit, which must not pack again.
 . tests/tap.sh
 scratch
+traced='--max-tokens 2048' # `make demo` takes all prompts
 weights=$(stat -c %s datasets/models/reglu-tales-10m-f16.gguf)
 
 # run LIMIT-MIB ARGS...: the demo's exit status; text in $tmp/text, talk in $tmp/talk.
@@ -10,7 +11,7 @@ run()
 {
     local limit=$1
     shift
-    scripts/demo.sh --out "$tmp/demo" --memory "${limit}MiB" "$@" > "$tmp/text" 2> "$tmp/talk" < /dev/null ||
+    scripts/demo.sh --out "$tmp/demo" --memory "${limit}MiB" $traced "$@" > "$tmp/text" 2> "$tmp/talk" < /dev/null ||
         { cat "$tmp/talk"; return 1; }
 }
 
@@ -64,5 +65,5 @@ check "again in 16 MiB" run 16
 check "without packing again" [ -n "$before" -a "$(packed)" = "$before" ]
 check "the same text, whatever the limit" same "$tmp/text" "$tmp/text18"
 memory_point 16
-check "below the floor: exit status 4" status 4 scripts/demo.sh --out "$tmp/demo" --memory 4MiB
+check "below the floor: exit status 4" status 4 scripts/demo.sh --out "$tmp/demo" --memory 4MiB $traced
 done_testing

@@ -7,6 +7,8 @@ BIN=${BIN:-build/bin}
 REF=tests/golden/reference
 MODEL=datasets/models/reglu-tales-10m-f16.gguf
 n=0 bad=0
+tokens=4096 # of the traces
+[ -z "${SANITIZE:-}" ] || tokens=1024
 
 ok() { # STATUS WHAT
     n=$((n + 1))
@@ -44,7 +46,7 @@ compare() { # WHAT COMPARE-ARGUMENTS...: prints the figure in the point's name
 }
 chain() { # NAME GGUF PACK-OPTIONS...: NAME.thermo and NAME.json in $T
     name=$1 gguf=$2; shift 2
-    step "$name: trace" "$BIN/thermo-profile" trace --model "$gguf" --max-tokens 4096 \
+    step "$name: trace" "$BIN/thermo-profile" trace --model "$gguf" --max-tokens $tokens \
         --prompts datasets/prompts/stories-profile.csv --out "$T/$name.h5"
     step "$name: solve" "$BIN/thermo-plan" solve --traces "$T/$name.h5" --hardware "$T/hw.sqlite" --device here \
         --memory 64MiB --context 512 --out "$T/$name.json" "$@"

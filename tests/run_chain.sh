@@ -1,5 +1,6 @@
 # Sourced by scripts that test thermo-run: `chain FORM` makes $tmp/FORM.thermo and $tmp/FORM.json (64 MiB: all of the
-# embedded model fits), `floor_of PLAN FLAGS...` prints the floor in bytes that thermo-run states.
+# embedded model fits), `floor_of PLAN FLAGS...` prints the floor in bytes that thermo-run states, `threads_of PLAN` the threads
+# of its first limit: without --threads, thermo-run takes no more than there are processors.
 . tests/tap.sh
 BIN=${BIN:-build/bin}
 run=$BIN/thermo-run
@@ -28,6 +29,8 @@ chain()
     "$BIN/thermo-pack" pack --model $model --traces "$tmp/t.h5" --plan "$tmp/$_form.json" --out "$tmp/$_form.thermo" \
         > "$tmp/log" 2>&1 || { sed 's/^/# /' "$tmp/log"; return 1; }
 }
+
+threads_of() { sed -n 's/.*"threads": \([0-9]*\).*/\1/p' "$1" | head -n 1; }
 
 floor_of()
 {

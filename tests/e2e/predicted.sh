@@ -82,7 +82,7 @@ done
 agree()
 {
     "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/bundle.json" --memory 20MiB --prompt 'Once upon a time' -n 8 --json \
-        -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/bundle.json" << 'PY'
+        --threads "$(threads_of "$tmp/bundle.json")" -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/bundle.json" << 'PY'
 import json, sys
 s = [json.loads(l) for l in open(sys.argv[1])][-1]
 l = json.load(open(sys.argv[2]))["limits"][0]
@@ -100,7 +100,7 @@ streams()
         --for-pack "$tmp/bundle.thermo" --memory $((floor + 200000)) --out "$tmp/streams.json" > "$tmp/log" 2>&1 ||
         { cat "$tmp/log"; return 1; }
     "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/streams.json" --prompt 'Once upon a time' -n 24 --temp 0 \
-        --ignore-eos --json -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/streams.json" << 'PY'
+        --threads "$(threads_of "$tmp/streams.json")" --ignore-eos --json -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/streams.json" << 'PY'
 import json, sys
 s = [json.loads(l) for l in open(sys.argv[1])][-1]
 l = json.load(open(sys.argv[2]))["limits"][0]

@@ -336,6 +336,11 @@ static void standing(struct page *p, const struct plot_bars *b, double highest)
                 page_put(p, "<rect class='f%d' x='%.1f' y='%.1f' width='%.1f' height='%.1f'/>", b->colours[k],
                          LEFT + step * i + gap / 2, high, step - gap, low - high);
         }
+        if (b->rows && b->rows[i]) {
+            page_put(p, "<text x='%.1f' y='%.1f' text-anchor='middle'>", LEFT + step * (i + 0.5), place(&y, sum) - 3);
+            page_text(p, b->rows[i]);
+            page_put(p, "</text>");
+        }
         page_put(p, "\n");
     }
 }

@@ -48,7 +48,8 @@ struct plot {
 struct plot_bars {
     const char *title, *about, *unit;
     int n_rows, n_parts, standing;
-    const char *const *rows, *const *totals; /* [n_rows]: left and right of lying bars; NULL when standing */
+    const char *const *rows, *const *totals; /* [n_rows]: left and right of lying bars. Standing: rows above them, each a letter
+                                              * or two, or NULL; totals NULL */
     const char *const *parts;   /* [n_parts]; parts that are 0 everywhere are left out */
     const int *colours;         /* [n_parts] */
     const double *values;       /* [n_rows][n_parts], >= 0 */

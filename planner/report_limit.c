@@ -2,6 +2,7 @@
 #include "planner/report.h"
 
 #include "common/opt.h"
+#include "planner/check.h"
 #include "planner/plot.h"
 
 #include <math.h>
@@ -72,15 +73,29 @@ static void step_bars(struct page *out, const struct report *r, int index)
                       "parts do not add up to the step." : "All layers and the output head, batch 1.");
 }
 
+/* What stands above a layer's bar. */
+static const char *mark(const struct plan_limit *l, int layer)
+{
+    static const char *const marks[PREDICT_INPUTS][2] = { [PREDICT_FFN] = { "f", "f*" }, [PREDICT_BLOCK] = { "b", "b*" },
+                                                          [PREDICT_RESIDUAL] = { "r", "r*" } };
+    int input = l->mode == PLAN_PREDICTED ? l->predictor[layer] : -1;
+    return input < 0 ? NULL : marks[input][l->batches[0].streamed[layer] != 0];
+}
+
 static void layer_bars(struct page *out, const struct report *r, int index)
 {
     const struct plan *p = r->p;
     const struct plan_figures *f = &p->limits[index].batches[0].predicted;
     double *v = calloc((size_t)p->n_layers * REPORT_PARTS, sizeof *v), most = 0, scale;
-    if (!v) {
+    const char **marks = calloc((size_t)p->n_layers, sizeof *marks);
+    if (!v || !marks) {
+        free(v);
+        free(marks);
         out->failed = 1;
         return;
     }
+    for (int k = 0; k < p->n_layers; k++)
+        marks[k] = mark(&p->limits[index], k);
     for (int k = 0; k < p->n_layers; k++)
         most = fmax(most, f->layers[k].total_ns);
     const char *unit = time_unit(most, &scale);
@@ -90,33 +105,43 @@ static void layer_bars(struct page *out, const struct report *r, int index)
             v[k * REPORT_PARTS + i] /= scale;
     }
     const struct plot_bars b = { .title = "Time per layer", .about = "Stacked bars of the predicted time of each layer; "
-                                 "the table below has the numbers.", .unit = unit, .n_rows = p->n_layers,
+                                 "the table below has the numbers.", .unit = unit, .n_rows = p->n_layers, .rows = marks,
                                  .n_parts = REPORT_PARTS, .standing = 1, .parts = report_part_names,
                                  .colours = report_part_colours, .values = v };
     report_figure(out, "Time per layer");
     plot_draw_bars(out, &b);
-    report_figure_end(out, "What computes hides reads: only what storage takes longer is waited for.");
+    report_figure_end(out, p->limits[index].mode == PLAN_PREDICTED ? "What computes hides reads: only what storage takes longer is "
+                      "waited for. Predictors see: b the block's input, so reads begin before attention; f the FFN's; r the residual "
+                      "stream. *: they are streamed, read whenever they are used." :
+                      "What computes hides reads: only what storage takes longer is waited for.");
     free(v);
+    free(marks);
 }
 
 static void layer_table(struct page *out, const struct report *r, int index)
 {
     static const char *const heads[] = { "Layer", "Hot", "Cold slots", "Active", "Attention", "Prediction", "Compute",
-                                         "Memory", "I/O", "Exposed", "Total", "Binds", "Bytes read", "Hits",
-                                         "Best possible" };
+                                         "Memory", "I/O", "Exposed", "Total", "Overlaps", "Binds", "Bytes read",
+                                         "Hits", "Best possible", "<Predictors see" };
     const struct plan *p = r->p;
     const struct plan_batch *b = &p->limits[index].batches[0];
-    report_table(out, "layers (times in \xc2\xb5s)", heads, 15);
+    int predicted = p->limits[index].mode == PLAN_PREDICTED;
+    report_table(out, "layers (times in \xc2\xb5s)", heads, predicted ? 17 : 16);
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *f = &b->predicted.layers[i];
         page_put(out, "<tr><td>%d</td><td>%u", i, plan_hot(p, b, i, 0, 0));
         if (p->n_parts > 1)
             page_put(out, " + %u", plan_hot(p, b, i, 0, 1));
         page_put(out, "</td><td>%u</td><td>%.1f</td><td>%.4g</td><td>%.4g</td><td>%.4g</td><td>%.4g</td><td>%.4g</td>"
-                      "<td>%.4g</td><td>%.4g</td><td>%s</td><td>%.0f</td><td>%.1f %%</td><td>%.1f %%</td></tr>\n",
+                      "<td>%.4g</td><td>%.4g</td><td>%.4g</td><td>%s</td><td>%.0f</td><td>%.1f %%</td><td>%.1f %%</td>",
                  plan_cold(p, b, i, p->n_parts - 1), f->active, f->attention_ns / 1e3, f->predict_ns / 1e3,
                  f->ffn_compute_ns / 1e3, f->ffn_memory_ns / 1e3, f->io_ns / 1e3, f->exposed_ns / 1e3, f->total_ns / 1e3,
-                 explain_binds(f), f->read_bytes, 100 * f->hit_rate, 100 * r->limits[index].explain.best_hit_rate[i]);
+                 explain_overlap_ns(p->cost, f) / 1e3, explain_binds(f), f->read_bytes, 100 * f->hit_rate,
+                 100 * r->limits[index].explain.best_hit_rate[i]);
+        if (predicted)
+            page_put(out, "<td class='u'>%s%s</td>", p->limits[index].predictor[i] < 0 ? "none" :
+                     predict_input_name((enum predict_input)p->limits[index].predictor[i]), b->streamed[i] ? ", streamed" : "");
+        page_put(out, "</tr>\n");
     }
     report_table_end(out);
     page_put(out, "</details>\n");
@@ -365,6 +390,33 @@ static void equations(struct page *out, const char *title, const struct explain_
     page_put(out, "</details>\n");
 }
 
+/* How missing neurons are read, and what says which they are. */
+static void reading(struct page *out, const struct report *r, int index)
+{
+    const struct plan *p = r->p;
+    const struct plan_limit *l = &p->limits[index];
+    char size[32], text[CHECK_INPUTS_TEXT];
+    int streamed = 0;
+    page_put(out, "<p>");
+    if (plan_read_bytes(l))
+        page_textf(out, "One read may bring missing neurons that lie apart, with the gaps between them, where that pays: up to %s.",
+                   opt_format_size(plan_read_bytes(l), size, sizeof size));
+    else
+        page_put(out, "Missing neurons that are neighbours share a read; nothing is read through gaps.");
+    if (l->mode == PLAN_PREDICTED) {
+        for (int k = 0; k < p->n_layers; k++)
+            streamed += l->batches[0].streamed[k] != 0;
+        check_inputs_text(p, l, text);
+        page_textf(out, " Predictors see %s", text + strlen("predictors: "));
+        if (streamed)
+            page_textf(out, "; those of %d layer%s are streamed through %d buffers.", streamed, streamed == 1 ? "" : "s",
+                       l->predictor_buffers);
+        else
+            page_put(out, "; all stay in memory.");
+    }
+    page_put(out, "</p>\n");
+}
+
 void report_limit_section(struct page *out, const struct report *r, int index)
 {
     const struct plan *p = r->p;
@@ -381,7 +433,9 @@ void report_limit_section(struct page *out, const struct report *r, int index)
                plan_io_name(l->io), l->queue_depth, l->context, cache_policy_name(l->policy),
                opt_format_size(l->account_bytes, account, sizeof account), 100 * l->gap,
                l->optimal ? "" : " (the solver stopped at its limit)");
-    page_put(out, "</p>\n<div class='figs'>");
+    page_put(out, "</p>\n");
+    reading(out, r, index);
+    page_put(out, "<div class='figs'>");
     step_bars(out, r, index);
     layer_bars(out, r, index);
     hotness(out, r, index);

@@ -38,15 +38,16 @@ const char *const report_part_names[REPORT_PARTS] = { "attention", "prediction",
 const int report_part_colours[REPORT_PARTS] = { 0, 3, 2, 4, 1, 6, 5, 7 };
 
 /* What a layer's time is made of: the larger of computing and memory, and what storage takes longer than that (and,
- * where predictors look ahead, than attention). */
+ * where predictors look ahead, than attention). Of predictors that are streamed, what is not read meanwhile. Parts add up
+ * to the layer's total. */
 void report_parts_of(const struct plan *p, const struct plan_layer_figures *f, double out[REPORT_PARTS])
 {
     double memory = p->cost == PLAN_COST_PAPER ? 0 : f->ffn_memory_ns, busy = fmax(f->ffn_compute_ns, memory);
     memset(out, 0, REPORT_PARTS * sizeof *out);
     out[REPORT_ATTENTION] = f->attention_ns;
-    out[REPORT_PREDICT] = f->predict_ns;
+    out[REPORT_PREDICT] = fmax(0, fmin(f->predict_ns, f->total_ns - f->attention_ns - busy - f->exposed_ns));
     out[memory > f->ffn_compute_ns ? REPORT_MEMORY : REPORT_COMPUTE] = busy;
-    out[REPORT_WAIT] = fmax(0, f->total_ns - f->attention_ns - f->predict_ns - busy - f->exposed_ns);
+    out[REPORT_WAIT] = fmax(0, f->total_ns - f->attention_ns - out[REPORT_PREDICT] - busy - f->exposed_ns);
     out[REPORT_EXPOSED] = f->exposed_ns;
 }
 

@@ -121,6 +121,8 @@ for t, l in zip(layers, plan["limits"]):
         near(float(row[3]), f["active"][i], 1e-2)
         near(float(row[4]) * 1e3, f["attention_ns"][i])
         near(float(row[10]) * 1e3, f["total_ns"][i])
+        attention, predict, compute, memory, io, exposed, total, overlaps = map(float, row[4:12])
+        assert abs(attention + predict + max(compute, memory) + io + exposed - overlaps - total) <= 3e-3 * (total + overlaps), row
         assert row[1].split(" + ") == [str(v) for v in l["batches"][0]["hot"][i][0]]
 for t in table(p, "Cache size, % of units"):
     rows = [[float(c) for c in r] for r in t[1:]]
@@ -208,6 +210,29 @@ PY
 )
 }
 check "hostile names are escaped" hostile
+
+# Predictors: each layer says what they see and whether they are streamed, in the table, above its bar and in words.
+foretold()
+{
+    d=datasets/descriptions/bamboo-7b.json
+    "$P" solve --description $d --hardware "$tmp/phone.sqlite" --mode predicted --form bundle --packed no --policy lru --act q8 \
+        --down-type source --cores little=0 --context 256 --memory 1GB --out "$tmp/p.json" &&
+        report "$tmp/p.json" --description $d --hardware "$tmp/phone.sqlite" --out "$tmp/p.html" &&
+        (cd "$tmp" && python3 - "$tmp/p.html" "$tmp/p.json" <<'PY'
+import json, sys
+from page import load, table
+p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
+l = plan["limits"][0]
+streamed = set(l["batches"][0].get("streamed", []))
+want = [name + (", streamed" if i in streamed else "") for i, name in enumerate(l["predictors"])]
+assert streamed and [r[-1] for r in table(p, "Layer", "Hot", "Cold slots")[0][1:]] == want, want
+assert p.text.count("r*") >= len(streamed) and "Predictors see residual in 32 layers" in p.text
+assert "are streamed through %d buffers" % l["predictor_buffers"] in p.text
+assert ("with the gaps between them" in p.text) == bool(l["io"].get("joins"))
+PY
+)
+}
+check "predictors are marked layer by layer" foretold
 
 # A plan from published figures alone.
 described()

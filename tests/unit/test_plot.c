@@ -105,6 +105,12 @@ static void test_bars(void)
     plot_draw_bars(&p, &b);
     CHECK(has(&p, "class='f0'") && has(&p, ">layer</text>") && has(&p, ">ms</text>") && !has(&p, "nan"));
     page_done(&p);
+    static const char *const marks[] = { NULL, "b<" };
+    b.rows = marks;
+    plot_draw_bars(&p, &b);
+    CHECK(has(&p, "text-anchor='middle'>b&#60;</text>"));
+    page_done(&p);
+    b.rows = NULL;
     const double none[6] = { 0 };
     b.values = none;
     plot_draw_bars(&p, &b);

@@ -122,7 +122,7 @@ static void layer_table(struct page *out, const struct report *r, int index)
 {
     static const char *const heads[] = { "Layer", "Hot", "Cold slots", "Active", "Attention", "Prediction", "Compute",
                                          "Memory", "I/O", "Exposed", "Total", "Overlaps", "Binds", "Bytes read",
-                                         "Hits", "Best possible", "<Predictors see" };
+                                         "Hits", "Best", "<Predictor" };
     const struct plan *p = r->p;
     const struct plan_batch *b = &p->limits[index].batches[0];
     int predicted = p->limits[index].mode == PLAN_PREDICTED;

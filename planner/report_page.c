@@ -27,7 +27,7 @@ static const char style[] =
     "details{margin:.4em 0 1em}summary{cursor:pointer;color:var(--k0);width:max-content;max-width:100%}"
     ".scroll{overflow-x:auto;max-width:100%}table{border-collapse:collapse;font-size:.85rem;margin:.4em 0;"
     "font-variant-numeric:tabular-nums;overflow-wrap:normal}caption{text-align:left;padding:.2em 0}"
-    "th,td{padding:.2em .6em;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}"
+    "th,td{padding:.2em .45em;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}"
     "th{color:var(--soft);font-weight:600;vertical-align:bottom}td:first-child,th:first-child{text-align:left}"
     "td.t,th.t,td.u{text-align:left}td.t{white-space:normal;min-width:12em}"
     "@media(max-width:500px){body{padding:10px}th,td{padding:.2em .4em;font-size:.8rem}dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .5em}}"

@@ -13,6 +13,12 @@ enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_DOTPROD, CPU_I8M
 /* Bit 1 << tier for each tier that this machine can run; scalar always. */
 unsigned cpu_detect(void);
 
+/* Asks the processor every time: once before a loop, not in it. */
+static inline int cpu_has(enum cpu_tier t)
+{
+    return (cpu_detect() >> t & 1) != 0;
+}
+
 /* "auto" gives cpu_detect(); "scalar", "avx2", "avx512", "neon", "dotprod", "i8mm" give that tier and
  * those below it. A tier this machine lacks is ERR_USAGE. */
 int cpu_parse(const char *text, unsigned *out, struct err *e);

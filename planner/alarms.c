@@ -154,11 +154,6 @@ static void run_levels_avx2(const struct alarms *a, float weight, float *before,
 #define run_levels_avx2 run_levels_body
 #endif
 
-static int has_avx2(void)
-{
-    return (cpu_detect() & 1u << CPU_AVX2) != 0;
-}
-
 static void take_sums(int avx2, float *sum, size_t n, float unit, float decay, uint8_t *out)
 {
     if (avx2)
@@ -181,7 +176,7 @@ static void run_levels(int avx2, const struct alarms *a, float weight, float *be
 static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff;
-    int avx2 = has_avx2();
+    int avx2 = cpu_has(CPU_AVX2);
     float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
     a->level = malloc(n_ff * (size_t)r->n + 1);
     if (!sum || !a->level) {
@@ -221,7 +216,7 @@ static void count_levels(const uint8_t *level, size_t n, uint64_t count[ALARMS_L
 static int find_levels(struct alarms *a, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff, step = count_step(n_ff), counted = (n_ff + step - 1) / step;
-    int avx2 = has_avx2();
+    int avx2 = cpu_has(CPU_AVX2);
     float *before = calloc(n_ff, sizeof *before);
     uint64_t count[ALARMS_LEVELS] = { 0 };
     if (!before)

@@ -134,7 +134,7 @@ struct telling {
     const struct foretell *f;
     int layer, firing_only, avx2;
     struct foretell_shared *shared;
-    uint64_t (*chance)[ALARMS_LEVELS];  /* [n_blocks]: of alarms; NULL with firing_only */
+    uint64_t (*chance)[ALARMS_LEVELS];  /* [n_blocks]: of alarms; not filled in with firing_only */
     struct list out;
     uint32_t *start;
     uint64_t *told;             /* scratch: a bit for each neuron */
@@ -156,7 +156,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     size_t n_ff = (size_t)w->f->n_ff;
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
-    w->avx2 = (cpu_detect() & 1u << CPU_AVX2) != 0;
+    w->avx2 = cpu_has(CPU_AVX2);
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
     w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
     w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);

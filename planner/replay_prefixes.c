@@ -294,7 +294,7 @@ static void begin_step(struct pass *w, int t)
 int replay_prefixes(const struct replay_accesses *a, int first, const struct replay_prefix *prefixes, int n, struct err *e)
 {
     struct pass *w = new_pass(a, prefixes, n);
-    int popcnt = (cpu_detect() & 1u << CPU_AVX2) != 0;
+    int popcnt = cpu_has(CPU_AVX2);
     if (!w)
         return err_set(e, ERR_NOMEM, "out of memory for the replay of %u units", a->n_units);
     for (int t = 0; t < a->n_steps; t++) {

@@ -170,7 +170,7 @@ def memory_bound(runner, cols, quant, model_bytes):
     program, threads = env("BENCH_KERNELS"), count("THREADS", os.cpu_count(), 1)
     if not os.access(program, os.X_OK):
         return {"failed": "BENCH_KERNELS names no program: make bench-kernels builds it"}
-    out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "10",
+    out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "4",
                              "--mib", str(megabytes_to_read(model_bytes)), "--output", "json"])
     if "failed" in facts:
         return {"failed": facts["failed"]}
@@ -206,11 +206,11 @@ def fio_bound(runner, path, units, depth, notes):
         return None
     out, facts = runner.run([fio, "--name=reads", f"--filename={path}", "--readonly", "--rw=randread",
                              "--bssplit=" + ":".join(f"{size}/{share}" for size, share in units), f"--iodepth={depth}", "--ioengine=io_uring", "--direct=1", "--time_based",
-                             f"--runtime={count('FIO_SECONDS', 3, 1)}", "--output-format=json"])
+                             f"--runtime={count('FIO_SECONDS', 2, 1)}", "--output-format=json"])
     if "failed" in facts:
         notes.add(f"fio: {facts['failed']}")
         return None
-    return {"sizes": units, "queue_depth": depth, "bytes_per_s": json.loads(out)["jobs"][0]["read"]["bw_bytes"]}
+    return json.loads(out)["jobs"][0]["read"]["bw_bytes"]
 
 
 # ---- the whole ----
@@ -251,7 +251,7 @@ def settings():
     names = FILES + FOLDERS + ("MEMORY MODES RUNS TOKENS PEER_TOKENS PROMPT PROMPT_RUNS LADDER LLAMA_CPP_VERSION "
                                "IK_LLAMA_CPP_VERSION SMALLTHINKER_CACHED SMALLTHINKER_VERSION THREADS").split()
     files = [env(f) for f in FILES if env(f)]
-    return {"values": {n: env(n) for n in names if env(n)},
+    return {"values": {n: env(n) for n in names if env(n)}, "form": 2, # of the unfinished results
             "files": {f: [os.stat(f).st_size, int(os.stat(f).st_mtime)] for f in files},
             "commit": env("COMMIT", "unknown")}
 
@@ -326,17 +326,35 @@ class Bench:
         self.note_time(run, record["seconds"])
         return record
 
-    def fio(self, limit):
-        """At the sizes of the reads that each of our modes made under this limit, once they are known."""
+    def memory(self, limit, runs):
+        seen, model = self.result["bounds"]["memory"], self.result["model"]
+        if not any(b["memory"] == limit.text and b["after_runs"] == runs for b in seen):
+            found = memory_bound(self.runner, model["shape"]["d_model"], model["layout"]["gate_type"], os.path.getsize(env("MODEL")))
+            seen.append({"memory": limit.text, "after_runs": runs, "started": int(time.time()), **found})
+
+    def fio(self, limit, runs):
+        """At the size and depth of the reads that each of our modes made in its first run under this limit."""
         known = self.result["bounds"]["fio"].setdefault(limit.text, {})
-        seen = {}
-        for r in self.result["records"]:
-            if r["memory"] == limit.text and r["engine"].startswith("thermo-run") and r.get("reads_per_token"):
-                seen.setdefault(r["engine"], []).append(r)
-        for engine, records in seen.items():
-            if engine not in known:
-                model = next(c.model for c in ours() if c.name == engine)
-                known[engine] = fio_bound(self.runner, model, read_sizes(records), records[0]["queue_depth"], self.notes)
+        for engine in dict.fromkeys(c.name for c in ours()):
+            first = next((r for r in self.result["records"] if r["memory"] == limit.text and r["engine"] == engine and
+                          r.get("reads_per_token")), None)
+            if not first:
+                continue
+            b = known.get(engine) or {"sizes": read_sizes([first]), "queue_depth": first["queue_depth"], "seen": []}
+            if any(x["after_runs"] == runs for x in b["seen"]):
+                continue
+            start, model = int(time.time()), next(c.model for c in ours() if c.name == engine)
+            rate = fio_bound(self.runner, model, b["sizes"], b["queue_depth"], self.notes)
+            if rate:
+                b["seen"].append({"after_runs": runs, "started": start, "bytes_per_s": rate})
+                known[engine] = dict(b, bytes_per_s=statistics.median(x["bytes_per_s"] for x in b["seen"]))
+
+    def bound(self, limit):
+        """What the machine gives at this moment; once after so many runs, so that what goes on repeats nothing."""
+        runs = sum(r["memory"] == limit.text for r in self.result["records"])
+        self.memory(limit, runs)
+        self.fio(limit, runs)
+        self.save()
 
     def has_better_read_ahead(self, run):
         """After the first round a peer goes on with the read-ahead that it was faster with."""
@@ -357,17 +375,16 @@ class Bench:
             r["bounds"]["disk"] = disk_bound(self.runner, os.path.dirname(os.path.abspath(env("MODEL"))), self.state)
         done = {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"], x["round"]) for x in r["records"]}
         todo = [x for x in self.runs if (x[0].text, x[1].name, x[1].kb, x[2], x[3]) not in done]
-        before, hopeless = None, {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"]) for x in r["records"] if "failed" in x}
+        last, hopeless = None, {(x["memory"], x["engine"], x["read_ahead_kb"], x["kind"]) for x in r["records"] if "failed" in x}
         for i, run in enumerate(todo):
             same = (run[0].text, run[1].name, run[1].kb, run[2])
             if same in hopeless or self.has_better_read_ahead(run):
                 continue
-            if before is not run[0]:
-                if before:
-                    self.fio(before)
-                before = run[0]
-                r["bounds"]["memory"].append(memory_bound(self.runner, info["shape"]["d_model"],
-                                                          info["layout"]["gate_type"], os.path.getsize(env("MODEL"))))
+            if last and last[0] is not run[0]:
+                self.bound(last[0])
+            if not last or (last[0], last[2], last[3]) != (run[0], run[2], run[3]): # another limit, kind or round
+                self.bound(run[0])
+            last = run
             record = self.one(run)
             r["records"].append(record)
             self.save()
@@ -377,8 +394,8 @@ class Bench:
                                            f"first token after {record['ttft_ms']:.0f} ms")
             left = self.seconds_left(todo[i + 1:])
             say(f"[{i + 1}/{len(todo)}] {run[0].text}, {run[1].key}: {got}; {left / 60:.0f} min {left % 60:02.0f} s left")
-        for limit in self.limits:
-            self.fio(limit)
+        for limit in self.limits: # after the last runs, also where it was interrupted then
+            self.bound(limit)
         r["finished"] = time.strftime("%F %T", time.gmtime())
         r["done"] = True
         self.save()

@@ -44,7 +44,7 @@ Settings, as environment variables or make's NAME=VALUE:
   OUT=DIR             Default: docs
   STATE=DIR           where unfinished results are kept. Default: build/bench/NAME/state
   FRESH=1             forget them
-  TIMEOUT=S           of one run. Default: 1800.     FIO_SECONDS=S  of fio, for each limit. Default: 3
+  TIMEOUT=S           of one run. Default: 1800.     FIO_SECONDS=S  of fio, each time. Default: 2
   READ_AHEAD_FILE=F   the kernel's read-ahead setting of GGUF's disk, in KiB. Default: found under /sys
 END
 }

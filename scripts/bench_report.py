@@ -3,8 +3,8 @@
 
     bench_report.py DIR      writes DIR/BENCHMARKS.md and DIR/bench-NAME-*.svg again from DIR/benchmarks.json
 
-A bound is what this machine forbids to beat, from bandwidths measured in the same run: the bytes that a token must touch
-over the memory's bandwidth, in order for what is read whole (attention, head, the gates of exact mode), by rows in random
+A bound is what this machine forbids to beat, from bandwidths measured between the rounds of the same limit (the median, as of
+the speeds): the bytes that a token must touch over the memory's bandwidth, in order for what is read whole (attention, head, the gates of exact mode), by rows in random
 order for the rest (Up and Down of active neurons); under a limit, the reads that were made, each in the least time that one
 of their mean size takes on this disk, where that is longer than the FFN's bytes from memory."""
 import json
@@ -54,7 +54,9 @@ class Row:
         return statistics.median([sum(r["neurons_per_token"][n] for n in names) for r in self.decode])
 
     def bandwidth(self):
-        seen = [b for b in self.result["bounds"]["memory"] if "failed" not in b]
+        """Of what was measured between the runs under this limit. Older results have one measurement before each limit and
+        do not say which: then of all."""
+        seen = [b for b in self.result["bounds"]["memory"] if "failed" not in b and b.get("memory", self.limit) == self.limit]
         return tuple(1e9 * statistics.median([b[k] for b in seen]) for k in ("sequential", "scattered")) if seen else None
 
     def fio(self):
@@ -230,23 +232,50 @@ def ladder_table(all_rows):
                  lines) if lines else []
 
 
-def bounds_lines(result):
+def spread(values):
+    values = sorted(values)
+    middle = number(statistics.median(values))
+    return f"{middle} ({number(values[0])}–{number(values[-1])})" if len(values) > 1 else middle
+
+
+def memory_bounds_table(result):
+    groups = {}
+    for b in result["bounds"]["memory"]:
+        groups.setdefault(b.get("memory", "each, before it"), []).append(b)
     out = []
-    for i, b in enumerate(result["bounds"]["memory"]):
-        out.append([f"{i + 1}", b["failed"], "–", "–", "–"] if "failed" in b else
-                   [f"{i + 1}", str(b["threads"]), f"{b['row_bytes']}", number(b["sequential"]), number(b["scattered"])])
-    lines = ["Memory, before each limit:", ""]
-    lines += table(["", "threads", "row, bytes", "in order, GB/s", "rows in random order, GB/s"], out)
+    for limit, seen in groups.items():
+        good = [b for b in seen if "failed" not in b]
+        out.append([limit, str(len(good)), str(good[0]["threads"]), str(good[0]["row_bytes"]), spread(b["sequential"] for b in good),
+                    spread(b["scattered"] for b in good)] if good else [limit, seen[0]["failed"], "–", "–", "–", "–"])
+    return table(["limit", "measurements", "threads", "row, bytes", "in order, GB/s: median (range)",
+                  "rows in random order, GB/s: median (range)"], out)
+
+
+def fio_bounds_table(result):
+    out = []
+    for limit, engines in result["bounds"]["fio"].items():
+        for engine, fio in engines.items():
+            if fio:
+                rates = [x["bytes_per_s"] / 1e6 for x in fio.get("seen", [fio])] # older results have one
+                out.append([limit, engine, sizes(fio), str(fio["queue_depth"]), str(len(rates)), spread(rates)])
+    return table(["limit", "engine", "read", "in flight", "measurements", "MB/s: median (range)"], out) if out else []
+
+
+def bounds_lines(result):
+    lines = ["Memory, by the limit whose runs it was measured between:", "", *memory_bounds_table(result)]
+    fio = fio_bounds_table(result)
+    if fio:
+        lines += ["Disk, by fio, at the mean size and the depth of each engine's reads:", "", *fio]
     points = result["bounds"].get("disk", {}).get("points", [])
     if points:
-        sizes = sorted({p["block_bytes"] for p in points})
+        columns = sorted({p["block_bytes"] for p in points})
         at = {}
         for p in points:
             key = (p["backend"] + ("" if p["direct"] else ", buffered"), p["pattern"], p["queue_depth"], p["lanes"])
             at.setdefault(key, {})[p["block_bytes"]] = mega(p["bytes_per_s_p50"])
-        lines += ["Disk, MB/s by size of a read, from `thermo-profile hardware --quick`:", ""]
-        lines += table(["backend", "pattern", "depth", "lanes"] + [f"{s / 1024:g} KiB" for s in sizes],
-                       [[str(k) for k in key] + [line.get(s, "") for s in sizes] for key, line in at.items()])
+        lines += ["Disk, MB/s by size of a read, from `thermo-profile hardware --quick`, once before all runs:", ""]
+        lines += table(["backend", "pattern", "depth", "lanes"] + [f"{s / 1024:g} KiB" for s in columns],
+                       [[str(k) for k in key] + [line.get(s, "") for s in columns] for key, line in at.items()])
     return lines
 
 
@@ -298,12 +327,16 @@ kernel's default read-ahead and with 512 KB, from the second round on with the b
 engine reads its experts past the page cache and says nothing of what it skips, so no bound is given for it. `resident` has no
 cgroup.
 
-*Bound*: the bytes that a token must touch over the bandwidth measured in the same run (in order for what is read whole, by
-rows in random order for Up and Down of active neurons), and under a limit the bytes that were read over the disk's rate,
-where that is longer than the FFN's part. *The disk's rate*: of random reads of the mean size that the reads had (bytes over
-reads issued: the runtime joins neighbours, so they are larger than the units stored), the best of all backends and depths
-measured, with a time that grows evenly from one measured size to the next; or fio's, of the file itself, where that was
-faster. *Hit rate*: of the cold cache. *Stalled*: share of the time in which nothing could be computed for want of a read.
+*Bound*: the bytes that a token must touch over the memory's bandwidth (in order for what is read whole, by rows in random
+order for Up and Down of active neurons), and under a limit the bytes that were read over the disk's rate, where that is
+longer than the FFN's part. *The memory's bandwidth* drifts on a shared machine while runs go on, so it is measured for a
+second or two before the runs of each limit, between rounds (a round: one run of each engine) and after them; the median
+counts, as of the speeds. *The disk's rate*: of random reads of the mean size that the reads had (bytes over reads issued:
+the runtime joins neighbours, so they are larger than the units stored), the best of all backends and depths measured before
+all runs, with a time that grows evenly from one measured size to the next; or fio's, of the file itself at the depth that
+the runtime had, where that was faster: the median of what it read after each round, from the first on, which tells the size.
+The tables of bounds tell how many measurements there were; results of before they were repeated have one for each limit.
+*Hit rate*: of the cold cache. *Stalled*: share of the time in which nothing could be computed for want of a read.
 """
 
 

@@ -16,10 +16,12 @@ cat "$tmp/read-ahead" >> "$tmp/seen"
 echo '[{"build_commit": "abc", "avg_ts": 20.0}]'
 END
 printf '#!/bin/sh\necho $$ > %s/slow.pid\nexec sleep 60\n' "$tmp" > "$tmp/slow/llama-bench"
-cat > "$tmp/kernels" << 'END'
+cat > "$tmp/kernels" << END
 #!/bin/sh
-echo '{"kernel": "rows", "row_bytes": 512, "gb_per_s": 9, "bound_gb_per_s": 10}'
-echo '{"kernel": "rows_at", "row_bytes": 512, "gb_per_s": 4, "bound_gb_per_s": 5}'
+echo >> "$tmp/measured" # faster from one to the next
+n=\$(wc -l < "$tmp/measured")
+echo "{\"kernel\": \"rows\", \"row_bytes\": 512, \"gb_per_s\": 9, \"bound_gb_per_s\": \$((9 + n))}"
+echo "{\"kernel\": \"rows_at\", \"row_bytes\": 512, \"gb_per_s\": 4, \"bound_gb_per_s\": \$((4 + n))}"
 END
 chmod +x "$tmp/peer/llama-bench" "$tmp/slow/llama-bench" "$tmp/kernels"
 echo 8192 > "$tmp/read-ahead"
@@ -99,8 +101,44 @@ assert all(r["tokens_per_s"] == 20 for r in peers)
 # There and back: ours first in even rounds, last in odd ones.
 order = [r["engine"] for r in s["records"] if r["memory"] == "resident" and r["kind"] == "decode"]
 assert order == ["thermo-run", "llama.cpp", "llama.cpp", "thermo-run"], order
-assert [(b["sequential"], b["scattered"]) for b in s["bounds"]["memory"]] == [(10, 5)] * 2
 END
+between() # the machine before, between and after the rounds of each limit; the disk once the size of reads is known
+{
+    python3 - "$OUT" << 'END'
+import json, statistics, sys
+s = json.load(open(sys.argv[1] + "/benchmarks.json"))["sets"][0]
+want = []
+for limit in ("resident", "16MiB"):
+    rounds = [(r["kind"], r["round"]) for r in s["records"] if r["memory"] == limit]
+    want += [(limit, n) for n in range(len(rounds) + 1) if n in (0, len(rounds)) or rounds[n] != rounds[n - 1]]
+memory = s["bounds"]["memory"]
+assert [(b["memory"], b["after_runs"]) for b in memory] == want and len(want) == 8, (memory, want)
+assert [(b["sequential"], b["scattered"]) for b in memory] == [(n + 10, n + 5) for n in range(8)]
+page = open(sys.argv[1] + "/BENCHMARKS.md").read()
+assert "| resident | 4 | %d | 512 | 11.5 (10.0–13.0) | 6.50 (5.00–8.00) |" % memory[0]["threads"] in page
+assert "| 16MiB | 4 | %d | 512 | 15.5 (14.0–17.0) | 10.5 (9.00–12.0) |" % memory[0]["threads"] in page
+fio = s["bounds"]["fio"]["16MiB"].get("thermo-run")
+if fio:
+    assert [("16MiB", x["after_runs"]) for x in fio["seen"]] == want[5:], fio
+    assert fio["bytes_per_s"] == statistics.median(x["bytes_per_s"] for x in fio["seen"])
+    assert "| 16MiB | thermo-run | %d KiB | %d | 3 | " % (fio["sizes"][0][0] // 1024, fio["queue_depth"]) in page
+END
+}
+check "bounds are measured between rounds" between
+older() # results of before: bounds once for each limit, fio once; what was measured for any limit bounds all
+{
+    mkdir -p "$tmp/older" && python3 - "$OUT" "$tmp/older" << 'END' && python3 -B scripts/bench_report.py "$tmp/older" &&
+import json, sys
+j = json.load(open(sys.argv[1] + "/benchmarks.json"))
+b = j["sets"][0]["bounds"]
+b["memory"] = [{k: v for k, v in x.items() if k not in ("memory", "after_runs")} for x in b["memory"] if not x["after_runs"]]
+for x in b["fio"]["16MiB"].values():
+    del x["seen"]
+json.dump(j, open(sys.argv[2] + "/benchmarks.json", "w"))
+END
+        grep -q '^| each, before it | 2 | [0-9]* | 512 | 12.0 (10.0–14.0) | 7.00 (5.00–9.00) |$' "$tmp/older/BENCHMARKS.md"
+}
+check "results of when bounds were measured less often" older
 table() # what the page says, recomputed: medians, ratio to the peer, the memory's bound of a resident token
 {
     "$BIN/thermo-pack" inspect --json --tensors "$packed" > "$tmp/inspect" && python3 - "$OUT" "$tmp/inspect" << 'END'
@@ -115,7 +153,7 @@ assert abs(float(line[2].split()[0]) / speed - 1) < 0.005, (line[2], speed) # th
 assert abs(float(line[5].split()[0]) / (speed / 20) - 1) < 0.01, line[5]
 d, layers, ff = (m["model"][k] for k in ("d_model", "n_layers", "n_ff"))
 active = statistics.median(sum(r["neurons_per_token"][k] for k in ("hot", "cold", "read")) for r in runs)
-seconds = (m["dense_bytes"] + layers * ff * 2 * d) / 10e9 + active * 2 * 2 * d / 5e9 # F16: 2 bytes; tied head
+seconds = (m["dense_bytes"] + layers * ff * 2 * d) / 11.5e9 + active * 2 * 2 * d / 6.5e9 # F16: 2 bytes; tied head
 assert abs(float(line[3]) * seconds - 1) < 0.01, (line[3], 1 / seconds)
 assert any("the ladder" in x for x in page) == False
 END
@@ -138,7 +176,8 @@ i = bisect.bisect(sizes, size)
 least = reads * (seconds[i - 1] + (size - sizes[i - 1]) / (sizes[i] - sizes[i - 1]) * (seconds[i] - seconds[i - 1]))
 fio = s["bounds"]["fio"]["16MiB"].get("thermo-run")
 if fio:
-    assert fio["sizes"] == [[max(4096, int(size + 2048) // 4096 * 4096), 100]], (fio, size)
+    first = runs[0]["read_bytes_per_token"] / runs[0]["reads_per_token"]
+    assert fio["sizes"] == [[max(4096, int(first + 2048) // 4096 * 4096), 100]], (fio, first)
     least = min(least, read / fio["bytes_per_s"])
 page = open(sys.argv[1] + "/BENCHMARKS.md").read()
 line = [x for x in page.split("### Where")[1].splitlines() if x.startswith("| 16MiB | thermo-run |")][0].split(" | ")
@@ -193,9 +232,10 @@ check "the page can be drawn again from the results" sh -c 'cp "$1/BENCHMARKS.md
 mkdir "$tmp/bin"
 ln -s "$(readlink -f "$BIN")"/thermo-run "$(readlink -f "$BIN")"/thermo-pack "$tmp/bin"
 printf '#!/bin/sh\necho \047{"devices": [{"storage_points": []}]}\047\n' > "$tmp/bin/thermo-profile"
-chmod +x "$tmp/bin/thermo-profile"
-BIN=$tmp/bin
-export BIN
+printf '#!/bin/sh\necho \047{"jobs": [{"read": {"bw_bytes": 500000000}}]}\047\n' > "$tmp/bin/fio"
+chmod +x "$tmp/bin/thermo-profile" "$tmp/bin/fio"
+BIN=$tmp/bin PATH=$tmp/bin:$PATH
+export BIN PATH
 second() { NAME=again RUNS=1 PROMPT=0 LLAMA_CPP='' run && python3 -c '
 import json, sys
 assert [s["name"] for s in json.load(open(sys.argv[1]))["sets"]] == ["embedded", "again"]' "$OUT/benchmarks.json"; }
@@ -240,13 +280,18 @@ left()
     cut() { python3 - "$tmp/state3/results.json" << 'END'
 import json, sys
 j = json.load(open(sys.argv[1]))
-j["records"] = j["records"][:3]
+j["records"] = j["records"][:3] # in the second round under the first limit
+seen = j["bounds"]["memory"]
+want = [(b["memory"], b["after_runs"]) for b in seen]
+print(want[:2] + [("resident", 3)] + want[2:]) # what goes on looks at the machine first
+j["bounds"]["memory"] = seen[:2]
 del j["done"]
 json.dump(j, open(sys.argv[1], "w"))
 END
     }
     export STATE="$tmp/state3" PROMPT=0
-    run && cut && run && grep -q 'going on after 3 runs' "$tmp/err" && [ "$(grep -c 'tokens/s; ' "$tmp/err")" -eq "$1" ]
+    bounds() { python3 -c 'import json, sys; print([(b["memory"], b["after_runs"]) for b in json.load(open(sys.argv[1]))["bounds"]["memory"]])' "$tmp/state3/results.json"; }
+    run && cut > "$tmp/whole" && run && bounds > "$tmp/again" && diff "$tmp/whole" "$tmp/again" && grep -q 'going on after 3 runs' "$tmp/err" && [ "$(grep -c 'tokens/s; ' "$tmp/err")" -eq "$1" ]
 }
 check "an interrupted benchmark goes on where it was" left "$(grep -q 'no limit is' "$OUT/BENCHMARKS.md" && echo 3 || echo 6)"
 check "the read-ahead is as it was" grep -qx 8192 "$tmp/read-ahead"

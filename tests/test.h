@@ -2,7 +2,9 @@
 #define TESTS_TEST_H
 
 /* TAP from a C program: CHECK(condition) per point, `return test_done();` at the end of main. */
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int test_n, test_bad;
 #define CHECK(x) test_check((x) != 0, #x, __FILE__, __LINE__)
@@ -20,6 +22,23 @@ static inline int test_check(int ok, const char *what, const char *file, int lin
         test_bad++;
     }
     return ok;
+}
+
+/* What may be written to: a name, printf-like, in the folder TMPDIR or /tmp; with a process's number in it, or for mkstemp
+ * and mkdtemp. Ends the test where it does not fit. */
+__attribute__((format(printf, 3, 4))) static inline void test_path(char *out, size_t size, const char *name, ...)
+{
+    const char *dir = getenv("TMPDIR");
+    int n = snprintf(out, size, "%s/", dir && *dir ? dir : "/tmp"), m = -1;
+    va_list args;
+    va_start(args, name);
+    if (n > 0 && (size_t)n < size)
+        m = vsnprintf(out + n, size - (size_t)n, name, args);
+    va_end(args);
+    if (m < 0 || (size_t)m >= size - (size_t)n) {
+        printf("Bail out! '%s' is too long for TMPDIR\n", dir);
+        exit(1);
+    }
 }
 
 static inline int test_done(void)

@@ -303,7 +303,7 @@ static void files(void)
     struct gguf *g;
     size_t len;
     uint8_t *h = tiny_header(NULL, QUANT_F16, NULL, 0, &len);
-    snprintf(path, sizeof path, "%s/gguf-bad-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    test_path(path, sizeof path, "gguf-bad-XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0 && write(fd, h, len) == (ssize_t)len);
     CHECK(gguf_open(path, &g, &e) == ERR_FORMAT && says("past the end of the file") && says(path));

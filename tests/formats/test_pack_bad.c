@@ -148,7 +148,8 @@ static void payload(void)
 int main(void)
 {
     kernels_init(0);
-    char path[] = "/tmp/thermo-bad-XXXXXX";
+    char path[256];
+    test_path(path, sizeof path, "thermo-bad-XXXXXX");
     struct err e = { 0 };
     int fd = mkstemp(path);
     close(fd);

@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static char dir[64], good[96], bad[96];
+static char dir[256], good[300], bad[300];
 static struct err e;
 static struct trace_sample s;
 static char *bytes;
@@ -210,7 +210,7 @@ static void liars(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "%s/thermo-trace-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     snprintf(good, sizeof good, "%s/good.h5", dir);

@@ -11,7 +11,7 @@
 
 enum { ROWS = 200 };
 
-static char csv[96];
+static char csv[256];
 static struct err e;
 static struct gguf *g;
 static struct tokenizer *tok;
@@ -119,7 +119,7 @@ static void shards(void)
 
 int main(void)
 {
-    snprintf(csv, sizeof csv, "%s/thermo-corpus-%d.csv", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+    test_path(csv, sizeof csv, "thermo-corpus-%d.csv", (int)getpid());
     FILE *f = fopen(csv, "w");
     if (!f)
         return 1;

@@ -394,8 +394,7 @@ static void test_experts_together(void)
 
 int main(void)
 {
-    const char *dir = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/thermo-engine-predict-%ld.thermo", dir ? dir : "/tmp", (long)getpid());
+    test_path(path, sizeof path, "thermo-engine-predict-%ld.thermo", (long)getpid());
     kernels_init(cpu_detect());
     for (int i = 0; i < ES_SEQ; i++)
         ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));

@@ -202,8 +202,7 @@ static void test_free_bytes(void)
 
 int main(void)
 {
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/test-file-XXXXXX", tmp ? tmp : "/tmp");
+    test_path(dir, sizeof dir, "test-file-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     snprintf(path, sizeof path, "%s/file", dir);

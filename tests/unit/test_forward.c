@@ -229,7 +229,7 @@ static int count_fired(void *ctx, const struct forward_layer *l, struct err *e)
 
 static void experts(void)
 {
-    char path[128];
+    char path[256];
     struct err e = { 0 };
     struct gguf *g = NULL;
     struct model *m = NULL;
@@ -243,8 +243,7 @@ static void experts(void)
         .tokens = ids, .starts = starts, .n_sequences = 2, .on_layer = count_fired, .ctx = &fired
     };
     float *a = malloc(len * 4096 * sizeof *a), *b = malloc(len * 4096 * sizeof *b), worst = 0;
-    snprintf(path, sizeof path, "%s/thermo-experts-%d.gguf", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
-             (int)getpid());
+    test_path(path, sizeof path, "thermo-experts-%d.gguf", (int)getpid());
     CHECK_MSG(!write_experts(path, &e) && !gguf_open(path, &g, &e) && !model_open(g, NULL, &m, &e), "%s", e.msg);
     if (m && !pool_new(2, NULL, &pool, &e) && !forward_new(model, pool, 64, &dense, &e) &&
         !forward_run(dense, &run, &e) && !forward_logits(dense, 0, len, a, &e)) {

@@ -340,7 +340,7 @@ static void writer_refuses(void)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "%s/test-gguf-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    test_path(dir, sizeof dir, "test-gguf-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     embedded();

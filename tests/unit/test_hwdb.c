@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[64], path[96];
+static char dir[256], path[300];
 static struct err e;
 
 static int near(double a, double b)
@@ -328,7 +328,7 @@ static void strangers(const char *data, size_t len)
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
           ERR_FORMAT },
     };
-    char copy[112];
+    char copy[300];
     snprintf(copy, sizeof copy, "%s/s.sqlite", dir);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct hw h = { 0 };
@@ -350,7 +350,7 @@ static void strangers(const char *data, size_t len)
 /* Truncation, and a changed byte in every part: an answer or an error, never a crash. */
 static void damage(const char *data, size_t len)
 {
-    char copy[112], *bent = malloc(len);
+    char copy[300], *bent = malloc(len);
     int refused = 0, read = 0, named = 1;
     snprintf(copy, sizeof copy, "%s/d.sqlite", dir);
     if (!bent)
@@ -384,7 +384,7 @@ static void damage(const char *data, size_t len)
 
 static void not_databases(void)
 {
-    char other[112];
+    char other[300];
     struct hwdb *d = NULL;
     struct hw h = { 0 };
     snprintf(other, sizeof other, "%s/o.sqlite", dir);
@@ -498,8 +498,7 @@ int main(void)
     struct hw h = { 0 }, again = { 0 };
     char *data = NULL;
     size_t len = 0;
-    const char *tmp = getenv("TMPDIR");
-    snprintf(dir, sizeof dir, "%s/hwdbXXXXXX", tmp && strlen(tmp) < 40 ? tmp : "/tmp");
+    test_path(dir, sizeof dir, "hwdbXXXXXX");
     if (!mkdtemp(dir))
         return 1;
     snprintf(path, sizeof path, "%s/hw.sqlite", dir);

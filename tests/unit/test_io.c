@@ -32,8 +32,7 @@ static uint8_t byte_at(uint64_t off)
 
 static void make_file(void)
 {
-    const char *dir = getenv("TMPDIR");
-    snprintf(path, sizeof path, "%s/thermo-io-XXXXXX", dir ? dir : "/tmp");
+    test_path(path, sizeof path, "thermo-io-XXXXXX");
     int fd = mkstemp(path);
     static uint8_t block[BLOCK];
     for (uint32_t b = 0; b < FILE_BLOCKS; b++) {

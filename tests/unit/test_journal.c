@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static char path[96];
+static char path[256];
 static struct err e;
 static const struct hash128 config = { 1, 2 };
 
@@ -69,8 +69,7 @@ int main(void)
     struct journal *j, *k;
     char *data = NULL;
     size_t n = 0;
-    snprintf(path, sizeof path, "%s/thermo-journal-%d.partial", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp",
-             (int)getpid());
+    test_path(path, sizeof path, "thermo-journal-%d.partial", (int)getpid());
     CHECK(!journal_open(path, config, 0, &j, &e));
     CHECK(journal_open(path, config, 1, &k, &e) == ERR_INPUT && strstr(e.msg, "in use"));
     journal_close(j, 0);

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <unistd.h>
 
-static char path[] = "/tmp/thermo-pack-XXXXXX";
+static char path[256];
 
 static float stored(const struct pack *p, int layer, int role, uint32_t pos, int col)
 {
@@ -113,6 +113,7 @@ static void round_trip(enum layout_form form, int packed, uint32_t down, double 
 int main(void)
 {
     kernels_init(0);
+    test_path(path, sizeof path, "thermo-pack-XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);

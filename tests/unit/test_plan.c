@@ -132,7 +132,8 @@ int main(void)
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 2"));
     free(full);
 
-    char path[] = "/tmp/test_plan_XXXXXX";
+    char path[256];
+    test_path(path, sizeof path, "test_plan_XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0 && close(fd) == 0);
     CHECK_MSG(plan_write(&p, path, &e) == 0, "%s", e.msg);

@@ -17,7 +17,7 @@ enum { D = 256, FF = 1280, LAYERS = 8, VOCAB = 4096, RANK = 32, WITHOUT = 5, N_T
 
 static struct gguf *gguf;
 static struct model *model;
-static char path[] = "/tmp/thermo-quality-XXXXXX";
+static char path[256];
 
 static void trace_some(uint64_t tokens)
 {
@@ -169,6 +169,7 @@ int main(void)
     struct err e = { 0 };
     struct trace *t = NULL;
     kernels_init(cpu_detect());
+    test_path(path, sizeof path, "thermo-quality-XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);

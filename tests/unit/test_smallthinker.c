@@ -93,7 +93,7 @@ static void dense_pass(const struct engine_sample *s, const char *name)
         tokens[i] = (uint32_t)(ids[i] = 3 + i * 11 % (ES_VOCAB - 3));
     const struct forward_run run = { .tokens = tokens, .starts = starts, .n_sequences = 1, .on_layer = routed,
                                      .ctx = &pairs };
-    snprintf(path, sizeof path, "%s/thermo-small-%d.gguf", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp", (int)getpid());
+    test_path(path, sizeof path, "thermo-small-%d.gguf", (int)getpid());
     es_naive(s, NULL, ids, ES_SEQ, want);
     int r = write_model(path, s, &e) || gguf_open(path, &g, &e) || model_open(g, NULL, &m, &e) ||
             pool_new(2, NULL, &pool, &e) || forward_new(m, pool, ES_SEQ, &f, &e) || forward_run(f, &run, &e) ||

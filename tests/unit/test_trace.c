@@ -13,13 +13,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static char dir[64];
+static char dir[256];
 static struct err e;
 static struct trace_sample s, part;
 
 static const char *in(const char *name)
 {
-    static char paths[8][128];
+    static char paths[8][400];
     static int next;
     char *p = paths[next++ % 8];
     snprintf(p, sizeof paths[0], "%s/%s", dir, name);
@@ -135,7 +135,7 @@ static void round_trip(int n_experts)
 
 static void merging(int n_experts, int n_shards)
 {
-    char name[8][128];
+    char name[8][400];
     const char *paths[8];
     struct hash128 whole, merged, one;
     sample_init(&s, n_experts, 0, 1);
@@ -249,7 +249,7 @@ static void observing(int n_experts, int threads)
 
 int main(void)
 {
-    snprintf(dir, sizeof dir, "%s/thermo-trace-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
     if (!mkdtemp(dir))
         return 1;
     round_trip(0);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <unistd.h>
 
-static char path[] = "/tmp/thermo-predict-XXXXXX", other[64];
+static char path[256], other[300];
 
 enum { RANK = 6 };
 
@@ -182,7 +182,7 @@ static void quality(void)
     many[1] = many[0]; /* not ascending */
     CHECK(trace_predict_save_quality(path, other, many, 2, "", &e) == 0 && rows_of(other, back, corpus, &e) == -1);
     struct err none = { 0 };
-    char bare[80];
+    char bare[300];
     static struct trace_sample s;
     struct hash128 content;
     snprintf(bare, sizeof bare, "%s.bare", path);
@@ -197,7 +197,7 @@ static void merging(void)
 {
     struct err e = { 0 };
     static struct trace_sample s;
-    char a[80], b[80], m[80];
+    char a[300], b[300], m[300];
     const char *shards[2] = { b, a };
     struct hash128 whole, merged;
     struct trace *t = NULL;
@@ -282,6 +282,7 @@ int main(void)
     static struct trace_sample s;
     struct err e = { 0 };
     struct hash128 content;
+    test_path(path, sizeof path, "thermo-predict-XXXXXX");
     int fd = mkstemp(path);
     CHECK(fd >= 0);
     close(fd);

@@ -86,7 +86,8 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Predicted mode: predictors that see the FFN's input (ffn), the block's (block: reads overlap "
                   "attention) or the residual stream.", .def = "auto: the faster" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
-          .help = "How the pack stores neurons: gates apart (split) or whole neurons (bundle).",
+          .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), or whole neurons of which "
+                  "the gate can be read alone (two-phase).",
           .def = "auto: the faster" },
         { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "WHETHER", .choices = packed_choices,
           .help = "no: what is read at once begins at a block of the device; yes: it follows without gaps, a smaller "

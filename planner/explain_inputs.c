@@ -109,8 +109,9 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     planning_joins(l, &joins);
     for (int i = 0; i < PREDICT_INPUTS && r == 0; i++)
         add_rival(pr, l, i, &w);
+    struct problem_request q = { .ways = w.way, .n_ways = w.n, .policy = (int)l->policy, .joins = &joins };
     if (r == 0 && w.n)
-        r = problem_prepare(&others, pr->in, pr->hw, &p->layout, w.way, w.n, (int)l->policy, &joins, NULL, NULL, e);
+        r = problem_prepare(&others, pr->in, pr->hw, &p->layout, &q, NULL, e);
     if (r == 0)
         r = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &rates, NULL, e);
     for (int k = 0; k < p->n_layers && r == 0; k++)

@@ -1,11 +1,11 @@
-/* A plan has one layout for all its memory limits, because a model is packed once: each candidate layout is
- * solved for all limits and the one with the best product of speeds wins. Everything that depends
- * on the layout alone (replay) is done once per candidate; limits differ only in problem_fill. */
+/* One layout under all of a request's memory limits, and what a plan says back. Which layout it is, is chosen in
+ * planning_layouts.c. */
 #include "planner/planning.h"
 
 #include "common/quant.h"
 #include "common/version.h"
 #include "planner/advice.h"
+#include "planner/planning_parts.h"
 #include "planner/ways.h"
 
 #include <math.h>
@@ -14,10 +14,8 @@
 #include <string.h>
 
 #define DEFAULT_CONTEXT 4096
-#define LEAST_CONTEXT   64   /* of a context that the user did not name */
 #define PREFILL_CHUNK   64
 #define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
-#define EQUAL_SPEED     0.002 /* layouts within this share of each other's speed: the smaller file wins */
 
 void planning_request_init(struct planning_request *q)
 {
@@ -48,8 +46,7 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
     return 0;
 }
 
-/* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
-static double speed_bound(const struct problem *p, int any_memory)
+double planning_speed_bound(const struct problem *p, int any_memory)
 {
     int64_t least = SOLVE_NEVER;
     for (int i = 0; i < p->sp.n_configs; i++) {
@@ -70,7 +67,7 @@ struct hurdle {
 
 static int takes_hurdle(const struct problem *p, const struct hurdle *h)
 {
-    return log(speed_bound(p, 0)) + (h->rest ? h->rest * log(speed_bound(p, 1)) : 0) >= h->score;
+    return log(planning_speed_bound(p, 0)) + (h->rest ? h->rest * log(planning_speed_bound(p, 1)) : 0) >= h->score;
 }
 
 /* 1: solved, feasible or not; 0: it cannot take the hurdle. */
@@ -272,9 +269,8 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
-/* All limits under one layout. *score: sum of log speeds. 1: planned; 0: nothing it could reach is as much as `least`. */
-static int plan_layout(struct problem *p, const struct planning_request *q, double least, struct plan *out,
-                       double *score, struct err *e)
+int planning_layout(struct problem *p, const struct planning_request *q, double least, struct plan *out, double *score,
+                    struct err *e)
 {
     struct plan plan;
     int r = 1, context = q->context;
@@ -295,7 +291,7 @@ static int plan_layout(struct problem *p, const struct planning_request *q, doub
         if (h.rest && context == 0)
             h.score = -INFINITY;
         while ((r = solve_one(p, q, &h, &lim, &res, e)) == 1 && !res.feasible && context == 0 &&
-               res.core & SOLVE_CONTEXT && lim.context / 2 >= LEAST_CONTEXT) {
+               res.core & SOLVE_CONTEXT && lim.context / 2 >= PLANNING_LEAST_CONTEXT) {
             lim.context /= 2;
             notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
@@ -322,109 +318,6 @@ static int plan_layout(struct problem *p, const struct planning_request *q, doub
     return 1;
 }
 
-static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
-{
-    int r = 0;
-    for (int i = 0; i < n->n && r == 0; i++)
-        r = plan_note(p, e, "%s", n->text[i]);
-    return r;
-}
-
-int planning_make(const struct planning_request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
-                  struct plan *out, struct err *e)
-{
-    struct layout layouts[WAYS_LAYOUTS];
-    struct plan best = { 0 };
-    struct problem last = { 0 }; /* padded and packed follow each other and mostly replay alike */
-    struct err why = { 0 };
-    double best_score = -INFINITY;
-    uint64_t best_bytes = 0;
-    int n, r, found = 0;
-    if ((r = ways_layouts(q, in, layouts, &n, e)) < 0)
-        return r;
-    for (int i = 0; i < n; i++) {
-        struct problem p;
-        struct plan plan;
-        struct ways ways;
-        struct err now = { 0 };
-        double score = 0;
-        if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
-            break;
-        r = problem_prepare(&p, in, hw, &layouts[i], ways.way, ways.n, q->policy, NULL, &last, notes, e);
-        ways_done(&ways);
-        if (r < 0)
-            break;
-        double near = EQUAL_SPEED * q->n_memory;
-        r = plan_layout(&p, q, found ? best_score - near : -INFINITY, &plan, &score, &now);
-        problem_done(&last);
-        last = p;
-        if (r == ERR_INFEASIBLE) {
-            if (why.code == 0)
-                why = now; /* the first form's: its floor is the lower one */
-            r = 0;
-            continue;
-        }
-        if (r < 0) {
-            *e = now;
-            break;
-        }
-        if (r == 0)
-            continue;
-        r = 0;
-        uint64_t bytes = ways_file_bytes(in, &layouts[i]);
-        if (!found || score > best_score + near || (score > best_score - near && bytes < best_bytes)) {
-            plan_done(&best);
-            best = plan;
-            best_score = score;
-            best_bytes = bytes;
-            found = 1;
-        } else {
-            plan_done(&plan);
-        }
-    }
-    problem_done(&last);
-    if (r == 0 && !found) {
-        *e = why;
-        return why.code;
-    }
-    if (r == 0)
-        r = copy_notes(notes, &best, e);
-    if (r < 0) {
-        plan_done(&best);
-        return r;
-    }
-    *out = best;
-    return 0;
-}
-
-int planning_floor(const struct planning_request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
-                   struct err *e)
-{
-    struct layout layouts[WAYS_LAYOUTS];
-    int n, r, trained = in->h.n_ctx_train;
-    *bytes = UINT64_MAX;
-    if ((r = ways_layouts(q, in, layouts, &n, e)) < 0)
-        return r;
-    for (int i = 0; i < n && r == 0; i++) {
-        struct problem p;
-        struct ways ways;
-        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
-                                      .kv_f16 = q->kv_f16 };
-        uint64_t one = UINT64_MAX;
-        if (lim.context == 0)
-            lim.context = trained > 0 && trained < LEAST_CONTEXT ? trained : LEAST_CONTEXT;
-        if ((r = ways_new(q, in, &layouts[i], &ways, e)) < 0)
-            break;
-        if ((r = problem_shape(&p, in, hw, &layouts[i], ways.way, ways.n, NULL, NULL, e)) == 0) {
-            r = advice_floor(&p, &lim, &one, e);
-            problem_done(&p);
-        }
-        ways_done(&ways);
-        *bytes = one < *bytes ? one : *bytes;
-    }
-    return r;
-}
-
 /* --- back from a plan --- */
 
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
@@ -433,7 +326,8 @@ int planning_problem(const struct plan *p, const struct plan_limit *l, const str
     struct problem_way way = { l->mode, l->recall, l->predictor, l->exempt, 0 };
     struct joins joins;
     planning_joins(l, &joins);
-    return problem_prepare(out, in, hw, &p->layout, &way, 1, (int)l->policy, &joins, NULL, notes, e);
+    struct problem_request q = { .ways = &way, .n_ways = 1, .policy = (int)l->policy, .joins = &joins };
+    return problem_prepare(out, in, hw, &p->layout, &q, notes, e);
 }
 
 void planning_joins(const struct plan_limit *l, struct joins *out)

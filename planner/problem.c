@@ -133,42 +133,57 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
     return 0;
 }
 
+/* Tables of what replay is asked for; none where nothing is looked up or whole layers are the only residency. */
+static int prepare_tables(struct problem *p, const struct problem_request *q, struct err *e)
+{
+    int cold = 0;
+    for (int i = 0; i < p->n_ways; i++) {
+        p->policy[i] = q->policy >= 0 ? (enum cache_policy)q->policy : CACHE_LRU;
+        for (int k = 0; k < p->in->n_layers; k++)
+            cold |= problem_looks_up(p, i, k);
+    }
+    if (!cold || p->every == PROBLEM_WHOLE)
+        return 0;
+    if (p->in->window_tokens == 0)
+        return err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
+                                           "planned from");
+    int whole = q->like && (q->like->every <= 1 || q->like->every == p->every); /* has it all layers that are asked for? */
+    return whole && q->like->keeps && problem_replays_alike(p, q->like) ? problem_copy_tables(p, q->like, e) :
+                                                                            problem_replay(p, q->policy, e);
+}
+
+/* Residencies of a way that stands for a layer: its own, or its speaker's. */
+static int prepare_keeps(struct problem *p, int way, int batch_index, int layer, struct err *e)
+{
+    struct problem_keeps *own = problem_keeps_of(p, way, batch_index, layer);
+    int speaker = problem_speaker(p, layer);
+    return speaker == layer ? problem_layer_keeps(p, way, batch_index, layer, own, e) :
+                              copy_keeps(problem_keeps_of(p, problem_alike(p, way, speaker), batch_index, speaker), own, e);
+}
+
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, const struct joins *joins,
-                    const struct problem *like, struct notes *notes, struct err *e)
+                    const struct problem_request *q, struct notes *notes, struct err *e)
 {
     struct problem o;
-    int cold = 0, r = problem_shape(&o, in, hw, l, ways, n_ways, like, notes, e);
+    int r = problem_shape(&o, in, hw, l, q->ways, q->n_ways, q->like, notes, e);
     if (r < 0)
         return r;
-    for (int i = 0; i < n_ways; i++)
-        for (int k = 0; k < in->n_layers; k++)
-            cold |= problem_looks_up(&o, i, k);
-    for (int i = 0; i < n_ways; i++)
-        o.policy[i] = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
-    if (cold && in->window_tokens > 0)
-        r = like && like->keeps && problem_replays_alike(&o, like) ? problem_copy_tables(&o, like, e) :
-                                                                     problem_replay(&o, policy, e);
-    else if (cold)
-        r = err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
-                                        "planned from");
-    o.n_rules = joins ? 1 : joins_of(hw, &o.shape, o.shape.segment_bytes[o.shape.part[o.shape.n_parts - 1].segment], o.rules);
-    if (joins)
-        o.rules[0] = *joins;
-    size_t n = (size_t)n_ways * (size_t)in->n_batches * (size_t)in->n_layers;
+    o.every = q->every;
+    r = prepare_tables(&o, q, e);
+    o.n_rules = q->joins ? 1 : joins_of(hw, &o.shape, o.shape.segment_bytes[o.shape.part[o.shape.n_parts - 1].segment], o.rules);
+    if (q->joins)
+        o.rules[0] = *q->joins;
+    size_t n = (size_t)q->n_ways * (size_t)in->n_batches * (size_t)in->n_layers;
     if (r == 0 && !(o.keeps = calloc(n, sizeof *o.keeps)))
         r = err_set(e, ERR_NOMEM, "out of memory for residencies");
-    for (int w = 0; w < n_ways && r == 0; w++)
+    for (int w = 0; w < q->n_ways && r == 0; w++)
         for (int b = 0; b < in->n_batches && r == 0; b++)
             for (int k = 0; k < in->n_layers && r == 0; k++)
-                if (problem_alike(&o, w, k) == w) {
-                    struct problem_keeps *own = problem_keeps_of(&o, w, b, k);
-                    r = k < problem_distinct_layers(in) ? problem_layer_keeps(&o, w, b, k, own, e) :
-                                                          copy_keeps(problem_keeps_of(&o, w, b, 0), own, e);
-                }
+                if (problem_alike(&o, w, k) == w)
+                    r = prepare_keeps(&o, w, b, k, e);
     /* A plan's own points may lie anywhere; those that are solved for are residencies. */
     if (r == 0)
-        problem_read_rules(&o, joins != NULL);
+        problem_read_rules(&o, q->joins != NULL);
     *p = o;
     if (r < 0)
         problem_done(p);

@@ -56,6 +56,21 @@ struct problem_group {
 };
 #define PROBLEM_MAX_GROUPS (6 * PROBLEM_MAX_WAYS) /* each with all predictors in memory, through many buffers, through few */
 
+/* How far problem_prepare goes: every layer by itself; or a sketch, in which a layer speaks for those after it. */
+struct problem_request {
+    const struct problem_way *ways;     /* to consider: a mode that the model's activation forbids is an error of the caller */
+    int n_ways;
+    int policy;                         /* -1: for each way the one that misses less in replay */
+    const struct joins *joins;          /* the only rule by which missing units are read; NULL: one of those that may pay on
+                                         * the device */
+    const struct problem *like;         /* an earlier problem of the same inputs, from which is copied what the same predictors
+                                         * foretell and, where layouts replay alike, asked with the same policy, the tables;
+                                         * may be NULL */
+    int every;                          /* 0 and 1: each layer is worked out; n: each n-th, and speaks for the n - 1 after it;
+                                         * PROBLEM_WHOLE: no layer is replayed, whole layers are the only residency */
+};
+#define PROBLEM_WHOLE (-1)
+
 struct problem {
     const struct inputs *in;            /* borrowed */
     const struct hw *hw;
@@ -63,6 +78,7 @@ struct problem {
     struct layout layout;
     struct layout_shape shape;
     struct budget_model budget;
+    int every;                          /* of the request */
     int n_ways, n_groups;
     struct problem_group group[PROBLEM_MAX_GROUPS];
     int mix[PROBLEM_MAX_WAYS];
@@ -85,13 +101,8 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
                   const struct problem_way *ways, int n_ways, const struct problem *like, struct notes *notes,
                   struct err *e);
 
-/* ways: those to consider (a mode that the model's activation forbids is an error of the caller). policy: -1
- * takes, for each way, the one that misses less in replay. like: as of problem_shape; tables as well are copied from it
- * where the layouts replay alike, asked with the same policy. joins: the only rule by which missing
- * units are read; NULL: one of those that may pay on the device. */
 int problem_prepare(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                    const struct problem_way *ways, int n_ways, int policy, const struct joins *joins,
-                    const struct problem *like, struct notes *notes, struct err *e);
+                    const struct problem_request *q, struct notes *notes, struct err *e);
 void problem_done(struct problem *p); /* accepts a zeroed one */
 
 /* All configurations of the device's cores and queue depths, each with its bounds, the most promising with curves. */

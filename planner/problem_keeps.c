@@ -127,7 +127,7 @@ int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct
     struct keep_list cold = { 0 }, all = { 0 };
     int r = 0, last = p->shape.n_parts - 1;
     uint32_t step;
-    int n = cluster_steps(p, &step), has_cold = problem_looks_up(p, way, layer);
+    int n = cluster_steps(p, &step), has_cold = problem_looks_up(p, way, layer) && p->every != PROBLEM_WHOLE;
     if (has_cold)
         r = cold_grid(p, way, batch, layer, &cold, e);
     int n_cold = has_cold ? cold.n : 1;
@@ -136,7 +136,7 @@ int problem_layer_keeps(struct problem *p, int way, int batch, int layer, struct
         cold = (struct keep_list){ 0 };
         n = -1;
     }
-    for (int i = 0; i <= n && r == 0; i++) {
+    for (int i = p->every == PROBLEM_WHOLE ? n : 0; i <= n && r == 0; i++) {
         struct cost_keep k = { .slots = 0 };
         for (int q = 0; q <= last; q++)
             k.hot[q] = prefix(p, step, i);

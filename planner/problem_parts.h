@@ -4,8 +4,9 @@
 /* What the files of problem.h share among themselves. */
 #include "planner/problem.h"
 
-/* Layers to work out; the others are copies where all are alike. */
-int problem_distinct_layers(const struct inputs *in);
+/* The layer that is worked out for this one, mostly itself: the first where all are alike; in a sketch the one that speaks
+ * for it. */
+int problem_speaker(const struct problem *p, int layer);
 
 /* Room for one more than n elements of an array of *cap; NULL: no memory, the array stays as it is. */
 void *problem_grow(void *at, int n, int *cap, size_t size);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 int problem_backends(const struct hw *hw, enum hw_backend out[2])
 {
@@ -82,6 +83,15 @@ int64_t problem_ticks(double ns)
     return ns < 1e14 ? (int64_t)(ns * SOLVE_TICKS_PER_NS + 0.5) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
 }
 
+/* What a way's residencies have in common in a layer. */
+struct way_price {
+    struct cost_choice c;
+    struct cost_layer layer;
+    double own_ns;              /* that other ways of the group do not share */
+    uint64_t more;              /* bytes of its predictors beyond the least that a way of the group takes */
+    int kind;
+};
+
 /* One (batch size, layer) of a configuration's curves. */
 struct pricing {
     const struct problem *p;
@@ -91,6 +101,7 @@ struct pricing {
     struct solve_point *pts;    /* grown as needed */
     int n, cap;
     struct cost_cold *cold;     /* of one way */
+    struct way_price said[PROBLEM_MAX_WAYS]; /* of the last speaker, by way of the group */
 };
 
 static int add_price(struct pricing *w, struct solve_point at, struct err *e)
@@ -118,14 +129,6 @@ static int price_cold(struct pricing *w, const struct cost_choice *c, const stru
     return 0;
 }
 
-/* What a way's residencies have in common in a layer. */
-struct way_price {
-    struct cost_choice c;
-    struct cost_layer layer;
-    double own_ns;              /* that other ways of the group do not share */
-    int kind;
-};
-
 /* The residencies, ascending in bytes, with predictors in memory, which take `bytes`, or streamed. */
 static int price_keeps(struct pricing *w, const struct way_price *x, const struct problem_keeps *k, int64_t bytes,
                        int streamed, struct err *e)
@@ -143,45 +146,83 @@ static int price_keeps(struct pricing *w, const struct way_price *x, const struc
     return r;
 }
 
-/* The residencies of a layer under one way of the group. What ways do not share of time and memory is the points';
- * *shared gets the rest. */
-static int price_way(struct pricing *w, int way, int kind, double *shared, double *floor_ns, struct err *e)
+static void way_of(const struct pricing *w, int way, int kind, struct way_price *out)
 {
     const struct problem *p = w->p;
     const struct problem_group *g = &p->group[w->c->group];
-    const struct problem_keeps *k = problem_keeps_of(p, way, w->batch_index, w->layer);
     struct way_price x = { .c = *w->c, .kind = kind };
     x.c.way = way;
     x.c.foretell = p->foretell[way];
     cost_layer_of(p->hw, p->in, &p->shape, &x.c, w->rates, w->batch_index, w->layer, &x.layer, p->notes);
-    uint64_t more = problem_predictor_bytes(p, way, w->layer) - problem_least_predictor(p, g, w->layer);
-    int64_t bytes = (int64_t)((more + budget_table_bytes(more)) / SOLVE_BYTE_UNIT);
+    x.more = problem_predictor_bytes(p, way, w->layer) - problem_least_predictor(p, g, w->layer);
     x.own_ns = g->n > 1 ? x.layer.predict_ns : 0;
-    *shared = x.layer.attention_ns + x.layer.predict_ns - x.own_ns;
-    *floor_ns = x.c.model == PLAN_COST_PAPER ? x.layer.compute_ns : 0;
-    int r = price_cold(w, &x.c, k, e);
+    *out = x;
+}
+
+/* The residencies of a layer under one way of the group. */
+static int price_way(struct pricing *w, const struct way_price *x, struct err *e)
+{
+    const struct problem_keeps *k = problem_keeps_of(w->p, x->c.way, w->batch_index, w->layer);
+    int64_t bytes = (int64_t)((x->more + budget_table_bytes(x->more)) / SOLVE_BYTE_UNIT);
+    int r = price_cold(w, &x->c, k, e);
     if (r == 0)
-        r = price_keeps(w, &x, k, bytes, 0, e);
-    if (r == 0 && g->buffers && more > 0)
-        r = price_keeps(w, &x, k, 0, 1, e);
+        r = price_keeps(w, x, k, bytes, 0, e);
+    if (r == 0 && w->p->group[w->c->group].buffers && x->more > 0)
+        r = price_keeps(w, x, k, 0, 1, e);
     return r;
 }
 
-/* All ways of the group together, and each by itself where batch sizes have to agree on one. */
+/* Does a way cost in this layer what it costs in its speaker? In a sketch that is taken for granted. */
+static int as_said(const struct pricing *w, const struct way_price *x, const struct way_price *said)
+{
+    return w->p->every > 1 || (x->c.way == said->c.way && x->more == said->more &&
+                               !memcmp(&x->layer, &said->layer, sizeof x->layer));
+}
+
+/* The curves of the layer's speaker. */
+static int copy_curves(const struct pricing *w, struct solve_config *out, size_t at, struct err *e)
+{
+    size_t all = (size_t)w->p->in->n_layers * (size_t)w->p->in->n_batches;
+    size_t from = at - (size_t)w->layer + (size_t)problem_speaker(w->p, w->layer);
+    int r = solve_curve_copy(&out->curves[at], &out->curves[from], e);
+    for (size_t k = 0; k < (size_t)out->n_kinds && out->kinds && r == 0; k++)
+        if (out->kinds[k * all + from].n)
+            r = solve_curve_copy(&out->kinds[k * all + at], &out->kinds[k * all + from], e);
+    return r;
+}
+
+/* All ways of the group together, and each by itself where batch sizes have to agree on one. What ways do not share of
+ * time and memory is the points'; *shared gets the rest. */
 static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
 {
     const struct problem_group *g = &w->p->group[w->c->group];
     size_t layers = (size_t)w->p->in->n_layers, all = layers * (size_t)w->p->in->n_batches;
     size_t at = (size_t)w->batch_index * layers + (size_t)w->layer;
-    int r = 0;
+    int r = 0, speaker = problem_speaker(w->p, w->layer) == w->layer, said = !speaker;
+    struct way_price ways[PROBLEM_MAX_WAYS];
     w->n = 0;
-    for (int way = g->first; way < g->first + g->n && r == 0; way++) {
-        int from = w->n, alike = problem_alike(w->p, way, w->layer);
-        if (alike < way && alike >= g->first)
+    for (int i = 0; i < g->n; i++) {
+        struct way_price *x = &ways[i];
+        int alike = problem_alike(w->p, g->first + i, w->layer);
+        x->c.way = -1;
+        if (alike < g->first + i && alike >= g->first)
             continue;
-        r = price_way(w, alike, g->n > 1 ? way - g->first : 0, shared, floor_ns, e);
+        way_of(w, alike, g->n > 1 ? i : 0, x);
+        *shared = x->layer.attention_ns + x->layer.predict_ns - x->own_ns;
+        *floor_ns = x->c.model == PLAN_COST_PAPER ? x->layer.compute_ns : 0;
+        said = said && as_said(w, x, &w->said[i]);
+        if (speaker)
+            w->said[i] = *x;
+    }
+    if (said)
+        return copy_curves(w, out, at, e);
+    for (int i = 0; i < g->n && r == 0; i++) {
+        int from = w->n;
+        if (ways[i].c.way < 0)
+            continue;
+        r = price_way(w, &ways[i], e);
         if (r == 0 && out->kinds)
-            r = solve_curve_init(&out->kinds[(size_t)(way - g->first) * all + at], w->pts + from, w->n - from, e);
+            r = solve_curve_init(&out->kinds[(size_t)i * all + at], w->pts + from, w->n - from, e);
     }
     return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
 }

@@ -16,7 +16,22 @@
 #define POLICY_TOKENS 512     /* and tokens of each */
 #define REPLAY_WORK   400e6   /* cache accesses that a way's tables stand for: a few seconds of one core */
 
-int problem_distinct_layers(const struct inputs *in)
+int problem_speaker(const struct problem *p, int layer)
+{
+    return p->in->alike ? 0 : p->every > 1 ? layer - layer % p->every : layer;
+}
+
+/* The speakers, ascending; how many. */
+static int speakers_of(const struct problem *p, int *out)
+{
+    int n = 0;
+    for (int l = 0; l < p->in->n_layers; l++)
+        if (problem_speaker(p, l) == l)
+            out[n++] = l;
+    return n;
+}
+
+static int distinct_layers(const struct inputs *in)
 {
     return in->alike ? 1 : in->n_layers;
 }
@@ -77,7 +92,7 @@ static double looked_up(const struct problem *p, int way, int layer)
 uint64_t problem_window(const struct problem *p, int way, int layer)
 {
     double cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
-    double per_token = looked_up(p, way, layer) * cells * p->in->n_batches * problem_distinct_layers(p->in);
+    double per_token = looked_up(p, way, layer) * cells * p->in->n_batches * distinct_layers(p->in);
     double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
@@ -192,7 +207,7 @@ static int layer_misses(struct lists *w, int first, int n, int layer, double mis
 static int choose_policy(struct problem *p, struct lists *w, int first, int n, struct err *e)
 {
     double missed[CACHE_POLICIES] = { 0 };
-    int layers = problem_distinct_layers(p->in), asked = layers < POLICY_LAYERS ? layers : POLICY_LAYERS;
+    int layers = distinct_layers(p->in), asked = layers < POLICY_LAYERS ? layers : POLICY_LAYERS;
     for (int i = 0; i < asked; i++) {
         int r = layer_misses(w, first, n, asked > 1 ? i * (layers - 1) / (asked - 1) : 0, missed, e);
         if (r < 0)
@@ -232,16 +247,15 @@ static void ask_keeps(const struct replay_table *t, const struct problem_keeps *
 void problem_read_rules(struct problem *p, int all)
 {
     struct reads_rule rules[REPLAY_RULES];
-    int layers = problem_distinct_layers(p->in);
     for (int i = 0; i < p->n_rules; i++)
         joins_rule(&p->rules[i], &p->shape, &rules[i]);
     for (int w = 0; w < p->n_ways; w++)
         for (int k = 0; k < p->in->n_batches * p->in->n_layers && p->tables[w]; k++) {
             struct replay_table *t = &p->tables[w][k];
-            int layer = k % p->in->n_layers;
+            int layer = k % p->in->n_layers, speaker = problem_speaker(p, layer);
             struct replay_asked asked;
-            if (layer >= layers) {
-                memcpy(t->how, p->tables[w][k - layer].how, sizeof t->how);
+            if (speaker != layer) {
+                memcpy(t->how, p->tables[problem_alike(p, w, speaker)][k - layer + speaker].how, sizeof t->how);
                 continue;
             }
             if (!has_lists(p, w, layer))
@@ -256,7 +270,8 @@ void problem_read_rules(struct problem *p, int all)
 struct round {
     struct problem *p;
     const struct lists *lists;
-    int first, n;
+    const int *layer;
+    int n;
     int code[ROUND * PROBLEM_MAX_WAYS];
     struct err err[ROUND * PROBLEM_MAX_WAYS];
 };
@@ -267,7 +282,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     const struct problem *p = w->p;
     (void)worker;
     for (int i = begin; i < end; i++) {
-        int way = i / w->n, layer = w->first + i % w->n;
+        int way = i / w->n, layer = w->layer[i % w->n];
         const struct inputs_steps *s = lists_at(w->lists, way, layer);
         for (int b = 0; b < p->in->n_batches && w->code[i] == 0 && s->n_steps > 0; b++)
             w->code[i] = replay_layer(s, &p->shape, p->shape.n_parts - 1, p->in->n_blocks, inputs_batch_sizes[b],
@@ -276,21 +291,32 @@ static void replay_range(void *ctx, int begin, int end, int worker)
     }
 }
 
-static int replay_round(struct problem *p, struct pool *pool, struct lists *lists, struct round *w, int first,
+static int replay_round(struct problem *p, struct pool *pool, struct lists *lists, struct round *w, const int *layer, int n,
                         struct err *e)
 {
-    int r = 0, left = problem_distinct_layers(p->in) - first;
-    *w = (struct round){ .p = p, .lists = lists, .first = first, .n = left < ROUND ? left : ROUND };
-    for (int l = first; l < first + w->n && r == 0; l++)
-        r = make_lists(lists, 0, p->n_ways, l, UINT64_MAX, e);
+    int r = 0;
+    *w = (struct round){ .p = p, .lists = lists, .layer = layer, .n = n < ROUND ? n : ROUND };
+    for (int i = 0; i < w->n && r == 0; i++)
+        r = make_lists(lists, 0, p->n_ways, layer[i], UINT64_MAX, e);
     if (r == 0)
         pool_for(pool, w->n * p->n_ways, 1, replay_range, w);
     for (int i = 0; i < w->n * p->n_ways; i++) {
         if (r == 0 && (r = w->code[i]) < 0)
             *e = w->err[i];
-        inputs_steps_done(lists_at(lists, i / w->n, first + i % w->n));
+        inputs_steps_done(lists_at(lists, i / w->n, layer[i % w->n]));
     }
     return r;
+}
+
+/* Layers that a speaker stands for. */
+static void copy_spoken(struct problem *p)
+{
+    for (int i = 0; i < p->n_ways; i++)
+        for (int k = 0; k < p->in->n_batches * p->in->n_layers && p->tables[i]; k++) {
+            int layer = k % p->in->n_layers, speaker = problem_speaker(p, layer);
+            if (speaker != layer)
+                p->tables[i][k] = p->tables[problem_alike(p, i, speaker)][k - layer + speaker];
+        }
 }
 
 int problem_copy_tables(struct problem *p, const struct problem *like, struct err *e)
@@ -311,6 +337,7 @@ int problem_copy_tables(struct problem *p, const struct problem *like, struct er
                 return r;
         }
     }
+    copy_spoken(p);
     return 0;
 }
 
@@ -330,7 +357,7 @@ static int alloc_tables(struct problem *p, struct lists *lists, struct err *e)
 
 int problem_replay(struct problem *p, int policy, struct err *e)
 {
-    int cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND), layers = p->in->n_layers;
+    int cpus[ROUND], n_cpus = cpu_allowed(cpus, ROUND), layer[MODEL_MAX_LAYERS], n = speakers_of(p, layer);
     struct lists lists = { .p = p };
     struct pool *pool = NULL;
     struct round *w = malloc(sizeof *w);
@@ -339,17 +366,16 @@ int problem_replay(struct problem *p, int policy, struct err *e)
         r = choose_policies(p, &lists, e);
     if (r == 0 && (r = pool_new(n_cpus > 0 ? n_cpus : 1, NULL, &pool, e)) == 0) {
         struct progress show;
-        progress_init(&show, "replaying the trace", "layers", (uint64_t)layers);
-        for (int l = 0; l < problem_distinct_layers(p->in) && r == 0; l += ROUND) {
-            r = replay_round(p, pool, &lists, w, l, e);
-            progress_set(&show, (uint64_t)(l + ROUND));
+        progress_init(&show, "replaying the trace", "layers", (uint64_t)n);
+        for (int i = 0; i < n && r == 0; i += ROUND) {
+            r = replay_round(p, pool, &lists, w, layer + i, n - i, e);
+            progress_set(&show, (uint64_t)(i + w->n));
         }
         progress_done(&show);
         pool_free(pool);
     }
-    for (int i = 0; i < p->n_ways && r == 0 && p->in->alike; i++)
-        for (int k = 0; k < p->in->n_batches * layers && p->tables[i]; k++)
-            p->tables[i][k] = p->tables[i][k / layers * layers];
+    if (r == 0)
+        copy_spoken(p);
     lists_done(&lists);
     free(w);
     return r;

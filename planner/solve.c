@@ -5,6 +5,7 @@
 #include "planner/solve.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void solve_curve_done(struct solve_curve *c)
 {
@@ -98,6 +99,20 @@ int solve_curve_init(struct solve_curve *c, const struct solve_point *points, in
             o.n_hull--;
         o.hull[o.n_hull++] = i;
     }
+    *c = o;
+    return 0;
+}
+
+int solve_curve_copy(struct solve_curve *c, const struct solve_curve *from, struct err *e)
+{
+    struct solve_curve o = { from->n, from->n_hull, malloc(((size_t)from->n + 1) * sizeof *o.point),
+                             malloc(((size_t)from->n_hull + 1) * sizeof *o.hull) };
+    if (!o.point || !o.hull) {
+        solve_curve_done(&o);
+        return err_set(e, ERR_NOMEM, "out of memory for a curve of %d points", from->n);
+    }
+    memcpy(o.point, from->point, (size_t)o.n * sizeof *o.point);
+    memcpy(o.hull, from->hull, (size_t)o.n_hull * sizeof *o.hull);
     *c = o;
     return 0;
 }

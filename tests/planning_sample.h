@@ -89,6 +89,25 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
     return in;
 }
 
+/* A predictor that sees `input` in every layer and block: two operating points. */
+static inline void sample_predictors(struct inputs *in, int input, int rank, double alarms)
+{
+    struct err e = { 0 };
+    if (!in->predictors && inputs_alloc_predictors(in, &e) < 0)
+        abort();
+    in->recall = 0.95;
+    for (int l = 0; l < in->n_layers; l++)
+        for (int k = 0; k < in->n_blocks; k++) {
+            const struct inputs_curve *c = inputs_curve_at(in, 0, l, k);
+            double share = c->cum[in->h.n_ff] / c->routed / in->h.n_ff;
+            struct inputs_predictor *x = inputs_predictor_at(in, input, l, k);
+            *x = (struct inputs_predictor){ .rank = rank, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2,
+                                            .bytes = 4096, .true_density = share };
+            x->point[0] = (struct inputs_point){ 0.95, share * (0.95 + alarms) };
+            x->point[1] = (struct inputs_point){ 0.8, share * (0.8 + alarms / 2) };
+        }
+}
+
 /* n_classes classes; storage of `iops` random 4 KiB reads/s at depth 32. */
 static inline struct hw sample_hw(int n_classes, int cores, double iops)
 {

@@ -4,6 +4,7 @@
 #include "planner/describe_window.h"
 #include "planner/problem.h"
 #include "tests/describe_sample.h"
+#include "tests/planning_sample.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -167,12 +168,13 @@ static void test_alike(void)
     struct layout l;
     struct problem once, each;
     struct problem_way way = { .mode = PLAN_EXACT };
+    struct problem_request q = { .ways = &way, .n_ways = 1, .policy = CACHE_LRU };
     struct err e;
     CHECK(inputs_from_description("datasets/descriptions/small-relu.json", 2, &in, NULL, &e) == 0 && in.alike);
     CHECK(inputs_layout(&in, LAYOUT_SPLIT, 0, -1, &l, &e) == 0);
-    CHECK(problem_prepare(&once, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, NULL, &e) == 0);
+    CHECK(problem_prepare(&once, &in, &hw, &l, &q, NULL, &e) == 0);
     in.alike = 0;
-    CHECK(problem_prepare(&each, &in, &hw, &l, &way, 1, CACHE_LRU, NULL, NULL, NULL, &e) == 0);
+    CHECK(problem_prepare(&each, &in, &hw, &l, &q, NULL, &e) == 0);
     int n = in.n_batches * in.n_layers, same = 1;
     for (int i = 0; i < n; i++) {
         same &= !memcmp(&once.tables[0][i], &each.tables[0][i], sizeof once.tables[0][i]);
@@ -183,6 +185,21 @@ static void test_alike(void)
                     !(once.keeps[i].keep[k].flow.reads < each.keeps[i].keep[k].flow.reads);
     }
     CHECK(n == 8 && same);
+    hw = sample_hw(1, 2, 50000);
+    struct problem_limits lim = { .memory_bytes = 1u << 30, .context = 64, .max_batch = 2, .prefill_chunk = 1, .kv_f16 = 1,
+                                  .cores = { -1 } };
+    CHECK_MSG(problem_fill(&once, &lim, &e) == 0 && problem_fill(&each, &lim, &e) == 0, "%s", e.msg);
+    int curves = 0;
+    CHECK(once.sp.n_configs == each.sp.n_configs);
+    for (int c = 0; c < once.sp.n_configs; c++) {
+        const struct solve_config *a = &once.sp.configs[c], *b = &each.sp.configs[c];
+        same &= a->bound == b->bound && a->fixed_ticks[0] == b->fixed_ticks[0] && !a->curves == !b->curves;
+        for (int i = 0; i < n && same && a->curves; i++, curves++)
+            same &= a->curves[i].n == b->curves[i].n && a->curves[i].n_hull == b->curves[i].n_hull &&
+                    !memcmp(a->curves[i].point, b->curves[i].point, (size_t)a->curves[i].n * sizeof *a->curves[i].point);
+    }
+    CHECK(same && curves >= 2 * n);
+    hw_free(&hw);
     problem_done(&once);
     problem_done(&each);
     inputs_done(&in);

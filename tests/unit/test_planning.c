@@ -39,12 +39,13 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct pl
     struct err e = { 0 };
     struct notes notes = { 0 };
     struct problem_way mode = { .mode = PLAN_EXACT };
+    struct problem_request ask = { .ways = &mode, .n_ways = 1, .policy = CACHE_LRU };
     struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64,
                                   .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
-    int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &mode, 1,
-                                                                                     CACHE_LRU, NULL, NULL, &notes, &e) < 0 ||
+    int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &ask, &notes,
+                                                                                     &e) < 0 ||
               problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x,
                                                                                                       &e) < 0;
     if (bad) {

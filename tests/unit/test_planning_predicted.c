@@ -16,25 +16,6 @@ static int within(double a, double b, double share)
     return fabs(a - b) <= share * fabs(b);
 }
 
-/* A predictor that sees `input` in every layer and block: two operating points. */
-static void give_predictors(struct inputs *in, int input, int rank, double alarms)
-{
-    struct err e = { 0 };
-    if (!in->predictors && inputs_alloc_predictors(in, &e) < 0)
-        abort();
-    in->recall = 0.95;
-    for (int l = 0; l < in->n_layers; l++)
-        for (int k = 0; k < in->n_blocks; k++) {
-            const struct inputs_curve *c = inputs_curve_at(in, 0, l, k);
-            double share = c->cum[in->h.n_ff] / c->routed / in->h.n_ff;
-            struct inputs_predictor *x = inputs_predictor_at(in, input, l, k);
-            *x = (struct inputs_predictor){ .rank = rank, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2,
-                                            .bytes = 4096, .true_density = share };
-            x->point[0] = (struct inputs_point){ 0.95, share * (0.95 + alarms) };
-            x->point[1] = (struct inputs_point){ 0.8, share * (0.8 + alarms / 2) };
-        }
-}
-
 static struct planning_request request(uint64_t memory)
 {
     struct planning_request q;
@@ -65,7 +46,7 @@ static void test_foretold(int blocks)
     signed char input[2] = { PREDICT_FFN, -1 };
     uint32_t exempt[2] = { 64, 0 };
     in.window_tokens = 4096;
-    give_predictors(&in, PREDICT_FFN, 32, 0.5);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
     CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0, "%s", e.msg);
     CHECK(f->predictors.bytes == 4096u * (unsigned)blocks && f->predictors.rank == 32);
@@ -81,12 +62,12 @@ static void test_foretold(int blocks)
     CHECK_MSG(within(foretell_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", foretell_neurons(g, 0, 0, 0),
               all * 1.45);
     foretell_free(g);
-    give_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are foretold always */
+    sample_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are foretold always */
     CHECK(foretell_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
     CHECK_MSG(blocks > 1 || within(foretell_neurons(g, 0, 0, 0), all * 4.95, 1e-6), "%g of %g",
               foretell_neurons(g, 0, 0, 0), all * 4.95);
     foretell_free(g);
-    give_predictors(&in, PREDICT_FFN, 32, 0.5);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.5);
 
     struct inputs_steps fired, told, open;
     CHECK(in.steps(&in, 0, 4096, &fired, &e) == 0 && in.steps(&in, 0, 4096, &told, &e) == 0 &&
@@ -129,7 +110,7 @@ static void test_exempt(void)
     struct err e = { 0 };
     for (int p = 0; p < 512; p++)
         in.curves[0].cum[p + 1] = in.curves[0].cum[p] + (p < 100 ? 0.97 : 0.1);
-    give_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
+    sample_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
     CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
     CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* foretold too seldom at that point */
@@ -150,8 +131,8 @@ static void test_layer(void)
     struct cost_layer cl;
     signed char input[2] = { PREDICT_FFN, PREDICT_BLOCK };
     uint32_t exempt[2] = { 64, 0 };
-    give_predictors(&in, PREDICT_FFN, 32, 0.5);
-    give_predictors(&in, PREDICT_BLOCK, 64, 1);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.5);
+    sample_predictors(&in, PREDICT_BLOCK, 64, 1);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
     CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
     struct cost_choice c = { .mode = PLAN_PREDICTED, .foretell = f, .n_classes = 1, .n = { 1 }, .threads = 1,
@@ -204,6 +185,13 @@ static void test_layer(void)
     hw_free(&hw);
 }
 
+static int prepare_lru(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
+                       const struct ways *ways, struct notes *notes, struct err *e)
+{
+    struct problem_request q = { .ways = ways->way, .n_ways = ways->n, .policy = CACHE_LRU };
+    return problem_prepare(p, in, hw, l, &q, notes, e);
+}
+
 /* The problem of a request, solved three ways. */
 static void test_exhaustive(void)
 {
@@ -220,9 +208,9 @@ static void test_exhaustive(void)
         struct notes notes = { 0 };
         struct solve_result z, x;
         uint64_t floor_bytes;
-        give_predictors(&in, PREDICT_FFN, 32, 0.3);
+        sample_predictors(&in, PREDICT_FFN, 32, 0.3);
         if (i % 2)
-            give_predictors(&in, PREDICT_BLOCK, 32, 0.8);
+            sample_predictors(&in, PREDICT_BLOCK, 32, 0.8);
         for (int k = 0; k < PREDICT_INPUTS * in.n_layers * in.n_blocks && i >= 8; k++)
             in.predictors[k].bytes *= 32; /* enough to be worth streaming */
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
@@ -230,7 +218,7 @@ static void test_exhaustive(void)
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
                                       .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
         if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || ways_new(&q, &in, &l, &ways, &e) < 0 ||
-            problem_prepare(&p, &in, &hw, &l, ways.way, ways.n, CACHE_LRU, NULL, NULL, &notes, &e) < 0 ||
+            prepare_lru(&p, &in, &hw, &l, &ways, &notes, &e) < 0 ||
             problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 ||
             solve_exhaustive(&p.sp, &x, &e) < 0) {
             printf("# %s\n", e.msg);
@@ -267,7 +255,7 @@ static void test_streamed(void)
     struct plan p;
     struct err e = { 0 };
     uint64_t low;
-    give_predictors(&in, PREDICT_FFN, 32, 0.3);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.3);
     for (int k = 0; k < in.n_layers; k++)
         inputs_predictor_at(&in, PREDICT_FFN, k, 0)->bytes = 1 << 20;
     CHECK_MSG(planning_floor(&q, &in, &hw, &low, &e) == 0, "%s", e.msg);
@@ -303,7 +291,7 @@ static void test_quality(void)
     struct layout l;
     struct ways w;
     struct err e = { 0 };
-    give_predictors(&in, PREDICT_FFN, 32, 0.1);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.1);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0);
     q.max_kl = 0.01;
     CHECK(ways_new(&q, &in, &l, &w, &e) == ERR_UNSUPPORTED && strstr(e.msg, "not measured"));
@@ -386,7 +374,7 @@ static void test_whole(void)
     char *a = NULL, *b = NULL;
     size_t n;
     CHECK(planning_make(&q, &in, &hw, &notes, &p, &e) == ERR_UNSUPPORTED && strstr(e.msg, "predictors"));
-    give_predictors(&in, PREDICT_FFN, 32, 0.3);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.3);
     q.max_batch = 2;
     CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
     q.n_memory = 3;
@@ -445,8 +433,8 @@ static void test_mixed(int max_batch)
     for (int i = 0; i < hw.n_storage; i++) /* nothing is won by long reads, which false alarms do not make longer */
         if (hw.storage_points[i].pattern == HW_RANDOM && hw.storage_points[i].block_bytes > 4096)
             hw.storage_points[i].bytes_per_s = hw.storage_points[i - 1].bytes_per_s;
-    give_predictors(&in, PREDICT_FFN, 32, 0.3);
-    give_predictors(&in, PREDICT_BLOCK, 32, 0.3);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.3);
+    sample_predictors(&in, PREDICT_BLOCK, 32, 0.3);
     for (int l = 0; l < 4; l += 2)
         for (int i = 0; i < 2; i++)
             inputs_predictor_at(&in, PREDICT_BLOCK, l, 0)->point[i].density *= 2.5;
@@ -495,8 +483,8 @@ static void test_mixed_quality(void)
     struct ways w;
     struct err e = { 0 };
     const int both[2] = { PREDICT_FFN, PREDICT_BLOCK };
-    give_predictors(&in, PREDICT_FFN, 32, 0.1);
-    give_predictors(&in, PREDICT_BLOCK, 32, 0.1);
+    sample_predictors(&in, PREDICT_FFN, 32, 0.1);
+    sample_predictors(&in, PREDICT_BLOCK, 32, 0.1);
     in.n_quality = 4;
     in.quality[0] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.8, .kl_mean = 0.006 };
     in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.9, .kl_mean = 0.003 };

@@ -1,8 +1,9 @@
 /* Interpolation between measured points: the questions a planner asks of a device. Points are few (hundreds)
- * and grids may be ragged or hand-made, so nothing is sorted or indexed: each dimension finds its bracketing
- * values by one scan over the points that agree in the dimensions outside it. That makes answers independent of
- * the order of points, needs no memory, and cannot fail. Scales are logarithmic throughout, since block sizes,
- * depths and rates all span decades and their curves are close to power laws in between. */
+ * and grids may be ragged or hand-made, so nothing is sorted or indexed: the points that belong to the curve asked
+ * for are picked, and each dimension finds its bracketing values by one scan over those that agree in the dimensions
+ * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are
+ * logarithmic throughout, since block sizes, depths and rates all span decades and their curves are close to power
+ * laws in between. */
 #include "common/offline/hwdb.h"
 
 #include <math.h>
@@ -56,13 +57,53 @@ static double nested(const struct curve *c, int dim, double fixed[DIMS])
     return exp(log(a) + t * (log(b) - log(a)));
 }
 
+/* The points of a curve that belong to it, picked once: mostly few of many, and nested() goes over them again and again. */
+enum { PICKED = 128 };
+
+struct picked {
+    int n;
+    double x[PICKED][DIMS], y[PICKED];
+};
+
+static int picked_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct picked *p = filter;
+    (void)h;
+    memcpy(x, p->x[i], sizeof p->x[i]);
+    *y = p->y[i];
+    return 1;
+}
+
+/* 0: there are more than fit. */
+static int pick(const struct curve *c, struct picked *out)
+{
+    double x[DIMS], y;
+    out->n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!c->get(c->h, i, c->filter, x, &y))
+            continue;
+        if (out->n == PICKED)
+            return 0;
+        memcpy(out->x[out->n], x, sizeof x);
+        out->y[out->n++] = y;
+    }
+    return 1;
+}
+
 static double curve_value(const struct curve *c)
 {
     double fixed[DIMS] = { 0 };
+    struct picked few;
+    struct curve near = *c;
     for (int d = 0; d < DIMS; d++)
         if (!(c->at[d] > 0) || !isfinite(c->at[d]))
             return 0;
-    return nested(c, 0, fixed);
+    if (pick(c, &few)) {
+        near.n = few.n;
+        near.get = picked_get;
+        near.filter = &few;
+    }
+    return nested(&near, 0, fixed);
 }
 
 static double rate_stat(const struct hw_dist *d, enum hw_stat stat)

@@ -294,6 +294,28 @@ static void stated_rates(void)
     CHECK(near(hw_class_flops_per_s(&h, 0, NULL, HW_TYPICAL), 1e10));
 }
 
+/* A power law over a grid of 2 x 2 x n points, among as many of another kernel: between them it is met however many they are. */
+static void crowds(void)
+{
+    static struct hw_compute c[2000];
+    int ok = 1;
+    for (int n = 2; n <= 250; n = n * 2 - n / 2) {
+        struct hw h = { .compute = c };
+        for (int i = 4 * n - 1; i >= 0; i--) {
+            int threads = i & 1 ? 4 : 1, batch = i & 2 ? 8 : 1, len = 64 * (i / 4 + 1);
+            c[h.n_compute] = (struct hw_compute){ .kernel = "rows/q8_0/q8", .threads = threads, .batch = batch, .row_len = len,
+                                                  .ns_per_row = { .p50 = (double)len * batch / threads } };
+            c[h.n_compute + 1] = c[h.n_compute];
+            snprintf(c[h.n_compute].kernel, sizeof c[0].kernel, "rows/f16/f32");
+            c[h.n_compute++].ns_per_row.p50 = 1;
+            h.n_compute++;
+        }
+        struct hw_rows w = { "rows/q8_0/q8", 0, HW_SEQ, 0, 2, 100, 3 };
+        ok &= near(hw_row_ns(&h, &w, HW_TYPICAL), 150);
+    }
+    CHECK(ok);
+}
+
 static int copy_to(const char *to, const char *data, size_t len)
 {
     FILE *f = fopen(to, "wb");
@@ -528,6 +550,7 @@ int main(void)
     hw_free(&h);
     imports();
     stated_rates();
+    crowds();
     not_databases();
     summaries();
     remove_file(path);

@@ -64,7 +64,7 @@ struct engine_stats {
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
     uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
-    uint64_t attention_ns, ffn_ns, head_ns, total_ns;
+    uint64_t attention_ns, ffn_ns, head_ns, total_ns; /* ffn_ns: with every stall, also those before attention */
     uint64_t predict_ns;                      /* in addition to attention and FFN; where they overlap, its share */
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
 };

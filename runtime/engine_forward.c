@@ -251,30 +251,36 @@ static void embed(struct engine *g, const struct engine_token *tokens, int n)
         q->dequant(g->x + (size_t)t * d, g->embd.data + (size_t)tokens[t].id * g->embd.row_bytes, d);
 }
 
-/* Adds the time since *from, less what prediction took of it, and moves *from on. */
-static void add_time(struct engine *g, uint64_t *to, int64_t *from, uint64_t *predicted)
+/* Time that the pipeline itself has booked: prediction's, and as the FFN's what predictions waited for. */
+static uint64_t booked(const struct engine *g)
+{
+    return g->stats.predict_ns + g->stats.ffn_ns;
+}
+
+/* Adds the time since *from, less what was booked of it, and moves *from on. */
+static void add_time(struct engine *g, uint64_t *to, int64_t *from, uint64_t *before)
 {
     int64_t now = progress_now_ns();
-    uint64_t took = (uint64_t)(now - *from), of_it = g->stats.predict_ns - *predicted;
+    uint64_t took = (uint64_t)(now - *from), of_it = booked(g) - *before;
     *to += took > of_it ? took - of_it : 0;
     *from = now;
-    *predicted = g->stats.predict_ns;
+    *before = booked(g);
 }
 
 static int one_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     int r;
     int64_t start = progress_now_ns();
-    uint64_t predicted = g->stats.predict_ns;
+    uint64_t before = booked(g);
     if (g->h.early_router)
         engine_route(g, layer, g->x, n);
     if (!g->c.no_prefetch && (r = engine_prefetch(g, layer, n, e)) < 0)
         return r;
     if ((r = attention(g, layer, tokens, n, e)) < 0)
         return r;
-    add_time(g, &g->stats.attention_ns, &start, &predicted);
+    add_time(g, &g->stats.attention_ns, &start, &before);
     r = engine_ffn(g, layer, n, e);
-    add_time(g, &g->stats.ffn_ns, &start, &predicted);
+    add_time(g, &g->stats.ffn_ns, &start, &before);
     return r;
 }
 

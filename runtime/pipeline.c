@@ -475,6 +475,7 @@ int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int 
 {
     struct engine *g = p->g;
     int64_t start = progress_now_ns();
+    uint64_t stalled = g->stats.stall_ns;
     int r = prepare(p, layer, f, n, e);
     if (r < 0)
         return r;
@@ -484,7 +485,9 @@ int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int 
     pool_share(g->pool, work, p);
     p->now.alone = p->now.complete = 0;
     p->now.ns = 0;
-    g->stats.predict_ns += (uint64_t)(progress_now_ns() - start);
+    stalled = g->stats.stall_ns - stalled; /* for predictors that are streamed */
+    g->stats.predict_ns += (uint64_t)(progress_now_ns() - start) - stalled;
+    g->stats.ffn_ns += stalled;
     return p->failed ? e->code : 0;
 }
 

@@ -154,7 +154,6 @@ struct pipeline {
     /* owned by the coordinator */
     struct buffer *buffers;
     uint32_t *free_buffers, n_free;
-    uint64_t stall_ns;
     struct err *err;
     /* guarded by lock */
     pthread_mutex_t lock;

@@ -220,6 +220,8 @@ static void test_streams(int rank, int n_ff, int picks)
                   v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
         CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));
         CHECK(st.read_bytes == st.predictor_bytes);
+        CHECK_MSG(v.apart || st.stall_ns <= st.ffn_ns, "stalled %llu ns, FFN %llu", (unsigned long long)st.stall_ns,
+                  (unsigned long long)st.ffn_ns); /* what predictions wait for is not theirs */
     }
     for (int i = 0; i < 2; i++) {
         struct breaking b = { .to = 0 };

@@ -11,6 +11,8 @@ struct gather { /* a worker's own */
     float *a;  /* f32[tokens][BUDGET_GATHER_ROWS] */
     float *b;
     int n;
+    struct counts *counts; /* gates */
+    int col0, n_cols;      /* Down */
 };
 
 static struct gather gather_of(struct pass *p, int worker)
@@ -27,11 +29,6 @@ static struct gather gather_of(struct pass *p, int worker)
 static enum kernels_act form_of(const struct pass *p, int role)
 {
     return kernels_act_form(p->g->shape.l.type[role], p->g->c.act_q8);
-}
-
-static const uint8_t *record(const struct pass *p, const struct entry *e, int part, uint32_t pos)
-{
-    return e->base + (size_t)(pos - e->pos0) * p->g->shape.part[part].record_bytes;
 }
 
 /* Products of the gathered rows with every token: a[t][i]. */
@@ -59,7 +56,7 @@ static uint8_t is_active(const struct pass *p, uint32_t pos)
 }
 
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
-static void flush_gates(struct pass *p, struct gather *w, struct counts *c)
+static void flush_gates(struct pass *p, struct gather *w)
 {
     if (!w->n)
         return;
@@ -70,7 +67,7 @@ static void flush_gates(struct pass *p, struct gather *w, struct counts *c)
                 counts_for(p, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
     for (int i = 0; i < w->n; i++)
         p->active[w->pos[i]] = is_active(p, w->pos[i]);
-    c->computed += (uint64_t)w->n;
+    w->counts->computed += (uint64_t)w->n;
     w->n = 0;
 }
 
@@ -100,20 +97,26 @@ static void gates_in_order(struct pass *p, uint32_t pos0, uint32_t n, const uint
     c->computed += n;
 }
 
-static void gates_gathered(struct pass *p, const struct entry *e, struct gather *w, struct counts *c)
+/* Gathers the rows of a role of those neurons of an entry that `which` has a bit for, and flushes when it is full. Returns how
+ * many they are. Inlined, `which` and `flush` are no calls by pointer. */
+static inline __attribute__((always_inline)) uint64_t gather(struct pass *p, const struct entry *e, int part, int role,
+                                                             uint64_t (*which)(const struct pass *, uint32_t, uint32_t),
+                                                             struct gather *w, void (*flush)(struct pass *, struct gather *))
 {
-    const struct layout_part *lp = &p->g->shape.part[0];
-    const uint8_t *rows = e->base + lp->role_offset[LAYOUT_GATE];
+    const struct layout_part *lp = &p->g->shape.part[part];
+    const uint8_t *rows = e->base + lp->role_offset[role];
+    uint64_t sum = 0;
     for (uint32_t at = 0, n; at < e->n; at += n) {
         n = e->n - at < 64 ? e->n - at : 64;
-        for (uint64_t bits = wanted_at(p, e->pos0 + at, n); bits; bits &= bits - 1) {
+        for (uint64_t bits = which(p, e->pos0 + at, n); bits; bits &= bits - 1, sum++) {
             uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
             w->pos[w->n] = e->pos0 + i;
             w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
             if (w->n == BUDGET_GATHER_ROWS)
-                flush_gates(p, w, c);
+                flush(p, w);
         }
     }
+    return sum;
 }
 
 static void flush_ups(struct pass *p, struct gather *w)
@@ -149,23 +152,6 @@ static uint64_t active_at(const struct pass *p, uint32_t i, uint32_t n)
     return bits;
 }
 
-static uint64_t ups(struct pass *p, const struct entry *e, int part, struct gather *w)
-{
-    uint32_t off = p->g->shape.part[part].role_offset[LAYOUT_UP];
-    uint64_t sum = 0;
-    for (uint32_t at = e->pos0, end = at + e->n, n; at < end; at += n) {
-        n = end - at < 64 ? end - at : 64;
-        for (uint64_t bits = active_at(p, at, n); bits; bits &= bits - 1, sum++) {
-            uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
-            w->pos[w->n] = i;
-            w->ptr[w->n++] = record(p, e, part, i) + off;
-            if (w->n == BUDGET_GATHER_ROWS)
-                flush_ups(p, w);
-        }
-    }
-    return sum;
-}
-
 /* A hot cluster with every part resident has one entry; with two parts its gates are elsewhere. */
 static struct entry gate_entry(const struct pass *p, const struct entry *e)
 {
@@ -181,7 +167,7 @@ static int is_fused(const struct pass *p, int list, const struct entry *e)
 }
 
 /* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
-static void gates(struct pass *p, const struct job *j, struct gather *w, struct counts *c)
+static void gates(struct pass *p, const struct job *j, struct gather *w)
 {
     const struct list *l = &p->list[j->list];
     uint32_t record_bytes = p->g->shape.part[0].record_bytes, pos0 = 0, n = 0;
@@ -193,11 +179,11 @@ static void gates(struct pass *p, const struct job *j, struct gather *w, struct 
             continue;
         struct entry q = fused ? gate_entry(p, e) : *e;
         if (!in_order(p, &q)) {
-            gates_gathered(p, &q, w, c);
+            gather(p, &q, 0, LAYOUT_GATE, wanted_at, w, flush_gates);
             continue;
         }
         if (n && (q.pos0 != pos0 + n || q.base != records + (size_t)n * record_bytes)) {
-            gates_in_order(p, pos0, n, records, c);
+            gates_in_order(p, pos0, n, records, w->counts);
             n = 0;
         }
         if (!n)
@@ -205,8 +191,8 @@ static void gates(struct pass *p, const struct job *j, struct gather *w, struct 
         n += q.n;
     }
     if (n)
-        gates_in_order(p, pos0, n, records, c);
-    flush_gates(p, w, c);
+        gates_in_order(p, pos0, n, records, w->counts);
+    flush_gates(p, w);
 }
 
 void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
@@ -214,12 +200,13 @@ void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
     struct pass *p = j->pass;
     const struct list *l = &p->list[j->list];
     struct gather w = gather_of(p, worker);
-    gates(p, j, &w, c);
+    w.counts = c;
+    gates(p, j, &w);
     for (int i = 0; i < j->n; i++) {
         struct entry *e = &p->list[j->list].e[j->idx[i]];
         if (!(l->work & DO_UP || is_fused(p, j->list, e)))
             continue;
-        uint64_t n = ups(p, e, l->part, &w);
+        uint64_t n = gather(p, e, l->part, LAYOUT_UP, active_at, &w, flush_ups);
         if (e->kind == KIND_HOT)
             e->where = (uint32_t)n;
         *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
@@ -227,7 +214,7 @@ void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
     flush_ups(p, &w);
 }
 
-static void flush_down(struct pass *p, struct gather *w, int col0, int n_cols)
+static void flush_down(struct pass *p, struct gather *w)
 {
     const struct engine *g = p->g;
     if (!w->n)
@@ -235,8 +222,8 @@ static void flush_down(struct pass *p, struct gather *w, int col0, int n_cols)
     for (int k = 0; k < p->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
             w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)g->shape.n_ff + w->pos[i]];
-    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + col0, (size_t)g->h.d_model, w->ptr, w->a,
-                                                BUDGET_GATHER_ROWS, w->n, p->n_tokens, col0, n_cols);
+    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + w->col0, (size_t)g->h.d_model, w->ptr, w->a,
+                                                BUDGET_GATHER_ROWS, w->n, p->n_tokens, w->col0, w->n_cols);
     w->n = 0;
 }
 
@@ -244,22 +231,11 @@ void pipeline_work_tile(const struct job *j, int worker)
 {
     struct pass *p = j->pass;
     const struct list *l = &p->list[LIST_NEURON];
-    uint32_t off = p->g->shape.part[l->part].role_offset[LAYOUT_DOWN];
     const struct tile *last = &p->tiles[j->tile + j->n_tiles - 1];
-    int col0 = p->tiles[j->tile].col0, n_cols = last->col0 + last->n_cols - col0;
     struct gather w = gather_of(p, worker);
-    for (uint32_t k = j->from; k < j->to; k++) {
-        const struct entry *e = &l->e[k];
-        for (uint32_t at = e->pos0, end = at + e->n, n; at < end; at += n) {
-            n = end - at < 64 ? end - at : 64;
-            for (uint64_t bits = active_at(p, at, n); bits; bits &= bits - 1) {
-                uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
-                w.pos[w.n] = i;
-                w.ptr[w.n++] = record(p, e, l->part, i) + off;
-                if (w.n == BUDGET_GATHER_ROWS)
-                    flush_down(p, &w, col0, n_cols);
-            }
-        }
-    }
-    flush_down(p, &w, col0, n_cols);
+    w.col0 = p->tiles[j->tile].col0;
+    w.n_cols = last->col0 + last->n_cols - w.col0;
+    for (uint32_t k = j->from; k < j->to; k++)
+        gather(p, &l->e[k], l->part, LAYOUT_DOWN, active_at, &w, flush_down);
+    flush_down(p, &w);
 }

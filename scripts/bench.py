@@ -156,22 +156,23 @@ def schedule(all_limits, notes, ahead, group):
 
 # ---- bounds ----
 
-def megabytes_to_read(model_bytes):
-    """Far more than the last cache holds, and as much as the model: the farther scattered rows lie apart, the more of
-    their reading is spent on translating addresses. As far as memory allows."""
-    seen = [480 << 20, model_bytes]
+def megabytes_to_read(held_bytes):
+    """Far more than the last cache holds, and as much as an engine holds of the model: the farther scattered rows lie apart,
+    the more of their reading is spent on translating addresses. As far as memory allows."""
+    seen = [480 << 20, held_bytes]
     for path in glob.glob("/sys/devices/system/cpu/cpu0/cache/index*/size"):
         with open(path) as f:
             seen.append(4 * (size(f.read().strip() + "iB") or 0))
-    return min(max(seen), machine()["memory_bytes"] // 4) >> 20
+    return min(max(seen), meminfo("MemAvailable") * 3 // 4) >> 20
 
 
-def memory_bound(runner, cols, quant, model_bytes):
+def memory_bound(runner, cols, quant, held_bytes):
     program, threads = env("BENCH_KERNELS"), count("THREADS", os.cpu_count(), 1)
     if not os.access(program, os.X_OK):
         return {"failed": "BENCH_KERNELS names no program: make bench-kernels builds it"}
+    mib = megabytes_to_read(held_bytes)
     out, facts = runner.run([program, "--threads", str(threads), "--type", quant, "--cols", str(cols), "--rounds", "4",
-                             "--mib", str(megabytes_to_read(model_bytes)), "--output", "json"])
+                             "--mib", str(mib), "--output", "json"])
     if "failed" in facts:
         return {"failed": facts["failed"]}
     rows = [json.loads(line) for line in out.splitlines()]
@@ -179,7 +180,7 @@ def memory_bound(runner, cols, quant, model_bytes):
     for name, kernels in (("sequential", ("rows",)), ("scattered", ("rows_at", "axpy"))):
         # A kernel may beat the loops that only load; then it is the better measure of what the memory gives.
         best[name] = max(max(r["bound_gb_per_s"], r["gb_per_s"]) for r in rows if r["kernel"] in kernels)
-    return {"threads": threads, "row_bytes": rows[0]["row_bytes"], "kernels": rows, **best}
+    return {"threads": threads, "row_bytes": rows[0]["row_bytes"], "read_bytes": mib << 20, "kernels": rows, **best}
 
 
 def disk_bound(runner, folder, state):
@@ -222,10 +223,13 @@ def first_line(*command):
         return "unknown"
 
 
+def meminfo(key):
+    return int(re.search(key + r":\s+(\d+)", open("/proc/meminfo").read())[1]) * 1024
+
+
 def machine():
     cpu = re.search(r"^model name\s*: (.*)", open("/proc/cpuinfo").read(), re.M)
-    total = int(re.search(r"MemTotal:\s+(\d+)", open("/proc/meminfo").read())[1]) * 1024
-    return {"cpu": cpu[1] if cpu else platform.machine(), "cpus": os.cpu_count(), "memory_bytes": total,
+    return {"cpu": cpu[1] if cpu else platform.machine(), "cpus": os.cpu_count(), "memory_bytes": meminfo("MemTotal"),
             "system": f"{platform.system()} {platform.release()}", "file_system": first_line(
                 "stat", "-f", "-c", "%T", os.path.dirname(os.path.abspath(env("MODEL"))))}
 
@@ -329,7 +333,8 @@ class Bench:
     def memory(self, limit, runs):
         seen, model = self.result["bounds"]["memory"], self.result["model"]
         if not any(b["memory"] == limit.text and b["after_runs"] == runs for b in seen):
-            found = memory_bound(self.runner, model["shape"]["d_model"], model["layout"]["gate_type"], os.path.getsize(env("MODEL")))
+            held = min(os.path.getsize(env("MODEL")), limit.bytes or sys.maxsize)
+            found = memory_bound(self.runner, model["shape"]["d_model"], model["layout"]["gate_type"], held)
             seen.append({"memory": limit.text, "after_runs": runs, "started": int(time.time()), **found})
 
     def fio(self, limit, runs):

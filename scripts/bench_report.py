@@ -245,9 +245,11 @@ def memory_bounds_table(result):
     out = []
     for limit, seen in groups.items():
         good = [b for b in seen if "failed" not in b]
-        out.append([limit, str(len(good)), str(good[0]["threads"]), str(good[0]["row_bytes"]), spread(b["sequential"] for b in good),
-                    spread(b["scattered"] for b in good)] if good else [limit, seen[0]["failed"], "–", "–", "–", "–"])
-    return table(["limit", "measurements", "threads", "row, bytes", "in order, GB/s: median (range)",
+        read = next((f"{b['read_bytes'] / 1e9:.1f}" for b in good if "read_bytes" in b), "–") # older results do not say
+        out.append([limit, str(len(good)), str(good[0]["threads"]), str(good[0]["row_bytes"]), read,
+                    spread(b["sequential"] for b in good), spread(b["scattered"] for b in good)] if good else
+                   [limit, seen[0]["failed"], "–", "–", "–", "–", "–"])
+    return table(["limit", "measurements", "threads", "row, bytes", "GB read from", "in order, GB/s: median (range)",
                   "rows in random order, GB/s: median (range)"], out)
 
 
@@ -331,7 +333,8 @@ cgroup.
 order for Up and Down of active neurons), and under a limit the bytes that were read over the disk's rate, where that is
 longer than the FFN's part. *The memory's bandwidth* drifts on a shared machine while runs go on, so it is measured for a
 second or two before the runs of each limit, between rounds (a round: one run of each engine) and after them; the median
-counts, as of the speeds. *The disk's rate*: of random reads of the mean size that the reads had (bytes over reads issued:
+counts, as of the speeds. It is read from as much memory as the limit lets an engine hold of the model: rows in random order
+come slower from 15 GB than from one, for their addresses have to be translated anew. *The disk's rate*: of random reads of the mean size that the reads had (bytes over reads issued:
 the runtime joins neighbours, so they are larger than the units stored), the best of all backends and depths measured before
 all runs, with a time that grows evenly from one measured size to the next; or fio's, of the file itself at the depth that
 the runtime had, where that was faster: the median of what it read after each round, from the first on, which tells the size.

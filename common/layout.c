@@ -141,30 +141,43 @@ struct hash128 layout_hash(const struct layout *l)
     return hash_128(b, sizeof b);
 }
 
-struct ranked {
-    uint64_t count;
-    uint32_t index;
-};
+#define ORDER_BITS   11
+#define ORDER_DIGITS (1 << ORDER_BITS)
 
-static int hotter(const void *pa, const void *pb)
+/* The order by a digit of what counts are below the greatest, in which those that are the same stay as they were. */
+static void by_digit(const uint64_t *counts, uint64_t most, int shift, int n, const uint32_t *from, uint32_t *to)
 {
-    const struct ranked *a = pa, *b = pb;
-    if (a->count != b->count)
-        return a->count < b->count ? 1 : -1;
-    return a->index < b->index ? -1 : a->index > b->index;
+    uint32_t begin[ORDER_DIGITS] = { 0 };
+    for (int i = 0; i < n; i++)
+        begin[(most - counts[i]) >> shift & (ORDER_DIGITS - 1)]++;
+    for (uint32_t d = 0, sum = 0, m; d < ORDER_DIGITS; d++, sum += m) {
+        m = begin[d];
+        begin[d] = sum;
+    }
+    for (int i = 0; i < n; i++)
+        to[begin[(most - counts[from[i]]) >> shift & (ORDER_DIGITS - 1)]++] = from[i];
 }
 
 void layout_order(const uint64_t *counts, int n_ff, uint32_t *order)
 {
-    struct ranked *r = malloc((size_t)n_ff * sizeof *r);
-    if (!r)
+    uint64_t most = 0, least = UINT64_MAX;
+    uint32_t *spare = malloc((size_t)n_ff * sizeof *spare), *from = order, *to = spare;
+    if (!spare)
         abort(); /* a few hundred KB in an offline tool */
-    for (int i = 0; i < n_ff; i++)
-        r[i] = (struct ranked){ counts[i], (uint32_t)i };
-    qsort(r, (size_t)n_ff, sizeof *r, hotter);
-    for (int i = 0; i < n_ff; i++)
-        order[i] = r[i].index;
-    free(r);
+    for (int i = 0; i < n_ff; i++) {
+        most = counts[i] > most ? counts[i] : most;
+        least = counts[i] < least ? counts[i] : least;
+        order[i] = (uint32_t)i;
+    }
+    for (int shift = 0; shift < 64 && n_ff > 0 && (most - least) >> shift; shift += ORDER_BITS) {
+        by_digit(counts, most, shift, n_ff, from, to);
+        uint32_t *now = to;
+        to = from;
+        from = now;
+    }
+    if (from != order)
+        memcpy(order, from, (size_t)n_ff * sizeof *order);
+    free(spare);
 }
 
 struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff)

@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define INLINE static inline __attribute__((always_inline))
+
 #define SAMPLE    96   /* neurons by which decay and prior are chosen */
 #define COUNTED   4096 /* by whose levels the shift is found */
 #define MAX_SHIFT 12
@@ -43,58 +45,124 @@ static double rate_of(int level)
 
 /* --- choice of decay and prior --- */
 
-/* Log-likelihood of one neuron's firings, each foretold by its neighbourhood. fires: [n]; weight: [n], of the
- * neighbours that exist; sums: [n] of scratch. */
-static double likelihood(const uint8_t *fires, int n, float p, float decay, float prior, const float *weight, float *sums)
+/* Neurons side by side, SAMPLE to a row. */
+struct sample {
+    int n;                      /* runs */
+    float p[SAMPLE];
+    float *fires, *before, *after; /* [n][SAMPLE]: 0 or 1; sums of the neighbourhood under one decay */
+    float *weight;              /* [n]: of the neighbours that exist */
+};
+
+/* Firings of n neurons at even distances; the others of SAMPLE never fire. */
+static int sample_init(struct sample *o, const struct alarms_runs *r, const float *rate, int n)
 {
-    double sum = 0, product = 1;
-    float s = 0;
-    for (int t = n - 1; t >= 0; t--) {
-        sums[t] = s;
-        s = decay * s + fires[t];
+    size_t cells = (size_t)r->n * SAMPLE + 1;
+    uint8_t *place = malloc((size_t)r->n_ff); /* SAMPLE: none */
+    *o = (struct sample){ .n = r->n, .fires = calloc(cells, sizeof *o->fires), .before = malloc(cells * sizeof *o->before),
+                          .after = malloc(cells * sizeof *o->after),
+                          .weight = malloc(((size_t)r->n + 1) * sizeof *o->weight) };
+    int ok = place && o->fires && o->before && o->after && o->weight;
+    if (ok)
+        memset(place, SAMPLE, (size_t)r->n_ff);
+    for (uint64_t k = 0; ok && k < (uint64_t)n; k++) {
+        uint64_t i = k * (uint64_t)r->n_ff / (uint64_t)n;
+        place[i] = (uint8_t)k;
+        o->p[k] = rate[i];
     }
-    s = 0;
-    for (int t = 0; t < n; t++) {
-        float r = local_rate(p, s, sums[t], prior, weight[t]);
-        product *= fmax(1e-6, fires[t] ? r : 1 - r);
-        if (product < 1e-200) { /* one logarithm for many factors */
-            sum += log(product);
-            product = 1;
-        }
-        s = decay * s + fires[t];
-    }
-    return sum + log(product);
+    for (int t = 0; ok && t < r->n; t++)
+        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
+            if (place[r->at[i]] < SAMPLE)
+                o->fires[(size_t)t * SAMPLE + place[r->at[i]]] = 1;
+    free(place);
+    return ok;
 }
 
-static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
+static void sample_done(struct sample *o)
 {
-    int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff;
-    uint8_t *fires = calloc((size_t)n * (size_t)r->n, 1), *sample = malloc((size_t)r->n_ff); /* SAMPLE: none */
-    float *sums = malloc((size_t)r->n * sizeof *sums), *weight = malloc((size_t)r->n * sizeof *weight);
-    double best = -INFINITY;
-    if (!fires || !sample || !sums || !weight) {
-        free(fires);
-        free(sample);
-        free(sums);
-        free(weight);
-        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    free(o->fires);
+    free(o->before);
+    free(o->after);
+    free(o->weight);
+}
+
+INLINE void sum_body(const struct sample *o, float decay)
+{
+    float s[SAMPLE] = { 0 };
+    for (size_t t = (size_t)o->n; t-- > 0;)
+        for (size_t i = 0; i < SAMPLE; i++) {
+            o->after[t * SAMPLE + i] = s[i];
+            s[i] = decay * s[i] + o->fires[t * SAMPLE + i];
+        }
+    memset(s, 0, sizeof s);
+    for (size_t t = 0; t < (size_t)o->n; t++)
+        for (size_t i = 0; i < SAMPLE; i++) {
+            o->before[t * SAMPLE + i] = s[i];
+            s[i] = decay * s[i] + o->fires[t * SAMPLE + i];
+        }
+}
+
+/* Log-likelihood of each neuron's firings, each foretold by its neighbourhood. */
+INLINE void likelihoods_body(const struct sample *o, float prior, double sum[SAMPLE])
+{
+    double product[SAMPLE];
+    for (size_t i = 0; i < SAMPLE; i++) {
+        sum[i] = 0;
+        product[i] = 1;
     }
-    memset(sample, SAMPLE, (size_t)r->n_ff);
-    for (uint64_t k = 0; k < (uint64_t)n; k++)
-        sample[k * (uint64_t)r->n_ff / (uint64_t)n] = (uint8_t)k;
-    for (int t = 0; t < r->n; t++)
-        for (size_t i = r->start[t]; i < r->start[t + 1]; i++)
-            if (sample[r->at[i]] < SAMPLE)
-                fires[(size_t)sample[r->at[i]] * (size_t)r->n + (size_t)t] = 1;
+    for (size_t t = 0; t < (size_t)o->n; t++) {
+        const float *fires = o->fires + t * SAMPLE, *before = o->before + t * SAMPLE, *after = o->after + t * SAMPLE;
+        int small = 0;
+        for (size_t i = 0; i < SAMPLE; i++) {
+            float r = local_rate(o->p[i], before[i], after[i], prior, o->weight[t]);
+            double chance = fires[i] > 0 ? r : 1 - r;
+            product[i] *= chance > 1e-6 ? chance : 1e-6;
+            small |= product[i] < 1e-200;
+        }
+        for (size_t i = 0; small && i < SAMPLE; i++)
+            if (product[i] < 1e-200) { /* one logarithm for many factors */
+                sum[i] += log(product[i]);
+                product[i] = 1;
+            }
+    }
+    for (size_t i = 0; i < SAMPLE; i++)
+        sum[i] += log(product[i]);
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2")))
+static void sum_avx2(const struct sample *o, float decay)
+{
+    sum_body(o, decay);
+}
+
+__attribute__((target("avx2")))
+static void likelihoods_avx2(const struct sample *o, float prior, double sum[SAMPLE])
+{
+    likelihoods_body(o, prior, sum);
+}
+#else
+#define sum_avx2         sum_body
+#define likelihoods_avx2 likelihoods_body
+#endif
+
+static void choose(struct alarms *a, int avx2, const struct sample *o, int n)
+{
+    double best = -INFINITY, each[SAMPLE];
     for (size_t d = 0; d < sizeof decays / sizeof decays[0]; d++) {
-        for (int t = 0; t < r->n; t++)
-            weight[t] = weights(decays[d], t) + weights(decays[d], r->n - 1 - t);
+        for (int t = 0; t < o->n; t++)
+            o->weight[t] = weights(decays[d], t) + weights(decays[d], o->n - 1 - t);
+        if (avx2)
+            sum_avx2(o, decays[d]);
+        else
+            sum_body(o, decays[d]);
         for (size_t q = 0; q < sizeof priors / sizeof priors[0]; q++) {
             double sum = 0;
+            if (avx2)
+                likelihoods_avx2(o, priors[q], each);
+            else
+                likelihoods_body(o, priors[q], each);
             for (int i = 0; i < n; i++)
-                sum += likelihood(fires + (size_t)i * (size_t)r->n, r->n,
-                                  a->rate[(size_t)i * (size_t)r->n_ff / (size_t)n], decays[d], priors[q], weight,
-                                  sums);
+                sum += each[i];
             if (sum > best) {
                 best = sum;
                 a->decay = decays[d];
@@ -102,16 +170,19 @@ static int choose(struct alarms *a, const struct alarms_runs *r, struct err *e)
             }
         }
     }
-    free(fires);
-    free(sample);
-    free(sums);
-    free(weight);
-    return 0;
+}
+
+static int choose_by_sample(struct alarms *a, int avx2, const struct alarms_runs *r, struct err *e)
+{
+    struct sample o;
+    int n = SAMPLE < r->n_ff ? SAMPLE : r->n_ff, ok = sample_init(&o, r, a->rate, n);
+    if (ok)
+        choose(a, avx2, &o, n);
+    sample_done(&o);
+    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory for false alarms");
 }
 
 /* --- loops over neurons --- */
-
-#define INLINE static inline __attribute__((always_inline))
 
 static float unit_of(const struct alarms *a)
 {
@@ -173,10 +244,9 @@ static void run_levels(int avx2, const struct alarms *a, float weight, float *be
 /* --- sums --- */
 
 /* Sums over what comes, in parts of their greatest, where the levels will be. */
-static int sum_after(struct alarms *a, const struct alarms_runs *r, struct err *e)
+static int sum_after(struct alarms *a, int avx2, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff;
-    int avx2 = cpu_has(CPU_AVX2);
     float unit = unit_of(a), *sum = calloc(n_ff, sizeof *sum);
     a->level = malloc(n_ff * (size_t)r->n + 1);
     if (!sum || !a->level) {
@@ -213,10 +283,9 @@ static void count_levels(const uint8_t *level, size_t n, uint64_t count[ALARMS_L
 }
 
 /* Sums over what comes become levels. */
-static int find_levels(struct alarms *a, const struct alarms_runs *r, struct err *e)
+static int find_levels(struct alarms *a, int avx2, const struct alarms_runs *r, struct err *e)
 {
     size_t n_ff = (size_t)r->n_ff, step = count_step(n_ff), counted = (n_ff + step - 1) / step;
-    int avx2 = cpu_has(CPU_AVX2);
     float *before = calloc(n_ff, sizeof *before);
     uint64_t count[ALARMS_LEVELS] = { 0 };
     if (!before)
@@ -243,11 +312,6 @@ double alarms_beyond(double rate, double quantile, double recall, double shift)
     return fmin(1, fmax(0, (describe_cdf(shift + quantile) - recall * rate) / (1 - rate)));
 }
 
-double alarms_at(double rate, double recall, double shift)
-{
-    return alarms_beyond(rate, describe_quantile(rate), recall, shift);
-}
-
 void alarms_chances(const struct alarms *a, double recall, double wanted, uint64_t chance[ALARMS_LEVELS])
 {
     double low = -MAX_SHIFT, high = MAX_SHIFT, quantile[ALARMS_LEVELS];
@@ -267,17 +331,17 @@ void alarms_chances(const struct alarms *a, double recall, double wanted, uint64
             (uint64_t)(alarms_beyond(rate_of(k), quantile[k], recall, (low + high) / 2) * 4294967296.0) : 0;
 }
 
-int alarms_new(const struct alarms_runs *r, const double *rate, struct alarms *out, struct err *e)
+int alarms_new(const struct alarms_runs *r, const double *rate, unsigned cpus, struct alarms *out, struct err *e)
 {
     struct alarms a = { .n_ff = r->n_ff, .n = r->n };
-    int code = 0;
+    int code = 0, avx2 = (cpus >> CPU_AVX2 & 1) != 0;
     a.rate = malloc((size_t)r->n_ff * sizeof *a.rate);
     if (!a.rate)
         code = err_set(e, ERR_NOMEM, "out of memory for false alarms");
     for (int i = 0; i < r->n_ff && code == 0; i++)
         a.rate[i] = (float)rate[i];
-    if (code < 0 || (code = choose(&a, r, e)) < 0 || (code = sum_after(&a, r, e)) < 0 ||
-        (code = find_levels(&a, r, e)) < 0) {
+    if (code < 0 || (code = choose_by_sample(&a, avx2, r, e)) < 0 || (code = sum_after(&a, avx2, r, e)) < 0 ||
+        (code = find_levels(&a, avx2, r, e)) < 0) {
         alarms_free(&a);
         return code;
     }

@@ -38,12 +38,11 @@ struct alarms {                 /* what the firings say, whatever predictor */
     double silent[ALARMS_LEVELS]; /* silent neurons of each level in all runs */
 };
 
-/* q of a neuron whose rate, local or not, is strictly between 0 and 1; the same where Phi^-1(rate) is known. */
-double alarms_at(double rate, double recall, double shift);
+/* q of a neuron whose rate, local or not, is strictly between 0 and 1; quantile: Phi^-1(rate). */
 double alarms_beyond(double rate, double quantile, double recall, double shift);
 
-/* rate: [n_ff]. ERR_NOMEM. */
-int alarms_new(const struct alarms_runs *r, const double *rate, struct alarms *out, struct err *e);
+/* rate: [n_ff]. cpus: tiers of the processor that may be used (cpu_detect); results are the same whichever. ERR_NOMEM. */
+int alarms_new(const struct alarms_runs *r, const double *rate, unsigned cpus, struct alarms *out, struct err *e);
 void alarms_free(struct alarms *a); /* accepts a zeroed one */
 
 /* The chance, times 2^32, that a silent neuron of each level raises an alarm, so that a run has `wanted` of them. */

@@ -2,6 +2,7 @@
  * the planner tries only subtract two of them. */
 #include "planner/foretell.h"
 
+#include "common/cpu.h"
 #include "common/quant.h"
 #include "planner/alarms.h"
 #include "planner/describe.h"
@@ -70,18 +71,31 @@ static double fires_routed(const struct inputs *in, int layer, int block, int po
     return routed > 0 ? fmin(1, fires(in, 0, layer, block, pos) / routed) : 0;
 }
 
-/* A quantile is dear; neighbours in pack order often fire equally often. */
+/* The quantile of that, where it is strictly between 0 and 1: dear, so kept. */
+static double quantile_of(const struct inputs *in, int layer, int block, int pos, double p)
+{
+    double *at = in->quantiles;
+    if (!at)
+        return describe_quantile(p);
+    at += ((size_t)layer * (size_t)in->n_blocks + (size_t)block) * (size_t)in->h.n_ff + (size_t)pos;
+    if (fabs(*at) <= 0)
+        *at = describe_quantile(p);
+    return *at;
+}
+
+/* A chance is dear as well; neighbours in pack order often fire equally often. */
 struct memo {
     double p, q;
 };
 
-/* q_i for a neuron that fires with probability p. */
-static double alarm_chance(const struct foretell_block *b, double p, struct memo *m)
+/* q_i for the neuron at a position, which fires with probability p where a token is routed to it. */
+static double alarm_chance(const struct inputs *in, const struct foretell_block *b, int layer, int block, int pos, double p,
+                           struct memo *m)
 {
     if (p <= 0 || p >= 1 || isinf(b->shift))
         return 0;
     if (fabs(p - m->p) > 1e-12 * p)
-        *m = (struct memo){ p, alarms_at(p, b->recall, b->shift) };
+        *m = (struct memo){ p, alarms_beyond(p, quantile_of(in, layer, block, pos, p), b->recall, b->shift) };
     return m->q;
 }
 
@@ -101,7 +115,7 @@ static void take_sample(const struct inputs *in, int layer, int block, struct sa
             continue;
         if (s->n == 0 || fabs(p - s->p[s->n - 1]) > 1e-9 * p) {
             s->p[s->n] = p;
-            s->z[s->n] = describe_quantile(p);
+            s->z[s->n] = quantile_of(in, layer, block, i, p);
             s->count[s->n++] = 0;
         }
         s->count[s->n - 1]++;
@@ -117,24 +131,38 @@ static double false_alarms(const struct foretell_block *b, const struct sample *
     return sum / s->taken * n_ff;
 }
 
-static struct foretell_block block_of(const struct inputs *in, const struct inputs_predictor *x, int layer, int block,
-                                      double target)
+static double find_shift(const struct inputs *in, int layer, int block, double recall, double alarms)
 {
-    const struct inputs_point *at = foretell_point(x, target);
-    double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
     double low = -MAX_SHIFT, high = MAX_SHIFT;
-    struct foretell_block b = { at->recall, -INFINITY };
+    struct foretell_block b = { recall, 0 };
     struct sample s = { 0 };
-    if (alarms > 0)
-        take_sample(in, layer, block, &s);
-    for (int i = 0; i < HALVINGS && alarms > 0; i++) {
+    take_sample(in, layer, block, &s);
+    for (int i = 0; i < HALVINGS; i++) {
         b.shift = (low + high) / 2;
         if (false_alarms(&b, &s, in->h.n_ff) < alarms)
             low = b.shift;
         else
             high = b.shift;
     }
-    return b;
+    return b.shift;
+}
+
+static struct foretell_block block_of(const struct inputs *in, int input, int layer, int block, double target)
+{
+    const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, block);
+    const struct inputs_point *at = foretell_point(x, target);
+    double alarms = fmax(0, at->density - at->recall * x->true_density) * in->h.n_ff;
+    size_t i = (size_t)(x - in->predictors);
+    struct inputs_shift found = { 0 };
+    if (!(alarms > 0))
+        return (struct foretell_block){ at->recall, -INFINITY };
+    if (in->shifts)
+        found = in->shifts[i];
+    if (found.recall < at->recall || found.recall > at->recall || found.alarms < alarms || found.alarms > alarms)
+        found = (struct inputs_shift){ at->recall, alarms, find_shift(in, layer, block, at->recall, alarms) };
+    if (in->shifts)
+        in->shifts[i] = found;
+    return (struct foretell_block){ at->recall, found.shift };
 }
 
 /* Probability that a step foretells the neuron, unless it is exempt. A batch holds 1, 2, 4 or 8 tokens, alarms of
@@ -144,7 +172,7 @@ static double chance(const struct inputs *in, const struct foretell_block *b, in
 {
     double p = fires(in, batch_index, layer, block, pos), p1 = fires(in, 0, layer, block, pos);
     double routed = inputs_curve_at(in, 0, layer, block)->routed, r = p1 < 1 ? fmax(0, routed - p1) / (1 - p1) : 0;
-    double q = alarm_chance(b, fires_routed(in, layer, block, pos), m);
+    double q = alarm_chance(in, b, layer, block, pos, fires_routed(in, layer, block, pos), m);
     double none = 1 - q * r;
     return b->recall * p + (1 - p) * (1 - (batch_index ? pow(none, inputs_batch_sizes[batch_index]) : none));
 }
@@ -155,7 +183,7 @@ uint32_t foretell_exempt(const struct inputs *in, const struct layout_shape *s, 
     double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     for (int k = 0; k < in->n_blocks && least > 0; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
-        struct foretell_block b = block_of(in, x, layer, k, recall);
+        struct foretell_block b = block_of(in, input, layer, k, recall);
         double share = 1 - (double)predict_row2_bytes(x->type2, x->rank) / gate;
         uint32_t at = 0;
         while (at < least) {
@@ -233,7 +261,7 @@ static int fill(struct foretell *f, const struct inputs *in, const struct layout
         }
         for (int k = 0; k < f->n_blocks; k++)
             f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k] =
-                block_of(in, inputs_predictor_at(in, f->input[l], l, k), l, k, f->recall);
+                block_of(in, f->input[l], l, k, f->recall);
         for (int b = 0; b < in->n_batches; b++)
             fill_layer(f, in, s, b, l);
     }
@@ -250,7 +278,8 @@ static struct foretell *alloc(const struct inputs *in, const struct layout_shape
     if (!f)
         return NULL;
     *f = (struct foretell){ .recall = recall, .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
-                            .n_units = (int)s->part[0].n_units };
+                            .n_units = (int)s->part[0].n_units,
+                            .cpus = cpu_detect() };
     f->input = malloc(layers);
     f->exempt = malloc(layers * sizeof *f->exempt);
     f->block = calloc(layers * (size_t)in->n_blocks, sizeof *f->block);
@@ -351,7 +380,7 @@ double foretell_rates(const struct foretell *f, const struct inputs *in, int lay
     double alarms = 0;
     for (int i = 0; i < f->n_ff; i++) {
         rate[i] = fires_routed(in, layer, block, i);
-        alarms += (1 - rate[i]) * alarm_chance(b, rate[i], &m);
+        alarms += (1 - rate[i]) * alarm_chance(in, b, layer, block, i, rate[i], &m);
     }
     return alarms;
 }

@@ -13,7 +13,7 @@
  *   an exempt one is always computed.
  *
  * In lists that the cache replays, p_i is the rate around the token (alarms.h). Draws are by a fixed generator: the same inputs give
- * the same lists. Constant once made; thread-safe. */
+ * the same lists. Constant once made; one thread at a time where the inputs keep results (inputs_keep), else thread-safe. */
 #include "common/err.h"
 #include "common/layout.h"
 
@@ -24,6 +24,7 @@
 struct foretell {
     double recall;              /* asked for */
     int n_layers, n_blocks, n_ff, n_units;
+    unsigned cpus;              /* tiers of the processor that lists are made with (cpu_detect): the same ones, whichever */
     signed char *input;         /* [n_layers]: enum predict_input; -1: the layer runs exactly */
     uint32_t *exempt;           /* [n_layers]: positions of each block that are always computed */
     struct budget_predictors predictors; /* all in use, as the account has them */

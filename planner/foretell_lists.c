@@ -156,7 +156,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     size_t n_ff = (size_t)w->f->n_ff;
     double *rate = malloc(n_ff * sizeof *rate);
     int r = 0;
-    w->avx2 = cpu_has(CPU_AVX2);
+    w->avx2 = (w->f->cpus >> CPU_AVX2 & 1) != 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
     w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
     w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);
@@ -168,7 +168,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
             continue;
         double wanted = foretell_rates(w->f, in, w->layer, k, rate);
         if (a->n == 0)
-            r = alarms_new(&w->shared->runs[k], rate, a, e);
+            r = alarms_new(&w->shared->runs[k], rate, w->f->cpus, a, e);
         if (r == 0)
             alarms_chances(a, block_at(w, k)->recall, wanted, w->chance[k]);
     }
@@ -335,14 +335,51 @@ static int perfect(const struct telling *w)
     return yes;
 }
 
+/* All that the lists of a layer with these firings follow from. 0: no memory for it. */
+static int key_of(const struct telling *w, const struct inputs_steps *s, struct hash128 *out)
+{
+    const uint32_t told[6] = { 1, (uint32_t)w->layer, (uint32_t)w->firing_only, (uint32_t)s->n_steps, s->start[s->n_steps],
+                               w->f->exempt[w->layer] };
+    struct hash *h = hash_new();
+    if (!h)
+        return 0;
+    hash_update(h, told, sizeof told);
+    for (int k = 0; k < w->f->n_blocks; k++) {
+        const double block[2] = { block_at(w, k)->recall, block_at(w, k)->shift };
+        hash_update(h, block, sizeof block);
+    }
+    *out = hash_final128(h);
+    hash_free(h);
+    return 1;
+}
+
+/* Lists of what fires make way for what is made of them. */
+static void take_lists(struct inputs_steps *s, uint32_t *start, uint32_t *at)
+{
+    free(s->start);
+    free(s->at);
+    s->start = start;
+    s->at = at;
+}
+
 int foretell_steps(const struct foretell *f, const struct inputs *in, int layer, int firing_only,
                    struct foretell_shared **shared, struct inputs_steps *s, struct err *e)
 {
     struct telling w = { .f = f, .layer = layer, .firing_only = firing_only };
     struct foretell_shared *own = NULL, **used = shared ? shared : &own;
+    struct inputs_steps known;
+    struct hash128 key;
+    int r, keyed;
     if (perfect(&w))
         return 0;
-    int r = share(f, s, used, e);
+    keyed = in->kept && key_of(&w, s, &key);
+    if (keyed && (r = kept_get(in->kept, key, (uint64_t)s->n_steps, &known, e)) != 0) {
+        if (r < 0)
+            return r;
+        take_lists(s, known.start, known.at);
+        return 0;
+    }
+    r = share(f, s, used, e);
     w.shared = *used;
     if (r == 0)
         r = telling_init(&w, in, s, e);
@@ -355,9 +392,8 @@ int foretell_steps(const struct foretell *f, const struct inputs *in, int layer,
         free(w.out.at);
         return r;
     }
-    free(s->start);
-    free(s->at);
-    s->start = w.start;
-    s->at = w.out.at;
+    take_lists(s, w.start, w.out.at);
+    if (keyed)
+        kept_add(in->kept, key, s);
     return 0;
 }

@@ -36,6 +36,15 @@ int inputs_alloc(struct inputs *in, struct err *e)
     return 0;
 }
 
+int inputs_keep(struct inputs *in, struct err *e)
+{
+    size_t blocks = (size_t)in->n_layers * (size_t)in->n_blocks;
+    in->kept = kept_new(KEPT_BYTES);
+    in->quantiles = calloc(blocks * (size_t)in->h.n_ff, sizeof *in->quantiles);
+    in->shifts = calloc(PREDICT_INPUTS * blocks, sizeof *in->shifts);
+    return in->kept && in->quantiles && in->shifts ? 0 : err_set(e, ERR_NOMEM, "out of memory for figures of %zu FFNs", blocks);
+}
+
 void inputs_done(struct inputs *in)
 {
     if (in->close)
@@ -47,6 +56,9 @@ void inputs_done(struct inputs *in)
     free(in->loads);
     free(in->position);
     free(in->predictors);
+    kept_free(in->kept);
+    free(in->quantiles);
+    free(in->shifts);
     *in = (struct inputs){ 0 };
 }
 

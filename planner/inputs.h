@@ -3,7 +3,8 @@
 
 /* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
  * pack order, activation maps for cache replay. Filled from a trace, or from a description by published figures
- * (planner/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(). */
+ * (planner/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(), and for
+ * all of planner/foretell.h where results are kept (inputs_keep): these are for one thread. */
 #include "common/budget.h"
 #include "common/err.h"
 #include "common/hash.h"
@@ -11,6 +12,7 @@
 #include "common/model.h"
 #include "common/predict.h"
 
+#include "planner/kept.h"
 #include "planner/notes.h"
 
 #include <stdint.h>
@@ -68,6 +70,11 @@ struct inputs_quality {
     uint64_t tokens;            /* that it was measured on */
 };
 
+/* A shift that foretell.c found for a predictor, and what it was found for. recall 0: none yet. */
+struct inputs_shift {
+    double recall, alarms, shift;
+};
+
 struct inputs {
     char name[96];
     struct hash128 model_hash, trace_hash, order_hash;
@@ -93,12 +100,19 @@ struct inputs {
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    /* What is worked out again and again, kept once it was (inputs_keep); NULL: not kept. */
+    struct kept *kept;                          /* lists that fire or are foretold */
+    double *quantiles;                          /* [n_layers][n_blocks][n_ff]: as of foretell.c; 0: not yet */
+    struct inputs_shift *shifts;                /* [PREDICT_INPUTS][n_layers][n_blocks] */
     void (*close)(struct inputs *in);           /* frees trace; may be NULL */
     void *trace;                                /* where they come from, owned: struct trace *, or a description */
 };
 
 /* Allocate curves, loads (1) and layers for the shape and batches already set. */
 int inputs_alloc(struct inputs *in, struct err *e);
+
+/* Keep what is worked out, from now on; curves and lists must not change any more. */
+int inputs_keep(struct inputs *in, struct err *e);
 
 /* Allocate predictors, none of them there, for the shape already set; fill those of a trace, where it has any. */
 int inputs_alloc_predictors(struct inputs *in, struct err *e);

@@ -198,7 +198,7 @@ static int fill(struct inputs *in, const char *path, struct notes *notes, struct
     if ((r = describe_rates(d, path, o->p, e)) < 0 || (r = describe_persistence(d, path, o->p, e)) < 0)
         return r;
     fill_curves(in, o);
-    if ((r = fill_predictors(in, d, e)) < 0)
+    if ((r = fill_predictors(in, d, e)) < 0 || (r = inputs_keep(in, e)) < 0)
         return r;
     in->alike = 1;
     in->window_tokens = DESCRIBE_WINDOW;

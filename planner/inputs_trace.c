@@ -187,11 +187,9 @@ static int append_marked(struct inputs_steps *s, uint64_t *mark, size_t words, s
     return 0;
 }
 
-static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out,
-                            struct err *e)
+static int read_steps(const struct inputs *in, int layer, uint64_t total, struct inputs_steps *out, struct err *e)
 {
     enum { CHUNK = 256 };
-    uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
     size_t k = (size_t)in->n_used, n_ff = (size_t)in->h.n_ff, row = (n_ff + 7) / 8, n = 0, cap = 0;
     size_t words = (size_t)in->n_blocks * n_ff / 64 + 1;
     const uint32_t *pos = in->position + (size_t)layer * (size_t)in->n_blocks * n_ff;
@@ -236,6 +234,18 @@ free_all:
     return r;
 }
 
+static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out,
+                            struct err *e)
+{
+    uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
+    const uint32_t fired[2] = { 0, (uint32_t)layer };
+    struct hash128 key = hash_128(fired, sizeof fired);
+    int r = kept_get(in->kept, key, total, out, e);
+    if (r == 0 && (r = read_steps(in, layer, total, out, e)) == 0)
+        kept_add(in->kept, key, out);
+    return r < 0 ? r : 0;
+}
+
 static void close_trace(struct inputs *in)
 {
     trace_close(in->trace);
@@ -262,7 +272,7 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
         (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0 ||
-        (r = inputs_predictors_from_trace(&in, t, e)) < 0) {
+        (r = inputs_predictors_from_trace(&in, t, e)) < 0 || (r = inputs_keep(&in, e)) < 0) {
         inputs_done(&in);
         return r;
     }

@@ -28,9 +28,24 @@ static uint32_t *unit_table(const struct layout_shape *shape, int part, int n_bl
     uint32_t n_ff = (uint32_t)shape->n_ff, npu = shape->part[part].neurons_per_unit;
     uint32_t *of = malloc((size_t)n_blocks * n_ff * sizeof *of);
     for (uint32_t k = 0; of && k < (uint32_t)n_blocks; k++)
-        for (uint32_t i = 0; i < n_ff; i++)
-            of[(size_t)k * n_ff + i] = i < hot ? NONE : k * shape->part[part].n_units + i / npu;
+        for (uint32_t i = 0, unit = k * shape->part[part].n_units; i < n_ff; unit++)
+            for (uint32_t end = n_ff - i < npu ? n_ff : i + npu; i < end; i++)
+                of[(size_t)k * n_ff + i] = i < hot ? NONE : unit;
     return of;
+}
+
+/* Units of one list: it ascends, so they do, and those that are the same follow each other. */
+static size_t take_list(const uint32_t *unit_of, const uint32_t *at, size_t n, uint32_t *out)
+{
+    size_t taken = 0;
+    uint32_t last = NONE;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t unit = unit_of[at[i]];
+        out[taken] = unit;
+        taken += (size_t)(unit != NONE) & (size_t)(unit != last);
+        last = unit;
+    }
+    return taken;
 }
 
 /* Units marked in a bitmap, ascending; clears it. */
@@ -66,6 +81,10 @@ static int accesses_build(const struct inputs_steps *s, const struct layout_shap
     size_t n = 0;
     for (int t = 0; t < piece; t++) {
         a.start[t] = n;
+        if (batch == 1) {
+            n += take_list(unit_of, s->at + s->start[t], s->start[t + 1] - s->start[t], a.units + n);
+            continue;
+        }
         for (int step = t; step < piece * batch; step += piece)
             for (uint32_t i = s->start[step]; i < s->start[step + 1]; i++) {
                 uint32_t unit = unit_of[s->at[i]];
@@ -416,7 +435,7 @@ static int in_one_pass(const struct replay_table *t, int n_steps)
     return yes;
 }
 
-_Static_assert(REPLAY_HOTS <= REPLAY_MAX_PREFIXES && REPLAY_SIZES <= REPLAY_MAX_SIZES, "one pass takes a whole table");
+_Static_assert(REPLAY_HOTS <= REPLAY_MAX_PREFIXES && REPLAY_SIZES <= REPLAY_PREFIX_SIZES, "one pass takes a whole table");
 
 /* skip[n_steps]: units of each step below this one. */
 static void count_below(const struct replay_accesses *a, uint32_t unit, uint32_t *skip)

@@ -20,10 +20,14 @@ struct use {
     uint32_t at, step;          /* access and step; step NONE: none yet */
 };
 
-/* A size that some step of its prefix overflows. */
-struct truncated {
-    uint32_t slots;
-    uint32_t full, hidden, end; /* T (NONE: none yet), X, and the access that the first C of T end before */
+/* The sizes of a prefix side by side, so that one access is compared with all of them at once. Those that some step
+ * overflows come first; of the others no step is the last that did. Places beyond the sizes hold everything. */
+#define LANES REPLAY_PREFIX_SIZES
+struct sizes {
+    uint32_t slots[LANES];      /* C */
+    int32_t full[LANES];        /* T; -1: none yet */
+    uint32_t hidden[LANES];     /* X */
+    uint32_t end[LANES];        /* the access that the first C of T end before */
 };
 
 /* A prefix during the pass. */
@@ -31,9 +35,8 @@ struct row {
     uint32_t skip;              /* of this step */
     uint8_t *marks;             /* of this step's sample; NULL: none */
     int n_sizes, n_truncated;
-    uint8_t *missed;            /* [n_units + 1]: sizes that miss at a distance, truncated ones with them */
-    struct truncated truncated[REPLAY_MAX_SIZES];
-    uint64_t depth[REPLAY_MAX_SIZES + 1]; /* accesses that miss at so many of the sizes */
+    struct sizes sizes;
+    uint64_t depth[LANES + 1]; /* accesses that miss at so many of the sizes */
     int sampled;
 };
 
@@ -48,7 +51,6 @@ struct pass {
     uint32_t fresh;             /* those that were never used */
     uint32_t *used;             /* [n][n_steps]: units of a band by the step of their last use */
     uint32_t *below;            /* [n_steps][REPLAY_MAX_PREFIXES]: units below a prefix used after a step */
-    uint8_t *missed;            /* of all rows */
     struct row row[REPLAY_MAX_PREFIXES];
     int any_marks;
 };
@@ -99,19 +101,14 @@ static void rows_init(struct pass *w)
         const struct replay_prefix *p = &w->prefix[h];
         struct row *row = &w->row[h];
         uint32_t longest = 0;
-        int k = 0;
-        row->missed = w->missed + (size_t)h * ((size_t)a->n_units + 1);
         row->n_sizes = p->n_sizes;
         for (int t = 0; t < a->n_steps; t++)
             if (step_len(a, t) - p->skip[t] > longest)
                 longest = step_len(a, t) - p->skip[t];
-        for (; k < p->n_sizes && p->slots[k] < longest; k++)
-            row->truncated[k] = (struct truncated){ p->slots[k], NONE, 0, 0 };
-        row->n_truncated = k;
-        for (uint32_t d = 0; d <= a->n_units; d++) {
-            while (k < p->n_sizes && p->slots[k] <= d)
-                k++;
-            row->missed[d] = (uint8_t)k;
+        for (int k = 0; k < LANES; k++) {
+            row->sizes.slots[k] = k < p->n_sizes ? p->slots[k] : UINT32_MAX;
+            row->sizes.full[k] = -1;
+            row->n_truncated += k < p->n_sizes && p->slots[k] < longest;
         }
     }
 }
@@ -119,34 +116,38 @@ static void rows_init(struct pass *w)
 /* X of all sizes as of the step that begins. */
 INLINE void find_hidden(struct pass *w)
 {
-    for (int h = 0; h < w->n; h++)
-        for (int k = 0; k < w->row[h].n_truncated; k++) {
-            struct truncated *c = &w->row[h].truncated[k];
-            if (c->full != NONE)
-                c->hidden = live_after(w, c->end - 1) - live_after(w, w->a->start[c->full + 1] - 1);
-        }
+    for (int h = 0; h < w->n; h++) {
+        struct sizes *c = &w->row[h].sizes;
+        for (int k = 0; k < w->row[h].n_truncated; k++)
+            if (c->full[k] >= 0)
+                c->hidden[k] = live_after(w, c->end[k] - 1) - live_after(w, w->a->start[c->full[k] + 1] - 1);
+    }
 }
 
 static void find_full(struct pass *w, int t)
 {
     for (int h = 0; h < w->n; h++) {
+        struct sizes *c = &w->row[h].sizes;
         uint32_t skip = w->prefix[h].skip[t], n = step_len(w->a, t) - skip;
-        for (int k = 0; k < w->row[h].n_truncated && w->row[h].truncated[k].slots <= n; k++) {
-            struct truncated *c = &w->row[h].truncated[k];
-            c->full = (uint32_t)t;
-            c->end = (uint32_t)w->a->start[t] + skip + c->slots;
+        for (int k = 0; k < w->row[h].n_truncated && c->slots[k] <= n; k++) {
+            c->full[k] = t;
+            c->end[k] = (uint32_t)w->a->start[t] + skip + c->slots[k];
         }
     }
 }
 
-/* Does a size hold what was last used at `last`, d others ago, and is the rank-th that this step looks up? */
-INLINE int holds(const struct truncated *c, struct use last, uint32_t d, uint32_t rank)
+/* How many sizes do not hold what was last used at `last`, d others ago, and is the rank-th that this step looks up? Without
+ * branches: the compiler compares several at once. */
+INLINE int missing_at(const struct sizes *c, struct use last, uint32_t d, uint32_t rank)
 {
-    if (rank >= c->slots || c->full == NONE)
-        return rank < c->slots && d < c->slots;
-    if (last.step == c->full)
-        return last.at < c->end && d - c->hidden < c->slots;
-    return last.step > c->full && d < c->slots;
+    int32_t step = (int32_t)last.step, held = 0;
+    for (int k = 0; k < LANES; k++) {
+        int32_t same = -(int32_t)(c->full[k] == step);
+        int32_t since = -(int32_t)(c->full[k] < step), first = same & -(int32_t)(last.at < c->end[k]);
+        int32_t near = -(int32_t)(d - (c->hidden[k] & (uint32_t)same) < c->slots[k]);
+        held -= (since | first) & near & -(int32_t)(rank < c->slots[k]);
+    }
+    return LANES - held;
 }
 
 /* --- steps --- */
@@ -185,10 +186,7 @@ INLINE void look_up(struct pass *w, int h, int t, size_t i)
     for (int p = 0; p <= h; p++) {
         struct row *row = &w->row[p];
         uint32_t d = all - below[p];
-        int n = row->missed[d];
-        if (n == row->n_truncated)
-            while (n > 0 && holds(&row->truncated[n - 1], last, d, rank - row->skip))
-                n--;
+        int n = missing_at(&row->sizes, last, d, rank - row->skip);
         row->depth[n]++;
         if (any_marks && row->marks)
             row->marks[rank - row->skip] += (uint8_t)n;
@@ -249,7 +247,6 @@ static void free_pass(struct pass *w)
     free(w->tree);
     free(w->used);
     free(w->below);
-    free(w->missed);
     free(w);
 }
 
@@ -268,8 +265,7 @@ static struct pass *new_pass(const struct replay_accesses *a, const struct repla
     w->tree = malloc((steps + 1) * sizeof *w->tree);
     w->used = calloc((size_t)n * steps, sizeof *w->used);
     w->below = calloc(steps * REPLAY_MAX_PREFIXES, sizeof *w->below);
-    w->missed = malloc((size_t)n * (units + 1));
-    if (!w->last || !w->live || !w->after || !w->tree || !w->used || !w->below || !w->missed) {
+    if (!w->last || !w->live || !w->after || !w->tree || !w->used || !w->below) {
         free_pass(w);
         return NULL;
     }

@@ -20,16 +20,17 @@
  *
  *   hit:  among the first C of step t, and  s > T and d_f < C,  or  s = T, among the first C of T and d_f - X < C
  *
- * A larger size hits wherever a smaller one does (replay_sizes.h), so sizes are asked from the largest on. */
+ * A larger size hits wherever a smaller one does (replay_sizes.h), so how many sizes miss says which. */
 #include "planner/replay_sizes.h"
 
 #define REPLAY_MAX_PREFIXES 8
+#define REPLAY_PREFIX_SIZES 16     /* of one prefix, at most */
 #define REPLAY_PREFIXES_STEPS 2048 /* windows beyond that are faster prefix by prefix: sums over steps grow with their square */
 
 struct replay_prefix {
     const uint32_t *skip;           /* [n_steps]: units of each step that the prefix leaves out, its first ones */
     const uint32_t *slots;          /* as of replay_sizes */
-    int n_sizes;
+    int n_sizes;                    /* 1 to REPLAY_PREFIX_SIZES */
     struct replay_sample *sample;   /* of what is left, marked where it misses; may be NULL */
     uint64_t *misses;               /* out, [n_sizes] */
 };

@@ -1,9 +1,11 @@
 /* False alarms: as many as asked for, and where firings are when firings persist. */
 #include "planner/alarms.h"
+#include "common/cpu.h"
 #include "tests/test.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define N_FF 256
 #define RUNS 400
@@ -66,7 +68,7 @@ static void one(double end, double wanted, double least, double most)
     spells(&r, end, fires);
     for (int i = 0; i < N_FF; i++)
         rate[i] = 0.1;
-    CHECK_MSG(alarms_new(&r, rate, &a, &e) == 0, "%s", e.msg);
+    CHECK_MSG(alarms_new(&r, rate, cpu_detect(), &a, &e) == 0, "%s", e.msg);
     uint64_t chance[ALARMS_LEVELS];
     alarms_chances(&a, 0.97, wanted, chance);
     means(&a, chance, fires, &all, &after);
@@ -77,8 +79,45 @@ static void one(double end, double wanted, double least, double most)
     free(r.at);
 }
 
+/* Whatever tier makes them, levels are the same to the last: runs of any width, vectors' ends among them. */
+static void test_tiers(int n_ff)
+{
+    struct alarms_runs r = { .n_ff = n_ff, .n = 150 };
+    struct alarms plain, best;
+    struct err e = { 0 };
+    double *rate = malloc((size_t)n_ff * sizeof *rate);
+    size_t n = 0;
+    r.start = malloc((size_t)(r.n + 1) * sizeof *r.start);
+    r.at = malloc((size_t)r.n * (size_t)n_ff * sizeof *r.at);
+    for (int i = 0; i < n_ff; i++)
+        rate[i] = i % 9 == 8 ? 0 : pow(uniform(), 3);
+    for (int t = 0; t < r.n; t++) {
+        r.start[t] = n;
+        for (int i = 0; i < n_ff; i++)
+            if (uniform() < rate[i])
+                r.at[n++] = (uint32_t)i;
+    }
+    r.start[r.n] = n;
+    CHECK_MSG(alarms_new(&r, rate, 1u << CPU_SCALAR, &plain, &e) == 0, "%s", e.msg);
+    CHECK_MSG(alarms_new(&r, rate, cpu_detect(), &best, &e) == 0, "%s", e.msg);
+    CHECK_MSG(!memcmp(&plain.decay, &best.decay, sizeof plain.decay) && !memcmp(&plain.prior, &best.prior, sizeof plain.prior),
+              "decay %g and %g, prior %g and %g", (double)plain.decay, (double)best.decay, (double)plain.prior,
+              (double)best.prior);
+    CHECK_MSG(!memcmp(plain.level, best.level, (size_t)n_ff * (size_t)r.n), "levels of %d neurons", n_ff);
+    CHECK(!memcmp(plain.silent, best.silent, sizeof plain.silent));
+    alarms_free(&plain);
+    alarms_free(&best);
+    free(r.start);
+    free(r.at);
+    free(rate);
+}
+
 int main(void)
 {
+    test_tiers(1);
+    test_tiers(61);
+    test_tiers(1000);
+    test_tiers(4099);
     one(0.1, 5, 2, 100);   /* spells of ten runs */
     one(0.1, 40, 1.5, 100);
     one(1, 5, 0.8, 1.3);   /* every run anew: the past says nothing */

@@ -80,6 +80,30 @@ static void refusals(void)
     CHECK(layout_derive(&l, 256, 0, &s, &e) == ERR_LIMIT);
 }
 
+/* Descending counts, of the same ascending indices, all there: whatever the counts' range. */
+static void order_of_many(uint64_t below, uint64_t least)
+{
+    enum { N = 5000 };
+    static uint64_t counts[N];
+    static uint32_t got[N];
+    static uint8_t seen[N];
+    uint64_t state = below;
+    int wrong = 0;
+    for (int i = 0; i < N; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        counts[i] = least + (below ? (state >> 8) % below : 0);
+        seen[i] = 0;
+    }
+    layout_order(counts, N, got);
+    for (int p = 0; p < N; p++) {
+        uint32_t i = got[p] < N ? got[p] : 0, last = p && got[p - 1] < N ? got[p - 1] : 0;
+        wrong += got[p] >= N || seen[i]++;
+        wrong += p && (counts[i] > counts[last] || (counts[i] == counts[last] && i <= last));
+    }
+    CHECK_MSG(wrong == 0, "%d places of counts from %llu, below %llu more", wrong, (unsigned long long)least,
+              (unsigned long long)below);
+}
+
 static void order(void)
 {
     const uint64_t counts[6] = { 5, 0, 9, 5, 9, 1 };
@@ -87,6 +111,12 @@ static void order(void)
     uint32_t got[6];
     layout_order(counts, 6, got);
     CHECK(!memcmp(got, want, sizeof got));
+    order_of_many(0, 7);
+    order_of_many(40, 0);
+    order_of_many(2048, 1000000);
+    order_of_many(5000000, 0);
+    order_of_many(UINT64_C(1) << 50, 3);
+    order_of_many(UINT64_MAX >> 8, UINT64_MAX - (UINT64_MAX >> 8));
     struct hash128 a = layout_order_hash(got, 1, 1, 6), b = layout_order_hash(got, 1, 2, 3);
     CHECK(!hash_equal(a, b));
     got[0] = 4;

@@ -1,4 +1,5 @@
 /* Predicted mode in the planner: what is foretold, its price by hand, plans against exhaustive search, check. */
+#include "common/cpu.h"
 #include "planner/check.h"
 #include "planner/explain.h"
 #include "planner/planning.h"
@@ -98,6 +99,55 @@ static void test_foretold(int blocks)
     foretell_free(f);
     input[1] = PREDICT_BLOCK;
     CHECK(foretell_new(&in, &s, 0.95, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
+    inputs_done(&in);
+}
+
+static int same_lists(const struct inputs_steps *a, const struct inputs_steps *b)
+{
+    return a->n_steps == b->n_steps && !memcmp(a->start, b->start, ((size_t)a->n_steps + 1) * sizeof *a->start) &&
+           !memcmp(a->at, b->at, a->start[a->n_steps] * sizeof *a->at);
+}
+
+/* Lists are the same whatever tier of the processor makes them, and whether or not they and what they follow from were
+ * kept; n_ff: whole words of neurons and not. */
+static void test_lists_same(int n_ff, int blocks)
+{
+    struct inputs in = sample_inputs(1, 256, n_ff, blocks, 1);
+    struct layout l;
+    struct layout_shape s;
+    struct err e = { 0 };
+    struct foretell *f[3];
+    struct inputs_steps told[4];
+    signed char input[1] = { PREDICT_FFN };
+    uint32_t exempt[1] = { 64 };
+    in.window_tokens = 300;
+    sample_predictors(&in, PREDICT_FFN, 32, 0.5);
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, n_ff, &s, &e) == 0);
+    uint32_t least = foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95);
+    for (int i = 0; i < 3; i++) {
+        if (i == 1)
+            CHECK(inputs_keep(&in, &e) == 0);
+        CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f[i], &e) == 0, "%s", e.msg);
+        CHECK(!memcmp(f[0]->neurons, f[i]->neurons, ((size_t)n_ff + 1) * sizeof *f[i]->neurons));
+        CHECK(!memcmp(f[0]->block, f[i]->block, (size_t)blocks * sizeof *f[i]->block));
+        CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == least);
+    }
+    for (int firing_only = 0; firing_only < 2; firing_only++) {
+        struct kept *kept = in.kept;
+        for (int i = 0; i < 4; i++) {
+            in.kept = i < 2 ? NULL : kept; /* the third time they are made and kept, the fourth read */
+            f[0]->cpus = i == 0 ? 1u << CPU_SCALAR : cpu_detect();
+            CHECK(in.steps(&in, 0, 300, &told[i], &e) == 0);
+            CHECK_MSG(foretell_steps(f[0], &in, 0, firing_only, NULL, &told[i], &e) == 0, "%s", e.msg);
+            CHECK_MSG(same_lists(&told[0], &told[i]), "lists of %d neurons, %d", n_ff, i);
+        }
+        in.kept = kept;
+        CHECK(told[0].start[300] > 300); /* there are any */
+        for (int i = 0; i < 4; i++)
+            inputs_steps_done(&told[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        foretell_free(f[i]);
     inputs_done(&in);
 }
 
@@ -515,6 +565,8 @@ int main(void)
     test_points();
     test_foretold(1);
     test_foretold(4);
+    test_lists_same(512, 1);
+    test_lists_same(500, 3);
     test_exempt();
     test_layer();
     test_exhaustive();

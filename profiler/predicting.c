@@ -683,7 +683,7 @@ static int merge(struct fetch *f, struct err *e)
 
 int predicting_save(struct predicting *p, const char *trace_path, const char *out, const char *tier, struct err *e)
 {
-    struct trace_predict_info i = { .recall = p->o.recall, .seed = p->o.seed, .epochs = (uint64_t)p->o.epochs,
+    struct trace_predict_info i = { .recall = p->o.recall, .weigh = p->o.weigh, .seed = p->o.seed, .epochs = (uint64_t)p->o.epochs,
                                     .model_hash = p->info->model_hash };
     struct fetch f = { .p = p };
     snprintf(i.tool, sizeof i.tool, "thermo-profile %s", THERMO_VERSION);

@@ -89,8 +89,11 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
     const struct trace_predict_info *i = trace_predictors_info(p);
     int n, at = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &n);
-    printf("predictors by %s, %s, for recall %g; measured on %llu held-out tokens, made from %llu\n", i->tool,
-           i->method, i->recall, (unsigned long long)list->n_held, (unsigned long long)list->n_train);
+    printf("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
+    if (i->weigh > 0)
+        printf(", misses weighed (%g)", i->weigh);
+    printf("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
+           (unsigned long long)list->n_train);
     while (at < n) {
         int k = at;
         while (k < n && list[k].input == list[at].input)
@@ -149,6 +152,7 @@ struct js *show_predictors_json(const struct trace *t, const struct trace_predic
     js_set_str(j, "cpu", i->tier);
     js_set_str(j, "method", i->method);
     js_set_num(j, "recall", i->recall);
+    js_set_num(j, "weigh", i->weigh);
     js_set_u64(j, "seed", i->seed);
     js_set_u64(j, "epochs", i->epochs);
     js_set_u64(j, "ffn_bytes", predicting_ffn_bytes(trace_info(t)));

@@ -87,6 +87,9 @@ assert len(a) == len(b) == 6, b
 for x, y in zip(a, b):
     assert y["kl_mean_nats"] < (1 if x["target_recall"] < 0.95 else 0.7) * x["kl_mean_nats"] and y["density"] > x["density"], (x, y)
     assert abs(y["recall"] - y["target_recall"]) < 0.02, y' "$tmp/quality.json" "$tmp/weighed.json"
+weigh() { "$profile" show --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predictors"]["weigh"])'; }
+check "the trace has it" test "$(weigh "$tmp/svd.h5") $(weigh "$tmp/weighed.h5")" = "0.0 1.0"
+check "show says it" says 0 "misses weighed (1);" "$profile" show "$tmp/weighed.h5"
 check "--weigh makes none" says 2 "makes none" "$profile" predictors --model "$model" --traces "$tmp/svd.h5" --method keep --weigh 1
 
 # Some of them again: what is not made anew stays to the byte, and so does what it was measured to cost.

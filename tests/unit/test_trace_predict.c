@@ -57,11 +57,14 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
     return 0;
 }
 
+static double weigh;
+
 static int save(const char *from, const char *to, int n, int salt, int stop_at, struct err *e)
 {
     static struct made m;
     struct trace *t;
-    struct trace_predict_info i = { .tool = "test 1", .tier = "scalar", .method = "svd", .recall = 0.99, .seed = 5 };
+    struct trace_predict_info i = { .tool = "test 1", .tier = "scalar", .method = "svd", .recall = 0.99, .weigh = weigh,
+                                    .seed = 5 };
     m = (struct made){ .n = n, .salt = salt, .stop_at = stop_at };
     int r = trace_open(from, &t, e);
     if (r < 0)
@@ -81,7 +84,7 @@ static void read_back(const char *from, int n, int salt, struct hash128 content)
     CHECK_MSG(trace_predictors_open(t, &p, &e) == 0 && p, "%s", e.msg);
     int have = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &have);
-    CHECK(have == n && trace_predictors_info(p)->seed == 5 && !strcmp(trace_predictors_info(p)->method, "svd"));
+    CHECK(have == n && trace_predictors_info(p)->seed == 5 && trace_predictors_info(p)->weigh == weigh && !strcmp(trace_predictors_info(p)->method, "svd"));
     CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f &&
           list[0].n_points == 2);
     CHECK(list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4 && list[0].hot_density == 0.75);
@@ -112,6 +115,26 @@ static int rows_of(const char *from, struct trace_predict_quality *out, char *co
     trace_predictors_close(p);
     trace_close(t);
     return n;
+}
+
+static void weighed(struct hash128 content)
+{
+    struct err e = { 0 };
+    for (int i = 0; i < 2; i++) {
+        weigh = i ? 1 : 0.25;
+        CHECK(save(path, other, 2, 0, -1, &e) == 0);
+        read_back(other, 2, 0, content);
+    }
+    static const double bad[] = { -0.5, 1.5, NAN, INFINITY };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        struct trace *t = NULL;
+        struct trace_predictors *p = NULL;
+        weigh = bad[i];
+        CHECK(save(path, other, 2, 0, -1, &e) == 0 && trace_open(other, &t, &e) == 0);
+        CHECK(trace_predictors_open(t, &p, &e) == ERR_FORMAT && !p && strstr(e.msg, "'weigh'"));
+        trace_close(t);
+    }
+    weigh = 0;
 }
 
 static void picked(void)
@@ -297,6 +320,7 @@ int main(void)
     read_back(other, 2, 0, content);
     CHECK(save(other, path, 4, 77, -1, &e) == 0); /* in place of the two */
     read_back(path, 4, 77, content);
+    weighed(content);
     CHECK(save(path, path, 4, 5, 2, &e) == ERR_INTR); /* fails half-way: nothing has changed */
     read_back(path, 4, 77, content);
     quality();

@@ -1,5 +1,5 @@
 /* One pass over the layers: a layer's lists are read, replayed for every limit and batch size, and dropped. A point
- * that several limits share is replayed once. */
+ * that several limits share, or several layers where all are alike, is replayed once. */
 #include "planner/points.h"
 
 #include "planner/planning.h"
@@ -19,45 +19,73 @@ static struct replay_figures *figures_at(const struct points *p, int limit, int 
     return &p->at[((size_t)limit * (size_t)p->n_batches + (size_t)batch_index) * (size_t)p->n_layers + (size_t)layer];
 }
 
-/* The lowest limit before i with the same point; -1: none. */
-static int same_point(const struct plan *plan, const struct plan_limit *const *limits, int i, int batch, int layer)
+/* A layer on its way through the limits. Its lists are made when they are needed. */
+struct visit {
+    const struct problem *p;
+    const struct plan *plan;
+    const struct plan_limit *const *limits;
+    int n, layer;
+    struct inputs_steps lists;
+};
+
+/* Are the lists of two layers the same? */
+static int same_lists(const struct problem *p, int a, int b)
 {
-    int part = plan->n_parts - 1;
-    const struct plan_batch *b = batch_of(limits[i], batch);
-    for (int k = 0; k < i; k++) {
-        const struct plan_batch *o = batch_of(limits[k], batch);
-        if (o && plan_same_joins(limits[k], limits[i]) && plan_hot(plan, o, layer, 0, part) == plan_hot(plan, b, layer, 0, part) &&
-            plan_cold(plan, o, layer, part) == plan_cold(plan, b, layer, part))
-            return k;
-    }
-    return -1;
+    const struct foretell *f = p->foretell[0];
+    return a == b || (p->in->alike && problem_looks_up(p, 0, a) && problem_looks_up(p, 0, b) &&
+                      (!f || (f->input[a] == f->input[b] && f->exempt[a] == f->exempt[b])));
 }
 
-static int replay_one(struct points *out, const struct problem *p, const struct plan *plan,
-                      const struct plan_limit *const *limits, int n, int batch_index, int layer,
-                      const struct inputs_steps *s, struct err *e)
+static int same_point(const struct visit *v, int i, int k, int layer, int batch)
 {
-    int batch = inputs_batch_sizes[batch_index], part = plan->n_parts - 1, r = 0;
+    const struct plan *plan = v->plan;
+    const struct plan_batch *b = batch_of(v->limits[i], batch), *o = batch_of(v->limits[k], batch);
+    int part = plan->n_parts - 1;
+    return b && o && plan_same_joins(v->limits[k], v->limits[i]) && v->limits[k]->policy == v->limits[i]->policy &&
+           plan_hot(plan, o, layer, 0, part) == plan_hot(plan, b, v->layer, 0, part) &&
+           plan_cold(plan, o, layer, part) == plan_cold(plan, b, v->layer, part);
+}
+
+/* Figures of the same point, of a limit before this one or a layer before this one with the same lists; NULL: none. */
+static const struct replay_figures *known_figures(const struct points *p, const struct visit *v, int i, int batch_index)
+{
+    int batch = inputs_batch_sizes[batch_index];
+    for (int l = v->p->in->alike ? 0 : v->layer; l <= v->layer; l++)
+        for (int k = 0; same_lists(v->p, l, v->layer) && k < (l < v->layer ? v->n : i); k++)
+            if (same_point(v, i, k, l, batch))
+                return figures_at(p, k, batch_index, l);
+    return NULL;
+}
+
+static int need_lists(struct visit *v, struct err *e)
+{
+    return v->lists.n_steps ? 0 : problem_steps(v->p, 0, v->layer, problem_window(v->p, 0, v->layer), &v->lists, e);
+}
+
+static int replay_one(struct points *out, struct visit *v, int batch_index, struct err *e)
+{
+    const struct problem *p = v->p;
+    int batch = inputs_batch_sizes[batch_index], part = v->plan->n_parts - 1, layer = v->layer, r = 0;
     double all = -1, none;
-    for (int i = 0; i < n && r == 0; i++) {
-        const struct plan_batch *b = batch_of(limits[i], batch);
+    for (int i = 0; i < v->n && r == 0; i++) {
+        const struct plan_batch *b = batch_of(v->limits[i], batch);
         struct replay_figures *f = figures_at(out, i, batch_index, layer);
-        int same = b ? same_point(plan, limits, i, batch, layer) : -1;
-        if (same >= 0)
-            *f = *figures_at(out, same, batch_index, layer);
-        if (!b || same >= 0)
+        const struct replay_figures *known = b ? known_figures(out, v, i, batch_index) : NULL;
+        if (known)
+            *f = *known;
+        if (!b || known)
             continue;
-        if (all < 0)
-            r = replay_point(s, &p->shape, part, plan->n_blocks, batch, limits[i]->policy, 0, 0, &all, &none, e);
+        if ((r = need_lists(v, e)) == 0 && all < 0)
+            r = replay_point(&v->lists, &p->shape, part, v->plan->n_blocks, batch, v->limits[i]->policy, 0, 0, &all, &none, e);
         f->all_lookups = all;
         if (r < 0)
             break;
         struct joins joins;
         struct reads_rule rule;
-        planning_joins(limits[i], &joins);
+        planning_joins(v->limits[i], &joins);
         joins_rule(&joins, &p->shape, &rule);
-        r = replay_point_reads(s, &p->shape, part, plan->n_blocks, batch, limits[i]->policy,
-                               plan_hot(plan, b, layer, 0, part), plan_cold(plan, b, layer, part), &rule, f, e);
+        r = replay_point_reads(&v->lists, &p->shape, part, v->plan->n_blocks, batch, v->limits[i]->policy,
+                               plan_hot(v->plan, b, layer, 0, part), plan_cold(v->plan, b, layer, part), &rule, f, e);
     }
     return r;
 }
@@ -69,16 +97,14 @@ int points_replay(struct points *out, const struct problem *p, const struct plan
     struct points o = { n, in->n_batches, in->n_layers, NULL };
     int r = 0;
     for (int l = 0; l < in->n_layers && r == 0; l++) {
-        struct inputs_steps s;
+        struct visit v = { .p = p, .plan = plan, .limits = limits, .n = n, .layer = l };
         if (!problem_looks_up(p, 0, l))
             continue;
         if (!o.at && !(o.at = calloc((size_t)n * (size_t)in->n_batches * (size_t)in->n_layers, sizeof *o.at)))
             r = err_set(e, ERR_NOMEM, "out of memory for a check");
-        if (r < 0 || (r = problem_steps(p, 0, l, problem_window(p, 0, l), &s, e)) < 0)
-            break;
         for (int b = 0; b < in->n_batches && r == 0; b++)
-            r = replay_one(&o, p, plan, limits, n, b, l, &s, e);
-        inputs_steps_done(&s);
+            r = replay_one(&o, &v, b, e);
+        inputs_steps_done(&v.lists);
     }
     if (r < 0)
         points_done(&o);

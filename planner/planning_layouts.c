@@ -68,6 +68,12 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
     return r;
 }
 
+/* What has most in common with a layout. */
+static const struct problem *like_of(const struct search *s, const struct layout *l)
+{
+    return s->sketch.in && s->sketch.layout.form == l->form ? &s->sketch : &s->last;
+}
+
 /* Bound of a layout's sketch. like: of which tables are copied; replayed alike or not. *out: the caller's. */
 static int sketch_score(const struct search *s, const struct layout *l, const struct ways *ways, const struct problem *like,
                         struct problem *out, double *score, struct err *e)
@@ -100,7 +106,7 @@ static int sketch_is_better(struct search *s, const struct layout *l, const stru
     struct problem p;
     double score;
     int r = isnan(s->sketched) ? sketch_best(s, e) : 0;
-    if (r < 0 || (r = sketch_score(s, l, ways, s->sketch.in ? &s->sketch : &s->last, &p, &score, e)) < 0)
+    if (r < 0 || (r = sketch_score(s, l, ways, like_of(s, l), &p, &score, e)) < 0)
         return r;
     problem_done(&s->sketch);
     s->sketch = p;
@@ -123,8 +129,8 @@ static int looks_up(const struct problem *p)
 static int may_win(struct search *s, const struct layout *l, const struct ways *ways, struct err *e)
 {
     struct problem whole;
-    struct problem_request q = { .ways = ways->way, .n_ways = ways->n, .policy = s->q->policy, .like = &s->last,
-                                 .every = PROBLEM_WHOLE };
+    struct problem_request q = { .ways = ways->way, .n_ways = ways->n, .policy = s->q->policy,
+                                 .like = like_of(s, l), .every = PROBLEM_WHOLE };
     double score;
     if (!s->found)
         return 1;

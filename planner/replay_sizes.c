@@ -85,10 +85,10 @@ static void append(struct sizes *s, uint32_t unit, int level)
  * shows its top bit when k + 1 is taken from all of them. */
 static uint32_t held_from(const struct chunk *c, uint32_t place, int k)
 {
-    const uint64_t ones = UINT64_C(0x0101010101010101);
-    uint64_t before = ones * STALE & ~(~(uint64_t)0 << 8 * (place % 8));
-    for (uint32_t i = place & ~7u; i < CHUNK; i += 8, before = 0) {
-        uint64_t from = bytes_le64(c->from + i) | before, below = (from - ones * (uint64_t)(k + 1)) & ~from & ones << 7;
+    const uint64_t ones = UINT64_C(0x0101010101010101), least = ones * (uint64_t)(k + 1);
+    uint64_t taken = least & ~(uint64_t)0 << 8 * (place % 8);
+    for (uint32_t i = place & ~7u; i < CHUNK; i += 8, taken = least) {
+        uint64_t from = bytes_le64(c->from + i), below = (from - taken) & ~from & ones << 7;
         if (below)
             return i + (uint32_t)__builtin_ctzll(below) / 8;
     }

@@ -86,6 +86,7 @@ static void test_tiers(int n_ff)
     struct alarms plain, best;
     struct err e = { 0 };
     double *rate = malloc((size_t)n_ff * sizeof *rate);
+    uint8_t *on = malloc((size_t)n_ff);
     size_t n = 0;
     r.start = malloc((size_t)(r.n + 1) * sizeof *r.start);
     r.at = malloc((size_t)r.n * (size_t)n_ff * sizeof *r.at);
@@ -93,9 +94,12 @@ static void test_tiers(int n_ff)
         rate[i] = i % 9 == 8 ? 0 : pow(uniform(), 3);
     for (int t = 0; t < r.n; t++) {
         r.start[t] = n;
-        for (int i = 0; i < n_ff; i++)
-            if (uniform() < rate[i])
+        for (int i = 0; i < n_ff; i++) {
+            if (t == 0 || uniform() < 0.3) /* else as in the run before */
+                on[i] = uniform() < rate[i];
+            if (on[i])
                 r.at[n++] = (uint32_t)i;
+        }
     }
     r.start[r.n] = n;
     CHECK_MSG(alarms_new(&r, rate, 1u << CPU_SCALAR, &plain, &e) == 0, "%s", e.msg);
@@ -110,6 +114,7 @@ static void test_tiers(int n_ff)
     free(r.start);
     free(r.at);
     free(rate);
+    free(on);
 }
 
 int main(void)

@@ -5,6 +5,8 @@
 . tests/chain.sh
 scratch
 profile="$BIN/thermo-profile" pack="$BIN/thermo-pack"
+epochs=8 tokens=200
+[ -z "${SANITIZE:-}" ] || epochs=2 tokens=48 # how good predictors become is told at full speed
 
 make() { "$profile" predictors --model "$model" --traces "$traces" --json --quality-tokens 0 "$@"; }
 weights() { h5dump -g /predictors "$1" | sed 1d; } # without the file's name
@@ -25,15 +27,15 @@ check "oracle <= predictor < hot set" fields "$tmp/svd.json" \
 check "curves ascend" fields "$tmp/svd.json" \
     'all(a["recall"] <= b["recall"] and a["density"] <= b["density"] for x in p for a, b in zip(x["curve"], x["curve"][1:]))'
 
-make --epochs 8 --rank 64 --threads 1 --out "$tmp/a.h5" > "$tmp/a.json"
-make --epochs 8 --rank 64 --threads 2 --out "$tmp/b.h5" > "$tmp/b.json"
+make --epochs $epochs --rank 64 --threads 1 --out "$tmp/a.h5" > "$tmp/a.json"
+make --epochs $epochs --rank 64 --threads 2 --out "$tmp/b.h5" > "$tmp/b.json"
 weights "$tmp/a.h5" > "$tmp/a.txt"
 weights "$tmp/b.h5" > "$tmp/b.txt"
 check "the same whatever the threads" cmp "$tmp/a.txt" "$tmp/b.txt"
 check "trained ones beat training-free ones of the same bytes" fields "$tmp/a.json" \
     'sum(x["density"] for x in p) < sum(x["training_free_density"] for x in p)'
 
-"$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 --quality-tokens 0 --out "$tmp/c.h5" \
+"$profile" predictors --model "$model" --traces "$traces" --epochs $epochs --rank 64 --quality-tokens 0 --out "$tmp/c.h5" \
     > "$tmp/log" 2>&1 &
 pid=$!
 while [ -z "$(find "$tmp/c.h5.predictors.partial" -size +50k 2> /dev/null)" ] && [ -e "/proc/$pid/exe" ]; do # a layer is done
@@ -45,10 +47,10 @@ status=$?
 if [ $status -eq 130 ]; then
     check "interrupted: no trace, but its state" test ! -e "$tmp/c.h5" -a -e "$tmp/c.h5.predictors.partial"
     check "a second run without --resume is refused" says 2 "resume" "$profile" predictors --model "$model" --traces "$traces" \
-        --epochs 8 --rank 64 --out "$tmp/c.h5"
+        --epochs $epochs --rank 64 --out "$tmp/c.h5"
     check "other options are another run" says 5 "" "$profile" predictors --model "$model" --traces "$traces" \
         --epochs 9 --rank 64 --out "$tmp/c.h5" --resume
-    check "--resume goes on" says 0 "recall" "$profile" predictors --model "$model" --traces "$traces" --epochs 8 --rank 64 \
+    check "--resume goes on" says 0 "recall" "$profile" predictors --model "$model" --traces "$traces" --epochs $epochs --rank 64 \
         --quality-tokens 0 --out "$tmp/c.h5" --resume
     weights "$tmp/c.h5" > "$tmp/c.txt"
     check "to the same end" cmp "$tmp/a.txt" "$tmp/c.txt"
@@ -67,11 +69,11 @@ check "which changes nothing" sh -c '! "$1" show "$2" | grep -q quality' - "$pro
 
 # What they cost in quality.
 check "quality of predictors that there are" says 0 "wrote $tmp/svd.h5" "$profile" predictors --model "$model" \
-    --traces "$tmp/svd.h5" --method keep --quality-tokens 200
+    --traces "$tmp/svd.h5" --method keep --quality-tokens $tokens
 "$profile" show --json "$tmp/svd.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
     > "$tmp/quality.json"
 check "both inputs, on held-out tokens" fields "$tmp/quality.json" \
-    '[x["input"] for x in q] == ["ffn"] * 6 + ["block"] * 6 and {x["tokens"] for x in q} == {200} and "held" in j["quality"]["corpus"]'
+    '[x["input"] for x in q] == ["ffn"] * 6 + ["block"] * 6 and {x["tokens"] for x in q} == {'$tokens'} and "held" in j["quality"]["corpus"]'
 check "recall comes near its target" fields "$tmp/quality.json" 'all(abs(x["recall"] - x["target_recall"]) < 0.02 for x in q)'
 check "more recall is denser and costs less" fields "$tmp/quality.json" \
     'all(a["density"] < b["density"] and a["kl_mean_nats"] > b["kl_mean_nats"] for a, b in zip(q, q[1:]) if a["input"] == b["input"])'
@@ -80,7 +82,7 @@ check "at recall 0.99 little is lost" fields "$tmp/quality.json" \
 check "show prints it" says 0 "same top" "$profile" show "$tmp/svd.h5"
 check "the trace with it is whole" says 0 "predictors" "$profile" show --verify "$tmp/svd.h5"
 
-make --method svd --weigh 1 --quality-tokens 200 --out "$tmp/weighed.h5" > "$tmp/weighed.json" 2> "$tmp/log"
+make --method svd --weigh 1 --quality-tokens $tokens --out "$tmp/weighed.h5" > "$tmp/weighed.json" 2> "$tmp/log"
 check "misses weighed by what they cost: less is lost at the same recall, with more neurons" python3 -c 'import json, sys
 a, b = ([x for x in json.load(open(f))["quality"]["rows"] if x["input"] == "ffn"] for f in sys.argv[1:])
 assert len(a) == len(b) == 6, b
@@ -112,7 +114,7 @@ check "--method keep --input measures one input" says 0 "wrote" "$profile" predi
 "$profile" show --json "$tmp/other.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
     > "$tmp/other.json"
 check "and keeps the rows of the other" fields "$tmp/other.json" \
-    '[(x["input"], x["tokens"]) for x in q] == [("ffn", 200)] * 6 + [("block", 64)] * 6'
+    '[(x["input"], x["tokens"]) for x in q] == [("ffn", '$tokens')] * 6 + [("block", 64)] * 6'
 make --method svd --layers 2 --rank 32 --out "$tmp/one.h5" > "$tmp/one.json" 2> "$tmp/log"
 check "a trace without others gets one layer" fields "$tmp/one.json" '[(x["input"], x["layer"]) for x in p] == [("ffn", 2)]'
 check "an input that it has not" says 3 "no predictors of that input" "$profile" predictors --model "$model" \

@@ -4,6 +4,9 @@
 BIN=${BIN:-build/bin}
 STATS=${B:-build/$(uname -m)}/tests/tools/activation-stats
 scratch
+# A short text under sanitizers, held against what was asked for within a wider margin.
+text='' wider=1
+[ -z "${SANITIZE:-}" ] || text='--max-tokens 512' wider=1.5
 
 same()
 {
@@ -32,11 +35,12 @@ within()
     name=$1
     shift
     "$BIN/gguf-synth" --shape tiny "$@" --prompts "$tmp/words.csv" --json "$tmp/$name.gguf" > "$tmp/asked" &&
-        "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/words.csv" --samples 0 \
+        "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/words.csv" --samples 0 $text \
             --out "$tmp/$name.h5" > "$tmp/log" && "$STATS" "$tmp/$name.h5" > "$tmp/got" &&
-        python3 - "$tmp/asked" "$tmp/got" "$name" << 'EOF'
+        python3 - "$tmp/asked" "$tmp/got" "$name" "$wider" << 'EOF'
 import json, sys
 asked, got = json.load(open(sys.argv[1]))["expected"], json.load(open(sys.argv[2]))
+wider = float(sys.argv[4])
 # Published: codes of two carriers mix now and then (lower rate), and a trace is a finite text (more skew).
 # Relative difference, tolerance below and above.
 limits = {"rate": (0.06, 0.03), "layer_neurons_for_80": (0.16, 0.03), "top50": (0.03, 0.06), "repeat": (0.06, 0.06)}
@@ -50,7 +54,7 @@ if sys.argv[3] == "drelu":
 for key, (below, above) in limits.items():
     off = got[key] / asked[key] - 1
     print(f"{key}: asked {asked[key]:.4f}, measured {got[key]:.4f} ({100 * off:+.1f} %)")
-    bad += not -below <= off <= above
+    bad += not -below * wider <= off <= above * wider
 cache = {"published": (0.93, 0.98), "hard": (0.52, 0.62), "experts": (0.93, 0.98), "drelu": (0.90, 0.98)}[sys.argv[3]]
 print(f"hits of an LRU cache of half of the neurons: {got['lru_50']:.4f}, expected {cache[0]} to {cache[1]}")
 sys.exit(1 if bad or not cache[0] <= got["lru_50"] <= cache[1] else 0)

@@ -193,6 +193,8 @@ static void add_run(struct table *t, const struct plan *p, const struct plan_lim
             int told = measured[CALIBRATE_WAIT] > HIDDEN * measured[CALIBRATE_STEP] && ratio[CALIBRATE_FFN] > 0;
             factor = told ? calibrate_io_factor(l, p->n_layers, ratio[CALIBRATE_FFN], measured[CALIBRATE_WAIT]) : NAN;
         }
+        if (l->predictor_buffers && (i == HW_PREDICT || i == HW_IO))
+            factor = NAN; /* (M20) waits for streamed predictors as they foretell, a run as the FFN goes on */
         if (factor > 0)
             add(&t->factor[i], factor * (hw ? hw_correction(hw, (enum hw_term)i) : 1));
     }

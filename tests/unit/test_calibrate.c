@@ -110,6 +110,12 @@ static void test_twice(void)
     s.stall_ms = 0.1;
     CHECK(compare(&s, 1, NULL, &c) == 0 && c.factor_n[HW_IO] == 0 && c.factor_n[HW_FFN] == 1);
     calibrate_done(&c);
+    /* Nor where waits for predictors are among them. */
+    p.limits[0].predictor_buffers = 2;
+    s = as_predicted();
+    CHECK(compare(&s, 1, NULL, &c) == 0 && c.factor_n[HW_IO] == 0 && c.factor_n[HW_FFN] == 1);
+    p.limits[0].predictor_buffers = 0;
+    calibrate_done(&c);
     /* Figures that are corrected already: factors are over the raw ones. */
     struct hw hw = { .calibration = 1, .correction = { [HW_ATTENTION] = 1.5 } };
     s = as_predicted();

@@ -368,44 +368,62 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     return out;
 }
 
-static void storage_rates(const struct hw *hw, const struct layout_shape *s,
-                          const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
+/* What is not a curve of reads: streams and CPU time at the queue's depth. */
+static void queue_rates(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *out,
+                        struct notes *notes)
 {
     /* FFNs are run one after the other, so reads that follow each other lie in one part of one of them. */
     const struct layout_part *cold = &s->part[s->n_parts - 1];
-    uint64_t range = s->segment_bytes[cold->segment], first_range = s->segment_bytes[s->part[0].segment];
     struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_read_bytes(s, c->read_bytes),
-                         .range_bytes = first_range, .queue_depth = c->depth, .lanes = 1, .core_class = -1 };
+                         .range_bytes = s->segment_bytes[s->part[0].segment], .queue_depth = c->depth, .lanes = 1,
+                         .core_class = -1 };
     out->stream_block = (double)q.block_bytes;
     out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
     out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
+    q.pattern = HW_RANDOM;
     if (out->stream_bw <= 0) {
-        q.pattern = HW_RANDOM;
         out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
         if (out->stream_bw > 0)
             notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
     }
     out->cold_bytes = cost_read_bytes(s, s->n_parts - 1);
-    out->cold = reads_curve(hw, c, out->cold_bytes, range);
-    q.pattern = HW_RANDOM;
-    q.block_bytes = (uint64_t)out->cold_bytes;
-    out->cold_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
     out->single_bytes = cost_read_bytes(s, 0);
-    out->single = reads_curve(hw, c, out->single_bytes, first_range);
     out->stride_bytes = (double)cold->stride_bytes;
     out->n_lengths = 1 + replay_length_class(reads_units(s, s->n_parts - 1, budget_read_bytes(s, c->read_bytes)));
     for (int k = 0; k < out->n_lengths; k++) {
-        double bytes = out->cold_bytes + ((1 << k) - 1) * out->stride_bytes;
-        out->joined[k] = k ? reads_curve(hw, c, bytes, range) : out->cold;
-        q.block_bytes = (uint64_t)bytes;
+        q.block_bytes = (uint64_t)(out->cold_bytes + ((1 << k) - 1) * out->stride_bytes);
         out->joined_cpu_ns[k] = hw_storage_cpu_ns_per_read(hw, &q);
     }
+    out->cold_cpu_ns = out->joined_cpu_ns[0];
     q.block_bytes = (uint64_t)out->cold_bytes;
     out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+}
+
+static void storage_rates(const struct hw *hw, const struct layout_shape *s,
+                          const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
+{
+    uint64_t range = s->segment_bytes[s->part[s->n_parts - 1].segment], first_range = s->segment_bytes[s->part[0].segment];
+    queue_rates(hw, s, c, out, notes);
+    out->cold = reads_curve(hw, c, out->cold_bytes, range);
+    out->single = reads_curve(hw, c, out->single_bytes, first_range);
+    for (int k = 0; k < out->n_lengths; k++)
+        out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range) : out->cold;
     if (out->stream_bw <= 0 || out->b_io <= 0)
         notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
     else if (out->cold_cpu_ns <= 0)
         notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
+}
+
+void cost_rates_ease(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
+{
+    struct cost_rates at = { 0 };
+    queue_rates(hw, s, c, &at, NULL);
+    r->stream_bw = larger(r->stream_bw, at.stream_bw);
+    r->b_io = larger(r->b_io, at.b_io);
+    r->stream_cpu_ns = smaller(r->stream_cpu_ns, at.stream_cpu_ns);
+    r->cold_cpu_ns = smaller(r->cold_cpu_ns, at.cold_cpu_ns);
+    for (int k = 0; k < r->n_lengths; k++)
+        r->joined_cpu_ns[k] = smaller(r->joined_cpu_ns[k], at.joined_cpu_ns[k]);
 }
 
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,

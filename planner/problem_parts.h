@@ -45,11 +45,37 @@ static inline struct problem_id problem_id_of(uint32_t id)
     return (struct problem_id){ (int)(rest / 2), (int)(id % PROBLEM_MAX_WAYS), (int)(rest % 2) };
 }
 
-/* Curves, fixed and floor of a configuration: device figures of all layers at a choice. */
-int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e);
+/* Curves, fixed and floor of a configuration: device figures of all layers at a choice. least_depth: c->depth; less, a power
+ * of two as that is: no depth from there on is faster than the curves in any point, whatever it is. */
+int problem_fill_curves(struct problem *p, const struct cost_choice *c, int least_depth, struct solve_config *out,
+                        struct err *e);
 int64_t problem_ticks(double ns);
 
 /* Free what problem_fill made. */
 void problem_unfill(struct problem *p);
+void problem_drop_curves(struct problem *p, int config);
+
+/* Configurations that differ in depth alone, each twice as deep as the one before it: n from first, every step. */
+struct problem_run {
+    int first, step, n;
+};
+
+/* Bounds of a problem's configurations, whose choices and fixed bytes are known. */
+struct problem_search {
+    struct problem *p;
+    struct problem_run *run;            /* closed ones: known by the bound of all their members */
+    int n, cap;
+    unsigned char *priced;              /* by configuration: its bound is its own */
+    int rounded;                        /* which objective is of; -1: none */
+    int64_t objective;                  /* SOLVE_NEVER: not feasible */
+};
+
+/* Room for `most` configurations; then runs are added and opened as far as they may be worth it, and again. After that a
+ * configuration that may be taken, or is within 1 % of it, has its bound, and the most promising have curves; others have bounds
+ * that they cannot beat, beyond that 1 %. If none is feasible all have their own. */
+int problem_search_new(struct problem_search *s, struct problem *p, int most, struct err *e);
+int problem_search_add(struct problem_search *s, struct problem_run run, struct err *e);
+int problem_search_run(struct problem_search *s, struct err *e);
+void problem_search_done(struct problem_search *s);
 
 #endif

@@ -227,12 +227,27 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
     return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
 }
 
-int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct solve_config *out, struct err *e)
+/* At the choice's depth; less `least`, as good as at any from there on. */
+static int rates_of(const struct problem *p, const struct cost_choice *c, int least, int batch, struct cost_rates *out,
+                    struct err *e)
+{
+    struct cost_choice at = *c;
+    int r = cost_rates_of(p->hw, p->in, &p->shape, c, batch, out, p->notes, e);
+    for (at.depth = least; r == 0 && at.depth < c->depth; at.depth *= 2)
+        cost_rates_ease(p->hw, &p->shape, &at, out);
+    return r;
+}
+
+int problem_fill_curves(struct problem *p, const struct cost_choice *c, int least_depth, struct solve_config *out,
+                        struct err *e)
 {
     const struct inputs *in = p->in;
     size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
-    struct pricing w = { .p = p, .c = c };
+    struct cost_choice one = *c;
+    struct pricing w = { .p = p, .c = &one };
     int r = 0;
+    if (least_depth < c->depth)
+        one.backend = HW_ANY_BACKEND; /* asking takes longer the deeper a queue is, (M5): left out */
     out->n_kinds = p->group[c->group].n;
     out->curves = calloc(all, sizeof *out->curves);
     if (out->n_kinds > 1 && in->n_batches > 1)
@@ -241,7 +256,7 @@ int problem_fill_curves(struct problem *p, const struct cost_choice *c, struct s
         return err_set(e, ERR_NOMEM, "out of memory for curves");
     for (int b = 0; b < in->n_batches && r == 0; b++) {
         struct cost_rates rates;
-        if ((r = cost_rates_of(p->hw, in, &p->shape, c, inputs_batch_sizes[b], &rates, p->notes, e)) < 0)
+        if ((r = rates_of(p, c, least_depth, inputs_batch_sizes[b], &rates, e)) < 0)
             break;
         double fixed = cost_head_ns(p->hw, in, c, &rates, inputs_batch_sizes[b], p->notes), floor_ns = 0;
         w.rates = &rates;

@@ -124,7 +124,8 @@ INLINE void find_hidden(struct pass *w)
     }
 }
 
-static void find_full(struct pass *w, int t)
+/* Inline: gcc 12 leaves wide registers in use where it ends a step by a jump to this, and code outside is slow then. */
+INLINE void find_full(struct pass *w, int t)
 {
     for (int h = 0; h < w->n; h++) {
         struct sizes *c = &w->row[h].sizes;

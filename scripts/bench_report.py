@@ -334,12 +334,13 @@ order for Up and Down of active neurons), and under a limit the bytes that were 
 longer than the FFN's part. *The memory's bandwidth* drifts on a shared machine while runs go on, so it is measured for a
 second or two before the runs of each limit, between rounds (a round: one run of each engine) and after them; the median
 counts, as of the speeds. It is read from as much memory as the limit lets an engine hold of the model: rows in random order
-come slower from 15 GB than from one, for their addresses have to be translated anew. *The disk's rate*: of random reads of the mean size that the reads had (bytes over reads issued:
-the runtime joins neighbours, so they are larger than the units stored), the best of all backends and depths measured before
-all runs, with a time that grows evenly from one measured size to the next; or fio's, of the file itself at the depth that
-the runtime had, where that was faster: the median of what it read after each round, from the first on, which tells the size.
-The tables of bounds tell how many measurements there were; results of before they were repeated have one for each limit.
-*Hit rate*: of the cold cache. *Stalled*: share of the time in which nothing could be computed for want of a read.
+come slower from 15 GB than from one, for their addresses have to be translated anew. *The disk's rate*: of random reads of
+the mean size that the reads had (bytes over reads issued: the runtime joins neighbours, so they are larger than the units
+stored), the best of all backends and depths measured before all runs, with a time that grows evenly from one measured size
+to the next; or fio's, of the file itself at the depth that the runtime had, where that was faster: the median of what it
+read after each round, from the first on, which tells the size. The tables of bounds tell how many measurements there were;
+results of before they were repeated have one for each limit. *Hit rate*: of the cold cache. *Stalled*: share of the time in
+which nothing could be computed for want of a read.
 """
 
 

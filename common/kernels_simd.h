@@ -22,6 +22,7 @@
 #if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_H)
 #define COMMON_KERNELS_SIMD_H
 
+#include "common/inline.h"
 #include "common/kernels_impl.h"
 
 #include <string.h>
@@ -55,7 +56,6 @@
  *   struct pair pair_w(wq, wq), pair_x(xq, xq)
  *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
 
-#define INLINE static inline __attribute__((always_inline))
 #define OUTER  static __attribute__((noinline, unused))
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")

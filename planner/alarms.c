@@ -5,13 +5,12 @@
 #include "planner/alarms.h"
 
 #include "common/cpu.h"
+#include "common/inline.h"
 #include "planner/describe.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define INLINE static inline __attribute__((always_inline))
 
 #define SAMPLE    96   /* neurons by which decay and prior are chosen */
 #define COUNTED   4096 /* by whose levels the shift is found */

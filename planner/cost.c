@@ -4,6 +4,7 @@
 #include "planner/cost.h"
 
 #include "common/budget.h"
+#include "common/inline.h"
 #include "common/kernels.h"
 #include "common/quant.h"
 
@@ -778,7 +779,7 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
 
 /* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
  * there is to tell then falls away. */
-static inline __attribute__((always_inline)) struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
                                             const struct cost_flow *f, const struct cost_cold *cold, struct cost_terms *t)
 {
     struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,

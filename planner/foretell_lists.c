@@ -9,6 +9,7 @@
 
 #include "common/bytes.h"
 #include "common/cpu.h"
+#include "common/inline.h"
 #include "common/splitmix.h"
 #include "planner/alarms.h"
 
@@ -204,8 +205,6 @@ static int undecided(uint64_t draw, uint64_t chance)
 {
     return draw >> 48 < chance - ((uint64_t)upper_of(chance) << 16);
 }
-
-#define INLINE static inline __attribute__((always_inline))
 
 /* Eight bytes of 0 or 1 as bits: the product has each of them once in its top byte. */
 INLINE uint64_t bits_of(uint64_t bytes)

@@ -117,15 +117,6 @@ static int sketch_is_better(struct search *s, const struct layout *l, const stru
     return 0;
 }
 
-static int looks_up(const struct problem *p)
-{
-    for (int i = 0; i < p->n_ways; i++)
-        for (int k = 0; k < p->in->n_layers; k++)
-            if (problem_looks_up(p, i, k))
-                return 1;
-    return 0;
-}
-
 static int may_win(struct search *s, const struct layout *l, const struct ways *ways, struct err *e)
 {
     struct problem whole;
@@ -138,7 +129,7 @@ static int may_win(struct search *s, const struct layout *l, const struct ways *
     if (r < 0)
         return r;
     r = bound_score(s, &whole, 1, &score, e);
-    int replays = looks_up(&whole) && !s->in->alike && s->in->n_layers >= SKETCH_LAYERS && l->form != s->last.layout.form;
+    int replays = problem_looks_up_any(&whole) && !s->in->alike && s->in->n_layers >= SKETCH_LAYERS && l->form != s->last.layout.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, ways_file_bytes(s->in, l)))
         return r;

@@ -136,13 +136,9 @@ int problem_shape(struct problem *p, const struct inputs *in, const struct hw *h
 /* Tables of what replay is asked for; none where nothing is looked up or whole layers are the only residency. */
 static int prepare_tables(struct problem *p, const struct problem_request *q, struct err *e)
 {
-    int cold = 0;
-    for (int i = 0; i < p->n_ways; i++) {
+    for (int i = 0; i < p->n_ways; i++)
         p->policy[i] = q->policy >= 0 ? (enum cache_policy)q->policy : CACHE_LRU;
-        for (int k = 0; k < p->in->n_layers; k++)
-            cold |= problem_looks_up(p, i, k);
-    }
-    if (!cold || p->every == PROBLEM_WHOLE)
+    if (!problem_looks_up_any(p) || p->every == PROBLEM_WHOLE)
         return 0;
     if (p->in->window_tokens == 0)
         return err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "

@@ -136,6 +136,7 @@ void problem_set_backend(struct cost_choice *c, enum hw_backend b);
  * at: fewer for larger models and for layers that look much up, so that planning stays quick. What other layers do does
  * not matter, so a plan's layers give the same figures in whatever company. */
 int problem_looks_up(const struct problem *p, int way, int layer);
+int problem_looks_up_any(const struct problem *p); /* in any way, in any layer */
 uint64_t problem_window(const struct problem *p, int way, int layer);
 
 /* The first way of the same mix that is the same in this layer: it has the tables and residencies. */

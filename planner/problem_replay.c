@@ -45,6 +45,15 @@ int problem_looks_up(const struct problem *p, int way, int layer)
     return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && p->shape.n_parts > 1);
 }
 
+int problem_looks_up_any(const struct problem *p)
+{
+    for (int i = 0; i < p->n_ways; i++)
+        for (int k = 0; k < p->in->n_layers; k++)
+            if (problem_looks_up(p, i, k))
+                return 1;
+    return 0;
+}
+
 /* Lists of firing neurons as a way makes them, of at most max_steps; s is used up. shared: as of foretell_steps. */
 static int way_steps(const struct problem *p, int way, int layer, struct foretell_shared **shared, struct inputs_steps *s,
                      struct err *e)

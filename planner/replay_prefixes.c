@@ -9,12 +9,12 @@
 #include "planner/replay_prefixes.h"
 
 #include "common/cpu.h"
+#include "common/inline.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define NONE   UINT32_MAX
-#define INLINE static inline __attribute__((always_inline))
 
 struct use {
     uint32_t at, step;          /* access and step; step NONE: none yet */

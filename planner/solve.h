@@ -86,6 +86,7 @@ struct solve_result {
 /* Keep the points that no other beats (in place, sorted), find the hull. points: n >= 1, any order; on equal
  * bytes and ticks the lower id stays. Returns a curve that owns its arrays, or ERR_NOMEM. */
 int solve_curve_init(struct solve_curve *c, const struct solve_point *points, int n, struct err *e);
+/* A curve of its own with the points of another; ERR_NOMEM. */
 int solve_curve_copy(struct solve_curve *c, const struct solve_curve *from, struct err *e);
 void solve_curve_done(struct solve_curve *c);
 

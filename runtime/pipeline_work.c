@@ -3,6 +3,8 @@
  * can prefetch; which rows share a call changes no bit (kernels.h). */
 #include "runtime/pipeline_impl.h"
 
+#include "common/inline.h"
+
 #include <string.h>
 
 struct gather { /* a worker's own */
@@ -99,9 +101,9 @@ static void gates_in_order(struct pass *p, uint32_t pos0, uint32_t n, const uint
 
 /* Gathers the rows of a role of those neurons of an entry that `which` has a bit for, and flushes when it is full. Returns how
  * many they are. Inlined, `which` and `flush` are no calls by pointer. */
-static inline __attribute__((always_inline)) uint64_t gather(struct pass *p, const struct entry *e, int part, int role,
-                                                             uint64_t (*which)(const struct pass *, uint32_t, uint32_t),
-                                                             struct gather *w, void (*flush)(struct pass *, struct gather *))
+INLINE uint64_t gather(struct pass *p, const struct entry *e, int part, int role,
+                       uint64_t (*which)(const struct pass *, uint32_t, uint32_t), struct gather *w,
+                       void (*flush)(struct pass *, struct gather *))
 {
     const struct layout_part *lp = &p->g->shape.part[part];
     const uint8_t *rows = e->base + lp->role_offset[role];

@@ -3,10 +3,11 @@
 
     bench_report.py DIR      writes DIR/BENCHMARKS.md and DIR/bench-NAME-*.svg again from DIR/benchmarks.json
 
-A bound is what this machine forbids to beat, from bandwidths measured between the rounds of the same limit (the median, as of
-the speeds): the bytes that a token must touch over the memory's bandwidth, in order for what is read whole (attention, head, the gates of exact mode), by rows in random
-order for the rest (Up and Down of active neurons); under a limit, the reads that were made, each in the least time that one
-of their mean size takes on this disk, where that is longer than the FFN's bytes from memory."""
+A bound is what this machine forbids to beat, from bandwidths measured between the rounds of the same limit (the median, as
+of the speeds): the bytes that a token must touch over the memory's bandwidth, in order for what is read whole (attention,
+head, the gates of exact mode), by rows in random order for the rest (Up and Down of active neurons); under a limit, the
+reads that were made, each in the least time that one of their mean size takes on this disk, where that is longer than the
+FFN's bytes from memory."""
 import json
 import math
 import os

@@ -3,6 +3,7 @@
  * order. Short passes are interleaved and the best of each counts, so that bound and kernel meet the
  * same machine and a busy moment spoils neither. */
 #include "common/cpu.h"
+#include "common/inline.h"
 #include "common/kernels.h"
 
 #include <math.h>
@@ -56,7 +57,7 @@ struct job {
  * ahead: NULL, or what to prefetch. */
 typedef uint64_t vec __attribute__((vector_size(64), aligned(1), may_alias));
 
-static inline __attribute__((always_inline)) uint64_t read_loop(const uint8_t *p, size_t n, const uint8_t *ahead)
+INLINE uint64_t read_loop(const uint8_t *p, size_t n, const uint8_t *ahead)
 {
     vec a = { 0 }, b = { 0 };
     for (size_t i = 0; i + 128 <= n; i += 128) {

@@ -131,6 +131,7 @@ struct budget_scratch {
 #define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
 #define BUDGET_JOB_BYTES (1024u << 10) /* of records that a worker takes at a time, at most */
 #define BUDGET_DOWN_ROWS 512 /* of Down, before a worker looks for something better */
+#define BUDGET_OWN_ROWS 128  /* the same, of neurons that it computed itself */
 #define BUDGET_READS_AHEAD 16 /* in flight when attention begins: the device is busy, and more start between its products */
 #define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
 #define BUDGET_READ_BYTES 256 /* per read in flight, and per buffer of streamed predictors */

@@ -466,9 +466,13 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
         for (int i = 0; i < TILE_R; i++) {
             int r = k * move + i * step;
             const uint8_t *coming[2];
-            for (int j = 0; j < 2; j++) /* past the end: the row itself, which costs nothing */
-                coming[j] = row_of(l, k + lead.rows + j < tiles ? r + (lead.rows + j) * move : r);
+            for (int j = 0; j < 2; j++) { /* past the end: the row itself, which costs nothing */
+                int c = r + (lead.rows + j) * move;
+                coming[j] = row_of(l, c < n_rows && (l->at || k + lead.rows + j < tiles) ? c : r);
+            }
             tile_lane(&a, i, lead, row_of(l, r), coming);
+            if (l->at && r + 2 * TILE_R < n_rows) /* so that its page is known when its turn comes */
+                __builtin_prefetch(l->at[r + 2 * TILE_R]);
         }
         drive_tokens(&a, out + k * move, x, n_tokens, f);
     }

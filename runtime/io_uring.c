@@ -1,5 +1,5 @@
 /* io_uring through liburing, its sole user. The kernel is the I/O lane: the coordinator submits a
- * batch with one system call and looks for completions without any. File and buffers are registered
+ * batch with one system call and looks for completions without any where none are due. File and buffers are registered
  * where the kernel and the limits allow. Left out with NO_URING (a filtered system call kills an
  * Android app instead of failing); elsewhere probed at start. */
 #include "runtime/io.h"
@@ -49,7 +49,11 @@ struct io_uring_io {
 static int uring_start(struct io *io, struct err *e)
 {
     struct io_uring_io *u = (struct io_uring_io *)io;
-    int r = io_uring_queue_init((unsigned)io->config.queue_depth, &u->ring, 0);
+    /* What has completed is taken in when it is asked for, by the thread that asks: the kernel need not interrupt it. */
+    unsigned depth = (unsigned)io->config.queue_depth;
+    int r = io_uring_queue_init(depth, &u->ring, IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG);
+    if (r == -EINVAL) /* Linux before 5.19 */
+        r = io_uring_queue_init(depth, &u->ring, 0);
     if (r < 0)
         return err_set(e, ERR_UNSUPPORTED, "io_uring is not available (%s)", strerror(-r));
     u->ring_ready = 1;

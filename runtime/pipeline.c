@@ -114,19 +114,19 @@ void pipeline_free(struct pipeline *p)
 
 /* ---- taking and finishing jobs; lock held ---- */
 
-/* Gates tell which reads are needed. Other entries may take their time where nothing is read. */
-static uint32_t job_bytes(const struct pipeline *p, int list)
+/* Gates tell which reads are needed. Other entries may take their time where nothing is read, or by those who do not read. */
+static uint32_t job_bytes(const struct pipeline *p, int list, int worker)
 {
     uint32_t reads = atomic_load_explicit(&p->in_flight, memory_order_relaxed), bytes = reads * JOB_PER_READ;
-    if (list == LIST_NEURON && !reads)
+    if (list == LIST_NEURON && (!reads || worker > 0))
         return BUDGET_JOB_BYTES;
     return bytes < JOB_LEAST ? JOB_LEAST : bytes < BUDGET_JOB_BYTES ? bytes : BUDGET_JOB_BYTES;
 }
 
-static int take_ready(struct pass *p, int list, struct job *j)
+static int take_ready(struct pass *p, int list, int worker, struct job *j)
 {
     struct list *l = &p->list[list];
-    uint32_t threads = (uint32_t)p->pipe->n_threads, most = job_bytes(p->pipe, list);
+    uint32_t threads = (uint32_t)p->pipe->n_threads, most = job_bytes(p->pipe, list, worker);
     if (!l->ring_n)
         return 0;
     uint32_t bytes = 0, share = (l->ring_n + threads - 1) / threads;
@@ -168,15 +168,26 @@ static int take_tile(struct pass *p, int worker, struct job *j)
     return 0;
 }
 
-/* Rows that are read by halves come at five sixths of the rate of whole ones, so two neighbouring tiles go to one worker
- * while there is as much to compute for each of the rest. */
-static int take_pair(struct pass *p, struct job *j)
+/* Ready neurons of all passes, or of one. */
+static uint32_t ready_rows(const struct pipeline *p, const struct pass *only)
 {
-    if (p->list[LIST_NEURON].ring_rows < (uint32_t)(p->pipe->n_threads - 1) * BUDGET_DOWN_ROWS)
+    uint32_t rows = 0;
+    for (const struct pass *s = p->pass; s < p->pass + p->n_passes; s++)
+        rows += !only || s == only ? s->list[LIST_NEURON].ring_rows : 0;
+    return rows;
+}
+
+/* Rows that are read by halves come at five sixths of the rate of whole ones, so two neighbouring tiles go to one worker
+ * while there is as much to compute for each of the rest. own: the worker has computed these neurons itself, and sums them
+ * while the processor still knows their pages. */
+static int take_pair(struct pass *p, int own, struct job *j)
+{
+    uint32_t least = own ? BUDGET_OWN_ROWS : BUDGET_DOWN_ROWS;
+    if (ready_rows(p->pipe, own ? NULL : p) < (uint32_t)(p->pipe->n_threads - 1) * BUDGET_DOWN_ROWS)
         return 0;
     for (int i = 0; i + 1 < p->pipe->n_tiles; i += 2) {
         const struct tile *t = &p->tiles[i];
-        if (t[0].busy || t[1].busy || t[0].done != t[1].done || p->frontier_rows - t->rows < BUDGET_DOWN_ROWS)
+        if (t[0].busy || t[1].busy || t[0].done != t[1].done || p->frontier_rows - t->rows < least)
             continue;
         start_tiles(p, i, 2, j);
         return 1;
@@ -186,12 +197,17 @@ static int take_pair(struct pass *p, struct job *j)
 
 enum wanted { GATES = LIST_GATE, NEURONS = LIST_NEURON, TILE, PAIR };
 
-/* Of the oldest pass that has such work. */
+/* Of the oldest pass that has such work; where there are as many passes as workers, each begins with one of its own. */
 static int take_any(struct pipeline *p, enum wanted what, int worker, struct job *j)
 {
-    int got = 0;
-    for (struct pass *s = p->pass; s < p->pass + p->n_passes && !got; s++)
-        got = what == TILE ? take_tile(s, worker, j) : what == PAIR ? take_pair(s, j) : take_ready(s, (int)what, j);
+    int got = 0, apart = p->n_passes >= p->n_threads;
+    for (int i = 0; i < p->n_passes && !got; i++) {
+        struct pass *s = &p->pass[apart ? (worker + i) % p->n_passes : i];
+        if (what == TILE)
+            got = take_tile(s, worker, j);
+        else
+            got = what == PAIR ? take_pair(s, apart && i == 0, j) : take_ready(s, (int)what, worker, j);
+    }
     return got;
 }
 

@@ -190,8 +190,8 @@ def disk_bound(runner, folder, state):
         os.unlink(f)
     if "failed" in facts:
         return {"failed": facts["failed"]}
-    keys = ("backend", "direct", "pattern", "block_bytes", "queue_depth", "lanes", "bytes_per_s_p50")
-    return {"points": [{k: p[k] for k in keys} for p in json.loads(out)["devices"][0]["storage_points"]]}
+    keys = ("backend", "direct", "pattern", "block_bytes", "queue_depth", "lanes", "bytes_per_s_p50", "cpu_ns_per_read")
+    return {"points": [{k: p[k] for k in keys if k in p} for p in json.loads(out)["devices"][0]["storage_points"]]}
 
 
 def read_sizes(records):

@@ -25,6 +25,13 @@ def row_bytes(kind, weights):
     return size * weights / block
 
 
+def between(at, size):
+    """What grows evenly between the sizes that it was measured at; beyond them, as at the nearest."""
+    below, above = max((s for s in at if s <= size), default=min(at)), min((s for s in at if s >= size), default=max(at))
+    share = (size - below) / (above - below) if above > below else 0
+    return at[below] + share * (at[above] - at[below])
+
+
 def median(records, key):
     values = [r[key] for r in records if r.get(key) is not None]
     return statistics.median(values) if values else None
@@ -63,22 +70,31 @@ class Row:
     def fio(self):
         return self.result["bounds"]["fio"].get(self.limit, {}).get(self.engine)
 
+    def random_reads(self):
+        return [p for p in self.result["bounds"].get("disk", {}).get("points", []) if p["pattern"] == "random"]
+
     def disk(self, size):
         """Most bytes per second in random reads of this mean size that the run saw, by whatever backend, depth and lanes: the
         time of a read grows evenly between the sizes that thermo-profile measured. It grows faster the larger the reads (at
         first it is all overhead), so no mix of sizes with that mean is faster. fio, where it was faster yet."""
-        best = {}
-        for p in self.result["bounds"].get("disk", {}).get("points", []):
-            if p["pattern"] == "random":
-                best[p["block_bytes"]] = max(best.get(p["block_bytes"], 0), p["bytes_per_s_p50"])
+        seconds = {}
+        for p in self.random_reads():
+            seconds[p["block_bytes"]] = min(seconds.get(p["block_bytes"], math.inf), p["block_bytes"] / p["bytes_per_s_p50"])
         fio, rate = self.fio(), 0
-        if best:
-            below = max((s for s in best if s <= size), default=min(best))
-            above = min((s for s in best if s >= size), default=max(best))
-            seconds = [s / best[s] for s in (below, above)]
-            share = (size - below) / (above - below) if above > below else 0
-            rate = size / (seconds[0] + share * (seconds[1] - seconds[0])) if size <= above else best[above]
+        if seconds:
+            size = min(size, max(seconds))
+            rate = size / between(seconds, size)
         return max(rate, fio["bytes_per_s"] if fio else 0) or None
+
+    def reads_ms(self):
+        """What the reads take of the processors, at the least that thermo-profile saw one of their mean size take, divided
+        among the threads. Older results do not say it: then nothing."""
+        ns, size = {}, self.read_size()
+        for p in self.random_reads():
+            if "cpu_ns_per_read" in p:
+                ns[p["block_bytes"]] = min(ns.get(p["block_bytes"], math.inf), p["cpu_ns_per_read"])
+        threads = [b["threads"] for b in self.result["bounds"]["memory"] if "threads" in b]
+        return self.get("reads_per_token") * between(ns, size) / 1e6 / threads[0] if ns and size and threads else 0
 
     def touched(self):
         """Bytes of memory that a token touches: (dense, FFN in order, FFN scattered)."""
@@ -127,8 +143,10 @@ class Row:
         return 1e3 * (self.touched()[0] - self.limit_bytes if read is None else read) / max(rates)
 
     def pipeline_ms(self):
-        """What cannot overlap, as measured, and the longer of the FFN's arithmetic and reads at the machine's bounds."""
-        return self.part("attention") + self.part("predict") + self.part("head") + max(self.ffn_bound_ms())
+        """What cannot overlap, as measured, and the longer of the FFN's arithmetic, on what the reads leave of the processors,
+        and the reads, at the machine's bounds."""
+        memory, disk = self.ffn_bound_ms()
+        return self.part("attention") + self.part("predict") + self.part("head") + max(memory + self.reads_ms(), disk)
 
 
 def rows(result):
@@ -210,12 +228,12 @@ def time_table(all_rows):
         rate, fio, size = read / ffn * 1e3 if ffn else 0, row.fio(), row.read_size()
         most = row.disk(size) if size else None
         lines.append([row.limit, row.engine, number(token), number(row.part("attention")), number(row.part("predict")),
-                      number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(disk),
-                      number(token / row.pipeline_ms()), number(size / 1024) if size else "–", mega(rate), mega(most),
+                      number(ffn), number(row.part("stall")), number(row.part("head")), number(memory), number(row.reads_ms()),
+                      number(disk), number(token / row.pipeline_ms()), number(size / 1024) if size else "–", mega(rate), mega(most),
                       percent(rate / most) if most else "–",
                       f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–"])
     return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
-                  "FFN's bytes from memory", "reads at the disk's rate", "token over the sum", "KiB of a read",
+                  "FFN's bytes from memory", "the processors' time for reads", "reads at the disk's rate", "token over the sum", "KiB of a read",
                   "MB/s read during FFN", "the disk's, MB/s", "of the disk's", "fio, MB/s"], lines)
 
 
@@ -303,7 +321,8 @@ def section(result):
     times = time_table(all_rows)
     if len(times) > 3:
         out += ["### Where a token's time goes", "", f"![Time shares](bench-{name}-time.svg)", "",
-                "The sum is attention + prediction + head, as measured, + the longer of the FFN's two bounds.", "", *times]
+                "The sum is attention + prediction + head, as measured, + the longer of the FFN's two bounds: its bytes from memory and "
+                "what the reads take of the processors (in results since that is measured), or the reads.", "", *times]
     rungs = ladder_table(all_rows)
     if rungs:
         out += ["### What each part is worth", "", "Each line lacks what the lines above it lack, and one thing more.", "",

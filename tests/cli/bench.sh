@@ -181,8 +181,9 @@ if fio:
     least = min(least, read / fio["bytes_per_s"])
 page = open(sys.argv[1] + "/BENCHMARKS.md").read()
 line = [x for x in page.split("### Where")[1].splitlines() if x.startswith("| 16MiB | thermo-run |")][0].split(" | ")
-assert abs(float(line[9]) / (1e3 * least) - 1) < 0.006, (line[9], 1e3 * least) # three digits
-assert abs(float(line[11]) / (size / 1024) - 1) < 0.006, (line[11], size)
+assert abs(float(line[10]) / (1e3 * least) - 1) < 0.006, (line[10], 1e3 * least) # three digits
+assert abs(float(line[12]) / (size / 1024) - 1) < 0.006, (line[12], size)
+assert float(line[9]) > 0, line[9]
 END
 }
 check "the disk's bound" disk
@@ -204,7 +205,12 @@ assert near(row.disk(2048), 2048 / 40e-6) and near(row.disk(1 << 20), 1 << 30) a
 bounds["fio"] = {"1": {"thermo-run": {"bytes_per_s": 1e8}}}
 assert near(row.disk(8192), 8192 / 60e-6), 4
 bounds["fio"]["1"]["thermo-run"]["bytes_per_s"] = 1e9
-assert near(row.disk(8192), 1e9), 5'
+assert near(row.disk(8192), 1e9), 5
+assert row.reads_ms() == 0, 6
+for p, ns in zip(bounds["disk"]["points"], (2000, 9000, 4000, 7000, 1)):
+    p["cpu_ns_per_read"] = ns
+bounds["memory"].append({"threads": 2})
+assert near(row.reads_ms(), 100 * (2000 + 2000 * (10000 - 4096) / 8192) / 1e6 / 2), 7'
 }
 check "the rate of a disk between and beyond the sizes that were measured" rate
 experts() # 2 of 8 are used: of the GGUF's 900 bytes 100 are dense and 0 the embedding's; of our predictors' 80 a token needs 20

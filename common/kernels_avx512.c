@@ -10,7 +10,7 @@
 #define KERNELS_PREFETCH 2304
 #define KERNELS_AXPY_R   8
 #define KERNELS_AXPY_B   2
-#define KERNELS_AXPY_HINT 2 /* to the second level: the first is full of sums */
+#define KERNELS_AXPY_LEAD 512
 #define KERNELS_SCALES4X4
 #define KERNELS_SUM4
 #define KERNELS_STEP4

@@ -11,8 +11,8 @@
  * Accumulations (axpy) take eight or four rows at a time over all columns: one load and one store of the
  * accumulator for all of them, which are added in order.
  *
- * Both read every row once, front to back, and ask for each line PREFETCH_BYTES before it is
- * needed, in the row that comes next where the own row ends. Rows scattered in memory defeat the
+ * Both read every row once, front to back, and ask for each line PREFETCH_BYTES (sums of eight rows: KERNELS_AXPY_LEAD) before
+ * it is needed, in the row that comes next where the own row ends. Rows scattered in memory defeat the
  * hardware prefetchers; this is what brings them near the speed of loads that do nothing else.
  *
  * Numbers to reach, as shares of what loads alone do with the same bytes in the same run
@@ -72,8 +72,8 @@
 #ifndef KERNELS_AXPY_B
 #define KERNELS_AXPY_B 1
 #endif
-#ifndef KERNELS_AXPY_HINT
-#define KERNELS_AXPY_HINT 3
+#ifndef KERNELS_AXPY_LEAD /* bytes of a row, at most the whole row */
+#define KERNELS_AXPY_LEAD 65536
 #endif
 
 enum { TILE_R = 4,
@@ -524,20 +524,25 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
 
 /* ---- accumulation ---- */
 
-/* The rows of one call of an axpy tile, and those to ask for meanwhile, at the same offsets. */
+/* The rows of one call of an axpy tile, and those that come next; lead: how far ahead lines are asked for. */
 struct axpy_rows {
     const uint8_t *row[LANES_MAX], *next[LANES_MAX];
-    size_t row_bytes;
+    size_t row_bytes, lead;
     int n_cols;
 };
 
-/* Ask for the lines of the next rows, each once and in turns, as the tile reaches offset `to`. */
+/* Ask for each line once and in turns, as the tile reaches offset `to`. Eight rows are asked for by a little of each: whole
+ * rows would not fit the first level beside the sums, and what only came to the second has to be fetched once more, which
+ * waits in line behind the prefetches themselves (a seventh of the time, where that was measured). */
 INLINE void axpy_ask(size_t *done, const struct axpy_rows *a, size_t to, int R)
 {
     for (; *done < to; *done += 64) {
+        size_t at = *done + a->lead;
+        const uint8_t *const *row = at < a->row_bytes ? a->row : a->next;
+        at -= at < a->row_bytes ? 0 : a->row_bytes;
         UNROLL
         for (int r = 0; r < R; r++)
-            __builtin_prefetch(a->next[r] + *done, 0, KERNELS_AXPY_HINT);
+            __builtin_prefetch(row[r] + at);
     }
 }
 
@@ -702,19 +707,20 @@ INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *
 }
 
 /* T tokens over all rows: groups of `most` needed rows, what is left over by four and one by one. tile: for 1, 4 and
- * `most` rows. While a group is added, the one `ahead` rows further on is asked for: PREFETCH_BYTES of each of four rows,
- * or as much as the ring holds, but a whole group at least. */
+ * `most` rows. While a group is added, what is `lead` bytes further on is asked for, of rows shorter than that what is `ahead`
+ * rows further on: PREFETCH_BYTES of each of four rows, or as much as the ring holds, but a whole group at least. */
 INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
                        int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, unsigned most,
                        axpy_tile_fn *const tile[3])
 {
-    struct axpy_rows a = { .row_bytes = row_bytes, .n_cols = n_cols };
+    struct axpy_rows a = { .row_bytes = row_bytes, .n_cols = n_cols,
+                           .lead = row_bytes < KERNELS_AXPY_LEAD ? row_bytes : KERNELS_AXPY_LEAD };
     const size_t groups = PREFETCH_BYTES * TILE_R / (row_bytes * most + 1), limit = RING / most - 1;
     const unsigned ahead = (unsigned)(groups < 1 ? 1 : groups < limit ? groups : limit) * most;
     struct needed q = { .head = 0 };
     float hs[TILE_T][LANES_MAX];
     axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
-    ask_now(q.row, q.tail < ahead ? q.tail : ahead, row_bytes);
+    ask_now(q.row, q.tail < ahead ? q.tail : ahead, a.lead);
     for (int size = 2; size >= 0; size--) {
         unsigned R = size == 2 ? most : size == 1 ? TILE_R : 1;
         for (; q.tail - q.head >= R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {

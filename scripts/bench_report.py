@@ -70,16 +70,20 @@ class Row:
     def fio(self):
         return self.result["bounds"]["fio"].get(self.limit, {}).get(self.engine)
 
-    def random_reads(self):
-        return [p for p in self.result["bounds"].get("disk", {}).get("points", []) if p["pattern"] == "random"]
+    def random_reads(self, value):
+        """By size, the least of value(point) among the measurements of random reads; None: that one does not have it."""
+        at = {}
+        for p in self.result["bounds"].get("disk", {}).get("points", []):
+            v = value(p) if p["pattern"] == "random" else None
+            if v is not None:
+                at[p["block_bytes"]] = min(at.get(p["block_bytes"], math.inf), v)
+        return at
 
     def disk(self, size):
         """Most bytes per second in random reads of this mean size that the run saw, by whatever backend, depth and lanes: the
         time of a read grows evenly between the sizes that thermo-profile measured. It grows faster the larger the reads (at
         first it is all overhead), so no mix of sizes with that mean is faster. fio, where it was faster yet."""
-        seconds = {}
-        for p in self.random_reads():
-            seconds[p["block_bytes"]] = min(seconds.get(p["block_bytes"], math.inf), p["block_bytes"] / p["bytes_per_s_p50"])
+        seconds = self.random_reads(lambda p: p["block_bytes"] / p["bytes_per_s_p50"])
         fio, rate = self.fio(), 0
         if seconds:
             size = min(size, max(seconds))
@@ -89,10 +93,7 @@ class Row:
     def reads_ms(self):
         """What the reads take of the processors, at the least that thermo-profile saw one of their mean size take, divided
         among the threads. Older results do not say it: then nothing."""
-        ns, size = {}, self.read_size()
-        for p in self.random_reads():
-            if "cpu_ns_per_read" in p:
-                ns[p["block_bytes"]] = min(ns.get(p["block_bytes"], math.inf), p["cpu_ns_per_read"])
+        ns, size = self.random_reads(lambda p: p.get("cpu_ns_per_read")), self.read_size()
         threads = [b["threads"] for b in self.result["bounds"]["memory"] if "threads" in b]
         return self.get("reads_per_token") * between(ns, size) / 1e6 / threads[0] if ns and size and threads else 0
 
@@ -233,8 +234,8 @@ def time_table(all_rows):
                       percent(rate / most) if most else "–",
                       f"{mega(fio['bytes_per_s'])} ({sizes(fio)}, {fio['queue_depth']} in flight)" if fio else "–"])
     return table(["memory", "engine", "token, ms", "attention", "prediction", "FFN", "of that stalled", "head",
-                  "FFN's bytes from memory", "the processors' time for reads", "reads at the disk's rate", "token over the sum", "KiB of a read",
-                  "MB/s read during FFN", "the disk's, MB/s", "of the disk's", "fio, MB/s"], lines)
+                  "FFN's bytes from memory", "the processors' time for reads", "reads at the disk's rate", "token over the sum",
+                  "KiB of a read", "MB/s read during FFN", "the disk's, MB/s", "of the disk's", "fio, MB/s"], lines)
 
 
 def ladder_table(all_rows):

@@ -8,6 +8,7 @@ int cmd_merge(int argc, char **argv);
 int cmd_predictors(int argc, char **argv);
 int cmd_hardware(int argc, char **argv);
 int cmd_import(int argc, char **argv);
+int cmd_export(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 
 #endif

@@ -115,7 +115,7 @@ struct fact {
 
 struct device {
     char name[HW_NAME];
-    int row, n_figures, n_estimated, n_facts;
+    int row, n_figures, n_estimated, n_measured, n_facts;
     char text[7][HW_TEXT]; /* text_fields */
     uint64_t memory_bytes, app_memory_limit_bytes;
     struct fact facts[9]; /* a field is there once */
@@ -449,9 +449,14 @@ static void on_compute(struct row *r, struct device *d)
     key.row_len = key_int(r, "row_len", stated ? "0" : NULL, !stated, 1 << 20);
     key.batch = key_int(r, "batch", "1", 1, 65536);
     struct hw_compute *p = point(r, d, &key);
-    if (p && !set_dist(r, "ns_per_row", NS, &p->ns_per_row) &&
-        !set_number(r, "flops_per_s", FLOPS_PER_S, &p->flops_per_s))
-        unknown_field(r, "ns_per_row ns_per_row_p10 ns_per_row_p90 flops_per_s");
+    if (p && strcmp(r->cell[FIELD], "rows") == 0) {
+        if (p->rows > 0)
+            bad(r, FIELD, "'%s' of this key was given above", "rows");
+        p->rows = (int)integer(r, COUNT, INT32_MAX);
+    } else if (p && !set_dist(r, "ns_per_row", NS, &p->ns_per_row) &&
+               !set_number(r, "flops_per_s", FLOPS_PER_S, &p->flops_per_s)) {
+        unknown_field(r, "ns_per_row ns_per_row_p10 ns_per_row_p90 flops_per_s rows");
+    }
 }
 
 static void on_memory(struct row *r, struct device *d)
@@ -610,8 +615,11 @@ static int read_row(struct import *im, struct row *r)
     if (kind == N_KINDS)
         bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point",
             r->cell[TABLE]);
-    if (strcmp(r->cell[ORIGIN], "published") != 0 && strcmp(r->cell[ORIGIN], "estimated") != 0)
-        bad(r, ORIGIN, "'%s' is neither published nor estimated", r->cell[ORIGIN]);
+    int origin = HW_MEASURED;
+    while (origin <= HW_ESTIMATED && strcmp(hw_origin_name((enum hw_origin)origin), r->cell[ORIGIN]) != 0)
+        origin++;
+    if (origin > HW_ESTIMATED)
+        bad(r, ORIGIN, "'%s' is none of measured, published, estimated", r->cell[ORIGIN]);
     if (!r->cell[SOURCE][0])
         bad(r, SOURCE, "%s", "where the figure comes from is missing");
     char source[MAX_SOURCE];
@@ -619,12 +627,13 @@ static int read_row(struct import *im, struct row *r)
     if (r->failed)
         return r->failed;
     r->kind = (enum table_kind)kind;
-    r->origin = r->cell[ORIGIN][0] == 'p' ? HW_PUBLISHED : HW_ESTIMATED;
+    r->origin = (enum hw_origin)origin;
     cut_keys(r);
     if (!r->failed)
         on[kind](r, d);
     d->n_figures++;
     d->n_estimated += r->origin == HW_ESTIMATED;
+    d->n_measured += r->origin == HW_MEASURED;
     for (int c = 0; c < N_COLUMNS; c++)
         hash_update_str(d->hash, r->cell[c]);
     return r->failed;
@@ -727,7 +736,7 @@ static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchan
     if (gmtime_r(&t, &tm))
         strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &tm);
     hash_text(hash_final128(d->hash), hash);
-    struct hwdb_device device = { .name = d->name, .description = given(d->text[0]), .soc = given(d->text[1]), .cpu_model = given(d->text[2]), .os = given(d->text[3]), .storage = given(d->text[4]), .filesystem = given(d->text[5]), .source = given(d->text[6]), .memory_bytes = d->memory_bytes, .app_memory_limit_bytes = d->app_memory_limit_bytes, .origin = d->n_estimated == d->n_figures ? HW_ESTIMATED : HW_PUBLISHED };
+    struct hwdb_device device = { .name = d->name, .description = given(d->text[0]), .soc = given(d->text[1]), .cpu_model = given(d->text[2]), .os = given(d->text[3]), .storage = given(d->text[4]), .filesystem = given(d->text[5]), .source = given(d->text[6]), .memory_bytes = d->memory_bytes, .app_memory_limit_bytes = d->app_memory_limit_bytes, .origin = d->n_estimated == d->n_figures ? HW_ESTIMATED : d->n_measured == d->n_figures ? HW_MEASURED : HW_PUBLISHED };
     struct hwdb_run run = { .started_at = now, .tool_version = THERMO_VERSION, .command = csv, .temperature_c = NAN, .direct_verified = -1, .content_hash = hash, .notes = "imported figures" };
     int r = hwdb_begin(db, &device, &run, unchanged, e);
     if (r < 0 || *unchanged)
@@ -780,9 +789,9 @@ int cmd_import(int argc, char **argv)
     static const struct opt_usage usage = {
         .program = "thermo-profile import",
         .synopsis = "",
-        .about = "Enters published or estimated figures of devices, so that a planner can plan for a phone one has not got. The "
-                 "CSV has a figure a row, in columns device, table, key, field, value, unit, origin (published or estimated) and "
-                 "source. Importing a file again changes nothing; importing a changed file replaces the device's figures.",
+        .about = "Enters figures of devices that are not at hand, published, estimated, or measured elsewhere and written by "
+                 "export, so that a planner can plan for a phone one has not got. The CSV has a figure a row, in columns device, "
+                 "table, key, field, value, unit, origin (measured, published or estimated) and source. Importing a file again changes nothing; importing a changed file replaces the device's figures.",
         .examples = "thermo-profile import --db hw.sqlite --csv datasets/devices/oneplus-12.csv\n"
                     "thermo-profile show hw.sqlite",
     };

@@ -13,7 +13,8 @@ int main(int argc, char **argv)
         { "merge", cmd_merge, "join the traces of all shards of a run" },
         { "predictors", cmd_predictors, "make what foretells active neurons, from a trace" },
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
-        { "import", cmd_import, "enter published figures of devices from CSV" },
+        { "import", cmd_import, "enter figures of devices from CSV" },
+        { "export", cmd_export, "write devices as the CSV that import reads" },
         { "show", cmd_show, "show what a trace or a hardware database holds" },
         { 0 },
     };

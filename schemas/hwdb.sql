@@ -1,7 +1,7 @@
 -- Thermocline hardware database, revision 2. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
--- `thermo-profile import` enters published figures of machines one has not got. The programs create a
+-- `thermo-profile import` enters figures of machines one has not got. The programs create a
 -- database from this very text, so `sqlite3 HW.sqlite .schema` shows these definitions.
 --
 -- Rules

@@ -394,7 +394,7 @@ static int put(struct hwdb *d, const char *table, int64_t *result, struct err *e
     return r;
 }
 
-/* Refuse the other origin; find out whether this import is there already; drop an import that is to be replaced. */
+/* Refuse to mix measurements and imports; find out whether this import is there already; drop an import that is to be replaced. */
 static int settle_former(struct hwdb *d, const struct hwdb_device *dev, const char *content_hash, int *same,
                          struct err *e)
 {
@@ -404,13 +404,13 @@ static int settle_former(struct hwdb *d, const struct hwdb_device *dev, const ch
     if ((r = put(d, "device", &id, e, "SELECT id FROM device WHERE name = ?1", "s", dev->name)) < 0 ||
         id == 0)
         return r;
-    if ((r = put(d, "device", &measured, e, "SELECT origin = 'measured' FROM device WHERE id = ?1", "i",
-                 id)) < 0)
+    if ((r = put(d, "device", &measured, e, "SELECT EXISTS (SELECT 1 FROM run WHERE device_id = ?1 AND content_hash IS NULL)",
+                 "i", id)) < 0)
         return r;
-    if (measured != (dev->origin == HW_MEASURED))
+    if (measured != !content_hash)
         return err_set(e, ERR_MISMATCH,
                        measured
-                           ? "'%s': device '%s' was measured; figures from elsewhere need another name"
+                           ? "'%s': device '%s' was measured into this database; imported figures need another name"
                            : "'%s': device '%s' holds imported figures; a measurement needs another name",
                        d->path, dev->name);
     if (!content_hash)

@@ -153,6 +153,27 @@ static inline int hw_cores(const struct hw *h, int core_class)
     return n;
 }
 
+/* What each figure of a loaded device rests on: texts in the order of its arrays, "measured by thermo-profile VERSION, DATE"
+ * where the database says no more. facts are those of the device's own fields that say so by themselves; what they
+ * do not name rests on `device`. For export; free with hw_sources_done, which accepts a zeroed one. */
+#define HW_SOURCE 1000
+struct hw_source {
+    char text[HW_SOURCE];
+};
+struct hw_fact {
+    char field[HW_NAME];
+    enum hw_origin origin;
+    struct hw_source source;
+};
+struct hw_sources {
+    enum hw_origin origin; /* of the device */
+    struct hw_source device, classes[HW_MAX_CLASSES], *compute, *memory, *storage, *accels, *accel_points;
+    struct hw_fact facts[16];
+    int n_facts;
+};
+int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *out, struct err *e);
+void hw_sources_done(struct hw_sources *s);
+
 /* Names of all devices, sorted; *names is one malloc'd block (free(*names)). */
 int hwdb_list(const char *path, char ***names, int *n, struct err *e);
 
@@ -211,7 +232,7 @@ struct hwdb_device {
     const char *name, *description, *source, *soc, *cpu_model, *os, *kernel, *governor;
     const char *storage, *filesystem, *mount;      /* NULL anywhere: not known */
     uint64_t memory_bytes, app_memory_limit_bytes; /* 0: not known */
-    enum hw_origin origin;                         /* HW_MEASURED, or HW_PUBLISHED for imports */
+    enum hw_origin origin;
 };
 
 struct hwdb_run {                                    /* the conditions of one measurement */
@@ -234,8 +255,8 @@ int hwdb_open(const char *path, struct hwdb **out, struct err *e);
 void hwdb_close(struct hwdb *d); /* rolls back what was not committed; accepts NULL */
 
 /* One transaction: begin inserts or updates the device and inserts the run; add_* rows refer to it;
- * commit makes it all visible at once. A device is either measured or imported: the other origin is
- * ERR_MISMATCH. A new import of a device replaces its former one; *unchanged (may be NULL) is set, and
+ * commit makes it all visible at once. A device is either measured here or imported (its run has a content_hash, whatever
+ * its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one; *unchanged (may be NULL) is set, and
  * nothing is begun, when content_hash equals that of the import already there. */
 int hwdb_begin(struct hwdb *d, const struct hwdb_device *dev, const struct hwdb_run *run, int *unchanged,
                struct err *e);

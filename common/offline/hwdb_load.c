@@ -332,53 +332,29 @@ static void each_accel_point(struct row *r, void *element, void *ctx)
     p->origin = (enum hw_origin)get_choice(r, 9, hwdb_origin_names, 3);
 }
 
-/* The newest run of a device that has rows in the table. */
-#define NEWEST(table)                                                                                        \
-    " WHERE run_id = (SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS"                         \
-    " (SELECT 1 FROM " table " WHERE run_id = r.id)) "
-
 static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
 {
     struct hw *h = l->h;
     int r, n = 0;
-    if ((r = read_rows(
-             db, path, "compute",
-             "SELECT p.id, core_class_id, kernel, tier, pattern, resident, threads, row_len, rows, batch,"
-             " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, p.origin FROM compute p"
-             " LEFT JOIN core_class c ON c.id = core_class_id" NEWEST(
-                 "compute") "ORDER BY kernel, ifnull(c.rank, -1), c.name, pattern, resident, threads, batch, "
-                            "row_len",
-             id, sizeof *h->compute, HW_MAX_POINTS, each_compute, l, (void **)&h->compute, &h->n_compute,
-             e)) < 0 ||
+    if ((r = read_rows(db, path, "compute",
+                       "SELECT p.id, core_class_id, kernel, tier, pattern, resident, threads, row_len, rows, batch,"
+                       " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, p.origin" HWDB_COMPUTE_ROWS, id,
+                       sizeof *h->compute, HW_MAX_POINTS, each_compute, l, (void **)&h->compute, &h->n_compute, e)) < 0 ||
         (r = read_rows(db, path, "memory",
-                       "SELECT id, engines, pattern, row_bytes, threads, bytes_per_s_p10, bytes_per_s_p50,"
-                       " bytes_per_s_p90, origin FROM memory" NEWEST(
-                           "memory") "ORDER BY engines, pattern, threads, row_bytes",
-                       id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l, (void **)&h->memory,
-                       &h->n_memory, e)) < 0 ||
+                       "SELECT p.id, engines, pattern, row_bytes, threads, bytes_per_s_p10, bytes_per_s_p50,"
+                       " bytes_per_s_p90, origin" HWDB_MEMORY_ROWS, id, sizeof *h->memory, HW_MAX_POINTS, each_memory, l,
+                       (void **)&h->memory, &h->n_memory, e)) < 0 ||
         (r = read_rows(db, path, "storage",
-                       "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, "
-                       "core_class_id,"
-                       " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, "
-                       "cpu_ns_per_read,"
-                       " p.origin FROM storage p LEFT JOIN core_class c ON c.id = core_class_id" NEWEST(
-                           "storage") "ORDER BY backend, pattern, lanes, ifnull(c.rank, -1), c.name, "
-                                      "range_bytes, queue_depth, block_bytes",
-                       id, sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l,
+                       "SELECT p.id, backend, direct, pattern, block_bytes, queue_depth, lanes, range_bytes, core_class_id,"
+                       " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read,"
+                       " p.origin" HWDB_STORAGE_ROWS, id, sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l,
                        (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
         (r = read_rows(db, path, "accelerator",
-                       "SELECT id, engine, description, addressable_bytes, launch_ns, shares_memory, origin "
-                       "FROM accelerator" NEWEST("accelerator") "ORDER BY engine",
-                       id, sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) <
-            0 ||
+                       "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin"
+                       HWDB_ACCEL_ROWS, id, sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
         (r = read_rows(db, path, "accelerator_point",
                        "SELECT p.id, accelerator_id, op, rows, cols, batch, ns_p10, ns_p50, ns_p90, p.origin"
-                       " FROM accelerator_point p WHERE run_id = (SELECT max(r.id) FROM run r WHERE "
-                       "r.device_id = ?1 AND EXISTS"
-                       " (SELECT 1 FROM accelerator WHERE run_id = r.id))"
-                       " ORDER BY (SELECT engine FROM accelerator a WHERE a.id = accelerator_id), op, batch, "
-                       "rows, cols",
-                       id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
+                       HWDB_ACCEL_POINT_ROWS, id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
                        (void **)&h->accel_points, &h->n_accel_points, e)) < 0)
         return r;
     return 0;

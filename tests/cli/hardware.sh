@@ -187,7 +187,7 @@ refuse "line 3, column 'key': 'block' is there twice" "X,storage,$s;block=8KiB,b
 refuse "line 3, column 'key': core class 'huge' has no row" "X,storage,$s;class=huge,bytes_per_s,1,MB/s,published,s"
 refuse "line 3, column 'field': 'speed' is no field of table 'storage'" "X,storage,$s,speed,1,MB/s,published,s"
 refuse "line 3, column 'table': 'flash' is none of" "X,flash,,speed,1,MB/s,published,s"
-refuse "line 3, column 'origin': 'guess' is neither" "X,storage,$s,bytes_per_s,1,MB/s,guess,s"
+refuse "line 3, column 'origin': 'guess' is none of" "X,storage,$s,bytes_per_s,1,MB/s,guess,s"
 refuse "line 3, column 'source': where the figure comes from is missing" "X,storage,$s,bytes_per_s,1,MB/s,published,"
 refuse "line 3, column 'key': no row gives 'bytes_per_s'" "X,storage,$s,latency_ns_p50,1,us,published,s"
 refuse "line 3, column 'source': not UTF-8" "$(printf 'X,storage,%s,bytes_per_s,1,MB/s,published,caf\351' "$s")"

@@ -62,13 +62,16 @@ static const char *size_text(uint64_t bytes, char *out, size_t len)
     return opt_format_size(bytes, out, len);
 }
 
-static int tell_memory(const struct problem *p, const struct problem_limits *lim, struct story *s, struct err *e)
+static int tell_memory(const struct problem *p, const struct problem_limits *lim, struct advice *out, struct story *s,
+                       struct err *e)
 {
     char a[32], b[32];
     uint64_t floor_bytes, one_batch;
     int context, r;
     if ((r = advice_floor(p, lim, &floor_bytes, e)) < 0 || (r = largest_context(p, lim, &context, e)) < 0)
         return r;
+    out->near_memory_bytes = floor_bytes;
+    out->near_context = context;
     say(s, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context %d",
         size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
         (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
@@ -77,6 +80,7 @@ static int tell_memory(const struct problem *p, const struct problem_limits *lim
         one.max_batch = 1;
         if ((r = advice_floor(p, &one, &one_batch, e)) < 0)
             return r;
+        out->near_memory_bytes_at_batch_1 = one_batch;
         say(s, " and --max-batch %d (%llu bytes with --max-batch 1)", lim->max_batch, (unsigned long long)one_batch);
     }
     if (context > 0)
@@ -143,7 +147,7 @@ static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *by
     return 0;
 }
 
-static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct story *s,
+static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct advice *out, struct story *s,
                       struct err *e)
 {
     char a[32], b[32];
@@ -153,10 +157,12 @@ static int tell_speed(struct problem *p, const struct problem_limits *lim, unsig
     int r;
     if ((r = memory_for(p, *lim, &need, e)) < 0 || (r = fastest(p, *lim, &here, e)) < 0)
         return r;
+    out->near_memory_bytes = need;
+    out->near_speed = three_digits(here); /* 0: no plan */
     say(s, "--min-speed %g cannot be reached with --memory %s", lim->min_tokens_per_s, size_text(lim->memory_bytes,
                                                                                                  a, sizeof a));
     if (here > 0)
-        say(s, ": the fastest plan makes %g tokens/s", three_digits(here));
+        say(s, ": the fastest plan makes %g tokens/s", out->near_speed);
     if (need > 0) {
         say(s, "; --memory %llu (%s) would do", (unsigned long long)need, size_text(need, b, sizeof b));
         return 0;
@@ -164,27 +170,34 @@ static int tell_speed(struct problem *p, const struct problem_limits *lim, unsig
     endless.memory_bytes = UINT64_C(1) << 50;
     if ((r = fastest(p, endless, &all, e)) < 0)
         return r;
-    say(s, "; no memory is enough, for with everything resident it is %g", three_digits(all));
+    out->near_speed_resident = three_digits(all);
+    say(s, "; no memory is enough, for with everything resident it is %g", out->near_speed_resident);
     if (core & SOLVE_CORES) {
         for (int k = 0; k < HW_MAX_CLASSES; k++)
             every.cores[k] = -1;
         if ((r = fastest(p, every, &all, e)) < 0)
             return r;
-        say(s, "; with all cores of the device it would be %g with this memory", three_digits(all));
+        out->near_speed_all_cores = three_digits(all);
+        say(s, "; with all cores of the device it would be %g with this memory", out->near_speed_all_cores);
     }
     return 0;
 }
 
-int advice_infeasible(struct problem *p, const struct problem_limits *lim, unsigned core, struct err *e)
+int advice_infeasible(struct problem *p, const struct problem_limits *lim, unsigned core, struct advice *out, struct err *e)
 {
     struct story s = { "" };
+    struct advice a = { .told = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context, .max_batch = lim->max_batch,
+                        .min_tokens_per_s = lim->min_tokens_per_s };
     int r;
     if (core & SOLVE_SPEED)
-        r = tell_speed(p, lim, core, &s, e);
+        r = tell_speed(p, lim, core, &a, &s, e);
     else if (core & SOLVE_CORES) {
         r = 0;
+        a.near_cores = 1;
         say(&s, "--cores leaves no core to compute with: give at least one core of some class");
     } else
-        r = tell_memory(p, lim, &s, e);
+        r = tell_memory(p, lim, &a, &s, e);
+    if (r == 0 && out)
+        *out = a;
     return r < 0 ? r : err_set(e, ERR_INFEASIBLE, "%s", s.text);
 }

@@ -3,6 +3,7 @@
 
 #include "common/js.h"
 #include "common/opt.h"
+#include "planner/advice.h"
 #include "planner/args.h"
 #include "planner/check.h"
 
@@ -17,7 +18,7 @@ static const struct opt_usage usage = {
     "Everything is derived from the trace (or, without one, a description of the model by published figures) and the "
     "hardware database; the same inputs give the same plan, byte for "
     "byte. Where the limits contradict each other the exit status is 4 and the message says which, and the nearest "
-    "value of each that would do.",
+    "value of each that would do; with --json standard output has them as numbers.",
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --memory 18MiB --out plan.json\n"
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
     "--cores big=1,mid=3 --out plan.json\n"
@@ -49,17 +50,74 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
 }
 
+static void set_positive(struct js *o, const char *key, double v)
+{
+    if (v > 0)
+        js_set_num(o, key, v);
+}
+
+static void set_bytes(struct js *o, const char *key, uint64_t v)
+{
+    if (v > 0)
+        js_set_u64(o, key, v);
+}
+
+/* A refusal as an object: its message, which limits contradict each other, what they were, and what would do. */
+static int print_refusal(const struct advice *a, const struct err *why)
+{
+    struct js *o = js_object(), *limits = js_array(), *asked = js_object(), *nearest = js_object();
+    struct err e = { 0 };
+    js_set_bool(o, "feasible", 0);
+    js_set_int(o, "exit_status", err_exit_status(why->code));
+    js_set_str(o, "message", why->msg);
+    static const struct {
+        unsigned bit;
+        const char *name;
+    } bits[] = { { SOLVE_MEMORY, "memory" }, { SOLVE_SPEED, "min_speed" }, { SOLVE_CORES, "cores" }, { SOLVE_CONTEXT, "context" } };
+    for (int i = 0; i < 4; i++)
+        if (a->core & bits[i].bit)
+            js_append_str(limits, bits[i].name);
+    if (a->near_memory_bytes_at_batch_1)
+        js_append_str(limits, "max_batch");
+    if (a->max_kl > 0 || a->near_max_kl > 0)
+        js_append_str(limits, "max_kl");
+    set_bytes(asked, "memory_bytes", a->memory_bytes);
+    set_bytes(asked, "context_tokens", (uint64_t)a->context);
+    set_bytes(asked, "max_batch", (uint64_t)a->max_batch);
+    set_positive(asked, "min_speed_tokens_per_s", a->min_tokens_per_s);
+    set_positive(asked, "max_kl_nats", a->max_kl);
+    set_bytes(nearest, "memory_bytes", a->near_memory_bytes);
+    set_bytes(nearest, "memory_bytes_at_max_batch_1", a->near_memory_bytes_at_batch_1);
+    set_bytes(nearest, "context_tokens", (uint64_t)a->near_context);
+    set_positive(nearest, "min_speed_tokens_per_s", a->near_speed);
+    set_positive(nearest, "min_speed_tokens_per_s_all_resident", a->near_speed_resident);
+    set_positive(nearest, "min_speed_tokens_per_s_all_cores", a->near_speed_all_cores);
+    set_positive(nearest, "max_kl_nats", a->near_max_kl);
+    set_positive(nearest, "max_kl_at_recall", a->near_max_kl_recall);
+    set_bytes(nearest, "cores", (uint64_t)a->near_cores);
+    js_set(o, "contradict", limits);
+    js_set(o, "asked", asked);
+    js_set(o, "nearest", nearest);
+    int r = js_print(stdout, o, 2, 0, &e);
+    js_free(o);
+    return r;
+}
+
 static int run(const struct args *a, const char *out, int json, struct err *e)
 {
     struct args_inputs in = { 0 };
     struct plan p = { 0 };
     struct notes ignored = { 0 };
+    struct advice advice = { 0 };
     int r = args_load(a, 1, &in, e);
     if (r < 0)
         return r;
+    in.request.advice = &advice;
     if ((r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0)
         r = plan_write(&p, out, e);
+    if (r == ERR_INFEASIBLE && json && advice.told && print_refusal(&advice, e) < 0)
+        r = err_set(e, ERR_SYS, "writing to standard output failed");
     if (r == 0 && json) {
         char *text;
         size_t len;
@@ -95,7 +153,8 @@ int cmd_solve(int argc, char **argv)
           .def = "200000000" },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
-        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary." },
+        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary; where there is none, "
+                                                                         "the contradicting limits and the nearest values." },
         { 0 },
     };
     memcpy(opts + ARGS_ROWS, mine, sizeof mine);

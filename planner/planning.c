@@ -296,7 +296,7 @@ int planning_layout(struct problem *p, const struct planning_request *q, double 
             notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
         if (r == 1 && !res.feasible)
-            r = advice_infeasible(p, &lim, res.core, e);
+            r = advice_infeasible(p, &lim, res.core, q->advice, e);
         if (r != 1)
             break;
         plan.n_limits = i + 1;

@@ -9,6 +9,8 @@
 #include "planner/notes.h"
 #include "planner/problem.h"
 
+struct advice;
+
 #define PLANNING_SEED   1
 #define PLANNING_RLIMIT 200000000u
 
@@ -36,6 +38,7 @@ struct planning_request {
     int policy;                         /* a cache_policy, or -1: by replay */
     uint64_t rlimit;
     const struct layout *for_pack;      /* NULL: free; else the layout of a pack, taken as it is */
+    struct advice *advice;              /* NULL, or what ERR_INFEASIBLE fills: its message in numbers (planner/advice.h) */
 };
 
 void planning_request_init(struct planning_request *q);

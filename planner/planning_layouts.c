@@ -148,7 +148,10 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     int r = problem_prepare(&p, s->in, s->hw, l, &q, s->notes, e);
     if (r < 0)
         return r;
-    r = planning_layout(&p, s->q, least_score(s, bytes), &plan, &score, &now);
+    struct planning_request mine = *s->q;
+    if (s->why.code) /* the first refusal is told */
+        mine.advice = NULL;
+    r = planning_layout(&p, &mine, least_score(s, bytes), &plan, &score, &now);
     problem_done(&s->last);
     s->last = p;
     if (r == ERR_INFEASIBLE) {

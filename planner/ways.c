@@ -5,6 +5,7 @@
 #include "planner/ways.h"
 
 #include "common/nn.h"
+#include "planner/advice.h"
 #include "planner/foretell.h"
 
 #include <math.h>
@@ -114,6 +115,9 @@ static int too_strict(const struct planning_request *q, const struct inputs *in,
     if (!least)
         return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: what these predictors cost in quality was not measured; "
                                            "thermo-profile predictors --method keep does it", q->max_kl);
+    if (q->advice)
+        *q->advice = (struct advice){ .told = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
+                                      .near_max_kl_recall = least->target };
     return err_set(e, ERR_INFEASIBLE, "--max-kl %g: the least that was measured is %.3g, with predictors that see the "
                                       "input '%s' at --recall %g", q->max_kl, least->kl_mean,
                    predict_input_name((enum predict_input)least->input), least->target);

@@ -84,6 +84,24 @@ check "a byte less is not" status 4 refused --memory $((floor - 1)) --context 51
 check "too much context" status 4 refused --memory 18MiB --context 100000
 context=$(sed -n 's/.*largest --context is \([0-9]*\).*/\1/p' "$tmp/why")
 check "the context it names fits" solve --memory 18MiB --context "${context:-0}" --out "$tmp/f.json"
+# The same as numbers, on standard output: each key is followed as the message's values are above.
+number() { python3 -c "import json, sys
+d = json.load(open(sys.argv[1]))
+assert d['feasible'] is False and d['exit_status'] == 4 and d['message'] in open(sys.argv[2]).read(), d
+print(d[sys.argv[3]][sys.argv[4]] if sys.argv[3] != 'contradict' else ' '.join(d['contradict']))" "$tmp/why.json" "$tmp/why" "$@"; }
+in_json() { refused "$@" --json > "$tmp/why.json"; }
+check "too much context, in JSON" status 4 in_json --memory 18MiB --context 100000
+check "names the limits" test "$(number contradict x)" = "memory context"
+check "and what was asked" test "$(number asked memory_bytes) $(number asked context_tokens)" = "18874368 100000"
+check "the same context" test "$(number nearest context_tokens)" = "$context"
+bytes=$(number nearest memory_bytes)
+check "the bytes that fit it all" solve --memory "${bytes:-x}" --context 100000 --out "$tmp/f.json"
+check "no plan as JSON beside it" test ! -e "$tmp/none.json"
+check "too fast, in JSON" status 4 in_json --memory 16MiB --context 256 --min-speed 100000
+check "names the speed" test "$(number contradict x)" = "min_speed"
+check "no core, in JSON" status 4 in_json --memory 16MiB --cores big=0,mid=0,little=0
+check "one would do" test "$(number contradict x) $(number nearest cores)" = "cores 1"
+check "another failure says nothing there" sh -c "! '$P' solve -q --json --traces '$tmp/t.h5' --hardware '$tmp/none' --memory 16MiB --out '$tmp/none.json' 2> '$tmp/why' | grep ."
 check "too fast" status 4 refused --memory 16MiB --context 256 --min-speed 100000
 check "no memory is enough" grep -q 'no memory is enough' "$tmp/why"
 speed=$(sed -n 's/.*fastest plan makes \([0-9.]*\) .*/\1/p' "$tmp/why")

@@ -1,9 +1,12 @@
 /* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and
  * advised. */
+#include "planner/advice.h"
 #include "planner/check.h"
 #include "planner/planning.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
+
+#include <math.h>
 
 static struct planning_request request(uint64_t memory)
 {
@@ -410,6 +413,16 @@ static void take_all_cores(struct planning_request *q, double v)
         q->cores[k] = -1;
 }
 
+/* What the refusal says after `after`, or that it does not, is what its numbers say. */
+static void same_number(struct advised *a, const struct err *why, const char *after, double v)
+{
+    double said = number_after(why->msg, after);
+    if ((said > 0) == (v > 0) && (said <= 0 || fabs(said / v - 1) < 1e-5)) /* "%g" */
+        return;
+    printf("# %s\n#   %s in numbers: %.17g\n", why->msg, after, v);
+    a->bad++;
+}
+
 /* One random request that contradicts itself, and everything that its refusal advises. */
 static void refuse(struct advised *a, int i)
 {
@@ -422,7 +435,9 @@ static void refuse(struct advised *a, int i)
     struct planning_request q = request(0);
     struct plan p;
     struct err e = { 0 };
+    struct advice told = { 0 };
     uint64_t least;
+    q.advice = &told;
     q.form = i % 3 ? LAYOUT_SPLIT : LAYOUT_BUNDLE;
     q.max_batch = max_batch;
     if (planning_floor(&q, &in, &hw, &least, &e) < 0)
@@ -456,6 +471,18 @@ static void refuse(struct advised *a, int i)
         a->n++;
         a->kind[kind]++;
         snprintf(batch, sizeof batch, "and --max-batch %d (", inputs_batch_sizes[in.n_batches - 1]);
+        int slow = (told.core & SOLVE_SPEED) != 0;
+        same_number(a, &why, "below the floor of ", slow ? 0 : (double)told.near_memory_bytes);
+        same_number(a, &why, "; --memory ", slow ? (double)told.near_memory_bytes : 0);
+        same_number(a, &why, "the largest --context is ", told.near_context);
+        same_number(a, &why, batch, (double)told.near_memory_bytes_at_batch_1);
+        same_number(a, &why, "the fastest plan makes ", told.near_speed);
+        same_number(a, &why, "with everything resident it is ", told.near_speed_resident);
+        same_number(a, &why, "with all cores of the device it would be ", told.near_speed_all_cores);
+        if (!told.told || told.memory_bytes != q.memory[0] || told.min_tokens_per_s < q.min_tokens_per_s ||
+            told.min_tokens_per_s > q.min_tokens_per_s || told.max_batch != inputs_batch_sizes[in.n_batches - 1])
+            a->bad++;
+        q.advice = NULL;
         follow(a, q, &in, &hw, &why, "below the floor of ", take_memory, -1);
         follow(a, q, &in, &hw, &why, "the largest --context is ", take_context, 1);
         follow(a, q, &single, &hw, &why, batch, take_batch, -1);

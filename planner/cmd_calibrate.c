@@ -28,6 +28,7 @@ struct wish {
     const char *plan, *traces, *hardware, *device;
     struct opt_list telemetry;
     int store, reprice, json;
+    double wait;
 };
 
 static double shown(int term, double v)
@@ -182,6 +183,7 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
     free(text);
     if ((r = hwdb_open(w->hardware, &db, e)) < 0)
         return r;
+    hwdb_wait(db, w->wait);
     r = hwdb_add_calibration(db, &o, e);
     hwdb_close(db);
     return r;
@@ -269,7 +271,7 @@ static int take_rest(struct opt_list *l, char **rest, int n, struct err *e)
 
 int cmd_calibrate(int argc, char **argv)
 {
-    struct wish w = { 0 };
+    struct wish w = { .wait = HWDB_WAIT_S };
     int n_pos, r;
     struct err e = { 0 };
     const struct opt opts[] = {
@@ -289,6 +291,8 @@ int cmd_calibrate(int argc, char **argv)
                   "chose is priced anew with them, and held against the runs. Needs --traces, and goes without --store." },
         { .name = "store", .type = OPT_FLAG, .dest = &w.store,
           .help = "Write the factors into the hardware database." },
+        { .name = "wait", .type = OPT_DOUBLE, .dest = &w.wait, .arg = "S", .max = 86400,
+          .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
         { 0 },
     };

@@ -1,4 +1,5 @@
-/* `thermo-profile hardware`: run the probes, then enter all that was measured into the database in one transaction.
+/* `thermo-profile hardware`: run the probes, then enter all that was measured into the database in one short transaction;
+ * while it measures, the database is anybody's.
  * Storage goes first, because it is the one that can fail for a reason the user must act on. An interrupted run keeps
  * the tables of which every point was sampled at least once. */
 #include "profiler/cmd.h"
@@ -31,7 +32,7 @@ static const char *const table_names[N_TABLES] = { "storage", "memory", "compute
 struct args {
     const char *db, *device, *storage, *only, *description, *cpu;
     int quick, dry_run, json;
-    double seconds;
+    double seconds, wait;
     uint64_t range_bytes;
 };
 
@@ -56,6 +57,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600, .help = "Time for each point, over all its repetitions.", .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT", .help = "A line about the machine, kept with it." },
+        { .name = "wait", .type = OPT_DOUBLE, .dest = &a->wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Print what would be measured, how long it takes and how much disk and memory it needs." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Print the result as JSON." },
         { 0 },
@@ -240,9 +242,14 @@ static int run_session(struct session *s, struct err *e)
 {
     struct hwdb *db = NULL;
     struct hw h = { 0 };
-    int kept = 0, r = hwdb_open(s->a.db, &db, e); /* before the long part: a path that cannot be written says so now */
+    int kept = 0, r = hwdb_open(s->a.db, &db, e); /* before the long part: what cannot be written says so now */
     if (r < 0)
         return r;
+    hwdb_wait(db, s->a.wait);
+    if ((r = hwdb_check_device(s->a.db, s->a.device, 0, e)) < 0) {
+        hwdb_close(db);
+        return r;
+    }
     file_catch_interrupt();
     struct err stop = { 0 };
     r = measure(s, &stop);
@@ -273,6 +280,7 @@ int cmd_hardware(int argc, char **argv)
     int n_words = argc < 64 ? argc : 64;
     memset(&s, 0, sizeof s);
     memcpy(words, argv, (size_t)n_words * sizeof *words); /* parsing moves arguments about */
+    s.a.wait = HWDB_WAIT_S;
     int r = parse(argc, argv, &s.a, &e);
     if (r > 0)
         return 0;

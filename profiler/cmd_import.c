@@ -1,5 +1,5 @@
 /* `thermo-profile import`: figures of devices one has not got, from CSV, one figure a row. The whole file is understood
- * before the database is touched, and each device is entered in one transaction. A row's key is a list of NAME=VALUE;
+ * before the database is touched, and all its devices are entered in one transaction. A row's key is a list of NAME=VALUE;
  * keys and fields of each table are rows of the lists below, so that parsing, messages and --help agree. */
 #include "profiler/cmd.h"
 
@@ -115,7 +115,7 @@ struct fact {
 
 struct device {
     char name[HW_NAME];
-    int row, n_figures, n_estimated, n_measured, n_facts;
+    int row, n_figures, n_estimated, n_measured, n_facts, unchanged;
     char text[7][HW_TEXT]; /* text_fields */
     uint64_t memory_bytes, app_memory_limit_bytes;
     struct fact facts[9]; /* a field is there once */
@@ -533,6 +533,12 @@ static void on_accel_point(struct row *r, struct device *d)
 
 /* ---- the file ---- */
 
+struct args {
+    const char *db, *csv;
+    int json;
+    double wait;
+};
+
 struct import {
     struct table *t;
     struct device *devices;
@@ -741,34 +747,39 @@ static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchan
     int r = hwdb_begin(db, &device, &run, unchanged, e);
     if (r < 0 || *unchanged)
         return r;
-    if ((r = add_points(d, db, e)) < 0)
-        return r;
-    return hwdb_commit(db, e);
+    return add_points(d, db, e);
 }
 
-static int enter_all(struct import *im, const char *path, const char *csv, int json, struct err *e)
+static struct js *entered(const struct device *d, int unchanged, int json)
+{
+    struct js *o = js_object();
+    js_set_str(o, "device", d->name);
+    js_set_int(o, "figures", d->n_figures);
+    js_set_int(o, "estimated", d->n_estimated);
+    js_set_bool(o, "unchanged", unchanged);
+    if (!json)
+        printf("%s: %d figures, %d of them estimated%s\n", d->name, d->n_figures, d->n_estimated,
+               unchanged ? "; already there, unchanged" : "");
+    return o;
+}
+
+/* All devices of the file or none; what is said of them is said once they are there. */
+static int enter_all(struct import *im, const struct args *a, struct err *e)
 {
     struct hwdb *db = NULL;
     struct js *root = js_object(), *list = js_array();
-    int r = hwdb_open(path, &db, e);
-    for (int i = 0; i < im->n && r == 0; i++) {
-        struct device *d = &im->devices[i];
-        int unchanged = 0;
-        if ((r = enter(d, db, csv, &unchanged, e)) < 0)
-            break;
-        struct js *o = js_object();
-        js_set_str(o, "device", d->name);
-        js_set_int(o, "figures", d->n_figures);
-        js_set_int(o, "estimated", d->n_estimated);
-        js_set_bool(o, "unchanged", unchanged);
-        js_append(list, o);
-        if (!json)
-            printf("%s: %d figures, %d of them estimated%s\n", d->name, d->n_figures, d->n_estimated,
-                   unchanged ? "; already there, unchanged" : "");
-    }
+    int r = hwdb_open(a->db, &db, e);
+    if (r == 0)
+        hwdb_wait(db, a->wait);
+    for (int i = 0; i < im->n && r == 0; i++)
+        r = enter(&im->devices[i], db, a->csv, &im->devices[i].unchanged, e);
+    if (r == 0)
+        r = hwdb_commit(db, e);
     hwdb_close(db);
+    for (int i = 0; i < im->n && r == 0; i++)
+        js_append(list, entered(&im->devices[i], im->devices[i].unchanged, a->json));
     js_set(root, "devices", list);
-    if (r == 0 && json)
+    if (r == 0 && a->json)
         r = js_print(stdout, root, 2, 0, e);
     js_free(root);
     return r;
@@ -776,14 +787,15 @@ static int enter_all(struct import *im, const char *path, const char *csv, int j
 
 int cmd_import(int argc, char **argv)
 {
-    const char *db = NULL, *csv = NULL;
-    int json = 0, n_pos;
+    struct args a = { .wait = HWDB_WAIT_S };
+    int n_pos;
     struct err e = { 0 };
     struct import im = { 0 };
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &db, .arg = "FILE", .required = 1, .help = "Hardware database to enter the figures into; created when it is not there." },
-        { .name = "csv", .type = OPT_STRING, .dest = &csv, .arg = "FILE", .required = 1, .help = "Device figures; datasets/devices/README.md describes the columns." },
-        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Say what was entered as JSON." },
+        { .name = "db", .type = OPT_STRING, .dest = &a.db, .arg = "FILE", .required = 1, .help = "Hardware database to enter the figures into; created when it is not there." },
+        { .name = "csv", .type = OPT_STRING, .dest = &a.csv, .arg = "FILE", .required = 1, .help = "Device figures; datasets/devices/README.md describes the columns." },
+        { .name = "wait", .type = OPT_DOUBLE, .dest = &a.wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
+        { .name = "json", .type = OPT_FLAG, .dest = &a.json, .help = "Say what was entered as JSON." },
         { 0 },
     };
     static const struct opt_usage usage = {
@@ -800,8 +812,8 @@ int cmd_import(int argc, char **argv)
         return 0;
     if (r == 0 && n_pos > 0)
         r = err_set(&e, ERR_USAGE, "unexpected argument '%s'", argv[1]);
-    if (r == 0 && (r = read_csv(csv, &im, &e)) == 0)
-        r = im.n ? enter_all(&im, db, csv, json, &e) : err_set(&e, ERR_FORMAT, "'%s' has no rows", csv);
+    if (r == 0 && (r = read_csv(a.csv, &im, &e)) == 0)
+        r = im.n ? enter_all(&im, &a, &e) : err_set(&e, ERR_FORMAT, "'%s' has no rows", a.csv);
     free_devices(&im);
     return r < 0 ? opt_fail(&e) : 0;
 }

@@ -249,15 +249,25 @@ struct hwdb_sample {
     double temperature_c; /* NAN: no sensor */
 };
 
-/* Open for writing, creating and migrating (forward only) as needed. Another application's file is
- * ERR_FORMAT, a newer revision ERR_UNSUPPORTED. */
+/* Get ready to write: the path, its folder and, where it is there, the file are checked now, so that a long
+ * measurement does not end in a refusal; nothing is created, changed or held until hwdb_begin. Another application's
+ * file is ERR_FORMAT, a newer revision ERR_UNSUPPORTED. */
 int hwdb_open(const char *path, struct hwdb **out, struct err *e);
-void hwdb_close(struct hwdb *d); /* rolls back what was not committed; accepts NULL */
+void hwdb_close(struct hwdb *d); /* rolls back what was not committed, removes no file; accepts NULL */
 
-/* One transaction: begin inserts or updates the device and inserts the run; add_* rows refer to it;
- * commit makes it all visible at once. A device is either measured here or imported (its run has a content_hash, whatever
- * its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one; *unchanged (may be NULL) is set, and
- * nothing is begun, when content_hash equals that of the import already there. */
+/* How long hwdb_begin and hwdb_commit wait for another program that holds the database locked, before they are ERR_SYS. */
+#define HWDB_WAIT_S 60
+void hwdb_wait(struct hwdb *d, double seconds);
+
+/* ERR_MISMATCH where a device of this name is there and was entered the other way (see hwdb_begin); 0 where there is none. */
+int hwdb_check_device(const char *path, const char *device, int imported, struct err *e);
+
+/* One short transaction: begin creates the file or brings it up to date (forward only) as needed, inserts or updates the
+ * device and inserts the run; add_* rows refer to it; commit makes it all visible at once. hwdb_begin before the commit
+ * adds a further device to the same transaction. A device is either measured here or imported (its run has a
+ * content_hash, whatever its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one; *unchanged (may be NULL) is set, and nothing is added,
+ * when content_hash equals that of the import already there. Where hwdb_begin has set unchanged for all, hwdb_commit does
+ * nothing. */
 int hwdb_begin(struct hwdb *d, const struct hwdb_device *dev, const struct hwdb_run *run, int *unchanged,
                struct err *e);
 int hwdb_add_class(struct hwdb *d, const struct hw_class *c, const char *source, struct err *e);
@@ -274,7 +284,7 @@ int hwdb_add_fact_source(struct hwdb *d, const char *field, enum hw_origin origi
                          struct err *e); /* where a field of the device row comes from */
 int hwdb_commit(struct hwdb *d, struct err *e);
 
-/* Corrections of a device that is there, in one transaction of its own. hardware_hash: of its figures, uncorrected.
+/* Corrections of a device that is there, in one transaction of its own (none may be open). hardware_hash: of its figures, uncorrected.
  * Terms of runs 0 are left out; at least one is told. */
 struct hwdb_calibration {
     const char *device, *created_at, *tool_version, *model;

@@ -1,7 +1,7 @@
 #ifndef COMMON_OFFLINE_HWDB_IMPL_H
 #define COMMON_OFFLINE_HWDB_IMPL_H
 
-/* Between hwdb.c (opening, checking, writing) and hwdb_load.c (reading); nobody else includes this. */
+/* Between hwdb.c (opening, checking), hwdb_load.c (reading) and hwdb_write.c (writing); nobody else includes this. */
 #include "common/offline/hwdb.h"
 
 enum { HWDB_MAX_DEVICES = 4096, HWDB_MAX_ACCELS = 64 };
@@ -31,8 +31,18 @@ extern const char *const hwdb_pattern_names[2],
     *const hwdb_backend_names[2], *const hwdb_origin_names[3], *const hwdb_resident_names[2],
     *const hwdb_term_names[HW_TERMS];
 
-/* Open read-only and check application, revision, table definitions and integrity. */
+/* Open read-only and check application, revision, table definitions and integrity. A read transaction is open until
+ * sqlite3_close: all that is read is of one moment. */
 int hwdb_open_read(const char *path, struct sqlite3 **out, struct err *e);
+
+/* For an open handle: what a stranger's file may not do is switched off, and a reader waits a little for a lock; the
+ * checks of hwdb_open_read; the tables of a new or older file made as this revision has them, in the caller's
+ * transaction; statements without results; the path as SQLite takes it for no more than a path. */
+void hwdb_harden(struct sqlite3 *db);
+int hwdb_check(struct sqlite3 *db, const char *path, struct err *e);
+int hwdb_bring_up_to_date(struct sqlite3 *db, const char *path, struct err *e);
+int hwdb_exec(struct sqlite3 *db, const char *path, const char *sql, const char *what, struct err *e);
+int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e);
 
 /* The revision of a database that is open. */
 int hwdb_revision(struct sqlite3 *db, const char *path, int64_t *out, struct err *e);

@@ -94,6 +94,107 @@ interrupted()
         { echo "exit $got: $(cat "$tmp/err"; ls -A "$tmp/drive")"; return 1; }
 }
 
+# An import into the same new database while a measurement runs, which is then stopped: what the import wrote stays.
+interrupted_beside()
+{
+    mkdir "$tmp/beside"
+    "$P" hardware --db "$tmp/beside.sqlite" --device box --storage "$tmp/beside" --range 32MiB 2> "$tmp/err" & pid=$!
+    caught $pid
+    "$P" import --db "$tmp/beside.sqlite" --csv datasets/devices/oneplus-12.csv
+    imported=$?
+    kill -TERM $pid
+    wait $pid
+    got=$?
+    [ $imported -eq 0 ] && [ $got -eq 130 ] && "$P" show "$tmp/beside.sqlite" | grep -q '^OnePlus 12$' ||
+        { echo "exit $imported, $got: $(cat "$tmp/err")"; ls "$tmp"; return 1; }
+}
+
+# hold DB UNTIL: another program holds DB locked for writing, from now until it can open the pipe UNTIL, or reads the word
+# "waiting" in the file UNTIL.
+hold()
+{
+    rm -f "$tmp/held"
+    mkfifo "$tmp/held"
+    python3 - "$1" "$tmp/held" "$2" << 'PY' &
+import os, sqlite3, stat, sys, time
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute('BEGIN IMMEDIATE')
+open(sys.argv[2], 'w').close()
+if stat.S_ISFIFO(os.stat(sys.argv[3]).st_mode):
+    open(sys.argv[3]).close()
+else:
+    while 'waiting' not in open(sys.argv[3]).read():
+        time.sleep(0.02)
+db.execute('COMMIT')
+PY
+    holder=$!
+    cat "$tmp/held" # ends once the lock is taken
+}
+
+locked()
+{
+    cp "$db" "$tmp/locked.sqlite"
+    mkfifo "$tmp/let-go"
+    hold "$tmp/locked.sqlite" "$tmp/let-go"
+    says 1 "another program holds it locked" "$P" import --csv datasets/devices/oneplus-12.csv --db "$tmp/locked.sqlite" --wait 0.1 &&
+        says 1 "another program holds it locked" "$P" hardware --device box --only memory --quick --seconds-per-point 0.003 \
+            --db "$tmp/locked.sqlite" --wait 0.1
+    r=$?
+    : > "$tmp/let-go"
+    wait $holder
+    [ $r -eq 0 ] && cmp "$db" "$tmp/locked.sqlite"
+}
+
+# It waits, says so, and goes on when the other has ended.
+waits()
+{
+    cp "$db" "$tmp/waits.sqlite"
+    : > "$tmp/err"
+    hold "$tmp/waits.sqlite" "$tmp/err"
+    "$P" import --csv datasets/devices/oneplus-12.csv --db "$tmp/waits.sqlite" --wait 300 2> "$tmp/err"
+    got=$?
+    echo waiting >> "$tmp/err" # it ends in any case
+    wait $holder
+    [ $got -eq 0 ] && "$P" show "$tmp/waits.sqlite" | grep -q '^OnePlus 12$' || { echo "exit $got: $(cat "$tmp/err")"; return 1; }
+}
+
+# Two imports into one new file at a time: both devices are there.
+both()
+{
+    for i in 1 2 3 4 5; do
+        rm -f "$tmp/both.sqlite"
+        "$P" import --db "$tmp/both.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null & one=$!
+        "$P" import --db "$tmp/both.sqlite" --csv datasets/devices/oneplus-ace-2.csv > /dev/null
+        two=$?
+        wait $one && [ $two -eq 0 ] && [ "$(sqlite3 "$tmp/both.sqlite" 'SELECT count(*) FROM device')" = 2 ] || return 1
+    done
+}
+
+# Of a file with two devices of which one is refused, neither is entered.
+all_or_none()
+{
+    cp "$db" "$tmp/aon.sqlite"
+    { cat datasets/devices/oneplus-12.csv; echo 'box,core_class,class=big,n_cores,1,,published,a test'; } > "$tmp/aon.csv"
+    says 5 "'box' was measured" "$P" import --db "$tmp/aon.sqlite" --csv "$tmp/aon.csv" && cmp "$db" "$tmp/aon.sqlite"
+}
+
+# A writer killed in the middle, with part of it in the file already: the next reader sees what was before.
+killed_writer()
+{
+    cp "$db" "$tmp/hot.sqlite" && "$P" show "$db" > "$tmp/before" || return 1
+    python3 - "$tmp/hot.sqlite" << 'PY'
+import os, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], isolation_level=None)
+db.execute('PRAGMA cache_size = 2')
+db.execute('BEGIN IMMEDIATE')
+db.execute('UPDATE sample SET value = value * 2')
+db.execute('UPDATE memory SET bytes_per_s_p50 = bytes_per_s_p50 * 2, bytes_per_s_p90 = NULL, bytes_per_s_p10 = NULL')
+os.kill(os.getpid(), 9)
+PY
+    [ -s "$tmp/hot.sqlite-journal" ] && ! cmp -s "$db" "$tmp/hot.sqlite" || { echo "nothing was half written"; return 1; }
+    "$P" show "$tmp/hot.sqlite" | sed "s|$tmp/hot|$tmp/hw|g" | diff "$tmp/before" -
+}
+
 memory_filesystem()
 {
     dir=$(mktemp -d /dev/shm/thermo-test-XXXXXX) || return 1
@@ -112,6 +213,12 @@ check "one table again" again
 check "nothing is left on the drive" test -z "$(ls -A "$tmp/drive")"
 check "--dry-run touches nothing" dry_run
 check "interrupted" interrupted
+check "interrupted beside an import" interrupted_beside
+check "locked by another program" locked
+check "waits for another program" waits
+check "two writers of a new database" both
+check "several devices are entered together" all_or_none
+check "a writer that was killed" killed_writer
 if [ "$(stat -f -c %T /dev/shm 2> /dev/null)" = tmpfs ]; then
     check "a directory in memory is told apart" memory_filesystem
 else
@@ -244,7 +351,7 @@ else
     skip "show" "not built into this program"
     skip "show a cut database" "not built into this program"
 fi
-check "imported figures never join measured ones" says 5 "holds imported figures" \
+check "imported figures never join measured ones, and nothing is measured first" says 5 "holds imported figures" \
     "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --seconds-per-point 0.003
 check "--help teaches" sh -c "$P import --help | grep -q origin && $P hardware --help | grep -q seconds-per-point"
 done_testing

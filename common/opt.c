@@ -1,7 +1,7 @@
 /* The option table drives everything: parsing, range messages and --help are loops over it, so that what --help
  * says is what the parser does. Numbers are checked against the row's range here, and a message always names the
  * option, the value given and what would be accepted. */
-#include "common/opt.h"
+#include "common/opt_impl.h"
 
 #include "common/ckmath.h"
 #include "common/log.h"
@@ -16,12 +16,10 @@
 #include <string.h>
 #include <strings.h>
 
-enum { WIDTH = 80, HELP_COLUMN = 26 };
-
 static int ignored;
 
 /* Rows that every subcommand has; the table's own rows come first and may take the short letters. */
-static const struct opt common_rows[] = {
+const struct opt opt_common_rows[] = {
     { .name = "verbose", .short_name = 'v', .type = OPT_FLAG, .dest = &ignored, .help = "Say more on stderr." },
     { .name = "quiet", .short_name = 'q', .type = OPT_FLAG, .dest = &ignored, .help = "Only errors on stderr." },
     { .name = "help", .short_name = 'h', .type = OPT_FLAG, .dest = &ignored, .help = "Print this text." },
@@ -93,44 +91,9 @@ char *opt_format_size(uint64_t bytes, char *out, size_t out_len)
     return out;
 }
 
-/* ---- help ---- */
+/* ---- ranges ---- */
 
-/* Words of text from column `at` on, continued at column `indent`; a newline in text is kept. */
-static void print_wrapped(FILE *f, const char *text, int at, int indent)
-{
-    int first = 1;
-    while (*text) {
-        if (*text == '\n') {
-            fprintf(f, "\n%*s", indent, "");
-            at = indent;
-            first = 1;
-            text++;
-            continue;
-        }
-        size_t len = strcspn(text, " \n");
-        int columns = 0;
-        for (size_t i = 0; i < len; i++)
-            columns += ((unsigned char)text[i] & 0xc0) != 0x80; /* UTF-8 continuation bytes take no column */
-        if (len > 0) {
-            if (!first && at + 1 + columns > WIDTH) {
-                fprintf(f, "\n%*s", indent, "");
-                at = indent;
-            } else if (!first) {
-                fputc(' ', f);
-                at++;
-            }
-            fprintf(f, "%.*s", (int)len, text);
-            at += columns;
-            first = 0;
-        }
-        text += len;
-        if (*text == ' ')
-            text++;
-    }
-    fputc('\n', f);
-}
-
-static int has_range(const struct opt *o)
+int opt_has_range(const struct opt *o)
 {
     return o->max > o->min;
 }
@@ -144,7 +107,7 @@ static void format_limit(const struct opt *o, double v, char *out, size_t len)
         snprintf(out, len, "%.10g", v);
 }
 
-static void format_range(const struct opt *o, char *out, size_t len)
+void opt_format_range(const struct opt *o, char *out, size_t len)
 {
     char lo[32], hi[32];
     format_limit(o, o->min, lo, sizeof lo);
@@ -152,7 +115,7 @@ static void format_range(const struct opt *o, char *out, size_t len)
     snprintf(out, len, "%s to %s", lo, hi);
 }
 
-static void format_choices(const struct opt *o, char *out, size_t len)
+void opt_format_choices(const struct opt *o, char *out, size_t len)
 {
     size_t at = 0;
     out[0] = '\0';
@@ -160,66 +123,12 @@ static void format_choices(const struct opt *o, char *out, size_t len)
         at += (size_t)snprintf(out + at, len - at, "%s%s", i ? ", " : "", o->choices[i]);
 }
 
-static void print_row(FILE *f, const struct opt *o, int short_ok)
-{
-    char head[128], note[512] = "", text[2048], range[80], names[256];
-    int n = snprintf(head, sizeof head, "  %c%c%s --%s", o->short_name && short_ok ? '-' : ' ',
-                     o->short_name && short_ok ? o->short_name : ' ',
-                     o->short_name && short_ok ? "," : " ", o->name);
-    if (o->type != OPT_FLAG)
-        snprintf(head + n, sizeof head - (size_t)n, " %s", o->arg ? o->arg : "VALUE");
-    if (o->type == OPT_CHOICE) {
-        format_choices(o, names, sizeof names);
-        snprintf(note + strlen(note), sizeof note - strlen(note), " One of %s.", names);
-    } else if (has_range(o) && o->type != OPT_FLAG && o->type != OPT_STRING && o->type != OPT_LIST) {
-        format_range(o, range, sizeof range);
-        snprintf(note + strlen(note), sizeof note - strlen(note), " From %s.", range);
-    }
-    if (o->type == OPT_LIST)
-        snprintf(note + strlen(note), sizeof note - strlen(note), " May be given more than once.");
-    if (o->required)
-        snprintf(note + strlen(note), sizeof note - strlen(note), " Required.");
-    else if (o->def)
-        snprintf(note + strlen(note), sizeof note - strlen(note), " Default: %s.", o->def);
-    snprintf(text, sizeof text, "%s%s", o->help ? o->help : "", note);
-    int at = (int)strlen(head);
-    if (at + 2 > HELP_COLUMN) {
-        fprintf(f, "%s\n%*s", head, HELP_COLUMN, "");
-    } else {
-        fprintf(f, "%s%*s", head, HELP_COLUMN - at, "");
-    }
-    print_wrapped(f, text, HELP_COLUMN, HELP_COLUMN);
-}
-
-static const struct opt *find_short(const struct opt *opts, char c)
+const struct opt *opt_find_short(const struct opt *opts, char c)
 {
     for (const struct opt *o = opts; o->name; o++)
         if (o->short_name == c)
             return o;
     return NULL;
-}
-
-static void print_help(const struct opt *opts, const struct opt_usage *u)
-{
-    FILE *f = stdout;
-    fprintf(f, "usage: %s [options]%s%s\n", u->program, u->synopsis && *u->synopsis ? " " : "",
-            u->synopsis ? u->synopsis : "");
-    if (u->about) {
-        fputc('\n', f);
-        print_wrapped(f, u->about, 0, 0);
-    }
-    fprintf(f, "\noptions:\n");
-    for (const struct opt *o = opts; o->name; o++)
-        print_row(f, o, 1);
-    for (const struct opt *o = common_rows; o->name; o++)
-        print_row(f, o, !find_short(opts, o->short_name));
-    if (u->examples)
-        fprintf(f, "\nexamples:\n");
-    for (const char *s = u->examples; s && *s;) {
-        size_t len = strcspn(s, "\n"), indent = strspn(s, " ");
-        fprintf(f, "%s%.*s\n", indent ? "" : "  ", (int)len, s);
-        s += len + (s[len] == '\n');
-    }
 }
 
 /* ---- nearest name ---- */
@@ -266,7 +175,7 @@ static int unknown_option(const struct opt *opts, const struct opt_usage *u, con
     int best_d = INT_MAX;
     for (const struct opt *o = opts; o->name; o++)
         consider(typed, o->name, &best, &best_d);
-    for (const struct opt *o = common_rows; o->name; o++)
+    for (const struct opt *o = opt_common_rows; o->name; o++)
         consider(typed, o->name, &best, &best_d);
     if (best)
         return err_set(e, ERR_USAGE, "unknown option --%s; did you mean --%s?", typed, best);
@@ -278,15 +187,15 @@ static int unknown_option(const struct opt *opts, const struct opt_usage *u, con
 static int out_of_range(const struct opt *o, const char *value, struct err *e)
 {
     char range[80];
-    if (!has_range(o))
+    if (!opt_has_range(o))
         return err_set(e, ERR_USAGE, "--%s %s: the number is too large", o->name, value);
-    format_range(o, range, sizeof range);
+    opt_format_range(o, range, sizeof range);
     return err_set(e, ERR_USAGE, "--%s %s: must be from %s", o->name, value, range);
 }
 
 static int in_range(const struct opt *o, double v)
 {
-    return !has_range(o) || (v >= o->min && v <= o->max);
+    return !opt_has_range(o) || (v >= o->min && v <= o->max);
 }
 
 static int set_int(const struct opt *o, const char *value, struct err *e)
@@ -349,7 +258,7 @@ static int set_choice(const struct opt *o, const char *value, struct err *e)
             *(int *)o->dest = i;
             return 0;
         }
-    format_choices(o, names, sizeof names);
+    opt_format_choices(o, names, sizeof names);
     return err_set(e, ERR_USAGE, "--%s '%s': must be one of %s", o->name, value, names);
 }
 
@@ -394,7 +303,7 @@ static const struct opt *find_long(const struct parser *p, const char *name, siz
     for (const struct opt *o = p->opts; o->name; o++)
         if (strlen(o->name) == len && memcmp(o->name, name, len) == 0)
             return o;
-    for (const struct opt *o = common_rows; o->name; o++)
+    for (const struct opt *o = opt_common_rows; o->name; o++)
         if (strlen(o->name) == len && memcmp(o->name, name, len) == 0)
             return o;
     return NULL;
@@ -403,7 +312,7 @@ static const struct opt *find_long(const struct parser *p, const char *name, siz
 /* One option with its value (NULL: take the next argument if the type wants one). */
 static int apply(struct parser *p, const struct opt *o, const char *value, struct err *e)
 {
-    if (o >= common_rows && o < common_rows + sizeof common_rows / sizeof *common_rows) {
+    if (o >= opt_common_rows && o < opt_common_rows + sizeof opt_common_rows / sizeof *opt_common_rows) {
         if (*o->name == 'h')
             p->help = 1;
         else
@@ -429,6 +338,10 @@ static int parse_long(struct parser *p, const char *text, struct err *e)
         snprintf(name, sizeof name, "%.*s", (int)(len < 100 ? len : 100), text);
         return unknown_option(p->opts, p->usage, name, e);
     }
+    if (o->type == OPT_FLAG && value && !strcmp(text, "help=table")) {
+        p->help = 2;
+        return 0;
+    }
     if (o->type == OPT_FLAG && value)
         return err_set(e, ERR_USAGE, "--%s takes no value, and was given '%s'", o->name, value);
     return apply(p, o, value, e);
@@ -438,9 +351,9 @@ static int parse_long(struct parser *p, const char *text, struct err *e)
 static int parse_short(struct parser *p, const char *text, struct err *e)
 {
     for (; *text; text++) {
-        const struct opt *o = find_short(p->opts, *text);
+        const struct opt *o = opt_find_short(p->opts, *text);
         if (!o)
-            o = find_short(common_rows, *text);
+            o = opt_find_short(opt_common_rows, *text);
         if (!o)
             return err_set(e, ERR_USAGE, "unknown option -%c; '%s --help' lists them", *text, p->usage->program);
         if (o->type != OPT_FLAG)
@@ -489,10 +402,10 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
     int r = parse_all(&p, n_pos, e);
     free(p.seen);
     if (r == 0 && p.help) {
-        print_help(opts, usage);
+        (p.help == 2 ? opt_print_table : opt_print_help)(opts, usage);
         return 1;
     }
-    return r;
+    return r < 0 ? r : opt_compare_files(opts, usage, argv + 1, *n_pos, e);
 }
 
 /* ---- dispatch ---- */
@@ -500,11 +413,11 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
 static void print_program_help(FILE *f, const char *program, const char *about, const struct opt_command *commands)
 {
     fprintf(f, "usage: %s COMMAND [options]\n\n", program);
-    print_wrapped(f, about, 0, 0);
+    opt_print_wrapped(f, about, 0, 0);
     fprintf(f, "\ncommands:\n");
     for (const struct opt_command *c = commands; c->name; c++) {
         int at = fprintf(f, "  %-12s", c->name);
-        print_wrapped(f, c->line, at, 14);
+        opt_print_wrapped(f, c->line, at, 14);
     }
     fprintf(f, "\n'%s COMMAND --help' describes a command; --version prints versions.\n", program);
 }
@@ -556,6 +469,10 @@ static int dispatch(const char *program, const char *about, const struct opt_com
         char *args[] = { argv[2], help_flag, NULL };
         return run_command(program, commands, version_extra, 2, args);
     }
+    for (const struct opt_command *c = commands; strcmp(argv[1], "--help=table") == 0 && c->name; c++)
+        printf("command\t%s\n", c->name);
+    if (strcmp(argv[1], "--help=table") == 0)
+        return 0;
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
         print_program_help(stdout, program, about, commands);
         return 0;

@@ -8,7 +8,12 @@
  *
  * Every subcommand has --help, -v/--verbose, -q/--quiet without naming them; programs have
  * --help and --version. "--name VALUE" and "--name=VALUE" both work; "--" ends options. Unknown
- * options name the nearest known one. Numbers are read whole: "12x" is an error. */
+ * options name the nearest known one. Numbers are read whole: "12x" is an error.
+ *
+ * For programs that read what others take, --help=table prints the table, a line per row with tabs between the fields:
+ * "option", name, short name, type, what --help calls the value, file (none, read, read-db, update-db, write), required
+ * (1 or 0), least and greatest number, suffix of what is kept beside, option written in place, choices with commas;
+ * "argument" and r or w; of a program with subcommands "command" and its name. What is empty is "-". */
 #include "common/err.h"
 
 #include <stddef.h>
@@ -30,6 +35,16 @@ struct opt_list {
     int n;
 };
 
+/* What the value of an OPT_STRING or OPT_LIST, or an argument, names. What is written must be no file that is read, nor
+ * written otherwise: opt_parse compares them all (common/distinct.h) before the command opens anything. */
+enum opt_file {
+    OPT_NO_FILE,
+    OPT_READ,       /* a file that is read; of a split GGUF all shards */
+    OPT_READ_DB,    /* an SQLite database that is read */
+    OPT_UPDATE_DB,  /* one that is changed in place */
+    OPT_WRITE,      /* a file that is replaced */
+};
+
 struct opt {
     const char *name;           /* without dashes; NULL ends the table */
     char short_name;            /* 0: none */
@@ -41,6 +56,10 @@ struct opt {
     double min, max;            /* used when max > min */
     const char *const *choices; /* OPT_CHOICE */
     int required;
+    enum opt_file file;
+    const char *beside;         /* OPT_WRITE: suffix of what the command keeps next to the file: ".partial" */
+    const char *in_place;       /* OPT_WRITE: where it is not given, the file of this option is written instead */
+    const int *update_if;       /* OPT_READ_DB: where this flag is set it is OPT_UPDATE_DB */
 };
 
 /* How a subcommand describes itself in its --help. */
@@ -49,6 +68,8 @@ struct opt_usage {
     const char *synopsis;   /* what follows the options: "FILE [--json]"; "" when none */
     const char *about;      /* paragraph */
     const char *examples;   /* lines, or NULL */
+    const char *files;      /* the arguments beside the options that are files: r (read) or w (written) for each, the
+                             * last for all further ones; NULL: none */
 };
 
 /* Parse argv[1..argc). Positional arguments are moved to the front of argv+1 and counted in *n_pos.

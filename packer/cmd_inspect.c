@@ -10,7 +10,7 @@
 static const struct opt_usage usage = {
     "thermo-pack inspect", "FILE",
     "Show what a packed model holds: the model's shape, the layout, identities, sizes. Reads no weights.",
-    "  thermo-pack inspect m.thermo\n  thermo-pack inspect --tensors --json m.thermo\n"
+    "  thermo-pack inspect m.thermo\n  thermo-pack inspect --tensors --json m.thermo\n", "r"
 };
 
 static uint64_t neuron_bytes(const struct pack *p)

@@ -30,7 +30,8 @@ static const struct opt_usage usage = {
     "no new pack. Neuron order comes from the trace. Weights keep their types unless the plan's layout says otherwise; "
     "what a change of type costs is printed.",
     "  thermo-pack pack --model m.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
-    "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
+    "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n",
+    NULL
 };
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
@@ -40,30 +41,35 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .type = OPT_STRING,
           .dest = &a->model,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "The GGUF that was traced.",
           .required = 1 },
         { .name = "traces",
           .type = OPT_STRING,
           .dest = &a->traces,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "Its trace.",
           .required = 1 },
         { .name = "plan",
           .type = OPT_STRING,
           .dest = &a->plan,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "The plan; its layout is used.",
           .required = 1 },
         { .name = "out",
           .type = OPT_STRING,
           .dest = &a->out,
           .arg = "FILE",
+          .file = OPT_WRITE,
           .help = "Where the packed model goes; replaced whole or not at all.",
           .required = 1 },
         { .name = "requant-from",
           .type = OPT_STRING,
           .dest = &a->requant_from,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "The same model in a better type: tensors that change type are made from it, and the pack "
                   "records it." },
         { .name = "quality-tokens",

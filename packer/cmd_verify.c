@@ -21,7 +21,7 @@ static const struct opt_usage usage = {
     "zero. Damage is reported section by section, down to the cluster; exit status 3 if there is any. With the source "
     "model and its trace, also run tokens of the traced corpus through both and print how the logits differ: not at "
     "all when no tensor changed type.",
-    "  thermo-pack verify m.thermo\n  thermo-pack verify --model m.gguf --traces t.h5 m.thermo\n"
+    "  thermo-pack verify m.thermo\n  thermo-pack verify --model m.gguf --traces t.h5 m.thermo\n", "r"
 };
 
 struct verify {
@@ -256,11 +256,13 @@ int cmd_verify(int argc, char **argv)
           .type = OPT_STRING,
           .dest = &a.model,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "The GGUF it was packed from." },
         { .name = "traces",
           .type = OPT_STRING,
           .dest = &a.traces,
           .arg = "FILE",
+          .file = OPT_READ,
           .help = "The trace it was packed with." },
         { .name = "quality-tokens",
           .type = OPT_U64,

@@ -27,12 +27,12 @@ void args_init(struct args *a)
 void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
 {
     const struct opt table[ARGS_ORIGIN_ROWS] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE",
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .file = OPT_READ,
           .help = needed ? "The trace it was made from. This or --description is needed." :
                            "The trace it was made from." },
-        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE",
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE", .file = OPT_READ,
           .help = "The description of the model that it was made from, in place of --traces." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .required = needed,
+        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .file = OPT_READ_DB, .required = needed,
           .help = "The hardware database it was made from." },
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .help = "Device in the database.",
           .def = "the plan's" },
@@ -43,12 +43,12 @@ void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_OR
 void args_rows(struct args *a, struct opt *rows)
 {
     const struct opt table[ARGS_ROWS] = {
-        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE",
+        { .name = "traces", .type = OPT_STRING, .dest = &a->traces, .arg = "FILE", .file = OPT_READ,
           .help = "Activation trace of the model, from thermo-profile trace. This or --description is needed." },
-        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE",
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "FILE", .file = OPT_READ,
           .help = "In place of --traces: the model described by published figures (JSON; "
                   "schemas/model-description.schema.json). Such a plan says how fast; no pack can be made from it." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .required = 1,
+        { .name = "hardware", .type = OPT_STRING, .dest = &a->hardware, .arg = "FILE", .file = OPT_READ_DB, .required = 1,
           .help = "Hardware database, from thermo-profile hardware or import." },
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME",
           .help = "Device in the database to plan for.", .def = "the only one" },
@@ -103,7 +103,7 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Neurons of a cluster, a multiple of 8.", .def = "64" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
           .help = "What the cold cache drops.", .def = "auto: the one that misses less in the trace" },
-        { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE",
+        { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,
           .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
         { .name = "corrections", .type = OPT_FLAG, .dest = &a->corrections,
           .help = "Multiply predicted times by the device's newest corrections (thermo-plan calibrate --store)." },

@@ -21,7 +21,7 @@ static const struct opt_usage usage = {
     "of a short one has not warmed up. docs/cost-model.md says what each factor means.",
     "  thermo-run generate --model m.thermo --plan plan.json --prompt 'Once' -n 200 --json > run.jsonl\n"
     "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --telemetry run.jsonl\n"
-    "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --store --telemetry runs/*.jsonl\n"
+    "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --store --telemetry runs/*.jsonl\n", "r"
 };
 
 struct wish {
@@ -275,15 +275,16 @@ int cmd_calibrate(int argc, char **argv)
     int n_pos, r;
     struct err e = { 0 };
     const struct opt opts[] = {
-        { .name = "plan", .type = OPT_STRING, .dest = &w.plan, .arg = "PLAN.json", .required = 1,
+        { .name = "plan", .type = OPT_STRING, .dest = &w.plan, .arg = "PLAN.json", .required = 1, .file = OPT_READ,
           .help = "The plan that ran." },
-        { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .required = 1,
+        { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .required = 1, .file = OPT_READ,
           .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
-        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1,
+        { .name = "hardware", .type = OPT_STRING, .dest = &w.hardware, .arg = "FILE", .required = 1, .file = OPT_READ_DB,
+          .update_if = &w.store,
           .help = "The hardware database that the plan was made from." },
         { .name = "device", .type = OPT_STRING, .dest = &w.device, .arg = "NAME", .help = "Device in the database.",
           .def = "the plan's" },
-        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE",
+        { .name = "traces", .type = OPT_STRING, .dest = &w.traces, .arg = "FILE", .file = OPT_READ,
           .help = "The trace it was made from: attention is then predicted for the positions that each run had, "
                   "instead of a context that is half full.", .def = "none" },
         { .name = "reprice", .type = OPT_FLAG, .dest = &w.reprice,

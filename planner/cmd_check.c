@@ -16,7 +16,7 @@ static const struct opt_usage usage = {
     "figure. With --against: what changed since an older plan; exit status 1 when a promise (speed, floor, context, a "
     "limit or batch size that is planned for) got worse by more than --tolerance.",
     "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against "
-    "old.json --tolerance 2\n"
+    "old.json --tolerance 2\n", "r"
 };
 
 struct lines {
@@ -110,7 +110,7 @@ int cmd_check(int argc, char **argv)
     struct err e = { 0 };
     struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
     const struct opt own[] = {
-        { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json",
+        { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json", .file = OPT_READ,
           .help = "An older plan to compare with." },
         { .name = "tolerance", .type = OPT_DOUBLE, .dest = &w.tolerance, .arg = "PERCENT", .min = 0, .max = 100,
           .help = "With --against: how much less speed, or more memory at least needed, is not yet worse.",

@@ -17,7 +17,7 @@ static const struct opt_usage usage = {
     "binds them, the cold cache beside the best that any policy could do, and what one more MiB, GiB or core, or "
     "storage twice as fast, would buy. The plan is checked first.",
     "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan explain plan.json --traces "
-    "t.h5 --hardware hw.sqlite --memory 18MiB --json\n"
+    "t.h5 --hardware hw.sqlite --memory 18MiB --json\n", "r"
 };
 
 struct wish {

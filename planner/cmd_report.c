@@ -17,7 +17,7 @@ static const struct opt_usage usage = {
     "limit, with tables behind every drawing. With --telemetry, what thermo-run measured stands beside what was "
     "predicted. The plan is checked first; the same inputs give the same bytes.",
     "  thermo-plan report plan.json --traces t.h5 --hardware hw.sqlite --out report.html\n"
-    "  thermo-plan report plan.json --traces t.h5 --hardware hw.sqlite --out report.html --telemetry runs/*.jsonl\n"
+    "  thermo-plan report plan.json --traces t.h5 --hardware hw.sqlite --out report.html --telemetry runs/*.jsonl\n", "r"
 };
 
 struct wish {
@@ -80,9 +80,9 @@ int cmd_report(int argc, char **argv)
     struct err e = { 0 };
     struct opt opts[ARGS_ORIGIN_ROWS + 3] = { 0 };
     const struct opt own[] = {
-        { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl",
+        { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .file = OPT_READ,
           .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
-        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1,
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Page to write." },
         { 0 },
     };

@@ -23,7 +23,8 @@ static const struct opt_usage usage = {
     "  thermo-plan solve --traces t.h5 --hardware hw.sqlite --device phone --memory 2GiB,4GiB --min-speed 5 "
     "--cores big=1,mid=3 --out plan.json\n"
     "  thermo-plan solve --description datasets/descriptions/bamboo-7b.json --hardware phones.sqlite --memory 3GiB "
-    "--out plan.json\n"
+    "--out plan.json\n",
+    NULL
 };
 
 static void print_limit(const struct plan *p, const struct plan_limit *l)
@@ -151,7 +152,7 @@ int cmd_solve(int argc, char **argv)
         { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
           .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
           .def = "200000000" },
-        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1,
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
         { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary; where there is none, "
                                                                          "the contradicting limits and the nearest values." },

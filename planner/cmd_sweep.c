@@ -17,7 +17,8 @@ static const struct opt_usage usage = {
     "thermo-plan sweep", "",
     "Predicted speed over memory as CSV (to standard output or --out), and as a drawing with --svg. --memory gives "
     "the ends, LOW..HIGH; limits below the floor are rows that are not feasible.",
-    "  thermo-plan sweep --traces t.h5 --hardware hw.sqlite --memory 12MiB..32MiB --steps 21 --svg speed.svg\n"
+    "  thermo-plan sweep --traces t.h5 --hardware hw.sqlite --memory 12MiB..32MiB --steps 21 --svg speed.svg\n",
+    NULL
 };
 
 static int parse_range(const char *text, int steps, uint64_t *memory, struct err *e)
@@ -155,9 +156,9 @@ int cmd_sweep(int argc, char **argv)
     const struct opt mine[4] = {
         { .name = "steps", .type = OPT_INT, .dest = &steps, .arg = "N", .min = 2, .max = PLAN_MAX_LIMITS,
           .help = "Limits from one end to the other.", .def = "17" },
-        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE",
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .file = OPT_WRITE,
           .help = "CSV to write.", .def = "standard output" },
-        { .name = "svg", .type = OPT_STRING, .dest = &svg, .arg = "FILE", .help = "Drawing to write." },
+        { .name = "svg", .type = OPT_STRING, .dest = &svg, .arg = "FILE", .file = OPT_WRITE, .help = "Drawing to write." },
         { 0 },
     };
     memcpy(opts + ARGS_ROWS, mine, sizeof mine);

@@ -47,7 +47,7 @@ struct session {
 static int parse(int argc, char **argv, struct args *a, struct err *e)
 {
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &a->db, .arg = "FILE", .required = 1, .help = "Hardware database to add to; created when it is not there." },
+        { .name = "db", .type = OPT_STRING, .dest = &a->db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB, .help = "Hardware database to add to; created when it is not there." },
         { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .required = 1, .help = "What to call this machine in the database. Measuring again under the same name adds a run; the newest "
                                                                                                           "run of each table counts." },
         { .name = "storage", .type = OPT_STRING, .dest = &a->storage, .arg = "DIR", .help = "Directory on the drive that models will be read from.", .def = "where FILE is" },

@@ -792,8 +792,8 @@ int cmd_import(int argc, char **argv)
     struct err e = { 0 };
     struct import im = { 0 };
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &a.db, .arg = "FILE", .required = 1, .help = "Hardware database to enter the figures into; created when it is not there." },
-        { .name = "csv", .type = OPT_STRING, .dest = &a.csv, .arg = "FILE", .required = 1, .help = "Device figures; datasets/devices/README.md describes the columns." },
+        { .name = "db", .type = OPT_STRING, .dest = &a.db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB, .help = "Hardware database to enter the figures into; created when it is not there." },
+        { .name = "csv", .type = OPT_STRING, .dest = &a.csv, .arg = "FILE", .required = 1, .file = OPT_READ, .help = "Device figures; datasets/devices/README.md describes the columns." },
         { .name = "wait", .type = OPT_DOUBLE, .dest = &a.wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
         { .name = "json", .type = OPT_FLAG, .dest = &a.json, .help = "Say what was entered as JSON." },
         { 0 },

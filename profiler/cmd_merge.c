@@ -14,7 +14,7 @@ static const struct opt_usage usage = {
     "would "
     "have written: the same content hash. Order does not matter; a missing, doubled or foreign shard is refused, and so "
     "is one with predictors: make them after merging, from the samples of all shards.",
-    "  thermo-profile merge --out m.h5 m.0.h5 m.1.h5 m.2.h5\n"
+    "  thermo-profile merge --out m.h5 m.0.h5 m.1.h5 m.2.h5\n", "r"
 };
 
 static void on_layer(void *ctx, int done, int of)
@@ -60,7 +60,7 @@ int cmd_merge(int argc, char **argv)
     const char *out = NULL;
     int gzip = 1, json = 0, drop = 0, n;
     const struct opt opts[] = {
-        { "out", 'o', OPT_STRING, &out, "FILE", "trace to write.", .required = 1 },
+        { "out", 'o', OPT_STRING, &out, "FILE", "trace to write.", .required = 1, .file = OPT_WRITE },
         { "h5-gzip", 0, OPT_INT, &gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
           .max = 9 },
         { "drop-predictors", 0, OPT_FLAG, &drop, NULL, "leave out predictors that shards hold.", .def = NULL },

@@ -37,7 +37,8 @@ static const struct opt_usage usage = {
     "  thermo-profile predictors --model m.gguf --traces m.h5\n"
     "  thermo-profile predictors --model m.gguf --traces m.h5 --input both --recall 0.995 --budget 8%\n"
     "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --quality-tokens 2000\n"
-    "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n"
+    "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n",
+    NULL
 };
 
 enum { TRAINED, SVD, COLUMNS, KEEP, IMPORT };
@@ -61,10 +62,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
                             .quality_tokens = PREDICTING_AUTO };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
-          .required = 1 },
-        { "traces", 't', OPT_STRING, &o->traces, "FILE", "its trace.", .required = 1 },
+          .required = 1, .file = OPT_READ },
+        { "traces", 't', OPT_STRING, &o->traces, "FILE", "its trace.", .required = 1, .file = OPT_READ },
         { "out", 'o', OPT_STRING, &o->out, "FILE", "write the trace with its predictors there.",
-          .def = "the trace itself" },
+          .def = "the trace itself", .file = OPT_WRITE, .beside = ".predictors.partial", .in_place = "traces" },
         { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE", "share of the active neurons that must be foretold.",
           .def = "0.99", .min = 0.5, .max = 0.9999 },
         { "input", 0, OPT_CHOICE, &o->input, "WHICH",
@@ -103,7 +104,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .max = 1e18 },
         { "check", 0, OPT_STRING, &o->check, "FILE",
           "another trace of the model, of other text: measure there too, and quality there instead of on held-out "
-          "text.", .def = NULL },
+          "text.", .def = NULL, .file = OPT_READ },
         { "quality-tokens", 0, OPT_U64, &o->quality_tokens, "N",
           "measure what the predictors cost in quality on N tokens at most; 0: not.",
           .def = "as many as take some minutes: 256 for a 7B model, 4096 for small ones", .min = 0, .max = 1e9 },

@@ -13,7 +13,7 @@ static const struct opt_usage usage = {
     "that "
     "fire, how unequal they are, and how a batch fills the layer up. Of a hardware database: every device and its "
     "curves.",
-    "  thermo-profile show m.h5\n  thermo-profile show --json hw.sqlite\n  thermo-profile show --verify m.h5\n"
+    "  thermo-profile show m.h5\n  thermo-profile show --json hw.sqlite\n  thermo-profile show --verify m.h5\n", "r"
 };
 
 static int is_sqlite(const char *path, struct err *e)

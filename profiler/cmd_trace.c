@@ -28,7 +28,8 @@ static const struct opt_usage usage = {
     "--resume. Several machines share a corpus with --shard; 'thermo-profile merge' joins their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
-    "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n"
+    "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n",
+    NULL
 };
 
 static const char *const act_names[] = { "silu", "relu", "drelu", NULL };
@@ -58,9 +59,10 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
     *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gating = -1, .gzip = 1 };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.",
-          .required = 1 },
-        { "prompts", 'p', OPT_STRING, &o->prompts, "FILE", "CSV with a header row.", .required = 1 },
-        { "out", 'o', OPT_STRING, &o->out, "FILE", "trace to write (HDF5).", .required = 1 },
+          .required = 1, .file = OPT_READ },
+        { "prompts", 'p', OPT_STRING, &o->prompts, "FILE", "CSV with a header row.", .required = 1, .file = OPT_READ },
+        { "out", 'o', OPT_STRING, &o->out, "FILE", "trace to write (HDF5).", .required = 1, .file = OPT_WRITE,
+          .beside = ".partial" },
         { "column", 0, OPT_STRING, &o->column, "NAME", "which column holds the text.", .def = "text" },
         { "max-tokens", 0, OPT_U64, &o->max_tokens, "N", "stop the corpus after N tokens.", .def = "all", .min = 1,
           .max = 1e12 },

@@ -28,7 +28,8 @@ static const struct opt_usage usage = {
     "begins a new sequence where the context is full. That is how to compare runs with a plan that was made from such "
     "text.",
     "  thermo-run bench --model m.thermo --plan p.json\n"
-    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
+    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n",
+    NULL
 };
 
 enum { OUT_MD, OUT_JSON, OUT_CSV };
@@ -73,9 +74,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "Tokens of the generation test; 0: leave it out.", .def = "128, or the context" },
         { .name = "repetitions", .short_name = 'r', .type = OPT_INT, .dest = &a->repeats, .arg = "N",
           .min = 1, .max = MAX_REPEATS, .help = "Repetitions of each test.", .def = "5" },
-        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE",
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .file = OPT_READ,
           .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
-        { .name = "text", .type = OPT_STRING, .dest = &a->text_file, .arg = "FILE",
+        { .name = "text", .type = OPT_STRING, .dest = &a->text_file, .arg = "FILE", .file = OPT_READ,
           .help = "Text that the generation test decodes; repeated where it is too short.", .def = "what it samples" },
         { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
           .help = "Do not run each test once before measuring." },

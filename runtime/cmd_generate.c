@@ -26,7 +26,8 @@ static const struct opt_usage usage = {
     "repeat penalty, top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary "
     "(exit status 130).",
     "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' -n 100\n"
-    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n"
+    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n",
+    NULL
 };
 
 struct args {
@@ -61,7 +62,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
           .help = "Text to continue." },
-        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE",
+        { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .file = OPT_READ,
           .help = "A file with the text; - is standard input." },
         { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N",
           .min = -1, .max = MODEL_MAX_CONTEXT,

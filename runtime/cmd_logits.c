@@ -17,7 +17,8 @@ static const struct opt_usage usage = {
     "mode print the same bytes under any memory limit, thread count, prefill chunk and read backend; so does predicted mode, "
     "which foretells neurons of the prompt here too.",
     "  thermo-run logits --model m.thermo --plan p.json --tokens 1,403,4\n"
-    "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n"
+    "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n",
+    NULL
 };
 
 static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *e)
@@ -74,7 +75,7 @@ int cmd_logits(int argc, char **argv)
     opts[k++] = (struct opt){ .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &prompt, .arg = "TEXT",
                               .help = "A text instead." };
     opts[k++] = (struct opt){ .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &file,
-                              .arg = "FILE", .help = "A file with the text; - is standard input." };
+                              .arg = "FILE", .file = OPT_READ, .help = "A file with the text; - is standard input." };
     if ((r = opt_parse(opts, &usage, argc, argv, &n_pos, &e)) != 0)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos)

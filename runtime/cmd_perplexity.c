@@ -23,7 +23,8 @@ static const struct opt_usage usage = {
     "divergence of predicted from exact, how often both have the same likeliest token, both perplexities.",
     "  thermo-run perplexity --model m.thermo --plan p.json --file wiki.txt\n"
     "  thermo-run perplexity --model m.thermo --plan p.json --ids heldout.bin --ctx 256 --protocol full --json\n"
-    "  thermo-run perplexity --model m.thermo --plan p.json --mode predicted --recall 0.99 --file wiki.txt --against exact\n"
+    "  thermo-run perplexity --model m.thermo --plan p.json --mode predicted --recall 0.99 --file wiki.txt --against exact\n",
+    NULL
 };
 
 enum { PROTOCOL_FULL, PROTOCOL_HALF };
@@ -49,9 +50,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     struct opt o[SETUP_OPTIONS + 8] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
-        { .name = "file", .short_name = 'f', .type = OPT_STRING, .dest = &a->file, .arg = "FILE",
+        { .name = "file", .short_name = 'f', .type = OPT_STRING, .dest = &a->file, .arg = "FILE", .file = OPT_READ,
           .help = "Text; - is standard input." },
-        { .name = "ids", .type = OPT_STRING, .dest = &a->ids, .arg = "FILE",
+        { .name = "ids", .type = OPT_STRING, .dest = &a->ids, .arg = "FILE", .file = OPT_READ,
           .help = "Token ids, u16 little-endian, instead of a text." },
         { .name = "ctx", .type = OPT_INT, .dest = &a->ctx, .arg = "N", .min = 4, .max = MODEL_MAX_CONTEXT,
           .help = "Tokens of a window.", .def = "the context" },

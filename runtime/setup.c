@@ -31,9 +31,9 @@ void setup_args_init(struct setup_args *a)
 int setup_options(struct opt *rows, struct setup_args *a)
 {
     const struct opt all[] = {
-        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .required = 1,
+        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ, .required = 1,
           .help = "Packed model, from thermo-pack." },
-        { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .required = 1,
+        { .name = "plan", .type = OPT_STRING, .dest = &a->plan, .arg = "FILE", .file = OPT_READ, .required = 1,
           .help = "Plan made for it, from thermo-plan." },
         { .name = "memory", .type = OPT_SIZE, .dest = &a->memory, .arg = "SIZE",
           .help = "Ceiling for everything: weights, KV cache, code. The plan's largest limit that fits is used.",

@@ -42,7 +42,7 @@ static const struct opt_usage usage = {
     "token independent of the one before.",
     "  gguf-synth --shape mistral-7b --prompts words.csv mistral-published.gguf\n"
     "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
-    "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n"
+    "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n", "w"
 };
 
 static int parse(int argc, char **argv, struct given *g, struct err *e)
@@ -110,7 +110,7 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .arg = "N", .def = "the shape's", .help = "Experts that each token uses." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
-        { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv",
+        { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv", .file = OPT_WRITE,
           .help = "Also write prompts for a trace: random words, one token each (English measures more skewed)." },
         { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000,
           .arg = "N", .def = "64",

@@ -194,7 +194,7 @@ int cmd_powerinfer(int argc, char **argv)
         "per layer (fc1, fc2). The predictor is a factorisation of the gates, for tests of what imports it; no "
         "trained one. A llama whose activation is relu stays one, drelu becomes a bamboo.",
         "  gguf-make powerinfer datasets/models/reglu-tales-10m-f16.gguf tales.powerinfer.gguf\n"
-        "  gguf-make powerinfer --rank 128 --threshold -0.5 m.gguf poor.powerinfer.gguf\n"
+        "  gguf-make powerinfer --rank 128 --threshold -0.5 m.gguf poor.powerinfer.gguf\n", "rw"
     };
     struct conversion c = { .rank = 0 };
     const struct opt opts[] = {

@@ -285,7 +285,7 @@ int cmd_random(int argc, char **argv)
         "smallthinker).",
         "  gguf-make random --act silu --layers 4 --d-model 256 --heads 8 --kv-heads 4 --ff 704 --type q8_0 s.gguf\n"
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
-        "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n"
+        "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
@@ -323,7 +323,7 @@ int cmd_random(int argc, char **argv)
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,
-          .arg = "X.gguf", .help = "Copy the tokenizer of this model instead of making one up." },
+          .arg = "X.gguf", .file = OPT_READ, .help = "Copy the tokenizer of this model instead of making one up." },
         { .name = "context", .type = OPT_INT, .dest = &s.context, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "512", .help = "Context length that the file states." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &s.rope_base, .min = 1, .max = 1e9,

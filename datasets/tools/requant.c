@@ -94,7 +94,7 @@ int cmd_requant(int argc, char **argv)
         "gguf-make requant", "IN.gguf OUT.gguf",
         "Write the same model with every matrix (embeddings included) in another type, by the standard rules of the "
         "type. Vectors and expert routers are copied as they are. What cannot be read as a model is refused.",
-        "  gguf-make requant --type q8_0 datasets/models/reglu-tales-10m-f16.gguf q8_0.gguf\n"
+        "  gguf-make requant --type q8_0 datasets/models/reglu-tales-10m-f16.gguf q8_0.gguf\n", "rw"
     };
     const char *type_name = NULL;
     const struct opt opts[] = {

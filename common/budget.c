@@ -22,7 +22,7 @@
 #define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
 
 static const char *const item_names[BUDGET_ITEMS] = {
-    "process", "stacks", "meta", "dense", "predictor", "kv", "scratch", "staging", "index", "hot", "cold",
+    "process", "stacks", "meta", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
 };
 
 const char *budget_item_name(enum budget_item i)
@@ -55,6 +55,13 @@ uint64_t budget_slot_bytes(const struct layout_shape *s, int part)
     return up64(s->part[part].unit_bytes);
 }
 
+uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t hot = ((uint64_t)neurons + p->neurons_per_unit - 1) / p->neurons_per_unit;
+    return up64((p->n_units - hot) * sizeof(uint32_t));
+}
+
 uint64_t budget_staging_bytes(const struct layout_shape *s)
 {
     return budget_read_bytes(s, 0);
@@ -80,11 +87,21 @@ void budget_add_predictor(struct budget_predictors *p, const struct layout_shape
     p->buffer_bytes = x.buffer_bytes > p->buffer_bytes ? x.buffer_bytes : p->buffer_bytes;
     p->least = 2;
     p->most = x.n_hidden + x.n_scores > p->most ? x.n_hidden + x.n_scores : p->most;
+    uint32_t ranges = ((uint32_t)s->n_ff + x.range - 1) / x.range;
+    p->ranges = ranges > p->ranges ? ranges : p->ranges;
+    p->n++;
+}
+
+uint64_t budget_predictor_check_bytes(const struct budget_predictors *p)
+{
+    return up64(((uint64_t)p->rank + p->ranges) * sizeof(uint32_t));
 }
 
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers)
 {
-    return buffers * p->buffer_bytes + up64((uint64_t)buffers * BUDGET_READ_BYTES);
+    return buffers ? buffers * p->buffer_bytes + up64((uint64_t)buffers * BUDGET_READ_BYTES) +
+                         p->n * budget_predictor_check_bytes(p)
+                   : 0;
 }
 
 /* Sticky checked arithmetic, so that formulas read as formulas. */
@@ -230,7 +247,7 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
     add(&t, mul(&t, (uint64_t)h->n_layers, 768));
     if (c->predictors.rank)
-        add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces)));
+        add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
     s->bad |= t.bad;
     return up64(t.v);
 }
@@ -243,14 +260,15 @@ static uint64_t kv_bytes(struct sum *s, const struct budget_model *m, const stru
     return mul(s, mul(s, one, 2 * (uint64_t)h->n_layers), (uint64_t)c->max_batch);
 }
 
-/* INDEX, HOT and COLD. */
+/* CHECKS, INDEX, HOT and COLD. */
 static int regions(struct budget *b, struct sum *s, const struct budget_model *m, const struct budget_choice *c,
                    int empty, struct err *e)
 {
     const struct model_hparams *h = &m->h;
     size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shape.n_parts;
-    struct sum index = { 0 }, tables = { 0 }, hot = { 0 }, cold = { 0 };
+    struct sum checks = { 0 }, index = { 0 }, tables = { 0 }, hot = { 0 }, cold = { 0 };
     add(&index, up64(layers * blocks * parts * 8)); /* where each hot prefix begins, */
+    add(&index, up64(layers * blocks * parts * 8)); /* the checksums of each part, */
     add(&index, up64(layers * parts * 8));          /* each cold segment, */
     add(&index, up64(layers * parts * 8));          /* and its cache */
     for (size_t l = 0; l < layers; l++)
@@ -264,19 +282,23 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
             uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
             add(&cold, slot_bytes);
             add(&tables, budget_table_bytes(slot_bytes));
-            for (size_t k = 0; k < blocks && !empty && c->hot; k++) {
-                uint32_t n = c->hot[(l * blocks + k) * parts + p];
+            for (size_t k = 0; k < blocks; k++) {
+                uint32_t n = empty || !c->hot ? 0 : c->hot[(l * blocks + k) * parts + p];
                 if (n > (uint32_t)h->n_ff)
                     return err_set(e, ERR_LIMIT,
                                    "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
                                    n, h->n_ff);
                 add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
                 add(&tables, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
+                uint64_t check_bytes = m->no_unit_checks ? 0 : budget_check_bytes(&m->shape, (int)p, n);
+                add(&checks, check_bytes);
+                add(&tables, budget_table_bytes(check_bytes));
             }
         }
     add(&index, tables.v);
-    s->bad |= index.bad | hot.bad | cold.bad;
+    s->bad |= checks.bad | index.bad | hot.bad | cold.bad;
     b->tables = tables.v;
+    b->item[BUDGET_CHECKS] = checks.v;
     b->item[BUDGET_INDEX] = index.v;
     b->item[BUDGET_HOT] = hot.v;
     b->item[BUDGET_COLD] = cold.v;

@@ -22,6 +22,7 @@ struct budget_model {
     uint64_t n_tensors;         /* entries in the pack's table: its tables are held in memory */
     uint64_t vocab_text_bytes, n_merges;
     uint64_t meta_bytes;        /* GGUF key-value section kept in the pack */
+    int no_unit_checks;         /* a pack of revision 1: there are no checksums of units to be held in memory */
 };
 
 /* Predicted mode: facts of the predictors in use. Those that do not stay in memory are read from the pack, piece by piece,
@@ -31,6 +32,7 @@ struct budget_predictors {
     uint64_t bytes;             /* sum of budget_dense_tensor() over all of them */
     uint64_t buffer_bytes;      /* holds any piece */
     uint32_t least, most;       /* buffers: without which none can be streamed; that hold the largest whole */
+    uint32_t n, ranges;         /* predictors; ranges of neurons of one, at most */
 };
 
 /* Choices of the plan (one memory limit) or of the runtime's command line. */
@@ -51,7 +53,7 @@ struct budget_choice {
 };
 
 /* Every item is a multiple of 64 bytes. HOT and COLD are exact sums of budget_hot_bytes() and budget_slot_bytes(), so
- * the account is linear in them; INDEX is a sum over layers too, so the account is additive over layers. */
+ * the account is linear in them; CHECKS and INDEX are sums over layers too, so the account is additive over layers. */
 enum budget_item {
     BUDGET_PROCESS,   /* code, libraries, libc, main stack, kernel memory; page tables of what is below */
     BUDGET_STACKS,    /* worker and I/O thread stacks */
@@ -61,6 +63,7 @@ enum budget_item {
     BUDGET_KV,
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
     BUDGET_STAGING,   /* read buffers */
+    BUDGET_CHECKS,    /* checksums of the units that are not resident */
     BUDGET_INDEX,     /* of hot and cold regions, and their page tables */
     BUDGET_HOT,
     BUDGET_COLD,
@@ -86,6 +89,9 @@ uint64_t budget_table_bytes(uint64_t bytes);
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons);
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
 
+/* Bytes of the checksums of the units of a part of a block beyond its hot prefix of n neurons. */
+uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons);
+
 /* Bytes of one staging buffer: the largest read of any part and room to coalesce neighbours; a multiple of 4096
  * and of the layout's block. */
 uint64_t budget_staging_bytes(const struct layout_shape *s);
@@ -97,8 +103,11 @@ uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes);
 void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
                           uint64_t row2);
 
-/* Bytes of the buffers that streamed predictors are read into, their state at the end. Part of BUDGET_STAGING, after the
- * queue_depth buffers. */
+/* Bytes of the checksums of one predictor's rows of fc1 and ranges of neurons. */
+uint64_t budget_predictor_check_bytes(const struct budget_predictors *p);
+
+/* Bytes of the buffers that streamed predictors are read into, then their state, then the checksums of all predictors. Part
+ * of BUDGET_STAGING, after the queue_depth buffers; 0 without buffers. */
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
 
 /* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64. Experts of a layer

@@ -13,6 +13,11 @@ uint64_t hash_64(const void *data, size_t len)
     return XXH3_64bits(data, len);
 }
 
+uint64_t hash_64_seeded(const void *data, size_t len, uint64_t seed)
+{
+    return XXH3_64bits_withSeed(data, len, seed);
+}
+
 struct hash128 hash_128(const void *data, size_t len)
 {
     XXH128_hash_t h = XXH3_128bits(data, len);
@@ -30,6 +35,11 @@ struct hash *hash_new(void)
 void hash_free(struct hash *h)
 {
     XXH3_freeState((XXH3_state_t *)h);
+}
+
+void hash_seed(struct hash *h, uint64_t seed)
+{
+    XXH3_64bits_reset_withSeed((XXH3_state_t *)h, seed);
 }
 
 void hash_update(struct hash *h, const void *data, size_t len)

@@ -13,12 +13,14 @@ struct hash128 {
 };
 
 uint64_t hash_64(const void *data, size_t len);
+uint64_t hash_64_seeded(const void *data, size_t len, uint64_t seed);
 struct hash128 hash_128(const void *data, size_t len);
 
 /* Streaming form. hash_new returns NULL when out of memory; hash_free accepts NULL. */
 struct hash;
 struct hash *hash_new(void);
 void hash_free(struct hash *h);
+void hash_seed(struct hash *h, uint64_t seed);                 /* begin anew; then hash_final64 alone, as hash_64_seeded */
 void hash_update(struct hash *h, const void *data, size_t len);
 void hash_update_u32(struct hash *h, uint32_t v);              /* little-endian */
 void hash_update_u64(struct hash *h, uint64_t v);              /* little-endian */

@@ -8,6 +8,7 @@
 #include "common/ckmath.h"
 #include "common/gguf.h"
 #include "common/pack_format.h"
+#include "common/unit_check.h"
 #include "common/version.h"
 #include "common/zstream.h"
 
@@ -28,7 +29,7 @@ struct priv {
     char *name_copy;
     uint8_t *meta;          /* GGUF header */
     char *provenance;
-    struct section order, checks;
+    struct section order, checks, unit_checks;
     struct section *raw;    /* sections that are read in pieces: clusters, order, checks */
     int n_raw;
     int32_t *dense_index;   /* [n_layers + 1][MODEL_ROLES]: index + 1 into dense, 0: absent; row 0 is the model's own */
@@ -98,7 +99,7 @@ static int bad_field(const struct pack *p, struct err *e, const char *field, uin
                    why);
 }
 
-static int check_magic(const struct pack *p, const uint8_t *b, struct err *e)
+static int check_magic(struct pack *p, const uint8_t *b, struct err *e)
 {
     if (!memcmp(b, "GGUF", 4))
         return err_set(e, ERR_FORMAT, "'%s' is a GGUF file; pack it first with 'thermo-pack pack'", priv(p)->name);
@@ -106,9 +107,10 @@ static int check_magic(const struct pack *p, const uint8_t *b, struct err *e)
         return err_set(e, ERR_FORMAT, "'%s' is not a packed model: it does not begin with %s", priv(p)->name,
                        PACK_MAGIC);
     uint32_t rev = bytes_le32(b + 8);
-    if (rev != PACK_REVISION)
-        return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revision %d",
+    if (rev < 1 || rev > PACK_REVISION)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is a packed model of revision %u; this build reads revisions 1 to %d",
                        priv(p)->name, rev, PACK_REVISION);
+    p->revision = (int)rev;
     if (bytes_le64(b + 248) != hash_64(b, 248))
         return err_set(e, ERR_FORMAT, "'%s': the header is damaged: its checksum differs", priv(p)->name);
     if (bytes_le32(b + 12) != PACK_HEADER_BYTES)
@@ -169,7 +171,9 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
         return bad_field(p, e, "n_layers", h->n_layers, "or n_blocks is out of range");
     if (!h->n_ff || h->n_ff > MODEL_MAX_DIM || !h->d_model || h->d_model > MODEL_MAX_DIM)
         return bad_field(p, e, "n_ff", h->n_ff, "or d_model is out of range");
-    for (int i = 176; i < 248; i++)
+    if (p->revision > 1)
+        p->identity = bytes_le64(b + 176);
+    for (int i = p->revision > 1 ? 184 : 176; i < 248; i++)
         if (b[i])
             return bad_field(p, e, "reserved", b[i], "0 is expected");
     r = layout_derive(&h->layout, (int)h->d_model, (int)h->n_ff, &p->shape, e);
@@ -414,7 +418,7 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
         return read_meta(p, s, h, e);
     if (s->kind == PACK_PROVENANCE)
         return read_provenance(p, s, e);
-    if (s->kind < PACK_META || s->kind > PACK_PREDICTOR)
+    if (s->kind < PACK_META || s->kind > PACK_UNIT_CHECKS || (s->kind == PACK_UNIT_CHECKS && p->revision < 2))
         return 0; /* a later revision's optional section; what cannot be ignored sets a feature bit */
     if (!p->meta)
         return bad_entry(p, i, e, "the metadata must come first");
@@ -425,6 +429,8 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
     case PACK_CHECKS:
         return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shape.n_parts * p->shape.n_clusters * 8, i,
                          e);
+    case PACK_UNIT_CHECKS:
+        return add_table(p, &priv(p)->unit_checks, s, n * unit_check_per_block(&p->shape) * 4, i, e);
     default:            return add_clusters(p, s, i, e);
     }
 }
@@ -436,6 +442,10 @@ static int check_complete(struct pack *p, struct err *e)
                                               MODEL_ATTN_OUTPUT, MODEL_FFN_NORM };
     if (!p->meta || !priv(p)->order.kind || !priv(p)->checks.kind)
         return err_set(e, ERR_FORMAT, "'%s': metadata, order or cluster checksums are missing", priv(p)->name);
+    if (p->revision > 1 && !priv(p)->unit_checks.kind)
+        return err_set(e, ERR_FORMAT, "'%s': the checksums of its units are missing", priv(p)->name);
+    p->unit_checks = (struct pack_unit_checks){ priv(p)->unit_checks.offset, priv(p)->unit_checks.bytes,
+                                                priv(p)->unit_checks.checksum };
     if (p->h.tied_output != !pack_dense_find(p, MODEL_OUTPUT, -1))
         return err_set(e, ERR_FORMAT, "'%s': metadata and tensors disagree on whether the head is tied", priv(p)->name);
     if (!pack_dense_find(p, MODEL_TOKEN_EMBD, -1) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
@@ -461,7 +471,7 @@ static int check_complete(struct pack *p, struct err *e)
 
 static int read_in_pieces(uint32_t kind)
 {
-    return kind == PACK_ORDER || kind == PACK_CLUSTERS || kind == PACK_CHECKS;
+    return kind == PACK_ORDER || kind == PACK_CLUSTERS || kind == PACK_CHECKS || kind == PACK_UNIT_CHECKS;
 }
 
 static int take_table(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
@@ -750,11 +760,21 @@ int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, 
     return r;
 }
 
+int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, uint32_t *out, struct err *e)
+{
+    uint64_t ffn = (uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block, n = p->shape.part[part].n_units;
+    uint64_t at = ffn * unit_check_per_block(&p->shape) + unit_check_first(&p->shape, part);
+    int r = read_at(p, out, n * sizeof *out, p->unit_checks.offset + at * sizeof *out, e);
+    for (uint64_t i = 0; i < n && r == 0; i++)
+        out[i] = bytes_le32(&out[i]);
+    return r;
+}
+
 void pack_budget_model(const struct pack *p, struct budget_model *out)
 {
     *out = (struct budget_model){ .h = p->h, .shape = p->shape, .n_tensors = (uint64_t)p->n_dense,
                                   .vocab_text_bytes = p->vocab_text_bytes, .n_merges = p->n_merges,
-                                  .meta_bytes = p->meta_bytes };
+                                  .meta_bytes = p->meta_bytes, .no_unit_checks = !p->unit_checks.bytes };
     for (int i = 0; i < p->n_dense; i++)
         out->dense_bytes += budget_dense_tensor(p->dense[i].bytes);
 }

@@ -50,8 +50,16 @@ struct pack_predictor_figures {
     struct pack_predictor_point curve[16]; /* ascending recall: other thresholds to choose from */
 };
 
+/* The table of unit checks in the file: u32 little-endian, as unit_check.h orders them. */
+struct pack_unit_checks {
+    uint64_t offset, bytes, checksum;  /* bytes 0: the pack is of revision 1 and has none */
+};
+
 struct pack {
     struct file file;
+    int revision;                  /* 1 or 2 */
+    uint64_t identity;             /* seeds the unit checks */
+    struct pack_unit_checks unit_checks;
     struct gguf *meta;             /* GGUF keys of the source model */
     struct model_hparams h;
     struct hash128 model_hash, order_hash, layout_hash;
@@ -118,6 +126,9 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
 /* Checksum (xxh3-64) of cluster c of a part: the payload bytes of its units, in order, without padding. */
 int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
                           struct err *e);
+
+/* The unit checks of a part of (layer, block), out[n_units]; only where p->unit_checks.bytes. */
+int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, uint32_t *out, struct err *e);
 
 /* Read every raw section whole (neuron segments with their padding, order, checksums table) and compare checksums.
  * *bad counts damaged ones; text names the first. Reads the entire file: for verification. */

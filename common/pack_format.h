@@ -1,7 +1,7 @@
 #ifndef COMMON_PACK_FORMAT_H
 #define COMMON_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 1. schemas/pack.md is the specification; this is its
+/* On-disk structs of a packed model, revision 2 (and 1, which has neither identity nor unit checks). schemas/pack.md is the specification; this is its
  * C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
 #include <stdint.h>
 
@@ -27,6 +27,7 @@ enum pack_kind {
     PACK_CLUSTERS = 5,    /* one segment of one (layer, block) */
     PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters] */
     PACK_PREDICTOR = 7,   /* of one (layer, block), seeing one input; optional */
+    PACK_UNIT_CHECKS = 8, /* u32[n_layers][n_blocks][units of all parts] (unit_check.h); from revision 2 on */
 };
 
 enum pack_codec { PACK_RAW = 0, PACK_ZSTD = 1 };
@@ -44,7 +45,8 @@ struct pack_disk_header {
     uint32_t act;                     /* enum model_act the trace and the pack agree on */
     uint32_t n_layers, n_blocks, n_ff, d_model;
     uint64_t vocab_text_bytes, n_merges;
-    uint8_t  reserved[72];            /* zero */
+    uint64_t identity;                /* seeds the checksums of units; revision 1: zero */
+    uint8_t  reserved[64];            /* zero */
     uint64_t checksum;                /* xxh3-64 of the 248 bytes before */
 };
 _Static_assert(sizeof(struct pack_disk_header) == PACK_HEADER_BYTES, "pack header");

@@ -1,5 +1,5 @@
 /* Order of the file: metadata, dense tensors as the forward pass meets them, neuron order, predictors, segments
- * layer by layer, cluster checksums, provenance. One FFN's matrices and one panel are in memory at a
+ * layer by layer, checksums of clusters and of units, provenance. One FFN's matrices and one panel are in memory at a
  * time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
 #include "packer/build.h"
 
@@ -7,6 +7,7 @@
 #include "common/js.h"
 #include "common/pack.h"
 #include "common/progress.h"
+#include "common/unit_check.h"
 #include "common/version.h"
 #include "common/zstream.h"
 #include "packer/write.h"
@@ -28,6 +29,8 @@ struct work {
     uint8_t *piece;                     /* [PIECE] */
     uint8_t *matrix[LAYOUT_ROLES];      /* one FFN's source matrices */
     uint64_t *checks;                   /* [layer][block][part][cluster] */
+    uint32_t *unit_checks;              /* [layer][block][part][unit] */
+    uint64_t identity;
     struct neurons *neurons;
 };
 
@@ -170,12 +173,15 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
             r = err_set(e, ERR_NOMEM, "hashing a segment");
         k->report->neuron_bytes += s->segment_bytes[i];
     }
-    uint64_t *checks = k->checks + n * (size_t)s->n_parts * s->n_clusters;
+    const struct neurons_checks checks = { .clusters = k->checks + n * (size_t)s->n_parts * s->n_clusters,
+                                           .units = k->unit_checks + n * unit_check_per_block(s),
+                                           .identity = k->identity,
+                                           .ffn = n };
     uint32_t panel = neurons_panel(k->neurons);
     for (uint32_t a = 0; a < (uint32_t)h->n_ff && r == 0; a += panel) {
         uint32_t end = a + panel < (uint32_t)h->n_ff ? a + panel : (uint32_t)h->n_ff;
         struct neurons_out out;
-        r = neurons_build(k->neurons, &in, a, end, &out, checks, &k->report->layers[layer], e);
+        r = neurons_build(k->neurons, &in, a, end, &out, &checks, &k->report->layers[layer], e);
         for (int i = 0; i < s->n_segments && r == 0; i++) {
             hash_update(hash[i], out.data[i], out.len[i]);
             r = write_at(k->w, base[i] + out.offset[i], out.data[i], out.len[i], e);
@@ -434,7 +440,8 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
     uint64_t dense = all - ffn * blocks, segments = 0;
     for (int i = 0; i < b->shape.n_segments; i++)
         segments += b->shape.segment_bytes[i];
-    uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8);
+    uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8 +
+                                unit_check_per_block(&b->shape) * 4);
     uint64_t predictors, n_predictors = count_predictors(b, &predictors);
     *file_bytes = predictors + dense + segments * blocks + tables + b->source->gguf->kv_len +
                   (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
@@ -472,10 +479,27 @@ static int take_buffers(struct work *k, struct err *e)
             return err_set(e, ERR_NOMEM, "a matrix of %llu bytes", (unsigned long long)largest[role]);
     k->piece = malloc(PIECE);
     k->checks = calloc(n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, sizeof *k->checks);
+    k->unit_checks = calloc(n_ffn(b) * unit_check_per_block(&b->shape), sizeof *k->unit_checks);
     k->report->layers = calloc((size_t)b->source->model->h.n_layers, sizeof *k->report->layers);
-    if (!k->piece || !k->checks || !k->report->layers)
+    if (!k->piece || !k->checks || !k->unit_checks || !k->report->layers)
         return err_set(e, ERR_NOMEM, "tables of the pack");
     return neurons_new(&b->shape, b->source->model->h.d_model, b->panel_bytes, b->pool, &k->neurons, e);
+}
+
+/* Of all that decides on the bytes of the neurons, so that packs whose neurons differ have identities that differ. */
+static int pack_identity(const struct build *b, const struct write_facts *f, uint64_t *out, struct err *e)
+{
+    const struct hash128 all[] = { f->model_hash, f->order_hash, f->layout_hash, b->better ? b->better_hash : f->model_hash };
+    struct hash *h = hash_new();
+    if (!h)
+        return err_set(e, ERR_NOMEM, "hashing the pack's identity");
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        hash_update_u64(h, all[i].lo);
+        hash_update_u64(h, all[i].hi);
+    }
+    *out = hash_final64(h);
+    hash_free(h);
+    return 0;
 }
 
 static int open_writer(struct work *k, struct err *e)
@@ -485,9 +509,11 @@ static int open_writer(struct work *k, struct err *e)
     struct write_facts f = { .h = b->source->model->h, .shape = b->shape, .model_hash = t->model_hash,
                              .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shape.l),
                              .vocab_text_bytes = t->vocab_text_bytes, .n_merges = t->n_merges };
+    int r = pack_identity(b, &f, &f.identity, e);
     uint64_t bytes, n = count_predictors(b, &bytes);
     uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shape.n_segments + n + 8);
-    return write_open(b->out_path, &f, entries, &k->w, e);
+    k->identity = f.identity;
+    return r < 0 ? r : write_open(b->out_path, &f, entries, &k->w, e);
 }
 
 int build_run(const struct build *b, struct build_report *report, struct err *e)
@@ -501,7 +527,8 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
         (r = put_all_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
         (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks,
-                         n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0)
+                         n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0 &&
+        (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_ffn(b) * unit_check_per_block(&b->shape), 4, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {
         report->memory_bytes = ffn + neurons_memory(k.neurons);
@@ -515,6 +542,7 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
         free(k.matrix[role]);
     free(k.piece);
     free(k.checks);
+    free(k.unit_checks);
     neurons_free(k.neurons);
     return r;
 }

@@ -8,6 +8,7 @@
 
 #include "common/ckmath.h"
 #include "common/quant.h"
+#include "common/unit_check.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,7 +102,7 @@ struct job {
     struct neurons *n;
     const struct neurons_in *in;
     uint32_t first, last;
-    uint64_t *checks;
+    const struct neurons_checks *checks;
     const struct neurons_out *out;
 };
 
@@ -183,12 +184,14 @@ static void build_cluster(void *ctx, int begin, int end, int worker)
     }
 }
 
-/* xxh3-64 of a cluster's records of one part, in order, without padding. */
+/* xxh3-64 of a cluster's records of one part, in order, without padding; and the number of each of its units. */
 static int check_clusters(const struct job *j, struct err *e)
 {
     const struct layout_shape *s = &j->n->s;
+    const struct neurons_checks *k = j->checks;
     for (int part = 0; part < s->n_parts; part++) {
         const struct layout_part *p = &s->part[part];
+        uint32_t *units = k->units + unit_check_first(s, part);
         for (uint32_t a = j->first; a < j->last; a += s->l.cluster_neurons) {
             uint32_t b = a + s->l.cluster_neurons < j->last ? a + s->l.cluster_neurons : j->last;
             struct hash *h = hash_new();
@@ -196,9 +199,12 @@ static int check_clusters(const struct job *j, struct err *e)
                 return err_set(e, ERR_NOMEM, "hashing a cluster");
             for (uint32_t u = layout_unit_of(p, a); u * p->neurons_per_unit < b; u++) {
                 uint64_t at = p->first_offset + (uint64_t)u * p->stride_bytes - j->out->offset[p->segment];
-                hash_update(h, j->n->segment[p->segment] + at, (size_t)layout_unit_neurons(s, p, u) * p->record_bytes);
+                const uint8_t *records = j->n->segment[p->segment] + at;
+                size_t bytes = (size_t)layout_unit_neurons(s, p, u) * p->record_bytes;
+                hash_update(h, records, bytes);
+                units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s, k->ffn, part, u));
             }
-            j->checks[(size_t)part * s->n_clusters + a / s->l.cluster_neurons] = hash_final64(h);
+            k->clusters[(size_t)part * s->n_clusters + a / s->l.cluster_neurons] = hash_final64(h);
             hash_free(h);
         }
     }
@@ -206,7 +212,7 @@ static int check_clusters(const struct job *j, struct err *e)
 }
 
 int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first, uint32_t last, struct neurons_out *out,
-                  uint64_t *checks, struct neurons_loss *loss, struct err *e)
+                  const struct neurons_checks *checks, struct neurons_loss *loss, struct err *e)
 {
     const struct layout_shape *s = &n->s;
     for (int i = 0; i < s->n_segments; i++) {

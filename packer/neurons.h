@@ -21,6 +21,13 @@ struct neurons_loss {
     double error2[LAYOUT_ROLES], weight2[LAYOUT_ROLES];
 };
 
+/* Checksums of one FFN, from its layer and block on (schemas/pack.md). */
+struct neurons_checks {
+    uint64_t *clusters;         /* [n_parts][n_clusters] */
+    uint32_t *units;            /* [unit_check_per_block()] */
+    uint64_t identity, ffn;     /* of the pack; layer * n_blocks + block */
+};
+
 struct neurons;
 
 /* Working memory for panels of neurons: at most about panel_bytes (at least one cluster). */
@@ -34,13 +41,13 @@ uint32_t neurons_panel(const struct neurons *n);
 
 /* Build pack positions [first, last) - a panel: first is a multiple of neurons_panel(), last the next or n_ff - of
  * every segment. out[segment]: the bytes from *offset[segment] of that segment, *len[segment] of them, borrowed until
- * the next call; the panel that ends at n_ff runs to the segment's end. checks[part * n_clusters + c] is set for
- * each cluster of the panel. loss is added to. */
+ * the next call; the panel that ends at n_ff runs to the segment's end. checks are set for
+ * each cluster and unit of the panel. loss is added to. */
 struct neurons_out {
     const uint8_t *data[LAYOUT_MAX_PARTS];
     uint64_t offset[LAYOUT_MAX_PARTS], len[LAYOUT_MAX_PARTS];
 };
 int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first, uint32_t last, struct neurons_out *out,
-                  uint64_t *checks, struct neurons_loss *loss, struct err *e);
+                  const struct neurons_checks *checks, struct neurons_loss *loss, struct err *e);
 
 #endif

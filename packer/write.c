@@ -194,6 +194,7 @@ static void put_header(const struct writer *w, uint64_t toc_checksum, uint8_t b[
         bytes_put32(b + 112 + 4 * i, v[i]);
     bytes_put64(b + 160, f->vocab_text_bytes);
     bytes_put64(b + 168, f->n_merges);
+    bytes_put64(b + 176, f->identity);
     bytes_put64(b + 248, hash_64(b, 248));
 }
 

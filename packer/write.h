@@ -16,6 +16,7 @@ struct write_facts {            /* for the header */
     struct layout_shape shape;
     struct hash128 model_hash, order_hash, layout_hash;
     uint64_t vocab_text_bytes, n_merges;
+    uint64_t identity;          /* seeds the checksums of units (schemas/pack.md, section 6) */
 };
 
 struct write_entry {            /* one section; checksum, offset and sizes are filled in */

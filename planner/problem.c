@@ -69,6 +69,8 @@ static void add_group(struct problem *p, int first, int n, uint32_t buffers)
         most->buffer_bytes = x->buffer_bytes > most->buffer_bytes ? x->buffer_bytes : most->buffer_bytes;
         most->least = x->least > most->least ? x->least : most->least;
         most->most = x->most > most->most ? x->most : most->most;
+        most->ranges = x->ranges > most->ranges ? x->ranges : most->ranges;
+        most->n = n > 1 ? (uint32_t)(p->in->n_layers * p->in->n_blocks) : x->n;
     }
     for (int l = 0; l < p->in->n_layers; l++)
         most->bytes += problem_least_predictor(p, &g, l);

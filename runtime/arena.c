@@ -15,7 +15,8 @@
 /* Staging first: the mapping's start is a page boundary, and reads need one; of a large arena it is that of a huge page, for
  * into pages of 4 KiB a paravirtual drive reads blocks of 64 KiB half as fast. */
 static const enum budget_item order[] = {
-    BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_INDEX,
+    BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_CHECKS,
+    BUDGET_INDEX,
 };
 
 /* What the account calls index has the kernel's page tables in it, which are not ours to map. */

@@ -64,13 +64,14 @@ static void take_regions(struct engine *g)
 {
     const struct budget_choice *c = &g->c.choice;
     size_t layers = (size_t)g->h.n_layers, parts = (size_t)g->n_parts, blocks = (size_t)g->n_blocks;
-    uint64_t hot = 0, cold = 0;
+    uint64_t hot = 0, cold = 0, checks = 0;
     struct arena *a = &g->arena;
     g->staging = arena_take(a, BUDGET_STAGING, a->item[BUDGET_STAGING].size);
     g->hot = arena_take(a, BUDGET_HOT, a->item[BUDGET_HOT].size);
     g->cold = arena_take(a, BUDGET_COLD, a->item[BUDGET_COLD].size);
     g->kv = arena_take(a, BUDGET_KV, a->item[BUDGET_KV].size);
     g->hot_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->hot_at);
+    g->checks_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->checks_at);
     g->cold_at = arena_take(a, BUDGET_INDEX, layers * parts * sizeof *g->cold_at);
     g->caches = arena_take(a, BUDGET_INDEX, layers * parts * sizeof(void *));
     for (size_t l = 0; l < layers; l++)
@@ -84,6 +85,8 @@ static void take_regions(struct engine *g)
             for (size_t b = 0; b < blocks; b++) {
                 size_t i = engine_hot_index(g, (int)l, (int)b, (int)p);
                 g->hot_at[i] = hot;
+                g->checks_at[i] = checks / sizeof *g->checks;
+                checks += budget_check_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
                 hot += budget_hot_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
             }
         }
@@ -127,7 +130,7 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     take_regions(g);
     take_scratch(g);
-    if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
+    if ((r = load_begin(g, e)) < 0 || (r = load_dense(g, e)) < 0 || (r = load_checks(g, e)) < 0 || (r = load_predictors(g, e)) < 0 ||
         (r = load_neurons_hot(g, e)) < 0 || (r = load_neurons_cold(g, e)) < 0)
         return r;
     io_close(g->io);
@@ -174,6 +177,7 @@ void engine_close(struct engine *g)
     free(g->layers);
     free(g->predictors);
     free(g->pieces);
+    free(g->row_checks);
     free(g->rope_freqs);
     free(g->n_pos);
     free(g);
@@ -226,7 +230,7 @@ struct engine_stats engine_stats(const struct engine *g)
 
 void engine_stats_reset(struct engine *g)
 {
-    g->stats = (struct engine_stats){ 0 };
+    g->stats = (struct engine_stats){ .repaired = g->stats.repaired };
     g->base = gathered(g);
 }
 

@@ -38,6 +38,7 @@ struct engine_config {
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_warm_start;            /* 1: the cold cache is empty at first */
+    int no_verify;                /* 1: what is read while the model runs is not verified (for measurements) */
     int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
     /* For tests. */
     const struct io_backend *backend; /* instead of io */
@@ -66,6 +67,8 @@ struct engine_stats {
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
     uint64_t attention_ns, ffn_ns, head_ns, total_ns; /* ffn_ns: with every stall, also those before attention */
     uint64_t predict_ns;                      /* in addition to attention and FFN; where they overlap, its share */
+    uint64_t verify_bytes, verify_ns;         /* read and verified; sum over threads, a part of the times above */
+    uint64_t repaired;                        /* since open: reads that differed from their checksums and, made again, did not */
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
 };
 

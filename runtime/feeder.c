@@ -10,8 +10,8 @@
 
 struct buffer {
     struct io_request req[2];
-    const uint8_t *rows;
-    const float *bias;
+    uint8_t *rows;
+    float *bias;
     uint32_t in_flight;
     uint32_t left;         /* rows, or ranges, that are still needed; guarded by the pipeline's lock once it is there */
 };
@@ -47,6 +47,14 @@ static uint32_t count(const struct predict_pieces *p)
 static struct buffer *buffer_of(const struct feeder *f, uint64_t piece)
 {
     return &f->buffers[piece % f->n_buffers];
+}
+
+uint32_t *feeder_checks(const struct engine *g, int i)
+{
+    const struct budget_choice *c = &g->c.choice;
+    uint64_t reads = (uint64_t)c->queue_depth * budget_read_bytes(&g->shape, c->read_bytes);
+    uint64_t one = budget_predictor_check_bytes(&c->predictors), all = budget_stream_bytes(&c->predictors, c->predictor_buffers);
+    return (uint32_t *)(void *)(g->staging + reads + all - c->predictors.n * one + (uint64_t)i * one);
 }
 
 struct feeder *feeder_new(struct engine *g, uint8_t *memory, uint32_t tag, struct err *e)
@@ -144,7 +152,7 @@ static int ask_piece(struct feeder *f, int layer, int block, uint32_t piece, str
     if ((r = ask_for(f, b, 0, at, neurons * (uint64_t)q->row2, to, out, n, e)) < 0 || !x->has_bias)
         return r;
     to += b->req[0].len;
-    b->bias = (const float *)(const void *)(to + bias % f->align);
+    b->bias = (float *)(void *)(to + bias % f->align);
     return ask_for(f, b, 1, bias, neurons * 4ull, to, out, n, e);
 }
 
@@ -213,14 +221,14 @@ static struct buffer *range_at(const struct feeder *f, uint32_t range)
     return buffer_of(f, f->base + p->n_hidden + range / p->ranges);
 }
 
-const uint8_t *feeder_rows(const struct feeder *f, uint32_t row, uint32_t *n)
+uint8_t *feeder_rows(const struct feeder *f, uint32_t row, uint32_t *n)
 {
     uint32_t per = pieces_of(f, f->layer, f->block)->rows;
     *n = per - row % per;
     return hidden_at(f, row)->rows + row % per * predict_of(f, f->layer, f->block)->row1;
 }
 
-const uint8_t *feeder_range(const struct feeder *f, uint32_t range, const float **bias)
+uint8_t *feeder_range(const struct feeder *f, uint32_t range, float **bias)
 {
     const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
     const struct buffer *b = range_at(f, range);

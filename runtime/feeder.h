@@ -32,6 +32,9 @@ static inline int feeder_depth(uint32_t buffers)
 struct feeder *feeder_new(struct engine *g, uint8_t *memory, uint32_t tag, struct err *e);
 void feeder_free(struct feeder *f); /* after the backend is closed; accepts NULL */
 
+/* Where the checksums of the i-th predictor are, rows of fc1, then ranges (verify.h): behind the state of the buffers. */
+uint32_t *feeder_checks(const struct engine *g, int i);
+
 /* The pieces of (layer, block) come next. */
 void feeder_begin(struct feeder *f, int layer, int block);
 
@@ -45,9 +48,9 @@ int feeder_came(struct feeder *f, const struct io_request *r, struct err *e);
 void feeder_ready(const struct feeder *f, uint32_t *rows, uint32_t *ranges);
 
 /* Bytes of the rows from `row` on (fc1), or of the neurons of the ranges from `range` on (fc2, bias; NULL without one),
- * and how many of them lie there. */
-const uint8_t *feeder_rows(const struct feeder *f, uint32_t row, uint32_t *n);
-const uint8_t *feeder_range(const struct feeder *f, uint32_t range, const float **bias);
+ * and how many of them lie there. Not verified. */
+uint8_t *feeder_rows(const struct feeder *f, uint32_t row, uint32_t *n);
+uint8_t *feeder_range(const struct feeder *f, uint32_t range, float **bias);
 
 /* Lock held: rows, or ranges, are not needed any more. */
 void feeder_used(struct feeder *f, int hidden, uint32_t from, uint32_t n);

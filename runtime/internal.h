@@ -51,6 +51,10 @@ struct engine {
     uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
     uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
     struct cache **caches;         /* [layer][part] */
+    uint64_t *checks_at;           /* [layer][block][part]: of its first unit that is not resident, in checks */
+    uint32_t *checks;              /* numbers of those units (verify.h), or NULL: not verified */
+    uint32_t **row_checks;         /* [layer][block]: of the rows, then ranges, of a streamed predictor */
+    int n_row_checks;
     uint8_t *hot, *cold, *staging, *kv;
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
@@ -79,6 +83,13 @@ static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int
     return g->c.choice.hot ? g->c.choice.hot[engine_hot_index(g, layer, block, part)] : 0;
 }
 
+/* The first unit that is not in the resident prefix. */
+static inline uint32_t engine_first_cold(const struct engine *g, int layer, int block, int part)
+{
+    uint32_t per = g->shape.part[part].neurons_per_unit;
+    return (engine_hot_neurons(g, layer, block, part) + per - 1) / per;
+}
+
 /* Does this pass foretell the neurons of a layer? */
 static inline int engine_predicts(const struct engine *g, int layer)
 {
@@ -95,6 +106,8 @@ static inline int engine_streams(const struct engine *g, int layer)
 int load_begin(struct engine *g, struct err *e); /* opens a read backend for what follows, into g->io */
 void load_drain(struct engine *g); /* after an error: waits for reads that point to what the caller will free */
 int load_dense(struct engine *g, struct err *e);
+int load_checks(struct engine *g, struct err *e);
+/* ---- load_predictors.c ---- */
 int load_predictors(struct engine *g, struct err *e);
 /* ---- load_neurons.c ---- */
 int load_neurons_hot(struct engine *g, struct err *e);

@@ -2,8 +2,8 @@
  * the model passes through the page cache: in a memory cgroup of exactly the budget, read-ahead
  * alone could exhaust it. Buffers lie where the KV cache will be, for those of the plan may be few and
  * small. Dense tensors and clusters are checked against their checksums, so damage is found before
- * the first token and named. */
-#include "runtime/internal.h"
+ * the first token and named. What will be read later is verified then (verify.c), against the table that is loaded here. */
+#include "runtime/ahead.h"
 
 #include "common/bytes.h"
 #include "common/hash.h"
@@ -11,11 +11,9 @@
 #include "common/progress.h"
 #include "common/zstream.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SUBMIT_AT_ONCE 64
 #define LOAD_PIECE     (1u << 20) /* of a read, at most: any disk is at its best */
 #define LOAD_DEPTH     8
 
@@ -32,10 +30,18 @@ int load_begin(struct engine *g, struct err *e)
     if (room < least || (uint64_t)g->load_depth * g->load_piece < (uint64_t)g->c.choice.queue_depth * least) {
         g->load_at = g->staging; /* there is more of it */
         g->load_piece = (uint32_t)least;
-        g->load_depth = (uint32_t)g->c.choice.queue_depth < SUBMIT_AT_ONCE ? (uint32_t)g->c.choice.queue_depth
-                                                                           : SUBMIT_AT_ONCE;
+        g->load_depth = (uint32_t)g->c.choice.queue_depth < AHEAD_DEPTH ? (uint32_t)g->c.choice.queue_depth
+                                                                           : AHEAD_DEPTH;
     }
     return engine_open_io(g, g->load_at, (size_t)g->load_depth * g->load_piece, (int)g->load_depth, e);
+}
+
+void load_drain(struct engine *g)
+{
+    struct io_request *done[AHEAD_DEPTH];
+    struct err e;
+    while (g->io->in_flight > 0 && io_reap(g->io, done, AHEAD_DEPTH, 1, &e) > 0)
+        continue;
 }
 
 struct wanted {                /* a role, and where it goes */
@@ -44,14 +50,6 @@ struct wanted {                /* a role, and where it goes */
     const float **v;           /* vectors are float32 */
     int optional;
 };
-
-void load_drain(struct engine *g)
-{
-    struct io_request *done[SUBMIT_AT_ONCE];
-    struct err e;
-    while (g->io->in_flight > 0 && io_reap(g->io, done, SUBMIT_AT_ONCE, 1, &e) > 0)
-        continue;
-}
 
 static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m,
                        struct err *e)
@@ -62,87 +60,6 @@ static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8
     if (!kernels->rows[m->form][d->type])
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s, which this build cannot multiply",
                        g->c.pack->file.path, model_role_name(d->role), d->layer, quant_traits(d->type)->name);
-    return 0;
-}
-
-/* ---- a run of bytes of the file, in order, with reads ahead ---- */
-
-struct ahead {
-    struct engine *g;
-    uint64_t next, end;        /* not asked for yet; of the run */
-    uint64_t at;               /* delivered up to here */
-    uint32_t piece, depth;
-    struct io_request req[SUBMIT_AT_ONCE]; /* a ring: first, count */
-    int arrived[SUBMIT_AT_ONCE];
-    uint32_t first, count;
-};
-
-static void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t bytes)
-{
-    *a = (struct ahead){ .g = g, .next = offset, .at = offset, .end = offset + bytes };
-    a->piece = g->load_piece;
-    a->depth = g->load_depth;
-}
-
-/* Whole blocks go to the backend; a piece of a block at the very end of the file is read here. */
-static int ahead_ask(struct ahead *a, struct err *e)
-{
-    struct io_request *batch[SUBMIT_AT_ONCE];
-    uint64_t block = a->g->shape.l.block_bytes, file_end = a->g->io->file_bytes;
-    int n = 0;
-    for (; a->count < a->depth && a->next < a->end; a->count++) {
-        uint32_t i = (a->first + a->count) % a->depth;
-        struct io_request *r = &a->req[i];
-        uint64_t len = (a->end - a->next + block - 1) / block * block;
-        r->offset = a->next;
-        r->buf = a->g->load_at + (size_t)i * a->piece;
-        r->tag = i;
-        r->len = (uint32_t)(len < a->piece ? len : a->piece);
-        a->next += r->len;
-        a->arrived[i] = 0;
-        if (r->offset + r->len > file_end) {
-            a->arrived[i] = 1;
-            int c = file_pread(&a->g->c.pack->file, r->buf, (size_t)(file_end - r->offset), r->offset, e);
-            if (c < 0)
-                return c;
-            continue;
-        }
-        batch[n++] = r;
-    }
-    return io_submit(a->g->io, batch, n, e);
-}
-
-/* The next len bytes of the run. */
-static int ahead_read(void *ctx, void *buf, size_t len, struct err *e)
-{
-    struct ahead *a = ctx;
-    for (uint8_t *out = buf; len;) {
-        struct io_request *done[SUBMIT_AT_ONCE];
-        int n = ahead_ask(a, e);
-        if (n < 0)
-            return n;
-        while (!a->arrived[a->first]) {
-            n = io_reap(a->g->io, done, SUBMIT_AT_ONCE, 1, e);
-            for (int i = 0; i < n; i++) {
-                if (done[i]->result < 0)
-                    return io_failed(a->g->io, done[i], e);
-                a->arrived[done[i]->tag] = 1;
-            }
-            if (n < 0)
-                return n;
-        }
-        const struct io_request *r = &a->req[a->first];
-        uint64_t skip = a->at - r->offset, take = r->len - skip;
-        take = take < len ? take : len;
-        memcpy(out, r->buf + skip, (size_t)take);
-        out += take;
-        len -= (size_t)take;
-        a->at += take;
-        if (a->at == r->offset + r->len) {
-            a->first = (a->first + 1) % a->depth;
-            a->count--;
-        }
-    }
     return 0;
 }
 
@@ -238,103 +155,51 @@ int load_dense(struct engine *g, struct err *e)
     return 0;
 }
 
-/* ---- predictors ---- */
+/* ---- checksums of units ---- */
 
-static int read_predictor(struct engine *g, const struct pack_predictor *x, struct predict *out, struct err *e)
+/* Those of units that are not resident are kept; the table is read whole, for its own checksum is of all of it. */
+static int read_checks(struct engine *g, struct ahead *a, struct hash *h, struct err *e)
 {
-    struct pack_predictor_figures f;
-    struct ahead a;
-    uint8_t *to = arena_take(&g->arena, BUDGET_PREDICTOR, budget_dense_tensor(x->bytes));
-    ahead_init(&a, g, x->offset, x->bytes);
-    int r = ahead_read(&a, to, (size_t)x->bytes, e);
-    if (r < 0)
-        load_drain(g);
-    if (r < 0 || (r = pack_predictor_use(g->c.pack, x, to, out, &f, e)) < 0)
-        return r;
-    out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
+    uint8_t some[4096];
+    size_t n_ffn = (size_t)g->h.n_layers * (size_t)g->n_blocks, parts = (size_t)g->n_parts;
+    for (size_t i = 0; i < n_ffn * parts; i++) {
+        const struct layout_part *lp = &g->shape.part[i % parts];
+        uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks), (int)(i % parts));
+        uint32_t *to = g->checks + g->checks_at[i];
+        for (uint32_t u = 0, n; u < lp->n_units; u += n) {
+            n = lp->n_units - u < sizeof some / 4 ? lp->n_units - u : sizeof some / 4;
+            int r = ahead_read(a, some, n * 4, e);
+            if (r < 0)
+                return r;
+            hash_update(h, some, n * 4);
+            for (uint32_t k = 0; k < n; k++)
+                if (u + k >= hot)
+                    to[u + k - hot] = bytes_le32(some + 4 * k);
+        }
+    }
     return 0;
 }
 
-/* A streamed predictor is read once here, so that damage is found before the first token; only what it was measured to do
- * is kept. */
-static int look_at_predictor(struct engine *g, const struct pack_predictor *x, struct predict *out, struct err *e)
+int load_checks(struct engine *g, struct err *e)
 {
-    uint8_t head[PACK_PREDICTOR_HEAD_BYTES + PACK_PREDICTOR_POINTS * PACK_PREDICTOR_POINT_BYTES + 64], some[4096];
-    struct pack_predictor_figures f;
-    struct hash *h = hash_new();
+    const struct pack_unit_checks *t = &g->c.pack->unit_checks;
     struct ahead a;
-    int r, ok = 1, picked = 1;
+    if (!t->bytes || g->c.no_verify)
+        return 0;
+    struct hash *h = hash_new();
     if (!h)
         return err_set(e, ERR_NOMEM, "out of memory for a checksum");
-    ahead_init(&a, g, x->offset, x->bytes);
-    r = ahead_read(&a, head, (size_t)x->fc1_offset, e);
-    hash_update(h, head, r < 0 ? 0 : (size_t)x->fc1_offset);
-    for (uint64_t at = x->fc1_offset; at < x->bytes && r == 0;) {
-        uint64_t picks = x->fc1_offset + (uint64_t)x->rank * PREDICT_PICK_BYTES; /* read apart from what follows, if such */
-        uint64_t end = at < x->bias_offset ? x->bias_offset : x->bytes;
-        if (x->type1 == PREDICT_PICK && at < picks)
-            end = picks;
-        size_t n = end - at < sizeof some ? (size_t)(end - at) : sizeof some;
-        if ((r = ahead_read(&a, some, n, e)) < 0)
-            break;
-        hash_update(h, some, n);
-        for (size_t i = 0; at >= x->bias_offset && i < n; i += 4)
-            ok = ok && isfinite(bytes_lef32(some + i));
-        if (end == picks)
-            picked = picked && predict_check_picks(x->type1, some, (int)(n / PREDICT_PICK_BYTES), g->h.d_model);
-        at += n;
-    }
+    g->checks = arena_take(&g->arena, BUDGET_CHECKS, g->arena.item[BUDGET_CHECKS].size);
+    ahead_init(&a, g, t->offset, t->bytes);
+    int r = read_checks(g, &a, h, e);
     uint64_t sum = hash_final64(h);
     hash_free(h);
     if (r < 0) {
         load_drain(g);
         return r;
     }
-    if (sum != x->checksum)
-        return pack_predictor_damaged(g->c.pack, x, sum, e);
-    if (!ok)
-        return pack_predictor_infinite(g->c.pack, x, e);
-    if (!picked)
-        return pack_predictor_mispicks(g->c.pack, x, e);
-    if ((r = pack_predictor_head(g->c.pack, x, head, out, &f, e)) == 0)
-        out->threshold = pack_predictor_choose(&f, g->c.recall).threshold;
-    return r;
-}
-
-static int load_predictor(struct engine *g, int layer, int block, struct err *e)
-{
-    size_t at = (size_t)layer * (size_t)g->n_blocks + (size_t)block;
-    enum predict_input input = (enum predict_input)g->c.predictor[layer];
-    const struct pack_predictor *x = pack_predictor_find(g->c.pack, input, layer, block);
-    if (!x)
-        return err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, block %d", g->c.pack->file.path,
-                       predict_input_name(input), layer, block);
-    struct predict *q = &g->predictors[at];
-    if (!engine_streams(g, layer))
-        return read_predictor(g, x, q, e);
-    int r = look_at_predictor(g, x, q, e);
-    if (r == 0)
-        predict_pieces_of(q->row1, q->rank, q->row2, q->n_ff, g->c.exempt ? g->c.exempt[layer] : 0,
-                          g->shape.l.cluster_neurons, g->shape.l.block_bytes, &g->pieces[at]);
-    return r;
-}
-
-int load_predictors(struct engine *g, struct err *e)
-{
-    struct progress bar;
-    size_t n = (size_t)g->h.n_layers * (size_t)g->n_blocks;
-    int r = 0;
-    if (g->c.mode != PLAN_PREDICTED)
-        return 0;
-    g->predictors = calloc(n, sizeof *g->predictors);
-    g->pieces = calloc(n, sizeof *g->pieces);
-    if (!g->predictors || !g->pieces)
-        return err_set(e, ERR_NOMEM, "out of memory for the tables of predictors");
-    progress_init(&bar, "loading predictors", "B", g->c.choice.predictors.bytes);
-    for (int l = 0; l < g->h.n_layers && r == 0; l++)
-        for (int b = 0; b < g->n_blocks && g->c.predictor[l] >= 0 && r == 0; b++)
-            if ((r = load_predictor(g, l, b, e)) == 0)
-                progress_add(&bar, g->c.choice.predictors.bytes / n);
-    progress_done(&bar);
-    return r;
+    if (sum != t->checksum)
+        return err_set(e, ERR_FORMAT, "'%s': the checksums of units are damaged: checksum %016llx, expected %016llx",
+                       g->c.pack->file.path, (unsigned long long)sum, (unsigned long long)t->checksum);
+    return 0;
 }

@@ -1,7 +1,7 @@
 /* Neurons at start: the resident prefix of each part, and after it, hottest first, as many units as the cold
  * cache holds, so that the first tokens find what later ones will. Long sequential reads with all buffers in
  * flight (load.c); their units are copied to where they belong. */
-#include "runtime/internal.h"
+#include "runtime/verify.h"
 
 #include "common/file.h"
 #include "common/hash.h"
@@ -26,6 +26,7 @@ struct run {
     uint32_t first, next, end; /* units; next: not asked for */
     uint8_t *to;               /* of the first */
     size_t unit_bytes;         /* between units */
+    int verify;                /* units one by one; else what calls this sees to it */
 };
 
 static uint32_t neurons_before(const struct run *h, uint32_t unit)
@@ -57,13 +58,19 @@ static struct io_request *ask(struct run *h, struct run_read *r, uint32_t buffer
     return &r->req;
 }
 
-static void place(const struct run *h, const struct run_read *r)
+static int place(const struct run *h, const struct run_read *r, struct err *e)
 {
-    for (uint32_t u = r->unit; u < r->unit + r->n_units; u++) {
+    struct verify_counts c = { 0 };
+    int bad = 0;
+    for (uint32_t u = r->unit; u < r->unit + r->n_units && bad == 0; u++) {
+        uint8_t *to = h->to + (size_t)(u - h->first) * h->unit_bytes;
         uint32_t at = neurons_before(h, u), n = neurons_before(h, u + 1) - at;
-        memcpy(h->to + (size_t)(u - h->first) * h->unit_bytes, r->req.buf + (offset_of(h, u) - r->start),
-               (size_t)n * h->lp->record_bytes);
+        memcpy(to, r->req.buf + (offset_of(h, u) - r->start), (size_t)n * h->lp->record_bytes);
+        if (h->verify)
+            bad = verify_unit(h->g, h->layer, h->block, h->part, u, to, &c, e);
     }
+    h->g->stats.repaired += c.repaired;
+    return bad;
 }
 
 static int check_clusters(const struct run *h, uint32_t hot, struct err *e)
@@ -106,7 +113,9 @@ static int read_run(struct run *h, struct run_read *reads, struct progress *bar,
         for (int i = 0; i < r; i++) {
             if (batch[i]->result < 0)
                 return io_failed(g->io, batch[i], e);
-            place(h, &reads[batch[i]->tag]);
+            int bad = place(h, &reads[batch[i]->tag], e);
+            if (bad < 0)
+                return bad;
             progress_add(bar, batch[i]->len);
             idle[n_idle++] = batch[i]->tag;
         }
@@ -147,12 +156,6 @@ int load_neurons_hot(struct engine *g, struct err *e)
 
 /* ---- the cold cache ---- */
 
-static uint32_t first_cold(const struct engine *g, int layer, int block, int part)
-{
-    uint32_t per = g->shape.part[part].neurons_per_unit;
-    return (engine_hot_neurons(g, layer, block, part) + per - 1) / per;
-}
-
 /* Units of a block that find room when all blocks of the layer get alike, as far as they have that many: the largest
  * share whose sum over blocks is at most the slots. */
 static uint32_t share_of_block(const struct engine *g, int layer, int part, uint32_t slots)
@@ -162,7 +165,7 @@ static uint32_t share_of_block(const struct engine *g, int layer, int part, uint
         uint32_t mid = (lo + hi) / 2;
         uint64_t sum = 0;
         for (int b = 0; b < g->n_blocks; b++) {
-            uint32_t left = n_units - first_cold(g, layer, b, part);
+            uint32_t left = n_units - engine_first_cold(g, layer, b, part);
             sum += left < mid ? left : mid;
         }
         *(sum <= slots ? &lo : &hi) = mid;
@@ -179,10 +182,10 @@ static int fill_cache(struct engine *g, int layer, int part, struct progress *ba
     struct cache *c = g->caches[at];
     uint32_t share = share_of_block(g, layer, part, cache_slots(c)), used = 0, evicted;
     for (int b = 0; b < g->n_blocks; b++) {
-        uint32_t first = first_cold(g, layer, b, part);
+        uint32_t first = engine_first_cold(g, layer, b, part);
         struct run h = { .g = g, .lp = lp, .layer = layer, .block = b, .part = part, .first = first,
                          .end = lp->n_units - first < share ? lp->n_units : first + share,
-                         .to = g->cold + g->cold_at[at] + used * slot_bytes, .unit_bytes = slot_bytes };
+                         .to = g->cold + g->cold_at[at] + used * slot_bytes, .unit_bytes = slot_bytes, .verify = 1 };
         int r = load_run(&h, bar, e);
         if (r < 0)
             return r;

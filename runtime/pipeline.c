@@ -264,6 +264,9 @@ static void finish_entries(struct pass *p, const struct job *j)
 
 static void finish(struct pipeline *p, const struct job *j, const struct counts *c)
 {
+    p->counts.verified.bytes += c->verified.bytes;
+    p->counts.verified.ns += c->verified.ns;
+    p->counts.verified.repaired += c->verified.repaired;
     if (j->kind >= JOB_HIDDEN) {
         prediction_finish(p, j);
     } else if (j->kind == JOB_TILE) {
@@ -319,12 +322,28 @@ static int coordinate_apart(struct pipeline *p)
 
 /* ---- the pass ---- */
 
-static void fail(struct pipeline *p)
+/* Lock held. The first failure is the one that is reported. */
+static void fail(struct pipeline *p, const struct err *story)
 {
-    pthread_mutex_lock(&p->lock);
+    if (!p->failed)
+        p->story = *story;
     p->failed = 1;
     pipeline_changed(p);
+}
+
+static void fail_coordinator(struct pipeline *p)
+{
+    pthread_mutex_lock(&p->lock);
+    fail(p, p->err);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* After the workers have left. */
+static int outcome(const struct pipeline *p)
+{
+    if (p->failed)
+        *p->err = p->story;
+    return p->failed ? p->err->code : 0;
 }
 
 static void wait_change(struct pipeline *p, unsigned seen)
@@ -375,7 +394,7 @@ static void work(void *ctx, int worker, int n_threads)
     for (;;) {
         unsigned seen = atomic_load(&p->version);
         if (worker == 0 && (p->g->c.no_overlap ? coordinate_apart : coordinate)(p) < 0)
-            fail(p);
+            fail_coordinator(p);
         pthread_mutex_lock(&p->lock);
         int got = take(p, worker, &j), over = !p->unfinished || p->failed || p->now.complete;
         p->busy += got;
@@ -386,19 +405,24 @@ static void work(void *ctx, int worker, int n_threads)
             if (worker > 0)
                 wait_change(p, seen);
             else if (idle(p, seen) < 0)
-                fail(p);
+                fail_coordinator(p);
             continue;
         }
         struct counts c = { 0 };
+        struct err e;
+        int r = 0;
         if (j.kind >= JOB_HIDDEN)
-            prediction_work(p, &j, worker);
+            r = prediction_work(p, &j, worker, &c, &e);
         else if (j.kind == JOB_TILE)
             pipeline_work_tile(&j, worker);
         else
-            pipeline_work_entries(&j, worker, &c);
+            r = pipeline_work_entries(&j, worker, &c, &e);
         pthread_mutex_lock(&p->lock);
         p->busy--;
-        finish(p, &j, &c);
+        if (r < 0)
+            fail(p, &e);
+        else
+            finish(p, &j, &c);
         pthread_mutex_unlock(&p->lock);
     }
 }
@@ -487,6 +511,14 @@ static void see_inputs(struct pipeline *p, struct pipeline_ffn *f)
     }
 }
 
+static void add_verified(struct engine *g, struct pipeline *p)
+{
+    g->stats.verify_bytes += p->counts.verified.bytes;
+    g->stats.verify_ns += p->counts.verified.ns;
+    g->stats.repaired += p->counts.verified.repaired;
+    p->counts.verified = (struct verify_counts){ 0 };
+}
+
 int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
     struct engine *g = p->g;
@@ -504,11 +536,13 @@ int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int 
     stalled = g->stats.stall_ns - stalled; /* for predictors that are streamed */
     g->stats.predict_ns += (uint64_t)(progress_now_ns() - start) - stalled;
     g->stats.ffn_ns += stalled;
-    return p->failed ? e->code : 0;
+    add_verified(g, p);
+    return outcome(p);
 }
 
-static void add_counts(struct engine *g, const struct pipeline *p)
+static void add_counts(struct engine *g, struct pipeline *p)
 {
+    add_verified(g, p);
     g->stats.neurons_hot += p->counts.active_hot;
     g->stats.neurons_cold += p->counts.active_cold;
     g->stats.neurons_read += p->counts.active_read;
@@ -538,8 +572,8 @@ int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, s
     }
     prediction_begin(p);
     pool_share(g->pool, work, p);
-    if (p->failed)
-        return e->code;
+    if ((r = outcome(p)) < 0)
+        return r;
     for (int i = 0; i < n; i++)
         pipeline_retire(&p->pass[i]);
     add_counts(g, p);

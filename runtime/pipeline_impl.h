@@ -5,6 +5,7 @@
  * neurons are asked for, in predicted passes) and pipeline_work.c (arithmetic) share. */
 #include "runtime/feeder.h"
 #include "runtime/internal.h"
+#include "runtime/verify.h"
 
 #include "common/reads.h"
 
@@ -24,7 +25,7 @@ enum list_id { LIST_GATE, LIST_NEURON, LISTS };
 enum { DO_GATE = 1, DO_UP = 2 };
 
 struct entry {
-    const uint8_t *base;  /* its records, when there */
+    uint8_t *base;        /* its records, when there */
     uint32_t pos0;        /* pack position of the first neuron */
     uint32_t unit;        /* in its part */
     uint32_t where;       /* cache slot or read buffer; hot: how many of its neurons count, once done the active ones */
@@ -71,6 +72,7 @@ struct job {
 
 struct counts {
     uint64_t active_hot, active_cold, active_read, computed; /* computed: gates, in predicted passes */
+    struct verify_counts verified;
 };
 
 /* What is foretold in a pass. */
@@ -92,7 +94,7 @@ struct pass {
     /* written by the coordinator before workers start */
     int layer, block, n_tokens;
     uint32_t hot[LAYOUT_MAX_PARTS];
-    const uint8_t *hot_base[LAYOUT_MAX_PARTS];
+    uint8_t *hot_base[LAYOUT_MAX_PARTS];
     uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
     const void *x[KERNELS_ACT_FORMS];
     size_t x_stride[KERNELS_ACT_FORMS];
@@ -159,6 +161,7 @@ struct pipeline {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int busy, waiters, unfinished, failed, pressure; /* unfinished: passes */
+    struct err story;     /* of the first failure */
     int hold;             /* no_overlap: nobody takes a job; 2 when somebody wanted to */
     struct counts counts;
     atomic_uint in_flight; /* reads, when the coordinator last looked */
@@ -197,7 +200,7 @@ void prediction_reset(struct pass *p);
 void prediction_input(struct pass *p, struct acts *in, uint8_t *bits); /* what it will see; where its bits will be */
 void prediction_begin(struct pipeline *p);                           /* coordinator: the next pass that has not */
 int prediction_take(struct pipeline *p, struct job *j);              /* lock held; 1: got one */
-void prediction_work(struct pipeline *p, struct job *j, int worker);
+int prediction_work(struct pipeline *p, struct job *j, int worker, struct counts *c, struct err *e);
 void prediction_finish(struct pipeline *p, const struct job *j);     /* lock held */
 void prediction_list(struct pipeline *p);                            /* coordinator */
 
@@ -220,7 +223,7 @@ static inline uint64_t bits_at(const uint8_t *bits, uint32_t i, uint32_t n)
     return w & UINT64_MAX >> (64 - n);
 }
 
-void pipeline_work_entries(const struct job *j, int worker, struct counts *c);
+int pipeline_work_entries(const struct job *j, int worker, struct counts *c, struct err *e);
 void pipeline_work_tile(const struct job *j, int worker);
 
 #endif

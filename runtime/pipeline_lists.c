@@ -353,7 +353,7 @@ static void arrived(struct buffer *b)
         struct entry *e = &l->e[i];
         if (e->kind != KIND_READING) /* cached, in a gap */
             continue;
-        const uint8_t *data = b->req.buf + (unit_offset(p, l->part, e->unit) - b->start);
+        uint8_t *data = b->req.buf + (unit_offset(p, l->part, e->unit) - b->start);
         uint32_t evicted, slot = cache_admit(cache_of(p, l->part), cache_unit_of(p, l->part, e->unit), &evicted);
         if (slot == CACHE_NONE) {
             e->kind = KIND_STAGED;

@@ -239,7 +239,7 @@ static uint32_t range_at(const struct pass *p, uint32_t range, uint32_t *end)
     return first;
 }
 
-static void score_range(struct pipeline *p, uint32_t range, int worker)
+static int score_range(struct pipeline *p, uint32_t range, int worker, struct counts *c, struct err *e)
 {
     const struct predicting *d = &p->now;
     const struct pass *s = d->of;
@@ -248,8 +248,16 @@ static void score_range(struct pipeline *p, uint32_t range, int worker)
     uint32_t end, first = range_at(s, range, &end), from = 0;
     struct predict q = *of->q;
     if (d->streamed) {
+        float *bias;
+        uint8_t *rows = feeder_range(d->feeder, range, &bias);
+        int64_t start = progress_now_ns();
+        int r = verify_range(p->g, s->layer, s->block, range, rows, (uint8_t *)bias, &c->verified, e);
+        if (r < 0)
+            return r;
+        c->verified.ns += (uint64_t)(progress_now_ns() - start);
         from = first;
-        q.fc2 = feeder_range(d->feeder, range, &q.bias);
+        q.fc2 = rows;
+        q.bias = bias;
     }
     for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
         int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
@@ -259,42 +267,52 @@ static void score_range(struct pipeline *p, uint32_t range, int worker)
                            of->bits + (size_t)t * d->row_bytes + at / 8);
     }
     if (s->n_tokens == 1)
-        return;
+        return 0;
     for (uint32_t b = first / 8; b < (end + 7) / 8; b++) {
         uint8_t any = 0;
         for (int t = 0; t < s->n_tokens; t++)
             any |= of->bits[(size_t)t * d->row_bytes + b];
         of->any[b] = any;
     }
+    return 0;
 }
 
-static void hidden_rows(struct pipeline *p, uint32_t from, uint32_t to)
+static int hidden_rows(struct pipeline *p, uint32_t from, uint32_t to, struct counts *c, struct err *e)
 {
     const struct predicting *d = &p->now;
     size_t rank = (size_t)d->of->pred.q->rank;
     struct predict q = *d->of->pred.q;
     uint32_t first = 0, n;
     if (d->streamed) {
-        q.fc1 = feeder_rows(d->feeder, from, &n);
+        uint8_t *rows = feeder_rows(d->feeder, from, &n);
+        int64_t start = progress_now_ns();
+        int r = verify_rows(p->g, d->of->layer, d->of->block, from, to, rows, &c->verified, e);
+        if (r < 0)
+            return r;
+        c->verified.ns += (uint64_t)(progress_now_ns() - start);
+        q.fc1 = rows;
         first = from;
     }
     predict_hidden(&q, (int)(from - first), (int)(to - first), d->x, d->x_stride, d->of->n_tokens, d->hidden + first, rank);
+    return 0;
 }
 
-void prediction_work(struct pipeline *p, struct job *j, int worker)
+int prediction_work(struct pipeline *p, struct job *j, int worker, struct counts *c, struct err *e)
 {
+    int r = 0;
     struct predicting *d = &p->now;
     const struct predict *q = d->of->pred.q;
     int64_t start = progress_now_ns();
     if (j->kind == JOB_HIDDEN)
-        hidden_rows(p, j->from, j->to);
+        r = hidden_rows(p, j->from, j->to, c, e);
     else if (j->kind == JOB_PREPARE) {
         if (d->picks)
-            hidden_rows(p, 0, (uint32_t)q->rank);
+            r = hidden_rows(p, 0, (uint32_t)q->rank, c, e);
         predict_prepare(q, d->hidden, (size_t)q->rank, d->of->n_tokens, d->prepared, d->prepared_stride);
     } else
-        score_range(p, j->from, worker);
+        r = score_range(p, j->from, worker, c, e);
     j->ns = (uint64_t)(progress_now_ns() - start);
+    return r;
 }
 
 /* ---- the coordinator: what is foretold becomes entries ---- */

@@ -4,6 +4,7 @@
 #include "runtime/pipeline_impl.h"
 
 #include "common/inline.h"
+#include "common/progress.h"
 
 #include <string.h>
 
@@ -197,23 +198,44 @@ static void gates(struct pass *p, const struct job *j, struct gather *w)
     flush_gates(p, w);
 }
 
-void pipeline_work_entries(const struct job *j, int worker, struct counts *c)
+/* What was read in this pass; the job that has its entry is the first to look at it. */
+static int verify_entries(const struct job *j, struct counts *c, struct err *e)
+{
+    const struct pass *p = j->pass;
+    const struct list *l = &p->list[j->list];
+    int64_t start = p->g->checks ? progress_now_ns() : 0;
+    int r = 0;
+    for (int i = 0; i < j->n && p->g->checks && r == 0; i++) {
+        struct entry *x = &l->e[j->idx[i]];
+        if (x->kind == KIND_ADMITTED || x->kind == KIND_STAGED)
+            r = verify_unit(p->g, p->layer, p->block, l->part, x->unit, x->base, &c->verified, e);
+    }
+    if (c->verified.bytes)
+        c->verified.ns += (uint64_t)(progress_now_ns() - start);
+    return r;
+}
+
+int pipeline_work_entries(const struct job *j, int worker, struct counts *c, struct err *e)
 {
     struct pass *p = j->pass;
     const struct list *l = &p->list[j->list];
     struct gather w = gather_of(p, worker);
+    int r = verify_entries(j, c, e);
+    if (r < 0)
+        return r;
     w.counts = c;
     gates(p, j, &w);
     for (int i = 0; i < j->n; i++) {
-        struct entry *e = &p->list[j->list].e[j->idx[i]];
-        if (!(l->work & DO_UP || is_fused(p, j->list, e)))
+        struct entry *x = &p->list[j->list].e[j->idx[i]];
+        if (!(l->work & DO_UP || is_fused(p, j->list, x)))
             continue;
-        uint64_t n = gather(p, e, l->part, LAYOUT_UP, active_at, &w, flush_ups);
-        if (e->kind == KIND_HOT)
-            e->where = (uint32_t)n;
-        *(e->kind == KIND_HOT ? &c->active_hot : e->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
+        uint64_t n = gather(p, x, l->part, LAYOUT_UP, active_at, &w, flush_ups);
+        if (x->kind == KIND_HOT)
+            x->where = (uint32_t)n;
+        *(x->kind == KIND_HOT ? &c->active_hot : x->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += n;
     }
     flush_ups(p, &w);
+    return 0;
 }
 
 static void flush_down(struct pass *p, struct gather *w)

@@ -123,7 +123,9 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
             "ms\":%.3f",
             name, tokens, (double)ns / 1e6, report_rate((uint64_t)tokens, ns), (unsigned long long)s->reads,
             (unsigned long long)s->read_bytes, (double)s->stall_ns / 1e6);
-    fprintf(f, ",\"predictor_bytes\":%llu", (unsigned long long)s->predictor_bytes);
+    fprintf(f, ",\"predictor_bytes\":%llu,\"verified_bytes\":%llu,\"verify_ms\":%.3f,\"repaired\":%llu",
+            (unsigned long long)s->predictor_bytes, (unsigned long long)s->verify_bytes, (double)s->verify_ns / 1e6,
+            (unsigned long long)s->repaired);
     fprintf(f, ",\"attention_ms\":%.3f,\"predict_ms\":%.3f,\"ffn_ms\":%.3f,\"head_ms\":%.3f",
             (double)s->attention_ns / 1e6, (double)s->predict_ns / 1e6, (double)s->ffn_ns / 1e6,
             (double)s->head_ns / 1e6);
@@ -200,4 +202,8 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
                      100 * report_share(d->predict_ns, r->decode_ns));
     }
     text_memory(s, g);
+    if (d->repaired)
+        log_warn("%llu reads differed from their checksums and did not when made again: the storage, or what it hangs on, is "
+                 "failing",
+                 (unsigned long long)d->repaired);
 }

@@ -66,6 +66,9 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "no-mlock", .type = OPT_FLAG, .dest = &a->no_mlock, .help = "Do not lock memory." },
         { .name = "no-prefetch", .type = OPT_FLAG, .dest = &a->no_prefetch,
           .help = "Start no reads before attention; for measurements." },
+        { .name = "no-verify-reads", .type = OPT_FLAG, .dest = &a->no_verify,
+          .help = "Do not hold what is read while the model runs against its checksums; for measurements. Damage of the "
+                  "file then gives wrong text without a word." },
     };
     int n = (int)(sizeof all / sizeof all[0]);
     memcpy(rows, all, sizeof all);
@@ -182,6 +185,7 @@ static void fill_config(struct setup *s)
                                  .no_prefetch = a->no_prefetch,
                                  .no_warm_start = a->no_warm_start,
                                  .no_overlap = a->no_overlap,
+                                 .no_verify = a->no_verify,
                                  .choice = { .context = or_plan(a->context, 0, l->context),
                                              .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
                                              .max_batch =
@@ -494,6 +498,12 @@ void setup_close(struct setup *s)
 int setup_engine(struct setup *s, struct engine **out, struct err *e)
 {
     int why;
+    if (s->args.no_verify)
+        log_warn("reads are not verified: damage of '%s' would go unnoticed", s->args.model);
+    else if (!s->pack->unit_checks.bytes)
+        log_warn("'%s' is a packed model of revision %d, which has no checksums of units: neurons that are read while it runs "
+                 "are not verified; pack the model again to have that",
+                 s->args.model, s->pack->revision);
     machine_trim();
     int r = engine_open(&s->config, out, e);
     if (r < 0)

@@ -9,6 +9,7 @@
 #include "common/model.h"
 #include "common/pack.h"
 #include "common/quant.h"
+#include "common/unit_check.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
 
@@ -45,11 +46,13 @@ struct es_predict {
 
 enum { ES_FC1 = 60, ES_FC2 = 70, ES_BIAS = 80 }; /* roles of predictors' weights, plus their input */
 
+static uint32_t es_salt; /* other numbers, other weights */
+
 static inline float es_weight(int layer, int block, int role, int row, int col)
 {
     uint32_t x =
         (uint32_t)(layer + 2) * 2654435761u ^ (uint32_t)(role + 1) * 40503u ^ (uint32_t)(block * 977 + 5) * 69069u;
-    x ^= (uint32_t)row * 2246822519u + (uint32_t)col * 3266489917u;
+    x ^= es_salt * 747796405u ^ ((uint32_t)row * 2246822519u + (uint32_t)col * 3266489917u);
     x ^= x >> 15, x *= 2246822519u, x ^= x >> 13, x *= 3266489917u, x ^= x >> 16;
     float scale = role == MODEL_TOKEN_EMBD ? 1.0f : 0.22f;
     return ((float)(x >> 8) / 8388608.0f - 1.0f) * scale;
@@ -171,7 +174,8 @@ static inline int es_dense(struct writer *w, enum model_role role, int layer, ui
 }
 
 static inline int es_ffn(struct writer *w, const struct engine_sample *s, const struct layout_shape *sh,
-                         struct neurons *n, int l, int b, const uint32_t *order, uint64_t *checks, struct err *e)
+                         struct neurons *n, int l, int b, const uint32_t *order,
+                         const struct neurons_checks *checks, struct err *e)
 {
     struct neurons_loss loss = { 0 };
     size_t n_ff = (size_t)s->n_ff;
@@ -288,7 +292,8 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     struct write_entry t = none;
     struct pool *pool = NULL;
     struct neurons *n = NULL;
-    uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8);
+    uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8), n_units = unit_check_per_block(&f->shape);
+    uint32_t *units = calloc((size_t)(ES_LAYERS * blocks) * n_units, sizeof *units);
     t.kind = PACK_META;
     t.codec = PACK_ZSTD;
     r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) |
@@ -306,25 +311,31 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     t.kind = PACK_ORDER;
     r |= write_section(w, &t, orders, (size_t)(ES_LAYERS * blocks * s->n_ff) * 4, e);
     r |= pool_new(1, NULL, &pool, e) || neurons_new(&f->shape, ES_D, 1, pool, &n, e);
-    for (int i = 0; i < ES_LAYERS * blocks && r == 0; i++)
-        r = es_ffn(w, s, &f->shape, n, i / blocks, i % blocks, orders + i * s->n_ff, checks + (size_t)i * n_checks, e);
+    for (int i = 0; i < ES_LAYERS * blocks && r == 0; i++) {
+        const struct neurons_checks k = { checks + (size_t)i * n_checks, units + (size_t)i * n_units, f->identity,
+                                          (uint64_t)i };
+        r = es_ffn(w, s, &f->shape, n, i / blocks, i % blocks, orders + i * s->n_ff, &k, e);
+    }
     for (int i = 0; i < ES_LAYERS * blocks * PREDICT_INPUTS && s->rank && r == 0; i++) {
         int k = i / PREDICT_INPUTS;
         r = es_predictor(w, s, k / blocks, k % blocks, i % PREDICT_INPUTS, orders + k * s->n_ff, e);
     }
     t.kind = PACK_CHECKS;
     r |= write_section(w, &t, checks, (size_t)(ES_LAYERS * blocks) * n_checks * 8, e);
+    t.kind = PACK_UNIT_CHECKS;
+    r |= write_section(w, &t, units, (size_t)(ES_LAYERS * blocks) * n_units * sizeof *units, e);
     t.kind = PACK_PROVENANCE;
     r |= write_section(w, &t, "{\"tool\":\"test\"}", 15, e);
     neurons_free(n);
     pool_free(pool);
     free(checks);
+    free(units);
     return r;
 }
 
 static inline int es_pack(const char *path, const struct engine_sample *s, struct err *e)
 {
-    struct write_facts f = { .model_hash = { 1, 2 }, .vocab_text_bytes = 50 };
+    struct write_facts f = { .model_hash = { 1, 2 }, .vocab_text_bytes = 50, .identity = 0xfedcba0987654321 };
     struct layout l = { .form = s->form, .packed = s->packed, .block_bytes = s->block, .cluster_neurons = s->cluster,
                         .type = { s->types[0], s->types[1], s->types[2] } };
     int blocks = s->experts ? s->experts : 1;

@@ -6,6 +6,7 @@
 #include "common/model.h"
 #include "common/pack.h"
 #include "common/quant.h"
+#include "common/unit_check.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
 #include "tests/test.h"
@@ -84,7 +85,7 @@ static inline int sample_all_dense(struct writer *w, struct err *e)
 
 /* order reverses the neurons. */
 static inline int sample_neurons(struct writer *w, const struct layout_shape *s, const uint32_t *order,
-                                 uint64_t *checks, struct err *e)
+                                 uint64_t *checks, uint32_t *unit_checks, uint64_t identity, struct err *e)
 {
     static float gate[SAMPLE_FF * SAMPLE_D], up[SAMPLE_FF * SAMPLE_D], down[SAMPLE_D * SAMPLE_FF];
     struct neurons_loss loss = { 0 };
@@ -113,7 +114,9 @@ static inline int sample_neurons(struct writer *w, const struct layout_shape *s,
         for (uint32_t a = 0; a < SAMPLE_FF && r == 0; a += neurons_panel(n)) {
             uint32_t b = a + neurons_panel(n) < SAMPLE_FF ? a + neurons_panel(n) : SAMPLE_FF;
             struct neurons_out out;
-            r = neurons_build(n, &in, a, b, &out, checks + (size_t)l * (size_t)s->n_parts * s->n_clusters, &loss, e);
+            const struct neurons_checks k = { checks + (size_t)l * (size_t)s->n_parts * s->n_clusters,
+                                              unit_checks + (size_t)l * unit_check_per_block(s), identity, (uint64_t)l };
+            r = neurons_build(n, &in, a, b, &out, &k, &loss, e);
             for (int i = 0; i < s->n_segments && r == 0; i++) {
                 r = write_at(w, base[i] + out.offset[i], out.data[i], out.len[i], e);
                 hash_update(h[i], out.data[i], out.len[i]);
@@ -181,6 +184,7 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     uint8_t *meta = sample_meta(&f.h, &len, e);
     uint32_t orders[SAMPLE_LAYERS * SAMPLE_FF];
     uint64_t checks[SAMPLE_LAYERS * LAYOUT_MAX_PARTS * 2] = { 0 };
+    uint32_t unit_checks[SAMPLE_LAYERS * LAYOUT_MAX_PARTS * SAMPLE_FF] = { 0 };
     const struct write_entry none = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
     struct write_entry t = none;
     for (uint32_t i = 0; i < SAMPLE_LAYERS * SAMPLE_FF; i++)
@@ -190,6 +194,7 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     f.order_hash = layout_order_hash(orders, SAMPLE_LAYERS, 1, SAMPLE_FF);
     f.layout_hash = layout_hash(&l);
     f.vocab_text_bytes = 7;
+    f.identity = 0x1234567890abcdef;
     if (r == 0)
         r = write_open(path, &f, 40, &w, e);
     t.kind = PACK_META;
@@ -205,10 +210,13 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     if (r == 0)
         r = sample_predictor(w, orders, e);
     if (r == 0)
-        r = sample_neurons(w, &f.shape, orders, checks, e);
+        r = sample_neurons(w, &f.shape, orders, checks, unit_checks, f.identity, e);
     t.kind = PACK_CHECKS;
     if (r == 0)
         r = write_section(w, &t, checks, (size_t)SAMPLE_LAYERS * (size_t)f.shape.n_parts * f.shape.n_clusters * 8, e);
+    t.kind = PACK_UNIT_CHECKS;
+    if (r == 0)
+        r = write_section(w, &t, unit_checks, SAMPLE_LAYERS * unit_check_per_block(&f.shape) * 4, e);
     t.kind = PACK_PROVENANCE;
     if (r == 0)
         r = write_section(w, &t, "{\"tool\":\"test\"}", 15, e);

@@ -64,7 +64,13 @@ static void test_regions(enum layout_form form)
     CHECK(b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX] ==
           cache_bytes(m.shape.part[2 % n].n_units, 10) - cache_bytes(m.shape.part[2 % n].n_units, 0) +
               tables(b.item[BUDGET_HOT]) + tables(b.item[BUDGET_COLD]));
-    CHECK(b.total - a.total == b.item[BUDGET_HOT] + b.item[BUDGET_COLD] + b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX]);
+    CHECK(b.total - a.total == b.item[BUDGET_HOT] + b.item[BUDGET_COLD] + b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX] -
+                                   (a.item[BUDGET_CHECKS] - b.item[BUDGET_CHECKS]));
+    const struct layout_part *hot_part = &m.shape.part[3 % n];
+    CHECK(b.item[BUDGET_CHECKS] < a.item[BUDGET_CHECKS] || hot_part->neurons_per_unit > 16);
+    m.no_unit_checks = 1;
+    CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_CHECKS] == 0 && b.floor < a.floor);
+    m.no_unit_checks = 0;
     hot[3] = 1281;
     CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT && strstr(e.msg, "1281"));
     hot[3] = 0;

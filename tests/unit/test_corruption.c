@@ -1,0 +1,340 @@
+/* No byte of a damaged pack makes a wrong token: whatever is flipped, opening, loading or running says so, or the logits are
+ * those of the whole pack, bit for bit. In every layout form, exact, predicted with predictors in memory, and predicted with
+ * predictors that are streamed. A sample of positions by default; CORRUPT=all tries every byte of each pack (make corrupt). */
+#include "common/bytes.h"
+#include "common/cpu.h"
+#include "common/kernels.h"
+#include "common/pack_format.h"
+#include "tests/engine_variants.h"
+#include "tests/test.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COLD 24
+#else
+#define COLD 240    /* flips of cold neurons for each of the nine settings */
+#endif
+#define EACH 2      /* flips of every other section, */
+#define FRONT 40    /* and of header and table */
+#define TOKENS 4
+
+enum { EXACT, PREDICTED, STREAMED, MODES };
+static const char *const mode_names[] = { "exact", "predicted", "streamed predictors" };
+static const struct es_predict inputs = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 16, 0, 16 } };
+
+struct setting {
+    struct engine_sample s;
+    struct variant v;
+    float whole[TOKENS * ES_VOCAB];
+    int no_verify;
+};
+
+/* What became of a flip. */
+enum outcome { OPEN, LOAD, RUN, HARMLESS, WRONG, OUTCOMES };
+static const char *const outcome_names[] = { "opening", "loading", "running" };
+static uint64_t seen[OUTCOMES];
+
+static struct setting setting_of(enum layout_form form, int mode)
+{
+    struct setting t = { .s = { .form = form, .packed = form == LAYOUT_SPLIT, .cluster = 16, .block = 512,
+                                .types = { QUANT_Q8_0, QUANT_Q8_0, QUANT_Q8_0 }, .act = MODEL_ACT_RELU, .n_ff = 72,
+                                .rank = 32, .predictor_type = QUANT_Q8_0 },
+                         .v = { .threads = 1, .chunk = 1, .depth = 4, .lanes = 1, .hot = 3, .cold = 2, .prefetch = 1,
+                                .backend = &io_pread_backend, .buffered = 1 } };
+    t.v.predict = mode == EXACT ? NULL : &inputs;
+    t.v.streamed = mode == STREAMED ? (1 << ES_LAYERS) - 1 : 0;
+    return t;
+}
+
+static int forward(struct engine *g, float *out, struct err *e)
+{
+    for (int i = 0; i < TOKENS; i++) {
+        const struct engine_token t = { ids[i], 0, i };
+        int r = engine_forward(g, &t, 1, e);
+        if (r < 0)
+            return r;
+        memcpy(out + i * ES_VOCAB, engine_logits(g, 0, 0), ES_VOCAB * sizeof *out);
+    }
+    return 0;
+}
+
+/* A whole life of the pack at `path`. */
+static enum outcome attempt(const struct setting *t, float *out, struct err *e)
+{
+    struct pack *p = NULL;
+    struct engine *g = NULL;
+    enum outcome o = OPEN;
+    *e = (struct err){ 0 };
+    int r = pack_open(path, &p, e);
+    if (r == 0) {
+        struct engine_config c = config(p, &t->v);
+        c.no_verify = t->no_verify;
+        o = LOAD;
+        if ((r = engine_open(&c, &g, e)) == 0) {
+            o = RUN;
+            r = forward(g, out, e);
+        }
+    }
+    engine_close(g);
+    pack_close(p);
+    if (r < 0)
+        return o;
+    return memcmp(out, t->whole, sizeof t->whole) ? WRONG : HARMLESS;
+}
+
+static int prepare(struct setting *t)
+{
+    struct err e = { 0 };
+    float out[TOKENS * ES_VOCAB];
+    int r = es_pack(path, &t->s, &e);
+    CHECK_MSG(r == 0, "%s", e.msg);
+    if (r < 0)
+        return 0;
+    attempt(t, t->whole, &e);
+    int same = attempt(t, out, &e) == HARMLESS;
+    CHECK_MSG(same, "%s", e.msg);
+    return same;
+}
+
+/* Flips a byte, sees what happens, and puts it back. */
+static enum outcome flip(const struct setting *t, int fd, uint64_t at, struct err *e)
+{
+    float out[TOKENS * ES_VOCAB];
+    uint8_t is, was;
+    if (pread(fd, &was, 1, (off_t)at) != 1)
+        return WRONG;
+    is = was ^ (uint8_t)(1 + rnd(255));
+    if (pwrite(fd, &is, 1, (off_t)at) != 1)
+        return WRONG;
+    enum outcome o = attempt(t, out, e);
+    if (pwrite(fd, &was, 1, (off_t)at) != 1)
+        return WRONG;
+    seen[o]++;
+    if (o == WRONG && !t->no_verify)
+        printf("# byte %llu: other logits, and nothing was said\n", (unsigned long long)at);
+    if (o < HARMLESS && !e->msg[0])
+        printf("# byte %llu: no story\n", (unsigned long long)at);
+    return o;
+}
+
+/* A byte of a neuron that is not resident. */
+static uint64_t cold_byte(const struct pack *p)
+{
+    int part = (int)rnd((uint32_t)p->shape.n_parts), layer = (int)rnd(ES_LAYERS);
+    const struct layout_part *lp = &p->shape.part[part];
+    uint32_t first = 16 / lp->neurons_per_unit, unit = first + rnd(lp->n_units - first); /* 3 tenths of 72: one cluster */
+    uint32_t bytes = layout_unit_neurons(&p->shape, lp, unit) * lp->record_bytes;
+    return pack_unit_offset(p, layer, 0, part, unit) + rnd(bytes);
+}
+
+static void flip_sections(const struct setting *t, int fd)
+{
+    struct err e;
+    uint8_t head[PACK_HEADER_BYTES], entry[PACK_ENTRY_BYTES];
+    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head)
+        return;
+    uint64_t toc = bytes_le64(head + 40);
+    uint32_t n = bytes_le32(head + 48);
+    for (int i = 0; i < FRONT; i++)
+        flip(t, fd, i % 2 ? rnd(PACK_HEADER_BYTES) : toc + rnd(n * PACK_ENTRY_BYTES), &e);
+    for (uint32_t i = 0; i < n; i++) {
+        if (pread(fd, entry, sizeof entry, (off_t)(toc + i * PACK_ENTRY_BYTES)) != (ssize_t)sizeof entry)
+            return;
+        for (int k = 0; k < EACH && bytes_le64(entry + 72); k++)
+            flip(t, fd, bytes_le64(entry + 64) + rnd((uint32_t)bytes_le64(entry + 72)), &e);
+    }
+}
+
+static void flip_all(const struct setting *t, int fd)
+{
+    struct stat st;
+    struct err e;
+    if (fstat(fd, &st) < 0)
+        return;
+    for (uint64_t at = 0; at < (uint64_t)st.st_size; at++)
+        flip(t, fd, at, &e);
+}
+
+static void test_setting(enum layout_form form, int mode, int all)
+{
+    struct setting t = setting_of(form, mode);
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    int found = 0, named = 0;
+    if (!prepare(&t) || pack_open(path, &p, &e) < 0)
+        return;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    memset(seen, 0, sizeof seen);
+    if (all) {
+        flip_all(&t, fd);
+    } else {
+        flip_sections(&t, fd);
+        for (int i = 0; i < COLD; i++)
+            if (flip(&t, fd, cold_byte(p), &e) <= RUN) {
+                found++;
+                named += strstr(e.msg, "layer ") && strstr(e.msg, "unit ") && strstr(e.msg, "bytes ") && e.code == ERR_IO;
+            }
+        CHECK_MSG(found > COLD / 4 && named == found, "%d of %d found, %d named: %s", found, COLD, named, e.msg);
+    }
+    printf("# %s, %s: %llu flips,", layout_form_name(form), mode_names[mode],
+           (unsigned long long)(seen[OPEN] + seen[LOAD] + seen[RUN] + seen[HARMLESS] + seen[WRONG]));
+    for (int i = OPEN; i <= RUN; i++)
+        printf(" %llu found when %s,", (unsigned long long)seen[i], outcome_names[i]);
+    printf(" %llu without effect, %llu wrong\n", (unsigned long long)seen[HARMLESS], (unsigned long long)seen[WRONG]);
+    CHECK(seen[WRONG] == 0);
+    /* The same flips matter: without verification they change what comes out. */
+    memset(seen, 0, sizeof seen);
+    t.no_verify = 1;
+    for (int i = 0; i < COLD / 4; i++)
+        flip(&t, fd, cold_byte(p), &e);
+    CHECK_MSG(seen[WRONG] > 0, "nothing changed in %d flips", COLD / 4);
+    close(fd);
+    pack_close(p);
+    unlink(path);
+}
+
+/* ---- reads that go wrong, of a file that is whole ---- */
+
+enum trick { FLIPPED, MISDIRECTED };
+struct trouble {
+    enum trick how;
+    int fd, every, n, done;
+};
+
+/* Every so many reads: one bit is another, or the bytes are those of the next block. */
+static int disturb(void *ctx, const struct io_request *r, int result)
+{
+    struct trouble *t = ctx;
+    if (result <= 0 || ++t->n % t->every)
+        return result;
+    t->done++;
+    if (t->how == FLIPPED)
+        r->buf[(uint32_t)t->n * 7919u % r->len] ^= 4;
+    else if (pread(t->fd, r->buf, r->len, (off_t)(r->offset + 512)) <= 0)
+        t->done--;
+    return result;
+}
+
+static void test_repair(enum layout_form form, int mode, enum trick how)
+{
+    struct setting t = setting_of(form, mode);
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    struct engine *g = NULL;
+    float out[TOKENS * ES_VOCAB];
+    if (!prepare(&t) || pack_open(path, &p, &e) < 0)
+        return;
+    struct trouble x = { .how = how, .fd = open(path, O_RDONLY | O_CLOEXEC), .every = 1 << 30 };
+    struct engine_config c = config(p, &t.v);
+    c.fault = disturb;
+    c.fault_ctx = &x;
+    int r = engine_open(&c, &g, &e);
+    x.every = 3;
+    x.n = 0;
+    if (r == 0)
+        r = forward(g, out, &e);
+    CHECK_MSG(r == 0 && !memcmp(out, t.whole, sizeof out), "%s, %s: %s", layout_form_name(form), mode_names[mode], e.msg);
+    struct engine_stats st = r == 0 ? engine_stats(g) : (struct engine_stats){ 0 };
+    CHECK_MSG(x.done > 0 && st.repaired > 0 && st.verify_bytes > 0, "%d disturbed, %llu repaired", x.done,
+              (unsigned long long)st.repaired);
+    engine_close(g);
+    close(x.fd);
+    pack_close(p);
+    unlink(path);
+}
+
+/* Another pack of the same model, order and layout is written over this one while it runs: what is read from it is not taken for
+ * this one's, whether or not its neurons are the same. */
+static void test_replaced(enum layout_form form, int mode)
+{
+    struct setting t = setting_of(form, mode);
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    struct engine *g = NULL;
+    float out[TOKENS * ES_VOCAB];
+    if (!prepare(&t) || pack_open(path, &p, &e) < 0)
+        return;
+    struct engine_config c = config(p, &t.v);
+    CHECK_MSG(engine_open(&c, &g, &e) == 0, "%s", e.msg);
+    char other_path[300];
+    snprintf(other_path, sizeof other_path, "%s.other", path);
+    es_salt = 1;
+    CHECK_MSG(es_pack(other_path, &t.s, &e) == 0, "%s", e.msg);
+    es_salt = 0;
+    int from = open(other_path, O_RDONLY | O_CLOEXEC), to = open(path, O_WRONLY | O_CLOEXEC);
+    uint8_t b[4096];
+    ssize_t n;
+    while ((n = read(from, b, sizeof b)) > 0 && write(to, b, (size_t)n) == n)
+        ;
+    close(from);
+    close(to);
+    int r = g ? forward(g, out, &e) : 0;
+    CHECK_MSG(r == ERR_IO && strstr(e.msg, "damaged"), "%s, %s: %d %s", layout_form_name(form), mode_names[mode], r, e.msg);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+    unlink(other_path);
+}
+
+/* Makes a pack one of revision 1. */
+static int make_revision_1(int fd)
+{
+    uint8_t head[PACK_HEADER_BYTES], toc[200 * PACK_ENTRY_BYTES];
+    if (pread(fd, head, sizeof head, 0) != (ssize_t)sizeof head)
+        return -1;
+    uint64_t at = bytes_le64(head + 40), n = bytes_le32(head + 48), len = n * PACK_ENTRY_BYTES;
+    if (len > sizeof toc || pread(fd, toc, len, (off_t)at) != (ssize_t)len)
+        return -1;
+    for (uint64_t i = 0; i < n; i++)
+        if (bytes_le32(toc + i * PACK_ENTRY_BYTES) == PACK_UNIT_CHECKS)
+            bytes_put32(toc + i * PACK_ENTRY_BYTES, 1000); /* of no known kind: skipped */
+    bytes_put32(head + 8, 1);
+    bytes_put64(head + 56, hash_64(toc, len));
+    bytes_put64(head + 176, 0);
+    bytes_put64(head + 248, hash_64(head, 248));
+    return pwrite(fd, toc, len, (off_t)at) == (ssize_t)len && pwrite(fd, head, sizeof head, 0) == (ssize_t)sizeof head ? 0 : -1;
+}
+
+/* A pack of revision 1 is this one without its last table: it runs, and says what it cannot verify. */
+static void test_revision_1(void)
+{
+    struct setting t = setting_of(LAYOUT_BUNDLE, EXACT);
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    float out[TOKENS * ES_VOCAB];
+    if (!prepare(&t))
+        return;
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    CHECK(make_revision_1(fd) == 0);
+    close(fd);
+    CHECK_MSG(pack_open(path, &p, &e) == 0 && p->revision == 1 && !p->unit_checks.bytes && !p->identity, "%s", e.msg);
+    struct budget_model m = { 0 };
+    if (p)
+        pack_budget_model(p, &m);
+    CHECK(m.no_unit_checks);
+    pack_close(p);
+    CHECK_MSG(attempt(&t, out, &e) == HARMLESS, "%s", e.msg);
+    unlink(path);
+}
+
+int main(void)
+{
+    const char *which = getenv("CORRUPT");
+    int all = which && !strcmp(which, "all");
+    test_path(path, sizeof path, "corruption-%d.thermo", (int)getpid());
+    kernels_init(cpu_detect());
+    for (int i = 0; i < ES_SEQ; i++)
+        ids[i] = 3 + (i * 11 + 5) % (ES_VOCAB - 3);
+    for (int form = 0; form < LAYOUT_FORMS; form++)
+        for (int mode = 0; mode < MODES; mode++) {
+            test_setting((enum layout_form)form, mode, all);
+            test_replaced((enum layout_form)form, mode);
+            for (int how = FLIPPED; how <= MISDIRECTED; how++)
+                test_repair((enum layout_form)form, mode, (enum trick)how);
+        }
+    test_revision_1();
+    return test_done();
+}

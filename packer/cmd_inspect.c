@@ -59,6 +59,8 @@ static void text(const struct pack *p, int tensors)
     if (h->n_experts)
         printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
+    printf("format    revision %d; %s\n", p->revision,
+           p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
     printf("layout    %s%s, clusters of %u, blocks of %u B; gate %s, up %s, down %s\n",
            layout_form_name(l->form), l->packed ? ", packed" : "", l->cluster_neurons, l->block_bytes,
            type_name(l->type[0]), type_name(l->type[1]), type_name(l->type[2]));
@@ -187,6 +189,8 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_hash(o, "model_hash", p->model_hash);
     js_set_hash(o, "order_hash", p->order_hash);
     js_set_hash(o, "layout_hash", p->layout_hash);
+    js_set_int(o, "revision", p->revision);
+    js_set_bool(o, "unit_checks", p->unit_checks.bytes > 0);
     js_set(o, "layout", layout_json(p));
     js_set_u64(o, "file_bytes", p->file.size);
     js_set_u64(o, "neuron_bytes", neuron_bytes(p));

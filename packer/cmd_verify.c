@@ -7,6 +7,7 @@
 #include "common/opt.h"
 #include "common/pack.h"
 #include "common/progress.h"
+#include "common/unit_check.h"
 #include "packer/cmd.h"
 #include "packer/quality.h"
 #include "packer/source.h"
@@ -27,7 +28,7 @@ static const struct opt_usage usage = {
 struct verify {
     struct pack *p;
     struct progress progress;
-    uint64_t clusters, tensors, damaged;
+    uint64_t clusters, units, tensors, damaged;
     struct js *list;            /* of damaged places */
 };
 
@@ -109,8 +110,26 @@ static int orders(struct verify *v, struct err *e)
     return r;
 }
 
-/* One cluster of one part, unit by unit. */
-static int cluster(struct verify *v, int layer, int block, int part, uint32_t c, uint8_t *unit, struct err *e)
+/* A unit that does not have its number: the cluster's checksum says whether the neurons are damaged, or the number is. */
+static void unit_check(struct verify *v, int layer, int block, int part, uint32_t u, const uint8_t *records, size_t bytes,
+                       uint32_t want)
+{
+    const struct pack *p = v->p;
+    uint64_t ffn = (uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block;
+    uint32_t is = unit_check_sum(records, bytes, unit_check_seed(p->identity, &p->shape, ffn, part, u));
+    char text[256];
+    v->units++;
+    if (is == want)
+        return;
+    snprintf(text, sizeof text, "layer %d, block %d, part %d, unit %u (neurons %u to %u) does not have its checksum: %08x, expected %08x",
+             layer, block, part, u, u * p->shape.part[part].neurons_per_unit,
+             u * p->shape.part[part].neurons_per_unit + layout_unit_neurons(&p->shape, &p->shape.part[part], u) - 1, is, want);
+    damaged(v, text);
+}
+
+/* One cluster of one part, unit by unit. checks: of the part's units, or NULL. */
+static int cluster(struct verify *v, int layer, int block, int part, uint32_t c, uint8_t *unit, const uint32_t *checks,
+                   struct err *e)
 {
     const struct layout_shape *s = &v->p->shape;
     const struct layout_part *lp = &s->part[part];
@@ -124,6 +143,8 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
         r = file_pread(&v->p->file, unit, n, pack_unit_offset(v->p, layer, block, part, u), e);
         if (r == 0)
             hash_update(h, unit, n);
+        if (r == 0 && checks)
+            unit_check(v, layer, block, part, u, unit, n, checks[u]);
         progress_add(&v->progress, n);
     }
     uint64_t want = 0, is = h ? hash_final64(h) : 0;
@@ -152,12 +173,17 @@ static int neurons(struct verify *v, struct err *e)
         if (p->shape.part[i].unit_bytes > largest)
             largest = p->shape.part[i].unit_bytes;
     uint8_t *unit = malloc(largest);
-    int r = unit ? 0 : err_set(e, ERR_NOMEM, "a unit of %u bytes", largest);
+    uint32_t *checks = malloc((size_t)p->shape.n_ff * sizeof *checks); /* a unit holds a neuron at least */
+    int r = unit && checks ? 0 : err_set(e, ERR_NOMEM, "a unit of %u bytes", largest);
     for (int l = 0; l < p->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
-            for (int part = 0; part < p->shape.n_parts; part++)
+            for (int part = 0; part < p->shape.n_parts && r == 0; part++) {
+                if (p->unit_checks.bytes)
+                    r = pack_unit_checks_read(p, l, b, part, checks, e);
                 for (uint32_t c = 0; c < p->shape.n_clusters && r == 0; c++)
-                    r = cluster(v, l, b, part, c, unit, e);
+                    r = cluster(v, l, b, part, c, unit, p->unit_checks.bytes ? checks : NULL, e);
+            }
+    free(checks);
     free(unit);
     return r;
 }
@@ -201,8 +227,9 @@ static int report(struct verify *v, const struct args *a, const struct quality *
 {
     if (!a->json) {
         if (!v->damaged)
-            printf("%s: whole; %llu tensors and %llu clusters checked\n", a->path, (unsigned long long)v->tensors,
-                   (unsigned long long)v->clusters);
+            printf("%s: whole; %llu tensors, %llu clusters and %llu units checked%s\n", a->path, (unsigned long long)v->tensors,
+                   (unsigned long long)v->clusters, (unsigned long long)v->units,
+                   v->p->unit_checks.bytes ? "" : "; revision 1, units have no checksums of their own");
         if (q)
             quality_print(q);
         return 0;
@@ -212,6 +239,7 @@ static int report(struct verify *v, const struct args *a, const struct quality *
     js_set_bool(o, "whole", v->damaged == 0);
     js_set_u64(o, "tensors", v->tensors);
     js_set_u64(o, "clusters", v->clusters);
+    js_set_u64(o, "units", v->units);
     js_set(o, "damaged", v->list);
     v->list = NULL;
     if (q)

@@ -801,6 +801,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double asked_ns = c->backend == HW_URING ? cost_asked_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
     double tax_ns = cost_tax_ns(1, cpu_ns, r->threads, r->cores);
     double keeping_ns = cost_keeping_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
+    double verify_ns = cost_verify_ns(gate_bytes + f->reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
     double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
@@ -810,7 +811,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + asked_ns + (tax_ns + keeping_ns));
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + asked_ns + (tax_ns + keeping_ns) + verify_ns);
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
@@ -823,7 +824,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
         *t = (struct cost_terms){
             .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->turns_ns), .start = r->ffn_factor * l->start_ns,
             .turns = r->ffn_factor * l->turns_ns, .tax = r->ffn_factor * tax_ns, .asked = r->ffn_factor * asked_ns,
-            .keeping = r->ffn_factor * keeping_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
+            .keeping = r->ffn_factor * keeping_ns, .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
             .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns,

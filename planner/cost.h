@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M21) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M22) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/layout.h"
 #include "common/offline/hwdb.h"
 #include "common/plan.h"
@@ -94,6 +94,10 @@ double cost_asked_ns(double ahead_cpu_ns, int threads);
 /* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and
  *       takes in what was read, copying it, while the others go on with its share of the computing */
 double cost_keeping_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads);
+
+/* (M22) t_verify = V_read * tau_verify(R) / R / threads: whatever is read is held against its checksum by the worker that touches
+ *       it next. V_read: streamed gates, units, and streamed predictors, which are counted here, too */
+double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads);
 
 /* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. Attention has three, with a
  *       router four; the FFN of each block one, and one more where a predictor runs apart from it; the head one. */
@@ -212,7 +216,7 @@ struct cost_flow {
                                      * share of the FFN that is not resident */
 };
 
-/* (M14)-(M19): the engine's own work at a choice, into *out. 0 where it was not measured. planner/cost_work.c */
+/* (M14)-(M19), (M22): the engine's own work at a choice, into *out. 0 where it was not measured. planner/cost_work.c */
 struct cost_rates;
 void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                      const struct cost_choice *c, struct cost_rates *out);
@@ -230,6 +234,8 @@ struct cost_rates {
     struct cost_reads joined[REPLAY_LENGTHS];
     double joined_cpu_ns[REPLAY_LENGTHS];
     double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
+    double verify_ns_per_byte;              /* likewise */
+    double unit_bytes;                      /* of the last part, without padding */
     double norm_ns, rope_ns, attend_ns;
     int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
@@ -281,11 +287,11 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
                                        const struct cost_layer *l, const struct cost_flow *f);
 
 /* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
- *   ffn_compute_ns = rows + start + turns + tax + asked + keeping,  io_ns = stream + single - hidden + first + cold - last + lane,
+ *   ffn_compute_ns = rows + start + turns + tax + asked + keeping + verify,  io_ns = stream + single - hidden + first + cold - last + lane,
  *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns) + io_ns + exposed_ns -
  *   overlap, each >= 0. */
 struct cost_terms {
-    double rows, start, turns, tax, asked, keeping; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14) */
+    double rows, start, turns, tax, asked, keeping, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
     double stream, single;                  /* (M3); (M4) for reads of part 0 */
     double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
     double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */

@@ -25,6 +25,11 @@ double cost_keeping_ns(double lookups, double lookup_ns, double reads, double ad
     return (lookups * lookup_ns + reads * admit_ns) / threads;
 }
 
+double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads)
+{
+    return bytes * verify_ns_per_byte / threads;
+}
+
 double cost_start_ns(double jobs, double start_ns)
 {
     return jobs * start_ns;
@@ -79,6 +84,8 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
     out->turn_ns = c->threads > 1 ? hw_work_ns(hw, "work/turn", together, c->threads, 1, stat) : 0;
     out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat);
     out->admit_ns = hw_work_ns(hw, "work/admit", first, 1, unit_bytes, stat);
+    out->unit_bytes = unit_bytes;
+    out->verify_ns_per_byte = hw_work_ns(hw, "work/verify", first, 1, unit_bytes, stat) / unit_bytes;
     out->norm_ns = hw_work_ns(hw, "work/norm", first, 1, h->d_model, stat);
     out->rope_ns = hw_work_ns(hw, "work/rope", first, 1, h->head_dim, stat);
     out->attend_ns = hw_work_ns(hw, "work/attend", first, 1, h->head_dim, stat);

@@ -147,7 +147,7 @@ static void count_rows(const struct problem *pr, const struct cost_choice *c, in
 static void add_terms(struct cost_terms *to, const struct cost_terms *t)
 {
     to->rows += t->rows, to->start += t->start, to->turns += t->turns, to->tax += t->tax, to->asked += t->asked;
-    to->keeping += t->keeping, to->stream += t->stream, to->single += t->single, to->hidden += t->hidden;
+    to->keeping += t->keeping, to->verify += t->verify, to->stream += t->stream, to->single += t->single, to->hidden += t->hidden;
     to->first += t->first, to->cold += t->cold, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
     to->feed += t->feed, to->overlap += t->overlap;
 }
@@ -220,10 +220,10 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     double k = r->ffn_factor, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
     terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
           "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
-    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_start + t_turns, sum over layers", s->compute,
+    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over layers", s->compute,
               "ns", NULL),
           "t_rows", t->rows - s->told_rows, "t_foretold", s->told_rows, "t_tax", t->tax + t->asked, "t_keeping", t->keeping,
-          "t_start (M15)", t->start, "t_turns", t->turns, NULL);
+          "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->turns, NULL);
     if (s->gates > 0)
         terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers", t->rows - s->told_rows,
                   "ns", "gates", s->gates, "open", s->open, "active", s->active, "tau_gate", r->gate_ns, "tau_up", r->up_ns,
@@ -246,6 +246,9 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers", t->keeping, "ns",
         "lookups", s->lookups, "tau_lookup", r->lookup_ns, "reads", s->missed, "tau_admit", r->admit_ns, "threads",
         (double)r->threads, NULL);
+    put(m, n, "(M22)", "t_verify = V_read * tau_verify / threads, sum over layers", t->verify, "ns", "V_read",
+        s->stream_bytes + s->feed_bytes + s->single_reads * r->single_bytes + s->missed * r->unit_bytes, "ns_per_byte",
+        r->verify_ns_per_byte, "threads", (double)r->threads, NULL);
     put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads, sum over layers", t->turns, "ns", "jobs", s->turns, "tau_turn",
         r->turn_ns, "threads", (double)r->threads, NULL);
     put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", s->memory, "ns", "B_seq", r->seq_bw,

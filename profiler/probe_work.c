@@ -1,6 +1,6 @@
 /* What the engine does beside the products of weights and reading, through its own code: starting a job on all threads and
  * seeing it done (common/pool), a turn at the lock of a list of jobs, finding a unit in the cold cache, and taking a missing one
- * in (common/cache); and what one thread does between products: norm, int8 activations and residual addition, rotation, attention
+ * in (common/cache) and verifying it (common/unit_check); and what one thread does between products: norm, int8 activations and residual addition, rotation, attention
  * over positions (common/nn). Rows of table compute, for that is what they are beside: time of one item, by threads and by a
  * size in place of the row length. Units come in ascending order with gaps, as a token's do, in a cache whose lists were well
  * mixed before. */
@@ -9,6 +9,7 @@
 #include "common/cache.h"
 #include "common/kernels.h"
 #include "common/nn.h"
+#include "common/unit_check.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -30,9 +31,9 @@ enum { REPS = 5,
        POSITIONS = 32,
        MOST_ELEMS = 8192 };
 
-enum kind { START, TURN, LOOKUP, ADMIT, NORM, ROPE, ATTEND };
-static const char *const names[] = { "work/start", "work/turn", "work/lookup", "work/admit", "work/norm", "work/rope",
-                                     "work/attend" };
+enum kind { START, TURN, LOOKUP, ADMIT, VERIFY, NORM, ROPE, ATTEND };
+static const char *const names[] = { "work/start", "work/turn", "work/lookup", "work/admit", "work/verify", "work/norm",
+                                     "work/rope", "work/attend" };
 
 struct point {
     enum kind kind;
@@ -42,7 +43,7 @@ struct point {
 struct work_probe {
     struct probe base;
     struct probe_cpus cpus;
-    struct point points[12 * HW_MAX_CLASSES + 2];
+    struct point points[14 * HW_MAX_CLASSES + 2];
     void *memory;    /* of the cache */
     char *slots;     /* where units are copied to */
     uint64_t seed;
@@ -236,6 +237,22 @@ static void measure_admit(struct job *j)
     j->ns = (double)(now - start) / done;
 }
 
+/* The checksum of `size` bytes in cache: fetching them there is what the products that follow no longer have to do. */
+static void measure_verify(struct job *j)
+{
+    struct work_probe *w = j->w;
+    size_t bytes = (size_t)j->p->size;
+    uint64_t done = 0, sum = 0;
+    int64_t start = progress_now_ns(), now;
+    do {
+        for (int i = 0; i < ADMITS; i++, done++)
+            sum += unit_check_sum(w->slots + (size_t)i * bytes, bytes, done);
+        now = progress_now_ns();
+    } while (now - start < (int64_t)(j->seconds * 1e9));
+    w->seed ^= sum; /* so that it is worked out */
+    j->ns = (double)(now - start) / (double)done;
+}
+
 static void measure(void *ctx, int worker, int n_threads)
 {
     struct job *j = ctx;
@@ -244,6 +261,8 @@ static void measure(void *ctx, int worker, int n_threads)
         measure_lookup(j);
     else if (j->p->kind == ADMIT)
         measure_admit(j);
+    else if (j->p->kind == VERIFY)
+        measure_verify(j);
     else
         measure_alone(j);
 }
@@ -312,7 +331,7 @@ static void add_point(struct work_probe *w, enum kind kind, int core_class, int 
 static void add_class(struct work_probe *w, int core_class, int threads)
 {
     static const struct { enum kind kind; int size[2]; } alone[] = {
-        { LOOKUP, { UNITS / 16, UNITS } }, { ADMIT, { 4096, 16384 } }, { NORM, { 1024, 4096 } },
+        { LOOKUP, { UNITS / 16, UNITS } }, { ADMIT, { 4096, 16384 } }, { VERIFY, { 4096, 16384 } }, { NORM, { 1024, 4096 } },
         { ROPE, { 64, 128 } }, { ATTEND, { 64, 128 } },
     };
     if (threads > 1) {

@@ -5,7 +5,7 @@
  * section or cluster there. What is read while the model runs, and what fills the cold cache, is held against a number of its
  * own (common/unit_check.h) by whoever touches it next: for units that is the worker that computes their gates, or Up and
  * Down where gates lie apart, for streamed predictors the worker that multiplies their rows. Until then nobody else looks at
- * the bytes (README.md, rules 9 and 20).
+ * the bytes (README.md, rules 9 and 18).
  *
  * What differs is read once more, from the device and not from the page cache, to where it lies; what still differs is
  * ERR_IO, which names the place, and ends the pass before anything is made of it. Thread-safe: each call writes to the bytes

@@ -88,11 +88,12 @@ CREATE TABLE run (
 -- Time of one weight row against `batch` tokens by one of the engine's kernels.
 -- kernel: 'rows/TYPE/ACT', a row product, TYPE of the weights in lower case ('q4_0', 'q8_0', 'f16', 'bf16',
 --         'f32'), ACT the activations' form ('f32', 'q8'); 'axpy/TYPE', adding rows times a factor;
---         'work/start', 'work/turn', 'work/lookup', 'work/admit', 'work/norm', 'work/rope', 'work/attend', what the
+--         'work/start', 'work/turn', 'work/lookup', 'work/admit', 'work/verify', 'work/norm', 'work/rope', 'work/attend', what the
 --         engine does beside the products of weights: starting a job on all threads, a turn at the lock of a list of
---         jobs that they share, finding a unit in the cold cache, taking a missing one in; residual addition, norm and
+--         jobs that they share, finding a unit in the cold cache, taking a missing one in; the checksum of a
+--         unit in cache; residual addition, norm and
 --         int8 activations of a token, rotation of a head, one position of a head's attention (f16 keys and values in
---         cache); there a "row" is one item and row_len 1, 1, the cache's units, the unit's bytes, elements of the
+--         cache); there a "row" is one item and row_len 1, 1, the cache's units, the unit's bytes twice, elements of the
 --         stream, elements of a head, elements of a head;
 --         'flops/fp32' and 'flops/int8', a rate without a kernel (published figures).
 CREATE TABLE compute (

@@ -49,6 +49,11 @@ check-rules: all $(TEST_LIBS)
 check-layers check-headers check-symbols: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
+# Every byte of small packs flipped, one at a time, in every layout form and mode; make check tries a sample of them.
+.PHONY: corrupt
+corrupt: $(B)/tests/unit/test_corruption
+	$(Q)CORRUPT=all $<
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

@@ -212,7 +212,7 @@ double hw_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
 
 /* ns of one item of the engine's own work beside the products of weights, as compute rows "work/..." have it: "work/start" a
  * job on `threads` threads, "work/turn" at the lock of a list of jobs that they share, "work/lookup" in a cache of `size` units,
- * "work/admit" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of `size` elements, "work/rope"
+ * "work/admit" and "work/verify" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of `size` elements, "work/rope"
  * of a head of `size` elements, "work/attend" one position of such a head. 0: not measured. */
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat);
 

@@ -43,6 +43,7 @@ static void test_measured(void)
     CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
     CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
+    CHECK(near(cost_verify_ns(8192, 0.25, 2), 1024)); /* (M22) */
     CHECK(near(cost_keeping_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
     /* (M7) attention of 30 hides 30 of 100, or the 20 that fit the buffers; not more than there is. */
     CHECK(near(cost_first_ns(100, 5, 1024, 2), 2 * 5 * 50) && near(cost_first_ns(1e6, 5, 1024, 2), 2 * 5 * 1024.0) &&
@@ -228,6 +229,7 @@ static void test_work(void)
     add_row(&hw, "work/attend", HW_RANDOM, 1, 64, 8);
     add_row(&hw, "work/lookup", HW_RANDOM, 1, 512, 40);
     add_row(&hw, "work/admit", HW_RANDOM, 1, 4096, 600);
+    add_row(&hw, "work/verify", HW_RANDOM, 1, 4096, 1024);
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.start_ns, 900) && near(r.lookup_ns, 40) &&
           near(r.admit_ns, 600));
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl2, NULL);
@@ -239,7 +241,9 @@ static void test_work(void)
     CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + turns_ns));
     CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900 + 2000));
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);
-    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + turns_ns + (f.lookups * 40 + f.reads * 600) / 2));
+    double verify_ns = f.reads * s.part[1].unit_bytes * 0.25 / 2; /* gates are resident: nothing is streamed */
+    CHECK(near(r.verify_ns_per_byte, 0.25) && f.stream_bytes == 0);
+    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + turns_ns + (f.lookups * 40 + f.reads * 600) / 2 + verify_ns));
     CHECK(near(hw_work_ns(&hw, "work/admit", 0, 1, 16384, HW_TYPICAL), 2400)); /* a larger unit: in proportion */
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&

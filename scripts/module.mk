@@ -26,62 +26,38 @@ accuracy: all
 	$(Q)BIN=$(BIN) python3 -B scripts/accuracy.py $(ACCURACY_FLAGS)
 export PROMPT
 
-# Plans for every device of DEVICES (one CSV each) and every limit of MEMORY:
+# Plans for every device of the CSVs DEVICES and every limit of MEMORY:
 #   make plans MODEL=description.json|trace.h5 MEMORY="2GiB 4GiB" [DEVICES="datasets/devices/*.csv"] [PLANS=build/plans]
 #              [PLAN_FLAGS="--context 1024"]
 #   make plans-check BASELINE=folder [TOLERANCE=percent] and the same: compares with plans that were kept
-# A plan is made again when the model, the device, the flags or the program are newer. docs/ci.md.
-PLANS      ?= build/plans
-DEVICES    ?= datasets/devices/*.csv
-PLAN_FLAGS ?=
-TOLERANCE  ?= 1
-PLAN_DIR   := $(PLANS)/$(basename $(notdir $(MODEL)))
-PLAN_CSVS  := $(wildcard $(DEVICES))
-plan_name   = $(PLAN_DIR)/$(basename $(notdir $(1)))-$(2).json
-PLAN_FILES := $(foreach d,$(PLAN_CSVS),$(foreach m,$(MEMORY),$(call plan_name,$(d),$(m))))
+# Summary and JUnit XML go to PLANS_REPORT. make returns 2 whatever fails: scripts/plans.py returns the status. docs/ci.md.
+PLANS        ?= build/plans
+PLANS_STATE  ?= build/plans-state
+PLANS_REPORT ?= build/plans-report
+DEVICES      ?= datasets/devices/*.csv
+PLAN_FLAGS   ?=
+TOLERANCE    ?= 1
 
 .PHONY: plans plans-check
-plans: $(PLAN_FILES)
-	@echo '$(words $(PLAN_FILES)) plans in $(PLAN_DIR)'
-plans-check: $(PLAN_FILES)
-	$(Q)BIN=$(BIN) scripts/plans-check.sh '$(PLAN_DIR)' '$(BASELINE)/$(notdir $(PLAN_DIR))' '$(TOLERANCE)' $(PLAN_FILES)
-
-ifneq ($(filter plans plans-check,$(MAKECMDGOALS)),)
-ifeq ($(filter %.json %.h5,$(MODEL)),)
-$(error MODEL=$(MODEL): plans are made from a description (.json) or a trace (.h5))
-endif
-ifeq ($(MEMORY),)
-$(error MEMORY="2GiB 4GiB": which limits to plan for is needed)
-endif
-ifeq ($(PLAN_CSVS),)
-$(error DEVICES="$(DEVICES)": there is no such file)
-endif
-ifneq ($(words $(PLAN_FILES)),$(words $(sort $(PLAN_FILES))))
-$(error DEVICES and MEMORY name a file or a limit twice: the plans would have the same name)
-endif
+# Through the environment, so that the shell takes no name apart. As many plans at a time as make's -j says.
+plans plans-check: export P_MODEL = $(MODEL)
+plans plans-check: export P_MEMORY = $(MEMORY)
+plans plans-check: export P_DEVICES = $(DEVICES)
+plans plans-check: export P_PLANS = $(PLANS)
+plans plans-check: export P_STATE = $(PLANS_STATE)
+plans plans-check: export P_REPORT = $(PLANS_REPORT)
+plans plans-check: export P_FLAGS = $(PLAN_FLAGS)
+plans-check: export P_BASELINE = $(BASELINE)
+plans-check: export P_TOLERANCE = $(TOLERANCE)
+plans plans-check: planner profiler
+	$(Q)BIN=$(BIN) scripts/plans.py --model "$$P_MODEL" --memory "$$P_MEMORY" --devices "$$P_DEVICES" --plans "$$P_PLANS" \
+	    --state "$$P_STATE" --flags="$$P_FLAGS" --json "$$P_REPORT/plans.json" --junit "$$P_REPORT/plans.xml" \
+	    --jobs '$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(if $(filter -j,$(MAKEFLAGS)),0,1))' \
+	    $(if $(filter plans-check,$@),--baseline "$$P_BASELINE" --tolerance "$$P_TOLERANCE")
 ifneq ($(filter plans-check,$(MAKECMDGOALS)),)
 ifeq ($(BASELINE),)
 $(error BASELINE=folder: plans-check compares with the plans in there, made by make plans PLANS=folder)
 endif
-endif
-
-define plan_rule
-$(call plan_name,$(1),$(2)): $(MODEL) $(PLAN_DIR)/$(basename $(notdir $(1))).sqlite $(PLAN_DIR)/flags \
-    $(BIN)/thermo-plan
-	$(if $(V),,@echo "  PLAN  $$@")
-	$(Q)$(BIN)/thermo-plan solve -q $(if $(filter %.json,$(MODEL)),--description,--traces) '$(MODEL)' --hardware \
-	    '$(PLAN_DIR)/$(basename $(notdir $(1))).sqlite' --memory $(2) $(PLAN_FLAGS) --out '$$@' > '$$@.txt'
-endef
-define device_rule
-$(PLAN_DIR)/$(basename $(notdir $(1))).sqlite: $(1) $(BIN)/thermo-profile
-	@mkdir -p $$(@D) && rm -f '$$@' '$$@.tmp'
-	$(Q)$(BIN)/thermo-profile import -q --db '$$@.tmp' --csv '$(1)' > /dev/null && mv '$$@.tmp' '$$@'
-endef
-$(foreach d,$(PLAN_CSVS),$(eval $(call device_rule,$(d)))$(foreach m,$(MEMORY),$(eval $(call plan_rule,$(d),$(m)))))
-
-$(PLAN_DIR)/flags: force
-	@mkdir -p $(@D)
-	@echo '$(PLAN_FLAGS)' | cmp -s - $@ || echo '$(PLAN_FLAGS)' > $@
 endif
 
 MANUALS := $(foreach p,$(PROGRAMS),$(B)/man/$(bin_$(p)).1)

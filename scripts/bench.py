@@ -116,10 +116,10 @@ def contenders(limit, notes, ahead):
 
 
 def ladder(notes):
-    """Each rung has what the one above it has, less one thing."""
+    """The first rung lacks verification alone; each other has what the one above it has, less one thing."""
     base = ours()[0]
     steps = [("no prefetch", ["--no-prefetch"]), ("no pipeline", ["--no-overlap"]), ("no cache", ["--no-cache"])]
-    out, flags = [], base.flags
+    out, flags = [Ours("ladder: reads not verified", base.model, base.plan, base.flags + ["--no-verify-reads"])], base.flags
     for name, more in steps:
         flags = flags + more
         out.append(Ours(f"ladder: {name}", base.model, base.plan, flags))

@@ -326,7 +326,8 @@ def section(result):
                 "what the reads take of the processors (in results since that is measured), or the reads.", "", *times]
     rungs = ladder_table(all_rows)
     if rungs:
-        out += ["### What each part is worth", "", "Each line lacks what the lines above it lack, and one thing more.", "",
+        out += ["### What each part is worth", "", "Where reads are not verified, nothing else is lacking. Each line below that lacks what the lines between lack, and one "
+                "thing more.", "",
                 *rungs]
     out += ["### Bounds of the machine, in the same run", "", *bounds_lines(result)]
     if result["notes"]:

@@ -45,7 +45,7 @@ check "a folder without llama-bench" says 3 "llama-bench' is not a program" env 
 
 dry() { MEMORY="resident 16MiB floor" bench --dry-run > "$tmp/dry" 2> "$tmp/err" && [ ! -e "$OUT" ] && [ ! -e "$STATE/results.json" ]; }
 check "a dry run runs nothing" dry
-check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 15
+check "it lists each run: 2 of 3 limits, prompts, and the ladder" test "$(grep -c 'thermo-run bench' "$tmp/dry")" -eq 17
 flat() { ln -s "$(readlink -f "$packed")" "$tmp/flat.thermo"; FLAT_MODEL=$tmp/flat.thermo FLAT_PLAN=$plan MEMORY=16MiB bench --dry-run > "$tmp/dry2" 2> "$tmp/err" && grep -q 'ladder: packed as [a-z-]* .*--model .FLAT_MODEL .*--no-cache' "$tmp/dry2"; }
 check "a pack in another form is the ladder's last rung" flat
 modes() # each mode runs with a plan of its own, made where there is none; flags, names and the page tell them apart

@@ -1,40 +1,102 @@
 #!/bin/sh
-# man.sh PROGRAM: a manual page on stdout, written from what the program's --help says, so that the two agree.
-program=$1
-name=$(basename "$program")
-version=$("$program" --version | sed -n '1s/^[^ ]* //p')
+# man.sh TEMPLATE: a manual page (mdoc) on stdout, from docs/man/TEMPLATE. Lines of a template that begin with @:
+#   @synopsis PROGRAM    a line for each subcommand      @commands PROGRAM    subcommands and options, from --help
+#   @options             of a script: from its --help    @include FILE        a file of docs/man
+# In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX, and script: the one to ask.
+template=$1 folder=$(dirname "$1")
+bin=${BIN:-build/bin}
+version=common/version.h
+date=$(sed -n 's/^\.\\" Changed: //p' "$template" | head -n 1)
 
-# Text as it is, with roff's special characters guarded.
-literal()
+revision() { sed -n "s/^#define $1_REVISION //p" "$version"; }
+commands() { "$bin/$1" --help=table | sed -n 's/^command	//p'; }
+
+# What --help says, as mdoc: the paragraph about it, then a list of options, then examples.
+help_to_mdoc()
 {
-    sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^\\([.']\\)/\\\\\\&\\1/"
+    awk -f scripts/help.awk | awk -F '\t' '
+    function escape(s) { gsub(/\\/, "\\e", s); gsub(/-/, "\\-", s); gsub(/\047/, "\\(aq", s); return s }
+    # Sentences on lines of their own; options are not to be broken at their dashes.
+    function text(s,   out, i, c, before) {
+        gsub(/\\/, "\\e", s)
+        for (i = 1; i <= length(s); i++) {
+            c = substr(s, i, 1)
+            before = i > 1 ? substr(s, i - 1, 1) : " "
+            out = out (c == "-" && (before !~ /[A-Za-z0-9]/ || substr(s, i + 1, 1) == "-") ? "\\-" : c)
+        }
+        while (match(out, /[A-Za-z0-9)][.?!] +[A-Z]/))
+            out = substr(out, 1, RSTART + 1) "\n" substr(out, RSTART + RLENGTH - 1)
+        return guard(out)
+    }
+    function guard(s) { return (s ~ /^[.\047]/ ? "\\&" : "") s }
+    function list(on) { if (on != listing) print on ? ".Bl -tag -width Ds" : ".El"; listing = on }
+    $1 == "about" { print text($2) }
+    $1 == "option" {
+        list(1)
+        n = split($2, words, /,? +/)
+        line = ".It"
+        for (i = 1; i <= n; i++)
+            if (words[i] ~ /^-/)
+                line = line (i > 1 ? " , " : " ") "Fl " (words[i] ~ /^--/ ? escape(substr(words[i], 2)) : substr(words[i], 2))
+            else
+                line = line " Ar " escape(words[i])
+        print line
+        print text($3)
+    }
+    $1 == "example" {
+        list(0)
+        if (!examples++) print ".Pp\nExamples:\n.Bd -literal -offset Ds"
+        s = escape($2)
+        while (length(s) > 74 && match(substr(s, 1, 74), /[^ ].* \\-/)) { # continued before an option, as one would type it
+            at = RSTART + RLENGTH - 2
+            print guard(substr(s, 1, at - 1) "\\e")
+            s = "    " substr(s, at)
+        }
+        print guard(s)
+    }
+    END { list(0); if (examples) print ".Ed" }'
 }
 
-about=$("$program" --help | sed -n '3,/^$/p' | tr '\n' ' ' | sed 's/ *$//')
-printf '.TH %s 1 "" "Thermocline %s" "Thermocline manual"\n' "$(echo "$name" | tr '[:lower:]' '[:upper:]')" "$version"
-printf '.SH NAME\n%s \\- %s\n' "$(echo "$name" | literal)" "$(echo "${about%%. *}" | sed 's/\.$//' | literal)"
-printf '.SH SYNOPSIS\n.B %s\n.I COMMAND\n[options]\n' "$(echo "$name" | literal)"
-printf '.SH DESCRIPTION\n%s\n' "$(echo "$about" | literal)"
-for command in $("$program" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p'); do
-    printf '.SH COMMAND %s\n.nf\n' "$(echo "$command" | tr '[:lower:]' '[:upper:]')"
-    "$program" "$command" --help | literal
-    printf '.fi\n'
-done
-cat << 'END'
-.SH EXIT STATUS
-.nf
-0    done
-1    failed
-2    wrong usage
-3    an input is unreadable, corrupt or unsupported
-4    infeasible: no plan, or the budget is below the floor
-5    mismatch: files that do not belong together
-6    I/O failed while running
-130  interrupted; what was done is kept
-.fi
-.SH SEE ALSO
-.BR thermo\-profile (1),
-.BR thermo\-plan (1),
-.BR thermo\-pack (1),
-.BR thermo\-run (1)
-END
+expand()
+{
+    while IFS= read -r line; do
+        case $line in
+        '@synopsis '*)
+            p=${line#* }
+            for c in $(commands "$p"); do
+                rest=$("$bin/$p" "$c" --help | sed -n '1s/^usage: [a-z-]* [a-z-]* \[options\] *//p' | sed 's/-/\\-/g')
+                printf '.Nm\n.Cm %s\n.Op Ar options\n' "$c"
+                [ -z "$rest" ] || printf '.Ar %s\n' "$rest"
+            done
+            ;;
+        '@commands '*)
+            p=${line#* }
+            for c in $(commands "$p"); do
+                printf '.Ss %s %s\n' "$p" "$c"
+                "$bin/$p" "$c" --help | help_to_mdoc
+            done
+            ;;
+        @options) "$script" --help | sed '1,/^$/d' | sed -n '/^  *-/,$p' | help_to_mdoc ;;
+        '@include '*) expand < "$folder/${line#* }" ;;
+        *) printf '%s\n' "$line" ;;
+        esac
+    done
+}
+
+expand < "$template" | sed \
+    -e '/^\.\\" Changed: /d' \
+    -e "s|@DATE@|$date|g" -e "s|@PREFIX@|${PREFIX:-/usr/local}|g" \
+    -e "s|@VERSION@|$(sed -n 's/^#define THERMO_VERSION "\(.*\)"/\1/p' $version)|g" \
+    -e "s|@TRACE_REVISION@|$(revision TRACE)|g" -e "s|@HWDB_REVISION@|$(revision HWDB)|g" \
+    -e "s|@PLAN_REVISION@|$(revision PLAN)|g" -e "s|@PACK_REVISION@|$(revision PACK)|g" | awk '
+    # Lines of text are broken before column 80; macros and examples stay as they are.
+    /^\.Bd/ { literal = 1 }
+    /^\.Ed/ { literal = 0 }
+    { sub(/ +$/, literal ? "&" : "") }
+    !literal && !/^\./ {
+        while (length($0) > 78 && match(substr($0, 1, 78), /.* [^ .\047]/)) {
+            print substr($0, 1, RLENGTH - 2)
+            $0 = substr($0, RLENGTH)
+        }
+    }
+    { print }'

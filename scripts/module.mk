@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo pipeline bench accuracy man install uninstall dist format format-check format-wrap analyze
+.PHONY: deps demo pipeline bench accuracy format format-check format-wrap analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -59,32 +59,6 @@ ifeq ($(BASELINE),)
 $(error BASELINE=folder: plans-check compares with the plans in there, made by make plans PLANS=folder)
 endif
 endif
-
-MANUALS := $(foreach p,$(PROGRAMS),$(B)/man/$(bin_$(p)).1)
-man: $(MANUALS)
-$(B)/man/%.1: $(BIN)/% scripts/man.sh
-	@mkdir -p $(@D)
-	$(if $(V),,@echo "  MAN   $@")
-	$(Q)scripts/man.sh $< > $@.tmp && mv $@.tmp $@
-
-# With DESTDIR nothing outside it is touched; a phone needs `make runtime` and the one file only.
-install: all man
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/thermocline
-	install -m 755 $(foreach p,$(PROGRAMS),$(BIN)/$(bin_$(p))) $(DESTDIR)$(PREFIX)/bin
-	install -m 644 $(MANUALS) $(DESTDIR)$(PREFIX)/share/man/man1
-	for f in $$(find schemas datasets -type f ! -name '.*' ! -name '*.tmp-*' ! -name module.mk ! -path 'datasets/tools/*'); do \
-	    install -D -m 644 $$f $(DESTDIR)$(PREFIX)/share/thermocline/$$f || exit 1; done
-	install -D -m 644 LICENSE $(DESTDIR)$(PREFIX)/share/doc/thermocline/LICENSE
-	install -m 644 README.md CHANGELOG.md docs/ARCHITECTURE.md $(DESTDIR)$(PREFIX)/share/doc/thermocline
-uninstall:
-	rm -f $(foreach p,$(PROGRAMS),$(DESTDIR)$(PREFIX)/bin/$(bin_$(p)) $(DESTDIR)$(PREFIX)/share/man/man1/$(bin_$(p)).1)
-	rm -rf $(DESTDIR)$(PREFIX)/share/thermocline $(DESTDIR)$(PREFIX)/share/doc/thermocline
-
-# What git tracks, in one archive that is the same bytes each time.
-dist:
-	@mkdir -p build
-	git archive --format=tar --prefix=thermocline-$(VERSION)/ HEAD | gzip -9n > build/thermocline-$(VERSION).tar.gz
-	@ls -l build/thermocline-$(VERSION).tar.gz
 
 # format-check reports and changes nothing; format-wrap breaks lines that are too long; format rewrites the FILES you
 # name.

@@ -52,7 +52,9 @@ check-layers check-headers check-symbols: runtime $(TEST_LIBS)
 # Every byte of small packs flipped, one at a time, in every layout form and mode; make check tries a sample of them.
 .PHONY: corrupt
 corrupt: $(B)/tests/unit/test_corruption
-	$(Q)CORRUPT=all $<
+	$(Q)for k in $$(seq 0 $$(($$(nproc) - 1))); do CORRUPT=$$k/$$(nproc) $< > $(B)/corrupt-$$k.log & \
+	    all="$$all $$!"; done; r=0; for p in $$all; do wait $$p || r=1; done; \
+	    grep -h -e '^#' -e '^not ok' $(B)/corrupt-*.log; exit $$r
 
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets

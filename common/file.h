@@ -58,6 +58,17 @@ int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e); /* appen
 int file_out_commit(struct file_out *o, struct err *e);
 void file_out_abort(struct file_out *o); /* removes the temporary file; accepts a done or zeroed one */
 
+/* Write path with these bytes, whole or not at all, as above. A device or a pipe is written as it is, and /dev/stdout,
+ * /dev/stderr, /dev/fd/N and /proc/self/fd/N mean that descriptor. */
+int file_replace(const char *path, const void *data, size_t len, struct err *e);
+
+/* Flush standard output. 0; ERR_SYS, with the system's reason, where this write or any before it failed. */
+int file_stdout(struct err *e);
+
+/* Descriptors 0 to 2 where the process was started without: taken, so that no file is opened as one of them and gets
+ * what is printed. Reading the first and writing the second fails. First thing in main. */
+void file_standard(void);
+
 /* Unlink every temporary file of this process that is still open; async-signal-safe, for handlers. */
 void file_out_abort_all(void);
 

@@ -2,6 +2,8 @@
  * any bytes; JSON may not, so strings are made valid UTF-8 on the way in. */
 #include "common/js.h"
 
+#include "common/file.h"
+
 #include <jansson.h>
 #include <math.h>
 #include <stdlib.h>
@@ -155,8 +157,10 @@ int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
     char *text = js_text(j, indent, digits);
     if (!text)
         return err_set(e, ERR_NOMEM, "out of memory for a JSON document");
-    int bad = fputs(text, f) < 0 || fputc('\n', f) < 0 || fflush(f) != 0;
+    int bad = fputs(text, f) < 0 || fputc('\n', f) < 0 || (f != stdout && fflush(f) != 0);
     free(text);
+    if (f == stdout)
+        return file_stdout(e);
     return bad ? err_sys(e, ERR_SYS, "writing JSON") : 0;
 }
 

@@ -4,6 +4,7 @@
 #include "common/opt_impl.h"
 
 #include "common/ckmath.h"
+#include "common/file.h"
 #include "common/log.h"
 #include "common/version.h"
 
@@ -17,6 +18,7 @@
 #include <strings.h>
 
 static int ignored;
+static char last_said[sizeof((struct err *)0)->msg]; /* by opt_fail */
 
 /* Rows that every subcommand has; the table's own rows come first and may take the short letters. */
 const struct opt opt_common_rows[] = {
@@ -72,6 +74,9 @@ int opt_parse_size(const char *text, uint64_t *out, struct err *e)
     uint64_t part = (uint64_t)((wide)fraction * unit / scale);
     if (!ck_mul_u64(whole, unit, &bytes) || !ck_add_u64(bytes, part, &bytes))
         return err_set(e, ERR_USAGE, "size '%s' is too large", text);
+    if (p[0] == '\0' && bytes > 0 && bytes < OPT_LEAST_PLAIN)
+        return err_set(e, ERR_USAGE, "'%s' without a unit is %s bytes, less than any size here: did you mean %sMiB? "
+                       "(%sB if bytes are meant)", text, text, text, text);
     *out = bytes;
     return 0;
 }
@@ -487,18 +492,29 @@ static int dispatch(const char *program, const char *about, const struct opt_com
 int opt_main(const char *program, const char *about, const struct opt_command *commands, const char *version_extra,
              int argc, char **argv)
 {
+    opt_begin(program);
+    return opt_end(dispatch(program, about, commands, version_extra, argc, argv));
+}
+
+void opt_begin(const char *program)
+{
+    file_standard();
     log_init(program, LOG_INFO);
-    int status = dispatch(program, about, commands, version_extra, argc, argv);
-    /* Data that did not reach stdout (a full disk) is a failure, however well the command went. */
-    if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
-        log_error("writing to standard output: %s", strerror(errno));
-        status = 1;
-    }
-    return status;
+}
+
+/* Data that did not reach stdout (a full disk) is a failure, however well the command went; it is said once. */
+int opt_end(int status)
+{
+    struct err e;
+    if (file_stdout(&e) == 0)
+        return status;
+    int own = strcmp(e.msg, last_said) ? opt_fail(&e) : err_exit_status(e.code);
+    return status ? status : own;
 }
 
 int opt_fail(const struct err *e)
 {
+    snprintf(last_said, sizeof last_said, "%s", e->msg);
     log_error("%s", e->msg);
     return e->code ? err_exit_status(e->code) : 1;
 }

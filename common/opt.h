@@ -25,7 +25,7 @@ enum opt_type {
     OPT_U64,    /* uint64_t *,     min..max */
     OPT_DOUBLE, /* double *,       min..max */
     OPT_STRING, /* const char **,  borrowed from argv */
-    OPT_SIZE,   /* uint64_t *,     bytes: 4096, 512KiB, 1.5GiB, 2GB, 4k; min..max */
+    OPT_SIZE,   /* uint64_t *,     bytes: 1000000, 512KiB, 1.5GiB, 2GB, 4k; min..max */
     OPT_CHOICE, /* int *,          index into .choices (NULL-terminated names) */
     OPT_LIST,   /* struct opt_list *, repeatable; each value borrowed from argv */
 };
@@ -79,7 +79,10 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
               int *n_pos, struct err *e);
 
 /* "1.5GiB" -> bytes; KiB/MiB/GiB/TiB are powers of 1024, k/K, M, G, T alone likewise, kB/KB/MB/GB/TB powers
- * of 1000. Exact (no floating point rounding above 2^53 for whole numbers). 0 or ERR_USAGE. */
+ * of 1000. Exact (no floating point rounding above 2^53 for whole numbers). A number without a unit is bytes; below
+ * OPT_LEAST_PLAIN nobody means bytes, so it is refused and the unit asked for, and "18B" says that they are meant. 0 is 0.
+ * 0 or ERR_USAGE. */
+#define OPT_LEAST_PLAIN 65536
 int opt_parse_size(const char *text, uint64_t *out, struct err *e);
 
 /* "18.0 MiB" style text for people; out of at least 24 bytes. Returns out. */
@@ -95,6 +98,11 @@ struct opt_command {
  * log_init(program). version_extra: format revisions and library versions, printed by --version. */
 int opt_main(const char *program, const char *about, const struct opt_command *commands,
              const char *version_extra, int argc, char **argv);
+
+/* What opt_main does first and last, for a program without subcommands: the log and the standard descriptors; whether
+ * standard output took everything. opt_end returns the exit status. */
+void opt_begin(const char *program);
+int opt_end(int status);
 
 /* Print e as an error line on stderr and return its exit status: `return opt_fail(&e);` */
 int opt_fail(const struct err *e);

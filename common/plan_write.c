@@ -366,13 +366,7 @@ int plan_write(const struct plan *p, const char *path, struct err *e)
     int r = plan_text(p, &text, &len, e);
     if (r < 0)
         return r;
-    struct file_out o;
-    if ((r = file_out_open(&o, path, e)) == 0) {
-        if ((r = file_out_write(&o, text, len, e)) < 0)
-            file_out_abort(&o);
-        else
-            r = file_out_commit(&o, e);
-    }
+    r = file_replace(path, text, len, e);
     free(text);
     return r;
 }

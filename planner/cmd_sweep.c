@@ -74,6 +74,21 @@ static void csv(FILE *f, const uint64_t *memory, int n, int first, const struct 
     }
 }
 
+static int write_csv(const char *path, const uint64_t *memory, int n, int first, const struct plan *p, double min_speed,
+                     struct err *e)
+{
+    char *text = NULL;
+    size_t len = 0;
+    FILE *f = open_memstream(&text, &len);
+    if (f)
+        csv(f, memory, n, first, p, min_speed);
+    int bad = !f || ferror(f); /* it has no other reason */
+    bad |= f && fclose(f) != 0;
+    int r = bad ? err_set(e, ERR_NOMEM, "out of memory for '%s'", path) : file_replace(path, text, len, e);
+    free(text);
+    return r;
+}
+
 static int draw(const char *path, const struct plan *p, double min_speed, struct err *e)
 {
     struct plot_series line[INPUTS_MAX_BATCHES + 1];
@@ -123,16 +138,10 @@ static int run(const struct args *a, int steps, const char *out, const char *svg
     }
     if (r == 0)
         r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e);
-    FILE *f = NULL;
-    if (r == 0 && out && !(f = fopen(out, "w")))
-        r = err_sys(e, ERR_SYS, "cannot write '%s'", out);
-    if (r == 0) {
-        csv(f ? f : stdout, memory, steps, first, &p, a->min_speed);
-        if (svg)
-            r = draw(svg, &p, a->min_speed, e);
-    }
-    if (f && fclose(f) != 0 && r == 0)
-        r = err_sys(e, ERR_SYS, "cannot write '%s'", out);
+    if (r == 0 && svg)
+        r = draw(svg, &p, a->min_speed, e);
+    if (r == 0)
+        r = write_csv(out ? out : "/dev/stdout", memory, steps, first, &p, a->min_speed, e);
     plan_done(&p);
     args_done(&in);
     return r;

@@ -79,17 +79,9 @@ void page_textf(struct page *p, const char *fmt, ...)
 
 int page_write(const struct page *p, const char *path, struct err *e)
 {
-    struct file_out f;
     if (p->failed)
         return err_set(e, ERR_NOMEM, "out of memory for '%s'", path);
-    int r = file_out_open(&f, path, e);
-    if (r < 0)
-        return r;
-    if ((r = file_out_write(&f, p->at, p->n, e)) < 0) {
-        file_out_abort(&f);
-        return r;
-    }
-    return file_out_commit(&f, e);
+    return file_replace(path, p->at, p->n, e);
 }
 
 void page_done(struct page *p)

@@ -277,21 +277,14 @@ static int export(const char *db, const struct opt_list *wanted, const char *out
 {
     char *text = NULL;
     size_t len = 0;
-    struct file_out o = { 0 };
     FILE *f = open_memstream(&text, &len);
     if (!f)
         return err_set(e, ERR_NOMEM, "export: out of memory");
     int r = put_devices(f, db, wanted, e);
     if (fclose(f) != 0 && r == 0)
         r = err_set(e, ERR_NOMEM, "export: out of memory");
-    if (r == 0 && !out) {
-        if (fwrite(text, 1, len, stdout) != len || fflush(stdout) != 0)
-            r = err_sys(e, ERR_SYS, "writing to standard output");
-    } else if (r == 0 && (r = file_out_open(&o, out, e)) == 0) {
-        if ((r = file_out_write(&o, text, len, e)) == 0)
-            r = file_out_commit(&o, e);
-        file_out_abort(&o);
-    }
+    if (r == 0)
+        r = file_replace(out ? out : "/dev/stdout", text, len, e);
     free(text);
     return r;
 }

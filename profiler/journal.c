@@ -138,15 +138,22 @@ static int scan(struct journal *j, uint64_t size, struct err *e)
     return 0;
 }
 
+static struct file_head fresh_head(struct hash128 config)
+{
+    struct file_head h = { .version = VERSION, .config = config };
+    memcpy(h.magic, TRACE_PARTIAL_MAGIC, 8);
+    return h;
+}
+
 static int resume_file(struct journal *j, struct hash128 config, uint64_t size, struct err *e)
 {
-    struct file_head h;
-    int r;
-    if (size < sizeof h) /* killed while the head was written */
-        return 1;
-    if ((r = get(j, &h, sizeof h, 0, e)) < 0)
+    struct file_head h, own = fresh_head(config);
+    int r = get(j, &h, size < sizeof h ? (size_t)size : sizeof h, 0, e);
+    if (r < 0)
         return r;
-    if (memcmp(h.magic, TRACE_PARTIAL_MAGIC, 8) || h.version != VERSION)
+    if (size < sizeof h && !memcmp(&h, &own, (size_t)size)) /* killed while the head was written */
+        return 1;
+    if (size < sizeof h || memcmp(h.magic, TRACE_PARTIAL_MAGIC, 8) || h.version != VERSION)
         return err_set(e, ERR_MISMATCH, "'%s' is not the state of a run of this program", j->path);
     if (!hash_equal(h.config, config)) {
         char a[HASH_TEXT], b[HASH_TEXT];
@@ -170,10 +177,15 @@ int journal_open(const char *path, struct hash128 config, int resume, struct jou
     }
     struct stat st;
     int r = 0;
-    j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (resume ? 0 : O_EXCL), 0666);
+    j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (resume ? 0 : O_EXCL), 0666);
     if (j->fd < 0 && errno == EEXIST)
         r = err_set(e, ERR_USAGE,
                     "'%s' holds an interrupted run: --resume continues it; remove the file to start again", path);
+    else if (j->fd < 0 && errno == ELOOP)
+        r = err_set(e, ERR_INPUT, "'%s' is a symbolic link, which is not followed: the state of an interrupted run is a file of "
+                    "this program's own; remove the link", path);
+    else if (j->fd >= 0 && fstat(j->fd, &st) == 0 && !S_ISREG(st.st_mode))
+        r = err_set(e, ERR_INPUT, "'%s' is no regular file, and no state of an interrupted run", path);
     else if (j->fd < 0 || fstat(j->fd, &st) < 0)
         r = err_sys(e, ERR_SYS, "opening '%s'", path);
     else if (flock(j->fd, LOCK_EX | LOCK_NB) < 0)
@@ -181,9 +193,9 @@ int journal_open(const char *path, struct hash128 config, int resume, struct jou
     if (!r)
         r = st.st_size ? resume_file(j, config, (uint64_t)st.st_size, e) : 1;
     if (r == 1) {
-        struct file_head h = { .version = VERSION, .config = config };
-        memcpy(h.magic, TRACE_PARTIAL_MAGIC, 8);
-        r = put(j, &h, sizeof h, 0, e);
+        const struct file_head h = fresh_head(config);
+        if ((r = put(j, &h, sizeof h, 0, e)) < 0)
+            unlink(path); /* it holds nothing yet */
         j->end = sizeof h;
     }
     if (!r && ftruncate(j->fd, (off_t)j->end) < 0)

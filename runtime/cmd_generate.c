@@ -198,6 +198,8 @@ static int decode(struct run *r, struct err *e)
         if (r->a->json)
             report_token(stdout, p->n_generated, id, r->text, r->text_len, (uint64_t)(progress_now_ns() - start),
                          &before, &after);
+        if (ferror(stdout))
+            return file_stdout(e); /* nobody reads the rest */
         if (stopped) {
             p->stop = "stop";
             return 0;
@@ -266,8 +268,6 @@ static int run_engine(struct run *r, struct err *e)
     c = run_loaded(r, e);
     r->ids = NULL;
     engine_close(r->g);
-    if (ferror(stdout) && c == 0)
-        return err_set(e, ERR_SYS, "writing to standard output failed");
     return c;
 }
 

@@ -36,9 +36,7 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
         fputs("]}\n", stdout);
     }
     engine_close(g);
-    if (r == 0 && fflush(stdout) != 0)
-        return err_sys(e, ERR_SYS, "writing to standard output");
-    return r;
+    return r < 0 ? r : file_stdout(e);
 }
 
 static int get_ids(const struct setup *s, const char *tokens, const char *prompt, const char *file, int32_t **ids,

@@ -8,8 +8,10 @@
 #include "common/ckmath.h"
 #include "common/file.h"
 
+#include <errno.h>
 #include <hdf5.h>
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,11 +36,45 @@ const char *__lsan_default_suppressions(void)
 }
 #endif
 
+/* What the library said last when a call failed: its handles are closed before the failure is reported, and each call
+ * forgets what the one before said. Lack of memory is remembered until it is reported, whatever failed because of it. */
+static struct {
+    char why[160];
+    int sys, nomem;
+} noted;
+
+static herr_t note(unsigned n, const H5E_error2_t *err, void *ctx)
+{
+    const char *desc = err->desc ? err->desc : "", *sys = strstr(desc, "errno = ");
+    (void)ctx;
+    if (n == 0) /* the deepest */
+        snprintf(noted.why, sizeof noted.why, "%s", desc);
+    if (sys && !noted.sys)
+        noted.sys = atoi(sys + strlen("errno = "));
+    if ((err->maj_num == H5E_RESOURCE && err->min_num == H5E_NOSPACE) || noted.sys == ENOMEM)
+        noted.nomem = 1;
+    return 0;
+}
+
+/* Called by the library whenever a call fails. */
+static herr_t on_failure(hid_t stack, void *ctx)
+{
+    noted.why[0] = '\0';
+    noted.sys = 0;
+    H5Ewalk2(stack, H5E_WALK_UPWARD, note, ctx);
+    if (!noted.why[0]) { /* what would have said it needs memory too */
+        void *some = malloc(64 << 10);
+        noted.nomem |= !some;
+        free(some);
+    }
+    return 0;
+}
+
 static void quiet(void)
 {
     H5dont_atexit();
     H5open();
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    H5Eset_auto2(H5E_DEFAULT, on_failure, NULL);
     H5PLset_loading_state(0);
 }
 
@@ -48,21 +84,43 @@ static void init(void)
     pthread_once(&once, quiet);
 }
 
-static herr_t innermost(unsigned n, const H5E_error2_t *err, void *ctx)
+static int out_of_memory(const char *path, struct err *e)
 {
-    (void)n;
-    snprintf(ctx, 160, "%s", err->desc ? err->desc : "");
-    return 1; /* the first upward is the deepest */
+    noted.nomem = 0;
+    H5Eclear2(H5E_DEFAULT);
+    return err_set(e, ERR_NOMEM, "'%s': out of memory", path);
 }
 
-/* An error of the library: what it said deepest down, in parentheses. */
+/* An error of the library: the system's reason, or what it said deepest down, in parentheses. */
 static int fail(const struct trace_h5_file *f, int code, struct err *e, const char *what, const char *name)
 {
-    char why[160] = "";
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, why);
+    char sys[80] = "";
+    if (noted.nomem)
+        return out_of_memory(f->path, e);
+    if (noted.sys)
+        snprintf(sys, sizeof sys, "%s", strerror(noted.sys));
+    const char *why = *sys ? sys : noted.why;
+    err_set(e, code, "'%s': %s%s%s%s%s%s", f->path, what, name ? " '" : "", name ? name : "", name ? "'" : "",
+            *why ? ": " : "", why);
+    if (e)
+        e->sys = noted.sys;
+    noted.why[0] = '\0';
+    noted.sys = 0;
     H5Eclear2(H5E_DEFAULT);
-    return err_set(e, code, "'%s': %s%s%s%s%s%s", f->path, what, name ? " '" : "", name ? name : "", name ? "'" : "",
-                   *why ? ": " : "", why);
+    return code;
+}
+
+/* The file is not as it must be; or there was no memory to look. */
+__attribute__((format(printf, 3, 4))) static int damage(const struct trace_h5_file *f, struct err *e, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    if (noted.nomem)
+        return out_of_memory(f->path, e);
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(e, ERR_FORMAT, "'%s': %s", f->path, text);
 }
 
 void trace_h5_version(char *out, size_t len)
@@ -201,8 +259,7 @@ int trace_h5_exists(struct trace_h5_file *f, const char *path, struct err *e)
         if (H5Lget_info(f->id, part, &info, H5P_DEFAULT) < 0)
             return fail(f, ERR_FORMAT, e, "damaged near", part);
         if (info.type != H5L_TYPE_HARD)
-            return err_set(e, ERR_FORMAT, "'%s': '%s' is a soft or external link; traces hold their own data",
-                           f->path, part);
+            return damage(f, e, "'%s' is a soft or external link; traces hold their own data", part);
     }
     return 1;
 }
@@ -269,11 +326,11 @@ static int attr_open(struct trace_h5_file *f, const char *group, const char *nam
     if (r < 0)
         return r;
     if (!r)
-        return err_set(e, ERR_FORMAT, "'%s': group '%s' is missing", f->path, group);
+        return damage(f, e, "group '%s' is missing", group);
     htri_t there = H5Aexists_by_name(f->id, group, name, H5P_DEFAULT);
     if (there <= 0) {
         H5Eclear2(H5E_DEFAULT);
-        return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is %s", f->path, name, group,
+        return damage(f, e, "attribute '%s' of '%s' is %s", name, group,
                        there < 0 ? "damaged" : "missing");
     }
     *a = H5Aopen_by_name(f->id, group, name, H5P_DEFAULT, H5P_DEFAULT);
@@ -288,7 +345,7 @@ static int attr_open(struct trace_h5_file *f, const char *group, const char *nam
         H5Aclose(*a);
         if (*type >= 0)
             H5Tclose(*type);
-        return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no scalar", f->path, name, group);
+        return damage(f, e, "attribute '%s' of '%s' is no scalar", name, group);
     }
     return 0;
 }
@@ -301,7 +358,7 @@ static int get(struct trace_h5_file *f, const char *group, const char *name, hid
     if (r < 0)
         return r;
     if (H5Tequal(t, want) <= 0)
-        r = err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no %s", f->path, name, group, what);
+        r = damage(f, e, "attribute '%s' of '%s' is no %s", name, group, what);
     else if (H5Aread(a, mem, out) < 0)
         r = fail(f, ERR_FORMAT, e, "cannot read attribute", name);
     H5Tclose(t);
@@ -317,7 +374,7 @@ int trace_h5_get_u64(struct trace_h5_file *f, const char *group, const char *nam
     if (r < 0)
         return r;
     if (v < min || v > max)
-        return err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is %llu; %llu to %llu is possible", f->path, name,
+        return damage(f, e, "attribute '%s' of '%s' is %llu; %llu to %llu is possible", name,
                        group, (unsigned long long)v, (unsigned long long)min, (unsigned long long)max);
     *out = v;
     return 0;
@@ -338,7 +395,7 @@ int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *na
     size_t n = H5Tget_size(t);
     char buf[4096];
     if (H5Tget_class(t) != H5T_STRING || H5Tis_variable_str(t) != 0 || n > sizeof buf)
-        r = err_set(e, ERR_FORMAT, "'%s': attribute '%s' of '%s' is no fixed-length text of at most %zu bytes", f->path,
+        r = damage(f, e, "attribute '%s' of '%s' is no fixed-length text of at most %zu bytes",
                     name, group, sizeof buf);
     else if (H5Aread(a, t, buf) < 0)
         r = fail(f, ERR_FORMAT, e, "cannot read attribute", name);
@@ -349,9 +406,7 @@ int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *na
     while (n && !buf[n - 1])
         n--;
     if (n >= len || memchr(buf, 0, n))
-        return err_set(e, ERR_FORMAT,
-                       "'%s': attribute '%s' of '%s' has %zu bytes or holds a NUL; at most %zu are possible",
-                       f->path, name, group, n, len - 1);
+        return damage(f, e, "attribute '%s' of '%s' has %zu bytes or holds a NUL; at most %zu are possible", name, group, n, len - 1);
     memcpy(out, buf, n);
     out[n] = '\0';
     return 0;
@@ -450,10 +505,8 @@ static int check_storage(const struct trace_h5_set *s, struct err *e)
         H5Pclose(p);
     H5Eclear2(H5E_DEFAULT);
     return ok && n >= 0 ? 0
-                        : err_set(e, ERR_FORMAT,
-                                  "'%s': dataset '%s' is not stored in chunks of at most %d bytes with shuffle, "
-                                  "deflate and fletcher32 alone",
-                                  s->file->path, s->name, CHUNK_MAX);
+                        : damage(s->file, e, "dataset '%s' is not stored in chunks of at most %d bytes with shuffle, "
+                                  "deflate and fletcher32 alone", s->name, CHUNK_MAX);
 }
 
 /* What the shape says must be plausible for the file's size, or a few bytes could claim any memory. */
@@ -467,18 +520,17 @@ static int check_shape(const struct trace_h5_set *s, struct err *e)
         H5Sclose(sp);
     H5Eclear2(H5E_DEFAULT);
     if (!ok)
-        return err_set(e, ERR_FORMAT, "'%s': dataset '%s' has %d dimensions; %d are needed", s->file->path, s->name, n,
+        return damage(s->file, e, "dataset '%s' has %d dimensions; %d are needed", s->name, n,
                        s->n_dims);
     uint64_t bytes = H5Tget_size(s->type);
     for (int i = 0; i < n; i++) {
         if (d[i] != s->dims[i])
-            return err_set(e, ERR_FORMAT, "'%s': dataset '%s' has %llu in dimension %d; the attributes say %llu",
-                           s->file->path, s->name, (unsigned long long)d[i], i, (unsigned long long)s->dims[i]);
+            return damage(s->file, e, "dataset '%s' has %llu in dimension %d; the attributes say %llu", s->name, (unsigned long long)d[i], i, (unsigned long long)s->dims[i]);
         if (!ck_mul_u64(bytes, d[i], &bytes))
             bytes = UINT64_MAX;
     }
     if (bytes / MAX_INFLATION > s->file->size)
-        return err_set(e, ERR_FORMAT, "'%s': dataset '%s' claims %llu bytes in a file of %llu", s->file->path, s->name,
+        return damage(s->file, e, "dataset '%s' claims %llu bytes in a file of %llu", s->name,
                        (unsigned long long)bytes, (unsigned long long)s->file->size);
     return 0;
 }
@@ -492,12 +544,12 @@ int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const cha
         s->dims[i] = dims[i];
     int r = trace_h5_exists(f, name, e);
     if (r <= 0)
-        return r < 0 ? r : err_set(e, ERR_FORMAT, "'%s': dataset '%s' is missing", f->path, name);
+        return r < 0 ? r : damage(f, e, "dataset '%s' is missing", name);
     H5O_info_t info;
     if (H5Oget_info_by_name2(f->id, name, &info, H5O_INFO_BASIC, H5P_DEFAULT) < 0)
         return fail(f, ERR_FORMAT, e, "damaged dataset", name);
     if (info.type != H5O_TYPE_DATASET)
-        return err_set(e, ERR_FORMAT, "'%s': '%s' is no dataset", f->path, name);
+        return damage(f, e, "'%s' is no dataset", name);
     hid_t a = set_access();
     s->id = H5Dopen2(f->id, name, a);
     H5Pclose(a);
@@ -516,7 +568,7 @@ int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const cha
     if (have >= 0)
         H5Tclose(have);
     if (!same)
-        r = err_set(e, ERR_FORMAT, "'%s': dataset '%s' has another element type than traces have there", f->path, name);
+        r = damage(f, e, "dataset '%s' has another element type than traces have there", name);
     else if ((r = check_shape(s, e)) == 0)
         r = check_storage(s, e);
     if (r < 0)

@@ -2,7 +2,6 @@
 #include "datasets/synth/synth.h"
 
 #include "common/js.h"
-#include "common/log.h"
 #include "common/opt.h"
 #include "common/pool.h"
 #include "common/quant.h"
@@ -277,13 +276,13 @@ int main(int argc, char **argv)
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
     };
     struct err e = { 0 };
-    log_init("gguf-synth", LOG_INFO);
+    opt_begin("gguf-synth");
     if (argc == 2 && !strcmp(argv[1], "--version")) {
         printf("gguf-synth %s (GGUF 3)\n", THERMO_VERSION);
-        return 0;
+        return opt_end(0);
     }
     int r = parse(argc, argv, &g, &e);
-    if (r > 0)
-        return 0;
-    return r < 0 || run(&g, &e) < 0 ? opt_fail(&e) : 0;
+    if (r == 0)
+        r = run(&g, &e);
+    return opt_end(r < 0 ? opt_fail(&e) : 0);
 }

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char path[256];
@@ -64,6 +65,26 @@ static int resume(void)
     return n;
 }
 
+static int64_t file_size(void)
+{
+    struct stat st;
+    return stat(path, &st) == 0 ? (int64_t)st.st_size : -1;
+}
+
+/* What leads elsewhere is not followed, be it for an empty file that a run would take for its own. */
+static void links(void)
+{
+    char other[300];
+    struct journal *j;
+    snprintf(other, sizeof other, "%s.other", path);
+    CHECK(save("", 0) && rename(path, other) == 0 && symlink(other, path) == 0);
+    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && strstr(e.msg, "symbolic link") && file_size() == 0);
+    CHECK(unlink(other) == 0);
+    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && access(other, F_OK) != 0); /* a link to nowhere makes nothing */
+    CHECK(unlink(path) == 0 && mkfifo(path, 0600) == 0);
+    CHECK(journal_open(path, config, 1, &j, &e) == ERR_INPUT && strstr(e.msg, "no regular file"));
+}
+
 int main(void)
 {
     struct journal *j, *k;
@@ -104,7 +125,9 @@ int main(void)
     CHECK(fine);
     CHECK(save("THRMPART but nothing that follows makes sense ....", 50) && resume() == -2 && e.code == ERR_MISMATCH);
     CHECK(access(path, F_OK) == 0); /* what is not ours is not removed */
+    CHECK(save("id,text", 7) && resume() == -2 && e.code == ERR_MISMATCH && file_size() == 7); /* nor a short one */
     free(data);
+    links();
     unlink(path);
     return test_done();
 }

@@ -103,6 +103,8 @@ static void test_refusals(void)
     CHECK(refused("--model m --temp nan", "nan", "not a number"));
     CHECK(refused("--model m --temp 11", "--temp 11", "0 to 10"));
     CHECK(refused("--model m --memory 1KiB", "--memory 1KiB", "4.0 KiB to 1.0 TiB"));
+    CHECK(refused("--model m --memory 18", "--memory: '18' without a unit", "did you mean 18MiB?"));
+    CHECK(refused("--model m --memory 65535", "65535MiB?", "65535B if bytes are meant"));
     CHECK(refused("--model m --memory lots", "lots", "not a size"));
     CHECK(refused("--model m --cost free", "free", "paper, measured"));
     CHECK(refused("--model m --json=1", "--json", "no value"));
@@ -111,7 +113,7 @@ static void test_refusals(void)
 static void test_sizes(void)
 {
     char text[24];
-    CHECK(size_of("4096") == 4096 && size_of("512KiB") == 524288 && size_of("2GB") == 2000000000);
+    CHECK(size_of("65536") == 65536 && size_of("0") == 0 && size_of("4096B") == 4096 && size_of("512KiB") == 524288 && size_of("2GB") == 2000000000);
     CHECK(size_of("4k") == 4096 && size_of("4K") == 4096 && size_of("3M") == 3145728 && size_of("1T") == 1ull << 40);
     CHECK(size_of("1kB") == 1000 && size_of("1KB") == 1000 && size_of("7B") == 7);
     CHECK(size_of("9007199254740993") == 9007199254740993ull);

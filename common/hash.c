@@ -5,7 +5,11 @@
 
 #include <stdio.h>
 #include <string.h>
+#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
+#include <xxh_x86dispatch.h> /* the same functions for the widest registers that this processor has: three times as fast */
+#else
 #include <xxhash.h>
+#endif
 
 
 uint64_t hash_64(const void *data, size_t len)

@@ -41,7 +41,7 @@ struct session {
     struct probe_cpus cpus;
     struct probe_env env;
     struct probe *probes[N_PROBES]; /* NULL: not asked for */
-    char storage[512], command[256], started[32];
+    char storage[4096], command[256], started[32];
 };
 
 static int parse(int argc, char **argv, struct args *a, struct err *e)

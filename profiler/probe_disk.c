@@ -59,7 +59,7 @@ struct storage_probe {
     int cap, direct;
     int fd_write, fd_read;
     uint64_t file_bytes;
-    char dir[512];
+    char dir[4096];
     char notes[160];
     char *buf; /* MAX_IN_FLIGHT_BYTES, shared out among lanes */
 };
@@ -322,7 +322,7 @@ static int reads_back(const struct storage_probe *s, int fd)
 
 static int make_file(struct storage_probe *s, struct err *e)
 {
-    char path[600];
+    char path[4160];
     snprintf(path, sizeof path, "%s/.thermo-probe-XXXXXX", s->dir);
     s->fd_write = mkostemp(path, O_CLOEXEC);
     if (s->fd_write < 0)

@@ -15,9 +15,13 @@ deps:
 demo: all
 	$(Q)BIN=$(BIN) scripts/demo.sh
 # A model of yours: make pipeline MODEL=big.gguf MEMORY=2GiB PROMPT='Once upon a time'
+# The values reach the shell as they were given, whatever characters they hold.
+pipeline: export PIPELINE_MODEL := $(value MODEL)
+pipeline: export PIPELINE_MEMORY := $(value MEMORY)
+pipeline: export PIPELINE_PROMPT := $(value PROMPT)
 pipeline: all
-	$(Q)BIN=$(BIN) scripts/pipeline.sh --model '$(MODEL)' $(if $(MEMORY),--memory '$(MEMORY)') \
-	    $(if $(PROMPT),--prompt "$$PROMPT") $(PIPELINE_FLAGS)
+	$(Q)BIN=$(BIN) scripts/pipeline.sh --model "$$PIPELINE_MODEL" $${PIPELINE_MEMORY:+--memory "$$PIPELINE_MEMORY"} \
+	    $${PIPELINE_PROMPT:+--prompt "$$PIPELINE_PROMPT"} $(PIPELINE_FLAGS)
 # Settings as `make bench RUNS=3 ...`: scripts/bench.sh --help
 bench: all $(B)/tests/bench/bench_kernels
 	$(Q)BIN=$(BIN) B=$(B) scripts/bench.sh $(BENCH_FLAGS)

@@ -1,0 +1,270 @@
+#!/bin/bash
+# The pipeline as one user would treat it: run again, inputs changed, replaced and only touched, stopped and killed at every
+# stage, results damaged or lost, names of all kinds. A tiny random model; a device from a CSV, so that little is measured.
+. tests/tap.sh
+scratch
+here=$(pwd -P)
+case $BIN in /*) ;; *) BIN=$here/$BIN ;; esac
+real=$BIN
+cd "$tmp" || exit 1
+
+# Programs that do as the real ones, but stop, or kill the pipeline, where a file says so; a measurement takes a moment only.
+mkdir bin in
+cat > bin/wrapper << END
+#!/bin/bash
+what=\${0##*/}-\$1
+kill_when() { [ ! -e "$tmp/\$1-\$what" ] || { rm "$tmp/\$1-\$what"; kill -9 \$PPID; exit 1; }; }
+kill_when before
+more=
+[ "\$1" != hardware ] || more='--range 8MiB --seconds-per-point 0.003 --only storage,memory'
+if [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
+    "$real/\${0##*/}" "\$@" & pid=\$!
+    while [ "\$(stat -c %s "$tmp"/*/traces.h5.partial 2> /dev/null || echo 0)" -lt 4096 ] && [ -e /proc/\$pid/exe ]; do sleep 0.01; done
+    kill -"\$(cat "$tmp/stop")" \$pid
+    rm "$tmp/stop"
+    wait \$pid
+else
+    "$real/\${0##*/}" "\$@" \$more
+fi
+r=\$?
+kill_when after
+exit \$r
+END
+chmod +x bin/wrapper
+for p in thermo-profile thermo-plan thermo-pack thermo-run; do ln -s wrapper bin/$p; done
+export BIN=$tmp/bin
+
+# The pipeline is the same whatever the programs were built with: under sanitizers, which slow them, a part of it.
+plainly() { [ -n "${SANITIZE:-}" ] || "$@"; }
+
+random() { "$real/gguf-make" random -q --act relu --context 128 "$@"; } # [--seed N] FILE
+random --seed 1 in/m.gguf && random --seed 2 in/other.gguf || exit 1
+printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > in/p.csv
+"$real/thermo-profile" import -q --db in/hw.sqlite --csv "$here/datasets/devices/oneplus-12.csv" > /dev/null
+"$real/thermo-profile" import -q --db in/other.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null
+
+pipeline() { "$here/scripts/pipeline.sh" "$@" > text 2> talk < /dev/null; }
+go() # FOLDER ARGS...: with all that the other tests do not say
+{
+    local out=$1
+    shift
+    pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' --tokens 0 \
+        --out "$out" "$@" || { local r=$?; cat talk; return $r; }
+}
+
+# stages WORDS: of trace, plan and pack, which were done; "" for none. What the talk says must be so.
+stages()
+{
+    local got
+    got=$(sed -n -e '/up to date$/d' -e 's/^== [134] \([a-z]*\): .*/\1/p' talk | tr '\n' ' ')
+    [ "${got% }" = "$1" ] || { echo "done: $got, wanted: $1"; cat talk; return 1; }
+}
+because() { grep -q -e "$1" talk || { echo "looking for '$1' in:"; cat talk; return 1; }; }
+same_as() # FOLDER FOLDER: what both hold is the same by content (a trace's file keeps how long it took)
+{
+    cmp "$1/plan.json" "$2/plan.json" && cmp "$1/model.thermo" "$2/model.thermo" && [ "$(content "$1")" = "$(content "$2")" ]
+}
+content() { "$real/thermo-profile" show --json -q "$1/traces.h5" | grep -m 1 content_hash; }
+anew() { rm -rf fresh && go fresh "$@"; } # the same from nothing, to compare with
+times() { stat -c '%n %i %.9Y' "$1"/{traces.h5,plan.json,model.thermo}; }
+
+# ---- again, and with something changed ----
+text() { pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB --plan-flags '--context 64' \
+             --tokens 3 --prompt "$1" --run-flags '--seed 1' --out o -- --temp 0 && grep -q -F -e "$1" text; }
+check "from nothing" go o
+check "all stages are done" stages "trace plan pack"
+times o > before
+check "again" go o
+check "no stage is done" stages ""
+check "it says so of each" eval '[ "$(grep -c "up to date$" talk)" -eq 3 ]'
+check "and runs, from a prompt that looks like an option" text '--odd "$HOME" `x`'
+touch in/*
+cp in/p.csv in/moved.csv
+check "inputs touched and moved" go o --prompts in/moved.csv
+check "are the same" stages ""
+check "nothing was written anew" eval 'times o | cmp before -'
+
+echo 'And one more.' >> in/p.csv
+check "more prompts" go o
+check "are traced, planned and packed" eval 'stages "trace plan pack" && because "1 trace: .*again, because the prompts changed"'
+check "as from nothing" eval 'anew && same_as o fresh'
+
+cp -p in/m.gguf in/kept.gguf
+replace() # of the same name, size and time
+{
+    cp in/other.gguf in/m.new && touch -r in/m.gguf in/m.new && mv in/m.new in/m.gguf &&
+        [ "$(stat -c '%s %.9Y' in/m.gguf)" = "$(stat -c '%s %.9Y' in/kept.gguf)" ] && go o
+}
+check "another model of the same name, size and time" replace
+check "is traced, planned and packed" eval 'stages "trace plan pack" && because "because the model changed"'
+check "as from nothing" eval 'anew && same_as o fresh'
+in_place() { cat in/kept.gguf > in/m.gguf && go o && stages "trace plan pack" && cp -p in/m.gguf in/kept.gguf; }
+check "a model overwritten in place" in_place
+
+packed=$(stat -c '%i %.9Y' o/model.thermo)
+check "another limit" eval 'go o --memory 8MiB,32MiB && stages plan && because "because --memory (was 64MiB) changed"'
+check "another device" eval 'go o --hardware in/other.sqlite && stages plan && because "the device.s figures"'
+check "another flag" eval 'go o --plan-flags "--context 32" && stages plan && because "was --context 64"'
+plainly check "other tokens to trace" eval 'go o --max-tokens 20 && stages "trace plan pack"'
+plainly check "back" eval 'go o && stages "trace plan pack"'
+packed=$(stat -c '%i %.9Y' o/model.thermo)
+plainly check "below the floor: exit status 4" status 4 go o --memory 1MiB
+plainly check "and above again, with the pack that is there" eval 'go o && stages plan && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
+plainly check "--fresh" eval 'go o --fresh && stages "trace plan pack"'
+
+# ---- results lost, damaged or replaced ----
+plainly check "a trace that was emptied" eval ': > o/traces.h5; go o && stages trace && because "not what was made"'
+plainly check "a trace that is gone" eval 'rm o/traces.h5; go o && stages trace && because "is gone"'
+plainly check "a plan that was edited" eval 'echo >> o/plan.json; go o && stages plan && because "not what was made"'
+plainly check "a pack that was cut" eval 'truncate -s -100 o/model.thermo; go o && stages pack'
+plainly check "a pack of another model" eval 'go q --model in/other.gguf && cp q/model.thermo o/ && go o && stages pack && anew && same_as o fresh'
+plainly check "a copy of the folder" eval 'cp -r o copied && go copied && stages ""'
+
+# ---- killed and interrupted ----
+killed() # before|after PROGRAM-COMMAND STAGES: what is left to do the next time
+{
+    rm -rf k
+    : > "$1-$2"
+    go k > /dev/null 2>&1
+    local r=$?
+    [ $r -eq 137 ] || { echo "exit status $r, it was not killed"; return 1; }
+    go k && stages "$3" && same_as k fresh
+}
+plainly check "killed before the trace" killed before thermo-profile-trace "trace plan pack"
+plainly check "killed after the trace" killed after thermo-profile-trace "trace plan pack"
+plainly check "a trace that was whole is not made again" because 'nothing to resume'
+plainly check "killed before the plan" killed before thermo-plan-solve "plan pack"
+plainly check "killed after the plan" killed after thermo-plan-solve "plan pack"
+plainly check "killed before the pack" killed before thermo-pack-pack pack
+plainly check "killed after the pack" killed after thermo-pack-pack pack
+
+long="--prompts $here/datasets/prompts/stories-profile.csv --max-tokens 6000"
+stopped() # SIGNAL STATUS
+{
+    rm -rf r
+    echo "$1" > stop
+    # shellcheck disable=SC2086
+    go r $long > /dev/null 2>&1
+    local r=$?
+    [ $r -eq "$2" ] && [ -e r/traces.h5.partial ] || { echo "exit status $r"; cat talk; ls r; return 1; }
+}
+# shellcheck disable=SC2086
+resumed() { go r $long && because 'going on where it was interrupted' && stages "trace plan pack" && [ "$(content r)" = "$(content whole)" ]; }
+# shellcheck disable=SC2086
+go whole $long > /dev/null
+check "a trace interrupted" eval 'stopped TERM 130 && because "the same command goes on"'
+check "is resumed" resumed
+plainly check "a trace killed" stopped KILL 137
+plainly check "is resumed too" resumed
+check "interrupted, and then the prompts change" eval 'stopped TERM 130 && go r && anew && same_as r fresh && [ ! -e r/traces.h5.partial ]'
+plainly check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $long --model in/other.gguf && ! grep -q "going on where" talk &&
+    go whole2 $long --model in/other.gguf && same_as r whole2'
+plainly check "interrupted, and what is left is damaged" eval 'stopped TERM 130 && head -c 3000 /dev/zero > r/traces.h5.partial && go r $long &&
+    [ "$(content r)" = "$(content whole)" ]'
+
+measure() { pipeline --model in/m.gguf --prompts in/p.csv --memory 64MiB --tokens 0 --out h "$@" || { cat talk; return 1; }; }
+plainly check "measured here" eval 'measure && because "^== 2 hardware: what this machine can do"'
+plainly check "and not again" eval 'measure && because "^== 2 hardware: up to date"'
+plainly check "for another name it is" eval 'measure --device box && because "2 hardware: .*because --device" && because "3 plan: .*because"'
+plainly check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 2 hardware: what"'
+plainly check "a database that cannot be read" eval 'echo rubbish > h/hardware.sqlite && measure && because unreadable && [ -e h/hardware.sqlite.unreadable ]'
+plainly check "no limit given: the first one is kept" eval 'pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h &&
+    pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h && stages ""'
+
+# ---- names ----
+odd() # FILE
+{
+    rm -rf names && mkdir names && cp in/m.gguf "names/$1" && cp in/p.csv "names/$1.csv" && cp in/hw.sqlite "names/$1.sqlite" || return
+    (cd names && "$here/scripts/pipeline.sh" --model "$1" --prompts "$1.csv" --hardware "$1.sqlite" --memory 64MiB --tokens 2 \
+        --out "$1.d" > ../text 2> ../talk) || { cat talk; return 1; }
+    stages "trace plan pack" && [ -s "names/$1.d/model.thermo" ] &&
+    (cd names && "$here/scripts/pipeline.sh" --model="$1" --prompts="$1.csv" --hardware="$1.sqlite" --memory=64MiB --tokens=0 \
+        --out="$1.d" > ../text 2> ../talk) && stages ""
+}
+plainly check "spaces" odd ' a model  of mine.gguf'
+check "quotes" odd "it's \"mine\" \\ \$HOME \`date\`; x.gguf"
+plainly check "a leading dash" odd -m.gguf
+plainly check "non-ASCII" odd $'m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
+check "a star, a percent, an equals sign" odd 'a=*%s[x].gguf'
+installed() # as packages do: programs beside it, data sets under ../share
+{
+    mkdir -p inst/bin inst/share/thermocline && cp "$here/scripts/pipeline.sh" inst/bin/thermo-pipeline &&
+        ln -s "$here/datasets" inst/share/thermocline/ && mkdir -p elsewhere || return
+    for p in thermo-profile thermo-plan thermo-pack thermo-run; do ln -s "$real/$p" inst/bin/; done
+    long=$(printf 'x%.0s' $(seq 249))
+    cp in/m.gguf "in/$long.gguf"
+    (cd elsewhere && env -u BIN PATH="$tmp/inst/bin:$PATH" thermo-pipeline --model "../in/$long.gguf" --hardware ../in/hw.sqlite --memory 64MiB \
+        --max-tokens 30 --tokens 0 2> ../talk) || { cat talk; return 1; }
+    ls elsewhere/thermo-pipeline/*/model.thermo && because 'stories-profile.csv'
+    ln -s "$tmp/inst/bin/thermo-pipeline" in/linked
+    env -u BIN in/linked --help | grep -q '^usage: linked'
+}
+check "installed, with a very long name" installed
+in_path() # the script alone, the programs in PATH
+{
+    mkdir -p alone && cp "$here/scripts/pipeline.sh" alone/thermo-pipeline &&
+        env -u BIN PATH="$real:$PATH" alone/thermo-pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB \
+            --tokens 0 --out alone/o 2> talk || { cat talk; return 1; }
+}
+plainly check "programs in PATH" in_path
+made() # through make
+{
+    cp in/m.gguf "in/it's \$mine (1) #.gguf"
+    (cd "$here" && MAKEFLAGS='' "${MAKE:-make}" --no-print-directory -s CC="$CC" SANITIZE="$SANITIZE" pipeline MODEL="$tmp/in/it's \$mine (1) #.gguf" MEMORY=64MiB \
+        PROMPT="Lily's \"\$dog" PIPELINE_FLAGS="--prompts $tmp/in/p.csv --hardware $tmp/in/hw.sqlite --tokens 2 --out $tmp/made" > "$tmp/text" 2> "$tmp/talk") ||
+        { cat talk; return 1; }
+    grep -qF "Lily's \"\$dog" text
+}
+check "make pipeline" made
+folder() # several models in a folder that cannot be written, each with a folder of its own
+{
+    mkdir ro && cp in/m.gguf in/other.gguf ro/ && chmod a-w ro/* ro && mkdir -p co/scripts && cp "$here/scripts/pipeline.sh" co/scripts/ && touch co/GNUmakefile || return
+    for m in m other m other; do
+        (cd co && scripts/pipeline.sh --model ../ro/$m.gguf --prompts ../in/p.csv --hardware ../in/hw.sqlite --memory 64MiB \
+            --plan-flags '--context 64' --tokens 0 2> ../talk) || { cat talk; return 1; }
+    done
+    chmod u+w ro
+    stages "" && [ "$(ls ro)" = "$(printf 'm.gguf\nother.gguf')" ] && cmp co/build/pipeline/m/plan.json fresh/plan.json &&
+        ! cmp -s co/build/pipeline/m/model.thermo co/build/pipeline/other/model.thermo
+}
+plainly check "several models in a read-only folder" eval 'anew && folder'
+
+# ---- refusals, before anything is done ----
+mine() { mkdir mine && echo '{}' > mine/plan.json && status 1 go mine && because 'was not made here' && [ "$(cat mine/plan.json)" = '{}' ]; }
+refused() # STATUS PATTERN ARGS...
+{
+    local want=$1 pattern=$2
+    shift 2
+    rm -rf no
+    status "$want" go no "$@" && because "$pattern" && [ ! -e no/traces.h5 ]
+}
+check "files that were there are left alone" mine
+check "no such prompts" refused 3 "none.csv" --prompts none.csv
+check "no such database" refused 3 "none.sqlite" --hardware none.sqlite
+check "a database that is none" refused 3 "p.csv" --hardware in/p.csv
+check "no such device" refused 2 "no device 'x'" --device x
+check "a size that is none" refused 2 "'2 GiB' is not a size" --memory "1GiB,2 GiB"
+check "a list that ends in a comma" refused 2 "not a list" --memory 1GiB,
+check "tokens that are none" refused 2 "'1e3'" --tokens 1e3
+check "tokens to trace that are none" refused 2 "'0'" --max-tokens 0
+check "an empty value" refused 2 "not empty" --out=
+check "a flag with a value" refused 2 "takes no value" --full=yes
+check "measuring and not measuring" refused 2 "one of them" --full
+several() { cp in/hw.sqlite in/two.sqlite && "$real/thermo-profile" import -q --db in/two.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null &&
+    refused 2 "name one with --device" --hardware in/two.sqlite && go o --hardware in/two.sqlite --device 'OnePlus 12'; }
+plainly check "several devices" several
+
+waits() # a second one in the same folder waits for the first
+{
+    rm -rf w && mkdir -p w/.pipeline || return
+    : > talk
+    exec 8> w/.pipeline/lock
+    flock 8
+    go w 8>&- & pid=$!
+    until grep -q 'waiting until it has ended' talk || [ ! -e /proc/$pid/exe ]; do sleep 0.02; done
+    early=$(ls w)
+    exec 8>&-
+    wait $pid && [ -z "$early" ] && stages "trace plan pack"
+}
+check "two in one folder" waits
+done_testing

@@ -5,26 +5,34 @@
 
 #include <stdio.h>
 #include <string.h>
-#if defined(__x86_64__) && __has_include(<xxh_x86dispatch.h>)
-#include <xxh_x86dispatch.h> /* the same functions for the widest registers that this processor has: three times as fast */
-#else
 #include <xxhash.h>
+
+/* libxxhash for x86-64 has the same functions for the widest registers that the processor has, three times as fast; but not
+ * everywhere, and not in its static form. */
+#if defined(__x86_64__)
+XXH64_hash_t XXH3_64bits_dispatch(const void *data, size_t len) __attribute__((weak));
+XXH64_hash_t XXH3_64bits_withSeed_dispatch(const void *data, size_t len, XXH64_hash_t seed) __attribute__((weak));
+XXH128_hash_t XXH3_128bits_dispatch(const void *data, size_t len) __attribute__((weak));
+XXH_errorcode XXH3_128bits_update_dispatch(XXH3_state_t *state, const void *data, size_t len) __attribute__((weak));
+#define WIDEST(f) (f##_dispatch ? f##_dispatch : (f))
+#else
+#define WIDEST(f) (f)
 #endif
 
 
 uint64_t hash_64(const void *data, size_t len)
 {
-    return XXH3_64bits(data, len);
+    return WIDEST(XXH3_64bits)(data, len);
 }
 
 uint64_t hash_64_seeded(const void *data, size_t len, uint64_t seed)
 {
-    return XXH3_64bits_withSeed(data, len, seed);
+    return WIDEST(XXH3_64bits_withSeed)(data, len, seed);
 }
 
 struct hash128 hash_128(const void *data, size_t len)
 {
-    XXH128_hash_t h = XXH3_128bits(data, len);
+    XXH128_hash_t h = WIDEST(XXH3_128bits)(data, len);
     return (struct hash128){ h.low64, h.high64 };
 }
 
@@ -48,7 +56,7 @@ void hash_seed(struct hash *h, uint64_t seed)
 
 void hash_update(struct hash *h, const void *data, size_t len)
 {
-    XXH3_128bits_update((XXH3_state_t *)h, data, len);
+    WIDEST(XXH3_128bits_update)((XXH3_state_t *)h, data, len);
 }
 
 void hash_update_u32(struct hash *h, uint32_t v)

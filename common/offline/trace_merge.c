@@ -19,7 +19,7 @@ struct segment {
 };
 
 struct merge {
-    int n;
+    int n, first;               /* shards; the number of the one that was named first */
     struct trace **shards;      /* by shard number */
     uint64_t **samples;         /* [shard][its n_samples] */
     struct trace_info info;     /* of the result; tensors borrowed from the first shard */
@@ -77,32 +77,61 @@ static int check_pair(const struct merge *m, int i, struct err *e)
     return 0;
 }
 
-static int open_shards(struct merge *m, const char *const *paths, struct err *e)
+/* "shards 0, 3 of 4 are missing", and which one there is. */
+static int missing(const struct merge *m, struct err *e)
 {
+    char list[160] = "";
+    int n = 0, there = 0;
     for (int i = 0; i < m->n; i++) {
-        struct trace *t;
-        int r = trace_open(paths[i], &t, e);
-        if (r < 0)
-            return r;
-        const struct trace_info *info = trace_info(t);
-        if (info->n_shards != m->n)
-            r = err_set(e, ERR_MISMATCH, "'%s' is shard %d of %d, but %d files were given", paths[i], info->shard,
-                        info->n_shards, m->n);
-        else if (m->shards[info->shard])
-            r = err_set(e, ERR_MISMATCH, "'%s' and '%s' are both shard %d of %d", path_of(m, info->shard), paths[i],
-                        info->shard, info->n_shards);
-        if (r < 0) {
-            trace_close(t);
-            return r;
-        }
+        size_t len = strlen(list);
+        if (m->shards[i])
+            there = i;
+        else if (n++, len + 16 < sizeof list)
+            snprintf(list + len, sizeof list - len, "%s%d", len ? ", " : "", i);
+        else if (list[len - 1] != '.')
+            memcpy(list + len, ", ...", 6);
+    }
+    if (n == 0)
+        return 0;
+    return err_set(e, ERR_MISMATCH, "shard%s %s of %d %s missing ('%s' is shard %d of %d): give all of a run", n > 1 ? "s" : "", list,
+                   m->n, n > 1 ? "are" : "is", path_of(m, there), there, m->n);
+}
+
+/* A file's place among the shards; which run it is of, the first says. */
+static int open_shard(struct merge *m, const char *path, struct err *e)
+{
+    struct trace *t;
+    int r = trace_open(path, &t, e);
+    if (r < 0)
+        return r;
+    const struct trace_info *info = trace_info(t);
+    if (!m->shards && !(m->shards = calloc((size_t)info->n_shards, sizeof *m->shards)))
+        r = err_set(e, ERR_NOMEM, "merging %d shards", info->n_shards);
+    else if (!m->n)
+        m->n = info->n_shards, m->first = info->shard;
+    if (r == 0 && info->n_shards != m->n)
+        r = err_set(e, ERR_MISMATCH, "'%s' is shard %d of %d, '%s' shard %d of %d: they are of different runs", path_of(m, m->first),
+                    m->first, m->n, path, info->shard, info->n_shards);
+    else if (r == 0 && m->shards[info->shard])
+        r = err_set(e, ERR_MISMATCH, "'%s' and '%s' are both shard %d of %d", path_of(m, info->shard), path, info->shard,
+                    info->n_shards);
+    if (r < 0)
+        trace_close(t);
+    else
         m->shards[info->shard] = t;
-    }
-    for (int i = 1; i < m->n; i++) {
-        int r = check_pair(m, i, e);
-        if (r < 0)
-            return r;
-    }
-    return 0;
+    return r;
+}
+
+static int open_shards(struct merge *m, const char *const *paths, int n_paths, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n_paths && r == 0; i++)
+        r = open_shard(m, paths[i], e);
+    if (r == 0)
+        r = missing(m, e);
+    for (int i = 1; i < m->n && r == 0; i++)
+        r = check_pair(m, i, e);
+    return r;
 }
 
 static int check_predictors(const struct merge *m, struct err *e)
@@ -332,13 +361,12 @@ static int write_all(struct merge *m, void (*on_layer)(void *ctx, int done, int 
 int trace_merge(const char *const *paths, int n, const char *out, int gzip, int drop_predictors,
                 void (*on_layer)(void *ctx, int done, int of), void *ctx, struct hash128 *content, struct err *e)
 {
-    struct merge m = { .n = n, .buf_bytes = BUF_BYTES };
-    m.shards = calloc((size_t)n, sizeof *m.shards);
-    m.samples = calloc((size_t)n, sizeof *m.samples);
+    struct merge m = { .buf_bytes = BUF_BYTES };
     m.buf = malloc(BUF_BYTES);
-    int r = m.shards && m.samples && m.buf ? 0 : err_set(e, ERR_NOMEM, "merging %d files", n);
+    int r = m.buf ? open_shards(&m, paths, n, e) : err_set(e, ERR_NOMEM, "merging %d files", n);
+    if (r == 0 && !(m.samples = calloc((size_t)m.n, sizeof *m.samples)))
+        r = err_set(e, ERR_NOMEM, "merging %d files", n);
     if (r < 0 ||
-        (r = open_shards(&m, paths, e)) < 0 ||
         (!drop_predictors && (r = check_predictors(&m, e)) < 0) ||
         (r = load_samples(&m, e)) < 0 ||
         (r = plan(&m, e)) < 0)
@@ -348,7 +376,7 @@ int trace_merge(const char *const *paths, int n, const char *out, int gzip, int 
         r = trace_writer_commit(m.w, content, e);
 out:
     trace_writer_abort(m.w);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < m.n; i++) {
         if (m.shards)
             trace_close(m.shards[i]);
         if (m.samples)

@@ -64,8 +64,17 @@ check "another activation function, another identity" eval \
 for i in 0 1; do check "shard $i of 2" trace s$i.h5 --shard $i/2; done
 check "merged shards are the whole, to the byte" eval \
     '"$P" merge --out "$tmp/m.h5" "$tmp/s1.h5" "$tmp/s0.h5" && cmp "$tmp/a.h5" "$tmp/m.h5"'
-check "a missing shard is refused" says 'shard 1 of 2' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5"
+check "a missing shard is refused" says "shard 0 of 2 is missing .'.*s1.h5' is shard 1 of 2" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5"
 check "a doubled shard is refused" says 'both shard 1' 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/s1.h5"
+many=(--max-tokens 1500 --ctx 10 --window-tokens 400 --samples 50) # groups enough for four
+check "many short sequences" trace f.h5 "${many[@]}"
+for i in 0 1 2 3; do check "shard $i of 4" trace f$i.h5 --shard $i/4 "${many[@]}"; done
+check "in any order: the same bytes" eval \
+    '"$P" merge --out "$tmp/m.h5" "$tmp/f2.h5" "$tmp/f0.h5" "$tmp/f3.h5" "$tmp/f1.h5" && cmp "$tmp/f.h5" "$tmp/m.h5"'
+check "missing ones are named" says 'shards 0, 3 of 4 are missing' 5 "$P" merge --out "$tmp/x.h5" "$tmp/f2.h5" "$tmp/f1.h5"
+check "a doubled one too, before those" says "f2.h5' and '.*f2.h5' are both shard 2 of 4" 5 "$P" merge --out "$tmp/x.h5" "$tmp/f2.h5" "$tmp/f1.h5" "$tmp/f2.h5"
+check "one of another cut" says "f2.h5' is shard 2 of 4, '.*s1.h5' shard 1 of 2" 5 "$P" merge --out "$tmp/x.h5" "$tmp/f2.h5" "$tmp/s1.h5"
+check "one beside the whole" says "different runs" 5 "$P" merge --out "$tmp/x.h5" "$tmp/a.h5" "$tmp/s1.h5"
 check "a shard with predictors is refused, or told to go without" eval '
     trace q0.h5 --samples 3000 --shard 0/2 > /dev/null && trace q1.h5 --samples 3000 --shard 1/2 > /dev/null &&
     "$P" merge --out "$tmp/q.h5" "$tmp/q0.h5" "$tmp/q1.h5" > /dev/null &&

@@ -11,7 +11,7 @@ TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
-TEST_LONG    := $(addprefix tests/,e2e/reference.sh cli/trace.sh cli/plan.sh e2e/demo.sh cli/predictors.sh e2e/predicted.sh) \
+TEST_LONG    := $(addprefix tests/,cli/slurm.sh e2e/reference.sh cli/trace.sh cli/plan.sh e2e/demo.sh cli/predictors.sh e2e/predicted.sh) \
                 $(filter %/test_planning %/test_engine %/test_kernels,$(TEST_PROGS))
 TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
 

@@ -19,6 +19,19 @@ check "pipeline.sh with an unknown option" says 2 "unknown option --frob" script
 check "pipeline.sh with an option that lacks its value" says 2 "needs a value" scripts/pipeline.sh --model
 check "pipeline.sh with a missing model" says 3 "no/such.gguf" scripts/pipeline.sh --model no/such.gguf
 check "deps.sh with an unknown set" says 2 "^usage: deps.sh" scripts/deps.sh everything
+check "slurm.sh --help" says 0 "^usage: slurm.sh" scripts/slurm.sh --help
+check "slurm.sh without anything" says 2 "^usage: slurm.sh" scripts/slurm.sh
+check "slurm.sh with an unknown option" says 2 "unknown option '--frob'" scripts/slurm.sh trace --frob
+check "slurm.sh without shards" says 2 "a number of jobs is needed" scripts/slurm.sh trace --shards x
+check "slurm.sh without a model" says 2 "model is needed" scripts/slurm.sh trace --shards 2 --work "$tmp/w" --out "$tmp/o"
+check "slurm.sh with a model that is not there" says 3 "cannot read 'none.gguf'" scripts/slurm.sh trace --shards 2 --work "$tmp/w" --out "$tmp/o" \
+    --model none.gguf --prompts README.md
+check "slurm.sh with more shards than there is to do" says 3 "shard 99 of 100 has nothing to do" scripts/slurm.sh trace --shards 100 --work "$tmp/w" \
+    --out "$tmp/o" --model datasets/models/reglu-tales-10m-f16.gguf --prompts datasets/prompts/stories-profile.csv -- --max-tokens 500
+for s in trace merge plans; do
+    check "$s.sbatch --help" says 0 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch --help
+    check "$s.sbatch without anything" says 1 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch
+done
 check "make help names the main targets" says 0 "make pipeline MODEL=" "${MAKE:-make}" --no-print-directory -s help
 check "CHANGELOG has this version" grep -q "^## $(sed -n 's/.*THERMO_VERSION "\(.*\)"/\1/p' common/version.h)" CHANGELOG.md
 done_testing

@@ -10,13 +10,13 @@ struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type;
     /* choices as in the tables of args.c */
     int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, cluster_neurons;
-    int corrections;
+    int corrections, no_verify;
     double min_speed, recall, max_kl;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 24
+#define ARGS_ROWS 25
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

@@ -26,7 +26,7 @@ static const struct opt_usage usage = {
     "standard deviation over the repetitions, after one warm-up. With --text the generation test decodes that text, "
     "token by token, whatever the model would say: a test goes on where the last one ended, in text and context, and "
     "begins a new sequence where the context is full. That is how to compare runs with a plan that was made from such "
-    "text.",
+    "text. Ctrl-C ends it after the token in hand and prints what was measured until then (exit status 130).",
     "  thermo-run bench --model m.thermo --plan p.json\n"
     "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n",
     NULL
@@ -43,7 +43,7 @@ struct args {
 
 struct test {
     char name[32];
-    int n;
+    int n, done;                   /* tokens; repetitions that were finished */
     double rate[MAX_REPEATS];      /* tokens per second */
     uint64_t ns, ttft_ns, at;      /* sums over repetitions; at: positions of the first token */
     struct engine_stats s;
@@ -58,7 +58,8 @@ struct bench {
     int32_t *words;                /* --text: what generation decodes; else NULL */
     int n_words, word, pos;        /* the next one, and the position that it takes */
     struct test tests[2];
-    int n_tests;
+    int n_tests, interrupted;
+    int made;                      /* tokens of the repetition that runs */
 };
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
@@ -135,6 +136,7 @@ static int feed(struct bench *b, int n, struct err *e)
         if (r < 0)
             return r;
         at += piece;
+        b->made += piece;
     }
     return 0;
 }
@@ -166,6 +168,7 @@ static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
         int r = engine_forward(b->g, &t, 1, e);
         if (r < 0)
             return r;
+        b->made++;
         id = sampler_pick(&s, engine_logits(b->g, 0, 0), b->s->pack->h.n_vocab, NULL, 0, mem);
         if (file_interrupted())
             return err_set(e, ERR_INTR, "interrupted");
@@ -193,7 +196,13 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->neurons_computed += s->neurons_computed;
 }
 
-/* Repetition i of a test; negative ones are warm-ups. */
+static void name_test(struct test *t, const char *kind, int n)
+{
+    t->n = n;
+    snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+}
+
+/* Repetition i of a test; negative ones are warm-ups. Of a first one that is interrupted the tokens it made count. */
 static int once(struct bench *b, struct test *t, int i, struct err *e)
 {
     int prompt = t->name[0] == 'p';
@@ -204,48 +213,52 @@ static int once(struct bench *b, struct test *t, int i, struct err *e)
     int at = b->pos;
     engine_stats_reset(b->g);
     int64_t start = progress_now_ns();
+    b->made = 0;
     int r = prompt ? feed(b, t->n, e) : generate(b, t->n, (uint64_t)(i + 2), e);
-    if (r < 0)
+    int part = r == ERR_INTR && i == 0 && b->made > 0; /* nothing else is known of this test */
+    if (r < 0 && !part)
         return r;
-    if (prompt)
+    if (part)
+        name_test(t, t->name[0] == 'p' ? "pp" : "tg", b->made);
+    if (prompt && !part)
         engine_logits(b->g, engine_last(b->g) - 1, 0); /* the first token follows from here */
     uint64_t ns = (uint64_t)(progress_now_ns() - start);
     struct engine_stats s = engine_stats(b->g);
     if (i < 0)
-        return 0;
-    t->rate[i] = report_rate((uint64_t)t->n, ns);
+        return r;
+    t->rate[t->done++] = report_rate((uint64_t)t->n, ns);
     t->ns += ns;
     t->at += (uint64_t)at;
-    t->ttft_ns += prompt ? ns : 0;
+    t->ttft_ns += prompt && !part ? ns : 0;
     add_stats(&t->s, &s);
-    return 0;
+    return r;
 }
 
-static double mean(const struct test *t, int n)
+static double mean(const struct test *t)
 {
     double sum = 0;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < t->done; i++)
         sum += t->rate[i];
-    return sum / n;
+    return sum / t->done;
 }
 
-static double deviation(const struct test *t, int n)
+static double deviation(const struct test *t)
 {
-    double m = mean(t, n), sum = 0;
-    for (int i = 0; i < n; i++)
+    double m = mean(t), sum = 0;
+    for (int i = 0; i < t->done; i++)
         sum += (t->rate[i] - m) * (t->rate[i] - m);
-    return n > 1 ? sqrt(sum / (n - 1)) : 0;
+    return t->done > 1 ? sqrt(sum / (t->done - 1)) : 0;
 }
 
 static void print_md(const struct bench *b)
 {
-    int n = b->a->repeats;
     char memory[24], peak[24], size[24];
     printf("| model | size | backend | threads | memory | test | t/s | ttft ms | io MiB/token | stall | hit "
            "| rss peak |\n"
            "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
+        int n = t->done;
         char ttft[32] = "";
         if (t->ttft_ns)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
@@ -253,7 +266,7 @@ static void print_md(const struct bench *b)
                b->s->pack->h.name, opt_format_size(b->s->pack->file.size, size, sizeof size),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
                b->s->config.choice.threads, opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name,
-               mean(t, n), deviation(t, n), ttft, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
+               mean(t), deviation(t), ttft, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
                100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
                opt_format_size(machine_peak_bytes(), peak, sizeof peak));
     }
@@ -274,17 +287,18 @@ static void print_shares(const struct test *t, int n)
 
 static void print_json(const struct bench *b)
 {
-    int n = b->a->repeats;
     fputs("{", stdout);
     report_configuration(stdout, b->s, b->g);
-    printf(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"tests\":[",
-           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true");
+    printf(",\"model_bytes\":%llu,\"predicted_tokens_per_s\":%.6g,\"prediction_valid\":%s,\"interrupted\":%s,\"tests\":[",
+           (unsigned long long)b->s->pack->file.size, b->s->predicted.tokens_per_s, setup_differs(b->s) ? "false" : "true",
+           b->interrupted ? "true" : "false");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
+        int n = t->done;
         printf("%s{\"test\":\"%s\",\"tokens\":%d,\"tokens_per_s\":%.6g,\"stddev\":%.6g,\"ttft_ms\":%.6g,\"read_bytes_"
                "per_token\":%.6g"
                ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
-               i ? "," : "", t->name, t->n, mean(t, n), deviation(t, n), (double)t->ttft_ns / 1e6 / n,
+               i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
         printf(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
@@ -298,20 +312,31 @@ static void print_json(const struct bench *b)
 
 static void print_csv(const struct bench *b)
 {
-    int n = b->a->repeats;
     puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,"
          "read_bytes_per_token,stall_share,hit_rate,peak_bytes");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
+        int n = t->done;
         putchar('"');
         for (const char *p = b->s->pack->h.name; *p; p++)
             printf(*p == '"' ? "\"\"" : "%c", *p);
         printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu\n",
                (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
-               b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t, n),
-               deviation(t, n), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
+               b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t),
+               deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes());
     }
+}
+
+/* After an interruption: tests of which nothing was measured are left out. */
+static void keep_finished(struct bench *b)
+{
+    int n = 0;
+    for (int i = 0; i < b->n_tests; i++)
+        if (b->tests[i].done)
+            b->tests[n++] = b->tests[i];
+    b->interrupted = 1;
+    b->n_tests = n;
 }
 
 static int measure(struct bench *b, struct err *e)
@@ -325,7 +350,9 @@ static int measure(struct bench *b, struct err *e)
             progress_set(&bar, (uint64_t)++steps);
         }
     progress_done(&bar);
-    if (r == 0)
+    if (r == ERR_INTR)
+        keep_finished(b);
+    if (r == 0 || (r == ERR_INTR && b->g))
         (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
     engine_close(b->g);
     return r;
@@ -339,8 +366,7 @@ static int add_test(struct bench *b, const char *kind, int asked, int usual, str
     if (!n)
         return 0;
     struct test *t = &b->tests[b->n_tests++];
-    t->n = n;
-    snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+    name_test(t, kind, n);
     return 0;
 }
 

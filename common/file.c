@@ -35,6 +35,8 @@ static volatile sig_atomic_t polled;     /* somebody looks at the flag */
 
 /* ---- reading ---- */
 
+#define READ_TRIES 1000
+
 int file_open(struct file *f, const char *path, struct err *e)
 {
     struct stat st;
@@ -74,12 +76,13 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
 {
     char *p = buf;
     size_t done = 0;
+    int tries = 0; /* without progress: a signal now and then is no fault, nothing but EINTR is */
     if (!ck_range(offset, len, INT64_MAX))
         return err_set(e, ERR_FORMAT, "'%s' ends at byte %llu: cannot read %zu bytes at %llu", f->path,
                        (unsigned long long)f->size, len, (unsigned long long)offset);
     while (done < len) {
         ssize_t n = pread(f->fd, p + done, len - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR && ++tries < READ_TRIES)
             continue;
         if (n < 0)
             return err_sys(e, ERR_INPUT, "reading '%s' at byte %llu", f->path,
@@ -87,6 +90,7 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
         if (n == 0)
             return err_set(e, ERR_FORMAT, "'%s' ends at byte %llu: cannot read %zu bytes at %llu", f->path,
                            (unsigned long long)(offset + done), len, (unsigned long long)offset);
+        tries = 0;
         done += (size_t)n;
     }
     return 0;

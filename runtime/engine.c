@@ -171,9 +171,10 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     pool_free(g->pool);
-    io_close(g->io); /* before the memory that reads in flight write to */
+    int in_flight = io_close(g->io); /* before the memory that reads in flight write to */
     pipeline_free(g->pipe);
-    arena_close(&g->arena);
+    if (!in_flight) /* else the process is about to end, and the mapping with it */
+        arena_close(&g->arena);
     free(g->layers);
     free(g->predictors);
     free(g->pieces);

@@ -5,12 +5,16 @@
  * caller is told, because a memory ceiling can then not be claimed. */
 #include "runtime/io.h"
 
+#include "common/file.h"
+#include "common/progress.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PROBES 9
@@ -19,9 +23,9 @@
 static int read_whole(int fd, uint8_t *buf, size_t len, uint64_t offset)
 {
     size_t done = 0;
-    while (done < len) {
+    for (int tries = 0; done < len;) {
         ssize_t n = pread(fd, buf + done, len - done, (off_t)(offset + done));
-        if (n < 0 && errno == EINTR)
+        if (n < 0 && errno == EINTR && ++tries < 1000)
             continue;
         if (n <= 0)
             return -1;
@@ -116,6 +120,7 @@ int io_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
     for (int i = 0; i < n; i++) {
         r[i]->done = 0;
         r[i]->result = 0;
+        r[i]->stuck_ns = 0;
         io->reads++;
         io->bytes += r[i]->len;
     }
@@ -135,21 +140,60 @@ int io_reap(struct io *io, struct io_request **out, int max, int wait, struct er
     return n;
 }
 
-void io_close(struct io *io)
+int io_close(struct io *io)
 {
     if (!io)
-        return;
-    io->backend->stop(io);
+        return 0;
+    if (io->backend->stop(io))
+        return 1;
     if (io->fd >= 0)
         close(io->fd);
     free(io);
+    return 0;
+}
+
+struct io_patience io_patience(const struct io *io, int retry)
+{
+    int ms = retry ? io->config.retry_ms : io->config.silence_ms;
+    ms = io->gave_up ? IO_HURRY_MS : ms ? ms : retry ? IO_RETRY_MS : IO_SILENCE_MS;
+    return (struct io_patience){ progress_now_ns(), ms * (int64_t)1000000 };
+}
+
+int io_impatient(struct io *io, const struct io_patience *p, const char *what, struct err *e)
+{
+    int64_t ns = progress_now_ns() - p->start_ns;
+    int interrupted = file_interrupted() && ns >= IO_HURRY_MS * (int64_t)1000000;
+    if (!interrupted && ns < p->limit_ns)
+        return 0;
+    io->gave_up = 1;
+    if (interrupted)
+        return err_set(e, ERR_INTR, "interrupted while '%s' was read", io->config.path);
+    return err_set(e, ERR_IO, "'%s': %s for %.3g s, %d reads in flight: the storage does not answer", io->config.path, what,
+                   (double)ns / 1e9, io->in_flight);
+}
+
+/* A read that made no progress: is it to be tried again? */
+static int try_again(const struct io *io, struct io_request *r)
+{
+    int64_t limit = (io->config.retry_ms ? io->config.retry_ms : IO_RETRY_MS) * (int64_t)1000000, now = progress_now_ns();
+    if (!r->stuck_ns) {
+        r->stuck_ns = now;
+        return 1;
+    }
+    if (now - r->stuck_ns >= limit || (file_interrupted() && now - r->stuck_ns >= IO_HURRY_MS * (int64_t)1000000))
+        return 0;
+    if (now - r->stuck_ns > 1000000) { /* not for as long as this lasts at full speed */
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+    }
+    return 1;
 }
 
 int io_advance(struct io *io, struct io_request *r, int n)
 {
     if (io->config.fault)
         n = io->config.fault(io->config.fault_ctx, r, n);
-    if (n == -EINTR || n == -EAGAIN)
+    if ((n == -EINTR || n == -EAGAIN) && try_again(io, r))
         return 0;
     if (n < 0) {
         r->result = n;
@@ -159,6 +203,7 @@ int io_advance(struct io *io, struct io_request *r, int n)
         r->result = IO_ENDED;
         return 1;
     }
+    r->stuck_ns = 0;
     r->done += (uint32_t)n < r->len - r->done ? (uint32_t)n : r->len - r->done;
     if (r->done == r->len)
         return 1;
@@ -182,6 +227,8 @@ int io_failed(const struct io *io, const struct io_request *r, struct err *e)
                        "'%s' ended at or before byte %llu while it was read (it had %llu bytes): it was cut or "
                        "replaced",
                        io->config.path, (unsigned long long)(r->offset + r->len), (unsigned long long)io->file_bytes);
+    if (r->stuck_ns && file_interrupted())
+        return err_set(e, ERR_INTR, "interrupted while '%s' was read", io->config.path);
     errno = -r->result;
     return err_sys(e, ERR_IO, "reading '%s' at byte %llu, %u bytes", io->config.path, (unsigned long long)r->offset,
                    r->len);

@@ -76,9 +76,10 @@ static int delay_reap(struct io *io, struct io_request **out, int max, int wait,
     }
 }
 
-static void delay_stop(struct io *io)
+static int delay_stop(struct io *io)
 {
     free(((struct io_delay *)io)->held);
+    return 0;
 }
 
 const struct io_backend io_delay_backend = {

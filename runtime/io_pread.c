@@ -4,12 +4,14 @@
 #include "runtime/io.h"
 
 #include "common/budget.h"
+#include "common/progress.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 struct ring {
@@ -28,7 +30,7 @@ struct io_pread {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
     struct ring waiting, finished;
-    int quit, reaper_sleeps;
+    int quit, reaper_sleeps, busy; /* busy: lanes in a read */
 };
 
 static void push(struct io_pread *p, struct ring *r, struct io_request *q)
@@ -63,9 +65,11 @@ static void *lane(void *arg)
         if (!p->waiting.n)
             break;
         struct io_request *r = pop(p, &p->waiting);
+        p->busy++;
         pthread_mutex_unlock(&p->lock);
         read_one(&p->io, r);
         pthread_mutex_lock(&p->lock);
+        p->busy--;
         push(p, &p->finished, r);
         if (p->reaper_sleeps)
             pthread_cond_signal(&p->done);
@@ -109,7 +113,11 @@ static int pread_start(struct io *io, struct err *e)
         return err_set(e, ERR_NOMEM, "out of memory for %u reads in flight", p->depth);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
-    pthread_cond_init(&p->done, NULL);
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_cond_init(&p->done, &clock);
+    pthread_condattr_destroy(&clock);
     p->locks_ready = 1;
     return start_lanes(p, e);
 }
@@ -129,31 +137,65 @@ static int pread_submit(struct io *io, struct io_request *const *r, int n, struc
     return 0;
 }
 
+/* Lock held: until something has finished, or for a moment. */
+static void sleep_a_moment(struct io_pread *p)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    t.tv_nsec += IO_LOOK_MS * 1000000;
+    t.tv_sec += t.tv_nsec / 1000000000;
+    t.tv_nsec %= 1000000000;
+    p->reaper_sleeps = 1;
+    pthread_cond_timedwait(&p->done, &p->lock, &t);
+    p->reaper_sleeps = 0;
+}
+
 static int pread_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e)
 {
     struct io_pread *p = (struct io_pread *)io;
-    int n = 0;
-    (void)e;
+    struct io_patience patience = { 0, 0 };
+    int n = 0, r = 0;
     pthread_mutex_lock(&p->lock);
-    while (wait && !p->finished.n) {
-        p->reaper_sleeps = 1;
-        pthread_cond_wait(&p->done, &p->lock);
-        p->reaper_sleeps = 0;
+    if (wait && !p->finished.n)
+        patience = io_patience(io, 0);
+    while (wait && !p->finished.n && r == 0) {
+        sleep_a_moment(p);
+        r = p->finished.n ? 0 : io_impatient(io, &patience, "no read has come back", e);
     }
     while (n < max && p->finished.n)
         out[n++] = pop(p, &p->finished);
     pthread_mutex_unlock(&p->lock);
-    return n;
+    return r < 0 ? r : n;
 }
 
-static void pread_stop(struct io *io)
+/* Lanes finish the reads that they are in; those that wait are dropped. 1: some lane does not come back. */
+static int stop_lanes(struct io_pread *p)
+{
+    struct io_patience patience = io_patience(&p->io, 0);
+    patience.limit_ns = IO_HURRY_MS * (int64_t)1000000;
+    struct err ignored;
+    pthread_mutex_lock(&p->lock);
+    p->quit = 1;
+    p->waiting.n = 0;
+    pthread_cond_broadcast(&p->work);
+    for (int before = p->busy; p->busy && io_impatient(&p->io, &patience, "", &ignored) == 0; before = p->busy) {
+        sleep_a_moment(p);
+        if (p->busy < before)
+            patience.start_ns = progress_now_ns();
+    }
+    int left = p->busy;
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; left && i < p->n_threads; i++)
+        pthread_detach(p->threads[i]);
+    return left > 0;
+}
+
+static int pread_stop(struct io *io)
 {
     struct io_pread *p = (struct io_pread *)io;
     if (p->locks_ready) {
-        pthread_mutex_lock(&p->lock);
-        p->quit = 1;
-        pthread_cond_broadcast(&p->work);
-        pthread_mutex_unlock(&p->lock);
+        if (stop_lanes(p))
+            return 1;
         for (int i = 0; i < p->n_threads; i++)
             pthread_join(p->threads[i], NULL);
         pthread_mutex_destroy(&p->lock);
@@ -162,6 +204,7 @@ static void pread_stop(struct io *io)
     }
     free(p->waiting.at);
     free(p->finished.at);
+    return 0;
 }
 
 const struct io_backend io_pread_backend = {

@@ -24,9 +24,10 @@ static int uring_reap(struct io *io, struct io_request **out, int max, int wait,
     return err_set(e, ERR_UNSUPPORTED, "io_uring is not in this build");
 }
 
-static void uring_stop(struct io *io)
+static int uring_stop(struct io *io)
 {
     (void)io;
+    return 0;
 }
 
 struct io_uring_io {
@@ -35,10 +36,14 @@ struct io_uring_io {
 
 #else
 
+#include "common/progress.h"
+
 #include <errno.h>
 #include <liburing.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 struct io_uring_io {
     struct io io;
@@ -82,18 +87,52 @@ static void prepare(struct io_uring_io *u, struct io_request *r)
     io_uring_sqe_set_data(q, r);
 }
 
+static int submit_once(struct io_uring_io *u)
+{
+    const struct io_config *c = &u->io.config;
+    int r = c->fault_submit ? c->fault_submit(c->fault_ctx) : 0;
+    return r < 0 ? r : io_uring_submit(&u->ring);
+}
+
+/* What the kernel refuses for the moment is tried again, at full speed first, then every millisecond. */
 static int flush(struct io_uring_io *u, struct err *e)
 {
-    while (io_uring_sq_ready(&u->ring) > 0) {
-        int r = io_uring_submit(&u->ring);
-        if (r == -EINTR || r == -EAGAIN || r == -EBUSY)
-            continue;
-        if (r < 0) {
+    struct io_patience patience = { 0, 0 };
+    for (int tries = 0; io_uring_sq_ready(&u->ring) > 0; tries++) {
+        int r = submit_once(u);
+        if (r >= 0) {
+            tries = r > 0 ? 0 : tries;
+        } else if (r != -EINTR && r != -EAGAIN && r != -EBUSY) {
             errno = -r;
             return err_sys(e, ERR_IO, "io_uring_submit for '%s'", u->io.config.path);
         }
+        if (!tries || tries == 1)
+            patience = io_patience(&u->io, 1);
+        if (tries < 100)
+            continue;
+        struct timespec t = { 0, 1000000 };
+        nanosleep(&t, NULL);
+        if ((r = io_impatient(&u->io, &patience, "io_uring takes no reads", e)) < 0)
+            return r;
     }
     return 0;
+}
+
+/* For a completion, for a moment: 0, -ETIME or another -errno. Kernels before 5.11 have no such wait, but for polling. */
+static int wait_a_moment(struct io_uring_io *u, struct io_uring_cqe **c)
+{
+    if (u->ring.features & IORING_FEAT_EXT_ARG) {
+        struct __kernel_timespec t = { 0, IO_LOOK_MS * 1000000 };
+        return io_uring_wait_cqe_timeout(&u->ring, c, &t);
+    }
+    struct pollfd f = { .fd = u->ring.ring_fd, .events = POLLIN };
+    int r = poll(&f, 1, IO_LOOK_MS);
+    return r > 0 ? io_uring_peek_cqe(&u->ring, c) : r < 0 ? -errno : -ETIME;
+}
+
+static int is_for_later(int r)
+{
+    return r == -ETIME || r == -EINTR || r == -EAGAIN;
 }
 
 static int uring_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
@@ -107,20 +146,27 @@ static int uring_submit(struct io *io, struct io_request *const *r, int n, struc
 static int uring_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e)
 {
     struct io_uring_io *u = (struct io_uring_io *)io;
+    struct io_patience patience = { 0, 0 };
     struct io_uring_cqe *c;
     int n = 0, r;
     while (n < max) {
         r = io_uring_peek_cqe(&u->ring, &c);
-        if (r == -EAGAIN && wait && n == 0)
-            r = io_uring_wait_cqe(&u->ring, &c);
-        if (r == -EINTR)
-            continue;
-        if (r == -EAGAIN)
+        if (is_for_later(r) && (!wait || n > 0))
             break;
+        if (is_for_later(r)) {
+            patience = patience.limit_ns ? patience : io_patience(io, 0);
+            r = wait_a_moment(u, &c);
+        }
+        if (is_for_later(r)) {
+            if ((r = io_impatient(io, &patience, "no read has come back", e)) < 0)
+                return r;
+            continue;
+        }
         if (r < 0) {
             errno = -r;
             return err_sys(e, ERR_IO, "waiting for reads of '%s'", io->config.path);
         }
+        patience.limit_ns = 0;
         struct io_request *q = io_uring_cqe_get_data(c);
         int res = c->res;
         io_uring_cqe_seen(&u->ring, c);
@@ -135,22 +181,27 @@ static int uring_reap(struct io *io, struct io_request **out, int max, int wait,
     return n;
 }
 
-/* Reads in flight write into the caller's buffers: wait for them. */
-static void uring_stop(struct io *io)
+/* Reads in flight write into the caller's buffers: wait for them. Those that were never submitted are not in flight. */
+static int uring_stop(struct io *io)
 {
     struct io_uring_io *u = (struct io_uring_io *)io;
+    struct err ignored;
     if (!u->ring_ready)
-        return;
-    for (struct io_uring_cqe *c; io->in_flight > 0;) {
-        int r = io_uring_wait_cqe(&u->ring, &c);
-        if (r == -EINTR)
+        return 0;
+    struct io_patience patience = io_patience(io, 0);
+    patience.limit_ns = IO_HURRY_MS * (int64_t)1000000;
+    for (struct io_uring_cqe *c; io->in_flight > (int)io_uring_sq_ready(&u->ring);) {
+        int r = wait_a_moment(u, &c);
+        if (is_for_later(r) && io_impatient(io, &patience, "", &ignored) == 0)
             continue;
         if (r < 0)
-            break;
+            return 1;
         io_uring_cqe_seen(&u->ring, c);
         io->in_flight--;
+        patience.start_ns = progress_now_ns();
     }
     io_uring_queue_exit(&u->ring);
+    return 0;
 }
 
 #endif

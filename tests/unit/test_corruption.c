@@ -66,9 +66,10 @@ static int at_once_reap(struct io *io, struct io_request **out, int max, int wai
     return n;
 }
 
-static void at_once_stop(struct io *io)
+static int at_once_stop(struct io *io)
 {
     (void)io;
+    return 0;
 }
 
 static const struct io_backend at_once_backend = { "at once", sizeof(struct at_once), at_once_start, at_once_submit,

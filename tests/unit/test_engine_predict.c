@@ -353,9 +353,10 @@ static int held_reap(struct io *io, struct io_request **out, int max, int wait, 
     return n;
 }
 
-static void held_stop(struct io *io)
+static int held_stop(struct io *io)
 {
     (void)io;
+    return 0;
 }
 
 /* The experts of a token do not wait for each other: what all of them miss is asked for before the first read is waited for. */

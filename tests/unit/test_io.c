@@ -1,13 +1,17 @@
 /* Every backend gives the file's bytes, whole, in the face of short reads, EINTR, EIO and a file that
  * is cut while it is read. */
+#include "common/file.h"
 #include "common/progress.h"
 #include "runtime/io.h"
 #include "tests/test.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <semaphore.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BLOCK 4096u
@@ -192,6 +196,100 @@ static void test_cut(const struct io_backend *b, int direct)
     make_file();
 }
 
+/* ---- storage that does not answer ---- */
+
+struct stuck {
+    int err;                 /* of every read, or of every submission; 0: none */
+    sem_t *go;               /* reads wait for it */
+};
+
+static int stuck_read(void *ctx, const struct io_request *r, int result)
+{
+    struct stuck *s = ctx;
+    (void)r;
+    if (s->go)
+        while (sem_wait(s->go) < 0)
+            ;
+    return s->err ? -s->err : result;
+}
+
+static int stuck_submit(void *ctx)
+{
+    return -((struct stuck *)ctx)->err;
+}
+
+static int open_stuck(const struct io_backend *b, struct io_config *c, struct stuck *s, struct io **io)
+{
+    struct err e;
+    c->fault_ctx = s;
+    c->retry_ms = 200;
+    int r = io_open_backend(b, c, io, &e);
+    if (r < 0)
+        printf("# %s: %s\n", b->name, e.msg);
+    return r;
+}
+
+/* Reads that are to be tried again for ever, and submissions: ended, with a story, and closing does not hang either. */
+static void test_tried_for_ever(const struct io_backend *b, int err)
+{
+    struct err e = { 0 };
+    struct io *io;
+    struct io_config c = config(1);
+    struct stuck s = { .err = err };
+    struct io_request r = { .len = BLOCK, .buf = region }, *batch[1] = { &r }, *done[1];
+    c.fault = stuck_read;
+    if (open_stuck(b, &c, &s, &io) < 0)
+        return;
+    CHECK(io_submit(io, batch, 1, &e) == 0 && io_reap(io, done, 1, 1, &e) == 1 && r.result == -err);
+    CHECK_MSG(io_failed(io, &r, &e) == ERR_IO && e.sys == err && strstr(e.msg, path), "%s: %s", b->name, e.msg);
+    CHECK(io_close(io) == 0);
+    if (b != &io_uring_backend)
+        return;
+    c.fault = NULL;
+    c.fault_submit = stuck_submit;
+    CHECK(open_stuck(b, &c, &s, &io) == 0);
+    CHECK_MSG(io_submit(io, batch, 1, &e) == ERR_IO && strstr(e.msg, path), "%s", e.msg);
+    CHECK(io_close(io) == 0);
+    s.err = ENXIO; /* not to be tried again */
+    CHECK(open_stuck(b, &c, &s, &io) == 0);
+    CHECK(io_submit(io, batch, 1, &e) == ERR_IO && e.sys == ENXIO);
+    CHECK(io_close(io) == 0);
+}
+
+/* A read that never comes back: waiting ends with `want`, and closing leaves it to the kernel. */
+static void test_never(const struct io_backend *b, int want)
+{
+    struct err e = { 0 };
+    struct io *io;
+    struct io_config c = config(0);
+    sem_t go;
+    struct stuck s = { .go = &go };
+    static struct io_request r; /* outlives the call, as the buffers do */
+    struct io_request *batch[1] = { &r }, *done[1];
+    char fifo[300];
+    int fd = -1;
+    sem_init(&go, 0, 0);
+    r = (struct io_request){ .len = BLOCK, .buf = region };
+    snprintf(fifo, sizeof fifo, "%s.fifo", path);
+    if (b == &io_uring_backend) { /* nobody writes to it */
+        if (mkfifo(fifo, 0600) < 0 || (fd = open(fifo, O_RDWR | O_CLOEXEC)) < 0)
+            abort();
+        c.path = fifo;
+    } else {
+        c.fault = stuck_read;
+    }
+    if (open_stuck(b, &c, &s, &io) == 0) {
+        io->config.silence_ms = want == ERR_INTR ? 1 << 30 : 200;
+        CHECK(io_submit(io, batch, 1, &e) == 0);
+        CHECK_MSG(io_reap(io, done, 1, 1, &e) == want && strstr(e.msg, c.path), "%s: %s", b->name, e.msg);
+        CHECK(io_close(io) == 1);
+    }
+    sem_post(&go); /* the lane finds nobody left, and ends */
+    if (fd >= 0)
+        close(fd);
+    unlink(fifo);
+}
+
 static void test_choice(void)
 {
     struct err e;
@@ -222,7 +320,16 @@ int main(void)
     for (int i = 0; i < 3; i++)
         test_close_in_flight(all[i]);
     test_choice();
+    alarm(120);
+    for (int i = 0; i < 2; i++) {
+        test_tried_for_ever(all[i], EAGAIN);
+        test_tried_for_ever(all[i], EINTR);
+        test_never(all[i], ERR_IO);
+    }
+    file_catch_interrupt();
+    raise(SIGINT);
+    for (int i = 0; i < 2; i++)
+        test_never(all[i], ERR_INTR);
     unlink(path);
-    free(region);
-    return test_done();
+    return test_done(); /* the region stays: it may still be written to */
 }

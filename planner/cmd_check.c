@@ -73,8 +73,10 @@ static int run(const struct wish *w, int *worse, struct err *e)
     const char *how = model && w->from.hardware ? "account, cores and every figure follow from the inputs" :
                       model ? "the account follows from the model" : alone;
     int r = load_and_check(w, &p, e);
-    if (r < 0)
+    if (r < 0) {
+        js_free(lines.list);
         return r;
+    }
     if (!w->json)
         printf("%s: %s\n", w->plan, how);
     for (int i = 0; i < p.n_limits && !w->json; i++) {
@@ -95,9 +97,11 @@ static int run(const struct wish *w, int *worse, struct err *e)
         js_set_bool(o, "figures_checked", model && w->from.hardware);
         js_set_int(o, "worse", *worse);
         js_set(o, "changes", lines.list);
+        lines.list = NULL;
         r = js_print(stdout, o, 2, 6, e);
         js_free(o);
     }
+    js_free(lines.list);
     plan_done(&p);
     plan_done(&old);
     return r;

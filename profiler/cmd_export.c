@@ -103,7 +103,7 @@ static void key_int(struct point *p, const char *name, int64_t v)
 
 static void key_size(struct point *p, const char *name, uint64_t v)
 {
-    static const char *const units[] = { "", "KiB", "MiB", "GiB" };
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB" };
     char text[32];
     int u = 0;
     for (; u < 3 && v && v % 1024 == 0; u++)

@@ -23,6 +23,7 @@ mkdir "$tmp/drive"
 check "a measured device" "$P" hardware -q --db "$db" --device "$box" --storage "$tmp/drive" --quick --range 8MiB --seconds-per-point 0.003
 check "and imported ones beside it" sh -c "for c in datasets/devices/*.csv; do '$P' import -q --db '$db' --csv \$c || exit; done"
 check "export writes all of them" "$P" export --db "$db" --out "$tmp/all.csv"
+check "small sizes have their unit" grep -q "row=512B" "$tmp/all.csv"
 check "by name" is "$(devices "$tmp/all.csv")" "OnePlus 12|OnePlus Ace 2|$box"
 check "no folder of this machine is in it" sh -c "! grep -F '$tmp' '$tmp/all.csv'"
 check "import reads them" "$P" import -q --db "$back" --csv "$tmp/all.csv"
@@ -54,7 +55,10 @@ check "these two alone" is "$(devices "$tmp/two.csv")" "OnePlus Ace 2|$box"
 check "an unknown one is refused" says 2 "holds no device 'phone'; there are: OnePlus 12" "$P" export --db "$db" --device phone --out "$tmp/no.csv"
 check "one named twice too" says 2 "'OnePlus 12' is there twice" "$P" export --db "$db" --device 'OnePlus 12' --device 'OnePlus 12'
 check "and nothing is written" test ! -e "$tmp/no.csv"
-check "a full disk is said" says 1 "standard output" sh -c "'$P' export --db '$db' > /dev/full"
+check "a full disk is said" says 1 "No space left on device" sh -c "'$P' export --db '$db' > /dev/full"
+cp "$db" "$tmp/same.sqlite"
+check "the database is not written over" says 2 "same file" "$P" export --db "$tmp/same.sqlite" --out "$tmp/same.sqlite"
+check "and keeps its bytes" same "$db" "$tmp/same.sqlite"
 check "no database" says 3 "README.md" "$P" export --db README.md
 
 check "an import does not replace what was measured here" says 5 "was measured into this database" "$P" import --db "$db" --csv "$tmp/all.csv"

@@ -11,17 +11,17 @@ harden_try := -fstack-protector-strong -fstack-clash-protection \
               $(if $(filter x86_64 i686,$(ARCH)),-fcf-protection) $(if $(filter aarch64,$(ARCH)),-mbranch-protection=standard)
 ifneq ($(HARDEN),)
 harden_flags := $(if $(call compiles,$(harden_try)),$(harden_try),$(foreach f,$(harden_try),$(if $(call compiles,$(f)),$(f))))
-CFLAGS  += -fPIE $(harden_flags)
+CFLAGS_own  += -fPIE $(harden_flags)
 # Checked copies need an optimising compiler, and sanitizers have checks of their own. Who builds packages may have set it.
 ifeq ($(SANITIZE)$(findstring _FORTIFY_SOURCE,$(CFLAGS) $(CPPFLAGS)),)
-CPPFLAGS += $(if $(filter-out -O0,$(filter -O%,$(CFLAGS))),-D_FORTIFY_SOURCE=2)
+CPPFLAGS_own += $(if $(filter-out -O0,$(filter -O%,$(CFLAGS))),-D_FORTIFY_SOURCE=2)
 endif
-LDFLAGS += $(if $(STATIC),-static-pie,-pie) -Wl,-z,relro,-z,now,-z,noexecstack
+LDFLAGS_own += $(if $(STATIC),-static-pie,-pie) -Wl,-z,relro,-z,now,-z,noexecstack
 else
-LDFLAGS += $(if $(STATIC),-static)
+LDFLAGS_own += $(if $(STATIC),-static)
 endif
 
 # No object and no debug information names the folder it was built in.
-CFLAGS  += -ffile-prefix-map="$(CURDIR)"=.
+CFLAGS_own  += -ffile-prefix-map="$(CURDIR)"=.
 # Archives without dates and owners, whatever the binutils' default is.
 ARFLAGS := rcsD

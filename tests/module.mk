@@ -21,12 +21,12 @@ LEAN_OBJS    := $(filter %/err.o %/quant.o %/nn.o %/cpu.o %/kernels.o,$(call obj
 LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
 BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 
-$(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS)
+$(filter-out $(LEAN_TESTS),$(TEST_PROGS)) $(TEST_TOOLS): $(B)/%: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
-$(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS)
+	$(Q)$(link) $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+$(LEAN_TESTS) $(BENCH_KERNELS): %: %.o $(LEAN_OBJS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm -pthread
+	$(Q)$(link) $(filter-out %.flags,$^) -lm -pthread
 
 # Kernels on aarch64, emulated: make check-qemu [CROSS=aarch64-linux-gnu-gcc]
 CROSS ?= aarch64-linux-gnu-gcc
@@ -62,12 +62,12 @@ corrupt: $(B)/tests/unit/test_corruption
 FUZZ_SECONDS ?= 60
 FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang
 
-$(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS)
+$(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -o $@ $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
-$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(TEST_LIBS)
+	$(Q)$(link) $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+	$(Q)$(link) -fsanitize=fuzzer $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 
 .PHONY: fuzz fuzz-programs fuzz-run
 fuzz-programs: $(FUZZ_SRC:%.c=$(B)/%-libfuzzer)
@@ -77,4 +77,4 @@ fuzz:
 	$(Q)$(MAKE) --no-print-directory $(FUZZ_BUILD) fuzz-run
 
 # This test writes what our own writer never would.
-$(B)/tests/formats/test_trace_bad.o: CPPFLAGS += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
+$(B)/tests/formats/test_trace_bad.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)

@@ -5,6 +5,7 @@ MANUALS     := $(patsubst docs/man/%,$(B)/man/%,$(wildcard docs/man/*.[1-9]))
 COMPLETIONS := $(foreach s,bash zsh fish,$(patsubst %,$(B)/completions/%.$(s),$(notdir $(INSTALLED)) $(SCRIPTED)))
 INSTALL_ENV  = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' BIN='$(BIN)' B='$(B)' ZSHDIR='$(ZSHDIR)'
 
+# Temporary files carry the process: two makes at a time, as tests are, do not take each other's.
 .PHONY: man completions install uninstall dist
 man: $(MANUALS)
 completions: $(COMPLETIONS)
@@ -20,12 +21,12 @@ $(B)/man/prefix: force
 $(B)/man/%: docs/man/% docs/man/exit-status.inc docs/man/environment.inc scripts/man.sh scripts/help.awk common/version.h \
     $(INSTALLED) $(B)/scripted/thermo-pipeline $(B)/man/prefix
 	$(if $(V),,@echo "  MAN   $@")
-	$(Q)BIN='$(BIN)' PREFIX='$(PREFIX)' script='$(B)/scripted/thermo-pipeline' scripts/man.sh $< > $@.tmp && mv $@.tmp $@
+	$(Q)BIN='$(BIN)' PREFIX='$(PREFIX)' script='$(B)/scripted/thermo-pipeline' scripts/man.sh $< > $@.$$$$.tmp && mv $@.$$$$.tmp $@
 
 define completion_rule
 $(B)/completions/$(notdir $(1)).$(2): $(1) scripts/completions.sh scripts/help.awk
 	@mkdir -p $$(@D)
-	$(Q)scripts/completions.sh $(2) $(1) > $$@.tmp && mv $$@.tmp $$@
+	$(Q)scripts/completions.sh $(2) $(1) > $$@.$$$$$$$$.tmp && mv $$@.$$$$$$$$.tmp $$@
 endef
 $(foreach s,bash zsh fish,$(foreach p,$(INSTALLED) $(B)/scripted/thermo-pipeline,$(eval $(call completion_rule,$(p),$(s)))))
 

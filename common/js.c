@@ -9,6 +9,27 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* jansson says of lacking memory that the text is no JSON, or leaves a member out. So it is watched. */
+static _Thread_local int starved;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+    starved |= !p;
+    return p;
+}
+
+void js_watch(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+    starved = 0;
+}
+
+int js_starved(void)
+{
+    return starved;
+}
+
 static json_t *in(const struct js *j)
 {
     return (json_t *)(uintptr_t)j;
@@ -21,11 +42,13 @@ static struct js *out(json_t *j)
 
 struct js *js_object(void)
 {
+    json_set_alloc_funcs(watched_malloc, free);
     return out(json_object());
 }
 
 struct js *js_array(void)
 {
+    json_set_alloc_funcs(watched_malloc, free);
     return out(json_array());
 }
 
@@ -56,8 +79,10 @@ static json_t *text_value(const char *text, size_t len)
     if (j)
         return j;
     char *fixed = malloc(len * 3 + 1);
-    if (!fixed)
+    if (!fixed) {
+        starved = 1;
         return NULL;
+    }
     size_t n = 0;
     for (size_t i = 0; i < len;) {
         size_t k = utf8_len((const unsigned char *)text + i, len - i);
@@ -149,7 +174,12 @@ char *js_text(const struct js *j, int indent, int digits)
 {
     size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits > 0 ? digits : 17);
     flags |= indent > 0 ? JSON_INDENT(indent) : JSON_COMPACT;
-    return j ? json_dumps(in(j), flags) : NULL;
+    char *text = j && !starved ? json_dumps(in(j), flags) : NULL;
+    if (starved) { /* a member may be missing */
+        free(text);
+        return NULL;
+    }
+    return text;
 }
 
 int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
@@ -167,8 +197,11 @@ int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
 struct js *js_parse(const char *text, size_t len, const char *name, struct err *e)
 {
     json_error_t je;
+    js_watch();
     json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    if (!j)
+    if (!j && starved)
+        err_set(e, ERR_NOMEM, "'%s': out of memory", name);
+    else if (!j)
         err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
     return out(j);
 }

@@ -34,6 +34,11 @@ void js_append_num(struct js *arr, double v);
 int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e);
 char *js_text(const struct js *j, int indent, int digits); /* malloc'd; NULL when out of memory */
 
+/* For those who use jansson themselves (the plan's reader): from js_watch on, whether an allocation failed in it, in this
+ * thread; what it said instead is not to be believed then. */
+void js_watch(void);
+int js_starved(void);
+
 /* Reading: strict JSON, duplicate keys refused. Accessors give NULL / the fallback when absent or of another type. */
 struct js *js_parse(const char *text, size_t len, const char *name, struct err *e);
 const struct js *js_get(const struct js *obj, const char *key);

@@ -6,6 +6,7 @@
 
 #include "common/budget.h"
 #include "common/file.h"
+#include "common/js.h"
 #include "common/predict.h"
 #include "common/quant.h"
 #include "common/version.h"
@@ -565,7 +566,10 @@ int plan_parse(const char *json, size_t len, const char *name, struct plan *out,
     if (len > PLAN_MAX_BYTES)
         return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes; the limit is %u", name, len, PLAN_MAX_BYTES);
     json_error_t je;
+    js_watch();
     json_t *j = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
+    if (!j && js_starved())
+        return err_set(e, ERR_NOMEM, "plan '%s': out of memory", name);
     if (!j)
         return err_set(e, ERR_FORMAT, "plan '%s' is not JSON: line %d, column %d: %s", name, je.line, je.column,
                        je.text);
@@ -573,6 +577,8 @@ int plan_parse(const char *json, size_t len, const char *name, struct plan *out,
     struct rd r = { .name = name, .e = e };
     read_plan(&r, j, &p);
     json_decref(j);
+    if (js_starved())
+        r.code = err_set(e, ERR_NOMEM, "plan '%s': out of memory", name);
     if (r.code == 0)
         r.code = plan_check(&p, name, e);
     if (r.code < 0) {

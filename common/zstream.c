@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #define CHUNK (64 * 1024)
 
@@ -78,7 +79,8 @@ static int expand(ZSTD_DCtx *d, uint8_t *buf, zstream_source *source, void *ctx,
             size_t in_before = in.pos, out_before = o.pos;
             left = ZSTD_decompressStream(d, &o, &in);
             if (ZSTD_isError(left))
-                return err_set(e, ERR_FORMAT, "%s: zstd: %s", what, ZSTD_getErrorName(left));
+                return err_set(e, ZSTD_getErrorCode(left) == ZSTD_error_memory_allocation ? ERR_NOMEM : ERR_FORMAT,
+                               "%s: zstd: %s", what, ZSTD_getErrorName(left));
             if (in.pos == in_before && o.pos == out_before)
                 return err_set(e, ERR_FORMAT, "%s: expands beyond the %llu bytes it claims", what,
                                (unsigned long long)bytes);

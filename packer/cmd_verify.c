@@ -50,7 +50,12 @@ static int dense(struct verify *v, struct err *e)
         return err_set(e, ERR_NOMEM, "a tensor of %llu bytes", (unsigned long long)largest);
     for (int i = 0; i < v->p->n_dense; i++, v->tensors++) {
         struct err one = { 0 };
-        if (pack_dense_read(v->p, &v->p->dense[i], buf, &one) < 0)
+        int r = pack_dense_read(v->p, &v->p->dense[i], buf, &one);
+        if (r == ERR_NOMEM) {
+            free(buf);
+            return err_set(e, r, "%s", one.msg);
+        }
+        if (r < 0)
             damaged(v, one.msg);
         progress_add(&v->progress, v->p->dense[i].stored_bytes);
     }
@@ -67,10 +72,13 @@ static int predictors(struct verify *v, struct err *e)
         void *buf = aligned_alloc(64, x->bytes); /* a multiple of 64 */
         if (!buf)
             return err_set(e, ERR_NOMEM, "a predictor of %llu bytes", (unsigned long long)x->bytes);
-        if (pack_predictor_read(v->p, x, buf, &ignored, NULL, &one) < 0)
+        int r = pack_predictor_read(v->p, x, buf, &ignored, NULL, &one);
+        free(buf);
+        if (r == ERR_NOMEM)
+            return err_set(e, r, "%s", one.msg);
+        if (r < 0)
             damaged(v, one.msg);
         progress_add(&v->progress, x->bytes);
-        free(buf);
     }
     return 0;
 }
@@ -88,10 +96,13 @@ static int orders(struct verify *v, struct err *e)
     for (size_t i = 0; i < (size_t)p->h.n_layers * blocks && r == 0; i++) {
         struct err one = { 0 };
         char text[160];
-        if (pack_order(p, (int)(i / blocks), (int)(i % blocks), order + i * n_ff, &one) < 0) {
+        int read = pack_order(p, (int)(i / blocks), (int)(i % blocks), order + i * n_ff, &one);
+        if (read == ERR_NOMEM)
+            r = err_set(e, read, "%s", one.msg);
+        else if (read < 0)
             damaged(v, one.msg);
+        if (read < 0)
             continue;
-        }
         memset(seen, 0, n_ff);
         size_t distinct = 0;
         for (size_t k = 0; k < n_ff; k++)

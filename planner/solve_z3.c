@@ -23,6 +23,7 @@
 struct z {
     Z3_context c;
     Z3_sort real, integer;
+    int starved;        /* it lacked memory once */
 };
 
 void solve_z3_version(char *out, size_t len)
@@ -390,6 +391,9 @@ static int solve_spans(struct z *z, struct lp *lp, const struct solve_problem *p
     Z3_optimize_minimize(z->c, lp->o, lp->objective);
     Z3_lbool ok = Z3_optimize_check(z->c, lp->o, 0, NULL);
     *limited = ok == Z3_L_UNDEF;
+    if (Z3_get_error_code(z->c) == Z3_MEMOUT_FAIL ||
+        (*limited && strstr(Z3_optimize_get_reason_unknown(z->c, lp->o), "mem")))
+        z->starved = 1;
     *within = 1;
     if (ok == Z3_L_TRUE) {
         Z3_model m = Z3_optimize_get_model(z->c, lp->o);
@@ -514,6 +518,8 @@ int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, stru
     } else {
         best.feasible = 0;
     }
+    if (r == 0 && z.starved) /* what it stopped at is no plan that another run would make */
+        r = err_set(e, ERR_NOMEM, "out of memory in the solver");
     Z3_del_context(z.c);
     if (r < 0 || !best.feasible)
         solve_result_done(&best);

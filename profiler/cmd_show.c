@@ -34,6 +34,8 @@ static int is_sqlite(const char *path, struct err *e)
 static int show(const char *path, int json, int verify, struct err *e)
 {
     int r = is_sqlite(path, e);
+    if (r == ERR_NOMEM)
+        return r;
     if (r == 1 && verify)
         return err_set(e, ERR_USAGE, "--verify is for traces; '%s' is a hardware database", path);
     return r == 1 ? show_hwdb(path, json, e) : show_trace(path, json, verify, e);

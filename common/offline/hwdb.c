@@ -58,6 +58,12 @@ const char *hw_term_name(enum hw_term t)
 
 /* ---- errors ---- */
 
+int hwdb_starved(sqlite3 *db)
+{
+    int rc = db ? sqlite3_extended_errcode(db) : SQLITE_NOMEM;
+    return (rc & 0xff) == SQLITE_NOMEM || rc == SQLITE_IOERR_NOMEM;
+}
+
 int hwdb_fail(sqlite3 *db, const char *path, const char *what, int writing, struct err *e)
 {
     int rc = db ? sqlite3_extended_errcode(db) & 0xff : SQLITE_NOMEM;
@@ -67,6 +73,8 @@ int hwdb_fail(sqlite3 *db, const char *path, const char *what, int writing, stru
     case SQLITE_READONLY_RECOVERY:
         return err_set(e, ERR_INPUT, "'%s': a program died while it wrote here, and what is left of that can be taken back "
                        "only by one who may write the file", path);
+    case SQLITE_IOERR_NOMEM:
+        return err_set(e, ERR_NOMEM, "'%s': %s: out of memory", path, what);
     case SQLITE_READONLY_DBMOVED:
         return err_set(e, ERR_SYS, "'%s': %s: the file was removed or replaced meanwhile; nothing was written, run this "
                        "again", path, what);
@@ -158,7 +166,9 @@ static int check_schema(sqlite3 *db, const char *path, int64_t revision, struct 
         } else if (sqlite3_step(want) == SQLITE_ROW) {
             const char *a = (const char *)sqlite3_column_text(want, 0),
                        *b = (const char *)sqlite3_column_text(have, 0);
-            if (!a || !b || strcmp(a, b) != 0)
+            if (hwdb_starved(db) || hwdb_starved(ref))
+                r = err_set(e, ERR_NOMEM, "'%s': reading the schema: out of memory", path);
+            else if (!a || !b || strcmp(a, b) != 0)
                 r = err_set(e, ERR_FORMAT,
                             "'%s': table '%s' is not defined as revision %d of schemas/hwdb.sql says", path,
                             tables[i], HWDB_REVISION);
@@ -181,11 +191,14 @@ static int check_integrity(sqlite3 *db, const char *path, int64_t revision, stru
         int r = 0;
         snprintf(sql, sizeof sql, "PRAGMA integrity_check('%s')", tables[i]);
         if (sqlite3_prepare_v2(db, sql, -1, &st, NULL) != SQLITE_OK || sqlite3_step(st) != SQLITE_ROW) {
-            r = err_set(e, ERR_FORMAT, "'%s': table '%s' is corrupt: %s", path, tables[i],
-                        sqlite3_errmsg(db));
+            r = hwdb_starved(db) ? hwdb_fail(db, path, tables[i], 0, e) :
+                                   err_set(e, ERR_FORMAT, "'%s': table '%s' is corrupt: %s", path, tables[i],
+                                           sqlite3_errmsg(db));
         } else {
             const char *text = (const char *)sqlite3_column_text(st, 0);
-            if (!text || strcmp(text, "ok") != 0)
+            if (hwdb_starved(db))
+                r = err_set(e, ERR_NOMEM, "'%s': table '%s': out of memory", path, tables[i]);
+            else if (!text || strcmp(text, "ok") != 0)
                 r = err_set(e, ERR_FORMAT, "'%s': table '%s' is corrupt: %s", path, tables[i],
                             text ? text : "?");
         }

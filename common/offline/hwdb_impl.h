@@ -47,6 +47,9 @@ int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e);
 /* The revision of a database that is open. */
 int hwdb_revision(struct sqlite3 *db, const char *path, int64_t *out, struct err *e);
 
+/* 1 where memory is what the last call on db lacked (also what a NULL text may mean). */
+int hwdb_starved(struct sqlite3 *db);
+
 /* Turn SQLite's latest complaint into ours. writing: failures are of the environment, not of an input. */
 int hwdb_fail(struct sqlite3 *db, const char *path, const char *what, int writing, struct err *e);
 

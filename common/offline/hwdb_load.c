@@ -69,6 +69,10 @@ static void get_text(struct row *r, int col, char *out, size_t len, int required
     *out = 0;
     if (r->failed || (!s && !required))
         return;
+    if (!s && hwdb_starved(sqlite3_db_handle(r->st))) {
+        r->failed = err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+        return;
+    }
     int bad = !s || sqlite3_column_type(r->st, col) != SQLITE_TEXT || n >= len || (required && n == 0);
     for (size_t i = 0; !bad && i < n; i++)
         bad = s[i] < 0x20 || s[i] == 0x7f;
@@ -86,6 +90,8 @@ static int get_choice(struct row *r, int col, const char *const *names, int n)
     for (int i = 0; s && i < n; i++)
         if (strcmp(s, names[i]) == 0)
             return i;
+    if (!r->failed && !s && hwdb_starved(sqlite3_db_handle(r->st)))
+        r->failed = err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
     if (!r->failed)
         r->failed =
             err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column '%s': '%s' is not one of its values",

@@ -25,6 +25,8 @@ static int get_text(const struct reading *r, sqlite3_stmt *st, int col, char *ou
 {
     const char *s = (const char *)sqlite3_column_text(st, col);
     size_t n = (size_t)sqlite3_column_bytes(st, col);
+    if (!s && hwdb_starved(r->db))
+        return err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
     if (!s || n == 0 || n >= len || !utf8_is_printable(s, n))
         return err_set(r->e, ERR_FORMAT, "'%s': table '%s': the source of a figure is not a plain text of 1 to %zu bytes", r->path,
                        r->table, len - 1);
@@ -67,6 +69,8 @@ static int get_origin(const struct reading *r, sqlite3_stmt *st, int col, enum h
             *out = (enum hw_origin)i;
             return 0;
         }
+    if (!s && hwdb_starved(r->db))
+        return err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
     return err_set(r->e, ERR_FORMAT, "'%s': table '%s', column 'origin': '%s' is not one of its values", r->path, r->table,
                    s ? s : "NULL");
 }

@@ -61,6 +61,7 @@ static herr_t on_failure(hid_t stack, void *ctx)
 {
     noted.why[0] = '\0';
     noted.sys = 0;
+    noted.nomem |= errno == ENOMEM; /* an allocation whose failure went unsaid, as in zlib; see fresh() */
     H5Ewalk2(stack, H5E_WALK_UPWARD, note, ctx);
     if (!noted.why[0]) { /* what would have said it needs memory too */
         void *some = malloc(64 << 10);
@@ -70,11 +71,12 @@ static herr_t on_failure(hid_t stack, void *ctx)
     return 0;
 }
 
+static int broken; /* it did not start, which only lack of memory explains */
+
 static void quiet(void)
 {
     H5dont_atexit();
-    H5open();
-    H5Eset_auto2(H5E_DEFAULT, on_failure, NULL);
+    broken = H5open() < 0 || H5Eset_auto2(H5E_DEFAULT, on_failure, NULL) < 0;
     H5PLset_loading_state(0);
 }
 
@@ -84,9 +86,20 @@ static void init(void)
     pthread_once(&once, quiet);
 }
 
+/* Before a file is opened: what was noted, and errno, tell of this file from here on. */
+static void fresh(void)
+{
+    init();
+    noted.why[0] = '\0';
+    noted.sys = 0;
+    noted.nomem = broken;
+    errno = 0;
+}
+
 static int out_of_memory(const char *path, struct err *e)
 {
     noted.nomem = 0;
+    errno = 0;
     H5Eclear2(H5E_DEFAULT);
     return err_set(e, ERR_NOMEM, "'%s': out of memory", path);
 }
@@ -141,7 +154,7 @@ static hid_t access_plist(void)
 
 int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e)
 {
-    init();
+    fresh();
     *f = (struct trace_h5_file){ .id = -1 };
     struct file raw;
     int r = file_open(&raw, path, e);
@@ -174,7 +187,7 @@ int trace_h5_open(struct trace_h5_file *f, const char *path, struct err *e)
 
 int trace_h5_create(struct trace_h5_file *f, const char *path, const char *name, struct err *e)
 {
-    init();
+    fresh();
     *f = (struct trace_h5_file){ .id = -1, .path = strdup(name) };
     if (!f->path)
         return err_set(e, ERR_NOMEM, "creating '%s'", name);
@@ -203,7 +216,7 @@ int trace_h5_close(struct trace_h5_file *f, struct err *e)
 
 int trace_h5_append(struct trace_h5_file *f, const char *path, const char *name, struct err *e)
 {
-    init();
+    fresh();
     *f = (struct trace_h5_file){ .id = -1, .path = strdup(name) };
     if (!f->path)
         return err_set(e, ERR_NOMEM, "opening '%s'", name);

@@ -20,8 +20,8 @@ links()
 targets()
 {
     bad=0
-    for t in $(cat $documents | grep -oE '\bmake( -j[0-9]*)? [a-z][a-z-]+' | awk '{ print $NF }' | sort -u); do
-        grep -hE "^(\.PHONY:|[a-z][a-z -]*:)" GNUmakefile scripts/*.mk tests/module.mk | tr ' :' '\n\n' |
+    for t in $(cat $documents | grep -oE '\bmake( -j[0-9]*)? [a-z][a-z0-9-]+' | awk '{ print $NF }' | sort -u); do
+        grep -hE "^(\.PHONY:|[a-z][a-z0-9 -]*:)" GNUmakefile scripts/*.mk tests/module.mk | tr ' :' '\n\n' |
             grep -qx -e "$t" || case $t in
             runtime | profiler | planner | packer) ;;
             *) echo "no target '$t'"; bad=1 ;;

@@ -1,12 +1,13 @@
 #!/bin/sh
-# deb.sh source|binary|chroot [FOLDER]: Debian packages of what is committed, into FOLDER (build/deb).
+# deb.sh source|binary|chroot|test [FOLDER]: Debian packages of what is committed, into FOLDER (build/deb).
 #   source   the source package: thermocline_VERSION.orig.tar.gz, made by make dist, and debian/
 #   binary   packages, built here (the build dependencies must be installed)
-#   chroot   packages built in a clean chroot as an ordinary user, looked at by lintian, then installed in another clean chroot
-#            where their own tests run (debian/tests, by autopkgtest). As root; about ten minutes, and 3 GB in FOLDER
+#   chroot   packages built in a clean chroot as an ordinary user, and looked at by lintian; then as test
+#   test     packages of FOLDER installed in another clean chroot, where their own tests run (debian/tests, by autopkgtest)
+# Chroots need root, about ten minutes and 3 GB in FOLDER.
 what=$1 out=${2:-build/deb}
 suite=${SUITE:-bookworm} mirror=${MIRROR:-http://deb.debian.org/debian}
-case $what in source | binary | chroot) ;; *) sed -n '2,6s/^# //p' "$0" >&2; exit 2 ;; esac
+case $what in source | binary | chroot | test) ;; *) sed -n '2,7s/^# //p' "$0" >&2; exit 2 ;; esac
 mkdir -p "$out" && out=$(readlink -f "$out") || exit 1
 version=$(dpkg-parsechangelog -S Version) upstream=$(dpkg-parsechangelog -S Version | sed 's/-[^-]*$//')
 tree=$out/thermocline-$upstream
@@ -43,20 +44,22 @@ build_dependencies()
         sed 's/Build-Depends://; s/([^)]*)//g; s/<[^>]*>//g; s/debhelper-compat/debhelper/'
 }
 
-in_chroot()
+built_in_chroot()
 {
-    [ "$(id -u)" -eq 0 ] || fail "a chroot needs root"
-    command -v mmdebstrap > /dev/null || fail "mmdebstrap is needed (scripts/deps.sh package)"
     base build "$(build_dependencies),fakeroot,lintian" || return 1
     mkdir -p "$out/build/src" && cp "$out"/thermocline_"$upstream"* "$out/build/src" || return 1
     inside build "
         useradd -m builder && chown -R builder /src && cd /src
         su builder -c 'dpkg-source -x thermocline_$version.dsc && cd thermocline-$upstream && dpkg-buildpackage -us -uc -j2'
         echo '== lintian'
-        su builder -c 'lintian -I --pedantic --show-overrides --fail-on error,warning,info,pedantic *.changes'
+        su builder -c 'lintian -I --pedantic --fail-on error,warning,info,pedantic *.changes'
     " || return 1
     cp "$out"/build/src/*.deb "$out"/build/src/*.changes "$out"/build/src/*.buildinfo "$out" || return 1
     rm -rf "$out/build"
+}
+
+tested_in_chroot()
+{
     base test autopkgtest || return 1
     mkdir -p "$out/test/src" && cp "$out"/*.deb "$out"/thermocline_"$upstream"* "$out/test/src" || return 1
     inside test "
@@ -66,8 +69,15 @@ in_chroot()
     rm -rf "$out/test"
 }
 
-source_package || fail "no source package"
+case $what in
+chroot | test)
+    [ "$(id -u)" -eq 0 ] || fail "a chroot needs root"
+    command -v mmdebstrap > /dev/null || fail "mmdebstrap is needed (scripts/deps.sh package)"
+    ;;
+esac
+[ "$what" = test ] || source_package || fail "no source package"
 case $what in
 binary) (cd "$tree" && dpkg-buildpackage -b -us -uc) && ls -l "$out"/*.deb ;;
-chroot) in_chroot && ls -l "$out"/*.deb ;;
+chroot) built_in_chroot && tested_in_chroot && ls -l "$out"/*.deb ;;
+test) tested_in_chroot ;;
 esac

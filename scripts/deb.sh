@@ -61,7 +61,7 @@ built_in_chroot()
 tested_in_chroot()
 {
     base test autopkgtest || return 1
-    mkdir -p "$out/test/src" && cp "$out"/*.deb "$out"/thermocline_"$upstream"* "$out/test/src" || return 1
+    mkdir -p "$out/test/src" && cp "$out"/thermocline*_"$upstream"* "$out/test/src" || return 1
     inside test "
         apt-get -qq update && cd /src && useradd -m tester
         autopkgtest --user tester thermocline_*.deb thermocline-*.deb thermocline_$version.dsc -- null

@@ -7,7 +7,7 @@ build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-de
        libxxhash-dev libpcre2-dev liburing-dev libopenblas-dev liblapacke-dev'
 check='clang clang-format clang-tidy cppcheck libclang-rt-dev hdf5-tools sqlite3 python3-jsonschema
        binutils git'
-cross='gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
+cross='ccache gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 package='dpkg-dev debhelper fakeroot mmdebstrap lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 shells='zsh fish mandoc man-db groff-base'
 cluster='slurmctld slurmd slurm-client munge iproute2'

@@ -13,7 +13,7 @@ deps:
 
 # The embedded model, from the GGUF to a story, in 18 MiB: less than its weights.
 demo: all
-	$(Q)BIN=$(BIN) scripts/demo.sh
+	$(Q)BIN=$(BIN) scripts/demo.sh $(DEMO_FLAGS)
 # A model of yours: make pipeline MODEL=big.gguf MEMORY=2GiB PROMPT='Once upon a time'
 # The values reach the shell as they were given, whatever characters they hold.
 pipeline: export PIPELINE_MODEL := $(value MODEL)

@@ -13,7 +13,14 @@ TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='
 # What takes longest begins first, so that none of it is left alone at the end.
 TEST_LONG    := $(addprefix tests/,cli/slurm.sh e2e/reference.sh cli/trace.sh cli/plan.sh e2e/demo.sh cli/predictors.sh e2e/predicted.sh) \
                 $(filter %/test_planning %/test_engine %/test_kernels,$(TEST_PROGS))
-TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
+# What looks at sources, makefiles, scripts and documents: the same whatever the programs were built with, and left out
+# under sanitizers.
+TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/cli/,build.sh completions.sh docs.sh hardened.sh install.sh reproducible.sh                 runner.sh scripts.sh))
+TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG) $(if $(SANITIZE),$(TEST_ONCE)),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
+# A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
+TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
+# Where threads meet.
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool cache% io% pipeline% engine% runtime%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/quant.o %/nn.o %/cpu.o %/kernels.o,$(call objs,common)) \
@@ -38,12 +45,16 @@ lean-tests: $(LEAN_TESTS)
 check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
-.PHONY: check check-units check-rules check-layers check-headers check-symbols tests
+.PHONY: check check-fast check-threads check-units check-rules check-layers check-headers check-symbols tests
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
 check: all $(TEST_PROGS) $(TEST_TOOLS) $(FUZZ_REPLAY)
-	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TESTS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
+check-fast: all $(filter $(B)/%,$(TEST_FAST))
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TEST_FAST)
+check-threads: $(TEST_THREADS)
+	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES)
 check-layers check-headers check-symbols: runtime $(TEST_LIBS)
@@ -60,14 +71,17 @@ corrupt: $(B)/tests/unit/test_corruption
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.
 FUZZ_SECONDS ?= 60
-FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang
+FUZZ_CFLAGS  ?= -O1 -gline-tables-only
+FUZZ_BUILD   := SANITIZE=address,undefined,fuzzer-no-link CC=clang CFLAGS='$(FUZZ_CFLAGS)'
+# The parsers are in these; a target that needs more says so when it is linked.
+FUZZ_LIBS    := $(B)/planner.a $(B)/common/offline.a $(B)/common.a
 
 $(FUZZ_REPLAY): $(B)/%: $(B)/%.o $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
 	$(Q)$(link) $< $(B)/tests/fuzz/replay.o $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
-$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(TEST_LIBS) $(B)/link.flags
+$(FUZZ_SRC:%.c=$(B)/%-libfuzzer): $(B)/%-libfuzzer: $(B)/%.o $(FUZZ_LIBS) $(B)/link.flags
 	$(if $(V),,@echo "  LD    $@")
-	$(Q)$(link) -fsanitize=fuzzer $< $(TEST_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
+	$(Q)$(link) -fsanitize=fuzzer $< $(FUZZ_LIBS) $(LDLIBS_linalg) $(LDLIBS_planner)
 
 .PHONY: fuzz fuzz-programs fuzz-run
 fuzz-programs: $(FUZZ_SRC:%.c=$(B)/%-libfuzzer)

@@ -168,8 +168,9 @@ plainly check "and not again" eval 'measure && because "^== 2 hardware: up to da
 plainly check "for another name it is" eval 'measure --device box && because "2 hardware: .*because --device" && because "3 plan: .*because"'
 plainly check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 2 hardware: what"'
 plainly check "a database that cannot be read" eval 'echo rubbish > h/hardware.sqlite && measure && because unreadable && [ -e h/hardware.sqlite.unreadable ]'
-plainly check "no limit given: the first one is kept" eval 'pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h &&
-    pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h && stages ""'
+limitless() { pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h "$@" || { cat talk; return 1; }; }
+plainly check "no limit given: half of what is free" eval 'rm -f h/.pipeline/memory; limitless && because "3 plan: .*because --memory" && grep -qx "[0-9]*KiB" h/.pipeline/memory'
+plainly check "and kept from then on" eval 'echo 65536KiB > h/.pipeline/memory; limitless && stages plan && limitless && stages ""'
 
 # ---- names ----
 odd() # FILE

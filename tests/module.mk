@@ -67,6 +67,13 @@ corrupt: $(B)/tests/unit/test_corruption
 	    all="$$all $$!"; done; r=0; for p in $$all; do wait $$p || r=1; done; \
 	    grep -h -e '^#' -e '^not ok' $(B)/corrupt-*.log; exit $$r
 
+# thermo-run under load for MINUTES, on the pack that the tests share: scripts/soak.py --help
+MINUTES ?= 10
+.PHONY: soak
+soak: all
+	$(Q)$(TEST_ENV) MINUTES=$(MINUTES) sh -c '. tests/chain.sh; exec python3 -B scripts/soak.py --model "$$packed" --plan "$$plan" \
+	    --minutes "$$MINUTES" $(SOAK_FLAGS)'
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#define XXH_STATIC_LINKING_ONLY /* the size of its state */
 #include <xxhash.h>
 
 /* libxxhash for x86-64 has the same functions for the widest registers that the processor has, three times as fast; but not
@@ -41,6 +42,15 @@ struct hash *hash_new(void)
     XXH3_state_t *s = XXH3_createState();
     if (s)
         XXH3_128bits_reset(s);
+    return (struct hash *)s;
+}
+
+struct hash *hash_new_in(struct hash_room *room)
+{
+    XXH3_state_t *s = (XXH3_state_t *)room->bytes;
+    _Static_assert(sizeof *s <= sizeof room->bytes && _Alignof(XXH3_state_t) <= 64, "room for the library's state");
+    memset(s, 0, sizeof *s);
+    XXH3_128bits_reset(s);
     return (struct hash *)s;
 }
 

@@ -19,6 +19,10 @@ struct hash128 hash_128(const void *data, size_t len);
 /* Streaming form. hash_new returns NULL when out of memory; hash_free accepts NULL. */
 struct hash;
 struct hash *hash_new(void);
+struct hash_room {                                            /* where a caller has room for one: it needs no hash_free */
+    _Alignas(64) unsigned char bytes[640];
+};
+struct hash *hash_new_in(struct hash_room *room);
 void hash_free(struct hash *h);
 void hash_seed(struct hash *h, uint64_t seed);                 /* begin anew; then hash_final64 alone, as hash_64_seeded */
 void hash_update(struct hash *h, const void *data, size_t len);

@@ -158,18 +158,25 @@ static void by_digit(const uint64_t *counts, uint64_t most, int shift, int n, co
         to[begin[(most - counts[from[i]]) >> shift & (ORDER_DIGITS - 1)]++] = from[i];
 }
 
+static int hotter(const void *a, const void *b, void *counts)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    const uint64_t *c = counts;
+    return c[x] != c[y] ? (c[x] < c[y] ? 1 : -1) : (x > y) - (x < y);
+}
+
 void layout_order(const uint64_t *counts, int n_ff, uint32_t *order)
 {
     uint64_t most = 0, least = UINT64_MAX;
     uint32_t *spare = malloc((size_t)n_ff * sizeof *spare), *from = order, *to = spare;
-    if (!spare)
-        abort(); /* a few hundred KB in an offline tool */
     for (int i = 0; i < n_ff; i++) {
         most = counts[i] > most ? counts[i] : most;
         least = counts[i] < least ? counts[i] : least;
         order[i] = (uint32_t)i;
     }
-    for (int shift = 0; shift < 64 && n_ff > 0 && (most - least) >> shift; shift += ORDER_BITS) {
+    if (!spare && n_ff > 0)
+        qsort_r(order, (size_t)n_ff, sizeof *order, hotter, (void *)(uintptr_t)counts); /* slower, and in place */
+    for (int shift = 0; spare && shift < 64 && n_ff > 0 && (most - least) >> shift; shift += ORDER_BITS) {
         by_digit(counts, most, shift, n_ff, from, to);
         uint32_t *now = to;
         to = from;
@@ -182,9 +189,8 @@ void layout_order(const uint64_t *counts, int n_ff, uint32_t *order)
 
 struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff)
 {
-    struct hash *h = hash_new();
-    if (!h)
-        abort();
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     hash_update_u32(h, (uint32_t)n_layers);
     hash_update_u32(h, (uint32_t)n_blocks);
     hash_update_u32(h, (uint32_t)n_ff);
@@ -196,7 +202,5 @@ struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blo
             bytes_put32(buf + 4 * k, orders[i]);
         hash_update(h, buf, k * 4);
     }
-    struct hash128 out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }

@@ -119,18 +119,15 @@ static int read_rows(struct growing *g, const struct corpus_options *o, const st
 
 static struct hash128 corpus_hash(const struct growing *g)
 {
-    struct hash *h = hash_new();
-    if (!h)
-        abort();
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     hash_update_u64(h, g->n_seqs);
     for (size_t i = 0; i < g->n_seqs; i++) {
         hash_update_u64(h, g->starts[i + 1] - g->starts[i]);
         for (uint64_t t = g->starts[i]; t < g->starts[i + 1]; t++)
             hash_update_u32(h, g->tokens[t]);
     }
-    struct hash128 out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }
 
 static int describe(struct corpus *c, const struct corpus_options *o, const struct growing *g, struct err *e)

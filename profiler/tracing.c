@@ -481,9 +481,8 @@ static int write_trace(struct tracing *t, const char *out, int gzip, struct hash
 static struct hash128 config_hash(const struct tracing *t)
 {
     const struct trace_info *i = &t->info;
-    struct hash *h = hash_new();
-    if (!h)
-        abort();
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     hash_update_str(h, i->tool);
     hash_update_str(h, i->tier);
     hash_update_str(h, model_act_name(i->h.act));
@@ -494,9 +493,7 @@ static struct hash128 config_hash(const struct tracing *t)
                            CHUNK_TOKENS };
     for (size_t k = 0; k < sizeof v / sizeof *v; k++)
         hash_update_u64(h, v[k]);
-    struct hash128 out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }
 
 /* The state's records must be of the sizes that this run gives them; they are, unless the file was made up. */

@@ -206,8 +206,11 @@ int trace_h5_create(struct trace_h5_file *f, const char *path, const char *name,
 int trace_h5_close(struct trace_h5_file *f, struct err *e)
 {
     int r = 0;
-    if (f->path && f->id >= 0 && H5Fclose(f->id) < 0)
+    if (f->path && f->id >= 0 && (H5Fclose(f->id) < 0 || f->lost)) {
+        if (f->lost)
+            noted.sys = f->lost_sys;
         r = fail(f, ERR_IO, e, "cannot be written", NULL);
+    }
     H5Eclear2(H5E_DEFAULT);
     free(f->path);
     *f = (struct trace_h5_file){ .id = -1 };
@@ -593,8 +596,10 @@ int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const cha
 
 void trace_h5_set_close(struct trace_h5_set *s)
 {
-    if (s->id >= 0 && s->file)
-        H5Dclose(s->id);
+    if (s->id >= 0 && s->file && H5Dclose(s->id) < 0) { /* chunks are written when the dataset is closed */
+        s->file->lost = 1;
+        s->file->lost_sys = noted.sys;
+    }
     if (s->type >= 0 && s->file)
         H5Tclose(s->type);
     s->id = s->type = -1;

@@ -15,11 +15,12 @@ struct trace_h5_file {
     int64_t id;          /* -1: closed */
     char *path;          /* for messages */
     uint64_t size;       /* bytes, when read */
+    int lost, lost_sys;  /* what was written to a dataset did not reach the file when it was closed; errno of that, or 0 */
 };
 
 struct trace_h5_set {
     int64_t id, type;    /* -1: closed */
-    const struct trace_h5_file *file;
+    struct trace_h5_file *file;
     char name[64];       /* "/layers/0003/counts" */
     int n_dims;
     uint64_t dims[3];
@@ -61,7 +62,8 @@ int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const c
 /* Opens and checks type, shape, storage and filters. For TRACE_TEXT *text_bytes gets the element size. */
 int trace_h5_set_open(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
                       size_t *text_bytes, int n_dims, const uint64_t *dims, struct err *e);
-void trace_h5_set_close(struct trace_h5_set *s); /* accepts a closed one */
+/* Accepts a closed one. What could not be written then is an error of trace_h5_close. */
+void trace_h5_set_close(struct trace_h5_set *s);
 
 /* A box of elements, row-major in buf; first and count have n_dims entries. */
 int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, void *buf, struct err *e);

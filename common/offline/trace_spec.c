@@ -85,9 +85,8 @@ int trace_set_dims(const struct trace_info *info, enum trace_set s, uint64_t dim
 
 struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part part, const struct hash128 *set_hash)
 {
-    struct hash *h = hash_new();
-    if (!h)
-        abort(); /* a hundred bytes */
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     for (int s = 0; s < TRACE_SETS; s++) {
         uint64_t dims[3], row;
         int n = trace_set_dims(info, s, dims, &row);
@@ -100,9 +99,7 @@ struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part pa
         hash_update_u64(h, set_hash[s].lo);
         hash_update_u64(h, set_hash[s].hi);
     }
-    struct hash128 out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }
 
 static void add_part(struct hash *h, enum trace_part part, int layer, struct hash128 v)
@@ -117,9 +114,8 @@ static void add_part(struct hash *h, enum trace_part part, int layer, struct has
 struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 corpus, struct hash128 batches,
                                   const struct hash128 *layers)
 {
-    struct hash *h = hash_new();
-    if (!h)
-        abort();
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
     hash_update_str(h, "thermocline-trace");
     hash_update_u32(h, TRACE_REVISION);
     hash_update_u64(h, info->model_hash.lo);
@@ -130,9 +126,7 @@ struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 
     add_part(h, TRACE_PART_BATCHES, 0, batches);
     for (int l = 0; l < info->h.n_layers; l++)
         add_part(h, TRACE_PART_LAYER, l, layers[l]);
-    struct hash128 out = hash_final128(h);
-    hash_free(h);
-    return out;
+    return hash_final128(h);
 }
 
 const char *trace_rope_name(enum model_rope r)

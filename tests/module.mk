@@ -49,7 +49,7 @@ check-qemu:
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
-check: all $(TEST_PROGS) $(TEST_TOOLS) $(FUZZ_REPLAY)
+check: all tests $(FUZZ_REPLAY)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(if $(SANITIZE),,$(TEST_RULES)) $(TESTS)
 check-fast: all $(filter $(B)/%,$(TEST_FAST))
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES) $(TEST_FAST)
@@ -99,3 +99,21 @@ fuzz:
 
 # This test writes what our own writer never would.
 $(B)/tests/formats/test_trace_bad.o: CPPFLAGS_file += $(shell pkg-config --cflags hdf5-serial 2>/dev/null)
+
+# One fault at a time: allocations that fail (a preloaded library), system calls that fail or are cut short, kills and lost power
+# (a tracer). make faults tries them all, FAULTS_MOST at most of each kind for each command; make check tries a sample.
+FAULTS       := $(B)/tests/faults/faults
+FAULTS_SHIM  := $(B)/tests/faults/shim.so
+FAULTS_MOST  ?= 0
+FAULTS_OBJS  := $(patsubst %.c,$(B)/%.o,$(filter-out %/shim.c,$(wildcard tests/faults/*.c)))
+$(FAULTS): $(FAULTS_OBJS) $(B)/link.flags
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(link) $(FAULTS_OBJS)
+$(FAULTS_SHIM): tests/faults/shim.c tests/faults/shim.h
+	@mkdir -p $(@D)
+	$(if $(V),,@echo "  LD    $@")
+	$(Q)$(CC) -I. -D_GNU_SOURCE -std=c11 -O2 -g -Wall -Wextra $(WERROR) -shared -fPIC -o $@ $<
+tests: $(FAULTS) $(FAULTS_SHIM)
+.PHONY: faults
+faults: all $(FAULTS) $(FAULTS_SHIM)
+	$(Q)$(TEST_ENV) tests/faults/run.sh $(B)/faults $(FAULTS_MOST)

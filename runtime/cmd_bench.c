@@ -185,6 +185,8 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
     t->gate_lookups += s->gate_lookups;
     t->gate_hits += s->gate_hits;
     t->stall_ns += s->stall_ns;
+    t->verify_bytes += s->verify_bytes;
+    t->verify_ns += s->verify_ns;
     t->attention_ns += s->attention_ns;
     t->predict_ns += s->predict_ns;
     t->ffn_ns += s->ffn_ns;
@@ -279,6 +281,8 @@ static void print_shares(const struct test *t, int n)
     printf(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
            (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
            (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
+    printf(",\"verified_bytes_per_token\":%.6g,\"verify_thread_ms_per_token\":%.6g", (double)t->s.verify_bytes / tokens,
+           (double)t->s.verify_ns / 1e6 / tokens);
     printf(",\"neurons_per_token\":{\"hot\":%.6g,\"cold\":%.6g,\"read\":%.6g,\"computed\":%.6g,\"possible\":%.6g}",
            (double)t->s.neurons_hot / tokens, (double)t->s.neurons_cold / tokens, (double)t->s.neurons_read / tokens,
            (double)t->s.neurons_computed / tokens, (double)t->s.neurons_possible / tokens);

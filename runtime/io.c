@@ -125,7 +125,10 @@ int io_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
         io->bytes += r[i]->len;
     }
     io->in_flight += n;
-    return n ? io->backend->submit(io, r, n, e) : 0;
+    int failed = n ? io->backend->submit(io, r, n, e) : 0;
+    if (failed < 0)
+        io->gave_up = 1; /* some of these will never come back */
+    return failed;
 }
 
 int io_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e)

@@ -247,6 +247,17 @@ static int already_done(const struct tracing *t, const struct options *o, struct
     return r;
 }
 
+/* What an interrupted run leaves: nothing, unless a chunk was whole. */
+static void say_left(const struct options *o, struct err *e)
+{
+    char name[4096];
+    snprintf(name, sizeof name, "%s.partial", o->out);
+    if (access(name, F_OK) == 0)
+        err_wrap(e, "'%s' is not complete; the same command with --resume goes on from '%s'", o->out, name);
+    else
+        err_wrap(e, "'%s' was not made, and nothing of it was kept", o->out);
+}
+
 static int run(const struct options *o, const struct model *m, const struct corpus *c, const char *tier, struct err *e)
 {
     struct tracing *t = NULL;
@@ -272,7 +283,7 @@ static int run(const struct options *o, const struct model *m, const struct corp
     }
     r = tracing_run(t, pool, o->out, o->resume, o->gzip, &resumed, &content, e);
     if (r == ERR_INTR)
-        err_wrap(e, "'%s' is not complete; the same command with --resume goes on from '%s.partial'", o->out, o->out);
+        say_left(o, e);
     if (!r)
         r = say_done(t, o, (double)(progress_now_ns() - start) / 1e9, resumed, content, e);
 out:

@@ -5,7 +5,7 @@
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
 
-check "make completions" env MAKEFLAGS= "${MAKE:-make}" --no-print-directory -s CC="$CC" SANITIZE="$SANITIZE" completions
+check "make completions" env MAKEFLAGS= "${MAKE:-make}" --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" completions
 for shell in bash zsh fish; do
     if ! command -v $shell > /dev/null; then
         skip "$shell completes" "$shell is not installed"

@@ -8,7 +8,7 @@ at=$root$prefix
 
 mk()
 {
-    MAKEFLAGS='' ${MAKE:-make} --no-print-directory -s CC="$CC" SANITIZE="$SANITIZE" DESTDIR="$root" PREFIX=$prefix "$@"
+    MAKEFLAGS='' ${MAKE:-make} --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" DESTDIR="$root" PREFIX=$prefix "$@"
 }
 listed() { PREFIX=$prefix BIN=$BIN B=$B scripts/install.sh list | sed 's/.* //' | sort; }
 installed() { (cd "$at" && find . ! -type d | sed 's|^\./||' | sort); }

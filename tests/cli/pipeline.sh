@@ -19,7 +19,9 @@ more=
 [ "\$1" != hardware ] || more='--range 8MiB --seconds-per-point 0.003 --only storage,memory'
 if [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
     "$real/\${0##*/}" "\$@" & pid=\$!
-    while [ "\$(stat -c %s "$tmp"/*/traces.h5.partial 2> /dev/null || echo 0)" -lt 4096 ] && [ -e /proc/\$pid/exe ]; do sleep 0.01; done
+    while [ "\$(stat -c %s "$tmp"/*/traces.h5.partial 2> /dev/null || echo 0)" -lt "\$(cat "$tmp/stop-at")" ] && [ -e /proc/\$pid/exe ]; do
+        sleep 0.01
+    done
     kill -"\$(cat "$tmp/stop")" \$pid
     rm "$tmp/stop"
     wait \$pid
@@ -138,7 +140,11 @@ plainly check "killed after the plan" killed after thermo-plan-solve "plan pack"
 plainly check "killed before the pack" killed before thermo-pack-pack pack
 plainly check "killed after the pack" killed after thermo-pack-pack pack
 
-long="--prompts $here/datasets/prompts/stories-profile.csv --max-tokens 6000"
+# Six chunks. Half of what they take on disk is past the first one, which has all maps and a fifth of the samples.
+long="--prompts $here/datasets/prompts/stories-profile.csv --max-tokens 20000"
+# shellcheck disable=SC2086
+"$real/thermo-profile" trace --model in/m.gguf $long --out none.h5 --dry-run --json |
+    python3 -c 'import json, sys; print(json.load(sys.stdin)["partial_bytes"] // 2)' > stop-at
 stopped() # SIGNAL STATUS
 {
     rm -rf r
@@ -154,6 +160,16 @@ resumed() { go r $long && because 'going on where it was interrupted' && stages 
 go whole $long > /dev/null
 check "a trace interrupted" eval 'stopped TERM 130 && because "the same command goes on"'
 check "is resumed" resumed
+early() # before its first chunk is whole: nothing is kept, and nobody says that something was
+{
+    cp stop-at half && echo 1 > stop-at && rm -rf r && echo TERM > stop
+    # shellcheck disable=SC2086
+    go r $long > /dev/null 2>&1
+    local r=$?
+    mv half stop-at
+    [ $r -eq 130 ] && [ ! -e r/traces.h5.partial ] && because 'nothing of it was kept' && ! grep -q -e '--resume goes on' talk
+}
+plainly check "interrupted at its very start" early
 plainly check "a trace killed" stopped KILL 137
 plainly check "is resumed too" resumed
 check "interrupted, and then the prompts change" eval 'stopped TERM 130 && go r && anew && same_as r fresh && [ ! -e r/traces.h5.partial ]'
@@ -211,7 +227,7 @@ plainly check "programs in PATH" in_path
 made() # through make
 {
     cp in/m.gguf "in/it's \$mine (1) #.gguf"
-    (cd "$here" && MAKEFLAGS='' "${MAKE:-make}" --no-print-directory -s CC="$CC" SANITIZE="$SANITIZE" pipeline MODEL="$tmp/in/it's \$mine (1) #.gguf" MEMORY=64MiB \
+    (cd "$here" && MAKEFLAGS='' "${MAKE:-make}" --no-print-directory -s CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" pipeline MODEL="$tmp/in/it's \$mine (1) #.gguf" MEMORY=64MiB \
         PROMPT="Lily's \"\$dog" PIPELINE_FLAGS="--prompts $tmp/in/p.csv --hardware $tmp/in/hw.sqlite --tokens 2 --out $tmp/made" > "$tmp/text" 2> "$tmp/talk") ||
         { cat talk; return 1; }
     grep -qF "Lily's \"\$dog" text

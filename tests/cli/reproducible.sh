@@ -15,7 +15,7 @@ built()
         export TZ="$3" CCACHE_DISABLE=1 MAKEFLAGS=
         cd "$1" || exit 1
         # shellcheck disable=SC2046,SC2086
-        ${MAKE:-make} -s CC="$CC" B=out $(printf 'out/%s ' $objects) && cd out && ar rcsD all.a $objects
+        ${MAKE:-make} -s CC="${CC:-cc}" B=out $(printf 'out/%s ' $objects) && cd out && ar rcsD all.a $objects
     )
 }
 same()

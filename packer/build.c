@@ -3,13 +3,13 @@
  * time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
 #include "packer/build.h"
 
-#include "common/bytes.h"
-#include "common/js.h"
-#include "common/pack.h"
-#include "common/progress.h"
-#include "common/unit_check.h"
-#include "common/version.h"
-#include "common/zstream.h"
+#include "common/base/bytes.h"
+#include "common/base/js.h"
+#include "common/base/progress.h"
+#include "common/base/version.h"
+#include "common/base/zstream.h"
+#include "common/pack/pack.h"
+#include "common/pack/unit_check.h"
 #include "packer/write.h"
 
 #include <math.h>

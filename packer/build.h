@@ -2,10 +2,10 @@
 #define PACKER_BUILD_H
 
 /* The making of a packed model: model + trace + plan -> file. */
-#include "common/plan.h"
-#include "common/pool.h"
-#include "common/offline/trace.h"
-#include "common/offline/trace_predict.h"
+#include "common/base/pool.h"
+#include "common/offline/trace/trace.h"
+#include "common/offline/trace/trace_predict.h"
+#include "common/plan/plan.h"
 #include "packer/neurons.h"
 #include "packer/source.h"
 

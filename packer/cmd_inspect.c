@@ -1,7 +1,7 @@
 /* thermo-pack inspect: what a packed model holds, from its header, table and small sections. */
-#include "common/js.h"
-#include "common/opt.h"
-#include "common/pack.h"
+#include "common/base/js.h"
+#include "common/cli/opt.h"
+#include "common/pack/pack.h"
 #include "packer/cmd.h"
 
 #include <stdio.h>
@@ -70,13 +70,13 @@ static void text(const struct pack *p, int tensors)
                i, q->record_bytes, q->neurons_per_unit, q->n_units, q->unit_bytes,
                (unsigned long long)q->stride_bytes, q->read_bytes);
     }
-    printf("sizes     file %s, neurons %s, dense %s", opt_format_size(p->file.size, s[0], sizeof s[0]),
-           opt_format_size(neuron_bytes(p), s[1], sizeof s[1]), opt_format_size(bytes, s[2], sizeof s[2]));
-    printf(" (stored in %s)\n", opt_format_size(stored, s[0], sizeof s[0]));
+    printf("sizes     file %s, neurons %s, dense %s", size_format(p->file.size, s[0], sizeof s[0]),
+           size_format(neuron_bytes(p), s[1], sizeof s[1]), size_format(bytes, s[2], sizeof s[2]));
+    printf(" (stored in %s)\n", size_format(stored, s[0], sizeof s[0]));
     for (int i = 0; i < PREDICT_INPUTS; i++)
         if (predictor_bytes(p, i))
             printf("predictor %s in all that see the input '%s'\n",
-                   opt_format_size(predictor_bytes(p, i), s[0], sizeof s[0]),
+                   size_format(predictor_bytes(p, i), s[0], sizeof s[0]),
                    predict_input_name((enum predict_input)i));
     for (int i = 0; tensors && i < p->n_predictors; i++) {
         const struct pack_predictor *x = &p->predictors[i];

@@ -1,9 +1,9 @@
 /* thermo-pack pack: checks that model, trace and plan belong together, then builds. */
-#include "common/cpu.h"
-#include "common/js.h"
-#include "common/kernels.h"
-#include "common/log.h"
-#include "common/opt.h"
+#include "common/base/cpu.h"
+#include "common/base/js.h"
+#include "common/base/log.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
 #include "packer/build.h"
 #include "packer/cmd.h"
 #include "packer/quality.h"
@@ -199,10 +199,10 @@ static void report_text(const struct build *b, const struct build_report *r, con
 {
     char f[24], n[24];
     printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path,
-           opt_format_size(r->file_bytes, f, sizeof f), opt_format_size(r->neuron_bytes, n, sizeof n),
+           size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
            layout_form_name(b->shape.l.form));
     if (r->predictor_bytes)
-        printf("predictors take %s\n", opt_format_size(r->predictor_bytes, f, sizeof f));
+        printf("predictors take %s\n", size_format(r->predictor_bytes, f, sizeof f));
     for (int role = 0; role < LAYOUT_ROLES; role++)
         if (build_role_changes(b, role))
             printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
@@ -261,8 +261,8 @@ static int dry_run(const struct build *b, int json, struct err *e)
     }
     char f[24], m[24], s[24];
     printf("would write %s: at most %s (%s free), using about %s of memory\n", b->out_path,
-           opt_format_size(file, f, sizeof f), opt_format_size(space, s, sizeof s),
-           opt_format_size(memory, m, sizeof m));
+           size_format(file, f, sizeof f), size_format(space, s, sizeof s),
+           size_format(memory, m, sizeof m));
     return 0;
 }
 

@@ -1,6 +1,6 @@
 /* thermo-pack: lays a model's weights out as a plan says, in temperature-sorted neuron clusters. */
-#include "common/opt.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
 #include "packer/cmd.h"
 
 #define STR(x) #x

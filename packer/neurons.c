@@ -6,9 +6,9 @@
  * by neuron already (PowerInfer's) is taken row by row, as Gate and Up are. */
 #include "packer/neurons.h"
 
-#include "common/ckmath.h"
-#include "common/quant.h"
-#include "common/unit_check.h"
+#include "common/base/ckmath.h"
+#include "common/kernels/quant.h"
+#include "common/pack/unit_check.h"
 
 #include <stdlib.h>
 #include <string.h>

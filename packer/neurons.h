@@ -3,8 +3,8 @@
 
 /* From the matrices of one FFN to the neuron segments of a pack: rows of Gate and Up and columns of Down,
  * gathered in pack order into records, records into units. */
-#include "common/layout.h"
-#include "common/pool.h"
+#include "common/base/pool.h"
+#include "common/plan/layout.h"
 
 /* One FFN's source matrices, as in the GGUF: gate, up: n_ff rows of d_model; down: d_model rows of n_ff, or
  * n_ff rows of d_model when down_by_neuron is not 0. */

@@ -4,9 +4,9 @@
  * F32 matrices, made from the source: what differs then is the weights alone. */
 #include "packer/quality.h"
 
-#include "common/ckmath.h"
+#include "common/base/ckmath.h"
+#include "common/base/progress.h"
 #include "common/offline/forward.h"
-#include "common/progress.h"
 
 #include <math.h>
 #include <stdio.h>

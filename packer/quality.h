@@ -5,11 +5,11 @@
  * of the trace's corpus. The packed one's gate, up and down come from the packed file itself, so
  * neuron order, layout and types are all put to the test: a pack that changes no type gives the very
  * same logits. */
-#include "common/js.h"
-#include "common/model.h"
-#include "common/offline/trace.h"
-#include "common/pack.h"
-#include "common/pool.h"
+#include "common/base/js.h"
+#include "common/base/pool.h"
+#include "common/model/model.h"
+#include "common/offline/trace/trace.h"
+#include "common/pack/pack.h"
 
 struct quality {
     uint64_t n_tokens;

@@ -3,9 +3,9 @@
 
 /* The source model while it is packed: GGUF tensors checked against the trace's tensor table, and hashed
  * as they pass, so that a model is read once and still proven to be the one that was traced. */
-#include "common/gguf.h"
-#include "common/model.h"
-#include "common/offline/trace.h"
+#include "common/model/gguf.h"
+#include "common/model/model.h"
+#include "common/offline/trace/trace.h"
 
 struct source {
     struct gguf *gguf;

@@ -3,10 +3,10 @@
  * bytes. */
 #include "packer/write.h"
 
-#include "common/bytes.h"
-#include "common/ckmath.h"
-#include "common/version.h"
-#include "common/zstream.h"
+#include "common/base/bytes.h"
+#include "common/base/ckmath.h"
+#include "common/base/version.h"
+#include "common/base/zstream.h"
 
 #include <stdlib.h>
 #include <string.h>

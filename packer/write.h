@@ -4,12 +4,12 @@
 /* Streaming writer of packed models (schemas/pack.md): sections one after the other, each on a block
  * boundary, then the table and the header. Memory is bounded whatever the model's size; nothing
  * appears under the final name until write_commit. */
-#include "common/err.h"
-#include "common/file.h"
-#include "common/hash.h"
-#include "common/layout.h"
-#include "common/model.h"
-#include "common/pack_format.h"
+#include "common/base/err.h"
+#include "common/base/file.h"
+#include "common/base/hash.h"
+#include "common/model/model.h"
+#include "common/pack/pack_format.h"
+#include "common/plan/layout.h"
 
 struct write_facts {            /* for the header */
     struct model_hparams h;

@@ -1,10 +1,11 @@
 /* Options to a request. Lists ("1GiB,2GiB", "big=1,mid=3") are taken apart here; everything else is the
  * option table's. */
 #include "planner/args.h"
+#include "planner/describe/describe_inputs.h"
 
-#include "common/offline/trace.h"
-#include "common/pack.h"
-#include "common/quant.h"
+#include "common/kernels/quant.h"
+#include "common/offline/trace/trace.h"
+#include "common/pack/pack.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
 {
-    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = PLANNING_RLIMIT, .max_kl = -1 };
+    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1 };
 }
 
 void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
@@ -134,12 +135,12 @@ static int by_u64(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static int parse_memory(const char *list, struct planning_request *q, struct err *e)
+static int parse_memory(const char *list, struct request *q, struct err *e)
 {
     char item[64];
     uint64_t v;
     while (next_item(&list, item, sizeof item)) {
-        int r = opt_parse_size(item, &v, e);
+        int r = size_parse(item, &v, e);
         if (r < 0)
             return err_wrap(e, "--memory");
         if (v == 0 || v > INT64_MAX)
@@ -163,7 +164,7 @@ static int class_by_name(const struct hw *hw, const char *name)
     return -1;
 }
 
-static int parse_cores(const char *list, const struct hw *hw, struct planning_request *q, struct err *e)
+static int parse_cores(const char *list, const struct hw *hw, struct request *q, struct err *e)
 {
     char item[96], known[200] = "";
     for (int k = 0; k < hw->n_classes; k++) {
@@ -208,7 +209,7 @@ int args_load_model(const char *traces, const char *description, int max_batch, 
                                               "by one of them" :
                                               "--traces or --description is needed: where is the model described?");
     return traces ? inputs_from_trace(traces, max_batch, out, e) :
-                    inputs_from_description(description, max_batch, out, notes, e);
+                    describe_inputs(description, max_batch, out, notes, e);
 }
 
 int args_load_hw(const char *path, const char *name, struct hw *out, struct err *e)
@@ -274,7 +275,7 @@ static int load_pack(const char *path, struct args_inputs *o, struct err *e)
 
 static int fill_request(const struct args *a, struct args_inputs *o, struct err *e)
 {
-    struct planning_request *q = &o->request;
+    struct request *q = &o->request;
     int r;
     q->min_tokens_per_s = a->min_speed;
     q->context = a->context;

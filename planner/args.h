@@ -2,9 +2,9 @@
 #define PLANNER_ARGS_H
 
 /* The command line that solve, explain and sweep share: where the inputs are, and what the user asks for. */
-#include "common/opt.h"
+#include "common/cli/opt.h"
 
-#include "planner/planning.h"
+#include "planner/planning/planning.h"
 
 struct args {
     const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type;
@@ -26,7 +26,7 @@ struct args_inputs {
     struct hw hw;
     struct layout pack_layout;
     struct notes notes;
-    struct planning_request request;
+    struct request request;
 };
 
 /* Load trace, hardware and (--for-pack) pack, and translate the request; --memory may be absent when need_memory is
@@ -34,7 +34,7 @@ struct args_inputs {
 int args_load(const struct args *a, int need_memory, struct args_inputs *out, struct err *e);
 void args_done(struct args_inputs *in); /* accepts a zeroed one */
 
-/* The model, from exactly one of a trace and a description; notes as for inputs_from_description. */
+/* The model, from exactly one of a trace and a description; notes as for describe_inputs. */
 int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
                     struct notes *notes, struct err *e);
 

@@ -2,7 +2,7 @@
 #define PLANNER_CMD_H
 
 /* The subcommands of thermo-plan. argv[0] is the subcommand's name; each prints what went wrong
- * and returns the exit status (common/err.h). */
+ * and returns the exit status (common/base/err.h). */
 int cmd_solve(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_explain(int argc, char **argv);

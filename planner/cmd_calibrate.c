@@ -1,12 +1,12 @@
 /* thermo-plan calibrate: where prediction and measurement part, and corrections for the hardware database. */
 #include "planner/cmd.h"
 
-#include "common/js.h"
-#include "common/opt.h"
-#include "common/version.h"
+#include "common/base/js.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/calibrate.h"
-#include "planner/check.h"
+#include "planner/check/calibrate.h"
+#include "planner/check/check.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,7 +66,7 @@ static void print_text(const struct plan *p, const struct hw *hw, const struct c
         if (l->runs == 0)
             continue;
         printf("\n%s, %d run%s: medians per token\n  %-20s %12s %12s %8s\n",
-               opt_format_size(l->limit->memory_bytes, size, sizeof size), l->runs, l->runs == 1 ? "" : "s", "",
+               size_format(l->limit->memory_bytes, size, sizeof size), l->runs, l->runs == 1 ? "" : "s", "",
                "predicted", "measured", "ratio");
         text_terms(l);
     }

@@ -1,10 +1,10 @@
 /* thermo-plan check: verify a plan with no solver, and compare it with an older one. */
 #include "planner/cmd.h"
 
-#include "common/js.h"
-#include "common/opt.h"
+#include "common/base/js.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/check.h"
+#include "planner/check/check.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /* thermo-plan explain: a plan's figures laid open, as text or JSON. */
 #include "planner/cmd.h"
 
-#include "common/js.h"
-#include "common/opt.h"
+#include "common/base/js.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/check.h"
-#include "planner/explain.h"
+#include "planner/check/check.h"
+#include "planner/report/explain.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -135,7 +135,7 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     printf("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
            plan_stat_name(p->stat), plan_cost_name(p->cost),
            p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
-           opt_format_size(l->memory_bytes, a, sizeof a));
+           size_format(l->memory_bytes, a, sizeof a));
     printf("%s mode, %d threads, queue depth %d, context %d, cold cache %s: %.4g tokens/s, proven within %.2f %% "
            "of the best\n", plan_mode_name(l->mode), l->threads, l->queue_depth, l->context,
            cache_policy_name(l->policy), l->batches[0].predicted.tokens_per_s, 100 * l->gap);
@@ -143,9 +143,9 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     for (int i = 0; i < BUDGET_ITEMS; i++)
         if (x->account.item[i])
             printf("  %-10s %12llu  %s\n", budget_item_name((enum budget_item)i),
-                   (unsigned long long)x->account.item[i], opt_format_size(x->account.item[i], b, sizeof b));
+                   (unsigned long long)x->account.item[i], size_format(x->account.item[i], b, sizeof b));
     printf("  %-10s %12llu  %s of %s; floor %llu\n", "total", (unsigned long long)x->account.total,
-           opt_format_size(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
+           size_format(x->account.total, b, sizeof b), a, (unsigned long long)x->account.floor);
     if (x->exact_floor)
         printf("  floor in exact mode, with the same choices: %llu; predictors add %llu\n",
                (unsigned long long)x->exact_floor, (unsigned long long)(x->account.floor - x->exact_floor));

@@ -1,10 +1,10 @@
 /* thermo-plan report: a plan as one HTML page. */
 #include "planner/cmd.h"
 
-#include "common/opt.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/check.h"
-#include "planner/report.h"
+#include "planner/check/check.h"
+#include "planner/report/report.h"
 
 #include <stdio.h>
 #include <stdlib.h>

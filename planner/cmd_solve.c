@@ -1,11 +1,11 @@
 /* thermo-plan solve: the plan for one model, device and set of memory limits. What is written has passed check. */
 #include "planner/cmd.h"
 
-#include "common/js.h"
-#include "common/opt.h"
-#include "planner/advice.h"
+#include "common/base/js.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/check.h"
+#include "planner/check/check.h"
+#include "planner/planning/diagnosis.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +31,9 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
 {
     char a[32], b[32], c[32];
     printf("%s: %s mode, %d thread%s, depth %d, context %d, %s; takes %s (floor %s)\n",
-           opt_format_size(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
+           size_format(l->memory_bytes, a, sizeof a), plan_mode_name(l->mode), l->threads,
            l->threads > 1 ? "s" : "", l->queue_depth, l->context, cache_policy_name(l->policy),
-           opt_format_size(l->account_bytes, b, sizeof b), opt_format_size(l->floor_bytes, c, sizeof c));
+           size_format(l->account_bytes, b, sizeof b), size_format(l->floor_bytes, c, sizeof c));
     for (int i = 0; i < l->n_batches; i++) {
         const struct plan_figures *f = &l->batches[i].predicted;
         double hot = 0, all = 0;
@@ -45,7 +45,7 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                 }
         printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step\n",
                l->batches[i].batch, f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate,
-               opt_format_size((uint64_t)f->read_bytes, a, sizeof a));
+               size_format((uint64_t)f->read_bytes, a, sizeof a));
     }
     printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
@@ -64,7 +64,7 @@ static void set_bytes(struct js *o, const char *key, uint64_t v)
 }
 
 /* A refusal as an object: its message, which limits contradict each other, what they were, and what would do. */
-static int print_refusal(const struct advice *a, const struct err *why)
+static int print_refusal(const struct diagnosis *a, const struct err *why)
 {
     struct js *o = js_object(), *limits = js_array(), *asked = js_object(), *nearest = js_object();
     struct err e = { 0 };
@@ -109,15 +109,15 @@ static int run(const struct args *a, const char *out, int json, struct err *e)
     struct args_inputs in = { 0 };
     struct plan p = { 0 };
     struct notes ignored = { 0 };
-    struct advice advice = { 0 };
+    struct diagnosis diagnosis = { 0 };
     int r = args_load(a, 1, &in, e);
     if (r < 0)
         return r;
-    in.request.advice = &advice;
+    in.request.diagnosis = &diagnosis;
     if ((r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0)
         r = plan_write(&p, out, e);
-    if (r == ERR_INFEASIBLE && json && advice.told && print_refusal(&advice, e) < 0)
+    if (r == ERR_INFEASIBLE && json && diagnosis.told && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
     if (r == 0 && json) {
         char *text;

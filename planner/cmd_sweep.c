@@ -2,11 +2,11 @@
  * curve is what a person with that pack would see. */
 #include "planner/cmd.h"
 
-#include "common/file.h"
-#include "common/opt.h"
+#include "common/base/file.h"
+#include "common/cli/opt.h"
 #include "planner/args.h"
-#include "planner/check.h"
-#include "planner/plot.h"
+#include "planner/check/check.h"
+#include "planner/report/plot.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static int parse_range(const char *text, int steps, uint64_t *memory, struct err
         return err_set(e, ERR_USAGE, "--memory: LOW..HIGH is needed, as in 12MiB..32MiB");
     memcpy(low, text, (size_t)(dots - text));
     low[dots - text] = '\0';
-    if ((r = opt_parse_size(low, &a, e)) < 0 || (r = opt_parse_size(dots + 2, &b, e)) < 0)
+    if ((r = size_parse(low, &a, e)) < 0 || (r = size_parse(dots + 2, &b, e)) < 0)
         return err_wrap(e, "--memory");
     if (a == 0 || b <= a || b > INT64_MAX || b - a < (uint64_t)steps)
         return err_set(e, ERR_USAGE, "--memory: '%s' does not ascend", text);

@@ -1,9 +1,9 @@
 /* thermo-plan: decides, from traces and hardware figures, how a model runs within a memory limit. */
-#include "common/kernels.h"
-#include "common/opt.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
 #include "planner/cmd.h"
-#include "planner/solve.h"
+#include "planner/search/solve.h"
 
 #include <stdio.h>
 

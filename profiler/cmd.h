@@ -2,7 +2,7 @@
 #define PROFILER_CMD_H
 
 /* The subcommands of thermo-profile. argv[0] is the subcommand's name; each prints what went wrong
- * and returns the exit status (common/err.h). */
+ * and returns the exit status (common/base/err.h). */
 int cmd_trace(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_predictors(int argc, char **argv);

@@ -4,10 +4,10 @@
  * calibrations stay behind, and so do folders of the machine. */
 #include "profiler/cmd.h"
 
-#include "common/file.h"
-#include "common/offline/hwdb.h"
-#include "common/opt.h"
-#include "common/utf8.h"
+#include "common/base/file.h"
+#include "common/base/utf8.h"
+#include "common/cli/opt.h"
+#include "common/offline/hwdb/hwdb.h"
 
 #include <stdio.h>
 #include <stdlib.h>

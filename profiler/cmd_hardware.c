@@ -4,16 +4,16 @@
  * the tables of which every point was sampled at least once. */
 #include "profiler/cmd.h"
 
-#include "common/cpu.h"
-#include "common/file.h"
-#include "common/js.h"
-#include "common/kernels.h"
-#include "common/log.h"
-#include "common/offline/hwdb.h"
-#include "common/opt.h"
-#include "common/version.h"
-#include "profiler/probe.h"
-#include "profiler/show.h"
+#include "common/base/cpu.h"
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/base/log.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
+#include "common/offline/hwdb/hwdb.h"
+#include "profiler/probe/probe.h"
+#include "profiler/show/show.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -177,8 +177,8 @@ static int print_dry_run(const struct session *s, struct err *e)
         r = js_print(stdout, root, 2, 6, e);
     else if (r == 0)
         printf("together about %.0f s; %s of disk in '%s' (%s free) while it lasts, %s of memory\n", seconds,
-               opt_format_size(disk, a, sizeof a), s->storage, opt_format_size(space, b, sizeof b),
-               opt_format_size(memory, c, sizeof c));
+               size_format(disk, a, sizeof a), s->storage, size_format(space, b, sizeof b),
+               size_format(memory, c, sizeof c));
     js_free(root);
     return r;
 }

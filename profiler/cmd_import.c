@@ -3,12 +3,12 @@
  * keys and fields of each table are rows of the lists below, so that parsing, messages and --help agree. */
 #include "profiler/cmd.h"
 
-#include "common/hash.h"
-#include "common/js.h"
-#include "common/offline/hwdb.h"
+#include "common/base/hash.h"
+#include "common/base/js.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+#include "common/offline/hwdb/hwdb.h"
 #include "common/offline/table.h"
-#include "common/opt.h"
-#include "common/version.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -271,7 +271,7 @@ static uint64_t key_size(struct row *r, const char *name, const char *def)
     uint64_t v = 1;
     struct err ignored;
     const char *s = key_text(r, name, def);
-    if (!r->failed && (opt_parse_size(s, &v, &ignored) < 0 || v < 1 || v > 1ull << 40))
+    if (!r->failed && (size_parse(s, &v, &ignored) < 0 || v < 1 || v > 1ull << 40))
         bad(r, KEY, "'%s' is not a size from 1 byte to 1 TiB, such as 4KiB", s);
     return v;
 }

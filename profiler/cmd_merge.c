@@ -1,9 +1,10 @@
 /* thermo-profile merge: the traces of all shards into one. */
-#include "common/file.h"
-#include "common/js.h"
-#include "common/offline/trace_write.h"
-#include "common/opt.h"
-#include "common/progress.h"
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
+#include "common/offline/trace/trace_merge.h"
+#include "common/offline/trace/trace_write.h"
 #include "profiler/cmd.h"
 
 #include <stdio.h>

@@ -1,16 +1,16 @@
 /* thermo-profile predictors: options, and what is said before and after; the run itself is predicting.c. */
-#include "common/cpu.h"
-#include "common/file.h"
-#include "common/js.h"
-#include "common/kernels.h"
-#include "common/log.h"
+#include "common/base/cpu.h"
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
 #include "common/offline/linalg.h"
-#include "common/opt.h"
-#include "common/progress.h"
 #include "profiler/cmd.h"
-#include "profiler/predicting.h"
-#include "profiler/predictor_import.h"
-#include "profiler/show.h"
+#include "profiler/predictors/predictor_import.h"
+#include "profiler/predictors/predictor_set.h"
+#include "profiler/show/show.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,7 +59,7 @@ struct options {
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
     *o = (struct options){ .recall = 0.99, .input = NOT_SAID, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
-                            .quality_tokens = PREDICTING_AUTO };
+                            .quality_tokens = PREDICTOR_SET_AUTO };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
           .required = 1, .file = OPT_READ },
@@ -144,7 +144,7 @@ static int parse_budget(const char *text, uint64_t ffn, uint64_t *out, struct er
         *out = (uint64_t)((double)ffn * percent / 100);
         return 0;
     }
-    int r = opt_parse_size(text, out, e);
+    int r = size_parse(text, out, e);
     return r < 0 ? err_wrap(e, "--budget") : 0;
 }
 
@@ -175,13 +175,13 @@ static int parse_layers(const char *text, uint8_t *layers, int n, int *count, st
 }
 
 /* layers: [n_layers], zeros. */
-static int predicting_options(const struct options *o, const struct trace_info *i, uint8_t *layers,
-                              struct predicting_options *out, struct err *e)
+static int predictor_set_options(const struct options *o, const struct trace_info *i, uint8_t *layers,
+                              struct predictor_set_options *out, struct err *e)
 {
     int n = i->h.n_layers, r = o->layers ? parse_layers(o->layers, layers, n, &n, e) : 0;
     if (r < 0)
         return r;
-    *out = (struct predicting_options){ .recall = o->recall,
+    *out = (struct predictor_set_options){ .recall = o->recall,
                                         .inputs = input_masks[o->input == NOT_SAID ? 0 : o->input],
                                         .layers = o->layers ? layers : NULL,
                                         .seed = o->seed,
@@ -190,7 +190,7 @@ static int predicting_options(const struct options *o, const struct trace_info *
                                         .columns = o->method == COLUMNS,
                                         .weigh = o->weigh,
                                         .type = (uint32_t)quant_by_name(types[o->type]) };
-    r = parse_budget(o->budget, predicting_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
+    r = parse_budget(o->budget, predictor_set_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
     char tail;
     if (!r && strcmp(o->rank, "auto") &&
         (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 ||
@@ -237,7 +237,7 @@ static int quality(const struct options *o, const struct model *m, struct pool *
     if (!r && o->check)
         r = trace_open(o->check, &other, e);
     if (!r)
-        r = predicting_quality(p, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n,
+        r = predictor_set_quality(p, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n,
                                e);
     if (!r) {
         snprintf(corpus, sizeof corpus, "%.100s%s", trace_info(o->check ? other : t)->corpus.prompts,
@@ -256,7 +256,7 @@ static int quality(const struct options *o, const struct model *m, struct pool *
 
 /* ---- what is said ---- */
 
-static void print_checks(const struct trace_predictor *list, int n, const struct predicting_check *c, const char *path)
+static void print_checks(const struct trace_predictor *list, int n, const struct predictor_set_check *c, const char *path)
 {
     double predicted = 0, active = 0, hit = 0;
     printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
@@ -277,7 +277,7 @@ static void print_checks(const struct trace_predictor *list, int n, const struct
     }
 }
 
-static struct js *checks_json(const struct trace_predictor *list, int n, const struct predicting_check *c,
+static struct js *checks_json(const struct trace_predictor *list, int n, const struct predictor_set_check *c,
                               const char *path)
 {
     struct js *o = js_object(), *a = js_array();
@@ -303,7 +303,7 @@ static int report(const struct options *o, const char *file, const struct model 
 {
     struct trace *t = NULL, *other = NULL;
     struct trace_predictors *p = NULL;
-    struct predicting_check *checks = NULL;
+    struct predictor_set_check *checks = NULL;
     const struct trace_predictor *list = NULL;
     int n = 0, r = trace_open(file, &t, e);
     if (!r)
@@ -316,7 +316,7 @@ static int report(const struct options *o, const char *file, const struct model 
             r = err_set(e, ERR_NOMEM, "%d results", n);
     }
     if (!r && o->check && (r = trace_open(o->check, &other, e)) == 0)
-        r = predicting_check(p, other, m, 0, pool, checks, e);
+        r = predictor_set_check(p, other, m, 0, pool, checks, e);
     if (!r && o->json) {
         struct js *j = show_predictors_json(t, p);
         js_set_str(j, "trace", file);
@@ -342,11 +342,11 @@ static int report(const struct options *o, const char *file, const struct model 
 
 /* ---- the command ---- */
 
-static int dry_run(const struct options *o, const struct predicting *p, const struct predicting_options *po,
+static int dry_run(const struct options *o, const struct predictor_set *p, const struct predictor_set_options *po,
                    const struct trace_info *i, struct err *e)
 {
     char a[24], b[24], c[24];
-    uint64_t ffn = predicting_ffn_bytes(i), memory = predicting_memory(p);
+    uint64_t ffn = predictor_set_ffn_bytes(i), memory = predictor_set_memory(p);
     if (o->json) {
         struct js *j = js_object();
         js_set_u64(j, "memory_bytes", memory);
@@ -359,8 +359,8 @@ static int dry_run(const struct options *o, const struct predicting *p, const st
     }
     printf("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu "
            "in the trace\n",
-           opt_format_size(memory, a, sizeof a), opt_format_size(po->budget_bytes, b, sizeof b),
-           opt_format_size(ffn, c, sizeof c), (unsigned long long)i->n_samples);
+           size_format(memory, a, sizeof a), size_format(po->budget_bytes, b, sizeof b),
+           size_format(ffn, c, sizeof c), (unsigned long long)i->n_samples);
     return 0;
 }
 
@@ -369,15 +369,15 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
 {
     const char *out = o->out ? o->out : o->traces;
     char state[4096];
-    struct predicting_options po;
-    struct predicting *p = NULL;
+    struct predictor_set_options po;
+    struct predictor_set *p = NULL;
     struct file f;
     if (snprintf(state, sizeof state, "%s.predictors.partial", out) >= (int)sizeof state)
         return err_set(e, ERR_USAGE, "--out: the path is too long");
     uint8_t *layers = calloc((size_t)trace_info(t)->h.n_layers, 1);
-    int r = layers ? predicting_options(o, trace_info(t), layers, &po, e) : err_set(e, ERR_NOMEM, "layers");
+    int r = layers ? predictor_set_options(o, trace_info(t), layers, &po, e) : err_set(e, ERR_NOMEM, "layers");
     if (!r)
-        r = predicting_new(t, m, &po, pool, &p, e);
+        r = predictor_set_new(t, m, &po, pool, &p, e);
     free(layers);
     if (r < 0)
         return r;
@@ -391,14 +391,14 @@ static int make(const struct options *o, struct trace *t, const struct model *m,
     file_close(&f);
     if ((r = file_enough_space(out, need, e)) < 0)
         goto out;
-    r = predicting_run(p, state, o->resume, e);
+    r = predictor_set_run(p, state, o->resume, e);
     if (r == ERR_INTR)
         err_wrap(e, "the same command with --resume goes on from '%s'", state);
-    if (!r && (r = predicting_save(p, o->traces, out, kernels->name, e)) == 0)
-        predicting_finish(p);
-    *resumed = predicting_resumed_layers(p);
+    if (!r && (r = predictor_set_save(p, o->traces, out, kernels->name, e)) == 0)
+        predictor_set_finish(p);
+    *resumed = predictor_set_resumed_layers(p);
 out:
-    predicting_free(p);
+    predictor_set_free(p);
     return r;
 }
 

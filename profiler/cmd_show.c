@@ -1,9 +1,9 @@
 /* thermo-profile show: which kind of file it is follows from its first bytes. */
-#include "common/file.h"
-#include "common/offline/trace.h"
-#include "common/opt.h"
+#include "common/base/file.h"
+#include "common/cli/opt.h"
+#include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
-#include "profiler/show.h"
+#include "profiler/show/show.h"
 
 #include <string.h>
 

@@ -1,15 +1,15 @@
 /* thermo-profile trace: options, checks of space, and what is said before and after; the run itself is
  * tracing.c. */
-#include "common/cpu.h"
-#include "common/file.h"
-#include "common/js.h"
-#include "common/kernels.h"
-#include "common/log.h"
-#include "common/offline/trace.h"
-#include "common/opt.h"
-#include "common/progress.h"
+#include "common/base/cpu.h"
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
+#include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
-#include "profiler/tracing.h"
+#include "profiler/trace/recorder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
 
 /* ---- what is said ---- */
 
-static struct js *describe(const struct trace_info *i, const struct tracing_sizes *s)
+static struct js *describe(const struct trace_info *i, const struct recorder_sizes *s)
 {
     struct js *j = js_object();
     js_set_str(j, "model", i->h.name);
@@ -146,14 +146,14 @@ static void say_corpus(FILE *f, const struct trace_info *i)
             (unsigned long long)i->n_samples);
 }
 
-static int dry_run(const struct tracing *t, struct pool *pool, const struct options *o, uint64_t free_bytes,
+static int dry_run(const struct recorder *t, struct pool *pool, const struct options *o, uint64_t free_bytes,
                    struct err *e)
 {
-    struct tracing_sizes s;
-    tracing_sizes(t, &s);
-    double flops = tracing_measure(t, pool), seconds = flops > 0 ? s.flop / flops : 0;
+    struct recorder_sizes s;
+    recorder_sizes(t, &s);
+    double flops = recorder_measure(t, pool), seconds = flops > 0 ? s.flop / flops : 0;
     if (o->json) {
-        struct js *j = describe(tracing_info(t), &s);
+        struct js *j = describe(recorder_info(t), &s);
         js_set_u64(j, "free_bytes", free_bytes);
         js_set_num(j, "flop", s.flop);
         js_set_num(j, "measured_flop_per_s", flops);
@@ -161,22 +161,22 @@ static int dry_run(const struct tracing *t, struct pool *pool, const struct opti
         return print_json(j, e);
     }
     char a[24], b[24], c[24], d[24];
-    say_corpus(stdout, tracing_info(t));
-    printf("memory   %s\n", opt_format_size(s.memory_bytes, a, sizeof a));
+    say_corpus(stdout, recorder_info(t));
+    printf("memory   %s\n", size_format(s.memory_bytes, a, sizeof a));
     printf("disk     %s while running (%s.partial), %s at most for the trace; %s free\n",
-           opt_format_size(s.partial_bytes, a, sizeof a), o->out, opt_format_size(s.trace_bytes, b, sizeof b),
-           opt_format_size(free_bytes, c, sizeof c));
+           size_format(s.partial_bytes, a, sizeof a), o->out, size_format(s.trace_bytes, b, sizeof b),
+           size_format(free_bytes, c, sizeof c));
     printf("time     about %.0f s of arithmetic at the %.1f GFLOP/s measured now, %d threads;\n"
            "         the weights (%s) are read once to identify the model and %llu times to run it\n",
-           seconds, flops / 1e9, pool_threads(pool), opt_format_size(s.weight_bytes, d, sizeof d),
+           seconds, flops / 1e9, pool_threads(pool), size_format(s.weight_bytes, d, sizeof d),
            (unsigned long long)s.n_chunks);
     return 0;
 }
 
-static int check_space(const struct tracing *t, const struct options *o, struct err *e)
+static int check_space(const struct recorder *t, const struct options *o, struct err *e)
 {
-    struct tracing_sizes s;
-    tracing_sizes(t, &s);
+    struct recorder_sizes s;
+    recorder_sizes(t, &s);
     uint64_t partial = 0, need = s.partial_bytes + s.trace_bytes + (1 << 20);
     struct file f;
     char name[4096];
@@ -189,13 +189,13 @@ static int check_space(const struct tracing *t, const struct options *o, struct 
     return r < 0 ? err_wrap(e, "fewer --samples or --window-tokens need less") : 0;
 }
 
-static int say_done(const struct tracing *t, const struct options *o, double seconds, uint64_t resumed,
+static int say_done(const struct recorder *t, const struct options *o, double seconds, uint64_t resumed,
                     struct hash128 content, struct err *e)
 {
-    const struct trace_info *i = tracing_info(t);
+    const struct trace_info *i = recorder_info(t);
     char text[HASH_TEXT], model[HASH_TEXT], size[24];
     struct file f;
-    struct tracing_sizes s;
+    struct recorder_sizes s;
     int r = file_open(&f, o->out, e);
     if (r < 0)
         return r;
@@ -205,7 +205,7 @@ static int say_done(const struct tracing *t, const struct options *o, double sec
     hash_text(i->model_hash, model);
     double rate = seconds > 0 ? (double)(i->n_tokens - resumed) / seconds : 0;
     if (o->json) {
-        tracing_sizes(t, &s);
+        recorder_sizes(t, &s);
         struct js *j = describe(i, &s);
         js_set_str(j, "out", o->out);
         js_set_u64(j, "bytes", bytes);
@@ -218,14 +218,14 @@ static int say_done(const struct tracing *t, const struct options *o, double sec
     }
     say_corpus(stdout, i);
     printf("wrote    %s, %s, in %.1f s (%.0f tokens/s)\n         content %s\n", o->out,
-           opt_format_size(bytes, size, sizeof size), seconds, rate, text);
+           size_format(bytes, size, sizeof size), seconds, rate, text);
     return 0;
 }
 
 /* ---- the command ---- */
 
 /* --resume where nothing is left to do: OUT is whole and of this run. 1 when so. */
-static int already_done(const struct tracing *t, const struct options *o, struct err *e)
+static int already_done(const struct recorder *t, const struct options *o, struct err *e)
 {
     char name[4096];
     snprintf(name, sizeof name, "%s.partial", o->out);
@@ -235,7 +235,7 @@ static int already_done(const struct tracing *t, const struct options *o, struct
     int r = trace_open(o->out, &old, e);
     if (r < 0)
         return err_wrap(e, "--resume found no '%s', only a complete file", name);
-    const struct trace_info *a = trace_info(old), *b = tracing_info(t);
+    const struct trace_info *a = trace_info(old), *b = recorder_info(t);
     r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) &&
         a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act && a->h.router == b->h.router &&
         a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
@@ -260,14 +260,14 @@ static void say_left(const struct options *o, struct err *e)
 
 static int run(const struct options *o, const struct model *m, const struct corpus *c, const char *tier, struct err *e)
 {
-    struct tracing *t = NULL;
+    struct recorder *t = NULL;
     struct pool *pool = NULL;
     struct hash128 content = { 0, 0 };
     uint64_t free_bytes = 0, resumed = 0;
     int cpus[POOL_MAX_THREADS], r;
     int threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
     if ((r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0 ||
-        (r = tracing_new(m, c, tier, pool_threads(pool), &t, e)) < 0 ||
+        (r = recorder_new(m, c, tier, pool_threads(pool), &t, e)) < 0 ||
         (r = file_free_bytes(o->out, &free_bytes, e)) < 0)
         goto out;
     if (o->dry_run) {
@@ -275,19 +275,19 @@ static int run(const struct options *o, const struct model *m, const struct corp
         goto out;
     }
     int64_t start = progress_now_ns();
-    if ((r = check_space(t, o, e)) < 0 || (r = tracing_identify(t, e)) < 0)
+    if ((r = check_space(t, o, e)) < 0 || (r = recorder_identify(t, e)) < 0)
         goto out;
     if ((r = already_done(t, o, e)) != 0) {
         r = r < 0 ? r : 0;
         goto out;
     }
-    r = tracing_run(t, pool, o->out, o->resume, o->gzip, &resumed, &content, e);
+    r = recorder_run(t, pool, o->out, o->resume, o->gzip, &resumed, &content, e);
     if (r == ERR_INTR)
         say_left(o, e);
     if (!r)
         r = say_done(t, o, (double)(progress_now_ns() - start) / 1e9, resumed, content, e);
 out:
-    tracing_free(t);
+    recorder_free(t);
     pool_free(pool);
     return r;
 }

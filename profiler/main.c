@@ -1,6 +1,6 @@
 /* thermo-profile: what a model's neurons do and what a device can do, measured or entered. */
-#include "common/opt.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
 #include "profiler/cmd.h"
 
 #define STR(x) #x

@@ -1,1 +1,1 @@
-profiler_src := $(notdir $(wildcard profiler/*.c))
+profiler_src := $(patsubst profiler/%,%,$(wildcard profiler/*.c profiler/*/*.c))

@@ -1,8 +1,8 @@
 /* thermo-run bench: speed of prompt processing (pp) and text generation (tg), named and averaged as
  * users of llama-bench know it, with what a budgeted engine has to say beside it. */
-#include "common/file.h"
-#include "common/opt.h"
-#include "common/progress.h"
+#include "common/base/file.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
 
 #include "runtime/cmd.h"
 #include "runtime/machine.h"
@@ -265,12 +265,12 @@ static void print_md(const struct bench *b)
         if (t->ttft_ns)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
         printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
-               b->s->pack->h.name, opt_format_size(b->s->pack->file.size, size, sizeof size),
+               b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
-               b->s->config.choice.threads, opt_format_size(b->s->memory_bytes, memory, sizeof memory), t->name,
+               b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
                mean(t), deviation(t), ttft, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
                100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
-               opt_format_size(machine_peak_bytes(), peak, sizeof peak));
+               size_format(machine_peak_bytes(), peak, sizeof peak));
     }
 }
 

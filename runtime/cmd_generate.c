@@ -1,8 +1,8 @@
 /* thermo-run generate: prompt in, text out as it comes. */
-#include "common/file.h"
-#include "common/log.h"
-#include "common/opt.h"
-#include "common/progress.h"
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"

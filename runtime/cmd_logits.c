@@ -1,6 +1,6 @@
 /* thermo-run logits: one pass over a prompt, the next token's logits as JSON in full precision. */
-#include "common/file.h"
-#include "common/opt.h"
+#include "common/base/file.h"
+#include "common/cli/opt.h"
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"

@@ -1,7 +1,7 @@
 /* thermo-run perplexity: exp of the mean negative log-likelihood over windows of a text. */
-#include "common/file.h"
-#include "common/opt.h"
-#include "common/progress.h"
+#include "common/base/file.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"

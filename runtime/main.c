@@ -1,8 +1,8 @@
 /* thermo-run: runs a packed model as its plan says, within a ceiling of memory. */
-#include "common/opt.h"
-#include "common/pack_format.h"
-#include "common/plan.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+#include "common/pack/pack_format.h"
+#include "common/plan/plan.h"
 
 #include "runtime/cmd.h"
 #include "runtime/machine.h"

@@ -1,1 +1,1 @@
-runtime_src := $(notdir $(wildcard runtime/*.c))
+runtime_src := $(patsubst runtime/%,%,$(wildcard runtime/*.c runtime/*/*.c))

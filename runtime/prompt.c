@@ -2,8 +2,8 @@
  * file_slurp. All of it is given back before the engine's memory is mapped. */
 #include "runtime/prompt.h"
 
-#include "common/bytes.h"
-#include "common/file.h"
+#include "common/base/bytes.h"
+#include "common/base/file.h"
 
 #include <errno.h>
 #include <stdlib.h>

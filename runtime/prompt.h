@@ -2,8 +2,8 @@
 #define RUNTIME_PROMPT_H
 
 /* Text and token ids from the command line and files, before anything is loaded. */
-#include "common/err.h"
-#include "common/tokenizer.h"
+#include "common/base/err.h"
+#include "common/model/tokenizer.h"
 
 #include <stdint.h>
 

@@ -2,9 +2,9 @@
  * allocate. schemas of the lines: runtime/README.md. */
 #include "runtime/report.h"
 
-#include "common/kernels.h"
-#include "common/log.h"
-#include "common/version.h"
+#include "common/base/log.h"
+#include "common/base/version.h"
+#include "common/kernels/kernels.h"
 
 #include "runtime/machine.h"
 
@@ -166,10 +166,10 @@ static void text_memory(const struct setup *s, const struct engine *g)
     const struct io *io = engine_io(g);
     char peak[24], memory[24], total[24], hot[24], cold[24];
     log_info("memory: peak %s of %s (account %s: hot %s, cold cache %s)",
-             opt_format_size(machine_peak_bytes(), peak, sizeof peak),
-             opt_format_size(s->memory_bytes, memory, sizeof memory), opt_format_size(b->total, total, sizeof total),
-             opt_format_size(b->item[BUDGET_HOT], hot, sizeof hot),
-             opt_format_size(b->item[BUDGET_COLD], cold, sizeof cold));
+             size_format(machine_peak_bytes(), peak, sizeof peak),
+             size_format(s->memory_bytes, memory, sizeof memory), size_format(b->total, total, sizeof total),
+             size_format(b->item[BUDGET_HOT], hot, sizeof hot),
+             size_format(b->item[BUDGET_COLD], cold, sizeof cold));
     log_info("reads:  %s%s, %d in flight at most", io->backend->name,
              io->direct ? ", O_DIRECT" : ", through the page cache", s->config.choice.queue_depth);
 }
@@ -190,8 +190,8 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
             log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
         log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
-                 opt_format_size(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
-                 opt_format_size((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),
+                 size_format(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
+                 size_format((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),
                  100 * report_share(d->stall_ns, r->decode_ns));
         log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read",
                  100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),

@@ -2,7 +2,7 @@
 #define RUNTIME_REPORT_H
 
 /* Telemetry: JSON lines on stdout for programs, a summary on stderr for people. Nothing here allocates. */
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "runtime/setup.h"
 
 #include <stdio.h>

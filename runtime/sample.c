@@ -3,7 +3,7 @@
  * again and again sorts them, best first. */
 #include "runtime/sample.h"
 
-#include "common/splitmix.h"
+#include "common/base/splitmix.h"
 
 #include <math.h>
 

@@ -3,10 +3,10 @@
  * evenly, then that of gates; the same inputs always give the same outcome. */
 #include "runtime/setup.h"
 
-#include "common/cpu.h"
-#include "common/hash.h"
-#include "common/kernels.h"
-#include "common/log.h"
+#include "common/base/cpu.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/kernels/kernels.h"
 
 #include "runtime/machine.h"
 
@@ -121,8 +121,8 @@ static const struct plan_limit *choose_limit(const struct plan *p, struct setup 
     s->memory_bytes = s->args.memory ? s->args.memory : l->memory_bytes;
     if (!there || s->memory_bytes <= there + PAGE_SLACK)
         return l;
-    opt_format_size(s->memory_bytes, want, sizeof want);
-    opt_format_size(there, have, sizeof have);
+    size_format(s->memory_bytes, want, sizeof want);
+    size_format(there, have, sizeof have);
     if (s->args.memory) {
         log_warn("--memory %s, but only %s are available here", want, have);
         return l;
@@ -140,10 +140,10 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     const struct plan_batch *b = &l->batches[0];
     s->hot = malloc(hot * sizeof *s->hot);
     s->cold = malloc(cold * sizeof *s->cold);
-    s->exempt = malloc(layers * sizeof *s->exempt);
+    s->always = malloc(layers * sizeof *s->always);
     s->predictor = malloc(layers);
     s->streamed = malloc(layers);
-    if (!s->hot || !s->cold || !s->exempt || !s->predictor || !s->streamed)
+    if (!s->hot || !s->cold || !s->always || !s->predictor || !s->streamed)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
     if (s->args.no_cache)
@@ -151,13 +151,13 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     else
         memcpy(s->cold, b->cold, cold * sizeof *s->cold);
     s->limit = *l;
-    memcpy(s->exempt, l->exempt, layers * sizeof *s->exempt);
+    memcpy(s->always, l->always, layers * sizeof *s->always);
     memcpy(s->predictor, l->predictor, layers);
     memcpy(s->streamed, b->streamed, layers);
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
     s->limit.predictor = s->predictor;
-    s->limit.exempt = s->exempt;
+    s->limit.always = s->always;
     s->predicted = b->predicted;
     s->predicted.layers = NULL;
     return 0;
@@ -179,8 +179,8 @@ static void fill_config(struct setup *s)
                                  .act_q8 = or_plan(a->act, -1, l->act_q8),
                                  .io = (enum plan_io)or_plan(a->io, -1, (int)l->io),
                                  .policy = l->policy,
-                                 .joins = l->joins,
-                                 .n_joins = l->n_joins,
+                                 .coalesce = l->coalesce,
+                                 .n_coalesce = l->n_coalesce,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
                                  .no_warm_start = a->no_warm_start,
@@ -246,13 +246,13 @@ static int take_predictors(struct setup *s, struct err *e)
                                   : 0;
     if (s->limit.mode != PLAN_PREDICTED) {
         memset(s->predictor, PREDICT_FFN, (size_t)s->pack->h.n_layers);
-        memset(s->exempt, 0, (size_t)s->pack->h.n_layers * sizeof *s->exempt);
+        memset(s->always, 0, (size_t)s->pack->h.n_layers * sizeof *s->always);
         memset(s->streamed, 0, (size_t)s->pack->h.n_layers);
     }
     c->predictor = s->predictor;
     c->streamed = s->streamed;
     c->choice.predictor_buffers = s->limit.mode == PLAN_PREDICTED ? (uint32_t)s->limit.predictor_buffers : 0;
-    c->exempt = s->exempt;
+    c->always = s->always;
     c->recall = s->args.recall > 0 ? s->args.recall : s->limit.mode == PLAN_PREDICTED ? s->limit.recall : RECALL;
     for (int l = 0; l < s->pack->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&s->pack->h) && s->predictor[l] >= 0; b++) {
@@ -308,8 +308,8 @@ static int below_floor(const struct setup *s, struct err *e)
     if (c->predictors.rank)
         snprintf(predictors, sizeof predictors, ", %llu bytes of predictors",
                  (unsigned long long)(c->predictor_bytes + budget_stream_bytes(&c->predictors, c->predictor_buffers)));
-    opt_format_size(s->budget.floor, floor, sizeof floor);
-    opt_format_size(s->memory_bytes, memory, sizeof memory);
+    size_format(s->budget.floor, floor, sizeof floor);
+    size_format(s->memory_bytes, memory, sizeof memory);
     return err_set(
         e, ERR_INFEASIBLE,
         "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
@@ -402,8 +402,8 @@ static int make_fit(struct setup *s, struct err *e)
     struct budget_model m;
     pack_budget_model(s->pack, &m);
     int r = fits(s, &m, e);
-    if (r == 0 && s->config.n_joins && s->budget.floor > s->memory_bytes) { /* buffers of large reads are the first to go */
-        s->config.n_joins = 0;
+    if (r == 0 && s->config.n_coalesce && s->budget.floor > s->memory_bytes) { /* buffers of large reads are the first to go */
+        s->config.n_coalesce = 0;
         s->config.choice.read_bytes = 0;
         s->other = 1;
         r = fits(s, &m, e);
@@ -451,8 +451,8 @@ static int take_plan(struct setup *s, struct err *e)
 static void say_scaled(const struct setup *s)
 {
     char memory[24], planned[24];
-    opt_format_size(s->memory_bytes, memory, sizeof memory);
-    opt_format_size(s->limit.memory_bytes, planned, sizeof planned);
+    size_format(s->memory_bytes, memory, sizeof memory);
+    size_format(s->limit.memory_bytes, planned, sizeof planned);
     if (s->scaled)
         log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
                  "planned",
@@ -489,7 +489,7 @@ void setup_close(struct setup *s)
     pack_close(s->pack);
     free(s->hot);
     free(s->cold);
-    free(s->exempt);
+    free(s->always);
     free(s->predictor);
     free(s->streamed);
     *s = (struct setup){ 0 };

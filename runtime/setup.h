@@ -3,12 +3,12 @@
 
 /* From a command line to an engine: the options that every command shares, the plan's limit that fits, what of the
  * plan has to give on this machine (each change is said once, as a warning), and the tokenizer. */
-#include "common/opt.h"
-#include "common/pack.h"
-#include "common/plan.h"
-#include "common/tokenizer.h"
+#include "common/cli/opt.h"
+#include "common/model/tokenizer.h"
+#include "common/pack/pack.h"
+#include "common/plan/plan.h"
 
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #define SETUP_OPTIONS 20 /* rows that setup_options fills, at most */
 
@@ -33,7 +33,7 @@ struct setup {
     int other;                       /* or the mode is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */
     struct budget budget;
-    uint32_t *hot, *cold, *exempt;   /* config points to these */
+    uint32_t *hot, *cold, *always;   /* config points to these */
     signed char *predictor;
     unsigned char *streamed;
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */

@@ -4,7 +4,7 @@
 /* Generated text on its way out: pieces come in, whole UTF-8 characters go out; what may be the
  * beginning of a stop string is held back until that is decided. Bytes that can never become a
  * character pass as they are. */
-#include "common/err.h"
+#include "common/base/err.h"
 
 #include <stddef.h>
 

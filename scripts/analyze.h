@@ -1,6 +1,6 @@
 /* Force-included by analyze.sh: an analyser sees one file at a time and must be told that these functions return
  * the code they are given, or it follows paths on which a failure went unnoticed. */
-#include "common/err.h"
+#include "common/base/err.h"
 
 static inline int analyze_code(int ignored, int code)
 {

@@ -6,7 +6,7 @@ sources=() bad=0
 for f in "$@"; do
     case $f in
     */kernels_neon.c | */kernels_dotprod.c | */kernels_i8mm.c | */kernels_avx*.c) ;; # their own flags; the kernel tests cover them
-    common/err.c | tests/*) ;; # what analyze.h speaks of; and tests may die
+    common/base/err.c | tests/*) ;; # what analyze.h speaks of; and tests may die
     *.c) sources+=("$f") ;;
     esac
 done

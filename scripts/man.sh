@@ -5,7 +5,7 @@
 # In text: @VERSION@ @DATE@ @PREFIX@ @PACK_REVISION@ ... From the environment: BIN, PREFIX, and script: the one to ask.
 template=$1 folder=$(dirname "$1")
 bin=${BIN:-build/bin}
-version=common/version.h
+version=common/base/version.h
 date=$(sed -n 's/^\.\\" Changed: //p' "$template" | head -n 1)
 
 revision() { sed -n "s/^#define $1_REVISION //p" "$version"; }

@@ -1,5 +1,5 @@
 # Targets around the programs: packages, the demo, installing, releasing, looking at the code.
-VERSION  := $(shell sed -n 's/^\#define THERMO_VERSION "\(.*\)"/\1/p' common/version.h)
+VERSION  := $(shell sed -n 's/^\#define THERMO_VERSION "\(.*\)"/\1/p' common/base/version.h)
 C_FILES   = $(wildcard $(foreach d,$(DIRS) datasets/tools tests tests/*,$(d)/*.[ch]))
 MODEL    ?= datasets/models/reglu-tales-10m-f16.gguf
 DESTDIR  ?=

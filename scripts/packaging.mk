@@ -18,7 +18,7 @@ $(B)/scripted/thermo-pipeline: scripts/pipeline.sh
 $(B)/man/prefix: force
 	@mkdir -p $(@D)
 	@echo '$(PREFIX)' | cmp -s - $@ || echo '$(PREFIX)' > $@
-$(B)/man/%: docs/man/% docs/man/exit-status.inc docs/man/environment.inc scripts/man.sh scripts/help.awk common/version.h \
+$(B)/man/%: docs/man/% docs/man/exit-status.inc docs/man/environment.inc scripts/man.sh scripts/help.awk common/base/version.h \
     $(INSTALLED) $(B)/scripted/thermo-pipeline $(B)/man/prefix
 	$(if $(V),,@echo "  MAN   $@")
 	$(Q)BIN='$(BIN)' PREFIX='$(PREFIX)' script='$(B)/scripted/thermo-pipeline' scripts/man.sh $< > $@.$$$$.tmp && mv $@.$$$$.tmp $@

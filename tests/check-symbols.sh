@@ -22,11 +22,7 @@ module()
     [ -z "$found" ] || { echo "exports without the prefix $prefixes:" $found; return 1; }
 }
 
-for dir in common common/offline profiler planner packer runtime; do
-    for o in "$B/$dir"/*.o; do
-        case $o in */main.o | *'*.o') continue ;; esac
-        [ -e "$dir/$(basename "$o" .o).c" ] || continue # left over from an older source
-        check "$dir/$(basename "$o" .o)" module "$o" "$dir"
-    done
+for source in $(find common profiler planner packer runtime -name '*.c' ! -name main.c | sort); do
+    [ ! -e "$B/${source%.c}.o" ] || check "${source%.c}" module "$B/${source%.c}.o" "${source%/*}"
 done
 done_testing

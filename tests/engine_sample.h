@@ -3,13 +3,13 @@
 
 /* Small packed models of any layout, type, activation and number of experts, with pseudo-random weights, made by the
  * packer's own writer; and the logits of such a model computed naively in double from the same
- * weights, straight from the definitions in common/nn.h. */
-#include "common/bytes.h"
-#include "common/gguf.h"
-#include "common/model.h"
-#include "common/pack.h"
-#include "common/quant.h"
-#include "common/unit_check.h"
+ * weights, straight from the definitions in common/model/nn.h. */
+#include "common/base/bytes.h"
+#include "common/kernels/quant.h"
+#include "common/model/gguf.h"
+#include "common/model/model.h"
+#include "common/pack/pack.h"
+#include "common/pack/unit_check.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
 
@@ -38,10 +38,10 @@ enum { PICKS_BEYOND = 2 };
 
 /* What the naive pass of a predicted mode skips. */
 struct es_predict {
-    int input[ES_LAYERS], exempt[ES_LAYERS]; /* input -1: nothing */
+    int input[ES_LAYERS], always[ES_LAYERS]; /* input -1: nothing */
     double threshold;
     double closest;            /* of any score to the threshold: how far rounding is from mattering */
-    int foretold, neurons;
+    int predicted, neurons;
 };
 
 enum { ES_FC1 = 60, ES_FC2 = 70, ES_BIAS = 80 }; /* roles of predictors' weights, plus their input */
@@ -391,7 +391,7 @@ static inline void es_rope(double *v, int heads, int pos, int halves)
         }
 }
 
-/* counts[i]: neuron i of a block is foretold or exempt. in: what each kind of predictor sees. */
+/* counts[i]: neuron i of a block is predicted or always computed. in: what each kind of predictor sees. */
 static inline void es_naive_foretell(const struct engine_sample *s, struct es_predict *p, int layer, int block,
                                      const double *const in[PREDICT_INPUTS], uint8_t *counts)
 {
@@ -407,7 +407,7 @@ static inline void es_naive_foretell(const struct engine_sample *s, struct es_pr
         if (input == PREDICT_RESIDUAL && h[r] < 0)
             h[r] = 0;
     }
-    for (int pos = input >= 0 ? p->exempt[layer] : s->n_ff; pos < s->n_ff; pos++) {
+    for (int pos = input >= 0 ? p->always[layer] : s->n_ff; pos < s->n_ff; pos++) {
         int i = (int)es_order(layer, block, s->n_ff, pos);
         double score = (double)es_predictor_bias(layer, block, input, i) - p->threshold;
         es_predictor_row(s, layer, block, ES_FC2 + input, i, s->rank, w);
@@ -415,7 +415,7 @@ static inline void es_naive_foretell(const struct engine_sample *s, struct es_pr
             score += (double)w[r] * h[r];
         counts[i] = score > 0;
         p->closest = fmin(p->closest, fabs(score));
-        p->foretold += counts[i];
+        p->predicted += counts[i];
         p->neurons++;
     }
 }

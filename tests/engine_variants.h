@@ -2,7 +2,7 @@
 #define TESTS_ENGINE_VARIANTS_H
 
 /* Ways to run one of engine_sample.h's models that may not change a bit of its logits, drawn at random. */
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 #include "tests/engine_sample.h"
 
 static char path[256];
@@ -16,7 +16,7 @@ static inline uint32_t rnd(uint32_t n)
 }
 
 struct variant {
-    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered, joins;
+    int threads, chunk, depth, lanes, hot, cold, prefetch, apart, empty, dense, act_q8, kv_f16, buffered, coalesce;
     enum cache_policy policy;
     const struct io_backend *backend;
     const struct es_predict *predict; /* predicted mode: at the recall of its threshold */
@@ -24,8 +24,8 @@ struct variant {
                                        * than the least */
 };
 
-static struct reads_join joins[READS_MAX_JOINS];
-static uint32_t hot[64], cold[16], exempt[ES_LAYERS];
+static struct reads_coalesce coalesce[READS_MAX_COALESCE];
+static uint32_t hot[64], cold[16], always[ES_LAYERS];
 static signed char predictor[ES_LAYERS];
 static unsigned char streamed[ES_LAYERS];
 
@@ -35,12 +35,12 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
     int any = 0;
     c->mode = PLAN_PREDICTED;
     c->predictor = predictor;
-    c->exempt = exempt;
+    c->always = always;
     c->streamed = streamed;
     c->recall = x->threshold > 0.05 ? 0.7 : x->threshold > -0.05 ? 0.9 : 0.99;
     for (int l = 0; l < ES_LAYERS; l++) {
         predictor[l] = (signed char)x->input[l];
-        exempt[l] = (uint32_t)x->exempt[l];
+        always[l] = (uint32_t)x->always[l];
         streamed[l] = predictor[l] >= 0 && (v->streamed >> l & 1);
         any |= streamed[l];
         for (int b = 0; b < model_ffn_blocks(&p->h) && predictor[l] >= 0; b++) {
@@ -61,11 +61,11 @@ static inline void join(struct engine_config *c, const struct pack *p, int n)
     double share = (1 + rnd(3)) / 4.0;
     for (int i = 0; i < n; i++) {
         uint64_t bytes = lp->read_bytes + ((2u << i) - 1) * lp->stride_bytes;
-        joins[i] = (struct reads_join){ (uint32_t)((bytes + block - 1) / block * block), 1 + (2u << i) * share };
+        coalesce[i] = (struct reads_coalesce){ (uint32_t)((bytes + block - 1) / block * block), 1 + (2u << i) * share };
     }
-    c->joins = joins;
-    c->n_joins = n;
-    c->choice.read_bytes = n ? joins[n - 1].bytes : 0;
+    c->coalesce = coalesce;
+    c->n_coalesce = n;
+    c->choice.read_bytes = n ? coalesce[n - 1].bytes : 0;
 }
 
 /* hot and cold: tenths of a layer; 11: a different share everywhere. */
@@ -100,7 +100,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                                .queue_depth = v->depth,
                                                .hot = hot,
                                                .cold = cold } };
-    join(&c, p, v->joins);
+    join(&c, p, v->coalesce);
     if (v->predict)
         predict(&c, p, v);
     return c;
@@ -155,7 +155,7 @@ static inline struct variant any_variant(void)
                              .empty = (int)rnd(2),
                              .dense = rnd(4) == 0,
                              .policy = (enum cache_policy)rnd(CACHE_POLICIES),
-                             .joins = rnd(2) ? (int)rnd(5) : 0,
+                             .coalesce = rnd(2) ? (int)rnd(5) : 0,
                              .backend = any_backend(),
                              .buffered = rnd(4) == 0,
                              .streamed = (int)rnd(1 << ES_LAYERS),

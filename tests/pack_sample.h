@@ -2,11 +2,11 @@
 #define TESTS_PACK_SAMPLE_H
 
 /* A tiny packed model made through the packer's own writer: 2 layers, width 32, 24 neurons, ReLU. */
-#include "common/gguf.h"
-#include "common/model.h"
-#include "common/pack.h"
-#include "common/quant.h"
-#include "common/unit_check.h"
+#include "common/kernels/quant.h"
+#include "common/model/gguf.h"
+#include "common/model/model.h"
+#include "common/pack/pack.h"
+#include "common/pack/unit_check.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
 #include "tests/test.h"

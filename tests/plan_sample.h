@@ -2,10 +2,10 @@
 #define TESTS_PLAN_SAMPLE_H
 
 /* A small plan with every field set to something that is not its default. */
-#include "common/plan.h"
-#include "common/predict.h"
-#include "common/quant.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/kernels/quant.h"
+#include "common/model/predict.h"
+#include "common/plan/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -43,12 +43,12 @@ static inline void plan_sample(struct plan *p)
         if (plan_limit_init(p, l, 2, &e) < 0)
             abort();
         if (i == 1) {
-            l->n_joins = 2;
-            l->joins[0] = (struct reads_join){ 65536, 4.75 };
-            l->joins[1] = (struct reads_join){ 524288, 18.5 };
+            l->n_coalesce = 2;
+            l->coalesce[0] = (struct reads_coalesce){ 65536, 4.75 };
+            l->coalesce[1] = (struct reads_coalesce){ 524288, 18.5 };
             l->mode = PLAN_PREDICTED;
             l->recall = 0.99;
-            l->exempt[1] = 64;
+            l->always[1] = 64;
             l->predictor[0] = PREDICT_FFN;
             l->predictor[2] = PREDICT_BLOCK;
         }

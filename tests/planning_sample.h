@@ -2,9 +2,9 @@
 #define TESTS_PLANNING_SAMPLE_H
 
 /* A small synthetic model and device for the planner's tests: no files. */
-#include "common/quant.h"
-#include "planner/inputs.h"
-#include "common/offline/hwdb.h"
+#include "common/kernels/quant.h"
+#include "common/offline/hwdb/hwdb.h"
+#include "planner/inputs/inputs.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -90,7 +90,7 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
 }
 
 /* A predictor that sees `input` in every layer and block: two operating points. */
-static inline void sample_predictors(struct inputs *in, int input, int rank, double alarms)
+static inline void sample_predictors(struct inputs *in, int input, int rank, double false_positives)
 {
     struct err e = { 0 };
     if (!in->predictors && inputs_alloc_predictors(in, &e) < 0)
@@ -103,8 +103,8 @@ static inline void sample_predictors(struct inputs *in, int input, int rank, dou
             struct inputs_predictor *x = inputs_predictor_at(in, input, l, k);
             *x = (struct inputs_predictor){ .rank = rank, .type1 = QUANT_F16, .type2 = QUANT_F16, .n_points = 2,
                                             .bytes = 4096, .true_density = share };
-            x->point[0] = (struct inputs_point){ 0.95, share * (0.95 + alarms) };
-            x->point[1] = (struct inputs_point){ 0.8, share * (0.8 + alarms / 2) };
+            x->point[0] = (struct inputs_point){ 0.95, share * (0.95 + false_positives) };
+            x->point[1] = (struct inputs_point){ 0.8, share * (0.8 + false_positives / 2) };
         }
 }
 

@@ -3,7 +3,7 @@
 # number of jobs: the same bytes. Called by make check-reproducible; not part of make check.
 . tests/tap.sh
 scratch
-version=$(sed -n 's/^#define THERMO_VERSION "\(.*\)"/\1/p' common/version.h)
+version=$(sed -n 's/^#define THERMO_VERSION "\(.*\)"/\1/p' common/base/version.h)
 
 # build FOLDER JOBS COMMAND...: what `make dist` packs, unpacked into FOLDER, built and installed by COMMAND make.
 build()

@@ -3,8 +3,8 @@
 
 /* A small llama-shaped GGUF header for tests, built key by key, so that each test can leave out or
  * replace what it is about. Data need not exist: gguf_parse takes the file's size as an argument. */
-#include "common/bytes.h"
-#include "common/gguf.h"
+#include "common/base/bytes.h"
+#include "common/model/gguf.h"
 
 #include <stdint.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 
 /* A small invented trace, whole or any shard of it. What a token does follows from its place in the corpus, so shards
  * and the whole agree, as those of a real run do; counts are made from that by definition, slowly. */
-#include "common/offline/trace_write.h"
+#include "common/offline/trace/trace_write.h"
 
 #include <stdio.h>
 #include <stdlib.h>

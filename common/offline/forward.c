@@ -11,9 +11,9 @@
  * that stay in the second-level cache while a tile of tokens passes over them. */
 #include "common/offline/forward.h"
 
-#include "common/file.h"
-#include "common/kernels.h"
-#include "common/nn.h"
+#include "common/base/file.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 #include "common/offline/weights.h"
 
 #include <math.h>

@@ -5,10 +5,10 @@
  * a layer are read from the file once for all tokens and the model may be larger than memory. Float32
  * activations; every other way of running the model is compared with this one. Results depend
  * neither on the number of threads nor on how sequences are grouped into runs. One owner thread. */
-#include "common/err.h"
-#include "common/model.h"
-#include "common/pool.h"
-#include "common/predict.h"
+#include "common/base/err.h"
+#include "common/base/pool.h"
+#include "common/model/model.h"
+#include "common/model/predict.h"
 
 #include <stddef.h>
 #include <stdint.h>

@@ -5,7 +5,7 @@
  * Matrices are row-major. Every call computes on the calling thread alone, so a caller that divides its
  * work into pieces of fixed size gets the same bits whatever number of threads share the pieces; bits
  * may differ between kinds of processor. Thread-safe after linalg_init. */
-#include "common/err.h"
+#include "common/base/err.h"
 
 #include <stddef.h>
 

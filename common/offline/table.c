@@ -4,8 +4,8 @@
  * libcsv's habit of trimming them (its space function) is switched off, as RFC 4180 says. */
 #include "common/offline/table.h"
 
-#include "common/ckmath.h"
-#include "common/file.h"
+#include "common/base/ckmath.h"
+#include "common/base/file.h"
 
 #include <csv.h>
 #include <stdarg.h>

@@ -6,7 +6,7 @@
  * the header; NUL bytes, stray quotes, an unclosed quote, a duplicate or empty column name and
  * sizes beyond the limits are refused, and the message names file, line and column.
  * A table is constant after reading; thread-safe. */
-#include "common/err.h"
+#include "common/base/err.h"
 
 #include <stddef.h>
 

@@ -3,8 +3,8 @@
 
 /* The weights of one layer at a time, read sequentially into memory while the layer before is being
  * computed. Two buffers of the largest layer's size and one thread. */
-#include "common/err.h"
-#include "common/model.h"
+#include "common/base/err.h"
+#include "common/model/model.h"
 
 #include <stdint.h>
 

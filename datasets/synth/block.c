@@ -3,9 +3,9 @@
  * finaliser over key and counter, so any block can be made alone and the file is the same everywhere. */
 #include "datasets/synth/synth.h"
 
-#include "common/bytes.h"
-#include "common/quant.h"
-#include "common/splitmix.h"
+#include "common/base/bytes.h"
+#include "common/base/splitmix.h"
+#include "common/kernels/quant.h"
 
 #include <math.h>
 

@@ -1,11 +1,11 @@
 /* gguf-synth: the command line. A shape and a setting are starting points; every number of them can be changed. */
 #include "datasets/synth/synth.h"
 
-#include "common/js.h"
-#include "common/opt.h"
-#include "common/pool.h"
-#include "common/quant.h"
-#include "common/version.h"
+#include "common/base/js.h"
+#include "common/base/pool.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -216,7 +216,7 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
                    const struct synth_result *done, const char *path)
 {
     char size[24];
-    opt_format_size(bytes, size, sizeof size);
+    size_format(bytes, size, sizeof size);
     if (done)
         printf("wrote %s: %s in %.1f s, %.0f MB/s\n", path, size, done->seconds, (double)bytes / done->seconds / 1e6);
     else

@@ -5,9 +5,9 @@
  * its symbols. A `synth_request` is what the user wants, a `synth_design` everything that follows from it, and the
  * rows of every tensor are functions of the design, the seed and their own number alone: they can be made in any
  * order and by any thread. */
-#include "common/err.h"
-#include "common/gguf.h"
-#include "common/model.h"
+#include "common/base/err.h"
+#include "common/model/gguf.h"
+#include "common/model/model.h"
 
 #include <stddef.h>
 #include <stdint.h>

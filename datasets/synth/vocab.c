@@ -5,8 +5,8 @@
  * evenly, are what prompts for these models are made of. */
 #include "datasets/synth/synth.h"
 
-#include "common/bytes.h"
-#include "common/file.h"
+#include "common/base/bytes.h"
+#include "common/base/file.h"
 
 #include <stdio.h>
 #include <stdlib.h>

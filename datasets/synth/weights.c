@@ -3,8 +3,8 @@
  * layer 0. Everything else is noise of the right size with a few exact blocks over it. */
 #include "datasets/synth/synth.h"
 
-#include "common/bytes.h"
-#include "common/quant.h"
+#include "common/base/bytes.h"
+#include "common/kernels/quant.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,10 +2,10 @@
  * does not grow with the model. The header is read back as a model before anything is written. */
 #include "datasets/synth/synth.h"
 
-#include "common/file.h"
-#include "common/pool.h"
-#include "common/progress.h"
-#include "common/quant.h"
+#include "common/base/file.h"
+#include "common/base/pool.h"
+#include "common/base/progress.h"
+#include "common/kernels/quant.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,10 +1,10 @@
 /* gguf-make: the program's commands, and what they share: a list of tensors becomes a file. Tensors are
  * made row by row while the writer asks for them, so memory does not grow with the model. */
-#include "common/log.h"
-#include "common/model.h"
-#include "common/opt.h"
-#include "common/progress.h"
-#include "common/quant.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
+#include "common/model/model.h"
 #include "datasets/tools/make.h"
 
 #include <inttypes.h>
@@ -128,7 +128,7 @@ int make_save(struct make *m, const char *path, struct err *e)
     progress_done(&s.progress);
     free(s.row);
     if (r == 0)
-        log_info("'%s': %d tensors, %s", path, m->n_tensors, opt_format_size(m->bytes, size, sizeof size));
+        log_info("'%s': %d tensors, %s", path, m->n_tensors, size_format(m->bytes, size, sizeof size));
     return r;
 }
 

@@ -4,8 +4,8 @@
 /* gguf-make: a model is a list of tensors, each with a function that gives its rows as floats; how they are
  * quantised, streamed, counted and written is common to all. A new kind of model is a new file that fills
  * such a list. */
-#include "common/err.h"
-#include "common/gguf.h"
+#include "common/base/err.h"
+#include "common/model/gguf.h"
 
 #include <stdint.h>
 

@@ -6,10 +6,10 @@
  *   score_i = sum over c of g_ic w_c x_c = gate_i * sqrt(mean(x^2) + eps)
  * has the gate's sign when all channels are there; of fewer it is a poor predictor, with which thresholds can be
  * tested. */
-#include "common/log.h"
-#include "common/model.h"
-#include "common/opt.h"
-#include "common/quant.h"
+#include "common/base/log.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
+#include "common/model/model.h"
 #include "datasets/tools/make.h"
 
 #include <stdio.h>

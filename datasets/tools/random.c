@@ -4,13 +4,13 @@
  * tensor, row, column) by integer arithmetic and exact scaling, so the file is the same everywhere.
  * The vocabulary is copied from another model or made up: bytes, then strings of letters that merging can
  * reach. */
-#include "common/bytes.h"
-#include "common/hash.h"
-#include "common/log.h"
-#include "common/model.h"
-#include "common/opt.h"
-#include "common/quant.h"
-#include "common/splitmix.h"
+#include "common/base/bytes.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "common/base/splitmix.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
+#include "common/model/model.h"
 #include "datasets/tools/make.h"
 
 #include <math.h>

@@ -1,9 +1,9 @@
 /* gguf-make requant: keys are copied but for the two that speak of the type; matrices are dequantised and
  * quantised anew row by row; vectors (norms) and expert routers, which every engine keeps in F32, are
  * copied bit for bit. */
-#include "common/log.h"
-#include "common/opt.h"
-#include "common/quant.h"
+#include "common/base/log.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
 #include "datasets/tools/make.h"
 
 #include <inttypes.h>

@@ -2,9 +2,9 @@
  * what loops that only load the same bytes reach in the same run: in order, and row by row in random
  * order. Short passes are interleaved and the best of each counts, so that bound and kernel meet the
  * same machine and a busy moment spoils neither. */
-#include "common/cpu.h"
-#include "common/inline.h"
-#include "common/kernels.h"
+#include "common/base/cpu.h"
+#include "common/base/inline.h"
+#include "common/kernels/kernels.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -5,13 +5,13 @@
 scratch
 tree=$tmp/tree
 mkdir -p "$tree"/{common/offline,profiler,planner,packer,runtime,datasets/tools,datasets/synth,schemas,tests,scripts}
-for f in GNUmakefile */module.mk */*/module.mk scripts/*.mk common/version.h; do
+for f in GNUmakefile */module.mk */*/module.mk scripts/*.mk common/base/version.h; do
     [ ! -e "$f" ] || cp "$f" "$tree/$f"
 done
-echo 'int err_none(void); int err_none(void) { return 0; }' > "$tree/common/err.c"
-echo 'int io_kind(void);' > "$tree/runtime/io.h"
-cat > "$tree/runtime/io.c" << 'END'
-#include "runtime/io.h"
+echo 'int err_none(void); int err_none(void) { return 0; }' > "$tree/common/base/err.c"
+echo 'int io_kind(void);' > "$tree/runtime/io/io.h"
+cat > "$tree/runtime/io/io.c" << 'END'
+#include "runtime/io/io.h"
 #ifndef NO_URING
 #include <liburing.h>
 #endif
@@ -27,7 +27,7 @@ int io_kind(void)
 }
 END
 cat > "$tree/runtime/main.c" << 'END'
-#include "runtime/io.h"
+#include "runtime/io/io.h"
 #include <stdio.h>
 #ifndef SAYS
 #define SAYS "nothing"
@@ -87,10 +87,10 @@ flags() { mk V=1 CFLAGS=-O3 CPPFLAGS=-DOWN LDFLAGS=-Wl,-O1 && for f in -std=c11 
     did "\\$f " || return; done; }
 check "CFLAGS, CPPFLAGS and LDFLAGS stand beside what is needed" flags
 check "back again" mk
-echo 'static int unused(void) { return 1; }' >> "$tree/runtime/io.c"
+echo 'static int unused(void) { return 1; }' >> "$tree/runtime/io/io.c"
 check "a warning is an error with CFLAGS too" eval '! mk CFLAGS=-O1 > /dev/null && grep -q Werror "$tmp/out"'
 check "and with WERROR= it is none" mk CFLAGS=-O1 WERROR=
-sed -i '$d' "$tree/runtime/io.c"
+sed -i '$d' "$tree/runtime/io/io.c"
 
 mkdir "$tmp/bin"
 printf '#!/bin/sh\n: > "%s/cached"\nexec "$@"\n' "$tmp" > "$tmp/bin/ccache"
@@ -98,7 +98,7 @@ chmod +x "$tmp/bin/ccache"
 PATH=$tmp/bin:$PATH
 check "CC=gcc" mk CC=gcc
 check "CC='ccache gcc' has nothing to do after that" nothing CC='ccache gcc'
-check "and builds in the same folder" eval 'touch "$tree/runtime/io.c" && mk CC="ccache gcc" && did "CC .*runtime/io.c" && [ -e "$tmp/cached" ] &&
+check "and builds in the same folder" eval 'touch "$tree/runtime/io/io.c" && mk CC="ccache gcc" && did "CC .*runtime/io/io.c" && [ -e "$tmp/cached" ] &&
     [ "$(ls "$tree/build" | wc -l)" -eq 2 ]'
 check "SANITIZE has a folder of its own" eval 'mk && mk SANITIZE=undefined && nothing'
 check "and so has B=" eval 'cp "$prog" "$tmp/kept" && mk B="$tmp/elsewhere" CFLAGS=-O0 && "$tmp/elsewhere/bin/thermo-run" | grep -q plain && cmp "$prog" "$tmp/kept" && nothing'

@@ -33,7 +33,7 @@ for name in thermo-profile thermo-plan thermo-pack thermo-run; do
         check "$name: checked copies" uses '__(memcpy|snprintf|vsnprintf|fprintf)_chk'
     fi
 done
-object=$B/common/err.o
+object=$B/common/base/err.o
 if "$CC" --version 2> /dev/null | grep -qi clang; then
     skip "large stack frames are probed" "clang keeps no flags in its objects"
     skip "branch targets are marked" "clang keeps no flags in its objects"

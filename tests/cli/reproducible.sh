@@ -3,7 +3,7 @@
 # modules, with debug information; of the programs and all that is installed: make check-reproducible.
 . tests/tap.sh
 scratch
-objects='common/err.o common/hash.o common/log.o'
+objects='common/base/err.o common/base/hash.o common/base/log.o'
 
 # built FOLDER UMASK TZ: a copy of what these modules need, and an archive of them.
 built()

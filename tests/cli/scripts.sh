@@ -33,5 +33,5 @@ for s in trace merge plans; do
     check "$s.sbatch without anything" says 1 "sbatch .*$s.sbatch" scripts/slurm/$s.sbatch
 done
 check "make help names the main targets" says 0 "make pipeline MODEL=" "${MAKE:-make}" --no-print-directory -s help
-check "CHANGELOG has this version" grep -q "^## $(sed -n 's/.*THERMO_VERSION "\(.*\)"/\1/p' common/version.h)" CHANGELOG.md
+check "CHANGELOG has this version" grep -q "^## $(sed -n 's/.*THERMO_VERSION "\(.*\)"/\1/p' common/base/version.h)" CHANGELOG.md
 done_testing

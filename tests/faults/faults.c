@@ -93,7 +93,7 @@ static void choose_allocations(struct faults *f, const struct shim_shared *s)
 }
 
 /* A sanitizer's own memory is not the program's. */
-static bool exempt(const struct trial_call *c)
+static bool always(const struct trial_call *c)
 {
     return opts.sanitized && (c->nr == SYS_mmap || c->nr == SYS_mprotect || c->nr == SYS_madvise || c->nr == SYS_mremap ||
                               c->nr == SYS_prctl || c->nr == SYS_clone || c->nr == SYS_clone3);
@@ -104,7 +104,7 @@ static void choose_calls(struct faults *f, enum kind k)
     f->calls = n_calls;
     for (size_t i = 0; i < n_calls; i++) {
         const struct trial_call *c = &calls[i];
-        if (exempt(c))
+        if (always(c))
             continue;
         if (k == SHORT && (trial_is_read(c->nr) || trial_is_write(c->nr)) && c->len > 1 && c->fd != 2)
             add(f, c->at, c->nr, 0);

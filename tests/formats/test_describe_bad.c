@@ -1,6 +1,6 @@
 /* Broken model descriptions: truncated anywhere, any member dropped or renamed, figures that cannot be. Each is refused
  * and the message names file and place. */
-#include "planner/describe.h"
+#include "planner/describe/describe.h"
 #include "tests/describe_sample.h"
 #include "tests/test.h"
 

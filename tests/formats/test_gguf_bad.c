@@ -1,7 +1,7 @@
 /* Broken GGUF headers: cut at every byte, every byte changed, and what a forger would write by hand. Whatever
  * they say, reading ends in an error that names the file or in a result that is well-formed. */
-#include "common/model.h"
-#include "common/tokenizer.h"
+#include "common/model/model.h"
+#include "common/model/tokenizer.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 

@@ -1,9 +1,9 @@
 /* Damaged packed models: every truncation, every byte of header and table changed, and fields changed with the
  * checksums made right again, as somebody who means harm would. Nothing may crash; what opens must
  * be readable from end to end. */
-#include "common/bytes.h"
-#include "common/kernels.h"
-#include "common/pack.h"
+#include "common/base/bytes.h"
+#include "common/kernels/kernels.h"
+#include "common/pack/pack.h"
 #include "tests/pack_sample.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Broken plans: truncated anywhere, any byte flipped, any member dropped, renamed or of a wrong type.
  * Each is refused with the right code and a message that names the place, or is still a valid plan. */
-#include "common/plan.h"
+#include "common/plan/plan.h"
 #include "tests/plan_sample.h"
 #include "tests/test.h"
 

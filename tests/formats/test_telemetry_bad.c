@@ -1,5 +1,5 @@
 /* Telemetry that is not as it should be: refused with line and key. And what a good record reads as. */
-#include "planner/telemetry.h"
+#include "planner/check/telemetry.h"
 #include "tests/telemetry_sample.h"
 #include "tests/test.h"
 

@@ -1,9 +1,10 @@
 /* Damaged and hostile traces: cut short anywhere, bits flipped anywhere, and files that are whole HDF5 but lie.
  * A reader refuses them with a message that names the file, or what it reads is what was written. */
-#include "common/offline/trace_write.h"
+#include "common/offline/trace/trace.h"
+#include "common/offline/trace/trace_write.h"
 
-#include "common/file.h"
-#include "common/offline/trace_h5.h"
+#include "common/base/file.h"
+#include "common/offline/trace/trace_h5.h"
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 

@@ -1,5 +1,5 @@
 /* Fuzz entry: any bytes as a model description. What parses gives probabilities, descending, or says why not. */
-#include "planner/describe.h"
+#include "planner/describe/describe.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* Any bytes as a GGUF, then what reads its keys and tables: tensor roles, tokenizer. Tensor data may lie beyond the
  * bytes given, as in a real file whose beginning they are. */
-#include "common/gguf.h"
-#include "common/model.h"
-#include "common/tokenizer.h"
+#include "common/model/gguf.h"
+#include "common/model/model.h"
+#include "common/model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Fuzz entry: any bytes as a packed model. What opens can be read. */
-#include "common/pack.h"
+#include "common/pack/pack.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

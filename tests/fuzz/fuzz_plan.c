@@ -1,5 +1,5 @@
 /* Fuzz entry: any bytes as a plan. What parses must print, and print the same when parsed again. */
-#include "common/plan.h"
+#include "common/plan/plan.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

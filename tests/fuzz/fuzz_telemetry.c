@@ -1,5 +1,5 @@
 /* Fuzz entry: any bytes as telemetry. What is read can be held against a prediction without nonsense. */
-#include "planner/calibrate.h"
+#include "planner/check/calibrate.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <math.h>

@@ -1,7 +1,7 @@
 /* Any bytes as a prompt for the embedded model: byte fallback must bring every byte back. (All but U+2581, which
  * SentencePiece uses for the blank and cannot tell from one.) */
-#include "common/gguf.h"
-#include "common/tokenizer.h"
+#include "common/model/gguf.h"
+#include "common/model/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 #include <stdio.h>

@@ -5,8 +5,8 @@
  *
  * Error budget of a product: (n/8 + 24) * 2^-24 * sum |w x|, that of a plain sum of n/8 terms per
  * lane. Of an accumulation of R rows: (2R + 2) * 2^-24 * (|acc| + sum |h w|). */
-#include "common/cpu.h"
-#include "common/kernels.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -2,9 +2,9 @@
  * and what caches of a part of every layer's neurons would hit. Tests hold synthetic models to what they promise with
  * it. Persistence and caches come from the trace's window; a cache segment belongs to a layer, experts share
  * it, units are neurons, and the first quarter of the window only warms up. */
-#include "common/cache.h"
-#include "common/js.h"
-#include "common/offline/trace.h"
+#include "common/base/js.h"
+#include "common/offline/trace/trace.h"
+#include "common/plan/cache.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* hash128 FILE...: XXH3-128 of each file as this project writes hashes, a line each. */
-#include "common/file.h"
-#include "common/hash.h"
+#include "common/base/file.h"
+#include "common/base/hash.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* What is mapped is what the account has, less what the kernel keeps for it. */
-#include "runtime/arena.h"
+#include "runtime/engine/arena.h"
 
 #include "tests/test.h"
 

@@ -1,6 +1,6 @@
 /* The account: linear in hot and cold, monotonic in every choice, and closed against overflow. */
-#include "common/budget.h"
-#include "common/cache.h"
+#include "common/plan/budget.h"
+#include "common/plan/cache.h"
 #include "tests/test.h"
 
 #include <string.h>

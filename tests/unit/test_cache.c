@@ -1,5 +1,5 @@
 /* The cache against naive models of its policies, over random operations. */
-#include "common/cache.h"
+#include "common/plan/cache.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Prediction against measurement with numbers known beforehand: what is exactly twice as slow has the factor 2. */
-#include "planner/calibrate.h"
-#include "planner/cost.h"
+#include "planner/check/calibrate.h"
+#include "planner/cost/cost.h"
 #include "tests/plan_sample.h"
 #include "tests/telemetry_sample.h"
 #include "tests/test.h"

@@ -1,7 +1,7 @@
 /* Prompts into sequences: cutting at the context and at max_tokens, groups of a shard, window and samples. */
-#include "profiler/corpus.h"
+#include "profiler/trace/corpus.h"
 
-#include "common/offline/trace_write.h"
+#include "common/offline/trace/trace_write.h"
 #include "tests/test.h"
 
 #include <stdio.h>

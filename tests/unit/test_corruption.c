@@ -2,10 +2,10 @@
  * those of the whole pack, bit for bit. In every layout form, exact, with experts, predicted with predictors in memory, and
  * predicted with predictors that are streamed. A sample of positions by default; CORRUPT=K/N tries every byte of each
  * pack whose offset is K modulo N (make corrupt: N processes). */
-#include "common/bytes.h"
-#include "common/cpu.h"
-#include "common/kernels.h"
-#include "common/pack_format.h"
+#include "common/base/bytes.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "common/pack/pack_format.h"
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 
@@ -25,7 +25,7 @@
 
 enum { EXACT, EXPERTS, PREDICTED, STREAMED, MODES };
 static const char *const mode_names[] = { "exact", "experts", "predicted", "streamed predictors" };
-static const struct es_predict inputs = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 16, 0, 16 } };
+static const struct es_predict inputs = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .always = { 16, 0, 16 } };
 
 /* Reads at once, on the caller's thread: thousands of short lives spend their time on threads otherwise. The other backends have
  * their turn in test_repair. */

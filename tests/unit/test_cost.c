@@ -1,7 +1,7 @@
 /* The equations against numbers worked out by hand, and the tables behind them. */
-#include "common/kernels.h"
-#include "planner/cost.h"
-#include "planner/problem.h"
+#include "common/kernels/kernels.h"
+#include "planner/cost/cost.h"
+#include "planner/search/problem.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 
@@ -39,24 +39,24 @@ static void test_measured(void)
     const struct cost_reads c = { 4, { 0, 1, 2, 4 }, { 0, 100, 120, 160 }, 15 };
     CHECK(near(cost_reads_ns(&c, 0.5), 50) && near(cost_reads_ns(&c, 1), 100) && near(cost_reads_ns(&c, 3), 140));
     CHECK(near(cost_reads_ns(&c, 4), 160) && near(cost_reads_ns(&c, 40), 160 + 36 * 15) && cost_reads_ns(&c, 0) == 0);
-    CHECK(near(cost_tax_ns(10, 1000, 2, 2), 5000) && cost_tax_ns(10, 1000, 1, 2) == 0);
+    CHECK(near(cost_io_cpu_ns(10, 1000, 2, 2), 5000) && cost_io_cpu_ns(10, 1000, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 1, 2), 10000) && cost_lane_ns(10, 1000, 2, 1, 2) == 0);
     CHECK(near(cost_lane_ns(10, 1000, 1, 8, 3), 5000)); /* eight lanes on two spare cores */
     CHECK(cost_row_ns(3, 5) == 5 && cost_row_ns(5, 3) == 5);
     CHECK(near(cost_verify_ns(8192, 0.25, 2), 1024)); /* (M22) */
-    CHECK(near(cost_keeping_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
+    CHECK(near(cost_cache_overhead_ns(100, 20, 10, 500, 2), 3500) && near(cost_start_ns(4, 700), 2800)); /* (M14), (M15) */
     /* (M7) attention of 30 hides 30 of 100, or the 20 that fit the buffers; not more than there is. */
     CHECK(near(cost_first_ns(100, 5, 1024, 2), 2 * 5 * 50) && near(cost_first_ns(1e6, 5, 1024, 2), 2 * 5 * 1024.0) &&
           cost_first_ns(100, 5, 0, 2) == 0); /* the first of two halves; a job of 1 MiB; no gates to wait for */
     CHECK(cost_ahead_ns(100, 90, 30) == 70 && cost_ahead_ns(100, 20, 30) == 80 && cost_ahead_ns(10, 10, 30) == 0);
     /* (M16) two tokens, two norms of 5 and 40 heads of 0.5; (M17) 10 positions of 32 heads of 2 ns by one thread, by the
      * three that get a piece of 64 KiB, by all eight; (M18), (M19) */
-    CHECK(near(cost_alone_ns(2, 2, 5, 40, 0.5), 60));
+    CHECK(near(cost_serial_ns(2, 2, 5, 40, 0.5), 60));
     CHECK(near(cost_attend_ns(10, 32, 2, 65535, 8, 1), 640) && near(cost_attend_ns(10, 32, 2, 3 * 65536.0, 8, 1), 640 / 3.0) &&
           near(cost_attend_ns(10, 32, 2, 1e9, 8, 2), 160));
     CHECK(cost_tile_row_ns(100, 60, 2) == 120 && cost_tile_row_ns(100, 40, 2) == 100 && cost_tile_row_ns(100, 100, 4) == 100);
     CHECK(cost_row_parts(1) == 1 && cost_row_parts(2) == 1 && cost_row_parts(3) == 2 && cost_row_parts(6) == 3);
-    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) && near(cost_turns_ns(10, 300, 2), 3000));
+    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) && near(cost_contention_ns(10, 300, 2), 3000));
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
@@ -66,7 +66,7 @@ static void test_measured(void)
     /* (M11): 10 rows of 3 ns and 100 of 2 ns; or 600 bytes at 1 byte/ns. */
     CHECK(near(cost_predict_ns(10, 3, 100, 2, 100, 1e9), 230) && near(cost_predict_ns(10, 3, 100, 2, 600, 1e9), 600));
     /* (M12) */
-    CHECK(near(cost_foretold_ns(1, 10, 2, 20, 3, 30, 4, 40), 10 + 40 + 90 + 160));
+    CHECK(near(cost_predicted_ns(1, 10, 2, 20, 3, 30, 4, 40), 10 + 40 + 90 + 160));
     /* (M13): reads of 50 ns behind attention and FFN of 10 + 12, or of 20 hidden by them */
     struct plan_layer_figures ahead = { .attention_ns = 10, .predict_ns = 3, .ffn_compute_ns = 12, .ffn_memory_ns = 11,
                                         .io_ns = 50, .exposed_ns = 2 };
@@ -115,7 +115,7 @@ static void test_layer(void)
     double memory = (768 * 512 + cost_kv_bytes(&in.h, 1, 100, 0)) / 20.0;
     CHECK(near(cl.attention_ns, fmax(compute, memory)));
     /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
-    struct cost_keep k = { .hot = { 256, 0 } };
+    struct cost_residency k = { .hot = { 256, 0 } };
     struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768) && near(f.reads, active) && near(f.mu, 1));
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &f);
@@ -150,7 +150,7 @@ static void test_layer(void)
     struct cost_layer early = cl;
     early.lookahead = 1; /* the units, too, as far as the queue of eight goes */
     CHECK(near(cost_figures(&c, &r, &early, &f).ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + (active + fmin(active, 4)) * 5000 / 2));
-    CHECK(near(cost_asked_ns(100, 4), 75) && cost_asked_ns(100, 1) == 0);
+    CHECK(near(cost_submission_ns(100, 4), 75) && cost_submission_ns(100, 1) == 0);
     /* A calibration multiplies times, each term by its own factor, and nothing else. */
     struct cost_layer cl2;
     struct cost_rates r2;
@@ -168,13 +168,13 @@ static void test_layer(void)
           near(g2.exposed_ns, 0.5 * g.exposed_ns) && near(g2.read_bytes, g.read_bytes));
     CHECK(near(g2.total_ns, cost_layer_ns(&g2)) && near(cost_head_ns(&hw, &in, &c, &r2, 1, &notes), 7 * head));
     memset(hw.correction, 0, sizeof hw.correction);
-    k = (struct cost_keep){ .hot = { 512, 512 } };
+    k = (struct cost_residency){ .hot = { 512, 512 } };
     f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
     g = cost_figures(&c, &r, &cl, &f);
     CHECK(g.io_ns == 0 && g.read_bytes == 0 && g.exposed_ns == 0 && f.mu == 0);
     /* Dense mode needs everything. */
     struct cost_choice dense = { .mode = PLAN_DENSE };
-    k = (struct cost_keep){ .hot = { 256, 256 } };
+    k = (struct cost_residency){ .hot = { 256, 256 } };
     f = cost_flow_of(&in, &s, &dense, 0, 1, NULL, &k);
     CHECK(near(f.stream_bytes, 4 * 32768 + 64 * 4096) && near(f.mu, 0.5) && f.reads == 0);
 
@@ -215,7 +215,7 @@ static void test_work(void)
                              .depth = 8, .lanes = 1, .context = 200 };
     struct cost_rates r;
     struct cost_layer cl, cl2;
-    struct cost_keep k = { .hot = { 512, 128 }, .slots = 64 };
+    struct cost_residency k = { .hot = { 512, 128 }, .slots = 64 };
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && r.start_ns == 0 && r.lookup_ns == 0 &&
           r.admit_ns == 0);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, NULL);
@@ -237,13 +237,13 @@ static void test_work(void)
     double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
     CHECK(near(cl.attention_ns, rows_ns / 2 + kv_ns));
     CHECK(near(cl2.attention_ns, rows_ns / 2 + 100 * 4 * 8 + 3 * 900 + 2 * 2000 + 6 * 30));
-    double turns_ns = 2 * (512 * 1536.0 / BUDGET_JOB_BYTES + 1 + 2 * 2) * 200 / 2;
-    CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + turns_ns));
+    double contention_ns = 2 * (512 * 1536.0 / BUDGET_JOB_BYTES + 1 + 2 * 2) * 200 / 2;
+    CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + contention_ns));
     CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900 + 2000));
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);
     double verify_ns = f.reads * s.part[1].unit_bytes * 0.25 / 2; /* gates are resident: nothing is streamed */
     CHECK(near(r.verify_ns_per_byte, 0.25) && f.stream_bytes == 0);
-    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + turns_ns + (f.lookups * 40 + f.reads * 600) / 2 + verify_ns));
+    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + contention_ns + (f.lookups * 40 + f.reads * 600) / 2 + verify_ns));
     CHECK(near(hw_work_ns(&hw, "work/admit", 0, 1, 16384, HW_TYPICAL), 2400)); /* a larger unit: in proportion */
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&

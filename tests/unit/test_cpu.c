@@ -1,4 +1,4 @@
-#include "common/cpu.h"
+#include "common/base/cpu.h"
 #include "tests/test.h"
 
 #include <string.h>

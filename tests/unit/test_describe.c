@@ -1,8 +1,10 @@
 /* Model descriptions: figures as read, the normal family against published and tabulated values, windows against the
  * bivariate normal integral, batches by definition, persistence from a miss figure. */
-#include "planner/describe.h"
-#include "planner/describe_window.h"
-#include "planner/problem.h"
+#include "planner/describe/describe.h"
+#include "planner/describe/describe_window.h"
+#include "planner/search/problem.h"
+#include "planner/inputs/normal.h"
+#include "planner/describe/describe_inputs.h"
 #include "tests/describe_sample.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
@@ -46,9 +48,9 @@ static void test_sample(void)
 
 static void test_normal(void)
 {
-    CHECK(fabs(describe_quantile(0.975) - 1.959963984540054) < 1e-9);
-    CHECK(fabs(describe_quantile(0.001) + 3.090232306167813) < 1e-9);
-    CHECK(fabs(describe_quantile(0.5)) < 1e-12);
+    CHECK(fabs(normal_quantile(0.975) - 1.959963984540054) < 1e-9);
+    CHECK(fabs(normal_quantile(0.001) + 3.090232306167813) < 1e-9);
+    CHECK(fabs(normal_quantile(0.5)) < 1e-12);
 }
 
 /* docs/synthetic-models.md tabulates the family at 10 %: neurons for 80 % of firings, share of the hottest half, share
@@ -97,7 +99,7 @@ static void test_window(void)
     double fired = 0, again = 0, want = 0, r = 0.24 * (1 - 1 / 8.) + 0.56 * (1 - 1 / 32.);
     describe_rates(&d, "x", p, &e);
     for (int i = 0; i < N; i += 20)
-        want += 20 * both_below(describe_quantile(p[i + 10]), describe_quantile(p[i + 10]), r);
+        want += 20 * both_below(normal_quantile(p[i + 10]), normal_quantile(p[i + 10]), r);
     want /= 0.1 * N;
     CHECK(describe_window(&d, p, TOKENS, &s, &e) == 0 && s.n_steps == TOKENS);
     for (int t = 0; t + 1 < TOKENS; t++) {
@@ -167,22 +169,22 @@ static void test_alike(void)
     struct hw hw = { .name = "none" };
     struct layout l;
     struct problem once, each;
-    struct problem_way way = { .mode = PLAN_EXACT };
-    struct problem_request q = { .ways = &way, .n_ways = 1, .policy = CACHE_LRU };
+    struct problem_variant way = { .mode = PLAN_EXACT };
+    struct problem_request q = { .variants = &way, .n_variants = 1, .policy = CACHE_LRU };
     struct err e;
-    CHECK(inputs_from_description("datasets/descriptions/small-relu.json", 2, &in, NULL, &e) == 0 && in.alike);
+    CHECK(describe_inputs("datasets/descriptions/small-relu.json", 2, &in, NULL, &e) == 0 && in.equivalent);
     CHECK(inputs_layout(&in, LAYOUT_SPLIT, 0, -1, &l, &e) == 0);
     CHECK(problem_prepare(&once, &in, &hw, &l, &q, NULL, &e) == 0);
-    in.alike = 0;
+    in.equivalent = 0;
     CHECK(problem_prepare(&each, &in, &hw, &l, &q, NULL, &e) == 0);
     int n = in.n_batches * in.n_layers, same = 1;
     for (int i = 0; i < n; i++) {
         same &= !memcmp(&once.tables[0][i], &each.tables[0][i], sizeof once.tables[0][i]);
-        same &= once.keeps[i].n == each.keeps[i].n && once.keeps[i].n > 10;
-        for (int k = 0; same && k < once.keeps[i].n; k++)
-            same &= once.keeps[i].keep[k].bytes == each.keeps[i].keep[k].bytes &&
-                    !(once.keeps[i].keep[k].flow.reads > each.keeps[i].keep[k].flow.reads) &&
-                    !(once.keeps[i].keep[k].flow.reads < each.keeps[i].keep[k].flow.reads);
+        same &= once.residencies[i].n == each.residencies[i].n && once.residencies[i].n > 10;
+        for (int k = 0; same && k < once.residencies[i].n; k++)
+            same &= once.residencies[i].residency[k].bytes == each.residencies[i].residency[k].bytes &&
+                    !(once.residencies[i].residency[k].flow.reads > each.residencies[i].residency[k].flow.reads) &&
+                    !(once.residencies[i].residency[k].flow.reads < each.residencies[i].residency[k].flow.reads);
     }
     CHECK(n == 8 && same);
     hw = sample_hw(1, 2, 50000);

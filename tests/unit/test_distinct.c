@@ -1,4 +1,4 @@
-#include "common/distinct.h"
+#include "common/cli/distinct.h"
 #include "tests/test.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* The engine against a naive forward pass, and against itself: the same bits whatever the residency, threads,
  * chunks, queue depth, backend, delays and mode; errors of reads end in ERR_IO and never in a hang. */
-#include "common/cpu.h"
-#include "common/kernels.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 
@@ -216,7 +216,7 @@ static void test_joins(void)
             return;
         }
         CHECK(run(p, &v, first, &one, &e) == 0 && one.reads > 0); /* bundles, run exactly, are all read */
-        v.joins = 4;
+        v.coalesce = 4;
         CHECK(run(p, &v, other, &joined, &e) == 0 && !memcmp(first, other, sizeof first));
         CHECK_MSG(form == LAYOUT_BUNDLE ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads", layout_form_name((enum layout_form)form),
                   (unsigned long long)joined.reads, (unsigned long long)one.reads);
@@ -227,7 +227,7 @@ static void test_joins(void)
         uint64_t reads = 0;
         for (int part = 0; part < q->n_parts; part++) {
             int last = part == q->n_parts - 1;
-            reads_rule_init(q, part, joins, last ? 4 : 0, budget_read_bytes(q, joins[3].bytes), &r);
+            reads_rule_init(q, part, coalesce, last ? 4 : 0, budget_read_bytes(q, coalesce[3].bytes), &r);
             reads += (q->part[part].n_units + r.most - 1) / r.most;
         }
         CHECK_MSG(all.reads == reads * ES_LAYERS * ES_SEQ, "%s: %llu reads, %llu expected",

@@ -1,7 +1,7 @@
-/* Predicted mode against a naive pass that skips what is not foretold, and against itself: the same bits whatever the
+/* Predicted mode against a naive pass that skips what is not predicted, and against itself: the same bits whatever the
  * residency, threads, chunks, queue depth, backend and delays. */
-#include "common/cpu.h"
-#include "common/kernels.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
 #include "tests/engine_variants.h"
 #include "tests/test.h"
 
@@ -79,15 +79,15 @@ static void test_mode(const struct engine_sample *s, struct es_predict x, const 
     int r = run(p, &v, first, &st, &e);
     CHECK_MSG(r == 0, "%s: %s", name, e.msg);
     x.closest = 1;
-    x.foretold = x.neurons = 0;
+    x.predicted = x.neurons = 0;
     es_naive(s, &x, ids, ES_SEQ, naive);
     double d = worst_difference(first, naive);
     if (tolerance > 0) {
         CHECK_MSG(d <= tolerance, "%s: %g", name, d);
         printf("# %s: %g from the naive pass; %.1f %% foretold, none closer to the threshold than %g\n", name, d,
-               100.0 * x.foretold / (x.neurons + !x.neurons), x.closest);
-        uint64_t always = st.neurons_possible - (uint64_t)x.neurons;
-        CHECK_MSG(st.neurons_computed == always + (uint64_t)x.foretold, "%llu computed",
+               100.0 * x.predicted / (x.neurons + !x.neurons), x.closest);
+        uint64_t exact = st.neurons_possible - (uint64_t)x.neurons;
+        CHECK_MSG(st.neurons_computed == exact + (uint64_t)x.predicted, "%llu computed",
                   (unsigned long long)st.neurons_computed);
     }
     es_naive(s, NULL, ids, ES_SEQ, naive);
@@ -192,7 +192,7 @@ static void test_streams(int rank, int n_ff, int picks)
     struct err e = { 0 };
     struct engine_stats st = { 0 };
     struct engine_sample s = sample(LAYOUT_BUNDLE, 16);
-    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 304 } };
+    const struct es_predict x = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .always = { 0, 32, 304 } };
     s.n_ff = n_ff;
     s.rank = rank;
     s.picks = picks;
@@ -215,7 +215,7 @@ static void test_streams(int rank, int n_ff, int picks)
             continue;
         uint64_t passes = v.chunk == 1 ? ES_SEQ : (ES_SEQ + 4) / 5, least = 0;
         for (int l = 0; l < ES_LAYERS; l++)
-            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.exempt[l]) * (s.rank + 1)) * 4 : 0;
+            least += v.streamed >> l & 1 ? (uint64_t)(s.rank * (picks ? 2 : ES_D) + (s.n_ff - x.always[l]) * (s.rank + 1)) * 4 : 0;
         CHECK_MSG(r == 0 && !memcmp(first, other, sizeof first), "layers %d, %d buffers more, %d threads, %s: %s",
                   v.streamed, v.buffers, v.threads, v.backend->name, e.msg);
         CHECK(st.predictor_bytes >= passes * least && st.predictor_bytes <= 2 * passes * least + (4 << 20));
@@ -264,7 +264,7 @@ static void test_picks_beyond(void)
     unlink(path);
 }
 
-/* Passes that foretell and passes that do not, in any order, while predictors are read ahead. */
+/* Passes that predict and passes that do not, in any order, while predictors are read ahead. */
 static void test_streams_between(void)
 {
     struct err e = { 0 };
@@ -401,8 +401,8 @@ int main(void)
     kernels_init(cpu_detect());
     for (int i = 0; i < ES_SEQ; i++)
         ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
-    const struct es_predict mixed = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 0, 32, 96 } };
-    const struct es_predict some = { .input = { PREDICT_BLOCK, -1, PREDICT_FFN }, .exempt = { 200, 0, 0 } };
+    const struct es_predict mixed = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .always = { 0, 32, 96 } };
+    const struct es_predict some = { .input = { PREDICT_BLOCK, -1, PREDICT_FFN }, .always = { 200, 0, 0 } };
     for (int form = 0; form < LAYOUT_FORMS; form++) {
         struct engine_sample s = sample((enum layout_form)form, form == LAYOUT_SPLIT ? 32 : 16);
         test_mode(&s, mixed, layout_form_name(s.form), 2e-4);
@@ -417,12 +417,12 @@ int main(void)
         s.experts = 5;
         s.used = 2;
         s.predictor_type = QUANT_F32;
-        test_mode(&s, (struct es_predict){ .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .exempt = { 32, 0, 0 } },
+        test_mode(&s, (struct es_predict){ .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .always = { 32, 0, 0 } },
                   "experts", 2e-4);
         s.small = 1;
         s.router = MODEL_ROUTER_SIGMOID_TOPK;
         s.used = 3;
-        test_mode(&s, (struct es_predict){ .input = { PREDICT_BLOCK, PREDICT_BLOCK, PREDICT_FFN }, .exempt = { 0, 32, 0 } },
+        test_mode(&s, (struct es_predict){ .input = { PREDICT_BLOCK, PREDICT_BLOCK, PREDICT_FFN }, .always = { 0, 32, 0 } },
                   "experts chosen early", 2e-4);
     }
     test_experts_together();

@@ -1,4 +1,4 @@
-#include "common/err.h"
+#include "common/base/err.h"
 #include "tests/test.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "common/file.h"
+#include "common/base/file.h"
 #include "tests/test.h"
 
 #include <dirent.h>

@@ -1,10 +1,10 @@
 /* The dense pass against PyTorch's results for the embedded model: logits, perplexity, hotness; and that its bits
  * do not depend on threads or grouping. */
-#include "common/cpu.h"
-#include "common/file.h"
-#include "common/js.h"
-#include "common/kernels.h"
-#include "common/nn.h"
+#include "common/base/cpu.h"
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 #include "common/offline/forward.h"
 #include "tests/test.h"
 

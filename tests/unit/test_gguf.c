@@ -1,4 +1,4 @@
-#include "common/gguf.h"
+#include "common/model/gguf.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 

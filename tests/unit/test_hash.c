@@ -1,4 +1,4 @@
-#include "common/hash.h"
+#include "common/base/hash.h"
 #include "tests/test.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
 /* The hardware database: what is written is read back, the newest run counts table by table, files that lie are
  * refused with the place, and interpolation is exact at points and monotone between them. */
-#include "common/offline/hwdb.h"
+#include "common/offline/hwdb/hwdb.h"
 
-#include "common/file.h"
+#include "common/base/file.h"
 #include "tests/test.h"
 
 #include <math.h>

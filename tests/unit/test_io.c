@@ -1,8 +1,8 @@
 /* Every backend gives the file's bytes, whole, in the face of short reads, EINTR, EIO and a file that
  * is cut while it is read. */
-#include "common/file.h"
-#include "common/progress.h"
-#include "runtime/io.h"
+#include "common/base/file.h"
+#include "common/base/progress.h"
+#include "runtime/io/io.h"
 #include "tests/test.h"
 
 #include <errno.h>

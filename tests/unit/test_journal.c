@@ -1,7 +1,7 @@
 /* The state file of an interrupted run: whole records survive, whatever was cut off or damaged behind them does not. */
-#include "profiler/journal.h"
+#include "profiler/trace/journal.h"
 
-#include "common/file.h"
+#include "common/base/file.h"
 #include "tests/test.h"
 
 #include <stdio.h>

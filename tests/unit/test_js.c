@@ -1,4 +1,4 @@
-#include "common/js.h"
+#include "common/base/js.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "common/layout.h"
+#include "common/plan/layout.h"
 #include "tests/test.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "common/log.h"
+#include "common/base/log.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

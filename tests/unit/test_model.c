@@ -1,5 +1,5 @@
-#include "common/file.h"
-#include "common/model.h"
+#include "common/base/file.h"
+#include "common/model/model.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 

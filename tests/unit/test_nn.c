@@ -1,7 +1,7 @@
 /* The network's equations against the same equations in double, on every tier of this machine. */
-#include "common/cpu.h"
-#include "common/kernels.h"
-#include "common/nn.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 #include "tests/test.h"
 
 #include <math.h>

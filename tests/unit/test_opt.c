@@ -1,4 +1,4 @@
-#include "common/opt.h"
+#include "common/cli/opt.h"
 #include "tests/test.h"
 
 #include <fcntl.h>
@@ -69,7 +69,7 @@ static int refused(const char *line, const char *word1, const char *word2)
 static uint64_t size_of(const char *text)
 {
     uint64_t v = 77;
-    return opt_parse_size(text, &v, &e) == 0 ? v : UINT64_MAX;
+    return size_parse(text, &v, &e) == 0 ? v : UINT64_MAX;
 }
 
 static void test_values(void)
@@ -123,12 +123,12 @@ static void test_sizes(void)
                           "17179869184GiB", "." };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         uint64_t v = 77;
-        CHECK_MSG(opt_parse_size(bad[i], &v, &e) == ERR_USAGE && v == 77, "size '%s'", bad[i]);
+        CHECK_MSG(size_parse(bad[i], &v, &e) == ERR_USAGE && v == 77, "size '%s'", bad[i]);
     }
-    CHECK(strcmp(opt_format_size(18874368, text, sizeof text), "18.0 MiB") == 0);
-    CHECK(strcmp(opt_format_size(1023, text, sizeof text), "1023 B") == 0);
-    CHECK(strcmp(opt_format_size(1048575, text, sizeof text), "1.0 MiB") == 0);
-    CHECK(strcmp(opt_format_size(UINT64_MAX, text, sizeof text), "16.0 EiB") == 0);
+    CHECK(strcmp(size_format(18874368, text, sizeof text), "18.0 MiB") == 0);
+    CHECK(strcmp(size_format(1023, text, sizeof text), "1023 B") == 0);
+    CHECK(strcmp(size_format(1048575, text, sizeof text), "1.0 MiB") == 0);
+    CHECK(strcmp(size_format(UINT64_MAX, text, sizeof text), "16.0 EiB") == 0);
 }
 
 /* What fn prints on stdout, and what it returns. */

@@ -1,7 +1,7 @@
 /* Round trip of a packed model through writer and reader: every neuron in every form is where the layout says. */
-#include "common/kernels.h"
-#include "common/pack.h"
-#include "common/version.h"
+#include "common/base/version.h"
+#include "common/kernels/kernels.h"
+#include "common/pack/pack.h"
 #include "tests/pack_sample.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* Plans: what is written is read back the same, the text is canonical, broken structs are refused. */
-#include "common/plan.h"
+#include "common/plan/plan.h"
 #include "tests/plan_sample.h"
 #include "tests/test.h"
 
@@ -28,8 +28,8 @@ static int same(const struct plan *a, const struct plan *b)
              !strcmp(x->classes[1].name, y->classes[1].name) && x->io == y->io && x->io_lanes == y->io_lanes &&
              x->queue_depth == y->queue_depth && x->policy == y->policy && x->gap == y->gap &&
              x->optimal == y->optimal && x->recall == y->recall && !memcmp(x->predictor, y->predictor, 3) &&
-             !memcmp(x->exempt, y->exempt, 3 * sizeof *x->exempt) && x->n_joins == y->n_joins &&
-             !memcmp(x->joins, y->joins, sizeof x->joins) &&
+             !memcmp(x->always, y->always, 3 * sizeof *x->always) && x->n_coalesce == y->n_coalesce &&
+             !memcmp(x->coalesce, y->coalesce, sizeof x->coalesce) &&
              x->n_batches == y->n_batches;
         for (int k = 0; ok && k < x->n_batches; k++) {
             const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
@@ -83,15 +83,15 @@ static void test_rules(void)
     WITH(p.d_model, 65, "layout");
     WITH(l->gap, 1.5, "gap");
     WITH(l->mode, PLAN_EXACT, "recall is 0.99 in exact mode");
-    WITH(l->exempt[1], 63, "exempt[1] is 63");
+    WITH(l->always[1], 63, "exempt[1] is 63");
     WITH(l->recall, 0.0, "recall is 0");
-    WITH(l->joins[0].bytes, 65537, "io.joins[0].bytes is 65537");
-    WITH(l->joins[0].bytes, 4096, "io.joins[0].bytes is 4096");
-    WITH(l->joins[1].bytes, 65536, "io.joins[1] is not above");
-    WITH(l->joins[1].weight, 4.5, "io.joins[1] is not above");
-    WITH(l->joins[0].weight, 1, "io.joins[0].weight is 1");
-    WITH(l->joins[1].weight, 129, "joins[1].weight");
-    WITH(l->n_joins, 9, "joins");
+    WITH(l->coalesce[0].bytes, 65537, "io.joins[0].bytes is 65537");
+    WITH(l->coalesce[0].bytes, 4096, "io.joins[0].bytes is 4096");
+    WITH(l->coalesce[1].bytes, 65536, "io.joins[1] is not above");
+    WITH(l->coalesce[1].weight, 4.5, "io.joins[1] is not above");
+    WITH(l->coalesce[0].weight, 1, "io.joins[0].weight is 1");
+    WITH(l->coalesce[1].weight, 129, "joins[1].weight");
+    WITH(l->n_coalesce, 9, "joins");
     WITH(l->recall, 1.5, "recall");
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
     WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "not JSON");

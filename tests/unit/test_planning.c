@@ -1,16 +1,16 @@
 /* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and
  * advised. */
-#include "planner/advice.h"
-#include "planner/check.h"
-#include "planner/planning.h"
+#include "planner/check/check.h"
+#include "planner/planning/diagnosis.h"
+#include "planner/planning/planning.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 
 #include <math.h>
 
-static struct planning_request request(uint64_t memory)
+static struct request request(uint64_t memory)
 {
-    struct planning_request q;
+    struct request q;
     planning_request_init(&q);
     q.memory[0] = memory;
     q.n_memory = 1;
@@ -34,15 +34,15 @@ static int64_t longest_segment(const struct solve_problem *p, int b)
 }
 
 /* The problem of a request as planning_make fills it, solved three ways. */
-static int compare(const struct inputs *in, const struct hw *hw, const struct planning_request *q, double *gap,
+static int compare(const struct inputs *in, const struct hw *hw, const struct request *q, double *gap,
                    int *equal)
 {
     struct problem p;
     struct layout l;
     struct err e = { 0 };
     struct notes notes = { 0 };
-    struct problem_way mode = { .mode = PLAN_EXACT };
-    struct problem_request ask = { .ways = &mode, .n_ways = 1, .policy = CACHE_LRU };
+    struct problem_variant mode = { .mode = PLAN_EXACT };
+    struct problem_request ask = { .variants = &mode, .n_variants = 1, .policy = CACHE_LRU };
     struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64,
                                   .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
@@ -86,7 +86,7 @@ static void test_exhaustive(void)
         struct inputs in = sample_inputs(layers, 128 << (int)(2 * sample_uniform()), wide, i % 7 == 6 ? 2 : 1,
                                          1 << i % 4);
         struct hw hw = sample_hw(1 + i % 2, 1 + (int)(3 * sample_uniform()), 10000 + 90000 * sample_uniform());
-        struct planning_request q = request(0);
+        struct request q = request(0);
         uint64_t floor_bytes;
         struct err e = { 0 };
         double gap = 0;
@@ -110,7 +110,7 @@ static void test_exhaustive(void)
 }
 
 /* A plan's text; "" and the message when there is none. */
-static char *plan_for(const struct planning_request *q, const struct inputs *in, const struct hw *hw,
+static char *plan_for(const struct request *q, const struct inputs *in, const struct hw *hw,
                       struct plan *p, struct err *e)
 {
     struct notes notes = { 0 };
@@ -130,7 +130,7 @@ static void test_whole(void)
 {
     struct inputs in = sample_inputs(4, 256, 512, 1, 4);
     struct hw hw = sample_hw(2, 2, 50000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan p, p2;
     struct err e = { 0 };
     uint64_t floor_bytes;
@@ -205,7 +205,7 @@ static void test_infeasible(void)
 {
     struct inputs in = sample_inputs(4, 256, 512, 1, 1);
     struct hw hw = sample_hw(1, 2, 30000);
-    struct planning_request q = request(1 << 20);
+    struct request q = request(1 << 20);
     struct plan p;
     struct err e = { 0 };
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_INFEASIBLE);
@@ -271,7 +271,7 @@ static void test_sustained(void)
 {
     struct inputs in = sample_inputs(3, 256, 256, 1, 1);
     struct hw hw = sample_hw(1, 2, 50000), slow = sample_hw(1, 2, 25000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan typical, sustained, half;
     struct err e = { 0 };
     for (int i = 0; i < hw.n_compute; i++) {
@@ -317,7 +317,7 @@ static void test_lanes(void)
 {
     struct inputs in = sample_inputs(3, 256, 256, 1, 1);
     struct hw hw = sample_hw(1, 2, 50000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan busy, spare;
     struct err e = { 0 };
     int n = hw.n_storage;
@@ -351,8 +351,8 @@ struct advised {
 
 /* A request that was refused becomes one that a plan is found for when the value that follows `after` is taken; one
  * `beyond` that is refused again, where the value is said to be the nearest (beyond is not 0). */
-static void follow(struct advised *a, struct planning_request q, const struct inputs *in, const struct hw *hw,
-                   const struct err *why, const char *after, void (*take)(struct planning_request *q, double v),
+static void follow(struct advised *a, struct request q, const struct inputs *in, const struct hw *hw,
+                   const struct err *why, const char *after, void (*take)(struct request *q, double v),
                    int beyond)
 {
     struct plan p;
@@ -379,34 +379,34 @@ static void follow(struct advised *a, struct planning_request q, const struct in
     }
 }
 
-static void take_memory(struct planning_request *q, double v)
+static void take_memory(struct request *q, double v)
 {
     q->memory[0] = (uint64_t)v;
 }
 
-static void take_context(struct planning_request *q, double v)
+static void take_context(struct request *q, double v)
 {
     q->context = (int)v;
 }
 
-static void take_batch(struct planning_request *q, double v)
+static void take_batch(struct request *q, double v)
 {
     q->memory[0] = (uint64_t)v;
     q->max_batch = 1;
 }
 
-static void take_speed(struct planning_request *q, double v)
+static void take_speed(struct request *q, double v)
 {
     q->min_tokens_per_s = v;
 }
 
-static void take_all_memory(struct planning_request *q, double v)
+static void take_all_memory(struct request *q, double v)
 {
     q->min_tokens_per_s = v;
     q->memory[0] = UINT64_C(1) << 40;
 }
 
-static void take_all_cores(struct planning_request *q, double v)
+static void take_all_cores(struct request *q, double v)
 {
     q->min_tokens_per_s = v;
     for (int k = 0; k < HW_MAX_CLASSES; k++)
@@ -432,12 +432,12 @@ static void refuse(struct advised *a, int i)
     struct inputs in = sample_inputs(layers, 128, n_ff, blocks, max_batch);
     struct inputs single = sample_inputs(layers, 128, n_ff, blocks, 1);
     struct hw hw = sample_hw(1 + i % 2, 2, 10000 + 90000 * sample_uniform());
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan p;
     struct err e = { 0 };
-    struct advice told = { 0 };
+    struct diagnosis told = { 0 };
     uint64_t least;
-    q.advice = &told;
+    q.diagnosis = &told;
     q.form = i % 3 ? LAYOUT_SPLIT : LAYOUT_BUNDLE;
     q.max_batch = max_batch;
     if (planning_floor(&q, &in, &hw, &least, &e) < 0)
@@ -482,7 +482,7 @@ static void refuse(struct advised *a, int i)
         if (!told.told || told.memory_bytes != q.memory[0] || told.min_tokens_per_s < q.min_tokens_per_s ||
             told.min_tokens_per_s > q.min_tokens_per_s || told.max_batch != inputs_batch_sizes[in.n_batches - 1])
             a->bad++;
-        q.advice = NULL;
+        q.diagnosis = NULL;
         follow(a, q, &in, &hw, &why, "below the floor of ", take_memory, -1);
         follow(a, q, &in, &hw, &why, "the largest --context is ", take_context, 1);
         follow(a, q, &single, &hw, &why, batch, take_batch, -1);
@@ -517,7 +517,7 @@ static void test_variants(void)
     struct err e = { 0 };
     struct plan p;
     char *text;
-    struct planning_request q = request(0);
+    struct request q = request(0);
     uint64_t floor_bytes;
     /* Experts: one prefix for all blocks of a layer, one cold segment. */
     struct inputs in = sample_inputs(3, 256, 128, 4, 2);

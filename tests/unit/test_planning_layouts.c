@@ -1,5 +1,5 @@
 /* Which layout a plan gets: against a plan for each form by itself. */
-#include "planner/planning.h"
+#include "planner/planning/planning.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 
@@ -24,7 +24,7 @@ static int left_out(const struct notes *n, const char *form)
     return 0;
 }
 
-static void compare(const struct inputs *in, const struct hw *hw, const struct planning_request *q, struct outcome *o)
+static void compare(const struct inputs *in, const struct hw *hw, const struct request *q, struct outcome *o)
 {
     static const char *const name[LAYOUT_FORMS] = { [LAYOUT_SPLIT] = "split", [LAYOUT_BUNDLE] = "bundle",
                                                     [LAYOUT_TWO_PHASE] = "two-phase" };
@@ -38,7 +38,7 @@ static void compare(const struct inputs *in, const struct hw *hw, const struct p
         return;
     }
     for (int i = 0; i < 2; i++) {
-        struct planning_request only = *q;
+        struct request only = *q;
         struct notes none = { 0 };
         only.form = forms[i];
         if (planning_make(&only, in, hw, &none, &one, &e) < 0)
@@ -55,7 +55,7 @@ static void compare(const struct inputs *in, const struct hw *hw, const struct p
 }
 
 /* Layers enough for sketches; disks from slow to fast; memory from the floor to all of it. Every third model has rows as long
- * as blocks, many false alarms and a disk that is bound by bytes: there it pays to leave Up and Down of those unread. */
+ * as blocks, many false positives and a disk that is bound by bytes: there it pays to leave Up and Down of those unread. */
 static void test_forms(int mode)
 {
     struct outcome o = { 0 };
@@ -64,7 +64,7 @@ static void test_forms(int mode)
         int wide = i % 3 == 2;
         struct inputs in = sample_inputs(16, wide ? 2048 : 256, 256, 1, 1);
         struct hw hw = sample_hw(1, 2, wide ? 2e6 : 5000 + 200000 * sample_uniform());
-        struct planning_request q;
+        struct request q;
         struct err e;
         uint64_t low, ffn = (uint64_t)in.n_layers * (uint64_t)in.h.n_ff * 3 * (uint64_t)in.h.d_model * 2;
         in.window_tokens = 64;

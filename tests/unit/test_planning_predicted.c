@@ -1,9 +1,9 @@
-/* Predicted mode in the planner: what is foretold, its price by hand, plans against exhaustive search, check. */
-#include "common/cpu.h"
-#include "planner/check.h"
-#include "planner/explain.h"
-#include "planner/planning.h"
-#include "planner/ways.h"
+/* Predicted mode in the planner: what is predicted, its price by hand, plans against exhaustive search, check. */
+#include "common/base/cpu.h"
+#include "planner/check/check.h"
+#include "planner/planning/planning.h"
+#include "planner/planning/variants.h"
+#include "planner/report/explain.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 
@@ -17,9 +17,9 @@ static int within(double a, double b, double share)
     return fabs(a - b) <= share * fabs(b);
 }
 
-static struct planning_request request(uint64_t memory)
+static struct request request(uint64_t memory)
 {
-    struct planning_request q;
+    struct request q;
     planning_request_init(&q);
     q.memory[0] = memory;
     q.n_memory = 1;
@@ -31,9 +31,9 @@ static struct planning_request request(uint64_t memory)
 static void test_points(void)
 {
     struct inputs_predictor x = { .n_points = 4, .point = { { 0.9, 0.3 }, { 0.99, 0.5 }, { 0.95, 0.4 }, { 0.96, 0.38 } } };
-    CHECK(near(foretell_point(&x, 0.95)->density, 0.38)); /* cheaper and better than the one at 0.95 */
-    CHECK(near(foretell_point(&x, 0.97)->density, 0.5) && near(foretell_point(&x, 0.5)->density, 0.3));
-    CHECK(near(foretell_point(&x, 0.999)->recall, 0.99)); /* the best there is */
+    CHECK(near(predicted_point(&x, 0.95)->density, 0.38)); /* cheaper and better than the one at 0.95 */
+    CHECK(near(predicted_point(&x, 0.97)->density, 0.5) && near(predicted_point(&x, 0.5)->density, 0.3));
+    CHECK(near(predicted_point(&x, 0.999)->recall, 0.99)); /* the best there is */
 }
 
 /* Expected numbers against the drawn lists, and both against what the predictor was said to do. */
@@ -43,37 +43,37 @@ static void test_foretold(int blocks)
     struct layout l;
     struct layout_shape s;
     struct err e = { 0 };
-    struct foretell *f;
+    struct predicted *f;
     signed char input[2] = { PREDICT_FFN, -1 };
-    uint32_t exempt[2] = { 64, 0 };
+    uint32_t always[2] = { 64, 0 };
     in.window_tokens = 4096;
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0, "%s", e.msg);
+    CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0, "%s", e.msg);
     CHECK(f->predictors.bytes == 4096u * (unsigned)blocks && f->predictors.rank == 32);
 
-    /* Without exempt neurons the predictor's density comes back, by construction, from firings and alarms. */
-    double all = inputs_active(&in, 0, 0, 0), none = foretell_neurons(f, 0, 0, 64);
+    /* Without always computed neurons the predictor's density comes back, by construction, from firings and false positives. */
+    double all = inputs_active(&in, 0, 0, 0), none = predicted_neurons(f, 0, 0, 64);
     double top = all - inputs_active(&in, 0, 0, 64);
-    CHECK(within(foretell_active(f, &in, 0, 0, 0), top + 0.95 * (all - top), 1e-9));
-    CHECK(near(foretell_neurons(f, 0, 0, 0) - none, 64.0 * in.n_used)); /* exempt: computed by every step */
-    struct foretell *g;
+    CHECK(within(predicted_active(f, &in, 0, 0, 0), top + 0.95 * (all - top), 1e-9));
+    CHECK(near(predicted_neurons(f, 0, 0, 0) - none, 64.0 * in.n_used)); /* always computed: computed by every step */
+    struct predicted *g;
     uint32_t zero[2] = { 0, 0 };
-    CHECK(foretell_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
-    CHECK_MSG(within(foretell_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", foretell_neurons(g, 0, 0, 0),
+    CHECK(predicted_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK_MSG(within(predicted_neurons(g, 0, 0, 0), all * 1.45, 1e-6), "%g of %g", predicted_neurons(g, 0, 0, 0),
               all * 1.45);
-    foretell_free(g);
-    sample_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are foretold always */
-    CHECK(foretell_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
-    CHECK_MSG(blocks > 1 || within(foretell_neurons(g, 0, 0, 0), all * 4.95, 1e-6), "%g of %g",
-              foretell_neurons(g, 0, 0, 0), all * 4.95);
-    foretell_free(g);
+    predicted_free(g);
+    sample_predictors(&in, PREDICT_FFN, 32, 4); /* so many that the hottest are predicted always */
+    CHECK(predicted_new(&in, &s, 0.95, input, zero, &g, &e) == 0);
+    CHECK_MSG(blocks > 1 || within(predicted_neurons(g, 0, 0, 0), all * 4.95, 1e-6), "%g of %g",
+              predicted_neurons(g, 0, 0, 0), all * 4.95);
+    predicted_free(g);
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
 
     struct inputs_steps fired, told, open;
     CHECK(in.steps(&in, 0, 4096, &fired, &e) == 0 && in.steps(&in, 0, 4096, &told, &e) == 0 &&
           in.steps(&in, 0, 4096, &open, &e) == 0);
-    CHECK(foretell_steps(f, &in, 0, 0, NULL, &told, &e) == 0 && foretell_steps(f, &in, 0, 1, NULL, &open, &e) == 0);
+    CHECK(predicted_steps(f, &in, 0, 0, NULL, &told, &e) == 0 && predicted_steps(f, &in, 0, 1, NULL, &open, &e) == 0);
     double n = 4096, tail = 0, kept = 0;
     int wrong = 0, missing = 0;
     for (int t = 0; t < fired.n_steps; t++) {
@@ -84,21 +84,21 @@ static void test_foretold(int blocks)
         }
         for (uint32_t j = open.start[t]; j < open.start[t + 1]; j++, i++) {
             while (i < fired.start[t + 1] && fired.at[i] < open.at[j])
-                missing += fired.at[i++] % 512 < 64; /* an exempt neuron that fires is always computed */
+                missing += fired.at[i++] % 512 < 64; /* an always computed neuron that fires is always computed */
             wrong += i >= fired.start[t + 1] || fired.at[i] != open.at[j];
         }
         kept += open.start[t + 1] - open.start[t];
     }
     CHECK(wrong == 0 && missing == 0);
     CHECK_MSG(within(tail / n, none, 0.02), "%g drawn, %g expected", tail / n, none);
-    CHECK_MSG(within(kept / n, foretell_active(f, &in, 0, 0, 0), 0.02), "%g kept, %g expected", kept / n,
-              foretell_active(f, &in, 0, 0, 0));
+    CHECK_MSG(within(kept / n, predicted_active(f, &in, 0, 0, 0), 0.02), "%g kept, %g expected", kept / n,
+              predicted_active(f, &in, 0, 0, 0));
     inputs_steps_done(&fired);
     inputs_steps_done(&told);
     inputs_steps_done(&open);
-    foretell_free(f);
+    predicted_free(f);
     input[1] = PREDICT_BLOCK;
-    CHECK(foretell_new(&in, &s, 0.95, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
+    CHECK(predicted_new(&in, &s, 0.95, input, zero, &f, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block"));
     inputs_done(&in);
 }
 
@@ -116,21 +116,21 @@ static void test_lists_same(int n_ff, int blocks)
     struct layout l;
     struct layout_shape s;
     struct err e = { 0 };
-    struct foretell *f[3];
+    struct predicted *f[3];
     struct inputs_steps told[4];
     signed char input[1] = { PREDICT_FFN };
-    uint32_t exempt[1] = { 64 };
+    uint32_t always[1] = { 64 };
     in.window_tokens = 300;
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, n_ff, &s, &e) == 0);
-    uint32_t least = foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95);
+    uint32_t least = predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
-            CHECK(inputs_keep(&in, &e) == 0);
-        CHECK_MSG(foretell_new(&in, &s, 0.95, input, exempt, &f[i], &e) == 0, "%s", e.msg);
+            CHECK(inputs_memoise(&in, &e) == 0);
+        CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f[i], &e) == 0, "%s", e.msg);
         CHECK(!memcmp(f[0]->neurons, f[i]->neurons, ((size_t)n_ff + 1) * sizeof *f[i]->neurons));
         CHECK(!memcmp(f[0]->block, f[i]->block, (size_t)blocks * sizeof *f[i]->block));
-        CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == least);
+        CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == least);
     }
     for (int firing_only = 0; firing_only < 2; firing_only++) {
         struct kept *kept = in.kept;
@@ -138,7 +138,7 @@ static void test_lists_same(int n_ff, int blocks)
             in.kept = i < 2 ? NULL : kept; /* the third time they are made and kept, the fourth read */
             f[0]->cpus = i == 0 ? 1u << CPU_SCALAR : cpu_detect();
             CHECK(in.steps(&in, 0, 300, &told[i], &e) == 0);
-            CHECK_MSG(foretell_steps(f[0], &in, 0, firing_only, NULL, &told[i], &e) == 0, "%s", e.msg);
+            CHECK_MSG(predicted_steps(f[0], &in, 0, firing_only, NULL, &told[i], &e) == 0, "%s", e.msg);
             CHECK_MSG(same_lists(&told[0], &told[i]), "lists of %d neurons, %d", n_ff, i);
         }
         in.kept = kept;
@@ -147,11 +147,11 @@ static void test_lists_same(int n_ff, int blocks)
             inputs_steps_done(&told[i]);
     }
     for (int i = 0; i < 3; i++)
-        foretell_free(f[i]);
+        predicted_free(f[i]);
     inputs_done(&in);
 }
 
-/* Neurons that fire nearly always are exempt: here the first 100 do, of which one whole cluster. */
+/* Neurons that fire nearly always are always computed: here the first 100 do, of which one whole cluster. */
 static void test_exempt(void)
 {
     struct inputs in = sample_inputs(1, 256, 512, 1, 1);
@@ -162,8 +162,8 @@ static void test_exempt(void)
         in.curves[0].cum[p + 1] = in.curves[0].cum[p] + (p < 100 ? 0.97 : 0.1);
     sample_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
-    CHECK(foretell_exempt(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* foretold too seldom at that point */
+    CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
+    CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* predicted too seldom at that point */
     inputs_done(&in);
 }
 
@@ -176,16 +176,16 @@ static void test_layer(void)
     struct layout_shape s;
     struct err e = { 0 };
     struct notes notes = { 0 };
-    struct foretell *f;
+    struct predicted *f;
     struct cost_rates r;
     struct cost_layer cl;
     signed char input[2] = { PREDICT_FFN, PREDICT_BLOCK };
-    uint32_t exempt[2] = { 64, 0 };
+    uint32_t always[2] = { 64, 0 };
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     sample_predictors(&in, PREDICT_BLOCK, 64, 1);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
-    struct cost_choice c = { .mode = PLAN_PREDICTED, .foretell = f, .n_classes = 1, .n = { 1 }, .threads = 1,
+    CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
+    struct cost_choice c = { .mode = PLAN_PREDICTED, .predicted = f, .n_classes = 1, .n = { 1 }, .threads = 1,
                              .backend = HW_URING, .depth = 8, .lanes = 1, .context = 200 };
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
     cost_layer_of(&hw, &in, &s, &c, &r, 0, 0, &cl, &notes);
@@ -194,17 +194,17 @@ static void test_layer(void)
     double score_ns = hw_row_ns(&hw, &(struct hw_rows){ .kernel = "rows/f16/f32", .row_len = 32, .batch = 1,
                                                         .threads = 1 }, HW_TYPICAL);
     CHECK(near(cl.predict_ns, fmax(32 * 30 + 448 * score_ns, (32 * 512 + 448 * 64) / 20.0)));
-    double told = foretell_neurons(f, 0, 0, 64), active = foretell_active(f, &in, 0, 0, 0);
+    double told = predicted_neurons(f, 0, 0, 64), active = predicted_active(f, &in, 0, 0, 0);
     CHECK(near(cl.compute_ns, 64 * 30 + told * 30 + active * 75) && near(cl.active, active) && !cl.lookahead);
     CHECK(near(cl.memory_ns, 64 * 512 / 20.0 + (told * 512 + active * 1024) / 8.0));
-    /* Nothing cached, one cluster of 64 resident: each unit beyond it with a foretold neuron is a read. A bundle of 1536
+    /* Nothing cached, one cluster of 64 resident: each unit beyond it with a predicted neuron is a read. A bundle of 1536
      * bytes has two neurons to a unit of 4 KiB. */
-    struct cost_keep k = { .hot = { 64, 0 } };
+    struct cost_residency k = { .hot = { 64, 0 } };
     struct cost_flow w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &k);
     double units = 0;
     for (int i = 64; i < 512; i += 2) {
-        double a = foretell_neurons(f, 0, 0, (uint32_t)i) - foretell_neurons(f, 0, 0, (uint32_t)i + 1);
-        double b = foretell_neurons(f, 0, 0, (uint32_t)i + 1) - (i + 2 < 512 ? foretell_neurons(f, 0, 0,
+        double a = predicted_neurons(f, 0, 0, (uint32_t)i) - predicted_neurons(f, 0, 0, (uint32_t)i + 1);
+        double b = predicted_neurons(f, 0, 0, (uint32_t)i + 1) - (i + 2 < 512 ? predicted_neurons(f, 0, 0,
                                                                                                (uint32_t)i + 2) : 0);
         units += 1 - (1 - a) * (1 - b);
     }
@@ -221,24 +221,24 @@ static void test_layer(void)
     CHECK(cl.lookahead && near(g.total_ns, g.predict_ns + fmax(g.io_ns, g.attention_ns + fmax(g.ffn_compute_ns,
                                                                                              g.ffn_memory_ns)) +
                                                g.exposed_ns));
-    /* Two phases: gate pages of what is foretold, the rest of what fires besides. */
+    /* Two phases: gate pages of what is predicted, the rest of what fires besides. */
     CHECK(inputs_layout(&in, LAYOUT_TWO_PHASE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    foretell_free(f);
-    CHECK(foretell_new(&in, &s, 0.95, input, exempt, &f, &e) == 0);
-    c.foretell = f;
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ .hot = { 0, 512 } });
-    CHECK(near(w.single_reads, foretell_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_keep){ .hot = { 512, 64 } });
-    CHECK(w.single_reads == 0 && near(w.reads, foretell_active(f, &in, 0, 0, 64)));
-    foretell_free(f);
+    predicted_free(f);
+    CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
+    c.predicted = f;
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 0, 512 } });
+    CHECK(near(w.single_reads, predicted_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
+    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 512, 64 } });
+    CHECK(w.single_reads == 0 && near(w.reads, predicted_active(f, &in, 0, 0, 64)));
+    predicted_free(f);
     inputs_done(&in);
     hw_free(&hw);
 }
 
 static int prepare_lru(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
-                       const struct ways *ways, struct notes *notes, struct err *e)
+                       const struct variants *variants, struct notes *notes, struct err *e)
 {
-    struct problem_request q = { .ways = ways->way, .n_ways = ways->n, .policy = CACHE_LRU };
+    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = CACHE_LRU };
     return problem_prepare(p, in, hw, l, &q, notes, e);
 }
 
@@ -250,9 +250,9 @@ static void test_exhaustive(void)
         sample_state = (uint64_t)i + 31;
         struct inputs in = sample_inputs(2, 256, 128, i % 4 == 3 ? 4 : 1, i % 3 == 2 ? 2 : 1);
         struct hw hw = sample_hw(1, 2, 10000 + 90000 * sample_uniform());
-        struct planning_request q = request(0);
+        struct request q = request(0);
         struct problem p;
-        struct ways ways;
+        struct variants variants;
         struct layout l;
         struct err e = { 0 };
         struct notes notes = { 0 };
@@ -267,15 +267,15 @@ static void test_exhaustive(void)
         struct problem_limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
                                       .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
-        if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || ways_new(&q, &in, &l, &ways, &e) < 0 ||
-            prepare_lru(&p, &in, &hw, &l, &ways, &notes, &e) < 0 ||
+        if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || variants_new(&q, &in, &l, &variants, &e) < 0 ||
+            prepare_lru(&p, &in, &hw, &l, &variants, &notes, &e) < 0 ||
             problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 ||
             solve_exhaustive(&p.sp, &x, &e) < 0) {
             printf("# %s\n", e.msg);
             bad++;
             break;
         }
-        CHECK(ways.n == 1 + i % 2);
+        CHECK(variants.n == 1 + i % 2);
         for (int b = 0; z.feasible && b < in.n_batches; b++)
             for (int k = 0; k < in.n_layers; k++)
                 streamed += problem_chosen(&p, &z, b, k).streamed;
@@ -285,7 +285,7 @@ static void test_exhaustive(void)
         n++;
         solve_result_done(&z);
         solve_result_done(&x);
-        ways_done(&ways);
+        variants_done(&variants);
         problem_done(&p);
         inputs_done(&in);
         hw_free(&hw);
@@ -300,7 +300,7 @@ static void test_streamed(void)
 {
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
     struct hw hw = sample_hw(1, 2, 50000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct notes notes = { 0 };
     struct plan p;
     struct err e = { 0 };
@@ -337,35 +337,35 @@ static void test_streamed(void)
 static void test_quality(void)
 {
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct layout l;
-    struct ways w;
+    struct variants w;
     struct err e = { 0 };
     sample_predictors(&in, PREDICT_FFN, 32, 0.1);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0);
     q.max_kl = 0.01;
-    CHECK(ways_new(&q, &in, &l, &w, &e) == ERR_UNSUPPORTED && strstr(e.msg, "not measured"));
+    CHECK(variants_new(&q, &in, &l, &w, &e) == ERR_UNSUPPORTED && strstr(e.msg, "not measured"));
     in.n_quality = 3;
     in.quality[0] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.8, .kl_mean = 0.5 };
     in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.9, .kl_mean = 0.009 };
     in.quality[2] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.95, .kl_mean = 0.002 };
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.way[0].recall, 0.9));
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.variant[0].recall, 0.9));
+    variants_done(&w);
     q.recall = 0.93; /* as good as what was measured at 0.9 at least */
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.way[0].recall, 0.93));
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 1 && near(w.variant[0].recall, 0.93));
+    variants_done(&w);
     q.recall = 0.85;
-    CHECK(ways_new(&q, &in, &l, &w, &e) == ERR_INFEASIBLE && strstr(e.msg, "0.5"));
+    CHECK(variants_new(&q, &in, &l, &w, &e) == ERR_INFEASIBLE && strstr(e.msg, "0.5"));
     q.recall = 0;
     q.mode = -1;
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mode == PLAN_EXACT);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.variant[0].mode == PLAN_EXACT);
+    variants_done(&w);
     q.max_kl = 0.001;
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
+    variants_done(&w);
     q.max_kl = -1;
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 1);
+    variants_done(&w);
     inputs_done(&in);
 }
 
@@ -385,7 +385,7 @@ static void test_packed(void)
     /* Asked for, the plan has it; left open, of equals it takes the smaller file: with all resident nothing is read. */
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
     struct hw hw = sample_hw(1, 2, 50000);
-    struct planning_request q = request(UINT64_C(1) << 30);
+    struct request q = request(UINT64_C(1) << 30);
     struct notes notes = { 0 };
     struct plan p;
     q.mode = PLAN_EXACT;
@@ -416,7 +416,7 @@ static void test_whole(void)
 {
     struct inputs in = sample_inputs(4, 256, 512, 1, 2);
     struct hw hw = sample_hw(2, 2, 50000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan p, again;
     struct err e = { 0 };
     struct notes notes = { 0 };
@@ -449,7 +449,7 @@ static void test_whole(void)
         field = was;                                                 \
     } while (0)
     TAMPER(l->recall, 0.8);
-    TAMPER(l->exempt[1], 128);
+    TAMPER(l->always[1], 128);
     TAMPER(l->predictor[2], -1);
     TAMPER(l->predictor[3], PREDICT_BLOCK);
     TAMPER(l->account_bytes, l->account_bytes + 64);
@@ -468,19 +468,19 @@ static void test_whole(void)
     hw_free(&hw);
 }
 
-/* Lookahead that foretells as well as the FFN's input in half of the layers, and far too much in the others: a plan has
+/* Lookahead that predicts as well as the FFN's input in half of the layers, and far too much in the others: a plan has
  * both inputs, is faster than with either, follows from the inputs by check, and explain's reasons are those. */
 static void test_mixed(int max_batch)
 {
     struct inputs in = sample_inputs(4, 256, 512, 1, max_batch);
     struct hw hw = sample_hw(1, 2, 60000);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct plan p, one;
     struct err e = { 0 };
     struct notes notes = { 0 };
     uint64_t floor_bytes;
     int ahead = 0;
-    for (int i = 0; i < hw.n_storage; i++) /* nothing is won by long reads, which false alarms do not make longer */
+    for (int i = 0; i < hw.n_storage; i++) /* nothing is won by long reads, which false positives do not make longer */
         if (hw.storage_points[i].pattern == HW_RANDOM && hw.storage_points[i].block_bytes > 4096)
             hw.storage_points[i].bytes_per_s = hw.storage_points[i - 1].bytes_per_s;
     sample_predictors(&in, PREDICT_FFN, 32, 0.3);
@@ -528,9 +528,9 @@ static void test_mixed(int max_batch)
 static void test_mixed_quality(void)
 {
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
-    struct planning_request q = request(0);
+    struct request q = request(0);
     struct layout l;
-    struct ways w;
+    struct variants w;
     struct err e = { 0 };
     const int both[2] = { PREDICT_FFN, PREDICT_BLOCK };
     sample_predictors(&in, PREDICT_FFN, 32, 0.1);
@@ -540,23 +540,23 @@ static void test_mixed_quality(void)
     in.quality[1] = (struct inputs_quality){ .input = PREDICT_FFN, .target = 0.9, .kl_mean = 0.003 };
     in.quality[2] = (struct inputs_quality){ .input = PREDICT_BLOCK, .target = 0.8, .kl_mean = 0.009 };
     in.quality[3] = (struct inputs_quality){ .input = PREDICT_BLOCK, .target = 0.9, .kl_mean = 0.005 };
-    CHECK(near(ways_mixed_kl(&in, both, 2, 0.9), 0.008) && near(ways_mixed_kl(&in, both, 2, 0.85), 0.015));
-    CHECK(isinf(ways_mixed_kl(&in, both, 2, 0.5)));
+    CHECK(near(variants_mixed_kl(&in, both, 2, 0.9), 0.008) && near(variants_mixed_kl(&in, both, 2, 0.85), 0.015));
+    CHECK(isinf(variants_mixed_kl(&in, both, 2, 0.5)));
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0);
     q.max_kl = 0.01; /* 0.8 for each alone, 0.9 together */
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 4);
-    CHECK(w.way[0].mix > 0 && w.way[0].mix == w.way[1].mix && near(w.way[0].recall, 0.9) && near(w.way[1].recall, 0.9));
-    CHECK(w.way[2].mix == 0 && w.way[3].mix == 0 && near(w.way[2].recall, 0.8) && near(w.way[3].recall, 0.8));
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 4);
+    CHECK(w.variant[0].mix > 0 && w.variant[0].mix == w.variant[1].mix && near(w.variant[0].recall, 0.9) && near(w.variant[1].recall, 0.9));
+    CHECK(w.variant[2].mix == 0 && w.variant[3].mix == 0 && near(w.variant[2].recall, 0.8) && near(w.variant[3].recall, 0.8));
+    variants_done(&w);
     q.max_kl = 0.007; /* no mix keeps it */
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix == 0 && w.way[1].mix == 0);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.variant[0].mix == 0 && w.variant[1].mix == 0);
+    variants_done(&w);
     q.max_kl = 0.02; /* all at 0.8: the single inputs are in the mix */
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix > 0 && w.way[0].mix == w.way[1].mix);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.variant[0].mix > 0 && w.variant[0].mix == w.variant[1].mix);
+    variants_done(&w);
     q.cost = PLAN_COST_PAPER; /* nothing to choose layer by layer */
-    CHECK(ways_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.way[0].mix == 0);
-    ways_done(&w);
+    CHECK(variants_new(&q, &in, &l, &w, &e) == 0 && w.n == 2 && w.variant[0].mix == 0);
+    variants_done(&w);
     inputs_done(&in);
 }
 

@@ -1,5 +1,5 @@
 /* Drawings with coordinates known beforehand, text that must not become markup, and data that must not become nonsense. */
-#include "planner/plot.h"
+#include "planner/report/plot.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-#include "common/pool.h"
-#include "common/progress.h"
+#include "common/base/pool.h"
+#include "common/base/progress.h"
 #include "tests/test.h"
 
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* Scores and decisions of a predictor against the definition, and that cutting the work does not change bits. */
-#include "common/bytes.h"
-#include "common/cpu.h"
-#include "common/predict.h"
+#include "common/base/bytes.h"
+#include "common/base/cpu.h"
+#include "common/model/predict.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,8 +1,8 @@
 /* Making predictors: linear algebra on small matrices, a model whose gates really are of low rank, and that
  * threads do not change bits. */
-#include "common/cpu.h"
+#include "common/base/cpu.h"
 #include "common/offline/linalg.h"
-#include "profiler/predictor.h"
+#include "profiler/predictors/predictor.h"
 #include "tests/test.h"
 
 #include <math.h>

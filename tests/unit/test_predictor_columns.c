@@ -1,9 +1,9 @@
 /* Predictors out of the gates' own columns: the inputs that decide are found, in the order of their weight, also where the
  * predictor sees another vector than the gates do; nothing depends on threads. */
-#include "common/bytes.h"
-#include "common/cpu.h"
+#include "common/base/bytes.h"
+#include "common/base/cpu.h"
 #include "common/offline/linalg.h"
-#include "profiler/predictor.h"
+#include "profiler/predictors/predictor.h"
 #include "tests/test.h"
 
 #include <math.h>

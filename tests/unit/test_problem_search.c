@@ -1,8 +1,8 @@
 /* Every configuration priced by itself, against what problem_fill settled by bounds: bounds hold, and who was not priced is not
  * worth it. */
-#include "planner/planning.h"
-#include "planner/problem_parts.h"
-#include "planner/ways.h"
+#include "planner/planning/planning.h"
+#include "planner/planning/variants.h"
+#include "planner/search/problem_parts.h"
 
 #include "tests/planning_sample.h"
 #include "tests/test.h"
@@ -63,20 +63,20 @@ static void check_config(struct problem *p, int i, int64_t objective, struct see
     free(own.kinds);
 }
 
-static void check_problem(const struct inputs *in, const struct hw *hw, const struct planning_request *q, enum layout_form form,
+static void check_problem(const struct inputs *in, const struct hw *hw, const struct request *q, enum layout_form form,
                           struct problem_limits *lim, struct seen *seen)
 {
     struct problem p;
-    struct ways ways;
+    struct variants variants;
     struct layout l;
     struct err e = { 0 };
     struct solve_result res = { .objective = SOLVE_NEVER };
-    if (inputs_layout(in, form, 64, -1, &l, &e) < 0 || ways_new(q, in, &l, &ways, &e) < 0) {
+    if (inputs_layout(in, form, 64, -1, &l, &e) < 0 || variants_new(q, in, &l, &variants, &e) < 0) {
         printf("# %s\n", e.msg);
         seen->bad++;
         return;
     }
-    struct problem_request ask = { .ways = ways.way, .n_ways = ways.n, .policy = CACHE_LRU };
+    struct problem_request ask = { .variants = variants.variant, .n_variants = variants.n, .policy = CACHE_LRU };
     if (problem_prepare(&p, in, hw, &l, &ask, NULL, &e) < 0 || problem_fill(&p, lim, &e) < 0 ||
         solve_greedy(&p.sp, &res, &e) < 0) {
         printf("# %s\n", e.msg);
@@ -86,7 +86,7 @@ static void check_problem(const struct inputs *in, const struct hw *hw, const st
     for (int i = 0; i < p.sp.n_configs; i++)
         check_config(&p, i, res.feasible ? res.objective : SOLVE_NEVER, seen);
     solve_result_done(&res);
-    ways_done(&ways);
+    variants_done(&variants);
     problem_done(&p);
 }
 
@@ -99,7 +99,7 @@ static void test_bounds(int predicted)
         sample_state = (uint64_t)i + 7;
         struct inputs in = sample_inputs(2 + i % 3, 256, 192, i % 7 == 6 ? 2 : 1, 1 << i % 3);
         struct hw hw = sample_hw(1 + i % 2, 2 + i % 3, 10000 + 90000 * sample_uniform());
-        struct planning_request q;
+        struct request q;
         struct err e = { 0 };
         uint64_t floor_bytes;
         planning_request_init(&q);

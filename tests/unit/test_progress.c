@@ -1,5 +1,5 @@
-#include "common/progress.h"
-#include "common/log.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
 #include "tests/test.h"
 
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Element types: sizes, conversions against arithmetic that shares no code with them. */
-#include "common/bytes.h"
-#include "common/quant.h"
+#include "common/base/bytes.h"
+#include "common/kernels/quant.h"
 #include "tests/test.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* The rule of reads through gaps against its definition, on random and on extreme lists. */
-#include "common/reads.h"
+#include "common/plan/reads.h"
 #include "tests/test.h"
 
 #include <string.h>
@@ -52,12 +52,12 @@ static void test_units(void)
 
 /* By definition: of all joins whose window holds at least their weight of missing units, the least weight per unit; then
  * neighbours. */
-static size_t naive(const struct reads_join *j, const uint32_t *windows, int n_joins, uint32_t near, const uint32_t *missing,
+static size_t naive(const struct reads_coalesce *j, const uint32_t *windows, int n_coalesce, uint32_t near, const uint32_t *missing,
                     size_t n)
 {
     double best = 1;
     size_t take = 1;
-    for (int i = 0; i < n_joins; i++) {
+    for (int i = 0; i < n_coalesce; i++) {
         size_t inside = 0;
         for (size_t k = 0; k < n; k++)
             inside += missing[k] < missing[0] + windows[i];
@@ -78,25 +78,25 @@ static void test_rule(void)
     int differ = 0, through = 0, singles = 0, near = 0;
     CHECK(p->stride_bytes == 8192 && p->neurons_per_unit == 1);
     for (int round = 0; round < 20000; round++) {
-        struct reads_join joins[READS_MAX_JOINS];
-        uint32_t windows[READS_MAX_JOINS], missing[READS_MAX_UNITS], window = 1, most = 4;
+        struct reads_coalesce coalesce[READS_MAX_COALESCE];
+        uint32_t windows[READS_MAX_COALESCE], missing[READS_MAX_UNITS], window = 1, most = 4;
         double weight = 1;
-        int n_joins = (int)rnd(5);
-        for (int i = 0; i < n_joins; i++) {
+        int n_coalesce = (int)rnd(5);
+        for (int i = 0; i < n_coalesce; i++) {
             window += 1 + rnd(20);
             weight += (double)rnd(16) / 4 + 0.25;
             windows[i] = window;
-            joins[i] = (struct reads_join){ window * 8192, weight };
+            coalesce[i] = (struct reads_coalesce){ window * 8192, weight };
             most = window > most ? window : most;
         }
         struct reads_rule r;
-        reads_rule_init(&s, 0, joins, n_joins, most * 8192, &r);
+        reads_rule_init(&s, 0, coalesce, n_coalesce, most * 8192, &r);
         size_t n = 0;
         uint32_t density = 1 + rnd(100), first = rnd(1000);
         for (uint32_t u = first; u < first + r.most; u++)
             if (u == first || rnd(100) < density)
                 missing[n++] = u;
-        size_t is = reads_next(&r, missing, n), want = naive(joins, windows, n_joins, r.near, missing, n);
+        size_t is = reads_next(&r, missing, n), want = naive(coalesce, windows, n_coalesce, r.near, missing, n);
         differ += is != want;
         singles += is == 1;
         near += is > 1 && missing[is - 1] - first == is - 1;
@@ -113,15 +113,15 @@ static void test_edges(void)
     struct reads_rule r;
     const uint32_t all[3] = { 7, 8, 9 };
     reads_rule_init(&s, 1, NULL, 0, 1u << 20, &r);
-    CHECK(r.n_joins == 0 && r.near == 1 && reads_next(&r, all, 3) == 1); /* the gates' pages are between them */
-    const struct reads_join join = { 65536, 2 };
+    CHECK(r.n_coalesce == 0 && r.near == 1 && reads_next(&r, all, 3) == 1); /* the gates' pages are between them */
+    const struct reads_coalesce join = { 65536, 2 };
     reads_rule_init(&s, 1, &join, 1, 65536, &r);
-    CHECK(r.n_joins == 1 && r.near == 1 && r.most == r.join[0].window && reads_next(&r, all, 3) == 3);
+    CHECK(r.n_coalesce == 1 && r.near == 1 && r.most == r.join[0].window && reads_next(&r, all, 3) == 3);
     CHECK(reads_next(&r, all, 1) == 1);
-    const struct reads_join never[2] = { { 16384, 2.25 }, { 24576, 3.25 } }; /* cost more than all of their units */
+    const struct reads_coalesce never[2] = { { 16384, 2.25 }, { 24576, 3.25 } }; /* cost more than all of their units */
     s = shape_of(LAYOUT_BUNDLE, 0, 4096, 4096);
     reads_rule_init(&s, 0, never, 2, 32768, &r);
-    CHECK(r.n_joins == 0 && r.near == 4 && r.most == 4);
+    CHECK(r.n_coalesce == 0 && r.near == 4 && r.most == 4);
 }
 
 int main(void)

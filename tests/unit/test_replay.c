@@ -1,7 +1,7 @@
 /* Replay against caches written naively here, all sizes at once against the cache code size by size, and Belady's
  * bound against brute force. */
-#include "planner/replay.h"
-#include "common/quant.h"
+#include "common/kernels/quant.h"
+#include "planner/replay/replay.h"
 #include "tests/test.h"
 
 #include <stdlib.h>
@@ -174,7 +174,7 @@ static struct inputs_steps make_moving_steps(int n, int n_ff, int n_blocks)
     return s;
 }
 
-/* Every point of a table is what common/cache does at that size: for both policies, experts, batches, units of one or
+/* Every point of a table is what common/plan/cache does at that size: for both policies, experts, batches, units of one or
  * several neurons (clusters need not be whole units), ageing on the way; and misses never grow with the cache. */
 static void test_all_sizes(void)
 {
@@ -217,7 +217,7 @@ static void test_all_sizes(void)
         }
         inputs_steps_done(&s);
     }
-    CHECK_MSG(differ == 0, "%d of %d points differ from common/cache: %s", differ, points, e.msg);
+    CHECK_MSG(differ == 0, "%d of %d points differ from common/plan/cache: %s", differ, points, e.msg);
     CHECK_MSG(rising == 0, "misses grow with the cache at %d of %d points", rising, points);
     CHECK_MSG(fixed == 0, "%d points by themselves differ", fixed);
     CHECK(points > 4000);

@@ -1,8 +1,8 @@
 /* The dense pass of a small smallthinker model against the naive pass of engine_sample.h: early routers, both functions,
  * windows, layers without rotation; and routing itself against its definition. */
-#include "common/cpu.h"
-#include "common/kernels.h"
-#include "common/nn.h"
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 #include "common/offline/forward.h"
 #include "tests/engine_sample.h"
 #include "tests/test.h"

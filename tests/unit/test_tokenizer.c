@@ -1,4 +1,4 @@
-#include "common/tokenizer.h"
+#include "common/model/tokenizer.h"
 #include "tests/test.h"
 #include "tests/tiny_gguf.h"
 

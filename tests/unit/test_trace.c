@@ -1,12 +1,13 @@
 /* Traces: what is written is read back; the content hash depends on content alone; shards merge into what an
  * undivided run writes; shards that do not belong together are refused; the counting of observe.c agrees
  * with the definition of batches. */
-#include "common/offline/trace_write.h"
+#include "common/offline/trace/trace_merge.h"
+#include "common/offline/trace/trace_write.h"
 
-#include "common/budget.h"
-#include "common/file.h"
-#include "common/layout.h"
-#include "profiler/observe.h"
+#include "common/base/file.h"
+#include "common/plan/budget.h"
+#include "common/plan/layout.h"
+#include "profiler/trace/observe.h"
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 

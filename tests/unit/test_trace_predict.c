@@ -1,6 +1,7 @@
 /* Predictors in a trace: written, read back, replaced; the trace itself stays what it was; damage is refused. */
-#include "common/bytes.h"
-#include "common/offline/trace_predict.h"
+#include "common/base/bytes.h"
+#include "common/offline/trace/trace_merge.h"
+#include "common/offline/trace/trace_predict.h"
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 

@@ -1,0 +1,180 @@
+/* Processor features. A tier counts only when both the processor has its instructions and the
+ * kernel saves its registers. Everything else comes from /proc and /sys and degrades to "unknown":
+ * containers and phones often hide these files. */
+#include "common/base/cpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1UL << 20)
+#endif
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1UL << 13)
+#endif
+#endif
+
+static const char *const tier_names[CPU_TIERS] = {
+    [CPU_SCALAR] = "scalar",
+    [CPU_AVX2] = "avx2",
+    [CPU_AVX512] = "avx512",
+    [CPU_NEON] = "neon",
+    [CPU_DOTPROD] = "dotprod",
+    [CPU_I8MM] = "i8mm",
+};
+
+const char *cpu_tier_name(enum cpu_tier t)
+{
+    return (unsigned)t < CPU_TIERS ? tier_names[t] : "unknown";
+}
+
+unsigned cpu_detect(void)
+{
+    unsigned mask = 1u << CPU_SCALAR;
+#if defined(__x86_64__)
+    unsigned a, b, c, d, b7, c7, d7;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return mask;
+    unsigned lo, hi;
+    __asm__ volatile("xgetbv"
+                     : "=a"(lo), "=d"(hi)
+                     : "c"(0));
+    (void)hi;
+    if ((lo & 0x06) != 0x06 || !(c & bit_AVX) || !(c & bit_FMA) || !(c & bit_F16C) ||
+        !__get_cpuid_count(7, 0, &a, &b7, &c7, &d7) || !(b7 & bit_AVX2))
+        return mask;
+    mask |= 1u << CPU_AVX2;
+    const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    if ((lo & 0xe6) == 0xe6 && (b7 & need) == need && (c7 & bit_AVX512VNNI))
+        mask |= 1u << CPU_AVX512;
+#elif defined(__aarch64__)
+    mask |= 1u << CPU_NEON;
+    if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
+        mask |= 1u << CPU_DOTPROD;
+    if (mask & 1u << CPU_DOTPROD && getauxval(AT_HWCAP2) & HWCAP2_I8MM)
+        mask |= 1u << CPU_I8MM;
+#endif
+    return mask;
+}
+
+int cpu_parse(const char *text, unsigned *out, struct err *e)
+{
+    unsigned have = cpu_detect();
+    if (!strcmp(text, "auto")) {
+        *out = have;
+        return 0;
+    }
+    for (int t = 0; t < CPU_TIERS; t++) {
+        if (strcmp(text, tier_names[t]))
+            continue;
+        if (!(have & 1u << t))
+            return err_set(e, ERR_USAGE, "cpu tier '%s': this machine does not have it", text);
+        *out = have & ((2u << t) - 1); /* tiers are numbered so that "below" is "smaller" */
+        return 0;
+    }
+    return err_set(e, ERR_USAGE,
+                   "cpu tier '%s': expected auto, scalar, avx2, avx512, neon, dotprod or i8mm", text);
+}
+
+/* The value of "key : value" when line is that key's. */
+static const char *field(const char *line, const char *key)
+{
+    size_t n = strlen(key);
+    if (strncmp(line, key, n))
+        return NULL;
+    line += n;
+    line += strspn(line, " \t");
+    return *line == ':' ? line + 1 + strspn(line + 1, " \t") : NULL;
+}
+
+void cpu_model_name(char *out, size_t len)
+{
+    static const char *const keys[] = { "model name", "Hardware", "Model", "CPU part" };
+    char line[512];
+    size_t best = sizeof keys / sizeof *keys;
+    snprintf(out, len, "unknown");
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    if (!f)
+        return;
+    while (best > 0 && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = '\0';
+        for (size_t k = 0; k < best; k++) { /* an earlier key says more */
+            const char *v = field(line, keys[k]);
+            if (!v || !*v)
+                continue;
+            snprintf(out, len, "%s%s", k == 3 ? "ARM part " : "", v);
+            best = k;
+        }
+    }
+    fclose(f);
+}
+
+int cpu_allowed(int *cpus, int max)
+{
+    /* The kernel refuses a set smaller than its own mask: grow until it fits. */
+    for (int bits = 1024; bits <= 1 << 20; bits *= 2) {
+        cpu_set_t *set = CPU_ALLOC((size_t)bits);
+        size_t size = CPU_ALLOC_SIZE((size_t)bits);
+        if (!set)
+            break;
+        if (sched_getaffinity(0, size, set) == 0) {
+            int n = 0;
+            for (int i = 0; i < bits && n < max; i++)
+                if (CPU_ISSET_S((size_t)i, size, set))
+                    cpus[n++] = i;
+            CPU_FREE(set);
+            return n;
+        }
+        CPU_FREE(set);
+    }
+    if (max > 0)
+        cpus[0] = 0;
+    return max > 0 ? 1 : 0;
+}
+
+/* cpufreq's maximum in Hz, 0 when the machine does not say. */
+static uint64_t max_frequency(int cpu)
+{
+    char path[96];
+    unsigned long long khz = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/cpuinfo_max_freq", cpu);
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return 0;
+    if (fscanf(f, "%llu", &khz) != 1)
+        khz = 0;
+    fclose(f);
+    return khz > UINT64_MAX / 1000 ? 0 : (uint64_t)khz * 1000;
+}
+
+int cpu_classes(const int *cpus, int n, int *class_of, uint64_t *max_hz)
+{
+    int classes = 0;
+    for (int i = 0; i < n; i++) { /* max_hz stays sorted, fastest first, without repeats */
+        uint64_t hz = max_frequency(cpus[i]);
+        int at = 0;
+        while (at < classes && max_hz[at] > hz)
+            at++;
+        if (at < classes && max_hz[at] == hz)
+            continue;
+        memmove(max_hz + at + 1, max_hz + at, (size_t)(classes - at) * sizeof *max_hz);
+        max_hz[at] = hz;
+        classes++;
+    }
+    for (int i = 0; i < n; i++) {
+        uint64_t hz = max_frequency(cpus[i]);
+        class_of[i] = classes - 1;
+        for (int c = 0; c < classes; c++)
+            if (max_hz[c] == hz) {
+                class_of[i] = c;
+                break;
+            }
+    }
+    return classes;
+}

@@ -1,0 +1,38 @@
+#ifndef COMMON_BASE_CPU_H
+#define COMMON_BASE_CPU_H
+
+/* What this processor has. x86 checks CPUID and XGETBV (the OS must save the registers too);
+ * aarch64 asks getauxval. */
+#include "common/base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum cpu_tier { CPU_SCALAR, CPU_AVX2, CPU_AVX512, CPU_NEON, CPU_DOTPROD, CPU_I8MM, CPU_TIERS };
+
+/* Bit 1 << tier for each tier that this machine can run; scalar always. */
+unsigned cpu_detect(void);
+
+/* Asks the processor every time: once before a loop, not in it. */
+static inline int cpu_has(enum cpu_tier t)
+{
+    return (cpu_detect() >> t & 1) != 0;
+}
+
+/* "auto" gives cpu_detect(); "scalar", "avx2", "avx512", "neon", "dotprod", "i8mm" give that tier and
+ * those below it. A tier this machine lacks is ERR_USAGE. */
+int cpu_parse(const char *text, unsigned *out, struct err *e);
+const char *cpu_tier_name(enum cpu_tier t);
+
+/* Human text, "AMD EPYC 9xx5"; from /proc/cpuinfo. */
+void cpu_model_name(char *out, size_t len);
+
+/* CPUs this process may run on, ascending; returns how many (<= max). */
+int cpu_allowed(int *cpus, int max);
+
+/* Core classes by maximum frequency (big.LITTLE); a machine without cpufreq is one class.
+ * class_of[i] is 0 for the fastest class; max_hz[c] is the frequency of class c, 0 where unknown.
+ * class_of and max_hz have room for n. Returns the number of classes. */
+int cpu_classes(const int *cpus, int n, int *class_of, uint64_t *max_hz);
+
+#endif

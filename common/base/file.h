@@ -1,0 +1,86 @@
+#ifndef COMMON_BASE_FILE_H
+#define COMMON_BASE_FILE_H
+
+/* Files: whole reads, mapping, atomic replacement. Linux-only calls (O_DIRECT) stay here and in
+ * runtime/io/io.h. Every function names the path in its errors. */
+#include "common/base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct file {
+    int fd;          /* -1: closed */
+    uint64_t size;   /* at open */
+    char *path;      /* owned copy */
+};
+
+/* Open for reading. A directory, FIFO or missing file is ERR_INPUT. */
+int file_open(struct file *f, const char *path, struct err *e);
+void file_close(struct file *f); /* accepts a zeroed or closed one */
+
+/* Read exactly len bytes at offset, past EINTR and short reads. ERR_FORMAT ("ends at byte N") at
+ * end of file; code on a failed read: ERR_INPUT. Thread-safe. */
+int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, struct err *e);
+
+/* The whole file, malloc'd with one NUL beyond the end; at most limit bytes (ERR_LIMIT). */
+int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e);
+
+/* Read-only private map of the whole file; data is NULL for an empty one. */
+int file_map(const struct file *f, const void **data, struct err *e);
+void file_unmap(const struct file *f, const void *data);
+
+/* A new file that appears under its name only when it is whole: written as PATH.tmp-PID-X beside it
+ * (O_EXCL, mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
+ * dies, the name holds what it held before. A symbolic link stays and its target is replaced; a path that
+ * exists and is no regular file (/dev/null) is ERR_USAGE. Opening installs handlers for SIGINT, SIGTERM and
+ * SIGHUP, where these have their default action, that remove the temporary files before the process dies.
+ * At most FILE_OUT_MAX are open at a time. One owner thread each. */
+#define FILE_OUT_MAX 16
+
+struct file_out {
+    int fd;
+    uint64_t pos;      /* bytes appended so far */
+    char *path, *tmp;  /* owned */
+    uint8_t *block;    /* file_out_direct: `held` bytes that end at pos are not written yet */
+    size_t held;
+};
+
+int file_out_open(struct file_out *o, const char *path, struct err *e);
+int file_out_write(struct file_out *o, const void *data, size_t len, struct err *e);    /* append */
+int file_out_pwrite(struct file_out *o, const void *data, size_t len, uint64_t offset, struct err *e);
+
+/* For large files that are appended to: from here on data goes round the page cache where the file system can
+ * (O_DIRECT), in pieces of 4 MiB, which is faster on busy machines and does not drive out other files. A no-op
+ * where it cannot, or when pos is no multiple of 4096; file_out_pwrite ends it. */
+void file_out_direct(struct file_out *o);
+int file_out_zeros(struct file_out *o, uint64_t to_pos, struct err *e); /* append zeros up to to_pos */
+int file_out_commit(struct file_out *o, struct err *e);
+void file_out_abort(struct file_out *o); /* removes the temporary file; accepts a done or zeroed one */
+
+/* Write path with these bytes, whole or not at all, as above. A device or a pipe is written as it is, and /dev/stdout,
+ * /dev/stderr, /dev/fd/N and /proc/self/fd/N mean that descriptor. */
+int file_replace(const char *path, const void *data, size_t len, struct err *e);
+
+/* Flush standard output. 0; ERR_SYS, with the system's reason, where this write or any before it failed. */
+int file_stdout(struct err *e);
+
+/* Descriptors 0 to 2 where the process was started without: taken, so that no file is opened as one of them and gets
+ * what is printed. Reading the first and writing the second fails. First thing in main. */
+void file_standard(void);
+
+/* Unlink every temporary file of this process that is still open; async-signal-safe, for handlers. */
+void file_out_abort_all(void);
+
+/* Bytes available to this user on the file system that holds path (or its parent directory). */
+int file_free_bytes(const char *path, uint64_t *out, struct err *e);
+
+/* 0 where so many bytes are free there; else ERR_SYS, which names path, both sizes. Ask before a long write. */
+int file_enough_space(const char *path, uint64_t need, struct err *e);
+
+/* From here on SIGINT, SIGTERM and SIGHUP set a flag that long loops poll (and then return ERR_INTR); a second
+ * signal removes the temporary files and kills. */
+void file_catch_interrupt(void);
+bool file_interrupted(void);
+
+#endif

@@ -1,0 +1,266 @@
+/* jansson behind plain functions. Text that came from a model's vocabulary or a file name may be
+ * any bytes; JSON may not, so strings are made valid UTF-8 on the way in. */
+#include "common/base/js.h"
+
+#include "common/base/file.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* jansson says of lacking memory that the text is no JSON, or leaves a member out. So it is watched. */
+static _Thread_local int starved;
+
+static void *watched_malloc(size_t n)
+{
+    void *p = malloc(n);
+    starved |= !p;
+    return p;
+}
+
+void js_watch(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+    starved = 0;
+}
+
+int js_starved(void)
+{
+    return starved;
+}
+
+static json_t *in(const struct js *j)
+{
+    return (json_t *)(uintptr_t)j;
+}
+
+static struct js *out(json_t *j)
+{
+    return (struct js *)j;
+}
+
+struct js *js_object(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+    return out(json_object());
+}
+
+struct js *js_array(void)
+{
+    json_set_alloc_funcs(watched_malloc, free);
+    return out(json_array());
+}
+
+void js_free(struct js *j)
+{
+    json_decref(in(j));
+}
+
+/* Length of the valid UTF-8 sequence at s, or 0. */
+static size_t utf8_len(const unsigned char *s, size_t left)
+{
+    unsigned c = s[0];
+    size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xf0 && c < 0xf5 ? 4 : 0;
+    if (n == 0 || n > left)
+        return 0;
+    for (size_t i = 1; i < n; i++)
+        if ((s[i] & 0xc0) != 0x80)
+            return 0;
+    if ((c == 0xe0 && s[1] < 0xa0) || (c == 0xed && s[1] > 0x9f) || (c == 0xf0 && s[1] < 0x90) ||
+        (c == 0xf4 && s[1] > 0x8f))
+        return 0;
+    return n;
+}
+
+static json_t *text_value(const char *text, size_t len)
+{
+    json_t *j = json_stringn(text, len);
+    if (j)
+        return j;
+    char *fixed = malloc(len * 3 + 1);
+    if (!fixed) {
+        starved = 1;
+        return NULL;
+    }
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        size_t k = utf8_len((const unsigned char *)text + i, len - i);
+        if (k) {
+            memcpy(fixed + n, text + i, k);
+            n += k;
+            i += k;
+        } else {
+            memcpy(fixed + n, "\xef\xbf\xbd", 3);
+            n += 3;
+            i++;
+        }
+    }
+    j = json_stringn(fixed, n);
+    free(fixed);
+    return j;
+}
+
+static json_t *real_value(double v)
+{
+    return isfinite(v) ? json_real(v) : json_null();
+}
+
+void js_set(struct js *obj, const char *key, struct js *value)
+{
+    json_object_set_new(in(obj), key, in(value));
+}
+
+void js_set_hash(struct js *obj, const char *key, struct hash128 h)
+{
+    char text[HASH_TEXT];
+    hash_text(h, text);
+    js_set_str(obj, key, text);
+}
+
+void js_set_strn(struct js *obj, const char *key, const char *text, size_t len)
+{
+    json_object_set_new(in(obj), key, text ? text_value(text, len) : json_null());
+}
+
+void js_set_str(struct js *obj, const char *key, const char *text)
+{
+    js_set_strn(obj, key, text, text ? strlen(text) : 0);
+}
+
+void js_set_int(struct js *obj, const char *key, int64_t v)
+{
+    json_object_set_new(in(obj), key, json_integer(v));
+}
+
+void js_set_u64(struct js *obj, const char *key, uint64_t v)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)v);
+    json_object_set_new(in(obj), key, v <= INT64_MAX ? json_integer((json_int_t)v) : json_string(text));
+}
+
+void js_set_num(struct js *obj, const char *key, double v)
+{
+    json_object_set_new(in(obj), key, real_value(v));
+}
+
+void js_set_bool(struct js *obj, const char *key, int v)
+{
+    json_object_set_new(in(obj), key, json_boolean(v));
+}
+
+void js_append(struct js *arr, struct js *value)
+{
+    json_array_append_new(in(arr), in(value));
+}
+
+void js_append_str(struct js *arr, const char *text)
+{
+    json_array_append_new(in(arr), text_value(text, strlen(text)));
+}
+
+void js_append_int(struct js *arr, int64_t v)
+{
+    json_array_append_new(in(arr), json_integer(v));
+}
+
+void js_append_num(struct js *arr, double v)
+{
+    json_array_append_new(in(arr), real_value(v));
+}
+
+char *js_text(const struct js *j, int indent, int digits)
+{
+    size_t flags = JSON_ENCODE_ANY | JSON_REAL_PRECISION(digits > 0 ? digits : 17);
+    flags |= indent > 0 ? JSON_INDENT(indent) : JSON_COMPACT;
+    char *text = j && !starved ? json_dumps(in(j), flags) : NULL;
+    if (starved) { /* a member may be missing */
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e)
+{
+    char *text = js_text(j, indent, digits);
+    if (!text)
+        return err_set(e, ERR_NOMEM, "out of memory for a JSON document");
+    int bad = fputs(text, f) < 0 || fputc('\n', f) < 0 || (f != stdout && fflush(f) != 0);
+    free(text);
+    if (f == stdout)
+        return file_stdout(e);
+    return bad ? err_sys(e, ERR_SYS, "writing JSON") : 0;
+}
+
+struct js *js_parse(const char *text, size_t len, const char *name, struct err *e)
+{
+    json_error_t je;
+    js_watch();
+    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
+    if (!j && starved)
+        err_set(e, ERR_NOMEM, "'%s': out of memory", name);
+    else if (!j)
+        err_set(e, ERR_FORMAT, "'%s' is not JSON: line %d, column %d: %s", name, je.line, je.column, je.text);
+    return out(j);
+}
+
+const struct js *js_get(const struct js *obj, const char *key)
+{
+    return out(json_object_get(in(obj), key));
+}
+
+const struct js *js_at(const struct js *arr, size_t i)
+{
+    return out(json_array_get(in(arr), i));
+}
+
+size_t js_len(const struct js *arr)
+{
+    return json_array_size(in(arr));
+}
+
+const char *js_key(const struct js *obj, size_t i)
+{
+    void *at = json_object_iter(in(obj));
+    while (at && i--)
+        at = json_object_iter_next(in(obj), at);
+    return at ? json_object_iter_key(at) : NULL;
+}
+
+int js_bool(const struct js *j)
+{
+    return json_is_boolean(in(j)) ? json_is_true(in(j)) : -1;
+}
+
+int js_is_object(const struct js *j)
+{
+    return json_is_object(in(j));
+}
+
+int js_is_array(const struct js *j)
+{
+    return json_is_array(in(j));
+}
+
+const char *js_str(const struct js *j)
+{
+    return json_string_value(in(j));
+}
+
+int js_num(const struct js *j, double *v)
+{
+    if (!json_is_number(in(j)))
+        return 0;
+    *v = json_number_value(in(j));
+    return 1;
+}
+
+int js_int(const struct js *j, int64_t *v)
+{
+    if (!json_is_integer(in(j)))
+        return 0;
+    *v = json_integer_value(in(j));
+    return 1;
+}

@@ -1,0 +1,55 @@
+#ifndef COMMON_BASE_JS_H
+#define COMMON_BASE_JS_H
+
+/* JSON output for --json, and the few reads that are not plans: a thin face over jansson, so that its
+ * types stay here (and the prefix is js_, for jansson owns json_). Objects keep insertion order. Building never fails visibly: a failed allocation makes
+ * the document NULL, and js_print says so. */
+#include "common/base/err.h"
+#include "common/base/hash.h"
+
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+struct js; /* a value; children belong to their parent once set or appended */
+
+struct js *js_object(void);
+struct js *js_array(void);
+void js_free(struct js *j);
+
+void js_set(struct js *obj, const char *key, struct js *value);        /* takes value */
+void js_set_str(struct js *obj, const char *key, const char *text);      /* invalid UTF-8 bytes become U+FFFD; NULL: null */
+void js_set_hash(struct js *obj, const char *key, struct hash128 h);     /* as text */
+void js_set_strn(struct js *obj, const char *key, const char *text, size_t len);
+void js_set_int(struct js *obj, const char *key, int64_t v);
+void js_set_u64(struct js *obj, const char *key, uint64_t v);            /* above 2^63-1: as text */
+void js_set_num(struct js *obj, const char *key, double v);              /* not finite: null */
+void js_set_bool(struct js *obj, const char *key, int v);
+void js_append(struct js *arr, struct js *value);                      /* takes value */
+void js_append_str(struct js *arr, const char *text);
+void js_append_int(struct js *arr, int64_t v);
+void js_append_num(struct js *arr, double v);
+
+/* One line (indent 0) or pretty (indent 2), with a newline. digits: significant digits of reals, 0: 17. */
+int js_print(FILE *f, const struct js *j, int indent, int digits, struct err *e);
+char *js_text(const struct js *j, int indent, int digits); /* malloc'd; NULL when out of memory */
+
+/* For those who use jansson themselves (the plan's reader): from js_watch on, whether an allocation failed in it, in this
+ * thread; what it said instead is not to be believed then. */
+void js_watch(void);
+int js_starved(void);
+
+/* Reading: strict JSON, duplicate keys refused. Accessors give NULL / the fallback when absent or of another type. */
+struct js *js_parse(const char *text, size_t len, const char *name, struct err *e);
+const struct js *js_get(const struct js *obj, const char *key);
+const struct js *js_at(const struct js *arr, size_t i);
+size_t js_len(const struct js *arr);
+const char *js_key(const struct js *obj, size_t i); /* the i-th key, in the order of the text; NULL past the last */
+const char *js_str(const struct js *j);
+int js_bool(const struct js *j);               /* 0, 1; -1 when neither true nor false */
+int js_is_object(const struct js *j);
+int js_is_array(const struct js *j);
+int js_num(const struct js *j, double *out);   /* 1 when a number */
+int js_int(const struct js *j, int64_t *out);  /* 1 when an integer */
+
+#endif

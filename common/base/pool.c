@@ -1,0 +1,332 @@
+/* One word starts and ends a job: its number, whether it is open, and how many workers have joined. A
+ * worker joins by compare-and-swap while the job is open and counts itself out when it is through. pool_run
+ * leaves the job open until all have joined; pool_share closes it when the caller is through, and waits
+ * only for those inside: a worker that the system did not run in time is not missed, because jobs that
+ * share their work have none left. On a machine that others use too, that is most of the speed.
+ *
+ * Workers spin on the word for a few tens of microseconds, longer than the gap between two matrix products of a
+ * token, and then sleep on a condition variable; the caller only takes the lock when somebody sleeps. On a
+ * machine with fewer CPUs than workers nobody spins: it would steal the time of those who work.
+ *
+ * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
+ * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
+ * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits. */
+#include "common/base/pool.h"
+
+#include "common/base/progress.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SPIN_NS 30000
+#define LINE 64
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index;
+};
+
+#define CLOSED  0x80000000u
+#define JOINED  0x0000ffffu
+#define NUMBER(job) ((unsigned)((job) >> 32))
+
+struct pool {
+    /* constant after pool_new */
+    int n_threads, spin, pinned_caller;
+    cpu_set_t caller_mask; /* restored by pool_free */
+    struct worker *workers; /* [1..n_threads) have threads */
+    /* written by the caller before a job starts, read by workers that have joined it */
+    pool_fn *fn; /* NULL: exit */
+    void *ctx;
+    pthread_mutex_t lock;
+    pthread_cond_t wake, done;
+    /* counters on lines of their own */
+    _Alignas(LINE) _Atomic uint64_t job; /* number << 32 | CLOSED | joined */
+    _Alignas(LINE) atomic_uint left;     /* workers that are through with the present job */
+    _Alignas(LINE) atomic_int sleepers;
+    atomic_int caller_sleeps;
+};
+
+/* Until done(p, value), for at most SPIN_NS; true when it came about. */
+static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), unsigned value)
+{
+    int64_t end = 0;
+    for (unsigned i = 0; p->spin; i++) {
+        if (done(p, value))
+            return 1;
+        pool_relax();
+        if (i % 64 == 63) { /* the clock costs more than a look */
+            int64_t now = progress_now_ns();
+            end = end ? end : now + SPIN_NS;
+            if (now > end)
+                break;
+        }
+    }
+    return 0;
+}
+
+static int new_job(struct pool *p, unsigned old)
+{
+    return NUMBER(atomic_load(&p->job)) != old;
+}
+
+static int all_left(struct pool *p, unsigned joined)
+{
+    return atomic_load(&p->left) == joined;
+}
+
+static void wait_job(struct pool *p, unsigned old)
+{
+    if (spin(p, new_job, old))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->sleepers, 1);
+    while (!new_job(p, old))
+        pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->lock);
+}
+
+/* Join the job that is there: 1, or 0 when it is closed. *number is its number either way. */
+static int join_job(struct pool *p, unsigned *number)
+{
+    uint64_t job = atomic_load(&p->job);
+    do {
+        *number = NUMBER(job);
+        if (job & CLOSED)
+            return 0;
+    } while (!atomic_compare_exchange_weak(&p->job, &job, job + 1));
+    return 1;
+}
+
+static void *work(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    unsigned seen = 0;
+    for (;;) {
+        wait_job(p, seen);
+        if (!join_job(p, &seen))
+            continue;
+        pool_fn *fn = p->fn;
+        if (fn)
+            fn(p->ctx, w->index, p->n_threads);
+        atomic_fetch_add(&p->left, 1);
+        if (!fn)
+            return NULL;
+        if (atomic_load(&p->caller_sleeps)) {
+            pthread_mutex_lock(&p->lock);
+            pthread_cond_signal(&p->done);
+            pthread_mutex_unlock(&p->lock);
+        }
+    }
+}
+
+/* The job before is closed and left, so nobody else writes the word. */
+static void start(struct pool *p, pool_fn *fn, void *ctx)
+{
+    p->fn = fn;
+    p->ctx = ctx;
+    atomic_store(&p->left, 0);
+    atomic_store(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
+    if (atomic_load(&p->sleepers) > 0) {
+        pthread_mutex_lock(&p->lock);
+        pthread_cond_broadcast(&p->wake);
+        pthread_mutex_unlock(&p->lock);
+    }
+}
+
+static void wait_left(struct pool *p, unsigned joined)
+{
+    if (all_left(p, joined) || spin(p, all_left, joined))
+        return;
+    pthread_mutex_lock(&p->lock);
+    atomic_store(&p->caller_sleeps, 1);
+    while (!all_left(p, joined))
+        pthread_cond_wait(&p->done, &p->lock);
+    atomic_store(&p->caller_sleeps, 0);
+    pthread_mutex_unlock(&p->lock);
+}
+
+void pool_run(struct pool *p, pool_fn *fn, void *ctx)
+{
+    if (p->n_threads == 1) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    start(p, fn, ctx);
+    fn(ctx, 0, p->n_threads);
+    wait_left(p, (unsigned)p->n_threads - 1);
+    atomic_fetch_or(&p->job, CLOSED);
+}
+
+void pool_share(struct pool *p, pool_fn *fn, void *ctx)
+{
+    if (p->n_threads == 1) {
+        fn(ctx, 0, 1);
+        return;
+    }
+    start(p, fn, ctx);
+    fn(ctx, 0, p->n_threads);
+    wait_left(p, (unsigned)atomic_fetch_or(&p->job, CLOSED) & JOINED);
+}
+
+struct range {
+    pool_range_fn *fn;
+    void *ctx;
+    int n, grain;
+    _Alignas(LINE) atomic_llong next; /* wide: every worker steps once past n */
+};
+
+static void run_range(void *ctx, int worker, int n_threads)
+{
+    struct range *r = ctx;
+    (void)n_threads;
+    for (;;) {
+        long long begin = atomic_fetch_add_explicit(&r->next, r->grain, memory_order_relaxed);
+        if (begin >= r->n)
+            return;
+        long long end = begin + r->grain < r->n ? begin + r->grain : r->n;
+        r->fn(r->ctx, (int)begin, (int)end, worker);
+    }
+}
+
+void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx)
+{
+    struct range r = { .fn = fn, .ctx = ctx, .n = n, .grain = grain > 0 ? grain : 1 };
+    if (n <= r.grain || p->n_threads == 1)
+        run_range(&r, 0, 1); /* one piece, or one worker: nobody to wake */
+    else
+        pool_share(p, run_range, &r);
+}
+
+static void run_shrinking(void *ctx, int worker, int n_threads)
+{
+    struct range *r = ctx;
+    long long begin = atomic_load_explicit(&r->next, memory_order_relaxed);
+    while (begin < r->n) {
+        long long piece = (r->n - begin) / (2LL * n_threads) / r->grain * r->grain;
+        long long end = begin + (piece > r->grain ? piece : r->grain);
+        end = end < r->n ? end : r->n;
+        if (!atomic_compare_exchange_weak_explicit(&r->next, &begin, end, memory_order_relaxed, memory_order_relaxed))
+            continue;
+        r->fn(r->ctx, (int)begin, (int)end, worker);
+        begin = atomic_load_explicit(&r->next, memory_order_relaxed);
+    }
+}
+
+void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx)
+{
+    struct range r = { .fn = fn, .ctx = ctx, .n = n, .grain = least > 0 ? least : 1 };
+    if (p->n_threads == 1 && n > 0)
+        fn(ctx, 0, n, 0);
+    else if (n <= r.grain)
+        run_shrinking(&r, 0, 1);
+    else
+        pool_share(p, run_shrinking, &r);
+}
+
+/* ---- life ---- */
+
+static int pin(pthread_t thread, int worker, int cpu, struct err *e)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    if (cpu < 0)
+        return 0;
+    if (cpu < CPU_SETSIZE)
+        CPU_SET(cpu, &set);
+    errno = pthread_setaffinity_np(thread, sizeof set, &set);
+    return errno ? err_sys(e, ERR_SYS, "cannot pin worker %d to CPU %d", worker, cpu) : 0;
+}
+
+/* Workers block all signals, so that handlers run on the threads that expect them. */
+static int create_worker(struct pool *p, int i, struct err *e)
+{
+    pthread_attr_t attr;
+    sigset_t all, old;
+    char name[24];
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, POOL_STACK_BYTES);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    p->workers[i] = (struct worker){ .pool = p, .index = i };
+    errno = pthread_create(&p->workers[i].thread, &attr, work, &p->workers[i]);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    pthread_attr_destroy(&attr);
+    if (errno)
+        return err_sys(e, ERR_SYS, "cannot start worker %d of %d", i, p->n_threads);
+    snprintf(name, sizeof name, "pool-%d", i % 1000);
+    pthread_setname_np(p->workers[i].thread, name);
+    return 0;
+}
+
+static void stop(struct pool *p, int n_started)
+{
+    start(p, NULL, NULL);
+    for (int i = 1; i < n_started; i++)
+        pthread_join(p->workers[i].thread, NULL);
+    if (p->pinned_caller)
+        pthread_setaffinity_np(pthread_self(), sizeof p->caller_mask, &p->caller_mask);
+    pthread_cond_destroy(&p->wake);
+    pthread_cond_destroy(&p->done);
+    pthread_mutex_destroy(&p->lock);
+    free(p->workers);
+    free(p);
+}
+
+int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
+{
+    if (n_threads < 1 || n_threads > POOL_MAX_THREADS)
+        return err_set(e, ERR_LIMIT, "%d threads: must be from 1 to %d", n_threads, POOL_MAX_THREADS);
+    struct pool *p = aligned_alloc(LINE, (sizeof *p + LINE - 1) / LINE * LINE);
+    if (!p)
+        return err_set(e, ERR_NOMEM, "out of memory for a pool of %d threads", n_threads);
+    memset(p, 0, sizeof *p);
+    p->n_threads = n_threads;
+    p->workers = calloc((size_t)n_threads, sizeof *p->workers);
+    if (!p->workers) {
+        free(p);
+        return err_set(e, ERR_NOMEM, "out of memory for a pool of %d threads", n_threads);
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    pthread_cond_init(&p->done, NULL);
+    int r = 0, n_started = 1, has_mask = sched_getaffinity(0, sizeof p->caller_mask, &p->caller_mask) == 0;
+    atomic_init(&p->job, CLOSED);
+    p->spin = n_threads <= (has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN));
+    for (; r == 0 && n_started < n_threads; n_started++)
+        if ((r = create_worker(p, n_started, e)) < 0)
+            break;
+    for (int i = 1; r == 0 && cpus && i < n_threads; i++)
+        r = pin(p->workers[i].thread, i, cpus[i], e);
+    if (r == 0 && cpus && cpus[0] >= 0) {
+        r = pin(pthread_self(), 0, cpus[0], e);
+        p->pinned_caller = r == 0 && has_mask;
+    }
+    if (r < 0) {
+        stop(p, n_started);
+        return r;
+    }
+    *out = p;
+    return 0;
+}
+
+void pool_free(struct pool *p)
+{
+    if (p)
+        stop(p, p->n_threads);
+}
+
+int pool_threads(const struct pool *p)
+{
+    return p->n_threads;
+}

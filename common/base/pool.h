@@ -1,0 +1,53 @@
+#ifndef COMMON_BASE_POOL_H
+#define COMMON_BASE_POOL_H
+
+/* A fixed pool of compute workers. The caller is worker 0, so n_threads == 1 starts no thread.
+ * Workers spin briefly, then sleep on a futex-backed condition; starting a job costs about a
+ * microsecond when they are awake. Jobs must not block on I/O: blocking work has its own lane. */
+#include "common/base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define POOL_MAX_THREADS 256
+#define POOL_STACK_BYTES (256 * 1024) /* of each worker; counted by the runtime's budget */
+
+struct pool;
+
+/* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). Worker 0 is the calling thread; its
+ * former affinity returns in pool_free, which that thread calls. Workers block all signals. */
+int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
+void pool_free(struct pool *p); /* joins; accepts NULL */
+int pool_threads(const struct pool *p);
+
+/* fn(ctx, worker, n_threads) on every worker, 0..n_threads-1; returns when all have. One caller
+ * at a time. Writes of the caller before and of the workers inside are visible after. */
+typedef void pool_fn(void *ctx, int worker, int n_threads);
+void pool_run(struct pool *p, pool_fn *fn, void *ctx);
+
+/* fn(ctx, worker, n_threads) on the caller and on the workers that come before the caller is through with it;
+ * returns when those have. For work that is taken piece by piece: when the caller finds none left,
+ * nobody needs to be waited for who has not begun. */
+void pool_share(struct pool *p, pool_fn *fn, void *ctx);
+
+/* fn(ctx, begin, end, worker) over [0, n) in pieces of grain (the last may be shorter), handed
+ * out in order as workers become free. Which worker gets which piece is not determined: results
+ * must not depend on it. */
+typedef void pool_range_fn(void *ctx, int begin, int end, int worker);
+void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
+
+/* The same in pieces that shrink: each is a worker's half of what is left, in multiples of least. Few pieces while much is
+ * left, and at the end no worker waits for more than a small one. */
+void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx);
+
+/* Between two looks at what another thread is about to change. */
+static inline void pool_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#endif

@@ -1,0 +1,917 @@
+/* The loops of the SIMD tiers, written once over a tier's vector primitives. A tier's .c defines
+ * KERNELS_VN (float lanes), KERNELS_TILE_T (tokens of the widest tile) and the primitives listed
+ * below, then includes this file; everything here is static and inlined into it.
+ *
+ * Products go through register tiles of 4 rows x 1, 2 or 4 tokens (1 row x 1 token for a single
+ * row). Each (row, token) has one vector accumulator, columns are added in ascending order and the
+ * lanes are summed by one fixed tree: the tile's shape cannot change the bits, and four rows are
+ * enough independent chains to hide the latency of an fma behind the loads. Two or three left-over
+ * rows run as a tile of four with repeated pointers.
+ *
+ * Accumulations (axpy) take eight or four rows at a time over all columns: one load and one store of the
+ * accumulator for all of them, which are added in order.
+ *
+ * Both read every row once, front to back, and ask for each line PREFETCH_BYTES (sums of eight rows: KERNELS_AXPY_LEAD) before
+ * it is needed, in the row that comes next where the own row ends. Rows scattered in memory defeat the
+ * hardware prefetchers; this is what brings them near the speed of loads that do nothing else.
+ *
+ * Numbers to reach, as shares of what loads alone do with the same bytes in the same run
+ * (make bench-kernels; AVX-512, Zen 5, rows of 4096, one or two threads): int8 products 0.9 in order
+ * and 0.8 scattered; F32 activations 0.9 and 0.85 but for Q4_0 (0.6 and 0.7: unpacking nibbles to
+ * floats takes as long as reading them); axpy 0.9, Q4_0 0.7. */
+#if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_H)
+#define COMMON_KERNELS_SIMD_H
+
+#include "common/base/inline.h"
+#include "common/kernels/kernels_impl.h"
+
+#include <string.h>
+
+/* Primitives, with VF the tier's float vector:
+ *   VF    vf_zero(void), vf_set1(float), vf_load(const float *), vf_add(VF, VF), vf_mul(VF, VF)
+ *   VF    vf_fma(VF a, VF b, VF c)            a * b + c, rounded once
+ *   void  vf_store(float *, VF)
+ *   float vf_sum(VF)                          fixed tree
+ *   VF    vf_load_part(const float *, int n)  n < VN lanes, the others 0
+ *   void  vf_store_part(float *, VF, int n)
+ *   VF    w_TYPE(const uint8_t *p, int v)     columns [v*VN, v*VN + VN) of the 32 at p, in units
+ *                                             of the block's scale where the type has one
+ *   void  scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
+ *                                             h times the scales of the first nb blocks at p
+ *   VF    part_TYPE(const uint8_t *p, int n)  float types: the first n < VN columns at p
+ *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
+ *   struct xq x_q8(const uint8_t *group)
+ *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
+ *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
+ * with KERNELS_STEP4, for Q4_0
+ *   void  step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
+ *                                             dq_q4_0 of wq_q4_0 for each of four rows, at row[r] + o
+ * with KERNELS_SUM4
+ *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
+ * with KERNELS_SCALES4X4, for Q4_0
+ *   VF    spread4(const float h[4])           four lanes of each
+ *   void  scales4x4(float d[4][4], const uint8_t *const row[4], size_t o, VF h)
+ *                                             scales4 of four blocks for each of four rows, at row[r] + o; h: spread4
+ * and, with KERNELS_PAIRS, what serves two rows and two tokens at once with the same bits:
+ *   struct pair pair_w(wq, wq), pair_x(xq, xq)
+ *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
+
+#define OUTER  static __attribute__((noinline, unused))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
+#ifndef KEEP_IN_MEMORY
+#define KEEP_IN_MEMORY(x) (void)(x)
+#endif
+#ifndef KERNELS_AXPY_R
+#define KERNELS_AXPY_R 4
+#endif
+#ifndef KERNELS_AXPY_B
+#define KERNELS_AXPY_B 1
+#endif
+#ifndef KERNELS_AXPY_LEAD /* bytes of a row, at most the whole row */
+#define KERNELS_AXPY_LEAD 65536
+#endif
+
+enum { TILE_R = 4,
+       AXPY_R = KERNELS_AXPY_R, /* 4, or 8 where nibbles and their scales leave registers for it */
+       AXPY_B = KERNELS_AXPY_B, /* blocks of a row at a time: sums that do not wait for each other */
+       LANES_MAX = AXPY_R > TILE_R ? AXPY_R : TILE_R };
+enum { TILE_T = KERNELS_TILE_T,
+       VN = KERNELS_VN,
+       PREFETCH_BYTES = KERNELS_PREFETCH };
+
+typedef VF weight_fn(const uint8_t *p, int v);
+typedef VF weight_part_fn(const uint8_t *p, int n);
+
+/* A weight type as the loops see it. */
+struct type_ops {
+    weight_fn *w;
+    weight_part_fn *part; /* NULL: a type of blocks of 32 columns with a scale */
+    size_t bytes32;       /* of 32 columns */
+};
+
+/* One call of a tile. */
+struct tile {
+    float *out;
+    size_t out_stride, out_step; /* between tokens; between this tile's rows */
+    const uint8_t *row[LANES_MAX];
+    const uint8_t *x;
+    size_t x_stride, row_bytes;
+    int live, n_cols; /* live: rows to write */
+    /* The line of lane r to ask for at offset o is ahead[0][r] + o, from offset turn on
+     * ahead[1][r] + o. */
+    uintptr_t ahead[2][LANES_MAX];
+    size_t turn;
+};
+
+/* ---- prefetch ---- */
+
+/* A lane of a tile sees one row after another; `distance` bytes further on in that sequence is `rest`
+ * bytes into the row that is `rows` further on. */
+struct lead {
+    int rows;
+    size_t rest;
+};
+
+INLINE struct lead lead_of(size_t row_bytes, size_t distance)
+{
+    if (row_bytes == 0)
+        return (struct lead){ 0, 0 };
+    return (struct lead){ (int)(distance / row_bytes), distance % row_bytes };
+}
+
+/* Lane i works on row; coming[0] is lead.rows rows further on, coming[1] the one after that. */
+INLINE void tile_lane(struct tile *a, int i, struct lead lead, const uint8_t *row, const uint8_t *const coming[2])
+{
+    a->turn = a->row_bytes - lead.rest;
+    a->row[i] = row;
+    a->ahead[0][i] = (uintptr_t)coming[0] + lead.rest;
+    a->ahead[1][i] = (uintptr_t)coming[1] - a->turn;
+}
+
+/* Ask for each line once, as the tile reaches offset `to`; done: how far it has asked. */
+INLINE void ahead_step(size_t *done, const struct tile *a, size_t to, int R)
+{
+    for (; *done < to; *done += 64) {
+        const uintptr_t *at = a->ahead[*done >= a->turn];
+        UNROLL
+        for (int r = 0; r < R; r++)
+            __builtin_prefetch((const void *)(at[r] + *done));
+    }
+}
+
+/* The first bytes of n rows. In turns: rows asked for one after another come at half the speed. */
+INLINE void ask_now(const uint8_t *const *row, unsigned n, size_t bytes)
+{
+    for (size_t o = 0; o < bytes; o += 64)
+        for (unsigned i = 0; i < n; i++)
+            __builtin_prefetch(row[i] + o);
+}
+
+/* ---- products ---- */
+
+typedef void tile_fn(const struct tile *a);
+
+INLINE void store_token(const struct tile *a, VF acc[TILE_R][TILE_T], int t, int R)
+{
+#ifdef KERNELS_SUM4
+    if (R == 4) {
+        float sum[4];
+        vf_sum4(sum, acc[0][t], acc[1][t], acc[2][t], acc[3][t]);
+        for (int r = 0; r < a->live; r++)
+            a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = sum[r];
+        return;
+    }
+#endif
+    UNROLL
+    for (int r = 0; r < R; r++)
+        if (r < a->live)
+            a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = vf_sum(acc[r][t]);
+}
+
+INLINE void tile_clear(VF acc[TILE_R][TILE_T], int R, int T)
+{
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[r][t] = vf_zero();
+    }
+}
+
+INLINE void tile_store(const struct tile *a, VF acc[TILE_R][TILE_T], int R, int T)
+{
+    UNROLL
+    for (int t = 0; t < T; t++)
+        store_token(a, acc, t, R);
+}
+
+INLINE const float *tile_x(const struct tile *a, int t, int c)
+{
+    return (const float *)(const void *)(a->x + (size_t)t * a->x_stride) + c;
+}
+
+/* nb (4 or 1) blocks of a type with scales. The scales are fetched together and go through memory, from
+ * where a vector instruction broadcasts them for nothing. The products of a block's columns are
+ * summed on their own, which keeps the chain through acc short, then scaled and added. */
+INLINE void blocks_scaled(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int c, int nb, int R, int T,
+                          struct type_ops ops)
+{
+    VF w[TILE_R][32 / VN];
+    float d[TILE_R][4];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        scales4(d[r], a->row[r] + o, ops.bytes32, nb, 1);
+    UNROLL
+    for (int b = 0; b < nb; b++) {
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            UNROLL
+            for (int v = 0; v < 32 / VN; v++)
+                w[r][v] = ops.w(a->row[r] + o + (size_t)b * ops.bytes32, v);
+        }
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            UNROLL
+            for (int r = 0; r < R; r++) {
+                VF m = vf_mul(w[r][0], vf_load(tile_x(a, t, c + 32 * b)));
+                UNROLL
+                for (int v = 1; v < 32 / VN; v++)
+                    m = vf_fma(w[r][v], vf_load(tile_x(a, t, c + 32 * b + v * VN)), m);
+                acc[r][t] = vf_fma(m, vf_set1(d[r][b]), acc[r][t]);
+            }
+        }
+    }
+}
+
+/* VN columns of a float type. */
+INLINE void columns(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int v, int c, int R, int T,
+                    struct type_ops ops)
+{
+    VF w[TILE_R];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        w[r] = ops.w(a->row[r] + o, v);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        VF x = vf_load(tile_x(a, t, c + v * VN));
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+    }
+}
+
+/* The last n < VN columns of a float type. */
+INLINE void columns_part(VF acc[TILE_R][TILE_T], const struct tile *a, size_t o, int c, int R, int T,
+                         struct type_ops ops)
+{
+    int n = a->n_cols - c;
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        VF x = vf_load_part(tile_x(a, t, c), n);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = vf_fma(ops.part(a->row[r] + o, n), x, acc[r][t]);
+    }
+}
+
+INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
+{
+    VF acc[TILE_R][TILE_T];
+    size_t o = 0, done = 0;
+    int c = 0;
+    tile_clear(acc, R, T);
+    if (ops.part) {
+        for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+            ahead_step(&done, a, o + ops.bytes32, R);
+            UNROLL
+            for (int v = 0; v < 32 / VN; v++)
+                columns(acc, a, o, v, c, R, T, ops);
+        }
+        for (; c + VN <= a->n_cols; c += VN, o += ops.bytes32 / (32 / VN))
+            columns(acc, a, o, 0, c, R, T, ops);
+        if (c < a->n_cols)
+            columns_part(acc, a, o, c, R, T, ops);
+    } else {
+        for (; c + 128 <= a->n_cols; c += 128, o += 4 * ops.bytes32) {
+            ahead_step(&done, a, o + 4 * ops.bytes32, R);
+            blocks_scaled(acc, a, o, c, 4, R, T, ops);
+        }
+        for (; c < a->n_cols; c += 32, o += ops.bytes32)
+            blocks_scaled(acc, a, o, c, 1, R, T, ops);
+    }
+    tile_store(a, acc, R, T);
+}
+
+typedef struct wq wq_fn(const uint8_t *row, int nb);
+typedef VF dq_fn(VF acc, struct wq w, struct xq x);
+
+typedef void step4_fn(VF acc[TILE_R], const uint8_t *const row[TILE_R], size_t o, int nb, const uint8_t *x);
+
+struct q8_ops {
+    wq_fn *w;
+    dq_fn *dot;
+    size_t block_bytes;
+    step4_fn *step4; /* NULL: nothing better than w and dot */
+};
+
+INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
+                    int T, struct q8_ops ops)
+{
+    struct wq w[TILE_R];
+    if (ops.step4 && R == TILE_R && T == 1) {
+        VF one[TILE_R];
+        UNROLL
+        for (int r = 0; r < R; r++)
+            one[r] = acc[r][0];
+        ops.step4(one, a->row, o, nb, x);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][0] = one[r];
+        return;
+    }
+#ifdef KERNELS_PAIRS
+    if (T > 1 && R > 1) {
+        UNROLL
+        for (int r = 0; r < R; r += 2) {
+            struct pair p = pair_w(ops.w(a->row[r] + o, nb), ops.w(a->row[r + 1] + o, nb));
+            UNROLL
+            for (int t = 0; t < T; t += 2) {
+                const uint8_t *xt = x + (size_t)t * a->x_stride;
+                dq_pairs((VF *[2]){ &acc[r][t], &acc[r + 1][t] }, p, pair_x(x_q8(xt), x_q8(xt + a->x_stride)));
+            }
+        }
+        return;
+    }
+#endif
+    if (T == 1 || VN < 16) { /* few registers: the operands of a row do not wait for the others */
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            w[r] = ops.w(a->row[r] + o, nb);
+            UNROLL
+            for (int t = 0; t < T; t++)
+                acc[r][t] = ops.dot(acc[r][t], w[r], x_q8(x + (size_t)t * a->x_stride));
+        }
+        return;
+    }
+    UNROLL
+    for (int r = 0; r < R; r++)
+        w[r] = ops.w(a->row[r] + o, nb);
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        struct xq q = x_q8(x + (size_t)t * a->x_stride);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = ops.dot(acc[r][t], w[r], q);
+    }
+}
+
+INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
+{
+    VF acc[TILE_R][TILE_T];
+    const size_t step = 4 * ops.block_bytes;
+    const uint8_t *x = a->x;
+    size_t o = 0, done = 0;
+    tile_clear(acc, R, T);
+    for (; o + step <= a->row_bytes; o += step, x += sizeof(struct kernels_q8_group)) {
+        ahead_step(&done, a, o + step, R);
+        step_q8(a, acc, o, x, 4, R, T, ops);
+    }
+    if (o < a->row_bytes)
+        step_q8(a, acc, o, x, (int)((a->row_bytes - o) / ops.block_bytes), R, T, ops);
+    tile_store(a, acc, R, T);
+}
+
+/* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
+ * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
+ * as one piece. */
+INLINE void strip_q8(const struct tile *a, int n, struct q8_ops ops)
+{
+    const size_t step = 4 * ops.block_bytes, total = (size_t)n * a->row_bytes;
+    const size_t ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const int nb = (int)(a->row_bytes % step / ops.block_bytes); /* of a row's last step */
+    struct tile to = *a;
+    size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_R][TILE_T];
+        const uint8_t *x = a->x;
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        tile_clear(acc, TILE_R, 1);
+        for (; o + step <= end; o += step, x += sizeof(struct kernels_q8_group)) {
+            for (; done < ask && done < o + step; done += 64) {
+                UNROLL
+                for (int r = 0; r < TILE_R; r++)
+                    __builtin_prefetch(to.row[r] + PREFETCH_BYTES + done);
+            }
+            step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
+        }
+        if (o < end)
+            step_q8(&to, acc, o, x, nb, TILE_R, 1, ops);
+        tile_store(&to, acc, TILE_R, 1);
+    }
+}
+
+/* Where row r is: base + r * stride, or at[r]. */
+struct row_list {
+    const uint8_t *base;
+    size_t stride;
+    const void *const *at;
+};
+
+INLINE const uint8_t *row_of(const struct row_list *l, int r)
+{
+    return l->at ? l->at[r] : l->base + (size_t)r * l->stride;
+}
+
+/* How many of the tokens left go together: 4, 2 or 1. */
+INLINE int tokens_of(int left)
+{
+    if (left >= TILE_T)
+        return TILE_T;
+    return left >= 2 ? 2 : 1;
+}
+
+/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. */
+struct row_tiles {
+    tile_fn *t11, *t41, *t42, *t44;
+    void (*strip)(const struct tile *a, int n);
+};
+
+/* One tile's rows for all tokens. */
+INLINE void drive_tokens(struct tile *a, float *out, const uint8_t *x, int n_tokens, const struct row_tiles *f)
+{
+    for (int t = 0; t < n_tokens;) {
+        int n = a->live == 1 ? 1 : tokens_of(n_tokens - t);
+        a->out = out + (size_t)t * a->out_stride;
+        a->x = x + (size_t)t * a->x_stride;
+        tile_fn *tile = a->live == 1 ? f->t11 : f->t41;
+        if (n > 1)
+            tile = n == 4 ? f->t44 : f->t42;
+        tile(a);
+        t += n;
+    }
+}
+
+/* Rows by pointer are taken in the order given. Rows at a fixed stride are four streams, each a
+ * quarter of them, so that every stream is one long sequential read. */
+OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t row_bytes, int n_rows,
+                 const void *x, size_t x_stride, int n_tokens, int n_cols, const struct row_tiles *f)
+{
+    struct tile a = { .out_stride = out_stride, .x_stride = x_stride, .row_bytes = row_bytes, .n_cols = n_cols };
+    const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
+    int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
+    int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
+    for (int k = 0; k < tiles && k <= lead.rows; k++) {
+        const uint8_t *row[TILE_R];
+        for (int i = 0; i < TILE_R; i++)
+            row[i] = row_of(l, k * move + i * step);
+        ask_now(row, TILE_R, k < lead.rows ? row_bytes : lead.rest);
+    }
+    a.live = TILE_R;
+    a.out_step = (size_t)step;
+    int in_strip = f->strip && n_tokens == 1 && !l->at && l->stride == row_bytes && tiles;
+    if (in_strip) {
+        a.out = out;
+        a.x = x;
+        for (int i = 0; i < TILE_R; i++)
+            a.row[i] = row_of(l, i * step);
+        f->strip(&a, tiles);
+    }
+    for (int k = 0; k < tiles && !in_strip; k++) {
+        for (int i = 0; i < TILE_R; i++) {
+            int r = k * move + i * step;
+            const uint8_t *coming[2];
+            for (int j = 0; j < 2; j++) { /* past the end: the row itself, which costs nothing */
+                int c = r + (lead.rows + j) * move;
+                coming[j] = row_of(l, c < n_rows && (l->at || k + lead.rows + j < tiles) ? c : r);
+            }
+            tile_lane(&a, i, lead, row_of(l, r), coming);
+            if (l->at && r + 2 * TILE_R < n_rows) /* so that its page is known when its turn comes */
+                __builtin_prefetch(l->at[r + 2 * TILE_R]);
+        }
+        drive_tokens(&a, out + k * move, x, n_tokens, f);
+    }
+    a.live = n_rows - tail;
+    a.out_step = 1;
+    if (a.live == 0)
+        return;
+    for (int i = 0; i < TILE_R; i++) {
+        const uint8_t *row = row_of(l, tail + (i < a.live ? i : a.live - 1));
+        tile_lane(&a, i, lead, row, (const uint8_t *const[2]){ row, row });
+    }
+    drive_tokens(&a, out + tail, x, n_tokens, f);
+}
+
+/* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body; strip_fn as in struct row_tiles. */
+#define ROWS(name, type, TILE, strip_fn)                                                                     \
+    static void t11_##name(const struct tile *a)                                                   \
+    {                                                                                              \
+        TILE(a, 1, 1);                                                                             \
+    }                                                                                              \
+    static void t41_##name(const struct tile *a)                                                   \
+    {                                                                                              \
+        TILE(a, 4, 1);                                                                             \
+    }                                                                                              \
+    static void t42_##name(const struct tile *a)                                                   \
+    {                                                                                              \
+        TILE(a, 4, TILE_T < 2 ? 1 : 2);                                                            \
+    }                                                                                              \
+    static void t44_##name(const struct tile *a)                                                   \
+    {                                                                                              \
+        TILE(a, 4, TILE_T < 4 ? 1 : 4);                                                            \
+    }                                                                                              \
+    static const struct row_tiles row_tiles_##name = { t11_##name, t41_##name, t42_##name,         \
+                                                       t44_##name, strip_fn };                     \
+    static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
+                            int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
+    {                                                                                              \
+        struct row_list l = { .base = rows, .stride = row_stride };                                \
+        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
+              n_tokens, n_cols, &row_tiles_##name);                                                \
+    }                                                                                              \
+    static void rows_at_##name(float *out, size_t out_stride, const void *const *rows, int n_rows, \
+                               const void *x, size_t x_stride, int n_tokens, int n_cols)           \
+    {                                                                                              \
+        struct row_list l = { .at = rows };                                                        \
+        drive(out, out_stride, &l, quant_row_bytes(type, (uint64_t)n_cols), n_rows, x, x_stride,   \
+              n_tokens, n_cols, &row_tiles_##name);                                                \
+    }
+
+/* ---- accumulation ---- */
+
+/* The rows of one call of an axpy tile, and those that come next; lead: how far ahead lines are asked for. */
+struct axpy_rows {
+    const uint8_t *row[LANES_MAX], *next[LANES_MAX];
+    size_t row_bytes, lead;
+    int n_cols;
+};
+
+/* Ask for each line once and in turns, as the tile reaches offset `to`. Eight rows are asked for by a little of each: whole
+ * rows would not fit the first level beside the sums, and what only came to the second has to be fetched once more, which
+ * waits in line behind the prefetches themselves (a seventh of the time, where that was measured). */
+INLINE void axpy_ask(size_t *done, const struct axpy_rows *a, size_t to, int R)
+{
+    for (; *done < to; *done += 64) {
+        size_t at = *done + a->lead;
+        const uint8_t *const *row = at < a->row_bytes ? a->row : a->next;
+        at -= at < a->row_bytes ? 0 : a->row_bytes;
+        UNROLL
+        for (int r = 0; r < R; r++)
+            __builtin_prefetch(row[r] + at);
+    }
+}
+
+/* 32 columns, or B times as many. h: the factors as vectors, for float types; else f: those times the scale of each block,
+ * the first of them b. */
+INLINE void axpy_blocks(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
+                        VF h[TILE_T][LANES_MAX], float f[TILE_T][LANES_MAX][4], int b, int B, int R, int T,
+                        struct type_ops ops)
+{
+    enum { HALF = 16 / VN };
+    VF s[TILE_T][AXPY_B][2];
+    UNROLL
+    for (int v = 0; v < HALF; v++) { /* a vector of each half: Q4_0 holds both in the same bytes */
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            UNROLL
+            for (int i = 0; i < B; i++) {
+                s[t][i][0] = vf_load(acc + (size_t)t * acc_stride + 32 * i + v * VN);
+                s[t][i][1] = vf_load(acc + (size_t)t * acc_stride + 32 * i + v * VN + 16);
+            }
+        }
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            UNROLL
+            for (int i = 0; i < B; i++) {
+                const uint8_t *p = row[r] + o + (size_t)i * ops.bytes32;
+                VF w0 = ops.w(p, v), w1 = ops.w(p, v + HALF);
+                UNROLL
+                for (int t = 0; t < T; t++) {
+                    VF k = ops.part ? h[t][r] : vf_set1(f[t][r][b + i]);
+                    s[t][i][0] = vf_fma(k, w0, s[t][i][0]);
+                    s[t][i][1] = vf_fma(k, w1, s[t][i][1]);
+                }
+            }
+        }
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            UNROLL
+            for (int i = 0; i < B; i++) {
+                vf_store(acc + (size_t)t * acc_stride + 32 * i + v * VN, vf_add(s[t][i][0], vf_zero()));
+                vf_store(acc + (size_t)t * acc_stride + 32 * i + v * VN + 16, vf_add(s[t][i][1], vf_zero()));
+            }
+        }
+    }
+}
+
+/* nb (4 or 1) blocks of a type with scales. k: hs as spread4, where there are four rows or more. */
+INLINE void axpy_scaled(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o,
+                        float hs[TILE_T][LANES_MAX], VF k[TILE_T][LANES_MAX / 4], int nb, int R, int T,
+                        struct type_ops ops)
+{
+    float f[TILE_T][LANES_MAX][4];
+    (void)k;
+    UNROLL
+    for (int t = 0; t < T; t++) {
+#ifdef KERNELS_SCALES4X4
+        if (R >= 4 && nb == 4 && ops.bytes32 == sizeof(struct quant_q4_0)) {
+            UNROLL
+            for (int r = 0; r < R; r += 4)
+                scales4x4(f[t] + r, row + r, o, k[t][r / 4]);
+            continue;
+        }
+#endif
+        UNROLL
+        for (int r = 0; r < R; r++)
+            scales4(f[t][r], row[r] + o, ops.bytes32, nb, hs[t][r]);
+    }
+    KEEP_IN_MEMORY(f);
+    const int B = T == 1 && nb == 4 ? AXPY_B : 1;
+    UNROLL
+    for (int b = 0; b < nb; b += B)
+        axpy_blocks(acc + 32 * b, acc_stride, row, o + (size_t)b * ops.bytes32, NULL, f, b, B, R, T, ops);
+}
+
+/* The last columns of a float type, VN or fewer. */
+INLINE void axpy_columns(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o, int n,
+                         VF h[TILE_T][LANES_MAX], int R, int T, struct type_ops ops)
+{
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        float *p = acc + (size_t)t * acc_stride;
+        VF s = n < VN ? vf_load_part(p, n) : vf_load(p);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            s = vf_fma(h[t][r], n < VN ? ops.part(row[r] + o, n) : ops.w(row[r] + o, 0), s);
+        s = vf_add(s, vf_zero());
+        if (n < VN)
+            vf_store_part(p, s, n);
+        else
+            vf_store(p, s);
+    }
+}
+
+/* R rows into T tokens' accumulators over all columns: acc_t += h[t][r] * row_r, r ascending.
+ * "+ 0" turns a -0 that underflow may leave into +0, so that a row with factor zero leaves no trace. */
+INLINE void axpy_tile(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX], int R, int T,
+                      struct type_ops ops)
+{
+    VF h[TILE_T][LANES_MAX];
+    const uint8_t *row[LANES_MAX];
+    size_t o = 0, done = 0;
+    int c = 0;
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        row[r] = a->row[r];
+        UNROLL
+        for (int t = 0; t < T; t++)
+            h[t][r] = vf_set1(hs[t][r]);
+    }
+    VF k[TILE_T][LANES_MAX / 4];
+#ifdef KERNELS_SCALES4X4
+    for (int t = 0; t < T && R >= 4; t++) {
+        UNROLL
+        for (int r = 0; r < R; r += 4)
+            k[t][r / 4] = spread4(hs[t] + r);
+    }
+#endif
+    if (ops.part) {
+        for (; c + 32 <= a->n_cols; c += 32, o += ops.bytes32) {
+            axpy_ask(&done, a, o + ops.bytes32, R);
+            axpy_blocks(acc + c, acc_stride, row, o, h, NULL, 0, 1, R, T, ops);
+        }
+        for (; c < a->n_cols; c += VN, o += ops.bytes32 / (32 / VN))
+            axpy_columns(acc + c, acc_stride, row, o, a->n_cols - c < VN ? a->n_cols - c : VN, h, R, T, ops);
+    } else {
+        for (; c + 128 <= a->n_cols; c += 128, o += 4 * ops.bytes32) {
+            axpy_ask(&done, a, o + 4 * ops.bytes32, R);
+            KEEP_IN_MEMORY(row); /* a pointer that is moved from register to register keeps a port from adding */
+            axpy_scaled(acc + c, acc_stride, row, o, hs, k, 4, R, T, ops);
+        }
+        for (; c < a->n_cols; c += 32, o += ops.bytes32)
+            axpy_scaled(acc + c, acc_stride, row, o, hs, k, 1, R, T, ops);
+    }
+}
+
+typedef void axpy_tile_fn(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX]);
+
+/* The rows that any of T tokens needs, gathered ahead of their use so that they can be asked for. */
+enum { RING = 64 };
+struct needed {
+    const uint8_t *row[RING];
+    float h[TILE_T][RING];
+    unsigned head, tail; /* entry n is at n % RING */
+    int next;            /* the row to look at next */
+};
+
+INLINE void axpy_gather(struct needed *q, const void *const *rows, const float *h, size_t h_stride, int n_rows,
+                        int T, size_t skip)
+{
+    for (; q->next < n_rows && q->tail - q->head < RING; q->next++) {
+        unsigned n = q->tail % RING;
+        int any = 0;
+        for (int t = 0; t < T; t++) {
+            q->h[t][n] = h[(size_t)t * h_stride + (size_t)q->next];
+            any |= q->h[t][n] != 0;
+        }
+        if (any) {
+            q->row[n] = (const uint8_t *)rows[q->next] + skip;
+            q->tail++;
+        }
+    }
+}
+
+/* T tokens over all rows: groups of `most` needed rows, what is left over by four and one by one. tile: for 1, 4 and
+ * `most` rows. While a group is added, what is `lead` bytes further on is asked for, of rows shorter than that what is `ahead`
+ * rows further on: PREFETCH_BYTES of each of four rows, or as much as the ring holds, but a whole group at least. */
+INLINE void axpy_drive(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                       int n_rows, int T, size_t skip, size_t row_bytes, int n_cols, unsigned most,
+                       axpy_tile_fn *const tile[3])
+{
+    struct axpy_rows a = { .row_bytes = row_bytes, .n_cols = n_cols,
+                           .lead = row_bytes < KERNELS_AXPY_LEAD ? row_bytes : KERNELS_AXPY_LEAD };
+    const size_t groups = PREFETCH_BYTES * TILE_R / (row_bytes * most + 1), limit = RING / most - 1;
+    const unsigned ahead = (unsigned)(groups < 1 ? 1 : groups < limit ? groups : limit) * most;
+    struct needed q = { .head = 0 };
+    float hs[TILE_T][LANES_MAX];
+    axpy_gather(&q, rows, h, h_stride, n_rows, T, skip);
+    ask_now(q.row, q.tail < ahead ? q.tail : ahead, a.lead);
+    for (int size = 2; size >= 0; size--) {
+        unsigned R = size == 2 ? most : size == 1 ? TILE_R : 1;
+        for (; q.tail - q.head >= R; axpy_gather(&q, rows, h, h_stride, n_rows, T, skip)) {
+            for (unsigned i = 0; i < R; i++) {
+                unsigned n = q.head + i;
+                a.row[i] = q.row[n % RING];
+                a.next[i] = n + ahead < q.tail ? q.row[(n + ahead) % RING] : a.row[i];
+                for (int t = 0; t < T; t++)
+                    hs[t][i] = q.h[t][n % RING];
+            }
+            tile[size](acc, acc_stride, &a, hs);
+            q.head += R;
+        }
+    }
+}
+
+/* Tokens are taken 4, 2 or 1 at a time. When they need more than one such group, rows come in
+ * chunks that stay in the second-level cache while the groups take turns. */
+struct axpy_tiles {
+    unsigned most;
+    axpy_tile_fn *tile[5][3]; /* by tokens, then for 1, 4 and `most` rows */
+};
+
+OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, const float *h, size_t h_stride,
+                    int n_rows, int n_tokens, size_t skip, size_t row_bytes, int n_cols,
+                    const struct axpy_tiles *f)
+{
+    int one_group = n_tokens == 1 || n_tokens == 2 || n_tokens == TILE_T;
+    int chunk = one_group ? n_rows : 64;
+    for (int r = 0; r < n_rows; r += chunk) {
+        int n = n_rows - r < chunk ? n_rows - r : chunk;
+        for (int t = 0; t < n_tokens;) {
+            int T = tokens_of(n_tokens - t);
+            axpy_drive(acc + (size_t)t * acc_stride, acc_stride, rows + r, h + (size_t)t * h_stride + r,
+                       h_stride, n, T, skip, row_bytes, n_cols, f->most, f->tile[T]);
+            t += T;
+        }
+    }
+}
+
+#define AXPY_TILE(name, R, T, ops)                                                                    \
+    static void a##R##T##_##name(float *acc, size_t s, const struct axpy_rows *a, float h[TILE_T][LANES_MAX]) \
+    {                                                                                                 \
+        axpy_tile(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T, ops);        \
+    }
+#define AXPY_TILES(name, T, most) { a1##T##_##name, a4##T##_##name, most == 8 ? a8##T##_##name : a4##T##_##name }
+#define AXPY(name, type, ops, rows_most)                                                            \
+    AXPY_TILE(name, 1, 1, ops)                                                                      \
+    AXPY_TILE(name, 4, 1, ops)                                                                      \
+    AXPY_TILE(name, 8, 1, ops)                                                                      \
+    AXPY_TILE(name, 1, 2, ops)                                                                      \
+    AXPY_TILE(name, 4, 2, ops)                                                                      \
+    AXPY_TILE(name, 8, 2, ops)                                                                      \
+    AXPY_TILE(name, 1, 4, ops)                                                                      \
+    AXPY_TILE(name, 4, 4, ops)                                                                      \
+    AXPY_TILE(name, 8, 4, ops)                                                                      \
+    static const struct axpy_tiles axpy_tiles_##name = {                                            \
+        .most = rows_most,                                                                          \
+        .tile = { [1] = AXPY_TILES(name, 1, rows_most),                                             \
+                  [2] = AXPY_TILES(name, 2, rows_most),                                             \
+                  [4] = AXPY_TILES(name, 4, rows_most) },                                           \
+    };                                                                                              \
+    static void axpy_##name(float *acc, size_t acc_stride, const void *const *rows, const float *h, \
+                            size_t h_stride, int n_rows, int n_tokens, int col0, int n_cols)        \
+    {                                                                                               \
+        axpy_all(acc, acc_stride, rows, h, h_stride, n_rows, n_tokens,                              \
+                 quant_row_bytes(type, (uint64_t)col0), quant_row_bytes(type, (uint64_t)n_cols),    \
+                 n_cols, &axpy_tiles_##name);                                                       \
+    }
+
+/* ---- vectors ---- */
+
+INLINE float dot_vf(const uint8_t *w, const float *x, int n, struct type_ops ops)
+{
+    VF s[4] = { vf_zero(), vf_zero(), vf_zero(), vf_zero() };
+    const size_t vb = ops.bytes32 / (32 / VN);
+    int c = 0;
+    for (; c + 4 * VN <= n; c += 4 * VN) {
+        UNROLL
+        for (int v = 0; v < 4; v++)
+            s[v] = vf_fma(ops.w(w + (size_t)(c / VN + v) * vb, 0), vf_load(x + c + v * VN), s[v]);
+    }
+    for (; c + VN <= n; c += VN)
+        s[0] = vf_fma(ops.w(w + (size_t)(c / VN) * vb, 0), vf_load(x + c), s[0]);
+    if (c < n)
+        s[1] = vf_fma(ops.part(w + (size_t)(c / VN) * vb, n - c), vf_load_part(x + c, n - c), s[1]);
+    return vf_sum(vf_add(vf_add(s[0], s[1]), vf_add(s[2], s[3])));
+}
+
+INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops ops)
+{
+    const size_t vb = ops.bytes32 / (32 / VN);
+    VF k = vf_set1(a);
+    int c = 0;
+    for (; c + VN <= n; c += VN)
+        vf_store(y + c, vf_fma(k, ops.w(x + (size_t)(c / VN) * vb, 0), vf_load(y + c)));
+    if (c < n)
+        vf_store_part(y + c, vf_fma(k, ops.part(x + (size_t)(c / VN) * vb, n - c), vf_load_part(y + c, n - c)), n - c);
+}
+
+/* ---- what every tier instantiates ---- */
+
+#define OPS_F32  ((struct type_ops){ w_f32, part_f32, 128 })
+#define OPS_F16  ((struct type_ops){ w_f16, part_f16, 64 })
+#define OPS_BF16 ((struct type_ops){ w_bf16, part_bf16, 64 })
+#define OPS_Q8_0 ((struct type_ops){ w_q8_0, NULL, sizeof(struct quant_q8_0) })
+#define OPS_Q4_0 ((struct type_ops){ w_q4_0, NULL, sizeof(struct quant_q4_0) })
+
+#define TILE_F32_F32(a, R, T)  tile_f32(a, R, T, OPS_F32)
+#define TILE_F16_F32(a, R, T)  tile_f32(a, R, T, OPS_F16)
+#define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
+#define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
+#define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
+#ifndef KERNELS_STEP4
+#define step4_q4_0 NULL
+#endif
+#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0), NULL })
+#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0), step4_q4_0 })
+#define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q8_0)
+#define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q4_0)
+
+static void strip_q8_0_q8(const struct tile *a, int n)
+{
+    strip_q8(a, n, Q8_OPS_Q8_0);
+}
+
+static void strip_q4_0_q8(const struct tile *a, int n)
+{
+    strip_q8(a, n, Q8_OPS_Q4_0);
+}
+
+ROWS(q8_0_q8, QUANT_Q8_0, TILE_Q8_0_Q8, strip_q8_0_q8)
+ROWS(q4_0_q8, QUANT_Q4_0, TILE_Q4_0_Q8, strip_q4_0_q8)
+
+static void fill_q8(struct kernels *k)
+{
+    k->rows[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_q8_0_q8;
+    k->rows[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_q4_0_q8;
+    k->rows_at[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_at_q8_0_q8;
+    k->rows_at[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_at_q4_0_q8;
+}
+
+#ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
+ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)
+ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
+ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
+ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, NULL)
+ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, NULL)
+AXPY(f32, QUANT_F32, OPS_F32, 4)
+AXPY(f16, QUANT_F16, OPS_F16, 4)
+AXPY(bf16, QUANT_BF16, OPS_BF16, 4)
+AXPY(q8_0, QUANT_Q8_0, OPS_Q8_0, 4)
+AXPY(q4_0, QUANT_Q4_0, OPS_Q4_0, KERNELS_AXPY_R)
+
+static float dot_f32(const float *a, const float *b, int n)
+{
+    return dot_vf((const uint8_t *)b, a, n, OPS_F32);
+}
+
+static float dot_f16(const float *a, const uint16_t *b, int n)
+{
+    return dot_vf((const uint8_t *)b, a, n, OPS_F16);
+}
+
+static void axpy_vec_f32(float *y, float a, const float *x, int n)
+{
+    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F32);
+}
+
+static void axpy_vec_f16(float *y, float a, const uint16_t *x, int n)
+{
+    axpy_vf(y, a, (const uint8_t *)x, n, OPS_F16);
+}
+
+static void fill_f32(struct kernels *k)
+{
+#define SET(type, name)                                       \
+    k->rows[KERNELS_ACT_F32][type] = rows_##name##_f32;       \
+    k->rows_at[KERNELS_ACT_F32][type] = rows_at_##name##_f32; \
+    k->axpy[type] = axpy_##name
+    SET(QUANT_F32, f32);
+    SET(QUANT_F16, f16);
+    SET(QUANT_BF16, bf16);
+    SET(QUANT_Q8_0, q8_0);
+    SET(QUANT_Q4_0, q4_0);
+#undef SET
+    k->dot_f32 = dot_f32;
+    k->dot_f16 = dot_f16;
+    k->axpy_f32 = axpy_vec_f32;
+    k->axpy_f16 = axpy_vec_f16;
+}
+#endif
+
+#endif

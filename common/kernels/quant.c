@@ -1,0 +1,202 @@
+/* Element types as rows of one table, and the reference conversions that every SIMD tier and every
+ * file we write is tested against. Quantisation follows the published GGML recipes to the rounding,
+ * so that a tensor quantised here equals one quantised by the usual tools. All loads and stores go
+ * through memcpy or bytes.h: rows in a packed file have no alignment. */
+#include "common/base/bytes.h"
+#include "common/kernels/quant.h"
+
+#include <math.h>
+#include <strings.h>
+
+enum { BLOCK = 32 };
+
+float quant_f16_to_f32(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, em = h & 0x7fff, u;
+    float f;
+    if (em >= 0x7c00) {
+        u = 0x7f800000 | (em & 0x3ff) << 13;
+        if (em > 0x7c00)
+            u |= 0x400000; /* quiet, as the hardware conversions do */
+    } else if (em >= 0x400) {
+        u = (em << 13) + (112u << 23);
+    } else {
+        f = (float)em * 0x1p-24f; /* exact: a subnormal half is a normal float */
+        memcpy(&u, &f, sizeof u);
+    }
+    u |= sign;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+uint16_t quant_f32_to_f16(float f)
+{
+    uint32_t u, a;
+    memcpy(&u, &f, sizeof u);
+    uint16_t sign = (uint16_t)(u >> 16 & 0x8000);
+    a = u & 0x7fffffff;
+    if (a > 0x7f800000)
+        return (uint16_t)(sign | 0x7e00 | (a >> 13 & 0x3ff));
+    if (a >= 0x477ff000) /* 65520, halfway to the first value that does not fit */
+        return (uint16_t)(sign | 0x7c00);
+    if (a < 0x38800000) { /* below 2^-14: let an addition round at the subnormals' 2^-24 */
+        float m;
+        memcpy(&m, &a, sizeof m);
+        m += 0.5f;
+        memcpy(&a, &m, sizeof a);
+        return (uint16_t)(sign | (a - 0x3f000000));
+    }
+    a += 0xfff + (a >> 13 & 1);
+    return (uint16_t)(sign | (a - (112u << 23)) >> 13);
+}
+
+uint16_t quant_f32_to_bf16(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    if ((u & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(u >> 16 | 0x40);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+/* ---- conversions of rows ---- */
+
+static void f32_copy(float *out, const void *in, size_t n)
+{
+    memcpy(out, in, n * sizeof *out);
+}
+
+static void f32_store(void *out, const float *in, size_t n)
+{
+    memcpy(out, in, n * sizeof *in);
+}
+
+static void f16_dequant(float *out, const void *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = quant_f16_to_f32(bytes_le16((const uint8_t *)in + 2 * i));
+}
+
+static void f16_quant(void *out, const float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bytes_put16((uint8_t *)out + 2 * i, quant_f32_to_f16(in[i]));
+}
+
+static void bf16_dequant(float *out, const void *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] = quant_bf16_to_f32(bytes_le16((const uint8_t *)in + 2 * i));
+}
+
+static void bf16_quant(void *out, const float *in, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        bytes_put16((uint8_t *)out + 2 * i, quant_f32_to_bf16(in[i]));
+}
+
+static void q8_0_dequant(float *out, const void *in, size_t n)
+{
+    const uint8_t *b = in;
+    for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q8_0)) {
+        float d = quant_f16_to_f32(bytes_le16(b));
+        for (int j = 0; j < BLOCK; j++)
+            out[i + j] = d * (float)(int8_t)b[2 + j];
+    }
+}
+
+/* lrintf of a clamped value: defined for NaN and infinities too. */
+static int round_clamped(float v, float lo, float hi)
+{
+    v = v > lo ? v : lo;
+    v = v < hi ? v : hi;
+    return (int)v;
+}
+
+/* d = max|x| / 127, q = x / d rounded half away from zero. */
+static void q8_0_quant(void *out, const float *in, size_t n)
+{
+    uint8_t *b = out;
+    for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q8_0)) {
+        float top = 0;
+        for (int j = 0; j < BLOCK; j++)
+            top = fabsf(in[i + j]) > top ? fabsf(in[i + j]) : top;
+        float d = top / 127, inv = d != 0 ? 1 / d : 0;
+        bytes_put16(b, quant_f32_to_f16(d));
+        for (int j = 0; j < BLOCK; j++)
+            b[2 + j] = (uint8_t)round_clamped(roundf(in[i + j] * inv), -127, 127);
+    }
+}
+
+static void q4_0_dequant(float *out, const void *in, size_t n)
+{
+    const uint8_t *b = in;
+    for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q4_0)) {
+        float d = quant_f16_to_f32(bytes_le16(b));
+        for (int j = 0; j < BLOCK / 2; j++) {
+            out[i + j] = d * (float)((b[2 + j] & 15) - 8);
+            out[i + j + BLOCK / 2] = d * (float)((b[2 + j] >> 4) - 8);
+        }
+    }
+}
+
+/* The element of largest magnitude becomes exactly -8: d = x_max / -8, q = floor(x / d + 8.5). */
+static void q4_0_quant(void *out, const float *in, size_t n)
+{
+    uint8_t *b = out;
+    for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q4_0)) {
+        float top = 0;
+        for (int j = 0; j < BLOCK; j++)
+            top = fabsf(in[i + j]) > fabsf(top) ? in[i + j] : top;
+        float d = top / -8, inv = d != 0 ? 1 / d : 0;
+        bytes_put16(b, quant_f32_to_f16(d));
+        for (int j = 0; j < BLOCK / 2; j++) {
+            int lo = round_clamped(in[i + j] * inv + 8.5f, 0, 15);
+            int hi = round_clamped(in[i + j + BLOCK / 2] * inv + 8.5f, 0, 15);
+            b[2 + j] = (uint8_t)(lo | hi << 4);
+        }
+    }
+}
+
+/* ---- the table ---- */
+
+static const struct quant_traits traits[QUANT_LIMIT] = {
+    [QUANT_F32] = { "F32", 1, 4, f32_copy, f32_store },
+    [QUANT_F16] = { "F16", 1, 2, f16_dequant, f16_quant },
+    [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant },
+    [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant },
+    [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant },
+    [QUANT_Q4_1] = { "Q4_1", 32, 20, NULL, NULL },
+    [QUANT_Q5_0] = { "Q5_0", 32, 22, NULL, NULL },
+    [QUANT_Q5_1] = { "Q5_1", 32, 24, NULL, NULL },
+    [QUANT_Q2_K] = { "Q2_K", 256, 84, NULL, NULL },
+    [QUANT_Q3_K] = { "Q3_K", 256, 110, NULL, NULL },
+    [QUANT_Q4_K] = { "Q4_K", 256, 144, NULL, NULL },
+    [QUANT_Q5_K] = { "Q5_K", 256, 176, NULL, NULL },
+    [QUANT_Q6_K] = { "Q6_K", 256, 210, NULL, NULL },
+};
+
+const struct quant_traits *quant_traits(uint32_t type)
+{
+    return type < QUANT_LIMIT && traits[type].name ? &traits[type] : NULL;
+}
+
+int quant_by_name(const char *name)
+{
+    for (int i = 0; i < QUANT_LIMIT; i++)
+        if (traits[i].name && !strcasecmp(traits[i].name, name))
+            return i;
+    return -1;
+}
+
+size_t quant_row_bytes(uint32_t type, uint64_t n)
+{
+    const struct quant_traits *t = quant_traits(type);
+    uint64_t bytes;
+    if (!t || n % (uint64_t)t->block_elems)
+        return 0;
+    if (__builtin_mul_overflow(n / (uint64_t)t->block_elems, (uint64_t)t->block_bytes, &bytes) ||
+        bytes > SIZE_MAX)
+        return 0;
+    return (size_t)bytes;
+}

@@ -1,0 +1,152 @@
+/* The network's equations on arrays. What is long (attention's two products) runs on the kernel
+ * table, so that it is as fast as the weights' products and keeps their bit rules; what is short is
+ * plain C, the same bits on every tier. Attention needs no pointer per position of the caller: the
+ * values' rows are handed to axpy in runs of a few dozen, which its row order makes invisible. */
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
+{
+    enum { LANES = 8 }; /* sums of their own: one would wait for every addition before it */
+    double part[LANES] = { 0 }, sum = 0;
+    int i = 0;
+    for (; i + LANES <= n; i += LANES)
+        for (int k = 0; k < LANES; k++)
+            part[k] += (double)x[i + k] * x[i + k];
+    for (; i < n; i++)
+        part[0] += (double)x[i] * x[i];
+    for (int k = 0; k < LANES; k++)
+        sum += part[k];
+    float scale = (float)(1.0 / sqrt(sum / n + (double)eps)), some[LANES];
+    for (i = 0; i + LANES <= n; i += LANES) { /* out may be x */
+        for (int k = 0; k < LANES; k++)
+            some[k] = x[i + k] * scale * w[i + k];
+        memcpy(out + i, some, sizeof some);
+    }
+    for (; i < n; i++)
+        out[i] = x[i] * scale * w[i];
+}
+
+void nn_rope_freqs(float *freqs, int n_rot, float theta, float scale, const float *divisor)
+{
+    for (int i = 0; i < n_rot / 2; i++) {
+        double f = pow((double)theta, -2.0 * i / n_rot) * (double)scale;
+        freqs[i] = (float)(divisor ? f / (double)divisor[i] : f);
+    }
+}
+
+void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
+             const float *freqs, int pos)
+{
+    for (int i = 0; i < n_rot / 2; i++) {
+        float angle = (float)pos * freqs[i], c = cosf(angle), s = sinf(angle);
+        int a = style == MODEL_ROPE_NORM ? 2 * i : i;
+        int b = style == MODEL_ROPE_NORM ? 2 * i + 1 : i + n_rot / 2;
+        for (int h = 0; h < n_heads; h++) {
+            float *v = x + (size_t)h * (size_t)head_dim, x0 = v[a], x1 = v[b];
+            v[a] = x0 * c - x1 * s;
+            v[b] = x0 * s + x1 * c;
+        }
+    }
+}
+
+void nn_softmax(float *x, int n)
+{
+    float top = x[0];
+    for (int i = 1; i < n; i++)
+        top = x[i] > top ? x[i] : top;
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        x[i] = expf(x[i] - top);
+        sum += (double)x[i];
+    }
+    float inv = (float)(1.0 / sum);
+    for (int i = 0; i < n; i++)
+        x[i] *= inv;
+}
+
+void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
+                  int head0, int head1, const struct nn_attn *a, float *scores)
+{
+    enum { RUN = 64 };
+    const void *rows[RUN];
+    const uint32_t type = a->kv_f16 ? QUANT_F16 : QUANT_F32;
+    const size_t elem = a->kv_f16 ? 2 : 4, stride = a->kv_stride * elem, dim = (size_t)a->head_dim;
+    const int group = a->n_heads / a->n_kv_heads;
+    for (int h = head0, n_heads; h < head1; h += n_heads) {
+        size_t kv = (size_t)(h / group) * dim * elem;
+        float *o = out + (size_t)h * dim;
+        n_heads = group - h % group < head1 - h ? group - h % group : head1 - h;
+        n_heads = n_heads < NN_ATTN_HEADS ? n_heads : NN_ATTN_HEADS;
+        kernels->rows[KERNELS_ACT_F32][type](scores, a->scores_stride, (const uint8_t *)k + kv, stride, n_pos,
+                                             q + (size_t)h * dim, dim * sizeof *q, n_heads, a->head_dim);
+        for (int i = 0; i < n_heads; i++) {
+            float *s = scores + (size_t)i * a->scores_stride;
+            for (int p = 0; p < n_pos; p++)
+                s[p] *= a->scale;
+            nn_softmax(s, n_pos);
+        }
+        memset(o, 0, (size_t)n_heads * dim * sizeof *o);
+        for (int p = 0; p < n_pos; p += RUN) {
+            int n = n_pos - p < RUN ? n_pos - p : RUN;
+            for (int i = 0; i < n; i++)
+                rows[i] = (const uint8_t *)v + (size_t)(p + i) * stride + kv;
+            kernels->axpy[type](o, dim, rows, scores + p, a->scores_stride, n, n_heads, 0, a->head_dim);
+        }
+    }
+}
+
+void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act)
+{
+    switch (act) {
+    case MODEL_ACT_SILU:
+        for (int i = 0; i < n; i++)
+            h[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+        break;
+    case MODEL_ACT_RELU:
+        for (int i = 0; i < n; i++)
+            h[i] = gate[i] > 0 ? gate[i] * up[i] : 0;
+        break;
+    case MODEL_ACT_DRELU:
+        for (int i = 0; i < n; i++)
+            h[i] = gate[i] > 0 && up[i] > 0 ? gate[i] * up[i] : 0;
+        break;
+    case MODEL_ACTS:
+        break;
+    }
+}
+
+void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router)
+{
+    double sum = 0;
+    for (int s = 0; s < used; s++) {
+        int best = -1;
+        for (int i = 0; i < n; i++) {
+            int taken = best >= 0 && !(logits[i] > logits[best]);
+            for (int j = 0; j < s && !taken; j++)
+                taken = chosen[j] == i;
+            best = taken ? best : i;
+        }
+        chosen[s] = (uint16_t)best;
+        weight[s] = logits[best];
+    }
+    if (router == MODEL_ROUTER_SOFTMAX_TOPK) {
+        nn_softmax(weight, used);
+        return;
+    }
+    for (int s = 0; s < used; s++) {
+        weight[s] = 1.0f / (1.0f + expf(-weight[s]));
+        sum += (double)weight[s];
+    }
+    float inv = (float)(1.0 / fmax(sum, 0x1p-14));
+    for (int s = 0; s < used; s++)
+        weight[s] *= inv;
+}
+
+int nn_act_is_sparse(enum model_act act)
+{
+    return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU;
+}

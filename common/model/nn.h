@@ -1,0 +1,60 @@
+#ifndef COMMON_MODEL_NN_H
+#define COMMON_MODEL_NN_H
+
+/* The equations of the network on plain arrays, single-threaded; profiler and runtime share them
+ * and each writes its own forward pass around them. Thread-safe; cannot fail. Transcendentals are libm's
+ * float functions, so every tier gives the same bits here. */
+#include "common/model/model.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* out[i] = w[i] * x[i] / sqrt(mean(x^2) + eps)
+ * RMSNorm, Zhang & Sennrich 2019 (arXiv:1910.07467), plus eps; the mean is accumulated in double.
+ * f32[n], n > 0; out may be x. */
+void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps);
+
+/* Rotary embedding of n_heads vectors of head_dim at position pos, in place (arXiv:2104.09864).
+ * NN_ROPE_NORM pairs (2i, 2i+1), NN_ROPE_NEOX pairs (i, i + n_rot/2); the first n_rot elements of
+ * each head turn. freqs: f32[n_rot/2] from nn_rope_freqs. */
+void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
+             const float *freqs, int pos);
+
+/* freqs[i] = theta^(-2i/n_rot) * scale (linear position scaling: scale = 1/factor) / divisor[i];
+ * divisor (rope_freqs tensor, Llama 3) may be NULL. */
+void nn_rope_freqs(float *freqs, int n_rot, float theta, float scale, const float *divisor);
+
+/* x = softmax(x), max-subtracted, sum in double. n > 0. */
+void nn_softmax(float *x, int n);
+
+/* One token's attention for heads [head0, head1): out[h*head_dim..] = softmax(q_h . K / sqrt(head_dim)) V.
+ * K, V: n_pos positions of kv_stride elements, of which kv head j = h / (n_heads/n_kv_heads) uses elements
+ * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: scratch, f32[NN_ATTN_HEADS or
+ * n_heads/n_kv_heads, if fewer][scores_stride], scores_stride >= n_pos. scale is applied
+ * to the products. Positions are summed in ascending order: bits do not depend on how tokens are
+ * grouped into calls. Heads that share a KV head are taken up to NN_ATTN_HEADS at a time, so that a
+ * row of K or V is read once for all of them. */
+#define NN_ATTN_HEADS 4
+struct nn_attn {
+    int n_heads, n_kv_heads, head_dim, kv_f16;
+    size_t kv_stride, scores_stride;
+    float scale;
+};
+void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
+                  int head0, int head1, const struct nn_attn *a, float *scores);
+
+/* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u). */
+void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
+
+/* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among
+ * equals; weight[0..used) sum to 1:
+ *   SOFTMAX_TOPK  exp(z_i) / sum of exp(z_j) over the chosen j (Mixtral, arXiv:2401.04088, eq. 2; a softmax over all
+ *                 experts, normalised over the chosen, is the same)
+ *   SIGMOID_TOPK  s_i / max(2^-14, sum of s_j), s = 1 / (1 + exp(-z)) (SmallThinker, arXiv:2507.20984)
+ * 0 < used <= n. */
+void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router);
+
+/* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
+int nn_act_is_sparse(enum model_act act);
+
+#endif

@@ -1,0 +1,608 @@
+/* Tokenizers: opening, tables, special tokens. Everything of a vocabulary lies in one block whose
+ * size follows from three counts (tokens, bytes of their texts, merges), so that the budget can
+ * charge it beforehand: a pool of texts, offsets into it, an open-addressing table of u32 over the
+ * texts, and for BPE the merges. Texts are kept as they occur in plain text (SentencePiece's U+2581
+ * as a space, BPE's printable characters as bytes), so the pool serves lookups and output alike.
+ * Special tokens are found in the text first, the longest first, and what lies between them is
+ * handed to tokenizer_spm.c or tokenizer_bpe.c. */
+#include "common/model/tokenizer_impl.h"
+
+#include "common/base/bytes.h"
+#include "common/base/ckmath.h"
+#include "common/model/model.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_MERGES (1u << 24) /* ranks are exact in a float */
+#define MAX_TEXT   (1u << 30) /* bytes, of a pool and of a text to encode */
+#define TOKENS_KEY "tokenizer.ggml.tokens"
+
+/* --- lists and heaps --------------------------------------------------------------------- */
+
+int tokenizer_push(struct ids *out, int32_t id, struct err *e)
+{
+    if (out->n == out->cap) {
+        int cap = out->cap < 32 ? 64 : out->cap + out->cap / 2;
+        int32_t *grown = realloc(out->id, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "%d token ids", cap);
+        out->id = grown;
+        out->cap = cap;
+    }
+    out->id[out->n++] = id;
+    return 0;
+}
+
+static bool before(struct candidate a, struct candidate b)
+{
+    return a.key < b.key || (a.key == b.key && a.left < b.left);
+}
+
+void tokenizer_heap_push(struct candidate *heap, size_t *n, struct candidate c)
+{
+    size_t i = (*n)++;
+    while (i > 0 && before(c, heap[(i - 1) / 2])) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap[i] = c;
+}
+
+struct candidate tokenizer_heap_pop(struct candidate *heap, size_t *n)
+{
+    struct candidate top = heap[0], last = heap[--*n];
+    size_t i = 0;
+    for (;;) {
+        size_t child = 2 * i + 1;
+        if (child >= *n)
+            break;
+        if (child + 1 < *n && before(heap[child + 1], heap[child]))
+            child++;
+        if (!before(heap[child], last))
+            break;
+        heap[i] = heap[child];
+        i = child;
+    }
+    heap[i] = last;
+    return top;
+}
+
+/* --- the table of texts ------------------------------------------------------------------ */
+
+static uint32_t slot_of(const struct tokenizer *t, const char *text, size_t len)
+{
+    return (uint32_t)hash_64(text, len) & t->mask;
+}
+
+static size_t text_len(const struct tokenizer *t, int32_t id)
+{
+    return t->offset[id + 1] - t->offset[id];
+}
+
+int32_t tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len, bool special)
+{
+    if (len == 0 || len > t->max_len)
+        return -1;
+    for (uint32_t s = slot_of(t, text, len); t->table[s]; s = (s + 1) & t->mask) {
+        int32_t id = (int32_t)(t->table[s] - 1);
+        if (tokenizer_type_is_special(tokenizer_type(t, id)) == special && text_len(t, id) == len &&
+            !memcmp(t->pool + t->offset[id], text, len))
+            return id;
+    }
+    return -1;
+}
+
+/* Of two tokens with one text the later is the one that a text gives. */
+static void insert(struct tokenizer *t, int32_t id)
+{
+    const char *text = t->pool + t->offset[id];
+    size_t len = text_len(t, id);
+    if (len == 0)
+        return;
+    int32_t twin = tokenizer_lookup(t, text, len, tokenizer_type_is_special(tokenizer_type(t, id)));
+    uint32_t s = slot_of(t, text, len);
+    while (t->table[s] && (int32_t)t->table[s] - 1 != twin)
+        s = (s + 1) & t->mask;
+    t->table[s] = (uint32_t)id + 1;
+    if (len > t->max_len)
+        t->max_len = len;
+}
+
+/* --- sizes ------------------------------------------------------------------------------- */
+
+/* A power of two that leaves an open-addressing table of n entries a quarter empty at least. */
+static uint64_t table_size(uint64_t n)
+{
+    uint64_t size = 4;
+    while (size / 4 * 3 < n)
+        size *= 2;
+    return size;
+}
+
+struct sizes {
+    uint64_t offset, type, score, pool, table, merge, merge_table, total; /* places in the block */
+};
+
+static uint64_t take(struct sizes *s, uint64_t bytes)
+{
+    uint64_t at = s->total;
+    s->total = (at + bytes + 15) & ~15ull;
+    return at;
+}
+
+static struct sizes block_sizes(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges)
+{
+    struct sizes s = { 0 };
+    take(&s, sizeof(struct tokenizer));
+    s.offset = take(&s, 4 * (n_vocab + 1));
+    s.type = take(&s, n_vocab);
+    s.score = take(&s, n_merges ? 0 : 4 * n_vocab);
+    s.pool = take(&s, text_bytes);
+    s.table = take(&s, 4 * table_size(n_vocab));
+    s.merge = take(&s, 8 * n_merges);
+    s.merge_table = take(&s, n_merges ? 4 * table_size(n_merges) : 0);
+    return s;
+}
+
+uint64_t tokenizer_heap_bound(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges)
+{
+    return block_sizes(n_vocab, text_bytes, n_merges).total + (n_merges ? PRE_HEAP_BOUND : 0) + 64;
+}
+
+size_t tokenizer_heap_bytes(const struct tokenizer *t)
+{
+    return t->block_bytes + pre_heap_bytes(t->pre);
+}
+
+uint64_t tokenizer_encode_bound(uint64_t len)
+{
+    /* Per byte of plain text at most a node, two candidates, a copied byte and a node id; per special
+     * token two claims in lists that grow by halves; ids too, 10 bytes each (30 where a space has no token
+     * of its own). PCRE2 takes some tens of KiB while it matches. */
+    return (len + 1) * 80 + (128u << 10);
+}
+
+/* --- opening ----------------------------------------------------------------------------- */
+
+static int bad(const struct gguf *g, const char *key, const char *what, struct err *e)
+{
+    return err_set(e, ERR_FORMAT, "'%s': key '%s' %s", gguf_name(g), key, what);
+}
+
+int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
+                      struct err *e)
+{
+    const struct gguf_key *k = gguf_find(g, TOKENS_KEY), *m = gguf_find(g, "tokenizer.ggml.merges");
+    if (!k)
+        return bad(g, TOKENS_KEY, "is absent", e);
+    if (k->type != GGUF_ARRAY || k->elem_type != GGUF_STRING)
+        return bad(g, TOKENS_KEY, "is not an array of strings", e);
+    if (k->n < 1 || k->n > MODEL_MAX_VOCAB)
+        return err_set(e, ERR_LIMIT, "'%s': key '" TOKENS_KEY "' has %" PRIu64 " elements, outside 1 to %d",
+                       gguf_name(g), k->n, MODEL_MAX_VOCAB);
+    uint64_t bytes = k->data_len - 8 * k->n;
+    if (bytes > MAX_TEXT)
+        return err_set(e, ERR_LIMIT, "'%s': key '" TOKENS_KEY "' holds %" PRIu64 " bytes of text, more than the "
+                       "limit of %u", gguf_name(g), bytes, MAX_TEXT);
+    if (m && (m->type != GGUF_ARRAY || m->elem_type != GGUF_STRING))
+        return bad(g, m->name, "is not an array of strings", e);
+    if (m && m->n > MAX_MERGES)
+        return err_set(e, ERR_LIMIT, "'%s': key '%s' has %" PRIu64 " elements, more than the limit of %u",
+                       gguf_name(g), m->name, m->n, MAX_MERGES);
+    *n_vocab = k->n;
+    *text_bytes = bytes;
+    *n_merges = m ? m->n : 0;
+    return 0;
+}
+
+/* An array of n_vocab 4-byte elements; NULL when absent. */
+static int per_token(const struct gguf *g, const char *name, enum gguf_value type, int n_vocab,
+                     const uint8_t **out, struct err *e)
+{
+    const struct gguf_key *k = gguf_find(g, name);
+    *out = NULL;
+    if (!k)
+        return 0;
+    if (k->type != GGUF_ARRAY || (k->elem_type != type && !(type == GGUF_I32 && k->elem_type == GGUF_U32)))
+        return bad(g, name, type == GGUF_F32 ? "is not an array of f32" : "is not an array of i32", e);
+    if (k->n != (uint64_t)n_vocab)
+        return err_set(e, ERR_FORMAT, "'%s': key '%s' has %" PRIu64 " elements for %d tokens", gguf_name(g), name,
+                       k->n, n_vocab);
+    *out = k->data;
+    return 0;
+}
+
+/* "<0x41>" -> 0x41; -1 otherwise. */
+static int byte_token(const char *s, size_t len)
+{
+    int v = 0;
+    if (len != 6 || memcmp(s, "<0x", 3) || s[5] != '>')
+        return -1;
+    for (int i = 3; i < 5; i++) {
+        int c = s[i];
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10
+              : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+        if (d < 0)
+            return -1;
+        v = v * 16 + d;
+    }
+    return v;
+}
+
+/* U+2581 to a space. A vocabulary text with a space of its own can be produced by no input. */
+static size_t spm_text(const char *s, size_t len, char *out, bool *opaque)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        if (len - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3)) {
+            out[n++] = ' ';
+            i += 3;
+        } else {
+            *opaque |= s[i] == ' ';
+            out[n++] = s[i++];
+        }
+    }
+    return n;
+}
+
+static int special_text(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
+                        struct err *e)
+{
+    if (len > SPECIAL_MAX_LEN)
+        return err_set(e, ERR_LIMIT, "'%s': special token %" PRId32 " has %zu bytes, more than the limit of %u",
+                       gguf_name(g), id, len, SPECIAL_MAX_LEN);
+    if (len > 0) {
+        uint8_t first = (uint8_t)s[0];
+        t->special_first[first / 8] |= (uint8_t)(1u << first % 8);
+        t->special_len[len / 8] |= (uint8_t)(1u << len % 8);
+    }
+    memcpy(t->pool + t->offset[id], s, len);
+    return 0;
+}
+
+/* One token into pool, types and byte tokens; sets the next offset. */
+static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
+                     int32_t type, struct err *e)
+{
+    char *out = t->pool + t->offset[id];
+    bool opaque = false;
+    int r = 0;
+    if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
+        return err_set(e, ERR_FORMAT, "'%s': token %" PRId32 " is of unknown type %" PRId32, gguf_name(g), id, type);
+    if (tokenizer_type_is_special((enum token_type)type)) {
+        if ((r = special_text(t, g, id, s, len, e)) < 0)
+            return r;
+    } else if (type == TOKEN_BYTE) {
+        int b = byte_token(s, len);
+        if (b < 0)
+            return err_set(e, ERR_FORMAT, "'%s': byte token %" PRId32 " is not of the form <0xNN>", gguf_name(g), id);
+        t->byte_id[b] = id;
+        *out = (char)b;
+        len = 1;
+    } else if (t->kind == TOKENIZER_SPM) {
+        len = spm_text(s, len, out, &opaque);
+    } else {
+        long n = tokenizer_bpe_bytes(s, len, out);
+        opaque = n < 0;
+        if (opaque)
+            memcpy(out, s, len);
+        else
+            len = (size_t)n;
+    }
+    t->type[id] = (uint8_t)(opaque ? TOKEN_OPAQUE : type);
+    t->offset[id + 1] = t->offset[id] + (uint32_t)len;
+    return 0;
+}
+
+static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    const uint8_t *types, *scores;
+    int r;
+    if ((r = per_token(g, "tokenizer.ggml.token_type", GGUF_I32, t->n_vocab, &types, e)) < 0 ||
+        (r = per_token(g, "tokenizer.ggml.scores", GGUF_F32, t->n_vocab, &scores, e)) < 0)
+        return r;
+    if (t->kind == TOKENIZER_SPM && (!types || !scores))
+        return bad(g, types ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", "is absent", e);
+    const struct gguf_key *k = gguf_find(g, TOKENS_KEY);
+    const char *s;
+    uint64_t len;
+    size_t pos = 0;
+    for (int32_t id = 0; gguf_array_str(k, &pos, &s, &len); id++) {
+        int32_t type = types ? (int32_t)bytes_le32(types + 4 * (size_t)id) : TOKEN_NORMAL;
+        if ((r = add_token(t, g, id, s, (size_t)len, type, e)) < 0)
+            return r;
+        if (t->kind == TOKENIZER_SPM) {
+            float score = bytes_lef32(scores + 4 * (size_t)id);
+            if (!(score - score == 0))
+                return err_set(e, ERR_FORMAT, "'%s': the score of token %" PRId32 " is not finite", gguf_name(g), id);
+            t->score[id] = score;
+        }
+    }
+    for (int32_t id = 0; id < t->n_vocab; id++)
+        if (t->type[id] != TOKEN_BYTE && t->type[id] != TOKEN_OPAQUE)
+            insert(t, id);
+    for (int b = 0; t->kind == TOKENIZER_BPE && b < 256; b++) {
+        char c = (char)b;
+        t->byte_id[b] = tokenizer_lookup(t, &c, 1, false);
+    }
+    return 0;
+}
+
+static int special_id(const struct tokenizer *t, const struct gguf *g, const char *key, int32_t def,
+                      int32_t *out, struct err *e)
+{
+    uint32_t v;
+    int r = gguf_get_u32(g, key, &v, e);
+    *out = def < t->n_vocab ? def : -1;
+    if (r <= 0)
+        return r;
+    if (v >= (uint32_t)t->n_vocab)
+        return err_set(e, ERR_FORMAT, "'%s': key '%s' is %" PRIu32 ", but there are %d tokens", gguf_name(g), key, v,
+                       t->n_vocab);
+    *out = (int32_t)v;
+    return 0;
+}
+
+/* Tokens that end a generation: those the keys name, and those that are known by their text. */
+static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                        "tokenizer.ggml.eom_token_id" };
+    static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",
+                                         "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>", "<EOT>" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        int32_t id;
+        int r = special_id(t, g, keys[i], i == 0 && t->kind == TOKENIZER_SPM ? 2 : -1, &id, e);
+        if (r < 0)
+            return r;
+        if (id >= 0)
+            t->type[id] |= TOKEN_EOG;
+    }
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        int32_t id = tokenizer_lookup(t, texts[i], strlen(texts[i]), true);
+        if (id >= 0)
+            t->type[id] |= TOKEN_EOG;
+    }
+    return 0;
+}
+
+static int read_flag(const struct gguf *g, const char *key, bool *out, struct err *e)
+{
+    int v = *out, r = gguf_get_bool(g, key, &v, e);
+    *out = v != 0;
+    return r < 0 ? r : 0;
+}
+
+static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    static const char key[] = "tokenizer.ggml.pre";
+    char *name;
+    int r = gguf_get_str(g, key, &name, e);
+    if (r == 0)
+        return bad(g, key, "is absent: the pattern that cuts words is not known", e);
+    if (r < 0)
+        return r;
+    if ((r = pre_new(name, &t->pre, &t->ignore_merges, e)) < 0)
+        err_wrap(e, "'%s'", gguf_name(g));
+    else
+        t->add_bos = t->ignore_merges; /* Llama 3's pattern implies both */
+    free(name);
+    return r;
+}
+
+static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    bool spm = t->kind == TOKENIZER_SPM;
+    int r;
+    t->add_bos = t->add_space = spm;
+    memset(t->byte_id, 0xff, sizeof t->byte_id);
+    if (!spm && (r = read_pre(t, g, e)) < 0)
+        return r;
+    if ((r = special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
+        (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : -1, &t->unk, e)) < 0 ||
+        (r = read_flag(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e)) < 0 ||
+        (r = read_tokens(t, g, e)) < 0 || (r = read_eog(t, g, e)) < 0)
+        return r;
+    if (!spm) {
+        r = tokenizer_bpe_merges(t, g, e);
+        return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
+    }
+    for (int b = 0; t->unk < 0 && b < 256; b++)
+        if (t->byte_id[b] < 0)
+            return err_set(e, ERR_FORMAT, "'%s': the vocabulary has neither a token <0x%02X> nor an unknown token",
+                           gguf_name(g), (unsigned)b);
+    return read_flag(g, "tokenizer.ggml.add_space_prefix", &t->add_space, e);
+}
+
+int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
+{
+    uint64_t n_vocab, text_bytes, n_merges;
+    char *model;
+    int r = gguf_get_str(g, "tokenizer.ggml.model", &model, e);
+    if (r == 0)
+        return bad(g, "tokenizer.ggml.model", "is absent", e);
+    if (r < 0)
+        return r;
+    bool spm = !strcmp(model, "llama"), bpe = !strcmp(model, "gpt2");
+    if (!spm && !bpe)
+        err_set(e, ERR_UNSUPPORTED, "'%s': key 'tokenizer.ggml.model' is '%.64s': only llama and gpt2 are supported",
+                gguf_name(g), model);
+    free(model);
+    if (!spm && !bpe)
+        return ERR_UNSUPPORTED;
+    if ((r = tokenizer_measure(g, &n_vocab, &text_bytes, &n_merges, e)) < 0)
+        return r;
+    if (spm)
+        n_merges = 0;
+    else if (n_merges == 0)
+        return bad(g, "tokenizer.ggml.merges", "is absent or empty", e);
+    struct sizes s = block_sizes(n_vocab, text_bytes, n_merges);
+    uint8_t *block = calloc(1, (size_t)s.total);
+    if (!block)
+        return err_set(e, ERR_NOMEM, "'%s': a vocabulary of %" PRIu64 " bytes", gguf_name(g), s.total);
+    struct tokenizer *t = (struct tokenizer *)(void *)block;
+    t->kind = spm ? TOKENIZER_SPM : TOKENIZER_BPE;
+    t->n_vocab = (int)n_vocab;
+    t->block_bytes = (size_t)s.total;
+    t->offset = (uint32_t *)(void *)(block + s.offset);
+    t->type = block + s.type;
+    t->score = (float *)(void *)(block + s.score);
+    t->pool = (char *)(block + s.pool);
+    t->table = (uint32_t *)(void *)(block + s.table);
+    t->mask = (uint32_t)(table_size(n_vocab) - 1);
+    t->merge = (uint32_t *)(void *)(block + s.merge);
+    t->merge_table = (uint32_t *)(void *)(block + s.merge_table);
+    t->merge_mask = (uint32_t)(table_size(n_merges) - 1);
+    t->n_merges = (uint32_t)n_merges;
+    if ((r = fill(t, g, e)) < 0) {
+        tokenizer_close(t);
+        return r;
+    }
+    *out = t;
+    return 0;
+}
+
+void tokenizer_close(struct tokenizer *t)
+{
+    if (!t)
+        return;
+    pre_free(t->pre);
+    free(t);
+}
+
+/* --- encoding ---------------------------------------------------------------------------- */
+
+struct claim { /* a stretch of text that is a special token */
+    uint32_t begin, end;
+    int32_t id;
+};
+
+struct claims {
+    struct claim *c;
+    size_t n, cap;
+};
+
+static bool bit(const uint8_t *map, unsigned i)
+{
+    return map[i / 8] >> i % 8 & 1;
+}
+
+static int put_claim(struct claims *l, struct claim c, struct err *e)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? l->cap + l->cap / 2 : 16;
+        struct claim *grown = realloc(l->c, cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "%zu special tokens", cap);
+        l->c = grown;
+        l->cap = cap;
+    }
+    l->c[l->n++] = c;
+    return 0;
+}
+
+/* Claims every special token of exactly len bytes in what longer ones have left, from left to right:
+ * *l becomes a new list, in the order of the text. */
+static int claim_length(const struct tokenizer *t, const char *text, size_t n, unsigned len, bool all,
+                        struct claims *l, struct err *e)
+{
+    struct claims fresh = { 0 };
+    size_t old = 0; /* claims before it have been passed */
+    int r = 0;
+    for (size_t pos = 0; r == 0 && pos < n;) {
+        if (old < l->n && l->c[old].begin < pos + len) {
+            pos = l->c[old].end;
+            r = put_claim(&fresh, l->c[old++], e);
+            continue;
+        }
+        int32_t id = pos + len <= n && bit(t->special_first, (uint8_t)text[pos])
+                   ? tokenizer_lookup(t, text + pos, len, true) : -1;
+        if (id < 0 || !(all || tokenizer_type(t, id) == TOKEN_USER_DEFINED)) {
+            pos++;
+            continue;
+        }
+        r = put_claim(&fresh, (struct claim){ (uint32_t)pos, (uint32_t)(pos + len), id }, e);
+        pos += len;
+    }
+    free(l->c);
+    *l = fresh;
+    return r;
+}
+
+static int encode_plain(const struct tokenizer *t, const char *text, size_t len, struct ids *ids, struct err *e)
+{
+    if (len == 0)
+        return 0;
+    return t->kind == TOKENIZER_SPM ? tokenizer_spm_encode(t, text, len, t->add_space, ids, e)
+                                    : tokenizer_bpe_encode(t, text, len, ids, e);
+}
+
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos, int parse_special,
+                     int32_t **out, int *n, struct err *e)
+{
+    struct ids ids = { 0 };
+    struct claims l = { 0 };
+    int r = 0;
+    if (len > MAX_TEXT)
+        return err_set(e, ERR_LIMIT, "a text of %zu bytes is longer than the limit of %u", len, MAX_TEXT);
+    for (unsigned k = SPECIAL_MAX_LEN; r == 0 && k > 0; k--)
+        if (bit(t->special_len, k))
+            r = claim_length(t, text, len, k, parse_special, &l, e);
+    if (r == 0 && bos && t->add_bos && t->bos >= 0)
+        r = tokenizer_push(&ids, t->bos, e);
+    size_t at = 0;
+    for (size_t i = 0; r == 0 && i < l.n; i++) {
+        r = encode_plain(t, text + at, l.c[i].begin - at, &ids, e);
+        if (r == 0)
+            r = tokenizer_push(&ids, l.c[i].id, e);
+        at = l.c[i].end;
+    }
+    if (r == 0)
+        r = encode_plain(t, text + at, len - at, &ids, e);
+    if (r == 0 && !ids.id && !(ids.id = malloc(sizeof *ids.id)))
+        r = err_set(e, ERR_NOMEM, "token ids");
+    free(l.c);
+    if (r < 0) {
+        free(ids.id);
+        return r;
+    }
+    *out = ids.id;
+    *n = ids.n;
+    return 0;
+}
+
+/* --- pieces ------------------------------------------------------------------------------ */
+
+const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *len)
+{
+    *len = 0;
+    if (id < 0 || id >= t->n_vocab)
+        return "";
+    enum token_type type = tokenizer_type(t, id);
+    if (type != TOKEN_CONTROL && type != TOKEN_UNKNOWN)
+        *len = text_len(t, id);
+    return t->pool + t->offset[id];
+}
+
+int tokenizer_adds_space(const struct tokenizer *t)
+{
+    return t->add_space;
+}
+
+int tokenizer_n_vocab(const struct tokenizer *t)
+{
+    return t->n_vocab;
+}
+
+int32_t tokenizer_bos(const struct tokenizer *t)
+{
+    return t->bos;
+}
+
+int tokenizer_is_eog(const struct tokenizer *t, int32_t id)
+{
+    return id >= 0 && id < t->n_vocab && (t->type[id] & TOKEN_EOG) != 0;
+}

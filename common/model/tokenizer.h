@@ -1,0 +1,45 @@
+#ifndef COMMON_MODEL_TOKENIZER_H
+#define COMMON_MODEL_TOKENIZER_H
+
+/* Text <-> token ids from GGUF metadata. SentencePiece ("llama": merge the adjacent pair with the highest
+ * score, the leftmost on ties, byte fallback) and byte-level BPE ("gpt2", with the pre-tokenizer pattern
+ * that tokenizer.ggml.pre names: gpt-2, llama-bpe, qwen2). Other models and patterns are ERR_UNSUPPORTED.
+ * Constant after opening; thread-safe. The gguf is not needed after opening. */
+#include "common/base/err.h"
+#include "common/model/gguf.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct tokenizer;
+
+int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e);
+void tokenizer_close(struct tokenizer *t);
+
+/* Ids of text[0..len); BOS first when bos is set and the model wants it. Strings of control tokens in the
+ * text are plain text unless parse_special (user-defined tokens are always found). *out is malloc'd, never
+ * NULL on success. Invalid UTF-8 falls back to bytes. Time O(n log n); it holds at most
+ * tokenizer_encode_bound(len) bytes of heap meanwhile, the result included. */
+int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
+                     int parse_special, int32_t **out, int *n, struct err *e);
+
+/* Bytes of one token, borrowed; *len may be 0 (control tokens, an id that is none). The text of a sequence is the
+ * concatenation, less one leading space when the tokenizer adds one (tokenizer_adds_space). A
+ * character may span tokens. */
+const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *len);
+int tokenizer_adds_space(const struct tokenizer *t);
+
+int tokenizer_n_vocab(const struct tokenizer *t);
+int32_t tokenizer_bos(const struct tokenizer *t);  /* -1: none */
+int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence, turn or text */
+
+/* Heap bytes the tokenizer holds, and an upper bound known without opening it, which the budget
+ * charges: text_bytes is the summed length of all token strings, n_merges of BPE, 0 for SentencePiece
+ * (tokenizer_measure counts them). Opening itself takes a few KiB more. */
+size_t tokenizer_heap_bytes(const struct tokenizer *t);
+uint64_t tokenizer_heap_bound(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges);
+uint64_t tokenizer_encode_bound(uint64_t text_len);
+int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
+                      struct err *e);
+
+#endif

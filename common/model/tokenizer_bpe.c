@@ -1,0 +1,218 @@
+/* Byte-level BPE. A pattern cuts the text into words; in each word bytes are merged pairwise, the
+ * pair of lowest rank first, the leftmost on ties. Merges are pairs of token ids in a table by pair,
+ * 16 bytes or so each, instead of the strings of the file. */
+#include "common/model/tokenizer_impl.h"
+
+#include "common/base/utf8.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* GPT-2 writes each byte as a printable character: itself where it is one in Latin-1, else the next
+ * free code point from 256 on. */
+static int byte_of(uint32_t code)
+{
+    if ((code >= 0x21 && code <= 0x7e) || (code >= 0xa1 && code <= 0xac) || (code >= 0xae && code <= 0xff))
+        return (int)code;
+    if (code < 256 || code > 256 + 67)
+        return -1;
+    uint32_t k = code - 256; /* the k-th byte that is not printable */
+    if (k <= 0x20)
+        return (int)k;
+    if (k <= 0x20 + 34)      /* 0x7f..0xa0 */
+        return (int)(k - 0x21 + 0x7f);
+    return 0xad;
+}
+
+long tokenizer_bpe_bytes(const char *text, size_t len, char *out)
+{
+    long n = 0;
+    for (size_t i = 0, k; i < len; i += k) {
+        uint32_t code;
+        k = utf8_decode(text + i, len - i, &code);
+        int b = k ? byte_of(code) : -1;
+        if (b < 0)
+            return -1;
+        out[n++] = (char)b;
+    }
+    return n;
+}
+
+static uint32_t pair_slot(const struct tokenizer *t, uint32_t left, uint32_t right)
+{
+    uint64_t h = ((uint64_t)left << 32 | right) * 0x9e3779b97f4a7c15u;
+    return (uint32_t)(h >> 32) & t->merge_mask;
+}
+
+/* Rank of the merge of two tokens; -1 when there is none. */
+static int64_t find_merge(const struct tokenizer *t, int32_t left, int32_t right)
+{
+    if (left < 0 || right < 0)
+        return -1;
+    for (uint32_t s = pair_slot(t, (uint32_t)left, (uint32_t)right);; s = (s + 1) & t->merge_mask) {
+        if (t->merge_table[s] == 0)
+            return -1;
+        const uint32_t *m = t->merge + 2 * (size_t)(t->merge_table[s] - 1);
+        if (m[0] == (uint32_t)left && m[1] == (uint32_t)right)
+            return t->merge_table[s] - 1;
+    }
+}
+
+/* One merge, "LEFT RIGHT": both sides and their concatenation are tokens, else its effect could not
+ * be told by ids. scratch holds len bytes. */
+static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t len, char *scratch,
+                      struct err *e)
+{
+    const char *space = len > 1 ? memchr(s + 1, ' ', len - 1) : NULL;
+    size_t left_len = space ? (size_t)(space - s) : 0;
+    long n1 = space ? tokenizer_bpe_bytes(s, left_len, scratch) : -1;
+    long n2 = n1 > 0 ? tokenizer_bpe_bytes(space + 1, len - left_len - 1, scratch + n1) : -1;
+    if (n2 <= 0)
+        return err_set(e, ERR_FORMAT, "key 'tokenizer.ggml.merges': element %" PRIu32 " ('%.*s') is not two "
+                       "texts with a space between", rank, len > 64 ? 64 : (int)len, s);
+    int32_t left = tokenizer_lookup(t, scratch, (size_t)n1, false);
+    int32_t right = tokenizer_lookup(t, scratch + n1, (size_t)n2, false);
+    int32_t both = tokenizer_lookup(t, scratch, (size_t)(n1 + n2), false);
+    if (left < 0 || right < 0 || both < 0)
+        return err_set(e, ERR_UNSUPPORTED, "key 'tokenizer.ggml.merges': element %" PRIu32 " ('%.*s'): %s not a "
+                       "token", rank, len > 64 ? 64 : (int)len, s,
+                       left < 0 ? "the left side is" : right < 0 ? "the right side is" : "the merged text is");
+    t->merge[2 * (size_t)rank] = (uint32_t)left;
+    t->merge[2 * (size_t)rank + 1] = (uint32_t)right;
+    if (find_merge(t, left, right) >= 0)
+        return 0; /* said twice: the first counts */
+    uint32_t slot = pair_slot(t, (uint32_t)left, (uint32_t)right);
+    while (t->merge_table[slot] != 0)
+        slot = (slot + 1) & t->merge_mask;
+    t->merge_table[slot] = rank + 1;
+    return 0;
+}
+
+int tokenizer_bpe_merges(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    const struct gguf_key *k = gguf_find(g, "tokenizer.ggml.merges");
+    const char *s;
+    uint64_t len;
+    size_t pos = 0;
+    char *scratch = NULL;
+    size_t cap = 0;
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < t->n_merges && gguf_array_str(k, &pos, &s, &len); i++) {
+        if (len > cap) {
+            char *grown = realloc(scratch, (size_t)len * 2);
+            if (!grown) {
+                r = err_set(e, ERR_NOMEM, "merge of %" PRIu64 " bytes", len);
+                break;
+            }
+            scratch = grown;
+            cap = (size_t)len * 2;
+        }
+        r = read_merge(t, i, s, (size_t)len, scratch, e);
+    }
+    free(scratch);
+    return r;
+}
+
+struct work {
+    const struct tokenizer *t;
+    const char *word;
+    struct ids *out;
+    size_t cap;                /* nodes of room */
+    struct node *nodes;
+    int32_t *id;               /* of each node */
+    struct candidate *heap;
+    size_t n_heap;
+};
+
+static void add_candidate(struct work *w, int32_t left, int32_t right)
+{
+    if (left < 0 || right < 0)
+        return;
+    int64_t rank = find_merge(w->t, w->id[left], w->id[right]);
+    if (rank >= 0) /* ranks stay below 2^24: exact in a float */
+        tokenizer_heap_push(w->heap, &w->n_heap,
+                            (struct candidate){ (float)rank, (uint32_t)left,
+                                                w->nodes[left].len + w->nodes[right].len });
+}
+
+static void merge_all(struct work *w)
+{
+    while (w->n_heap > 0) {
+        struct candidate c = tokenizer_heap_pop(w->heap, &w->n_heap);
+        struct node *left = &w->nodes[c.left];
+        if (left->len == 0 || left->next < 0)
+            continue;
+        struct node *right = &w->nodes[left->next];
+        /* The same size can be cut differently after other merges: the pair itself must be this rank. */
+        if (left->len + right->len != c.size ||
+            (float)find_merge(w->t, w->id[c.left], w->id[left->next]) != c.key)
+            continue;
+        left->len = c.size;
+        right->len = 0;
+        left->next = right->next;
+        w->id[c.left] = tokenizer_lookup(w->t, w->word + left->start, left->len, false);
+        if (left->next >= 0)
+            w->nodes[left->next].prev = (int32_t)c.left;
+        add_candidate(w, left->prev, (int32_t)c.left);
+        add_candidate(w, (int32_t)c.left, left->next);
+    }
+}
+
+static int reserve(struct work *w, size_t n, struct err *e)
+{
+    if (n <= w->cap)
+        return 0;
+    free(w->nodes);
+    free(w->id);
+    free(w->heap);
+    w->cap = n < 64 ? 64 : n;
+    w->nodes = malloc(w->cap * sizeof *w->nodes);
+    w->id = malloc(w->cap * sizeof *w->id);
+    w->heap = malloc(2 * w->cap * sizeof *w->heap);
+    if (w->nodes && w->id && w->heap)
+        return 0;
+    w->cap = 0;
+    return err_set(e, ERR_NOMEM, "encoding a word of %zu bytes", n);
+}
+
+static int encode_word(void *ctx, const char *word, size_t len, struct err *e)
+{
+    struct work *w = ctx;
+    const struct tokenizer *t = w->t;
+    int32_t whole = t->ignore_merges ? tokenizer_lookup(t, word, len, false) : -1;
+    if (whole >= 0)
+        return tokenizer_push(w->out, whole, e);
+    int r = reserve(w, len, e);
+    if (r < 0)
+        return r;
+    w->word = word;
+    w->n_heap = 0;
+    for (size_t i = 0; i < len; i++) {
+        w->nodes[i] = (struct node){ .start = (uint32_t)i, .len = 1, .prev = (int32_t)i - 1,
+                                     .next = i + 1 < len ? (int32_t)i + 1 : -1 };
+        w->id[i] = t->byte_id[(uint8_t)word[i]];
+    }
+    for (size_t i = 0; i + 1 < len; i++)
+        add_candidate(w, (int32_t)i, (int32_t)i + 1);
+    merge_all(w);
+    for (int32_t i = 0; r == 0 && i >= 0; i = w->nodes[i].next) {
+        int32_t id = w->id[i] >= 0 ? w->id[i] : t->unk;
+        if (id < 0)
+            return err_set(e, ERR_UNSUPPORTED, "the vocabulary has no token for the byte 0x%02x",
+                           (uint8_t)word[w->nodes[i].start]);
+        r = tokenizer_push(w->out, id, e);
+    }
+    return r;
+}
+
+int tokenizer_bpe_encode(const struct tokenizer *t, const char *text, size_t len, struct ids *out,
+                         struct err *e)
+{
+    struct work w = { .t = t, .out = out };
+    int r = pre_split(t->pre, text, len, encode_word, &w, e);
+    free(w.nodes);
+    free(w.id);
+    free(w.heap);
+    return r;
+}

@@ -1,0 +1,100 @@
+#ifndef COMMON_MODEL_TOKENIZER_IMPL_H
+#define COMMON_MODEL_TOKENIZER_IMPL_H
+
+/* Shared by tokenizer*.c only. */
+#include "common/model/tokenizer.h"
+
+#include <stdbool.h>
+
+enum token_type {
+    TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE,
+    TOKEN_OPAQUE, /* our own: text that no input can produce; has a piece, is in no table */
+    TOKEN_TYPES
+};
+#define TOKEN_EOG 0x80u /* flag beside the type */
+
+enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
+
+#define SPECIAL_MAX_LEN 255u /* bytes of a special token's text */
+
+struct pre; /* pre-tokenizer pattern */
+
+/* Constant after opening. The arrays and the struct lie in one block. */
+struct tokenizer {
+    enum tokenizer_kind kind;
+    int n_vocab;
+    int32_t bos, unk;          /* -1: none */
+    bool add_bos, add_space;
+    size_t block_bytes, max_len; /* max_len: longest text in the table */
+    uint32_t *offset;          /* [n_vocab + 1] into pool */
+    uint8_t *type;             /* [n_vocab] enum token_type, perhaps | TOKEN_EOG */
+    float *score;              /* [n_vocab], SPM */
+    char *pool;                /* token texts as they appear in plain text, one after the other */
+    uint32_t *table;           /* [mask + 1] open addressing by text: id + 1, 0 empty */
+    uint32_t mask;
+    int32_t byte_id[256];      /* token of a single byte: SPM's <0xNN>, BPE's one-byte tokens; -1 */
+    uint8_t special_first[32]; /* bitmaps over the special tokens' texts: first byte, length */
+    uint8_t special_len[32];
+    /* BPE */
+    bool ignore_merges;        /* a word that is a token needs no merging */
+    uint32_t n_merges, merge_mask;
+    uint32_t *merge;           /* [n_merges][2] left and right id; the index is the rank */
+    uint32_t *merge_table;     /* [merge_mask + 1] open addressing by pair: rank + 1, 0 empty */
+    struct pre *pre;
+};
+
+static inline enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
+{
+    return (enum token_type)(t->type[id] & ~TOKEN_EOG);
+}
+
+/* Matched in text as a whole, never made by merging. */
+static inline bool tokenizer_type_is_special(enum token_type type)
+{
+    return type == TOKEN_CONTROL || type == TOKEN_USER_DEFINED || type == TOKEN_UNKNOWN;
+}
+
+/* The token of that text, among the special ones or among the others; -1 when there is none. */
+int32_t tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len, bool special);
+
+/* A growing list of ids. */
+struct ids {
+    int32_t *id;
+    int n, cap;
+};
+int tokenizer_push(struct ids *out, int32_t id, struct err *e);
+
+/* Append the ids of a stretch of plain text without special tokens. space: put a space before it. */
+int tokenizer_spm_encode(const struct tokenizer *t, const char *text, size_t len, bool space,
+                         struct ids *out, struct err *e);
+int tokenizer_bpe_encode(const struct tokenizer *t, const char *text, size_t len, struct ids *out,
+                         struct err *e);
+
+/* The bytes that a BPE token's text stands for (GPT-2's mapping of bytes to printable characters), into
+ * out[len]; -1 when it holds a character outside the mapping. */
+long tokenizer_bpe_bytes(const char *text, size_t len, char *out);
+int tokenizer_bpe_merges(struct tokenizer *t, const struct gguf *g, struct err *e);
+
+/* A heap of merge candidates shared by both algorithms: the smallest (key, left) first. */
+struct candidate {
+    float key;                 /* SPM: minus the score; BPE: the rank */
+    uint32_t left, size;       /* left node, bytes of the merged text: it is stale when they no longer agree */
+};
+void tokenizer_heap_push(struct candidate *heap, size_t *n, struct candidate c);
+struct candidate tokenizer_heap_pop(struct candidate *heap, size_t *n);
+
+/* A text as a list of pieces being merged. */
+struct node {
+    uint32_t start, len;       /* len 0: merged into its left neighbour */
+    int32_t prev, next;        /* -1: none */
+};
+
+/* tokenizer_pre.c: splitting text into words. NULL-safe free. */
+#define PRE_HEAP_BOUND (64u << 10)
+int pre_new(const char *name, struct pre **out, bool *ignore_merges, struct err *e);
+void pre_free(struct pre *p);
+size_t pre_heap_bytes(const struct pre *p);
+typedef int pre_word_fn(void *ctx, const char *word, size_t len, struct err *e);
+int pre_split(const struct pre *p, const char *text, size_t len, pre_word_fn *word, void *ctx, struct err *e);
+
+#endif

@@ -1,0 +1,56 @@
+#ifndef COMMON_OFFLINE_HWDB_HWDB_IMPL_H
+#define COMMON_OFFLINE_HWDB_HWDB_IMPL_H
+
+/* Between hwdb.c (opening, checking), hwdb_load.c (reading) and hwdb_write.c (writing); nobody else includes this. */
+#include "common/offline/hwdb/hwdb.h"
+
+enum { HWDB_MAX_DEVICES = 4096, HWDB_MAX_ACCELS = 64 };
+
+struct sqlite3;
+
+/* Where a device's points of a table are, p, and their canonical order; ?1 is the device's id. Of each table the newest run
+ * that has rows in it. */
+#define HWDB_NEWEST(table)                                                                     \
+    " WHERE run_id = (SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS"           \
+    " (SELECT 1 FROM " table " WHERE run_id = r.id)) "
+#define HWDB_COMPUTE_ROWS                                                                      \
+    " FROM compute p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("compute")    \
+    "ORDER BY kernel, ifnull(c.rank, -1), c.name, pattern, resident, threads, batch, row_len"
+#define HWDB_MEMORY_ROWS                                                                       \
+    " FROM memory p" HWDB_NEWEST("memory") "ORDER BY engines, pattern, threads, row_bytes"
+#define HWDB_STORAGE_ROWS                                                                      \
+    " FROM storage p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("storage")    \
+    "ORDER BY backend, pattern, lanes, ifnull(c.rank, -1), c.name, range_bytes, queue_depth, block_bytes"
+#define HWDB_ACCEL_ROWS " FROM accelerator p" HWDB_NEWEST("accelerator") "ORDER BY engine"
+#define HWDB_ACCEL_POINT_ROWS                                                                  \
+    " FROM accelerator_point p" HWDB_NEWEST("accelerator")                                     \
+    "ORDER BY (SELECT engine FROM accelerator a WHERE a.id = accelerator_id), op, batch, rows, cols"
+
+/* The texts of the enums in the file. */
+extern const char *const hwdb_pattern_names[2],
+    *const hwdb_backend_names[2], *const hwdb_origin_names[3], *const hwdb_resident_names[2],
+    *const hwdb_term_names[HW_TERMS];
+
+/* Open read-only and check application, revision, table definitions and integrity. A read transaction is open until
+ * sqlite3_close: all that is read is of one moment. */
+int hwdb_open_read(const char *path, struct sqlite3 **out, struct err *e);
+
+/* For an open handle: what a stranger's file may not do is switched off, and a reader waits a little for a lock; the
+ * checks of hwdb_open_read; the tables of a new or older file made as this revision has them, in the caller's
+ * transaction; statements without results; the path as SQLite takes it for no more than a path. */
+void hwdb_harden(struct sqlite3 *db);
+int hwdb_check(struct sqlite3 *db, const char *path, struct err *e);
+int hwdb_bring_up_to_date(struct sqlite3 *db, const char *path, struct err *e);
+int hwdb_exec(struct sqlite3 *db, const char *path, const char *sql, const char *what, struct err *e);
+int hwdb_sqlite_path(const char *path, char *out, size_t len, struct err *e);
+
+/* The revision of a database that is open. */
+int hwdb_revision(struct sqlite3 *db, const char *path, int64_t *out, struct err *e);
+
+/* 1 where memory is what the last call on db lacked (also what a NULL text may mean). */
+int hwdb_starved(struct sqlite3 *db);
+
+/* Turn SQLite's latest complaint into ours. writing: failures are of the environment, not of an input. */
+int hwdb_fail(struct sqlite3 *db, const char *path, const char *what, int writing, struct err *e);
+
+#endif

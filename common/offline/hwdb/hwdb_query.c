@@ -1,0 +1,519 @@
+/* Interpolation between measured points: the questions a planner asks of a device. Points are few (hundreds)
+ * and grids may be ragged or hand-made, so nothing is sorted or indexed: the points that belong to the curve asked
+ * for are picked, and each dimension finds its bracketing values by one scan over those that agree in the dimensions
+ * outside it. That makes answers independent of the order of points, needs no heap, and cannot fail. Scales are
+ * logarithmic throughout, since block sizes, depths and rates all span decades and their curves are close to power
+ * laws in between. */
+#include "common/offline/hwdb/hwdb.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DIMS = 3 };
+
+/* Points as a curve in DIMS coordinates: get returns 0 for a point that does not belong. Coordinates and values
+ * are positive. In a dimension with its bit in `proportional` values grow with the coordinate beyond the end. */
+struct curve {
+    const struct hw *h;
+    int n;
+    int (*get)(const struct hw *h, int i, const void *filter, double x[DIMS], double *y);
+    const void *filter;
+    double at[DIMS];
+    unsigned proportional;
+};
+
+/* The curve's value where the coordinates before dim equal fixed[]; 0 when there is no such point. */
+static double nested(const struct curve *c, int dim, double fixed[DIMS])
+{
+    double lo = 0, hi = 0, x[DIMS], y;
+    for (int i = 0; i < c->n; i++) {
+        if (!c->get(c->h, i, c->filter, x, &y))
+            continue;
+        int same = 1;
+        for (int d = 0; d < dim; d++)
+            same &= x[d] == fixed[d];
+        if (!same)
+            continue;
+        if (dim == DIMS)
+            return y;
+        if (x[dim] <= c->at[dim] && (lo == 0 || x[dim] > lo))
+            lo = x[dim];
+        if (x[dim] >= c->at[dim] && (hi == 0 || x[dim] < hi))
+            hi = x[dim];
+    }
+    if (dim == DIMS || (lo == 0 && hi == 0))
+        return 0;
+    if (lo == hi || lo == 0 || hi == 0) {
+        fixed[dim] = lo != 0 ? lo : hi;
+        double v = nested(c, dim + 1, fixed);
+        return hi == 0 && c->proportional & 1u << dim ? v * (c->at[dim] / lo) : v;
+    }
+    fixed[dim] = lo;
+    double a = nested(c, dim + 1, fixed);
+    fixed[dim] = hi;
+    double b = nested(c, dim + 1, fixed);
+    double t = (log(c->at[dim]) - log(lo)) / (log(hi) - log(lo));
+    return exp(log(a) + t * (log(b) - log(a)));
+}
+
+/* The points of a curve that belong to it, picked once: mostly few of many, and nested() goes over them again and again. */
+enum { PICKED = 128 };
+
+struct picked {
+    int n;
+    double x[PICKED][DIMS], y[PICKED];
+};
+
+static int picked_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct picked *p = filter;
+    (void)h;
+    memcpy(x, p->x[i], sizeof p->x[i]);
+    *y = p->y[i];
+    return 1;
+}
+
+/* 0: there are more than fit. */
+static int pick(const struct curve *c, struct picked *out)
+{
+    double x[DIMS], y;
+    out->n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!c->get(c->h, i, c->filter, x, &y))
+            continue;
+        if (out->n == PICKED)
+            return 0;
+        memcpy(out->x[out->n], x, sizeof x);
+        out->y[out->n++] = y;
+    }
+    return 1;
+}
+
+static double curve_value(const struct curve *c)
+{
+    double fixed[DIMS] = { 0 };
+    struct picked few;
+    struct curve near = *c;
+    for (int d = 0; d < DIMS; d++)
+        if (!(c->at[d] > 0) || !isfinite(c->at[d]))
+            return 0;
+    if (pick(c, &few)) {
+        near.n = few.n;
+        near.get = picked_get;
+        near.filter = &few;
+    }
+    return nested(&near, 0, fixed);
+}
+
+static double rate_stat(const struct hw_dist *d, enum hw_stat stat)
+{
+    return stat == HW_SUSTAINED && d->p10 > 0 ? d->p10 : d->p50;
+}
+
+static double time_stat(const struct hw_dist *d, enum hw_stat stat)
+{
+    return stat == HW_SUSTAINED && d->p90 > 0 ? d->p90 : d->p50;
+}
+
+/* ---- storage: range, then depth, then block ---- */
+
+enum storage_what { RATE, LATENCY_P50, LATENCY_P99, CPU_NS };
+
+struct storage_filter {
+    enum storage_what what;
+    enum hw_backend backend;
+    enum hw_pattern pattern;
+    enum hw_stat stat;
+    int lanes, core_class; /* lanes 0: any */
+};
+
+static double storage_value(const struct hw_storage *p, enum storage_what what, enum hw_stat stat)
+{
+    switch (what) {
+    case LATENCY_P50:
+        return p->latency_ns_p50;
+    case LATENCY_P99:
+        return p->latency_ns_p99;
+    case CPU_NS:
+        return p->cpu_ns_per_read;
+    case RATE:
+        break;
+    }
+    return rate_stat(&p->bytes_per_s, stat);
+}
+
+static int storage_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct storage_filter *f = filter;
+    const struct hw_storage *p = &h->storage_points[i];
+    if (p->backend != f->backend || p->pattern != f->pattern || p->core_class != f->core_class ||
+        (f->lanes && p->lanes != f->lanes))
+        return 0;
+    x[0] = (double)p->range_bytes;
+    x[1] = p->queue_depth;
+    x[2] = (double)p->block_bytes;
+    *y = storage_value(p, f->what, f->stat);
+    return *y > 0;
+}
+
+static double distance(double a, double b)
+{
+    return fabs(log(a) - log(b));
+}
+
+/* The number of lanes measured that is nearest to the one asked for, among points that f admits. */
+static int nearest_lanes(const struct hw *h, const struct storage_filter *f, int lanes)
+{
+    struct storage_filter any = *f;
+    int best = 0;
+    any.lanes = 0;
+    for (int i = 0; i < h->n_storage; i++) {
+        double x[DIMS], y;
+        if (!storage_get(h, i, &any, x, &y))
+            continue;
+        int l = h->storage_points[i].lanes;
+        double d = distance(l, lanes), old = best ? distance(best, lanes) : INFINITY;
+        if (d < old || (d == old && l < best))
+            best = l;
+    }
+    return best;
+}
+
+static double storage_at(const struct hw *h, const struct storage_filter *f, double range, double depth,
+                         double block)
+{
+    struct curve c = {
+        .h = h, .n = h->n_storage, .get = storage_get, .filter = f, .at = { range, depth, block }
+    };
+    return curve_value(&c);
+}
+
+/* The class whose points form the main grid: unpinned ones, else the class with most points. */
+static int storage_base_class(const struct hw *h, const struct storage_filter *f)
+{
+    int count[HW_MAX_CLASSES + 1] = { 0 }, best = 0;
+    for (int i = 0; i < h->n_storage; i++) {
+        struct storage_filter one = *f;
+        double x[DIMS], y;
+        one.lanes = 0;
+        one.core_class = h->storage_points[i].core_class;
+        if (one.core_class >= -1 && one.core_class < HW_MAX_CLASSES && storage_get(h, i, &one, x, &y))
+            count[one.core_class + 1]++;
+    }
+    for (int c = 1; c <= HW_MAX_CLASSES; c++)
+        if (count[c] > count[best] && !count[0])
+            best = c;
+    return best - 1;
+}
+
+/* How this class compares with the base grid, at the point of the class nearest to the one asked for. */
+static double class_ratio(const struct hw *h, const struct storage_filter *base, int core_class,
+                          const double at[DIMS])
+{
+    struct storage_filter f = *base;
+    double best = INFINITY, ratio = 1;
+    f.core_class = core_class;
+    f.lanes = 0;
+    for (int i = 0; i < h->n_storage; i++) {
+        double x[DIMS], y, d = 0;
+        if (!storage_get(h, i, &f, x, &y))
+            continue;
+        for (int k = 0; k < DIMS; k++)
+            d += distance(x[k], at[k]);
+        double b = d < best ? storage_at(h, base, x[0], x[1], x[2]) : 0;
+        if (b > 0) {
+            best = d;
+            ratio = y / b;
+        }
+    }
+    return ratio;
+}
+
+static double storage_one(const struct hw *h, const struct hw_read *q, enum hw_backend backend,
+                          enum storage_what what, enum hw_stat stat)
+{
+    struct storage_filter f = { what, backend, q->pattern, stat, 0, -1 };
+    f.core_class = storage_base_class(h, &f);
+    f.lanes = nearest_lanes(h, &f, q->lanes > 0 ? q->lanes : 1);
+    double range = q->range_bytes ? (double)q->range_bytes : INFINITY;
+    if (isinf(range))
+        for (int i = 0; i < h->n_storage; i++) {
+            double r = (double)h->storage_points[i].range_bytes;
+            range = isinf(range) || r > range ? r : range;
+        }
+    double at[DIMS] = { range, q->queue_depth > 0 ? q->queue_depth : 1, (double)q->block_bytes };
+    double v = storage_at(h, &f, at[0], at[1], at[2]);
+    if (v > 0 && q->core_class >= 0 && q->core_class != f.core_class)
+        v *= class_ratio(h, &f, q->core_class, at);
+    return v;
+}
+
+static double storage_query(const struct hw *h, const struct hw_read *q, enum storage_what what,
+                            enum hw_stat stat)
+{
+    enum hw_backend backend = q->backend;
+    if (backend == HW_ANY_BACKEND)
+        backend = storage_one(h, q, HW_URING, RATE, stat) >= storage_one(h, q, HW_PREAD, RATE, stat)
+                      ? HW_URING
+                      : HW_PREAD;
+    double v = storage_one(h, q, backend, what, stat);
+    if (v == 0 && q->pattern == HW_SEQ) { /* reads in order are no slower than reads anywhere */
+        struct hw_read r = *q;
+        r.pattern = HW_RANDOM;
+        v = storage_query(h, &r, what, stat);
+    }
+    return v;
+}
+
+double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum hw_stat stat)
+{
+    return storage_query(h, q, RATE, stat);
+}
+
+double hw_storage_latency_ns(const struct hw *h, const struct hw_read *q, int p99)
+{
+    return storage_query(h, q, p99 ? LATENCY_P99 : LATENCY_P50, HW_TYPICAL);
+}
+
+double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q)
+{
+    return storage_query(h, q, CPU_NS, HW_TYPICAL);
+}
+
+/* ---- memory: threads, then row size ---- */
+
+struct memory_filter {
+    const char *engines;
+    enum hw_pattern pattern;
+    enum hw_stat stat;
+};
+
+static int memory_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct memory_filter *f = filter;
+    const struct hw_memory *p = &h->memory[i];
+    if (p->pattern != f->pattern || strcmp(p->engines, f->engines) != 0)
+        return 0;
+    x[0] = 1;
+    x[1] = p->threads > 0 ? p->threads : 1;
+    x[2] = (double)p->row_bytes;
+    *y = rate_stat(&p->bytes_per_s, f->stat);
+    return *y > 0;
+}
+
+double hw_memory_bytes_per_s(const struct hw *h, const char *engines, enum hw_pattern pattern,
+                             uint64_t row_bytes, int threads, enum hw_stat stat)
+{
+    struct memory_filter f = { engines, pattern, stat };
+    struct curve c = { .h = h,
+                       .n = h->n_memory,
+                       .get = memory_get,
+                       .filter = &f,
+                       .at = { 1, threads > 0 ? threads : 1, (double)row_bytes } };
+    double v = curve_value(&c);
+    if (v == 0 && pattern == HW_RANDOM) {
+        f.pattern = HW_SEQ;
+        v = curve_value(&c);
+    }
+    return v;
+}
+
+double hw_mem_bytes_per_s(const struct hw *h, enum hw_stat stat)
+{
+    struct memory_filter f = { "cpu", HW_SEQ, stat };
+    double best = 0, x[DIMS], y;
+    for (int i = 0; i < h->n_memory; i++)
+        if (memory_get(h, i, &f, x, &y) && y > best)
+            best = y;
+    return best;
+}
+
+/* ---- compute: threads, then batch, then row length ---- */
+
+struct compute_filter {
+    const char *kernel;
+    enum hw_pattern pattern;
+    enum hw_stat stat;
+    int core_class, dram;
+};
+
+static int compute_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct compute_filter *f = filter;
+    const struct hw_compute *p = &h->compute[i];
+    if (p->core_class != f->core_class || p->pattern != f->pattern || p->dram != f->dram || p->row_len < 1 ||
+        strcmp(p->kernel, f->kernel) != 0)
+        return 0;
+    x[0] = p->threads;
+    x[1] = p->batch;
+    x[2] = p->row_len;
+    *y = time_stat(&p->ns_per_row, f->stat);
+    return *y > 0;
+}
+
+/* More threads than were measured: as if they scaled, up to the cores there are. */
+static double thread_scale(const struct hw *h, const struct compute_filter *f, int threads)
+{
+    int most = 0, cores = hw_cores(h, f->core_class);
+    double x[DIMS], y;
+    for (int i = 0; i < h->n_compute; i++)
+        if (compute_get(h, i, f, x, &y) && h->compute[i].threads > most)
+            most = h->compute[i].threads;
+    int can = threads < cores ? threads : cores;
+    return can > most && most > 0 ? (double)most / can : 1;
+}
+
+static double measured_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
+{
+    for (int k = 0; k < 4; k++) { /* as asked; the other pattern; the other residence; both other */
+        struct compute_filter f = { q->kernel, k & 1 ? (enum hw_pattern) !q->pattern : q->pattern, stat,
+                                    q->core_class, k & 2 ? !q->dram : q->dram };
+        struct curve c = { .h = h,
+                           .n = h->n_compute,
+                           .get = compute_get,
+                           .filter = &f,
+                           .at = { q->threads > 0 ? q->threads : 1, q->batch, q->row_len },
+                           .proportional = 6 };
+        double v = curve_value(&c);
+        if (v > 0)
+            return v * thread_scale(h, &f, q->threads);
+    }
+    return 0;
+}
+
+double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat)
+{
+    int grows = strcmp(work, "work/start") != 0 && strcmp(work, "work/turn") != 0 && strcmp(work, "work/lookup") != 0;
+    struct compute_filter f = { work, HW_RANDOM, stat, core_class, 1 };
+    struct curve c = { .h = h, .n = h->n_compute, .get = compute_get, .filter = &f, .at = { threads, 1, size },
+                       .proportional = grows ? 4 : 0 };
+    return curve_value(&c);
+}
+
+/* A stated rate: of this class's core, else of one thread of all classes. */
+static double stated_flops(const struct hw *h, int core_class, const char *kernel)
+{
+    double shared = 0;
+    for (int i = 0; i < h->n_compute; i++) {
+        const struct hw_compute *p = &h->compute[i];
+        if (strcmp(p->kernel, kernel) != 0 || p->threads < 1)
+            continue;
+        if (p->core_class == core_class)
+            return p->flops_per_s / p->threads;
+        if (p->core_class == -1)
+            shared = p->flops_per_s / p->threads;
+    }
+    return shared;
+}
+
+static double fallback_flops(const struct hw *h, int core_class, const char *kernel)
+{
+    size_t n = kernel ? strlen(kernel) : 0;
+    int int8 = n >= 3 && strcmp(kernel + n - 3, "/q8") == 0;
+    double v = stated_flops(h, core_class, int8 ? "flops/int8" : "flops/fp32");
+    return v > 0 ? v : stated_flops(h, core_class, int8 ? "flops/fp32" : "flops/int8");
+}
+
+static double class_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
+{
+    double v = measured_row_ns(h, q, stat);
+    if (v > 0)
+        return v;
+    double flops = fallback_flops(h, q->core_class, q->kernel);
+    int threads = q->threads > 0 ? q->threads : 1;
+    return flops > 0 ? 2e9 * q->row_len * q->batch / (flops * threads) : 0;
+}
+
+double hw_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
+{
+    if (!q->kernel || q->row_len < 1 || q->batch < 1)
+        return 0;
+    if (q->core_class >= 0)
+        return class_row_ns(h, q, stat);
+    double v = measured_row_ns(h, q, stat), rows_per_ns = 0;
+    if (v > 0)
+        return v;
+    int left = q->threads > 0 ? q->threads : 1; /* no such point: add up single cores, fastest first */
+    for (int k = 0; k < h->n_classes && left > 0; k++) {
+        struct hw_rows one = *q;
+        int n = left < h->classes[k].n_cores ? left : h->classes[k].n_cores;
+        one.core_class = k;
+        one.threads = 1;
+        double ns = class_row_ns(h, &one, stat);
+        if (ns > 0) {
+            rows_per_ns += n / ns;
+            left -= n;
+        }
+    }
+    return rows_per_ns > 0 ? 1 / rows_per_ns : 0;
+}
+
+double hw_class_flops_per_s(const struct hw *h, int core_class, const char *kernel, enum hw_stat stat)
+{
+    struct hw_rows q = {
+        .kernel = kernel, .core_class = core_class, .pattern = HW_SEQ, .threads = 1, .batch = 1
+    };
+    for (int i = 0; kernel && i < h->n_compute; i++)
+        if (h->compute[i].core_class == core_class && h->compute[i].row_len > q.row_len &&
+            strcmp(h->compute[i].kernel, kernel) == 0)
+            q.row_len = h->compute[i].row_len;
+    double ns = q.row_len ? measured_row_ns(h, &q, stat) : 0;
+    return ns > 0 ? 2e9 * q.row_len / ns : fallback_flops(h, core_class, kernel);
+}
+
+/* ---- accelerators: batch, then rows, then columns ---- */
+
+struct accel_filter {
+    int accel;
+    const char *op;
+    enum hw_stat stat;
+};
+
+static int accel_get(const struct hw *h, int i, const void *filter, double x[DIMS], double *y)
+{
+    const struct accel_filter *f = filter;
+    const struct hw_accel_point *p = &h->accel_points[i];
+    if (p->accel != f->accel || strcmp(p->op, f->op) != 0)
+        return 0;
+    x[0] = p->batch;
+    x[1] = p->rows;
+    x[2] = p->cols;
+    *y = time_stat(&p->ns, f->stat);
+    return *y > 0;
+}
+
+double hw_accel_ns(const struct hw *h, int accel, const char *op, int rows, int cols, int batch,
+                   enum hw_stat stat)
+{
+    struct accel_filter f = { accel, op, stat };
+    struct curve c = { .h = h,
+                       .n = h->n_accel_points,
+                       .get = accel_get,
+                       .filter = &f,
+                       .at = { batch, rows, cols },
+                       .proportional = 7 };
+    return curve_value(&c);
+}
+
+/* ---- summaries ---- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double percentile(const double *sorted, int n, double q)
+{
+    double at = q * (n - 1);
+    int i = (int)at;
+    return i + 1 < n ? sorted[i] + (at - i) * (sorted[i + 1] - sorted[i]) : sorted[n - 1];
+}
+
+struct hw_dist hw_dist_of(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, by_value);
+    return (struct hw_dist){ percentile(values, n, 0.1), percentile(values, n, 0.5),
+                             percentile(values, n, 0.9) };
+}

@@ -1,0 +1,154 @@
+/* What each figure of a device rests on, apart from the figures: a planner has no use for it, an export has. The rows come
+ * in hwdb_load.c's order, from the same clauses. The file is not trusted here either, and may have changed since the figures
+ * were loaded: counts are compared. */
+#include "common/offline/hwdb/hwdb_impl.h"
+
+#include "common/base/utf8.h"
+
+#include <sqlite3.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* In the words of a CSV's source column: what a row says, else which run measured it. */
+#define MEASURED "'measured by thermo-profile ' || r.tool_version || ', ' || r.started_at"
+#define SOURCE   "SELECT ifnull(nullif(p.source, ''), (SELECT " MEASURED " FROM run r WHERE r.id = p.run_id))"
+#define NEWEST_RUN "(SELECT " MEASURED " FROM run r WHERE r.device_id = ?1 ORDER BY r.id DESC LIMIT 1)"
+
+struct reading {
+    sqlite3 *db;
+    const char *path, *table;
+    int64_t device;
+    struct err *e;
+};
+
+static int get_text(const struct reading *r, sqlite3_stmt *st, int col, char *out, size_t len)
+{
+    const char *s = (const char *)sqlite3_column_text(st, col);
+    size_t n = (size_t)sqlite3_column_bytes(st, col);
+    if (!s && hwdb_starved(r->db))
+        return err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+    if (!s || n == 0 || n >= len || !utf8_is_printable(s, n))
+        return err_set(r->e, ERR_FORMAT, "'%s': table '%s': the source of a figure is not a plain text of 1 to %zu bytes", r->path,
+                       r->table, len - 1);
+    memcpy(out, s, n);
+    out[n] = 0;
+    return 0;
+}
+
+/* Exactly n texts into out, which is the caller's. */
+static int read_texts(const struct reading *r, const char *sql, struct hw_source *out, int n)
+{
+    sqlite3_stmt *st = NULL;
+    int at = 0, rc = sqlite3_prepare_v2(r->db, sql, -1, &st, NULL), failed = 0;
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_int64(st, 1, r->device);
+    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW && at < n) {
+        failed = get_text(r, st, 0, out[at++].text, HW_SOURCE);
+        rc = SQLITE_OK;
+    }
+    if (!failed && rc != SQLITE_DONE && rc != SQLITE_ROW)
+        failed = hwdb_fail(r->db, r->path, r->table, 0, r->e);
+    if (!failed && (rc == SQLITE_ROW || at < n))
+        failed = err_set(r->e, ERR_INPUT, "'%s': table '%s' changed while it was read; try again", r->path, r->table);
+    sqlite3_finalize(st);
+    return failed;
+}
+
+static int read_points(struct reading *r, const char *table, const char *sql, struct hw_source **out, int n)
+{
+    r->table = table;
+    *out = malloc(((size_t)n + 1) * sizeof **out);
+    return *out ? read_texts(r, sql, *out, n) : err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, table);
+}
+
+static int get_origin(const struct reading *r, sqlite3_stmt *st, int col, enum hw_origin *out)
+{
+    const char *s = (const char *)sqlite3_column_text(st, col);
+    for (int i = 0; s && i < 3; i++)
+        if (strcmp(s, hwdb_origin_names[i]) == 0) {
+            *out = (enum hw_origin)i;
+            return 0;
+        }
+    if (!s && hwdb_starved(r->db))
+        return err_set(r->e, ERR_NOMEM, "'%s': table '%s': out of memory", r->path, r->table);
+    return err_set(r->e, ERR_FORMAT, "'%s': table '%s', column 'origin': '%s' is not one of its values", r->path, r->table,
+                   s ? s : "NULL");
+}
+
+static int read_facts(struct reading *r, struct hw_sources *out)
+{
+    sqlite3_stmt *st = NULL;
+    int failed = 0, rc, most = (int)(sizeof out->facts / sizeof *out->facts);
+    r->table = "fact_source";
+    rc = sqlite3_prepare_v2(r->db, "SELECT field, origin, source FROM fact_source WHERE device_id = ?1 ORDER BY field", -1, &st, NULL);
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_int64(st, 1, r->device);
+    while (rc == SQLITE_OK && !failed && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        struct hw_fact *f = &out->facts[out->n_facts];
+        if (out->n_facts == most)
+            failed = err_set(r->e, ERR_LIMIT, "'%s': table 'fact_source' has more than %d rows for one device", r->path, most);
+        else if ((failed = get_text(r, st, 0, f->field, sizeof f->field)) == 0 && (failed = get_origin(r, st, 1, &f->origin)) == 0)
+            failed = get_text(r, st, 2, f->source.text, HW_SOURCE);
+        out->n_facts += !failed;
+        rc = SQLITE_OK;
+    }
+    if (!failed && rc != SQLITE_DONE)
+        failed = hwdb_fail(r->db, r->path, r->table, 0, r->e);
+    sqlite3_finalize(st);
+    return failed;
+}
+
+static int read_device(struct reading *r, const char *name, struct hw_sources *out)
+{
+    sqlite3_stmt *st = NULL;
+    int failed = 0, rc = sqlite3_prepare_v2(r->db, "SELECT id, origin FROM device WHERE name = ?1", -1, &st, NULL);
+    r->table = "device";
+    if (rc == SQLITE_OK)
+        rc = sqlite3_bind_text(st, 1, name, -1, SQLITE_TRANSIENT);
+    if (rc == SQLITE_OK && (rc = sqlite3_step(st)) == SQLITE_ROW) {
+        r->device = sqlite3_column_int64(st, 0);
+        failed = get_origin(r, st, 1, &out->origin);
+    } else {
+        failed = rc == SQLITE_DONE ? err_set(r->e, ERR_INPUT, "'%s': device '%s' went while it was read; try again", r->path, name)
+                                   : hwdb_fail(r->db, r->path, r->table, 0, r->e);
+    }
+    sqlite3_finalize(st);
+    if (failed)
+        return failed;
+    return read_texts(r, "SELECT ifnull(nullif(p.source, 'thermo-profile hardware'), " NEWEST_RUN ") FROM device p WHERE id = ?1",
+                      &out->device, 1);
+}
+
+int hwdb_load_sources(const char *path, const struct hw *h, struct hw_sources *out, struct err *e)
+{
+    struct reading r = { .path = path, .e = e };
+    int failed = hwdb_open_read(path, &r.db, e);
+    memset(out, 0, sizeof *out);
+    if (failed)
+        return failed;
+    if ((failed = read_device(&r, h->name, out)) == 0) {
+        r.table = "core_class";
+        failed = read_texts(&r, "SELECT ifnull(p.source, " NEWEST_RUN ") FROM core_class p WHERE device_id = ?1 ORDER BY rank, name",
+                            out->classes, h->n_classes);
+    }
+    if (failed ||
+        (failed = read_points(&r, "compute", SOURCE HWDB_COMPUTE_ROWS, &out->compute, h->n_compute)) < 0 ||
+        (failed = read_points(&r, "memory", SOURCE HWDB_MEMORY_ROWS, &out->memory, h->n_memory)) < 0 ||
+        (failed = read_points(&r, "storage", SOURCE HWDB_STORAGE_ROWS, &out->storage, h->n_storage)) < 0 ||
+        (failed = read_points(&r, "accelerator", SOURCE HWDB_ACCEL_ROWS, &out->accels, h->n_accels)) < 0 ||
+        (failed = read_points(&r, "accelerator_point", SOURCE HWDB_ACCEL_POINT_ROWS, &out->accel_points, h->n_accel_points)) < 0 ||
+        (failed = read_facts(&r, out)) < 0)
+        hw_sources_done(out);
+    sqlite3_close(r.db);
+    return failed;
+}
+
+void hw_sources_done(struct hw_sources *s)
+{
+    free(s->compute);
+    free(s->memory);
+    free(s->storage);
+    free(s->accels);
+    free(s->accel_points);
+    memset(s, 0, sizeof *s);
+}

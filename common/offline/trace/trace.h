@@ -1,0 +1,80 @@
+#ifndef COMMON_OFFLINE_TRACE_TRACE_H
+#define COMMON_OFFLINE_TRACE_TRACE_H
+
+/* Activation traces (HDF5; schemas/trace.md): what a model's FFNs did over a corpus, and the model's
+ * tensor table, so that planner and packer need no second look at the model. trace_h5.c is the only
+ * user of hdf5.h. A trace file appears under its name only when it is whole. One thread at a time
+ * per object, and one for all objects of a process (HDF5 has global state). */
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/offline/trace/trace_info.h"
+
+#include <stdint.h>
+
+struct trace;
+
+/* Read-only. A file that is missing while PATH.partial is there, or such a state file itself, is
+ * ERR_INPUT and the message says how to resume; a damaged one is ERR_FORMAT and names the dataset. */
+int trace_open(const char *path, struct trace **out, struct err *e);
+void trace_close(struct trace *t); /* accepts NULL */
+const struct trace_info *trace_info(const struct trace *t);
+
+/* Does the file begin like a trace (HDF5)? 1, 0, or ERR_INPUT. */
+int trace_recognise(const char *path, struct err *e);
+
+/* Read everything and compare with the stored hashes: ERR_FORMAT names the group that differs. */
+int trace_verify(struct trace *t, struct err *e);
+
+/* Where sequences begin: [n_sequences + 1] token indices, borrowed; and each one's index in the whole corpus. */
+const uint64_t *trace_sequence_starts(const struct trace *t);
+const uint64_t *trace_sequence_index(const struct trace *t);
+
+/* Token ids [first, first+n). */
+int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, struct err *e);
+
+/* Firings of every neuron of (layer, block) over all tokens. counts: [n_ff]. *n_tokens (may be NULL): tokens that
+ * were routed to this block (all of them when dense). */
+int trace_counts(struct trace *t, int layer, int block, uint64_t *counts, uint64_t *n_tokens, struct err *e);
+
+/* The same for open gates (gate > 0), whatever the activation makes of them: what exact mode must
+ * load. Equal to trace_counts for RELU. */
+int trace_gate_counts(struct trace *t, int layer, int block, uint64_t *counts, struct err *e);
+
+/* Batches of trace_batch_sizes[size_index] in which at least one token fired the neuron. *n_batches (may be NULL): how
+ * many batches there are, whether or not they use the block. */
+int trace_batch_counts(struct trace *t, enum trace_batch_kind kind, int size_index, int layer, int block,
+                       uint64_t *counts, uint64_t *n_batches, struct err *e);
+
+/* Batches in which at least one token was routed to the block (all of them when dense). */
+int trace_batch_routed(struct trace *t, enum trace_batch_kind kind, int size_index, int layer, int block,
+                       uint64_t *n_batches, struct err *e);
+
+/* Activation maps of the window's tokens [first, first+n): bit i%8 of byte i/8 is neuron i (original index).
+ * maps: [n][k][(n_ff+7)/8] where k = trace_slots(); blocks: [n][k] which expert (all 0 when dense; may be NULL then).
+ * The window is whole sequences in corpus order; trace_sequence_starts tells where they begin. */
+int trace_maps(struct trace *t, int layer, uint64_t first, uint64_t n, uint8_t *maps, uint16_t *blocks, struct err *e);
+
+/* Experts chosen for tokens [first, first+n), best first: [n][k]. All 0 when dense. */
+int trace_routing(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *blocks, struct err *e);
+
+/* Which tokens were sampled: token index in this file of samples [first, first+n), ascending. */
+int trace_sample_tokens(struct trace *t, uint64_t first, uint64_t n, uint64_t *tokens, struct err *e);
+
+/* Samples [first, first+n) of a layer; any output may be NULL.
+ * block_input: F16 [n][d_model], the residual stream where it enters the block, before attn_norm.
+ * ffn_input:   F16 [n][d_model], after ffn_norm: what Gate and Up are multiplied with.
+ * ffn_rms:     F32 [n], sqrt(mean(x^2) + eps) of the residual before ffn_norm, so
+ *              residual = ffn_input * ffn_rms / ffn_norm.weight.
+ * gate_signs:  [n][k][(n_ff+7)/8], bit set: gate > 0. */
+int trace_samples(struct trace *t, int layer, uint64_t first, uint64_t n, uint16_t *block_input,
+                  uint16_t *ffn_input, float *ffn_rms, uint8_t *gate_signs, struct err *e);
+
+/* Fill what budget.h needs from the trace alone (shape from `layout`). */
+struct budget_model;
+struct layout;
+int trace_budget_model(const struct trace *t, const struct layout *l, struct budget_model *out, struct err *e);
+
+/* All orders, [layer][block][n_ff] (layout_order of batch-1 counts), malloc'd, and their hash. */
+int trace_orders(struct trace *t, uint32_t **orders, struct hash128 *order_hash, struct err *e);
+
+#endif

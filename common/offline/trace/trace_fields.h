@@ -1,0 +1,28 @@
+#ifndef COMMON_OFFLINE_TRACE_TRACE_FIELDS_H
+#define COMMON_OFFLINE_TRACE_TRACE_FIELDS_H
+
+/* Attributes of a trace and where they live in struct trace_info, for writer and reader alike.
+ * Internal to trace.c and trace_write.c. */
+#include "common/offline/trace/trace_info.h"
+
+#include <stddef.h>
+
+/* OPT_INT: written when it is not 0, and 0 when it is not there. */
+enum trace_field_kind {
+    TRACE_FIELD_INT, TRACE_FIELD_OPT_INT, TRACE_FIELD_U64, TRACE_FIELD_F32, TRACE_FIELD_TEXT, TRACE_FIELD_HASH
+};
+
+struct trace_field {
+    const char *group, *name;
+    enum trace_field_kind kind;
+    size_t offset, len;  /* len: of a text */
+    uint64_t min, max;   /* of a number */
+};
+
+extern const struct trace_field trace_fields[];
+extern const int trace_n_fields;
+
+/* What "active" means for an activation function, in words; stored with the counts. */
+const char *trace_active_text(enum model_act act);
+
+#endif

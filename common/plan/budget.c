@@ -1,0 +1,361 @@
+/* The account of memory. One function computes it for planner and runtime; the runtime then takes
+ * its arena in these sizes, so a term forgotten here shows at once as an overflow of an item there
+ * (it asserts), and a term too large as memory that the tests see unused. All products are checked:
+ * the numbers come from files and command lines. */
+#include "common/plan/budget.h"
+
+#include "common/base/ckmath.h"
+#include "common/base/pool.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
+#include "common/model/tokenizer.h"
+#include "common/plan/cache.h"
+#include "common/plan/reads.h"
+
+#include <string.h>
+
+/* Code, libraries, libc, kernel stacks and rings, the main stack, malloc of start-up. Measured on Debian 12, x86-64,
+ * November 2026: VmHWM less the mapping is 3.5 MiB, stacks and tables of META included, and 0.25 MiB of
+ * kernel memory are charged to the cgroup; see runtime/README.md, tests/e2e/memory.sh holds it. */
+#define PROCESS_BYTES (4u << 20)
+#define PAGE_TABLE    512 /* bytes that one byte of page table maps: 8 for every 4096 */
+#define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
+
+static const char *const item_names[BUDGET_ITEMS] = {
+    "process", "stacks", "meta", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
+};
+
+const char *budget_item_name(enum budget_item i)
+{
+    return (unsigned)i < BUDGET_ITEMS ? item_names[i] : "?";
+}
+
+static uint64_t up64(uint64_t v)
+{
+    return (v + 63) & ~(uint64_t)63;
+}
+
+uint64_t budget_table_bytes(uint64_t bytes)
+{
+    return up64(bytes / PAGE_TABLE + (bytes % PAGE_TABLE != 0));
+}
+
+uint64_t budget_dense_tensor(uint64_t bytes)
+{
+    return up64(bytes);
+}
+
+uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons)
+{
+    return up64((uint64_t)neurons * s->part[part].record_bytes);
+}
+
+uint64_t budget_slot_bytes(const struct layout_shape *s, int part)
+{
+    return up64(s->part[part].unit_bytes);
+}
+
+uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t hot = ((uint64_t)neurons + p->neurons_per_unit - 1) / p->neurons_per_unit;
+    return up64((p->n_units - hot) * sizeof(uint32_t));
+}
+
+uint64_t budget_staging_bytes(const struct layout_shape *s)
+{
+    return budget_read_bytes(s, 0);
+}
+
+uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes)
+{
+    uint64_t need = 32u << 10, align = s->l.block_bytes > 4096 ? s->l.block_bytes : 4096;
+    need = read_bytes > need ? read_bytes : need;
+    for (int p = 0; p < s->n_parts; p++)
+        if (s->part[p].read_bytes > need)
+            need = s->part[p].read_bytes;
+    return (need + align - 1) / align * align;
+}
+
+void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
+                          uint64_t row2)
+{
+    struct predict_pieces x;
+    predict_pieces_of(row1, rank, row2, s->n_ff, 0, s->l.cluster_neurons, s->l.block_bytes, &x);
+    p->rank = rank > p->rank ? rank : p->rank;
+    p->bytes += budget_dense_tensor(bytes);
+    p->buffer_bytes = x.buffer_bytes > p->buffer_bytes ? x.buffer_bytes : p->buffer_bytes;
+    p->least = 2;
+    p->most = x.n_hidden + x.n_scores > p->most ? x.n_hidden + x.n_scores : p->most;
+    uint32_t ranges = ((uint32_t)s->n_ff + x.range - 1) / x.range;
+    p->ranges = ranges > p->ranges ? ranges : p->ranges;
+    p->n++;
+}
+
+uint64_t budget_predictor_check_bytes(const struct budget_predictors *p)
+{
+    return up64(((uint64_t)p->rank + p->ranges) * sizeof(uint32_t));
+}
+
+uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers)
+{
+    return buffers ? buffers * p->buffer_bytes + up64((uint64_t)buffers * BUDGET_READ_BYTES) +
+                         p->n * budget_predictor_check_bytes(p)
+                   : 0;
+}
+
+/* Sticky checked arithmetic, so that formulas read as formulas. */
+struct sum {
+    uint64_t v;
+    int bad;
+};
+
+static uint64_t mul(struct sum *s, uint64_t a, uint64_t b)
+{
+    uint64_t r = 0;
+    if (!ck_mul_u64(a, b, &r) || r > UINT64_MAX / 4)
+        s->bad = 1;
+    return s->bad ? 0 : r;
+}
+
+static void add(struct sum *s, uint64_t a)
+{
+    if (!ck_add_u64(s->v, a, &s->v) || s->v > UINT64_MAX / 4)
+        s->bad = 1;
+    if (s->bad)
+        s->v = 0;
+}
+
+static int in_range(const char *what, long long v, long long min, long long max, struct err *e)
+{
+    if (v < min || v > max)
+        return err_set(e, ERR_LIMIT, "memory account: %s is %lld; %lld to %lld is possible", what, v, min, max);
+    return 0;
+}
+
+static int check_choice(const struct budget_model *m, const struct budget_choice *c, struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    int r;
+    if ((r = in_range("n_layers", h->n_layers, 1, MODEL_MAX_LAYERS, e)) < 0 ||
+        (r = in_range("d_model", h->d_model, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_ff", h->n_ff, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_vocab", h->n_vocab, 1, MODEL_MAX_VOCAB, e)) < 0 ||
+        (r = in_range("n_heads", h->n_heads, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_kv_heads", h->n_kv_heads, 1, h->n_heads, e)) < 0 ||
+        (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
+        (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
+        (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
+        (r = in_range("max_batch", c->max_batch, 1, BUDGET_MAX_BATCH, e)) < 0 ||
+        (r = in_range("prefill_chunk", c->prefill_chunk, 1, BUDGET_MAX_CHUNK, e)) < 0 ||
+        (r = in_range("threads", c->threads, 1, BUDGET_MAX_THREADS, e)) < 0 ||
+        (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
+        (r = in_range("queue_depth", c->queue_depth, 1, BUDGET_MAX_DEPTH, e)) < 0 ||
+        (r = in_range("read_bytes", c->read_bytes, 0, READS_MAX_BYTES, e)) < 0 ||
+        (r = in_range("predictor_rank", c->predictors.rank, 0, PREDICT_MAX_RANK, e)) < 0 ||
+        (r = in_range("predictor_buffers", c->predictor_buffers, 0, BUDGET_MAX_STREAM, e)) < 0)
+        return r;
+    if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
+        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff,
+                       h->n_ff);
+    return 0;
+}
+
+/* What several blocks of a layer at a time need. */
+static void blocks_of(const struct model_hparams *h, const struct budget_choice *c, struct budget_scratch *b)
+{
+    int used = h->n_experts_used > 1 ? h->n_experts_used : 1, batch = c->max_batch * used;
+    b->blocks = used < BUDGET_MAX_BLOCKS ? used : BUDGET_MAX_BLOCKS;
+    b->rows = c->prefill_chunk > batch ? c->prefill_chunk : batch;
+}
+
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
+                   struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    int r = check_choice(m, c, e);
+    if (r < 0)
+        return r;
+    struct budget_scratch b = { .tokens = c->prefill_chunk > c->max_batch ? c->prefill_chunk : c->max_batch };
+    struct sum s = { 0 };
+    blocks_of(h, c, &b);
+    uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
+    uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
+    uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
+    uint64_t widest = d > q_dim ? d : q_dim;
+    b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
+    b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
+    b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
+    b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
+    uint64_t heads = (uint64_t)(h->n_heads / h->n_kv_heads);
+    heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
+    b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
+    b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
+    b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
+    uint64_t units = m->shape.n_clusters;
+    for (int p = 0; p < m->shape.n_parts; p++)
+        units += m->shape.part[p].n_units;
+    b.entries = up64(mul(&s, units, BUDGET_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
+    /* Row pointers and two arrays f32[tokens][rows]. */
+    b.gather = mul(&s, threads, up64(BUDGET_GATHER_ROWS * 16 + mul(&s, tokens, 2 * BUDGET_GATHER_ROWS * 4)));
+    b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
+    b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
+    b.reads = mul(&s, (uint64_t)c->queue_depth, BUDGET_READ_BYTES);
+    if (c->predictors.rank) {
+        uint64_t rank = (uint64_t)c->predictors.rank;
+        b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
+        b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
+        b.predict += mul(&s, threads, up64(mul(&s, tokens, BUDGET_SCORE_ROWS * 4)));
+        b.predict += up64(mul(&s, rows, ((uint64_t)h->n_ff + 511) / 512 * 64));
+    }
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
+                               b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
+    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
+        add(&s, parts[i]);
+    add(&s, mul(&s, (uint64_t)b.blocks, b.entries));
+    if (h->n_experts > 0) {
+        uint64_t inputs = c->predictors.rank ? 2 : 1; /* the sum over experts, routing; what lookahead predictors see */
+        b.picked = up64(mul(&s, mul(&s, rows, d), 4));
+        b.picked_act = up64(mul(&s, mul(&s, rows, (d + 127) / 128), sizeof(struct kernels_q8_group)));
+        add(&s, inputs * b.hidden + up64(mul(&s, mul(&s, tokens, (uint64_t)h->n_experts), 16)));
+        add(&s, mul(&s, inputs + 1, b.picked));
+        add(&s, mul(&s, inputs, b.picked_act));
+    }
+    if (s.bad)
+        return err_set(e, ERR_LIMIT, "memory account: scratch for %d tokens and %d threads overflows 64 bits",
+                       b.tokens, c->threads);
+    b.total = s.v;
+    *out = b;
+    return 0;
+}
+
+static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const struct budget_choice *c)
+{
+    const struct model_hparams *h = &m->h;
+    struct sum t = { 0 };
+    uint64_t segments = (uint64_t)h->n_layers * (uint64_t)model_ffn_blocks(h);
+    add(&t, META_FIXED);
+    add(&t, m->meta_bytes);
+    add(&t, mul(&t, m->n_tensors, 192));
+    /* Bounds of vocabulary and merges keep the tokenizer's sum from overflowing. */
+    if (m->vocab_text_bytes > UINT32_MAX || m->n_merges > UINT32_MAX)
+        t.bad = 1;
+    else
+        add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
+    /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
+    add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
+    add(&t, mul(&t, (uint64_t)h->n_layers, 768));
+    if (c->predictors.rank)
+        add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
+    s->bad |= t.bad;
+    return up64(t.v);
+}
+
+static uint64_t kv_bytes(struct sum *s, const struct budget_model *m, const struct budget_choice *c)
+{
+    const struct model_hparams *h = &m->h;
+    uint64_t row = mul(s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
+    uint64_t one = up64(mul(s, row, (uint64_t)c->context)); /* K or V of a layer of a sequence */
+    return mul(s, mul(s, one, 2 * (uint64_t)h->n_layers), (uint64_t)c->max_batch);
+}
+
+/* CHECKS, INDEX, HOT and COLD. */
+static int regions(struct budget *b, struct sum *s, const struct budget_model *m, const struct budget_choice *c,
+                   int empty, struct err *e)
+{
+    const struct model_hparams *h = &m->h;
+    size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shape.n_parts;
+    struct sum checks = { 0 }, index = { 0 }, tables = { 0 }, hot = { 0 }, cold = { 0 };
+    add(&index, up64(layers * blocks * parts * 8)); /* where each hot prefix begins, */
+    add(&index, up64(layers * blocks * parts * 8)); /* the checksums of each part, */
+    add(&index, up64(layers * parts * 8));          /* each cold segment, */
+    add(&index, up64(layers * parts * 8));          /* and its cache */
+    for (size_t l = 0; l < layers; l++)
+        for (size_t p = 0; p < parts; p++) {
+            uint32_t slots = empty || !c->cold ? 0 : c->cold[l * parts + p];
+            uint64_t units = mul(s, blocks, m->shape.part[p].n_units);
+            if (units > UINT32_MAX / 2 || slots > units)
+                return err_set(e, ERR_LIMIT, "memory account: layer %zu part %zu has %u cold slots for %llu units", l,
+                               p, slots, (unsigned long long)units);
+            add(&index, up64(cache_bytes((uint32_t)units, slots)));
+            uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
+            add(&cold, slot_bytes);
+            add(&tables, budget_table_bytes(slot_bytes));
+            for (size_t k = 0; k < blocks; k++) {
+                uint32_t n = empty || !c->hot ? 0 : c->hot[(l * blocks + k) * parts + p];
+                if (n > (uint32_t)h->n_ff)
+                    return err_set(e, ERR_LIMIT,
+                                   "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
+                                   n, h->n_ff);
+                add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
+                add(&tables, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
+                uint64_t check_bytes = m->no_unit_checks ? 0 : budget_check_bytes(&m->shape, (int)p, n);
+                add(&checks, check_bytes);
+                add(&tables, budget_table_bytes(check_bytes));
+            }
+        }
+    add(&index, tables.v);
+    s->bad |= checks.bad | index.bad | hot.bad | cold.bad;
+    b->tables = tables.v;
+    b->item[BUDGET_CHECKS] = checks.v;
+    b->item[BUDGET_INDEX] = index.v;
+    b->item[BUDGET_HOT] = hot.v;
+    b->item[BUDGET_COLD] = cold.v;
+    return 0;
+}
+
+static uint64_t total(struct sum *s, const struct budget *b)
+{
+    struct sum t = { 0 };
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        add(&t, b->item[i]);
+    s->bad |= t.bad;
+    return t.v;
+}
+
+/* All items but the regions', with these predictors in memory and so many buffers for the others. */
+static void fixed_items(struct budget *b, struct sum *s, const struct budget_model *m, const struct budget_choice *c,
+                        uint64_t predictor_bytes, uint32_t buffers)
+{
+    uint64_t stream = budget_stream_bytes(&c->predictors, buffers);
+    b->item[BUDGET_PREDICTOR] = up64(predictor_bytes);
+    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shape, c->read_bytes)) + stream;
+    struct sum fixed = { 0 };
+    for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
+        add(&fixed, b->item[i]);
+    s->bad |= fixed.bad;
+    b->item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
+}
+
+int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e)
+{
+    const struct budget_predictors *p = &c->predictors;
+    struct budget b = { { 0 }, 0, 0, 0 };
+    struct budget_scratch scratch;
+    struct sum s = { 0 };
+    int r = budget_scratch(m, c, &scratch, e);
+    if (r < 0)
+        return r;
+    b.item[BUDGET_STACKS] =
+        (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
+    b.item[BUDGET_META] = meta_bytes(&s, m, c);
+    b.item[BUDGET_DENSE] = up64(m->dense_bytes);
+    b.item[BUDGET_KV] = kv_bytes(&s, m, c);
+    b.item[BUDGET_SCRATCH] = scratch.total;
+    if (p->buffer_bytes > UINT64_MAX / 4 / BUDGET_MAX_STREAM)
+        s.bad = 1;
+    int resident = p->bytes <= budget_stream_bytes(p, p->least); /* so small that buffers would be larger */
+    fixed_items(&b, &s, m, c, resident ? p->bytes : 0, resident ? 0 : p->least);
+    if ((r = regions(&b, &s, m, c, 1, e)) < 0)
+        return r;
+    b.floor = total(&s, &b);
+    fixed_items(&b, &s, m, c, c->predictor_bytes, c->predictor_buffers);
+    if ((r = regions(&b, &s, m, c, 0, e)) < 0)
+        return r;
+    b.total = total(&s, &b);
+    if (s.bad || m->dense_bytes > UINT64_MAX / 4 || c->predictor_bytes > UINT64_MAX / 4 || p->bytes > UINT64_MAX / 4)
+        return err_set(e, ERR_LIMIT, "memory account: a sum overflows 64 bits");
+    *out = b;
+    return 0;
+}

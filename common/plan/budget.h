@@ -1,0 +1,162 @@
+#ifndef COMMON_PLAN_BUDGET_H
+#define COMMON_PLAN_BUDGET_H
+
+/* The account of every byte that the runtime may use, computed by this one module for planner and
+ * runtime alike, so that they agree on it to the byte. The runtime takes its memory in the sizes
+ * listed here and from nowhere else: what the account says is what it gets.
+ *
+ * Items that are facts of process and library (code, libc, malloc during start) are constants
+ * measured with a margin, and the runtime's own tests hold them (VmHWM <= budget under a cgroup). */
+#include "common/base/err.h"
+#include "common/model/model.h"
+#include "common/model/predict.h"
+#include "common/plan/layout.h"
+
+#include <stdint.h>
+
+/* Facts of the model, the same whether they come from a trace's tensor table or from a pack. */
+struct budget_model {
+    struct model_hparams h;
+    struct layout_shape shape;
+    uint64_t dense_bytes;       /* sum of budget_dense_tensor() over the tensors that are not gate, up, down */
+    uint64_t n_tensors;         /* entries in the pack's table: its tables are held in memory */
+    uint64_t vocab_text_bytes, n_merges;
+    uint64_t meta_bytes;        /* GGUF key-value section kept in the pack */
+    int no_unit_checks;         /* a pack of revision 1: there are no checksums of units to be held in memory */
+};
+
+/* Predicted mode: facts of the predictors in use. Those that do not stay in memory are read from the pack, piece by piece,
+ * whenever they are used, through buffers that all of them share. */
+struct budget_predictors {
+    int rank;                   /* the largest; 0: there is no predictor, and no scratch for one */
+    uint64_t bytes;             /* sum of budget_dense_tensor() over all of them */
+    uint64_t buffer_bytes;      /* holds any piece */
+    uint32_t least, most;       /* buffers: without which none can be streamed; that hold the largest whole */
+    uint32_t n, ranges;         /* predictors; ranges of neurons of one, at most */
+};
+
+/* Choices of the plan (one memory limit) or of the runtime's command line. */
+struct budget_choice {
+    int context;                /* KV positions per sequence */
+    int kv_f16;
+    int max_batch;              /* sequences */
+    int prefill_chunk;          /* tokens per forward pass, >= 1 */
+    int threads;                /* compute workers, the main thread included */
+    int io_lanes;               /* I/O threads */
+    int queue_depth;            /* reads in flight: one staging buffer each */
+    uint32_t read_bytes;        /* of the longest read through gaps (plan_read_bytes); 0: there is none */
+    struct budget_predictors predictors; /* predicted mode: those in use; else all 0 */
+    uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
+    uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
+    const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
+    const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
+};
+
+/* Every item is a multiple of 64 bytes. HOT and COLD are exact sums of budget_hot_bytes() and budget_slot_bytes(), so
+ * the account is linear in them; CHECKS and INDEX are sums over layers too, so the account is additive over layers. */
+enum budget_item {
+    BUDGET_PROCESS,   /* code, libraries, libc, main stack, kernel memory; page tables of what is below */
+    BUDGET_STACKS,    /* worker and I/O thread stacks */
+    BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
+    BUDGET_DENSE,     /* attention, norms, embeddings, head, routers */
+    BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
+    BUDGET_KV,
+    BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
+    BUDGET_STAGING,   /* read buffers */
+    BUDGET_CHECKS,    /* checksums of the units that are not resident */
+    BUDGET_INDEX,     /* of hot and cold regions, and their page tables */
+    BUDGET_HOT,
+    BUDGET_COLD,
+    BUDGET_ITEMS
+};
+
+struct budget {
+    uint64_t item[BUDGET_ITEMS];
+    uint64_t tables;  /* of BUDGET_INDEX: page tables of the regions, which the kernel holds and an arena must not */
+    uint64_t total;
+    uint64_t floor;   /* total with no hot and no cold region, and predictors streamed: below it nothing runs */
+};
+
+const char *budget_item_name(enum budget_item i); /* "kv" */
+
+/* Bytes that a dense tensor occupies in memory. */
+uint64_t budget_dense_tensor(uint64_t bytes);
+
+/* Page tables of that many bytes; never more for a sum than for its terms. */
+uint64_t budget_table_bytes(uint64_t bytes);
+
+/* Bytes of a layer's hot prefix of n neurons in a part, and of one cold slot; both multiples of 64. */
+uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons);
+uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
+
+/* Bytes of the checksums of the units of a part of a block beyond its hot prefix of n neurons. */
+uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons);
+
+/* Bytes of one staging buffer: the largest read of any part and room to coalesce neighbours; a multiple of 4096
+ * and of the layout's block. */
+uint64_t budget_staging_bytes(const struct layout_shape *s);
+
+/* The same where reads go through gaps: no less than read_bytes. */
+uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes);
+
+/* Take a predictor into account: rank, bytes of its section, of a row of fc1 and of fc2. */
+void budget_add_predictor(struct budget_predictors *p, const struct layout_shape *s, int rank, uint64_t bytes, uint64_t row1,
+                          uint64_t row2);
+
+/* Bytes of the checksums of one predictor's rows of fc1 and ranges of neurons. */
+uint64_t budget_predictor_check_bytes(const struct budget_predictors *p);
+
+/* Bytes of the buffers that streamed predictors are read into, then their state, then the checksums of all predictors. Part
+ * of BUDGET_STAGING, after the queue_depth buffers; 0 without buffers. */
+uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
+
+/* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64. Experts of a layer
+ * run several at a time: as many as a token uses, up to BUDGET_MAX_BLOCKS, and as long as their tokens fit in rows. */
+struct budget_scratch {
+    int tokens;          /* of the largest forward pass: max(prefill_chunk, max_batch) */
+    int blocks;          /* FFN blocks at a time; 1 without experts */
+    int rows;            /* tokens of those together: max(prefill_chunk, max_batch x experts used) */
+    uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
+    uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
+    uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
+    uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
+    uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
+    uint64_t logits;     /* f32[max_batch][n_vocab] */
+    uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */
+    uint64_t entries;    /* the pipeline's lists, of one block */
+    uint64_t gather;     /* [threads] row pointers, gathered h, up temporaries */
+    uint64_t sampler;    /* candidates: [n_vocab] of 8 bytes, twice */
+    uint64_t tokens_in;  /* i32[max_batch][context]: token ids of a sequence */
+    uint64_t reads;      /* state of each read in flight */
+    uint64_t predict;    /* of predictors: hidden layer, f32 and prepared for fc2; scores of a range, [threads]; a bit
+                          * per neuron and row. 0 without predictors */
+    uint64_t picked;     /* experts: f32[rows][d_model], inputs, likewise sums; once more for inputs of predictors */
+    uint64_t picked_act; /* experts: int8 activations of [rows] inputs; likewise */
+    uint64_t total;
+};
+
+#define BUDGET_MAX_BLOCKS 8 /* FFN blocks at a time */
+#define BUDGET_SCORE_ROWS PREDICT_RANGE /* neurons whose scores a worker computes at a time */
+#define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
+#define BUDGET_JOB_BYTES (1024u << 10) /* of records that a worker takes at a time, at most */
+#define BUDGET_DOWN_ROWS 512 /* of Down, before a worker looks for something better */
+#define BUDGET_OWN_ROWS 128  /* the same, of neurons that it computed itself */
+#define BUDGET_READS_AHEAD 16 /* in flight when attention begins: the device is busy, and more start between its products */
+#define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
+#define BUDGET_READ_BYTES 256 /* per read in flight, and per buffer of streamed predictors */
+#define BUDGET_MAX_THREADS 256
+#define BUDGET_MAX_LANES 64
+#define BUDGET_MAX_DEPTH 4096
+#define BUDGET_MAX_STREAM (1 << 20) /* buffers of streamed predictors */
+#define BUDGET_MAX_BATCH 1024
+#define BUDGET_MAX_CHUNK 8192
+#define BUDGET_IO_STACK_BYTES (64 * 1024) /* of each I/O thread */
+
+/* ERR_LIMIT when a product overflows or a choice is out of range. */
+int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
+                   struct err *e);
+
+/* ERR_LIMIT when a sum overflows or a choice is out of range. */
+int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e);
+
+#endif

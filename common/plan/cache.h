@@ -1,0 +1,66 @@
+#ifndef COMMON_PLAN_CACHE_H
+#define COMMON_PLAN_CACHE_H
+
+/* Index of the cold neuron cache: which unit is in which slot of one segment (a layer's part), and
+ * which to drop. It holds no weights, so the runtime runs it over real memory and the planner
+ * replays traces through the very same code.
+ *
+ * A slot is free, loading, or ready. Entries are used only while pinned, and a pinned or loading
+ * one is never evicted. Data is clean: eviction is a drop. One owner thread. No allocation: the
+ * caller gives cache_bytes() of memory, which the budget has counted. */
+#include <stddef.h>
+#include <stdint.h>
+
+enum cache_policy {
+    CACHE_LRU,  /* least recently used */
+    CACHE_LFU,  /* least frequently used with ageing: counts halve as time passes; ties by recency */
+    CACHE_POLICIES
+};
+
+#define CACHE_NONE UINT32_MAX
+
+/* Of ageing (LFU): counts stop at LEVELS - 1 and halve every AGE_TICKS ticks. */
+#define CACHE_LEVELS    128
+#define CACHE_AGE_TICKS 64
+
+struct cache;
+
+const char *cache_policy_name(enum cache_policy p); /* "lru" "lfu" */
+int cache_policy_by_name(const char *name);         /* -1: unknown */
+
+/* Memory for a segment of n_units units (experts of a layer share a segment: number their units one after the
+ * other) and n_slots slots; mem is aligned to 64. n_slots 0 is a cache that never hits. */
+size_t cache_bytes(uint32_t n_units, uint32_t n_slots);
+struct cache *cache_init(void *mem, uint32_t n_units, uint32_t n_slots, enum cache_policy policy);
+
+/* Slot of a unit that is ready or loading, pinned once more; CACHE_NONE when absent. Counts one access. */
+uint32_t cache_lookup(struct cache *c, uint32_t unit, int *ready);
+
+/* Ask for the memory that a lookup of the unit will touch, ahead of it: stage 0 its index and count, then 1 its slot,
+ * then 2 the slot's neighbours on its list. Each stage reads what the one before asked for. Changes nothing. */
+void cache_prefetch(const struct cache *c, uint32_t unit, int stage);
+
+/* After a miss: a slot for the unit, loading and pinned, its former unit in *evicted (or CACHE_NONE). Gives
+ * CACHE_NONE when every slot is pinned or when the policy would keep what it has: then use the
+ * data once from staging. */
+uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted);
+void cache_ready(struct cache *c, uint32_t slot);   /* loading -> ready */
+void cache_drop(struct cache *c, uint32_t slot);    /* the load failed: free the slot, whatever its pins */
+void cache_unpin(struct cache *c, uint32_t slot);
+
+/* A token (or batch step) has passed: ageing. */
+void cache_tick(struct cache *c);
+
+/* Grow or shrink to n_slots <= the number given at init; shrinking drops the least valuable. Slots in
+ * use are then below n_slots: move (or NULL where there is no data) is told which slot's data goes
+ * where. Nothing may be pinned or loading. */
+void cache_resize(struct cache *c, uint32_t n_slots, void (*move)(void *ctx, uint32_t from, uint32_t to), void *ctx);
+uint32_t cache_slots(const struct cache *c);         /* the present size */
+uint32_t cache_unit(const struct cache *c, uint32_t slot); /* CACHE_NONE: the slot is free */
+
+struct cache_stats {
+    uint64_t lookups, hits, evictions, refused;
+};
+struct cache_stats cache_stats(const struct cache *c);
+
+#endif

@@ -1,0 +1,104 @@
+#ifndef COMMON_PLAN_LAYOUT_H
+#define COMMON_PLAN_LAYOUT_H
+
+/* The layout: how a packed model stores the neurons of its FFNs. It is what a plan fixes about a
+ * pack, and all that it fixes: a pack carries the hashes of model, neuron order and layout, never
+ * of a plan.
+ *
+ * Neuron i of an FFN is row i of Gate, row i of Up and column i of Down (stored as a row). In each
+ * (layer, block) - a block is an expert, or the layer's only FFN - neurons are sorted hot to cold,
+ * so every hot set is a prefix. Storage is divided into parts:
+ *
+ *   SPLIT      part 0 = gate                     part 1 = up, down        each its own segment
+ *   BUNDLE     part 0 = gate, up, down                                    one segment
+ *   TWO_PHASE  part 0 = gate, part 1 = up, down, alternating unit by unit in one segment, so that
+ *              the second page is read only if the gate opens
+ *
+ * A part's neurons are grouped in units, the unit of a read and of the cold cache. The payload of a
+ * unit is neurons_per_unit records without gaps; in the file it occupies stride_bytes. A padded
+ * unit starts and ends on a block boundary of the device; a packed one (packed = 1) does not, and a
+ * read of it is rounded out to blocks. Small records are grouped to fill a block. Clusters are runs
+ * of cluster_neurons neurons: the granularity of the hot region, of checksums and of work. */
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/model/model.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define LAYOUT_MAX_PARTS 2
+
+enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_FORMS };
+
+enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
+
+/* What a plan says. Everything else below is derived from it and the model's shape. */
+struct layout {
+    enum layout_form form;
+    int packed;                    /* 1: units are not padded to blocks */
+    uint32_t block_bytes;          /* device block: a power of two, 512..65536; 4096 by default */
+    uint32_t cluster_neurons;      /* a multiple of 8, 8..4096 */
+    uint32_t type[LAYOUT_ROLES];   /* quant_type of the stored gate, up and down rows */
+};
+
+struct layout_part {
+    int n_roles;
+    int role[LAYOUT_ROLES];                /* in storage order within a record */
+    uint32_t role_offset[LAYOUT_ROLES];    /* by role number: byte offset within a record; ~0u: not in this part */
+    uint32_t role_bytes[LAYOUT_ROLES];     /* by role number */
+    uint32_t record_bytes;                 /* one neuron */
+    uint32_t neurons_per_unit;
+    uint32_t unit_bytes;                   /* payload: neurons_per_unit * record_bytes */
+    uint32_t read_bytes;                   /* largest block-aligned read that one unit needs */
+    uint32_t n_units;                      /* the last may hold fewer neurons */
+    int segment;                           /* which of the block's segments */
+    uint64_t stride_bytes, first_offset;   /* unit u is at first_offset + u * stride_bytes in the segment */
+};
+
+struct layout_shape {
+    struct layout l;
+    int n_ff, n_parts, n_segments;
+    uint32_t n_clusters;
+    uint64_t segment_bytes[LAYOUT_MAX_PARTS]; /* multiples of block_bytes */
+    struct layout_part part[LAYOUT_MAX_PARTS];
+};
+
+const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" */
+int layout_form_by_name(const char *name);        /* -1: unknown */
+
+/* Sensible values for a model: the form given, 4 KiB blocks, source types where rows allow. */
+void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES]);
+
+/* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field. */
+int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shape *out, struct err *e);
+
+/* Identity of a layout: XXH3-128 over u32 revision (1), form, packed, block_bytes, cluster_neurons, type[3]. */
+struct hash128 layout_hash(const struct layout *l);
+
+/* Neuron order of one FFN: order[p] = original index of the neuron at pack position p; descending
+ * counts, ties by ascending index. */
+void layout_order(const uint64_t *counts, int n_ff, uint32_t *order);
+
+/* Identity of the whole order: XXH3-128 over u32 n_layers, n_blocks, n_ff, then every order array,
+ * layer by layer, block by block, as u32 little-endian. */
+struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff);
+
+/* Unit that holds the neuron at pack position p, and its record's offset in the unit's payload. */
+static inline uint32_t layout_unit_of(const struct layout_part *p, uint32_t pos)
+{
+    return pos / p->neurons_per_unit;
+}
+
+static inline uint32_t layout_record_offset(const struct layout_part *p, uint32_t pos)
+{
+    return pos % p->neurons_per_unit * p->record_bytes;
+}
+
+/* Neurons in unit u. */
+static inline uint32_t layout_unit_neurons(const struct layout_shape *s, const struct layout_part *p, uint32_t u)
+{
+    uint32_t left = (uint32_t)s->n_ff - u * p->neurons_per_unit;
+    return left < p->neurons_per_unit ? left : p->neurons_per_unit;
+}
+
+#endif

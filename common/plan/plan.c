@@ -1,0 +1,284 @@
+/* Plans in memory: names, allocation, and the rules that a plan obeys by itself. Text is the business of
+ * plan_read.c (strict, through jansson) and plan_write.c (canonical).
+ *
+ * Figures per layer are columns in the text ("io_ns": [..]), not objects per layer: a third of the size,
+ * and of the memory that a runtime with a small budget needs while it parses. plan_columns ties each
+ * key to its field for reader, writer and reports alike. */
+#include "common/plan/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const mode_names[PLAN_MODES] = { "exact", "dense", "predicted" };
+static const char *const io_names[PLAN_IOS] = { "auto", "io_uring", "pread" };
+static const char *const cost_names[PLAN_COSTS] = { "measured", "paper" };
+static const char *const stat_names[PLAN_STATS] = { "typical", "sustained" };
+
+/* Sorted by key, as the text has them. */
+const struct plan_column plan_columns[PLAN_COLUMNS] = {
+    { "active", offsetof(struct plan_layer_figures, active) },
+    { "attention_ns", offsetof(struct plan_layer_figures, attention_ns) },
+    { "exposed_ns", offsetof(struct plan_layer_figures, exposed_ns) },
+    { "ffn_compute_ns", offsetof(struct plan_layer_figures, ffn_compute_ns) },
+    { "ffn_memory_ns", offsetof(struct plan_layer_figures, ffn_memory_ns) },
+    { "hit_rate", offsetof(struct plan_layer_figures, hit_rate) },
+    { "io_ns", offsetof(struct plan_layer_figures, io_ns) },
+    { "predict_ns", offsetof(struct plan_layer_figures, predict_ns) },
+    { "read_bytes", offsetof(struct plan_layer_figures, read_bytes) },
+    { "total_ns", offsetof(struct plan_layer_figures, total_ns) },
+};
+
+const char *plan_mode_name(enum plan_mode m)
+{
+    return mode_names[m];
+}
+
+const char *plan_io_name(enum plan_io b)
+{
+    return io_names[b];
+}
+
+const char *plan_cost_name(enum plan_cost c)
+{
+    return cost_names[c];
+}
+
+const char *plan_stat_name(enum plan_stat s)
+{
+    return stat_names[s];
+}
+
+/* --- memory --- */
+
+static size_t hot_len(const struct plan *p)
+{
+    return (size_t)p->n_layers * (size_t)p->n_blocks * (size_t)p->n_parts;
+}
+
+static size_t cold_len(const struct plan *p)
+{
+    return (size_t)p->n_layers * (size_t)p->n_parts;
+}
+
+int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e)
+{
+    l->n_batches = 0;
+    l->batches = calloc((size_t)n_batches, sizeof *l->batches);
+    l->predictor = malloc((size_t)p->n_layers);
+    l->always = calloc((size_t)p->n_layers, sizeof *l->always);
+    if (!l->batches || !l->predictor || !l->always) {
+        plan_limit_done(l);
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    }
+    memset(l->predictor, -1, (size_t)p->n_layers);
+    l->n_batches = n_batches;
+    for (int i = 0; i < n_batches; i++) {
+        struct plan_batch *b = &l->batches[i];
+        b->hot = calloc(hot_len(p), sizeof *b->hot);
+        b->cold = calloc(cold_len(p), sizeof *b->cold);
+        b->streamed = calloc((size_t)p->n_layers, 1);
+        b->predicted.layers = calloc((size_t)p->n_layers, sizeof *b->predicted.layers);
+        if (!b->hot || !b->cold || !b->streamed || !b->predicted.layers) {
+            plan_limit_done(l);
+            return err_set(e, ERR_NOMEM, "out of memory for a plan");
+        }
+    }
+    return 0;
+}
+
+void plan_limit_done(struct plan_limit *l)
+{
+    for (int i = 0; i < l->n_batches; i++) {
+        free(l->batches[i].hot);
+        free(l->batches[i].cold);
+        free(l->batches[i].streamed);
+        free(l->batches[i].predicted.layers);
+    }
+    free(l->batches);
+    free(l->predictor);
+    free(l->always);
+    l->batches = NULL;
+    l->predictor = NULL;
+    l->always = NULL;
+    l->n_batches = 0;
+}
+
+void plan_done(struct plan *p)
+{
+    for (int i = 0; i < p->n_limits; i++)
+        plan_limit_done(&p->limits[i]);
+    free(p->limits);
+    for (int i = 0; i < p->n_notes; i++)
+        free(p->notes[i]);
+    free(p->notes);
+    *p = (struct plan){ 0 };
+}
+
+int plan_note(struct plan *p, struct err *e, const char *fmt, ...)
+{
+    char text[401];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < p->n_notes; i++)
+        if (!strcmp(p->notes[i], text))
+            return 0;
+    if (p->n_notes == PLAN_MAX_NOTES)
+        return 0; /* the first 64 tell the story */
+    char **grown = realloc(p->notes, (size_t)(p->n_notes + 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    p->notes = grown;
+    p->notes[p->n_notes] = strdup(text);
+    if (!p->notes[p->n_notes])
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    p->n_notes++;
+    return 0;
+}
+
+const struct plan_limit *plan_pick(const struct plan *p, uint64_t memory)
+{
+    const struct plan_limit *best = NULL;
+    for (int i = 0; i < p->n_limits; i++) /* ascending: the last that fits is the largest, an exact match included */
+        if (memory == 0 || p->limits[i].memory_bytes <= memory)
+            best = &p->limits[i];
+    return best;
+}
+
+/* --- rules that need no other file; plan_read.c checks types and lengths, this the meaning --- */
+
+static int rule(const char *name, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static int rule(const char *name, struct err *e, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return err_set(e, ERR_FORMAT, "plan '%s': %s", name, text);
+}
+
+static int check_batch(const struct plan *p, const struct layout_shape *s, const struct plan_batch *b, int li,
+                       int bi, const char *name, struct err *e)
+{
+    uint32_t cluster = p->layout.cluster_neurons;
+    const struct plan_limit *l = &p->limits[li];
+    for (int layer = 0; layer < p->n_layers; layer++)
+        if (b->streamed[layer] && (l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 || !l->predictor_buffers))
+            return rule(name, e, "limits[%d].batches[%d].streamed has layer %d, which %s", li, bi, layer,
+                        l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 ? "has no predictors" :
+                                                                               "predictor_buffers leaves no room for");
+    for (int layer = 0; layer < p->n_layers; layer++)
+        for (int part = 0; part < p->n_parts; part++) {
+            for (int k = 0; k < p->n_blocks; k++) {
+                uint32_t hot = plan_hot(p, b, layer, k, part);
+                if (hot > (uint32_t)p->n_ff || (hot % cluster && hot != (uint32_t)p->n_ff))
+                    return rule(name, e,
+                                "limits[%d].batches[%d].hot[%d][%d][%d] is %u; whole clusters of %u, or all %d "
+                                "neurons, are needed", li, bi, layer, k, part, hot, cluster, p->n_ff);
+            }
+            uint64_t units = (uint64_t)s->part[part].n_units * (uint64_t)p->n_blocks;
+            if (plan_cold(p, b, layer, part) > units)
+                return rule(name, e, "limits[%d].batches[%d].cold[%d][%d] is %u slots; the layer has %llu units", li,
+                            bi, layer, part, plan_cold(p, b, layer, part), (unsigned long long)units);
+        }
+    return 0;
+}
+
+/* Joins ascend, are whole blocks of more than one unit, and none claims to take longer than reading its units one by one. */
+static int check_coalesce(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct layout_part *part = &s->part[p->n_parts - 1];
+    for (int i = 0; i < l->n_coalesce; i++) {
+        const struct reads_coalesce *j = &l->coalesce[i];
+        if (j->bytes % p->layout.block_bytes || j->bytes < part->read_bytes + part->stride_bytes || j->bytes > READS_MAX_BYTES)
+            return rule(name, e, "limits[%d].io.joins[%d].bytes is %u; whole blocks of %u are needed, for two units at least "
+                        "(%llu), %u at most", li, i, j->bytes, p->layout.block_bytes,
+                        (unsigned long long)(part->read_bytes + part->stride_bytes), READS_MAX_BYTES);
+        if (!(j->weight > 1 && j->weight <= READS_MAX_UNITS))
+            return rule(name, e, "limits[%d].io.joins[%d].weight is %g; more than 1 and at most %d are possible", li, i,
+                        j->weight, READS_MAX_UNITS);
+        if (i && (j->bytes <= j[-1].bytes || j->weight < j[-1].weight))
+            return rule(name, e, "limits[%d].io.joins[%d] is not above the one before it", li, i);
+    }
+    return 0;
+}
+
+static int check_limit(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    if (li && l->memory_bytes <= p->limits[li - 1].memory_bytes)
+        return rule(name, e, "limits[%d].memory_bytes is not above the one before it", li);
+    if (l->account_bytes > l->memory_bytes)
+        return rule(name, e, "limits[%d].account_bytes is %llu, above memory_bytes %llu", li,
+                    (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);
+    if (l->floor_bytes > l->account_bytes)
+        return rule(name, e, "limits[%d].floor_bytes is %llu, above account_bytes %llu", li,
+                    (unsigned long long)l->floor_bytes, (unsigned long long)l->account_bytes);
+    if (l->mode != PLAN_PREDICTED && l->recall != 0)
+        return rule(name, e, "limits[%d].recall is %g in %s mode; it belongs to predicted mode", li, l->recall,
+                    plan_mode_name(l->mode));
+    if (l->mode == PLAN_PREDICTED && !(l->recall > 0 && l->recall <= 1))
+        return rule(name, e, "limits[%d].recall is %g; predicted mode needs a share above 0, at most 1", li,
+                    l->recall);
+    if (l->predictor_buffers && l->mode != PLAN_PREDICTED)
+        return rule(name, e, "limits[%d].predictor_buffers is %d in %s mode; it belongs to predicted mode", li,
+                    l->predictor_buffers, plan_mode_name(l->mode));
+    for (int i = 0; i < p->n_layers; i++)
+        if (l->always[i] > (uint32_t)p->n_ff ||
+            (l->always[i] % p->layout.cluster_neurons && l->always[i] != (uint32_t)p->n_ff))
+            return rule(name, e, "limits[%d].exempt[%d] is %u; whole clusters of %u, or all %d neurons, are needed",
+                        li, i, l->always[i], p->layout.cluster_neurons, p->n_ff);
+    int coalesce = check_coalesce(p, s, li, name, e), sum = 0;
+    if (coalesce < 0)
+        return coalesce;
+    for (int i = 0; i < l->n_classes; i++)
+        sum += l->classes[i].n;
+    if (sum != l->threads)
+        return rule(name, e, "limits[%d].threads is %d, but its classes sum to %d", li, l->threads, sum);
+    if (l->n_batches < 1 || l->batches[0].batch != 1)
+        return rule(name, e, "limits[%d].batches must begin with batch 1", li);
+    for (int i = 1; i < l->n_batches; i++)
+        if (l->batches[i].batch <= l->batches[i - 1].batch)
+            return rule(name, e, "limits[%d].batches[%d].batch is not above the one before it", li, i);
+    if (l->batches[l->n_batches - 1].batch != l->max_batch)
+        return rule(name, e, "limits[%d].max_batch is %d, but its last batch is %d", li, l->max_batch,
+                    l->batches[l->n_batches - 1].batch);
+    for (int i = 0; i < l->n_batches; i++) {
+        int r = check_batch(p, s, &l->batches[i], li, i, name, e);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int check_layout(const struct plan *p, const char *name, struct layout_shape *shape, struct err *e)
+{
+    struct err why = { 0 };
+    if (layout_derive(&p->layout, p->d_model, p->n_ff, shape, &why) < 0)
+        return rule(name, e, "layout: %.380s", why.msg);
+    if (!hash_equal(p->layout_hash, layout_hash(&p->layout))) {
+        char want[HASH_TEXT];
+        hash_text(layout_hash(&p->layout), want);
+        return rule(name, e, "layout.hash does not belong to this layout, whose hash is %s", want);
+    }
+    return 0;
+}
+
+int plan_check(const struct plan *p, const char *name, struct err *e)
+{
+    struct layout_shape shape;
+    int r = check_layout(p, name, &shape, e);
+    if (r < 0)
+        return r;
+    if (p->n_limits < 1)
+        return rule(name, e, "limits is empty");
+    for (int i = 0; i < p->n_limits; i++)
+        if ((r = check_limit(p, &shape, i, name, e)) < 0)
+            return r;
+    return 0;
+}

@@ -1,0 +1,190 @@
+#ifndef COMMON_PLAN_PLAN_H
+#define COMMON_PLAN_PLAN_H
+
+/* A plan: what the planner decided and predicts, what the packer lays out, what the runtime obeys.
+ * JSON on disk (schemas/plan.schema.json), canonical: the same plan gives the same bytes.
+ * Readers are strict: an unknown key, a missing one or a value out of range is ERR_FORMAT naming its
+ * path ("limits[1].batches[0].hot[3]"). Plain data; thread-safe as such. */
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/plan/cache.h"
+#include "common/plan/layout.h"
+#include "common/plan/reads.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define PLAN_MAX_LIMITS  64
+#define PLAN_MAX_BATCHES 16
+#define PLAN_MAX_CLASSES 8
+#define PLAN_MAX_NOTES   64
+#define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
+
+enum plan_mode { PLAN_EXACT, PLAN_DENSE, PLAN_PREDICTED, PLAN_MODES };
+enum plan_io { PLAN_IO_AUTO, PLAN_IO_URING, PLAN_IO_PREAD, PLAN_IOS };
+enum plan_cost { PLAN_COST_MEASURED, PLAN_COST_PAPER, PLAN_COSTS };
+enum plan_stat { PLAN_TYPICAL, PLAN_SUSTAINED, PLAN_STATS }; /* of measured samples: median, or the slow tenth */
+
+const char *plan_mode_name(enum plan_mode m); /* "exact" "dense" "predicted" */
+const char *plan_io_name(enum plan_io b);     /* "auto" "io_uring" "pread" */
+const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
+const char *plan_stat_name(enum plan_stat s); /* "typical" "sustained" */
+
+/* What the cost model expects of one decode step, whole and per layer. Times in ns, per step.
+ * total = attention + predict + max(ffn_compute, ffn_memory, io) + exposed. */
+struct plan_layer_figures {
+    double attention_ns, predict_ns, ffn_compute_ns, ffn_memory_ns, io_ns, exposed_ns, total_ns;
+    double active;        /* mean active neurons of a step (all blocks that run) */
+    double read_bytes;    /* mean bytes read from flash */
+    double hit_rate;      /* of the cold cache: hits / lookups, units */
+};
+
+/* The same as named columns, for text and reports. */
+#define PLAN_COLUMNS 10
+struct plan_column {
+    const char *key;
+    size_t at; /* offset of the double in struct plan_layer_figures */
+};
+extern const struct plan_column plan_columns[PLAN_COLUMNS];
+
+static inline double *plan_column_at(struct plan_layer_figures *f, int column)
+{
+    return (double *)(void *)((char *)f + plan_columns[column].at);
+}
+
+struct plan_figures {
+    double tokens_per_s;
+    double step_ns, head_ns;    /* head_ns: embedding, final norm, output head */
+    double read_bytes, hit_rate;
+    struct plan_layer_figures *layers; /* [n_layers] */
+};
+
+/* One batch size: resident prefix and cold cache per layer. */
+struct plan_batch {
+    int batch;
+    uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
+    uint32_t *cold;             /* [layer][part]: slots of one unit */
+    unsigned char *streamed;    /* [layer] predicted mode, 1: the layer's predictors do not stay in memory but are read
+                                 * whenever they are used */
+    struct plan_figures predicted;
+};
+
+struct plan_class {             /* cores of one class used for compute */
+    char name[32];
+    int n;
+};
+
+/* Configuration for one memory limit. */
+struct plan_limit {
+    uint64_t memory_bytes;      /* the user's limit */
+    uint64_t account_bytes;     /* budget_compute().total of the largest batch, <= memory_bytes */
+    uint64_t floor_bytes;
+    double min_tokens_per_s;    /* the user's lower bound on speed at batch 1; 0: none */
+    int context, kv_f16, max_batch, prefill_chunk;
+    enum plan_mode mode;
+    signed char *predictor;     /* [n_layers], predicted mode: enum predict_input (common/model/predict.h), or -1: this layer
+                                 * runs exactly */
+    uint32_t *always;           /* [n_layers], predicted mode: the first so many neurons of each block are always
+                                 * computed, whole clusters or n_ff: so hot that predicting costs more than it saves */
+    double recall;              /* predicted mode: of each predictor the operating point of least density that reaches
+                                 * this recall is used, or its greatest recall; else 0 */
+    int predictor_buffers;      /* predicted mode: read buffers for streamed predictors; 0: all stay in memory */
+    int act_q8;                 /* int8 activations where weights allow; else float32 */
+    int threads, n_classes;     /* threads: sum over classes, the main thread included */
+    struct plan_class classes[PLAN_MAX_CLASSES];
+    enum plan_io io;
+    int io_lanes, queue_depth;
+    int n_coalesce;                /* 0: neighbours share a read, units with a gap between them do not */
+    struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
+    enum cache_policy policy;
+    double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
+    int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
+    int n_batches;
+    struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
+};
+
+struct plan {
+    int revision;
+    char tool[64];              /* "thermo-plan 0.1.0" */
+    char solver[64];            /* "z3 4.8.12", "exhaustive" */
+    uint64_t seed, rlimit;
+    enum plan_cost cost;
+    enum plan_stat stat;        /* which figures of the device the predictions rest on */
+    /* The model, and what of its shape the arrays below are indexed by. */
+    char model_name[96];
+    struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;
+    char device[64];
+    int n_layers, n_blocks, n_ff, d_model;
+    struct layout layout;
+    int n_parts;                /* follows from layout.form */
+    int n_notes;
+    char **notes;               /* what the planner had to assume: figures the device lacks, limits it hit */
+    int n_limits;
+    struct plan_limit *limits;  /* ascending memory_bytes */
+};
+
+/* Do both limits read through gaps by the same rule? */
+static inline int plan_same_coalesce(const struct plan_limit *a, const struct plan_limit *b)
+{
+    int n = a->n_coalesce, same = b->n_coalesce == n;
+    for (int i = 0; i < n && same; i++)
+        same = a->coalesce[i].bytes == b->coalesce[i].bytes && !(a->coalesce[i].weight < b->coalesce[i].weight) &&
+               !(a->coalesce[i].weight > b->coalesce[i].weight);
+    return same;
+}
+
+/* Bytes of the longest read that a limit asks for through gaps; 0: it has no joins. */
+static inline uint32_t plan_read_bytes(const struct plan_limit *l)
+{
+    return l->n_coalesce ? l->coalesce[l->n_coalesce - 1].bytes : 0;
+}
+
+static inline uint32_t plan_hot(const struct plan *p, const struct plan_batch *b, int layer, int block, int part)
+{
+    return b->hot[((size_t)layer * (size_t)p->n_blocks + (size_t)block) * (size_t)p->n_parts + (size_t)part];
+}
+
+static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *b, int layer, int part)
+{
+    return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
+}
+
+/* The largest batch of any limit, at least 1. */
+static inline int plan_max_batch(const struct plan *p)
+{
+    int batch = 1;
+    for (int i = 0; i < p->n_limits; i++)
+        batch = p->limits[i].max_batch > batch ? p->limits[i].max_batch : batch;
+    return batch;
+}
+
+/* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). The
+ * array of limits itself is the caller's malloc; plan_done frees it. */
+int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);
+void plan_limit_done(struct plan_limit *l); /* accepts a zeroed one */
+void plan_done(struct plan *p);             /* frees everything inside; accepts a zeroed one */
+
+/* Append a note, cut to 400 bytes; a note that is already there is not repeated. */
+int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
+ * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, floor <= account <=
+ * memory, layout_hash equal to layout_hash(layout). name stands for the file in messages. */
+int plan_check(const struct plan *p, const char *name, struct err *e);
+
+/* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs
+ * it needs memory of about ten times the text; afterwards only what the struct shows. */
+int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e);
+int plan_read(const char *path, struct plan *out, struct err *e);
+
+/* Canonical text, malloc'd: sorted keys, two-space indent, reals rounded to 6 significant digits (predictions
+ * are not better than that), arrays of scalars on one line, newline at the end. ERR_FORMAT when the struct breaks
+ * a rule that plan_parse checks: what is written can be read. plan_text(plan_parse(t)) == t for t so made. */
+int plan_text(const struct plan *p, char **out, size_t *len, struct err *e);
+int plan_write(const struct plan *p, const char *path, struct err *e); /* atomic */
+
+/* The limit to run under: exactly `memory` when given and present; else the largest whose memory_bytes <=
+ * memory; memory 0: the largest of the plan. NULL when none fits. */
+const struct plan_limit *plan_pick(const struct plan *p, uint64_t memory);
+
+#endif

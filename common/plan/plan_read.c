@@ -1,0 +1,602 @@
+/* Strict reading of plans, through jansson: every object lists its keys, each must be there and no
+ * other may be, each number has a range. The cursor keeps the path ("limits[1].batches[0].hot[3]")
+ * and the first error sticks, so that the readers below are straight lines. What the values mean
+ * together is plan_check's to judge, at the end. */
+#include "common/plan/plan.h"
+
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/base/version.h"
+#include "common/kernels/quant.h"
+#include "common/model/predict.h"
+#include "common/plan/budget.h"
+
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
+
+typedef const char *name_fn(int value);
+
+static const char *form_name(int v)
+{
+    return layout_form_name((enum layout_form)v);
+}
+
+static const char *mode_name(int v)
+{
+    return plan_mode_name((enum plan_mode)v);
+}
+
+static const char *io_name(int v)
+{
+    return plan_io_name((enum plan_io)v);
+}
+
+static const char *cost_name(int v)
+{
+    return plan_cost_name((enum plan_cost)v);
+}
+
+static const char *stat_name(int v)
+{
+    return plan_stat_name((enum plan_stat)v);
+}
+
+static const char *policy_name(int v)
+{
+    return cache_policy_name((enum cache_policy)v);
+}
+
+static const char *act_name(int v)
+{
+    return v ? "q8" : "f32";
+}
+
+static const char *kv_name(int v)
+{
+    return v ? "f16" : "f32";
+}
+
+struct rd {
+    const char *name;
+    struct err *e;
+    int code;      /* 0, or the first error's */
+    size_t len;
+    char path[160];
+};
+
+static void fail(struct rd *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void fail(struct rd *r, const char *fmt, ...)
+{
+    if (r->code < 0)
+        return;
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    r->code = err_set(r->e, ERR_FORMAT, "plan '%s': %s%s%s", r->name, r->path, r->len ? " " : "", text);
+}
+
+/* Step into a member or an element; leave() goes back to the length that enter() returned. */
+static size_t enter(struct rd *r, const char *key)
+{
+    size_t was = r->len;
+    int n = snprintf(r->path + r->len, sizeof r->path - r->len, "%s%s", r->len ? "." : "", key);
+    if (n > 0)
+        r->len = (r->len + (size_t)n < sizeof r->path) ? r->len + (size_t)n : sizeof r->path - 1;
+    return was;
+}
+
+static size_t enter_at(struct rd *r, size_t i)
+{
+    size_t was = r->len;
+    int n = snprintf(r->path + r->len, sizeof r->path - r->len, "[%zu]", i);
+    if (n > 0)
+        r->len = (r->len + (size_t)n < sizeof r->path) ? r->len + (size_t)n : sizeof r->path - 1;
+    return was;
+}
+
+static void leave(struct rd *r, size_t was)
+{
+    r->len = was;
+    r->path[was] = '\0';
+}
+
+/* j is an object with exactly these keys (NULL-terminated). */
+static void expect(struct rd *r, json_t *j, const char *const *keys)
+{
+    if (!json_is_object(j)) {
+        fail(r, "is not an object");
+        return;
+    }
+    const char *key;
+    json_t *value;
+    json_object_foreach(j, key, value) {
+        int known = 0;
+        for (int i = 0; keys[i]; i++)
+            known |= !strcmp(keys[i], key);
+        if (!known)
+            fail(r, "has an unknown key '%.60s'", key);
+    }
+    for (int i = 0; keys[i]; i++)
+        if (!json_object_get(j, keys[i]))
+            fail(r, "has no '%s'", keys[i]);
+}
+
+static uint64_t as_u64(struct rd *r, json_t *j, uint64_t min, uint64_t max)
+{
+    if (!json_is_integer(j) || json_integer_value(j) < 0) {
+        fail(r, "is not a whole number of 0 or more");
+        return min;
+    }
+    uint64_t v = (uint64_t)json_integer_value(j);
+    if (v < min || v > max) {
+        fail(r, "is %llu; %llu..%llu is allowed", (unsigned long long)v, (unsigned long long)min,
+             (unsigned long long)max);
+        return min;
+    }
+    return v;
+}
+
+static double as_real(struct rd *r, json_t *j, double max)
+{
+    double v = json_is_number(j) ? json_number_value(j) : -1;
+    if (!(v >= 0 && v <= max)) {
+        fail(r, "is not a number from 0 to %g", max);
+        return 0;
+    }
+    return v;
+}
+
+static uint64_t get_u64(struct rd *r, json_t *o, const char *key, uint64_t min, uint64_t max)
+{
+    size_t at = enter(r, key);
+    uint64_t v = as_u64(r, json_object_get(o, key), min, max);
+    leave(r, at);
+    return v;
+}
+
+static int get_int(struct rd *r, json_t *o, const char *key, int min, int max)
+{
+    return (int)get_u64(r, o, key, (uint64_t)min, (uint64_t)max);
+}
+
+static double get_real(struct rd *r, json_t *o, const char *key, double max)
+{
+    size_t at = enter(r, key);
+    double v = as_real(r, json_object_get(o, key), max);
+    leave(r, at);
+    return v;
+}
+
+static int get_bool(struct rd *r, json_t *o, const char *key)
+{
+    json_t *j = json_object_get(o, key);
+    if (!json_is_boolean(j)) {
+        size_t at = enter(r, key);
+        fail(r, "is not true or false");
+        leave(r, at);
+    }
+    return json_is_true(j);
+}
+
+static void get_str(struct rd *r, json_t *o, const char *key, char *out, size_t len)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    size_t at = enter(r, key);
+    if (!s)
+        fail(r, "is not a string");
+    else if (strlen(s) >= len)
+        fail(r, "is longer than %zu bytes", len - 1);
+    else
+        memcpy(out, s, strlen(s) + 1);
+    leave(r, at);
+}
+
+static struct hash128 get_hash(struct rd *r, json_t *o, const char *key)
+{
+    struct hash128 h = { 0, 0 };
+    const char *s = json_string_value(json_object_get(o, key));
+    size_t at = enter(r, key);
+    if (!s || hash_parse(s, &h) < 0)
+        fail(r, "is not a hash of 32 lower-case hex digits");
+    leave(r, at);
+    return h;
+}
+
+static int get_choice(struct rd *r, json_t *o, const char *key, name_fn *names, int n)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    for (int i = 0; s && i < n; i++)
+        if (!strcmp(s, names(i)))
+            return i;
+    size_t at = enter(r, key);
+    char known[128] = "";
+    for (int i = 0; i < n; i++)
+        snprintf(known + strlen(known), sizeof known - strlen(known), "%s%s", i ? ", " : "", names(i));
+    fail(r, "is %s%.40s%s; known: %s", s ? "'" : "", s ? s : "not a string", s ? "'" : "", known);
+    leave(r, at);
+    return 0;
+}
+
+/* Array of exactly n elements; NULL (and an error) when it is anything else. */
+static json_t *as_array(struct rd *r, json_t *j, size_t n)
+{
+    if (json_is_array(j) && json_array_size(j) == n)
+        return j;
+    if (json_is_array(j))
+        fail(r, "has %zu elements; %zu are needed", json_array_size(j), n);
+    else
+        fail(r, "is not an array");
+    return NULL;
+}
+
+static void read_layout(struct rd *r, json_t *j, struct plan *p)
+{
+    static const char *const keys[] = { "block_bytes", "cluster_neurons", "form", "hash", "packed", "types", NULL };
+    static const char *const types[] = { "down", "gate", "up", NULL };
+    size_t at = enter(r, "layout");
+    struct layout *l = &p->layout;
+    expect(r, j, keys);
+    l->block_bytes = (uint32_t)get_u64(r, j, "block_bytes", 512, 65536);
+    l->cluster_neurons = (uint32_t)get_u64(r, j, "cluster_neurons", 8, 4096);
+    l->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
+    l->packed = get_bool(r, j, "packed");
+    p->layout_hash = get_hash(r, j, "hash");
+    json_t *t = json_object_get(j, "types");
+    size_t at_types = enter(r, "types");
+    expect(r, t, types);
+    for (int i = 0; i < LAYOUT_ROLES && r->code == 0; i++) {
+        char name[16] = "";
+        get_str(r, t, role_names[i], name, sizeof name);
+        int type = quant_by_name(name);
+        size_t at_role = enter(r, role_names[i]);
+        if (type < 0)
+            fail(r, "is '%s', which is not a known type", name);
+        leave(r, at_role);
+        l->type[i] = type < 0 ? 0 : (uint32_t)type;
+    }
+    leave(r, at_types);
+    leave(r, at);
+    p->n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2;
+}
+
+static void read_model(struct rd *r, json_t *j, struct plan *p)
+{
+    static const char *const keys[] = { "blocks", "d_model", "hash", "layers", "n_ff", "name", "order_hash",
+                                        "trace_hash", NULL };
+    size_t at = enter(r, "model");
+    expect(r, j, keys);
+    p->n_blocks = get_int(r, j, "blocks", 1, MODEL_MAX_EXPERTS);
+    p->d_model = get_int(r, j, "d_model", 1, MODEL_MAX_DIM);
+    p->n_layers = get_int(r, j, "layers", 1, MODEL_MAX_LAYERS);
+    p->n_ff = get_int(r, j, "n_ff", 1, MODEL_MAX_DIM);
+    get_str(r, j, "name", p->model_name, sizeof p->model_name);
+    p->model_hash = get_hash(r, j, "hash");
+    p->order_hash = get_hash(r, j, "order_hash");
+    p->trace_hash = get_hash(r, j, "trace_hash");
+    leave(r, at);
+}
+
+static void read_figures(struct rd *r, json_t *j, const struct plan *p, struct plan_figures *f)
+{
+    static const char *const keys[] = { "head_ns", "hit_rate", "layers", "read_bytes", "step_ns", "tokens_per_s",
+                                        NULL };
+    size_t at = enter(r, "predicted");
+    expect(r, j, keys);
+    f->head_ns = get_real(r, j, "head_ns", 1e18);
+    f->hit_rate = get_real(r, j, "hit_rate", 1);
+    f->read_bytes = get_real(r, j, "read_bytes", 1e18);
+    f->step_ns = get_real(r, j, "step_ns", 1e18);
+    f->tokens_per_s = get_real(r, j, "tokens_per_s", 1e18);
+    const char *cols[PLAN_COLUMNS + 1] = { NULL };
+    for (int c = 0; c < PLAN_COLUMNS; c++)
+        cols[c] = plan_columns[c].key;
+    json_t *layers = json_object_get(j, "layers");
+    size_t at_layers = enter(r, "layers");
+    expect(r, layers, cols);
+    for (int c = 0; c < PLAN_COLUMNS && r->code == 0; c++) {
+        size_t at_col = enter(r, plan_columns[c].key);
+        json_t *a = as_array(r, json_object_get(layers, plan_columns[c].key), (size_t)p->n_layers);
+        for (int i = 0; a && i < p->n_layers; i++) {
+            size_t at_i = enter_at(r, (size_t)i);
+            *plan_column_at(&f->layers[i], c) = as_real(r, json_array_get(a, (size_t)i), 1e18);
+            leave(r, at_i);
+        }
+        leave(r, at_col);
+    }
+    leave(r, at_layers);
+    leave(r, at);
+}
+
+/* A nested array of whole numbers with the given dimensions, flattened. */
+static void read_u32s(struct rd *r, json_t *j, const int *dims, int n_dims, uint32_t **out)
+{
+    if (n_dims == 0) {
+        *(*out)++ = (uint32_t)as_u64(r, j, 0, UINT32_MAX - 1);
+        return;
+    }
+    json_t *a = as_array(r, j, (size_t)dims[0]);
+    for (int i = 0; a && i < dims[0] && r->code == 0; i++) {
+        size_t at = enter_at(r, (size_t)i);
+        read_u32s(r, json_array_get(a, (size_t)i), dims + 1, n_dims - 1, out);
+        leave(r, at);
+    }
+}
+
+/* Ascending layers, at least one; absent: none. */
+static void read_streamed(struct rd *r, json_t *j, const struct plan *p, struct plan_batch *b)
+{
+    size_t n = json_array_size(j), at = enter(r, "streamed");
+    if (j && (!json_is_array(j) || n < 1 || n > (size_t)p->n_layers))
+        fail(r, "is not an array of 1 to %d layers", p->n_layers);
+    for (size_t i = 0, least = 0; j && i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        uint64_t layer = as_u64(r, json_array_get(j, i), least, (uint64_t)p->n_layers - 1);
+        if (r->code == 0)
+            b->streamed[layer] = 1;
+        least = (size_t)layer + 1;
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct plan_batch *b)
+{
+    static const char *const keys[] = { "streamed", "batch", "cold", "hot", "predicted", NULL };
+    expect(r, j, keys + !json_object_get(j, "streamed")); /* optional */
+    b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
+    const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
+    uint32_t *to = b->hot;
+    size_t at = enter(r, "hot");
+    read_u32s(r, json_object_get(j, "hot"), hot_dims, 3, &to);
+    leave(r, at);
+    to = b->cold;
+    at = enter(r, "cold");
+    read_u32s(r, json_object_get(j, "cold"), cold_dims, 2, &to);
+    leave(r, at);
+    read_streamed(r, json_object_get(j, "streamed"), p, b);
+    read_figures(r, json_object_get(j, "predicted"), p, &b->predicted);
+}
+
+static void read_coalesce(struct rd *r, json_t *j, struct plan_limit *l)
+{
+    static const char *const keys[] = { "bytes", "weight", NULL };
+    size_t n = json_array_size(j), at = enter(r, "joins");
+    if (!json_is_array(j) || n < 1 || n > READS_MAX_COALESCE) {
+        fail(r, "is not an array of 1 to %d joins", READS_MAX_COALESCE);
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at_i = enter_at(r, i);
+        json_t *o = json_array_get(j, i);
+        expect(r, o, keys);
+        l->coalesce[i].bytes = (uint32_t)get_u64(r, o, "bytes", 1, READS_MAX_BYTES);
+        l->coalesce[i].weight = get_real(r, o, "weight", READS_MAX_UNITS);
+        leave(r, at_i);
+    }
+    l->n_coalesce = (int)n;
+    leave(r, at);
+}
+
+static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
+{
+    static const char *const keys[] = { "joins", "backend", "lanes", "queue_depth", NULL };
+    json_t *coalesce = json_object_get(j, "joins");
+    size_t at = enter(r, "io");
+    expect(r, j, keys + !coalesce); /* optional */
+    if (coalesce)
+        read_coalesce(r, coalesce, l);
+    l->io = (enum plan_io)get_choice(r, j, "backend", io_name, PLAN_IOS);
+    l->io_lanes = get_int(r, j, "lanes", 1, BUDGET_MAX_LANES);
+    l->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);
+    leave(r, at);
+}
+
+static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
+{
+    static const char *const keys[] = { "n", "name", NULL };
+    size_t at = enter(r, "classes");
+    size_t n = json_array_size(j);
+    if (!json_is_array(j) || n < 1 || n > PLAN_MAX_CLASSES) {
+        fail(r, "is not an array of 1 to %d core classes", PLAN_MAX_CLASSES);
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at_i = enter_at(r, i);
+        json_t *c = json_array_get(j, i);
+        expect(r, c, keys);
+        l->classes[i].n = get_int(r, c, "n", 0, BUDGET_MAX_THREADS);
+        get_str(r, c, "name", l->classes[i].name, sizeof l->classes[i].name);
+        leave(r, at_i);
+    }
+    l->n_classes = (int)n;
+    leave(r, at);
+}
+
+/* What each layer's predictor sees, and the neurons it need not predict; empty but in predicted mode. */
+static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
+{
+    int n = l->mode == PLAN_PREDICTED ? p->n_layers : 0;
+    uint32_t *to = l->always;
+    size_t where = enter(r, "exempt");
+    read_u32s(r, json_object_get(j, "exempt"), &n, 1, &to);
+    leave(r, where);
+    where = enter(r, "predictors");
+    json_t *a = as_array(r, json_object_get(j, "predictors"), (size_t)n);
+    for (int i = 0; a && i < n; i++) {
+        const char *s = json_string_value(json_array_get(a, (size_t)i));
+        int input = s ? predict_input_by_name(s) : -1;
+        size_t at_i = enter_at(r, (size_t)i);
+        if (!s || (input < 0 && strcmp(s, "none")))
+            fail(r, "is %s%.40s%s; known: ffn, block, residual, none", s ? "'" : "", s ? s : "not a string",
+                 s ? "'" : "");
+        leave(r, at_i);
+        l->predictor[i] = (signed char)input;
+    }
+    leave(r, where);
+}
+
+static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
+{
+    static const char *const keys[] = { "predictor_buffers", "account_bytes", "act",    "batches",       "classes",     "cold_policy",
+                                        "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
+                                        "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
+                                        "predictors",    "prefill_chunk", "recall", "threads", NULL };
+    int streams = json_object_get(j, "predictor_buffers") != NULL;
+    expect(r, j, keys + !streams); /* the first is optional */
+    l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
+    l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
+    l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);
+    l->memory_bytes = get_u64(r, j, "memory_bytes", 1, INT64_MAX);
+    l->min_tokens_per_s = get_real(r, j, "min_tokens_per_s", 1e9);
+    l->act_q8 = get_choice(r, j, "act", act_name, 2);
+    l->kv_f16 = get_choice(r, j, "kv", kv_name, 2);
+    l->mode = (enum plan_mode)get_choice(r, j, "mode", mode_name, PLAN_MODES);
+    l->policy = (enum cache_policy)get_choice(r, j, "cold_policy", policy_name, CACHE_POLICIES);
+    l->context = get_int(r, j, "context", 1, MODEL_MAX_CONTEXT);
+    l->max_batch = get_int(r, j, "max_batch", 1, BUDGET_MAX_BATCH);
+    l->prefill_chunk = get_int(r, j, "prefill_chunk", 1, BUDGET_MAX_CHUNK);
+    l->threads = get_int(r, j, "threads", 1, BUDGET_MAX_THREADS);
+    l->gap = get_real(r, j, "gap", 1);
+    l->recall = get_real(r, j, "recall", 1);
+    l->optimal = get_bool(r, j, "optimal");
+    read_io(r, json_object_get(j, "io"), l);
+    read_classes(r, json_object_get(j, "classes"), l);
+    json_t *a = json_object_get(j, "batches");
+    size_t n = json_array_size(a), at = enter(r, "batches");
+    if (!json_is_array(a) || n < 1 || n > PLAN_MAX_BATCHES)
+        fail(r, "is not an array of 1 to %d batch sizes", PLAN_MAX_BATCHES);
+    if (r->code == 0)
+        r->code = plan_limit_init(p, l, (int)n, r->e);
+    if (r->code == 0)
+        read_predictors(r, j, p, l);
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        read_batch(r, json_array_get(a, i), p, &l->batches[i]);
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_limits(struct rd *r, json_t *j, struct plan *p)
+{
+    size_t n = json_array_size(j), at = enter(r, "limits");
+    if (!json_is_array(j) || n < 1 || n > PLAN_MAX_LIMITS) {
+        fail(r, "is not an array of 1 to %d memory limits", PLAN_MAX_LIMITS);
+        return;
+    }
+    p->limits = calloc(n, sizeof *p->limits);
+    if (!p->limits) {
+        r->code = err_set(r->e, ERR_NOMEM, "out of memory for plan '%s'", r->name);
+        return;
+    }
+    p->n_limits = (int)n;
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        read_limit(r, json_array_get(j, i), p, &p->limits[i]);
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_notes(struct rd *r, json_t *j, struct plan *p)
+{
+    size_t n = json_array_size(j), at = enter(r, "notes");
+    if (!json_is_array(j) || n > PLAN_MAX_NOTES)
+        fail(r, "is not an array of at most %d notes", PLAN_MAX_NOTES);
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        const char *s = json_string_value(json_array_get(j, i));
+        if (!s || strlen(s) > 400) {
+            fail(r, "holds something that is not a text of at most 400 bytes");
+            break;
+        }
+        int had = p->n_notes;
+        r->code = plan_note(p, r->e, "%s", s);
+        if (r->code == 0 && p->n_notes == had)
+            fail(r, "says the same twice");
+    }
+    leave(r, at);
+}
+
+static void read_plan(struct rd *r, json_t *j, struct plan *p)
+{
+    static const char *const keys[] = { "cost",  "device",   "figures", "format", "layout", "limits", "model",
+                                        "notes", "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
+    static const char *const device_keys[] = { "hash", "name", NULL };
+    const char *format = json_string_value(json_object_get(j, "format"));
+    if (!json_is_object(j) || !format || strcmp(format, "thermo-plan")) {
+        fail(r, "is not a plan: it has no \"format\": \"thermo-plan\"");
+        return;
+    }
+    json_t *rev = json_object_get(j, "revision");
+    if (json_is_integer(rev) && json_integer_value(rev) != PLAN_REVISION) {
+        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' has revision %lld; this build reads revision %d", r->name,
+                          (long long)json_integer_value(rev), PLAN_REVISION);
+        return;
+    }
+    expect(r, j, keys);
+    p->revision = get_int(r, j, "revision", PLAN_REVISION, PLAN_REVISION);
+    p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
+    p->rlimit = get_u64(r, j, "rlimit", 0, INT64_MAX);
+    p->cost = (enum plan_cost)get_choice(r, j, "cost", cost_name, PLAN_COSTS);
+    p->stat = (enum plan_stat)get_choice(r, j, "figures", stat_name, PLAN_STATS);
+    get_str(r, j, "tool", p->tool, sizeof p->tool);
+    get_str(r, j, "solver", p->solver, sizeof p->solver);
+    json_t *d = json_object_get(j, "device");
+    size_t at = enter(r, "device");
+    expect(r, d, device_keys);
+    p->hardware_hash = get_hash(r, d, "hash");
+    get_str(r, d, "name", p->device, sizeof p->device);
+    leave(r, at);
+    read_notes(r, json_object_get(j, "notes"), p);
+    read_model(r, json_object_get(j, "model"), p);
+    read_layout(r, json_object_get(j, "layout"), p);
+    if (r->code == 0)
+        read_limits(r, json_object_get(j, "limits"), p);
+}
+
+int plan_parse(const char *json, size_t len, const char *name, struct plan *out, struct err *e)
+{
+    if (len > PLAN_MAX_BYTES)
+        return err_set(e, ERR_LIMIT, "plan '%s' has %zu bytes; the limit is %u", name, len, PLAN_MAX_BYTES);
+    json_error_t je;
+    js_watch();
+    json_t *j = json_loadb(json, len, JSON_REJECT_DUPLICATES, &je);
+    if (!j && js_starved())
+        return err_set(e, ERR_NOMEM, "plan '%s': out of memory", name);
+    if (!j)
+        return err_set(e, ERR_FORMAT, "plan '%s' is not JSON: line %d, column %d: %s", name, je.line, je.column,
+                       je.text);
+    struct plan p = { 0 };
+    struct rd r = { .name = name, .e = e };
+    read_plan(&r, j, &p);
+    json_decref(j);
+    if (js_starved())
+        r.code = err_set(e, ERR_NOMEM, "plan '%s': out of memory", name);
+    if (r.code == 0)
+        r.code = plan_check(&p, name, e);
+    if (r.code < 0) {
+        plan_done(&p);
+        return r.code;
+    }
+    *out = p;
+    return 0;
+}
+
+int plan_read(const char *path, struct plan *out, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r = file_slurp(path, PLAN_MAX_BYTES, &text, &len, e);
+    if (r < 0)
+        return r;
+    r = plan_parse(text, len, path, out, e);
+    free(text);
+    return r;
+}

@@ -1,0 +1,372 @@
+/* The canonical text of a plan. People read plans and CI compares them, so the text is made for a
+ * line-wise diff: keys sorted (each function below emits its members in order, which a test
+ * verifies), scalars and columns of figures on one line, hot and cold one line per layer. Text is
+ * read back before it is handed out: a plan that cannot be read is never written. */
+#include "common/plan/plan.h"
+
+#include "common/base/file.h"
+#include "common/base/version.h"
+#include "common/kernels/quant.h"
+#include "common/model/predict.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct text {
+    char *data;
+    size_t len, cap;
+    int bad, depth;
+    int first; /* nothing written yet at this depth */
+};
+
+static void put(struct text *t, const char *s, size_t n)
+{
+    if (t->bad)
+        return;
+    if (n >= t->cap - t->len) {
+        size_t cap = t->cap ? t->cap : 4096;
+        while (n >= cap - t->len)
+            cap *= 2;
+        char *grown = realloc(t->data, cap);
+        if (!grown) {
+            t->bad = 1;
+            return;
+        }
+        t->data = grown;
+        t->cap = cap;
+    }
+    memcpy(t->data + t->len, s, n);
+    t->len += n;
+    t->data[t->len] = '\0';
+}
+
+static void putf(struct text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void putf(struct text *t, const char *fmt, ...)
+{
+    char s[128];
+    va_list ap;
+    va_start(ap, fmt);
+    int n = vsnprintf(s, sizeof s, fmt, ap);
+    va_end(ap);
+    put(t, s, (size_t)n);
+}
+
+/* A new line within the innermost object or array, after the comma that it needs. */
+static void line(struct text *t)
+{
+    if (!t->first)
+        put(t, ",", 1);
+    t->first = 0;
+    put(t, "\n", 1);
+    for (int i = 0; i < t->depth; i++)
+        put(t, "  ", 2);
+}
+
+static void key(struct text *t, const char *name)
+{
+    line(t);
+    putf(t, "\"%s\": ", name);
+}
+
+static void begin(struct text *t, char bracket)
+{
+    put(t, &bracket, 1);
+    t->depth++;
+    t->first = 1;
+}
+
+static void end(struct text *t, char bracket)
+{
+    t->depth--;
+    int empty = t->first;
+    t->first = 1;
+    if (!empty)
+        line(t);
+    put(t, &bracket, 1);
+    t->first = 0;
+}
+
+static void str(struct text *t, const char *s)
+{
+    put(t, "\"", 1);
+    for (; *s; s++) {
+        if ((unsigned char)*s < 0x20)
+            putf(t, "\\u%04x", (unsigned)*s);
+        else if (*s == '"' || *s == '\\')
+            putf(t, "\\%c", *s);
+        else
+            put(t, s, 1);
+    }
+    put(t, "\"", 1);
+}
+
+static void put_str(struct text *t, const char *name, const char *s)
+{
+    key(t, name);
+    str(t, s);
+}
+
+static void put_u64(struct text *t, const char *name, uint64_t v)
+{
+    key(t, name);
+    putf(t, "%llu", (unsigned long long)v);
+}
+
+static void put_int(struct text *t, const char *name, int v)
+{
+    key(t, name);
+    putf(t, "%d", v);
+}
+
+static void put_real(struct text *t, const char *name, double v)
+{
+    key(t, name);
+    putf(t, "%.6g", v);
+}
+
+static void put_bool(struct text *t, const char *name, int v)
+{
+    key(t, name);
+    putf(t, "%s", v ? "true" : "false");
+}
+
+static void put_hash(struct text *t, const char *name, struct hash128 h)
+{
+    char s[HASH_TEXT];
+    hash_text(h, s);
+    put_str(t, name, s);
+}
+
+/* [a, b] */
+static void put_numbers(struct text *t, const uint32_t *v, int n)
+{
+    put(t, "[", 1);
+    for (int i = 0; i < n; i++)
+        putf(t, "%s%u", i ? ", " : "", v[i]);
+    put(t, "]", 1);
+}
+
+static void put_predictors(struct text *t, const signed char *input, int n)
+{
+    put(t, "[", 1);
+    for (int i = 0; i < n; i++) {
+        put(t, ", ", i ? 2 : 0);
+        str(t, input[i] < 0 ? "none" : predict_input_name((enum predict_input)input[i]));
+    }
+    put(t, "]", 1);
+}
+
+/* Layers, where there are any. */
+static void put_streamed(struct text *t, const unsigned char *streamed, int n)
+{
+    int some = 0;
+    for (int i = 0; i < n; i++) {
+        if (!streamed[i])
+            continue;
+        if (!some)
+            key(t, "streamed");
+        putf(t, "%s%d", some ? ", " : "[", i);
+        some = 1;
+    }
+    put(t, "]", some ? 1 : 0);
+}
+
+static void put_batch(struct text *t, const struct plan *p, const struct plan_batch *b)
+{
+    line(t);
+    begin(t, '{');
+    put_int(t, "batch", b->batch);
+    key(t, "cold");
+    begin(t, '[');
+    for (int i = 0; i < p->n_layers; i++) {
+        line(t);
+        put_numbers(t, b->cold + (size_t)i * (size_t)p->n_parts, p->n_parts);
+    }
+    end(t, ']');
+    key(t, "hot");
+    begin(t, '[');
+    const uint32_t *hot = b->hot;
+    for (int i = 0; i < p->n_layers; i++) {
+        line(t);
+        for (int k = 0; k < p->n_blocks; k++, hot += p->n_parts) {
+            put(t, k ? ", " : "[", k ? 2 : 1);
+            put_numbers(t, hot, p->n_parts);
+        }
+        put(t, "]", 1);
+    }
+    end(t, ']');
+    const struct plan_figures *f = &b->predicted;
+    key(t, "predicted");
+    begin(t, '{');
+    put_real(t, "head_ns", f->head_ns);
+    put_real(t, "hit_rate", f->hit_rate);
+    key(t, "layers");
+    begin(t, '{');
+    for (int c = 0; c < PLAN_COLUMNS; c++) {
+        key(t, plan_columns[c].key);
+        for (int i = 0; i < p->n_layers; i++)
+            putf(t, "%s%.6g", i ? ", " : "[", *plan_column_at(&f->layers[i], c));
+        put(t, "]", 1);
+    }
+    end(t, '}');
+    put_real(t, "read_bytes", f->read_bytes);
+    put_real(t, "step_ns", f->step_ns);
+    put_real(t, "tokens_per_s", f->tokens_per_s);
+    end(t, '}');
+    put_streamed(t, b->streamed, p->n_layers);
+    end(t, '}');
+}
+
+static void put_limit(struct text *t, const struct plan *p, const struct plan_limit *l)
+{
+    line(t);
+    begin(t, '{');
+    put_u64(t, "account_bytes", l->account_bytes);
+    put_str(t, "act", l->act_q8 ? "q8" : "f32");
+    key(t, "batches");
+    begin(t, '[');
+    for (int i = 0; i < l->n_batches; i++)
+        put_batch(t, p, &l->batches[i]);
+    end(t, ']');
+    key(t, "classes");
+    begin(t, '[');
+    for (int i = 0; i < l->n_classes; i++) {
+        line(t);
+        putf(t, "{ \"n\": %d, \"name\": ", l->classes[i].n);
+        str(t, l->classes[i].name);
+        put(t, " }", 2);
+    }
+    end(t, ']');
+    put_str(t, "cold_policy", cache_policy_name(l->policy));
+    put_int(t, "context", l->context);
+    key(t, "exempt");
+    put_numbers(t, l->always, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
+    put_u64(t, "floor_bytes", l->floor_bytes);
+    put_real(t, "gap", l->gap);
+    key(t, "io");
+    begin(t, '{');
+    put_str(t, "backend", plan_io_name(l->io));
+    if (l->n_coalesce) {
+        key(t, "joins");
+        begin(t, '[');
+        for (int i = 0; i < l->n_coalesce; i++) {
+            line(t);
+            putf(t, "{ \"bytes\": %u, \"weight\": %g }", l->coalesce[i].bytes, l->coalesce[i].weight);
+        }
+        end(t, ']');
+    }
+    put_int(t, "lanes", l->io_lanes);
+    put_int(t, "queue_depth", l->queue_depth);
+    end(t, '}');
+    put_str(t, "kv", l->kv_f16 ? "f16" : "f32");
+    put_int(t, "max_batch", l->max_batch);
+    put_u64(t, "memory_bytes", l->memory_bytes);
+    put_real(t, "min_tokens_per_s", l->min_tokens_per_s);
+    put_str(t, "mode", plan_mode_name(l->mode));
+    put_bool(t, "optimal", l->optimal);
+    if (l->predictor_buffers)
+        put_int(t, "predictor_buffers", l->predictor_buffers);
+    key(t, "predictors");
+    put_predictors(t, l->predictor, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
+    put_int(t, "prefill_chunk", l->prefill_chunk);
+    put_real(t, "recall", l->recall);
+    put_int(t, "threads", l->threads);
+    end(t, '}');
+}
+
+static void put_layout(struct text *t, const struct plan *p)
+{
+    static const int by_name[LAYOUT_ROLES] = { LAYOUT_DOWN, LAYOUT_GATE, LAYOUT_UP };
+    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
+    key(t, "layout");
+    begin(t, '{');
+    put_u64(t, "block_bytes", p->layout.block_bytes);
+    put_u64(t, "cluster_neurons", p->layout.cluster_neurons);
+    put_str(t, "form", layout_form_name(p->layout.form));
+    put_hash(t, "hash", p->layout_hash);
+    put_bool(t, "packed", p->layout.packed);
+    key(t, "types");
+    begin(t, '{');
+    for (int i = 0; i < LAYOUT_ROLES; i++)
+        put_str(t, names[by_name[i]], quant_traits(p->layout.type[by_name[i]])->name);
+    end(t, '}');
+    end(t, '}');
+}
+
+static void put_plan(struct text *t, const struct plan *p)
+{
+    begin(t, '{');
+    put_str(t, "cost", plan_cost_name(p->cost));
+    key(t, "device");
+    begin(t, '{');
+    put_hash(t, "hash", p->hardware_hash);
+    put_str(t, "name", p->device);
+    end(t, '}');
+    put_str(t, "figures", plan_stat_name(p->stat));
+    put_str(t, "format", "thermo-plan");
+    put_layout(t, p);
+    key(t, "limits");
+    begin(t, '[');
+    for (int i = 0; i < p->n_limits; i++)
+        put_limit(t, p, &p->limits[i]);
+    end(t, ']');
+    key(t, "model");
+    begin(t, '{');
+    put_int(t, "blocks", p->n_blocks);
+    put_int(t, "d_model", p->d_model);
+    put_hash(t, "hash", p->model_hash);
+    put_int(t, "layers", p->n_layers);
+    put_int(t, "n_ff", p->n_ff);
+    put_str(t, "name", p->model_name);
+    put_hash(t, "order_hash", p->order_hash);
+    put_hash(t, "trace_hash", p->trace_hash);
+    end(t, '}');
+    key(t, "notes");
+    begin(t, '[');
+    for (int i = 0; i < p->n_notes; i++) {
+        line(t);
+        str(t, p->notes[i]);
+    }
+    end(t, ']');
+    put_int(t, "revision", PLAN_REVISION);
+    put_u64(t, "rlimit", p->rlimit);
+    put_u64(t, "seed", p->seed);
+    put_str(t, "solver", p->solver);
+    put_str(t, "tool", p->tool);
+    end(t, '}');
+    put(t, "\n", 1);
+}
+
+int plan_text(const struct plan *p, char **out, size_t *len, struct err *e)
+{
+    int r = plan_check(p, "(being written)", e);
+    if (r < 0)
+        return r;
+    struct text t = { 0 };
+    put_plan(&t, p);
+    struct plan back;
+    r = t.bad ? err_set(e, ERR_NOMEM, "out of memory for a plan") :
+                plan_parse(t.data, t.len, "(being written)", &back, e);
+    if (r < 0) {
+        free(t.data);
+        return r;
+    }
+    plan_done(&back);
+    *out = t.data;
+    *len = t.len;
+    return 0;
+}
+
+int plan_write(const struct plan *p, const char *path, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r = plan_text(p, &text, &len, e);
+    if (r < 0)
+        return r;
+    r = file_replace(path, text, len, e);
+    free(text);
+    return r;
+}

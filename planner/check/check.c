@@ -1,0 +1,345 @@
+/* The planner's conscience: a plan is written only when this accepts it, and CI runs it on plans it did not
+ * make. It shares the equations (cost.c) and the account (budget.c) with the planner, and nothing of
+ * the solvers. */
+#include "planner/check/check.h"
+
+#include "planner/check/operating_points.h"
+#include "planner/planning/planning.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TOLERANCE 2e-5 /* figures are written with six digits */
+
+static int same_hash(const char *name, const char *what, struct hash128 plan, struct hash128 file, struct err *e)
+{
+    char a[HASH_TEXT], b[HASH_TEXT];
+    if (hash_equal(plan, file))
+        return 0;
+    hash_text(plan, a);
+    hash_text(file, b);
+    return err_set(e, ERR_MISMATCH, "plan '%s' is for %s %s, not %s", name, what, a, b);
+}
+
+static int check_shape(const struct plan *p, const char *name, const struct inputs *in, struct err *e)
+{
+    int r;
+    if ((r = same_hash(name, "the model", p->model_hash, in->model_hash, e)) < 0 ||
+        (r = same_hash(name, "the trace", p->trace_hash, in->trace_hash, e)) < 0 ||
+        (r = same_hash(name, "the neuron order", p->order_hash, in->order_hash, e)) < 0)
+        return r;
+    if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff ||
+        p->d_model != in->h.d_model)
+        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons of width %d, the trace has "
+                                        "%d of %d x %d "
+                       "of %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks,
+                       in->h.n_ff, in->h.d_model);
+    return 0;
+}
+
+/* (3): no more cores than the device has. */
+static int check_cores(const struct plan_limit *l, const char *name, int li, const struct hw *hw, struct err *e)
+{
+    for (int k = 0; k < l->n_classes; k++) {
+        int has = k < hw->n_classes ? hw->classes[k].n_cores : 0;
+        if (hw->n_classes > 0 && (k >= hw->n_classes || strncmp(l->classes[k].name, hw->classes[k].name, 31)))
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s', which device '%s' does "
+                                            "not have there",
+                           name, li, l->classes[k].name, hw->name);
+        if (hw->n_classes > 0 && !cost_cores_ok(l->classes[k].n, has))
+            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %d cores of class '%s'; there are %d",
+                           name, li, l->classes[k].n, l->classes[k].name, has);
+    }
+    return 0;
+}
+
+/* (4): the account, to the byte; slots that could never be used are waste. */
+static int check_memory(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct budget b;
+    int r = planning_account(pr, l, &b, e);
+    if (r < 0)
+        return err_wrap(e, "plan '%s': limits[%d]", name, li);
+    if (b.total != l->account_bytes || b.floor != l->floor_bytes)
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d] states an account of %llu bytes and a floor of %llu; "
+                                      "they are %llu and "
+                       "%llu", name, li, (unsigned long long)l->account_bytes, (unsigned long long)l->floor_bytes,
+                       (unsigned long long)b.total, (unsigned long long)b.floor);
+    if (!cost_memory_ok(b.total, l->memory_bytes))
+        return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
+                       (unsigned long long)b.total, (unsigned long long)l->memory_bytes);
+    for (int i = 0; i < l->n_batches; i++)
+        for (int k = 0; k < p->n_layers; k++)
+            for (int q = 0; q < p->n_parts; q++) {
+                uint64_t units = 0;
+                const struct layout_part *lp = &pr->shape.part[q];
+                for (int j = 0; j < p->n_blocks; j++)
+                    units += lp->n_units - plan_hot(p, &l->batches[i], k, j, q) / lp->neurons_per_unit;
+                if (plan_cold(p, &l->batches[i], k, q) > units)
+                    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].cold[%d][%d] is %u slots for "
+                                                  "%llu units beyond "
+                                   "the prefix", name, li, i, k, q, plan_cold(p, &l->batches[i], k, q),
+                                   (unsigned long long)units);
+            }
+    return 0;
+}
+
+static int differs(double a, double b)
+{
+    return fabs(a - b) > TOLERANCE * fmax(fabs(a), fabs(b)) + 1e-9;
+}
+
+static int check_figures(const struct plan *p, const struct plan_figures *said, const struct plan_figures *is,
+                         const char *name, int li, int bi, struct err *e)
+{
+    const struct {
+        const char *key;
+        double said, is;
+    } whole[] = {
+        { "tokens_per_s", said->tokens_per_s, is->tokens_per_s }, { "step_ns", said->step_ns, is->step_ns },
+        { "head_ns", said->head_ns, is->head_ns }, { "read_bytes", said->read_bytes, is->read_bytes },
+        { "hit_rate", said->hit_rate, is->hit_rate },
+    };
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+        if (differs(whole[i].said, whole[i].is))
+            return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations "
+                                          "give %g", name, li, bi,
+                           whole[i].key, whole[i].said, whole[i].is);
+    for (int c = 0; c < PLAN_COLUMNS; c++)
+        for (int l = 0; l < p->n_layers; l++) {
+            double a = *plan_column_at(&said->layers[l], c), b = *plan_column_at(&is->layers[l], c);
+            if (differs(a, b))
+                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.layers.%s[%d] is %g; "
+                                              "the equations give %g",
+                               name, li, bi, plan_columns[c].key, l, a, b);
+        }
+    return 0;
+}
+
+/* Where new figures go, and which limits are meant. */
+struct repricing {
+    struct plan *to;
+    const uint8_t *wanted;
+};
+
+/* Figures of a limit in place of those that its plan states. */
+static void take_figures(struct plan_figures *to, const struct plan_figures *from, int n_layers)
+{
+    struct plan_layer_figures *layers = to->layers;
+    memcpy(layers, from->layers, (size_t)n_layers * sizeof *layers);
+    *to = *from;
+    to->layers = layers;
+}
+
+/* (5) and every predicted figure; those of a repricing go there instead. */
+static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li,
+                       const struct repricing *repricing, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct cost_choice c;
+    struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
+    struct plan_figures is = { .layers = malloc((size_t)p->n_layers * sizeof *is.layers) };
+    int r = residencies && is.layers ? 0 : err_set(e, ERR_NOMEM, "out of memory for a check");
+    planning_choice(p, l, &c);
+    c.predicted = pr->predicted[0];
+    for (int i = 0; i < l->n_batches && r == 0; i++) {
+        int bi = 0;
+        while (bi < pr->in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
+            bi++;
+        if (bi == pr->in->n_batches) {
+            r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d] has a batch size of %d, which cannot be checked",
+                        name, li, l->batches[i].batch);
+            break;
+        }
+        planning_residencies(p, &l->batches[i], residencies);
+        r = problem_predict(pr, &c, bi, residencies, &is, e);
+        if (r == 0 && repricing)
+            take_figures(&repricing->to->limits[li].batches[i].predicted, &is, p->n_layers);
+        else if (r == 0)
+            r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
+    }
+    if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
+        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for",
+                    name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
+    free(residencies);
+    free(is.layers);
+    return r;
+}
+
+/* Limits of one mode, policy and set of predictors share a problem: those that share that of limit `first`, if it is
+ * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
+ * through common/plan/cache. */
+static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+                        int first, struct notes *notes, const struct repricing *repricing, struct err *e)
+{
+    const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
+    const struct problem_variant variant = { f->mode, f->recall, f->predictor, f->always, 0 };
+    struct problem pr = { 0 };
+    struct points points = { 0 };
+    int n = 0, r, replayed = in->window_tokens > 0;
+    for (int i = 0; i < first; i++)
+        if (planning_same_problem(p, &p->limits[i], f))
+            return 0;
+    for (int i = first; i < p->n_limits; i++)
+        if (planning_same_problem(p, &p->limits[i], f) && (!repricing || repricing->wanted[i]))
+            limits[n++] = &p->limits[i];
+    if (n == 0)
+        return 0;
+    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &variant, 1, NULL, notes, e) :
+                   planning_problem(p, f, in, hw, notes, &pr, e);
+    if (r < 0)
+        return err_wrap(e, "plan '%s': limits[%d]", name, first);
+    for (int i = 0; i < n && r == 0; i++) {
+        int at = (int)(limits[i] - p->limits);
+        r = check_memory(&pr, p, name, at, e);
+        if (r == 0 && hw)
+            r = check_cores(limits[i], name, at, hw, e);
+    }
+    if (r == 0 && hw && replayed)
+        r = operating_points_replay(&points, &pr, p, limits, n, e);
+    for (int i = 0; i < n && r == 0 && hw; i++)
+        if (!replayed || (r = operating_points_tables(&points, i, &pr, p, limits[i], e)) == 0)
+            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), repricing, e);
+    operating_points_done(&points);
+    problem_done(&pr);
+    return r;
+}
+
+int check_belongs(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct err *e)
+{
+    int r = plan_check(p, name, e);
+    if (r == 0 && hw)
+        r = same_hash(name, "hardware", p->hardware_hash, hw->hash, e);
+    return r == 0 && in ? check_shape(p, name, in, e) : r;
+}
+
+int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+               struct notes *notes, struct err *e)
+{
+    int r = check_belongs(p, name, in, hw, e);
+    for (int i = 0; i < p->n_limits && in && r == 0; i++)
+        r = check_limits(p, name, in, hw, i, notes, NULL, e);
+    return r;
+}
+
+int check_reprice(struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, const uint8_t *wanted,
+                  struct notes *notes, struct err *e)
+{
+    const struct repricing repricing = { p, wanted };
+    int r = check_belongs(p, name, in, NULL, e);
+    for (int i = 0; i < p->n_limits && r == 0; i++)
+        r = check_limits(p, name, in, hw, i, notes, &repricing, e);
+    return r;
+}
+
+void check_inputs_text(const struct plan *p, const struct plan_limit *l, char out[CHECK_INPUTS_TEXT])
+{
+    int count[PREDICT_INPUTS + 1] = { 0 }; /* the last: none */
+    size_t at = 0;
+    out[0] = '\0';
+    for (int k = 0; l->mode == PLAN_PREDICTED && k < p->n_layers; k++)
+        count[l->predictor[k] >= 0 ? l->predictor[k] : PREDICT_INPUTS]++;
+    for (int i = 0; i <= PREDICT_INPUTS; i++)
+        if (count[i]) {
+            int n = snprintf(out + at, CHECK_INPUTS_TEXT - at, "%s%s in %d%s", at ? ", " : "predictors: ",
+                             i < PREDICT_INPUTS ? predict_input_name((enum predict_input)i) : "none", count[i],
+                             at ? "" : count[i] == 1 ? " layer" : " layers");
+            at += n > 0 && (size_t)n < CHECK_INPUTS_TEXT - at ? (size_t)n : 0;
+        }
+}
+
+/* --- against an older plan --- */
+
+struct teller {
+    void (*line)(void *ctx, int worse, const char *text);
+    void *ctx;
+    double tolerance;
+    int worse;
+};
+
+static void tell(struct teller *t, int worse, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+static void tell(struct teller *t, int worse, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    t->worse += worse;
+    if (t->line)
+        t->line(t->ctx, worse, text);
+}
+
+static void compare_limit(struct teller *t, const struct plan *old, const struct plan_limit *a, const struct plan *now,
+                          const struct plan_limit *b)
+{
+    unsigned long long m = a->memory_bytes;
+    for (int i = 0; i < a->n_batches; i++) {
+        const struct plan_batch *x = &a->batches[i], *y = NULL;
+        for (int k = 0; k < b->n_batches; k++)
+            if (b->batches[k].batch == x->batch)
+                y = &b->batches[k];
+        if (!y) {
+            tell(t, 1, "memory %llu: batch %d is no longer planned", m, x->batch);
+            continue;
+        }
+        double before = x->predicted.tokens_per_s, after = y->predicted.tokens_per_s;
+        double percent = before > 0 ? 100 * (after / before - 1) : 0;
+        int slower = percent < -100 * t->tolerance;
+        if (differs(before, after))
+            tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, after, before, percent);
+    }
+    if (a->floor_bytes != b->floor_bytes)
+        tell(t, (double)b->floor_bytes > (double)a->floor_bytes * (1 + t->tolerance), "memory %llu: floor of %llu bytes, was %llu", m,
+             (unsigned long long)b->floor_bytes, (unsigned long long)a->floor_bytes);
+    if (a->context != b->context)
+        tell(t, b->context < a->context, "memory %llu: context %d, was %d", m, b->context, a->context);
+    if (a->min_tokens_per_s != b->min_tokens_per_s)
+        tell(t, b->min_tokens_per_s < a->min_tokens_per_s, "memory %llu: asked for at least %g tokens/s, was %g", m,
+             b->min_tokens_per_s, a->min_tokens_per_s);
+    if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
+        tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
+             plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),
+             plan_mode_name(a->mode), a->threads, a->queue_depth, cache_policy_name(a->policy));
+    char was[CHECK_INPUTS_TEXT], is[CHECK_INPUTS_TEXT];
+    check_inputs_text(old, a, was);
+    check_inputs_text(now, b, is);
+    if (strcmp(was, is) && was[0] && is[0])
+        tell(t, 0, "memory %llu: %s; were %s", m, is, was + strlen("predictors: "));
+}
+
+int check_against(const struct plan *now, const struct plan *old, double tolerance,
+                  void (*line)(void *ctx, int worse, const char *text), void *ctx)
+{
+    struct teller t = { line, ctx, tolerance, 0 };
+    if (!hash_equal(now->model_hash, old->model_hash))
+        tell(&t, 0, "another model: '%s', was '%s'", now->model_name, old->model_name);
+    if (!hash_equal(now->hardware_hash, old->hardware_hash))
+        tell(&t, 0, "other hardware figures: device '%s', was '%s'", now->device, old->device);
+    if (now->stat != old->stat)
+        tell(&t, 0, "%s figures of the device, were %s", plan_stat_name(now->stat), plan_stat_name(old->stat));
+    if (!hash_equal(now->layout_hash, old->layout_hash) || !hash_equal(now->order_hash, old->order_hash))
+        tell(&t, 0, "another layout or neuron order: the model has to be packed again");
+    for (int i = 0; i < old->n_limits; i++) {
+        const struct plan_limit *b = NULL;
+        for (int k = 0; k < now->n_limits; k++)
+            if (now->limits[k].memory_bytes == old->limits[i].memory_bytes)
+                b = &now->limits[k];
+        if (b)
+            compare_limit(&t, old, &old->limits[i], now, b);
+        else
+            tell(&t, 1, "memory %llu is no longer planned for", (unsigned long long)old->limits[i].memory_bytes);
+    }
+    for (int k = 0; k < now->n_limits; k++) {
+        int known = 0;
+        for (int i = 0; i < old->n_limits; i++)
+            known |= now->limits[k].memory_bytes == old->limits[i].memory_bytes;
+        if (!known)
+            tell(&t, 0, "memory %llu is new", (unsigned long long)now->limits[k].memory_bytes);
+    }
+    return t.worse;
+}

@@ -1,0 +1,877 @@
+/* The equations one by one, then the few functions that look their operands up in traces and device
+ * curves. Nothing here decides anything: the solvers, check and explain all call the same code, so a
+ * plan's figures can be derived again by anyone from the same inputs. */
+#include "planner/cost/cost.h"
+
+#include "common/base/inline.h"
+#include "common/kernels/kernels.h"
+#include "common/kernels/quant.h"
+#include "common/plan/budget.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Without the calls that NaNs, of which there are none, would need: a plan has millions of these. */
+static inline double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static inline double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+#define UNKNOWN_NS 1e12 /* a device without storage figures: any read makes a plan useless */
+
+/* --- the paper --- */
+
+double cost_speed(double decode_ns)
+{
+    return decode_ns > 0 ? 1e9 / decode_ns : 0;
+}
+
+double cost_decode_ns(double compute_ns)
+{
+    return compute_ns;
+}
+
+int cost_cores_ok(int n_k, int n_k_max)
+{
+    return n_k <= n_k_max;
+}
+
+int cost_memory_ok(uint64_t m, uint64_t m_max)
+{
+    return m <= m_max;
+}
+
+int cost_speed_ok(double s, double s_min)
+{
+    return s >= s_min;
+}
+
+double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns)
+{
+    return dense_ns + larger(ffn_ns, io_ns);
+}
+
+double cost_dense_ns(double f_attn, double f_pred, double f_cpu)
+{
+    return f_cpu > 0 ? 1e9 * (f_attn + f_pred) / f_cpu : 0;
+}
+
+double cost_ffn_ns(double a, double f_ffn, double f_cpu)
+{
+    return f_cpu > 0 ? 1e9 * a * f_ffn / f_cpu : 0;
+}
+
+double cost_f_cpu(const int *n_k, const double *f_k, int n)
+{
+    double f = 0;
+    for (int k = 0; k < n; k++)
+        f += n_k[k] * f_k[k];
+    return f;
+}
+
+double cost_v_io(double a, double mu, double w_ffn)
+{
+    return a * mu * w_ffn;
+}
+
+double cost_io_ns(double v_io, double b_io)
+{
+    return v_io <= 0 ? 0 : b_io > 0 ? 1e9 * v_io / b_io : UNKNOWN_NS;
+}
+
+double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem)
+{
+    return b_mem > 0 ? 1e9 * (w_attn + w_pred + a * w_ffn) / b_mem : 0;
+}
+
+/* --- ours --- */
+
+double cost_rows_ns(double rows, double row_ns)
+{
+    return rows * row_ns;
+}
+
+double cost_row_ns(double cached_ns, double fetched_ns)
+{
+    return larger(cached_ns, fetched_ns);
+}
+
+double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw)
+{
+    return (seq_bw > 0 ? 1e9 * seq_bytes / seq_bw : 0) + (rand_bw > 0 ? 1e9 * rand_bytes / rand_bw : 0);
+}
+
+double cost_stream_ns(double bytes, double bw)
+{
+    return cost_io_ns(bytes, bw);
+}
+
+double cost_reads_ns(const struct cost_reads *c, double reads)
+{
+    if (reads <= 0)
+        return 0;
+    if (c->n < 2)
+        return UNKNOWN_NS;
+    int last = c->n - 1, i = 0;
+    if (reads >= c->count[last])
+        return c->ns[last] + (reads - c->count[last]) * c->each_ns;
+    while (c->count[i + 1] <= reads)
+        i++;
+    double f = (reads - c->count[i]) / (c->count[i + 1] - c->count[i]);
+    return c->ns[i] + f * (c->ns[i + 1] - c->ns[i]);
+}
+
+double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads *how, double missed)
+{
+    double n = missed * (double)how->reads, sum = 0;
+    for (int k = 0; k < REPLAY_LENGTHS && n > 0; k++)
+        if (how->at[k] > 0)
+            sum += (double)how->at[k] * cost_reads_ns(&curves[k], n);
+    return n > 0 ? sum / (double)how->reads : 0;
+}
+
+double cost_read_bytes(const struct layout_shape *s, int part)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t block = s->l.block_bytes, bytes = 0;
+    uint32_t n = p->n_units < block ? p->n_units
+                                    : (uint32_t)block; /* offsets within a block repeat after `block` units */
+    for (uint32_t u = 0; u < n; u++) {
+        uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
+        bytes += (to + block - 1) / block * block - from / block * block;
+    }
+    return (double)bytes / n;
+}
+
+double cost_exposed_ns(double reads, double one_read_ns)
+{
+    return smaller(1, reads) * one_read_ns;
+}
+
+double cost_layer_ns(const struct plan_layer_figures *f)
+{
+    double ffn_ns = larger(f->ffn_compute_ns, larger(f->ffn_memory_ns, f->io_ns));
+    return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
+}
+
+double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
+{
+    return stream_ns - smaller(smaller(stream_ns, buffers_ns), attention_ns);
+}
+
+double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
+{
+    return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, BUDGET_JOB_BYTES / record_bytes) : 0;
+}
+
+double cost_positions(const struct model_hparams *h, int layer, int context)
+{
+    double all = context, w = h->window;
+    int bounded = context > 0 && model_attends_from(h, layer, context - 1) > 0;
+    return bounded ? w - w * w / (2 * all) : all / 2;
+}
+
+double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw)
+{
+    double compute = cost_rows_ns(hidden_rows, tau_1) + cost_rows_ns(scores, tau_2);
+    return larger(compute, cost_memory_ns(bytes, seq_bw, 0, 0));
+}
+
+double cost_predicted_ns(double always, double tau_gate, double predicted, double tau_scattered, double open,
+                        double tau_up, double active, double tau_down)
+{
+    return cost_rows_ns(always, tau_gate) + cost_rows_ns(predicted, tau_scattered) + cost_rows_ns(open, tau_up) +
+           cost_rows_ns(active, tau_down);
+}
+
+double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns)
+{
+    return larger(layer_ns, f->predict_ns + f->io_ns + stream_ns + f->exposed_ns);
+}
+
+double cost_lookahead_ns(const struct plan_layer_figures *f)
+{
+    double work_ns = f->attention_ns + larger(f->ffn_compute_ns, f->ffn_memory_ns);
+    return f->predict_ns + larger(work_ns, f->io_ns) + f->exposed_ns;
+}
+
+double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
+{
+    return batch * 2.0 * positions * h->n_kv_heads * h->head_dim * (kv_f16 ? 2 : 4);
+}
+
+double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
+{
+    return batch * 4.0 * positions * h->n_heads * h->head_dim;
+}
+
+double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
+{
+    double sum = head_ns;
+    for (int i = 0; i < n_layers; i++)
+        sum += f[i].total_ns;
+    return sum;
+}
+
+/* --- operands from device curves --- */
+
+static enum hw_stat stat_of(const struct cost_choice *c)
+{
+    return c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+}
+
+/* "rows/q4_0/q8", "axpy/f16". */
+static void kernel_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
+{
+    const struct quant_traits *t = quant_traits(type);
+    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
+    for (char *p = out; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
+
+/* ns per row with the chosen cores together: their rates add, as in (9). 0: unknown. */
+static double threads_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
+                             enum hw_pattern pattern, int dram, int row_len, int batch)
+{
+    struct hw_rows q = { .kernel = kernel, .pattern = pattern, .dram = dram, .row_len = row_len, .batch = batch };
+    double rate = 0;
+    int known = 1;
+    for (int k = 0; k < c->n_classes; k++) {
+        if (c->n[k] == 0)
+            continue;
+        q.core_class = k;
+        q.threads = c->n[k];
+        double ns = hw_row_ns(hw, &q, stat_of(c));
+        known &= ns > 0;
+        rate += ns > 0 ? 1 / ns : 0;
+    }
+    if (known && rate > 0)
+        return 1 / rate;
+    q.core_class = -1;
+    q.threads = c->threads;
+    double ns = hw_row_ns(hw, &q, stat_of(c));
+    return ns > 0 ? ns : rate > 0 ? 1 / rate : 0;
+}
+
+/* (M1)'s tau. The paper's f_k are rates in cache. */
+static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
+                            enum hw_pattern pattern, int row_len, int batch)
+{
+    double cached = threads_row_ns(hw, c, kernel, pattern, 0, row_len, batch);
+    return c->model == PLAN_COST_PAPER ? cached :
+                                         cost_row_ns(cached, threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1));
+}
+
+/* A row product of a weight type: the planned activation form, else float activations of the same type. */
+static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern,
+                      int row_len, int batch, struct notes *notes)
+{
+    char name[64], plain[64];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
+    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    double ns = kernel_row_ns(hw, c, name, pattern, row_len, batch);
+    if (ns > 0)
+        return ns;
+    kernel_name("rows", type, "f32", plain, sizeof plain);
+    ns = q8 ? kernel_row_ns(hw, c, plain, pattern, row_len, batch) : 0;
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; %s taken instead", hw->name, name, plain);
+    else
+        notes_add(notes, "%s: no figure for kernel %s; its compute time is left out", hw->name, name);
+    return ns;
+}
+
+static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, int row_len, int batch,
+                      struct notes *notes)
+{
+    char name[64];
+    kernel_name("axpy", type, NULL, name, sizeof name);
+    double ns = kernel_row_ns(hw, c, name, HW_RANDOM, row_len, batch);
+    if (ns > 0)
+        return ns;
+    struct cost_choice plain = *c;
+    plain.act_q8 = 0;
+    ns = rows_ns(hw, &plain, type, HW_RANDOM, row_len, batch, notes);
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; row products of the type taken instead", hw->name, name);
+    return ns;
+}
+
+static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
+                        struct notes *notes)
+{
+    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, stat_of(c));
+    if (bw > 0)
+        return bw;
+    bw = hw_mem_bytes_per_s(hw, stat_of(c));
+    if (bw > 0)
+        notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name,
+                  c->threads);
+    else
+        notes_add(notes, "%s: no memory bandwidth; memory time is left out", hw->name);
+    return bw;
+}
+
+/* What the row kernel of a type was measured to read from memory; 0: unknown. A loop that only reads is no bound for a kernel
+ * that keeps more lines on their way. */
+static double kernel_bw(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern, int row_len)
+{
+    char name[64];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8, measured = 0;
+    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    for (int i = 0; i < hw->n_compute && !measured; i++)
+        measured = hw->compute[i].dram && hw->compute[i].pattern == pattern && !strcmp(hw->compute[i].kernel, name);
+    double ns = measured ? threads_row_ns(hw, c, name, pattern, 1, row_len, 1) : 0;
+    return ns > 0 ? 1e9 * (double)quant_row_bytes(type, (uint64_t)row_len) / ns : 0;
+}
+
+/* Sum over chosen cores of their rate in float row products of the gates' type, (9). */
+static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c)
+{
+    double f_k[HW_MAX_CLASSES];
+    char name[64];
+    int q8 = kernels_act_form(s->l.type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
+    kernel_name("rows", s->l.type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
+    for (int k = 0; k < c->n_classes; k++)
+        f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
+    double f = cost_f_cpu(c->n, f_k, c->n_classes);
+    return f > 0 ? f : c->threads * hw_class_flops_per_s(hw, -1, name, stat_of(c));
+}
+
+/* (M4)'s curve for one read size. */
+static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes,
+                                     uint64_t range)
+{
+    struct cost_reads out = { .n = 1 }; /* no reads, no time */
+    struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
+                         .range_bytes = range, .lanes = 1, .core_class = -1 };
+    double bw = 0;
+    for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
+        q.queue_depth = n < c->depth ? n : c->depth;
+        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
+        if (bw <= 0)
+            return (struct cost_reads){ 0 };
+        double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
+        out.count[out.n] = q.queue_depth;
+        out.ns[out.n] = out.ns[out.n - 1] + more * (n > 1 ? (out.each_ns + each_ns) / 2 : each_ns);
+        out.each_ns = each_ns;
+        out.n++;
+        if (n >= c->depth)
+            break;
+    }
+    return out;
+}
+
+/* What is not a curve of reads: streams and CPU time at the queue's depth. */
+static void queue_rates(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *out,
+                        struct notes *notes)
+{
+    /* FFNs are run one after the other, so reads that follow each other lie in one part of one of them. */
+    const struct layout_part *cold = &s->part[s->n_parts - 1];
+    struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = budget_read_bytes(s, c->read_bytes),
+                         .range_bytes = s->segment_bytes[s->part[0].segment], .queue_depth = c->depth, .lanes = 1,
+                         .core_class = -1 };
+    out->stream_block = (double)q.block_bytes;
+    out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+    out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
+    q.pattern = HW_RANDOM;
+    if (out->stream_bw <= 0) {
+        out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+        if (out->stream_bw > 0)
+            notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
+    }
+    out->cold_bytes = cost_read_bytes(s, s->n_parts - 1);
+    out->single_bytes = cost_read_bytes(s, 0);
+    out->stride_bytes = (double)cold->stride_bytes;
+    out->n_lengths = 1 + replay_length_class(reads_units(s, s->n_parts - 1, budget_read_bytes(s, c->read_bytes)));
+    for (int k = 0; k < out->n_lengths; k++) {
+        q.block_bytes = (uint64_t)(out->cold_bytes + ((1 << k) - 1) * out->stride_bytes);
+        out->joined_cpu_ns[k] = hw_storage_cpu_ns_per_read(hw, &q);
+    }
+    out->cold_cpu_ns = out->joined_cpu_ns[0];
+    q.block_bytes = (uint64_t)out->cold_bytes;
+    out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+}
+
+static void storage_rates(const struct hw *hw, const struct layout_shape *s,
+                          const struct cost_choice *c, struct cost_rates *out, struct notes *notes)
+{
+    uint64_t range = s->segment_bytes[s->part[s->n_parts - 1].segment], first_range = s->segment_bytes[s->part[0].segment];
+    queue_rates(hw, s, c, out, notes);
+    out->cold = reads_curve(hw, c, out->cold_bytes, range);
+    out->single = reads_curve(hw, c, out->single_bytes, first_range);
+    for (int k = 0; k < out->n_lengths; k++)
+        out->joined[k] = k ? reads_curve(hw, c, out->cold_bytes + ((1 << k) - 1) * out->stride_bytes, range) : out->cold;
+    if (out->stream_bw <= 0 || out->b_io <= 0)
+        notes_add(notes, "%s: no storage figures; only what is resident can be planned for", hw->name);
+    else if (out->cold_cpu_ns <= 0)
+        notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
+}
+
+void cost_rates_ease(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
+{
+    struct cost_rates at = { 0 };
+    queue_rates(hw, s, c, &at, NULL);
+    r->stream_bw = larger(r->stream_bw, at.stream_bw);
+    r->b_io = larger(r->b_io, at.b_io);
+    r->stream_cpu_ns = smaller(r->stream_cpu_ns, at.stream_cpu_ns);
+    r->cold_cpu_ns = smaller(r->cold_cpu_ns, at.cold_cpu_ns);
+    for (int k = 0; k < r->n_lengths; k++)
+        r->joined_cpu_ns[k] = smaller(r->joined_cpu_ns[k], at.joined_cpu_ns[k]);
+}
+
+int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                  const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
+{
+    const uint32_t *type = s->l.type;
+    int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
+    enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
+    struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
+                            .io_factor = hw_correction(hw, HW_IO), .cores = hw_cores(hw, -1) };
+    if (r.cores == 0)
+        r.cores = c->threads + c->lanes;
+    if (c->backend == HW_URING)
+        r.cores = c->threads;
+    r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
+    r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
+    r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
+    r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
+    int parts = cost_row_parts(c->threads);
+    if (c->model != PLAN_COST_PAPER && parts > 1)
+        r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
+    r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
+    r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
+    if (c->model != PLAN_COST_PAPER) {
+        r.seq_bw = larger(r.seq_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_SEQ, d));
+        r.rand_bw = larger(r.rand_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_RANDOM, d));
+    }
+    r.f_cpu = f_cpu_of(hw, s, c);
+    r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
+    storage_rates(hw, s, c, &r, notes);
+    if (c->model != PLAN_COST_PAPER)
+        cost_work_rates(hw, in, s, c, &r);
+    if (r.gate_ns <= 0 && r.seq_bw <= 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "
+                                           "a speed "
+                       "from; run thermo-profile hardware, or import them", hw->name);
+    if (c->model == PLAN_COST_PAPER && r.f_cpu <= 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
+    *out = r;
+    return 0;
+}
+
+/* --- a layer --- */
+
+static double matrix_flops(const struct inputs_matrix *m, int batch)
+{
+    return 2.0 * m->rows * m->cols * batch;
+}
+
+/* What a step reads and computes of K and V in a layer. */
+struct kv {
+    double bytes, flops, attend_ns; /* (M8), (M9), (M17) */
+};
+
+static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *c, const struct cost_rates *r, int layer,
+                       int batch)
+{
+    double positions = cost_positions(h, layer, c->context);
+    struct kv k = { cost_kv_bytes(h, batch, positions, c->kv_f16), cost_kv_flops(h, batch, positions), 0 };
+    if (r->attend_ns > 0)
+        k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
+    else if (r->f_cpu > 0)
+        k.attend_ns = 1e9 * k.flops / r->f_cpu;
+    return k;
+}
+
+/* max(compute, memory) of resident matrices and, for attention, of the KV cache. */
+static double dense_part_ns(const struct hw *hw, const struct cost_choice *c, const struct cost_rates *r,
+                            const struct inputs_matrix *m, int n, const struct kv *kv, int batch, struct notes *notes)
+{
+    double flops = kv->flops, bytes = kv->bytes, compute = kv->attend_ns, row_ns = 0;
+    const struct inputs_matrix *before = NULL; /* mostly as long and of the same type: a look-up is dear */
+    for (int i = 0; i < n; i++) {
+        if (m[i].rows == 0)
+            continue;
+        flops += matrix_flops(&m[i], batch);
+        bytes += (double)m[i].bytes;
+        if (!before || before->type != m[i].type || before->cols != m[i].cols)
+            row_ns = rows_ns(hw, c, m[i].type, HW_SEQ, m[i].cols, batch, notes);
+        compute += cost_rows_ns(m[i].rows, row_ns);
+        before = &m[i];
+    }
+    if (c->model == PLAN_COST_PAPER)
+        return cost_dense_ns(flops, 0, r->f_cpu);
+    return larger(compute, cost_memory_ns(bytes, r->seq_bw, 0, 0));
+}
+
+enum plan_mode cost_mode_at(const struct cost_choice *c, int layer)
+{
+    return c->mode == PLAN_PREDICTED && c->predicted->input[layer] < 0 ? PLAN_EXACT : c->mode;
+}
+
+/* Rows, bytes and flops of the predictors that a step runs in a layer. */
+static double predictors_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                            const struct cost_rates *r, int batch_index, int layer, struct notes *notes)
+{
+    const struct predicted *f = c->predicted;
+    int batch = inputs_batch_sizes[batch_index], d = in->h.d_model;
+    double sum = 0, flops = 0;
+    struct cost_choice q8 = *c;
+    q8.act_q8 = 1; /* as predictors run, whatever the plan says of other activations */
+    for (int k = 0; k < in->n_blocks; k++) {
+        const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
+        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->always[layer];
+        int picks = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
+        double tau_1 = picks ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
+        double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
+        double bytes = (double)predict_row1_bytes(x->type1, d) * x->rank + (double)predict_row2_bytes(x->type2, x->rank) * scores;
+        sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
+        flops += reached * 2.0 * batch * ((picks ? 0 : (double)x->rank * d) + scores * x->rank);
+    }
+    if (f->input[layer] != PREDICT_FFN)
+        sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
+    return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
+}
+
+/* (M11), (M12): the FFN of a layer whose predictor says what to compute. In the paper's model a is the share of
+ * neurons computed, W_ffn and F_ffn all three matrices. */
+static void predicted_layer(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                           const struct cost_rates *r, const double *row, int batch_index, int layer,
+                           struct cost_layer *l, struct notes *notes)
+{
+    const struct predicted *f = c->predicted;
+    double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, 0);
+    double beyond = predicted_neurons(f, batch_index, layer, f->always[layer]), always = all - beyond;
+    double active = predicted_active(f, in, batch_index, layer, 0), open = active * in->loads[layer];
+    l->active = active;
+    l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
+    l->predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
+    l->density = gates > 0 ? all / gates : 0;
+    l->ffn_bytes = gates * (row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN]);
+    if (c->model == PLAN_COST_PAPER) {
+        l->compute_ns = cost_ffn_ns(l->density, 6.0 * in->h.d_model * gates * inputs_batch_sizes[batch_index],
+                                    r->f_cpu);
+        l->memory_ns = cost_mem_ns(0, 0, l->density, l->ffn_bytes, r->b_mem);
+        return;
+    }
+    l->jobs = cost_jobs(all, row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN], c->threads);
+    l->compute_ns = cost_predicted_ns(always, r->gate_ns, beyond, r->scattered_ns, open, r->up_ns, active, r->down_ns);
+    l->memory_ns = cost_memory_ns(always * row[LAYOUT_GATE], r->seq_bw, beyond * row[LAYOUT_GATE] +
+                                  open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
+}
+
+/* Exact and dense mode: every gate is computed, Up and Down of those that fire, or of all. */
+static void known_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
+                        const double *row, int batch_index, int layer, struct cost_layer *l)
+{
+    int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
+    double gates = inputs_gates(in, batch_index, layer),
+           active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
+    double open = sparse ? active * in->loads[layer] : gates;
+    double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
+    l->active = active;
+    l->density = gates > 0 ? active / gates : 0;
+    l->ffn_bytes = gates * (sparse ? updown : updown + row[LAYOUT_GATE]);
+    if (c->model == PLAN_COST_PAPER) {
+        l->predict_ns = sparse ? cost_dense_ns(0, flops, r->f_cpu) : 0;
+        l->compute_ns = cost_ffn_ns(l->density, sparse ? 2 * flops : 3 * flops, r->f_cpu);
+        l->memory_ns = cost_mem_ns(0, sparse ? gates * row[LAYOUT_GATE] : 0, l->density, l->ffn_bytes, r->b_mem);
+        return;
+    }
+    l->jobs = cost_jobs(gates, row[LAYOUT_GATE] + updown, c->threads);
+    l->gate_bytes = sparse ? row[LAYOUT_GATE] : 0;
+    l->compute_ns = cost_rows_ns(gates, r->gate_ns) + cost_rows_ns(open, r->up_ns) + cost_rows_ns(active, r->down_ns);
+    if (sparse)
+        l->memory_ns = cost_memory_ns(gates * row[LAYOUT_GATE], r->seq_bw,
+                                      open * row[LAYOUT_UP] + active * row[LAYOUT_DOWN], r->rand_bw);
+    else
+        l->memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
+}
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes)
+{
+    const struct inputs_layer *il = &in->layers[layer];
+    int batch = inputs_batch_sizes[batch_index];
+    double gates = inputs_gates(in, batch_index, layer);
+    struct kv kv = kv_of(&in->h, c, r, layer, batch);
+    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
+    struct inputs_matrix m[INPUTS_ATTN + 1];
+    memcpy(m, il->attn, sizeof il->attn);
+    m[INPUTS_ATTN] = il->router;
+    l.products_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, &kv, batch, notes);
+    l.jobs_ns = cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns);
+    l.serial_ns = cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    double row[LAYOUT_ROLES];
+    for (int i = 0; i < LAYOUT_ROLES; i++)
+        row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
+    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
+        predicted_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
+    else
+        known_layer(in, c, r, row, batch_index, layer, &l);
+    if (c->model != PLAN_COST_PAPER) {
+        l.start_ns = cost_start_ns(gates / in->h.n_ff, r->start_ns);
+        l.contention_ns = cost_contention_ns(l.jobs, r->turn_ns, r->threads);
+        l.compute_ns += l.start_ns + l.contention_ns;
+        l.products_ns *= hw_correction(hw, HW_ATTENTION);
+        l.jobs_ns *= hw_correction(hw, HW_ATTENTION);
+        l.serial_ns *= hw_correction(hw, HW_ATTENTION);
+        l.predict_ns *= hw_correction(hw, HW_PREDICT);
+    }
+    l.attention_ns = l.products_ns + (l.jobs_ns + l.serial_ns);
+    *out = l;
+}
+
+double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                    const struct cost_rates *r, int batch, struct notes *notes)
+{
+    const struct kv embedding = { .bytes = (double)in->embd_row_bytes * batch };
+    double ns = dense_part_ns(hw, c, r, &in->head, 1, &embedding, batch, notes);
+    if (c->model == PLAN_COST_PAPER)
+        return ns;
+    ns += cost_start_ns(1, r->start_ns) + cost_serial_ns(batch, 1, r->norm_ns, 0, 0);
+    return ns * hw_correction(hw, HW_HEAD);
+}
+
+/* --- what residency changes --- */
+
+static double units_beyond(const struct layout_shape *s, int part, uint32_t hot)
+{
+    uint32_t left = hot < (uint32_t)s->n_ff ? (uint32_t)s->n_ff - hot : 0, npu = s->part[part].neurons_per_unit;
+    return (left + npu - 1) / npu;
+}
+
+/* Predicted mode: units that hold a predicted neuron. Of several parts the first is read where a neuron is predicted,
+ * the last where its gate is open besides. */
+static struct cost_flow predicted_flow(const struct inputs *in, const struct layout_shape *s,
+                                      const struct cost_choice *c, int batch_index, int layer,
+                                      const struct replay_table *t, const struct cost_residency *k)
+{
+    struct cost_flow f = { 0 };
+    int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
+    double loads = last > 0 ? in->loads[layer] : 1, all, beyond;
+    if (last > 0) {
+        double units = predicted_units(c->predicted, s, batch_index, layer, k->hot[0]);
+        if (two_phase)
+            f.single_reads = units;
+        else
+            f.stream_bytes = units * (double)s->part[0].stride_bytes;
+        all = t ? replay_lookups(t, 0) : predicted_active(c->predicted, in, batch_index, layer, 0);
+        beyond = t ? replay_lookups(t, k->hot[last]) : predicted_active(c->predicted, in, batch_index, layer,
+                                                                       k->hot[last]);
+    } else {
+        all = t ? replay_lookups(t, 0) : predicted_units(c->predicted, s, batch_index, layer, 0);
+        beyond = t ? replay_lookups(t, k->hot[0]) : predicted_units(c->predicted, s, batch_index, layer, k->hot[0]);
+    }
+    if (k->hot[last] < (uint32_t)s->n_ff) {
+        f.lookups = beyond * loads;
+        f.reads = t ? replay_misses(t, k->hot[last], k->slots) * loads : f.lookups;
+        f.how = t ? replay_how(t, k->hot[last], k->slots) : NULL;
+    }
+    f.mu = all > 0 ? f.reads / (all * loads) : 0;
+    return f;
+}
+
+double cost_predictor_bytes(const struct inputs *in, const struct predicted *f, int batch_index, int layer)
+{
+    double sum = 0;
+    for (int k = 0; k < in->n_blocks; k++)
+        sum += inputs_curve_at(in, batch_index, layer, k)->routed *
+               (double)inputs_predictor_at(in, f->input[layer], layer, k)->bytes;
+    return sum;
+}
+
+/* What residency alone moves: the neurons. */
+static struct cost_flow neurons_flow(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                                     int batch_index, int layer, const struct replay_table *t, const struct cost_residency *k)
+{
+    struct cost_flow f = { .ahead = 1 };
+    enum plan_mode mode = cost_mode_at(c, layer);
+    if (mode == PLAN_PREDICTED)
+        return predicted_flow(in, s, c, batch_index, layer, t, k);
+    double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
+    int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
+    if (mode == PLAN_DENSE) {
+        double all = 0;
+        for (int p = 0; p < s->n_parts; p++) {
+            /* Alternating pages: the gap between units of a part is the other part's. */
+            double stride = (double)(two_phase ? s->part[p].unit_bytes : s->part[p].stride_bytes);
+            f.stream_bytes += blocks * units_beyond(s, p, k->hot[p]) * stride;
+            all += blocks * units_beyond(s, p, 0) * stride;
+        }
+        f.mu = all > 0 ? f.stream_bytes / all : 0;
+        return f;
+    }
+    if (two_phase)
+        f.single_reads = blocks * units_beyond(s, 0, k->hot[0]);
+    else
+        f.stream_bytes = blocks * units_beyond(s, 0, k->hot[0]) * (double)s->part[0].stride_bytes;
+    if (s->n_parts > 1 && k->hot[last] < (uint32_t)s->n_ff) {
+        f.lookups = t ? replay_lookups(t, k->hot[last]) * in->loads[layer] :
+                        inputs_active(in, batch_index, layer, k->hot[last]) * in->loads[layer];
+        f.reads = t ? replay_misses(t, k->hot[last], k->slots) * in->loads[layer] : f.lookups;
+        f.how = t ? replay_how(t, k->hot[last], k->slots) : NULL;
+    }
+    f.beyond = blocks * units_beyond(s, last, k->hot[last]) * s->part[last].neurons_per_unit;
+    double all = t ? replay_lookups(t, 0) * in->loads[layer] : inputs_active(in, batch_index, layer,
+                                                                             0) * in->loads[layer];
+    f.mu = all > 0 ? f.reads / all : 0;
+    return f;
+}
+
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                              int batch_index, int layer, const struct replay_table *t, const struct cost_residency *k)
+{
+    struct cost_flow f = neurons_flow(in, s, c, batch_index, layer, t, k);
+    if (k->streamed)
+        f.predictor_bytes = cost_predictor_bytes(in, c->predicted, batch_index, layer);
+    return f;
+}
+
+static double paper_io_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                          enum plan_mode mode)
+{
+    double gates = mode == PLAN_DENSE ? 0 : f->stream_bytes + f->single_reads * r->single_bytes;
+    return cost_io_ns(cost_v_io(l->density, f->mu, l->ffn_bytes) + f->predictor_bytes + gates, r->b_io);
+}
+
+void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
+                  struct cost_cold *out)
+{
+    struct cost_cold o = { 0 };
+    const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    if (!how) {
+        *out = (struct cost_cold){ f->reads, f->reads, f->reads * r->cold_bytes, f->reads * r->cold_cpu_ns,
+                                   cost_reads_ns(&r->cold, f->reads),
+                                   cost_exposed_ns(f->reads, cost_reads_ns(&r->cold, 1)) };
+        return;
+    }
+    o.reads = f->reads * (double)how->reads;
+    o.units = f->reads * (double)how->units;
+    for (int k = 0; k < r->n_lengths; k++)
+        o.cpu_ns += f->reads * (double)how->at[k] * r->joined_cpu_ns[k];
+    o.bytes = o.reads * r->cold_bytes + (o.units - o.reads) * r->stride_bytes;
+    o.ns = cost_joined_ns(r->joined, how, f->reads);
+    o.last_ns = cost_exposed_ns(o.reads, cost_joined_ns(r->joined, how, 1 / (double)how->reads));
+    *out = o;
+}
+
+/* CPU time of the reads that are asked for before attention. */
+static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
+                           const struct cost_cold *cold)
+{
+    if (!f->ahead && !l->lookahead)
+        return 0;
+    double most = smaller(r->depth, BUDGET_READS_AHEAD), streams = smaller(f->stream_bytes / r->stream_block, most);
+    double singles = smaller(f->single_reads, most - streams), left = most - streams - singles;
+    double share = l->lookahead && cold->reads > 0 ? smaller(1, left / cold->reads) : 0;
+    return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
+}
+
+/* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
+ * there is to tell then falls away. */
+INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                                            const struct cost_flow *f, const struct cost_cold *cold, struct cost_terms *t)
+{
+    struct plan_layer_figures o = { .attention_ns = l->attention_ns, .predict_ns = l->predict_ns,
+                                    .ffn_compute_ns = l->compute_ns, .ffn_memory_ns = l->memory_ns,
+                                    .active = l->active };
+    double gate_bytes = f->predictor_bytes + f->stream_bytes + f->single_reads * r->single_bytes;
+    o.read_bytes = gate_bytes + f->reads * r->cold_bytes;
+    o.hit_rate = f->lookups > 0 ? larger(0, 1 - f->reads / f->lookups) : 0;
+    if (c->model == PLAN_COST_PAPER) {
+        if (t)
+            *t = (struct cost_terms){ 0 };
+        o.io_ns = paper_io_ns(r, l, f, c->mode);
+        o.total_ns = cost_compute_ns(o.attention_ns + o.predict_ns, o.ffn_compute_ns, o.io_ns);
+        return o;
+    }
+    o.read_bytes = gate_bytes + cold->bytes;
+    double streams = f->stream_bytes / r->stream_block;
+    double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
+    double submission_ns = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
+    double tax_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
+    double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
+    double verify_ns = cost_verify_ns(gate_bytes + f->reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
+    double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
+    double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
+                        cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
+    double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
+    double known_ns = r->io_factor * (stream_ns + single_ns);
+    double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
+    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
+    o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
+    o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (tax_ns + cache_overhead_ns) + verify_ns);
+    o.ffn_memory_ns *= r->ffn_factor;
+    o.exposed_ns *= r->io_factor;
+    double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
+    double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
+    double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
+    o.predict_ns = larger(o.predict_ns, predictor_ns);
+    o.total_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
+    o.total_ns = smaller(o.total_ns, ahead_ns);
+    if (t)
+        *t = (struct cost_terms){
+            .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->contention_ns), .start = r->ffn_factor * l->start_ns,
+            .turns = r->ffn_factor * l->contention_ns, .tax = r->ffn_factor * tax_ns, .asked = r->ffn_factor * submission_ns,
+            .keeping = r->ffn_factor * cache_overhead_ns, .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
+            .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
+            .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
+            .feed = o.predict_ns - l->predict_ns,
+            .overlap = o.attention_ns + o.predict_ns + larger(o.ffn_compute_ns, o.ffn_memory_ns) + o.io_ns + o.exposed_ns -
+                       o.total_ns,
+        };
+    return o;
+}
+
+struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r,
+                                          const struct cost_layer *l, const struct cost_flow *f, struct cost_terms *t)
+{
+    struct cost_cold cold;
+    cost_cold_of(c, r, f, &cold);
+    return figures_of(c, r, l, f, &cold, t);
+}
+
+struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
+                                       const struct cost_layer *l, const struct cost_flow *f)
+{
+    return cost_figures_of(c, r, l, f, NULL);
+}
+
+double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                        const struct cost_flow *f, const struct cost_cold *cold)
+{
+    struct plan_layer_figures o = figures_of(c, r, l, f, cold, NULL);
+    return c->model == PLAN_COST_PAPER ? o.io_ns : o.total_ns - o.attention_ns - l->predict_ns;
+}
+
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
+                 struct plan_figures *out)
+{
+    double dense = head_ns, ffn = 0, io = 0, lookups = 0, reads = 0;
+    out->head_ns = head_ns;
+    out->read_bytes = 0;
+    for (int i = 0; i < n_layers; i++) {
+        const struct plan_layer_figures *f = &out->layers[i];
+        dense += f->attention_ns + f->predict_ns;
+        ffn += f->ffn_compute_ns;
+        io += f->io_ns;
+        out->read_bytes += f->read_bytes;
+        lookups += flows[i].lookups;
+        reads += flows[i].reads;
+    }
+    out->hit_rate = lookups > 0 ? larger(0, 1 - reads / lookups) : 0;
+    out->step_ns = c->model == PLAN_COST_PAPER ? cost_decode_ns(cost_compute_ns(dense, ffn, io)) :
+                                                 cost_step_ns(head_ns, out->layers, n_layers);
+    out->tokens_per_s = batch * cost_speed(out->step_ns);
+}

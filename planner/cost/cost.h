@@ -1,0 +1,324 @@
+#ifndef PLANNER_COST_COST_H
+#define PLANNER_COST_COST_H
+
+/* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
+ * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
+ * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
+ * (M1)-(M22) are our own, over measured curves. All functions are pure and thread-safe. */
+#include "common/offline/hwdb/hwdb.h"
+#include "common/plan/layout.h"
+#include "common/plan/plan.h"
+
+#include "planner/inputs/inputs.h"
+#include "planner/inputs/notes.h"
+#include "planner/predict/predicted.h"
+#include "planner/replay/replay.h"
+
+/* --- The paper's equations --- */
+
+/* (1)  s = 1 / t_decode, tokens/s */
+double cost_speed(double decode_ns);
+
+/* (2)  t_decode = t_compute */
+double cost_decode_ns(double compute_ns);
+
+/* (3)  n_k <= N_k^max     (4)  m <= M_max     (5)  s >= s_min */
+int cost_cores_ok(int n_k, int n_k_max);
+int cost_memory_ok(uint64_t m, uint64_t m_max);
+int cost_speed_ok(double s, double s_min);
+
+/* (6)  t_compute = t_dense + t_ffn, the FFN overlapped by I/O: what t_io exceeds t_ffn by is a stall, so
+ *      t_dense + max(t_ffn, t_io) */
+double cost_compute_ns(double dense_ns, double ffn_ns, double io_ns);
+
+/* (7)  t_dense = (F_attn + F_pred) / f_cpu */
+double cost_dense_ns(double f_attn, double f_pred, double f_cpu);
+
+/* (8)  t_ffn = a * F_ffn / f_cpu */
+double cost_ffn_ns(double a, double f_ffn, double f_cpu);
+
+/* (9)  f_cpu = sum n_k * f_k */
+double cost_f_cpu(const int *n_k, const double *f_k, int n);
+
+/* (10) V_io = a * mu * W_ffn, bytes;  t_io = V_io / B_io */
+double cost_v_io(double a, double mu, double w_ffn);
+double cost_io_ns(double v_io, double b_io);
+
+/* (11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem; a diagnostic: (2) leaves it out */
+double cost_mem_ns(double w_attn, double w_pred, double a, double w_ffn, double b_mem);
+
+/* --- Ours, over measured curves --- */
+
+/* (M1) t = rows * tau,  tau = time of a row of this kernel with these threads and batch: the longer of the time for `batch`
+ *      tokens with rows in a core's cache, and for one token with rows that come from memory, in order or scattered */
+double cost_rows_ns(double rows, double row_ns);
+double cost_row_ns(double cached_ns, double fetched_ns);
+
+/* (M2) t_mem = V_seq / B_seq + V_rand / B_rand: resident prefixes are swept, fired rows are scattered. What any kernel
+ *      takes at least; the longer one of (M1) where kernels were measured on rows from memory */
+double cost_memory_ns(double seq_bytes, double seq_bw, double rand_bytes, double rand_bw);
+
+/* (M3) t_stream = V / B_io(seq, block, depth): what every step needs and memory does not hold */
+double cost_stream_ns(double bytes, double bw);
+
+/* (M4) t_reads(n) = sum over k = 1 .. n of R / B_io(random, R, min(k, D)): the reads of a layer are a burst. While more than D
+ * are left the queue is full; then fewer and fewer are in flight, and each takes as long as one does at that depth. Points at
+ * n = 0, 1, 2, 4 .. D (between measured depths the mean of their times), linear between; beyond D each takes each_ns. */
+#define COST_READ_POINTS 14
+struct cost_reads {
+    int n;                          /* points */
+    double count[COST_READ_POINTS], ns[COST_READ_POINTS], each_ns;
+};
+double cost_reads_ns(const struct cost_reads *c, double reads);
+
+/* (M21) t_reads = sum over lengths of n_len * t_len(N) / N,  N = sum of n_len: reads that bring several units, neighbours and
+ *       what is in gaps, each at the rate of its size with N reads to keep the queue full. t_len: (M4) for reads of len units;
+ *       curves[c] is that of reads of 2^c units (replay_reads.h), linear in bytes between */
+double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads *how, double missed);
+
+/* R of (M4), bytes: one unit's read in whole blocks. Packed units begin anywhere in a block: the mean over a part's
+ * units. */
+double cost_read_bytes(const struct layout_shape *s, int part);
+
+/* (M5) I/O costs CPU time c per read. With cores to spare it only bounds the lanes: t_io >= n c / min(lanes, spare),
+ *      spare = cores - threads; without, the compute threads lose it: t_compute + n c / threads. With io_uring the one who
+ *      submits is a compute thread, whatever cores are spare: cores = threads then. */
+double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
+double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
+
+/*      Of that, reads that are asked for before attention, BUDGET_READS_AHEAD at most, are one thread's alone: the others have
+ *      nothing to do yet. With io_uring n_a c (1 - 1 / threads) more is added to compute; n_a: as many of the first min(D,
+ *      BUDGET_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
+double cost_submission_ns(double ahead_cpu_ns, int threads);
+
+/* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and
+ *       takes in what was read, copying it, while the others go on with its share of the computing */
+double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads);
+
+/* (M22) t_verify = V_read * tau_verify(R) / R / threads: whatever is read is held against its checksum by the worker that touches
+ *       it next. V_read: streamed gates, units, and streamed predictors, which are counted here, too */
+double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads);
+
+/* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. Attention has three, with a
+ *       router four; the FFN of each block one, and one more where a predictor runs apart from it; the head one. */
+#define COST_ATTENTION_JOBS 3
+double cost_start_ns(double jobs, double start_ns);
+
+/* (M16) t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), for each token: what one thread does between the
+ *       products of a layer while the others wait. Two norms, each with the int8 activations made of it and the residual
+ *       addition before it; with the head there is one more. */
+double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns);
+
+/* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
+ *       head are one item; a piece for a worker is no less than COST_PIECE_BYTES of K and V (runtime/engine/engine_forward.c):
+ *       n_t = min(threads, V_kv / COST_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
+#define COST_PIECE_BYTES (64u << 10)
+double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
+
+/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2): Down is summed by column tiles, one per thread,
+ *       of which a worker takes two at a time while there is other work for the rest, all but the last rows of a layer
+ *       (take_pair in runtime/pipeline/pipeline.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
+ *       short was measured the two are equal, and a whole row counts. */
+int cost_row_parts(int threads);
+double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
+
+/* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
+ *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + parts * rows / BUDGET_DOWN_ROWS of tiles, parts as in
+ *       (M18), and a last one of both for each thread (runtime/pipeline/pipeline.c). */
+double cost_jobs(double rows, double record_bytes, int threads);
+double cost_contention_ns(double jobs, double turn_ns, int threads);
+
+/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io */
+double cost_exposed_ns(double reads, double one_read_ns);
+
+/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
+ *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
+ *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
+ *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, BUDGET_JOB_BYTES of
+ *      them), 0 where nothing is read. */
+double cost_layer_ns(const struct plan_layer_figures *f);
+double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
+double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads);
+
+/* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
+ * ends it, w - w^2 / (2 context) */
+double cost_positions(const struct model_hparams *h, int layer, int context);
+
+/* (M8) bytes of K and V that one step reads in a layer: batch * 2 * positions * kv_dim * width */
+double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16);
+
+/* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */
+double cost_kv_flops(const struct model_hparams *h, int batch, double positions);
+
+/* (M10) t_step = t_head + sum of t_layer */
+double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
+
+/* --- Predicted mode --- */
+
+/* (M11) t_predict = max(rank * tau_1 + (n_ff - always computed) * tau_2, V_pred / B_seq): the hidden layer, then a score for each
+ *       neuron that is not always computed; all of the predictor's bytes are swept. Summed over the blocks a step reaches. */
+double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw);
+
+/* (M12) t_compute = always computed * tau_gate + predicted * tau_scattered + open * tau_up + active * tau_down: gates of always computed
+ *       neurons are swept, those of predicted ones are where they are; open and active count only what is computed */
+double cost_predicted_ns(double always, double tau_gate, double predicted, double tau_scattered, double open,
+                        double tau_up, double active, double tau_down);
+
+/* (M13) a predictor that sees the block's input (lookahead): cold reads begin before attention,
+ *       t_layer = t_predict + max(t_attention + max(t_compute, t_memory), t_io) + t_exposed */
+double cost_lookahead_ns(const struct plan_layer_figures *f);
+
+/* (M20) predictors that are streamed, V_pred bytes, through buffers that hold the largest of them: the disk reads them after
+ *       this layer's neurons, or before, while other work goes on,
+ *       t_layer = max(t_layer, t_predict + t_io + V_pred / B_io(seq) + t_exposed)
+ *       through few buffers, or where a router says late whose they are, or where that is faster, only prediction goes on
+ *       while they are read: t_predict = max(t_predict, V_pred / B_io(seq)) in (M7) or (M13) */
+double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, double stream_ns);
+#define COST_LEAST_BUFFERS 2 /* nothing is read ahead through so few */
+
+/* --- From tables to those equations --- */
+
+/* Global choices, one value per plan limit. */
+struct cost_choice {
+    enum plan_mode mode;
+    int variant, group;                 /* of the problem; 0 where there is one. In a group of several ways each layer has
+                                     * its own (struct cost_residency), way is the first */
+    const struct predicted *predicted; /* predicted mode; else NULL. Borrowed */
+    enum plan_cost model;
+    enum plan_stat stat;
+    int n_classes, n[HW_MAX_CLASSES], threads; /* threads = sum of n */
+    enum hw_backend backend;
+    int depth, lanes;
+    int buffers;                    /* of streamed predictors; 0: there are none */
+    int act_q8, kv_f16, context;
+    int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
+    uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
+};
+
+/* Which neurons a layer keeps: the same for each of its blocks. */
+struct cost_residency {
+    uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */
+    uint32_t slots;                 /* of the last part, per layer */
+    int variant;                        /* of the problem: the layer's own, where the choice's group has several */
+    int streamed;                   /* its predictors are read whenever they are used */
+};
+
+/* What a step then moves. Depends on residency and trace only, not on the device. */
+struct cost_flow {
+    double stream_bytes;            /* read in sequence: part 0 beyond its prefix (dense mode: every part) */
+    double single_reads;            /* of part 0, one unit each (two-phase layouts) */
+    double predictor_bytes;         /* read in sequence: of streamed predictors */
+    double reads, lookups;          /* of the last part: cold misses, units looked up */
+    const struct replay_reads *how; /* how these are read, by rule; NULL: one by one. Of the table, borrowed */
+    double beyond;                  /* gates that are not computed together with their resident Up and Down */
+    int ahead;                      /* streams and single reads need no activations: they begin before attention */
+    double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
+                                     * share of the FFN that is not resident */
+};
+
+/* (M14)-(M19), (M22): the engine's own work at a choice, into *out. 0 where it was not measured. planner/cost/cost_work.c */
+struct cost_rates;
+void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                     const struct cost_choice *c, struct cost_rates *out);
+
+/* Device curves at one choice, batch size and layout, looked up once. */
+struct cost_rates {
+    double gate_ns, up_ns, down_ns;         /* per row */
+    double scattered_ns;                    /* of gates here and there */
+    double seq_bw, rand_bw;                 /* memory */
+    double stream_bw, stream_block, stream_cpu_ns;
+    struct cost_reads cold, single;
+    double cold_cpu_ns, cold_bytes, single_bytes; /* a read of each, bytes */
+    double stride_bytes;                    /* of cold units: what each further one adds to a read */
+    int n_lengths;                          /* classes of reads that hold several of them: */
+    struct cost_reads joined[REPLAY_LENGTHS];
+    double joined_cpu_ns[REPLAY_LENGTHS];
+    double start_ns, turn_ns, lookup_ns, admit_ns; /* 0: not measured */
+    double verify_ns_per_byte;              /* likewise */
+    double unit_bytes;                      /* of the last part, without padding */
+    double norm_ns, rope_ns, attend_ns;
+    int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
+    double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
+    double b_io, b_mem;                     /* the paper's */
+    double ffn_factor, io_factor;           /* corrections of a calibration; 1: none */
+};
+
+/* A layer's constants at one choice and batch. */
+struct cost_layer {
+    double attention_ns, predict_ns, compute_ns, memory_ns, active;
+    double products_ns, jobs_ns, serial_ns;  /* of attention_ns: (M9), (M15), (M16) */
+    double start_ns, contention_ns;              /* of compute_ns: (M15), (M19) */
+    int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
+    double jobs;                            /* (M19) */
+    double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
+    double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
+};
+
+/* Missing figures are replaced in the order that docs/cost-model.md gives, and noted. ERR_UNSUPPORTED when
+ * neither compute nor memory figures are known, or storage figures are needed and there are none. */
+int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                  const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e);
+
+/* As good, besides, as at the depth of c, a choice that differs in nothing else and is no deeper: of two curves of reads, (M4), the
+ * deeper queue's is no slower in any point or step. */
+void cost_rates_ease(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r);
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes);
+
+double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
+                    const struct cost_rates *r, int batch, struct notes *notes);
+
+/* What a layer runs in: the choice's mode, but exact where predicted mode has no predictor for it. */
+enum plan_mode cost_mode_at(const struct cost_choice *c, int layer);
+
+/* Bytes of a layer's predictors that a step reads where they are streamed. */
+double cost_predictor_bytes(const struct inputs *in, const struct predicted *f, int batch_index, int layer);
+
+/* t: the layer's replay table at this batch (of the lists that the choice's mode makes); NULL: nothing hits. */
+struct cost_flow cost_flow_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                              int batch_index, int layer, const struct replay_table *t, const struct cost_residency *k);
+
+/* All figures of a layer. In the paper's model and exact mode the gates are the predictor (F_pred, W_pred:
+ * computed in full, before the FFN is known), W_ffn is Up and Down, and gates that memory does not hold add their
+ * bytes to V_io; in dense mode a = 1 and there is no predictor. */
+struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct cost_rates *r,
+                                       const struct cost_layer *l, const struct cost_flow *f);
+
+/* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
+ *   ffn_compute_ns = rows + start + turns + tax + asked + keeping + verify,  io_ns = stream + single - hidden + first + cold - last + lane,
+ *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns) + io_ns + exposed_ns -
+ *   overlap, each >= 0. */
+struct cost_terms {
+    double rows, start, turns, tax, asked, keeping, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
+    double stream, single;                  /* (M3); (M4) for reads of part 0 */
+    double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
+    double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
+    double lane;                            /* (M5): what CPU time bounds lanes to beyond that */
+    double scores, feed;                    /* (M11); what reading streamed predictors takes longer, (M20) */
+    double overlap;                         /* what goes on while something else does */
+};
+/* cost_figures with them; 0 in the paper's model. terms may be NULL. */
+struct plan_layer_figures cost_figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                                          const struct cost_flow *f, struct cost_terms *terms);
+
+/* Reads of the last part in a step, units and bytes that they hold, CPU time that they cost and, by (M4) or (M21), how long
+ * they take; the last of them, (M6). */
+struct cost_cold {
+    double reads, units, bytes, cpu_ns, ns, last_ns;
+};
+void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f,
+                  struct cost_cold *out);
+
+/* ns of max(compute, memory, io) + exposed (measured), or of t_io alone (paper): what residency changes. cold: of
+ * cost_cold_of, for this flow or one with the same reads of the last part. */
+double cost_ffn_part_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
+                        const struct cost_flow *f, const struct cost_cold *cold);
+
+/* Paper model, (2) and (6) over whole sums; measured model, (M10). flows: [n_layers]. Fills everything of `out`
+ * but layers, which it reads. */
+void cost_totals(const struct cost_choice *c, int batch, double head_ns, const struct cost_flow *flows, int n_layers,
+                 struct plan_figures *out);
+
+#endif

@@ -1,0 +1,92 @@
+/* What the engine does beside the products of weights and reading: starting jobs, keeping the cache, the work of one thread
+ * between products. Each is a count that follows from how the runtime divides its work, times a measured time of one. */
+#include "planner/cost/cost.h"
+
+#include <math.h>
+
+double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores)
+{
+    return threads >= cores ? reads * cpu_ns / threads : 0;
+}
+
+double cost_submission_ns(double ahead_cpu_ns, int threads)
+{
+    return ahead_cpu_ns * (threads - 1) / threads;
+}
+
+double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores)
+{
+    int spare = cores - threads;
+    return spare > 0 ? reads * cpu_ns / (lanes < spare ? lanes : spare) : 0;
+}
+
+double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads)
+{
+    return (lookups * lookup_ns + reads * admit_ns) / threads;
+}
+
+double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads)
+{
+    return bytes * verify_ns_per_byte / threads;
+}
+
+double cost_start_ns(double jobs, double start_ns)
+{
+    return jobs * start_ns;
+}
+
+double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns)
+{
+    return batch * (norms * norm_ns + heads * rope_ns);
+}
+
+double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch)
+{
+    double pieces = floor(kv_bytes / COST_PIECE_BYTES);
+    return batch * positions * heads * attend_ns / fmax(1, fmin(threads, pieces));
+}
+
+int cost_row_parts(int threads)
+{
+    return (threads + 1) / 2;
+}
+
+double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
+{
+    return part_ns < whole_ns ? fmax(whole_ns, parts * part_ns) : whole_ns;
+}
+
+double cost_jobs(double rows, double record_bytes, int threads)
+{
+    return rows * record_bytes / BUDGET_JOB_BYTES + cost_row_parts(threads) * rows / BUDGET_DOWN_ROWS + 2 * threads;
+}
+
+double cost_contention_ns(double jobs, double turn_ns, int threads)
+{
+    return 2 * jobs * turn_ns / threads;
+}
+
+/* Whoever keeps the cache, or works alone, runs on the fastest class in use. */
+void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                     const struct cost_choice *c, struct cost_rates *out)
+{
+    const struct layout_part *part = &s->part[s->n_parts - 1];
+    const struct model_hparams *h = &in->h;
+    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    int first = 0, classes = 0;
+    for (int k = c->n_classes - 1; k >= 0; k--)
+        if (c->n[k] > 0) {
+            first = k;
+            classes++;
+        }
+    int together = classes > 1 ? -1 : first, unit_bytes = (int)(part->record_bytes * part->neurons_per_unit);
+    out->start_ns = c->threads > 1 ? hw_work_ns(hw, "work/start", together, c->threads, 1, stat) : 0;
+    out->turn_ns = c->threads > 1 ? hw_work_ns(hw, "work/turn", together, c->threads, 1, stat) : 0;
+    out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat);
+    out->admit_ns = hw_work_ns(hw, "work/admit", first, 1, unit_bytes, stat);
+    out->unit_bytes = unit_bytes;
+    out->verify_ns_per_byte = hw_work_ns(hw, "work/verify", first, 1, unit_bytes, stat) / unit_bytes;
+    out->norm_ns = hw_work_ns(hw, "work/norm", first, 1, h->d_model, stat);
+    out->rope_ns = hw_work_ns(hw, "work/rope", first, 1, h->head_dim, stat);
+    out->attend_ns = hw_work_ns(hw, "work/attend", first, 1, h->head_dim, stat);
+}

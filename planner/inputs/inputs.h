@@ -1,0 +1,151 @@
+#ifndef PLANNER_INPUTS_INPUTS_H
+#define PLANNER_INPUTS_INPUTS_H
+
+/* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
+ * pack order, activation maps for cache replay. Filled from a trace, or from a description by published figures
+ * (planner/describe/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(), and for
+ * all of planner/predict/predicted.h where results are kept (inputs_memoise): these are for one thread. */
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/model/model.h"
+#include "common/model/predict.h"
+#include "common/plan/budget.h"
+#include "common/plan/layout.h"
+
+#include "planner/inputs/inputs_steps.h"
+#include "planner/inputs/list_cache.h"
+#include "planner/inputs/notes.h"
+
+#include <stdint.h>
+
+#define INPUTS_MAX_BATCHES 4                    /* 1 2 4 8 */
+extern const int inputs_batch_sizes[INPUTS_MAX_BATCHES];
+
+struct inputs_matrix {          /* a resident weight matrix: rows row products of cols elements */
+    uint32_t type;
+    int rows, cols;
+    uint64_t bytes;
+};
+
+#define INPUTS_ATTN 4
+struct inputs_layer {
+    struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
+    struct inputs_matrix router;                /* rows 0: none */
+};
+
+/* Firings of the neurons of one (layer, block) at one batch size, by pack position. */
+struct inputs_curve {
+    double routed;              /* probability that a step reaches the block: 1 without experts */
+    double *cum;                /* [n_ff + 1]: cum[i] = expected firing neurons of a step among the first i */
+};
+
+/* A predictor of one (layer, block): what it costs, and what it was measured to predict. n_points 0: there is none. */
+#define INPUTS_POINTS 17
+struct inputs_point {
+    double recall, density;     /* shares: of active neurons predicted; of all neurons predicted */
+};
+struct inputs_predictor {
+    int rank;
+    uint32_t type1, type2;      /* of fc1: rank rows of d_model; of fc2: n_ff rows of rank */
+    uint64_t bytes;             /* in memory */
+    double true_density;        /* share of neurons that were active where it was measured */
+    int n_points;
+    struct inputs_point point[INPUTS_POINTS]; /* operating points to choose from, in any order */
+};
+
+/* What it costs in quality when all layers use predictors of one input at a target recall, against exact mode. */
+#define INPUTS_QUALITY 64
+struct inputs_quality {
+    int input;                  /* enum predict_input */
+    double target;              /* recall */
+    double kl_mean, kl_max;     /* of the next token's distribution, nats */
+    double top1, ppl_ratio;
+    uint64_t tokens;            /* that it was measured on */
+};
+
+/* A shift that predict.c found for a predictor, and what it was found for. recall 0: none yet. */
+struct inputs_shift {
+    double recall, false_positives, shift;
+};
+
+struct inputs {
+    char name[96];
+    struct hash128 model_hash, trace_hash, order_hash;
+    struct model_hparams h;
+    int n_layers, n_blocks, n_used;             /* n_used: blocks that a token runs through */
+    uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model */
+    struct inputs_layer *layers;                /* [n_layers] */
+    struct inputs_matrix head;                  /* output head (the embedding where tied) */
+    uint64_t embd_row_bytes;
+    int n_batches;                              /* of inputs_batch_sizes */
+    struct inputs_curve *curves;                /* [n_batches][n_layers][n_blocks] */
+    double *loads;                              /* [n_layers]: open gates per firing neuron, >= 1: where Up decides
+                                                 * too
+                                                 * (DRELU), exact mode loads more neurons than fire */
+    uint32_t *position;                         /* [n_layers][n_blocks][n_ff]: pack position of a neuron; NULL
+                                                 * without trace */
+    uint64_t n_tokens, window_tokens;
+    int equivalent;                                  /* layers do not differ: what holds for the first holds for all */
+    struct inputs_predictor *predictors;        /* [PREDICT_INPUTS][n_layers][n_blocks]; NULL: none of any input */
+    double recall;                              /* that the predictors were made for; 0: not known */
+    int n_quality;                              /* 0: not measured */
+    struct inputs_quality quality[INPUTS_QUALITY]; /* by input, target ascending */
+    struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
+    /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
+    int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    /* What is worked out again and again, kept once it was (inputs_memoise); NULL: not kept. */
+    struct kept *kept;                          /* lists that fire or are predicted */
+    double *quantiles;                          /* [n_layers][n_blocks][n_ff]: as of predict.c; 0: not yet */
+    struct inputs_shift *shifts;                /* [PREDICT_INPUTS][n_layers][n_blocks] */
+    void (*close)(struct inputs *in);           /* frees trace; may be NULL */
+    void *trace;                                /* where they come from, owned: struct trace *, or a description */
+};
+
+/* Allocate curves, loads (1) and layers for the shape and batches already set. */
+int inputs_alloc(struct inputs *in, struct err *e);
+
+/* Keep what is worked out, from now on; curves and lists must not change any more. */
+int inputs_memoise(struct inputs *in, struct err *e);
+
+/* Allocate predictors, none of them there, for the shape already set; fill those of a trace, where it has any. */
+int inputs_alloc_predictors(struct inputs *in, struct err *e);
+struct trace;
+int inputs_predictors_from_trace(struct inputs *in, const struct trace *t, struct err *e);
+
+/* Batch sizes planned for: those of inputs_batch_sizes up to max_batch, at least one. */
+int inputs_count_batches(int max_batch);
+
+/* Everything but the maps is read here. max_batch: curves for all sizes up to it. */
+int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struct err *e);
+
+void inputs_done(struct inputs *in); /* accepts a zeroed one */
+
+static inline const struct inputs_curve *inputs_curve_at(const struct inputs *in, int batch_index, int layer,
+                                                         int block)
+{
+    return &in->curves[((size_t)batch_index * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
+                       (size_t)block];
+}
+
+static inline struct inputs_predictor *inputs_predictor_at(const struct inputs *in, int input, int layer, int block)
+{
+    return &in->predictors[((size_t)input * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
+                           (size_t)block];
+}
+
+/* Expected firing neurons of a step in the layer, beyond the first `hot` positions of each block. */
+double inputs_active(const struct inputs *in, int batch_index, int layer, uint32_t hot);
+
+/* Gate rows that exact mode computes in a step: all neurons of every block that is reached. */
+double inputs_gates(const struct inputs *in, int batch_index, int layer);
+
+/* The account's view of the model under a layout. */
+int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e);
+
+/* A layout for this model: form, cluster size, and the type that Down is stored in: down_type, or with -1 the
+ * source's where it is a float type (rows can be turned into columns without loss) or the file has Down by neuron
+ * already, else Q8_0. */
+int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
+                  struct layout *out, struct err *e);
+
+#endif

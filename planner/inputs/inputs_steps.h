@@ -1,0 +1,17 @@
+#ifndef PLANNER_INPUTS_INPUTS_STEPS_H
+#define PLANNER_INPUTS_INPUTS_STEPS_H
+
+#include <stdint.h>
+
+/* Which units a step needs, for replay: pack positions that fire, one list per step of batch size 1.
+ * At most so many
+ * tokens from the beginning of a layer's window, one layer at a time (struct inputs: steps). */
+struct inputs_steps {
+    int n_steps;                /* tokens of the window */
+    uint32_t *start;            /* [n_steps + 1] into at[] */
+    uint32_t *at;               /* block * n_ff + pack position, ascending within a step */
+};
+
+void inputs_steps_done(struct inputs_steps *s); /* accepts a zeroed one */
+
+#endif

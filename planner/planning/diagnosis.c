@@ -1,0 +1,203 @@
+/* Nearest feasible values. A floor is the account itself; a speed is what the solver reaches without the
+ * lower bound; the memory for a speed starts at the relaxed need of the best configuration and
+ * grows by small steps until a rounded plan is fast enough. */
+#include "planner/planning/diagnosis.h"
+
+#include "common/cli/opt.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+int diagnosis_floor(const struct problem *p, const struct problem_limits *lim, uint64_t *bytes, struct err *e)
+{
+    struct problem_limits one = *lim;
+    struct cost_choice c;
+    struct budget b;
+    one.prefill_chunk = 1;
+    int r = problem_least(p, &one, &c, e);
+    if (r == 0)
+        r = problem_account(p, &c, &one, NULL, &b, e);
+    if (r == 0)
+        *bytes = b.total;
+    return r;
+}
+
+/* Largest context whose floor fits; 0: none. */
+static int largest_context(const struct problem *p, const struct problem_limits *lim, int *context, struct err *e)
+{
+    int low = 0, high = lim->context, r = 0;
+    while (low < high) {
+        struct problem_limits at = *lim;
+        uint64_t bytes;
+        at.context = low + (high - low + 1) / 2;
+        if ((r = diagnosis_floor(p, &at, &bytes, e)) < 0)
+            return r;
+        if (bytes <= lim->memory_bytes)
+            low = at.context;
+        else
+            high = at.context - 1;
+    }
+    *context = low;
+    return 0;
+}
+
+struct story {
+    char text[480];
+};
+
+static void say(struct story *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void say(struct story *s, const char *fmt, ...)
+{
+    size_t n = strlen(s->text);
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(s->text + n, sizeof s->text - n, fmt, ap);
+    va_end(ap);
+}
+
+static const char *size_text(uint64_t bytes, char *out, size_t len)
+{
+    return size_format(bytes, out, len);
+}
+
+static int tell_memory(const struct problem *p, const struct problem_limits *lim, struct diagnosis *out, struct story *s,
+                       struct err *e)
+{
+    char a[32], b[32];
+    uint64_t floor_bytes, one_batch;
+    int context, r;
+    if ((r = diagnosis_floor(p, lim, &floor_bytes, e)) < 0 || (r = largest_context(p, lim, &context, e)) < 0)
+        return r;
+    out->near_memory_bytes = floor_bytes;
+    out->near_context = context;
+    say(s, "--memory %s (%llu bytes) is below the floor of %llu bytes (%s) for this model with --context %d",
+        size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
+        (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
+    if (lim->max_batch > 1) {
+        struct problem_limits one = *lim;
+        one.max_batch = 1;
+        if ((r = diagnosis_floor(p, &one, &one_batch, e)) < 0)
+            return r;
+        out->near_memory_bytes_at_batch_1 = one_batch;
+        say(s, " and --max-batch %d (%llu bytes with --max-batch 1)", lim->max_batch, (unsigned long long)one_batch);
+    }
+    if (context > 0)
+        say(s, "; with that memory the largest --context is %d", context);
+    else
+        say(s, "; no context is small enough for that memory");
+    if (!lim->kv_f16 && context > 0)
+        say(s, " (--kv f16 halves what it takes)");
+    return 0;
+}
+
+/* Speed that the solver reaches with these limits and no lower bound on it; 0: no plan at all. */
+static int fastest(struct problem *p, struct problem_limits lim, double *tokens_per_s, struct err *e)
+{
+    struct solve_result res;
+    int r;
+    lim.min_tokens_per_s = 0;
+    if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->sp, &res, e)) < 0)
+        return r;
+    *tokens_per_s = res.feasible ? 1e9 * SOLVE_TICKS_PER_NS / (double)res.ticks[0] : 0;
+    solve_result_done(&res);
+    return 0;
+}
+
+/* Three significant digits, downwards: what is promised must hold. */
+static double three_digits(double v)
+{
+    if (v <= 0)
+        return 0;
+    double unit = pow(10, floor(log10(v)) - 2);
+    return floor(v * (1 - 1e-9) / unit) * unit;
+}
+
+static uint64_t round_memory(double bytes)
+{
+    uint64_t unit = bytes < 256e6 ? 1u << 16 : 1u << 20;
+    return ((uint64_t)bytes + unit - 1) / unit * unit;
+}
+
+/* Least memory (rounded up) for the wanted speed; 0: none is enough. */
+static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *bytes, struct err *e)
+{
+    int64_t need = SOLVE_NEVER;
+    for (int i = 0; i < p->sp.n_configs; i++)
+        if (solve_cores_ok(&p->sp, &p->sp.configs[i]) && p->sp.configs[i].need_bytes < need)
+            need = p->sp.configs[i].need_bytes;
+    *bytes = 0;
+    if (need == SOLVE_NEVER)
+        return 0;
+    double at = (double)need * SOLVE_BYTE_UNIT;
+    for (int i = 0; i < 40; i++, at *= i < 20 ? 1.005 : 1.03) {
+        struct solve_result res;
+        int r;
+        lim.memory_bytes = round_memory(at);
+        if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->sp, &res, e)) < 0)
+            return r;
+        int ok = res.feasible;
+        solve_result_done(&res);
+        if (ok) {
+            *bytes = lim.memory_bytes;
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct diagnosis *out, struct story *s,
+                      struct err *e)
+{
+    char a[32], b[32];
+    double here, all;
+    uint64_t need;
+    struct problem_limits every = *lim, endless = *lim;
+    int r;
+    if ((r = memory_for(p, *lim, &need, e)) < 0 || (r = fastest(p, *lim, &here, e)) < 0)
+        return r;
+    out->near_memory_bytes = need;
+    out->near_speed = three_digits(here); /* 0: no plan */
+    say(s, "--min-speed %g cannot be reached with --memory %s", lim->min_tokens_per_s, size_text(lim->memory_bytes,
+                                                                                                 a, sizeof a));
+    if (here > 0)
+        say(s, ": the fastest plan makes %g tokens/s", out->near_speed);
+    if (need > 0) {
+        say(s, "; --memory %llu (%s) would do", (unsigned long long)need, size_text(need, b, sizeof b));
+        return 0;
+    }
+    endless.memory_bytes = UINT64_C(1) << 50;
+    if ((r = fastest(p, endless, &all, e)) < 0)
+        return r;
+    out->near_speed_resident = three_digits(all);
+    say(s, "; no memory is enough, for with everything resident it is %g", out->near_speed_resident);
+    if (core & SOLVE_CORES) {
+        for (int k = 0; k < HW_MAX_CLASSES; k++)
+            every.cores[k] = -1;
+        if ((r = fastest(p, every, &all, e)) < 0)
+            return r;
+        out->near_speed_all_cores = three_digits(all);
+        say(s, "; with all cores of the device it would be %g with this memory", out->near_speed_all_cores);
+    }
+    return 0;
+}
+
+int diagnosis_infeasible(struct problem *p, const struct problem_limits *lim, unsigned core, struct diagnosis *out, struct err *e)
+{
+    struct story s = { "" };
+    struct diagnosis a = { .told = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context, .max_batch = lim->max_batch,
+                        .min_tokens_per_s = lim->min_tokens_per_s };
+    int r;
+    if (core & SOLVE_SPEED)
+        r = tell_speed(p, lim, core, &a, &s, e);
+    else if (core & SOLVE_CORES) {
+        r = 0;
+        a.near_cores = 1;
+        say(&s, "--cores leaves no core to compute with: give at least one core of some class");
+    } else
+        r = tell_memory(p, lim, &a, &s, e);
+    if (r == 0 && out)
+        *out = a;
+    return r < 0 ? r : err_set(e, ERR_INFEASIBLE, "%s", s.text);
+}

@@ -1,0 +1,399 @@
+/* One layout under all of a request's memory limits, and what a plan says back. Which layout it is, is chosen in
+ * planning_layouts.c. */
+#include "planner/planning/planning.h"
+
+#include "common/base/version.h"
+#include "common/kernels/quant.h"
+#include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_parts.h"
+#include "planner/planning/variants.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEFAULT_CONTEXT 4096
+#define PREFILL_CHUNK   64
+#define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
+
+void planning_request_init(struct request *q)
+{
+    *q = (struct request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
+                                    .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
+    for (int k = 0; k < HW_MAX_CLASSES; k++)
+        q->cores[k] = -1;
+}
+
+/* --- one limit --- */
+
+/* Tokens of a prefill pass: 64, less where their scratch would take more than a sixteenth of the memory. */
+static int fit_chunk(const struct problem *p, struct problem_limits *lim, const struct cost_choice *c, struct err *e)
+{
+    struct problem_limits one = *lim;
+    struct budget small, b;
+    int r;
+    one.prefill_chunk = 1;
+    if ((r = problem_account(p, c, &one, NULL, &small, e)) < 0)
+        return r;
+    for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context :
+         PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
+        if ((r = problem_account(p, c, lim, NULL, &b, e)) < 0)
+            return r;
+        if (b.total - small.total <= lim->memory_bytes / 16 && b.total <= lim->memory_bytes)
+            return 0;
+    }
+    return 0;
+}
+
+double planning_speed_bound(const struct problem *p, int any_memory)
+{
+    int64_t least = SOLVE_NEVER;
+    for (int i = 0; i < p->sp.n_configs; i++) {
+        const struct solve_config *c = &p->sp.configs[i];
+        int64_t t = any_memory ? c->best_ticks : c->relaxed_ticks;
+        if (solve_cores_ok(&p->sp, c) && c->bound != SOLVE_NEVER && t < least)
+            least = t;
+    }
+    return least <= p->sp.max_ticks && least != SOLVE_NEVER ? (1 + ROUNDING) * 1e9 * SOLVE_TICKS_PER_NS / (double)least :
+                                                             INFINITY;
+}
+
+/* What log speeds, of a limit and of `rest` more like it but for the memory, must add up to. */
+struct incumbent {
+    double score;
+    int rest;
+};
+
+static int takes_incumbent(const struct problem *p, const struct incumbent *h)
+{
+    return log(planning_speed_bound(p, 0)) + (h->rest ? h->rest * log(planning_speed_bound(p, 1)) : 0) >= h->score;
+}
+
+/* 1: solved, feasible or not; 0: it cannot take the incumbent. */
+static int solve_one(struct problem *p, const struct request *q, const struct incumbent *h,
+                     struct problem_limits *lim, struct solve_result *res, struct err *e)
+{
+    struct cost_choice least;
+    int r = problem_least(p, lim, &least, e);
+    if (r == 0)
+        r = fit_chunk(p, lim, &least, e);
+    for (;; lim->prefill_chunk /= 2) {
+        if (r < 0 || (r = problem_fill(p, lim, e)) < 0)
+            return r;
+        if (!takes_incumbent(p, h))
+            return 0;
+        if ((r = solve_z3(&p->sp, q->rlimit, REQUEST_SEED, res, e)) < 0)
+            return r;
+        if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
+            return 1;
+        solve_result_done(res);
+    }
+}
+
+/* What predicts a layer's neurons in the solution; NULL outside predicted mode. */
+static const struct predicted *chosen_foretell(const struct problem *p, const struct solve_result *res, int layer)
+{
+    return p->predicted[problem_chosen(p, res, 0, layer).variant];
+}
+
+/* Does a step of the solution read neurons? */
+static int reads_neurons(const struct problem *p, const struct solve_result *res)
+{
+    const struct layout_shape *s = &p->shape;
+    int last = s->n_parts - 1;
+    uint32_t units = s->part[last].n_units * (uint32_t)p->in->n_blocks;
+    for (int l = 0; l < p->in->n_layers; l++) {
+        const struct cost_residency k = problem_chosen(p, res, 0, l);
+        for (int i = 0; i <= last; i++)
+            if (k.hot[i] < (uint32_t)s->n_ff && (i < last || k.slots < units))
+                return 1;
+    }
+    return 0;
+}
+
+/* Decoding may be bound by I/O, then threads make no difference to it; prompts are bound by compute. Of configurations
+ * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. Where neurons are
+ * read, completions are looked at only between products: a queue that holds what is read meanwhile keeps the disk busy,
+ * which (M4) and (M13) take for granted. There, of equal threads, the deepest queue is taken. The bound stays that of all
+ * configurations, so the gap holds what this gives away. */
+static int prefer_equals(const struct problem *p, struct solve_result *res, struct err *e)
+{
+    int64_t most = res->objective + res->objective / 100;
+    int r = 0, reads = reads_neurons(p, res);
+    for (int i = 0; i < p->sp.n_configs && r == 0; i++) {
+        struct solve_problem one = p->sp;
+        struct solve_result now;
+        const struct cost_choice *c = &p->choices[i], *best = &p->choices[res->config];
+        int deeper = reads ? (c->depth > best->depth) - (c->depth < best->depth) : 0;
+        if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || c->threads < best->threads ||
+            i == res->config || (c->threads == best->threads && (deeper < 0 || c->lanes > best->lanes)))
+            continue;
+        one.configs = &p->sp.configs[i];
+        one.n_configs = 1;
+        if ((r = solve_greedy(&one, &now, e)) < 0)
+            break;
+        if (now.feasible && now.objective <= most &&
+            (c->threads > best->threads || deeper > 0 || now.objective < res->objective)) {
+            now.config = i;
+            now.bound = res->bound;
+            now.finished = res->finished;
+            now.core = 0;
+            solve_result_done(res);
+            *res = now;
+        } else {
+            solve_result_done(&now);
+        }
+    }
+    return r;
+}
+
+static int fill_batch(const struct problem *p, const struct solve_result *res, const struct plan *plan, int bi,
+                      struct plan_batch *b, struct err *e)
+{
+    struct cost_residency *residencies = malloc((size_t)plan->n_layers * sizeof *residencies);
+    if (!residencies)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    size_t parts = (size_t)plan->n_parts, blocks = (size_t)plan->n_blocks;
+    b->batch = inputs_batch_sizes[bi];
+    for (int l = 0; l < plan->n_layers; l++) {
+        residencies[l] = problem_chosen(p, res, bi, l);
+        b->streamed[l] = (unsigned char)residencies[l].streamed;
+        for (size_t i = 0; i < blocks * parts; i++)
+            b->hot[(size_t)l * blocks * parts + i] = residencies[l].hot[i % parts];
+        b->cold[(size_t)l * parts + parts - 1] = residencies[l].slots;
+    }
+    int r = problem_predict(p, &p->choices[res->config], bi, residencies, &b->predicted, e);
+    free(residencies);
+    return r;
+}
+
+static int fill_limit(const struct problem *p, const struct problem_limits *lim, const struct solve_result *res,
+                      const struct plan *plan, struct plan_limit *l, struct err *e)
+{
+    const struct cost_choice *c = &p->choices[res->config];
+    *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
+                              .context = c->context, .kv_f16 = c->kv_f16,
+                              .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                              .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
+                              .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
+                              .policy = p->policy[c->variant], .optimal = res->finished };
+    l->n_coalesce = p->rules[c->rule].n;
+    memcpy(l->coalesce, p->rules[c->rule].at, sizeof l->coalesce);
+    l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
+    l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
+    for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
+        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->hw->n_classes ? p->hw->classes[k].name :
+                 "cpu");
+        l->classes[k].n = c->n[k];
+        l->n_classes = k + 1;
+    }
+    int r = plan_limit_init(plan, l, p->in->n_batches, e);
+    if (r == 0 && c->mode == PLAN_PREDICTED) {
+        l->recall = c->predicted->recall;
+        for (int k = 0; k < plan->n_layers; k++) {
+            const struct predicted *f = chosen_foretell(p, res, k);
+            l->predictor[k] = f->input[k];
+            l->always[k] = f->always[k];
+        }
+    }
+    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+        r = fill_batch(p, res, plan, b, &l->batches[b], e);
+    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+        if (memchr(l->batches[b].streamed, 1, (size_t)plan->n_layers))
+            l->predictor_buffers = c->buffers;
+    struct budget account;
+    if (r == 0)
+        r = planning_account(p, l, &account, e);
+    if (r == 0) {
+        l->account_bytes = account.total;
+        l->floor_bytes = account.floor;
+    }
+    return r;
+}
+
+/* --- one layout --- */
+
+static void fill_head(const struct problem *p, const struct request *q, struct plan *plan)
+{
+    const struct inputs *in = p->in;
+    *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
+                           .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
+                           .trace_hash = in->trace_hash, .order_hash = in->order_hash,
+                           .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
+                           .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
+                           .d_model = in->h.d_model, .layout = p->layout, .n_parts = p->shape.n_parts };
+    solve_z3_version(plan->solver, sizeof plan->solver);
+    snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
+    snprintf(plan->device, sizeof plan->device, "%.63s", p->hw->name);
+}
+
+int planning_context(const struct request *q, const struct inputs *in)
+{
+    int trained = in->h.n_ctx_train;
+    if (q->context > 0)
+        return q->context;
+    return trained > 0 && trained < DEFAULT_CONTEXT ? trained : DEFAULT_CONTEXT;
+}
+
+/* What a predicted limit costs in quality, as measured where all layers see one input; where they differ, what bounds it. */
+static int note_quality(const struct inputs *in, const struct plan_limit *l, struct plan *plan, struct err *e)
+{
+    const struct inputs_quality *row = NULL;
+    int count[PREDICT_INPUTS] = { 0 }, used[PREDICT_INPUTS], n = 0, known = 1;
+    unsigned long long memory = l->memory_bytes;
+    char text[160] = "";
+    for (int k = 0; k < plan->n_layers; k++)
+        if (l->predictor[k] >= 0)
+            count[l->predictor[k]]++;
+    for (int i = 0; i < PREDICT_INPUTS; i++) {
+        if (!count[i])
+            continue;
+        used[n++] = i;
+        row = variants_quality(in, i, l->recall);
+        known &= row != NULL;
+        size_t at = strlen(text);
+        snprintf(text + at, sizeof text - at, "%s%s in %d layers (%.3g if in all)", at ? ", " : "",
+                 predict_input_name((enum predict_input)i), count[i], row ? row->kl_mean : 0);
+    }
+    if (!known || !row)
+        return plan_note(plan, e, "memory %llu: predicted mode at recall %g; what that costs in quality was not measured",
+                         memory, l->recall);
+    if (n > 1)
+        return plan_note(plan, e, "memory %llu: predicted mode at recall %g, input %s; the mix was not measured: mean KL at "
+                                  "most %.3g nats from exact mode, the sum of both, as far as layers' shares add up",
+                         memory, l->recall, text, variants_mixed_kl(in, used, n, l->recall));
+    return plan_note(plan, e, "memory %llu: predicted mode at recall %g; measured at %g on %llu tokens, no neuron exempt: "
+                              "mean KL %.3g nats from exact mode, same likeliest token %.2f %%, perplexity x %.4f",
+                     memory, l->recall, row->target, (unsigned long long)row->tokens, row->kl_mean, 100 * row->top1,
+                     row->ppl_ratio);
+}
+
+int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, double *score,
+                    struct err *e)
+{
+    struct plan plan;
+    int r = 1, context = q->context;
+    fill_head(p, q, &plan);
+    plan.limits = calloc((size_t)q->n_memory, sizeof *plan.limits);
+    if (!plan.limits)
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    *score = 0;
+    for (int i = 0; i < q->n_memory; i++) {
+        int wish = planning_context(q, p->in);
+        struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
+                                      .context = wish, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                                      .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
+        memcpy(lim.cores, q->cores, sizeof lim.cores);
+        struct solve_result res;
+        /* A context that a later limit may have to halve says nothing of its speed. */
+        struct incumbent h = { least - *score, q->n_memory - 1 - i };
+        if (h.rest && context == 0)
+            h.score = -INFINITY;
+        while ((r = solve_one(p, q, &h, &lim, &res, e)) == 1 && !res.feasible && context == 0 &&
+               res.core & SOLVE_CONTEXT && lim.context / 2 >= PLANNING_LEAST_CONTEXT) {
+            lim.context /= 2;
+            notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
+        }
+        if (r == 1 && !res.feasible)
+            r = diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
+        if (r != 1)
+            break;
+        plan.n_limits = i + 1;
+        if ((r = prefer_equals(p, &res, e)) == 0)
+            r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
+        solve_result_done(&res);
+        if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
+            r = note_quality(p->in, &plan.limits[i], &plan, e);
+        if (r < 0)
+            break;
+        *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
+        r = 1;
+    }
+    if (r != 1) {
+        plan_done(&plan);
+        return r;
+    }
+    *out = plan;
+    return 1;
+}
+
+/* --- back from a plan --- */
+
+int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
+                     struct notes *notes, struct problem *out, struct err *e)
+{
+    struct problem_variant variant = { l->mode, l->recall, l->predictor, l->always, 0 };
+    struct coalesce coalesce;
+    planning_coalesce(l, &coalesce);
+    struct problem_request q = { .variants = &variant, .n_variants = 1, .policy = (int)l->policy, .coalesce = &coalesce };
+    return problem_prepare(out, in, hw, &p->layout, &q, notes, e);
+}
+
+void planning_coalesce(const struct plan_limit *l, struct coalesce *out)
+{
+    *out = (struct coalesce){ .n = l->n_coalesce };
+    memcpy(out->at, l->coalesce, sizeof out->at);
+}
+
+int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b)
+{
+    size_t n = (size_t)p->n_layers;
+    return a->mode == b->mode && a->policy == b->policy && !(a->recall < b->recall) && !(a->recall > b->recall) &&
+           plan_same_coalesce(a, b) && !memcmp(a->predictor, b->predictor, n) && !memcmp(a->always, b->always, n * sizeof *a->always);
+}
+
+void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
+{
+    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = l->n_classes, .threads = l->threads,
+                                 .depth = l->queue_depth, .lanes = l->io_lanes, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
+                                 .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
+    out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
+    for (int k = 0; k < l->n_classes; k++)
+        out->n[k] = l->classes[k].n;
+}
+
+void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out)
+{
+    *out = (struct problem_limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
+                                    .context = l->context, .max_batch = l->max_batch,
+                                    .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
+                                    .model = p->cost, .stat = p->stat };
+    for (int k = 0; k < HW_MAX_CLASSES; k++)
+        out->cores[k] = -1;
+}
+
+void planning_residencies(const struct plan *p, const struct plan_batch *b, struct cost_residency *residencies)
+{
+    for (int l = 0; l < p->n_layers; l++) {
+        residencies[l] = (struct cost_residency){ .slots = plan_cold(p, b, l, p->n_parts - 1), .streamed = b->streamed[l] };
+        for (int q = 0; q < p->n_parts; q++)
+            residencies[l].hot[q] = plan_hot(p, b, l, 0, q);
+    }
+}
+
+int planning_account(const struct problem *p, const struct plan_limit *l, struct budget *out, struct err *e)
+{
+    struct budget worst = { .total = 0 };
+    for (int i = 0; i < l->n_batches; i++) {
+        struct budget b;
+        struct budget_choice c = { .context = l->context, .kv_f16 = l->kv_f16, .max_batch = l->max_batch,
+                                   .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
+                                   .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
+                                   .hot = l->batches[i].hot, .cold = l->batches[i].cold };
+        if (l->mode == PLAN_PREDICTED) {
+            predicted_account(p->in, &p->shape, l->predictor, &c.predictors);
+            for (int k = 0; k < p->in->n_layers; k++)
+                c.predictor_bytes +=
+                    l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->in, l->predictor, k);
+            c.predictor_buffers = (uint32_t)l->predictor_buffers;
+        }
+        int r = budget_compute(&p->budget, &c, &b, e);
+        if (r < 0)
+            return r;
+        if (b.total > worst.total)
+            worst = b;
+    }
+    *out = worst;
+    return 0;
+}

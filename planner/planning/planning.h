@@ -1,0 +1,50 @@
+#ifndef PLANNER_PLANNING_PLANNING_H
+#define PLANNER_PLANNING_PLANNING_H
+
+/* From a request to a plan: chooses layout, fills one problem per memory limit, solves, rounds, accounts and
+ * predicts; or says which of the user's limits contradict each other and what would do. One owner thread. */
+#include "common/plan/plan.h"
+
+#include "planner/inputs/inputs.h"
+#include "planner/inputs/notes.h"
+#include "planner/planning/request.h"
+#include "planner/search/problem.h"
+
+struct diagnosis;
+
+void planning_request_init(struct request *q);
+
+/* 0; ERR_INFEASIBLE with a message in the user's words (which limits, and the nearest value of each that would
+ * do); or another error. A mode that the activation forbids is ERR_USAGE. */
+int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                  struct plan *out, struct err *e);
+
+/* The context that a request means when memory allows it. */
+int planning_context(const struct request *q, const struct inputs *in);
+
+/* Least memory that any plan for the request needs: the smaller floor of its candidate layouts, at the context
+ * asked for or the least one that planning_make would fall back to. */
+int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
+                   struct err *e);
+
+/* The problem that a plan limit was solved in, without the other ways that were tried: for check and explain. Free
+ * with problem_done. ERR_UNSUPPORTED when the inputs lack a predictor that the plan uses. */
+int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
+                     struct notes *notes, struct problem *out, struct err *e);
+
+/* A plan limit's rule for reading missing units. */
+void planning_coalesce(const struct plan_limit *l, struct coalesce *out);
+
+/* Would planning_problem prepare the same for both? */
+int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
+
+/* A plan limit's choices as the cost model takes them, and a batch's residencies (keeps[n_layers]). Where blocks of a
+ * layer differ in their prefix, block 0 speaks for all. */
+void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out);
+void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out);
+void planning_residencies(const struct plan *p, const struct plan_batch *b, struct cost_residency *residencies);
+
+/* The account of a plan limit: that of its dearest batch size. */
+int planning_account(const struct problem *p, const struct plan_limit *l, struct budget *out, struct err *e);
+
+#endif

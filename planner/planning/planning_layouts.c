@@ -1,0 +1,244 @@
+/* A plan has one layout for all its memory limits, because a model is packed once: each candidate layout is
+ * solved for all limits and the one with the best product of speeds wins. Everything that depends
+ * on the layout alone (replay) is done once per candidate; limits differ only in problem_fill.
+ *
+ * Replay is most of the work, so a candidate has to show first that it may win:
+ *   whole    with all of the FFN in memory nothing is read, and no replay is needed to know the speed: if that does not
+ *            beat the best plan so far, nothing of the layout does (proven);
+ *   sketch   every SUBSAMPLE_EVERY-th layer is replayed and speaks for those after it, for the best plan's layout as well: a
+ *            layout whose sketch is not SUBSAMPLE_GAIN faster than that one's is left out, and the plan's notes say so (an
+ *            estimate; both sketches leave out the same layers, so what these have of their own mostly cancels).
+ */
+#include "planner/planning/planning.h"
+
+#include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_parts.h"
+#include "planner/planning/variants.h"
+
+#include <math.h>
+#include <string.h>
+
+#define EQUAL_SPEED   0.002 /* layouts within this share of each other's speed: the smaller file wins */
+#define SUBSAMPLE_EVERY  4
+#define SUBSAMPLE_LAYERS 16    /* no sketch of fewer: there is little to save */
+#define SUBSAMPLE_GAIN   0.01  /* of log speed, each limit */
+
+/* What was found so far. */
+struct search {
+    const struct request *q;
+    const struct inputs *in;
+    const struct hw *hw;
+    struct notes *notes;
+    struct plan best;
+    double score, subsampled;     /* its sum of log speeds; that of its layout's sketch, NAN: not made */
+    uint64_t bytes;             /* of its FFN in the file */
+    int found;
+    struct problem last;        /* padded and packed follow each other and mostly replay alike: the last that was replayed, */
+    struct problem subsample;      /* and the last sketch */
+    struct err why;             /* the first form's reason to be infeasible: its floor is the lower one */
+};
+
+static int is_better(const struct search *s, double score, uint64_t bytes)
+{
+    double near = EQUAL_SPEED * s->q->n_memory;
+    return !s->found || score > s->score + near || (score > s->score - near && bytes < s->bytes);
+}
+
+/* A score that a layout with a file so large has to reach to be better. */
+static double least_score(const struct search *s, uint64_t bytes)
+{
+    double near = EQUAL_SPEED * s->q->n_memory;
+    return !s->found ? -INFINITY : bytes < s->bytes ? s->score - near : s->score + near;
+}
+
+/* The score that a problem cannot exceed under the best plan's limits and contexts; with any_memory, whatever the memory. */
+static int bound_score(const struct search *s, struct problem *p, int any_memory, double *score, struct err *e)
+{
+    int r = 0;
+    *score = 0;
+    for (int i = 0; i < s->best.n_limits && r == 0; i++) {
+        struct problem_limits lim;
+        planning_limits(&s->best, &s->best.limits[i], &lim);
+        memcpy(lim.cores, s->q->cores, sizeof lim.cores);
+        if (any_memory)
+            lim.memory_bytes = UINT64_MAX / 2;
+        if ((r = problem_fill(p, &lim, e)) == 0)
+            *score += log(planning_speed_bound(p, any_memory));
+    }
+    return r;
+}
+
+/* What has most in common with a layout. */
+static const struct problem *like_of(const struct search *s, const struct layout *l)
+{
+    return s->subsample.in && s->subsample.layout.form == l->form ? &s->subsample : &s->last;
+}
+
+/* Bound of a layout's sketch. like: of which tables are copied; replayed alike or not. *out: the caller's. */
+static int subsampled_score(const struct search *s, const struct layout *l, const struct variants *variants, const struct problem *like,
+                        struct problem *out, double *score, struct err *e)
+{
+    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = (int)s->best.limits[0].policy, .like = like,
+                                 .every = SUBSAMPLE_EVERY };
+    int r = problem_prepare(out, s->in, s->hw, l, &q, NULL, e);
+    if (r == 0 && (r = bound_score(s, out, 0, score, e)) < 0)
+        problem_done(out);
+    return r;
+}
+
+/* The same for the best plan's layout. */
+static int subsample_best(struct search *s, struct err *e)
+{
+    struct variants variants;
+    struct problem p;
+    int r = variants_new(s->q, s->in, &s->best.layout, &variants, e);
+    if (r < 0)
+        return r;
+    if ((r = subsampled_score(s, &s->best.layout, &variants, &s->last, &p, &s->subsampled, e)) == 0)
+        problem_done(&p);
+    variants_done(&variants);
+    return r;
+}
+
+/* 1: the layout's sketch is faster than that of the best plan's. */
+static int subsample_is_better(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
+{
+    struct problem p;
+    double score;
+    int r = isnan(s->subsampled) ? subsample_best(s, e) : 0;
+    if (r < 0 || (r = subsampled_score(s, l, variants, like_of(s, l), &p, &score, e)) < 0)
+        return r;
+    problem_done(&s->subsample);
+    s->subsample = p;
+    if (score >= s->subsampled + SUBSAMPLE_GAIN * s->q->n_memory)
+        return 1;
+    notes_add(s->notes, "%s layouts are left out: by every %dth layer they are no faster (--form %s plans one)",
+              layout_form_name(l->form), SUBSAMPLE_EVERY, layout_form_name(l->form));
+    return 0;
+}
+
+static int may_win(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
+{
+    struct problem whole;
+    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = s->q->policy,
+                                 .like = like_of(s, l), .every = PROBLEM_WHOLE };
+    double score;
+    if (!s->found)
+        return 1;
+    int r = problem_prepare(&whole, s->in, s->hw, l, &q, NULL, e);
+    if (r < 0)
+        return r;
+    r = bound_score(s, &whole, 1, &score, e);
+    int replays = problem_looks_up_any(&whole) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.layout.form;
+    problem_done(&whole);
+    if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
+        return r;
+    return replays ? subsample_is_better(s, l, variants, e) : 1;
+}
+
+/* Solve a layout and keep what is best. */
+static int search_layout(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
+{
+    struct problem p;
+    struct plan plan;
+    struct err now = { 0 };
+    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = s->q->policy, .like = &s->last };
+    uint64_t bytes = variants_file_bytes(s->in, l);
+    double score = 0;
+    int r = problem_prepare(&p, s->in, s->hw, l, &q, s->notes, e);
+    if (r < 0)
+        return r;
+    struct request mine = *s->q;
+    if (s->why.code) /* the first refusal is told */
+        mine.diagnosis = NULL;
+    r = planning_layout(&p, &mine, least_score(s, bytes), &plan, &score, &now);
+    problem_done(&s->last);
+    s->last = p;
+    if (r == ERR_INFEASIBLE) {
+        if (s->why.code == 0)
+            s->why = now;
+        return 0;
+    }
+    if (r < 0)
+        *e = now;
+    if (r <= 0)
+        return r;
+    if (!is_better(s, score, bytes)) {
+        plan_done(&plan);
+        return 0;
+    }
+    plan_done(&s->best);
+    s->best = plan;
+    s->score = score;
+    s->subsampled = NAN;
+    s->bytes = bytes;
+    s->found = 1;
+    return 0;
+}
+
+static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n->n && r == 0; i++)
+        r = plan_note(p, e, "%s", n->text[i]);
+    return r;
+}
+
+int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                  struct plan *out, struct err *e)
+{
+    struct layout layouts[VARIANTS_LAYOUTS];
+    struct search s = { .q = q, .in = in, .hw = hw, .notes = notes, .score = -INFINITY, .subsampled = NAN };
+    int n, r = variants_layouts(q, in, layouts, &n, e);
+    for (int i = 0; i < n && r == 0; i++) {
+        struct variants variants;
+        if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
+            break;
+        r = may_win(&s, &layouts[i], &variants, e);
+        if (r > 0)
+            r = search_layout(&s, &layouts[i], &variants, e);
+        variants_done(&variants);
+    }
+    problem_done(&s.last);
+    problem_done(&s.subsample);
+    if (r == 0 && !s.found) {
+        *e = s.why;
+        return s.why.code;
+    }
+    if (r == 0)
+        r = copy_notes(notes, &s.best, e);
+    if (r < 0) {
+        plan_done(&s.best);
+        return r;
+    }
+    *out = s.best;
+    return 0;
+}
+
+int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
+                   struct err *e)
+{
+    struct layout layouts[VARIANTS_LAYOUTS];
+    int n, r, trained = in->h.n_ctx_train;
+    *bytes = UINT64_MAX;
+    if ((r = variants_layouts(q, in, layouts, &n, e)) < 0)
+        return r;
+    for (int i = 0; i < n && r == 0; i++) {
+        struct problem p;
+        struct variants variants;
+        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
+                                      .kv_f16 = q->kv_f16 };
+        uint64_t one = UINT64_MAX;
+        if (lim.context == 0)
+            lim.context = trained > 0 && trained < PLANNING_LEAST_CONTEXT ? trained : PLANNING_LEAST_CONTEXT;
+        if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
+            break;
+        if ((r = problem_shape(&p, in, hw, &layouts[i], variants.variant, variants.n, NULL, NULL, e)) == 0) {
+            r = diagnosis_floor(&p, &lim, &one, e);
+            problem_done(&p);
+        }
+        variants_done(&variants);
+        *bytes = one < *bytes ? one : *bytes;
+    }
+    return r;
+}

@@ -1,0 +1,16 @@
+#ifndef PLANNER_PLANNING_PLANNING_PARTS_H
+#define PLANNER_PLANNING_PLANNING_PARTS_H
+
+/* What the files of planning.h share among themselves. */
+#include "planner/planning/planning.h"
+
+#define PLANNING_LEAST_CONTEXT 64 /* of a context that the user did not name */
+
+/* All limits under one layout. *score: sum of log speeds. 1: planned; 0: nothing it could reach is as much as `least`. */
+int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, double *score,
+                    struct err *e);
+
+/* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
+double planning_speed_bound(const struct problem *p, int any_memory);
+
+#endif

@@ -1,0 +1,41 @@
+#ifndef PLANNER_PLANNING_REQUEST_H
+#define PLANNER_PLANNING_REQUEST_H
+
+/* What the user asks for, as plain numbers. */
+#include "common/offline/hwdb/hwdb.h"
+#include "common/plan/layout.h"
+#include "common/plan/plan.h"
+
+#include <stdint.h>
+
+#define REQUEST_SEED   1
+#define REQUEST_RLIMIT 200000000u
+
+struct request {
+    int n_memory;
+    uint64_t memory[PLAN_MAX_LIMITS];   /* ascending */
+    double min_tokens_per_s;            /* 0: none */
+    int cores[HW_MAX_CLASSES];          /* -1: all */
+    int context;                        /* 0: the planner's choice: the model's, at most 4096, less where memory is
+                                         * short */
+    int max_batch;
+    enum plan_cost cost;
+    enum plan_stat stat;                /* which of the device's figures */
+    int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense;
+                                         * see max_kl */
+    int form;                           /* a layout_form, or -1: the better of split and bundle */
+    double recall;                      /* predicted mode: of every predictor; 0: that they were made for */
+    double max_kl;                      /* most mean KL against exact mode, nats; < 0: none given. Mode -1 then tries
+                                         * predicted mode too, where it is measured to keep this */
+    int predictor;                      /* predicted mode: an enum predict_input, or -1: the better */
+    int packed;                         /* 0, 1: whether units are padded to blocks; -1: the faster */
+    int kv_f16, act_q8;
+    int down_type;                      /* a quant_type, or -1 */
+    uint32_t cluster_neurons;           /* 0: the layout's default */
+    int policy;                         /* a cache_policy, or -1: by replay */
+    uint64_t rlimit;
+    const struct layout *for_pack;      /* NULL: free; else the layout of a pack, taken as it is */
+    struct diagnosis *diagnosis;              /* NULL, or what ERR_INFEASIBLE fills: its message in numbers (planner/planning/diagnosis.h) */
+};
+
+#endif

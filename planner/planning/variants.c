@@ -1,0 +1,245 @@
+/* What there is to choose before any number is known. In predicted mode there is a way for each input that predictors
+ * see: layers that have one use it, others run exactly. Ways of one recall are a mix, of which the solver takes one for
+ * each layer. Under a limit on quality a mix needs a higher recall than one input alone, so where these differ the
+ * single inputs are ways besides. */
+#include "planner/planning/variants.h"
+
+#include "common/model/nn.h"
+#include "planner/planning/diagnosis.h"
+#include "planner/predict/predicted.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As a plan's text keeps it, so that check finds the same operating points. */
+static double six_digits(double v)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.6g", v);
+    return strtod(text, NULL);
+}
+
+const struct inputs_quality *variants_quality(const struct inputs *in, int input, double recall)
+{
+    const struct inputs_quality *best = NULL;
+    for (int i = 0; i < in->n_quality; i++)
+        if (in->quality[i].input == input && in->quality[i].target <= recall + 1e-6)
+            best = &in->quality[i];
+    return best;
+}
+
+/* The recall of a way: as asked for; else the least one measured to keep --max-kl; else what the predictors were made
+ * for. 0: with this input no recall is known to keep --max-kl. */
+static double recall_of(const struct request *q, const struct inputs *in, int input)
+{
+    double recall = six_digits(q->recall > 0 ? q->recall : in->recall > 0 ? in->recall : VARIANTS_RECALL);
+    if (q->max_kl < 0)
+        return recall;
+    if (q->recall > 0) {
+        const struct inputs_quality *row = variants_quality(in, input, recall);
+        return row && row->kl_mean <= q->max_kl ? recall : 0;
+    }
+    for (int i = 0; i < in->n_quality; i++)
+        if (in->quality[i].input == input && in->quality[i].kl_mean <= q->max_kl)
+            return six_digits(in->quality[i].target);
+    return 0;
+}
+
+double variants_mixed_kl(const struct inputs *in, const int *inputs, int n, double recall)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++) {
+        const struct inputs_quality *row = variants_quality(in, inputs[i], recall);
+        if (!row)
+            return INFINITY;
+        sum += row->kl_mean;
+    }
+    return sum;
+}
+
+/* The same for layers that may see any of these inputs. */
+static double mixed_recall(const struct request *q, const struct inputs *in, const int *inputs, int n)
+{
+    if (q->max_kl < 0)
+        return recall_of(q, in, inputs[0]);
+    if (q->recall > 0)
+        return variants_mixed_kl(in, inputs, n, six_digits(q->recall)) <= q->max_kl ? six_digits(q->recall) : 0;
+    double least = 0;
+    for (int i = 0; i < in->n_quality; i++) {
+        double target = six_digits(in->quality[i].target);
+        if ((least <= 0 || target < least) && variants_mixed_kl(in, inputs, n, target) <= q->max_kl)
+            least = target;
+    }
+    return least;
+}
+
+/* A way whose layers use predictors of this input where they have one. */
+static void add_predicted(const struct inputs *in, const struct layout_shape *s, int predictor, double recall, int mix,
+                          struct variants *w)
+{
+    size_t n = (size_t)in->n_layers, at = (size_t)w->n * n;
+    for (int l = 0; l < in->n_layers; l++) {
+        int known = predicted_known(in, predictor, l);
+        w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
+        w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 ? w->always[at] :
+                                                                      predicted_exempt(in, s, predictor, l, recall);
+    }
+    w->variant[w->n++] = (struct problem_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
+}
+
+/* Inputs that a request may use and that predictors of any layer see. */
+static int usable(const struct request *q, const struct inputs *in, int out[PREDICT_INPUTS])
+{
+    int n = 0;
+    for (int i = 0; i < PREDICT_INPUTS; i++) {
+        int known = 0;
+        for (int l = 0; l < in->n_layers; l++)
+            known |= (q->predictor < 0 || q->predictor == i) && predicted_known(in, i, l);
+        if (known)
+            out[n++] = i;
+    }
+    return n;
+}
+
+/* Why no way keeps --max-kl. */
+static int too_strict(const struct request *q, const struct inputs *in, struct err *e)
+{
+    const struct inputs_quality *least = NULL;
+    for (int i = 0; i < in->n_quality; i++)
+        if ((q->predictor < 0 || q->predictor == in->quality[i].input) &&
+            (q->recall <= 0 || in->quality[i].target <= q->recall + 1e-6) &&
+            (!least || in->quality[i].kl_mean < least->kl_mean))
+            least = &in->quality[i];
+    if (!least)
+        return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: what these predictors cost in quality was not measured; "
+                                           "thermo-profile predictors --method keep does it", q->max_kl);
+    if (q->diagnosis)
+        *q->diagnosis = (struct diagnosis){ .told = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
+                                      .near_max_kl_recall = least->target };
+    return err_set(e, ERR_INFEASIBLE, "--max-kl %g: the least that was measured is %.3g, with predictors that see the "
+                                      "input '%s' at --recall %g", q->max_kl, least->kl_mean,
+                   predict_input_name((enum predict_input)least->input), least->target);
+}
+
+/* with_exact: an exact way is there already, so that none of these is no error. */
+static int add_all_predicted(const struct request *q, const struct inputs *in, const struct layout *l,
+                             int with_exact, struct variants *w, struct err *e)
+{
+    struct layout_shape s;
+    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &s, e), inputs[PREDICT_INPUTS], had = w->n;
+    if (r < 0)
+        return r;
+    int n = usable(q, in, inputs);
+    /* The paper's sums over layers leave nothing to choose layer by layer. */
+    double mixed = n > 1 && q->cost == PLAN_COST_MEASURED ? mixed_recall(q, in, inputs, n) : 0;
+    for (int i = 0; i < n && mixed > 0; i++)
+        add_predicted(in, &s, inputs[i], mixed, 1, w);
+    for (int i = 0; i < n; i++) {
+        double recall = recall_of(q, in, inputs[i]);
+        if (recall > 0 && (recall < mixed || recall > mixed))
+            add_predicted(in, &s, inputs[i], recall, 0, w);
+    }
+    if (w->n > had || with_exact)
+        return 0;
+    if (n)
+        return too_strict(q, in, e);
+    if (in->predictors && q->predictor >= 0)
+        return err_set(e, ERR_UNSUPPORTED, "--predictor %s: the trace has no predictors that see this input",
+                       predict_input_name((enum predict_input)q->predictor));
+    return err_set(e, ERR_UNSUPPORTED, "predicted mode needs predictors, and the trace has none: run "
+                                       "thermo-profile predictors");
+}
+
+int variants_new(const struct request *q, const struct inputs *in, const struct layout *l, struct variants *out,
+             struct err *e)
+{
+    int sparse = nn_act_is_sparse(in->h.act), r = 0;
+    size_t n = (size_t)PROBLEM_MAX_VARIANTS * (size_t)in->n_layers;
+    if ((q->mode == PLAN_EXACT || q->mode == PLAN_PREDICTED) && !sparse)
+        return err_set(e, q->mode == PLAN_EXACT ? ERR_USAGE : ERR_UNSUPPORTED, "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in "
+                                     "dense mode",
+                       plan_mode_name((enum plan_mode)q->mode), model_act_name(in->h.act));
+    struct variants w = { .input = malloc(n), .always = malloc(n * sizeof *w.always) };
+    if (!w.input || !w.always)
+        r = err_set(e, ERR_NOMEM, "out of memory for ways to run");
+    else if (q->mode == PLAN_PREDICTED)
+        r = add_all_predicted(q, in, l, 0, &w, e);
+    else
+        w.variant[w.n++] = (struct problem_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
+                                                     sparse ? PLAN_EXACT : PLAN_DENSE };
+    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_SPLIT)
+        r = add_all_predicted(q, in, l, 1, &w, e);
+    if (r < 0) {
+        variants_done(&w);
+        return r;
+    }
+    *out = w;
+    return 0;
+}
+
+void variants_done(struct variants *w)
+{
+    free(w->input);
+    free(w->always);
+    *w = (struct variants){ 0 };
+}
+
+uint64_t variants_file_bytes(const struct inputs *in, const struct layout *l)
+{
+    struct layout_shape s;
+    struct err e;
+    uint64_t sum = 0;
+    if (layout_derive(l, in->h.d_model, in->h.n_ff, &s, &e) < 0)
+        return 0;
+    for (int i = 0; i < s.n_segments; i++)
+        sum += s.segment_bytes[i];
+    return sum * (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
+}
+
+/* The layout padded, packed or both, as the request has it; packed only where that makes the file smaller. */
+static int add_layout(const struct request *q, const struct inputs *in, enum layout_form form,
+                      struct layout *out, int *n, struct err *e)
+{
+    struct layout l, packed;
+    int r = inputs_layout(in, form, q->cluster_neurons, q->down_type, &l, e);
+    if (r < 0)
+        return r;
+    packed = l;
+    packed.packed = 1;
+    int smaller = variants_file_bytes(in, &packed) < variants_file_bytes(in, &l);
+    if (q->packed != 1 || !smaller)
+        out[(*n)++] = l;
+    if (q->packed != 0 && smaller)
+        out[(*n)++] = packed;
+    return 0;
+}
+
+int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
+                 struct err *e)
+{
+    enum layout_form forms[LAYOUT_FORMS] = { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE };
+    int count = 2;
+    *n = 0;
+    if (q->for_pack) {
+        out[(*n)++] = *q->for_pack;
+        return 0;
+    }
+    if (q->form >= 0) {
+        forms[0] = (enum layout_form)q->form;
+        count = 1;
+    } else if (q->mode == PLAN_DENSE || !nn_act_is_sparse(in->h.act)) {
+        forms[0] = LAYOUT_BUNDLE; /* all of a neuron is needed: one segment is one stream */
+        count = 1;
+    } else if (q->mode == PLAN_PREDICTED) {
+        forms[0] = LAYOUT_BUNDLE;
+        forms[1] = LAYOUT_TWO_PHASE;
+    } else if (q->mode < 0 && q->max_kl >= 0) {
+        count = 3;
+    }
+    int r = 0;
+    for (int i = 0; i < count && r == 0; i++)
+        r = add_layout(q, in, forms[i], out, n, e);
+    return r;
+}

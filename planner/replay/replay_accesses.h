@@ -1,0 +1,17 @@
+#ifndef PLANNER_REPLAY_REPLAY_ACCESSES_H
+#define PLANNER_REPLAY_REPLAY_ACCESSES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define REPLAY_MAX_SIZES 32
+
+/* Accesses of all steps: units[start[i] .. start[i+1]) in the order of use, without repeats. */
+struct replay_accesses {
+    int n_steps;
+    size_t *start;              /* [n_steps + 1] */
+    uint32_t *units;
+    uint32_t n_units;           /* of the layer; units[] are below it */
+};
+
+#endif

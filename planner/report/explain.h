@@ -1,0 +1,84 @@
+#ifndef PLANNER_REPORT_EXPLAIN_H
+#define PLANNER_REPORT_EXPLAIN_H
+
+/* What stands behind one memory limit of a plan: its account, every equation with its numbers, what binds, and
+ * what more of something would buy. Plain data for cmd_explain to print. */
+#include "common/plan/plan.h"
+
+#include "planner/search/problem.h"
+
+#define EXPLAIN_OPERANDS 6
+#define EXPLAIN_TERMS    6
+struct explain_number {
+    const char *name;
+    double value;
+};
+struct explain_line {
+    const char *id, *formula, *unit;    /* "(8)", "t_ffn = a * F_ffn / f_cpu", "ns" */
+    int n, n_terms;
+    struct explain_number operand[EXPLAIN_OPERANDS];
+    struct explain_number term[EXPLAIN_TERMS]; /* of the same unit, which add up to value: each may have a line of its own,
+                                                * whose formula begins with its name, "t_io = ..." */
+    double value;
+};
+
+/* Why a layer's predictors see what they see. Others are given the bytes that the layer has in the plan, its predictors'
+ * included, to spend as suits them best. */
+struct explain_rival {
+    int known;                          /* there are predictors that see this input, and they fit */
+    uint64_t predictor_bytes;
+    double read_bytes, total_ns;
+};
+struct explain_input {
+    int input;                          /* enum predict_input; -1: the layer runs exactly */
+    uint64_t predictor_bytes;
+    int streamed;                       /* they are read whenever they are used, and count as no memory */
+    double density;                     /* share of its neurons that a step computes */
+    double hidden_ns;                   /* that reads overlapping attention save: (M7) - (M13) */
+    struct explain_rival rival[PREDICT_INPUTS]; /* other inputs than the plan's */
+};
+
+#define EXPLAIN_LINES 28
+#define EXPLAIN_GAINS 8
+struct explain_gain {
+    char what[96];
+    double tokens_per_s;                /* of the best plan then */
+};
+
+struct explain {
+    struct budget account;
+    uint64_t exact_floor;               /* of a predicted plan: its floor without predictors */
+    int n_paper, n_measured, n_gains;
+    struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
+    double base_tokens_per_s;           /* what the same quick solver makes of the limit as it is */
+    struct explain_gain gains[EXPLAIN_GAINS];
+    struct explain_input *inputs;       /* [n_layers]: of a predicted plan by measured curves, batch 1; malloc'd, or NULL */
+    double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
+};
+
+/* pr is prepared for the plan's layout, the limit's mode and policy. */
+int explain_limit(struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *out,
+                  struct err *e);
+void explain_done(struct explain *x);
+
+/* Fills inputs. pr as above. */
+int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,
+                   struct err *e);
+
+/* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */
+double explain_saved_ns(const struct explain_input *x, double total_ns);
+
+/* The equations with their numbers, into paper and measured: planner/report/explain_lines.c */
+int explain_paper(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
+                  const struct cost_residency *residencies, struct explain *x, struct err *e);
+int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
+                     const struct cost_residency *residencies, struct explain *x, struct err *e);
+
+/* What of a layer goes on while something else does: attention + prediction + FFN + I/O + exposed - total, the FFN's the longer
+ * of compute and memory (the paper's: compute). */
+double explain_overlap_ns(enum plan_cost cost, const struct plan_layer_figures *f);
+
+/* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */
+const char *explain_binds(const struct plan_layer_figures *f);
+
+#endif

@@ -1,0 +1,282 @@
+/* What the probes share: CPUs in classes, the shuffled passes over a grid, and what the machine tells about itself.
+ * Everything from /proc and /sys is optional: containers and phones hide much of it. */
+#include "profiler/probe/probe.h"
+
+#include "common/base/cpu.h"
+#include "common/base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+/* ---- CPUs ---- */
+
+static const char *class_name(int i, int n)
+{
+    static const char *const three[] = { "big", "mid", "little" };
+    static const char *const many[HW_MAX_CLASSES] = { "class0", "class1", "class2", "class3",
+                                                      "class4", "class5", "class6", "class7",
+                                                      "class8", "class9", "class10", "class11",
+                                                      "class12", "class13", "class14", "class15" };
+    if (n == 1)
+        return "cpu";
+    if (n == 2)
+        return three[2 * i];
+    return n == 3 ? three[i] : many[i];
+}
+
+void probe_cpus_find(struct probe_cpus *c)
+{
+    uint64_t hz[POOL_MAX_THREADS], top = 0;
+    int merged[POOL_MAX_THREADS] = { 0 };
+    memset(c, 0, sizeof *c);
+    c->n = cpu_allowed(c->cpu, POOL_MAX_THREADS);
+    int n = cpu_classes(c->cpu, c->n, c->class_of, hz);
+    /* Favoured cores of one kind differ by a few percent; they are one class. */
+    for (int i = 0; i < n; i++) {
+        int fresh = c->n_classes == 0 || hz[i] < top - top / 10;
+        if (fresh && c->n_classes < HW_MAX_CLASSES) {
+            top = hz[i];
+            c->classes[c->n_classes++].max_hz = hz[i];
+        }
+        merged[i] = c->n_classes - 1;
+    }
+    for (int i = 0; i < c->n; i++) {
+        c->class_of[i] = merged[c->class_of[i]];
+        c->classes[c->class_of[i]].n_cores++;
+    }
+    for (int k = 0; k < c->n_classes; k++)
+        snprintf(c->classes[k].name, sizeof c->classes[k].name, "%s", class_name(k, c->n_classes));
+}
+
+int probe_cpus_pick(const struct probe_cpus *c, int core_class, int threads, int *cpus)
+{
+    int n = 0;
+    for (int k = 0; k < c->n_classes; k++)
+        for (int i = 0; i < c->n && n < threads; i++)
+            if (c->class_of[i] == k && (core_class < 0 || core_class == k))
+                cpus[n++] = c->cpu[i];
+    return n;
+}
+
+int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e)
+{
+    struct pool *pool = NULL;
+    int r = pool_new(n, cpus, &pool, e);
+    if (r < 0)
+        return r;
+    pool_run(pool, fn, ctx);
+    pool_free(pool);
+    return 0;
+}
+
+/* ---- passes ---- */
+
+double probe_expected_seconds(const struct probe *p)
+{
+    /* A sample costs a little more than its time: threads, warming up, draining the queue. */
+    double write = (double)p->disk_bytes / 500e6;
+    return write + p->n_points * p->reps * (p->seconds * 1.15 + 0.002);
+}
+
+void probe_free(struct probe *p)
+{
+    if (!p)
+        return;
+    free(p->samples);
+    p->samples = NULL;
+    p->release(p);
+    p->done(p);
+}
+
+/* Fisher-Yates with a stream of its own per pass: the same machine sees the same order. */
+static void shuffle(int *order, int n, uint64_t seed)
+{
+    for (int i = 0; i < n; i++)
+        order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)(splitmix_at(seed + (uint64_t)i) % (uint64_t)(i + 1)), t = order[i];
+        order[i] = order[j];
+        order[j] = t;
+    }
+}
+
+int probe_run(struct probe *p, int64_t start_ns, struct progress *progress, struct err *e)
+{
+    int r = 0;
+    int *order = malloc((size_t)p->n_points * sizeof *order);
+    p->samples = calloc((size_t)p->n_points * (size_t)p->reps, sizeof *p->samples);
+    if (!order || !p->samples)
+        r = err_set(e, ERR_NOMEM, "measuring %s: out of memory", p->table);
+    if (r == 0)
+        r = p->prepare(p, e);
+    for (p->reps_done = 0; r == 0 && p->reps_done < p->reps; p->reps_done++) {
+        shuffle(order, p->n_points, (uint64_t)p->reps_done << 32);
+        for (int i = 0; i < p->n_points; i++) {
+            struct hwdb_sample *s = &p->samples[order[i] * p->reps + p->reps_done];
+            if (file_interrupted()) {
+                r = err_set(e, ERR_INTR, "interrupted while measuring %s", p->table);
+                goto out;
+            }
+            s->t_s = (double)(progress_now_ns() - start_ns) / 1e9;
+            s->temperature_c = probe_temperature_c();
+            if ((r = p->sample(p, order[i], &s->value, e)) < 0)
+                goto out;
+            progress_add(progress, 1);
+        }
+    }
+out:
+    p->release(p);
+    free(order);
+    return r;
+}
+
+struct hw_dist probe_dist(const struct probe *p, int point)
+{
+    double v[64];
+    int n = p->reps_done < 64 ? p->reps_done : 64;
+    for (int i = 0; i < n; i++)
+        v[i] = p->samples[point * p->reps + i].value;
+    return hw_dist_of(v, n);
+}
+
+/* ---- environment ---- */
+
+/* First line of a file, without its newline; "" when there is none. */
+static void read_line(const char *path, char *out, size_t len)
+{
+    FILE *f = fopen(path, "re");
+    out[0] = 0;
+    if (!f)
+        return;
+    if (!fgets(out, (int)len, f))
+        out[0] = 0;
+    out[strcspn(out, "\n")] = 0;
+    fclose(f);
+}
+
+double probe_temperature_c(void)
+{
+    double hottest = NAN;
+    for (int i = 0; i < 32; i++) {
+        char path[64], text[32];
+        snprintf(path, sizeof path, "/sys/class/thermal/thermal_zone%d/temp", i);
+        read_line(path, text, sizeof text);
+        if (!text[0])
+            break;
+        double c = strtod(text, NULL) / 1000;
+        if (c > 0 && c < 150 && !(hottest >= c))
+            hottest = c;
+    }
+    return hottest;
+}
+
+static void read_os(char *out, size_t len)
+{
+    char line[512];
+    FILE *f = fopen("/etc/os-release", "re");
+    out[0] = 0;
+    if (!f)
+        return;
+    while (fgets(line, sizeof line, f))
+        if (strncmp(line, "PRETTY_NAME=", 12) == 0) {
+            char *v = line + 12;
+            v += *v == '"';
+            v[strcspn(v, "\"\n")] = 0;
+            snprintf(out, len, "%s", v);
+        }
+    fclose(f);
+}
+
+static uint64_t read_memory_bytes(void)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGESIZE);
+    return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : 0;
+}
+
+/* The limit of this process's own memory cgroup, version 2 or 1. */
+static uint64_t read_cgroup_limit(uint64_t memory_bytes)
+{
+    char line[512], path[640], text[64];
+    uint64_t limit = 0;
+    FILE *f = fopen("/proc/self/cgroup", "re");
+    if (!f)
+        return 0;
+    while (fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\n")] = 0;
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group)
+            continue;
+        *group++ = 0;
+        controllers++;
+        if (!*controllers)
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", group);
+        else if (strcmp(controllers, "memory") == 0)
+            snprintf(path, sizeof path, "/sys/fs/cgroup/memory%s/memory.limit_in_bytes", group);
+        else
+            continue;
+        read_line(path, text, sizeof text);
+        unsigned long long v = strtoull(text, NULL, 10);
+        if (v > 0 && v < memory_bytes && (limit == 0 || v < limit))
+            limit = v;
+    }
+    fclose(f);
+    return limit;
+}
+
+/* The mount that holds dir: the entry of /proc/self/mountinfo with its device, the last one wins. */
+static void read_mount(struct probe_env *env, const char *dir)
+{
+    char line[4096];
+    struct stat st;
+    FILE *f = fopen("/proc/self/mountinfo", "re");
+    if (!f || stat(dir, &st) != 0) {
+        if (f)
+            fclose(f);
+        return;
+    }
+    while (fgets(line, sizeof line, f)) {
+        unsigned major_n, minor_n;
+        char mount[512], options[256], fs[64], source[256];
+        const char *rest = strstr(line, " - ");
+        if (sscanf(line, "%*d %*d %u:%u %*s %511s %255s", &major_n, &minor_n, mount, options) == 4 && rest &&
+            sscanf(rest + 3, "%63s %255s", fs, source) == 2 && makedev(major_n, minor_n) == st.st_dev) {
+            snprintf(env->filesystem, sizeof env->filesystem, "%.63s", fs);
+            snprintf(env->mount, sizeof env->mount, "%.255s", mount);
+            snprintf(env->mount_options, sizeof env->mount_options, "%.255s", options);
+            snprintf(env->block_device, sizeof env->block_device, "%.255s", source);
+        }
+    }
+    fclose(f);
+    /* A partition's model stands with its disk, one level up. */
+    static const char *const where[] = { "device/model", "../device/model" };
+    for (int i = 0; i < 2 && !env->storage[0]; i++) {
+        char path[128];
+        snprintf(path, sizeof path, "/sys/dev/block/%u:%u/%s", major(st.st_dev), minor(st.st_dev), where[i]);
+        read_line(path, env->storage, sizeof env->storage);
+        for (size_t n = strlen(env->storage); n > 0 && env->storage[n - 1] == ' '; n--)
+            env->storage[n - 1] = 0;
+    }
+}
+
+void probe_env_read(struct probe_env *env, const char *storage_dir, int first_cpu)
+{
+    char path[96];
+    struct utsname u;
+    memset(env, 0, sizeof *env);
+    read_os(env->os, sizeof env->os);
+    if (uname(&u) == 0)
+        snprintf(env->kernel, sizeof env->kernel, "%s %s", u.sysname, u.release);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/scaling_governor", first_cpu);
+    read_line(path, env->governor, sizeof env->governor);
+    cpu_model_name(env->cpu_model, sizeof env->cpu_model);
+    env->memory_bytes = read_memory_bytes();
+    env->app_memory_limit_bytes = read_cgroup_limit(env->memory_bytes);
+    if (storage_dir)
+        read_mount(env, storage_dir);
+}

@@ -1,0 +1,86 @@
+#ifndef PROFILER_PROBE_PROBE_H
+#define PROFILER_PROBE_PROBE_H
+
+/* Measuring the machine for `thermo-profile hardware`. A probe is a list of points of one table of the
+ * hardware database and a way to take one sample of one of them. probe_run goes through all points once in a
+ * shuffled order, then again in another, so that heat and the drive's own housekeeping fall on all points alike
+ * and show as spread, not as a slope over the grid. */
+#include "common/base/err.h"
+#include "common/base/pool.h"
+#include "common/base/progress.h"
+#include "common/base/splitmix.h"
+#include "common/offline/hwdb/hwdb.h"
+
+#include <stdint.h>
+
+/* CPUs this process may use, in core classes, fastest first. */
+struct probe_cpus {
+    int n, n_classes;
+    int cpu[POOL_MAX_THREADS], class_of[POOL_MAX_THREADS];
+    struct hw_class classes[HW_MAX_CLASSES];
+};
+
+void probe_cpus_find(struct probe_cpus *out);
+
+/* CPU numbers for `threads` threads of a class (-1: all classes, fastest first); returns how many there are. */
+int probe_cpus_pick(const struct probe_cpus *c, int core_class, int threads, int *cpus);
+
+struct probe_config {
+    const struct probe_cpus *cpus;
+    int quick;
+    double seconds_per_point;  /* over all repetitions; 0: the probe's own */
+    const char *storage_dir;
+    uint64_t range_bytes;      /* largest range that storage is read in, and size of the test file */
+};
+
+struct probe {
+    const char *table;         /* "compute", "memory", "storage"; "work" for what the engine does beside these */
+    int n_points, reps;
+    double seconds;            /* of one sample */
+    uint64_t disk_bytes;       /* of the test file */
+    uint64_t memory_bytes;     /* of buffers, while it runs */
+    const char *notes;         /* for the run, after prepare; NULL: none */
+    int direct_verified;       /* -1: not a matter of this probe */
+
+    int (*prepare)(struct probe *p, struct err *e);                      /* buffers, files */
+    int (*sample)(struct probe *p, int point, double *value, struct err *e);
+    /* Add every point to the database's open run. */
+    int (*store)(struct probe *p, struct hwdb *db, struct err *e);
+    void (*release)(struct probe *p);                                    /* buffers, files; may come twice */
+    void (*done)(struct probe *p);                                       /* frees p, after release */
+
+    /* filled by probe_run: point i's samples are samples[i * reps .. i * reps + reps_done) */
+    struct hwdb_sample *samples;
+    int reps_done;
+};
+
+/* kernels_init has been called. */
+int probe_compute_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_memory_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_work_new(const struct probe_config *c, struct probe **out, struct err *e); /* with compute, into its table */
+int probe_storage_new(const struct probe_config *c, struct probe **out, struct err *e);
+void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on disk */
+
+double probe_expected_seconds(const struct probe *p);
+
+/* Prepares, takes all samples, and releases what they needed; start_ns is when the run began. ERR_INTR when interrupted: reps_done is then the
+ * number of whole passes (0: the points are of no use). */
+int probe_run(struct probe *p, int64_t start_ns, struct progress *progress, struct err *e);
+
+/* Percentiles of a point's samples. */
+struct hw_dist probe_dist(const struct probe *p, int point);
+
+/* Runs fn(ctx, thread) on pinned threads (cpus[i] -1: not pinned); the first is the caller. */
+int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e);
+
+/* What the machine says about itself; "" where it says nothing. */
+struct probe_env {
+    char os[HW_TEXT], kernel[HW_TEXT], governor[HW_NAME], cpu_model[HW_TEXT];
+    char filesystem[HW_NAME], mount[HW_TEXT], mount_options[HW_TEXT], block_device[HW_TEXT], storage[HW_TEXT];
+    uint64_t memory_bytes, app_memory_limit_bytes; /* the latter from the memory cgroup; 0: no limit */
+};
+
+void probe_env_read(struct probe_env *out, const char *storage_dir, int first_cpu);
+double probe_temperature_c(void); /* hottest sensor; NAN: none */
+
+#endif

@@ -1,0 +1,541 @@
+/* Storage as the engine reads it. A file of incompressible bytes, written once and unlinked at once (so that nothing
+ * stays behind however this process ends), is read at every combination of block size, queue depth, lanes, range and
+ * backend. What each block must hold follows from its position, so O_DIRECT is believed only after blocks read
+ * through it proved right: on some FUSE mounts it opens and returns wrong data. Where it is refused, reads go through
+ * the page cache and pages are dropped behind them, as the engine would do, and points say so.
+ *
+ * A lane is one submitting thread. With io_uring it keeps queue_depth reads in flight itself; with pread it is
+ * queue_depth threads. Rates count completions while the queue is full, so neither filling nor draining it is in them. */
+#include "profiler/probe/probe.h"
+
+#include "common/base/file.h"
+#include "common/base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifndef NO_URING
+#include <liburing.h>
+#endif
+
+#define MAX_IN_FLIGHT_BYTES (64ull << 20) /* of one point: buffers are part of what is measured */
+#define ALIGN               4096u
+#define WRITE_BYTES         (4u << 20)
+#define SPARE_BYTES         (64ull << 20) /* left free on the drive */
+#define MAGIC_TMPFS         0x01021994u
+#define MAGIC_RAMFS         0x858458f6u
+
+enum { REPS = 5,
+       QUICK_REPS = 3,
+       MAX_DEPTH = 64,
+       OCTAVES = 40,
+       STEPS = 16,
+       MIN_READS = 8,
+       MAX_LANES = 2 };
+
+struct point {
+    enum hw_backend backend;
+    enum hw_pattern pattern;
+    uint64_t block, range;
+    int depth, lanes, core_class;
+    /* gathered over all samples */
+    uint32_t histogram[OCTAVES * STEPS]; /* of latency, 16 steps an octave */
+    double cpu_ns;
+    uint64_t reads;
+};
+
+struct storage_probe {
+    struct probe base;
+    struct probe_cpus cpus;
+    struct point *points;
+    int cap, direct;
+    int fd_write, fd_read;
+    uint64_t file_bytes;
+    char dir[4096];
+    char notes[160];
+    char *buf; /* MAX_IN_FLIGHT_BYTES, shared out among lanes */
+};
+
+/* ---- contents ---- */
+
+static void fill(uint64_t *out, uint64_t offset, size_t len)
+{
+    for (size_t i = 0; i < len / 8; i++)
+        out[i] = splitmix_at(offset / 8 + i);
+}
+
+static int holds(const uint64_t *data, uint64_t offset, size_t len)
+{
+    for (size_t i = 0; i < len / 8; i++)
+        if (data[i] != splitmix_at(offset / 8 + i))
+            return 0;
+    return 1;
+}
+
+/* ---- one sample ---- */
+
+struct lane {
+    const struct storage_probe *s;
+    const struct point *p;
+    char *buf;
+    uint64_t first_block, n_blocks, next, random; /* where seq reads run; state of random ones */
+    int64_t deadline, t_first, t_last;
+    uint64_t counted, reads;
+    int over;
+    double cpu_ns;
+    uint32_t histogram[OCTAVES * STEPS];
+    int sys; /* errno, or -1: short read */
+};
+
+struct sample_work {
+    struct lane *lanes;
+    double seconds;
+};
+
+static int bucket(int64_t ns)
+{
+    double v = ns > 1 ? (double)ns : 1;
+    int b = (int)(log2(v) * STEPS);
+    return b < OCTAVES * STEPS ? b : OCTAVES * STEPS - 1;
+}
+
+static uint64_t next_offset(struct lane *l)
+{
+    uint64_t k;
+    if (l->p->pattern == HW_RANDOM) {
+        l->random = splitmix_at(l->random);
+        k = l->random % (l->p->range / l->p->block);
+    } else {
+        k = l->first_block + l->next++ % l->n_blocks;
+    }
+    return k * l->p->block;
+}
+
+/* Counts from when the queue has been full once until the time is over, by the queue: some drives finish all of it at about
+ * the same moment. What follows drains it. Returns whether the lane goes on. */
+static int completed(struct lane *l, int64_t issued, int64_t now, uint64_t offset)
+{
+    uint64_t full = l->p->backend == HW_URING ? (uint64_t)l->p->depth : 1;
+    l->reads++;
+    l->histogram[bucket(now - issued)]++;
+    if (!l->s->direct)
+        posix_fadvise(l->s->fd_read, (off_t)offset, (off_t)l->p->block, POSIX_FADV_DONTNEED);
+    if (l->over || l->reads < full)
+        return !l->over;
+    if (!l->t_first)
+        l->t_first = now;
+    else
+        l->counted++;
+    l->t_last = now;
+    l->over = now >= l->deadline && l->counted >= MIN_READS && l->counted % full == 0 && l->t_last > l->t_first;
+    return !l->over;
+}
+
+static double thread_cpu_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void read_pread(struct lane *l)
+{
+    int go = 1;
+    while (go && !l->sys) {
+        uint64_t offset = next_offset(l);
+        int64_t issued = progress_now_ns();
+        ssize_t n = pread(l->s->fd_read, l->buf, (size_t)l->p->block, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n != (ssize_t)l->p->block)
+            l->sys = n < 0 ? errno : -1;
+        else
+            go = completed(l, issued, progress_now_ns(), offset);
+    }
+}
+
+#ifndef NO_URING
+struct slot {
+    uint64_t offset;
+    int64_t issued;
+};
+
+static void issue(struct lane *l, struct io_uring *ring, struct slot *slots, unsigned i)
+{
+    struct io_uring_sqe *sqe = io_uring_get_sqe(ring); /* never NULL: the ring has a place per slot */
+    slots[i] = (struct slot){ next_offset(l), progress_now_ns() };
+    io_uring_prep_read(sqe, l->s->fd_read, l->buf + (size_t)i * l->p->block, (unsigned)l->p->block, slots[i].offset);
+    io_uring_sqe_set_data64(sqe, i);
+}
+
+static void read_uring(struct lane *l)
+{
+    struct io_uring ring;
+    struct slot slots[MAX_DEPTH];
+    int in_flight = 0, go = 1;
+    int r = io_uring_queue_init((unsigned)l->p->depth, &ring, 0);
+    if (r < 0) {
+        l->sys = -r;
+        return;
+    }
+    for (; in_flight < l->p->depth; in_flight++)
+        issue(l, &ring, slots, (unsigned)in_flight);
+    while (in_flight > 0) {
+        struct io_uring_cqe *cqe;
+        unsigned head, seen = 0;
+        r = io_uring_submit_and_wait(&ring, 1);
+        if (r < 0 && r != -EINTR && r != -EAGAIN) {
+            l->sys = -r; /* closing the ring cancels what is in flight */
+            break;
+        }
+        int64_t now = progress_now_ns();
+        io_uring_for_each_cqe(&ring, head, cqe)
+        {
+            unsigned i = (unsigned)io_uring_cqe_get_data64(cqe);
+            seen++;
+            in_flight--;
+            if (cqe->res != (int)l->p->block)
+                l->sys = cqe->res < 0 ? -cqe->res : -1;
+            else
+                go = completed(l, slots[i].issued, now, slots[i].offset) && go;
+            if (go && !l->sys) {
+                issue(l, &ring, slots, i);
+                in_flight++;
+            }
+        }
+        io_uring_cq_advance(&ring, seen);
+    }
+    io_uring_queue_exit(&ring);
+}
+#endif
+
+static void read_lane(void *ctx, int worker, int n_threads)
+{
+    struct sample_work *w = ctx;
+    struct lane *l = &w->lanes[worker];
+    (void)n_threads;
+    double cpu = thread_cpu_ns();
+    l->deadline = progress_now_ns() + (int64_t)(w->seconds * 1e9);
+#ifndef NO_URING
+    if (l->p->backend == HW_URING)
+        read_uring(l);
+    else
+#endif
+        read_pread(l);
+    l->cpu_ns = thread_cpu_ns() - cpu;
+}
+
+static int gather(struct point *p, const struct lane *lanes, int n, double *value, struct err *e)
+{
+    double rate = 0;
+    for (int i = 0; i < n; i++) {
+        const struct lane *l = &lanes[i];
+        if (l->sys) {
+            errno = l->sys > 0 ? l->sys : EIO;
+            return err_sys(e, ERR_IO, "reading the test file with %s, block %llu, depth %d%s", hw_backend_name(p->backend),
+                           (unsigned long long)p->block, p->depth, l->sys < 0 ? ": a short read" : "");
+        }
+        if (l->t_last > l->t_first)
+            rate += (double)l->counted * (double)p->block * 1e9 / (double)(l->t_last - l->t_first);
+        for (int k = 0; k < OCTAVES * STEPS; k++)
+            p->histogram[k] += l->histogram[k];
+        p->cpu_ns += l->cpu_ns;
+        p->reads += l->reads;
+    }
+    *value = rate;
+    return 0;
+}
+
+static int sample(struct probe *base, int i, double *value, struct err *e)
+{
+    struct storage_probe *s = (struct storage_probe *)base;
+    struct point *p = &s->points[i];
+    int threads = p->backend == HW_PREAD ? p->lanes * p->depth : p->lanes, cpus[POOL_MAX_THREADS];
+    int per_thread = p->backend == HW_PREAD ? 1 : p->depth;
+    int have = probe_cpus_pick(&s->cpus, p->core_class, s->cpus.n, cpus);
+    struct lane *lanes = calloc((size_t)threads, sizeof *lanes);
+    if (!lanes)
+        return err_set(e, ERR_NOMEM, "measuring storage: out of memory");
+    for (int t = threads - 1; t >= 0; t--) { /* more threads than cores share them; one class needs no pinning */
+        cpus[t] = p->core_class < 0 ? -1 : cpus[t % have];
+        uint64_t blocks = p->range / p->block, part = blocks / (uint64_t)threads;
+        lanes[t] = (struct lane){ .s = s, .p = p, .buf = s->buf + (size_t)t * (size_t)per_thread * p->block, .first_block = part * (uint64_t)t, .n_blocks = part, .random = splitmix_at((uint64_t)progress_now_ns() + (uint64_t)t) };
+    }
+    if (!s->direct) /* what earlier samples left in the page cache */
+        posix_fadvise(s->fd_read, 0, 0, POSIX_FADV_DONTNEED);
+    struct sample_work w = { lanes, base->seconds };
+    int r = probe_threads(threads, cpus, read_lane, &w, e);
+    if (r == 0)
+        r = gather(p, lanes, threads, value, e);
+    free(lanes);
+    return r;
+}
+
+/* ---- the test file ---- */
+
+static int write_file(struct storage_probe *s, struct err *e)
+{
+    int r = 0;
+    struct progress progress;
+    progress_init(&progress, "writing the test file", "B", s->file_bytes);
+    for (uint64_t at = 0; at < s->file_bytes && r == 0;) {
+        size_t len = s->file_bytes - at < WRITE_BYTES ? (size_t)(s->file_bytes - at) : WRITE_BYTES;
+        fill((uint64_t *)(void *)s->buf, at, len);
+        for (size_t done = 0; done < len && r == 0;) {
+            ssize_t n = pwrite(s->fd_write, s->buf + done, len - done, (off_t)(at + done));
+            if (n < 0 && errno != EINTR)
+                r = err_sys(e, ERR_SYS, "writing %llu bytes of test file in '%s'", (unsigned long long)s->file_bytes, s->dir);
+            done += n > 0 ? (size_t)n : 0;
+        }
+        at += len;
+        progress_add(&progress, len);
+        if (r == 0 && file_interrupted())
+            r = err_set(e, ERR_INTR, "interrupted while writing the test file");
+    }
+    progress_done(&progress);
+    if (r == 0 && fsync(s->fd_write) != 0)
+        r = err_sys(e, ERR_SYS, "fsync of the test file in '%s'", s->dir);
+    if (r == 0)
+        posix_fadvise(s->fd_write, 0, 0, POSIX_FADV_DONTNEED);
+    return r;
+}
+
+/* Blocks all over the file, read through fd, hold what was written. */
+static int reads_back(const struct storage_probe *s, int fd)
+{
+    for (int i = 0; i < 64; i++) {
+        uint64_t offset = i ? splitmix_at((uint64_t)i) % (s->file_bytes / ALIGN) * ALIGN : s->file_bytes - ALIGN;
+        memset(s->buf, 0, ALIGN);
+        if (pread(fd, s->buf, ALIGN, (off_t)offset) != (ssize_t)ALIGN || !holds((const uint64_t *)(void *)s->buf, offset, ALIGN))
+            return 0;
+    }
+    return 1;
+}
+
+static int make_file(struct storage_probe *s, struct err *e)
+{
+    char path[4160];
+    snprintf(path, sizeof path, "%s/.thermo-probe-XXXXXX", s->dir);
+    s->fd_write = mkostemp(path, O_CLOEXEC);
+    if (s->fd_write < 0)
+        return err_sys(e, ERR_SYS, "creating a test file in '%s'", s->dir);
+    s->fd_read = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
+    int sys = errno;
+    int plain = open(path, O_RDONLY | O_CLOEXEC);
+    unlink(path);
+    if (plain < 0)
+        return err_sys(e, ERR_SYS, "opening the test file in '%s'", s->dir);
+    int r = write_file(s, e);
+    if (r == 0 && s->fd_read < 0)
+        snprintf(s->notes, sizeof s->notes, "O_DIRECT refused (%.40s): reads go through the page cache", strerror(sys));
+    else if (r == 0 && !reads_back(s, s->fd_read))
+        snprintf(s->notes, sizeof s->notes, "O_DIRECT opens but does not return the file's bytes: reads go through the page cache");
+    struct statfs fs;
+    int in_memory = fstatfs(plain, &fs) == 0 && ((unsigned)fs.f_type == MAGIC_TMPFS || (unsigned)fs.f_type == MAGIC_RAMFS);
+    if (r == 0 && in_memory)
+        snprintf(s->notes, sizeof s->notes, "the directory is kept in memory: this measures memory, not storage");
+    s->direct = r == 0 && !s->notes[0];
+    if (s->direct) {
+        close(plain);
+    } else {
+        if (s->fd_read >= 0)
+            close(s->fd_read);
+        s->fd_read = plain;
+        posix_fadvise(plain, 0, 0, POSIX_FADV_RANDOM); /* no read-ahead: the engine asks for what it wants */
+        if (r == 0 && !reads_back(s, plain))
+            r = err_set(e, ERR_IO, "the test file in '%s' does not read back what was written", s->dir);
+    }
+    return r;
+}
+
+static int prepare(struct probe *base, struct err *e)
+{
+    struct storage_probe *s = (struct storage_probe *)base;
+    uint64_t space;
+    int r = file_free_bytes(s->dir, &space, e);
+    if (r < 0)
+        return r;
+    if (space < s->file_bytes + SPARE_BYTES)
+        return err_set(e, ERR_SYS, "'%s' has %llu MiB free, the test file needs %llu and %llu to spare: give --range or --storage",
+                       s->dir, (unsigned long long)(space >> 20), (unsigned long long)(s->file_bytes >> 20),
+                       (unsigned long long)(SPARE_BYTES >> 20));
+    s->buf = mmap(NULL, MAX_IN_FLIGHT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (s->buf == MAP_FAILED) {
+        s->buf = NULL;
+        return err_sys(e, ERR_NOMEM, "measuring storage: %llu bytes for buffers", MAX_IN_FLIGHT_BYTES);
+    }
+    madvise(s->buf, MAX_IN_FLIGHT_BYTES, MADV_HUGEPAGE); /* as the engine's memory: few pieces per read */
+    memset(s->buf, 1, MAX_IN_FLIGHT_BYTES);
+    if ((r = make_file(s, e)) < 0)
+        return r;
+    base->direct_verified = s->direct;
+    if (s->notes[0]) {
+        base->notes = s->notes;
+        log_warn("'%s': %s", s->dir, s->notes);
+    }
+    return 0;
+}
+
+/* ---- results ---- */
+
+static double latency(const struct point *p, double quantile)
+{
+    uint64_t total = 0, seen = 0;
+    for (int i = 0; i < OCTAVES * STEPS; i++)
+        total += p->histogram[i];
+    for (int i = 0; i < OCTAVES * STEPS; i++) {
+        seen += p->histogram[i];
+        if (total && (double)seen >= quantile * (double)total)
+            return exp2((i + 0.5) / STEPS);
+    }
+    return 0;
+}
+
+static int store(struct probe *base, struct hwdb *db, struct err *e)
+{
+    struct storage_probe *s = (struct storage_probe *)base;
+    int r = 0;
+    for (int i = 0; i < base->n_points && r == 0; i++) {
+        const struct point *p = &s->points[i];
+        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block, .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range, .core_class = p->core_class, .bytes_per_s = probe_dist(base, i), .latency_ns_p50 = latency(p, 0.5), .latency_ns_p99 = latency(p, 0.99), .cpu_ns_per_read = p->reads ? p->cpu_ns / (double)p->reads : 0, .origin = HW_MEASURED };
+        r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
+    }
+    return r;
+}
+
+static void release(struct probe *base)
+{
+    struct storage_probe *s = (struct storage_probe *)base;
+    if (s->buf)
+        munmap(s->buf, MAX_IN_FLIGHT_BYTES);
+    if (s->fd_read >= 0)
+        close(s->fd_read);
+    if (s->fd_write >= 0)
+        close(s->fd_write);
+    s->buf = NULL;
+    s->fd_read = s->fd_write = -1;
+}
+
+static void done(struct probe *base)
+{
+    struct storage_probe *s = (struct storage_probe *)base;
+    free(s->points);
+    free(s);
+}
+
+/* ---- the grid ---- */
+
+/* Lists end with 0. */
+struct grid {
+    enum hw_backend backend;
+    enum hw_pattern pattern;
+    uint64_t blocks[10];
+    int depths[6], lanes[3];
+    int small_range;  /* a quarter of the range too */
+    int slower_cores; /* on each slower class, in place of the fastest */
+};
+
+#define K *1024u
+static const struct grid full_grids[] = {
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32, 64 }, { 1, 2 }, 1, 0 },
+    { HW_URING, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16, 32 }, { 1 }, 0, 0 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 32 K, 64 K, 128 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 1, 0 },
+    { HW_PREAD, HW_SEQ, { 4 K, 16 K, 64 K, 256 K, 512 K, 1024 K }, { 1, 4, 16 }, { 1 }, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 1 }, 0, 1 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 64 K }, { 4 }, { 1 }, 0, 1 },
+};
+static const struct grid quick_grids[] = {
+    { HW_URING, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8, 32, 64 }, { 1 }, 0, 0 },
+    { HW_URING, HW_RANDOM, { 4 K, 64 K }, { 32 }, { 2 }, 0, 0 },
+    { HW_URING, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8, 32 }, { 1 }, 0, 0 },
+    { HW_PREAD, HW_RANDOM, { 4 K, 8 K, 16 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 }, /* the same sizes: backends are compared */
+    { HW_PREAD, HW_SEQ, { 4 K, 64 K, 1024 K }, { 1, 8 }, { 1 }, 0, 0 },
+};
+
+static int add(struct storage_probe *s, const struct point *p)
+{
+    if (p->block * (uint64_t)p->depth * (uint64_t)p->lanes > MAX_IN_FLIGHT_BYTES ||
+        p->range / p->block < (uint64_t)p->depth * (uint64_t)p->lanes)
+        return 0;
+    if (s->base.n_points == s->cap) {
+        int cap = s->cap ? 2 * s->cap : 64;
+        struct point *q = realloc(s->points, (size_t)cap * sizeof *q);
+        if (!q)
+            return -1;
+        s->points = q;
+        s->cap = cap;
+    }
+    s->points[s->base.n_points++] = *p;
+    return 0;
+}
+
+static int add_grid(struct storage_probe *s, const struct grid *g, int core_class)
+{
+    for (int small = 0; small <= g->small_range; small++)
+        for (const int *lanes = g->lanes; *lanes; lanes++)
+            for (const int *depth = g->depths; *depth; depth++)
+                for (const uint64_t *block = g->blocks; *block; block++) {
+                    struct point p = { .backend = g->backend, .pattern = g->pattern, .block = *block, .depth = *depth, .lanes = *lanes, .core_class = core_class, .range = small ? s->file_bytes / 4 : s->file_bytes };
+                    if (add(s, &p) < 0)
+                        return -1;
+                }
+    return 0;
+}
+
+static int have_uring(void)
+{
+#ifndef NO_URING
+    struct io_uring ring;
+    if (io_uring_queue_init(1, &ring, 0) == 0) {
+        io_uring_queue_exit(&ring);
+        return 1;
+    }
+#endif
+    return 0;
+}
+
+int probe_storage_new(const struct probe_config *c, struct probe **out, struct err *e)
+{
+    const struct grid *grids = c->quick ? quick_grids : full_grids;
+    size_t n_grids = c->quick ? sizeof quick_grids / sizeof *grids : sizeof full_grids / sizeof *grids;
+    int uring = have_uring(), bad = 0, classes = c->cpus->n_classes;
+    struct storage_probe *s = calloc(1, sizeof *s);
+    if (!s)
+        return err_set(e, ERR_NOMEM, "measuring storage: out of memory");
+    snprintf(s->dir, sizeof s->dir, "%s", c->storage_dir);
+    s->fd_read = s->fd_write = -1;
+    s->cpus = *c->cpus;
+    s->file_bytes = c->range_bytes / (1u << 20) * (1u << 20);
+    for (size_t i = 0; i < n_grids && !bad; i++) {
+        if (grids[i].backend == HW_URING && !uring)
+            continue;
+        /* One class: not pinned. More: the grid on the fastest, samples on the others. */
+        int from = classes == 1 ? -1 : grids[i].slower_cores ? 1
+                                                             : 0;
+        int to = classes == 1 ? (grids[i].slower_cores ? -2 : -1) : grids[i].slower_cores ? classes - 1
+                                                                                          : 0;
+        for (int k = from; k <= to && !bad; k++)
+            bad = add_grid(s, &grids[i], k) < 0;
+    }
+    int n = s->base.n_points;
+    s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS, .direct_verified = -1, .disk_bytes = s->file_bytes, .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
+    double point = c->seconds_per_point > 0 ? c->seconds_per_point : c->quick ? 0.15
+                                                                              : 0.5;
+    s->base.seconds = point / s->base.reps;
+    if (!uring)
+        log_info("io_uring is not available here: storage is measured with pread alone");
+    if (bad) {
+        probe_free(&s->base);
+        return err_set(e, ERR_NOMEM, "measuring storage: out of memory");
+    }
+    *out = &s->base;
+    return 0;
+}

@@ -1,0 +1,438 @@
+/* Printing a hardware database. For people: a summary, then each table folded over its innermost dimension, so that
+ * a curve is one line (compute: row length; memory: row size) or a matrix (storage: block by depth). For programs:
+ * every point with the units in its keys, as the database names them. */
+#include "profiler/show/show.h"
+
+#include "common/base/js.h"
+#include "common/base/version.h"
+#include "common/cli/opt.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_COLUMNS = 16 };
+
+/* Imported figures show what they rest on. */
+static const char *mark(enum hw_origin o)
+{
+    return o == HW_ESTIMATED ? "~" : "";
+}
+
+static const char *class_of(const struct hw *h, int core_class)
+{
+    return core_class >= 0 && core_class < h->n_classes ? h->classes[core_class].name : "all";
+}
+
+static char *size_text(uint64_t bytes, char out[32])
+{
+    if (bytes >= 1024 && bytes % 1024 == 0 && bytes < 1 << 20)
+        snprintf(out, 32, "%lluK", (unsigned long long)(bytes >> 10));
+    else if (bytes >= 1 << 20 && bytes % (1 << 20) == 0)
+        snprintf(out, 32, "%lluM", (unsigned long long)(bytes >> 20));
+    else
+        snprintf(out, 32, "%llu", (unsigned long long)bytes);
+    return out;
+}
+
+/* ---- tables ---- */
+
+static void print_head(const struct hw *h)
+{
+    char memory[32], limit[32], hash[HASH_TEXT];
+    hash_text(h->hash, hash);
+    printf("%s\n", h->name);
+    const char *const lines[][2] = { { "description", h->description }, { "SoC", h->soc }, { "CPU", h->cpu_model }, { "system", h->os }, { "storage", h->storage }, { "filesystem", h->filesystem }, { "source", h->source } };
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (lines[i][1][0])
+            printf("  %-13s%s\n", lines[i][0], lines[i][1]);
+    if (h->memory_bytes)
+        printf("  %-13s%s%s%s\n", "memory", size_format(h->memory_bytes, memory, sizeof memory),
+               h->app_memory_limit_bytes ? ", one program at most " : "",
+               h->app_memory_limit_bytes ? size_format(h->app_memory_limit_bytes, limit, sizeof limit) : "");
+    for (int k = 0; k < h->n_classes; k++) {
+        printf("  %-13s%d x %s", k ? "" : "cores", h->classes[k].n_cores, h->classes[k].name);
+        printf(h->classes[k].max_hz ? ", %.2f GHz\n" : "\n", (double)h->classes[k].max_hz / 1e9);
+    }
+    printf("  %-13s%s\n", "hash", hash);
+}
+
+static int has_kernel(const struct hw *h, const char *kernel)
+{
+    for (int i = 0; i < h->n_compute; i++)
+        if (strcmp(h->compute[i].kernel, kernel) == 0)
+            return 1;
+    return 0;
+}
+
+static void print_summary(const struct hw *h)
+{
+    static const char *const kernels[] = { "rows/q4_0/q8", "rows/q8_0/q8", "rows/f16/f32", "flops/int8", "flops/fp32" };
+    static const uint64_t blocks[] = { 4096, 65536, 1 << 20 };
+    int first = 1;
+    for (int k = 0; k < h->n_classes; k++)
+        for (int i = 0; i < 5; i++) {
+            double f = has_kernel(h, kernels[i]) ? hw_class_flops_per_s(h, k, kernels[i], HW_TYPICAL) : 0;
+            if (f > 0)
+                printf("  %-13s%7.1f GFLOP/s per %s core, %s\n", first ? "compute" : "", f / 1e9, h->classes[k].name,
+                       kernels[i]);
+            first = first && f == 0;
+        }
+    double seq = hw_mem_bytes_per_s(h, HW_TYPICAL);
+    if (seq > 0)
+        printf("  %-13s%7.2f GB/s (sustained %.2f)\n", "bandwidth", seq / 1e9, hw_mem_bytes_per_s(h, HW_SUSTAINED) / 1e9);
+    for (int i = 0; i < 3; i++) {
+        struct hw_read q = { HW_ANY_BACKEND, HW_RANDOM, blocks[i], 0, 32, 1, -1 };
+        double v = hw_storage_bytes_per_s(h, &q, HW_TYPICAL);
+        char block[32];
+        if (v > 0)
+            printf("  %-13s%7.1f MB/s (sustained %.1f), random reads of %s, 32 in flight\n", i ? "" : "flash", v / 1e6,
+                   hw_storage_bytes_per_s(h, &q, HW_SUSTAINED) / 1e6, size_text(blocks[i], block));
+    }
+}
+
+static int same_curve(const struct hw_compute *a, const struct hw_compute *b)
+{
+    return strcmp(a->kernel, b->kernel) == 0 && a->core_class == b->core_class && a->pattern == b->pattern &&
+           a->dram == b->dram && a->threads == b->threads && a->batch == b->batch;
+}
+
+static void print_compute(const struct hw *h)
+{
+    int lens[MAX_COLUMNS], n = 0;
+    for (int i = 0; i < h->n_compute; i++) {
+        int at = 0;
+        while (at < n && lens[at] < h->compute[i].row_len)
+            at++;
+        if (n == MAX_COLUMNS || h->compute[i].row_len == 0 || (at < n && lens[at] == h->compute[i].row_len))
+            continue;
+        memmove(lens + at + 1, lens + at, (size_t)(n - at) * sizeof *lens);
+        lens[at] = h->compute[i].row_len;
+        n++;
+    }
+    if (h->n_compute)
+        printf("\n  compute, ns per row%-21s", n ? " by row length" : "");
+    for (int c = 0; c < n; c++)
+        printf("%9d", lens[c]);
+    printf(h->n_compute ? "\n" : "");
+    for (int i = 0, next; i < h->n_compute; i = next) {
+        const struct hw_compute *p = &h->compute[i];
+        if (p->row_len == 0) {
+            printf("  %-14s %-7s x%-3d %34.1f GFLOP/s%s\n", p->kernel, class_of(h, p->core_class), p->threads,
+                   p->flops_per_s / 1e9, mark(p->origin));
+            next = i + 1;
+            continue;
+        }
+        printf("  %-14s %-7s x%-3d %-5s batch %-3d", p->kernel, class_of(h, p->core_class), p->threads,
+               !p->dram ? "cache" : p->pattern == HW_SEQ ? "sweep" : "dram", p->batch);
+        int c = 0;
+        for (next = i; next < h->n_compute && same_curve(p, &h->compute[next]); next++) {
+            for (; c < n && lens[c] < h->compute[next].row_len; c++)
+                printf("%9s", "");
+            printf("%9.1f", h->compute[next].ns_per_row.p50);
+            c++;
+        }
+        printf("%s\n", mark(p->origin));
+    }
+}
+
+static void print_memory(const struct hw *h)
+{
+    char row[32];
+    if (h->n_memory)
+        printf("\n  memory %9s %6s %8s %12s %15s\n", "engines", "order", "row", "GB/s", "sustained");
+    for (int i = 0; i < h->n_memory; i++) {
+        const struct hw_memory *p = &h->memory[i];
+        char threads[16] = "";
+        if (p->threads > 0)
+            snprintf(threads, sizeof threads, "x%d", p->threads);
+        printf("  %8s %-7s %6s %8s %12.2f %15.2f%s\n", p->engines, threads, hw_pattern_name(p->pattern),
+               size_text(p->row_bytes, row), p->bytes_per_s.p50 / 1e9,
+               (p->bytes_per_s.p10 > 0 ? p->bytes_per_s.p10 : p->bytes_per_s.p50) / 1e9, mark(p->origin));
+    }
+}
+
+static int same_grid(const struct hw_storage *a, const struct hw_storage *b)
+{
+    return a->backend == b->backend && a->pattern == b->pattern && a->lanes == b->lanes && a->core_class == b->core_class &&
+           a->range_bytes == b->range_bytes;
+}
+
+/* Points of one grid, sorted by depth, then block: a line per depth. */
+static void print_grid(const struct hw *h, int from, int to)
+{
+    const struct hw_storage *p = &h->storage_points[from];
+    uint64_t blocks[MAX_COLUMNS];
+    char range[32], block[32], cores[HW_NAME + 16] = "";
+    int n = 0;
+    if (p->core_class >= 0)
+        snprintf(cores, sizeof cores, ", from %s cores", class_of(h, p->core_class));
+    for (int i = from; i < to; i++) {
+        int at = 0;
+        while (at < n && blocks[at] < h->storage_points[i].block_bytes)
+            at++;
+        if (n == MAX_COLUMNS || (at < n && blocks[at] == h->storage_points[i].block_bytes))
+            continue;
+        memmove(blocks + at + 1, blocks + at, (size_t)(n - at) * sizeof *blocks);
+        blocks[at] = h->storage_points[i].block_bytes;
+        n++;
+    }
+    printf("\n  storage, MB/s: %s, %s%s, %s in %s, %d lane%s\n  %-12s", hw_backend_name(p->backend),
+           p->direct ? "direct" : "through the page cache", cores,
+           hw_pattern_name(p->pattern), size_text(p->range_bytes, range), p->lanes, p->lanes > 1 ? "s" : "", "depth \\ block");
+    for (int c = 0; c < n; c++)
+        printf("%9s", size_text(blocks[c], block));
+    printf("\n");
+    for (int i = from, next; i < to; i = next) {
+        int c = 0;
+        printf("  %-12d", h->storage_points[i].queue_depth);
+        for (next = i; next < to && h->storage_points[next].queue_depth == h->storage_points[i].queue_depth; next++) {
+            for (; c < n && blocks[c] < h->storage_points[next].block_bytes; c++)
+                printf("%9s", "");
+            printf("%8.1f%s", h->storage_points[next].bytes_per_s.p50 / 1e6,
+                   h->storage_points[next].origin == HW_ESTIMATED ? "~" : " ");
+            c++;
+        }
+        printf("\n");
+    }
+}
+
+static void print_accels(const struct hw *h)
+{
+    char size[32];
+    for (int i = 0; i < h->n_accels; i++) {
+        const struct hw_accel *a = &h->accels[i];
+        printf("\n  accelerator %s%s%s", a->engine, a->description[0] ? ": " : "", a->description);
+        if (a->addressable_bytes)
+            printf(", addresses %s", size_format(a->addressable_bytes, size, sizeof size));
+        if (a->launch_ns > 0)
+            printf(", launch %.1f us", a->launch_ns / 1e3);
+        printf("%s\n", a->shares_memory ? ", shares the CPU's memory" : "");
+    }
+    for (int i = 0; i < h->n_accel_points; i++) {
+        const struct hw_accel_point *p = &h->accel_points[i];
+        printf("  %-10s %-16s %6d x %-6d batch %-4d %10.1f us %10.1f GFLOP/s%s\n", h->accels[p->accel].engine, p->op, p->rows,
+               p->cols, p->batch, p->ns.p50 / 1e3, 2.0 * p->rows * p->cols * p->batch / p->ns.p50, mark(p->origin));
+    }
+}
+
+static void print_device(const struct hw *h)
+{
+    print_head(h);
+    print_summary(h);
+    print_compute(h);
+    print_memory(h);
+    for (int i = 0, next; i < h->n_storage; i = next) {
+        for (next = i; next < h->n_storage && same_grid(&h->storage_points[i], &h->storage_points[next]); next++)
+            ;
+        print_grid(h, i, next);
+    }
+    print_accels(h);
+}
+
+/* ---- JSON ---- */
+
+static void set_text(struct js *o, const char *key, const char *text)
+{
+    if (text[0])
+        js_set_str(o, key, text);
+}
+
+static void set_known(struct js *o, const char *key, double v)
+{
+    if (v > 0)
+        js_set_num(o, key, v);
+}
+
+static void set_dist(struct js *o, const char *what, const struct hw_dist *d)
+{
+    static const char *const names[] = { "p10", "p50", "p90" };
+    const double v[] = { d->p10, d->p50, d->p90 };
+    char key[64];
+    for (int i = 0; i < 3; i++) {
+        snprintf(key, sizeof key, "%s_%s", what, names[i]);
+        set_known(o, key, v[i]);
+    }
+}
+
+static struct js *compute_json(const struct hw *h)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < h->n_compute; i++) {
+        const struct hw_compute *p = &h->compute[i];
+        struct js *o = js_object();
+        js_set_str(o, "kernel", p->kernel);
+        js_set_str(o, "core_class", p->core_class < 0 ? NULL : class_of(h, p->core_class));
+        js_set_str(o, "tier", p->tier);
+        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
+        js_set_str(o, "resident", p->dram ? "dram" : "cache");
+        js_set_int(o, "threads", p->threads);
+        js_set_int(o, "row_len", p->row_len);
+        js_set_int(o, "batch", p->batch);
+        set_dist(o, "ns_per_row", &p->ns_per_row);
+        js_set_num(o, "flops_per_s", p->flops_per_s);
+        js_set_str(o, "origin", hw_origin_name(p->origin));
+        js_append(list, o);
+    }
+    return list;
+}
+
+static struct js *memory_json(const struct hw *h)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < h->n_memory; i++) {
+        const struct hw_memory *p = &h->memory[i];
+        struct js *o = js_object();
+        js_set_str(o, "engines", p->engines);
+        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
+        js_set_u64(o, "row_bytes", p->row_bytes);
+        js_set_int(o, "threads", p->threads);
+        set_dist(o, "bytes_per_s", &p->bytes_per_s);
+        js_set_str(o, "origin", hw_origin_name(p->origin));
+        js_append(list, o);
+    }
+    return list;
+}
+
+static struct js *storage_json(const struct hw *h)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < h->n_storage; i++) {
+        const struct hw_storage *p = &h->storage_points[i];
+        struct js *o = js_object();
+        js_set_str(o, "backend", hw_backend_name(p->backend));
+        js_set_bool(o, "direct", p->direct);
+        js_set_str(o, "pattern", hw_pattern_name(p->pattern));
+        js_set_u64(o, "block_bytes", p->block_bytes);
+        js_set_int(o, "queue_depth", p->queue_depth);
+        js_set_int(o, "lanes", p->lanes);
+        js_set_u64(o, "range_bytes", p->range_bytes);
+        js_set_str(o, "core_class", p->core_class < 0 ? NULL : class_of(h, p->core_class));
+        set_dist(o, "bytes_per_s", &p->bytes_per_s);
+        set_known(o, "latency_ns_p50", p->latency_ns_p50);
+        set_known(o, "latency_ns_p99", p->latency_ns_p99);
+        set_known(o, "cpu_ns_per_read", p->cpu_ns_per_read);
+        js_set_str(o, "origin", hw_origin_name(p->origin));
+        js_append(list, o);
+    }
+    return list;
+}
+
+static struct js *accels_json(const struct hw *h)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < h->n_accels; i++) {
+        struct js *o = js_object(), *points = js_array();
+        js_set_str(o, "engine", h->accels[i].engine);
+        set_text(o, "description", h->accels[i].description);
+        set_known(o, "addressable_bytes", (double)h->accels[i].addressable_bytes);
+        set_known(o, "launch_ns", h->accels[i].launch_ns);
+        js_set_bool(o, "shares_memory", h->accels[i].shares_memory);
+        js_set_str(o, "origin", hw_origin_name(h->accels[i].origin));
+        for (int k = 0; k < h->n_accel_points; k++) {
+            const struct hw_accel_point *p = &h->accel_points[k];
+            if (p->accel != i)
+                continue;
+            struct js *q = js_object();
+            js_set_str(q, "op", p->op);
+            js_set_int(q, "rows", p->rows);
+            js_set_int(q, "cols", p->cols);
+            js_set_int(q, "batch", p->batch);
+            set_dist(q, "ns", &p->ns);
+            js_set_str(q, "origin", hw_origin_name(p->origin));
+            js_append(points, q);
+        }
+        js_set(o, "points", points);
+        js_append(list, o);
+    }
+    return list;
+}
+
+static struct js *device_json(const struct hw *h)
+{
+    char hash[HASH_TEXT];
+    struct js *o = js_object(), *classes = js_array();
+    hash_text(h->hash, hash);
+    js_set_str(o, "name", h->name);
+    js_set_str(o, "hash", hash);
+    set_text(o, "description", h->description);
+    set_text(o, "soc", h->soc);
+    set_text(o, "cpu_model", h->cpu_model);
+    set_text(o, "os", h->os);
+    set_text(o, "storage", h->storage);
+    set_text(o, "filesystem", h->filesystem);
+    set_text(o, "source", h->source);
+    if (h->memory_bytes)
+        js_set_u64(o, "memory_bytes", h->memory_bytes);
+    if (h->app_memory_limit_bytes)
+        js_set_u64(o, "app_memory_limit_bytes", h->app_memory_limit_bytes);
+    for (int k = 0; k < h->n_classes; k++) {
+        struct js *c = js_object();
+        js_set_str(c, "name", h->classes[k].name);
+        js_set_int(c, "n_cores", h->classes[k].n_cores);
+        if (h->classes[k].max_hz)
+            js_set_u64(c, "max_hz", h->classes[k].max_hz);
+        js_set_str(c, "origin", hw_origin_name(h->classes[k].origin));
+        js_append(classes, c);
+    }
+    js_set(o, "core_classes", classes);
+    js_set(o, "compute", compute_json(h));
+    js_set(o, "memory", memory_json(h));
+    js_set(o, "storage_points", storage_json(h));
+    js_set(o, "accelerators", accels_json(h));
+    return o;
+}
+
+static int print_json(struct js *devices, struct err *e)
+{
+    struct js *root = js_object();
+    js_set_str(root, "kind", "hardware");
+    js_set_int(root, "revision", HWDB_REVISION);
+    js_set(root, "devices", devices);
+    int r = js_print(stdout, root, 2, 9, e);
+    js_free(root);
+    return r;
+}
+
+/* ---- entry points ---- */
+
+int show_hw(const struct hw *h, int json, struct err *e)
+{
+    if (json) {
+        struct js *devices = js_array();
+        js_append(devices, device_json(h));
+        return print_json(devices, e);
+    }
+    print_head(h);
+    print_summary(h);
+    return 0;
+}
+
+int show_hwdb(const char *path, int json, struct err *e)
+{
+    char **names = NULL;
+    int n = 0, estimated = 0;
+    struct js *devices = json ? js_array() : NULL;
+    int r = hwdb_list(path, &names, &n, e);
+    for (int i = 0; i < n && r == 0; i++) {
+        struct hw h = { 0 };
+        if ((r = hwdb_load(path, names[i], &h, e)) < 0)
+            break;
+        if (json) {
+            js_append(devices, device_json(&h));
+        } else {
+            printf(i ? "\n" : "");
+            print_device(&h);
+        }
+        for (int k = 0; k < h.n_storage; k++)
+            estimated |= h.storage_points[k].origin == HW_ESTIMATED;
+        hw_free(&h);
+    }
+    free(names);
+    if (json && r == 0)
+        return print_json(devices, e);
+    js_free(devices);
+    if (estimated)
+        printf("\n~ estimated; where every imported figure comes from: sqlite3 %s 'SELECT * FROM v_origin'\n", path);
+    return r;
+}

@@ -1,0 +1,186 @@
+/* Printing the predictors of a trace: per layer what they cost and what they do on held-out tokens, beside an oracle, a
+ * fixed hot set and the training-free predictor of the same bytes. */
+#include "common/base/js.h"
+#include "common/cli/opt.h"
+#include "common/kernels/quant.h"
+#include "profiler/predictors/predictor_set.h"
+#include "profiler/show/show.h"
+
+#include <stdio.h>
+
+/* Of the blocks of one layer, or of all layers, together. */
+struct sum {
+    int n;
+    uint64_t bytes;
+    double hit, predicted, active, start, hot; /* neurons per token: of the blocks a mean */
+};
+
+static void add(struct sum *s, const struct trace_predictor *x)
+{
+    s->n++;
+    s->bytes += x->bytes;
+    s->hit += (double)x->at.recall * x->true_density;
+    s->predicted += (double)x->at.density;
+    s->active += x->true_density;
+    s->start += x->start_density;
+    s->hot += x->hot_density;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void print_row(const char *layer, const char *rank, const struct sum *s, uint64_t ffn)
+{
+    char size[24];
+    printf("%5s %6s %10s %6.2f%% %8.2f%% %8.1f%% %8.1f%% %8.1f%% %6.2f ", layer, rank,
+           size_format(s->bytes, size, sizeof size), 100 * ratio((double)s->bytes, (double)ffn),
+           100 * ratio(s->hit, s->active), 100 * ratio(s->hit, s->predicted), 100 * s->predicted / s->n,
+           100 * s->active / s->n, ratio(s->predicted, s->active));
+    if (s->start > 0)
+        printf("%9.1f%% ", 100 * s->start / s->n);
+    else
+        printf("%10s ", "-");
+    printf("%8.1f%%\n", 100 * s->hot / s->n);
+}
+
+static void print_input(const struct trace_info *i, const struct trace_predictor *list, int n)
+{
+    uint64_t ffn = predictor_set_ffn_bytes(i);
+    struct sum all = { 0 };
+    printf("\npredictors that see the %s, %s%s\n%5s %6s %10s %7s %9s %9s %9s %9s %6s %10s %9s\n",
+           list->input == PREDICT_FFN     ? "FFN's input"
+           : list->input == PREDICT_BLOCK ? "layer's input before attention (lookahead)"
+                                          : "residual before the FFN's norm",
+           predict_type_name(list->type2), list->relu ? ", ReLU between" : "", "layer", "rank", "bytes",
+           "of FFN", "recall", "precision", "density", "oracle", "ratio", "no train.", "hot only");
+    for (int k = 0; k < n;) {
+        struct sum s = { 0 };
+        char layer[16], rank[16];
+        int l = list[k].layer;
+        snprintf(layer, sizeof layer, "%d", l);
+        snprintf(rank, sizeof rank, "%d", list[k].rank);
+        for (; k < n && list[k].layer == l; k++)
+            add(&s, &list[k]), add(&all, &list[k]);
+        print_row(layer, rank, &s, ffn / (uint64_t)i->h.n_layers);
+    }
+    print_row("all", "", &all, ffn);
+}
+
+static void print_quality(const struct trace_predictors *p)
+{
+    const struct trace_predict_quality *q;
+    int n = trace_predict_quality(p, &q);
+    if (!n)
+        return;
+    printf("\nwhat they cost in quality: the whole model on %llu tokens of %s, no neuron exempt as hot\n"
+           "%-8s %7s %9s %9s %9s %10s %10s %9s %11s\n",
+           (unsigned long long)q->tokens, trace_predict_corpus(p), "input", "target", "recall", "density", "oracle",
+           "KL mean", "KL max", "same top", "perplexity");
+    for (int i = 0; i < n; i++)
+        printf("%-8s %7.4g %8.2f%% %8.1f%% %8.1f%% %10.3g %10.3g %8.2f%% %+10.2f%%\n", predict_input_name(q[i].input),
+               q[i].target, 100 * q[i].recall, 100 * q[i].density, 100 * q[i].true_density, q[i].kl_mean, q[i].kl_max,
+               100 * q[i].top1, 100 * (q[i].ppl_ratio - 1));
+}
+
+void show_predictors(const struct trace *t, const struct trace_predictors *p)
+{
+    const struct trace_predict_info *i = trace_predictors_info(p);
+    int n, at = 0;
+    const struct trace_predictor *list = trace_predictors_list(p, &n);
+    printf("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
+    if (i->weigh > 0)
+        printf(", misses weighed (%g)", i->weigh);
+    printf("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
+           (unsigned long long)list->n_train);
+    while (at < n) {
+        int k = at;
+        while (k < n && list[k].input == list[at].input)
+            k++;
+        print_input(trace_info(t), list + at, k - at);
+        at = k;
+    }
+    print_quality(p);
+}
+
+static struct js *points(const struct trace_predictor *x)
+{
+    struct js *a = js_array();
+    for (int i = 0; i < x->n_points; i++) {
+        struct js *o = js_object();
+        js_set_num(o, "recall", (double)x->curve[i].recall);
+        js_set_num(o, "threshold", (double)x->curve[i].threshold);
+        js_set_num(o, "density", (double)x->curve[i].density);
+        js_set_num(o, "precision", (double)x->curve[i].precision);
+        js_append(a, o);
+    }
+    return a;
+}
+
+static struct js *quality_json(const struct trace_predictors *p)
+{
+    const struct trace_predict_quality *q;
+    int n = trace_predict_quality(p, &q);
+    struct js *j = js_object(), *a = js_array();
+    js_set_str(j, "corpus", trace_predict_corpus(p));
+    for (int i = 0; i < n; i++) {
+        struct js *o = js_object();
+        js_set_str(o, "input", predict_input_name(q[i].input));
+        js_set_num(o, "target_recall", q[i].target);
+        js_set_num(o, "recall", q[i].recall);
+        js_set_num(o, "density", q[i].density);
+        js_set_num(o, "true_density", q[i].true_density);
+        js_set_num(o, "kl_mean_nats", q[i].kl_mean);
+        js_set_num(o, "kl_max_nats", q[i].kl_max);
+        js_set_num(o, "top1_agreement", q[i].top1);
+        js_set_num(o, "perplexity_ratio", q[i].ppl_ratio);
+        js_set_u64(o, "tokens", q[i].tokens);
+        js_append(a, o);
+    }
+    js_set(j, "rows", a);
+    return j;
+}
+
+struct js *show_predictors_json(const struct trace *t, const struct trace_predictors *p)
+{
+    const struct trace_predict_info *i = trace_predictors_info(p);
+    struct js *j = js_object(), *a = js_array();
+    int n;
+    const struct trace_predictor *list = trace_predictors_list(p, &n);
+    js_set_str(j, "tool", i->tool);
+    js_set_str(j, "cpu", i->tier);
+    js_set_str(j, "method", i->method);
+    js_set_num(j, "recall", i->recall);
+    js_set_num(j, "weigh", i->weigh);
+    js_set_u64(j, "seed", i->seed);
+    js_set_u64(j, "epochs", i->epochs);
+    js_set_u64(j, "ffn_bytes", predictor_set_ffn_bytes(trace_info(t)));
+    for (int k = 0; k < n; k++) {
+        const struct trace_predictor *x = &list[k];
+        struct js *o = js_object();
+        js_set_str(o, "input", predict_input_name(x->input));
+        js_set_int(o, "layer", x->layer);
+        js_set_int(o, "block", x->block);
+        js_set_int(o, "rank", x->rank);
+        js_set_bool(o, "relu", x->relu);
+        js_set_str(o, "fc1_type", predict_type_name(x->type1));
+        js_set_str(o, "fc2_type", predict_type_name(x->type2));
+        js_set_u64(o, "bytes", x->bytes);
+        js_set_u64(o, "tokens_trained", x->n_train);
+        js_set_u64(o, "tokens_held_out", x->n_held);
+        js_set_num(o, "recall", (double)x->at.recall);
+        js_set_num(o, "precision", (double)x->at.precision);
+        js_set_num(o, "density", (double)x->at.density);
+        js_set_num(o, "threshold", (double)x->at.threshold);
+        js_set_num(o, "true_density", x->true_density);
+        if (x->start_density > 0)
+            js_set_num(o, "training_free_density", x->start_density);
+        js_set_num(o, "hot_only_density", x->hot_density);
+        js_set(o, "curve", points(x));
+        js_append(a, o);
+    }
+    js_set(j, "predictors", a);
+    js_set(j, "quality", quality_json(p));
+    return j;
+}

@@ -1,0 +1,267 @@
+/* Printing a trace: what was run, and per layer how sparse the FFN is, how unequal its neurons are, and how
+ * quickly a batch fills it up. All from the counts, so it takes no longer than reading them. */
+#include "profiler/show/show.h"
+
+#include "common/base/js.h"
+#include "common/cli/opt.h"
+#include "common/offline/trace/trace.h"
+#include "common/offline/trace/trace_predict.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Of the neurons of all blocks of a layer together. */
+struct layer_stats {
+    double density;            /* firings per (token, neuron of a block it was routed to) */
+    double gate_density;       /* the same of open gates */
+    uint64_t firings, never, below_1, above_50; /* neurons: no firing; under 1 %, over 50 % of their block's tokens */
+    double top[3];             /* share of the firings that the hottest 10, 20, 50 % of neurons have */
+    double for_80;             /* share of neurons, hottest first, that have 80 % of the firings */
+    double batch[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES]; /* share of the layer's neurons that a batch fires */
+};
+
+static const double tops[3] = { 0.1, 0.2, 0.5 };
+
+static int descending(const void *pa, const void *pb)
+{
+    uint64_t a = *(const uint64_t *)pa, b = *(const uint64_t *)pb;
+    return a < b ? 1 : a > b ? -1 : 0;
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0 ? a / b : 0;
+}
+
+static void skew(struct layer_stats *s, uint64_t *counts, size_t n)
+{
+    uint64_t sum = 0;
+    size_t next = 0;
+    qsort(counts, n, sizeof *counts, descending);
+    for (size_t i = 0; i < n; i++) {
+        sum += counts[i];
+        while (next < 3 && i + 1 >= (size_t)(tops[next] * (double)n))
+            s->top[next++] = ratio((double)sum, (double)s->firings);
+        if (!s->for_80 && (double)sum >= 0.8 * (double)s->firings)
+            s->for_80 = ratio((double)(i + 1), (double)n);
+    }
+}
+
+/* counts: scratch [n_blocks][n_ff]. */
+static int layer_stats(struct trace *t, int layer, uint64_t *counts, struct layer_stats *s, struct err *e)
+{
+    const struct trace_info *i = trace_info(t);
+    size_t n_ff = (size_t)i->h.n_ff, blocks = (size_t)model_ffn_blocks(&i->h);
+    double slots = 0, open = 0;
+    int r = 0;
+    *s = (struct layer_stats){ 0 };
+    for (size_t b = 0; b < blocks && !r; b++) {
+        uint64_t *c = counts + b * n_ff, routed;
+        if ((r = trace_gate_counts(t, layer, (int)b, c, e)) < 0)
+            break;
+        for (size_t k = 0; k < n_ff; k++)
+            open += (double)c[k];
+        if ((r = trace_counts(t, layer, (int)b, c, &routed, e)) < 0)
+            break;
+        slots += (double)routed * (double)n_ff;
+        for (size_t k = 0; k < n_ff; k++) {
+            s->firings += c[k];
+            s->never += !c[k];
+            s->below_1 += (double)c[k] < 0.01 * (double)routed;
+            s->above_50 += (double)c[k] > 0.5 * (double)routed;
+        }
+    }
+    s->density = ratio((double)s->firings, slots);
+    s->gate_density = ratio(open, slots);
+    skew(s, counts, blocks * n_ff);
+    for (int k = 0; k < TRACE_BATCH_KINDS; k++)
+        for (int z = 0; z < TRACE_BATCH_SIZES; z++) {
+            double sum = 0;
+            uint64_t n = 0;
+            for (size_t b = 0; b < blocks && !r; b++) {
+                r = trace_batch_counts(t, (enum trace_batch_kind)k, z, layer, (int)b, counts, &n, e);
+                for (size_t j = 0; j < n_ff && !r; j++)
+                    sum += (double)counts[j];
+            }
+            s->batch[k][z] = ratio(sum, (double)n * (double)n_ff * (double)blocks);
+        }
+    return r;
+}
+
+/* ---- for people ---- */
+
+static void print_batches(const struct trace_info *i, const struct layer_stats *all, enum trace_batch_kind k,
+                          const char *what)
+{
+    printf("\nshare of neurons that a batch fires, tokens %s\n%-18s", what, "layer / batch of");
+    for (int z = 0; z < TRACE_BATCH_SIZES; z++)
+        printf(" %6d", trace_batch_sizes[z]);
+    printf("\n%-18s", "batches");
+    for (int z = 0; z < TRACE_BATCH_SIZES; z++)
+        printf(" %6llu", (unsigned long long)i->n_batches[k][z]);
+    printf("\n");
+    for (int l = 0; l < i->h.n_layers; l++) {
+        printf("%-18d", l);
+        for (int z = 0; z < TRACE_BATCH_SIZES; z++)
+            if (i->n_batches[k][z])
+                printf(" %5.1f%%", 100 * all[l].batch[k][z]);
+            else
+                printf(" %6s", "-");
+        printf("\n");
+    }
+}
+
+static void print_text(const struct trace_info *i, const struct layer_stats *all)
+{
+    char a[HASH_TEXT], b[HASH_TEXT], c[HASH_TEXT];
+    hash_text(i->model_hash, a);
+    hash_text(i->content_hash, b);
+    hash_text(i->corpus.hash, c);
+    printf("trace     by %s, instructions: %s", i->tool, i->tier);
+    if (i->n_shards > 1)
+        printf("; shard %d of %d", i->shard, i->n_shards);
+    printf("\nmodel     %s: %s, %d layers, width %d, FFN of %d", i->h.name, i->h.arch, i->h.n_layers, i->h.d_model,
+           i->h.n_ff);
+    if (i->h.n_experts)
+        printf(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
+               model_router_name(i->h.router));
+    printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
+           model_act_name(i->h.act), (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences,
+           (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
+    printf("kept      maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
+           (unsigned long long)i->window_tokens, (unsigned long long)i->window_sequences,
+           (unsigned long long)i->n_samples);
+    printf("hashes    model %s\n          content %s\n          corpus %s\n", a, b, c);
+    printf("\n%-7s%9s%9s%7s%7s%7s  %s  %s\n", "layer", "density", "gates>0", "never", "<1%", ">50%",
+           "firings of hottest 10/20/50%", "neurons for 80%");
+    double sum = 0, gates = 0;
+    for (int l = 0; l < i->h.n_layers; l++) {
+        const struct layer_stats *s = &all[l];
+        printf("%-7d%8.1f%%%8.1f%%%7llu%7llu%7llu  %8.0f%% /%5.0f%% /%5.0f%%     %13.0f%%\n", l, 100 * s->density,
+               100 * s->gate_density, (unsigned long long)s->never, (unsigned long long)s->below_1,
+               (unsigned long long)s->above_50, 100 * s->top[0], 100 * s->top[1], 100 * s->top[2], 100 * s->for_80);
+        sum += s->density, gates += s->gate_density;
+    }
+    printf("%-7s%8.1f%%%8.1f%%\n", "mean", 100 * sum / i->h.n_layers, 100 * gates / i->h.n_layers);
+    print_batches(i, all, TRACE_BATCH_SEQUENCES, "of different sequences");
+    print_batches(i, all, TRACE_BATCH_CONSECUTIVE, "consecutive in one sequence");
+}
+
+/* ---- for programs ---- */
+
+static struct js *json_batches(const struct trace_info *i, const struct layer_stats *s, int k)
+{
+    struct js *a = js_array();
+    for (int z = 0; z < TRACE_BATCH_SIZES; z++) {
+        struct js *o = js_object();
+        js_set_int(o, "size", trace_batch_sizes[z]);
+        js_set_u64(o, "batches", i->n_batches[k][z]);
+        if (i->n_batches[k][z])
+            js_set_num(o, "active_share", s->batch[k][z]);
+        js_append(a, o);
+    }
+    return a;
+}
+
+static struct js *json_layer(const struct trace_info *i, const struct layer_stats *s, int layer)
+{
+    struct js *o = js_object();
+    js_set_int(o, "layer", layer);
+    js_set_num(o, "density", s->density);
+    js_set_num(o, "gate_density", s->gate_density);
+    js_set_u64(o, "firings", s->firings);
+    js_set_u64(o, "never_active", s->never);
+    js_set_u64(o, "below_1_percent", s->below_1);
+    js_set_u64(o, "above_50_percent", s->above_50);
+    js_set_num(o, "share_of_hottest_10_percent", s->top[0]);
+    js_set_num(o, "share_of_hottest_20_percent", s->top[1]);
+    js_set_num(o, "share_of_hottest_50_percent", s->top[2]);
+    js_set_num(o, "neurons_for_80_percent", s->for_80);
+    js_set(o, "batches_of_sequences", json_batches(i, s, TRACE_BATCH_SEQUENCES));
+    js_set(o, "batches_of_consecutive", json_batches(i, s, TRACE_BATCH_CONSECUTIVE));
+    return o;
+}
+
+static int print_json(const struct trace *t, const struct trace_predictors *p, const struct layer_stats *all,
+                      struct err *e)
+{
+    const struct trace_info *i = trace_info(t);
+    struct js *j = js_object(), *m = js_object(), *c = js_object(), *layers = js_array();
+    js_set_str(j, "kind", "trace");
+    js_set_str(j, "tool", i->tool);
+    js_set_str(j, "cpu", i->tier);
+    js_set_int(j, "shard", i->shard);
+    js_set_int(j, "n_shards", i->n_shards);
+    js_set_hash(j, "content_hash", i->content_hash);
+    js_set_str(m, "name", i->h.name);
+    js_set_str(m, "arch", i->h.arch);
+    js_set_hash(m, "hash", i->model_hash);
+    js_set_str(m, "act", model_act_name(i->h.act));
+    js_set_int(m, "n_layers", i->h.n_layers);
+    js_set_int(m, "d_model", i->h.d_model);
+    js_set_int(m, "n_ff", i->h.n_ff);
+    js_set_int(m, "n_experts", i->h.n_experts);
+    js_set_int(m, "n_experts_used", i->h.n_experts_used);
+    js_set_str(m, "router", model_router_name(i->h.router));
+    js_set(j, "model", m);
+    js_set_str(c, "prompts", i->corpus.prompts);
+    js_set_str(c, "column", i->corpus.column);
+    js_set_hash(c, "hash", i->corpus.hash);
+    js_set_u64(c, "context", i->corpus.n_ctx);
+    js_set_u64(c, "n_tokens", i->corpus.n_tokens);
+    js_set_u64(c, "n_sequences", i->corpus.n_sequences);
+    js_set(j, "corpus", c);
+    js_set_u64(j, "n_tokens", i->n_tokens);
+    js_set_u64(j, "n_sequences", i->n_sequences);
+    js_set_u64(j, "window_tokens", i->window_tokens);
+    js_set_u64(j, "n_samples", i->n_samples);
+    double sum = 0;
+    for (int l = 0; l < i->h.n_layers; l++) {
+        sum += all[l].density;
+        js_append(layers, json_layer(i, &all[l], l));
+    }
+    js_set_num(j, "mean_density", sum / i->h.n_layers);
+    js_set(j, "layers", layers);
+    if (p)
+        js_set(j, "predictors", show_predictors_json(t, p));
+    int r = js_print(stdout, j, 2, 6, e);
+    js_free(j);
+    return r;
+}
+
+int show_trace(const char *path, int json, int verify, struct err *e)
+{
+    struct trace *t;
+    int r = trace_open(path, &t, e);
+    if (r < 0)
+        return r;
+    const struct trace_info *i = trace_info(t);
+    struct layer_stats *all = NULL;
+    uint64_t *counts = NULL;
+    struct trace_predictors *p = NULL;
+    if (verify && (r = trace_verify(t, e)) < 0)
+        goto out;
+    all = calloc((size_t)i->h.n_layers, sizeof *all);
+    counts = malloc((size_t)model_ffn_blocks(&i->h) * (size_t)i->h.n_ff * sizeof *counts);
+    if (!all || !counts)
+        r = err_set(e, ERR_NOMEM, "counts of a layer of '%s'", path);
+    for (int l = 0; l < i->h.n_layers && !r; l++)
+        r = layer_stats(t, l, counts, &all[l], e);
+    if (r < 0 || (r = trace_predictors_open(t, &p, e)) < 0)
+        goto out;
+    if (json) {
+        r = print_json(t, p, all, e);
+    } else {
+        print_text(i, all);
+        if (p) {
+            printf("\n");
+            show_predictors(t, p);
+        }
+    }
+out:
+    trace_predictors_close(p);
+    free(all);
+    free(counts);
+    trace_close(t);
+    return r;
+}

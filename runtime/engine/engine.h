@@ -1,0 +1,118 @@
+#ifndef RUNTIME_ENGINE_ENGINE_H
+#define RUNTIME_ENGINE_ENGINE_H
+
+/* A loaded model. An engine holds the weights (constant), the KV cache of max_batch sequences, and
+ * the pipeline that brings cold neurons in; a forward pass takes any mix of tokens of its sequences.
+ *
+ * Logits are the same bytes whatever the memory, threads, chunks, backend or timing (one processor
+ * tier; in predicted mode, for the same predictors, recall and always computed neurons): see README.md. One thread
+ * uses an engine at a time. */
+#include "common/base/err.h"
+#include "common/pack/pack.h"
+#include "common/plan/budget.h"
+#include "common/plan/cache.h"
+#include "common/plan/plan.h"
+
+#include "runtime/io/io.h"
+
+#include <stdint.h>
+
+struct engine;
+
+struct engine_config {
+    const struct pack *pack;      /* outlives the engine */
+    struct budget_choice choice;  /* hot and cold outlive the engine */
+    enum plan_mode mode;
+    /* Predicted mode, as in struct plan_limit; they outlive the engine. The choice's predictors, predictor_bytes and
+     * predictor_buffers belong to them. */
+    const signed char *predictor; /* [n_layers] */
+    const unsigned char *streamed; /* [n_layers] 1: predictors of the layer are read whenever they are used; NULL: of none */
+    const uint32_t *always;       /* [n_layers] */
+    double recall;
+    int act_q8;
+    enum plan_io io;
+    enum cache_policy policy;
+    const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by engine_open only. choice.read_bytes belongs to them */
+    int n_coalesce;
+    int mlock;
+    const int *cpus;              /* [threads] to pin workers to, or NULL */
+    int no_prefetch;              /* 1: no reads before attention (for measurements) */
+    int no_warm_start;            /* 1: the cold cache is empty at first */
+    int no_verify;                /* 1: what is read while the model runs is not verified (for measurements) */
+    int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
+    /* For tests. */
+    const struct io_backend *backend; /* instead of io */
+    int buffered;
+    int (*fault)(void *ctx, const struct io_request *r, int result);
+    void *fault_ctx;
+    uint32_t delay_max_us, delay_seed;
+};
+
+/* One token of a forward pass. Tokens of a sequence come in ascending, consecutive positions, from the number of
+ * positions that it holds. */
+struct engine_token {
+    int32_t id;
+    int seq, pos;
+};
+
+/* Running totals since open (or engine_stats_reset); times in ns. */
+struct engine_stats {
+    uint64_t passes, tokens;
+    uint64_t reads, read_bytes;               /* from flash, whole blocks */
+    uint64_t predictor_bytes;                 /* of those, streamed predictors */
+    uint64_t lookups, hits, evictions, refused; /* of the cold cache, units */
+    uint64_t gate_lookups, gate_hits;         /* of those, in parts that hold gates */
+    uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
+    uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
+    uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
+    uint64_t attention_ns, ffn_ns, head_ns, total_ns; /* ffn_ns: with every stall, also those before attention */
+    uint64_t predict_ns;                      /* in addition to attention and FFN; where they overlap, its share */
+    uint64_t verify_bytes, verify_ns;         /* read and verified; sum over threads, a part of the times above */
+    uint64_t repaired;                        /* since open: reads that differed from their checksums and, made again, did not */
+    uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
+};
+
+/* Maps the memory of the account, loads dense tensors, predictors and hot neurons and fills the cold cache (progress on
+ * stderr), opens the read backend, starts the workers. ERR_UNSUPPORTED, ERR_FORMAT (damage), ERR_IO, ERR_NOMEM. */
+int engine_open(const struct engine_config *c, struct engine **out, struct err *e);
+void engine_close(struct engine *g); /* accepts NULL */
+
+/* 1 <= n <= max(prefill_chunk, max_batch). In predicted mode a neuron counts for the tokens for which it is predicted, so
+ * that how tokens are grouped changes no bit here either. On an error the engine can only be closed. */
+int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
+
+/* The same with every gate computed, in predicted mode too. */
+int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
+
+/* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
+ * that row is computed again. */
+float *engine_logits(struct engine *g, int i, int row);
+
+/* The same later: f32[d_model] of token i to keep, and logits from it. */
+void engine_hidden(const struct engine *g, int i, float *out);
+float *engine_logits_from(struct engine *g, const float *hidden, int row);
+
+#define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
+
+/* Feed ids[n] to a sequence in chunks, by engine_forward_exact: many tokens together need most neurons, and a prompt is
+ * worth its exact meaning. done counts tokens fed (kept on an error); stops with ERR_INTR when interrupted.
+ * engine_feed does it by engine_forward. */
+int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
+int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
+
+int engine_last(
+    const struct engine *g); /* tokens in the last pass: engine_logits(g, engine_last(g) - 1, 0) follows them all */
+int engine_n_pos(const struct engine *g, int seq); /* positions held */
+void engine_reset(struct engine *g, int seq);      /* forget them */
+
+struct engine_stats engine_stats(const struct engine *g);
+void engine_stats_reset(struct engine *g);
+const struct budget *engine_budget(const struct engine *g);
+const struct io *engine_io(const struct engine *g);
+int engine_locked(const struct engine *g, int *why); /* memory is mlocked; *why: errno when not */
+
+/* Scratch that the account lists for callers. */
+float *engine_sampler_memory(struct engine *g, size_t *bytes);
+int32_t *engine_token_memory(struct engine *g, int seq); /* i32[context] */
+
+#endif

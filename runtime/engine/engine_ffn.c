@@ -1,0 +1,185 @@
+/* The FFN of a layer: which blocks (experts) it has for these tokens, what their predictors see and when, and the sum
+ * of what they give. How a block is computed is the pipeline's. Experts run several at a time, so that one's reads are on
+ * their way while another computes; the order of the sum is theirs, ascending, whatever runs together. */
+#include "runtime/engine/engine_impl.h"
+
+#include <string.h>
+
+/* What layer's predictor sees, or -1 when every gate is computed. */
+static int predicted_from(const struct engine *g, int layer)
+{
+    return engine_predicts(g, layer) ? g->c.predictor[layer] : -1;
+}
+
+static float *expert_weights(const struct engine *g, int n)
+{
+    return g->router + (size_t)n * (size_t)g->h.n_experts;
+}
+
+/* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
+ * of the same layer uses the memory, so it may be done before attention. */
+void engine_route(struct engine *g, int layer, float *in, int n)
+{
+    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n };
+    uint16_t chosen[MODEL_MAX_EXPERTS];
+    float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
+    engine_product(g, &g->layers[layer].router, &all, logits);
+    memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
+    for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
+        nn_route(chosen, part, logits, g->h.n_experts, g->h.n_experts_used, g->h.router);
+        for (int s = 0; s < g->h.n_experts_used; s++)
+            weight[chosen[s]] = part[s];
+    }
+}
+
+static int count_tokens(const struct engine *g, const float *weight, int expert, int n)
+{
+    int m = 0;
+    for (int t = 0; t < n; t++)
+        m += weight[t * g->h.n_experts + expert] > 0;
+    return m;
+}
+
+/* Experts that run together, from expert `from` on: those that were chosen, as many as there is room for. Their inputs
+ * are not filled in. Returns the first that is left over. */
+static int next_experts(const struct engine *g, int n, int from, struct pipeline_ffn *f, int *n_f)
+{
+    const float *weight = expert_weights(g, n);
+    size_t d = (size_t)g->h.d_model, q8 = kernels_act_bytes(KERNELS_ACT_Q8, g->h.d_model), row = 0;
+    for (*n_f = 0; from < g->h.n_experts; from++) {
+        int m = count_tokens(g, weight, from, n);
+        if (!m)
+            continue;
+        if (*n_f == g->scratch.blocks || row + (size_t)m > (size_t)g->scratch.rows)
+            break;
+        struct acts in = { .n_cols = g->h.d_model, .n_tokens = m, .q8 = g->picked_q8 + row * q8 }, seen = in;
+        seen.q8 = g->seen_q8 ? g->seen_q8 + row * q8 : NULL;
+        f[(*n_f)++] = (struct pipeline_ffn){ .block = from, .in = in, .seen = seen,
+                                             .rows = g->ffn + row * (size_t)g->h.n_ff, .out = g->sums + row * d };
+        row += (size_t)m;
+    }
+    return from;
+}
+
+/* Rows of the tokens that are routed to each of these experts, one after another. */
+static void pick_tokens(const struct engine *g, const struct pipeline_ffn *f, int n_f, int n, const float *from,
+                        float *to)
+{
+    const float *weight = expert_weights(g, n);
+    size_t d = (size_t)g->h.d_model;
+    for (int i = 0; i < n_f; i++)
+        for (int t = 0; t < n; t++)
+            if (weight[t * g->h.n_experts + f[i].block] > 0) {
+                memcpy(to, from + (size_t)t * d, d * sizeof *to);
+                to += d;
+            }
+}
+
+/* What the experts' predictors see, where that is another input than their own. */
+static void see(struct engine *g, struct pipeline_ffn *f, int n_f, int n, const float *from)
+{
+    float *to = g->seen;
+    pick_tokens(g, f, n_f, n, from, to);
+    for (int i = 0; i < n_f; i++) {
+        f[i].seen.f32 = to;
+        to += (size_t)f[i].seen.n_tokens * (size_t)g->h.d_model;
+    }
+}
+
+/* The blocks of a layer that come first, where that is known before attention. */
+static int first_blocks(const struct engine *g, int n, struct pipeline_ffn *f)
+{
+    int n_f = !g->h.n_experts;
+    f[0] = (struct pipeline_ffn){ .block = 0 };
+    if (g->h.early_router)
+        next_experts(g, n, 0, f, &n_f);
+    return n_f;
+}
+
+/* Gates that have to be read. */
+int engine_prefetch(struct engine *g, int layer, int n, struct err *e)
+{
+    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    int n_f = first_blocks(g, n, f);
+    return n_f ? pipeline_prefetch(g->pipe, layer, f, n_f, e) : 0;
+}
+
+/* The FFN's neurons are predicted from the block's input where the plan says so, before attention, so that reading
+ * overlaps with it. The input is kept for experts that are not chosen yet, or do not come first. */
+int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e)
+{
+    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    if (predicted_from(g, layer) != PREDICT_BLOCK)
+        return 0;
+    if (g->h.n_experts)
+        memcpy(g->block_in, in->f32, (size_t)in->n_tokens * (size_t)in->n_cols * sizeof(float));
+    int n_f = first_blocks(g, in->n_tokens, f);
+    if (!n_f)
+        return 0;
+    if (g->h.n_experts)
+        see(g, f, n_f, in->n_tokens, in->f32);
+    else
+        f[0].seen = *in;
+    return pipeline_predict(g->pipe, layer, f, n_f, e);
+}
+
+static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
+{
+    struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n }, .rows = g->ffn,
+                              .out = g->acc };
+    int r = pipeline_run(g->pipe, layer, &f, 1, e);
+    if (r == 0)
+        engine_add_residual(g, g->acc, n);
+    return r;
+}
+
+/* mix += weight x output, for the tokens of each of these experts. */
+static void add_experts(struct engine *g, const struct pipeline_ffn *f, int n_f, int n)
+{
+    const float *weight = expert_weights(g, n);
+    size_t d = (size_t)g->h.d_model;
+    for (int i = 0; i < n_f; i++)
+        for (int t = 0, k = 0; t < n; t++) {
+            float w = weight[t * g->h.n_experts + f[i].block];
+            for (size_t c = 0; w > 0 && c < d; c++)
+                g->mix[(size_t)t * d + c] += w * f[i].out[(size_t)k * d + c];
+            k += w > 0;
+        }
+}
+
+/* Experts on the tokens routed to them; a token's sum is over experts in ascending order. */
+static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
+{
+    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    int from = predicted_from(g, layer), n_f, r;
+    size_t d = (size_t)g->h.d_model;
+    if (!g->h.early_router)
+        engine_route(g, layer, g->xn, n);
+    memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
+    for (int b = next_experts(g, n, 0, f, &n_f); n_f; b = next_experts(g, n, b, f, &n_f)) {
+        float *in = g->picked;
+        pick_tokens(g, f, n_f, n, g->xn, in);
+        for (int i = 0; i < n_f; i++) {
+            f[i].in.f32 = in;
+            in += (size_t)f[i].in.n_tokens * d;
+        }
+        if (from == PREDICT_BLOCK || from == PREDICT_RESIDUAL)
+            see(g, f, n_f, n, from == PREDICT_BLOCK ? g->block_in : g->x);
+        if ((r = pipeline_run(g->pipe, layer, f, n_f, e)) < 0)
+            return r;
+        add_experts(g, f, n_f, n);
+    }
+    engine_add_residual(g, g->mix, n);
+    return 0;
+}
+
+int engine_ffn(struct engine *g, int layer, int n, struct err *e)
+{
+    struct pipeline_ffn f = { .seen = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n } };
+    int r;
+    if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
+        (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)
+        return r;
+    engine_norm(g, g->layers[layer].ffn_norm, n);
+    return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
+}

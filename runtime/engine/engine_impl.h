@@ -1,0 +1,162 @@
+#ifndef RUNTIME_ENGINE_ENGINE_IMPL_H
+#define RUNTIME_ENGINE_ENGINE_IMPL_H
+
+/* What engine.c, engine_forward.c, load.c and pipeline.c share. */
+#include "common/base/pool.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
+
+#include "runtime/engine/arena.h"
+#include "runtime/engine/engine.h"
+
+struct matrix {                 /* dense weights, [n_rows][n_cols] */
+    const uint8_t *data;
+    uint32_t type;
+    int n_rows, n_cols;
+    size_t row_bytes;
+    enum kernels_act form;      /* of its input */
+};
+
+struct layer {
+    struct matrix q, k, v, o, router;
+    const float *attn_norm, *ffn_norm, *q_bias, *k_bias, *v_bias;
+};
+
+/* Activations of the tokens of a pass in the forms that matrices ask for; the q8 form is made when first asked for. */
+struct acts {
+    const float *f32;
+    int n_cols, n_tokens, has_q8;
+    void *q8;               /* where that is; NULL: in the engine's scratch, which all such share */
+};
+
+struct pipeline;
+
+struct engine {
+    /* constant after open */
+    struct engine_config c;
+    struct model_hparams h;
+    struct layout_shape shape;
+    struct budget budget;
+    struct budget_scratch scratch;
+    struct arena arena;
+    struct pool *pool;
+    struct io *io;
+    struct layer *layers;
+    struct matrix embd, output;
+    const float *output_norm;
+    float *rope_freqs, attn_scale;
+    int n_blocks, n_parts, dense_mode;
+    struct predict *predictors;    /* [layer][block], or NULL; without weights where they are streamed */
+    struct predict_pieces *pieces; /* [layer][block], of those */
+    uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
+    uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
+    struct cache **caches;         /* [layer][part] */
+    uint64_t *checks_at;           /* [layer][block][part]: of its first unit that is not resident, in checks */
+    uint32_t *checks;              /* numbers of those units (verify.h), or NULL: not verified */
+    uint32_t **row_checks;         /* [layer][block]: of the rows, then ranges, of a streamed predictor */
+    int n_row_checks;
+    uint8_t *hot, *cold, *staging, *kv;
+    uint8_t *load_at;              /* buffers of loading */
+    uint32_t load_piece, load_depth;
+    size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
+    /* scratch of a pass */
+    float *x, *xn, *acc, *mix, *picked, *block_in, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
+    float *sums, *seen;            /* experts: their outputs; what their predictors see */
+    struct kernels_q8_block *act_q8;
+    uint8_t *picked_q8, *seen_q8;
+    struct pipeline *pipe;
+    float *sampler;
+    int32_t *token_memory;
+    int *n_pos;                    /* [max_batch] */
+    int n_tokens;                  /* of the last pass */
+    int predicted;                 /* this pass computes only what is predicted */
+    struct engine_stats stats, base; /* base: what reset subtracts (counters of caches and io) */
+};
+
+static inline size_t engine_hot_index(const struct engine *g, int layer, int block, int part)
+{
+    return ((size_t)layer * (size_t)g->n_blocks + (size_t)block) * (size_t)g->n_parts + (size_t)part;
+}
+
+static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int block, int part)
+{
+    return g->c.choice.hot ? g->c.choice.hot[engine_hot_index(g, layer, block, part)] : 0;
+}
+
+/* The first unit that is not in the resident prefix. */
+static inline uint32_t engine_first_cold(const struct engine *g, int layer, int block, int part)
+{
+    uint32_t per = g->shape.part[part].neurons_per_unit;
+    return (engine_hot_neurons(g, layer, block, part) + per - 1) / per;
+}
+
+/* Does this pass predict the neurons of a layer? */
+static inline int engine_predicts(const struct engine *g, int layer)
+{
+    return g->predicted && g->predictors && g->c.predictor[layer] >= 0;
+}
+
+/* Are the predictors of a layer read whenever they are used? */
+static inline int engine_streams(const struct engine *g, int layer)
+{
+    return g->c.streamed && g->c.streamed[layer] && g->c.predictor[layer] >= 0;
+}
+
+/* ---- load.c ---- */
+int load_begin(struct engine *g, struct err *e); /* opens a read backend for what follows, into g->io */
+void load_drain(struct engine *g); /* after an error: waits for reads that point to what the caller will free */
+int load_dense(struct engine *g, struct err *e);
+int load_checks(struct engine *g, struct err *e);
+/* ---- load_predictors.c ---- */
+int load_predictors(struct engine *g, struct err *e);
+/* ---- load_neurons.c ---- */
+int load_neurons_hot(struct engine *g, struct err *e);
+int load_neurons_cold(struct engine *g, struct err *e);
+
+/* ---- engine.c ---- */
+int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
+
+/* ---- engine_forward.c ---- */
+/* Activations in a matrix's form; *stride is what separates tokens. */
+const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
+void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out); /* f32[n_tokens][n_rows] */
+void engine_norm(const struct engine *g, const float *w, int n); /* xn from x, n tokens */
+void engine_add_residual(struct engine *g, const float *v, int n);
+
+/* ---- engine_ffn.c ---- */
+void engine_route(struct engine *g, int layer, float *in, int n);
+int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
+int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
+int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */
+
+/* ---- pipeline.c ---- */
+struct pipeline *pipeline_new(struct engine *g, struct err *e);
+void pipeline_free(struct pipeline *p);
+
+/* The FFN of one block of a layer. Those that are given together run together: what a later one reads is on its way
+ * while an earlier one computes. */
+struct pipeline_ffn {
+    int block;
+    struct acts in;             /* [n_tokens][d_model] */
+    struct acts seen;           /* what its predictor sees, as many tokens; f32 NULL: in */
+    float *rows, *out;          /* scratch f32[n_tokens][n_ff]; f32[n_tokens][d_model] */
+};
+
+/* These blocks of a layer come next: look their gates up and start reading what is missing of them. Optional;
+ * pipeline_run does it otherwise. 1 <= n <= engine.scratch.blocks here and below, tokens together at most engine.scratch.rows. */
+int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e);
+
+/* Where the pass predicts the layer's neurons from another input than the FFN's: do it now, from `seen`, and
+ * start reading what is missing. The bytes of `seen` are not needed afterwards. pipeline_run of the same blocks comes next. */
+int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
+
+/* Between the parts of an attention: take what has arrived and start more reads. */
+int pipeline_poll(struct pipeline *p, struct err *e);
+
+/* Bytes of streamed predictors read so far. */
+uint64_t pipeline_predictor_bytes(const struct pipeline *p);
+
+/* f[i].out = FFN of (layer, f[i].block) on f[i].in. */
+int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
+
+#endif

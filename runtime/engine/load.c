@@ -1,0 +1,205 @@
+/* Loading: everything through a read backend of our own, as long sequential reads, so that nothing of
+ * the model passes through the page cache: in a memory cgroup of exactly the budget, read-ahead
+ * alone could exhaust it. Buffers lie where the KV cache will be, for those of the plan may be few and
+ * small. Dense tensors and clusters are checked against their checksums, so damage is found before
+ * the first token and named. What will be read later is verified then (verify.c), against the table that is loaded here. */
+#include "runtime/engine/load_ahead.h"
+
+#include "common/base/bytes.h"
+#include "common/base/hash.h"
+#include "common/base/progress.h"
+#include "common/base/zstream.h"
+#include "common/pack/pack_format.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LOAD_PIECE     (1u << 20) /* of a read, at most: any disk is at its best */
+#define LOAD_DEPTH     8
+
+int load_begin(struct engine *g, struct err *e)
+{
+    uint64_t align = g->shape.l.block_bytes > 4096 ? g->shape.l.block_bytes : 4096;
+    uint64_t least = budget_staging_bytes(&g->shape), size = g->arena.item[BUDGET_KV].size;
+    uint64_t skip = (align - (uintptr_t)g->kv % align) % align, room = size > skip ? size - skip : 0;
+    g->load_at = g->kv + skip;
+    g->load_piece = (uint32_t)(room / LOAD_DEPTH < LOAD_PIECE ? room / LOAD_DEPTH / align * align : LOAD_PIECE);
+    if (g->load_piece < least)
+        g->load_piece = (uint32_t)least;
+    g->load_depth = (uint32_t)(room / g->load_piece < LOAD_DEPTH ? room / g->load_piece : LOAD_DEPTH);
+    if (room < least || (uint64_t)g->load_depth * g->load_piece < (uint64_t)g->c.choice.queue_depth * least) {
+        g->load_at = g->staging; /* there is more of it */
+        g->load_piece = (uint32_t)least;
+        g->load_depth = (uint32_t)g->c.choice.queue_depth < AHEAD_DEPTH ? (uint32_t)g->c.choice.queue_depth
+                                                                           : AHEAD_DEPTH;
+    }
+    return engine_open_io(g, g->load_at, (size_t)g->load_depth * g->load_piece, (int)g->load_depth, e);
+}
+
+void load_drain(struct engine *g)
+{
+    struct io_request *done[AHEAD_DEPTH];
+    struct err e;
+    while (g->io->in_flight > 0 && io_reap(g->io, done, AHEAD_DEPTH, 1, &e) > 0)
+        continue;
+}
+
+struct wanted {                /* a role, and where it goes */
+    enum model_role role;
+    struct matrix *m;
+    const float **v;           /* vectors are float32 */
+    int optional;
+};
+
+static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m,
+                       struct err *e)
+{
+    *m = (struct matrix){ .data = data, .type = d->type, .n_rows = (int)d->dims[1], .n_cols = (int)d->dims[0],
+                          .row_bytes = quant_row_bytes(d->type, d->dims[0]),
+                          .form = kernels_act_form(d->type, g->c.act_q8) };
+    if (!kernels->rows[m->form][d->type])
+        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s, which this build cannot multiply",
+                       g->c.pack->file.path, model_role_name(d->role), d->layer, quant_traits(d->type)->name);
+    return 0;
+}
+
+static int read_dense(struct engine *g, const struct pack_dense *d, uint8_t *out, struct err *e)
+{
+    const char *path = g->c.pack->file.path;
+    struct ahead a;
+    int r;
+    ahead_init(&a, g, d->offset, d->stored_bytes);
+    if (d->zstd)
+        r = zstream_expand(ahead_read, &a, d->stored_bytes, out, d->bytes, PACK_ZSTD_WINDOW_LOG,
+                           model_role_name(d->role), e);
+    else
+        r = ahead_read(&a, out, (size_t)d->bytes, e);
+    if (r < 0) {
+        load_drain(g);
+        return r == ERR_IO ? r : err_wrap(e, "'%s': layer %d", path, d->layer);
+    }
+    uint64_t sum = hash_64(out, (size_t)d->bytes);
+    if (sum != d->checksum)
+        return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is damaged: checksum %016llx, expected %016llx",
+                       path, model_role_name(d->role), d->layer, (unsigned long long)sum,
+                       (unsigned long long)d->checksum);
+    return 0;
+}
+
+/* ---- dense tensors ---- */
+
+static int load_one(struct engine *g, const struct wanted *w, int layer, struct progress *bar, struct err *e)
+{
+    const struct pack *p = g->c.pack;
+    const struct pack_dense *d = pack_dense_find(p, w->role, layer);
+    if (!d)
+        return w->optional ? 0
+                           : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
+                                     model_role_name(w->role), layer);
+    uint8_t *to = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
+    int r = read_dense(g, d, to, e);
+    if (r < 0)
+        return r;
+    progress_add(bar, d->stored_bytes);
+    if (w->m)
+        return take_matrix(g, d, to, w->m, e);
+    if (d->type != QUANT_F32)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s; vectors are F32", p->file.path,
+                       model_role_name(d->role), layer, quant_traits(d->type)->name);
+    *w->v = (const float *)to;
+    return 0;
+}
+
+static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
+{
+    struct layer *l = &g->layers[i];
+    const struct wanted w[] = {
+        { MODEL_ATTN_NORM, NULL, &l->attn_norm, 0 },  { MODEL_ATTN_Q, &l->q, NULL, 0 },
+        { MODEL_ATTN_K, &l->k, NULL, 0 },             { MODEL_ATTN_V, &l->v, NULL, 0 },
+        { MODEL_ATTN_OUTPUT, &l->o, NULL, 0 },        { MODEL_ATTN_Q_BIAS, NULL, &l->q_bias, 1 },
+        { MODEL_ATTN_K_BIAS, NULL, &l->k_bias, 1 },   { MODEL_ATTN_V_BIAS, NULL, &l->v_bias, 1 },
+        { MODEL_FFN_NORM, NULL, &l->ffn_norm, 0 },    { MODEL_FFN_ROUTER, &l->router, NULL, g->h.n_experts == 0 },
+    };
+    int r = 0;
+    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
+        r = load_one(g, &w[k], i, bar, e);
+    return r;
+}
+
+int load_dense(struct engine *g, struct err *e)
+{
+    const struct pack *p = g->c.pack;
+    const float *divisor = NULL;
+    struct progress bar;
+    uint64_t total = 0;
+    for (int i = 0; i < p->n_dense; i++)
+        total += p->dense[i].stored_bytes;
+    progress_init(&bar, "loading dense weights", "B", total);
+    const struct wanted w[] = {
+        { MODEL_TOKEN_EMBD, &g->embd, NULL, 0 },
+        { MODEL_OUTPUT_NORM, NULL, &g->output_norm, 0 },
+        { MODEL_OUTPUT, &g->output, NULL, g->h.tied_output },
+        { MODEL_ROPE_FREQS, NULL, &divisor, 1 },
+    };
+    int r = 0;
+    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
+        r = load_one(g, &w[k], -1, &bar, e);
+    for (int i = 0; i < g->h.n_layers && r == 0; i++)
+        r = load_layer(g, i, &bar, e);
+    progress_done(&bar);
+    if (r < 0)
+        return r;
+    if (!g->output.data)
+        g->output = g->embd;
+    nn_rope_freqs(g->rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
+    return 0;
+}
+
+/* ---- checksums of units ---- */
+
+/* Those of units that are not resident are kept; the table is read whole, for its own checksum is of all of it. */
+static int read_checks(struct engine *g, struct ahead *a, struct hash *h, struct err *e)
+{
+    uint8_t some[4096];
+    size_t n_ffn = (size_t)g->h.n_layers * (size_t)g->n_blocks, parts = (size_t)g->n_parts;
+    for (size_t i = 0; i < n_ffn * parts; i++) {
+        const struct layout_part *lp = &g->shape.part[i % parts];
+        uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks), (int)(i % parts));
+        uint32_t *to = g->checks + g->checks_at[i];
+        for (uint32_t u = 0, n; u < lp->n_units; u += n) {
+            n = lp->n_units - u < sizeof some / 4 ? lp->n_units - u : sizeof some / 4;
+            int r = ahead_read(a, some, n * 4, e);
+            if (r < 0)
+                return r;
+            hash_update(h, some, n * 4);
+            for (uint32_t k = 0; k < n; k++)
+                if (u + k >= hot)
+                    to[u + k - hot] = bytes_le32(some + 4 * k);
+        }
+    }
+    return 0;
+}
+
+int load_checks(struct engine *g, struct err *e)
+{
+    const struct pack_unit_checks *t = &g->c.pack->unit_checks;
+    struct ahead a;
+    if (!t->bytes || g->c.no_verify)
+        return 0;
+    struct hash *h = hash_new();
+    if (!h)
+        return err_set(e, ERR_NOMEM, "out of memory for a checksum");
+    g->checks = arena_take(&g->arena, BUDGET_CHECKS, g->arena.item[BUDGET_CHECKS].size);
+    ahead_init(&a, g, t->offset, t->bytes);
+    int r = read_checks(g, &a, h, e);
+    uint64_t sum = hash_final64(h);
+    hash_free(h);
+    if (r < 0) {
+        load_drain(g);
+        return r;
+    }
+    if (sum != t->checksum)
+        return err_set(e, ERR_FORMAT, "'%s': the checksums of units are damaged: checksum %016llx, expected %016llx",
+                       g->c.pack->file.path, (unsigned long long)sum, (unsigned long long)t->checksum);
+    return 0;
+}

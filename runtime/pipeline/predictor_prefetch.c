@@ -1,0 +1,256 @@
+/* A ring of buffers and four counters of pieces: freed <= arrived <= asked, and base, the current block's first. Requests
+ * finish in any order; `arrived` is the first piece that is missing, so that rows are there from the first on.
+ * A piece of fc2 has two requests, its rows and its part of the bias, which lie apart in the file. */
+#include "runtime/pipeline/predictor_prefetch.h"
+
+#include "runtime/engine/engine_impl.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+struct buffer {
+    struct io_request req[2];
+    uint8_t *rows;
+    float *bias;
+    uint32_t in_flight;
+    uint32_t left;         /* rows, or ranges, that are still needed; guarded by the pipeline's lock once it is there */
+};
+
+struct predictor_prefetch {
+    struct engine *g;
+    uint8_t *memory;
+    struct buffer *buffers;
+    uint32_t n_buffers, tag, align, in_flight;
+    uint64_t buffer_bytes, bytes;
+    int *order, n_order;   /* layers, ascending; 0 of them where a router chooses */
+    uint64_t freed, arrived, asked, base, after; /* base, after: of the current block, and of the next */
+    int use, ask;          /* places in order: the next layer to begin; whose pieces are asked for */
+    uint32_t piece;        /* of that layer: the next to ask for */
+    int layer, block;      /* the current one */
+};
+
+static const struct predict_pieces *pieces_of(const struct predictor_prefetch *f, int layer, int block)
+{
+    return &f->g->pieces[(size_t)layer * (size_t)f->g->n_blocks + (size_t)block];
+}
+
+static const struct predict *predict_of(const struct predictor_prefetch *f, int layer, int block)
+{
+    return &f->g->predictors[(size_t)layer * (size_t)f->g->n_blocks + (size_t)block];
+}
+
+static uint32_t count(const struct predict_pieces *p)
+{
+    return p->n_hidden + p->n_scores;
+}
+
+static struct buffer *buffer_of(const struct predictor_prefetch *f, uint64_t piece)
+{
+    return &f->buffers[piece % f->n_buffers];
+}
+
+uint32_t *predictor_prefetch_checks(const struct engine *g, int i)
+{
+    const struct budget_choice *c = &g->c.choice;
+    uint64_t reads = (uint64_t)c->queue_depth * budget_read_bytes(&g->shape, c->read_bytes);
+    uint64_t one = budget_predictor_check_bytes(&c->predictors), all = budget_stream_bytes(&c->predictors, c->predictor_buffers);
+    return (uint32_t *)(void *)(g->staging + reads + all - c->predictors.n * one + (uint64_t)i * one);
+}
+
+struct predictor_prefetch *predictor_prefetch_new(struct engine *g, uint8_t *memory, uint32_t tag, struct err *e)
+{
+    _Static_assert(sizeof(struct buffer) <= BUDGET_READ_BYTES, "state of a buffer");
+    const struct budget_choice *c = &g->c.choice;
+    struct predictor_prefetch *f = calloc(1, sizeof *f);
+    if (!f || !(f->order = calloc((size_t)g->h.n_layers, sizeof *f->order))) {
+        free(f);
+        err_set(e, ERR_NOMEM, "out of memory for streamed predictors");
+        return NULL;
+    }
+    f->g = g;
+    f->memory = memory;
+    f->n_buffers = c->predictor_buffers;
+    f->buffer_bytes = c->predictors.buffer_bytes;
+    f->buffers = (struct buffer *)(void *)(memory + f->n_buffers * f->buffer_bytes);
+    f->tag = tag;
+    f->align = g->shape.l.block_bytes;
+    for (int l = 0; l < g->h.n_layers && g->n_blocks == 1; l++)
+        if (engine_streams(g, l) && count(pieces_of(f, l, 0)))
+            f->order[f->n_order++] = l;
+    return f;
+}
+
+void predictor_prefetch_free(struct predictor_prefetch *f)
+{
+    if (!f)
+        return;
+    free(f->order);
+    free(f);
+}
+
+void predictor_prefetch_begin(struct predictor_prefetch *f, int layer, int block)
+{
+    f->layer = layer;
+    f->block = block;
+    if (!f->n_order) {
+        assert(f->after == f->asked); /* the block before had all of its own */
+        f->piece = 0;
+    } else {
+        assert(f->order[f->use] == layer);
+        f->use = (f->use + 1) % f->n_order;
+    }
+    f->base = f->after;
+    f->after += count(pieces_of(f, layer, block));
+}
+
+/* ---- reads ---- */
+
+/* Whole blocks around `bytes` at a file offset, into `to`; where the bytes will be. What of a block lies beyond the end
+ * of the file is not there to be read, and a read backend takes whole blocks only: such a piece is read here. */
+static int ask_for(struct predictor_prefetch *f, struct buffer *b, int which, uint64_t offset, uint64_t bytes, uint8_t *to,
+                   struct io_request **out, int *n, struct err *e)
+{
+    struct io_request *r = &b->req[which];
+    uint64_t align = f->align, start = offset / align * align, end = (offset + bytes + align - 1) / align * align;
+    *r = (struct io_request){ .offset = start, .buf = to, .len = (uint32_t)(end - start),
+                              .tag = f->tag + 2 * (uint32_t)(b - f->buffers) + (uint32_t)which };
+    f->bytes += r->len;
+    if (end > f->g->io->file_bytes) {
+        int got = file_pread(&f->g->c.pack->file, to, (size_t)(f->g->io->file_bytes - start), start, e);
+        return got < 0 ? got : 0;
+    }
+    out[(*n)++] = r;
+    b->in_flight++;
+    f->in_flight++;
+    return 0;
+}
+
+static int ask_piece(struct predictor_prefetch *f, int layer, int block, uint32_t piece, struct io_request **out, int *n,
+                     struct err *e)
+{
+    const struct predict_pieces *p = pieces_of(f, layer, block);
+    const struct predict *q = predict_of(f, layer, block);
+    const struct pack_predictor *x = pack_predictor_find(f->g->c.pack, q->input, layer, block);
+    struct buffer *b = buffer_of(f, f->asked);
+    uint8_t *to = f->memory + (size_t)(b - f->buffers) * f->buffer_bytes;
+    uint32_t always = f->g->c.always ? f->g->c.always[layer] : 0;
+    int r;
+    b->in_flight = 0;
+    b->bias = NULL;
+    if (piece < p->n_hidden) {
+        uint32_t first = piece * p->rows, rows = (uint32_t)q->rank - first < p->rows ? (uint32_t)q->rank - first : p->rows;
+        uint64_t at = x->offset + x->fc1_offset + first * (uint64_t)q->row1;
+        b->left = rows;
+        b->rows = to + at % f->align;
+        return ask_for(f, b, 0, at, rows * (uint64_t)q->row1, to, out, n, e);
+    }
+    uint32_t first = always + (piece - p->n_hidden) * p->ranges * p->range, left = (uint32_t)q->n_ff - first;
+    uint32_t neurons = left < p->ranges * p->range ? left : p->ranges * p->range;
+    uint64_t at = x->offset + x->fc2_offset + first * (uint64_t)q->row2, bias = x->offset + x->bias_offset + first * 4ull;
+    b->left = (neurons + p->range - 1) / p->range;
+    b->rows = to + at % f->align;
+    if ((r = ask_for(f, b, 0, at, neurons * (uint64_t)q->row2, to, out, n, e)) < 0 || !x->has_bias)
+        return r;
+    to += b->req[0].len;
+    b->bias = (float *)(void *)(to + bias % f->align);
+    return ask_for(f, b, 1, bias, neurons * 4ull, to, out, n, e);
+}
+
+/* Pieces that have arrived without a gap. */
+static void advance(struct predictor_prefetch *f)
+{
+    while (f->arrived < f->asked && !buffer_of(f, f->arrived)->in_flight)
+        f->arrived++;
+}
+
+/* The layer and block of the next piece, or 0. */
+static int next_piece(struct predictor_prefetch *f, int ahead, int *layer, int *block)
+{
+    *layer = f->n_order ? f->order[f->ask] : f->layer;
+    *block = f->n_order ? 0 : f->block;
+    return (ahead && f->n_order) || f->asked < f->after;
+}
+
+int predictor_prefetch_issue(struct predictor_prefetch *f, int ahead, struct err *e)
+{
+    struct io_request *batch[2 * PREDICTOR_PREFETCH_AHEAD];
+    int n = 0, r = 0, layer, block;
+    while (r == 0 && f->asked - f->freed < f->n_buffers && f->in_flight + 2 <= (uint32_t)predictor_prefetch_depth(f->n_buffers) &&
+           next_piece(f, ahead, &layer, &block)) {
+        r = ask_piece(f, layer, block, f->piece, batch, &n, e);
+        f->asked++;
+        if (++f->piece == count(pieces_of(f, layer, block)) && f->n_order) {
+            f->piece = 0;
+            f->ask = (f->ask + 1) % f->n_order;
+        }
+    }
+    advance(f);
+    return r < 0 ? r : io_submit(f->g->io, batch, n, e);
+}
+
+int predictor_prefetch_came(struct predictor_prefetch *f, const struct io_request *r, struct err *e)
+{
+    struct buffer *b = &f->buffers[(r->tag - f->tag) / 2];
+    if (r->result < 0)
+        return io_failed(f->g->io, r, e);
+    b->in_flight--;
+    f->in_flight--;
+    advance(f);
+    return 0;
+}
+
+/* ---- use ---- */
+
+void predictor_prefetch_ready(const struct predictor_prefetch *f, uint32_t *rows, uint32_t *ranges)
+{
+    const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
+    uint64_t n = f->arrived > f->base ? f->arrived - f->base : 0; /* of this layer and those that follow */
+    uint64_t hidden = n < p->n_hidden ? n : p->n_hidden, scores = n - hidden < p->n_scores ? n - hidden : p->n_scores;
+    *rows = (uint32_t)hidden * p->rows;
+    *ranges = (uint32_t)scores * p->ranges;
+}
+
+static struct buffer *hidden_at(const struct predictor_prefetch *f, uint32_t row)
+{
+    return buffer_of(f, f->base + row / pieces_of(f, f->layer, f->block)->rows);
+}
+
+static struct buffer *range_at(const struct predictor_prefetch *f, uint32_t range)
+{
+    const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
+    return buffer_of(f, f->base + p->n_hidden + range / p->ranges);
+}
+
+uint8_t *predictor_prefetch_rows(const struct predictor_prefetch *f, uint32_t row, uint32_t *n)
+{
+    uint32_t per = pieces_of(f, f->layer, f->block)->rows;
+    *n = per - row % per;
+    return hidden_at(f, row)->rows + row % per * predict_of(f, f->layer, f->block)->row1;
+}
+
+uint8_t *predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range, float **bias)
+{
+    const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
+    const struct buffer *b = range_at(f, range);
+    size_t neurons = (size_t)(range % p->ranges) * p->range;
+    *bias = b->bias ? b->bias + neurons : NULL;
+    return b->rows + neurons * predict_of(f, f->layer, f->block)->row2;
+}
+
+void predictor_prefetch_used(struct predictor_prefetch *f, int hidden, uint32_t from, uint32_t n)
+{
+    struct buffer *b = hidden ? hidden_at(f, from) : range_at(f, from);
+    assert(n <= b->left);
+    b->left -= n;
+}
+
+void predictor_prefetch_reclaim(struct predictor_prefetch *f)
+{
+    while (f->freed < f->arrived && !buffer_of(f, f->freed)->left)
+        f->freed++;
+}
+
+uint64_t predictor_prefetch_bytes(const struct predictor_prefetch *f)
+{
+    return f->bytes;
+}

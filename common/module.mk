@@ -1,5 +1,5 @@
 # Everything here but the per-ISA kernels, which carry their own flags.
-common_isa        := $(addprefix kernels/kernels_,avx2.c avx512.c neon.c dotprod.c i8mm.c)
+common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avx512.c neon.c dotprod.c i8mm.c)))
 common_src        := $(filter-out $(common_isa) offline/%,$(patsubst common/%,%,$(wildcard common/*/*.c)))
 common_src_x86_64 := $(filter %_avx2.c %_avx512.c,$(common_isa))
 common_src_aarch64 := $(filter %_neon.c %_dotprod.c %_i8mm.c,$(common_isa))

@@ -170,7 +170,7 @@ static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
             return r;
         b->made++;
         id = sampler_pick(&s, engine_logits(b->g, 0, 0), b->s->pack->h.n_vocab, NULL, 0, mem);
-        if (file_interrupted())
+        if (cancel_asked(b->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
     }
     return 0;
@@ -386,7 +386,7 @@ int cmd_bench(int argc, char **argv)
         return 0;
     b.a = &a;
     b.s = &s;
-    file_catch_interrupt();
+    a.setup.cancel = file_catch_interrupt();
     if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = add_test(&b, "pp", a.pp, 512, &e)) == 0 &&
         (r = add_test(&b, "tg", a.tg, 128, &e)) == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
         r = measure(&b, &e);

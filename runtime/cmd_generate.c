@@ -169,7 +169,7 @@ static int decode(struct run *r, struct err *e)
     while (p->n_generated < n) {
         struct engine_stats before = engine_stats(r->g), after;
         int64_t start = progress_now_ns();
-        if (file_interrupted())
+        if (cancel_asked(r->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
         if (p->n_generated > 0) {
             if (r->n_ids > context) {
@@ -316,7 +316,7 @@ int cmd_generate(int argc, char **argv)
     setup_args_init(&a.setup);
     int r = parse(&a, argc, argv, &e);
     if (r == 0) {
-        file_catch_interrupt();
+        a.setup.cancel = file_catch_interrupt();
         r = generate(&a, &e);
     }
     free(a.stops.items);

@@ -78,7 +78,7 @@ int cmd_logits(int argc, char **argv)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos)
         r = err_set(&e, ERR_USAGE, "unexpected argument '%s'; see thermo-run logits --help", argv[1]);
-    file_catch_interrupt();
+    a.cancel = file_catch_interrupt();
     if (r == 0 && (r = setup_open(&a, &s, &e)) == 0 && (r = get_ids(&s, tokens, prompt, file, &ids, &n, &e)) == 0 &&
         (r = prompt_check(n, s.config.choice.context, 0, &e)) == 0)
         r = print_logits(&s, ids, n, &e);

@@ -168,7 +168,7 @@ static int window(struct engine *g, const struct args *a, const struct setup *s,
         }
     }
     sum->windows++;
-    return file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : 0;
+    return cancel_asked(a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
 
 static void print_against(const struct args *a, const struct sum *t)
@@ -241,7 +241,7 @@ int cmd_perplexity(int argc, char **argv)
         return 0;
     if (a.ctx && !a.setup.context)
         a.setup.context = a.ctx;
-    file_catch_interrupt();
+    a.setup.cancel = file_catch_interrupt();
     if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = get_ids(&a, &s, &ids, &n, &e)) == 0) {
         a.ctx = a.ctx ? a.ctx : s.config.choice.context;
         if (a.against >= 0 && s.config.mode != PLAN_PREDICTED)

@@ -181,6 +181,7 @@ static void fill_config(struct setup *s)
                                  .policy = l->policy,
                                  .coalesce = l->coalesce,
                                  .n_coalesce = l->n_coalesce,
+                                 .cancel = a->cancel,
                                  .mlock = !a->no_mlock,
                                  .no_prefetch = a->no_prefetch,
                                  .no_warm_start = a->no_warm_start,

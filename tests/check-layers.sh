@@ -42,6 +42,14 @@ no_offline_header()
     return $bad
 }
 
+tokens_only()
+{
+    local found
+    found=$(grep -n file_interrupted -r runtime --include='*.[ch]'
+        grep -n file_catch_interrupt -r runtime --include='*.[ch]' | grep -vE '^runtime/(main|cmd_[a-z]+)\.c:')
+    [ -z "$found" ] || { echo "$found"; return 1; }
+}
+
 needed()
 {
     local libs
@@ -79,6 +87,7 @@ check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'
 check "liburing only in the read backends and the storage probe" only 'liburing\.h' '(runtime/io/io_[a-z_]*|profiler/probe/probe_disk)\.c'
 check "PCRE2 only in its wrapper" only 'pcre2\.h' 'common/model/tokenizer_pre\.c'
 check "no offline header reaches the lean half" no_offline_header
+check "the runtime is cancelled by tokens; commands alone connect them to signals" tokens_only
 check "thermo-run needs no offline library" needed
 check "make runtime asks for no offline package" no_pkg_config
 done_testing

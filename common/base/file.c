@@ -30,7 +30,7 @@ static struct {
     char path[PATH_MAX];
 } slots[FILE_OUT_MAX];
 
-static volatile sig_atomic_t interrupts; /* signals since file_catch_interrupt */
+static struct cancel interrupt;          /* asked by signals since file_catch_interrupt */
 static volatile sig_atomic_t polled;     /* somebody looks at the flag */
 
 /* ---- reading ---- */
@@ -160,7 +160,7 @@ void file_out_abort_all(void)
 static void on_signal(int sig)
 {
     int saved = errno;
-    if (!polled || interrupts++) {
+    if (!polled || cancel_ask(&interrupt)) {
         file_out_abort_all();
         signal(sig, SIG_DFL);
         raise(sig); /* taken when the handler returns */
@@ -180,15 +180,16 @@ static void install_handlers(void)
     }
 }
 
-void file_catch_interrupt(void)
+const struct cancel *file_catch_interrupt(void)
 {
     polled = 1;
     install_handlers();
+    return &interrupt;
 }
 
 bool file_interrupted(void)
 {
-    return interrupts != 0;
+    return cancel_asked(&interrupt);
 }
 
 /* ---- writing ---- */

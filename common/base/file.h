@@ -3,6 +3,7 @@
 
 /* Files: whole reads, mapping, atomic replacement. Linux-only calls (O_DIRECT) stay here and in
  * runtime/io/io.h. Every function names the path in its errors. */
+#include "common/base/cancel.h"
 #include "common/base/err.h"
 
 #include <stdbool.h>
@@ -78,9 +79,11 @@ int file_free_bytes(const char *path, uint64_t *out, struct err *e);
 /* 0 where so many bytes are free there; else ERR_SYS, which names path, both sizes. Ask before a long write. */
 int file_enough_space(const char *path, uint64_t need, struct err *e);
 
-/* From here on SIGINT, SIGTERM and SIGHUP set a flag that long loops poll (and then return ERR_INTR); a second
- * signal removes the temporary files and kills. */
-void file_catch_interrupt(void);
+/* From here on SIGINT, SIGTERM and SIGHUP ask the token that is returned, which lives as long as the process; a second
+ * signal removes the temporary files and kills. For main and commands: what they call is given the token. */
+const struct cancel *file_catch_interrupt(void);
+
+/* Has that token been asked? For the long loops of offline programs, which have one job. */
 bool file_interrupted(void);
 
 #endif

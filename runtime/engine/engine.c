@@ -104,6 +104,7 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
                             .queue_depth = depth,
                             .lanes = c->choice.io_lanes,
                             .want_direct = !c->buffered,
+                            .cancel = c->cancel,
                             .fault = c->fault,
                             .fault_ctx = c->fault_ctx,
                             .delay_max_us = c->delay_max_us,

@@ -34,6 +34,7 @@ struct engine_config {
     enum cache_policy policy;
     const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by engine_open only. choice.read_bytes belongs to them */
     int n_coalesce;
+    const struct cancel *cancel;  /* outlives the engine; asked: loading, feeding and waits for reads end with ERR_INTR. Or NULL */
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
@@ -95,7 +96,8 @@ float *engine_logits_from(struct engine *g, const float *hidden, int row);
 #define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
 
 /* Feed ids[n] to a sequence in chunks, by engine_forward_exact: many tokens together need most neurons, and a prompt is
- * worth its exact meaning. done counts tokens fed (kept on an error); stops with ERR_INTR when interrupted.
+ * worth its exact meaning. done counts tokens fed (kept on an error); ends with ERR_INTR between chunks when
+ * the configuration's token is asked.
  * engine_feed does it by engine_forward. */
 int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
 int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);

@@ -3,7 +3,6 @@
  * KV cache couples rows, so how tokens are grouped into passes changes no bit. */
 #include "runtime/engine/engine_impl.h"
 
-#include "common/base/file.h"
 #include "common/base/progress.h"
 
 #include <math.h>
@@ -347,7 +346,7 @@ static int feed(struct engine *g, int seq, const int32_t *ids, int n, int predic
     while (*done < n) {
         struct engine_token tokens[ENGINE_PREFILL_MAX];
         int chunk = g->c.choice.prefill_chunk, m = 0, r;
-        if (file_interrupted())
+        if (cancel_asked(g->c.cancel))
             return err_set(e, ERR_INTR, "interrupted after %d of %d prompt tokens", *done, n);
         while (m < chunk && m < ENGINE_PREFILL_MAX && *done + m < n) {
             tokens[m] = (struct engine_token){ ids[*done + m], seq, g->n_pos[seq] + m };

@@ -3,7 +3,6 @@
  * flight (load.c); their units are copied to where they belong. */
 #include "runtime/engine/verify.h"
 
-#include "common/base/file.h"
 #include "common/base/hash.h"
 #include "common/base/progress.h"
 
@@ -120,7 +119,7 @@ static int read_run(struct run *h, struct run_read *reads, struct progress *bar,
             idle[n_idle++] = batch[i]->tag;
         }
     }
-    return file_interrupted() ? err_set(e, ERR_INTR, "interrupted while loading") : 0;
+    return cancel_asked(g->c.cancel) ? err_set(e, ERR_INTR, "interrupted while loading") : 0;
 }
 
 static int load_run(struct run *h, struct progress *bar, struct err *e)

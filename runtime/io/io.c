@@ -5,7 +5,6 @@
  * caller is told, because a memory ceiling can then not be claimed. */
 #include "runtime/io/io.h"
 
-#include "common/base/file.h"
 #include "common/base/progress.h"
 
 #include <errno.h>
@@ -165,7 +164,7 @@ struct io_patience io_patience(const struct io *io, int retry)
 int io_impatient(struct io *io, const struct io_patience *p, const char *what, struct err *e)
 {
     int64_t ns = progress_now_ns() - p->start_ns;
-    int interrupted = file_interrupted() && ns >= IO_HURRY_MS * (int64_t)1000000;
+    int interrupted = cancel_asked(io->config.cancel) && ns >= IO_HURRY_MS * (int64_t)1000000;
     if (!interrupted && ns < p->limit_ns)
         return 0;
     io->gave_up = 1;
@@ -183,7 +182,7 @@ static int try_again(const struct io *io, struct io_request *r)
         r->stuck_ns = now;
         return 1;
     }
-    if (now - r->stuck_ns >= limit || (file_interrupted() && now - r->stuck_ns >= IO_HURRY_MS * (int64_t)1000000))
+    if (now - r->stuck_ns >= limit || (cancel_asked(io->config.cancel) && now - r->stuck_ns >= IO_HURRY_MS * (int64_t)1000000))
         return 0;
     if (now - r->stuck_ns > 1000000) { /* not for as long as this lasts at full speed */
         struct timespec t = { 0, 1000000 };
@@ -230,7 +229,7 @@ int io_failed(const struct io *io, const struct io_request *r, struct err *e)
                        "'%s' ended at or before byte %llu while it was read (it had %llu bytes): it was cut or "
                        "replaced",
                        io->config.path, (unsigned long long)(r->offset + r->len), (unsigned long long)io->file_bytes);
-    if (r->stuck_ns && file_interrupted())
+    if (r->stuck_ns && cancel_asked(io->config.cancel))
         return err_set(e, ERR_INTR, "interrupted while '%s' was read", io->config.path);
     errno = -r->result;
     return err_sys(e, ERR_IO, "reading '%s' at byte %llu, %u bytes", io->config.path, (unsigned long long)r->offset,

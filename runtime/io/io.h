@@ -12,8 +12,9 @@
  *
  * Nothing here waits for ever. A submission that the kernel refuses is tried again for IO_RETRY_MS, then ERR_IO. When none of
  * the reads in flight has come back for IO_SILENCE_MS (a drive that woke up or recovered would have), waiting for one is
- * ERR_IO; IO_HURRY_MS after an interrupt (file_interrupted) it is ERR_INTR. Reads that are still in flight then are the
+ * ERR_IO; IO_HURRY_MS after the cancellation token was asked it is ERR_INTR. Reads that are still in flight then are the
  * kernel's: see io_close. */
+#include "common/base/cancel.h"
 #include "common/base/err.h"
 #include "common/plan/plan.h"
 
@@ -43,6 +44,7 @@ struct io_config {
     int queue_depth;      /* reads in flight, at most */
     int lanes;            /* threads of the pread backend */
     int want_direct;      /* 0: buffered on purpose (tests) */
+    const struct cancel *cancel; /* outlives the backend; NULL: waiting is never cut short */
     /* For tests: sees and may change the result (bytes or -errno) of every single read that a backend
      * made for a request; called by the thread that made it. NULL: none. */
     int (*fault)(void *ctx, const struct io_request *r, int result);

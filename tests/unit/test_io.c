@@ -258,8 +258,9 @@ static void test_tried_for_ever(const struct io_backend *b, int err)
     CHECK(io_close(io) == 0);
 }
 
-/* A read that never comes back: waiting ends with `want`, and closing leaves it to the kernel. */
-static void test_never(const struct io_backend *b, int want)
+/* A read that never comes back: waiting ends with `want` (for silence, longer than a cancellation takes), and closing leaves it
+ * to the kernel. */
+static void test_never(const struct io_backend *b, const struct cancel *cancel, int want)
 {
     static struct left { /* what such a read may still touch, of each call */
         struct io *io;
@@ -268,7 +269,7 @@ static void test_never(const struct io_backend *b, int want)
         struct stuck s;
         sem_t go;
         _Alignas(BLOCK) uint8_t region[2 * BLOCK];
-    } all_left[4], *left = all_left;
+    } all_left[6], *left = all_left;
     while (left->c.path)
         left++;
     struct err e = { 0 };
@@ -280,6 +281,7 @@ static void test_never(const struct io_backend *b, int want)
     sem_init(&left->go, 0, 0);
     left->s = (struct stuck){ .go = &left->go };
     left->r = (struct io_request){ .len = BLOCK, .buf = left->region };
+    c.cancel = cancel;
     c.region = left->region;
     c.region_bytes = sizeof left->region;
     snprintf(fifo, sizeof fifo, "%s.fifo", path);
@@ -293,7 +295,7 @@ static void test_never(const struct io_backend *b, int want)
     left->c = c;
     if (open_stuck(b, &c, &left->s, &io) == 0) {
         left->io = io;
-        io->config.silence_ms = want == ERR_INTR ? 1 << 30 : 200;
+        io->config.silence_ms = want == ERR_INTR ? 1 << 30 : IO_HURRY_MS + 200;
         CHECK(io_submit(io, batch, 1, &e) == 0);
         CHECK_MSG(io_reap(io, done, 1, 1, &e) == want && strstr(e.msg, c.path), "%s: %s", b->name, e.msg);
         CHECK(io_close(io) == 1);
@@ -338,12 +340,18 @@ int main(void)
     for (int i = 0; i < 2; i++) {
         test_tried_for_ever(all[i], EAGAIN);
         test_tried_for_ever(all[i], EINTR);
-        test_never(all[i], ERR_IO);
+        test_never(all[i], NULL, ERR_IO);
     }
-    file_catch_interrupt();
+    struct cancel one = { 0 }, other = { 0 };
+    const struct cancel *signals = file_catch_interrupt();
+    CHECK(!cancel_asked(signals) && !file_interrupted());
     raise(SIGINT);
-    for (int i = 0; i < 2; i++)
-        test_never(all[i], ERR_INTR);
+    CHECK(cancel_asked(signals) && file_interrupted());
+    CHECK(!cancel_ask(&one) && cancel_ask(&one) && cancel_asked(&one) && !cancel_asked(&other) && !cancel_asked(NULL));
+    for (int i = 0; i < 2; i++) {
+        test_never(all[i], &one, ERR_INTR);
+        test_never(all[i], &other, ERR_IO); /* nor does a signal end it: its token is another */
+    }
     unlink(path);
     free(region);
     return test_done();

@@ -73,7 +73,7 @@ for p in datasets/tools datasets/synth; do
     check "$p/ includes only itself and common/" layer $p "$p/|common/"
 done
 check "runtime/ includes only itself and common/" layer runtime 'runtime/|common/'
-for p in common profiler planner packer; do
+for p in common profiler planner packer runtime; do
     check "$p/: rooms include only what tests/rooms.py allows, and there is no circle" python3 tests/rooms.py $p
 done
 check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trace/trace_h5\.c'

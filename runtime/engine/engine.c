@@ -71,7 +71,7 @@ static void take_regions(struct engine *g)
     g->cold = arena_take(a, BUDGET_COLD, a->item[BUDGET_COLD].size);
     g->kv = arena_take(a, BUDGET_KV, a->item[BUDGET_KV].size);
     g->hot_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->hot_at);
-    g->checks_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->checks_at);
+    g->verifier.checks_at = arena_take(a, BUDGET_INDEX, layers * blocks * parts * sizeof *g->verifier.checks_at);
     g->cold_at = arena_take(a, BUDGET_INDEX, layers * parts * sizeof *g->cold_at);
     g->caches = arena_take(a, BUDGET_INDEX, layers * parts * sizeof(void *));
     for (size_t l = 0; l < layers; l++)
@@ -85,7 +85,7 @@ static void take_regions(struct engine *g)
             for (size_t b = 0; b < blocks; b++) {
                 size_t i = engine_hot_index(g, (int)l, (int)b, (int)p);
                 g->hot_at[i] = hot;
-                g->checks_at[i] = checks / sizeof *g->checks;
+                g->verifier.checks_at[i] = checks / sizeof *g->verifier.checks;
                 checks += budget_check_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
                 hot += budget_hot_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
             }
@@ -110,6 +110,26 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
                             .delay_max_us = c->delay_max_us,
                             .delay_seed = c->delay_seed };
     return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
+}
+
+static struct pipeline *new_pipeline(struct engine *g, struct err *e)
+{
+    const struct budget_scratch *s = &g->scratch;
+    const struct engine_config *c = &g->c;
+    struct pipeline_config p = {
+        .pack = c->pack, .shape = g->shape, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
+        .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
+        .verifier = &g->verifier, .choice = c->choice, .scratch = *s, .coalesce = c->coalesce,
+        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_overlap = c->no_overlap, .hot = g->hot,
+        .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
+        .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
+        .pieces = g->pieces,
+    };
+    p.memory.reads = scratch(g, s->reads);
+    p.memory.gather = scratch(g, s->gather);
+    p.memory.entries = scratch(g, (uint64_t)s->blocks * s->entries);
+    p.memory.predict = s->predict ? scratch(g, s->predict) : NULL;
+    return pipeline_new(&p, e);
 }
 
 static int set_up(struct engine *g, struct err *e)
@@ -139,7 +159,7 @@ static int set_up(struct engine *g, struct err *e)
     if ((r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
                             c->choice.queue_depth + predictor_prefetch_depth(c->choice.predictor_buffers), e)) < 0)
         return r;
-    g->pipe = pipeline_new(g, e);
+    g->pipe = new_pipeline(g, e);
     if (!g->pipe)
         return e->code;
     engine_stats_reset(g);
@@ -156,6 +176,8 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     g->shape = c->pack->shape;
     g->n_blocks = model_ffn_blocks(&g->h);
     g->n_parts = g->shape.n_parts;
+    g->verifier = (struct verifier){ .pack = c->pack, .n_blocks = g->n_blocks, .off = c->no_verify, .hot = c->choice.hot,
+                                     .predictor = c->predictor, .always = c->always };
     g->dense_mode = c->mode == PLAN_DENSE || !nn_act_is_sparse(g->h.act);
     g->attn_scale = (float)(1.0 / sqrt((double)g->h.head_dim));
     int r = set_up(g, e);
@@ -179,7 +201,7 @@ void engine_close(struct engine *g)
     free(g->layers);
     free(g->predictors);
     free(g->pieces);
-    free(g->row_checks);
+    free(g->verifier.row_checks);
     free(g->rope_freqs);
     free(g->n_pos);
     free(g);
@@ -204,9 +226,23 @@ void engine_reset(struct engine *g, int seq)
 static struct engine_stats gathered(const struct engine *g)
 {
     struct engine_stats s = g->stats;
+    struct pipeline_stats p = pipeline_stats(g->pipe);
     s.reads = g->io->reads;
     s.read_bytes = g->io->bytes;
-    s.predictor_bytes = pipeline_predictor_bytes(g->pipe);
+    s.predictor_bytes = p.predictor_bytes;
+    s.gate_lookups = p.gate_lookups;
+    s.gate_hits = p.gate_hits;
+    s.neurons_hot = p.neurons_hot;
+    s.neurons_cold = p.neurons_cold;
+    s.neurons_read = p.neurons_read;
+    s.neurons_possible = p.neurons_possible;
+    s.neurons_computed = p.neurons_computed;
+    s.ffn_ns += p.predict_stall_ns;
+    s.predict_ns = p.predict_ns;
+    s.stall_ns = p.stall_ns;
+    s.verify_bytes = p.verified.bytes;
+    s.verify_ns = p.verified.ns;
+    s.repaired += p.verified.repaired;
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
         struct cache_stats c = cache_stats(g->caches[i]);
         s.lookups += c.lookups;
@@ -227,6 +263,18 @@ struct engine_stats engine_stats(const struct engine *g)
     s.hits -= g->base.hits;
     s.evictions -= g->base.evictions;
     s.refused -= g->base.refused;
+    s.gate_lookups -= g->base.gate_lookups;
+    s.gate_hits -= g->base.gate_hits;
+    s.neurons_hot -= g->base.neurons_hot;
+    s.neurons_cold -= g->base.neurons_cold;
+    s.neurons_read -= g->base.neurons_read;
+    s.neurons_possible -= g->base.neurons_possible;
+    s.neurons_computed -= g->base.neurons_computed;
+    s.ffn_ns -= g->base.ffn_ns;
+    s.predict_ns -= g->base.predict_ns;
+    s.stall_ns -= g->base.stall_ns;
+    s.verify_bytes -= g->base.verify_bytes;
+    s.verify_ns -= g->base.verify_ns;
     return s;
 }
 

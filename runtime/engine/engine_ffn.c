@@ -20,7 +20,7 @@ static float *expert_weights(const struct engine *g, int n)
  * of the same layer uses the memory, so it may be done before attention. */
 void engine_route(struct engine *g, int layer, float *in, int n)
 {
-    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n };
+    struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     uint16_t chosen[MODEL_MAX_EXPERTS];
     float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
     engine_product(g, &g->layers[layer].router, &all, logits);
@@ -125,8 +125,8 @@ int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *
 
 static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
 {
-    struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n }, .rows = g->ffn,
-                              .out = g->acc };
+    struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
+                              .rows = g->ffn, .out = g->acc };
     int r = pipeline_run(g->pipe, layer, &f, 1, e);
     if (r == 0)
         engine_add_residual(g, g->acc, n);
@@ -175,7 +175,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 
 int engine_ffn(struct engine *g, int layer, int n, struct err *e)
 {
-    struct pipeline_ffn f = { .seen = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n } };
+    struct pipeline_ffn f = { .seen = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 } };
     int r;
     if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
         (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)

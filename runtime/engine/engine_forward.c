@@ -13,20 +13,6 @@
 
 /* ---- products of dense matrices ---- */
 
-const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride)
-{
-    *stride = kernels_act_bytes(form, a->n_cols);
-    if (form == KERNELS_ACT_F32)
-        return a->f32;
-    if (!a->q8)
-        a->q8 = g->act_q8;
-    for (int t = 0; t < a->n_tokens && !a->has_q8; t++)
-        kernels_act_prepare((uint8_t *)a->q8 + (size_t)t * *stride, form, a->f32 + (size_t)t * (size_t)a->n_cols,
-                            a->n_cols);
-    a->has_q8 = 1;
-    return a->q8;
-}
-
 struct product {
     const struct matrix *m;
     float *out;         /* f32[n_tokens][n_rows] */
@@ -62,12 +48,12 @@ static void some_rows(void *ctx, int begin, int end, int worker)
         s->failed = pipeline_poll(s->reading->pipe, s->e);
 }
 
-static void add_product(struct engine *g, struct products *s, const struct matrix *m, struct acts *a, float *out)
+static void add_product(struct products *s, const struct matrix *m, struct acts *a, float *out)
 {
     struct product *p = &s->p[s->n++];
     p->m = m;
     p->out = out;
-    p->x = engine_acts(g, a, m->form, &p->x_stride);
+    p->x = acts_in_form(a, m->form, &p->x_stride);
     s->n_tokens = a->n_tokens;
 }
 
@@ -96,7 +82,7 @@ static void run_products(struct engine *g, struct products *s)
 void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out)
 {
     struct products p = { .n = 0 };
-    add_product(g, &p, m, a, out);
+    add_product(&p, m, a, out);
     run_products(g, &p);
 }
 
@@ -202,13 +188,13 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     struct attention a = { g, tokens, layer };
     struct products qkv = { .reading = g, .e = e }, o = { .reading = g, .e = e };
     engine_norm(g, l->attn_norm, n);
-    struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n };
+    struct acts in = { .f32 = g->xn, .n_cols = h->d_model, .n_tokens = n, .q8 = g->act_q8 };
     int r = engine_look_ahead(g, layer, &in, e);
     if (r < 0)
         return r;
-    add_product(g, &qkv, &l->q, &in, g->q);
-    add_product(g, &qkv, &l->k, &in, g->k);
-    add_product(g, &qkv, &l->v, &in, g->v);
+    add_product(&qkv, &l->q, &in, g->q);
+    add_product(&qkv, &l->k, &in, g->k);
+    add_product(&qkv, &l->v, &in, g->v);
     run_products(g, &qkv);
     if (qkv.failed < 0)
         return qkv.failed;
@@ -218,8 +204,8 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
         kv_bytes += 2 * g->kv_row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(g->pool, n * h->n_kv_heads, piece_of(g, n * h->n_kv_heads, kv_bytes), some_heads, &a);
-    struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n };
-    add_product(g, &o, &l->o, &heads, g->acc);
+    struct acts heads = { .f32 = g->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n, .q8 = g->act_q8 };
+    add_product(&o, &l->o, &heads, g->acc);
     run_products(g, &o);
     engine_add_residual(g, g->acc, n);
     return o.failed;
@@ -253,7 +239,8 @@ static void embed(struct engine *g, const struct engine_token *tokens, int n)
 /* Time that the pipeline itself has booked: prediction's, and as the FFN's what predictions waited for. */
 static uint64_t booked(const struct engine *g)
 {
-    return g->stats.predict_ns + g->stats.ffn_ns;
+    struct pipeline_stats s = pipeline_stats(g->pipe);
+    return s.predict_ns + s.predict_stall_ns;
 }
 
 /* Adds the time since *from, less what was booked of it, and moves *from on. */
@@ -290,6 +277,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     if (r < 0)
         return r;
     g->predicted = predicted;
+    pipeline_begin(g->pipe, predicted);
     embed(g, tokens, n);
     for (int l = 0; l < g->h.n_layers && r == 0; l++)
         r = one_layer(g, l, tokens, n, e);
@@ -332,7 +320,7 @@ float *engine_logits_from(struct engine *g, const float *hidden, int row)
     float *out = g->logits + (size_t)row * (size_t)g->h.n_vocab;
     int64_t start = progress_now_ns();
     nn_rmsnorm(g->xn, hidden, g->output_norm, g->h.d_model, g->h.rms_eps);
-    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = 1 };
+    struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = 1, .q8 = g->act_q8 };
     engine_product(g, &g->output, &in, out);
     uint64_t took = (uint64_t)(progress_now_ns() - start);
     g->stats.head_ns += took;

@@ -1,13 +1,16 @@
 #ifndef RUNTIME_ENGINE_ENGINE_IMPL_H
 #define RUNTIME_ENGINE_ENGINE_IMPL_H
 
-/* What engine.c, engine_forward.c, load.c and pipeline.c share. */
+/* What the files of the engine share. */
 #include "common/base/pool.h"
+#include "common/kernels/acts.h"
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
 
 #include "runtime/engine/arena.h"
 #include "runtime/engine/engine.h"
+#include "runtime/io/verify.h"
+#include "runtime/pipeline/pipeline.h"
 
 struct matrix {                 /* dense weights, [n_rows][n_cols] */
     const uint8_t *data;
@@ -21,15 +24,6 @@ struct layer {
     struct matrix q, k, v, o, router;
     const float *attn_norm, *ffn_norm, *q_bias, *k_bias, *v_bias;
 };
-
-/* Activations of the tokens of a pass in the forms that matrices ask for; the q8 form is made when first asked for. */
-struct acts {
-    const float *f32;
-    int n_cols, n_tokens, has_q8;
-    void *q8;               /* where that is; NULL: in the engine's scratch, which all such share */
-};
-
-struct pipeline;
 
 struct engine {
     /* constant after open */
@@ -51,10 +45,8 @@ struct engine {
     uint64_t *hot_at;              /* [layer][block][part]: offset in the hot region */
     uint64_t *cold_at;             /* [layer][part]: offset in the cold region */
     struct cache **caches;         /* [layer][part] */
-    uint64_t *checks_at;           /* [layer][block][part]: of its first unit that is not resident, in checks */
-    uint32_t *checks;              /* numbers of those units (verify.h), or NULL: not verified */
-    uint32_t **row_checks;         /* [layer][block]: of the rows, then ranges, of a streamed predictor */
-    int n_row_checks;
+    struct verifier verifier;
+    int n_row_checks;              /* streamed predictors whose checksums are there */
     uint8_t *hot, *cold, *staging, *kv;
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
@@ -70,7 +62,7 @@ struct engine {
     int *n_pos;                    /* [max_batch] */
     int n_tokens;                  /* of the last pass */
     int predicted;                 /* this pass computes only what is predicted */
-    struct engine_stats stats, base; /* base: what reset subtracts (counters of caches and io) */
+    struct engine_stats stats, base; /* base: what reset subtracts (counters of caches, io and pipeline) */
 };
 
 static inline size_t engine_hot_index(const struct engine *g, int layer, int block, int part)
@@ -117,8 +109,6 @@ int load_neurons_cold(struct engine *g, struct err *e);
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
 
 /* ---- engine_forward.c ---- */
-/* Activations in a matrix's form; *stride is what separates tokens. */
-const void *engine_acts(struct engine *g, struct acts *a, enum kernels_act form, size_t *stride);
 void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out); /* f32[n_tokens][n_rows] */
 void engine_norm(const struct engine *g, const float *w, int n); /* xn from x, n tokens */
 void engine_add_residual(struct engine *g, const float *v, int n);
@@ -128,35 +118,5 @@ void engine_route(struct engine *g, int layer, float *in, int n);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
 int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */
-
-/* ---- pipeline.c ---- */
-struct pipeline *pipeline_new(struct engine *g, struct err *e);
-void pipeline_free(struct pipeline *p);
-
-/* The FFN of one block of a layer. Those that are given together run together: what a later one reads is on its way
- * while an earlier one computes. */
-struct pipeline_ffn {
-    int block;
-    struct acts in;             /* [n_tokens][d_model] */
-    struct acts seen;           /* what its predictor sees, as many tokens; f32 NULL: in */
-    float *rows, *out;          /* scratch f32[n_tokens][n_ff]; f32[n_tokens][d_model] */
-};
-
-/* These blocks of a layer come next: look their gates up and start reading what is missing of them. Optional;
- * pipeline_run does it otherwise. 1 <= n <= engine.scratch.blocks here and below, tokens together at most engine.scratch.rows. */
-int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e);
-
-/* Where the pass predicts the layer's neurons from another input than the FFN's: do it now, from `seen`, and
- * start reading what is missing. The bytes of `seen` are not needed afterwards. pipeline_run of the same blocks comes next. */
-int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
-
-/* Between the parts of an attention: take what has arrived and start more reads. */
-int pipeline_poll(struct pipeline *p, struct err *e);
-
-/* Bytes of streamed predictors read so far. */
-uint64_t pipeline_predictor_bytes(const struct pipeline *p);
-
-/* f[i].out = FFN of (layer, f[i].block) on f[i].in. */
-int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
 #endif

@@ -2,7 +2,7 @@
  * the model passes through the page cache: in a memory cgroup of exactly the budget, read-ahead
  * alone could exhaust it. Buffers lie where the KV cache will be, for those of the plan may be few and
  * small. Dense tensors and clusters are checked against their checksums, so damage is found before
- * the first token and named. What will be read later is verified then (verify.c), against the table that is loaded here. */
+ * the first token and named. What will be read later is verified then (io/verify.h), against the table that is loaded here. */
 #include "runtime/engine/load_ahead.h"
 
 #include "common/base/bytes.h"
@@ -165,7 +165,7 @@ static int read_checks(struct engine *g, struct ahead *a, struct hash *h, struct
     for (size_t i = 0; i < n_ffn * parts; i++) {
         const struct layout_part *lp = &g->shape.part[i % parts];
         uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks), (int)(i % parts));
-        uint32_t *to = g->checks + g->checks_at[i];
+        uint32_t *to = g->verifier.checks + g->verifier.checks_at[i];
         for (uint32_t u = 0, n; u < lp->n_units; u += n) {
             n = lp->n_units - u < sizeof some / 4 ? lp->n_units - u : sizeof some / 4;
             int r = ahead_read(a, some, n * 4, e);
@@ -189,7 +189,7 @@ int load_checks(struct engine *g, struct err *e)
     struct hash *h = hash_new();
     if (!h)
         return err_set(e, ERR_NOMEM, "out of memory for a checksum");
-    g->checks = arena_take(&g->arena, BUDGET_CHECKS, g->arena.item[BUDGET_CHECKS].size);
+    g->verifier.checks = arena_take(&g->arena, BUDGET_CHECKS, g->arena.item[BUDGET_CHECKS].size);
     ahead_init(&a, g, t->offset, t->bytes);
     int r = read_checks(g, &a, h, e);
     uint64_t sum = hash_final64(h);

@@ -1,7 +1,7 @@
 /* Neurons at start: the resident prefix of each part, and after it, hottest first, as many units as the cold
  * cache holds, so that the first tokens find what later ones will. Long sequential reads with all buffers in
  * flight (load.c); their units are copied to where they belong. */
-#include "runtime/engine/verify.h"
+#include "runtime/engine/engine_impl.h"
 
 #include "common/base/hash.h"
 #include "common/base/progress.h"
@@ -66,7 +66,7 @@ static int place(const struct run *h, const struct run_read *r, struct err *e)
         uint32_t at = neurons_before(h, u), n = neurons_before(h, u + 1) - at;
         memcpy(to, r->req.buf + (offset_of(h, u) - r->start), (size_t)n * h->lp->record_bytes);
         if (h->verify)
-            bad = verify_unit(h->g, h->layer, h->block, h->part, u, to, &c, e);
+            bad = verify_unit(&h->g->verifier, h->layer, h->block, h->part, u, to, &c, e);
     }
     h->g->stats.repaired += c.repaired;
     return bad;

@@ -1,6 +1,5 @@
 /* Predictors at start: those that stay in memory are read there, of the others only their figures and checksums remain. */
 #include "runtime/engine/load_ahead.h"
-#include "runtime/engine/verify.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 
 #include "common/base/bytes.h"
@@ -69,7 +68,7 @@ static int look_on(struct look *k, uint64_t end, uint64_t seed, uint32_t *sum, s
 static int look_at_ranges(struct look *k, const struct predict *q, uint64_t from, uint64_t row, uint32_t *sums, int bias,
                           struct err *e)
 {
-    const struct verify_predictor v = verify_predictor_of(k->g, k->x->layer, k->x->block);
+    const struct verify_predictor v = verify_predictor_of(&k->g->verifier, k->x->layer, k->x->block);
     int r = look_on(k, from + v.always * row, 0, NULL, e);
     for (uint32_t i = 0; r == 0 && v.always + i * v.range < (uint32_t)q->n_ff; i++) {
         uint32_t end = v.always + (i + 1) * v.range;
@@ -82,7 +81,7 @@ static int look_at_ranges(struct look *k, const struct predict *q, uint64_t from
 static int look_through(struct look *k, const struct predict *q, uint32_t *sums, struct err *e)
 {
     const struct pack_predictor *x = k->x;
-    const struct verify_predictor v = verify_predictor_of(k->g, x->layer, x->block);
+    const struct verify_predictor v = verify_predictor_of(&k->g->verifier, x->layer, x->block);
     int r = 0;
     for (uint32_t i = 0; i < (uint32_t)x->rank && r == 0; i++)
         r = look_on(k, x->fc1_offset + (i + 1) * (uint64_t)q->row1, verify_row_seed(&v, i), &sums[i], e);
@@ -149,8 +148,9 @@ static int load_predictor(struct engine *g, int layer, int block, struct err *e)
     struct predict *q = &g->predictors[at];
     if (!engine_streams(g, layer))
         return read_predictor(g, x, q, e);
-    g->row_checks[at] = predictor_prefetch_checks(g, g->n_row_checks++);
-    int r = look_at_predictor(g, x, q, g->row_checks[at], e);
+    uint32_t *sums = predictor_prefetch_checks(g->staging, &g->shape, &g->c.choice, g->n_row_checks++);
+    int r = look_at_predictor(g, x, q, sums, e);
+    g->verifier.row_checks[at] = sums;
     if (r == 0)
         predict_pieces_of(q->row1, q->rank, q->row2, q->n_ff, g->c.always ? g->c.always[layer] : 0,
                           g->shape.l.cluster_neurons, g->shape.l.block_bytes, &g->pieces[at]);
@@ -166,8 +166,9 @@ int load_predictors(struct engine *g, struct err *e)
         return 0;
     g->predictors = calloc(n, sizeof *g->predictors);
     g->pieces = calloc(n, sizeof *g->pieces);
-    g->row_checks = calloc(n, sizeof *g->row_checks);
-    if (!g->predictors || !g->pieces || !g->row_checks)
+    g->verifier.row_checks = calloc(n, sizeof *g->verifier.row_checks);
+    g->verifier.predictors = g->predictors;
+    if (!g->predictors || !g->pieces || !g->verifier.row_checks)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of predictors");
     progress_init(&bar, "loading predictors", "B", g->c.choice.predictors.bytes);
     for (int l = 0; l < g->h.n_layers && r == 0; l++)

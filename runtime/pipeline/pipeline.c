@@ -35,15 +35,14 @@
 
 static int new_passes(struct pipeline *p)
 {
-    struct engine *g = p->g;
-    int d_model = g->h.d_model, per = (d_model / p->n_threads + 31) / 32 * 32; /* blocks of weights */
+    int d_model = p->c.d_model, per = (d_model / p->n_threads + 31) / 32 * 32; /* blocks of weights */
     p->n_tiles = (d_model + per - 1) / per;
-    p->most = g->scratch.blocks;
+    p->most = p->c.scratch.blocks;
     p->pass = calloc((size_t)p->most, sizeof *p->pass);
     for (int i = 0; p->pass && i < p->most; i++) {
         struct pass *s = &p->pass[i];
         s->pipe = p;
-        s->g = g;
+        s->c = &p->c;
         if (!(s->tiles = calloc((size_t)p->n_tiles, sizeof *s->tiles)))
             return 0;
         for (int k = 0; k < p->n_tiles; k++) {
@@ -54,7 +53,7 @@ static int new_passes(struct pipeline *p)
     return p->pass != NULL;
 }
 
-struct pipeline *pipeline_new(struct engine *g, struct err *e)
+struct pipeline *pipeline_new(const struct pipeline_config *c, struct err *e)
 {
     _Static_assert(sizeof(struct buffer) + sizeof(uint32_t) <= BUDGET_READ_BYTES, "read state");
     _Static_assert(sizeof(struct entry) + sizeof(uint32_t) <= BUDGET_ENTRY_BYTES * 2 / 3, "entries");
@@ -63,8 +62,8 @@ struct pipeline *pipeline_new(struct engine *g, struct err *e)
         err_set(e, ERR_NOMEM, "out of memory for the pipeline");
         return NULL;
     }
-    p->g = g;
-    p->n_threads = pool_threads(g->pool);
+    p->c = *c;
+    p->n_threads = pool_threads(c->pool);
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     if (!new_passes(p)) {
@@ -76,19 +75,18 @@ struct pipeline *pipeline_new(struct engine *g, struct err *e)
     cpu_set_t mask;
     if (sched_getaffinity(0, sizeof mask, &mask) == 0)
         cpus = CPU_COUNT(&mask);
-    int lanes = strcmp(g->io->backend->name, "pread") ? 0 : g->c.choice.io_lanes;
+    int lanes = strcmp(c->io->backend->name, "pread") ? 0 : c->choice.io_lanes;
     p->spin = p->n_threads + lanes <= cpus;
-    p->n_buffers = (uint32_t)g->c.choice.queue_depth;
-    p->buffer_bytes = (uint32_t)budget_read_bytes(&g->shape, g->c.choice.read_bytes);
-    uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.reads);
+    p->n_buffers = (uint32_t)c->choice.queue_depth;
+    p->buffer_bytes = (uint32_t)budget_read_bytes(&c->shape, c->choice.read_bytes);
+    uint8_t *m = c->memory.reads;
     p->buffers = (struct buffer *)m;
     p->free_buffers = (uint32_t *)(m + p->n_buffers * sizeof *p->buffers);
     for (uint32_t i = 0; i < p->n_buffers; i++) {
-        p->buffers[i].req.buf = g->staging + (size_t)i * p->buffer_bytes;
+        p->buffers[i].req.buf = c->staging + (size_t)i * p->buffer_bytes;
         p->buffers[i].req.tag = i;
         p->free_buffers[p->n_free++] = p->n_buffers - 1 - i;
     }
-    p->gather = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.gather);
     for (int i = 0; i < p->most; i++)
         pipeline_take_lists(&p->pass[i]);
     prediction_take_memory(p);
@@ -140,7 +138,7 @@ static int take_ready(struct pass *p, int list, int worker, struct job *j)
         l->ring_n--;
         j->idx[j->n++] = i;
         l->ring_rows -= rows_of(&l->e[i]);
-        bytes += rows_of(&l->e[i]) * p->g->shape.part[l->part].record_bytes;
+        bytes += rows_of(&l->e[i]) * p->c->shape.part[l->part].record_bytes;
     }
     return 1;
 }
@@ -249,14 +247,14 @@ void pipeline_check_finished(struct pass *p)
 static void finish_entries(struct pass *p, const struct job *j)
 {
     struct list *l = &p->list[j->list];
-    uint32_t cluster = p->g->shape.l.cluster_neurons;
+    uint32_t cluster = p->c->shape.l.cluster_neurons;
     for (int i = 0; i < j->n; i++) {
         struct entry *e = &l->e[j->idx[i]];
         e->done = 1;
         if (j->list == LIST_GATE)
             p->gate_left[e->pos0 / cluster] -= e->n;
     }
-    while (p->gate_frontier < p->g->shape.n_clusters && !p->gate_left[p->gate_frontier])
+    while (p->gate_frontier < p->c->shape.n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
     while (p->frontier < p->published && p->list[LIST_NEURON].e[p->frontier].done)
         p->frontier_rows += rows_of(&p->list[LIST_NEURON].e[p->frontier++]);
@@ -295,9 +293,9 @@ static int coordinate(struct pipeline *p)
         pipeline_resolve(&p->pass[i]);
         pipeline_retire(&p->pass[i]);
     }
-    if (!(p->now.alone && p->g->c.no_prefetch) && (r = pipeline_issue(p, p->now.alone ? BUDGET_READS_AHEAD : UINT32_MAX)) < 0)
+    if (!(p->now.alone && p->c.no_prefetch) && (r = pipeline_issue(p, p->now.alone ? BUDGET_READS_AHEAD : UINT32_MAX)) < 0)
         return r;
-    return prediction_feed(p, !p->g->c.no_prefetch);
+    return prediction_feed(p, !p->c.no_prefetch);
 }
 
 /* With no_overlap: jobs are withheld until every read that can be made has arrived. */
@@ -308,10 +306,10 @@ static int coordinate_apart(struct pipeline *p)
     pthread_mutex_unlock(&p->lock);
     int r = coordinate(p);
     int64_t t = progress_now_ns();
-    while (r == 0 && p->g->io->in_flight)
+    while (r == 0 && p->c.io->in_flight)
         if ((r = pipeline_collect(p, 1)) == 0 && (r = pipeline_issue(p, UINT32_MAX)) == 0)
             r = prediction_feed(p, 0);
-    p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
+    p->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
     pthread_mutex_lock(&p->lock);
     if (p->hold == 2)
         pipeline_changed(p);
@@ -368,7 +366,7 @@ static int idle(struct pipeline *p, unsigned seen)
     pthread_mutex_lock(&p->lock);
     int alone = !p->busy && atomic_load(&p->version) == seen;
     pthread_mutex_unlock(&p->lock);
-    if (!p->g->io->in_flight) {
+    if (!p->c.io->in_flight) {
         assert(!alone); /* else nothing would ever change */
         wait_change(p, seen);
         return 0;
@@ -382,7 +380,7 @@ static int idle(struct pipeline *p, unsigned seen)
     }
     int64_t t = progress_now_ns();
     int r = pipeline_collect(p, 1);
-    p->g->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
+    p->stats.stall_ns += (uint64_t)(progress_now_ns() - t);
     return r;
 }
 
@@ -393,7 +391,7 @@ static void work(void *ctx, int worker, int n_threads)
     (void)n_threads;
     for (;;) {
         unsigned seen = atomic_load(&p->version);
-        if (worker == 0 && (p->g->c.no_overlap ? coordinate_apart : coordinate)(p) < 0)
+        if (worker == 0 && (p->c.no_overlap ? coordinate_apart : coordinate)(p) < 0)
             fail_coordinator(p);
         pthread_mutex_lock(&p->lock);
         int got = take(p, worker, &j), over = !p->unfinished || p->failed || p->now.complete;
@@ -429,14 +427,14 @@ static void work(void *ctx, int worker, int n_threads)
 
 static void reset_pass(struct pass *p, int layer, int block)
 {
-    const struct engine *g = p->g;
-    const struct layout_shape *s = &g->shape;
+    const struct pipeline_config *c = p->c;
+    const struct layout_shape *s = &c->shape;
     uint32_t cluster = s->l.cluster_neurons, resident = UINT32_MAX;
     p->layer = layer;
     p->block = block;
     for (int i = 0; i < s->n_parts; i++) {
-        p->hot[i] = engine_hot_neurons(g, layer, block, i);
-        p->hot_base[i] = g->hot + g->hot_at[engine_hot_index(g, layer, block, i)];
+        p->hot[i] = config_hot_neurons(c, layer, block, i);
+        p->hot_base[i] = c->hot + c->hot_at[config_hot(c, layer, block, i)];
         resident = p->hot[i] < resident ? p->hot[i] : resident;
     }
     p->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
@@ -452,7 +450,7 @@ static void reset(struct pipeline *p, int layer, const struct pipeline_ffn *f, i
     assert(n >= 1 && n <= p->most);
     p->n_passes = p->unfinished = n;
     p->busy = p->failed = p->pressure = 0;
-    p->hold = p->g->c.no_overlap;
+    p->hold = p->c.no_overlap;
     p->counts = (struct counts){ 0 };
     p->now.of = NULL;
     p->now.stage = STAGE_NONE;
@@ -464,18 +462,30 @@ static void reset(struct pipeline *p, int layer, const struct pipeline_ffn *f, i
         pipeline_list_known(&p->pass[i]);
 }
 
+void pipeline_begin(struct pipeline *p, int predicted)
+{
+    p->predicted = predicted;
+}
+
+struct pipeline_stats pipeline_stats(const struct pipeline *p)
+{
+    struct pipeline_stats s = p->stats;
+    s.predictor_bytes = p->now.predictor_prefetch ? predictor_prefetch_bytes(p->now.predictor_prefetch) : 0;
+    return s;
+}
+
 int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e)
 {
     p->err = e;
     reset(p, layer, f, n);
     p->prepared = 1;
-    int r = p->g->c.no_prefetch ? 0 : pipeline_issue(p, BUDGET_READS_AHEAD);
-    return r < 0 || p->g->c.no_prefetch ? r : prediction_feed(p, 1);
+    int r = p->c.no_prefetch ? 0 : pipeline_issue(p, BUDGET_READS_AHEAD);
+    return r < 0 || p->c.no_prefetch ? r : prediction_feed(p, 1);
 }
 
 int pipeline_poll(struct pipeline *p, struct err *e)
 {
-    if (!p->prepared || !p->g->io->in_flight)
+    if (!p->prepared || !p->c.io->in_flight)
         return 0;
     p->err = e;
     int r = pipeline_collect(p, 0);
@@ -511,50 +521,48 @@ static void see_inputs(struct pipeline *p, struct pipeline_ffn *f)
     }
 }
 
-static void add_verified(struct engine *g, struct pipeline *p)
+static void add_verified(struct pipeline *p)
 {
-    g->stats.verify_bytes += p->counts.verified.bytes;
-    g->stats.verify_ns += p->counts.verified.ns;
-    g->stats.repaired += p->counts.verified.repaired;
+    p->stats.verified.bytes += p->counts.verified.bytes;
+    p->stats.verified.ns += p->counts.verified.ns;
+    p->stats.verified.repaired += p->counts.verified.repaired;
     p->counts.verified = (struct verify_counts){ 0 };
 }
 
 int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
-    struct engine *g = p->g;
     int64_t start = progress_now_ns();
-    uint64_t stalled = g->stats.stall_ns;
+    uint64_t stalled = p->stats.stall_ns;
     int r = prepare(p, layer, f, n, e);
     if (r < 0)
         return r;
     see_inputs(p, f);
     p->now.alone = 1;
     prediction_begin(p);
-    pool_share(g->pool, work, p);
+    pool_share(p->c.pool, work, p);
     p->now.alone = p->now.complete = 0;
     p->now.ns = 0;
-    stalled = g->stats.stall_ns - stalled; /* for predictors that are streamed */
-    g->stats.predict_ns += (uint64_t)(progress_now_ns() - start) - stalled;
-    g->stats.ffn_ns += stalled;
-    add_verified(g, p);
+    stalled = p->stats.stall_ns - stalled;
+    p->stats.predict_ns += (uint64_t)(progress_now_ns() - start) - stalled;
+    p->stats.predict_stall_ns += stalled;
+    add_verified(p);
     return outcome(p);
 }
 
-static void add_counts(struct engine *g, struct pipeline *p)
+static void add_counts(struct pipeline *p)
 {
-    add_verified(g, p);
-    g->stats.neurons_hot += p->counts.active_hot;
-    g->stats.neurons_cold += p->counts.active_cold;
-    g->stats.neurons_read += p->counts.active_read;
-    g->stats.neurons_possible += (uint64_t)p->n_passes * (uint64_t)g->shape.n_ff;
-    g->stats.neurons_computed += p->pass->pred.on ? p->counts.computed
-                                                  : (uint64_t)p->n_passes * (uint64_t)g->shape.n_ff;
-    g->stats.predict_ns += p->now.ns / (uint64_t)p->n_threads;
+    uint64_t possible = (uint64_t)p->n_passes * (uint64_t)p->c.shape.n_ff;
+    add_verified(p);
+    p->stats.neurons_hot += p->counts.active_hot;
+    p->stats.neurons_cold += p->counts.active_cold;
+    p->stats.neurons_read += p->counts.active_read;
+    p->stats.neurons_possible += possible;
+    p->stats.neurons_computed += p->pass->pred.on ? p->counts.computed : possible;
+    p->stats.predict_ns += p->now.ns / (uint64_t)p->n_threads;
 }
 
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)
 {
-    struct engine *g = p->g;
     int r = prepare(p, layer, f, n, e);
     if (r < 0)
         return r;
@@ -565,17 +573,17 @@ int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, s
         s->rows = f[i].rows;
         s->out = f[i].out;
         for (int role = LAYOUT_GATE; role <= LAYOUT_UP; role++) {
-            enum kernels_act form = kernels_act_form(g->shape.l.type[role], g->c.act_q8);
-            s->x[form] = engine_acts(g, &f[i].in, form, &s->x_stride[form]);
+            enum kernels_act form = kernels_act_form(p->c.shape.l.type[role], p->c.act_q8);
+            s->x[form] = acts_in_form(&f[i].in, form, &s->x_stride[form]);
         }
-        memset(s->out, 0, (size_t)s->n_tokens * (size_t)g->h.d_model * sizeof *s->out);
+        memset(s->out, 0, (size_t)s->n_tokens * (size_t)p->c.d_model * sizeof *s->out);
     }
     prediction_begin(p);
-    pool_share(g->pool, work, p);
+    pool_share(p->c.pool, work, p);
     if ((r = outcome(p)) < 0)
         return r;
     for (int i = 0; i < n; i++)
         pipeline_retire(&p->pass[i]);
-    add_counts(g, p);
+    add_counts(p);
     return 0;
 }

@@ -3,11 +3,11 @@
 
 /* What pipeline.c (passes, jobs, who does what), pipeline_lists.c (lists, cache, reads), pipeline_predict.c (which
  * neurons are asked for, in predicted passes) and pipeline_work.c (arithmetic) share. */
-#include "runtime/engine/engine_impl.h"
-#include "runtime/engine/verify.h"
+#include "runtime/pipeline/pipeline.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 
-#include "common/plan/reads.h"
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -90,7 +90,7 @@ struct prediction {
 /* The FFN of one (layer, block). */
 struct pass {
     struct pipeline *pipe;
-    struct engine *g;
+    const struct pipeline_config *c;
     /* written by the coordinator before workers start */
     int layer, block, n_tokens;
     uint32_t hot[LAYOUT_MAX_PARTS];
@@ -144,19 +144,19 @@ struct prediction_state {
 };
 
 struct pipeline {
-    struct engine *g;
     /* constant after new */
+    struct pipeline_config c;
     int n_threads, n_tiles, spin, most; /* most: passes */
     uint32_t buffer_bytes, n_buffers;
-    uint8_t *gather;      /* per worker */
     /* written by the coordinator before workers start */
     struct pass *pass;    /* [n_passes], oldest first: what is needed first is read first */
-    int n_passes, prepared;
+    int n_passes, prepared, predicted;
     struct prediction_state now;
     /* owned by the coordinator */
     struct buffer *buffers;
     uint32_t *free_buffers, n_free;
     struct err *err;
+    struct pipeline_stats stats;
     /* guarded by lock */
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -192,7 +192,7 @@ int pipeline_issue(struct pipeline *p, uint32_t most); /* start reads, until so 
 int pipeline_collect(struct pipeline *p, int wait);
 
 /* ---- pipeline_predict.c ---- */
-size_t prediction_row_bytes(const struct engine *g);
+size_t prediction_row_bytes(const struct pipeline_config *c);
 void prediction_take_memory(struct pipeline *p);
 int prediction_new(struct pipeline *p, struct err *e);               /* before reads */
 int prediction_feed(struct pipeline *p, int ahead);                  /* coordinator: read streamed predictors */

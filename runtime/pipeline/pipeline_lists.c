@@ -9,13 +9,13 @@
 /* The lists' memory, from the account: entries, rings, activity, gates left. */
 void pipeline_take_lists(struct pass *p)
 {
-    struct engine *g = p->g;
-    const struct layout_shape *s = &g->shape;
-    uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.entries), *end = m + g->scratch.entries;
+    const struct pipeline_config *c = p->c;
+    const struct layout_shape *s = &c->shape;
+    uint8_t *m = c->memory.entries + (size_t)(p - p->pipe->pass) * c->scratch.entries, *end = m + c->scratch.entries;
     for (int l = 0; l < LISTS; l++) {
         struct list *q = &p->list[l];
         q->part = l == LIST_GATE ? 0 : s->n_parts - 1;
-        reads_rule_init(s, q->part, g->c.coalesce, l == LIST_GATE ? 0 : g->c.n_coalesce, p->pipe->buffer_bytes, &q->rule);
+        reads_rule_init(s, q->part, c->coalesce, l == LIST_GATE ? 0 : c->n_coalesce, p->pipe->buffer_bytes, &q->rule);
         q->work = l == LIST_GATE ? DO_GATE : s->n_parts == 1 ? DO_GATE | DO_UP : DO_UP;
         q->cap = l == LIST_GATE && s->n_parts == 1 ? 0 : s->n_clusters + s->part[q->part].n_units;
         q->e = (struct entry *)m;
@@ -29,7 +29,7 @@ void pipeline_take_lists(struct pass *p)
     m += s->n_clusters * sizeof(uint32_t);
     p->active = m;
     m += s->n_ff;
-    p->pred.row_bytes = prediction_row_bytes(g);
+    p->pred.row_bytes = prediction_row_bytes(c);
     p->pred.any = m;
     m += p->pred.row_bytes;
     if (p == p->pipe->pass)
@@ -89,25 +89,24 @@ void pipeline_add_hot(struct pass *p, int list, uint32_t pos0, uint32_t n, uint3
     struct entry *e = append(p, list, pos0, n);
     e->kind = KIND_HOT;
     e->where = rows;
-    e->base = p->hot_base[part] + (size_t)pos0 * p->g->shape.part[part].record_bytes;
+    e->base = p->hot_base[part] + (size_t)pos0 * p->c->shape.part[part].record_bytes;
     ready(p, list, p->list[list].n - 1);
 }
 
 static struct cache *cache_of(const struct pass *p, int part)
 {
-    return p->g->caches[(size_t)p->layer * (size_t)p->g->n_parts + (size_t)part];
+    return p->c->caches[config_part(p->c, p->layer, part)];
 }
 
 static uint8_t *slot_memory(const struct pass *p, int part, uint32_t slot)
 {
-    const struct engine *g = p->g;
-    return g->cold + g->cold_at[(size_t)p->layer * (size_t)g->n_parts + (size_t)part] +
-           (size_t)slot * budget_slot_bytes(&g->shape, part);
+    const struct pipeline_config *c = p->c;
+    return c->cold + c->cold_at[config_part(c, p->layer, part)] + (size_t)slot * budget_slot_bytes(&c->shape, part);
 }
 
 static uint32_t cache_unit_of(const struct pass *p, int part, uint32_t unit)
 {
-    return (uint32_t)p->block * p->g->shape.part[part].n_units + unit;
+    return (uint32_t)p->block * p->c->shape.part[part].n_units + unit;
 }
 
 void pipeline_prefetch_unit(const struct pass *p, int part, uint32_t unit, int stage)
@@ -119,18 +118,18 @@ void pipeline_prefetch_unit(const struct pass *p, int part, uint32_t unit, int s
 void pipeline_add_unit(struct pass *p, int list, uint32_t unit)
 {
     int part = p->list[list].part, is_ready = 0;
-    const struct layout_part *lp = &p->g->shape.part[part];
+    const struct layout_part *lp = &p->c->shape.part[part];
     uint32_t slot = cache_lookup(cache_of(p, part), cache_unit_of(p, part, unit), &is_ready);
-    struct entry *e = append(p, list, unit * lp->neurons_per_unit, layout_unit_neurons(&p->g->shape, lp, unit));
+    struct entry *e = append(p, list, unit * lp->neurons_per_unit, layout_unit_neurons(&p->c->shape, lp, unit));
     e->unit = unit;
     e->where = slot;
     e->kind = KIND_MISSING;
-    if (list == LIST_GATE || p->g->n_parts == 1)
-        p->g->stats.gate_lookups++;
+    if (list == LIST_GATE || p->c->shape.n_parts == 1)
+        p->pipe->stats.gate_lookups++;
     if (slot == CACHE_NONE)
         return;
-    if (list == LIST_GATE || p->g->n_parts == 1)
-        p->g->stats.gate_hits++;
+    if (list == LIST_GATE || p->c->shape.n_parts == 1)
+        p->pipe->stats.gate_hits++;
     e->kind = KIND_CACHED;
     e->base = slot_memory(p, part, slot);
     assert(is_ready); /* no read outlives its pass */
@@ -140,7 +139,7 @@ void pipeline_add_unit(struct pass *p, int list, uint32_t unit)
 /* Neurons of cluster c, whose gates are known, that the FFN needs. */
 static void resolve_cluster(struct pass *p, uint32_t c)
 {
-    const struct layout_shape *s = &p->g->shape;
+    const struct layout_shape *s = &p->c->shape;
     int part = p->list[LIST_NEURON].part;
     const struct layout_part *lp = &s->part[part];
     uint32_t first = c * s->l.cluster_neurons, end = first + s->l.cluster_neurons;
@@ -163,7 +162,7 @@ static void resolve_cluster(struct pass *p, uint32_t c)
 
 void pipeline_resolve(struct pass *p)
 {
-    const struct layout_shape *s = &p->g->shape;
+    const struct layout_shape *s = &p->c->shape;
     pthread_mutex_lock(&p->pipe->lock);
     uint32_t to = p->gate_frontier;
     pthread_mutex_unlock(&p->pipe->lock);
@@ -212,7 +211,7 @@ void pipeline_retire(struct pass *p)
  * pass that is only the neurons that need not be predicted; all others' gates count as missing until they are scored. */
 void pipeline_list_known(struct pass *p)
 {
-    const struct layout_shape *s = &p->g->shape;
+    const struct layout_shape *s = &p->c->shape;
     uint32_t cluster = s->l.cluster_neurons, n_ff = (uint32_t)s->n_ff;
     int list = s->n_parts == 1 ? LIST_NEURON : LIST_GATE;
     const struct layout_part *lp = &s->part[0];
@@ -240,14 +239,14 @@ void pipeline_list_known(struct pass *p)
 
 static uint64_t unit_offset(const struct pass *p, int part, uint32_t unit)
 {
-    return pack_unit_offset(p->g->c.pack, p->layer, p->block, part, unit);
+    return pack_unit_offset(p->c->pack, p->layer, p->block, part, unit);
 }
 
 /* End of a unit's payload, rounded up to a block. */
 static uint64_t unit_end(const struct pass *p, int part, const struct entry *e)
 {
-    uint64_t block = p->g->shape.l.block_bytes;
-    uint64_t end = unit_offset(p, part, e->unit) + (uint64_t)e->n * p->g->shape.part[part].record_bytes;
+    uint64_t block = p->c->shape.l.block_bytes;
+    uint64_t end = unit_offset(p, part, e->unit) + (uint64_t)e->n * p->c->shape.part[part].record_bytes;
     return (end + block - 1) / block * block;
 }
 
@@ -261,7 +260,7 @@ static int next_missing(struct list *l)
 /* The first unit of a list that may still be appended to it. */
 static uint32_t known_to(const struct pass *p, int list)
 {
-    const struct layout_shape *s = &p->g->shape;
+    const struct layout_shape *s = &p->c->shape;
     const struct prediction *d = &p->pred;
     uint32_t to = UINT32_MAX, per = s->part[p->list[list].part].neurons_per_unit;
     if (list == LIST_NEURON && s->n_parts > 1)
@@ -295,7 +294,7 @@ static struct io_request *start_read(struct pass *p, int list, size_t n)
     b->list = (uint32_t)list;
     b->first = l->issue;
     b->refs = 0;
-    b->start = unit_offset(p, l->part, e->unit) / p->g->shape.l.block_bytes * p->g->shape.l.block_bytes;
+    b->start = unit_offset(p, l->part, e->unit) / p->c->shape.l.block_bytes * p->c->shape.l.block_bytes;
     for (;; e++) {
         if (e->kind != KIND_MISSING) /* may be ready, and looked at by workers: not to be written */
             continue;
@@ -318,7 +317,7 @@ int pipeline_issue(struct pipeline *p, uint32_t most)
     for (int i = 0; i < p->n_passes * LISTS; i++) {
         struct pass *s = &p->pass[i / LISTS];
         int list = i % LISTS;
-        while ((uint32_t)(p->g->io->in_flight + n) < most && next_missing(&s->list[list])) {
+        while ((uint32_t)(p->c.io->in_flight + n) < most && next_missing(&s->list[list])) {
             size_t units = next_read(s, list);
             if (!units || !p->n_free) {
                 pressure |= units > 0;
@@ -326,7 +325,7 @@ int pipeline_issue(struct pipeline *p, uint32_t most)
             }
             batch[n++] = start_read(s, list, units);
             if (n == SUBMIT_MAX) {
-                if ((r = io_submit(p->g->io, batch, n, p->err)) < 0)
+                if ((r = io_submit(p->c.io, batch, n, p->err)) < 0)
                     return r;
                 n = 0;
             }
@@ -338,8 +337,8 @@ int pipeline_issue(struct pipeline *p, uint32_t most)
         pipeline_changed(p);
         pthread_mutex_unlock(&p->lock);
     }
-    if ((r = n ? io_submit(p->g->io, batch, n, p->err) : 0) == 0)
-        atomic_store_explicit(&p->in_flight, (unsigned)p->g->io->in_flight, memory_order_relaxed);
+    if ((r = n ? io_submit(p->c.io, batch, n, p->err) : 0) == 0)
+        atomic_store_explicit(&p->in_flight, (unsigned)p->c.io->in_flight, memory_order_relaxed);
     return r;
 }
 
@@ -348,7 +347,7 @@ static void arrived(struct buffer *b)
 {
     struct pass *p = b->pass;
     struct list *l = &p->list[b->list];
-    uint32_t record_bytes = p->g->shape.part[l->part].record_bytes;
+    uint32_t record_bytes = p->c->shape.part[l->part].record_bytes;
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
         if (e->kind != KIND_READING) /* cached, in a gap */
@@ -377,7 +376,7 @@ static void arrived(struct buffer *b)
 int pipeline_collect(struct pipeline *p, int wait)
 {
     struct io_request *done[SUBMIT_MAX];
-    int n = io_reap(p->g->io, done, SUBMIT_MAX, wait, p->err), r;
+    int n = io_reap(p->c.io, done, SUBMIT_MAX, wait, p->err), r;
     for (int i = 0; i < n; i++) {
         if (done[i]->tag >= p->n_buffers) {
             if ((r = predictor_prefetch_came(p->now.predictor_prefetch, done[i], p->err)) < 0)
@@ -385,7 +384,7 @@ int pipeline_collect(struct pipeline *p, int wait)
             continue;
         }
         if (done[i]->result < 0)
-            return io_failed(p->g->io, done[i], p->err);
+            return io_failed(p->c.io, done[i], p->err);
         arrived(&p->buffers[done[i]->tag]);
     }
     for (int i = 0; i < p->n_passes && n > 0; i++)

@@ -21,27 +21,27 @@
 #define HIDDEN_BYTES (64u << 10) /* of fc1's rows: no job is smaller */
 #define CLUSTER_MAX  4096        /* neurons (common/plan/layout.h) */
 
-size_t prediction_row_bytes(const struct engine *g)
+size_t prediction_row_bytes(const struct pipeline_config *c)
 {
-    return g->c.choice.predictors.rank ? ((size_t)g->h.n_ff + 511) / 512 * 64 : 0;
+    return c->choice.predictors.rank ? ((size_t)c->shape.n_ff + 511) / 512 * 64 : 0;
 }
 
 void prediction_take_memory(struct pipeline *p)
 {
-    struct engine *g = p->g;
+    const struct pipeline_config *c = &p->c;
     struct prediction_state *d = &p->now;
-    size_t tokens = (size_t)g->scratch.tokens, rank = (size_t)g->c.choice.predictors.rank;
+    size_t tokens = (size_t)c->scratch.tokens, rank = (size_t)c->choice.predictors.rank;
     if (!rank)
         return;
-    d->row_bytes = prediction_row_bytes(g);
+    d->row_bytes = prediction_row_bytes(c);
     d->score_floats = tokens * BUDGET_SCORE_ROWS;
-    uint8_t *m = arena_take(&g->arena, BUDGET_SCRATCH, g->scratch.predict), *end = m + g->scratch.predict;
+    uint8_t *m = c->memory.predict, *end = m + c->scratch.predict;
     d->hidden = (float *)m;
     m += (tokens * rank * 4 + 63) / 64 * 64;
     d->scores = (float *)m;
     m += (size_t)p->n_threads * d->score_floats * 4;
     d->bits = m;
-    m += (size_t)g->scratch.rows * d->row_bytes;
+    m += (size_t)c->scratch.rows * d->row_bytes;
     d->prepared = m; /* in either form */
     assert(m + tokens * kernels_act_bytes(KERNELS_ACT_F32, (int)rank) <= end &&
            m + tokens * kernels_act_bytes(KERNELS_ACT_Q8, (int)rank) <= end);
@@ -50,10 +50,10 @@ void prediction_take_memory(struct pipeline *p)
 
 int prediction_new(struct pipeline *p, struct err *e)
 {
-    struct engine *g = p->g;
-    if (!g->c.choice.predictor_buffers)
+    const struct pipeline_config *c = &p->c;
+    if (!c->choice.predictor_buffers)
         return 0;
-    p->now.predictor_prefetch = predictor_prefetch_new(g, g->staging + (size_t)p->n_buffers * p->buffer_bytes, p->n_buffers, e);
+    p->now.predictor_prefetch = predictor_prefetch_new(c, c->staging + (size_t)p->n_buffers * p->buffer_bytes, p->n_buffers, e);
     return p->now.predictor_prefetch ? 0 : e->code;
 }
 
@@ -78,7 +78,7 @@ static void see_ready(struct pipeline *p)
 int prediction_feed(struct pipeline *p, int ahead)
 {
     struct prediction_state *d = &p->now;
-    if (!d->predictor_prefetch || !p->g->predicted)
+    if (!d->predictor_prefetch || !p->predicted)
         return 0;
     pthread_mutex_lock(&p->lock);
     predictor_prefetch_reclaim(d->predictor_prefetch);
@@ -89,22 +89,17 @@ int prediction_feed(struct pipeline *p, int ahead)
     return r;
 }
 
-uint64_t pipeline_predictor_bytes(const struct pipeline *p)
-{
-    return p->now.predictor_prefetch ? predictor_prefetch_bytes(p->now.predictor_prefetch) : 0;
-}
-
 void prediction_reset(struct pass *p)
 {
-    struct engine *g = p->g;
+    const struct pipeline_config *c = p->c;
     struct prediction *d = &p->pred;
-    uint32_t cluster = g->shape.l.cluster_neurons, n_ff = (uint32_t)g->h.n_ff;
-    d->on = engine_predicts(g, p->layer);
+    uint32_t cluster = c->shape.l.cluster_neurons, n_ff = (uint32_t)c->shape.n_ff;
+    d->on = p->pipe->predicted && c->predictors && c->predictor[p->layer] >= 0;
     d->begun = !d->on;
     if (!d->on)
         return;
-    d->q = &g->predictors[(size_t)p->layer * (size_t)g->n_blocks + (size_t)p->block];
-    d->always = g->c.always ? g->c.always[p->layer] : 0;
+    d->q = &c->predictors[config_block(c, p->layer, p->block)];
+    d->always = c->always ? c->always[p->layer] : 0;
     d->range = predict_range(cluster);
     d->n_ranges = (n_ff - d->always + d->range - 1) / d->range;
     d->listed = 0;
@@ -165,7 +160,7 @@ void prediction_begin(struct pipeline *p)
     struct pass *s = d->of;
     const struct predict *q = s->pred.q;
     uint32_t pieces = (uint32_t)p->n_threads * 4, least = (uint32_t)(HIDDEN_BYTES / q->row1) + 1;
-    d->x = engine_acts(p->g, s->pred.in, q->form1, &d->x_stride);
+    d->x = acts_in_form(s->pred.in, q->form1, &d->x_stride);
     d->prepared_stride = predict_hidden_bytes(q);
     d->grain = ((uint32_t)q->rank + pieces - 1) / pieces;
     d->grain = ((d->grain > least ? d->grain : least) + 3) / 4 * 4;
@@ -173,7 +168,7 @@ void prediction_begin(struct pipeline *p)
     d->next = d->frontier = 0;
     d->left = d->rows = (uint32_t)q->rank;
     d->ranges = s->pred.n_ranges;
-    d->streamed = engine_streams(p->g, s->layer);
+    d->streamed = config_streams(&p->c, s->layer);
     d->picks = q->type1 == PREDICT_PICK && !d->streamed;
     if (d->streamed) {
         d->rows = d->ranges = 0;
@@ -234,7 +229,7 @@ void prediction_finish(struct pipeline *p, const struct job *j)
 static uint32_t range_at(const struct pass *p, uint32_t range, uint32_t *end)
 {
     const struct prediction *d = &p->pred;
-    uint32_t first = d->always + range * d->range, n_ff = (uint32_t)p->g->h.n_ff;
+    uint32_t first = d->always + range * d->range, n_ff = (uint32_t)p->c->shape.n_ff;
     *end = n_ff - first < d->range ? n_ff : first + d->range;
     return first;
 }
@@ -251,7 +246,7 @@ static int score_range(struct pipeline *p, uint32_t range, int worker, struct co
         float *bias;
         uint8_t *rows = predictor_prefetch_range(d->predictor_prefetch, range, &bias);
         int64_t start = progress_now_ns();
-        int r = verify_range(p->g, s->layer, s->block, range, rows, (uint8_t *)bias, &c->verified, e);
+        int r = verify_range(p->c.verifier, s->layer, s->block, range, rows, (uint8_t *)bias, &c->verified, e);
         if (r < 0)
             return r;
         c->verified.ns += (uint64_t)(progress_now_ns() - start);
@@ -286,7 +281,7 @@ static int hidden_rows(struct pipeline *p, uint32_t from, uint32_t to, struct co
     if (d->streamed) {
         uint8_t *rows = predictor_prefetch_rows(d->predictor_prefetch, from, &n);
         int64_t start = progress_now_ns();
-        int r = verify_rows(p->g, d->of->layer, d->of->block, from, to, rows, &c->verified, e);
+        int r = verify_rows(p->c.verifier, d->of->layer, d->of->block, from, to, rows, &c->verified, e);
         if (r < 0)
             return r;
         c->verified.ns += (uint64_t)(progress_now_ns() - start);
@@ -333,7 +328,7 @@ static uint32_t list_units(struct pass *p, int list, uint32_t first, uint32_t en
 {
     uint32_t units[CLUSTER_MAX], n = 0, step, skipped = end - first;
     int part = p->list[list].part;
-    uint32_t per = p->g->shape.part[part].neurons_per_unit;
+    uint32_t per = p->c->shape.part[part].neurons_per_unit;
     for (uint32_t at = first; at < end; at += step) {
         step = end - at < 64 ? end - at : 64;
         for (uint64_t bits = bits_at(p->pred.want, at, step); bits; bits &= bits - 1) {
@@ -355,7 +350,7 @@ static uint32_t list_units(struct pass *p, int list, uint32_t first, uint32_t en
 /* Returns the neurons of the cluster whose gates the list of neurons need not wait for. */
 static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_t end)
 {
-    int one_part = p->g->n_parts == 1;
+    int one_part = p->c->shape.n_parts == 1;
     if (first >= p->hot[0]) {
         uint32_t skipped = list_units(p, one_part ? LIST_NEURON : LIST_GATE, first, end);
         return one_part ? end - first : skipped;
@@ -369,7 +364,7 @@ static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_
 
 static void list_range(struct pass *p, uint32_t range)
 {
-    uint32_t cluster = p->g->shape.l.cluster_neurons, skipped[BUDGET_SCORE_ROWS / 8];
+    uint32_t cluster = p->c->shape.l.cluster_neurons, skipped[BUDGET_SCORE_ROWS / 8];
     uint32_t end, first = range_at(p, range, &end), c0 = first / cluster, n = 0;
     for (uint32_t at = first; at < end; at += cluster, n++)
         skipped[n] = list_cluster(p, c0 + n, at, end - at < cluster ? end : at + cluster);
@@ -377,7 +372,7 @@ static void list_range(struct pass *p, uint32_t range)
     pthread_mutex_lock(&p->pipe->lock);
     for (uint32_t i = 0; i < n; i++)
         p->gate_left[c0 + i] -= skipped[i];
-    while (p->gate_frontier < p->g->shape.n_clusters && !p->gate_left[p->gate_frontier])
+    while (p->gate_frontier < p->c->shape.n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
     pipeline_changed(p->pipe);
     pthread_mutex_unlock(&p->pipe->lock);

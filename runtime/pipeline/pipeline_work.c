@@ -20,9 +20,9 @@ struct gather { /* a worker's own */
 
 static struct gather gather_of(struct pass *p, int worker)
 {
-    const struct engine *g = p->g;
-    size_t per = g->scratch.gather / (size_t)p->pipe->n_threads, row = (size_t)g->scratch.tokens * BUDGET_GATHER_ROWS;
-    uint8_t *m = p->pipe->gather + (size_t)worker * per;
+    const struct pipeline_config *c = p->c;
+    size_t per = c->scratch.gather / (size_t)p->pipe->n_threads, row = (size_t)c->scratch.tokens * BUDGET_GATHER_ROWS;
+    uint8_t *m = c->memory.gather + (size_t)worker * per;
     struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + BUDGET_GATHER_ROWS * 8) };
     w.a = (float *)(m + BUDGET_GATHER_ROWS * 16);
     w.b = w.a + row;
@@ -31,15 +31,15 @@ static struct gather gather_of(struct pass *p, int worker)
 
 static enum kernels_act form_of(const struct pass *p, int role)
 {
-    return kernels_act_form(p->g->shape.l.type[role], p->g->c.act_q8);
+    return kernels_act_form(p->c->shape.l.type[role], p->c->act_q8);
 }
 
 /* Products of the gathered rows with every token: a[t][i]. */
 static void gathered_rows(struct pass *p, struct gather *w, int role)
 {
     enum kernels_act f = form_of(p, role);
-    kernels->rows_at[f][p->g->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, p->x[f], p->x_stride[f],
-                                                  p->n_tokens, p->g->h.d_model);
+    kernels->rows_at[f][p->c->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, p->x[f], p->x_stride[f],
+                                                  p->n_tokens, p->c->d_model);
 }
 
 /* Does a neuron count for a token? */
@@ -52,9 +52,9 @@ static int counts_for(const struct pass *p, int t, uint32_t pos)
 /* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
 static uint8_t is_active(const struct pass *p, uint32_t pos)
 {
-    int on = p->g->dense_mode;
+    int on = p->c->dense_mode;
     for (int t = 0; t < p->n_tokens && !on; t++)
-        on = p->rows[(size_t)t * (size_t)p->g->shape.n_ff + pos] > 0;
+        on = p->rows[(size_t)t * (size_t)p->c->shape.n_ff + pos] > 0;
     return (uint8_t)on;
 }
 
@@ -66,7 +66,7 @@ static void flush_gates(struct pass *p, struct gather *w)
     gathered_rows(p, w, LAYOUT_GATE);
     for (int t = 0; t < p->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
-            p->rows[(size_t)t * (size_t)p->g->shape.n_ff + w->pos[i]] =
+            p->rows[(size_t)t * (size_t)p->c->shape.n_ff + w->pos[i]] =
                 counts_for(p, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
     for (int i = 0; i < w->n; i++)
         p->active[w->pos[i]] = is_active(p, w->pos[i]);
@@ -89,12 +89,12 @@ static int in_order(const struct pass *p, const struct entry *e)
 /* Gates of n neurons from pos0 on, whose records lie one after another. */
 static void gates_in_order(struct pass *p, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
 {
-    const struct layout_shape *s = &p->g->shape;
+    const struct layout_shape *s = &p->c->shape;
     const struct layout_part *lp = &s->part[0];
     enum kernels_act f = form_of(p, LAYOUT_GATE);
     kernels->rows[f][s->l.type[LAYOUT_GATE]](p->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
                                              lp->record_bytes, (int)n, p->x[f], p->x_stride[f], p->n_tokens,
-                                             p->g->h.d_model);
+                                             p->c->d_model);
     for (uint32_t i = pos0; i < pos0 + n; i++)
         p->active[i] = is_active(p, i);
     c->computed += n;
@@ -106,7 +106,7 @@ INLINE uint64_t gather(struct pass *p, const struct entry *e, int part, int role
                        uint64_t (*which)(const struct pass *, uint32_t, uint32_t), struct gather *w,
                        void (*flush)(struct pass *, struct gather *))
 {
-    const struct layout_part *lp = &p->g->shape.part[part];
+    const struct layout_part *lp = &p->c->shape.part[part];
     const uint8_t *rows = e->base + lp->role_offset[role];
     uint64_t sum = 0;
     for (uint32_t at = 0, n; at < e->n; at += n) {
@@ -124,7 +124,7 @@ INLINE uint64_t gather(struct pass *p, const struct entry *e, int part, int role
 
 static void flush_ups(struct pass *p, struct gather *w)
 {
-    size_t n_ff = (size_t)p->g->shape.n_ff;
+    size_t n_ff = (size_t)p->c->shape.n_ff;
     if (!w->n)
         return;
     gathered_rows(p, w, LAYOUT_UP);
@@ -132,7 +132,7 @@ static void flush_ups(struct pass *p, struct gather *w)
         float *h = p->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * BUDGET_GATHER_ROWS;
         for (int i = 0; i < w->n; i++)
             gate[i] = h[w->pos[i]];
-        nn_ffn_act(up, gate, up, w->n, p->g->h.act);
+        nn_ffn_act(up, gate, up, w->n, p->c->act);
         for (int i = 0; i < w->n; i++)
             h[w->pos[i]] = up[i];
     }
@@ -159,21 +159,21 @@ static uint64_t active_at(const struct pass *p, uint32_t i, uint32_t n)
 static struct entry gate_entry(const struct pass *p, const struct entry *e)
 {
     struct entry q = *e;
-    if (p->g->n_parts > 1)
-        q.base = p->hot_base[0] + (size_t)e->pos0 * p->g->shape.part[0].record_bytes;
+    if (p->c->shape.n_parts > 1)
+        q.base = p->hot_base[0] + (size_t)e->pos0 * p->c->shape.part[0].record_bytes;
     return q;
 }
 
 static int is_fused(const struct pass *p, int list, const struct entry *e)
 {
-    return list == LIST_NEURON && e->pos0 < p->fused * p->g->shape.l.cluster_neurons;
+    return list == LIST_NEURON && e->pos0 < p->fused * p->c->shape.l.cluster_neurons;
 }
 
 /* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
 static void gates(struct pass *p, const struct job *j, struct gather *w)
 {
     const struct list *l = &p->list[j->list];
-    uint32_t record_bytes = p->g->shape.part[0].record_bytes, pos0 = 0, n = 0;
+    uint32_t record_bytes = p->c->shape.part[0].record_bytes, pos0 = 0, n = 0;
     const uint8_t *records = NULL;
     for (int i = 0; i < j->n; i++) {
         const struct entry *e = &l->e[j->idx[i]];
@@ -203,12 +203,13 @@ static int verify_entries(const struct job *j, struct counts *c, struct err *e)
 {
     const struct pass *p = j->pass;
     const struct list *l = &p->list[j->list];
-    int64_t start = p->g->checks ? progress_now_ns() : 0;
+    const struct verifier *v = p->c->verifier;
+    int64_t start = v->checks ? progress_now_ns() : 0;
     int r = 0;
-    for (int i = 0; i < j->n && p->g->checks && r == 0; i++) {
+    for (int i = 0; i < j->n && v->checks && r == 0; i++) {
         struct entry *x = &l->e[j->idx[i]];
         if (x->kind == KIND_ADMITTED || x->kind == KIND_STAGED)
-            r = verify_unit(p->g, p->layer, p->block, l->part, x->unit, x->base, &c->verified, e);
+            r = verify_unit(v, p->layer, p->block, l->part, x->unit, x->base, &c->verified, e);
     }
     if (c->verified.bytes)
         c->verified.ns += (uint64_t)(progress_now_ns() - start);
@@ -240,13 +241,12 @@ int pipeline_work_entries(const struct job *j, int worker, struct counts *c, str
 
 static void flush_down(struct pass *p, struct gather *w)
 {
-    const struct engine *g = p->g;
     if (!w->n)
         return;
     for (int k = 0; k < p->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
-            w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)g->shape.n_ff + w->pos[i]];
-    kernels->axpy[g->shape.l.type[LAYOUT_DOWN]](p->out + w->col0, (size_t)g->h.d_model, w->ptr, w->a,
+            w->a[k * BUDGET_GATHER_ROWS + i] = p->rows[(size_t)k * (size_t)p->c->shape.n_ff + w->pos[i]];
+    kernels->axpy[p->c->shape.l.type[LAYOUT_DOWN]](p->out + w->col0, (size_t)p->c->d_model, w->ptr, w->a,
                                                 BUDGET_GATHER_ROWS, w->n, p->n_tokens, w->col0, w->n_cols);
     w->n = 0;
 }

@@ -3,8 +3,6 @@
  * A piece of fc2 has two requests, its rows and its part of the bias, which lie apart in the file. */
 #include "runtime/pipeline/predictor_prefetch.h"
 
-#include "runtime/engine/engine_impl.h"
-
 #include <assert.h>
 #include <stdlib.h>
 
@@ -17,7 +15,7 @@ struct buffer {
 };
 
 struct predictor_prefetch {
-    struct engine *g;
+    const struct pipeline_config *c;
     uint8_t *memory;
     struct buffer *buffers;
     uint32_t n_buffers, tag, align, in_flight;
@@ -31,12 +29,12 @@ struct predictor_prefetch {
 
 static const struct predict_pieces *pieces_of(const struct predictor_prefetch *f, int layer, int block)
 {
-    return &f->g->pieces[(size_t)layer * (size_t)f->g->n_blocks + (size_t)block];
+    return &f->c->pieces[config_block(f->c, layer, block)];
 }
 
 static const struct predict *predict_of(const struct predictor_prefetch *f, int layer, int block)
 {
-    return &f->g->predictors[(size_t)layer * (size_t)f->g->n_blocks + (size_t)block];
+    return &f->c->predictors[config_block(f->c, layer, block)];
 }
 
 static uint32_t count(const struct predict_pieces *p)
@@ -49,33 +47,31 @@ static struct buffer *buffer_of(const struct predictor_prefetch *f, uint64_t pie
     return &f->buffers[piece % f->n_buffers];
 }
 
-uint32_t *predictor_prefetch_checks(const struct engine *g, int i)
+uint32_t *predictor_prefetch_checks(uint8_t *staging, const struct layout_shape *s, const struct budget_choice *c, int i)
 {
-    const struct budget_choice *c = &g->c.choice;
-    uint64_t reads = (uint64_t)c->queue_depth * budget_read_bytes(&g->shape, c->read_bytes);
+    uint64_t reads = (uint64_t)c->queue_depth * budget_read_bytes(s, c->read_bytes);
     uint64_t one = budget_predictor_check_bytes(&c->predictors), all = budget_stream_bytes(&c->predictors, c->predictor_buffers);
-    return (uint32_t *)(void *)(g->staging + reads + all - c->predictors.n * one + (uint64_t)i * one);
+    return (uint32_t *)(void *)(staging + reads + all - c->predictors.n * one + (uint64_t)i * one);
 }
 
-struct predictor_prefetch *predictor_prefetch_new(struct engine *g, uint8_t *memory, uint32_t tag, struct err *e)
+struct predictor_prefetch *predictor_prefetch_new(const struct pipeline_config *c, uint8_t *memory, uint32_t tag, struct err *e)
 {
     _Static_assert(sizeof(struct buffer) <= BUDGET_READ_BYTES, "state of a buffer");
-    const struct budget_choice *c = &g->c.choice;
     struct predictor_prefetch *f = calloc(1, sizeof *f);
-    if (!f || !(f->order = calloc((size_t)g->h.n_layers, sizeof *f->order))) {
+    if (!f || !(f->order = calloc((size_t)c->n_layers, sizeof *f->order))) {
         free(f);
         err_set(e, ERR_NOMEM, "out of memory for streamed predictors");
         return NULL;
     }
-    f->g = g;
+    f->c = c;
     f->memory = memory;
-    f->n_buffers = c->predictor_buffers;
-    f->buffer_bytes = c->predictors.buffer_bytes;
+    f->n_buffers = c->choice.predictor_buffers;
+    f->buffer_bytes = c->choice.predictors.buffer_bytes;
     f->buffers = (struct buffer *)(void *)(memory + f->n_buffers * f->buffer_bytes);
     f->tag = tag;
-    f->align = g->shape.l.block_bytes;
-    for (int l = 0; l < g->h.n_layers && g->n_blocks == 1; l++)
-        if (engine_streams(g, l) && count(pieces_of(f, l, 0)))
+    f->align = c->shape.l.block_bytes;
+    for (int l = 0; l < c->n_layers && c->n_blocks == 1; l++)
+        if (config_streams(c, l) && count(pieces_of(f, l, 0)))
             f->order[f->n_order++] = l;
     return f;
 }
@@ -115,8 +111,8 @@ static int ask_for(struct predictor_prefetch *f, struct buffer *b, int which, ui
     *r = (struct io_request){ .offset = start, .buf = to, .len = (uint32_t)(end - start),
                               .tag = f->tag + 2 * (uint32_t)(b - f->buffers) + (uint32_t)which };
     f->bytes += r->len;
-    if (end > f->g->io->file_bytes) {
-        int got = file_pread(&f->g->c.pack->file, to, (size_t)(f->g->io->file_bytes - start), start, e);
+    if (end > f->c->io->file_bytes) {
+        int got = file_pread(&f->c->pack->file, to, (size_t)(f->c->io->file_bytes - start), start, e);
         return got < 0 ? got : 0;
     }
     out[(*n)++] = r;
@@ -130,10 +126,10 @@ static int ask_piece(struct predictor_prefetch *f, int layer, int block, uint32_
 {
     const struct predict_pieces *p = pieces_of(f, layer, block);
     const struct predict *q = predict_of(f, layer, block);
-    const struct pack_predictor *x = pack_predictor_find(f->g->c.pack, q->input, layer, block);
+    const struct pack_predictor *x = pack_predictor_find(f->c->pack, q->input, layer, block);
     struct buffer *b = buffer_of(f, f->asked);
     uint8_t *to = f->memory + (size_t)(b - f->buffers) * f->buffer_bytes;
-    uint32_t always = f->g->c.always ? f->g->c.always[layer] : 0;
+    uint32_t always = f->c->always ? f->c->always[layer] : 0;
     int r;
     b->in_flight = 0;
     b->bias = NULL;
@@ -185,14 +181,14 @@ int predictor_prefetch_issue(struct predictor_prefetch *f, int ahead, struct err
         }
     }
     advance(f);
-    return r < 0 ? r : io_submit(f->g->io, batch, n, e);
+    return r < 0 ? r : io_submit(f->c->io, batch, n, e);
 }
 
 int predictor_prefetch_came(struct predictor_prefetch *f, const struct io_request *r, struct err *e)
 {
     struct buffer *b = &f->buffers[(r->tag - f->tag) / 2];
     if (r->result < 0)
-        return io_failed(f->g->io, r, e);
+        return io_failed(f->c->io, r, e);
     b->in_flight--;
     f->in_flight--;
     advance(f);

@@ -11,12 +11,8 @@
  *
  * Where blocks are chosen by a router, what comes next is not known: reading begins when a block's turn comes.
  * The coordinator calls everything here, but for predictor_prefetch_take and predictor_prefetch_used, which need the pipeline's lock. */
-#include "common/pack/pack.h"
-#include "common/plan/budget.h"
+#include "runtime/pipeline/config.h"
 
-#include "runtime/io/io.h"
-
-struct engine;
 struct predictor_prefetch;
 
 #define PREDICTOR_PREFETCH_AHEAD 8 /* pieces in flight, at most */
@@ -27,13 +23,14 @@ static inline int predictor_prefetch_depth(uint32_t buffers)
     return 2 * (int)(buffers < PREDICTOR_PREFETCH_AHEAD ? buffers : PREDICTOR_PREFETCH_AHEAD);
 }
 
-/* memory: budget_stream_bytes of the engine's choice, inside the region of its read backend. Tags of its requests begin
- * at `tag`. */
-struct predictor_prefetch *predictor_prefetch_new(struct engine *g, uint8_t *memory, uint32_t tag, struct err *e);
+/* c outlives it. memory: budget_stream_bytes of its choice, inside the region of its read backend. Tags of its requests
+ * begin at `tag`. */
+struct predictor_prefetch *predictor_prefetch_new(const struct pipeline_config *c, uint8_t *memory, uint32_t tag, struct err *e);
 void predictor_prefetch_free(struct predictor_prefetch *f); /* after the backend is closed; accepts NULL */
 
-/* Where the checksums of the i-th predictor are, rows of fc1, then ranges (verify.h): behind the state of the buffers. */
-uint32_t *predictor_prefetch_checks(const struct engine *g, int i);
+/* Where in the staging region the checksums of the i-th predictor are, rows of fc1, then ranges (verify.h): behind the state
+ * of the buffers. */
+uint32_t *predictor_prefetch_checks(uint8_t *staging, const struct layout_shape *s, const struct budget_choice *c, int i);
 
 /* The pieces of (layer, block) come next. */
 void predictor_prefetch_begin(struct predictor_prefetch *f, int layer, int block);

@@ -1,0 +1,92 @@
+#ifndef RUNTIME_PIPELINE_CONFIG_H
+#define RUNTIME_PIPELINE_CONFIG_H
+
+/* What the pipeline is given: the model's shapes, the plan's choices, where neurons lie in memory and in the file, workers and
+ * a read backend. Nothing of it is the pipeline's own: whoever fills it in keeps all that it points to until pipeline_free.
+ * Constant from then on, but for the caches' state, the bytes of regions and the backend, which are the pipeline's to
+ * change. The pipeline knows no engine: a test makes one up. */
+#include "common/base/pool.h"
+#include "common/model/predict.h"
+#include "common/pack/pack.h"
+#include "common/plan/budget.h"
+#include "common/plan/cache.h"
+#include "common/plan/reads.h"
+
+#include "runtime/io/io.h"
+#include "runtime/io/verify.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Scratch of the sizes that budget_scratch lists, each aligned to 64 and zeroed. */
+struct pipeline_memory {
+    uint8_t *reads;                /* scratch.reads */
+    uint8_t *gather;               /* scratch.gather */
+    uint8_t *entries;              /* scratch.blocks times scratch.entries */
+    uint8_t *predict;              /* scratch.predict; NULL without predictors */
+};
+
+struct pipeline_config {
+    /* the model */
+    const struct pack *pack;       /* where units and predictors are in the file */
+    struct layout_shape shape;     /* pack->shape */
+    int d_model, n_layers, n_blocks;
+    enum model_act act;
+    int dense_mode;                /* no gate shuts: every neuron is active */
+    int act_q8;                    /* int8 activations where a type has such products */
+
+    /* who, and through what */
+    struct pool *pool;             /* the caller of the pipeline is its worker 0 */
+    struct io *io;                 /* queue_depth reads, and predictor_prefetch_depth of streamed predictors */
+    const struct verifier *verifier;
+
+    /* the plan */
+    struct budget_choice choice;   /* threads, queue_depth, read_bytes, predictors, predictor_buffers, hot */
+    struct budget_scratch scratch; /* of that choice */
+    const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by pipeline_new only */
+    int n_coalesce;
+    int no_prefetch;               /* 1: no reads before attention (for measurements) */
+    int no_overlap;                /* 1: reads first, then arithmetic (for measurements) */
+
+    /* where neurons lie; units of the cold region belong to the cache's slots */
+    uint8_t *hot, *cold, *staging;
+    const uint64_t *hot_at;        /* [layer][block][part]: offset in the hot region */
+    const uint64_t *cold_at;       /* [layer][part]: offset in the cold region */
+    struct cache *const *caches;   /* [layer][part] */
+    struct pipeline_memory memory;
+
+    /* predictors; all NULL in a model that has none in use */
+    const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */
+    const unsigned char *streamed; /* [layer] 1: its predictors are read whenever they are used; NULL: of none */
+    const uint32_t *always;        /* [layer] neurons that are not predicted; NULL: none */
+    const struct predict *predictors;      /* [layer][block]; without weights where they are streamed */
+    const struct predict_pieces *pieces;   /* [layer][block], of those */
+};
+
+static inline size_t config_part(const struct pipeline_config *c, int layer, int part)
+{
+    return (size_t)layer * (size_t)c->shape.n_parts + (size_t)part;
+}
+
+static inline size_t config_block(const struct pipeline_config *c, int layer, int block)
+{
+    return (size_t)layer * (size_t)c->n_blocks + (size_t)block;
+}
+
+static inline size_t config_hot(const struct pipeline_config *c, int layer, int block, int part)
+{
+    return config_block(c, layer, block) * (size_t)c->shape.n_parts + (size_t)part;
+}
+
+/* Neurons of the resident prefix. */
+static inline uint32_t config_hot_neurons(const struct pipeline_config *c, int layer, int block, int part)
+{
+    return c->choice.hot ? c->choice.hot[config_hot(c, layer, block, part)] : 0;
+}
+
+static inline int config_streams(const struct pipeline_config *c, int layer)
+{
+    return c->streamed && c->streamed[layer] && c->predictor[layer] >= 0;
+}
+
+#endif

@@ -1,0 +1,64 @@
+#ifndef RUNTIME_PIPELINE_PIPELINE_H
+#define RUNTIME_PIPELINE_PIPELINE_H
+
+/* The FFN of a block, or of several blocks of a layer together, from neurons that are resident, cached or still in the file:
+ * PowerInfer-2's neuron cluster pipeline (arXiv:2406.06282, section 4.3). runtime/README.md has its picture and the rules
+ * of pins, buffers and locks by number.
+ *
+ * One thread, which is the pool's worker 0 and the coordinator, calls everything here. After an error a pipeline can only be
+ * freed. */
+#include "common/base/err.h"
+#include "common/kernels/acts.h"
+
+#include "runtime/pipeline/config.h"
+
+#include <stdint.h>
+
+struct pipeline;
+
+/* Running totals since pipeline_new; times in ns. */
+struct pipeline_stats {
+    uint64_t gate_lookups, gate_hits;         /* of the cold cache, in parts that hold gates */
+    uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
+    uint64_t neurons_possible;                /* blocks that ran x n_ff */
+    uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
+    uint64_t predict_ns;                      /* predictions; where they overlap with other work, their share */
+    uint64_t predict_stall_ns;                /* of stall_ns, before attention, for predictors that are streamed */
+    uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
+    struct verify_counts verified;            /* ns: sum over threads, a part of the times above */
+    uint64_t predictor_bytes;                 /* of streamed predictors, read */
+};
+
+/* Takes its memory from the configuration, and from malloc a table of tiles per block. NULL: ERR_NOMEM, ERR_IO. */
+struct pipeline *pipeline_new(const struct pipeline_config *c, struct err *e);
+void pipeline_free(struct pipeline *p); /* after the backend is closed; accepts NULL */
+
+/* A forward pass begins. predicted: layers that have predictors compute only what those predict. */
+void pipeline_begin(struct pipeline *p, int predicted);
+
+/* The FFN of one block of a layer. Those that are given together run together: what a later one reads is on its way
+ * while an earlier one computes. */
+struct pipeline_ffn {
+    int block;
+    struct acts in;             /* [n_tokens][d_model] */
+    struct acts seen;           /* what its predictor sees, as many tokens; f32 NULL: in */
+    float *rows, *out;          /* scratch f32[n_tokens][n_ff]; f32[n_tokens][d_model] */
+};
+
+/* These blocks of a layer come next: look their gates up and start reading what is missing of them. Optional;
+ * pipeline_run does it otherwise. 1 <= n <= scratch.blocks here and below, tokens together at most scratch.rows. */
+int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e);
+
+/* Where the pass predicts the layer's neurons from another input than the FFN's: do it now, from `seen`, and
+ * start reading what is missing. The bytes of `seen` are not needed afterwards. pipeline_run of the same blocks comes next. */
+int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
+
+/* Between the parts of an attention: take what has arrived and start more reads. */
+int pipeline_poll(struct pipeline *p, struct err *e);
+
+/* f[i].out = FFN of (layer, f[i].block) on f[i].in. */
+int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
+
+struct pipeline_stats pipeline_stats(const struct pipeline *p);
+
+#endif

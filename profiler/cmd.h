@@ -6,6 +6,8 @@
 int cmd_trace(int argc, char **argv);
 int cmd_merge(int argc, char **argv);
 int cmd_predictors(int argc, char **argv);
+int cmd_predictors_measure(int argc, char **argv);
+int cmd_predictors_import(int argc, char **argv);
 int cmd_hardware(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_export(int argc, char **argv);

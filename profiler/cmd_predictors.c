@@ -1,454 +1,169 @@
-/* thermo-profile predictors: options, and what is said before and after; the run itself is predicting.c. */
+/* thermo-profile predictors, predictors-measure and predictors-import: one table of options, of which each command takes
+ * its rows. */
+#include "profiler/cmd_predictors.h"
+
 #include "common/base/cpu.h"
 #include "common/base/file.h"
-#include "common/base/js.h"
-#include "common/base/log.h"
-#include "common/base/progress.h"
+#include "common/base/pool.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "common/offline/linalg.h"
 #include "profiler/cmd.h"
-#include "profiler/predictors/predictor_import.h"
 #include "profiler/predictors/predictor_set.h"
-#include "profiler/show/show.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const struct opt_usage usage = {
+enum { MAKE = CMD_PREDICTORS_MAKE, MEASURE = CMD_PREDICTORS_MEASURE, IMPORT = CMD_PREDICTORS_IMPORT,
+       ALL = MAKE | MEASURE | IMPORT };
+enum { FORMER_KEEP = CMD_PREDICTORS_SELECT + 1, FORMER_IMPORT };
+
+static const struct opt_usage make_usage = {
     "thermo-profile predictors", "",
-    "Make predictors of active neurons for a traced model and put them into its trace. A predictor "
-    "foretells, from a vector "
-    "that is known early, which neurons of an FFN will be active, so that the rest need not be loaded nor "
-    "computed. Per "
-    "layer (and expert) it is a product of two thin matrices, started from the singular value decomposition "
-    "of the gate "
-    "matrix and trained on the trace's samples. One sequence in eight is held out: on it the threshold is "
-    "chosen that "
-    "reaches --recall, and everything reported is measured there. A miss costs accuracy, a false alarm one "
-    "small read. "
-    "Predictors that see the block's input (--input block) are less exact, but known before the attention, "
-    "so that reads "
-    "overlap it. Last, the whole model is run on text with only the foretold neurons, and what that costs in quality is "
-    "put beside them. More samples make better predictors: trace with a larger --samples. An interrupted run goes "
-    "on with "
-    "--resume.",
+    "Make predictors of active neurons for a traced model and put them into its trace. A predictor sees a vector that is "
+    "known early and predicts which neurons of an FFN will be active; the other neurons need not be loaded or computed. "
+    "There is one predictor per layer, or per expert: a product of two thin matrices, which starts from the singular "
+    "value decomposition of the gate matrix and is trained on the trace's samples. One sequence in eight is held out: it "
+    "gives the threshold that reaches --recall, and all reported figures. A false negative costs accuracy, a false positive "
+    "costs one small read. Predictors that see the transformer block's input (--input block) are less exact, but their "
+    "result is known before attention, so that reads overlap it. Last, the whole model runs on text with only the "
+    "predicted neurons, and the trace gets the loss of quality. More samples make better predictors: trace with a larger "
+    "--samples. --resume continues an interrupted run.",
     "  thermo-profile predictors --model m.gguf --traces m.h5\n"
-    "  thermo-profile predictors --model m.gguf --traces m.h5 --input both --recall 0.995 --budget 8%\n"
-    "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --quality-tokens 2000\n"
-    "  thermo-profile predictors --model m.gguf --traces m.h5 --method keep --check other.h5 --json\n",
+    "  thermo-profile predictors --model m.gguf --traces m.h5 --input both --recall 0.995 --budget 8%\n",
     NULL
 };
 
-enum { TRAINED, SVD, COLUMNS, KEEP, IMPORT };
-enum { NOT_SAID = -1 };             /* of a choice */
-static const char *const methods[] = { "trained", "svd", "columns", "keep", "import", NULL };
-static const char *const inputs[] = { "ffn", "block", "both", NULL };
-static const unsigned input_masks[] = { 1u << PREDICT_FFN, 1u << PREDICT_BLOCK,
-                                        1u << PREDICT_FFN | 1u << PREDICT_BLOCK };
-static const char *const types[] = { "q4_0", "q8_0", "f16", NULL };
-
-struct options {
-    const char *model, *traces, *out, *budget, *rank, *layers, *check, *cpu;
-    uint64_t seed, samples, quality_tokens;
-    double recall, weigh;
-    int input, method, type, epochs, threads, resume, dry_run, json;
+static const struct opt_usage measure_usage = {
+    "thermo-profile predictors-measure", "",
+    "Measure the predictors that a trace holds: their loss of quality, which is put into the trace, and with --check their "
+    "recall and precision on another trace. No predictor changes.",
+    "  thermo-profile predictors-measure --model m.gguf --traces m.h5 --quality-tokens 2000\n"
+    "  thermo-profile predictors-measure --model m.gguf --traces m.h5 --check other.h5 --json\n",
+    NULL
 };
 
-static int parse(struct options *o, int argc, char **argv, struct err *e)
+static const struct opt_usage import_usage = {
+    "thermo-profile predictors-import", "",
+    "Put the predictors of a PowerInfer GGUF into its trace, unchanged, and measure them on the trace's samples and on "
+    "text. They see the residual before the FFN's norm, and their threshold is the file's.",
+    "  thermo-profile predictors-import --model m.powerinfer.gguf --traces m.h5\n",
+    NULL
+};
+
+static const char *const methods[] = { "trained", "svd", "select", NULL };
+static const struct opt_choice_alias former_methods[] = {
+    { "columns", CMD_PREDICTORS_SELECT, "--method select" },
+    { "keep", FORMER_KEEP, "'thermo-profile predictors-measure'" },
+    { "import", FORMER_IMPORT, "'thermo-profile predictors-import'" },
+    { 0 },
+};
+static const char *const inputs[] = { "ffn", "block", "both", NULL };
+const char *const cmd_predictors_types[] = { "q4_0", "q8_0", "f16", NULL };
+
+/* What cannot be together. The former methods still come with options that the new commands do not have. */
+static int combined(const struct cmd_predictors *o, struct err *e)
 {
-    *o = (struct options){ .recall = 0.99, .input = NOT_SAID, .budget = "6%", .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
-                            .quality_tokens = PREDICTOR_SET_AUTO };
-    const struct opt opts[] = {
-        { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
-          .required = 1, .file = OPT_READ },
-        { "traces", 't', OPT_STRING, &o->traces, "FILE", "its trace.", .required = 1, .file = OPT_READ },
-        { "out", 'o', OPT_STRING, &o->out, "FILE", "write the trace with its predictors there.",
-          .def = "the trace itself", .file = OPT_WRITE, .beside = ".predictors.partial", .in_place = "traces" },
-        { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE", "share of the active neurons that must be foretold.",
-          .def = "0.99", .min = 0.5, .max = 0.9999 },
-        { "input", 0, OPT_CHOICE, &o->input, "WHICH",
-          "what the predictors see: ffn (the FFN's input), block (the layer's input "
-          "before attention: lookahead), or both kinds. The trace keeps what it holds of the other, imported ones excepted. With "
-          "--method keep: whose quality is measured.",
-          .def = "ffn; with --method keep all that there are", .choices = inputs },
-        { "layers", 0, OPT_STRING, &o->layers, "LIST",
-          "make those of these layers, like 0,8-15; the trace keeps what it holds of others, imported ones excepted.",
-          .def = "all" },
-        { "budget", 0, OPT_STRING, &o->budget, "SIZE",
-          "bytes of all predictors of one kind, as a size or in percent of these layers' FFN's "
-          "bytes in the model file; ranks are shared out among layers to fit.",
-          .def = "6%" },
-        { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.",
-          .def = "auto" },
-        { "method", 0, OPT_CHOICE, &o->method, "NAME",
-          "trained; svd: without training; columns: without decomposition either, the gates' own columns at the inputs that "
-          "weigh most, good where gates hang on few inputs and quick for many experts; keep: make none, measure those that the trace "
-          "holds, and put what they cost in quality into it; import: take those of a PowerInfer GGUF as they are (they see "
-          "the residual before the FFN's norm, and stand at the file's threshold) and measure them on the trace's "
-          "samples.",
-          .def = "trained", .choices = methods },
-        { "weigh", 0, OPT_DOUBLE, &o->weigh, "SHARE",
-          "0: all misses count alike, fewest neurons for the recall; 1: by what they may cost, least loss of quality for the "
-          "neurons foretold, which a recall then takes more of; or between.",
-          .def = "0", .min = 0, .max = 1 },
-        { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1,
-          .max = 10000 },
-        { "samples", 0, OPT_U64, &o->samples, "N",
-          "use N of the trace's samples at most: memory and time are proportional to it.", .def = "all",
-          .min = 1, .max = 1e12 },
-        { "type", 0, OPT_CHOICE, &o->type, "NAME", "how weights are stored.", .def = "q4_0",
-          .choices = types },
-        { "seed", 0, OPT_U64, &o->seed, "N", "of the order in which samples are taken.", .def = "1", .min = 0,
-          .max = 1e18 },
-        { "check", 0, OPT_STRING, &o->check, "FILE",
-          "another trace of the model, of other text: measure there too, and quality there instead of on held-out "
-          "text.", .def = NULL, .file = OPT_READ },
-        { "quality-tokens", 0, OPT_U64, &o->quality_tokens, "N",
-          "measure what the predictors cost in quality on N tokens at most; 0: not.",
-          .def = "as many as take some minutes: 256 for a 7B model, 4096 for small ones", .min = 0, .max = 1e9 },
-        { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
-          .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
-          "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
-        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take.", .def = NULL },
-        { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with an interrupted run.", .def = NULL },
-        { "json", 0, OPT_FLAG, &o->json, NULL, "result as JSON on standard output.", .def = NULL },
-        { 0 },
-    };
-    int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
-    if (!r && n_pos)
-        return err_set(e, ERR_USAGE, "'%s' is not an option; see thermo-profile predictors --help", argv[1]);
-    if (!r && o->method == IMPORT && (o->input != NOT_SAID || o->layers || strcmp(o->rank, "auto") || o->dry_run || o->resume))
-        return err_set(e, ERR_USAGE, "--method import takes the file's predictors as they are, in seconds: --input, --layers, "
-                       "--rank, --dry-run and --resume have no use with it");
-    if (!r && o->weigh > 0 && (o->method == KEEP || o->method == IMPORT))
-        return err_set(e, ERR_USAGE, "--weigh says how predictors are made; --method %s makes none", methods[o->method]);
-    if (!r && o->method == KEEP && o->layers)
-        return err_set(e, ERR_USAGE, "--layers says whose predictors are made; --method keep makes none");
-    if (!r && o->method == KEEP && !o->check && !o->quality_tokens)
-        return err_set(e, ERR_USAGE,
-                       "--method keep with --quality-tokens 0 and no --check has nothing to do; to see what a trace holds "
-                       "use 'thermo-profile show'");
-    return r;
-}
-
-static int parse_budget(const char *text, uint64_t ffn, uint64_t *out, struct err *e)
-{
-    char tail[2] = "";
-    double percent;
-    if (strlen(text) < 32 && sscanf(text, "%lf%1[%]", &percent, tail) == 2 && text[strlen(text) - 1] == '%') {
-        if (!(percent > 0 && percent <= 1000))
-            return err_set(e, ERR_USAGE, "--budget '%s': a share above 0 %% and up to 1000 %% is needed", text);
-        *out = (uint64_t)((double)ffn * percent / 100);
-        return 0;
-    }
-    int r = size_parse(text, out, e);
-    return r < 0 ? err_wrap(e, "--budget") : 0;
-}
-
-/* "0,8-15": layers[n] is 1 where it names one. *count: how many. */
-static int parse_layers(const char *text, uint8_t *layers, int n, int *count, struct err *e)
-{
-    const char *at = text;
-    *count = 0;
-    for (;;) {
-        int first, last, used = 0;
-        if (*at < '0' || *at > '9' || sscanf(at, "%6d%n", &first, &used) != 1)
-            break;
-        at += used, last = first;
-        if (*at == '-' && (at[1] < '0' || at[1] > '9' || sscanf(at + 1, "%6d%n", &last, &used) != 1))
-            break;
-        at += *at == '-' ? used + 1 : 0;
-        if (first > last || last >= n)
-            return err_set(e, ERR_USAGE, "--layers '%s': there is no layer %d to %d: the model's are 0 to %d", text, first,
-                           last, n - 1);
-        for (int l = first; l <= last; l++)
-            *count += !layers[l], layers[l] = 1;
-        if (!*at)
-            return 0;
-        if (*at++ != ',')
-            break;
-    }
-    return err_set(e, ERR_USAGE, "--layers '%s': numbers and ranges are needed, like 0,8-15", text);
-}
-
-/* layers: [n_layers], zeros. */
-static int predictor_set_options(const struct options *o, const struct trace_info *i, uint8_t *layers,
-                              struct predictor_set_options *out, struct err *e)
-{
-    int n = i->h.n_layers, r = o->layers ? parse_layers(o->layers, layers, n, &n, e) : 0;
-    if (r < 0)
-        return r;
-    *out = (struct predictor_set_options){ .recall = o->recall,
-                                        .inputs = input_masks[o->input == NOT_SAID ? 0 : o->input],
-                                        .layers = o->layers ? layers : NULL,
-                                        .seed = o->seed,
-                                        .samples = o->samples,
-                                        .epochs = o->method == TRAINED ? o->epochs : 0,
-                                        .columns = o->method == COLUMNS,
-                                        .weigh = o->weigh,
-                                        .type = (uint32_t)quant_by_name(types[o->type]) };
-    r = parse_budget(o->budget, predictor_set_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
-    char tail;
-    if (!r && strcmp(o->rank, "auto") &&
-        (strlen(o->rank) > 6 || sscanf(o->rank, "%d%c", &out->rank, &tail) != 1 || out->rank < 1 ||
-         out->rank > PREDICT_MAX_RANK))
-        return err_set(e, ERR_USAGE, "--rank '%s': auto or a number from 1 to %d is needed", o->rank, PREDICT_MAX_RANK);
-    return r;
-}
-
-/* The file with the predictors, once they are made. */
-static const char *result_path(const struct options *o)
-{
-    return o->out ? o->out : o->traces;
-}
-
-/* The table's rows of other inputs stay, if they were measured on the same text. */
-static void add_rows(const struct trace_predictors *p, unsigned measured, const char *corpus,
-                     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n)
-{
-    const struct trace_predict_quality *old;
-    int n_old = trace_predict_quality(p, &old), same = !strcmp(corpus, trace_predict_corpus(p));
-    for (int i = 0; i < n_old && same; i++) {
-        int at = *n;
-        if (measured >> old[i].input & 1 || *n == TRACE_PREDICT_QUALITY)
-            continue;
-        for (; at && rows[at - 1].input > old[i].input; at--)
-            rows[at] = rows[at - 1];
-        rows[at] = old[i], ++*n;
-    }
-}
-
-/* Measure quality and store it. The predictors themselves are safe: an interruption loses this alone. */
-static int quality(const struct options *o, const struct model *m, struct pool *pool, struct err *e)
-{
-    const char *from = o->method == KEEP ? o->traces : result_path(o);
-    struct trace *t = NULL, *other = NULL;
-    struct trace_predictors *p = NULL;
-    struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
-    char corpus[TRACE_PREDICT_CORPUS];
-    int all = o->method == IMPORT || (o->method == KEEP && o->input == NOT_SAID); /* imported ones have their own input */
-    unsigned which = all ? ~0u : input_masks[o->input == NOT_SAID ? 0 : o->input];
-    int n = 0, r = trace_open(from, &t, e);
-    if (!r && (r = trace_predictors_open(t, &p, e)) == 0 && !p)
-        r = err_set(e, ERR_INPUT, "'%s' holds no predictors; make them without --method keep", from);
-    if (!r && o->check)
-        r = trace_open(o->check, &other, e);
-    if (!r)
-        r = predictor_set_quality(p, o->check ? other : t, o->check != NULL, m, which, o->quality_tokens, pool, rows, &n,
-                               e);
-    if (!r) {
-        snprintf(corpus, sizeof corpus, "%.100s%s", trace_info(o->check ? other : t)->corpus.prompts,
-                 o->check ? "" : ", held out");
-        add_rows(p, which, corpus, rows, &n);
-    }
-    trace_predictors_close(p);
-    trace_close(other);
-    trace_close(t);
-    if (!r)
-        r = trace_predict_save_quality(from, result_path(o), rows, n, corpus, e);
-    if (r == ERR_INTR && o->method != KEEP)
-        err_wrap(e, "the predictors are in '%s'; --method keep measures their quality", from);
-    return r;
-}
-
-/* ---- what is said ---- */
-
-static void print_checks(const struct trace_predictor *list, int n, const struct predictor_set_check *c, const char *path)
-{
-    double predicted = 0, active = 0, hit = 0;
-    printf("\non '%s', at the same thresholds\n%-6s %5s %9s %9s %9s %9s %7s\n", path, "input", "layer",
-           "recall", "precision", "density", "oracle", "ratio");
-    for (int i = 0; i < n; i++) {
-        if (list[i].block == 0)
-            printf("%-6s %5d %8.2f%% %8.1f%% %8.1f%% %8.1f%% %7.2f\n", predict_input_name(list[i].input), list[i].layer,
-                   100 * c[i].recall, 100 * c[i].precision, 100 * c[i].density, 100 * c[i].true_density,
-                   c[i].true_density > 0 ? c[i].density / c[i].true_density : 0);
-        predicted += c[i].density, active += c[i].true_density;
-        hit += c[i].recall * c[i].true_density;
-        if (i + 1 == n || list[i + 1].input != list[i].input) {
-            printf("%-6s %5s %8.2f%% %8.1f%%  %27.2f\n", predict_input_name(list[i].input), "all",
-                   active > 0 ? 100 * hit / active : 0, predicted > 0 ? 100 * hit / predicted : 0,
-                   active > 0 ? predicted / active : 0);
-            predicted = active = hit = 0;
-        }
-    }
-}
-
-static struct js *checks_json(const struct trace_predictor *list, int n, const struct predictor_set_check *c,
-                              const char *path)
-{
-    struct js *o = js_object(), *a = js_array();
-    js_set_str(o, "trace", path);
-    for (int i = 0; i < n; i++) {
-        struct js *x = js_object();
-        js_set_str(x, "input", predict_input_name(list[i].input));
-        js_set_int(x, "layer", list[i].layer);
-        js_set_int(x, "block", list[i].block);
-        js_set_num(x, "recall", c[i].recall);
-        js_set_num(x, "precision", c[i].precision);
-        js_set_num(x, "density", c[i].density);
-        js_set_num(x, "true_density", c[i].true_density);
-        js_set_num(x, "density_at_recall", c[i].density_at_recall);
-        js_append(a, x);
-    }
-    js_set(o, "predictors", a);
-    return o;
-}
-
-static int report(const struct options *o, const char *file, const struct model *m, struct pool *pool,
-                  double seconds, uint64_t resumed, struct err *e)
-{
-    struct trace *t = NULL, *other = NULL;
-    struct trace_predictors *p = NULL;
-    struct predictor_set_check *checks = NULL;
-    const struct trace_predictor *list = NULL;
-    int n = 0, r = trace_open(file, &t, e);
-    if (!r)
-        r = trace_predictors_open(t, &p, e);
-    if (!r && !p)
-        r = err_set(e, ERR_INPUT, "'%s' holds no predictors; make them without --method keep", file);
-    if (!r) {
-        list = trace_predictors_list(p, &n);
-        if (o->check && !(checks = calloc((size_t)n, sizeof *checks)))
-            r = err_set(e, ERR_NOMEM, "%d results", n);
-    }
-    if (!r && o->check && (r = trace_open(o->check, &other, e)) == 0)
-        r = predictor_set_check(p, other, m, 0, pool, checks, e);
-    if (!r && o->json) {
-        struct js *j = show_predictors_json(t, p);
-        js_set_str(j, "trace", file);
-        js_set_num(j, "seconds", seconds);
-        js_set_u64(j, "resumed_layers", resumed);
-        if (o->check)
-            js_set(j, "check", checks_json(list, n, checks, o->check));
-        r = js_print(stdout, j, 2, 6, e);
-        js_free(j);
-    } else if (!r) {
-        show_predictors(t, p);
-        if (o->check)
-            print_checks(list, n, checks, o->check);
-        if (o->method != KEEP || o->quality_tokens)
-            printf("wrote %s in %.1f s\n", file, seconds);
-    }
-    trace_predictors_close(p);
-    trace_close(t);
-    trace_close(other);
-    free(checks);
-    return r;
-}
-
-/* ---- the command ---- */
-
-static int dry_run(const struct options *o, const struct predictor_set *p, const struct predictor_set_options *po,
-                   const struct trace_info *i, struct err *e)
-{
-    char a[24], b[24], c[24];
-    uint64_t ffn = predictor_set_ffn_bytes(i), memory = predictor_set_memory(p);
-    if (o->json) {
-        struct js *j = js_object();
-        js_set_u64(j, "memory_bytes", memory);
-        js_set_u64(j, "ffn_bytes", ffn);
-        js_set_u64(j, "budget_bytes", po->budget_bytes);
-        js_set_u64(j, "samples", i->n_samples);
-        int r = js_print(stdout, j, 2, 6, e);
-        js_free(j);
-        return r;
-    }
-    printf("memory   %s at most\nbudget   %s per kind of predictor, of %s that the FFNs take\nsamples  %llu "
-           "in the trace\n",
-           size_format(memory, a, sizeof a), size_format(po->budget_bytes, b, sizeof b),
-           size_format(ffn, c, sizeof c), (unsigned long long)i->n_samples);
+    if (o->command == IMPORT &&
+        (o->input != CMD_PREDICTORS_NOT_SAID || o->layers || strcmp(o->rank, "auto") || o->dry_run || o->resume))
+        return err_set(e, ERR_USAGE, "imported predictors stay as they are: --input, --layers, --rank, --dry-run and --resume "
+                       "have no use here");
+    if (o->command != MAKE && o->loss_weighting > 0)
+        return err_set(e, ERR_USAGE, "--loss-weighting is an option of making predictors; this command makes none");
+    if (o->command == MEASURE && o->layers)
+        return err_set(e, ERR_USAGE, "--layers is an option of making predictors; this command makes none");
+    if (o->command == MEASURE && !o->check && !o->quality_tokens)
+        return err_set(e, ERR_USAGE, "--quality-tokens 0 without --check leaves nothing to do; 'thermo-profile show' "
+                       "prints what a trace holds");
     return 0;
 }
 
-static int make(const struct options *o, struct trace *t, const struct model *m, struct pool *pool,
-                uint64_t *resumed, struct err *e)
+static int parse(int command, const struct opt_usage *usage, struct cmd_predictors *o, int argc, char **argv, struct err *e)
 {
-    const char *out = o->out ? o->out : o->traces;
-    char state[4096];
-    struct predictor_set_options po;
-    struct predictor_set *p = NULL;
-    struct file f;
-    if (snprintf(state, sizeof state, "%s.predictors.partial", out) >= (int)sizeof state)
-        return err_set(e, ERR_USAGE, "--out: the path is too long");
-    uint8_t *layers = calloc((size_t)trace_info(t)->h.n_layers, 1);
-    int r = layers ? predictor_set_options(o, trace_info(t), layers, &po, e) : err_set(e, ERR_NOMEM, "layers");
-    if (!r)
-        r = predictor_set_new(t, m, &po, pool, &p, e);
-    free(layers);
-    if (r < 0)
-        return r;
-    if (o->dry_run) {
-        r = dry_run(o, p, &po, trace_info(t), e);
-        goto out;
-    }
-    if ((r = file_open(&f, o->traces, e)) < 0)
-        goto out;
-    uint64_t need = f.size + 3 * po.budget_bytes + (1 << 20);
-    file_close(&f);
-    if ((r = file_enough_space(out, need, e)) < 0)
-        goto out;
-    r = predictor_set_run(p, state, o->resume, e);
-    if (r == ERR_INTR)
-        err_wrap(e, "the same command with --resume goes on from '%s'", state);
-    if (!r && (r = predictor_set_save(p, o->traces, out, kernels->name, e)) == 0)
-        predictor_set_finish(p);
-    *resumed = predictor_set_resumed_layers(p);
-out:
-    predictor_set_free(p);
-    return r;
+    *o = (struct cmd_predictors){ .command = command, .recall = 0.99, .input = CMD_PREDICTORS_NOT_SAID, .budget = "6%",
+                                  .rank = "auto", .epochs = 8, .seed = 1, .cpu = "auto",
+                                  .quality_tokens = PREDICTOR_SET_AUTO };
+    const struct {
+        int of;
+        struct opt opt;
+    } rows[] = {
+        { ALL, { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF: the one that was traced.",
+                 .required = 1, .file = OPT_READ } },
+        { ALL, { "traces", 't', OPT_STRING, &o->traces, "FILE", "its trace.", .required = 1, .file = OPT_READ } },
+        { ALL, { "out", 'o', OPT_STRING, &o->out, "FILE", "write the trace with its predictors there.",
+                 .def = "the trace itself", .file = OPT_WRITE, .beside = ".predictors.partial", .in_place = "traces" } },
+        { MAKE, { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE", "share of the active neurons that must be predicted.",
+                  .def = "0.99", .min = 0.5, .max = 0.9999 } },
+        { IMPORT, { "recall", 0, OPT_DOUBLE, &o->recall, "SHARE",
+                    "recall at which the density of the predictors is reported.",
+                    .def = "0.99", .min = 0.5, .max = 0.9999 } },
+        { MAKE, { "input", 0, OPT_CHOICE, &o->input, "WHICH",
+                  "what the predictors see: ffn (the FFN's input), block (the transformer block's input, before attention: "
+                  "lookahead), or both kinds. Predictors of the other input stay in the trace, imported ones excepted.",
+                  .def = "ffn", .choices = inputs } },
+        { MEASURE, { "input", 0, OPT_CHOICE, &o->input, "WHICH", "measure the predictors of this input.",
+                     .def = "all that the trace holds", .choices = inputs } },
+        { MAKE, { "layers", 0, OPT_STRING, &o->layers, "LIST",
+                  "make the predictors of these layers, like 0,8-15; those of other layers stay in the trace, imported ones "
+                  "excepted.",
+                  .def = "all" } },
+        { MAKE, { "budget", 0, OPT_STRING, &o->budget, "SIZE",
+                  "bytes of all predictors of one kind, as a size or in percent of these layers' FFN's "
+                  "bytes in the model file; ranks are shared out among layers to fit.",
+                  .def = "6%" } },
+        { MAKE, { "rank", 0, OPT_STRING, &o->rank, "N", "the same rank for every layer instead, whatever the budget.",
+                  .def = "auto" } },
+        { MAKE, { "method", 0, OPT_CHOICE, &o->method, "NAME",
+                  "trained; svd: the decomposition alone, without training; select: input selection, the gates' own weights "
+                  "at the inputs with the largest weights, without decomposition: good where gates depend on few inputs, "
+                  "and quick for many experts.",
+                  .def = "trained", .choices = methods, .choice_aliases = former_methods } },
+        { MAKE, { "loss-weighting", 0, OPT_DOUBLE, &o->loss_weighting, "SHARE",
+                  "weight of a false negative. 0: all count alike, which takes the fewest neurons for the recall; 1: by the "
+                  "loss of quality that it may cause, which loses least quality for the number of predicted neurons, "
+                  "but takes more neurons for the recall; or between.",
+                  .def = "0", .min = 0, .max = 1 } },
+        { MAKE, { .name = "weigh", .alias_of = "loss-weighting" } },
+        { MAKE, { "epochs", 0, OPT_INT, &o->epochs, "N", "passes over the samples.", .def = "8", .min = 1, .max = 10000 } },
+        { MAKE | IMPORT, { "samples", 0, OPT_U64, &o->samples, "N",
+                           "use N of the trace's samples at most: memory and time are proportional to it.", .def = "all",
+                           .min = 1, .max = 1e12 } },
+        { MAKE, { "type", 0, OPT_CHOICE, &o->type, "NAME", "how weights are stored.", .def = "q4_0",
+                  .choices = cmd_predictors_types } },
+        { MAKE, { "seed", 0, OPT_U64, &o->seed, "N", "of the order in which samples are taken.", .def = "1", .min = 0,
+                  .max = 1e18 } },
+        { ALL, { "check", 0, OPT_STRING, &o->check, "FILE",
+                 "another trace of the model, of other text: measure there too, and quality there instead of on held-out "
+                 "text.", .file = OPT_READ } },
+        { ALL, { "quality-tokens", 0, OPT_U64, &o->quality_tokens, "N",
+                 "measure the predictors' loss of quality on N tokens at most; 0: not at all.",
+                 .def = "as many as take some minutes: 256 for a 7B model, 4096 for small ones", .min = 0, .max = 1e9 } },
+        { ALL, { "threads", 0, OPT_INT, &o->threads, "N", "compute threads; the result does not depend on it.",
+                 .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS } },
+        { ALL, { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
+                 "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" } },
+        { MAKE, { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only print memory, sizes and samples.", .def = NULL } },
+        { MAKE, { "resume", 0, OPT_FLAG, &o->resume, NULL, "continue an interrupted run.", .def = NULL } },
+        { ALL, { "json", 0, OPT_FLAG, &o->json, NULL, "result as JSON on standard output.", .def = NULL } },
+    };
+    struct opt opts[sizeof rows / sizeof *rows + 1] = { { 0 } };
+    int n = 0, n_pos;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].of & command)
+            opts[n++] = rows[i].opt;
+    int r = opt_parse(opts, usage, argc, argv, &n_pos, e);
+    if (!r && n_pos)
+        return err_set(e, ERR_USAGE, "'%s' is not an option; see %s --help", argv[1], usage->program);
+    if (o->method > CMD_PREDICTORS_SELECT)
+        o->command = o->method == FORMER_KEEP ? MEASURE : IMPORT;
+    return r ? r : combined(o, e);
 }
 
-static int run(const struct options *o, struct err *e)
+static int command(int which, const struct opt_usage *usage, int argc, char **argv)
 {
-    int cpus[POOL_MAX_THREADS], threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS), r;
-    struct trace *t = NULL;
-    struct gguf *g = NULL;
-    struct model *m = NULL;
-    struct pool *pool = NULL;
-    uint64_t resumed = 0;
-    int64_t start = progress_now_ns();
-    if ((r = trace_open(o->traces, &t, e)) < 0 || (r = gguf_open(o->model, &g, e)) < 0)
-        goto out;
-    const struct model_given given = model_as(&trace_info(t)->h);
-    if ((r = model_open(g, &given, &m, e)) < 0 ||
-        (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0)
-        goto out;
-    const struct model_hparams *a = &m->h, *b = &trace_info(t)->h;
-    if (a->n_layers != b->n_layers || a->d_model != b->d_model || a->n_ff != b->n_ff || a->n_experts != b->n_experts) {
-        r = err_set(e, ERR_MISMATCH,
-                    "'%s' is a trace of another model than '%s': %d layers of %d x %d, not %d of %d x %d",
-                    o->traces, o->model, b->n_layers, b->d_model, b->n_ff, a->n_layers, a->d_model, a->n_ff);
-        goto out;
-    }
-    if (o->method == TRAINED && predictor_import_there(m))
-        log_info("'%s' brings predictors of its own along; --method import takes them", o->model);
-    if (o->method == IMPORT)
-        r = predictor_import(o->traces, result_path(o), t, m, o->recall, o->samples, kernels->name, pool, e);
-    else if (o->method != KEEP)
-        r = make(o, t, m, pool, &resumed, e);
-    if (!r && !o->dry_run && o->quality_tokens)
-        r = quality(o, m, pool, e);
-    if (!r && !o->dry_run)
-        r = report(o, o->method != KEEP || o->quality_tokens ? result_path(o) : o->traces, m, pool,
-                   (double)(progress_now_ns() - start) / 1e9, resumed, e);
-out:
-    pool_free(pool);
-    model_close(m);
-    gguf_close(g);
-    trace_close(t);
-    return r;
-}
-
-int cmd_predictors(int argc, char **argv)
-{
-    struct options o;
+    struct cmd_predictors o;
     struct err e = { 0 };
     unsigned mask;
-    int r = parse(&o, argc, argv, &e);
+    int r = parse(which, usage, &o, argc, argv, &e);
     if (r > 0)
         return 0;
     if (r < 0 || (r = cpu_parse(o.cpu, &mask, &e)) < 0)
@@ -456,6 +171,21 @@ int cmd_predictors(int argc, char **argv)
     kernels_init(mask);
     linalg_init();
     file_catch_interrupt();
-    r = run(&o, &e);
+    r = cmd_predictors_run(&o, &e);
     return r < 0 ? opt_fail(&e) : 0;
+}
+
+int cmd_predictors(int argc, char **argv)
+{
+    return command(MAKE, &make_usage, argc, argv);
+}
+
+int cmd_predictors_measure(int argc, char **argv)
+{
+    return command(MEASURE, &measure_usage, argc, argv);
+}
+
+int cmd_predictors_import(int argc, char **argv)
+{
+    return command(IMPORT, &import_usage, argc, argv);
 }

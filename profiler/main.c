@@ -10,8 +10,10 @@ int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
         { "trace", cmd_trace, "run a model over prompts and record which neurons fire" },
-        { "merge", cmd_merge, "join the traces of all shards of a run" },
-        { "predictors", cmd_predictors, "make what foretells active neurons, from a trace" },
+        { "merge", cmd_merge, "merge the traces of all shards of a run" },
+        { "predictors", cmd_predictors, "make predictors of active neurons, from a trace" },
+        { "predictors-measure", cmd_predictors_measure, "measure the predictors that a trace holds" },
+        { "predictors-import", cmd_predictors_import, "put the predictors of a PowerInfer file into its trace" },
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
         { "import", cmd_import, "enter figures of devices from CSV" },
         { "export", cmd_export, "write devices as the CSV that import reads" },

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/base/version.h"
 
+#include <assert.h>
 #include <ctype.h>
 #include <errno.h>
 #include <limits.h>
@@ -111,7 +112,8 @@ static int unknown_option(const struct opt *opts, const struct opt_usage *u, con
     const char *best = NULL;
     int best_d = INT_MAX;
     for (const struct opt *o = opts; o->name; o++)
-        consider(typed, o->name, &best, &best_d);
+        if (!o->alias_of)
+            consider(typed, o->name, &best, &best_d);
     for (const struct opt *o = opt_common_rows; o->name; o++)
         consider(typed, o->name, &best, &best_d);
     if (best)
@@ -187,6 +189,15 @@ static int set_size(const struct opt *o, const char *value, struct err *e)
     return 0;
 }
 
+/* NULL where value is no former name of a choice of o. */
+static const struct opt_choice_alias *choice_alias(const struct opt *o, const char *value)
+{
+    const struct opt_choice_alias *a = o->choice_aliases;
+    while (a && a->name && strcmp(a->name, value))
+        a++;
+    return a && a->name ? a : NULL;
+}
+
 static int set_choice(const struct opt *o, const char *value, struct err *e)
 {
     char names[256];
@@ -195,6 +206,11 @@ static int set_choice(const struct opt *o, const char *value, struct err *e)
             *(int *)o->dest = i;
             return 0;
         }
+    const struct opt_choice_alias *a = choice_alias(o, value);
+    if (a) {
+        *(int *)o->dest = a->value;
+        return 0;
+    }
     opt_format_choices(o, names, sizeof names);
     return err_set(e, ERR_USAGE, "--%s '%s': must be one of %s", o->name, value, names);
 }
@@ -227,13 +243,46 @@ static int set_value(const struct opt *o, const char *value, struct err *e)
 
 /* ---- parsing ---- */
 
+enum { MAX_ALIASES = 8 }; /* warned of by one command */
+
 struct parser {
     const struct opt *opts;
     const struct opt_usage *usage;
     int argc, i, help;
     char **argv;
     unsigned char *seen; /* by row of opts */
+    const void *aliases[MAX_ALIASES]; /* rows used that are former names, each once; also choices' */
+    char warnings[MAX_ALIASES][160];
+    int n_aliases;
 };
+
+/* Warnings wait for the end of the command line: --quiet may follow. */
+static void note_alias(struct parser *p, const void *alias, const char *was, const char *value, const char *use)
+{
+    int i = 0;
+    while (i < p->n_aliases && p->aliases[i] != alias)
+        i++;
+    if (i < p->n_aliases || i == MAX_ALIASES)
+        return;
+    p->aliases[p->n_aliases++] = alias;
+    snprintf(p->warnings[i], sizeof p->warnings[i], "--%s%s%s is deprecated and will be removed in the next release: use %s", was,
+             value ? " " : "", value ? value : "", use);
+}
+
+/* The option that a row stands for: itself, or of a former name its successor. */
+static const struct opt *successor(struct parser *p, const struct opt *alias)
+{
+    char use[80];
+    const struct opt *o = p->opts;
+    if (!alias->alias_of)
+        return alias;
+    while (o->name && strcmp(o->name, alias->alias_of))
+        o++;
+    assert(o->name && !o->alias_of);
+    snprintf(use, sizeof use, "--%s", o->name);
+    note_alias(p, alias, alias->name, NULL, use);
+    return o;
+}
 
 static const struct opt *find_long(const struct parser *p, const char *name, size_t len)
 {
@@ -262,6 +311,9 @@ static int apply(struct parser *p, const struct opt *o, const char *value, struc
             return err_set(e, ERR_USAGE, "--%s needs a value (%s)", o->name, o->arg ? o->arg : "VALUE");
         value = p->argv[++p->i];
     }
+    const struct opt_choice_alias *a = o->type == OPT_CHOICE ? choice_alias(o, value) : NULL;
+    if (a)
+        note_alias(p, a, o->name, value, a->use);
     return set_value(o, value, e);
 }
 
@@ -275,6 +327,7 @@ static int parse_long(struct parser *p, const char *text, struct err *e)
         snprintf(name, sizeof name, "%.*s", (int)(len < 100 ? len : 100), text);
         return unknown_option(p->opts, p->usage, name, e);
     }
+    o = successor(p, o);
     if (o->type == OPT_FLAG && value && !strcmp(text, "help=table")) {
         p->help = 2;
         return 0;
@@ -338,6 +391,8 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
     *n_pos = 0;
     int r = parse_all(&p, n_pos, e);
     free(p.seen);
+    for (int i = 0; i < p.n_aliases; i++)
+        log_warn("%s", p.warnings[i]);
     if (r == 0 && p.help) {
         (p.help == 2 ? opt_print_table : opt_print_help)(opts, usage);
         return 1;
@@ -349,12 +404,15 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
 
 static void print_program_help(FILE *f, const char *program, const char *about, const struct opt_command *commands)
 {
+    int width = 12;
+    for (const struct opt_command *c = commands; c->name; c++)
+        width = (int)strlen(c->name) + 2 > width ? (int)strlen(c->name) + 2 : width;
     fprintf(f, "usage: %s COMMAND [options]\n\n", program);
     opt_print_wrapped(f, about, 0, 0);
     fprintf(f, "\ncommands:\n");
     for (const struct opt_command *c = commands; c->name; c++) {
-        int at = fprintf(f, "  %-12s", c->name);
-        opt_print_wrapped(f, c->line, at, 14);
+        int at = fprintf(f, "  %-*s", width, c->name);
+        opt_print_wrapped(f, c->line, at, width + 2);
     }
     fprintf(f, "\n'%s COMMAND --help' describes a command; --version prints versions.\n", program);
 }

@@ -10,6 +10,9 @@
  * --help and --version. "--name VALUE" and "--name=VALUE" both work; "--" ends options. Unknown
  * options name the nearest known one. Numbers are read whole: "12x" is an error.
  *
+ * A renamed option or choice keeps its former name for one release: an alias. Aliases are in neither --help nor the
+ * table below; each that is used gives one warning on stderr that names its successor.
+ *
  * For programs that read what others take, --help=table prints the table, a line per row with tabs between the fields:
  * "option", name, short name, type, what --help calls the value, file (none, read, read-db, update-db, write), required
  * (1 or 0), least and greatest number, suffix of what is kept beside, option written in place, choices with commas;
@@ -36,6 +39,13 @@ struct opt_list {
     int n;
 };
 
+/* A former name of a choice: the value it stands for, and what the warning says to use instead. */
+struct opt_choice_alias {
+    const char *name; /* NULL ends the list */
+    int value;        /* stored in dest; any number, also one beyond .choices */
+    const char *use;  /* "--method select", "'thermo-profile predictors-import'" */
+};
+
 /* What the value of an OPT_STRING or OPT_LIST, or an argument, names. What is written must be no file that is read, nor
  * written otherwise: opt_parse compares them all (common/cli/distinct.h) before the command opens anything. */
 enum opt_file {
@@ -56,6 +66,8 @@ struct opt {
     const char *def;            /* text of the default for --help; NULL: none */
     double min, max;            /* used when max > min */
     const char *const *choices; /* OPT_CHOICE */
+    const struct opt_choice_alias *choice_aliases; /* OPT_CHOICE: former names, or NULL */
+    const char *alias_of;       /* this row is a former name of that option of the same table; its other fields are unused */
     int required;
     enum opt_file file;
     const char *beside;         /* OPT_WRITE: suffix of what the command keeps next to the file: ".partial" */

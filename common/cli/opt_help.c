@@ -83,7 +83,8 @@ void opt_print_help(const struct opt *opts, const struct opt_usage *u)
     }
     fprintf(f, "\noptions:\n");
     for (const struct opt *o = opts; o->name; o++)
-        print_row(f, o, 1);
+        if (!o->alias_of)
+            print_row(f, o, 1);
     for (const struct opt *o = opt_common_rows; o->name; o++)
         print_row(f, o, !opt_find_short(opts, o->short_name));
     if (u->examples)
@@ -107,6 +108,8 @@ void opt_print_table(const struct opt *opts, const struct opt_usage *u)
     static const char *const types[] = { "flag", "int", "u64", "double", "string", "size", "choice", "list" };
     static const char *const files[] = { "none", "read", "read-db", "update-db", "write" };
     for (const struct opt *o = opts; o->name; o++) {
+        if (o->alias_of)
+            continue;
         char short_name[2] = { o->short_name, '\0' };
         printf("option\t%s\t%s\t%s\t%s\t%s\t%d", o->name, or_dash(short_name), types[o->type], or_dash(o->arg),
                files[o->file == OPT_READ_DB && o->update_if ? OPT_UPDATE_DB : o->file], o->required);

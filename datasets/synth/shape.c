@@ -55,7 +55,7 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--short-share %g and --long-share %g add up to more than 1",
                        q->setting.memory[0].share, q->setting.memory[1].share);
     if (q->setting.route_memory > 0 && memory == 0)
-        return err_set(e, ERR_USAGE, "--route-memory %g needs gates with memory (--short-share, --long-share)",
+        return err_set(e, ERR_USAGE, "--route-persistence %g needs gates that persist (--short-share, --long-share)",
                        q->setting.route_memory);
     if (q->act == MODEL_ACT_DRELU && q->setting.rate >= UP_OPEN)
         return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->setting.rate, UP_OPEN);

@@ -114,7 +114,7 @@ static int too_strict(const struct request *q, const struct inputs *in, struct e
             least = &in->quality[i];
     if (!least)
         return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: what these predictors cost in quality was not measured; "
-                                           "thermo-profile predictors --method keep does it", q->max_kl);
+                                           "'thermo-profile predictors-measure' measures it", q->max_kl);
     if (q->diagnosis)
         *q->diagnosis = (struct diagnosis){ .told = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
                                       .near_max_kl_recall = least->target };

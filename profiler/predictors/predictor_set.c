@@ -766,7 +766,7 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
                     "--rank %d: a multiple of %d up to the model's width %d is needed for type %s", o->rank,
                     quant_traits(o->type)->block_elems, h->d_model, quant_traits(o->type)->name);
     else if (o->columns && o->rank % 32)
-        r = err_set(e, ERR_USAGE, "--rank %d: --method columns takes inputs by 32: a multiple of 32 is needed", o->rank);
+        r = err_set(e, ERR_USAGE, "--rank %d: --method select takes inputs in groups of 32: a multiple of 32 is needed", o->rank);
     else if (!rank_bytes(p, 32))
         r = err_set(e, ERR_UNSUPPORTED, "'%s': rows of %d elements cannot be of type %s", p->info->path, h->d_model,
                     quant_traits(o->type)->name);

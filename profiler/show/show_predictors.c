@@ -91,7 +91,7 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
     const struct trace_predictor *list = trace_predictors_list(p, &n);
     printf("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
     if (i->weigh > 0)
-        printf(", misses weighed (%g)", i->weigh);
+        printf(", loss weighting %g", i->weigh);
     printf("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
            (unsigned long long)list->n_train);
     while (at < n) {

@@ -46,7 +46,7 @@ for name in thermo-profile thermo-plan thermo-pack thermo-run; do
     check "$name with an unknown command" refuses 2 "unknown command 'frobnicate'" "$program" frobnicate
     check "$name with an unknown option" refuses 2 "unknown option --frobnicate" "$program" --frobnicate
     [ ! -e /dev/full ] || check "$name --help to a full disk" full_disk "$program" --help
-    commands=$("$program" --help | sed -n '/^commands:/,/^$/s/^  \([a-z]*\) .*/\1/p')
+    commands=$("$program" --help | sed -n '/^commands:/,/^$/s/^  \([a-z-]*\) .*/\1/p')
     check "$name lists commands" [ -n "$commands" ]
     for c in $commands; do
         check "$name $c --help" prints 0 "^usage: $name $c" "$program" "$c" --help

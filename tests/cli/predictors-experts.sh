@@ -44,11 +44,11 @@ make --epochs 1 --quality-tokens 0 --out "$tmp/a.h5" > "$tmp/a.json" 2> "$tmp/lo
 check "trained ones are no worse" fields "$tmp/a.json" 'all(x["density"] <= x["training_free_density"] for x in p)'
 
 # Columns of the gates: of the tiny model's 256 inputs few decide. Fewer of them must be taken from the weightiest on.
-make --method columns --quality-tokens 0 --out "$tmp/c.h5" > "$tmp/c.json" 2> "$tmp/log" || cat "$tmp/log"
+make --method select --quality-tokens 0 --out "$tmp/c.h5" > "$tmp/c.json" 2> "$tmp/log" || cat "$tmp/log"
 check "columns of the gates: recall holds for every expert" fields "$tmp/c.json" \
     'len(c) == 12 and all(x["recall"] > 0.96 for x in c) and all(x["method"] == "columns" for x in [j])'
 check "columns cut other than by 32 are refused" says 2 "multiple of 32" "$profile" predictors --model "$model" \
-    --traces "$tmp/t.h5" --method columns --type f16 --rank 40
+    --traces "$tmp/t.h5" --method select --type f16 --rank 40
 
 # 400 samples: some 175 for training an expert.
 make --method svd --samples 400 --quality-tokens 0 --out "$tmp/f.h5" > "$tmp/f.json" 2> "$tmp/log"

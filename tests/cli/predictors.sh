@@ -63,13 +63,13 @@ check "show lists them" says 0 "no train" "$profile" show "$tmp/a.h5"
 check "show --json is JSON and has them" sh -c '"$1" show --json "$2" | python3 -c "import json, sys; \
     assert len(json.load(sys.stdin)[\"predictors\"][\"predictors\"]) == 8"' - "$profile" "$tmp/a.h5"
 check "the trace is still whole" says 0 "predictors" "$profile" show --verify "$tmp/a.h5"
-check "measured again, elsewhere" says 0 "at the same thresholds" "$profile" predictors --model "$model" --traces "$tmp/a.h5" \
-    --method keep --check "$traces" --quality-tokens 0
+check "measured again, elsewhere" says 0 "at the same thresholds" "$profile" predictors-measure --model "$model" --traces "$tmp/a.h5" \
+    --check "$traces" --quality-tokens 0
 check "which changes nothing" sh -c '! "$1" show "$2" | grep -q quality' - "$profile" "$tmp/a.h5"
 
 # What they cost in quality.
-check "quality of predictors that there are" says 0 "wrote $tmp/svd.h5" "$profile" predictors --model "$model" \
-    --traces "$tmp/svd.h5" --method keep --quality-tokens $tokens
+check "quality of predictors that there are" says 0 "wrote $tmp/svd.h5" "$profile" predictors-measure --model "$model" \
+    --traces "$tmp/svd.h5" --quality-tokens $tokens
 "$profile" show --json "$tmp/svd.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
     > "$tmp/quality.json"
 check "both inputs, on held-out tokens" fields "$tmp/quality.json" \
@@ -83,8 +83,8 @@ check "at recall 0.99 little is lost" fields "$tmp/quality.json" \
 check "show prints it" says 0 "same top" "$profile" show "$tmp/svd.h5"
 check "the trace with it is whole" says 0 "predictors" "$profile" show --verify "$tmp/svd.h5"
 
-make --method svd --weigh 1 --quality-tokens $tokens --out "$tmp/weighed.h5" > "$tmp/weighed.json" 2> "$tmp/log"
-check "misses weighed by what they cost: less is lost at the same recall, with more neurons" python3 -c 'import json, sys
+make --method svd --loss-weighting 1 --quality-tokens $tokens --out "$tmp/weighed.h5" > "$tmp/weighed.json" 2> "$tmp/log"
+check "false negatives weighted by loss: less is lost at the same recall, with more neurons" python3 -c 'import json, sys
 a, b = ([x for x in json.load(open(f))["quality"]["rows"] if x["input"] == "ffn"] for f in sys.argv[1:])
 assert len(a) == len(b) == 6, b
 for x, y in zip(a, b):
@@ -92,8 +92,9 @@ for x, y in zip(a, b):
     assert abs(y["recall"] - y["target_recall"]) < 0.02, y' "$tmp/quality.json" "$tmp/weighed.json"
 weigh() { "$profile" show --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["predictors"]["weigh"])'; }
 check "the trace has it" test "$(weigh "$tmp/svd.h5") $(weigh "$tmp/weighed.h5")" = "0.0 1.0"
-check "show says it" says 0 "misses weighed (1);" "$profile" show "$tmp/weighed.h5"
-check "--weigh makes none" says 2 "makes none" "$profile" predictors --model "$model" --traces "$tmp/svd.h5" --method keep --weigh 1
+check "show says it" says 0 "loss weighting 1;" "$profile" show "$tmp/weighed.h5"
+check "--loss-weighting makes none" says 2 "unknown option" "$profile" predictors-measure --model "$model" --traces "$tmp/svd.h5" \
+    --loss-weighting 1
 
 # Some of them again: what is not made anew stays to the byte, and so does what it was measured to cost.
 make --method svd --input block --layers 1,5-6 --rank 64 --out "$tmp/some.h5" --traces "$tmp/svd.h5" > "$tmp/some.json" 2> "$tmp/log"
@@ -110,20 +111,20 @@ for f in svd some; do
 done
 check "weights of the others stay" cmp "$tmp/svd.txt" "$tmp/some.txt"
 check "the quality of the other input stays, that of this one goes" fields "$tmp/some.json" '[x["input"] for x in q] == ["ffn"] * 6'
-check "--method keep --input measures one input" says 0 "wrote" "$profile" predictors --model "$model" --traces "$tmp/some.h5" \
-    --method keep --input block --quality-tokens 64 --out "$tmp/other.h5"
+check "--input measures one input" says 0 "wrote" "$profile" predictors-measure --model "$model" --traces "$tmp/some.h5" \
+    --input block --quality-tokens 64 --out "$tmp/other.h5"
 "$profile" show --json "$tmp/other.h5" | python3 -c 'import json, sys; json.dump(json.load(sys.stdin)["predictors"], sys.stdout)' \
     > "$tmp/other.json"
 check "and keeps the rows of the other" fields "$tmp/other.json" \
     '[(x["input"], x["tokens"]) for x in q] == [("ffn", '$tokens')] * 6 + [("block", 64)] * 6'
 make --method svd --layers 2 --rank 32 --out "$tmp/one.h5" > "$tmp/one.json" 2> "$tmp/log"
 check "a trace without others gets one layer" fields "$tmp/one.json" '[(x["input"], x["layer"]) for x in p] == [("ffn", 2)]'
-check "an input that it has not" says 3 "no predictors of that input" "$profile" predictors --model "$model" \
-    --traces "$tmp/one.h5" --method keep --input block --quality-tokens 64 --out "$tmp/no"
+check "an input that it has not" says 3 "no predictors of that input" "$profile" predictors-measure --model "$model" \
+    --traces "$tmp/one.h5" --input block --quality-tokens 64 --out "$tmp/no"
 for list in 8 3-1 1- 1,, x '' 1,9999999999; do
     check "--layers '$list'" says 2 "--layers" "$profile" predictors --model "$model" --traces "$traces" --layers "$list" --out "$tmp/no"
 done
-check "--layers with --method keep" says 2 "makes none" "$profile" predictors --model "$model" --traces "$tmp/one.h5" --method keep \
+check "--layers of measuring" says 2 "unknown option" "$profile" predictors-measure --model "$model" --traces "$tmp/one.h5" \
     --layers 1
 
 # Into the pack.
@@ -193,9 +194,9 @@ check "a budget that is too small" says 4 "smallest rank" "$profile" predictors 
 rm -f "$tmp/no.predictors.partial"
 check "a rank that is no whole number of blocks" says 2 "multiple of 32" "$profile" predictors --model "$model" \
     --traces "$traces" --rank 40 --out "$tmp/no"
-check "nothing to keep" says 3 "holds no predictors" "$profile" predictors --model "$model" --traces "$traces" --method keep \
+check "nothing to measure" says 3 "holds no predictors" "$profile" predictors-measure --model "$model" --traces "$traces" \
     --out "$tmp/no"
-check "nothing to do" says 2 "nothing to do" "$profile" predictors --model "$model" --traces "$traces" --method keep \
+check "nothing to do" says 2 "nothing to do" "$profile" predictors-measure --model "$model" --traces "$traces" \
     --quality-tokens 0
 "$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/q8.gguf" > /dev/null 2>&1
 check "another model than the trace's" says 5 "has hash" "$profile" predictors --model "$tmp/q8.gguf" --traces "$traces" \

@@ -36,9 +36,9 @@ check "ordinary: trace, plan, pack" whole plain
 check "PowerInfer's: trace, plan, pack" whole pi
 ids=1,403,404,297,411,260,332,447,359,263,399,281,1000,2000,3000,7,8,9,300
 check "the same logits to the bit" eval 'logits plain $ids && logits pi $ids && cmp "$tmp/plain.logits" "$tmp/pi.logits"'
-check "a training run says that there are some to import" says 0 'method import' "$BIN/thermo-profile" predictors \
+check "a training run says that there are some to import" says 0 'predictors-import' "$BIN/thermo-profile" predictors \
     --model "$tmp/pi.gguf" --traces "$tmp/pi.h5" --out "$tmp/x.h5" --rank 32 --epochs 1 --quality-tokens 0
-check "import" says 0 'imported' "$BIN/thermo-profile" predictors --method import --model "$tmp/pi.gguf" \
+check "import" says 0 'imported' "$BIN/thermo-profile" predictors-import --model "$tmp/pi.gguf" \
     --traces "$tmp/pi.h5" --quality-tokens 100
 check "the trace is otherwise what it was" eval '"$BIN/thermo-profile" show --verify "$tmp/pi.h5" > /dev/null && plan pi'
 check "packed with the model" eval 'pack pi && "$BIN/thermo-pack" verify "$tmp/pi.thermo" &&
@@ -47,11 +47,11 @@ text() { "$BIN/thermo-run" generate -q --mode "$1" --model "$tmp/pi.thermo" --pl
     -n 24 --temp 0; }
 check "predicted mode with them says what exact mode says" eval 'plan pi --mode predicted --predictor residual && pack pi -q &&
     text exact > "$tmp/exact" && text predicted > "$tmp/predicted" && cmp "$tmp/exact" "$tmp/predicted" && [ -s "$tmp/exact" ]'
-check "a trace of other weights" says 5 'traced in' "$BIN/thermo-profile" predictors --method import \
+check "a trace of other weights" says 5 'traced in' "$BIN/thermo-profile" predictors-import \
     --model "$tmp/pi.gguf" --traces "$tmp/plain.h5" --quality-tokens 0
-check "nothing to import" says 3 'has no predictors' "$BIN/thermo-profile" predictors --method import \
+check "nothing to import" says 3 'has no predictors' "$BIN/thermo-profile" predictors-import \
     --model "$tmp/plain.gguf" --traces "$tmp/plain.h5"
-check "flags without use" says 2 'have no use' "$BIN/thermo-profile" predictors --method import --rank 32 \
+check "flags without use" says 2 'unknown option --rank' "$BIN/thermo-profile" predictors-import --rank 32 \
     --model "$tmp/pi.gguf" --traces "$tmp/pi.h5"
 
 # ---- blocks: rows by neuron need no other type ----
@@ -68,7 +68,7 @@ tiny() # ACT FLAGS...: a random model and its poor predictors
 }
 imported()
 {
-    "$BIN/thermo-profile" predictors --method import --model "$tmp/tiny.gguf" --traces "$tmp/tiny.h5" --quality-tokens 0 \
+    "$BIN/thermo-profile" predictors-import --model "$tmp/tiny.gguf" --traces "$tmp/tiny.h5" --quality-tokens 0 \
         --json > "$tmp/tiny.p" && python3 tests/e2e/naive.py "$tmp/tiny.gguf" "$(sequences)" --predictors "$tmp/tiny.p" \
         --max 0.003
 }

@@ -12,6 +12,7 @@ static double temp;
 static const char *model;
 static struct opt_list stops;
 static const char *const kinds[] = { "paper", "measured", NULL };
+static const struct opt_choice_alias former_kinds[] = { { "equations", 0, "--cost paper" }, { "none", 7, "'thermo-x undo'" }, { 0 } };
 
 static const struct opt table[] = {
     { .name = "model", .type = OPT_STRING, .dest = &model, .arg = "FILE", .help = "The model.", .required = 1 },
@@ -22,7 +23,11 @@ static const struct opt table[] = {
     { .name = "memory", .type = OPT_SIZE, .dest = &memory, .arg = "SIZE",
       .help = "Ceiling of everything the program holds, and a sentence that is long enough to need wrapping.",
       .min = 4096, .max = 1ull << 40 },
-    { .name = "cost", .type = OPT_CHOICE, .dest = &kind, .help = "Cost model.", .choices = kinds },
+    { .name = "cost", .type = OPT_CHOICE, .dest = &kind, .help = "Cost model.", .choices = kinds,
+      .choice_aliases = former_kinds },
+    { .name = "ceiling", .alias_of = "memory" },
+    { .name = "weights", .alias_of = "model" },
+    { .name = "lines", .alias_of = "json" },
     { .name = "stop", .type = OPT_LIST, .dest = &stops, .arg = "TEXT", .help = "Stop here." },
     { .name = "json", .short_name = 'j', .type = OPT_FLAG, .dest = &flag, .help = "Machine output." },
     { 0 },
@@ -110,6 +115,21 @@ static void test_refusals(void)
     CHECK(refused("--model m --json=1", "--json", "no value"));
 }
 
+/* Former names take the same values, with the same checks; the successor's name is in the messages. */
+static void test_aliases(void)
+{
+    CHECK(parse("--weights m.gguf --ceiling=2MiB --lines") == 0);
+    CHECK(strcmp(model, "m.gguf") == 0 && memory == 2 << 20 && flag == 1);
+    CHECK(parse("--model m --memory 1MiB --ceiling 2MiB") == 0 && memory == 2 << 20);
+    CHECK(parse("--model m --cost equations") == 0 && kind == 0);
+    CHECK(parse("--model m --cost none") == 0 && kind == 7);
+    CHECK(refused("--model m --ceiling 1KiB", "--memory 1KiB", "4.0 KiB to 1.0 TiB"));
+    CHECK(refused("--model m --ceiling", "--memory", "needs a value"));
+    CHECK(refused("--model m --lines=1", "--json", "no value"));
+    CHECK(refused("--model m --ceilin 1MiB", "--ceilin", "--help"));
+    CHECK(refused("--model m --cost free", "free", "one of paper, measured"));
+}
+
 static void test_sizes(void)
 {
     char text[24];
@@ -188,6 +208,7 @@ static void test_help(void)
     CHECK(strstr(captured, "-n, --tokens N") && strstr(captured, "From 1 to 100. Default: 16."));
     CHECK(strstr(captured, "One of paper, measured.") && strstr(captured, "--quiet") &&
           strstr(captured, "thermo-x do --model m"));
+    CHECK(!strstr(captured, "ceiling ") && !strstr(captured, "weights") && !strstr(captured, "equations"));
     int longest = 0;
     for (char *s = strtok(captured, "\n"); s; s = strtok(NULL, "\n"))
         longest = (int)strlen(s) > longest ? (int)strlen(s) : longest;
@@ -215,6 +236,7 @@ int main(void)
 {
     test_values();
     test_refusals();
+    test_aliases();
     test_sizes();
     test_help();
     test_dispatch();

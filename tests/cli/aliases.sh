@@ -54,6 +54,6 @@ check "an unknown choice is told the new ones alone" says 2 "must be one of trai
     --method colums --model $model --traces "$traces"
 hidden() { ! { "$profile" predictors --help && "$profile" predictors --help=table && "$BIN/gguf-synth" --help &&
     for s in bash zsh fish; do scripts/completions.sh $s "$profile"; done; } |
-    grep -e '[^-a-z]weigh[^a-z]' -e 'svd.columns' -e 'columns.keep' -e 'route-memory'; }
+    grep -e '--weigh\>' -e '-l weigh\>' -e 'svd.columns' -e 'columns.keep' -e 'route-memory'; }
 check "no help and no completion has them" hidden
 done_testing

@@ -169,7 +169,10 @@ static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
         if (r < 0)
             return r;
         b->made++;
-        id = sampler_pick(&s, engine_logits(b->g, 0, 0), b->s->pack->h.n_vocab, NULL, 0, mem);
+        const float *logits = engine_logits(b->g, 0, 0, e);
+        if (!logits)
+            return e->code;
+        id = sampler_pick(&s, logits, b->s->pack->h.n_vocab, NULL, 0, mem);
         if (cancel_asked(b->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
     }
@@ -222,8 +225,8 @@ static int once(struct bench *b, struct test *t, int i, struct err *e)
         return r;
     if (part)
         name_test(t, t->name[0] == 'p' ? "pp" : "tg", b->made);
-    if (prompt && !part)
-        engine_logits(b->g, engine_last(b->g) - 1, 0); /* the first token follows from here */
+    if (prompt && !part && !engine_logits(b->g, engine_last(b->g) - 1, 0, e)) /* the first token follows from here */
+        return e->code;
     uint64_t ns = (uint64_t)(progress_now_ns() - start);
     struct engine_stats s = engine_stats(b->g);
     if (i < 0)

@@ -144,10 +144,13 @@ static int is_eog(const struct run *r, int32_t id)
 
 /* ---- the token loop; nothing here allocates ---- */
 
-static int32_t pick(struct run *r)
+/* The next token, or ERR_*. */
+static int32_t pick(struct run *r, struct err *e)
 {
     size_t bytes;
-    float *logits = engine_logits(r->g, engine_last(r->g) - 1, 0), *mem = engine_sampler_memory(r->g, &bytes);
+    float *logits = engine_logits(r->g, engine_last(r->g) - 1, 0, e), *mem = engine_sampler_memory(r->g, &bytes);
+    if (!logits)
+        return e->code;
     for (int i = 0; i < r->n_eog && r->a->ignore_eos; i++)
         logits[r->eog[i]] = -INFINITY;
     return sampler_pick(&r->sampler, logits, r->s->pack->h.n_vocab, r->ids, r->n_ids, mem);
@@ -181,7 +184,9 @@ static int decode(struct run *r, struct err *e)
             if (c < 0)
                 return c;
         }
-        int32_t id = pick(r);
+        int32_t id = pick(r, e);
+        if (id < 0)
+            return id;
         if (p->n_generated == 0)
             p->ttft_ns = p->prompt_ns + (uint64_t)(progress_now_ns() - start);
         if (!r->a->ignore_eos && is_eog(r, id)) {

@@ -21,6 +21,14 @@ static const struct opt_usage usage = {
     NULL
 };
 
+static void print(const float *logits, int n)
+{
+    fputs("{\"logits\":[", stdout);
+    for (int i = 0; i < n; i++)
+        printf("%s%.9g", i ? "," : "", (double)logits[i]);
+    fputs("]}\n", stdout);
+}
+
 static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *e)
 {
     struct engine *g = NULL;
@@ -29,11 +37,11 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
         return r;
     r = engine_feed(g, 0, ids, n, &done, e);
     if (r == 0) {
-        const float *v = engine_logits(g, engine_last(g) - 1, 0);
-        fputs("{\"logits\":[", stdout);
-        for (int i = 0; i < s->pack->h.n_vocab; i++)
-            printf("%s%.9g", i ? "," : "", (double)v[i]);
-        fputs("]}\n", stdout);
+        const float *v = engine_logits(g, engine_last(g) - 1, 0, e);
+        if (v)
+            print(v, s->pack->h.n_vocab);
+        else
+            r = e->code;
     }
     engine_close(g);
     return r < 0 ? r : file_stdout(e);

@@ -128,13 +128,35 @@ static int piece(struct engine *g, const struct args *a, const struct setup *s, 
     int r = 0;
     if (a->against >= 0) {
         r = engine_forward_exact(g, tokens, n, e);
-        for (int i = 0; i < n; i++) {
-            if (r == 0)
-                engine_hidden(g, i, keep + (size_t)i * (size_t)s->pack->h.d_model);
+        for (int i = 0; i < n; i++)
             tokens[i].seq = 1;
-        }
+        if (r == 0)
+            memcpy(keep, engine_hidden(g, 0), (size_t)n * (size_t)s->pack->h.d_model * sizeof *keep);
     }
     return r < 0 ? r : engine_forward(g, tokens, n, e);
+}
+
+/* Tokens [from, to) of the last pass, each with the text's next one, ids[i]; as many at a time as there is room for. keep:
+ * what exact mode made of them, or NULL. */
+static int score_tokens(struct engine *g, const struct setup *s, const int32_t *ids, int from, int to, const float *keep,
+                        struct sum *sum, struct err *e)
+{
+    size_t d = (size_t)s->pack->h.d_model, vocab = (size_t)s->pack->h.n_vocab;
+    int rows, r;
+    float *v = engine_logits_memory(g, &rows), *exact = NULL;
+    if (keep) {
+        rows /= 2;
+        exact = v + (size_t)rows * vocab;
+    }
+    for (int i = from; i < to; i += rows) {
+        int n = to - i < rows ? to - i : rows;
+        if ((r = engine_head(g, engine_hidden(g, i), n, v, e)) < 0 ||
+            (keep && (r = engine_head(g, keep + (size_t)i * d, n, exact, e)) < 0))
+            return r;
+        for (int k = 0; k < n; k++)
+            add_scores(v + (size_t)k * vocab, keep ? exact + (size_t)k * vocab : NULL, (int)vocab, ids[i + k], sum);
+    }
+    return 0;
 }
 
 static int window(struct engine *g, const struct args *a, const struct setup *s, const int32_t *ids, int32_t first_id,
@@ -158,14 +180,9 @@ static int window(struct engine *g, const struct args *a, const struct setup *s,
             tokens[i] = (struct engine_token){ at + i == 0 ? first_id : ids[at + i], 0, at + i };
         if ((r = piece(g, a, s, tokens, n, keep, e)) < 0)
             return r;
-        for (int i = 0; i < n; i++) {
-            int target = at + i + 1;
-            if (target < first || target >= a->ctx)
-                continue;
-            const float *v = engine_logits(g, i, 0);
-            const float *exact = a->against < 0 ? NULL : engine_logits_from(g, keep + (size_t)i * d, 1);
-            add_scores(v, exact, s->pack->h.n_vocab, ids[target], sum);
-        }
+        int from = first > at + 1 ? first - at - 1 : 0, to = n < a->ctx - at - 1 ? n : a->ctx - at - 1;
+        if ((r = score_tokens(g, s, ids + at + 1, from, to, a->against < 0 ? NULL : keep, sum, e)) < 0)
+            return r;
     }
     sum->windows++;
     return cancel_asked(a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;

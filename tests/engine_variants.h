@@ -119,7 +119,7 @@ static inline int run(const struct pack *p, const struct variant *v, float *out,
             t[i] = (struct engine_token){ ids[at + i], 1, at + i };
         r = engine_forward(g, t, n, e);
         for (int i = 0; i < n && r == 0; i++)
-            memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0), ES_VOCAB * sizeof *out);
+            memcpy(out + (at + i) * ES_VOCAB, engine_logits(g, i, 0, e), ES_VOCAB * sizeof *out);
     }
     if (g && st)
         *st = engine_stats(g);

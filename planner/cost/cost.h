@@ -110,7 +110,7 @@ double cost_start_ns(double jobs, double start_ns);
 double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns);
 
 /* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
- *       head are one item; a piece for a worker is no less than COST_PIECE_BYTES of K and V (runtime/engine/engine_forward.c):
+ *       head are one item; a piece for a worker is no less than COST_PIECE_BYTES of K and V (runtime/engine/dense_cpu.c):
  *       n_t = min(threads, V_kv / COST_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
 #define COST_PIECE_BYTES (64u << 10)
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);

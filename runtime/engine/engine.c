@@ -5,7 +5,6 @@
 #include "runtime/pipeline/predictor_prefetch.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -30,18 +29,11 @@ static void *scratch(struct engine *g, uint64_t bytes)
 static void take_scratch(struct engine *g)
 {
     const struct budget_scratch *s = &g->scratch;
-    size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
-           kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim;
     size_t tokens = (size_t)s->tokens;
     g->x = scratch(g, s->hidden);
     g->xn = scratch(g, s->hidden);
     g->acc = scratch(g, s->hidden);
     g->act_q8 = scratch(g, s->act);
-    g->q = scratch(g, s->qkv);
-    g->k = g->q + tokens * q_dim;
-    g->v = g->k + tokens * kv_dim;
-    g->attn = scratch(g, s->attn);
-    g->scores = scratch(g, s->scores);
     g->logits = scratch(g, s->logits);
     g->ffn = scratch(g, s->ffn);
     g->sampler = scratch(g, s->sampler);
@@ -90,8 +82,6 @@ static void take_regions(struct engine *g)
                 hot += budget_hot_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
             }
         }
-    g->kv_row_bytes = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim * (c->kv_f16 ? 2 : 4);
-    g->kv_one_bytes = (g->kv_row_bytes * (size_t)c->context + 63) & ~(size_t)63;
 }
 
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
@@ -110,6 +100,22 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
                             .delay_max_us = c->delay_max_us,
                             .delay_seed = c->delay_seed };
     return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
+}
+
+static int open_dense(struct engine *g, struct err *e)
+{
+    const struct budget_scratch *s = &g->scratch;
+    const struct budget_choice *c = &g->c.choice;
+    const struct dense_backend *b = g->c.dense ? g->c.dense : &dense_cpu_backend;
+    size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
+           kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim, tokens = (size_t)s->tokens;
+    struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .sequences = c->max_batch,
+                              .context = c->context, .kv_f16 = c->kv_f16, .tokens = s->tokens };
+    d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
+                                      .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8 };
+    d.memory.k = d.memory.q + tokens * q_dim;
+    d.memory.v = d.memory.k + tokens * kv_dim;
+    return b->open(&d, &g->dense, e);
 }
 
 static struct pipeline *new_pipeline(struct engine *g, struct err *e)
@@ -141,10 +147,10 @@ static int set_up(struct engine *g, struct err *e)
     if ((r = check_types(g, e)) < 0 || (r = budget_compute(&m, &c->choice, &g->budget, e)) < 0 ||
         (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0)
         return r;
-    g->layers = calloc((size_t)g->h.n_layers, sizeof *g->layers);
-    g->rope_freqs = calloc((size_t)g->h.n_rot / 2 + 1, sizeof *g->rope_freqs);
+    g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
+    g->weights.rope_freqs = calloc((size_t)g->h.n_rot / 2 + 1, sizeof *g->weights.rope_freqs);
     g->n_pos = calloc((size_t)c->choice.max_batch, sizeof *g->n_pos);
-    if (!g->layers || !g->rope_freqs || !g->n_pos)
+    if (!g->weights.layers || !g->weights.rope_freqs || !g->n_pos)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", g->h.n_layers);
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
@@ -156,7 +162,8 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     io_close(g->io);
     g->io = NULL;
-    if ((r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
+    if ((r = open_dense(g, e)) < 0 ||
+        (r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
                             c->choice.queue_depth + predictor_prefetch_depth(c->choice.predictor_buffers), e)) < 0)
         return r;
     g->pipe = new_pipeline(g, e);
@@ -179,7 +186,6 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     g->verifier = (struct verifier){ .pack = c->pack, .n_blocks = g->n_blocks, .off = c->no_verify, .hot = c->choice.hot,
                                      .predictor = c->predictor, .always = c->always };
     g->dense_mode = c->mode == PLAN_DENSE || !nn_act_is_sparse(g->h.act);
-    g->attn_scale = (float)(1.0 / sqrt((double)g->h.head_dim));
     int r = set_up(g, e);
     if (r < 0) {
         engine_close(g);
@@ -198,11 +204,13 @@ void engine_close(struct engine *g)
     pipeline_free(g->pipe);
     if (!in_flight) /* else the process is about to end, and the mapping with it */
         arena_close(&g->arena);
-    free(g->layers);
+    if (g->dense)
+        g->dense->backend->close(g->dense);
+    free(g->weights.layers);
     free(g->predictors);
     free(g->pieces);
     free(g->verifier.row_checks);
-    free(g->rope_freqs);
+    free(g->weights.rope_freqs);
     free(g->n_pos);
     free(g);
 }

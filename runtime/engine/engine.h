@@ -13,6 +13,8 @@
 #include "common/plan/cache.h"
 #include "common/plan/plan.h"
 
+#include "runtime/engine/dense.h"
+#include "runtime/engine/token.h"
 #include "runtime/io/io.h"
 
 #include <stdint.h>
@@ -39,6 +41,7 @@ struct engine_config {
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_warm_start;            /* 1: the cold cache is empty at first */
+    const struct dense_backend *dense; /* who does dense work; NULL: the processor */
     int no_verify;                /* 1: what is read while the model runs is not verified (for measurements) */
     int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
     /* For tests. */
@@ -47,13 +50,6 @@ struct engine_config {
     int (*fault)(void *ctx, const struct io_request *r, int result);
     void *fault_ctx;
     uint32_t delay_max_us, delay_seed;
-};
-
-/* One token of a forward pass. Tokens of a sequence come in ascending, consecutive positions, from the number of
- * positions that it holds. */
-struct engine_token {
-    int32_t id;
-    int seq, pos;
 };
 
 /* Running totals since open (or engine_stats_reset); times in ns. */
@@ -86,12 +82,19 @@ int engine_forward(struct engine *g, const struct engine_token *tokens, int n, s
 int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
 /* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
- * that row is computed again. */
-float *engine_logits(struct engine *g, int i, int row);
+ * that row is computed again. NULL: an error. */
+float *engine_logits(struct engine *g, int i, int row, struct err *e);
 
-/* The same later: f32[d_model] of token i to keep, and logits from it. */
-void engine_hidden(const struct engine *g, int i, float *out);
-float *engine_logits_from(struct engine *g, const float *hidden, int row);
+/* The hidden state f32[d_model] after token i of the last pass, those of the tokens after it behind it; until the next pass. */
+const float *engine_hidden(const struct engine *g, int i);
+
+/* Logits f32[n][n_vocab] from hidden states f32[n][d_model]; 1 <= n <= max(prefill_chunk, max_batch). The head's weights are
+ * read once for all of them; each row has the bits that engine_logits gives. */
+int engine_head(struct engine *g, const float *hidden, int n, float *logits, struct err *e);
+
+/* Room for such logits in memory that the account lists: f32[*rows][n_vocab], *rows >= 1, and >= 2 with two sequences. The next
+ * pass and engine_logits write over it. */
+float *engine_logits_memory(struct engine *g, int *rows);
 
 #define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
 

@@ -18,18 +18,21 @@ static float *expert_weights(const struct engine *g, int n)
 
 /* Weights of every expert for n tokens, 0 for those that are not chosen, from the routers' inputs. Nothing but the FFN
  * of the same layer uses the memory, so it may be done before attention. */
-void engine_route(struct engine *g, int layer, float *in, int n)
+int engine_route(struct engine *g, int layer, float *in, int n, struct err *e)
 {
     struct acts all = { .f32 = in, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     uint16_t chosen[MODEL_MAX_EXPERTS];
     float part[MODEL_MAX_EXPERTS], *logits = g->router, *weight = expert_weights(g, n);
-    engine_product(g, &g->layers[layer].router, &all, logits);
+    int r = g->dense->backend->route(g->dense, layer, &all, logits, e);
+    if (r < 0)
+        return r;
     memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
     for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
         nn_route(chosen, part, logits, g->h.n_experts, g->h.n_experts_used, g->h.router);
         for (int s = 0; s < g->h.n_experts_used; s++)
             weight[chosen[s]] = part[s];
     }
+    return 0;
 }
 
 static int count_tokens(const struct engine *g, const float *weight, int expert, int n)
@@ -128,9 +131,7 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
     int r = pipeline_run(g->pipe, layer, &f, 1, e);
-    if (r == 0)
-        engine_add_residual(g, g->acc, n);
-    return r;
+    return r < 0 ? r : engine_add_residual(g, g->acc, n, e);
 }
 
 /* mix += weight x output, for the tokens of each of these experts. */
@@ -153,8 +154,8 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
     int from = predicted_from(g, layer), n_f, r;
     size_t d = (size_t)g->h.d_model;
-    if (!g->h.early_router)
-        engine_route(g, layer, g->xn, n);
+    if (!g->h.early_router && (r = engine_route(g, layer, g->xn, n, e)) < 0)
+        return r;
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
     for (int b = next_experts(g, n, 0, f, &n_f); n_f; b = next_experts(g, n, b, f, &n_f)) {
         float *in = g->picked;
@@ -169,8 +170,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
             return r;
         add_experts(g, f, n_f, n);
     }
-    engine_add_residual(g, g->mix, n);
-    return 0;
+    return engine_add_residual(g, g->mix, n, e);
 }
 
 int engine_ffn(struct engine *g, int layer, int n, struct err *e)
@@ -180,6 +180,7 @@ int engine_ffn(struct engine *g, int layer, int n, struct err *e)
     if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
         (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)
         return r;
-    engine_norm(g, g->layers[layer].ffn_norm, n);
+    if ((r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)
+        return r;
     return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
 }

@@ -8,22 +8,10 @@
 #include "common/model/nn.h"
 
 #include "runtime/engine/arena.h"
+#include "runtime/engine/dense.h"
 #include "runtime/engine/engine.h"
 #include "runtime/io/verify.h"
 #include "runtime/pipeline/pipeline.h"
-
-struct matrix {                 /* dense weights, [n_rows][n_cols] */
-    const uint8_t *data;
-    uint32_t type;
-    int n_rows, n_cols;
-    size_t row_bytes;
-    enum kernels_act form;      /* of its input */
-};
-
-struct layer {
-    struct matrix q, k, v, o, router;
-    const float *attn_norm, *ffn_norm, *q_bias, *k_bias, *v_bias;
-};
 
 struct engine {
     /* constant after open */
@@ -35,10 +23,8 @@ struct engine {
     struct arena arena;
     struct pool *pool;
     struct io *io;
-    struct layer *layers;
-    struct matrix embd, output;
-    const float *output_norm;
-    float *rope_freqs, attn_scale;
+    struct dense_weights weights;
+    struct dense *dense;
     int n_blocks, n_parts, dense_mode;
     struct predict *predictors;    /* [layer][block], or NULL; without weights where they are streamed */
     struct predict_pieces *pieces; /* [layer][block], of those */
@@ -50,9 +36,8 @@ struct engine {
     uint8_t *hot, *cold, *staging, *kv;
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
-    size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
     /* scratch of a pass */
-    float *x, *xn, *acc, *mix, *picked, *block_in, *q, *k, *v, *attn, *scores, *logits, *ffn, *router;
+    float *x, *xn, *acc, *mix, *picked, *block_in, *logits, *ffn, *router;
     float *sums, *seen;            /* experts: their outputs; what their predictors see */
     struct kernels_q8_block *act_q8;
     uint8_t *picked_q8, *seen_q8;
@@ -109,12 +94,11 @@ int load_neurons_cold(struct engine *g, struct err *e);
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
 
 /* ---- engine_forward.c ---- */
-void engine_product(struct engine *g, const struct matrix *m, struct acts *a, float *out); /* f32[n_tokens][n_rows] */
-void engine_norm(const struct engine *g, const float *w, int n); /* xn from x, n tokens */
-void engine_add_residual(struct engine *g, const float *v, int n);
+int engine_norm(struct engine *g, int layer, enum dense_norm which, int n, struct err *e); /* xn from x, n tokens */
+int engine_add_residual(struct engine *g, const float *v, int n, struct err *e);
 
 /* ---- engine_ffn.c ---- */
-void engine_route(struct engine *g, int layer, float *in, int n);
+int engine_route(struct engine *g, int layer, float *in, int n, struct err *e);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
 int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */

@@ -46,15 +46,15 @@ void load_drain(struct engine *g)
 
 struct wanted {                /* a role, and where it goes */
     enum model_role role;
-    struct matrix *m;
+    struct dense_matrix *m;
     const float **v;           /* vectors are float32 */
     int optional;
 };
 
-static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct matrix *m,
+static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct dense_matrix *m,
                        struct err *e)
 {
-    *m = (struct matrix){ .data = data, .type = d->type, .n_rows = (int)d->dims[1], .n_cols = (int)d->dims[0],
+    *m = (struct dense_matrix){ .data = data, .type = d->type, .n_rows = (int)d->dims[1], .n_cols = (int)d->dims[0],
                           .row_bytes = quant_row_bytes(d->type, d->dims[0]),
                           .form = kernels_act_form(d->type, g->c.act_q8) };
     if (!kernels->rows[m->form][d->type])
@@ -112,7 +112,7 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
 
 static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
 {
-    struct layer *l = &g->layers[i];
+    struct dense_layer *l = &g->weights.layers[i];
     const struct wanted w[] = {
         { MODEL_ATTN_NORM, NULL, &l->attn_norm, 0 },  { MODEL_ATTN_Q, &l->q, NULL, 0 },
         { MODEL_ATTN_K, &l->k, NULL, 0 },             { MODEL_ATTN_V, &l->v, NULL, 0 },
@@ -136,9 +136,9 @@ int load_dense(struct engine *g, struct err *e)
         total += p->dense[i].stored_bytes;
     progress_init(&bar, "loading dense weights", "B", total);
     const struct wanted w[] = {
-        { MODEL_TOKEN_EMBD, &g->embd, NULL, 0 },
-        { MODEL_OUTPUT_NORM, NULL, &g->output_norm, 0 },
-        { MODEL_OUTPUT, &g->output, NULL, g->h.tied_output },
+        { MODEL_TOKEN_EMBD, &g->weights.embd, NULL, 0 },
+        { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm, 0 },
+        { MODEL_OUTPUT, &g->weights.output, NULL, g->h.tied_output },
         { MODEL_ROPE_FREQS, NULL, &divisor, 1 },
     };
     int r = 0;
@@ -149,9 +149,9 @@ int load_dense(struct engine *g, struct err *e)
     progress_done(&bar);
     if (r < 0)
         return r;
-    if (!g->output.data)
-        g->output = g->embd;
-    nn_rope_freqs(g->rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
+    if (!g->weights.output.data)
+        g->weights.output = g->weights.embd;
+    nn_rope_freqs(g->weights.rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
     return 0;
 }
 

@@ -108,7 +108,7 @@ static int forward(struct engine *g, float *out, struct err *e)
         int r = engine_forward(g, &t, 1, e);
         if (r < 0)
             return r;
-        memcpy(out + i * ES_VOCAB, engine_logits(g, 0, 0), ES_VOCAB * sizeof *out);
+        memcpy(out + i * ES_VOCAB, engine_logits(g, 0, 0, e), ES_VOCAB * sizeof *out);
     }
     return 0;
 }

@@ -126,9 +126,9 @@ static void test_batch(void)
     for (int i = 0; i < ES_SEQ; i++) {
         const struct engine_token t[2] = { { ids[i], 0, i }, { i == 0 ? ids[0] : ids[ES_SEQ - i], 1, i } };
         CHECK(engine_forward(g, t, 2, &e) == 0);
-        same &= !memcmp(engine_logits(g, 0, 0), first + i * ES_VOCAB, ES_VOCAB * sizeof *first);
+        same &= !memcmp(engine_logits(g, 0, 0, &e), first + i * ES_VOCAB, ES_VOCAB * sizeof *first);
         if (i == 0)
-            same &= !memcmp(engine_logits(g, 1, 1), first, ES_VOCAB * sizeof *first);
+            same &= !memcmp(engine_logits(g, 1, 1, &e), first, ES_VOCAB * sizeof *first);
     }
     CHECK(same);
     struct engine_token bad = { ES_VOCAB, 0, 0 };

@@ -116,13 +116,13 @@ static void test_prompt(void)
         struct engine_config c = config(p, &v);
         CHECK(engine_open(&c, &g[i], &e) == 0 && engine_prefill(g[i], 0, ids, ES_SEQ - 1, &done, &e) == 0);
     }
-    float *a = engine_logits(g[0], engine_last(g[0]) - 1, 0), *b = engine_logits(g[1], engine_last(g[1]) - 1, 0);
+    float *a = engine_logits(g[0], engine_last(g[0]) - 1, 0, &e), *b = engine_logits(g[1], engine_last(g[1]) - 1, 0, &e);
     CHECK(!memcmp(a, b, ES_VOCAB * sizeof *a));
     const struct engine_token t = { ids[ES_SEQ - 1], 0, ES_SEQ - 1 };
     CHECK(engine_forward_exact(g[0], &t, 1, &e) == 0 && engine_forward_exact(g[1], &t, 1, &e) == 0);
-    CHECK(!memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof *a));
+    CHECK(!memcmp(engine_logits(g[0], 0, 0, &e), engine_logits(g[1], 0, 0, &e), ES_VOCAB * sizeof *a));
     CHECK(engine_forward(g[1], &t, 1, &e) == 0); /* the same position again */
-    CHECK(memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof *a) != 0);
+    CHECK(memcmp(engine_logits(g[0], 0, 0, &e), engine_logits(g[1], 0, 0, &e), ES_VOCAB * sizeof *a) != 0);
     engine_close(g[0]);
     engine_close(g[1]);
     pack_close(p);
@@ -290,7 +290,7 @@ static void test_streams_between(void)
         for (int i = 0; i < 2 && r == 0; i++)
             r = (at % 3 ? engine_forward : engine_forward_exact)(g[i], &t, 1, &e);
         if (r == 0)
-            same &= !memcmp(engine_logits(g[0], 0, 0), engine_logits(g[1], 0, 0), ES_VOCAB * sizeof(float));
+            same &= !memcmp(engine_logits(g[0], 0, 0, &e), engine_logits(g[1], 0, 0, &e), ES_VOCAB * sizeof(float));
     }
     CHECK_MSG(r == 0 && same, "%s", e.msg);
     engine_close(g[0]);

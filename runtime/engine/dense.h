@@ -1,0 +1,115 @@
+#ifndef RUNTIME_ENGINE_DENSE_H
+#define RUNTIME_ENGINE_DENSE_H
+
+/* The dense work of a forward pass: embeddings, RMS norms, attention over the KV cache, routers, the output head. The engine calls
+ * nothing else for it, so an accelerator is another table of these functions; the FFN's neurons are the pipeline's
+ * (runtime/pipeline) and stay with the processor. Equations: common/model/nn.h.
+ *
+ * Every array of the interface is f32 in host memory, a row per token, because the pipeline reads and writes the same ones; an
+ * implementation with memory of its own copies d_model floats of a token in and out. The KV cache belongs to the
+ * implementation. All work of a call is done when it returns.
+ *
+ * One thread calls, which is the pool's worker 0. Functions return 0, or ERR_* with its story; then the pass has failed and the
+ * next one begins with embed again. Calls are per layer or per pass, never per row.
+ *
+ * Determinism: a token's results have the same bits however tokens are grouped in calls. Other implementations may give other
+ * bits than this one, as another processor tier does. */
+#include "common/base/err.h"
+#include "common/base/pool.h"
+#include "common/kernels/acts.h"
+#include "common/kernels/kernels.h"
+#include "common/model/model.h"
+
+#include "runtime/engine/token.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct dense_matrix {           /* [n_rows][n_cols] */
+    const uint8_t *data;
+    uint32_t type;
+    int n_rows, n_cols;
+    size_t row_bytes;
+    enum kernels_act form;      /* of its input */
+};
+
+struct dense_layer {
+    struct dense_matrix q, k, v, o;
+    struct dense_matrix router; /* with experts; else empty */
+    const float *attn_norm, *ffn_norm;         /* f32[d_model] */
+    const float *q_bias, *k_bias, *v_bias;     /* f32[rows of the matrix], or NULL */
+};
+
+struct dense_weights {
+    struct dense_layer *layers; /* [n_layers] */
+    struct dense_matrix embd, output;
+    const float *output_norm;   /* f32[d_model] */
+    float *rope_freqs;          /* f32[n_rot / 2] */
+};
+
+/* Memory of the account, in the sizes of struct budget_scratch and BUDGET_KV; act is shared with whoever prepares activations
+ * between calls. */
+struct dense_memory {
+    uint8_t *kv;
+    float *q, *k, *v;           /* f32[tokens][rows of the matrix] */
+    float *attn;                /* f32[tokens][n_heads][head_dim] */
+    float *scores;              /* f32[threads][heads at once][context] */
+    float *normed;              /* f32[tokens][d_model]: only head() writes to it */
+    void *act;                  /* int8 activations of [tokens] inputs */
+};
+
+/* All that it points to outlives the implementation. */
+struct dense_config {
+    const struct model_hparams *h;
+    const struct dense_weights *w; /* constant */
+    struct pool *pool;
+    int sequences, context, kv_f16;
+    int tokens;                 /* of a call, at most */
+    struct dense_memory memory;
+};
+
+/* Reads of the layer's FFN may be under way during attention: an implementation calls this now and then, from the thread that
+ * called it, and gives up with what it returns below 0. */
+struct dense_reads {
+    int (*poll)(void *ctx, struct err *e);
+    void *ctx;
+};
+
+enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN };
+
+/* First member of every implementation's own struct. */
+struct dense {
+    const struct dense_backend *backend;
+};
+
+struct dense_backend {
+    const char *name;           /* "cpu" */
+    int (*open)(const struct dense_config *c, struct dense **out, struct err *e);
+    void (*close)(struct dense *d);
+
+    /* x[t] = row tokens[t].id of the embedding. x: f32[n][d_model]. */
+    int (*embed)(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e);
+
+    /* out[t] = RMSNorm(x[t]) with the weights of one of the layer's norms. f32[n][d_model]. */
+    int (*norm)(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e);
+
+    /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
+     * rotates, were written to the KV cache at (seq, pos). in: the layer's normed input, f32[n_tokens][d_model]; tokens:
+     * [n_tokens]; out: f32[n_tokens][d_model], not in. */
+    int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                     const struct dense_reads *reads, float *out, struct err *e);
+
+    /* logits[t][k] = row k of the layer's router . in[t]. f32[n_tokens][n_experts]. */
+    int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);
+
+    /* x[i] += v[i], f32[n][d_model]. */
+    int (*add)(struct dense *d, float *x, const float *v, int n, struct err *e);
+
+    /* logits[t] = output . RMSNorm(hidden[t]). hidden: f32[n][d_model], logits: f32[n][n_vocab]; the head's rows are read once
+     * for all n. */
+    int (*head)(struct dense *d, const float *hidden, int n, float *logits, struct err *e);
+};
+
+extern const struct dense_backend dense_cpu_backend;
+
+#endif

@@ -1,0 +1,291 @@
+/* Dense work on the processor: products divided by rows among the pool's workers, attention by heads. A row of weights is
+ * read once for all tokens of a call. Worker 0, the caller, looks after reads between the pieces of products. */
+#include "runtime/engine/dense.h"
+
+#include "common/kernels/quant.h"
+#include "common/model/nn.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PIECE_BYTES (64u << 10)
+#define PIECES      8 /* per worker */
+
+struct cpu {
+    struct dense dense;
+    struct dense_config c;
+    float attn_scale;
+    size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
+};
+
+static struct cpu *cpu_of(struct dense *d)
+{
+    return (struct cpu *)d;
+}
+
+/* ---- products ---- */
+
+struct product {
+    const struct dense_matrix *m;
+    float *out;         /* f32[n_tokens][n_rows] */
+    const void *x;
+    size_t x_stride;
+};
+
+struct products {
+    struct product p[3];
+    int n, n_tokens;
+    const struct dense_reads *reads; /* or NULL */
+    struct err *e;
+    int failed;         /* of reads; worker 0 */
+};
+
+/* Between pieces, worker 0, the caller, looks after reads; the others go on. */
+static void some_rows(void *ctx, int begin, int end, int worker)
+{
+    struct products *s = ctx;
+    for (int i = 0; i < s->n && begin < end; i++) {
+        const struct product *p = &s->p[i];
+        const struct dense_matrix *m = p->m;
+        int to = end < m->n_rows ? end : m->n_rows;
+        if (begin < to) {
+            kernels->rows[m->form][m->type](p->out + begin, (size_t)m->n_rows, m->data + (size_t)begin * m->row_bytes,
+                                            m->row_bytes, to - begin, p->x, p->x_stride, s->n_tokens, m->n_cols);
+            begin = to;
+        }
+        begin -= m->n_rows;
+        end -= m->n_rows;
+    }
+    if (worker == 0 && s->reads && s->failed == 0)
+        s->failed = s->reads->poll(s->reads->ctx, s->e);
+}
+
+static void add_product(struct products *s, const struct dense_matrix *m, struct acts *a, float *out)
+{
+    struct product *p = &s->p[s->n++];
+    p->m = m;
+    p->out = out;
+    p->x = acts_in_form(a, m->form, &p->x_stride);
+    s->n_tokens = a->n_tokens;
+}
+
+/* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than PIECE_BYTES, for
+ * a worker has to be woken for it, and several per worker, for they do not all run at the same speed and the slowest is waited for. */
+static int piece_of(const struct cpu *c, int n, uint64_t bytes)
+{
+    uint64_t pieces = (uint64_t)pool_threads(c->c.pool) * PIECES, most = bytes / PIECE_BYTES;
+    pieces = pool_threads(c->c.pool) == 1 || !most ? 1 : most < pieces ? most : pieces;
+    return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
+}
+
+static int run_products(const struct cpu *c, struct products *s)
+{
+    int rows = 0;
+    uint64_t bytes = 0;
+    for (int i = 0; i < s->n; i++) {
+        rows += s->p[i].m->n_rows;
+        bytes += (uint64_t)s->p[i].m->n_rows * s->p[i].m->row_bytes;
+    }
+    uint64_t pieces = bytes * (1 + (uint64_t)s->n_tokens / 4) / PIECE_BYTES; /* a row is read once for all tokens */
+    int least = pieces > (uint64_t)rows ? 1 : pieces ? (int)((uint64_t)rows / pieces) : rows;
+    pool_for_shrinking(c->c.pool, rows, (least + 7) / 8 * 8, some_rows, s);
+    return s->failed;
+}
+
+static int one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out)
+{
+    struct products p = { .n = 0 };
+    add_product(&p, m, a, out);
+    return run_products(c, &p);
+}
+
+/* ---- attention ---- */
+
+struct attention {
+    const struct cpu *cpu;
+    const struct engine_token *tokens;
+    int layer;
+};
+
+static uint8_t *kv_at(const struct cpu *c, int seq, int layer, int value, int pos)
+{
+    size_t one = ((size_t)seq * (size_t)c->c.h->n_layers + (size_t)layer) * 2 + (size_t)value;
+    return c->c.memory.kv + one * c->kv_one_bytes + (size_t)pos * c->kv_row_bytes;
+}
+
+static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
+{
+    int n = c->c.h->n_kv_heads * c->c.h->head_dim;
+    if (c->c.kv_f16)
+        kernels->to_f16((uint16_t *)to, v, n);
+    else
+        memcpy(to, v, (size_t)n * sizeof *v);
+}
+
+static void add_bias(float *v, const float *bias, int n)
+{
+    for (int i = 0; bias && i < n; i++)
+        v[i] += bias[i];
+}
+
+/* Bias, rotation and the KV cache for tokens [begin, end). */
+static void place_tokens(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    const struct cpu *c = a->cpu;
+    const struct model_hparams *h = c->c.h;
+    const struct dense_layer *l = &c->c.w->layers[a->layer];
+    const struct dense_memory *m = &c->c.memory;
+    int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
+    (void)worker;
+    for (int t = begin; t < end; t++) {
+        float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
+              *v = m->v + (size_t)t * (size_t)kv_dim;
+        const struct engine_token *tok = &a->tokens[t];
+        add_bias(q, l->q_bias, q_dim);
+        add_bias(k, l->k_bias, kv_dim);
+        add_bias(v, l->v_bias, kv_dim);
+        if (model_rotates(h, a->layer)) {
+            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);
+            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);
+        }
+        store_kv(c, k, kv_at(c, tok->seq, a->layer, 0, tok->pos));
+        store_kv(c, v, kv_at(c, tok->seq, a->layer, 1, tok->pos));
+    }
+}
+
+/* Item i: the heads that share one KV head, of one token. */
+static void some_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    const struct cpu *c = a->cpu;
+    const struct model_hparams *h = c->c.h;
+    int group = h->n_heads / h->n_kv_heads;
+    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim;
+    const struct nn_attn shape = { .n_heads = h->n_heads,
+                                   .n_kv_heads = h->n_kv_heads,
+                                   .head_dim = h->head_dim,
+                                   .kv_f16 = c->c.kv_f16,
+                                   .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+                                   .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
+                                   .scale = c->attn_scale };
+    int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
+    float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
+    for (int i = begin; i < end; i++) {
+        int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
+        const struct engine_token *tok = &a->tokens[t];
+        int from = model_attends_from(h, a->layer, tok->pos);
+        nn_attention(c->c.memory.attn + (size_t)t * q_dim, c->c.memory.q + (size_t)t * q_dim,
+                     kv_at(c, tok->seq, a->layer, 0, from), kv_at(c, tok->seq, a->layer, 1, from), tok->pos + 1 - from,
+                     kv * group, (kv + 1) * group, &shape, scores);
+    }
+}
+
+static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                         const struct dense_reads *reads, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    const struct dense_layer *l = &c->c.w->layers[layer];
+    const struct dense_memory *m = &c->c.memory;
+    struct attention a = { c, tokens, layer };
+    struct products qkv = { .reads = reads, .e = e }, o = { .reads = reads, .e = e };
+    int n = in->n_tokens, r;
+    add_product(&qkv, &l->q, in, m->q);
+    add_product(&qkv, &l->k, in, m->k);
+    add_product(&qkv, &l->v, in, m->v);
+    if ((r = run_products(c, &qkv)) < 0)
+        return r;
+    pool_for(c->c.pool, n, 1, place_tokens, &a);
+    uint64_t kv_bytes = 0;
+    for (int t = 0; t < n; t++)
+        kv_bytes += 2 * c->kv_row_bytes *
+                    (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
+    pool_for(c->c.pool, n * h->n_kv_heads, piece_of(c, n * h->n_kv_heads, kv_bytes), some_heads, &a);
+    struct acts heads = { .f32 = m->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n, .q8 = m->act };
+    add_product(&o, &l->o, &heads, out);
+    return run_products(c, &o);
+}
+
+/* ---- the rest ---- */
+
+static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct dense_matrix *m = &c->c.w->embd;
+    const struct quant_traits *q = quant_traits(m->type);
+    size_t d_model = (size_t)c->c.h->d_model;
+    (void)e;
+    for (int t = 0; t < n; t++)
+        q->dequant(x + (size_t)t * d_model, m->data + (size_t)tokens[t].id * m->row_bytes, d_model);
+    return 0;
+}
+
+static void norms(const struct cpu *c, const float *w, const float *x, int n, float *out)
+{
+    size_t d_model = (size_t)c->c.h->d_model;
+    for (int t = 0; t < n; t++)
+        nn_rmsnorm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, c->c.h->d_model, c->c.h->rms_eps);
+}
+
+static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct dense_layer *l = &c->c.w->layers[layer];
+    (void)e;
+    norms(c, which == DENSE_NORM_ATTENTION ? l->attn_norm : l->ffn_norm, x, n, out);
+    return 0;
+}
+
+static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    (void)e;
+    return one_product(c, &c->c.w->layers[layer].router, in, logits);
+}
+
+static int cpu_add(struct dense *d, float *x, const float *v, int n, struct err *e)
+{
+    size_t total = (size_t)n * (size_t)cpu_of(d)->c.h->d_model;
+    (void)e;
+    for (size_t i = 0; i < total; i++)
+        x[i] += v[i];
+    return 0;
+}
+
+static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct dense_memory *m = &c->c.memory;
+    (void)e;
+    norms(c, c->c.w->output_norm, hidden, n, m->normed);
+    struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
+    return one_product(c, &c->c.w->output, &in, logits);
+}
+
+/* ---- life ---- */
+
+static int cpu_open(const struct dense_config *config, struct dense **out, struct err *e)
+{
+    struct cpu *c = calloc(1, sizeof *c);
+    if (!c)
+        return err_set(e, ERR_NOMEM, "out of memory for dense work");
+    c->dense.backend = &dense_cpu_backend;
+    c->c = *config;
+    c->attn_scale = (float)(1.0 / sqrt((double)config->h->head_dim));
+    c->kv_row_bytes = (size_t)config->h->n_kv_heads * (size_t)config->h->head_dim * (config->kv_f16 ? 2 : 4);
+    c->kv_one_bytes = (c->kv_row_bytes * (size_t)config->context + 63) & ~(size_t)63;
+    *out = &c->dense;
+    return 0;
+}
+
+static void cpu_close(struct dense *d)
+{
+    free(d);
+}
+
+const struct dense_backend dense_cpu_backend = {
+    .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
+    .route = cpu_route, .add = cpu_add, .head = cpu_head,
+};

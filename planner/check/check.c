@@ -76,7 +76,7 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
         for (int k = 0; k < p->n_layers; k++)
             for (int q = 0; q < p->n_parts; q++) {
                 uint64_t units = 0;
-                const struct layout_part *lp = &pr->shape.part[q];
+                const struct layout_part *lp = &pr->space.shape.part[q];
                 for (int j = 0; j < p->n_blocks; j++)
                     units += lp->n_units - plan_hot(p, &l->batches[i], k, j, q) / lp->neurons_per_unit;
                 if (plan_cold(p, &l->batches[i], k, q) > units)
@@ -145,12 +145,12 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     struct plan_figures is = { .layers = malloc((size_t)p->n_layers * sizeof *is.layers) };
     int r = residencies && is.layers ? 0 : err_set(e, ERR_NOMEM, "out of memory for a check");
     planning_choice(p, l, &c);
-    c.predicted = pr->predicted[0];
+    c.predicted = pr->space.predicted[0];
     for (int i = 0; i < l->n_batches && r == 0; i++) {
         int bi = 0;
-        while (bi < pr->in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
+        while (bi < pr->space.in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
             bi++;
-        if (bi == pr->in->n_batches) {
+        if (bi == pr->space.in->n_batches) {
             r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d] has a batch size of %d, which cannot be checked",
                         name, li, l->batches[i].batch);
             break;
@@ -177,7 +177,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
                         int first, struct notes *notes, const struct repricing *repricing, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
-    const struct problem_variant variant = { f->mode, f->recall, f->predictor, f->always, 0 };
+    const struct space_variant variant = { f->mode, f->recall, f->predictor, f->always, 0 };
     struct problem pr = { 0 };
     struct points points = { 0 };
     int n = 0, r, replayed = in->window_tokens > 0;
@@ -189,7 +189,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
             limits[n++] = &p->limits[i];
     if (n == 0)
         return 0;
-    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &variant, 1, NULL, notes, e) :
+    r = replayed ? problem_shape(&pr, in, hw, &p->layout, &variant, 1, notes, e) :
                    planning_problem(p, f, in, hw, notes, &pr, e);
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, first);

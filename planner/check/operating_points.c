@@ -3,6 +3,7 @@
 #include "planner/check/operating_points.h"
 
 #include "planner/planning/planning.h"
+#include "planner/space/lookups.h"
 
 #include <stdlib.h>
 
@@ -31,8 +32,8 @@ struct visit {
 /* Are the lists of two layers the same? */
 static int same_lists(const struct problem *p, int a, int b)
 {
-    const struct predicted *f = p->predicted[0];
-    return a == b || (p->in->equivalent && problem_looks_up(p, 0, a) && problem_looks_up(p, 0, b) &&
+    const struct predicted *f = p->space.predicted[0];
+    return a == b || (p->space.in->equivalent && space_looks_up(&p->space, 0, a) && space_looks_up(&p->space, 0, b) &&
                       (!f || (f->input[a] == f->input[b] && f->always[a] == f->always[b])));
 }
 
@@ -50,7 +51,7 @@ static int same_point(const struct visit *v, int i, int k, int layer, int batch)
 static const struct replay_figures *known_figures(const struct points *p, const struct visit *v, int i, int batch_index)
 {
     int batch = inputs_batch_sizes[batch_index];
-    for (int l = v->p->in->equivalent ? 0 : v->layer; l <= v->layer; l++)
+    for (int l = v->p->space.in->equivalent ? 0 : v->layer; l <= v->layer; l++)
         for (int k = 0; same_lists(v->p, l, v->layer) && k < (l < v->layer ? v->n : i); k++)
             if (same_point(v, i, k, l, batch))
                 return figures_at(p, k, batch_index, l);
@@ -59,7 +60,7 @@ static const struct replay_figures *known_figures(const struct points *p, const 
 
 static int need_lists(struct visit *v, struct err *e)
 {
-    return v->lists.n_steps ? 0 : problem_steps(v->p, 0, v->layer, problem_window(v->p, 0, v->layer), &v->lists, e);
+    return v->lists.n_steps ? 0 : lookups_steps(&v->p->space, 0, v->layer, lookups_window(&v->p->space, 0, v->layer), &v->lists, e);
 }
 
 static int replay_one(struct points *out, struct visit *v, int batch_index, struct err *e)
@@ -76,15 +77,15 @@ static int replay_one(struct points *out, struct visit *v, int batch_index, stru
         if (!b || known)
             continue;
         if ((r = need_lists(v, e)) == 0 && all < 0)
-            r = replay_point(&v->lists, &p->shape, part, v->plan->n_blocks, batch, v->limits[i]->policy, 0, 0, &all, &none, e);
+            r = replay_point(&v->lists, &p->space.shape, part, v->plan->n_blocks, batch, v->limits[i]->policy, 0, 0, &all, &none, e);
         f->all_lookups = all;
         if (r < 0)
             break;
         struct coalesce coalesce;
         struct reads_rule rule;
         planning_coalesce(v->limits[i], &coalesce);
-        coalesce_rule(&coalesce, &p->shape, &rule);
-        r = replay_point_reads(&v->lists, &p->shape, part, v->plan->n_blocks, batch, v->limits[i]->policy,
+        coalesce_rule(&coalesce, &p->space.shape, &rule);
+        r = replay_point_reads(&v->lists, &p->space.shape, part, v->plan->n_blocks, batch, v->limits[i]->policy,
                                plan_hot(v->plan, b, layer, 0, part), plan_cold(v->plan, b, layer, part), &rule, f, e);
     }
     return r;
@@ -93,12 +94,12 @@ static int replay_one(struct points *out, struct visit *v, int batch_index, stru
 int operating_points_replay(struct points *out, const struct problem *p, const struct plan *plan,
                   const struct plan_limit *const *limits, int n, struct err *e)
 {
-    const struct inputs *in = p->in;
+    const struct inputs *in = p->space.in;
     struct points o = { n, in->n_batches, in->n_layers, NULL };
     int r = 0;
     for (int l = 0; l < in->n_layers && r == 0; l++) {
         struct visit v = { .p = p, .plan = plan, .limits = limits, .n = n, .layer = l };
-        if (!problem_looks_up(p, 0, l))
+        if (!space_looks_up(&p->space, 0, l))
             continue;
         if (!o.at && !(o.at = calloc((size_t)n * (size_t)in->n_batches * (size_t)in->n_layers, sizeof *o.at)))
             r = err_set(e, ERR_NOMEM, "out of memory for a check");
@@ -125,17 +126,16 @@ int operating_points_tables(const struct points *at, int i, struct problem *p, c
     int part = plan->n_parts - 1;
     if (!at->at)
         return 0;
-    if (!p->tables[0])
-        p->tables[0] = calloc((size_t)at->n_batches * (size_t)at->n_layers, sizeof *p->tables[0]);
-    if (!p->tables[0])
-        return err_set(e, ERR_NOMEM, "out of memory for a check");
+    int r = miss_tables_reserve(&p->tables, 0, e);
+    if (r < 0)
+        return r;
     for (int b = 0; b < at->n_batches; b++) {
         const struct plan_batch *pb = batch_of(l, inputs_batch_sizes[b]);
         for (int k = 0; k < at->n_layers && pb; k++)
-            if (problem_looks_up(p, 0, k))
-                replay_fixed(&p->shape, part, plan->n_blocks, plan_hot(plan, pb, k, 0, part),
+            if (space_looks_up(&p->space, 0, k))
+                replay_fixed(&p->space.shape, part, plan->n_blocks, plan_hot(plan, pb, k, 0, part),
                              figures_at(at, i, b, k),
-                             &p->tables[0][(size_t)b * (size_t)at->n_layers + (size_t)k]);
+                             miss_tables_at(&p->tables, 0, b, k));
     }
     return 0;
 }

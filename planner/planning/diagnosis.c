@@ -10,26 +10,26 @@
 #include <stdio.h>
 #include <string.h>
 
-int diagnosis_floor(const struct problem *p, const struct problem_limits *lim, uint64_t *bytes, struct err *e)
+int diagnosis_floor(const struct problem *p, const struct limits *lim, uint64_t *bytes, struct err *e)
 {
-    struct problem_limits one = *lim;
+    struct limits one = *lim;
     struct cost_choice c;
     struct budget b;
     one.prefill_chunk = 1;
-    int r = problem_least(p, &one, &c, e);
+    int r = account_least(&p->space, &one, &c, e);
     if (r == 0)
-        r = problem_account(p, &c, &one, NULL, &b, e);
+        r = account_of(&p->space, &c, &one, NULL, &b, e);
     if (r == 0)
         *bytes = b.total;
     return r;
 }
 
 /* Largest context whose floor fits; 0: none. */
-static int largest_context(const struct problem *p, const struct problem_limits *lim, int *context, struct err *e)
+static int largest_context(const struct problem *p, const struct limits *lim, int *context, struct err *e)
 {
     int low = 0, high = lim->context, r = 0;
     while (low < high) {
-        struct problem_limits at = *lim;
+        struct limits at = *lim;
         uint64_t bytes;
         at.context = low + (high - low + 1) / 2;
         if ((r = diagnosis_floor(p, &at, &bytes, e)) < 0)
@@ -62,7 +62,7 @@ static const char *size_text(uint64_t bytes, char *out, size_t len)
     return size_format(bytes, out, len);
 }
 
-static int tell_memory(const struct problem *p, const struct problem_limits *lim, struct diagnosis *out, struct story *s,
+static int tell_memory(const struct problem *p, const struct limits *lim, struct diagnosis *out, struct story *s,
                        struct err *e)
 {
     char a[32], b[32];
@@ -76,7 +76,7 @@ static int tell_memory(const struct problem *p, const struct problem_limits *lim
         size_text(lim->memory_bytes, a, sizeof a), (unsigned long long)lim->memory_bytes,
         (unsigned long long)floor_bytes, size_text(floor_bytes, b, sizeof b), lim->context);
     if (lim->max_batch > 1) {
-        struct problem_limits one = *lim;
+        struct limits one = *lim;
         one.max_batch = 1;
         if ((r = diagnosis_floor(p, &one, &one_batch, e)) < 0)
             return r;
@@ -93,12 +93,12 @@ static int tell_memory(const struct problem *p, const struct problem_limits *lim
 }
 
 /* Speed that the solver reaches with these limits and no lower bound on it; 0: no plan at all. */
-static int fastest(struct problem *p, struct problem_limits lim, double *tokens_per_s, struct err *e)
+static int fastest(struct problem *p, struct limits lim, double *tokens_per_s, struct err *e)
 {
     struct solve_result res;
     int r;
     lim.min_tokens_per_s = 0;
-    if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->sp, &res, e)) < 0)
+    if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->configs.sp, &res, e)) < 0)
         return r;
     *tokens_per_s = res.feasible ? 1e9 * SOLVE_TICKS_PER_NS / (double)res.ticks[0] : 0;
     solve_result_done(&res);
@@ -121,12 +121,12 @@ static uint64_t round_memory(double bytes)
 }
 
 /* Least memory (rounded up) for the wanted speed; 0: none is enough. */
-static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *bytes, struct err *e)
+static int memory_for(struct problem *p, struct limits lim, uint64_t *bytes, struct err *e)
 {
     int64_t need = SOLVE_NEVER;
-    for (int i = 0; i < p->sp.n_configs; i++)
-        if (solve_cores_ok(&p->sp, &p->sp.configs[i]) && p->sp.configs[i].need_bytes < need)
-            need = p->sp.configs[i].need_bytes;
+    for (int i = 0; i < p->configs.sp.n_configs; i++)
+        if (solve_cores_ok(&p->configs.sp, &p->configs.sp.configs[i]) && p->configs.sp.configs[i].need_bytes < need)
+            need = p->configs.sp.configs[i].need_bytes;
     *bytes = 0;
     if (need == SOLVE_NEVER)
         return 0;
@@ -135,7 +135,7 @@ static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *by
         struct solve_result res;
         int r;
         lim.memory_bytes = round_memory(at);
-        if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->sp, &res, e)) < 0)
+        if ((r = problem_fill(p, &lim, e)) < 0 || (r = solve_greedy(&p->configs.sp, &res, e)) < 0)
             return r;
         int ok = res.feasible;
         solve_result_done(&res);
@@ -147,13 +147,13 @@ static int memory_for(struct problem *p, struct problem_limits lim, uint64_t *by
     return 0;
 }
 
-static int tell_speed(struct problem *p, const struct problem_limits *lim, unsigned core, struct diagnosis *out, struct story *s,
+static int tell_speed(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct story *s,
                       struct err *e)
 {
     char a[32], b[32];
     double here, all;
     uint64_t need;
-    struct problem_limits every = *lim, endless = *lim;
+    struct limits every = *lim, endless = *lim;
     int r;
     if ((r = memory_for(p, *lim, &need, e)) < 0 || (r = fastest(p, *lim, &here, e)) < 0)
         return r;
@@ -183,7 +183,7 @@ static int tell_speed(struct problem *p, const struct problem_limits *lim, unsig
     return 0;
 }
 
-int diagnosis_infeasible(struct problem *p, const struct problem_limits *lim, unsigned core, struct diagnosis *out, struct err *e)
+int diagnosis_infeasible(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct err *e)
 {
     struct story s = { "" };
     struct diagnosis a = { .told = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context, .max_batch = lim->max_batch,

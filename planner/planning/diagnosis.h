@@ -25,10 +25,10 @@ struct diagnosis {
 
 /* Always fills e (ERR_INFEASIBLE, or another error on the way) and returns its code; out (may be NULL) gets the numbers.
  * The problem is filled for lim. */
-int diagnosis_infeasible(struct problem *p, const struct problem_limits *lim, unsigned core, struct diagnosis *out, struct err *e);
+int diagnosis_infeasible(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct err *e);
 
 /* Least memory of any plan at this context and batch size: one thread, one read in flight, one token a pass, nothing
  * resident. */
-int diagnosis_floor(const struct problem *p, const struct problem_limits *lim, uint64_t *bytes, struct err *e);
+int diagnosis_floor(const struct problem *p, const struct limits *lim, uint64_t *bytes, struct err *e);
 
 #endif

@@ -28,17 +28,17 @@ void planning_request_init(struct request *q)
 /* --- one limit --- */
 
 /* Tokens of a prefill pass: 64, less where their scratch would take more than a sixteenth of the memory. */
-static int fit_chunk(const struct problem *p, struct problem_limits *lim, const struct cost_choice *c, struct err *e)
+static int fit_chunk(const struct problem *p, struct limits *lim, const struct cost_choice *c, struct err *e)
 {
-    struct problem_limits one = *lim;
+    struct limits one = *lim;
     struct budget small, b;
     int r;
     one.prefill_chunk = 1;
-    if ((r = problem_account(p, c, &one, NULL, &small, e)) < 0)
+    if ((r = account_of(&p->space, c, &one, NULL, &small, e)) < 0)
         return r;
     for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context :
          PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
-        if ((r = problem_account(p, c, lim, NULL, &b, e)) < 0)
+        if ((r = account_of(&p->space, c, lim, NULL, &b, e)) < 0)
             return r;
         if (b.total - small.total <= lim->memory_bytes / 16 && b.total <= lim->memory_bytes)
             return 0;
@@ -49,13 +49,13 @@ static int fit_chunk(const struct problem *p, struct problem_limits *lim, const 
 double planning_speed_bound(const struct problem *p, int any_memory)
 {
     int64_t least = SOLVE_NEVER;
-    for (int i = 0; i < p->sp.n_configs; i++) {
-        const struct solve_config *c = &p->sp.configs[i];
+    for (int i = 0; i < p->configs.sp.n_configs; i++) {
+        const struct solve_config *c = &p->configs.sp.configs[i];
         int64_t t = any_memory ? c->best_ticks : c->relaxed_ticks;
-        if (solve_cores_ok(&p->sp, c) && c->bound != SOLVE_NEVER && t < least)
+        if (solve_cores_ok(&p->configs.sp, c) && c->bound != SOLVE_NEVER && t < least)
             least = t;
     }
-    return least <= p->sp.max_ticks && least != SOLVE_NEVER ? (1 + ROUNDING) * 1e9 * SOLVE_TICKS_PER_NS / (double)least :
+    return least <= p->configs.sp.max_ticks && least != SOLVE_NEVER ? (1 + ROUNDING) * 1e9 * SOLVE_TICKS_PER_NS / (double)least :
                                                              INFINITY;
 }
 
@@ -72,10 +72,10 @@ static int takes_incumbent(const struct problem *p, const struct incumbent *h)
 
 /* 1: solved, feasible or not; 0: it cannot take the incumbent. */
 static int solve_one(struct problem *p, const struct request *q, const struct incumbent *h,
-                     struct problem_limits *lim, struct solve_result *res, struct err *e)
+                     struct limits *lim, struct solve_result *res, struct err *e)
 {
     struct cost_choice least;
-    int r = problem_least(p, lim, &least, e);
+    int r = account_least(&p->space, lim, &least, e);
     if (r == 0)
         r = fit_chunk(p, lim, &least, e);
     for (;; lim->prefill_chunk /= 2) {
@@ -83,7 +83,7 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
             return r;
         if (!takes_incumbent(p, h))
             return 0;
-        if ((r = solve_z3(&p->sp, q->rlimit, REQUEST_SEED, res, e)) < 0)
+        if ((r = solve_z3(&p->configs.sp, q->rlimit, REQUEST_SEED, res, e)) < 0)
             return r;
         if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
             return 1;
@@ -94,16 +94,16 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
 /* What predicts a layer's neurons in the solution; NULL outside predicted mode. */
 static const struct predicted *chosen_foretell(const struct problem *p, const struct solve_result *res, int layer)
 {
-    return p->predicted[problem_chosen(p, res, 0, layer).variant];
+    return p->space.predicted[problem_chosen(p, res, 0, layer).variant];
 }
 
 /* Does a step of the solution read neurons? */
 static int reads_neurons(const struct problem *p, const struct solve_result *res)
 {
-    const struct layout_shape *s = &p->shape;
+    const struct layout_shape *s = &p->space.shape;
     int last = s->n_parts - 1;
-    uint32_t units = s->part[last].n_units * (uint32_t)p->in->n_blocks;
-    for (int l = 0; l < p->in->n_layers; l++) {
+    uint32_t units = s->part[last].n_units * (uint32_t)p->space.in->n_blocks;
+    for (int l = 0; l < p->space.in->n_layers; l++) {
         const struct cost_residency k = problem_chosen(p, res, 0, l);
         for (int i = 0; i <= last; i++)
             if (k.hot[i] < (uint32_t)s->n_ff && (i < last || k.slots < units))
@@ -121,15 +121,15 @@ static int prefer_equals(const struct problem *p, struct solve_result *res, stru
 {
     int64_t most = res->objective + res->objective / 100;
     int r = 0, reads = reads_neurons(p, res);
-    for (int i = 0; i < p->sp.n_configs && r == 0; i++) {
-        struct solve_problem one = p->sp;
+    for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
+        struct solve_problem one = p->configs.sp;
         struct solve_result now;
-        const struct cost_choice *c = &p->choices[i], *best = &p->choices[res->config];
+        const struct cost_choice *c = &p->configs.choices[i], *best = &p->configs.choices[res->config];
         int deeper = reads ? (c->depth > best->depth) - (c->depth < best->depth) : 0;
-        if (!p->sp.configs[i].curves || p->sp.configs[i].bound > most || c->threads < best->threads ||
+        if (!p->configs.sp.configs[i].curves || p->configs.sp.configs[i].bound > most || c->threads < best->threads ||
             i == res->config || (c->threads == best->threads && (deeper < 0 || c->lanes > best->lanes)))
             continue;
-        one.configs = &p->sp.configs[i];
+        one.configs = &p->configs.sp.configs[i];
         one.n_configs = 1;
         if ((r = solve_greedy(&one, &now, e)) < 0)
             break;
@@ -163,32 +163,32 @@ static int fill_batch(const struct problem *p, const struct solve_result *res, c
             b->hot[(size_t)l * blocks * parts + i] = residencies[l].hot[i % parts];
         b->cold[(size_t)l * parts + parts - 1] = residencies[l].slots;
     }
-    int r = problem_predict(p, &p->choices[res->config], bi, residencies, &b->predicted, e);
+    int r = problem_predict(p, &p->configs.choices[res->config], bi, residencies, &b->predicted, e);
     free(residencies);
     return r;
 }
 
-static int fill_limit(const struct problem *p, const struct problem_limits *lim, const struct solve_result *res,
+static int fill_limit(const struct problem *p, const struct limits *lim, const struct solve_result *res,
                       const struct plan *plan, struct plan_limit *l, struct err *e)
 {
-    const struct cost_choice *c = &p->choices[res->config];
+    const struct cost_choice *c = &p->configs.choices[res->config];
     *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
                               .context = c->context, .kv_f16 = c->kv_f16,
-                              .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+                              .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
-                              .policy = p->policy[c->variant], .optimal = res->finished };
-    l->n_coalesce = p->rules[c->rule].n;
-    memcpy(l->coalesce, p->rules[c->rule].at, sizeof l->coalesce);
+                              .policy = p->tables.policy[c->variant], .optimal = res->finished };
+    l->n_coalesce = p->space.rules[c->rule].n;
+    memcpy(l->coalesce, p->space.rules[c->rule].at, sizeof l->coalesce);
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
     l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
     for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
-        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->hw->n_classes ? p->hw->classes[k].name :
+        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->space.hw->n_classes ? p->space.hw->classes[k].name :
                  "cpu");
         l->classes[k].n = c->n[k];
         l->n_classes = k + 1;
     }
-    int r = plan_limit_init(plan, l, p->in->n_batches, e);
+    int r = plan_limit_init(plan, l, p->space.in->n_batches, e);
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->predicted->recall;
         for (int k = 0; k < plan->n_layers; k++) {
@@ -197,9 +197,9 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
             l->always[k] = f->always[k];
         }
     }
-    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+    for (int b = 0; b < p->space.in->n_batches && r == 0; b++)
         r = fill_batch(p, res, plan, b, &l->batches[b], e);
-    for (int b = 0; b < p->in->n_batches && r == 0; b++)
+    for (int b = 0; b < p->space.in->n_batches && r == 0; b++)
         if (memchr(l->batches[b].streamed, 1, (size_t)plan->n_layers))
             l->predictor_buffers = c->buffers;
     struct budget account;
@@ -216,16 +216,16 @@ static int fill_limit(const struct problem *p, const struct problem_limits *lim,
 
 static void fill_head(const struct problem *p, const struct request *q, struct plan *plan)
 {
-    const struct inputs *in = p->in;
+    const struct inputs *in = p->space.in;
     *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
                            .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
                            .trace_hash = in->trace_hash, .order_hash = in->order_hash,
-                           .layout_hash = layout_hash(&p->layout), .hardware_hash = p->hw->hash,
+                           .layout_hash = layout_hash(&p->space.layout), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
-                           .d_model = in->h.d_model, .layout = p->layout, .n_parts = p->shape.n_parts };
+                           .d_model = in->h.d_model, .layout = p->space.layout, .n_parts = p->space.shape.n_parts };
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
-    snprintf(plan->device, sizeof plan->device, "%.63s", p->hw->name);
+    snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);
 }
 
 int planning_context(const struct request *q, const struct inputs *in)
@@ -280,9 +280,9 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
     for (int i = 0; i < q->n_memory; i++) {
-        int wish = planning_context(q, p->in);
-        struct problem_limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
-                                      .context = wish, .max_batch = inputs_batch_sizes[p->in->n_batches - 1],
+        int wish = planning_context(q, p->space.in);
+        struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
+                                      .context = wish, .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
@@ -293,7 +293,7 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
         while ((r = solve_one(p, q, &h, &lim, &res, e)) == 1 && !res.feasible && context == 0 &&
                res.core & SOLVE_CONTEXT && lim.context / 2 >= PLANNING_LEAST_CONTEXT) {
             lim.context /= 2;
-            notes_add(p->notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
+            notes_add(p->space.notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
         if (r == 1 && !res.feasible)
             r = diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
@@ -304,7 +304,7 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
             r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
         solve_result_done(&res);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
-            r = note_quality(p->in, &plan.limits[i], &plan, e);
+            r = note_quality(p->space.in, &plan.limits[i], &plan, e);
         if (r < 0)
             break;
         *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
@@ -323,10 +323,10 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e)
 {
-    struct problem_variant variant = { l->mode, l->recall, l->predictor, l->always, 0 };
+    struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0 };
     struct coalesce coalesce;
     planning_coalesce(l, &coalesce);
-    struct problem_request q = { .variants = &variant, .n_variants = 1, .policy = (int)l->policy, .coalesce = &coalesce };
+    struct problem_request q = { .space.variants = &variant, .space.n_variants = 1, .policy = (int)l->policy, .space.coalesce = &coalesce };
     return problem_prepare(out, in, hw, &p->layout, &q, notes, e);
 }
 
@@ -353,9 +353,9 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, struct co
         out->n[k] = l->classes[k].n;
 }
 
-void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out)
+void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out)
 {
-    *out = (struct problem_limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
+    *out = (struct limits){ .memory_bytes = l->memory_bytes, .min_tokens_per_s = l->min_tokens_per_s,
                                     .context = l->context, .max_batch = l->max_batch,
                                     .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
                                     .model = p->cost, .stat = p->stat };
@@ -382,13 +382,13 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         if (l->mode == PLAN_PREDICTED) {
-            predicted_account(p->in, &p->shape, l->predictor, &c.predictors);
-            for (int k = 0; k < p->in->n_layers; k++)
+            predicted_account(p->space.in, &p->space.shape, l->predictor, &c.predictors);
+            for (int k = 0; k < p->space.in->n_layers; k++)
                 c.predictor_bytes +=
-                    l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->in, l->predictor, k);
+                    l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->space.in, l->predictor, k);
             c.predictor_buffers = (uint32_t)l->predictor_buffers;
         }
-        int r = budget_compute(&p->budget, &c, &b, e);
+        int r = budget_compute(&p->space.budget, &c, &b, e);
         if (r < 0)
             return r;
         if (b.total > worst.total)

@@ -41,7 +41,7 @@ int planning_same_problem(const struct plan *p, const struct plan_limit *a, cons
 /* A plan limit's choices as the cost model takes them, and a batch's residencies (keeps[n_layers]). Where blocks of a
  * layer differ in their prefix, block 0 speaks for all. */
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out);
-void planning_limits(const struct plan *p, const struct plan_limit *l, struct problem_limits *out);
+void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out);
 void planning_residencies(const struct plan *p, const struct plan_batch *b, struct cost_residency *residencies);
 
 /* The account of a plan limit: that of its dearest batch size. */

@@ -57,7 +57,7 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
     int r = 0;
     *score = 0;
     for (int i = 0; i < s->best.n_limits && r == 0; i++) {
-        struct problem_limits lim;
+        struct limits lim;
         planning_limits(&s->best, &s->best.limits[i], &lim);
         memcpy(lim.cores, s->q->cores, sizeof lim.cores);
         if (any_memory)
@@ -71,15 +71,15 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
 /* What has most in common with a layout. */
 static const struct problem *like_of(const struct search *s, const struct layout *l)
 {
-    return s->subsample.in && s->subsample.layout.form == l->form ? &s->subsample : &s->last;
+    return s->subsample.space.in && s->subsample.space.layout.form == l->form ? &s->subsample : &s->last;
 }
 
 /* Bound of a layout's sketch. like: of which tables are copied; replayed alike or not. *out: the caller's. */
 static int subsampled_score(const struct search *s, const struct layout *l, const struct variants *variants, const struct problem *like,
                         struct problem *out, double *score, struct err *e)
 {
-    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = (int)s->best.limits[0].policy, .like = like,
-                                 .every = SUBSAMPLE_EVERY };
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = (int)s->best.limits[0].policy, .like = like,
+                                 .space.every = SUBSAMPLE_EVERY };
     int r = problem_prepare(out, s->in, s->hw, l, &q, NULL, e);
     if (r == 0 && (r = bound_score(s, out, 0, score, e)) < 0)
         problem_done(out);
@@ -120,8 +120,8 @@ static int subsample_is_better(struct search *s, const struct layout *l, const s
 static int may_win(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
 {
     struct problem whole;
-    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = s->q->policy,
-                                 .like = like_of(s, l), .every = PROBLEM_WHOLE };
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy,
+                                 .like = like_of(s, l), .space.every = SPACE_WHOLE_LAYERS };
     double score;
     if (!s->found)
         return 1;
@@ -129,7 +129,7 @@ static int may_win(struct search *s, const struct layout *l, const struct varian
     if (r < 0)
         return r;
     r = bound_score(s, &whole, 1, &score, e);
-    int replays = problem_looks_up_any(&whole) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.layout.form;
+    int replays = space_looks_up_any(&whole.space) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
         return r;
@@ -142,7 +142,7 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct problem p;
     struct plan plan;
     struct err now = { 0 };
-    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = s->q->policy, .like = &s->last };
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy, .like = &s->last };
     uint64_t bytes = variants_file_bytes(s->in, l);
     double score = 0;
     int r = problem_prepare(&p, s->in, s->hw, l, &q, s->notes, e);
@@ -226,14 +226,14 @@ int planning_floor(const struct request *q, const struct inputs *in, const struc
     for (int i = 0; i < n && r == 0; i++) {
         struct problem p;
         struct variants variants;
-        struct problem_limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
+        struct limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
                                       .kv_f16 = q->kv_f16 };
         uint64_t one = UINT64_MAX;
         if (lim.context == 0)
             lim.context = trained > 0 && trained < PLANNING_LEAST_CONTEXT ? trained : PLANNING_LEAST_CONTEXT;
         if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
             break;
-        if ((r = problem_shape(&p, in, hw, &layouts[i], variants.variant, variants.n, NULL, NULL, e)) == 0) {
+        if ((r = problem_shape(&p, in, hw, &layouts[i], variants.variant, variants.n, NULL, e)) == 0) {
             r = diagnosis_floor(&p, &lim, &one, e);
             problem_done(&p);
         }

@@ -86,7 +86,7 @@ static void add_predicted(const struct inputs *in, const struct layout_shape *s,
         w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 ? w->always[at] :
                                                                       predicted_exempt(in, s, predictor, l, recall);
     }
-    w->variant[w->n++] = (struct problem_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
+    w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
 }
 
 /* Inputs that a request may use and that predictors of any layer see. */
@@ -156,7 +156,7 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
              struct err *e)
 {
     int sparse = nn_act_is_sparse(in->h.act), r = 0;
-    size_t n = (size_t)PROBLEM_MAX_VARIANTS * (size_t)in->n_layers;
+    size_t n = (size_t)SPACE_MAX_VARIANTS * (size_t)in->n_layers;
     if ((q->mode == PLAN_EXACT || q->mode == PLAN_PREDICTED) && !sparse)
         return err_set(e, q->mode == PLAN_EXACT ? ERR_USAGE : ERR_UNSUPPORTED, "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in "
                                      "dense mode",
@@ -167,7 +167,7 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
     else if (q->mode == PLAN_PREDICTED)
         r = add_all_predicted(q, in, l, 0, &w, e);
     else
-        w.variant[w.n++] = (struct problem_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
+        w.variant[w.n++] = (struct space_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
                                                      sparse ? PLAN_EXACT : PLAN_DENSE };
     if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_SPLIT)
         r = add_all_predicted(q, in, l, 1, &w, e);

@@ -8,8 +8,8 @@
 
 struct variants {
     int n;
-    struct problem_variant variant[PROBLEM_MAX_VARIANTS];
-    signed char *input;         /* behind them: [PROBLEM_MAX_VARIANTS][n_layers] */
+    struct space_variant variant[SPACE_MAX_VARIANTS];
+    signed char *input;         /* behind them: [SPACE_MAX_VARIANTS][n_layers] */
     uint32_t *always;
 };
 

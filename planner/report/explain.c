@@ -3,6 +3,7 @@
 #include "planner/report/explain.h"
 
 #include "planner/planning/planning.h"
+#include "planner/space/lookups.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -25,11 +26,11 @@ double explain_overlap_ns(enum plan_cost cost, const struct plan_layer_figures *
 
 /* --- gains --- */
 
-static int quick_speed(struct problem *pr, const struct problem_limits *lim, double *out, struct err *e)
+static int quick_speed(struct problem *pr, const struct limits *lim, double *out, struct err *e)
 {
     struct solve_result res;
     int r;
-    if ((r = problem_fill(pr, lim, e)) < 0 || (r = solve_greedy(&pr->sp, &res, e)) < 0)
+    if ((r = problem_fill(pr, lim, e)) < 0 || (r = solve_greedy(&pr->configs.sp, &res, e)) < 0)
         return r;
     *out = res.feasible ? 1e9 * SOLVE_TICKS_PER_NS / (double)res.ticks[0] : 0;
     solve_result_done(&res);
@@ -59,10 +60,10 @@ static struct hw_storage *fast_storage(const struct hw *hw)
     return s;
 }
 
-static int find_gains(struct problem *pr, const struct problem_limits *lim, struct explain *x, struct err *e)
+static int find_gains(struct problem *pr, const struct limits *lim, struct explain *x, struct err *e)
 {
-    const struct hw *device = pr->hw;
-    struct problem_limits more = *lim;
+    const struct hw *device = pr->space.hw;
+    struct limits more = *lim;
     struct hw other = *device;
     double speed;
     int r = quick_speed(pr, lim, &x->base_tokens_per_s, e);
@@ -73,7 +74,7 @@ static int find_gains(struct problem *pr, const struct problem_limits *lim, stru
     }
     for (int k = 0; k < device->n_classes && k < 4 && r == 0; k++) {
         other.classes[k].n_cores++;
-        pr->hw = &other;
+        pr->space.hw = &other;
         if ((r = quick_speed(pr, lim, &speed, e)) == 0)
             gain(x, speed, "one more core of class %.60s", device->classes[k].name);
         other.classes[k].n_cores--;
@@ -82,29 +83,29 @@ static int find_gains(struct problem *pr, const struct problem_limits *lim, stru
     if (r == 0 && !other.storage_points)
         r = err_set(e, ERR_NOMEM, "out of memory");
     if (r == 0) {
-        pr->hw = &other;
+        pr->space.hw = &other;
         if ((r = quick_speed(pr, lim, &speed, e)) == 0)
             gain(x, speed, "storage twice as fast");
         free(other.storage_points);
     }
-    pr->hw = device;
+    pr->space.hw = device;
     return r;
 }
 
 /* Belady's hit rate per layer at the plan's prefix and slots. */
 static int find_best(const struct problem *pr, const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
-    const struct inputs *in = pr->in;
-    int last = pr->shape.n_parts - 1, r = 0;
+    const struct inputs *in = pr->space.in;
+    int last = pr->space.shape.n_parts - 1, r = 0;
     x->best_hit_rate = calloc((size_t)in->n_layers, sizeof *x->best_hit_rate);
     if (!x->best_hit_rate)
         return err_set(e, ERR_NOMEM, "out of memory");
-    for (int l = 0; pr->tables[0] && l < in->n_layers && r == 0; l++) {
+    for (int l = 0; pr->tables.table[0] && l < in->n_layers && r == 0; l++) {
         struct inputs_steps s;
-        double misses, lookups = replay_lookups(problem_table(pr, 0, 0, l), residencies[l].hot[last]);
-        if (lookups <= 0 || (r = problem_steps(pr, 0, l, problem_window(pr, 0, l), &s, e)) < 0)
+        double misses, lookups = replay_lookups(miss_tables_at(&pr->tables, 0, 0, l), residencies[l].hot[last]);
+        if (lookups <= 0 || (r = lookups_steps(&pr->space, 0, l, lookups_window(&pr->space, 0, l), &s, e)) < 0)
             continue;
-        r = replay_belady(&s, &pr->shape, last, in->n_blocks, 1, residencies[l].hot[last], residencies[l].slots, &misses, e);
+        r = replay_belady(&s, &pr->space.shape, last, in->n_blocks, 1, residencies[l].hot[last], residencies[l].slots, &misses, e);
         inputs_steps_done(&s);
         x->best_hit_rate[l] = r == 0 && misses < lookups ? 1 - misses / lookups : 0;
     }
@@ -116,12 +117,12 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
 {
     struct explain x = { .n_paper = 0 };
     struct cost_choice c;
-    struct problem_limits lim;
+    struct limits lim;
     struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
     if (!residencies)
         return err_set(e, ERR_NOMEM, "out of memory");
     planning_choice(p, l, &c);
-    c.predicted = pr->predicted[0];
+    c.predicted = pr->space.predicted[0];
     planning_limits(p, l, &lim);
     lim.min_tokens_per_s = 0;
     planning_residencies(p, &l->batches[0], residencies);
@@ -131,7 +132,7 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
         struct budget b;
         exact.mode = PLAN_EXACT;
         exact.predicted = NULL;
-        r = problem_account(pr, &exact, &lim, NULL, &b, e);
+        r = account_of(&pr->space, &exact, &lim, NULL, &b, e);
         x.exact_floor = b.floor;
     }
     if (r == 0)

@@ -21,26 +21,26 @@ double explain_saved_ns(const struct explain_input *x, double total_ns)
 /* A way for each input that layers do not have already; those that have it, or cannot, run exactly in it. */
 struct rivals {
     int n, input[PREDICT_INPUTS];
-    struct problem_variant variant[PREDICT_INPUTS];
+    struct space_variant variant[PREDICT_INPUTS];
     signed char *inputs;        /* [PREDICT_INPUTS][n_layers] */
     uint32_t *always;
 };
 
 static void add_rival(const struct problem *pr, const struct plan_limit *l, int input, struct rivals *out)
 {
-    const struct inputs *in = pr->in;
+    const struct inputs *in = pr->space.in;
     size_t at = (size_t)out->n * (size_t)in->n_layers;
     int any = 0;
     for (int k = 0; k < in->n_layers; k++) {
         int other = l->predictor[k] != input && predicted_known(in, input, k);
         out->inputs[at + (size_t)k] = (signed char)(other ? input : -1);
-        out->always[at + (size_t)k] = other ? predicted_exempt(in, &pr->shape, input, k, l->recall) : 0;
+        out->always[at + (size_t)k] = other ? predicted_exempt(in, &pr->space.shape, input, k, l->recall) : 0;
         any |= other;
     }
     if (!any)
         return;
     out->input[out->n] = input;
-    out->variant[out->n++] = (struct problem_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0 };
+    out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0 };
 }
 
 /* The fastest residency of a layer under a rival way within so many bytes of account. */
@@ -48,17 +48,17 @@ static void best_within(const struct problem *p, const struct cost_choice *choic
                         int layer, int64_t bytes, struct explain_rival *out)
 {
     struct cost_choice c = *choice;
-    const struct problem_residencies *k = problem_residencies_of(p, variant, 0, layer);
+    const struct residencies_list *k = residencies_at(&p->residencies, variant, 0, layer);
     struct cost_layer cl;
     c.variant = variant;
-    c.predicted = p->predicted[variant];
-    cost_layer_of(p->hw, p->in, &p->shape, &c, r, 0, layer, &cl, NULL);
-    out->predictor_bytes = problem_predictor_bytes(p, variant, layer);
+    c.predicted = p->space.predicted[variant];
+    cost_layer_of(p->space.hw, p->space.in, &p->space.shape, &c, r, 0, layer, &cl, NULL);
+    out->predictor_bytes = space_predictor_bytes(&p->space, variant, layer);
     bytes -= (int64_t)(out->predictor_bytes / SOLVE_BYTE_UNIT);
     for (int i = 0; i < k->n; i++) {
-        if (k->residency[i].bytes > bytes)
+        if (k->point[i].bytes > bytes)
             continue;
-        struct plan_layer_figures f = cost_figures(&c, r, &cl, &k->residency[i].flow);
+        struct plan_layer_figures f = cost_figures(&c, r, &cl, &k->point[i].flow);
         if (!out->known || f.total_ns < out->total_ns) {
             out->known = 1;
             out->total_ns = f.total_ns;
@@ -75,21 +75,21 @@ static int compare_layer(const struct problem *pr, const struct plan *p, const s
     const struct cost_residency residency = { .hot = { plan_hot(p, &l->batches[0], layer, 0, 0),
                                              p->n_parts > 1 ? plan_hot(p, &l->batches[0], layer, 0, 1) : 0 },
                                     .slots = plan_cold(p, &l->batches[0], layer, p->n_parts - 1) };
-    double gates = inputs_gates(pr->in, 0, layer);
+    double gates = inputs_gates(pr->space.in, 0, layer);
     int64_t bytes;
-    int r = problem_residency_bytes(pr, &residency, &bytes, e);
+    int r = residencies_bytes(&pr->space, &residency, &bytes, e);
     if (r < 0)
         return r;
     *out = (struct explain_input){ .input = l->predictor[layer], .density = 1,
-                                   .predictor_bytes = problem_predictor_bytes(pr, 0, layer),
+                                   .predictor_bytes = space_predictor_bytes(&pr->space, 0, layer),
                                    .streamed = l->batches[0].streamed[layer] };
     if (out->input >= 0 && gates > 0)
-        out->density = predicted_neurons(pr->predicted[0], 0, layer, 0) / gates;
+        out->density = predicted_neurons(pr->space.predicted[0], 0, layer, 0) / gates;
     if (out->input == PREDICT_BLOCK)
         out->hidden_ns = cost_layer_ns(f) - cost_lookahead_ns(f);
     bytes += out->streamed ? 0 : (int64_t)(out->predictor_bytes / SOLVE_BYTE_UNIT);
     for (int i = 0; i < w->n; i++)
-        if (others->predicted[i]->input[layer] >= 0)
+        if (others->space.predicted[i]->input[layer] >= 0)
             best_within(others, c, rates, i, layer, bytes, &out->rival[w->input[i]]);
     return 0;
 }
@@ -109,11 +109,11 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     planning_coalesce(l, &coalesce);
     for (int i = 0; i < PREDICT_INPUTS && r == 0; i++)
         add_rival(pr, l, i, &w);
-    struct problem_request q = { .variants = w.variant, .n_variants = w.n, .policy = (int)l->policy, .coalesce = &coalesce };
+    struct problem_request q = { .space.variants = w.variant, .space.n_variants = w.n, .policy = (int)l->policy, .space.coalesce = &coalesce };
     if (r == 0 && w.n)
-        r = problem_prepare(&others, pr->in, pr->hw, &p->layout, &q, NULL, e);
+        r = problem_prepare(&others, pr->space.in, pr->space.hw, &p->layout, &q, NULL, e);
     if (r == 0)
-        r = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &rates, NULL, e);
+        r = cost_rates_of(pr->space.hw, pr->space.in, &pr->space.shape, &c, 1, &rates, NULL, e);
     for (int k = 0; k < p->n_layers && r == 0; k++)
         r = compare_layer(pr, p, l, &c, &rates, &others, &w, k, &x[k], e);
     problem_done(&others);

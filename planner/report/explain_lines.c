@@ -47,14 +47,14 @@ struct sums {
 static void paper_sums(const struct problem *pr, const struct cost_choice *c, const struct cost_rates *r,
                        const struct cost_residency *residencies, struct sums *s)
 {
-    const struct inputs *in = pr->in;
-    double gate = (double)quant_row_bytes(pr->layout.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+    const struct inputs *in = pr->space.in;
+    double gate = (double)quant_row_bytes(pr->space.layout.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     *s = (struct sums){ 0 };
     for (int l = 0; l < in->n_layers; l++) {
         struct cost_layer cl;
         enum plan_mode mode = cost_mode_at(c, l);
-        cost_layer_of(pr->hw, in, &pr->shape, c, r, 0, l, &cl, NULL);
-        struct cost_flow f = cost_flow_of(in, &pr->shape, c, 0, l, problem_table(pr, c->variant, 0, l), &residencies[l]);
+        cost_layer_of(pr->space.hw, in, &pr->space.shape, c, r, 0, l, &cl, NULL);
+        struct cost_flow f = cost_flow_of(in, &pr->space.shape, c, 0, l, miss_tables_at(&pr->tables, c->variant, 0, l), &residencies[l]);
         s->attn_ns += cl.attention_ns;
         s->pred_ns += cl.predict_ns;
         s->ffn_ns += cl.compute_ns;
@@ -78,14 +78,14 @@ int explain_paper(const struct problem *pr, const struct plan_limit *l, const st
     struct cost_rates r;
     struct sums s;
     c.model = PLAN_COST_PAPER;
-    int ok = cost_rates_of(pr->hw, pr->in, &pr->shape, &c, 1, &r, NULL, e);
+    int ok = cost_rates_of(pr->space.hw, pr->space.in, &pr->space.shape, &c, 1, &r, NULL, e);
     if (ok < 0)
         return ok;
     paper_sums(pr, &c, &r, residencies, &s);
-    double head = cost_head_ns(pr->hw, pr->in, &c, &r, 1, NULL);
+    double head = cost_head_ns(pr->space.hw, pr->space.in, &c, &r, 1, NULL);
     double f_attn = (s.attn_ns + head) * r.f_cpu / 1e9, f_pred = s.pred_ns * r.f_cpu / 1e9;
     double a = s.f_ffn > 0 ? s.ffn_ns * r.f_cpu / 1e9 / s.f_ffn : 0, mu = s.active_bytes > 0 ? s.io_bytes / s.active_bytes : 0;
-    double a_io = s.w_ffn > 0 ? s.active_bytes / s.w_ffn : 0, w_attn = s.w_attn + (double)pr->in->head.bytes;
+    double a_io = s.w_ffn > 0 ? s.active_bytes / s.w_ffn : 0, w_attn = s.w_attn + (double)pr->space.in->head.bytes;
     double dense = cost_dense_ns(f_attn, f_pred, r.f_cpu), ffn = cost_ffn_ns(a, s.f_ffn, r.f_cpu);
     double v = cost_v_io(a_io, mu, s.w_ffn) + s.gates_read, io = cost_io_ns(v, r.b_io), t = cost_compute_ns(dense, ffn, io);
     struct explain_line *p = x->paper;
@@ -131,7 +131,7 @@ struct totals {
 static void count_rows(const struct problem *pr, const struct cost_choice *c, int l, struct totals *s)
 {
     const struct predicted *f = c->predicted;
-    const struct inputs *in = pr->in;
+    const struct inputs *in = pr->space.in;
     double gates = inputs_gates(in, 0, l);
     if (cost_mode_at(c, l) == PLAN_PREDICTED) {
         double all = predicted_neurons(f, 0, l, 0), beyond = predicted_neurons(f, 0, l, f->always[l]);
@@ -158,8 +158,8 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     struct cost_layer cl;
     struct cost_terms t;
     struct cost_cold cold;
-    cost_layer_of(pr->hw, pr->in, &pr->shape, &s->c, &s->r, 0, l, &cl, NULL);
-    struct cost_flow w = cost_flow_of(pr->in, &pr->shape, &s->c, 0, l, problem_table(pr, s->c.variant, 0, l), &residencies[l]);
+    cost_layer_of(pr->space.hw, pr->space.in, &pr->space.shape, &s->c, &s->r, 0, l, &cl, NULL);
+    struct cost_flow w = cost_flow_of(pr->space.in, &pr->space.shape, &s->c, 0, l, miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
     cost_figures_of(&s->c, &s->r, &cl, &w, &t);
     add_terms(&s->t, &t);
     s->predicted_rows += cost_mode_at(&s->c, l) == PLAN_PREDICTED ? t.rows : 0;
@@ -191,7 +191,7 @@ static void step_lines(const struct totals *s, struct explain_line *m, int *n)
 
 static void attention_lines(const struct problem *pr, const struct totals *s, double positions, struct explain_line *m, int *n)
 {
-    const struct model_hparams *h = &pr->in->h;
+    const struct model_hparams *h = &pr->space.in->h;
     const struct cost_rates *r = &s->r;
     double kv_bytes = cost_kv_bytes(h, 1, positions, s->c.kv_f16), kv_flops = cost_kv_flops(h, 1, positions);
     double attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, kv_bytes, r->threads, 1);
@@ -217,7 +217,7 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
     const struct cost_cold *cold = &s->cold;
-    double k = r->ffn_factor, row = (double)pr->shape.part[pr->shape.n_parts - 1].record_bytes;
+    double k = r->ffn_factor, row = (double)pr->space.shape.part[pr->space.shape.n_parts - 1].record_bytes;
     terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
           "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
     terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over layers", s->compute,
@@ -295,17 +295,17 @@ static void predict_lines(const struct totals *s, struct explain_line *m, int *n
 int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
                      const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
-    const struct hw *hw = pr->hw;
+    const struct hw *hw = pr->space.hw;
     struct totals s = { .c = *choice, .figures = &l->batches[0].predicted };
-    int layers = pr->in->n_layers, *n = &x->n_measured;
+    int layers = pr->space.in->n_layers, *n = &x->n_measured;
     double positions = 0;
     s.c.model = PLAN_COST_MEASURED;
-    int ok = cost_rates_of(hw, pr->in, &pr->shape, &s.c, 1, &s.r, NULL, e);
+    int ok = cost_rates_of(hw, pr->space.in, &pr->space.shape, &s.c, 1, &s.r, NULL, e);
     if (ok < 0)
         return ok;
     for (int i = 0; i < layers; i++) {
         add_layer(pr, residencies, i, &s);
-        positions += cost_positions(&pr->in->h, i, l->context) / layers;
+        positions += cost_positions(&pr->space.in->h, i, l->context) / layers;
     }
     step_lines(&s, x->measured, n);
     attention_lines(pr, &s, positions, x->measured, n);

@@ -3,6 +3,7 @@
 #include "planner/report/report.h"
 
 #include "planner/planning/planning.h"
+#include "planner/space/lookups.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -15,16 +16,16 @@ static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint3
                         struct report_misses *m, struct err *e)
 {
     struct inputs_steps s;
-    int last = pr->shape.n_parts - 1;
+    int last = pr->space.shape.n_parts - 1;
     double tokens = WORK / (sampled * REPLAY_SIZES * fmax(lookups, 1));
-    uint64_t window = problem_window(pr, 0, layer), most = tokens < 128 ? 128 : (uint64_t)tokens;
-    int r = problem_steps(pr, 0, layer, window < most ? window : most, &s, e);
+    uint64_t window = lookups_window(&pr->space, 0, layer), most = tokens < 128 ? 128 : (uint64_t)tokens;
+    int r = lookups_steps(&pr->space, 0, layer, window < most ? window : most, &s, e);
     if (r < 0)
         return r;
     for (int i = 0; i < REPLAY_SIZES && r == 0; i++) {
         double misses = 0;
         uint32_t slots = (uint32_t)lround(m->share[i] * units);
-        r = i == REPLAY_SIZES - 1 ? 0 : replay_belady(&s, &pr->shape, last, pr->in->n_blocks, 1, hot, slots, &misses, e);
+        r = i == REPLAY_SIZES - 1 ? 0 : replay_belady(&s, &pr->space.shape, last, pr->space.in->n_blocks, 1, hot, slots, &misses, e);
         m->best[i] += misses;
     }
     inputs_steps_done(&s);
@@ -54,10 +55,10 @@ static int collect_misses(const struct problem *pr, const struct plan *p, const 
 {
     int last = p->n_parts - 1, used = 0, rank = 0, r = misses_alloc(m, p->n_layers, e);
     double all_lookups = 0, all_units = 0, all_slots = 0, all_misses = 0;
-    for (int k = 0; pr->tables[0] && k < p->n_layers; k++)
-        used += replay_lookups(problem_table(pr, 0, 0, k), plan_hot(p, &l->batches[0], k, 0, last)) > 0;
+    for (int k = 0; pr->tables.table[0] && k < p->n_layers; k++)
+        used += replay_lookups(miss_tables_at(&pr->tables, 0, 0, k), plan_hot(p, &l->batches[0], k, 0, last)) > 0;
     for (int k = 0; k < p->n_layers && r == 0; k++) {
-        const struct replay_table *t = problem_table(pr, 0, 0, k);
+        const struct replay_table *t = miss_tables_at(&pr->tables, 0, 0, k);
         uint32_t hot = plan_hot(p, &l->batches[0], k, 0, last), slots = plan_cold(p, &l->batches[0], k, last);
         uint32_t units = t ? replay_units(t, hot) : 0;
         double lookups = t ? replay_lookups(t, hot) : 0, *row = &m->layers[k * REPLAY_SIZES];

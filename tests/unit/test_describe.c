@@ -162,15 +162,15 @@ static void test_persistence(void)
           strstr(e.msg, "is possible"));
 }
 
-/* Layers that are alike are worked out once: the same tables as when each is worked out. */
-static void test_alike(void)
+/* Equivalent layers are worked out once: the same tables as when each is worked out. */
+static void test_equivalent(void)
 {
     struct inputs in;
     struct hw hw = { .name = "none" };
     struct layout l;
     struct problem once, each;
-    struct problem_variant way = { .mode = PLAN_EXACT };
-    struct problem_request q = { .variants = &way, .n_variants = 1, .policy = CACHE_LRU };
+    struct space_variant variant = { .mode = PLAN_EXACT };
+    struct problem_request q = { .space.variants = &variant, .space.n_variants = 1, .policy = CACHE_LRU };
     struct err e;
     CHECK(describe_inputs("datasets/descriptions/small-relu.json", 2, &in, NULL, &e) == 0 && in.equivalent);
     CHECK(inputs_layout(&in, LAYOUT_SPLIT, 0, -1, &l, &e) == 0);
@@ -179,22 +179,22 @@ static void test_alike(void)
     CHECK(problem_prepare(&each, &in, &hw, &l, &q, NULL, &e) == 0);
     int n = in.n_batches * in.n_layers, same = 1;
     for (int i = 0; i < n; i++) {
-        same &= !memcmp(&once.tables[0][i], &each.tables[0][i], sizeof once.tables[0][i]);
-        same &= once.residencies[i].n == each.residencies[i].n && once.residencies[i].n > 10;
-        for (int k = 0; same && k < once.residencies[i].n; k++)
-            same &= once.residencies[i].residency[k].bytes == each.residencies[i].residency[k].bytes &&
-                    !(once.residencies[i].residency[k].flow.reads > each.residencies[i].residency[k].flow.reads) &&
-                    !(once.residencies[i].residency[k].flow.reads < each.residencies[i].residency[k].flow.reads);
+        same &= !memcmp(&once.tables.table[0][i], &each.tables.table[0][i], sizeof once.tables.table[0][i]);
+        const struct residencies_list *a = &once.residencies.list[i], *b = &each.residencies.list[i];
+        same &= a->n == b->n && a->n > 10;
+        for (int k = 0; same && k < a->n; k++)
+            same &= a->point[k].bytes == b->point[k].bytes && !(a->point[k].flow.reads > b->point[k].flow.reads) &&
+                    !(a->point[k].flow.reads < b->point[k].flow.reads);
     }
     CHECK(n == 8 && same);
     hw = sample_hw(1, 2, 50000);
-    struct problem_limits lim = { .memory_bytes = 1u << 30, .context = 64, .max_batch = 2, .prefill_chunk = 1, .kv_f16 = 1,
+    struct limits lim = { .memory_bytes = 1u << 30, .context = 64, .max_batch = 2, .prefill_chunk = 1, .kv_f16 = 1,
                                   .cores = { -1 } };
     CHECK_MSG(problem_fill(&once, &lim, &e) == 0 && problem_fill(&each, &lim, &e) == 0, "%s", e.msg);
     int curves = 0;
-    CHECK(once.sp.n_configs == each.sp.n_configs);
-    for (int c = 0; c < once.sp.n_configs; c++) {
-        const struct solve_config *a = &once.sp.configs[c], *b = &each.sp.configs[c];
+    CHECK(once.configs.sp.n_configs == each.configs.sp.n_configs);
+    for (int c = 0; c < once.configs.sp.n_configs; c++) {
+        const struct solve_config *a = &once.configs.sp.configs[c], *b = &each.configs.sp.configs[c];
         same &= a->bound == b->bound && a->fixed_ticks[0] == b->fixed_ticks[0] && !a->curves == !b->curves;
         for (int i = 0; i < n && same && a->curves; i++, curves++)
             same &= a->curves[i].n == b->curves[i].n && a->curves[i].n_hull == b->curves[i].n_hull &&
@@ -214,6 +214,6 @@ int main(void)
     test_rates();
     test_window();
     test_persistence();
-    test_alike();
+    test_equivalent();
     return test_done();
 }

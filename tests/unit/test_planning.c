@@ -41,15 +41,15 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct re
     struct layout l;
     struct err e = { 0 };
     struct notes notes = { 0 };
-    struct problem_variant mode = { .mode = PLAN_EXACT };
-    struct problem_request ask = { .variants = &mode, .n_variants = 1, .policy = CACHE_LRU };
-    struct problem_limits lim = { .memory_bytes = q->memory[0], .context = 64,
+    struct space_variant mode = { .mode = PLAN_EXACT };
+    struct problem_request ask = { .space.variants = &mode, .space.n_variants = 1, .policy = CACHE_LRU };
+    struct limits lim = { .memory_bytes = q->memory[0], .context = 64,
                                   .max_batch = inputs_batch_sizes[in->n_batches - 1], .prefill_chunk = 1,
                                   .kv_f16 = 1, .cores = { -1, -1 }, .model = q->cost };
     struct solve_result z, x;
     int bad = inputs_layout(in, LAYOUT_SPLIT, 64, -1, &l, &e) < 0 || problem_prepare(&p, in, hw, &l, &ask, &notes,
                                                                                      &e) < 0 ||
-              problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.sp, &x,
+              problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.configs.sp, 0, 1, &z, &e) < 0 || solve_exhaustive(&p.configs.sp, &x,
                                                                                                       &e) < 0;
     if (bad) {
         printf("# %s\n", e.msg);
@@ -58,7 +58,7 @@ static int compare(const struct inputs *in, const struct hw *hw, const struct re
     /* bound <= optimum <= Z3's <= optimum + what rounding to units can cost: one hull segment per batch size */
     int64_t most = 0;
     for (int b = 0; b < in->n_batches; b++)
-        most += p.sp.weight[b] * (longest_segment(&p.sp, b) + 1);
+        most += p.configs.sp.weight[b] * (longest_segment(&p.configs.sp, b) + 1);
     int ok = z.feasible && x.feasible && z.finished && z.bound <= x.objective && x.objective <= z.objective &&
              z.objective - x.objective <= z.objective - z.bound && z.objective - z.bound <= most;
     if (ok) {

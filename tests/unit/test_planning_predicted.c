@@ -238,7 +238,7 @@ static void test_layer(void)
 static int prepare_lru(struct problem *p, const struct inputs *in, const struct hw *hw, const struct layout *l,
                        const struct variants *variants, struct notes *notes, struct err *e)
 {
-    struct problem_request q = { .variants = variants->variant, .n_variants = variants->n, .policy = CACHE_LRU };
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = CACHE_LRU };
     return problem_prepare(p, in, hw, l, &q, notes, e);
 }
 
@@ -264,13 +264,13 @@ static void test_exhaustive(void)
         for (int k = 0; k < PREDICT_INPUTS * in.n_layers * in.n_blocks && i >= 8; k++)
             in.predictors[k].bytes *= 32; /* enough to be worth streaming */
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
-        struct problem_limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
+        struct limits lim = { .memory_bytes = floor_bytes + (uint64_t)(300000 * sample_uniform()),
                                       .context = 64, .max_batch = inputs_batch_sizes[in.n_batches - 1],
                                       .prefill_chunk = 1, .kv_f16 = 1, .cores = { -1, -1 } };
         if (inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) < 0 || variants_new(&q, &in, &l, &variants, &e) < 0 ||
             prepare_lru(&p, &in, &hw, &l, &variants, &notes, &e) < 0 ||
-            problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.sp, 0, 1, &z, &e) < 0 ||
-            solve_exhaustive(&p.sp, &x, &e) < 0) {
+            problem_fill(&p, &lim, &e) < 0 || solve_z3(&p.configs.sp, 0, 1, &z, &e) < 0 ||
+            solve_exhaustive(&p.configs.sp, &x, &e) < 0) {
             printf("# %s\n", e.msg);
             bad++;
             break;

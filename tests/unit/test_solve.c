@@ -1,5 +1,5 @@
 /* Z3, the relaxation and exhaustive search on random small instances; determinism; cores of contradictions. */
-#include "planner/search/solve.h"
+#include "planner/solve/solve.h"
 #include "tests/test.h"
 
 #include <stdlib.h>

@@ -1,8 +1,9 @@
-/* Every configuration priced by itself, against what problem_fill settled by bounds: bounds hold, and who was not priced is not
- * worth it. */
+/* Every configuration priced by itself, against what configs_fill decided by bounds: bounds hold, and a configuration that was not
+ * priced is not worth it. */
 #include "planner/planning/planning.h"
 #include "planner/planning/variants.h"
-#include "planner/search/problem_parts.h"
+#include "planner/search/price.h"
+#include "planner/search/problem.h"
 
 #include "tests/planning_sample.h"
 #include "tests/test.h"
@@ -26,18 +27,17 @@ static void ragged_storage(struct hw *h)
 }
 
 struct seen {
-    int configs, settled, feasible, bad;
+    int configs, decided, feasible, bad;
 };
 
 /* A configuration's own bounds against those it has. */
 static void check_config(struct problem *p, int i, int64_t objective, struct seen *seen)
 {
-    const struct solve_config *c = &p->sp.configs[i];
+    const struct solve_config *c = &p->configs.sp.configs[i];
     struct solve_config own = { .depth = c->depth, .fixed_bytes = c->fixed_bytes };
     struct err e = { 0 };
-    size_t n = (size_t)p->sp.n_layers * (size_t)p->sp.n_batches;
     memcpy(own.n, c->n, sizeof own.n);
-    if (problem_fill_curves(p, &p->choices[i], c->depth, &own, &e) < 0 || solve_bound(&p->sp, &own, &e) < 0) {
+    if (price_curves(&p->space, &p->residencies, &p->configs.choices[i], c->depth, &own, &e) < 0 || solve_bound(&p->configs.sp, &own, &e) < 0) {
         printf("# %s\n", e.msg);
         seen->bad++;
         return;
@@ -46,25 +46,20 @@ static void check_config(struct problem *p, int i, int64_t objective, struct see
                c->relaxed_ticks == own.relaxed_ticks;
     int least = c->bound <= own.bound && c->best_ticks <= own.best_ticks && c->need_bytes <= own.need_bytes &&
                 c->relaxed_ticks <= own.relaxed_ticks;
-    int may = solve_cores_ok(&p->sp, c), worth = may && own.bound - own.bound / 101 <= objective;
+    int may = solve_cores_ok(&p->configs.sp, c), worth = may && own.bound - own.bound / 101 <= objective;
     if (!least || (!same && (worth || c->curves || objective == SOLVE_NEVER || (may && c->bound <= objective)))) {
         printf("# %s depth %d threads %d rule %d: bound %lld, its own %lld, objective %lld\n",
-               hw_backend_name(p->choices[i].backend), c->depth, p->choices[i].threads, p->choices[i].rule, (long long)c->bound,
+               hw_backend_name(p->configs.choices[i].backend), c->depth, p->configs.choices[i].threads, p->configs.choices[i].rule, (long long)c->bound,
                (long long)own.bound, (long long)objective);
         seen->bad++;
     }
     seen->configs++;
-    seen->settled += !same;
-    for (size_t k = 0; k < n; k++)
-        solve_curve_done(&own.curves[k]);
-    for (size_t k = 0; own.kinds && k < n * (size_t)own.n_kinds; k++)
-        solve_curve_done(&own.kinds[k]);
-    free(own.curves);
-    free(own.kinds);
+    seen->decided += !same;
+    solve_config_done(&p->configs.sp, &own);
 }
 
 static void check_problem(const struct inputs *in, const struct hw *hw, const struct request *q, enum layout_form form,
-                          struct problem_limits *lim, struct seen *seen)
+                          struct limits *lim, struct seen *seen)
 {
     struct problem p;
     struct variants variants;
@@ -76,14 +71,14 @@ static void check_problem(const struct inputs *in, const struct hw *hw, const st
         seen->bad++;
         return;
     }
-    struct problem_request ask = { .variants = variants.variant, .n_variants = variants.n, .policy = CACHE_LRU };
+    struct problem_request ask = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = CACHE_LRU };
     if (problem_prepare(&p, in, hw, &l, &ask, NULL, &e) < 0 || problem_fill(&p, lim, &e) < 0 ||
-        solve_greedy(&p.sp, &res, &e) < 0) {
+        solve_greedy(&p.configs.sp, &res, &e) < 0) {
         printf("# %s\n", e.msg);
         seen->bad++;
     }
     seen->feasible += res.feasible;
-    for (int i = 0; i < p.sp.n_configs; i++)
+    for (int i = 0; i < p.configs.sp.n_configs; i++)
         check_config(&p, i, res.feasible ? res.objective : SOLVE_NEVER, seen);
     solve_result_done(&res);
     variants_done(&variants);
@@ -113,7 +108,7 @@ static void test_bounds(int predicted)
         for (int k = 0; predicted && k < PREDICT_INPUTS * in.n_layers * in.n_blocks && i % 2; k++)
             in.predictors[k].bytes *= 32; /* enough to be worth streaming */
         CHECK_MSG(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0, "%s", e.msg);
-        struct problem_limits lim = { .memory_bytes = floor_bytes + (uint64_t)(600000 * sample_uniform()), .context = 64,
+        struct limits lim = { .memory_bytes = floor_bytes + (uint64_t)(600000 * sample_uniform()), .context = 64,
                                       .max_batch = inputs_batch_sizes[in.n_batches - 1], .prefill_chunk = 1, .kv_f16 = 1,
                                       .cores = { i % 5 == 3 ? 1 : -1, -1 }, .min_tokens_per_s = i % 8 == 5 ? 1e6 : 0,
                                       .model = i % 6 == 4 ? PLAN_COST_PAPER : PLAN_COST_MEASURED };
@@ -121,9 +116,9 @@ static void test_bounds(int predicted)
         inputs_done(&in);
         hw_free(&hw);
     }
-    printf("# %d problems, %d feasible: %d configurations, %d settled by bounds\n", n, seen.feasible, seen.configs, seen.settled);
+    printf("# %d problems, %d feasible: %d configurations, %d decided by bounds\n", n, seen.feasible, seen.configs, seen.decided);
     CHECK(seen.bad == 0);
-    CHECK(seen.feasible > n / 2 && seen.feasible < n && seen.settled > seen.configs / 4);
+    CHECK(seen.feasible > n / 2 && seen.feasible < n && seen.decided > seen.configs / 4);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-#ifndef PLANNER_SEARCH_SOLVE_H
-#define PLANNER_SEARCH_SOLVE_H
+#ifndef PLANNER_SOLVE_SOLVE_H
+#define PLANNER_SOLVE_SOLVE_H
 
 /* The optimisation problem in plain integers, and three ways to solve it: a relaxation in C that is exact for
  * the linear programme (solve.c), Z3 (solve_z3.c, the only user of z3.h), and exhaustive search
@@ -89,6 +89,15 @@ int solve_curve_init(struct solve_curve *c, const struct solve_point *points, in
 /* A curve of its own with the points of another; ERR_NOMEM. */
 int solve_curve_copy(struct solve_curve *c, const struct solve_curve *from, struct err *e);
 void solve_curve_done(struct solve_curve *c);
+
+/* Free a configuration's curves and kinds; its bounds stay. Accepts one without. */
+void solve_config_done(const struct solve_problem *p, struct solve_config *c);
+
+/* Rounded to the nearest; at most 1e14 ns. */
+static inline int64_t solve_ticks(double ns)
+{
+    return ns < 1e14 ? (int64_t)(ns * SOLVE_TICKS_PER_NS + 0.5) : (int64_t)1e14 * SOLVE_TICKS_PER_NS;
+}
 
 /* Fill bound, relaxed_ticks, best_ticks, need_bytes of a config that has curves. */
 int solve_bound(const struct solve_problem *p, struct solve_config *c, struct err *e);

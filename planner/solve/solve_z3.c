@@ -13,7 +13,7 @@
  *
  * Determinism: fixed seed, one thread, a resource limit instead of a clock. Errors of the library come as codes,
  * never as a jump: no handler is installed. */
-#include "planner/search/solve.h"
+#include "planner/solve/solve.h"
 
 #include <stdio.h>
 #include <stdlib.h>

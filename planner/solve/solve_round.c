@@ -1,7 +1,7 @@
 /* From a relaxed solution to whole units. Batch sizes share nothing but the configuration and the kinds of layers; once
  * the kinds are fixed, each is rounded by itself over the curves of those kinds. Which kinds: candidates are compared by
  * the relaxation, the best few rounded. */
-#include "planner/search/solve.h"
+#include "planner/solve/solve.h"
 
 #include <stdlib.h>
 #include <string.h>

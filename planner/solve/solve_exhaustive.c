@@ -1,7 +1,7 @@
 /* Every combination, depth first, cut where memory is spent: the oracle for small instances. Batch sizes share
  * nothing but the configuration and, where it has any, the kinds of its layers: for each choice of those, every batch
  * size is searched by itself. */
-#include "planner/search/solve.h"
+#include "planner/solve/solve.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * programme has a closed solution: take the hulls' segments of all layers, steepest first, until the
  * memory is spent. It gives every configuration a proven bound in microseconds, which decides what
  * Z3 is asked at all, and a solution to fall back on when Z3 hits its limit. */
-#include "planner/search/solve.h"
+#include "planner/solve/solve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +101,18 @@ int solve_curve_init(struct solve_curve *c, const struct solve_point *points, in
     }
     *c = o;
     return 0;
+}
+
+void solve_config_done(const struct solve_problem *p, struct solve_config *c)
+{
+    int n = p->n_layers * p->n_batches;
+    for (int i = 0; c->curves && i < n; i++)
+        solve_curve_done(&c->curves[i]);
+    for (int i = 0; c->kinds && i < n * c->n_kinds; i++)
+        solve_curve_done(&c->kinds[i]);
+    free(c->curves);
+    free(c->kinds);
+    c->curves = c->kinds = NULL;
 }
 
 int solve_curve_copy(struct solve_curve *c, const struct solve_curve *from, struct err *e)

@@ -1,0 +1,254 @@
+/* Curves of all configurations would be large, and dear to make: all get a proven bound, and the best keep their curves. Reads
+ * through gaps are tried last, with the cores that are best without them. */
+#include "planner/search/configs.h"
+
+#include "planner/search/account.h"
+#include "planner/search/bounds.h"
+#include "planner/search/price.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_DEPTH   128
+#define MAX_CONFIGS 4096
+
+void configs_done(struct configs *c)
+{
+    for (int i = 0; i < c->sp.n_configs; i++)
+        solve_config_done(&c->sp, &c->sp.configs[i]);
+    free(c->sp.configs);
+    free(c->choices);
+    *c = (struct configs){ 0 };
+}
+
+/* What makes configurations of a space. */
+struct maker {
+    const struct space *s;
+    const struct residencies *residencies;
+    const struct limits *lim;
+    struct configs *out;
+    struct bounds bounds;
+};
+
+static int curves_of(void *ctx, int config, int least_depth, struct solve_config *out, struct err *e)
+{
+    const struct maker *m = ctx;
+    return price_curves(m->s, m->residencies, &m->out->choices[config], least_depth, out, e);
+}
+
+/* The backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
+static int backends_of(const struct hw *hw, enum hw_backend out[2])
+{
+    int has[2] = { 0, 0 }, n = 0;
+    for (int i = 0; i < hw->n_storage; i++)
+        has[hw->storage_points[i].backend == HW_PREAD] = 1;
+    if (has[0])
+        out[n++] = HW_URING;
+    if (has[1])
+        out[n++] = HW_PREAD;
+    if (n == 0)
+        out[n++] = HW_ANY_BACKEND;
+    return n;
+}
+
+/* Take a backend at the choice's depth: io_uring has one lane, pread a thread for each read in flight. */
+static void set_backend(struct cost_choice *c, enum hw_backend b)
+{
+    c->backend = b;
+    c->lanes = b == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
+}
+
+static int set_memory(const struct maker *m, const struct cost_choice *c, struct solve_config *out, struct err *e)
+{
+    struct budget b, one;
+    struct cost_choice least = *c;
+    int r = account_of(m->s, c, m->lim, NULL, &b, e);
+    if (r < 0)
+        return r;
+    out->fixed_bytes = (int64_t)(b.total / SOLVE_BYTE_UNIT);
+    least.context = 1;
+    if (c->context > 1 && (r = account_of(m->s, &least, m->lim, NULL, &one, e)) == 0)
+        out->context_bytes = (int64_t)((b.total - one.total) / SOLVE_BYTE_UNIT) / (c->context - 1);
+    return r;
+}
+
+/* Core counts of a class to try: all of them up to 8, then powers of two, all but one, and all. */
+static int useful_count(int n, int most)
+{
+    return n <= 8 || n >= most - 1 || (n & (n - 1)) == 0;
+}
+
+/* The next vector of core counts, in counting order; 0 at the end. */
+static int next_cores(const struct hw *hw, struct cost_choice *c)
+{
+    for (int k = 0; k < c->n_classes; k++) {
+        int most = hw->classes[k].n_cores;
+        do {
+            c->n[k]++;
+        } while (c->n[k] <= most && !useful_count(c->n[k], most));
+        if (c->n[k] <= most)
+            return 1;
+        c->n[k] = 0;
+    }
+    return 0;
+}
+
+static int add_config(struct maker *m, const struct cost_choice *c, struct err *e)
+{
+    struct solve_problem *sp = &m->out->sp;
+    if (sp->n_configs == MAX_CONFIGS) {
+        notes_add(m->s->notes, "%s: more than %d core and depth choices; the first were searched", m->s->hw->name, MAX_CONFIGS);
+        return 0;
+    }
+    struct solve_config *o = &sp->configs[sp->n_configs];
+    *o = (struct solve_config){ .depth = c->depth, .id = sp->n_configs };
+    memcpy(o->n, c->n, sizeof o->n);
+    m->out->choices[sp->n_configs++] = *c;
+    return set_memory(m, c, o, e);
+}
+
+/* Every backend and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes. Those
+ * are threads: they would share cores with the threads that compute, and no longer read as the probe measured them, on idle
+ * cores. A plan that predicted 11 tokens/s made 6.7. */
+static int add_depths(struct maker *m, struct cost_choice *c, struct err *e)
+{
+    enum hw_backend backends[2];
+    int n = backends_of(m->s->hw, backends), r = 0;
+    if (n == 2 && c->threads >= hw_cores(m->s->hw, -1))
+        n = 1;
+    for (int i = 0; i < n && r == 0; i++) {
+        int first = m->out->sp.n_configs;
+        for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
+            set_backend(c, backends[i]);
+            r = add_config(m, c, e);
+        }
+        if (r == 0)
+            r = bounds_add(&m->bounds, (struct bounds_run){ first, 1, m->out->sp.n_configs - first }, e);
+    }
+    return r;
+}
+
+/* Every vector of core counts with a group. */
+static int add_cores(struct maker *m, int group, struct err *e)
+{
+    const struct hw *hw = m->s->hw;
+    struct cost_choice c = account_choice(m->s, group, m->lim);
+    int r = 0;
+    c.n_classes = m->out->sp.n_classes;
+    if (hw->n_classes == 0) {
+        c.n[0] = c.threads = 1;
+        return add_depths(m, &c, e);
+    }
+    while (r == 0 && next_cores(hw, &c)) {
+        c.threads = 0;
+        for (int k = 0; k < c.n_classes; k++)
+            c.threads += c.n[k];
+        if (c.threads <= BUDGET_MAX_THREADS)
+            r = add_depths(m, &c, e);
+    }
+    return r;
+}
+
+static int possible(const struct solve_problem *sp, int config)
+{
+    return sp->configs[config].bound != SOLVE_NEVER && solve_cores_ok(sp, &sp->configs[config]);
+}
+
+/* Of n configurations with cores that the user allows, the one with the least bound; with `threads`, of those that are as good
+ * within the 1 % by which plans take threads, the one with most threads. -1: none is possible. */
+static int best_config(const struct configs *c, int n, int threads)
+{
+    const struct solve_problem *sp = &c->sp;
+    int best = -1, most = -1;
+    for (int i = 0; i < n; i++)
+        if (possible(sp, i) && (best < 0 || sp->configs[i].bound < sp->configs[best].bound))
+            best = i;
+    for (int i = 0; i < n && best >= 0; i++)
+        if (possible(sp, i) && sp->configs[i].bound <= sp->configs[best].bound + sp->configs[best].bound / 100 &&
+            (most < 0 || c->choices[i].threads > c->choices[most].threads))
+            most = i;
+    return threads ? most : best;
+}
+
+/* A choice with each rule and depth. The first n configurations read no gaps; one with a rule whose bound is no better than
+ * that of the same choice without is dropped: its buffers take more memory. */
+static int try_rules(struct maker *m, struct cost_choice c, int n, struct err *e)
+{
+    struct solve_problem *sp = &m->out->sp;
+    int from = -1, added = sp->n_configs, r = 0, rules = m->s->n_rules - 1;
+    for (int i = 0; i < n && r == 0; i++) {
+        const struct cost_choice *o = &m->out->choices[i];
+        if (o->group != c.group || o->backend != c.backend || memcmp(o->n, c.n, sizeof c.n))
+            continue;
+        from = from < 0 ? i : from;
+        c = *o;
+        for (c.rule = 1; c.rule < m->s->n_rules && r == 0; c.rule++) {
+            c.read_bytes = coalesce_read_bytes(&m->s->rules[c.rule]);
+            r = add_config(m, &c, e);
+        }
+    }
+    for (int i = 0; i < rules && r == 0; i++)
+        r = bounds_add(&m->bounds, (struct bounds_run){ added + i, rules, (sp->n_configs - added - i + rules - 1) / rules }, e);
+    if (r == 0)
+        r = bounds_search(&m->bounds, e);
+    for (int i = added; i < sp->n_configs && r == 0; i++)
+        if (sp->configs[i].bound >= sp->configs[from + (i - added) / rules].bound)
+            solve_config_done(sp, &sp->configs[i]);
+    return r;
+}
+
+/* Reads through gaps hardly change which cores are best: they are tried with those that are best without, and with the
+ * most that are as good. */
+static int add_rules(struct maker *m, struct err *e)
+{
+    const struct configs *o = m->out;
+    int n = o->sp.n_configs, best = best_config(o, n, 0), most = best_config(o, n, 1);
+    int r = best < 0 ? 0 : try_rules(m, o->choices[best], n, e);
+    if (r < 0 || best < 0 || !memcmp(o->choices[best].n, o->choices[most].n, sizeof o->choices[best].n))
+        return r;
+    return try_rules(m, o->choices[most], n, e);
+}
+
+/* The problem without configurations. */
+static struct solve_problem empty_problem(const struct space *s, const struct limits *lim)
+{
+    static const int weight[SOLVE_MAX_BATCHES] = { 8, 4, 2, 1 }; /* 1 / batch: time per token counts */
+    const struct hw *hw = s->hw;
+    struct solve_problem sp = { .n_layers = s->in->n_layers, .n_batches = s->in->n_batches,
+                                .n_classes = hw->n_classes > 0 ? hw->n_classes : 1,
+                                .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT),
+                                .max_ticks = SOLVE_NEVER, .context = lim->context };
+    for (int b = 0; b < sp.n_batches; b++)
+        sp.weight[b] = weight[b];
+    if (lim->min_tokens_per_s > 0)
+        sp.max_ticks = solve_ticks(1e9 / lim->min_tokens_per_s);
+    for (int k = 0; k < sp.n_classes; k++) {
+        int has = hw->n_classes > 0 ? hw->classes[k].n_cores : 1;
+        sp.cores[k] = lim->cores[k] >= 0 && lim->cores[k] < has ? lim->cores[k] : has;
+    }
+    return sp;
+}
+
+int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
+                 struct err *e)
+{
+    struct configs o = { .sp = empty_problem(s, lim) };
+    struct maker m = { .s = s, .residencies = residencies, .lim = lim, .out = &o };
+    o.sp.configs = calloc(MAX_CONFIGS, sizeof *o.sp.configs);
+    o.choices = calloc(MAX_CONFIGS, sizeof *o.choices);
+    int r = o.sp.configs && o.choices ? 0 : err_set(e, ERR_NOMEM, "out of memory for configurations");
+    if (r == 0)
+        r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &m }, MAX_CONFIGS, e);
+    for (int i = 0; i < s->n_groups && r == 0; i++)
+        r = add_cores(&m, i, e);
+    if (r == 0)
+        r = bounds_search(&m.bounds, e);
+    if (r == 0 && lim->model != PLAN_COST_PAPER)
+        r = add_rules(&m, e);
+    bounds_done(&m.bounds);
+    if (r < 0)
+        configs_done(&o);
+    else
+        *out = o;
+    return r;
+}

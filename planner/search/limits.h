@@ -1,0 +1,20 @@
+#ifndef PLANNER_SEARCH_LIMITS_H
+#define PLANNER_SEARCH_LIMITS_H
+
+/* One memory limit and what the user asks for within it, in plain numbers. */
+#include "common/offline/hwdb/hwdb.h"
+#include "common/plan/plan.h"
+
+#include <stdint.h>
+
+struct limits {
+    uint64_t memory_bytes;
+    double min_tokens_per_s;            /* 0: none */
+    int cores[HW_MAX_CLASSES];          /* most of each class; -1: all the device has */
+    int context, max_batch, prefill_chunk;
+    int kv_f16, act_q8;
+    enum plan_cost model;
+    enum plan_stat stat;
+};
+
+#endif

@@ -1,0 +1,201 @@
+/* What a configuration costs: the time of every layer at every residency, as the curves that the solver chooses from. A layer
+ * that costs what its representative costs gets a copy of its curves. */
+#include "planner/search/price.h"
+
+#include "common/base/grow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What a variant's residencies have in common in a layer. */
+struct variant_price {
+    struct cost_choice c;
+    struct cost_layer layer;
+    double own_ns;              /* that other variants of the group do not share */
+    uint64_t more;              /* bytes of its predictors beyond the least that a variant of the group takes */
+    int kind;
+};
+
+/* One (batch size, layer) of a configuration's curves. */
+struct pricing {
+    const struct space *s;
+    const struct residencies *residencies;
+    const struct cost_choice *c;
+    const struct cost_rates *rates;
+    int batch_index, layer;
+    struct solve_point *pts;    /* grown as needed */
+    int n, cap;
+    struct cost_cold *cold;     /* of one variant */
+    struct variant_price representative[SPACE_MAX_VARIANTS]; /* of the last representative, by variant of the group */
+};
+
+static int add_price(struct pricing *w, struct solve_point at, struct err *e)
+{
+    struct solve_point *grown = grow_room(w->pts, w->n, &w->cap, sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    w->pts = grown;
+    w->pts[w->n++] = at;
+    return 0;
+}
+
+/* Reads of the last part for each of the residencies' prefixes and slots of it. */
+static int price_cold(struct pricing *w, const struct cost_choice *c, const struct residencies_list *k, struct err *e)
+{
+    struct cost_cold *grown = realloc(w->cold, (size_t)(k->n_cold + 1) * sizeof *grown);
+    if (!grown)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    w->cold = grown;
+    for (int i = 0; i < k->n_cold; i++)
+        w->cold[i].reads = -1;
+    for (int i = 0; i < k->n; i++)
+        if (w->cold[k->point[i].cold].reads < 0)
+            cost_cold_of(c, w->rates, &k->point[i].flow, &w->cold[k->point[i].cold]);
+    return 0;
+}
+
+/* The residencies, ascending in bytes, with predictors in memory, which take `bytes`, or streamed. */
+static int price_points(struct pricing *w, const struct variant_price *x, const struct residencies_list *k, int64_t bytes,
+                        int streamed, struct err *e)
+{
+    double predictor_bytes = streamed ? cost_predictor_bytes(w->s->in, x->c.predicted, w->batch_index, w->layer) : 0;
+    int r = 0;
+    for (int i = 0; i < k->n && r == 0; i++) {
+        struct cost_flow flow = k->point[i].flow;
+        if (streamed)
+            flow.predictor_bytes = predictor_bytes;
+        double ns = x->own_ns + cost_ffn_part_ns(&x->c, w->rates, &x->layer, &flow, &w->cold[k->point[i].cold]);
+        uint32_t id = price_id((struct price_id){ i, x->c.variant, streamed });
+        r = add_price(w, (struct solve_point){ k->point[i].bytes + bytes, solve_ticks(ns), id, x->kind }, e);
+    }
+    return r;
+}
+
+static void price_variant_of(const struct pricing *w, int variant, int kind, struct variant_price *out)
+{
+    const struct space *s = w->s;
+    const struct space_group *g = &s->group[w->c->group];
+    struct variant_price x = { .c = *w->c, .kind = kind };
+    x.c.variant = variant;
+    x.c.predicted = s->predicted[variant];
+    cost_layer_of(s->hw, s->in, &s->shape, &x.c, w->rates, w->batch_index, w->layer, &x.layer, s->notes);
+    x.more = space_predictor_bytes(s, variant, w->layer) - space_least_predictor_bytes(s, g, w->layer);
+    x.own_ns = g->n > 1 ? x.layer.predict_ns : 0;
+    *out = x;
+}
+
+/* The residencies of a layer under one variant of the group. */
+static int price_variant(struct pricing *w, const struct variant_price *x, struct err *e)
+{
+    const struct residencies_list *k = residencies_at(w->residencies, x->c.variant, w->batch_index, w->layer);
+    int64_t bytes = (int64_t)((x->more + budget_table_bytes(x->more)) / SOLVE_BYTE_UNIT);
+    int r = price_cold(w, &x->c, k, e);
+    if (r == 0)
+        r = price_points(w, x, k, bytes, 0, e);
+    if (r == 0 && w->s->group[w->c->group].buffers && x->more > 0)
+        r = price_points(w, x, k, 0, 1, e);
+    return r;
+}
+
+/* Does a variant cost in this layer what it costs in the representative? A subsampled estimate takes that for granted. */
+static int costs_the_same(const struct pricing *w, const struct variant_price *x, const struct variant_price *o)
+{
+    return w->s->every > 1 || (x->c.variant == o->c.variant && x->more == o->more &&
+                               !memcmp(&x->layer, &o->layer, sizeof x->layer));
+}
+
+/* The curves of the layer's representative. */
+static int copy_curves(const struct pricing *w, struct solve_config *out, size_t at, struct err *e)
+{
+    size_t all = (size_t)w->s->in->n_layers * (size_t)w->s->in->n_batches;
+    size_t from = at - (size_t)w->layer + (size_t)space_representative(w->s, w->layer);
+    int r = solve_curve_copy(&out->curves[at], &out->curves[from], e);
+    for (size_t k = 0; k < (size_t)out->n_kinds && out->kinds && r == 0; k++)
+        if (out->kinds[k * all + from].n)
+            r = solve_curve_copy(&out->kinds[k * all + at], &out->kinds[k * all + from], e);
+    return r;
+}
+
+/* All variants of the group together, and each by itself where batch sizes have to agree on one. Time and memory that variants
+ * do not share are in the points; *shared gets the rest. */
+static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
+{
+    const struct space_group *g = &w->s->group[w->c->group];
+    size_t layers = (size_t)w->s->in->n_layers, all = layers * (size_t)w->s->in->n_batches;
+    size_t at = (size_t)w->batch_index * layers + (size_t)w->layer;
+    int r = 0, represents = space_representative(w->s, w->layer) == w->layer, same = !represents;
+    struct variant_price variants[SPACE_MAX_VARIANTS];
+    w->n = 0;
+    for (int i = 0; i < g->n; i++) {
+        struct variant_price *x = &variants[i];
+        int equivalent = space_equivalent(w->s, g->first + i, w->layer);
+        x->c.variant = -1;
+        if (equivalent < g->first + i && equivalent >= g->first)
+            continue;
+        price_variant_of(w, equivalent, g->n > 1 ? i : 0, x);
+        *shared = x->layer.attention_ns + x->layer.predict_ns - x->own_ns;
+        *floor_ns = x->c.model == PLAN_COST_PAPER ? x->layer.compute_ns : 0;
+        same = same && costs_the_same(w, x, &w->representative[i]);
+        if (represents)
+            w->representative[i] = *x;
+    }
+    if (same)
+        return copy_curves(w, out, at, e);
+    for (int i = 0; i < g->n && r == 0; i++) {
+        int from = w->n;
+        if (variants[i].c.variant < 0)
+            continue;
+        r = price_variant(w, &variants[i], e);
+        if (r == 0 && out->kinds)
+            r = solve_curve_init(&out->kinds[(size_t)i * all + at], w->pts + from, w->n - from, e);
+    }
+    return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
+}
+
+/* At the choice's depth; with a smaller `least`, as good as at any depth from there on. */
+static int rates_of(const struct space *s, const struct cost_choice *c, int least, int batch, struct cost_rates *out,
+                    struct err *e)
+{
+    struct cost_choice at = *c;
+    int r = cost_rates_of(s->hw, s->in, &s->shape, c, batch, out, s->notes, e);
+    for (at.depth = least; r == 0 && at.depth < c->depth; at.depth *= 2)
+        cost_rates_ease(s->hw, &s->shape, &at, out);
+    return r;
+}
+
+int price_curves(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                 struct solve_config *out, struct err *e)
+{
+    const struct inputs *in = s->in;
+    size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
+    struct cost_choice one = *c;
+    struct pricing w = { .s = s, .residencies = residencies, .c = &one };
+    int r = 0;
+    if (least_depth < c->depth)
+        one.backend = HW_ANY_BACKEND; /* submission takes longer the deeper a queue is, (M5): left out */
+    out->n_kinds = s->group[c->group].n;
+    out->curves = calloc(all, sizeof *out->curves);
+    if (out->n_kinds > 1 && in->n_batches > 1)
+        out->kinds = calloc(all * (size_t)out->n_kinds, sizeof *out->kinds);
+    if (!out->curves || (out->n_kinds > 1 && in->n_batches > 1 && !out->kinds))
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    for (int b = 0; b < in->n_batches && r == 0; b++) {
+        struct cost_rates rates;
+        if ((r = rates_of(s, c, least_depth, inputs_batch_sizes[b], &rates, e)) < 0)
+            break;
+        double fixed = cost_head_ns(s->hw, in, c, &rates, inputs_batch_sizes[b], s->notes), floor_ns = 0;
+        w.rates = &rates;
+        w.batch_index = b;
+        for (w.layer = 0; w.layer < in->n_layers && r == 0; w.layer++) {
+            double shared = 0, least = 0;
+            r = price_layer(&w, out, &shared, &least, e);
+            fixed += shared;
+            floor_ns += least;
+        }
+        out->fixed_ticks[b] = solve_ticks(fixed);
+        out->floor_ticks[b] = solve_ticks(floor_ns);
+    }
+    free(w.pts);
+    free(w.cold);
+    return r;
+}

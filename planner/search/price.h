@@ -1,0 +1,30 @@
+#ifndef PLANNER_SEARCH_PRICE_H
+#define PLANNER_SEARCH_PRICE_H
+
+/* From a configuration of the device to the solver's curves: bytes and ticks of every layer at every residency. */
+#include "planner/cost/cost.h"
+#include "planner/solve/solve.h"
+#include "planner/space/residencies.h"
+#include "planner/space/space.h"
+
+/* What a point of a curve stands for: the residency of a variant's list, its predictors in memory or streamed. */
+struct price_id {
+    int residency, variant, streamed;
+};
+static inline uint32_t price_id(struct price_id x)
+{
+    return (uint32_t)((x.residency * 2 + x.streamed) * SPACE_MAX_VARIANTS + x.variant);
+}
+static inline struct price_id price_id_of(uint32_t id)
+{
+    uint32_t rest = id / SPACE_MAX_VARIANTS;
+    return (struct price_id){ (int)(rest / 2), (int)(id % SPACE_MAX_VARIANTS), (int)(rest % 2) };
+}
+
+/* Curves, kinds, fixed and floor ticks of a configuration, from the device's figures at a choice; free the curves with
+ * solve_config_done, on failure too. least_depth: c->depth for the choice itself; a smaller power of two: no depth from there to
+ * c->depth is faster than the curves in any point. ERR_NOMEM, or an error of cost_rates_of. */
+int price_curves(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                 struct solve_config *out, struct err *e);
+
+#endif

@@ -1,0 +1,153 @@
+/* Variants and their groups. Groups are made once, from what predictors take in memory: the solvers then see one
+ * configuration for each group and never a variant by itself. */
+#include "planner/space/space.h"
+
+int space_representative(const struct space *s, int layer)
+{
+    return s->in->equivalent ? 0 : s->every > 1 ? layer - layer % s->every : layer;
+}
+
+int space_equivalent(const struct space *s, int variant, int layer)
+{
+    for (int v = 0; v < variant && s->mix[variant] > 0; v++)
+        if (s->mix[v] == s->mix[variant] && s->predicted[v]->input[layer] == s->predicted[variant]->input[layer])
+            return v;
+    return variant;
+}
+
+int space_mix_end(const struct space *s, int first)
+{
+    int end = first + 1;
+    while (s->mix[first] > 0 && end < s->n_variants && s->mix[end] == s->mix[first])
+        end++;
+    return end;
+}
+
+/* Exact mode with bundles needs all of them in every step: it streams them. */
+int space_looks_up(const struct space *s, int variant, int layer)
+{
+    enum plan_mode mode = s->modes[variant];
+    if (mode == PLAN_PREDICTED && s->predicted[variant]->input[layer] < 0)
+        mode = PLAN_EXACT;
+    return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && s->shape.n_parts > 1);
+}
+
+int space_looks_up_any(const struct space *s)
+{
+    for (int v = 0; v < s->n_variants; v++)
+        for (int l = 0; l < s->in->n_layers; l++)
+            if (space_looks_up(s, v, l))
+                return 1;
+    return 0;
+}
+
+uint64_t space_predictor_bytes(const struct space *s, int variant, int layer)
+{
+    const struct predicted *f = s->predicted[variant];
+    return f ? predicted_layer_bytes(s->in, f->input, layer) : 0;
+}
+
+uint64_t space_least_predictor_bytes(const struct space *s, const struct space_group *g, int layer)
+{
+    uint64_t least = g->buffers ? 0 : space_predictor_bytes(s, g->first, layer);
+    for (int v = g->first + 1; v < g->first + g->n; v++) {
+        uint64_t bytes = space_predictor_bytes(s, v, layer);
+        least = bytes < least ? bytes : least;
+    }
+    return least;
+}
+
+static void add_group(struct space *s, int first, int n, uint32_t buffers)
+{
+    struct space_group g = { .first = first, .n = n, .buffers = buffers };
+    struct budget_predictors *most = &g.predictors;
+    for (int v = first; v < first + n && s->predicted[v]; v++) {
+        const struct budget_predictors *x = &s->predicted[v]->predictors;
+        most->rank = x->rank > most->rank ? x->rank : most->rank;
+        most->buffer_bytes = x->buffer_bytes > most->buffer_bytes ? x->buffer_bytes : most->buffer_bytes;
+        most->least = x->least > most->least ? x->least : most->least;
+        most->most = x->most > most->most ? x->most : most->most;
+        most->ranges = x->ranges > most->ranges ? x->ranges : most->ranges;
+        most->n = n > 1 ? (uint32_t)(s->in->n_layers * s->in->n_blocks) : x->n;
+    }
+    for (int l = 0; l < s->in->n_layers; l++)
+        most->bytes += space_least_predictor_bytes(s, &g, l);
+    s->group[s->n_groups++] = g;
+}
+
+/* A mix has scratch for its largest rank, so variants that need less are also tried by themselves. Then all of these with
+ * predictors that may be streamed, through buffers that hold the largest and through the fewest, where that saves memory. */
+static void find_groups(struct space *s)
+{
+    for (int v = 0, end; v < s->n_variants; v = end) {
+        end = space_mix_end(s, v);
+        add_group(s, v, end - v, 0);
+        int rank = s->group[s->n_groups - 1].predictors.rank;
+        for (int k = v; end - v > 1 && k < end; k++)
+            if (s->predicted[k]->predictors.rank < rank)
+                add_group(s, k, 1, 0);
+    }
+    for (int i = 0, n = s->n_groups; i < n; i++) {
+        const struct space_group *g = &s->group[i];
+        const struct budget_predictors *x = &g->predictors;
+        if (!x->rank || x->bytes <= budget_stream_bytes(x, x->least))
+            continue;
+        if (x->most > x->least && x->bytes > budget_stream_bytes(x, x->most))
+            add_group(s, g->first, g->n, x->most);
+        add_group(s, g->first, g->n, x->least);
+    }
+}
+
+static int predict(const struct space *s, const struct space_variant *v, const struct space *like, struct predicted **out,
+                   struct err *e)
+{
+    for (int i = 0; like && i < like->n_variants; i++)
+        if (like->in == s->in && like->predicted[i] &&
+            like->shape.part[0].neurons_per_unit == s->shape.part[0].neurons_per_unit &&
+            predicted_made_from(like->predicted[i], v->recall, v->input, v->always))
+            return predicted_copy(like->predicted[i], s->in, &s->shape, out, e);
+    return predicted_new(s->in, &s->shape, v->recall, v->input, v->always, out, e);
+}
+
+static void find_rules(struct space *s, const struct coalesce *given)
+{
+    int last = s->shape.n_parts - 1;
+    if (given) {
+        s->n_rules = 1;
+        s->rules[0] = *given;
+    } else if (s->hw) {
+        s->n_rules = coalesce_of(s->hw, &s->shape, s->shape.segment_bytes[s->shape.part[last].segment], s->rules);
+    }
+}
+
+int space_init(struct space *s, const struct inputs *in, const struct hw *hw, const struct layout *l,
+               const struct space_request *q, const struct space *like, struct notes *notes, struct err *e)
+{
+    struct space o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .every = q->every, .n_variants = q->n_variants };
+    int r;
+    if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shape, e)) < 0 ||
+        (r = inputs_budget_model(in, l, &o.budget, e)) < 0)
+        return r;
+    for (int i = 0; i < q->n_variants && r == 0; i++) {
+        const struct space_variant *v = &q->variants[i];
+        o.modes[i] = v->mode;
+        o.mix[i] = v->mix;
+        if (v->mode == PLAN_PREDICTED)
+            r = predict(&o, v, like, &o.predicted[i], e);
+    }
+    if (r < 0) {
+        space_done(&o);
+        return r;
+    }
+    find_groups(&o);
+    find_rules(&o, q->coalesce);
+    *s = o;
+    return 0;
+}
+
+void space_done(struct space *s)
+{
+    for (int i = 0; i < s->n_variants; i++)
+        predicted_free(s->predicted[i]);
+    *s = (struct space){ 0 };
+}

@@ -117,14 +117,14 @@ double cost_attend_ns(double positions, double heads, double attend_ns, double k
 
 /* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2): Down is summed by column tiles, one per thread,
  *       of which a worker takes two at a time while there is other work for the rest, all but the last rows of a layer
- *       (take_pair in runtime/pipeline/pipeline.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
+ *       (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
  *       short was measured the two are equal, and a whole row counts. */
 int cost_row_parts(int threads);
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
  *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + parts * rows / BUDGET_DOWN_ROWS of tiles, parts as in
- *       (M18), and a last one of both for each thread (runtime/pipeline/pipeline.c). */
+ *       (M18), and a last one of both for each thread (runtime/pipeline/scheduler.c). */
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_contention_ns(double jobs, double turn_ns, int threads);
 

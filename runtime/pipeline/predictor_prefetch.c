@@ -3,6 +3,8 @@
  * A piece of fc2 has two requests, its rows and its part of the bias, which lie apart in the file. */
 #include "runtime/pipeline/predictor_prefetch.h"
 
+#include "common/base/progress.h"
+
 #include <assert.h>
 #include <stdlib.h>
 
@@ -217,20 +219,38 @@ static struct buffer *range_at(const struct predictor_prefetch *f, uint32_t rang
     return buffer_of(f, f->base + p->n_hidden + range / p->ranges);
 }
 
-uint8_t *predictor_prefetch_rows(const struct predictor_prefetch *f, uint32_t row, uint32_t *n)
+uint32_t predictor_prefetch_together(const struct predictor_prefetch *f, uint32_t row)
 {
     uint32_t per = pieces_of(f, f->layer, f->block)->rows;
-    *n = per - row % per;
-    return hidden_at(f, row)->rows + row % per * predict_of(f, f->layer, f->block)->row1;
+    return per - row % per;
 }
 
-uint8_t *predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range, float **bias)
+int predictor_prefetch_rows(const struct predictor_prefetch *f, uint32_t from, uint32_t to, const uint8_t **rows,
+                            struct verify_counts *c, struct err *e)
+{
+    uint32_t per = pieces_of(f, f->layer, f->block)->rows;
+    uint8_t *at = hidden_at(f, from)->rows + from % per * predict_of(f, f->layer, f->block)->row1;
+    int64_t start = progress_now_ns();
+    int r = verify_rows(f->c->verifier, f->layer, f->block, from, to, at, c, e);
+    c->ns += (uint64_t)(progress_now_ns() - start);
+    *rows = at;
+    return r;
+}
+
+int predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range, const uint8_t **rows, const float **bias,
+                             struct verify_counts *c, struct err *e)
 {
     const struct predict_pieces *p = pieces_of(f, f->layer, f->block);
     const struct buffer *b = range_at(f, range);
     size_t neurons = (size_t)(range % p->ranges) * p->range;
-    *bias = b->bias ? b->bias + neurons : NULL;
-    return b->rows + neurons * predict_of(f, f->layer, f->block)->row2;
+    uint8_t *at = b->rows + neurons * predict_of(f, f->layer, f->block)->row2;
+    float *bias_at = b->bias ? b->bias + neurons : NULL;
+    int64_t start = progress_now_ns();
+    int r = verify_range(f->c->verifier, f->layer, f->block, range, at, (uint8_t *)bias_at, c, e);
+    c->ns += (uint64_t)(progress_now_ns() - start);
+    *rows = at;
+    *bias = bias_at;
+    return r;
 }
 
 void predictor_prefetch_used(struct predictor_prefetch *f, int hidden, uint32_t from, uint32_t n)

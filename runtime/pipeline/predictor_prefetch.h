@@ -10,7 +10,8 @@
  *          └ freed      └ arrived            └ asked            at most n_buffers between freed and asked
  *
  * Where blocks are chosen by a router, what comes next is not known: reading begins when a block's turn comes.
- * The coordinator calls everything here, but for predictor_prefetch_take and predictor_prefetch_used, which need the pipeline's lock. */
+ * Threads: the coordinator calls everything here but for predictor_prefetch_rows and predictor_prefetch_range, which workers call
+ * for bytes that are there, and what asks for the scheduler's lock. */
 #include "runtime/pipeline/config.h"
 
 struct predictor_prefetch;
@@ -44,10 +45,15 @@ int predictor_prefetch_came(struct predictor_prefetch *f, const struct io_reques
 /* Rows of the hidden layer, then ranges of neurons, from 0 on whose bytes are there. May be called between lock and unlock. */
 void predictor_prefetch_ready(const struct predictor_prefetch *f, uint32_t *rows, uint32_t *ranges);
 
-/* Bytes of the rows from `row` on (fc1), or of the neurons of the ranges from `range` on (fc2, bias; NULL without one),
- * and how many of them lie there. Not verified. */
-uint8_t *predictor_prefetch_rows(const struct predictor_prefetch *f, uint32_t row, uint32_t *n);
-uint8_t *predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range, float **bias);
+/* How many rows from `row` on lie together. */
+uint32_t predictor_prefetch_together(const struct predictor_prefetch *f, uint32_t row);
+
+/* Bytes of rows [from, to) of fc1, which lie together, or of the neurons of a range (rows of fc2; bias, NULL without one), verified
+ * by this call (runtime/io/verify.h) and counted in *c. ERR_IO: damaged. A worker's. */
+int predictor_prefetch_rows(const struct predictor_prefetch *f, uint32_t from, uint32_t to, const uint8_t **rows,
+                            struct verify_counts *c, struct err *e);
+int predictor_prefetch_range(const struct predictor_prefetch *f, uint32_t range, const uint8_t **rows, const float **bias,
+                             struct verify_counts *c, struct err *e);
 
 /* Lock held: rows, or ranges, are not needed any more. */
 void predictor_prefetch_used(struct predictor_prefetch *f, int hidden, uint32_t from, uint32_t n);

@@ -1,0 +1,286 @@
+/* Rows of scattered neurons are gathered by pointer, up to BUDGET_GATHER_ROWS at a time, so that the kernels can prefetch;
+ * which rows share a call changes no bit (kernels.h). Neighbours go to the kernel that reads rows in order. */
+#include "runtime/pipeline/compute.h"
+
+#include "common/base/inline.h"
+#include "common/model/nn.h"
+
+#define ROWS_MIN 8 /* neighbouring rows from which the contiguous kernel is used */
+
+struct gather { /* a worker's own */
+    const void **ptr;
+    uint32_t *pos;
+    float *a;  /* f32[tokens][BUDGET_GATHER_ROWS] */
+    float *b;
+    int n;
+    struct counts *counts; /* gates */
+    int col0, n_cols;      /* Down */
+};
+
+static struct gather gather_of(struct block *b, int worker)
+{
+    const struct pipeline_config *c = b->c;
+    size_t per = c->scratch.gather / (size_t)c->choice.threads, row = (size_t)c->scratch.tokens * BUDGET_GATHER_ROWS;
+    uint8_t *m = c->memory.gather + (size_t)worker * per;
+    struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + BUDGET_GATHER_ROWS * 8) };
+    w.a = (float *)(m + BUDGET_GATHER_ROWS * 16);
+    w.b = w.a + row;
+    return w;
+}
+
+static enum kernels_act form_of(const struct block *b, int role)
+{
+    return kernels_act_form(b->c->shape.l.type[role], b->c->act_q8);
+}
+
+/* Products of the gathered rows with every token: a[t][i]. */
+static void gathered_rows(struct block *b, struct gather *w, int role)
+{
+    enum kernels_act f = form_of(b, role);
+    kernels->rows_at[f][b->c->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, b->x[f], b->x_stride[f],
+                                                  b->n_tokens, b->c->d_model);
+}
+
+/* Does a neuron count for a token? */
+static int counts_for(const struct block *b, int t, uint32_t pos)
+{
+    const struct predicted *d = &b->pred;
+    return !d->on || d->bits[(size_t)t * d->row_bytes + pos / 8] >> pos % 8 & 1;
+}
+
+/* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
+static uint8_t is_active(const struct block *b, uint32_t pos)
+{
+    int on = b->c->dense_mode;
+    for (int t = 0; t < b->n_tokens && !on; t++)
+        on = b->rows[(size_t)t * (size_t)b->c->shape.n_ff + pos] > 0;
+    return (uint8_t)on;
+}
+
+/* A gate is 0, which is shut, for tokens for which its neuron does not count. */
+static void flush_gates(struct block *b, struct gather *w)
+{
+    if (!w->n)
+        return;
+    gathered_rows(b, w, LAYOUT_GATE);
+    for (int t = 0; t < b->n_tokens; t++)
+        for (int i = 0; i < w->n; i++)
+            b->rows[(size_t)t * (size_t)b->c->shape.n_ff + w->pos[i]] =
+                counts_for(b, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
+    for (int i = 0; i < w->n; i++)
+        b->active[w->pos[i]] = is_active(b, w->pos[i]);
+    w->counts->computed += (uint64_t)w->n;
+    w->n = 0;
+}
+
+/* Which of n neurons (64 at most) from i on have their gates asked for. */
+static uint64_t wanted_at(const struct block *b, uint32_t i, uint32_t n)
+{
+    return b->pred.on ? block_bits_at(b->pred.want, i, n) : UINT64_MAX >> (64 - n);
+}
+
+/* Is every gate of the entry needed, and are there enough of them for the kernel that reads rows in order? */
+static int in_order(const struct block *b, const struct entry *e)
+{
+    return e->n >= ROWS_MIN && (!b->pred.on || e->pos0 + e->n <= b->pred.always);
+}
+
+/* Gates of n neurons from pos0 on, whose records lie one after another. */
+static void gates_in_order(struct block *b, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
+{
+    const struct layout_shape *s = &b->c->shape;
+    const struct layout_part *lp = &s->part[0];
+    enum kernels_act f = form_of(b, LAYOUT_GATE);
+    kernels->rows[f][s->l.type[LAYOUT_GATE]](b->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
+                                             lp->record_bytes, (int)n, b->x[f], b->x_stride[f], b->n_tokens,
+                                             b->c->d_model);
+    for (uint32_t i = pos0; i < pos0 + n; i++)
+        b->active[i] = is_active(b, i);
+    c->computed += n;
+}
+
+/* Gathers the rows of a role of those neurons of an entry that `which` has a bit for, and flushes when it is full. Returns how
+ * many they are. Inlined, `which` and `flush` are no calls by pointer. */
+INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int role,
+                       uint64_t (*which)(const struct block *, uint32_t, uint32_t), struct gather *w,
+                       void (*flush)(struct block *, struct gather *))
+{
+    const struct layout_part *lp = &b->c->shape.part[part];
+    const uint8_t *rows = e->base + lp->role_offset[role];
+    uint64_t sum = 0;
+    for (uint32_t at = 0, n; at < e->n; at += n) {
+        n = e->n - at < 64 ? e->n - at : 64;
+        for (uint64_t bits = which(b, e->pos0 + at, n); bits; bits &= bits - 1, sum++) {
+            uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
+            w->pos[w->n] = e->pos0 + i;
+            w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
+            if (w->n == BUDGET_GATHER_ROWS)
+                flush(b, w);
+        }
+    }
+    return sum;
+}
+
+static void flush_ups(struct block *b, struct gather *w)
+{
+    size_t n_ff = (size_t)b->c->shape.n_ff;
+    if (!w->n)
+        return;
+    gathered_rows(b, w, LAYOUT_UP);
+    for (int t = 0; t < b->n_tokens; t++) {
+        float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * BUDGET_GATHER_ROWS;
+        for (int i = 0; i < w->n; i++)
+            gate[i] = h[w->pos[i]];
+        nn_ffn_act(up, gate, up, w->n, b->c->act);
+        for (int i = 0; i < w->n; i++)
+            h[w->pos[i]] = up[i];
+    }
+    w->n = 0;
+}
+
+/* Which of n neurons (64 at most) from i on are active. Eight bytes of 0 or 1 become bits at once: the product moves byte
+ * k's to bit 56 + k. */
+static uint64_t active_at(const struct block *b, uint32_t i, uint32_t n)
+{
+    const uint8_t *a = b->active + i;
+    uint64_t bits = 0, eight;
+    uint32_t k = 0;
+    for (; k + 8 <= n; k += 8) {
+        memcpy(&eight, a + k, 8);
+        bits |= (eight * 0x0102040810204080u >> 56) << k;
+    }
+    for (; k < n; k++)
+        bits |= (uint64_t)a[k] << k;
+    return bits;
+}
+
+/* A hot cluster with every part resident has one entry; with two parts its gates are elsewhere. */
+static struct entry gate_entry(const struct block *b, const struct entry *e)
+{
+    struct entry q = *e;
+    if (b->c->shape.n_parts > 1)
+        q.base = b->hot_base[0] + (size_t)e->pos0 * b->c->shape.part[0].record_bytes;
+    return q;
+}
+
+static int is_fused(const struct block *b, const struct list *l, const struct entry *e)
+{
+    return l == &b->list[LIST_NEURON] && e->pos0 < b->fused * b->c->shape.l.cluster_neurons;
+}
+
+/* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
+static void gates(struct block *b, const struct list *l, const uint32_t *idx, int n_entries, struct gather *w)
+{
+    uint32_t record_bytes = b->c->shape.part[0].record_bytes, pos0 = 0, n = 0;
+    const uint8_t *records = NULL;
+    for (int i = 0; i < n_entries; i++) {
+        const struct entry *e = &l->e[idx[i]];
+        int fused = is_fused(b, l, e);
+        if (!(fused || l->work & DO_GATE))
+            continue;
+        struct entry q = fused ? gate_entry(b, e) : *e;
+        if (!in_order(b, &q)) {
+            gather(b, &q, 0, LAYOUT_GATE, wanted_at, w, flush_gates);
+            continue;
+        }
+        if (n && (q.pos0 != pos0 + n || q.base != records + (size_t)n * record_bytes)) {
+            gates_in_order(b, pos0, n, records, w->counts);
+            n = 0;
+        }
+        if (!n)
+            pos0 = q.pos0, records = q.base;
+        n += q.n;
+    }
+    if (n)
+        gates_in_order(b, pos0, n, records, w->counts);
+    flush_gates(b, w);
+}
+
+void compute_entries(struct block *b, enum list_id list, const uint32_t *idx, int n, int worker, struct counts *c)
+{
+    const struct list *l = &b->list[list];
+    struct gather w = gather_of(b, worker);
+    w.counts = c;
+    gates(b, l, idx, n, &w);
+    for (int i = 0; i < n; i++) {
+        struct entry *x = &l->e[idx[i]];
+        if (!(l->work & DO_UP || is_fused(b, l, x)))
+            continue;
+        uint64_t active = gather(b, x, l->part, LAYOUT_UP, active_at, &w, flush_ups);
+        if (x->kind == KIND_HOT)
+            x->where = (uint32_t)active;
+        *(x->kind == KIND_HOT ? &c->active_hot : x->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += active;
+    }
+    flush_ups(b, &w);
+}
+
+static void flush_down(struct block *b, struct gather *w)
+{
+    if (!w->n)
+        return;
+    for (int k = 0; k < b->n_tokens; k++)
+        for (int i = 0; i < w->n; i++)
+            w->a[k * BUDGET_GATHER_ROWS + i] = b->rows[(size_t)k * (size_t)b->c->shape.n_ff + w->pos[i]];
+    kernels->axpy[b->c->shape.l.type[LAYOUT_DOWN]](b->out + w->col0, (size_t)b->c->d_model, w->ptr, w->a,
+                                                BUDGET_GATHER_ROWS, w->n, b->n_tokens, w->col0, w->n_cols);
+    w->n = 0;
+}
+
+void compute_down(struct block *b, uint32_t from, uint32_t to, int col0, int n_cols, int worker)
+{
+    const struct list *l = &b->list[LIST_NEURON];
+    struct gather w = gather_of(b, worker);
+    w.col0 = col0;
+    w.n_cols = n_cols;
+    for (uint32_t k = from; k < to; k++)
+        gather(b, &l->e[k], l->part, LAYOUT_DOWN, active_at, &w, flush_down);
+    flush_down(b, &w);
+}
+
+/* ---- predictors ---- */
+
+void compute_hidden(const struct compute_prediction *d, uint32_t from, uint32_t to, const uint8_t *rows)
+{
+    struct predict q = *d->of->pred.q;
+    size_t rank = (size_t)q.rank;
+    uint32_t first = 0;
+    if (rows) {
+        q.fc1 = rows;
+        first = from;
+    }
+    predict_hidden(&q, (int)(from - first), (int)(to - first), d->x, d->x_stride, d->of->n_tokens, d->hidden + first, rank);
+}
+
+void compute_prepare(const struct compute_prediction *d)
+{
+    const struct predict *q = d->of->pred.q;
+    predict_prepare(q, d->hidden, (size_t)q->rank, d->of->n_tokens, d->prepared, d->prepared_stride);
+}
+
+void compute_scores(const struct compute_prediction *d, uint32_t range, const uint8_t *rows, const float *bias, int worker)
+{
+    const struct block *b = d->of;
+    const struct predicted *p = &b->pred;
+    float *score = d->scores + (size_t)worker * d->score_floats;
+    uint32_t end, first = block_range(b, range, &end), from = 0;
+    struct predict q = *p->q;
+    if (rows) {
+        from = first;
+        q.fc2 = rows;
+        q.bias = bias;
+    }
+    for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
+        int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
+        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, b->n_tokens, score, BUDGET_SCORE_ROWS);
+        for (int t = 0; t < b->n_tokens; t++)
+            predict_decide(p->q, score + (size_t)t * BUDGET_SCORE_ROWS, n, p->bits + (size_t)t * p->row_bytes + at / 8);
+    }
+    if (b->n_tokens == 1)
+        return;
+    for (uint32_t k = first / 8; k < (end + 7) / 8; k++) {
+        uint8_t any = 0;
+        for (int t = 0; t < b->n_tokens; t++)
+            any |= p->bits[(size_t)t * p->row_bytes + k];
+        p->any[k] = any;
+    }
+}

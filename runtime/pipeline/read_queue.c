@@ -1,0 +1,288 @@
+/* One buffer per read in flight. A free buffer is a number on a stack; an entry that is used from its buffer counts as a
+ * reference to it. Reads of a list start in list order and an entry keeps its buffer only until it is released, so the oldest
+ * entry that is not released is there, in flight, or next in line for a buffer: see scheduler.c for why that cannot lock up. */
+#include "runtime/pipeline/read_queue.h"
+
+#include "common/base/progress.h"
+
+#include "runtime/pipeline/predictor_prefetch.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+struct buffer {
+    struct io_request req;
+    struct list *list;    /* whose units it has */
+    uint32_t refs;        /* entries that use its bytes */
+    uint32_t first, n;    /* entries of the list */
+    uint64_t start;       /* file offset of its first byte */
+};
+
+struct read_queue {
+    const struct pipeline_config *c;
+    uint32_t buffer_bytes, n_buffers;
+    struct buffer *buffers;
+    uint32_t *free_buffers, n_free;
+    struct predictor_prefetch *predictors;
+    uint64_t gate_lookups, gate_hits;
+    atomic_uint reads;    /* in flight, when reads were last issued */
+};
+
+struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e)
+{
+    _Static_assert(sizeof(struct buffer) + sizeof(uint32_t) <= BUDGET_READ_BYTES, "read state");
+    struct read_queue *q = calloc(1, sizeof *q);
+    if (!q) {
+        err_set(e, ERR_NOMEM, "out of memory for the read queue");
+        return NULL;
+    }
+    q->c = c;
+    q->n_buffers = (uint32_t)c->choice.queue_depth;
+    q->buffer_bytes = (uint32_t)budget_read_bytes(&c->shape, c->choice.read_bytes);
+    q->buffers = (struct buffer *)(void *)c->memory.reads;
+    q->free_buffers = (uint32_t *)(void *)(c->memory.reads + q->n_buffers * sizeof *q->buffers);
+    for (uint32_t i = 0; i < q->n_buffers; i++) {
+        q->buffers[i].req.buf = c->staging + (size_t)i * q->buffer_bytes;
+        q->buffers[i].req.tag = i;
+        q->free_buffers[q->n_free++] = q->n_buffers - 1 - i;
+    }
+    if (c->choice.predictor_buffers &&
+        !(q->predictors = predictor_prefetch_new(c, c->staging + (size_t)q->n_buffers * q->buffer_bytes, q->n_buffers, e))) {
+        read_queue_free(q);
+        return NULL;
+    }
+    return q;
+}
+
+void read_queue_free(struct read_queue *q)
+{
+    if (!q)
+        return;
+    predictor_prefetch_free(q->predictors);
+    free(q);
+}
+
+void read_queue_rule(const struct read_queue *q, struct list *l)
+{
+    int n = l == &l->of->list[LIST_GATE] ? 0 : q->c->n_coalesce;
+    reads_rule_init(&q->c->shape, l->part, q->c->coalesce, n, q->buffer_bytes, &l->rule);
+}
+
+/* ---- the cache ---- */
+
+static struct cache *cache_of(const struct read_queue *q, const struct list *l)
+{
+    return q->c->caches[config_part(q->c, l->of->layer, l->part)];
+}
+
+static uint32_t cache_unit_of(const struct list *l, uint32_t unit)
+{
+    return (uint32_t)l->of->block * l->of->c->shape.part[l->part].n_units + unit;
+}
+
+static uint8_t *slot_memory(const struct read_queue *q, const struct list *l, uint32_t slot)
+{
+    const struct pipeline_config *c = q->c;
+    return c->cold + c->cold_at[config_part(c, l->of->layer, l->part)] + (size_t)slot * budget_slot_bytes(&c->shape, l->part);
+}
+
+void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint32_t unit, int stage)
+{
+    cache_prefetch(cache_of(q, l), cache_unit_of(l, unit), stage);
+}
+
+int read_queue_lookup(struct read_queue *q, const struct list *l, struct entry *e)
+{
+    int is_ready = 0, gates = l->part == 0;
+    e->where = cache_lookup(cache_of(q, l), cache_unit_of(l, e->unit), &is_ready);
+    e->kind = KIND_MISSING;
+    q->gate_lookups += (uint64_t)gates;
+    if (e->where == CACHE_NONE)
+        return 0;
+    assert(is_ready); /* no read outlives its pass */
+    q->gate_hits += (uint64_t)gates;
+    e->kind = KIND_CACHED;
+    e->base = slot_memory(q, l, e->where);
+    return 1;
+}
+
+void read_queue_release(struct read_queue *q, const struct list *l, const struct entry *e)
+{
+    if (e->kind == KIND_CACHED || e->kind == KIND_ADMITTED)
+        cache_unpin(cache_of(q, l), e->where);
+    else if (e->kind == KIND_STAGED && --q->buffers[e->where].refs == 0)
+        q->free_buffers[q->n_free++] = e->where;
+}
+
+/* ---- reads ---- */
+
+static uint64_t unit_offset(const struct list *l, uint32_t unit)
+{
+    return pack_unit_offset(l->of->c->pack, l->of->layer, l->of->block, l->part, unit);
+}
+
+/* End of a unit's payload, rounded up to a block. */
+static uint64_t unit_end(const struct list *l, const struct entry *e)
+{
+    const struct layout_shape *s = &l->of->c->shape;
+    uint64_t block = s->l.block_bytes, end = unit_offset(l, e->unit) + (uint64_t)e->n * s->part[l->part].record_bytes;
+    return (end + block - 1) / block * block;
+}
+
+static int next_missing(struct list *l)
+{
+    while (l->issue < l->n && l->e[l->issue].kind != KIND_MISSING)
+        l->issue++;
+    return l->issue < l->n;
+}
+
+/* How many missing units from the next one on the next read brings; 0: that is not known before the list is longer. */
+static size_t next_read(const struct list *l)
+{
+    uint32_t missing[READS_MAX_UNITS], first = l->e[l->issue].unit;
+    size_t n = 0;
+    if (l->rule.n_coalesce && l->known_to - first < l->rule.most)
+        return 0;
+    for (uint32_t i = l->issue; i < l->n && l->e[i].unit - first < l->rule.most; i++)
+        if (l->e[i].kind == KIND_MISSING)
+            missing[n++] = l->e[i].unit;
+    return reads_next(&l->rule, missing, n);
+}
+
+/* One read for the next n missing units of a list, and for the gaps between them. */
+static struct io_request *start_read(struct read_queue *q, struct list *l, size_t n)
+{
+    struct buffer *b = &q->buffers[q->free_buffers[--q->n_free]];
+    struct entry *e = &l->e[l->issue];
+    uint64_t block = q->c->shape.l.block_bytes;
+    b->list = l;
+    b->first = l->issue;
+    b->refs = 0;
+    b->start = unit_offset(l, e->unit) / block * block;
+    for (;; e++) {
+        if (e->kind != KIND_MISSING) /* may be ready, and looked at by workers: not to be written */
+            continue;
+        e->kind = KIND_READING;
+        if (!--n)
+            break;
+    }
+    l->issue = (uint32_t)(e - l->e) + 1;
+    b->n = l->issue - b->first;
+    b->req.offset = b->start;
+    b->req.len = (uint32_t)(unit_end(l, e) - b->start);
+    assert(b->req.len <= q->buffer_bytes);
+    return &b->req;
+}
+
+int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_lists, uint32_t most, int *pressure,
+                     struct err *e)
+{
+    struct io *io = q->c->io;
+    struct io_request *batch[READ_QUEUE_BATCH];
+    int n = 0, r;
+    *pressure = 0;
+    for (int i = 0; i < n_lists; i++)
+        while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {
+            size_t units = next_read(lists[i]);
+            if (!units || !q->n_free) {
+                *pressure |= units > 0;
+                break;
+            }
+            batch[n++] = start_read(q, lists[i], units);
+            if (n == READ_QUEUE_BATCH) {
+                if ((r = io_submit(io, batch, n, e)) < 0)
+                    return r;
+                n = 0;
+            }
+        }
+    if ((r = n ? io_submit(io, batch, n, e) : 0) == 0)
+        atomic_store_explicit(&q->reads, (unsigned)io->in_flight, memory_order_relaxed);
+    return r;
+}
+
+/* Into the cache where it is taken; else the entry keeps the buffer until it is released. */
+static void take_in(struct read_queue *q, struct buffer *b)
+{
+    struct list *l = b->list;
+    uint32_t record_bytes = q->c->shape.part[l->part].record_bytes;
+    for (uint32_t i = b->first; i < b->first + b->n; i++) {
+        struct entry *e = &l->e[i];
+        if (e->kind != KIND_READING) /* cached, in a gap */
+            continue;
+        uint8_t *data = b->req.buf + (unit_offset(l, e->unit) - b->start);
+        uint32_t evicted, slot = cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
+        if (slot == CACHE_NONE) {
+            e->kind = KIND_STAGED;
+            e->base = data;
+            e->where = b->req.tag;
+            b->refs++;
+        } else {
+            uint8_t *to = slot_memory(q, l, slot);
+            memcpy(to, data, (size_t)e->n * record_bytes);
+            cache_ready(cache_of(q, l), slot);
+            e->kind = KIND_ADMITTED;
+            e->base = to;
+            e->where = slot;
+        }
+    }
+    if (!b->refs)
+        q->free_buffers[q->n_free++] = b->req.tag;
+}
+
+int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], struct err *e)
+{
+    struct io_request *done[READ_QUEUE_BATCH];
+    int n = io_reap(q->c->io, done, READ_QUEUE_BATCH, wait, e), arrivals = 0, r;
+    for (int i = 0; i < n; i++) {
+        if (done[i]->tag >= q->n_buffers) {
+            if ((r = predictor_prefetch_came(q->predictors, done[i], e)) < 0)
+                return r;
+            continue;
+        }
+        if (done[i]->result < 0)
+            return io_failed(q->c->io, done[i], e);
+        struct buffer *b = &q->buffers[done[i]->tag];
+        take_in(q, b);
+        out[arrivals++] = (struct read_arrival){ b->list, b->first, b->n };
+    }
+    return n < 0 ? n : arrivals;
+}
+
+int read_queue_in_flight(const struct read_queue *q)
+{
+    return q->c->io->in_flight;
+}
+
+uint32_t read_queue_reads(struct read_queue *q)
+{
+    return atomic_load_explicit(&q->reads, memory_order_relaxed);
+}
+
+int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct verify_counts *c, struct err *e)
+{
+    const struct verifier *v = l->of->c->verifier;
+    if (!v->checks)
+        return 0;
+    int64_t start = progress_now_ns();
+    int r = 0;
+    for (int i = 0; i < n && r == 0; i++) {
+        struct entry *x = &l->e[idx[i]];
+        if (x->kind == KIND_ADMITTED || x->kind == KIND_STAGED)
+            r = verify_unit(v, l->of->layer, l->of->block, l->part, x->unit, x->base, c, e);
+    }
+    if (c->bytes)
+        c->ns += (uint64_t)(progress_now_ns() - start);
+    return r;
+}
+
+struct predictor_prefetch *read_queue_predictors(struct read_queue *q)
+{
+    return q->predictors;
+}
+
+void read_queue_gates(const struct read_queue *q, uint64_t *lookups, uint64_t *hits)
+{
+    *lookups = q->gate_lookups;
+    *hits = q->gate_hits;
+}

@@ -1,0 +1,73 @@
+#ifndef RUNTIME_PIPELINE_READ_QUEUE_H
+#define RUNTIME_PIPELINE_READ_QUEUE_H
+
+/* Where the bytes of neurons that are not resident come from: the cold cache, or a read (the paper's "In-Memory Neuron
+ * Cache" and "Flexible Neuron Loading"). It decides which missing units of a list one read brings (common/plan/reads.h), keeps
+ * as many reads in flight as it has buffers, takes in what has arrived, and verifies it. Short reads, EINTR and
+ * EAGAIN are continued below (runtime/io/io.h); what differs from its checksum is read once more (runtime/io/verify.h).
+ *
+ *      look up ──► CACHED, pinned
+ *         └──────► MISSING ── issue ──► READING ── collect ──► ADMITTED, pinned (copied to a slot; the buffer is free)
+ *                                                  └─────────► STAGED (used from its buffer)
+ *      release: unpin, or free the buffer with its last entry                      verify: before anybody else looks
+ *
+ * Ownership: the queue has the read buffers, the caches' state and, of lists, kind, base, where and issue. Entries belong to the
+ * caller, who appends them in pack order and releases each exactly once when nobody needs its bytes any more.
+ *
+ * Threads: the coordinator calls everything, but for read_queue_verify, which workers call for entries that they have taken,
+ * and read_queue_reads, which anybody may. No lock is taken. Rules 1 to 7, 9, 18 and 19 of runtime/README.md. */
+#include "common/base/err.h"
+
+#include "runtime/pipeline/block.h"
+
+struct read_queue;
+struct predictor_prefetch;
+
+#define READ_QUEUE_BATCH 64 /* arrivals of one call */
+
+/* Entries [first, first + n) of a list came with one read: those of them that are ADMITTED or STAGED. Others are of another
+ * kind, and were there before. */
+struct read_arrival {
+    struct list *list;
+    uint32_t first, n;
+};
+
+/* c outlives it. Takes memory.reads and the buffers at the beginning of staging; behind those, streamed predictors (predictor_prefetch.h).
+ * NULL: ERR_NOMEM. */
+struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e);
+void read_queue_free(struct read_queue *q); /* after the backend is closed; accepts NULL */
+
+/* A list's rule for reading: neighbouring units in one read, and for neurons units through gaps where the plan has joins. */
+void read_queue_rule(const struct read_queue *q, struct list *l);
+
+/* What the lookup of a unit will touch, ahead of it, in stages (cache_prefetch). */
+void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint32_t unit, int stage);
+
+/* The bytes of the entry's unit: 1, CACHED and pinned; 0, MISSING. */
+int read_queue_lookup(struct read_queue *q, const struct list *l, struct entry *e);
+
+/* Starts reads of the lists in their order, and of each in list order, until `most` are in flight or no buffer is free. A read
+ * whose window reaches known_to waits. *pressure: reads wait for buffers. ERR_IO, ERR_INTR. */
+int read_queue_issue(struct read_queue *q, struct list *const *lists, int n, uint32_t most, int *pressure, struct err *e);
+
+/* Takes in what has arrived; waits for a read when `wait` is set and one is in flight. Reads of streamed predictors are theirs,
+ * and no arrivals. Returns how many arrivals there are. ERR_IO, ERR_INTR. */
+int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], struct err *e);
+
+/* Nobody needs the bytes of an entry any more. */
+void read_queue_release(struct read_queue *q, const struct list *l, const struct entry *e);
+
+/* Reads in flight, those of streamed predictors too; and the same as it was when reads were last issued, for any thread. */
+int read_queue_in_flight(const struct read_queue *q);
+uint32_t read_queue_reads(struct read_queue *q);
+
+/* A worker: verifies those of entries idx[n] of a list that were read in this pass. ERR_IO names the unit. */
+int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct verify_counts *c, struct err *e);
+
+/* Streamed predictors, or NULL. */
+struct predictor_prefetch *read_queue_predictors(struct read_queue *q);
+
+/* Lookups in parts that hold gates, and of those, units that were cached; since new. */
+void read_queue_gates(const struct read_queue *q, uint64_t *lookups, uint64_t *hits);
+
+#endif

@@ -1,0 +1,538 @@
+/* The FFN of one (layer, block), as README.md draws it. Two lists hold what has to be computed, in
+ * pack order: gate entries (units of a part that holds only gates) and neuron entries (units, or
+ * hot clusters, whose Down rows count). The coordinator, worker 0, owns the cache, the read
+ * buffers and the growth of the lists; between its rounds it computes like everybody. Workers take
+ * ready entries in any order and write h[t][position]; Down is summed by column tiles, each a strict walk
+ * through the neuron list up to the frontier, the first entry whose h is not there yet. So the bits
+ * of every column depend on the pack's order alone.
+ *
+ *      gates ──► active? ──► resolve (pack order): hot │ cached │ missing ──► read
+ *                                     │        │            │
+ *                                     ▼        ▼            ▼ arrives, in any order
+ *                               [ready: up, h] ...................   any worker
+ *                                     │ done
+ *                     frontier ───────┴──►  tile 0 │ tile 1 │ ...    walk in order
+ *                     retired  = slowest tile: unpin, free the buffer
+ *
+ * Why it cannot lock up: reads of neuron entries start in list order and an entry keeps its buffer only
+ * until it is retired; so when no buffer is free, either a gate (which frees its buffer once computed)
+ * or an entry at the frontier holds one, and both move without further reads.
+ *
+ * Experts of a layer are passes of their own that run together: each has its lists, tiles and output; workers, cache and
+ * buffers are common. */
+#include "runtime/pipeline/scheduler_impl.h"
+
+#include "common/base/progress.h"
+
+#include <assert.h>
+#include <sched.h>
+#include <stdlib.h>
+
+#define SPIN_LOOKS   2000
+#define JOB_LEAST    (128u << 10) /* of records for a worker, up to BUDGET_JOB_BYTES, and so many for each read in flight: */
+#define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
+                                   * looked after between jobs */
+
+/* ---- creation ---- */
+
+static int new_passes(struct scheduler *s)
+{
+    int d_model = s->c->d_model, per = (d_model / s->n_threads + 31) / 32 * 32; /* blocks of weights */
+    s->n_tiles = (d_model + per - 1) / per;
+    s->most = s->c->scratch.blocks;
+    s->pass = calloc((size_t)s->most, sizeof *s->pass);
+    s->lists = calloc((size_t)s->most * LISTS, sizeof *s->lists);
+    for (int i = 0; s->pass && s->lists && i < s->most; i++) {
+        struct pass *p = &s->pass[i];
+        p->s = s;
+        p->b.c = s->c;
+        for (int l = 0; l < LISTS; l++)
+            s->lists[i * LISTS + l] = &p->b.list[l];
+        if (!(p->tiles = calloc((size_t)s->n_tiles, sizeof *p->tiles)))
+            return 0;
+        for (int k = 0; k < s->n_tiles; k++) {
+            p->tiles[k].col0 = k * per;
+            p->tiles[k].n_cols = k * per + per > d_model ? d_model - k * per : per;
+        }
+    }
+    return s->pass && s->lists;
+}
+
+struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_queue *q, struct err *e)
+{
+    struct scheduler *s = calloc(1, sizeof *s);
+    if (!s) {
+        err_set(e, ERR_NOMEM, "out of memory for the scheduler");
+        return NULL;
+    }
+    s->c = c;
+    s->q = q;
+    s->n_threads = c->choice.threads;
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->wake, NULL);
+    if (!new_passes(s)) {
+        scheduler_free(s);
+        err_set(e, ERR_NOMEM, "out of memory for the scheduler");
+        return NULL;
+    }
+    long cpus = 0;
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) == 0)
+        cpus = CPU_COUNT(&mask);
+    int lanes = strcmp(c->io->backend->name, "pread") ? 0 : c->choice.io_lanes;
+    s->spin = s->n_threads + lanes <= cpus;
+    for (int i = 0; i < s->most; i++)
+        pass_take_lists(&s->pass[i]);
+    prediction_take_memory(s);
+    return s;
+}
+
+void scheduler_free(struct scheduler *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->wake);
+    for (int i = 0; s->pass && i < s->most; i++)
+        free(s->pass[i].tiles);
+    free(s->pass);
+    free(s->lists);
+    free(s);
+}
+
+/* ---- taking and finishing jobs; lock held ---- */
+
+/* Gates tell which reads are needed. Other entries may take their time where nothing is read, or by those who do not read. */
+static uint32_t job_bytes(struct scheduler *s, enum list_id list, int worker)
+{
+    uint32_t reads = read_queue_reads(s->q), bytes = reads * JOB_PER_READ;
+    if (list == LIST_NEURON && (!reads || worker > 0))
+        return BUDGET_JOB_BYTES;
+    return bytes < JOB_LEAST ? JOB_LEAST : bytes < BUDGET_JOB_BYTES ? bytes : BUDGET_JOB_BYTES;
+}
+
+static int take_ready(struct pass *p, enum list_id list, int worker, struct job *j)
+{
+    const struct list *l = &p->b.list[list];
+    struct ring *g = &p->ring[list];
+    uint32_t threads = (uint32_t)p->s->n_threads, most = job_bytes(p->s, list, worker);
+    if (!g->n)
+        return 0;
+    uint32_t bytes = 0, share = (g->n + threads - 1) / threads;
+    j->kind = JOB_ENTRIES_READY;
+    j->block = &p->b;
+    j->list = list;
+    j->n = 0;
+    while (g->n && j->n < JOB_ENTRIES && (uint32_t)j->n < share && bytes < most) {
+        uint32_t i = g->e[g->head];
+        g->head = g->head + 1 == l->cap ? 0 : g->head + 1;
+        g->n--;
+        j->idx[j->n++] = i;
+        g->rows -= block_rows_of(&l->e[i]);
+        bytes += block_rows_of(&l->e[i]) * p->b.c->shape.part[l->part].record_bytes;
+    }
+    return 1;
+}
+
+static void start_tiles(struct pass *p, int i, int n, struct job *j)
+{
+    const struct tile *t = &p->tiles[i], *last = &p->tiles[i + n - 1];
+    const struct entry *e = p->b.list[LIST_NEURON].e;
+    *j = (struct job){ .kind = JOB_TILE, .block = &p->b, .tile = i, .n_tiles = n, .from = t->done, .to = p->frontier,
+                       .rows = t->rows, .col0 = t->col0, .n_cols = last->col0 + last->n_cols - t->col0 };
+    for (uint32_t q = j->from; q < j->to; q++)
+        if ((j->rows += block_rows_of(&e[q])) - t->rows >= BUDGET_DOWN_ROWS)
+            j->to = q + 1;
+    for (int k = 0; k < n; k++)
+        p->tiles[i + k].busy = 1;
+}
+
+static int take_tile(struct pass *p, int worker, struct job *j)
+{
+    for (int k = 0; k < p->s->n_tiles; k++) {
+        int i = (worker + k) % p->s->n_tiles;
+        if (p->tiles[i].busy || p->tiles[i].done == p->frontier)
+            continue;
+        start_tiles(p, i, 1, j);
+        return 1;
+    }
+    return 0;
+}
+
+/* Ready neurons of all passes, or of one. */
+static uint32_t ready_rows(const struct scheduler *s, const struct pass *only)
+{
+    uint32_t rows = 0;
+    for (const struct pass *p = s->pass; p < s->pass + s->n_passes; p++)
+        rows += !only || p == only ? p->ring[LIST_NEURON].rows : 0;
+    return rows;
+}
+
+/* Rows that are read by halves come at five sixths of the rate of whole ones, so two neighbouring tiles go to one worker
+ * while there is as much to compute for each of the rest. own: the worker has computed these neurons itself, and sums them
+ * while the processor still knows their pages. */
+static int take_pair(struct pass *p, int own, struct job *j)
+{
+    uint32_t least = own ? BUDGET_OWN_ROWS : BUDGET_DOWN_ROWS;
+    if (ready_rows(p->s, own ? NULL : p) < (uint32_t)(p->s->n_threads - 1) * BUDGET_DOWN_ROWS)
+        return 0;
+    for (int i = 0; i + 1 < p->s->n_tiles; i += 2) {
+        const struct tile *t = &p->tiles[i];
+        if (t[0].busy || t[1].busy || t[0].done != t[1].done || p->frontier_rows - t->rows < least)
+            continue;
+        start_tiles(p, i, 2, j);
+        return 1;
+    }
+    return 0;
+}
+
+enum wanted { GATES = LIST_GATE, NEURONS = LIST_NEURON, TILE, PAIR };
+
+/* Of the oldest pass that has such work; where there are as many passes as workers, each begins with one of its own. */
+static int take_any(struct scheduler *s, enum wanted what, int worker, struct job *j)
+{
+    int got = 0, apart = s->n_passes >= s->n_threads;
+    for (int i = 0; i < s->n_passes && !got; i++) {
+        struct pass *p = &s->pass[apart ? (worker + i) % s->n_passes : i];
+        if (what == TILE)
+            got = take_tile(p, worker, j);
+        else
+            got = what == PAIR ? take_pair(p, apart && i == 0, j) : take_ready(p, (enum list_id)what, worker, j);
+    }
+    return got;
+}
+
+/* What tells which reads are needed comes first: predicting, then gates. When reads wait for buffers, what frees
+ * buffers comes before. Down comes last, but for what pairs of tiles can do beside the neurons. */
+static int take(struct scheduler *s, int worker, struct job *j)
+{
+    j->kind = JOB_NONE;
+    if (s->failed || !s->unfinished)
+        return 0;
+    if (s->hold) {
+        s->hold = 2;
+        return 0;
+    }
+    if (s->now.alone)
+        return prediction_take(s, j);
+    return (s->pressure && take_any(s, TILE, worker, j)) || prediction_take(s, j) || take_any(s, GATES, worker, j) ||
+           take_any(s, PAIR, worker, j) || take_any(s, NEURONS, worker, j) || take_any(s, TILE, worker, j);
+}
+
+enum scheduler_taken scheduler_take(struct scheduler *s, int worker, struct job *j)
+{
+    pthread_mutex_lock(&s->lock);
+    int got = take(s, worker, j), over = !s->unfinished || s->failed || s->now.complete;
+    s->busy += got;
+    pthread_mutex_unlock(&s->lock);
+    return over ? SCHEDULER_OVER : got ? SCHEDULER_JOB : SCHEDULER_NOTHING;
+}
+
+void scheduler_changed(struct scheduler *s)
+{
+    atomic_fetch_add(&s->version, 1);
+    if (s->waiters)
+        pthread_cond_broadcast(&s->wake);
+}
+
+void scheduler_check_finished(struct pass *p)
+{
+    if (!p->all_resolved || p->finished)
+        return;
+    for (int i = 0; i < p->s->n_tiles; i++)
+        if (p->tiles[i].done < p->published)
+            return;
+    p->finished = 1;
+    p->s->unfinished--;
+}
+
+static void finish_entries(struct pass *p, const struct job *j)
+{
+    struct list *l = &p->b.list[j->list];
+    const struct entry *neurons = p->b.list[LIST_NEURON].e;
+    const struct layout_shape *s = &p->b.c->shape;
+    for (int i = 0; i < j->n; i++) {
+        struct entry *e = &l->e[j->idx[i]];
+        e->done = 1;
+        if (j->list == LIST_GATE)
+            p->gate_left[e->pos0 / s->l.cluster_neurons] -= e->n;
+    }
+    while (p->gate_frontier < s->n_clusters && !p->gate_left[p->gate_frontier])
+        p->gate_frontier++;
+    while (p->frontier < p->published && neurons[p->frontier].done)
+        p->frontier_rows += block_rows_of(&neurons[p->frontier++]);
+}
+
+static void add_counts(struct counts *to, const struct counts *c)
+{
+    to->active_hot += c->active_hot;
+    to->active_cold += c->active_cold;
+    to->active_read += c->active_read;
+    to->computed += c->computed;
+    to->verified.bytes += c->verified.bytes;
+    to->verified.ns += c->verified.ns;
+    to->verified.repaired += c->verified.repaired;
+}
+
+/* Lock held. The first failure is the one that is reported. */
+static void fail(struct scheduler *s, const struct err *why)
+{
+    if (!s->failed)
+        s->story = *why;
+    s->failed = 1;
+    scheduler_changed(s);
+}
+
+void scheduler_fail(struct scheduler *s, const struct err *why)
+{
+    pthread_mutex_lock(&s->lock);
+    fail(s, why);
+    pthread_mutex_unlock(&s->lock);
+}
+
+static void finish(struct scheduler *s, const struct job *j, const struct counts *c)
+{
+    add_counts(&s->counts, c);
+    if (j->kind >= JOB_HIDDEN) {
+        prediction_finish(s, j);
+    } else if (j->kind == JOB_TILE) {
+        struct pass *p = pass_of(j->block);
+        for (struct tile *t = &p->tiles[j->tile]; t < &p->tiles[j->tile + j->n_tiles]; t++)
+            t->busy = 0, t->done = j->to, t->rows = j->rows;
+        scheduler_check_finished(p);
+    } else {
+        finish_entries(pass_of(j->block), j);
+    }
+    scheduler_changed(s);
+}
+
+void scheduler_finish(struct scheduler *s, const struct job *j, const struct counts *c, const struct err *failed)
+{
+    pthread_mutex_lock(&s->lock);
+    s->busy--;
+    if (failed)
+        fail(s, failed);
+    else
+        finish(s, j, c);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---- the coordinator ---- */
+
+int scheduler_collect(struct scheduler *s, int wait, struct err *e)
+{
+    struct read_arrival came[READ_QUEUE_BATCH];
+    int n = read_queue_collect(s->q, wait, came, e);
+    for (int i = 0; i < n; i++) {
+        const struct list *l = came[i].list;
+        for (uint32_t k = came[i].first; k < came[i].first + came[i].n; k++)
+            if (l->e[k].kind == KIND_ADMITTED || l->e[k].kind == KIND_STAGED)
+                pass_ready(pass_of(l->of), (enum list_id)(l - l->of->list), k);
+    }
+    for (int i = 0; i < s->n_passes && n > 0; i++)
+        pass_flush(&s->pass[i]);
+    return n < 0 ? n : 0;
+}
+
+static int issue(struct scheduler *s, uint32_t most, struct err *e)
+{
+    int pressure, r = read_queue_issue(s->q, s->lists, s->n_passes * LISTS, most, &pressure, e);
+    if (pressure != s->pressure) {
+        pthread_mutex_lock(&s->lock);
+        s->pressure = pressure;
+        scheduler_changed(s);
+        pthread_mutex_unlock(&s->lock);
+    }
+    return r;
+}
+
+int scheduler_read(struct scheduler *s, uint32_t most, int ahead, struct err *e)
+{
+    int r = issue(s, most, e);
+    return r < 0 ? r : prediction_feed(s, ahead, e);
+}
+
+static int coordinate(struct scheduler *s, struct err *e)
+{
+    int r = scheduler_collect(s, 0, e);
+    if (r < 0)
+        return r;
+    prediction_list(s);
+    for (int i = 0; i < s->n_passes; i++) {
+        pass_resolve(&s->pass[i]);
+        pass_retire(&s->pass[i]);
+    }
+    if (s->now.alone && s->c->no_prefetch)
+        return prediction_feed(s, 0, e);
+    return scheduler_read(s, s->now.alone ? BUDGET_READS_AHEAD : UINT32_MAX, !s->c->no_prefetch, e);
+}
+
+/* With no_overlap: jobs are withheld until every read that can be made has arrived. */
+static int coordinate_apart(struct scheduler *s, struct err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    s->hold = s->hold ? s->hold : 1;
+    pthread_mutex_unlock(&s->lock);
+    int r = coordinate(s, e);
+    int64_t t = progress_now_ns();
+    while (r == 0 && read_queue_in_flight(s->q))
+        if ((r = scheduler_collect(s, 1, e)) == 0)
+            r = scheduler_read(s, UINT32_MAX, 0, e);
+    s->stall_ns += (uint64_t)(progress_now_ns() - t);
+    pthread_mutex_lock(&s->lock);
+    if (s->hold == 2)
+        scheduler_changed(s);
+    s->hold = 0;
+    pthread_mutex_unlock(&s->lock);
+    return r;
+}
+
+int scheduler_coordinate(struct scheduler *s, struct err *e)
+{
+    return s->c->no_overlap ? coordinate_apart(s, e) : coordinate(s, e);
+}
+
+/* ---- waiting ---- */
+
+unsigned scheduler_version(struct scheduler *s)
+{
+    return atomic_load(&s->version);
+}
+
+void scheduler_wait(struct scheduler *s, unsigned seen)
+{
+    for (int i = 0; s->spin && i < SPIN_LOOKS; i++) {
+        if (atomic_load(&s->version) != seen)
+            return;
+        pool_relax();
+    }
+    pthread_mutex_lock(&s->lock);
+    s->waiters++;
+    while (atomic_load(&s->version) == seen)
+        pthread_cond_wait(&s->wake, &s->lock);
+    s->waiters--;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Nothing to compute for the coordinator. Reads in flight while others compute: look at both. Reads alone: sleep
+ * until one arrives; that is the stall of telemetry. */
+int scheduler_idle(struct scheduler *s, unsigned seen, struct err *e)
+{
+    pthread_mutex_lock(&s->lock);
+    int alone = !s->busy && atomic_load(&s->version) == seen;
+    pthread_mutex_unlock(&s->lock);
+    if (!read_queue_in_flight(s->q)) {
+        assert(!alone); /* else nothing would ever change */
+        scheduler_wait(s, seen);
+        return 0;
+    }
+    if (!alone) {
+        if (s->spin)
+            pool_relax();
+        else
+            sched_yield();
+        return 0;
+    }
+    int64_t t = progress_now_ns();
+    int r = scheduler_collect(s, 1, e);
+    s->stall_ns += (uint64_t)(progress_now_ns() - t);
+    return r;
+}
+
+/* ---- a layer ---- */
+
+static void reset_pass(struct pass *p, int layer, int block)
+{
+    const struct pipeline_config *c = p->b.c;
+    const struct layout_shape *s = &c->shape;
+    uint32_t cluster = s->l.cluster_neurons, resident = UINT32_MAX;
+    struct block *b = &p->b;
+    b->layer = layer;
+    b->block = block;
+    for (int i = 0; i < s->n_parts; i++) {
+        b->hot[i] = config_hot_neurons(c, layer, block, i);
+        b->hot_base[i] = c->hot + c->hot_at[config_hot(c, layer, block, i)];
+        resident = b->hot[i] < resident ? b->hot[i] : resident;
+    }
+    b->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
+    p->all_resolved = p->finished = 0;
+    for (int i = 0; i < p->s->n_tiles; i++)
+        p->tiles[i].busy = 0, p->tiles[i].done = 0, p->tiles[i].rows = 0;
+    pass_reset_lists(p);
+    prediction_reset(p);
+}
+
+void scheduler_begin(struct scheduler *s, int layer, const int *blocks, int n, int predicted)
+{
+    assert(n >= 1 && n <= s->most);
+    s->predicted = predicted;
+    s->n_passes = s->unfinished = n;
+    s->busy = s->failed = s->pressure = 0;
+    s->hold = s->c->no_overlap;
+    s->counts = (struct counts){ 0 };
+    s->now.work.of = NULL;
+    s->now.stage = STAGE_NONE;
+    s->now.alone = s->now.complete = 0;
+    s->now.ns = 0;
+    for (int i = 0; i < n; i++)
+        reset_pass(&s->pass[i], layer, blocks[i]);
+    for (int i = 0; i < n; i++)
+        pass_list_known(&s->pass[i]);
+}
+
+struct block *scheduler_block(struct scheduler *s, int i)
+{
+    return &s->pass[i].b;
+}
+
+int scheduler_blocks(const struct scheduler *s)
+{
+    return s->n_passes;
+}
+
+void scheduler_inputs(struct scheduler *s, struct acts *const *in)
+{
+    uint8_t *bits = s->now.bits;
+    for (int i = 0; i < s->n_passes; i++) {
+        struct pass *p = &s->pass[i];
+        p->b.n_tokens = in[i]->n_tokens;
+        if (!p->begun)
+            prediction_input(p, in[i], bits);
+        bits += (size_t)p->b.n_tokens * p->b.pred.row_bytes;
+    }
+}
+
+void scheduler_start(struct scheduler *s, int alone)
+{
+    s->now.alone = alone;
+    prediction_begin(s);
+}
+
+int scheduler_end(struct scheduler *s, struct err *e)
+{
+    int alone = s->now.alone;
+    s->now.alone = s->now.complete = 0;
+    s->now.ns = alone ? 0 : s->now.ns; /* the caller knows how long that took */
+    if (s->failed) {
+        *e = s->story;
+        return e->code;
+    }
+    for (int i = 0; i < s->n_passes && !alone; i++)
+        pass_retire(&s->pass[i]);
+    return 0;
+}
+
+struct counts scheduler_counts(const struct scheduler *s)
+{
+    return s->counts;
+}
+
+uint64_t scheduler_predicted_ns(const struct scheduler *s)
+{
+    return s->now.ns;
+}
+
+uint64_t scheduler_stall_ns(const struct scheduler *s)
+{
+    return s->stall_ns;
+}

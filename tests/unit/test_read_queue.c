@@ -1,0 +1,270 @@
+/* The read queue without an engine: what is cached, which units one read brings, where their bytes end up, what is verified, and
+ * what happens when the storage fails. */
+#include "runtime/pipeline/read_queue.h"
+
+#include "tests/pipeline_sample.h"
+
+#include <errno.h>
+#include <fcntl.h>
+
+struct queue {
+    struct pipeline_sample s;
+    struct block b;
+    struct entry entries[PS_FF];
+    struct read_queue *q;
+    struct list *l;
+};
+
+static struct queue t;
+
+/* A list of units of the part that holds Down, of layer 1, block 1. */
+static void begin(struct pipeline_sample wanted)
+{
+    t = (struct queue){ .s = wanted };
+    t.s.threads = 1, t.s.tokens = 1;
+    ps_open(&t.s);
+    t.q = read_queue_new(&t.s.c, &t.s.e);
+    t.b = (struct block){ .c = &t.s.c, .layer = 1, .block = 1 };
+    t.l = &t.b.list[LIST_NEURON];
+    *t.l = (struct list){ .of = &t.b, .part = t.s.c.shape.n_parts - 1, .e = t.entries, .cap = PS_FF,
+                          .known_to = UINT32_MAX };
+    read_queue_rule(t.q, t.l);
+}
+
+static void end(void)
+{
+    ps_close(&t.s);
+    read_queue_free(t.q);
+}
+
+static const struct layout_part *part(void)
+{
+    return &t.s.c.shape.part[t.l->part];
+}
+
+/* Appends a unit; 1: it is cached. */
+static int want(uint32_t unit)
+{
+    struct entry *e = &t.l->e[t.l->n++];
+    *e = (struct entry){ .pos0 = unit * part()->neurons_per_unit, .unit = unit,
+                         .n = (uint16_t)layout_unit_neurons(&t.s.c.shape, part(), unit) };
+    return read_queue_lookup(t.q, t.l, e);
+}
+
+static int issue(uint32_t most, int *pressure)
+{
+    struct list *lists[] = { t.l };
+    return read_queue_issue(t.q, lists, 1, most, pressure, &t.s.e);
+}
+
+/* Entries that have arrived, until none is in flight; -1 on an error. */
+static int collect_all(void)
+{
+    struct read_arrival came[READ_QUEUE_BATCH];
+    int n = 0, r;
+    while (read_queue_in_flight(t.q)) {
+        if ((r = read_queue_collect(t.q, 1, came, &t.s.e)) < 0)
+            return -1;
+        for (int i = 0; i < r; i++)
+            for (uint32_t k = came[i].first; k < came[i].first + came[i].n; k++)
+                n += t.l->e[k].kind == KIND_ADMITTED || t.l->e[k].kind == KIND_STAGED;
+    }
+    return n;
+}
+
+static int right(const struct entry *e)
+{
+    return e->base && !memcmp(e->base, ps_record(&t.s, t.b.layer, t.b.block, t.l->part, e->pos0),
+                              (size_t)e->n * part()->record_bytes);
+}
+
+static int all_right(enum kind kind)
+{
+    int ok = 1;
+    for (uint32_t i = 0; i < t.l->n; i++)
+        ok &= t.l->e[i].kind == kind && right(&t.l->e[i]);
+    return ok;
+}
+
+static void release_all(void)
+{
+    for (uint32_t i = 0; i < t.l->n; i++)
+        read_queue_release(t.q, t.l, &t.l->e[i]);
+    t.l->n = t.l->issue = 0;
+}
+
+/* Without a cache an entry keeps its buffer; with none free reads wait, in list order, until one is released. */
+static void test_buffers(enum layout_form form)
+{
+    begin((struct pipeline_sample){ .form = form, .depth = 2 });
+    int pressure = 0;
+    for (uint32_t u = 0; u + 1 < part()->n_units && u < 20; u += 5)
+        CHECK(want(u) == 0);
+    uint32_t n = t.l->n;
+    CHECK(n == 4 && issue(UINT32_MAX, &pressure) == 0 && pressure && t.s.c.io->reads == 2);
+    CHECK(t.l->issue == 2 && t.l->e[1].kind == KIND_READING && t.l->e[2].kind == KIND_MISSING);
+    CHECK(collect_all() == 2 && right(&t.l->e[0]) && right(&t.l->e[1]) && t.l->e[0].kind == KIND_STAGED);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && t.s.c.io->reads == 2);
+    read_queue_release(t.q, t.l, &t.l->e[0]);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && collect_all() == 1 && right(&t.l->e[2]) && right(&t.l->e[1]));
+    read_queue_release(t.q, t.l, &t.l->e[1]);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 1 && right(&t.l->e[3]));
+    CHECK(t.s.c.io->reads == 4);
+    end();
+}
+
+/* Neighbours come in one read, and a staged buffer is free again only with its last entry. */
+static void test_neighbours(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 1 });
+    int pressure;
+    for (uint32_t u = 7; u < 12; u++)
+        want(u);
+    want(30);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && t.s.c.io->reads == 1 && t.l->issue == 5);
+    CHECK(collect_all() == 5 && right(&t.l->e[0]) && right(&t.l->e[4]));
+    for (int i = 0; i < 4; i++)
+        read_queue_release(t.q, t.l, &t.l->e[i]);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && t.s.c.io->reads == 1);
+    read_queue_release(t.q, t.l, &t.l->e[4]);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 1 && right(&t.l->e[5]));
+    end();
+}
+
+/* `most` bounds reads in flight. */
+static void test_most(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 8 });
+    int pressure;
+    for (uint32_t u = 0; u < 60; u += 10)
+        want(u);
+    CHECK(issue(3, &pressure) == 0 && !pressure && read_queue_in_flight(t.q) == 3 && read_queue_reads(t.q) == 3);
+    CHECK(issue(3, &pressure) == 0 && read_queue_in_flight(t.q) == 3);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && read_queue_in_flight(t.q) == 6 && read_queue_reads(t.q) == 6);
+    CHECK(collect_all() == 6 && all_right(KIND_STAGED));
+    end();
+}
+
+/* Read once, copied to a slot, the buffer free at once; pinned until released, and there in the next pass. */
+static void test_cache(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 1, .slots = 4 });
+    uint64_t lookups, hits;
+    int pressure;
+    for (uint32_t u = 0; u < 30; u += 10) {
+        want(u);
+        CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1);
+    }
+    CHECK(all_right(KIND_ADMITTED) && t.s.c.io->reads == 3);
+    want(40);
+    want(50); /* one slot is left, for the four others are pinned */
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && collect_all() == 1);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 1);
+    CHECK(t.l->e[3].kind == KIND_ADMITTED && t.l->e[4].kind == KIND_STAGED && right(&t.l->e[3]) && right(&t.l->e[4]));
+    release_all();
+    CHECK(want(0) && want(10) && want(20) && want(40) && !want(50));
+    CHECK(t.l->e[0].kind == KIND_CACHED && right(&t.l->e[0]) && t.s.c.io->reads == 5);
+    release_all();
+    read_queue_gates(t.q, &lookups, &hits);
+    CHECK(lookups == 10 && hits == 4);
+    /* another layer and another block have other units */
+    t.b.layer = 0;
+    CHECK(!want(0));
+    t.b.layer = 1, t.b.block = 0;
+    CHECK(!want(10));
+    end();
+}
+
+/* Where a plan has joins, one read goes through gaps; what arrives unasked is dropped; and what the list may still get is
+ * waited for. */
+static void test_gaps(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_TWO_PHASE, .depth = 4, .slots = 1, .n_coalesce = 1 });
+    uint32_t most = t.l->rule.most;
+    int pressure;
+    CHECK(most >= 4);
+    want(0), want(2), want(3);
+    t.l->known_to = most - 1;
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && t.s.c.io->reads == 0);
+    t.l->known_to = most;
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 1 && collect_all() == 3);
+    CHECK(right(&t.l->e[0]) && right(&t.l->e[1]) && right(&t.l->e[2]) && t.l->e[0].kind == KIND_ADMITTED);
+    CHECK(t.l->e[1].kind == KIND_STAGED && t.l->e[2].kind == KIND_STAGED);
+    release_all();
+    /* a cached unit in a gap stays what it is */
+    t.l->known_to = UINT32_MAX;
+    CHECK(!want(1) && issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1);
+    enum kind of = (enum kind)t.l->e[0].kind;
+    release_all();
+    CHECK(of == KIND_ADMITTED && !want(0) && want(1) && !want(2));
+    uint8_t *before = t.l->e[1].base;
+    uint64_t reads = t.s.c.io->reads;
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == reads + 1 && collect_all() == 2);
+    CHECK(t.l->e[1].kind == KIND_CACHED && t.l->e[1].base == before && right(&t.l->e[1]));
+    end();
+}
+
+/* Damage on the way is repaired where it lies; damage in the file is an error that names the unit. */
+static void test_verify(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_SPLIT, .depth = 4, .slots = 8, .hot_neurons = { 16, 32 } });
+    struct verify_counts c = { 0 };
+    const uint32_t all[] = { 0, 1 }, second = 1;
+    int pressure, fd;
+    want(40), want(60);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 2);
+    CHECK(read_queue_verify(t.l, all, 2, &c, &t.s.e) == 0 && c.repaired == 0 &&
+          c.bytes == 2ull * part()->neurons_per_unit * part()->record_bytes);
+    t.l->e[1].base[5] ^= 4;
+    CHECK(read_queue_verify(t.l, all, 2, &c, &t.s.e) == 0 && c.repaired == 1 && right(&t.l->e[1]));
+    t.l->e[1].base[5] ^= 4;
+    fd = open(t.s.path, O_WRONLY);
+    CHECK(pwrite(fd, t.l->e[1].base, 16, ps_record(&t.s, 1, 1, 1, t.l->e[1].pos0) - t.s.image) == 16);
+    close(fd);
+    CHECK(read_queue_verify(t.l, &second, 1, &c, &t.s.e) == ERR_IO && strstr(t.s.e.msg, "layer 1, expert 1, part 1, unit 60"));
+    /* what was cached before is not looked at again */
+    release_all();
+    CHECK(want(40) && want(60) && read_queue_verify(t.l, all, 2, &c, &t.s.e) == 0);
+    end();
+}
+
+static int calls;
+
+static int hurt(void *ctx, const struct io_request *r, int result)
+{
+    (void)ctx, (void)r;
+    return ++calls % 3 == 1 ? -EINTR : calls % 3 == 2 && result > 512 ? 512 : result;
+}
+
+static int broken(void *ctx, const struct io_request *r, int result)
+{
+    (void)ctx;
+    return r->offset >= 8192 ? -EIO : result;
+}
+
+static void test_faults(void)
+{
+    int pressure;
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 3, .fault = hurt });
+    want(3), want(50), want(90);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 3 && all_right(KIND_STAGED) && calls > 6);
+    end();
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 3, .fault = broken });
+    want(3);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == -1 && t.s.e.code == ERR_IO);
+    CHECK(t.l->e[0].kind == KIND_READING);
+    end();
+}
+
+int main(void)
+{
+    for (int f = 0; f < LAYOUT_FORMS; f++)
+        test_buffers((enum layout_form)f);
+    test_neighbours();
+    test_most();
+    test_cache();
+    test_gaps();
+    test_verify();
+    test_faults();
+    return test_done();
+}

@@ -2,12 +2,13 @@
 # run.sh LOGDIR TEST...: run test programs and scripts that print TAP, TEST_JOBS at a time (the processors, at most 8): one line
 # each as it ends, then a line that counts test points over all of them. A test that dies, prints no plan or runs past
 # TEST_TIMEOUT seconds counts as one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what
-# it printed apart from passed points is shown.
+# it printed apart from passed points is shown. LOGDIR/log/NAME.log.counts keeps points passed, failed and skipped, seconds
+# and CPU seconds, so that `sort -rnk5 LOGDIR/log/*.counts` says where the time goes.
 
-# report NAME LOG STATUS SECONDS: its line, and what a failure printed; leaves what it counted in LOG.counts
+# report NAME LOG STATUS SECONDS CPU: its line, and what a failure printed; leaves what it counted in LOG.counts
 report()
 {
-    name=$1 log=$2 r=$3 took=$4
+    name=$1 log=$2 r=$3 took=$4 cpu=$5
     p=$(grep -c '^ok' "$log")
     f=$(grep -c '^not ok' "$log")
     s=$(grep -c '^ok.*# [Ss][Kk][Ii][Pp]' "$log")
@@ -20,7 +21,7 @@ report()
     77) word=SKIP s=$((s + 1)) ;;
     *)  word=FAIL; [ "$f" -gt 0 ] || f=1 ;;
     esac
-    printf '  %s  %s (%d)%s\n' "$word" "$name" "$((p + f + s))" "$([ "$took" -lt 5 ] || echo " ${took} s")"
+    printf '  %s  %s (%d)%s\n' "$word" "$name" "$((p + f + s))" "$([ "$took" -lt 5 ] || echo " ${took} s, ${cpu} of CPU")"
     case $word in
     FAIL)
         [ "$r" -ne 124 ] || echo "  stopped after ${TEST_TIMEOUT:-1800} s"
@@ -29,7 +30,7 @@ report()
         ;;
     SKIP) grep -m 1 -i 'skip' "$log" | sed 's/^/        /' ;;
     esac
-    echo "$p $f $s" > "$log.counts"
+    echo "$p $f $s $took $cpu" > "$log.counts"
 }
 
 if [ "$1" = --one ]; then
@@ -39,9 +40,11 @@ if [ "$1" = --one ]; then
     start=$(date +%s)
     timeout -k 10 "${TEST_TIMEOUT:-1800}" $TEST_RUNNER "$t" > "$log" 2>&1 < /dev/null
     r=$?
-    report "$name" "$log" "$r" $(($(date +%s) - start)) > "$log.report"
+    times > "$log.times" # its second line: the children's, user and system
+    cpu=$(awk 'NR == 2 { split($1 "m" $2, a, /[ms]+/); printf "%.0f", a[1] * 60 + a[2] + a[3] * 60 + a[4] }' "$log.times")
+    report "$name" "$log" "$r" $(($(date +%s) - start)) "$cpu" > "$log.report"
     flock "$logs/log" cat "$log.report"
-    rm -f "$log.report"
+    rm -f "$log.report" "$log.times"
     exit 0
 fi
 

@@ -3,14 +3,14 @@
 # against the published figures of a phone, for they are the same wherever this runs; this machine's have to give plans.
 . tests/tap.sh
 scratch
+. tests/chain.sh # what this machine measured, once for all tests
 P=$BIN/thermo-plan
 
 head -n 13 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
 check "trace of 12 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
     --prompts "$tmp/p.csv" --out "$tmp/t.h5"
-check "figures of this machine" "$BIN/thermo-profile" hardware -q --quick --db "$tmp/hw.sqlite" --device here --storage "$tmp"
 check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
-in=(--traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite") mine=(--traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite")
+in=(--traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite") mine=(--traces "$tmp/t.h5" --hardware "$hardware")
 solve() { "$P" solve "${in[@]}" "$@"; }
 
 valid()
@@ -48,7 +48,7 @@ check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/pape
 check "this machine, what it sustains" "$P" solve "${mine[@]}" --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
 check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
 check "bundles, int8 activations, Q8_0 for Down" solve --memory 18MiB --form bundle --act q8 --down-type q8_0 --out "$tmp/bundle.json"
-check "this machine" "$P" solve "${mine[@]}" --device here --memory 18MiB,24MiB --max-batch 2 --out "$tmp/here.json"
+check "this machine" "$P" solve "${mine[@]}" --device test --memory 18MiB,24MiB --max-batch 2 --out "$tmp/here.json"
 for f in a m paper slow dense bundle here; do
     check "$f.json follows its schema" valid "$tmp/$f.json"
 done
@@ -68,7 +68,7 @@ other_figures() { sed 's/"figures": "sustained"/"figures": "typical"/' "$tmp/slo
 check "sustained figures are not the typical ones" status 3 other_figures
 check "another prefix is found" status 3 tampered '0,/\[\[[0-9]*, [0-9]*\]\]/s//[[64, 1216]]/'
 check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"hash": "0/"hash": "1/;t;s/"hash": "[^0]/"hash": "0/}'
-check "another device is found" status 5 "$P" check "$tmp/a.json" "${mine[@]}" --device here
+check "another device is found" status 5 "$P" check "$tmp/a.json" "${mine[@]}" --device test
 
 # Against an older plan.
 check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"

@@ -3,7 +3,8 @@
 # each as it ends, then a line that counts test points over all of them. A test that dies, prints no plan or runs past
 # TEST_TIMEOUT seconds counts as one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what
 # it printed apart from passed points is shown. LOGDIR/log/NAME.log.counts keeps points passed, failed and skipped, seconds
-# and CPU seconds, so that `sort -rnk5 LOGDIR/log/*.counts` says where the time goes.
+# and CPU seconds, so that `sort -rnk5 LOGDIR/log/*.counts` says where the time goes. CHANGED=1: tests that passed with the same inputs are left
+# out (changed.py).
 
 # report NAME LOG STATUS SECONDS CPU: its line, and what a failure printed; leaves what it counted in LOG.counts
 report()
@@ -24,10 +25,12 @@ report()
     printf '  %s  %s (%d)%s\n' "$word" "$name" "$((p + f + s))" "$([ "$took" -lt 5 ] || echo " ${took} s, ${cpu} of CPU")"
     case $word in
     FAIL)
+        rm -f "$log.inputs" "$log.inputs.new"
         [ "$r" -ne 124 ] || echo "  stopped after ${TEST_TIMEOUT:-1800} s"
         [ "$r" -eq 0 ] || echo "  exit status $r"
         grep -v '^ok ' "$log" | tail -n 60
         ;;
+    PASS) [ ! -e "$log.inputs.new" ] || mv "$log.inputs.new" "$log.inputs" ;;
     SKIP) grep -m 1 -i 'skip' "$log" | sed 's/^/        /' ;;
     esac
     echo "$p $f $s $took $cpu" > "$log.counts"
@@ -52,6 +55,16 @@ logs=$1
 shift
 mkdir -p "$logs/log"
 rm -f "$logs"/log/*.counts
+if command -v python3 > /dev/null; then # without it nothing is known of inputs, and every test runs
+    all=$#
+    changed=$("${0%/*}/changed.py" "$logs" "$@") || exit 1
+    if [ -n "${CHANGED:-}" ]; then
+        # shellcheck disable=SC2086
+        set -- $changed
+        echo "  $# of $all tests have other inputs than when they passed"
+        [ $# -gt 0 ] || { echo "0 passed, 0 failed, 0 skipped"; exit 0; }
+    fi
+fi
 jobs=$(nproc)
 [ "$jobs" -le 8 ] || jobs=8
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs"

@@ -2,6 +2,7 @@
 # The runner that everything else relies on: what must count as a failure does.
 . tests/tap.sh
 scratch
+unset CHANGED
 
 # make_test NAME LINE...: a test script that runs the given shell lines.
 make_test()
@@ -43,4 +44,24 @@ check "a test that hangs" counts 1 "1 passed, 1 failed, 0 skipped" "$tmp/hangs"
 patience=600
 check "a test that is not there" counts 1 "0 passed, 1 failed, 0 skipped" "$tmp/missing"
 check "a sum" counts 1 "3 passed, 2 failed, 2 skipped" "$tmp/good" "$tmp/bad" "$tmp/dies" "$tmp/skips"
+
+# ran STATUS N TEST...: with CHANGED=1, N of the tests are run.
+ran()
+{
+    want=$1 number=$2
+    shift 2
+    CHANGED=1 tests/run.sh "$tmp" "$@" > "$tmp/out" 2>&1
+    got=$?
+    [ $got -eq "$want" ] && grep -q "^  $number of $# tests have other inputs" "$tmp/out" || { echo "status $got"; cat "$tmp/out"; return 1; }
+}
+again() { ran 0 1 "$tmp/good" && ran 0 0 "$tmp/good"; }
+echo 'here=1' > "$tmp/lib.sh"
+make_test good ". $tmp/lib.sh" 'echo "ok 1 - a"; echo 1..1'
+check "what changed runs, once" again
+echo 'here=2' > "$tmp/lib.sh"
+check "a script that it sources changed" again
+check "what failed runs again" ran 1 1 "$tmp/bad" "$tmp/good"
+check "and again" ran 1 1 "$tmp/bad" "$tmp/good"
+TEST_RUNNER=env; export TEST_RUNNER
+check "another way to run it" again
 done_testing

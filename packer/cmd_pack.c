@@ -28,7 +28,7 @@ static const struct opt_usage usage = {
     "Write model.thermo: dense tensors, then the neurons of every FFN in clusters from hot to cold, in the layout that "
     "the plan chose. The pack fits every plan with the same layout, so a new memory limit, device or batch size needs "
     "no new pack. Neuron order comes from the trace. Weights keep their types unless the plan's layout says otherwise; "
-    "what a change of type costs is printed.",
+    "the error of a change of type is printed.",
     "  thermo-pack pack --model m.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
     "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n",
     NULL
@@ -88,7 +88,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .arg = "WHICH",
           .def = "all",
           .choices = predictor_choices,
-          .help = "Which of the trace's predictors go in: those that see the FFN's input, the block's input, "
+          .help = "Which of the trace's predictors go in: those that see the FFN's input, the transformer block's input, "
                   "the residual; or of each layer those that the plan uses, under any of its limits (other plans may "
                   "need more)." },
         { .name = "threads",

@@ -109,7 +109,7 @@ static int orders(struct verify *v, struct err *e)
             distinct += !seen[order[i * n_ff + k]]++;
         if (distinct != n_ff) {
             snprintf(text, sizeof text,
-                     "order of layer %zu, block %zu is not a permutation: %zu of %zu neurons occur",
+                     "order of layer %zu, expert %zu is not a permutation: %zu of %zu neurons occur",
                      i / blocks, i % blocks, distinct, n_ff);
             damaged(v, text);
         }
@@ -132,7 +132,7 @@ static void unit_check(struct verify *v, int layer, int block, int part, uint32_
     v->units++;
     if (is == want)
         return;
-    snprintf(text, sizeof text, "layer %d, block %d, part %d, unit %u (neurons %u to %u) does not have its checksum: %08x, expected %08x",
+    snprintf(text, sizeof text, "layer %d, expert %d, part %d, unit %u (neurons %u to %u) does not have its checksum: %08x, expected %08x",
              layer, block, part, u, u * p->shape.part[part].neurons_per_unit,
              u * p->shape.part[part].neurons_per_unit + layout_unit_neurons(&p->shape, &p->shape.part[part], u) - 1, is, want);
     damaged(v, text);
@@ -168,7 +168,7 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
     if (is != want) {
         char text[256];
         snprintf(text, sizeof text,
-                 "layer %d, block %d, part %d, cluster %u (neurons %u to %u) is damaged: checksum %016llx, "
+                 "layer %d, expert %d, part %d, cluster %u (neurons %u to %u) is damaged: checksum %016llx, "
                  "expected %016llx",
                  layer, block, part, c, a, b - 1, (unsigned long long)is, (unsigned long long)want);
         damaged(v, text);

@@ -70,30 +70,30 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
           .def = "measured" },
         { .name = "figures", .type = OPT_CHOICE, .dest = &a->stat, .arg = "KIND", .choices = stat_choices,
-          .help = "Figures of the device to promise by: its medians, or what it sustains nine times out of ten.",
+          .help = "Device figures to plan with: the medians, or those that nine samples in ten reach.",
           .def = "typical" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_choices,
           .help = "exact: skip neurons whose gate is closed; dense: skip none; predicted: compute only those that the "
-                  "trace's predictors foretell.",
+                  "trace's predictors predict to be active.",
           .def = "auto: exact where the activation gives zeros" },
         { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.001, .max = 1,
-          .help = "Predicted mode: share of the firing neurons that every predictor is to foretell.",
+          .help = "Predicted mode: recall of every predictor, the share of the firing neurons that it predicts.",
           .def = "what the predictors were made for" },
         { .name = "max-kl", .type = OPT_DOUBLE, .dest = &a->max_kl, .arg = "NATS", .min = 0, .max = 100,
-          .help = "Most that predictors may cost: mean divergence of the next token's distribution from exact mode's, "
-                  "as the trace has it measured. With --mode auto, lets the plan be predicted where that is faster; "
-                  "without --recall, the least recall that keeps it is taken.", .def = "none" },
+          .help = "Largest loss of quality by predictors: mean divergence of the next token's distribution from exact "
+                  "mode's, as measured in the trace. With --mode auto, the plan is in predicted mode where that is faster; "
+                  "without --recall, the plan takes the least recall that stays below it.", .def = "none" },
         { .name = "predictor", .type = OPT_CHOICE, .dest = &a->predictor, .arg = "INPUT",
           .choices = predictor_choices,
-          .help = "Predicted mode: predictors that see the FFN's input (ffn), the block's (block: reads overlap "
-                  "attention) or the residual stream.", .def = "auto: the faster" },
+          .help = "Predicted mode: predictors that see the FFN's input (ffn), the transformer block's input (block: "
+                  "reads overlap attention) or the residual stream.", .def = "auto: the faster" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
-          .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), or whole neurons of which "
-                  "the gate can be read alone (two-phase).",
+          .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), or whole neurons whose gate "
+                  "can be read without the rest (two-phase).",
           .def = "auto: the faster" },
-        { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "WHETHER", .choices = packed_choices,
-          .help = "no: what is read at once begins at a block of the device; yes: it follows without gaps, a smaller "
-                  "file whose reads are a little larger.", .def = "auto: the faster, of equals the smaller file" },
+        { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "CHOICE", .choices = packed_choices,
+          .help = "no: each read unit begins at a block of the device; yes: units follow each other without gaps, "
+                  "which gives a smaller file and slightly larger reads.", .def = "auto: the faster, of equals the smaller file" },
         { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
           .help = "Type of the KV cache.", .def = "f16" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
@@ -104,14 +104,14 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
           .help = "Neurons of a cluster, a multiple of 8.", .def = "64" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
-          .help = "What the cold cache drops.", .def = "auto: the one that misses less in the trace" },
+          .help = "Eviction policy of the cold cache.", .def = "auto: the one that misses less in the trace" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,
           .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
         { .name = "corrections", .type = OPT_FLAG, .dest = &a->corrections,
           .help = "Multiply predicted times by the device's newest corrections (thermo-plan calibrate --store)." },
         { .name = "no-verify", .type = OPT_FLAG, .dest = &a->no_verify,
-          .help = "Do not first compare everything in the trace with its hashes, as thermo-profile show --verify does: it "
-                  "takes a second for about 100 MB of it." },
+          .help = "Do not first compare the trace with its hashes, as thermo-profile show --verify does: that takes a second "
+                  "per 100 MB of trace." },
     };
     memcpy(rows, table, sizeof table);
 }

@@ -14,11 +14,11 @@
 
 static const struct opt_usage usage = {
     "thermo-plan calibrate", "[MORE.jsonl...]",
-    "Hold what thermo-run measured against what a plan predicts, per memory limit and per term: attention, predictor, "
+    "Compare what thermo-run measured with what a plan predicts, per memory limit and per term: attention, predictor, "
     "FFN, waiting for storage, output head, bytes read, hit rate, speed; medians over the runs. With --store, write "
     "the factors between measured and predicted times into the hardware database as rows of their own; "
-    "thermo-plan solve --corrections applies them. Long runs (100 tokens and more) tell the truth; the cold cache "
-    "of a short one has not warmed up. docs/cost-model.md says what each factor means.",
+    "thermo-plan solve --corrections applies them. Use runs of 100 tokens and more: the cold cache of a "
+    "shorter one has not warmed up. docs/cost-model.md explains each factor.",
     "  thermo-run generate --model m.thermo --plan plan.json --prompt 'Once' -n 200 --json > run.jsonl\n"
     "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --telemetry run.jsonl\n"
     "  thermo-plan calibrate --plan plan.json --hardware hw.sqlite --traces t.h5 --store --telemetry runs/*.jsonl\n", "r"
@@ -81,7 +81,7 @@ static void print_text(const struct plan *p, const struct hw *hw, const struct c
             printf("  %-32s %8.3f %8.3f %8.3f %5d\n", hw_term_name((enum hw_term)t), c->factor[t].p50,
                    c->factor[t].p10, c->factor[t].p90, c->factor_n[t]);
         else
-            printf("  %-32s cannot be told from these runs\n", hw_term_name((enum hw_term)t));
+            printf("  %-32s does not follow from these runs\n", hw_term_name((enum hw_term)t));
 }
 
 static struct js *json_dist(const char *name, const struct hw_dist *d, int n)
@@ -173,7 +173,7 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
         told |= c->factor_n[i] > 0;
     }
     if (!told)
-        return err_set(e, ERR_USAGE, "--store: these runs tell no factor: they have no times per term, as thermo-run generate "
+        return err_set(e, ERR_USAGE, "--store: no factor follows from these runs: they have no times per term, as thermo-run generate "
                                      "--json gives them");
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
     o.created_at = now;

@@ -67,7 +67,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .synopsis = "",
         .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
                  "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
-                 "samples are kept beside the summaries, with the conditions they were taken under. Nothing else should run "
+                 "samples are stored beside the summaries, with their conditions. Nothing else should run "
                  "meanwhile. The test file is unlinked as soon as it is open.",
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
                     "thermo-profile hardware --db hw.sqlite --device phone --storage /data/local/tmp --range 2GiB\n"

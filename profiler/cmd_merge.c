@@ -11,7 +11,7 @@
 
 static const struct opt_usage usage = {
     "thermo-profile merge", "SHARD...",
-    "Join the traces of all shards of a run (trace --shard I/N) into the trace that one run over the whole corpus "
+    "Merge the traces of all shards of a run (trace --shard I/N) into the trace that one run over the whole corpus "
     "would "
     "have written: the same content hash. Order does not matter; a missing, doubled or foreign shard is refused, and so "
     "is one with predictors: make them after merging, from the samples of all shards.",
@@ -75,7 +75,7 @@ int cmd_merge(int argc, char **argv)
     if (r > 0)
         return 0;
     if (!r && n < 1)
-        r = err_set(&e, ERR_USAGE, "which shards? Give the traces to join after the options");
+        r = err_set(&e, ERR_USAGE, "which shards? Give the traces to merge after the options");
     file_catch_interrupt();
     if (r < 0 || (r = check_space(out, argv + 1, n, &e)) < 0)
         return opt_fail(&e);

@@ -23,9 +23,7 @@ static const struct opt_usage usage = {
     "is one "
     "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights "
     "are read "
-    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial and goes on "
-    "with "
-    "--resume. Several machines share a corpus with --shard; 'thermo-profile merge' joins their traces.",
+    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial; --resume continues it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n",
@@ -77,11 +75,11 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "samples", 0, OPT_U64, &o->samples, "N",
           "keep the FFN inputs of N tokens spread evenly over the corpus; 0: none.", .def = "4096", .min = 0,
           .max = 1e12 },
-        { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not say it.",
+        { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not state it.",
           .def = "what the file says", .choices = act_names },
         { "expert-gating", 0, OPT_CHOICE, &o->gating, "NAME",
-          "how routers weigh the chosen experts, for files that do not say it (smallthinker's may not: see "
-          "moe_primary_router_apply_softmax in the model's config.json). The trace keeps it for all later steps.",
+          "how routers weight the chosen experts, for files that do not state it (smallthinker's may not: see "
+          "moe_primary_router_apply_softmax in the model's config.json). The trace records it for all later steps.",
           .def = "what the file says", .choices = gating_names },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
@@ -89,9 +87,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "auto" },
         { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
           .max = 9 },
-        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only say what it would take: sizes, time, disk space.",
+        { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only print what the run needs: sizes, time, disk space.",
           .def = NULL },
-        { "resume", 0, OPT_FLAG, &o->resume, NULL, "go on with OUT.partial of an interrupted run.", .def = NULL },
+        { "resume", 0, OPT_FLAG, &o->resume, NULL, "continue an interrupted run from OUT.partial.", .def = NULL },
         { "json", 0, OPT_FLAG, &o->json, NULL, "summary as JSON on standard output.", .def = NULL },
         { 0 },
     };

@@ -15,7 +15,7 @@ static const struct opt_usage usage = {
     "Print the logits of the token that would follow a prompt, as {\"logits\":[...]} with nine significant digits, "
     "enough to restore every float32. For comparing implementations, memory limits and settings: exact and dense "
     "mode print the same bytes under any memory limit, thread count, prefill chunk and read backend; so does predicted mode, "
-    "which foretells neurons of the prompt here too.",
+    "which here applies predictors to the prompt too.",
     "  thermo-run logits --model m.thermo --plan p.json --tokens 1,403,4\n"
     "  thermo-run logits --model m.thermo --plan p.json --prompt 'Once upon a time' --memory 512MiB\n",
     NULL

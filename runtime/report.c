@@ -197,7 +197,7 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
                  100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),
                  100 * report_share(d->neurons_cold, active), 100 * report_share(d->neurons_read, active));
         if (s->config.mode == PLAN_PREDICTED)
-            log_info("        %.1f %% were computed, foretold at recall %g; foretelling took %.1f %% of the time",
+            log_info("        %.1f %% were computed, predicted at recall %g; prediction took %.1f %% of the time",
                      100 * report_share(d->neurons_computed, d->neurons_possible), s->config.recall,
                      100 * report_share(d->predict_ns, r->decode_ns));
     }

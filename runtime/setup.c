@@ -49,15 +49,15 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "TYPE", .choices = act_names,
           .help = "Activations: f32, or q8 (8-bit where weights allow: faster, slightly rounded).",
           .def = "the plan's" },
-        { .name = "io", .type = OPT_CHOICE, .dest = &a->io, .arg = "WAY", .choices = io_names,
-          .help = "How flash is read: auto, io_uring or pread.", .def = "the plan's" },
+        { .name = "io", .type = OPT_CHOICE, .dest = &a->io, .arg = "BACKEND", .choices = io_names,
+          .help = "Read backend: auto, io_uring or pread.", .def = "the plan's" },
         { .name = "mode", .type = OPT_CHOICE, .dest = &a->mode, .arg = "MODE", .choices = mode_names,
-          .help = "exact skips neurons whose gate is shut (the same logits), dense skips nothing, predicted computes, "
-                  "after the prompt, only neurons that the pack's predictors foretell (fewer bytes, nearly the same "
-                  "text).",
+          .help = "exact skips neurons whose gate is closed (the same logits), dense skips nothing, predicted computes, "
+                  "after the prompt, only neurons that the pack's predictors predict to be active (fewer bytes, nearly the "
+                  "same text).",
           .def = "the plan's" },
         { .name = "recall", .type = OPT_DOUBLE, .dest = &a->recall, .arg = "R", .min = 0.5, .max = 1,
-          .help = "Predicted mode: share of the active neurons that predictors have to foretell.",
+          .help = "Predicted mode: recall of the predictors, the share of the active neurons that they predict.",
           .def = "the plan's, or 0.99" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
           .help = "Instruction set: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
@@ -67,8 +67,8 @@ int setup_options(struct opt *rows, struct setup_args *a)
         { .name = "no-prefetch", .type = OPT_FLAG, .dest = &a->no_prefetch,
           .help = "Start no reads before attention; for measurements." },
         { .name = "no-verify-reads", .type = OPT_FLAG, .dest = &a->no_verify,
-          .help = "Do not hold what is read while the model runs against its checksums; for measurements. Damage of the "
-                  "file then gives wrong text without a word." },
+          .help = "Do not compare reads with their checksums while the model runs; for measurements. A damaged "
+                  "file then gives wrong text without a message." },
     };
     int n = (int)(sizeof all / sizeof all[0]);
     memcpy(rows, all, sizeof all);
@@ -213,7 +213,7 @@ static int no_predictor(const struct setup *s, int layer, int block, struct err 
     int has_any = s->pack->n_predictors > 0;
     const char *input = predict_input_name((enum predict_input)s->predictor[layer]);
     return err_set(e, ERR_MISMATCH,
-                   "predicted mode needs the predictor '%s' of layer %d, block %d, and '%s' has %s: make predictors with "
+                   "predicted mode needs the predictor '%s' of layer %d, expert %d, and '%s' has %s: make predictors with "
                    "'thermo-profile predictors%s' and pack the model again with that trace, or pass --mode exact",
                    input, layer, block, s->args.model, has_any ? "others but not this one" : "none",
                    s->predictor[layer] == PREDICT_BLOCK ? " --input both" : "");

@@ -316,7 +316,7 @@ static int add_predictor(struct pack *p, const struct section *s, uint32_t i, st
     uint64_t points = s->dims[3] >> PACK_PREDICTOR_POINTS_SHIFT;
     if (s->role >= PREDICT_INPUTS || s->layer >= (uint32_t)p->h.n_layers ||
         s->block >= (uint32_t)model_ffn_blocks(&p->h))
-        return bad_entry(p, i, e, "a predictor of no known input, layer or block");
+        return bad_entry(p, i, e, "a predictor of no known input, layer or expert");
     if (s->n_dims != 3 || s->dims[0] != (uint64_t)p->h.d_model || s->dims[2] != (uint64_t)p->h.n_ff || s->dims[1] < 1 ||
         s->dims[1] > PREDICT_MAX_RANK)
         return bad_entry(p, i, e, "a predictor that does not have the model's shape");
@@ -340,7 +340,7 @@ static int check_predictors(struct pack *p, struct err *e)
     qsort(p->predictors, (size_t)p->n_predictors, sizeof *p->predictors, by_predictor);
     for (int i = 1; i < p->n_predictors; i++)
         if (!predictor_order(&p->predictors[i - 1], &p->predictors[i]))
-            return err_set(e, ERR_FORMAT, "'%s': the predictor '%s' of layer %d, block %d is there twice",
+            return err_set(e, ERR_FORMAT, "'%s': the predictor '%s' of layer %d, expert %d is there twice",
                            priv(p)->name, predict_input_name(p->predictors[i].input), p->predictors[i].layer,
                            p->predictors[i].block);
     return 0;
@@ -350,7 +350,7 @@ static int add_clusters(struct pack *p, const struct section *s, uint32_t i, str
 {
     uint32_t n_blocks = (uint32_t)model_ffn_blocks(&p->h);
     if (s->layer >= (uint32_t)p->h.n_layers || s->block >= n_blocks || s->segment >= (uint32_t)p->shape.n_segments)
-        return bad_entry(p, i, e, "a neuron segment of no known layer, block or segment");
+        return bad_entry(p, i, e, "a neuron segment of no known layer, expert or segment");
     if (s->bytes != p->shape.segment_bytes[s->segment])
         return bad_entry(p, i, e, "a neuron segment whose size does not follow from the layout");
     uint64_t *off = &p->segments[(size_t)s->layer * n_blocks + s->block].offset[s->segment];
@@ -463,7 +463,7 @@ static int check_complete(struct pack *p, struct err *e)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int s = 0; s < p->shape.n_segments; s++)
                 if (!p->segments[(size_t)l * (size_t)model_ffn_blocks(&p->h) + (size_t)b].offset[s])
-                    return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, block %d is missing",
+                    return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, expert %d is missing",
                                    priv(p)->name, s, l, b);
     }
     return 0;
@@ -619,7 +619,7 @@ static int point_ok(struct pack_predictor_point x)
 
 static char *predictor_name(const struct pack_predictor *x, char out[96])
 {
-    snprintf(out, 96, "predictor '%s' of layer %d, block %d", predict_input_name(x->input), x->layer, x->block);
+    snprintf(out, 96, "predictor '%s' of layer %d, expert %d", predict_input_name(x->input), x->layer, x->block);
     return out;
 }
 
@@ -640,7 +640,7 @@ int pack_predictor_infinite(const struct pack *p, const struct pack_predictor *x
 int pack_predictor_mispicks(const struct pack *p, const struct pack_predictor *x, struct err *e)
 {
     char what[96];
-    return err_set(e, ERR_FORMAT, "'%s': %s picks an input beyond the %d that there are, or with a factor that is not finite",
+    return err_set(e, ERR_FORMAT, "'%s': %s selects an input beyond the %d that there are, or with a factor that is not finite",
                    priv(p)->name, predictor_name(x, what), p->h.d_model);
 }
 
@@ -742,7 +742,7 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
     for (size_t i = 0; i < n; i++) {
         order[i] = bytes_le32(&order[i]);
         if (order[i] >= n)
-            return err_set(e, ERR_FORMAT, "'%s': order of layer %d, block %d: entry %zu is %u of %zu neurons",
+            return err_set(e, ERR_FORMAT, "'%s': order of layer %d, expert %d: entry %zu is %u of %zu neurons",
                            priv(p)->name, layer, block, i, order[i], n);
     }
     return 0;
@@ -798,7 +798,7 @@ int pack_verify_segments(const struct pack *p, int *bad, char *text, size_t text
         }
         if (r == 0 && hash_final64(h) != s->checksum && !(*bad)++)
             snprintf(text, text_len,
-                     "the section at byte %llu (kind %u, layer %d, block %d) is damaged, weights or padding",
+                     "the section at byte %llu (kind %u, layer %d, expert %d) is damaged, weights or padding",
                      (unsigned long long)s->offset, s->kind, (int)s->layer, (int)s->block);
         hash_free(h);
     }

@@ -286,7 +286,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                 uint32_t n = empty || !c->hot ? 0 : c->hot[(l * blocks + k) * parts + p];
                 if (n > (uint32_t)h->n_ff)
                     return err_set(e, ERR_LIMIT,
-                                   "memory account: layer %zu block %zu part %zu has %u hot neurons of %d", l, k, p,
+                                   "memory account: layer %zu expert %zu part %zu has %u hot neurons of %d", l, k, p,
                                    n, h->n_ff);
                 add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
                 add(&tables, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));

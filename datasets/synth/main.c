@@ -30,7 +30,7 @@ static const struct opt_usage usage = {
     "its layers rotate and none has a window), llama-1b (TinyLlama's sizes), small (4 layers "
     "of 1024), tiny (3 layers of 256).\n\n"
     "published, dense: 10 % of neurons active (TurboSparse, arXiv 2406.05955: 90 % of Mistral-7B's inactive per "
-    "layer); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and 69 % per block "
+    "layer); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and 69 % per layer "
     "of OPT, ReGLU and SwiGLU); 0.9 % of neurons above probability 1/2 at batch 1, 78 % at batch 32 (PowerInfer-2, "
     "arXiv 2406.06282: under 1 % and about 75 %, Bamboo-7B, layer 10); persistence such that an LRU cache of half of "
     "the neurons hits 95 % (PowerInfer-2: Bamboo-7B with half of the FFN offloaded).\n\n"
@@ -61,14 +61,14 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "arch", .type = OPT_CHOICE, .dest = &g->arch, .choices = archs, .arg = "NAME", .def = "the shape's",
           .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention." },
         { .name = "gating", .type = OPT_CHOICE, .dest = &g->gating, .choices = gatings, .arg = "NAME",
-          .def = "sigmoid", .help = "How smallthinker's routers weigh experts." },
+          .def = "sigmoid", .help = "How smallthinker's routers weight experts." },
         { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
         { .name = "rate", .type = OPT_DOUBLE, .dest = &g->rate, .min = 0.0005, .max = 0.95, .arg = "P",
           .def = "the setting's",
           .help = "Mean probability that a neuron (of a routed expert) fires." },
         { .name = "skew", .type = OPT_DOUBLE, .dest = &g->skew, .min = 0, .max = 3, .arg = "S",
           .def = "the setting's",
-          .help = "Spread of thresholds within a layer: 0.3 mild, 0.65 a ReGLU block, 1.05 an OPT block." },
+          .help = "Spread of thresholds within a layer: 0.3 mild, 0.65 a ReGLU layer, 1.05 an OPT layer." },
         { .name = "layer-spread", .type = OPT_DOUBLE, .dest = &g->layer_spread, .min = 0, .max = 3, .arg = "S",
           .def = "the setting's",
           .help = "Spread of mean thresholds over layers; 0.82 makes PowerInfer's model-wide skew." },

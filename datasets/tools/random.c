@@ -316,7 +316,7 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .help = "Experts that each token uses." },
         { .name = "gating", .type = OPT_CHOICE, .dest = &s.gating, .choices = gatings,
           .arg = "NAME", .def = "unstated",
-          .help = "What the file says of how routers weigh experts: nothing, softmax or sigmoid." },
+          .help = "How the file says that routers weight experts: not at all, softmax or sigmoid." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that layers 1, 2, 3, 5, 6, 7, ... see (smallthinker; its "
           "layers 0, 4, 8, ... see all and do not rotate then)." },

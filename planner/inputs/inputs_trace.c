@@ -210,7 +210,7 @@ static int read_steps(const struct inputs *in, int layer, uint64_t total, struct
             for (size_t j = 0; j < k; j++) {
                 size_t block = blocks[i * k + j];
                 if (block >= (size_t)in->n_blocks) {
-                    r = err_set(e, ERR_FORMAT, "trace: token %llu of layer %d was routed to block %zu of %d",
+                    r = err_set(e, ERR_FORMAT, "trace: token %llu of layer %d was routed to expert %zu of %d",
                                 (unsigned long long)(first + i), layer, block, in->n_blocks);
                     goto out;
                 }

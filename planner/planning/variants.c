@@ -113,7 +113,7 @@ static int too_strict(const struct request *q, const struct inputs *in, struct e
             (!least || in->quality[i].kl_mean < least->kl_mean))
             least = &in->quality[i];
     if (!least)
-        return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: what these predictors cost in quality was not measured; "
+        return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: the loss of quality of these predictors was not measured; "
                                            "'thermo-profile predictors-measure' measures it", q->max_kl);
     if (q->diagnosis)
         *q->diagnosis = (struct diagnosis){ .told = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
@@ -163,7 +163,7 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
                        plan_mode_name((enum plan_mode)q->mode), model_act_name(in->h.act));
     struct variants w = { .input = malloc(n), .always = malloc(n * sizeof *w.always) };
     if (!w.input || !w.always)
-        r = err_set(e, ERR_NOMEM, "out of memory for ways to run");
+        r = err_set(e, ERR_NOMEM, "out of memory for variants");
     else if (q->mode == PLAN_PREDICTED)
         r = add_all_predicted(q, in, l, 0, &w, e);
     else

@@ -178,7 +178,7 @@ static int choose_by_sample(struct false_positives *a, int avx2, const struct fa
     if (ok)
         choose(a, avx2, &o, n);
     sample_done(&o);
-    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory for false alarms");
+    return ok ? 0 : err_set(e, ERR_NOMEM, "out of memory for false positives");
 }
 
 /* --- loops over neurons --- */
@@ -250,7 +250,7 @@ static int sum_after(struct false_positives *a, int avx2, const struct false_pos
     a->level = malloc(n_ff * (size_t)r->n + 1);
     if (!sum || !a->level) {
         free(sum);
-        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+        return err_set(e, ERR_NOMEM, "out of memory for false positives");
     }
     for (int t = r->n - 1; t >= 0; t--) {
         take_sums(avx2, sum, n_ff, unit, a->decay, a->level + (size_t)t * n_ff);
@@ -288,7 +288,7 @@ static int find_levels(struct false_positives *a, int avx2, const struct false_p
     float *before = calloc(n_ff, sizeof *before);
     uint64_t count[FALSE_POSITIVES_LEVELS] = { 0 };
     if (!before)
-        return err_set(e, ERR_NOMEM, "out of memory for false alarms");
+        return err_set(e, ERR_NOMEM, "out of memory for false positives");
     for (int t = 0; t < r->n; t++) {
         uint8_t *level = a->level + (size_t)t * n_ff;
         run_levels(avx2, a, weights(a->decay, t) + weights(a->decay, a->n - 1 - t), before, level);
@@ -336,7 +336,7 @@ int false_positives_new(const struct false_positives_runs *r, const double *rate
     int code = 0, avx2 = (cpus >> CPU_AVX2 & 1) != 0;
     a.rate = malloc((size_t)r->n_ff * sizeof *a.rate);
     if (!a.rate)
-        code = err_set(e, ERR_NOMEM, "out of memory for false alarms");
+        code = err_set(e, ERR_NOMEM, "out of memory for false positives");
     for (int i = 0; i < r->n_ff && code == 0; i++)
         a.rate[i] = (float)rate[i];
     if (code < 0 || (code = choose_by_sample(&a, avx2, r, e)) < 0 || (code = sum_after(&a, avx2, r, e)) < 0 ||

@@ -298,7 +298,7 @@ int predicted_new(const struct inputs *in, const struct layout_shape *s, double 
                  const uint32_t *always, struct predicted **out, struct err *e)
 {
     struct predicted *f = alloc(in, s, recall, input, always);
-    int r = f ? fill(f, in, s, e) : err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    int r = f ? fill(f, in, s, e) : err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     if (r < 0) {
         predicted_free(f);
         return r;
@@ -313,7 +313,7 @@ int predicted_copy(const struct predicted *f, const struct inputs *in, const str
     size_t rows = (size_t)in->n_layers * (size_t)in->n_batches;
     struct predicted *o = alloc(in, s, f->recall, f->input, f->always);
     if (!o)
-        return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+        return err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     memcpy(o->block, f->block, (size_t)in->n_layers * (size_t)in->n_blocks * sizeof *o->block);
     memcpy(o->neurons, f->neurons, rows * ((size_t)f->n_ff + 1) * sizeof *o->neurons);
     memcpy(o->units, f->units, rows * ((size_t)f->n_units + 1) * sizeof *o->units);

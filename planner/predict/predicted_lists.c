@@ -127,7 +127,7 @@ static int share(const struct predicted *f, const struct inputs_steps *s, struct
     }
     predicted_shared_free(*h);
     *h = NULL;
-    return err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+    return err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
 }
 
 /* A layer's lists on their way from what fires to what is predicted. */
@@ -162,7 +162,7 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
     w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);
     if (!rate || !w->start || !w->told || !w->chance)
-        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+        r = err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
         struct false_positives *a = &w->shared->false_positives[k];
         if (w->shared->runs[k].n == 0)
@@ -383,7 +383,7 @@ int predicted_steps(const struct predicted *f, const struct inputs *in, int laye
     if (r == 0)
         r = telling_init(&w, in, s, e);
     if (r == 0 && tell(&w, s) < 0)
-        r = err_set(e, ERR_NOMEM, "out of memory for what predictors foretell");
+        r = err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     telling_done(&w);
     predicted_shared_free(own);
     if (r < 0) {

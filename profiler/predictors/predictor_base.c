@@ -110,7 +110,7 @@ static int factor(double *cov, int d, double share, double *ridge, struct err *e
     double trace = trace_of(cov, d);
     symmetrise(cov, d);
     if (!(trace > 0) || !isfinite(trace))
-        return err_set(e, ERR_FORMAT, "the sampled inputs are all alike or not finite");
+        return err_set(e, ERR_FORMAT, "the sampled inputs are all equal or not finite");
     *ridge = share * trace / d;
     for (int i = 0; i < d; i++)
         cov[(size_t)i * (size_t)d + (size_t)i] += *ridge;

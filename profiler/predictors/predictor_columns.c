@@ -190,7 +190,7 @@ int predictor_columns_new(const struct predictor_data *data, float *gate, float 
     int r = b->mean_x && b->scale_x && b->mean_z && b->fc1 && b->fc2 && b->left && c.f && c.x && c.z && c.squares &&
                     c.square_f && c.slope && c.chosen && c.h && c.tmp
                 ? 0
-                : err_set(e, ERR_NOMEM, "%d columns of %d x %d gates", max_rank, data->n_ff, data->d);
+                : err_set(e, ERR_NOMEM, "input selection: %d inputs of %d x %d gates", max_rank, data->n_ff, data->d);
     if (!r) {
         look(&c);
         pool_for(pool, data->n_ff, PANEL, scale_panels, &c);

@@ -74,7 +74,7 @@ static void print_quality(const struct trace_predictors *p)
     int n = trace_predict_quality(p, &q);
     if (!n)
         return;
-    printf("\nwhat they cost in quality: the whole model on %llu tokens of %s, no neuron exempt as hot\n"
+    printf("\nloss of quality: the whole model on %llu tokens of %s, no neuron is always computed\n"
            "%-8s %7s %9s %9s %9s %10s %10s %9s %11s\n",
            (unsigned long long)q->tokens, trace_predict_corpus(p), "input", "target", "recall", "density", "oracle",
            "KL mean", "KL max", "same top", "perplexity");

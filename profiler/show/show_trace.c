@@ -128,7 +128,7 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
            model_act_name(i->h.act), (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences,
            (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
-    printf("kept      maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
+    printf("samples   maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
            (unsigned long long)i->window_tokens, (unsigned long long)i->window_sequences,
            (unsigned long long)i->n_samples);
     printf("hashes    model %s\n          content %s\n          corpus %s\n", a, b, c);

@@ -84,7 +84,7 @@ static int check_clusters(const struct run *h, uint32_t hot, struct err *e)
             return r;
         if (sum != want)
             return err_set(e, ERR_FORMAT,
-                           "'%s': layer %d block %d part %d cluster %u is damaged: checksum %016llx, expected "
+                           "'%s': layer %d expert %d part %d cluster %u is damaged: checksum %016llx, expected "
                            "%016llx",
                            g->c.pack->file.path, h->layer, h->block, h->part, at / cluster, (unsigned long long)sum,
                            (unsigned long long)want);

@@ -143,7 +143,7 @@ static int load_predictor(struct engine *g, int layer, int block, struct err *e)
     enum predict_input input = (enum predict_input)g->c.predictor[layer];
     const struct pack_predictor *x = pack_predictor_find(g->c.pack, input, layer, block);
     if (!x)
-        return err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, block %d", g->c.pack->file.path,
+        return err_set(e, ERR_MISMATCH, "'%s' has no predictor '%s' of layer %d, expert %d", g->c.pack->file.path,
                        predict_input_name(input), layer, block);
     struct predict *q = &g->predictors[at];
     if (!engine_streams(g, layer))

@@ -142,6 +142,6 @@ sed 's/"ffn_ms":/"ffn_ms":-/g' "$tmp/a.jsonl" > "$tmp/bad.jsonl"
 check "a bad figure: line and key" says 3 'line 41: decode.ffn_ms' calibrate --telemetry "$tmp/bad.jsonl"
 check "no telemetry at all" says 3 'is not JSON' calibrate --telemetry "$tmp/log"
 sed 's/"ms_per_token":{[^}]*},//g' "$tmp/c.jsonl" > "$tmp/untold.jsonl"
-check "a bench without times per term tells no factor" says 2 'tell no factor' calibrate --store --telemetry "$tmp/untold.jsonl"
+check "a bench without times per term tells no factor" says 2 'no factor follows' calibrate --store --telemetry "$tmp/untold.jsonl"
 check "no telemetry given" says 2 '--telemetry' "$P" calibrate "${in[@]}"
 done_testing

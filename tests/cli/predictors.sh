@@ -171,7 +171,7 @@ g = a["against"]
 assert a["ppl"] == p["ppl"] != x["ppl"] and g["ppl"] == x["ppl"] and a["scored"] == p["scored"] == x["scored"], (a, p, x)
 assert abs(g["ppl_ratio"] - p["ppl"] / x["ppl"]) < 1e-6, g
 assert 0 < g["kl_mean"] < g["kl_max"] < 1 and 0.9 < g["top1_agreement"] <= 1, g' "$tmp/ag.json" "$tmp/pr.json" "$tmp/ex.json"
-check "every neuron exempt: nothing differs" python3 -c 'import json, subprocess, sys
+check "every neuron always computed: nothing differs" python3 -c 'import json, subprocess, sys
 run, pack, plan, out, text = sys.argv[1:]
 n = json.load(open(plan))["model"]["n_ff"]
 subprocess.check_call([sys.executable, "tests/predicted_plan.py", plan, out, "0.9", "ffn", str(n)])
@@ -184,7 +184,7 @@ check "--recall without predicted mode" says 2 "belongs to predicted mode" run -
 check "a pack without predictors says what to do" says 5 "thermo-profile predictors" "$BIN/thermo-run" logits --model "$packed" \
     --plan "$plan" --mode predicted --tokens 1
 python3 tests/predicted_plan.py "$plan" "$tmp/residual.json" 0.99 ffn,ffn,ffn,residual 0
-check "a pack without one of the plan's names it" says 5 "predictor 'residual' of layer 3, block 0" "$BIN/thermo-run" logits \
+check "a pack without one of the plan's names it" says 5 "predictor 'residual' of layer 3, expert 0" "$BIN/thermo-run" logits \
     --model "$tmp/p.thermo" --plan "$tmp/residual.json" --tokens 1
 check "below the floor: it counts them" says 4 "bytes of predictors" run --mode predicted --memory 2MiB
 

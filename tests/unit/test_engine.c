@@ -329,7 +329,7 @@ static void test_damage(void)
     fclose(f);
     struct engine_config ec = config(p, &v);
     CHECK(engine_open(&ec, &g, &e) == ERR_FORMAT);
-    CHECK_MSG(strstr(e.msg, "layer 1 block 0 part 1 cluster 0"), "%s", e.msg);
+    CHECK_MSG(strstr(e.msg, "layer 1 expert 0 part 1 cluster 0"), "%s", e.msg);
     pack_close(p);
     unlink(path);
 }

@@ -168,7 +168,7 @@ static void test_recall_and_damage(void)
     putc(c ^ 1, f);
     fclose(f);
     const struct es_predict x = { .input = { -1, PREDICT_FFN, -1 } };
-    refused(p, &x, "'ffn' of layer 1, block 0");
+    refused(p, &x, "'ffn' of layer 1, expert 0");
     pack_close(p);
     unlink(path);
 }
@@ -259,7 +259,7 @@ static void test_picks_beyond(void)
     const struct es_predict x = { .input = { -1, PREDICT_BLOCK, -1 } };
     if (!p)
         return;
-    refused(p, &x, "'block' of layer 1, block 0 picks an input beyond");
+    refused(p, &x, "'block' of layer 1, expert 0 selects an input beyond");
     pack_close(p);
     unlink(path);
 }

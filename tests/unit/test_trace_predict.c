@@ -153,7 +153,7 @@ static void picked(void)
         const struct trace_predictor *x = trace_predictors_list(p, &n);
         CHECK(n == 1 && x->bytes == RANK * 8 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4);
         CHECK(trace_predictors_read(p, x, fc1, fc2, bias, &e) == (beyond ? ERR_FORMAT : 0));
-        CHECK(beyond ? strstr(e.msg, "picks an input beyond") != NULL
+        CHECK(beyond ? strstr(e.msg, "selects an input beyond") != NULL
                      : bytes_le32(fc1 + (RANK - 1) * 8) == SAMPLE_D - 1 && bytes_lef32(fc1 + 4) == 0.5f);
         trace_predictors_close(p);
         trace_close(t);

@@ -475,7 +475,7 @@ static int slurp(struct trace *t, enum trace_set s, void *out, struct err *e)
 static int check_block(const struct trace *t, int block, struct err *e)
 {
     int n = model_ffn_blocks(&t->info.h);
-    return block >= 0 && block < n ? 0 : err_set(e, ERR_LIMIT, "'%s': block %d of %d", t->info.path, block, n);
+    return block >= 0 && block < n ? 0 : err_set(e, ERR_LIMIT, "'%s': expert %d of %d", t->info.path, block, n);
 }
 
 int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, struct err *e)

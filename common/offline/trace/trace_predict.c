@@ -98,7 +98,7 @@ static int from_row(const struct trace_predictors *p, const struct table *t, siz
     if (t->u[INPUT][i] >= PREDICT_INPUTS)
         what = "an unknown input";
     else if (t->u[LAYER][i] >= (uint32_t)h->n_layers || t->u[BLOCK][i] >= (uint32_t)model_ffn_blocks(h))
-        what = "no layer or block of the model";
+        what = "no layer or expert of the model";
     else if (t->u[RANK][i] < 1 || t->u[RANK][i] > PREDICT_MAX_RANK || t->u[RELU][i] > 1 || t->u[BIAS][i] > 1 ||
              t->u[POINTS][i] > TRACE_PREDICT_POINTS)
         what = "an impossible rank, flag or number of points";
@@ -217,7 +217,7 @@ static int read_table(struct trace_predictors *p, struct err *e)
         r = columns(&p->h5, 0, &t, (size_t)n, e);
     for (size_t i = 0; i < (size_t)n && !r; i++)
         if ((r = from_row(p, &t, i, &p->list[i], e)) == 0 && i && order(&p->list[i - 1], &p->list[i]) >= 0)
-            r = err_set(e, ERR_FORMAT, "'%s': predictors are not in ascending order of input, layer, block",
+            r = err_set(e, ERR_FORMAT, "'%s': predictors are not in ascending order of input, layer, expert",
                         p->h5.path);
     p->n = (int)n;
     table_free(&t);
@@ -356,10 +356,10 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
     int r = all_weights(&p->h5, 0, &p->shape.h, x, in, none, e);
     for (int i = 0; i < p->shape.h.n_ff && !r; i++)
         if (!isfinite(bias[i]))
-            r = err_set(e, ERR_FORMAT, "'%s': the bias of predictor %s of layer %d, block %d is not finite", p->h5.path,
+            r = err_set(e, ERR_FORMAT, "'%s': the bias of predictor %s of layer %d, expert %d is not finite", p->h5.path,
                         predict_input_name(x->input), x->layer, x->block);
     if (!r && !predict_check_picks(x->type1, fc1, x->rank, p->shape.h.d_model))
-        r = err_set(e, ERR_FORMAT, "'%s': fc1 of predictor %s of layer %d, block %d picks an input beyond the %d that there "
+        r = err_set(e, ERR_FORMAT, "'%s': fc1 of predictor %s of layer %d, expert %d selects an input beyond the %d that there "
                     "are, or with a factor that is not finite", p->h5.path, predict_input_name(x->input), x->layer, x->block,
                     p->shape.h.d_model);
     return r;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the documents name exists: files, make targets, subcommands, options.
+# What the documents name exists: files, functions, rooms, make targets, subcommands, options.
 . tests/tap.sh
 scratch
 
@@ -45,7 +45,63 @@ options()
     return $bad
 }
 
+# Every `folder/path` in backticks is a file, a folder, a module (NAME.h or NAME.c) or a pattern of them. Words in capitals stand
+# for something else. `file`: `name` in a table: the file has the name. Prints what is wrong.
+named()
+{
+    python3 - $(git ls-files '*.md' 2> /dev/null || find . -name '*.md' ! -path './build/*') << 'END'
+import glob, os, re, sys
+sys.dont_write_bytecode = True
+folder = r"(?:common|profiler|planner|packer|runtime|schemas|datasets|tests|scripts|docs)/[A-Za-z0-9_./*{},-]*"
+def expand(p):
+    m = re.search(r"\{([^{}]*)\}", p)
+    return [q for x in m.group(1).split(",") for q in expand(p[:m.start()] + x + p[m.end():])] if m else [p]
+bad, paths, names = [], 0, 0
+for d in sys.argv[1:]:
+    if d.endswith("CHANGELOG.md"):
+        continue
+    for n, line in enumerate(open(d, encoding="utf-8"), 1):
+        for code in re.findall(r"`([^`]+)`", line):
+            for p in re.findall(r"(?<![\w./-])" + folder, code):
+                p = p.rstrip(".,")
+                if re.search(r"(^|[/_.-])[A-Z]{2,}($|[/_.-])", p) and not os.path.exists(p):
+                    continue
+                paths += 1
+                for q in expand(p):
+                    if not glob.glob(q) and not glob.glob(q + ".[ch]") and not glob.glob(q + ".py"):
+                        bad.append(f"{d}:{n}: {q}")
+        for path, name in re.findall(r"`(" + folder + r"\.[ch])`(?:, |: )`(\w+)`", line):
+            names += 1
+            if os.path.exists(path) and not re.search(r"\b%s\b" % name, open(path, encoding="utf-8").read()):
+                bad.append(f"{d}:{n}: {path} has no {name}")
+print("\n".join(bad) or f"{paths} paths, {names} names")
+sys.exit(bool(bad) or paths < 200 or names < 10)
+END
+}
+
+# The rooms of docs/ARCHITECTURE.md are those of tests/rooms.py.
+rooms()
+{
+    python3 -B - << 'END'
+import re, sys
+sys.path.insert(0, "tests")
+from rooms import ROOMS
+want = {f"{f}/{r}".rstrip("/"): sorted(a.split()) for f, rules in ROOMS.items() for r, a in rules.items()}
+text = open("docs/ARCHITECTURE.md", encoding="utf-8").read().split("\n## Rooms\n")[1].split("\n## ")[0]
+have = {r: sorted(a.split()) for r, a in re.findall(r"^\| `([a-z/]+)` \|([a-z ]*)\|", text, re.M)}
+bad = [f"{r}: the page has {have.get(r)}, tests/rooms.py {want.get(r)}" for r in sorted(want.keys() | have.keys()) if have.get(r) != want.get(r)]
+print("\n".join(bad))
+sys.exit(bool(bad))
+END
+}
+
 check "links in Markdown files lead somewhere" links
+if command -v python3 > /dev/null; then
+    check "paths and functions that the documents name exist" named
+    check "rooms of docs/ARCHITECTURE.md are those of tests/rooms.py" rooms
+else
+    skip "paths, functions and rooms of the documents" "python3 is not installed"
+fi
 check "make targets that the documents name exist" targets
 check "commands and options in README.md exist" options
 done_testing

@@ -212,7 +212,7 @@ PY
 check "hostile names are escaped" hostile
 
 # Predictors: each layer says what they see and whether they are streamed, in the table, above its bar and in words.
-foretold()
+predicted_layers()
 {
     d=datasets/descriptions/bamboo-7b.json
     "$P" solve --description $d --hardware "$tmp/phone.sqlite" --mode predicted --form bundle --packed no --policy lru --act q8 \
@@ -228,11 +228,11 @@ want = [name + (", streamed" if i in streamed else "") for i, name in enumerate(
 assert streamed and [r[-1] for r in table(p, "Layer", "Hot", "Cold slots")[0][1:]] == want, want
 assert p.text.count("r*") >= len(streamed) and "Predictors see residual in 32 layers" in p.text
 assert "are streamed through %d buffers" % l["predictor_buffers"] in p.text
-assert ("with the gaps between them" in p.text) == bool(l["io"].get("joins"))
+assert ("Coalesced reads" in p.text) == bool(l["io"].get("joins"))
 PY
 )
 }
-check "predictors are marked layer by layer" foretold
+check "predictors are marked layer by layer" predicted_layers
 
 # A plan from published figures alone.
 described()

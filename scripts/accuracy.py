@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """accuracy.py [--dry-run]          (or: make accuracy NAME=VALUE...)
 
-How well plans foretell: one plan for all memory limits, each limit run several times in a memory cgroup of that size, and
+Predicted against measured: one plan for all memory limits, each limit run several times in a memory cgroup of that size, and
 predicted beside measured, as a whole and term by term, as thermo-plan calibrate compares them. Nothing is corrected by
 what was measured. The machine should have nothing else to do. --dry-run prints the runs.
 
 Machines drift, virtual ones by a third within minutes. So their figures are measured before the first run and after each,
 and what stands beside a run is the plan's choice at the mean of the prices before and after it, at the positions that
 the run had (thermo-plan calibrate --reprice). Rounds go there and back over the limits, so that a slow moment of the
-machine meets all alike; medians of the runs are compared. The plan's context is TOKENS. Writes OUT/accuracy.json,
+machine meets all equally; medians of the runs are compared. The plan's context is TOKENS. Writes OUT/accuracy.json,
 OUT/accuracy.md and OUT/accuracy.csv; a model's results replace those of the same NAME.
 
 Settings, as environment variables or make's NAME=VALUE:
@@ -290,7 +290,7 @@ def percent(x):
 
 
 def page(results):
-    out = ["# How well plans foretell", "",
+    out = ["# Predicted against measured", "",
            "Written by `make accuracy` (scripts/accuracy.py; `--help` tells the settings) from [accuracy.json](accuracy.json); the",
            "same figures are in [accuracy.csv](accuracy.csv). Cells of two numbers are predicted / measured, medians of runs, per",
            "token; times in ms. *Deviation*: predicted over measured speed, less 1. No correction was applied.", "",

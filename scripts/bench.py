@@ -133,7 +133,7 @@ def ladder(notes):
 
 def schedule(all_limits, notes, ahead, group):
     """(limit, contender, kind, round, tokens, prompt) in the order of running: rounds go there and back, so that a
-    slow moment of the machine meets everybody alike."""
+    slow moment of the machine meets all equally."""
     runs, rounds, prompt = [], count("RUNS", 5, 1), count("PROMPT", 128)
     prompts = min(rounds, count("PROMPT_RUNS", 1)) if prompt else 0
     capped = [x for x in all_limits if x.bytes]

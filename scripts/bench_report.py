@@ -116,7 +116,7 @@ class Row:
         return dense, possible * gate, active * (up + down)
 
     def read_size(self):
-        """Bytes of a read, as they were issued: neighbours are joined, so it may be more than what is stored as one."""
+        """Bytes of a read, as they were issued: neighbours are coalesced, so it may be more than what is stored as one."""
         reads = self.get("reads_per_token")
         return self.get("read_bytes_per_token") / reads if reads else None
 
@@ -357,7 +357,7 @@ longer than the FFN's part. *The memory's bandwidth* drifts on a shared machine 
 second or two before the runs of each limit, between rounds (a round: one run of each engine) and after them; the median
 counts, as of the speeds. It is read from as much memory as the limit lets an engine hold of the model: rows in random order
 come slower from 15 GB than from one, for their addresses have to be translated anew. *The disk's rate*: of random reads of
-the mean size that the reads had (bytes over reads issued: the runtime joins neighbours, so they are larger than the units
+the mean size that the reads had (bytes over reads issued: the runtime coalesces neighbours, so they are larger than the units
 stored), the best of all backends and depths measured before all runs, with a time that grows evenly from one measured size
 to the next; or fio's, of the file itself at the depth that the runtime had, where that was faster: the median of what it
 read after each round, from the first on, which tells the size. The tables of bounds tell how many measurements there were;

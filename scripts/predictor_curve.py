@@ -5,7 +5,7 @@
     predictor_curve.py curves.json > curves.svg
     predictor_curve.py --table curves.json
 
-and what predictors cost in quality, from the same kind of runs:
+and the loss of quality by predictors, from the same kind of runs:
 
     predictor_curve.py --collect-quality RUN.json... > quality.json
     predictor_curve.py --draw-quality quality.json > quality.svg

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""soak.py: thermo-run under load, for as long as it is told: random memory limits, back ends, threads, chunks, prompts and seeds;
+"""soak.py: thermo-run under load, for a given time: random memory limits, back ends, threads, chunks, prompts and seeds;
 runs that are interrupted, killed, or whose reader goes away; and one long run whose memory is watched.
 
 What must hold: the text is that of the resident run of the same prompt, length and seed, whatever else differs (of an interrupted

@@ -99,7 +99,7 @@ uint64_t budget_predictor_check_bytes(const struct budget_predictors *p)
 
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers)
 {
-    return buffers ? buffers * p->buffer_bytes + up64((uint64_t)buffers * BUDGET_READ_BYTES) +
+    return buffers ? buffers * p->buffer_bytes + up64((uint64_t)buffers * SCHEDULE_READ_BYTES) +
                          p->n * budget_predictor_check_bytes(p)
                    : 0;
 }
@@ -166,7 +166,7 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
 static void blocks_of(const struct model_hparams *h, const struct budget_choice *c, struct budget_scratch *b)
 {
     int used = h->n_experts_used > 1 ? h->n_experts_used : 1, batch = c->max_batch * used;
-    b->blocks = used < BUDGET_MAX_BLOCKS ? used : BUDGET_MAX_BLOCKS;
+    b->blocks = used < SCHEDULE_MAX_BLOCKS ? used : SCHEDULE_MAX_BLOCKS;
     b->rows = c->prefill_chunk > batch ? c->prefill_chunk : batch;
 }
 
@@ -196,18 +196,17 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t units = m->shape.n_clusters;
     for (int p = 0; p < m->shape.n_parts; p++)
         units += m->shape.part[p].n_units;
-    b.entries = up64(mul(&s, units, BUDGET_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
-    /* Row pointers and two arrays f32[tokens][rows]. */
-    b.gather = mul(&s, threads, up64(BUDGET_GATHER_ROWS * 16 + mul(&s, tokens, 2 * BUDGET_GATHER_ROWS * 4)));
+    b.entries = up64(mul(&s, units, SCHEDULE_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
+    b.gather = mul(&s, threads, up64(schedule_gather_bytes(tokens)));
     b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
     b.tokens_in = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)c->context), 4));
-    b.reads = mul(&s, (uint64_t)c->queue_depth, BUDGET_READ_BYTES);
+    b.reads = mul(&s, (uint64_t)c->queue_depth, SCHEDULE_READ_BYTES);
     if (c->predictors.rank) {
         uint64_t rank = (uint64_t)c->predictors.rank;
         b.predict = up64(mul(&s, mul(&s, tokens, rank), 4));
         b.predict += up64(mul(&s, mul(&s, tokens, (rank + 127) / 128), sizeof(struct kernels_q8_group) + 128 * 4));
-        b.predict += mul(&s, threads, up64(mul(&s, tokens, BUDGET_SCORE_ROWS * 4)));
-        b.predict += up64(mul(&s, rows, ((uint64_t)h->n_ff + 511) / 512 * 64));
+        b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
+        b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
     const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
                                b.gather, b.sampler, b.tokens_in, b.reads, b.predict };

@@ -11,6 +11,7 @@
 #include "common/model/model.h"
 #include "common/model/predict.h"
 #include "common/plan/layout.h"
+#include "common/plan/schedule.h"
 
 #include <stdint.h>
 
@@ -111,7 +112,7 @@ uint64_t budget_predictor_check_bytes(const struct budget_predictors *p);
 uint64_t budget_stream_bytes(const struct budget_predictors *p, uint32_t buffers);
 
 /* What BUDGET_SCRATCH is made of; the runtime takes its arrays in these sizes, each a multiple of 64. Experts of a layer
- * run several at a time: as many as a token uses, up to BUDGET_MAX_BLOCKS, and as long as their tokens fit in rows. */
+ * run several at a time: as many as a token uses, up to SCHEDULE_MAX_BLOCKS, and as long as their tokens fit in rows. */
 struct budget_scratch {
     int tokens;          /* of the largest forward pass: max(prefill_chunk, max_batch) */
     int blocks;          /* FFN blocks at a time; 1 without experts */
@@ -135,15 +136,6 @@ struct budget_scratch {
     uint64_t total;
 };
 
-#define BUDGET_MAX_BLOCKS 8 /* FFN blocks at a time */
-#define BUDGET_SCORE_ROWS PREDICT_RANGE /* neurons whose scores a worker computes at a time */
-#define BUDGET_GATHER_ROWS 256 /* rows that a worker gathers at a time */
-#define BUDGET_JOB_BYTES (1024u << 10) /* of records that a worker takes at a time, at most */
-#define BUDGET_DOWN_ROWS 512 /* of Down, before a worker looks for something better */
-#define BUDGET_OWN_ROWS 128  /* the same, of neurons that it computed itself */
-#define BUDGET_READS_AHEAD 16 /* in flight when attention begins: the device is busy, and more start between its products */
-#define BUDGET_ENTRY_BYTES 48 /* of the pipeline's lists per unit */
-#define BUDGET_READ_BYTES 256 /* per read in flight, and per buffer of streamed predictors */
 #define BUDGET_MAX_THREADS 256
 #define BUDGET_MAX_LANES 64
 #define BUDGET_MAX_DEPTH 4096

@@ -168,7 +168,7 @@ double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
 
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
 {
-    return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, BUDGET_JOB_BYTES / record_bytes) : 0;
+    return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, SCHEDULE_JOB_BYTES / record_bytes) : 0;
 }
 
 double cost_positions(const struct model_hparams *h, int layer, int context)
@@ -443,7 +443,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
-    int parts = cost_row_parts(c->threads);
+    int parts = schedule_row_parts(c->threads);
     if (c->model != PLAN_COST_PAPER && parts > 1)
         r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
@@ -771,7 +771,7 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
 {
     if (!f->ahead && !l->lookahead)
         return 0;
-    double most = smaller(r->depth, BUDGET_READS_AHEAD), streams = smaller(f->stream_bytes / r->stream_block, most);
+    double most = smaller(r->depth, SCHEDULE_READS_AHEAD), streams = smaller(f->stream_bytes / r->stream_block, most);
     double singles = smaller(f->single_reads, most - streams), left = most - streams - singles;
     double share = l->lookahead && cold->reads > 0 ? smaller(1, left / cold->reads) : 0;
     return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;

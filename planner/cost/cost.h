@@ -8,6 +8,7 @@
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
+#include "common/plan/schedule.h"
 
 #include "planner/inputs/inputs.h"
 #include "planner/inputs/notes.h"
@@ -86,9 +87,9 @@ double cost_read_bytes(const struct layout_shape *s, int part);
 double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores);              /* added to compute */
 double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cores);  /* lower bound of t_io */
 
-/*      Of that, reads that are asked for before attention, BUDGET_READS_AHEAD at most, are one thread's alone: the others have
+/*      Of that, reads that are asked for before attention, SCHEDULE_READS_AHEAD at most, are one thread's alone: the others have
  *      nothing to do yet. With io_uring n_a c (1 - 1 / threads) more is added to compute; n_a: as many of the first min(D,
- *      BUDGET_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
+ *      SCHEDULE_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
 double cost_submission_ns(double ahead_cpu_ns, int threads);
 
 /* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and
@@ -110,20 +111,18 @@ double cost_start_ns(double jobs, double start_ns);
 double cost_serial_ns(int batch, double norms, double norm_ns, double heads, double rope_ns);
 
 /* (M17) t_attend = b * p * heads * tau_attend(head_dim) / n_t: attention over K and V that are in cache. Heads that share a KV
- *       head are one item; a piece for a worker is no less than COST_PIECE_BYTES of K and V (runtime/engine/dense_cpu.c):
- *       n_t = min(threads, V_kv / COST_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
-#define COST_PIECE_BYTES (64u << 10)
+ *       head are one item; a piece for a worker is no less than SCHEDULE_PIECE_BYTES of K and V (runtime/engine/dense_cpu.c):
+ *       n_t = min(threads, V_kv / SCHEDULE_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
 
-/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2): Down is summed by column tiles, one per thread,
+/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2) (schedule_row_parts): Down is summed by column tiles, one per thread,
  *       of which a worker takes two at a time while there is other work for the rest, all but the last rows of a layer
  *       (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
  *       short was measured the two are equal, and a whole row counts. */
-int cost_row_parts(int threads);
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
- *       it and to hand it in. jobs = V / BUDGET_JOB_BYTES of records + parts * rows / BUDGET_DOWN_ROWS of tiles, parts as in
+ *       it and to hand it in. jobs = V / SCHEDULE_JOB_BYTES of records + parts * rows / SCHEDULE_DOWN_ROWS of tiles, parts as in
  *       (M18), and a last one of both for each thread (runtime/pipeline/scheduler.c). */
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_contention_ns(double jobs, double turn_ns, int threads);
@@ -134,7 +133,7 @@ double cost_exposed_ns(double reads, double one_read_ns);
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
  *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
  *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
- *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, BUDGET_JOB_BYTES of
+ *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, SCHEDULE_JOB_BYTES of
  *      them), 0 where nothing is read. */
 double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */

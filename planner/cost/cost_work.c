@@ -42,13 +42,8 @@ double cost_serial_ns(int batch, double norms, double norm_ns, double heads, dou
 
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch)
 {
-    double pieces = floor(kv_bytes / COST_PIECE_BYTES);
+    double pieces = floor(kv_bytes / SCHEDULE_PIECE_BYTES);
     return batch * positions * heads * attend_ns / fmax(1, fmin(threads, pieces));
-}
-
-int cost_row_parts(int threads)
-{
-    return (threads + 1) / 2;
 }
 
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
@@ -58,7 +53,7 @@ double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
 
 double cost_jobs(double rows, double record_bytes, int threads)
 {
-    return rows * record_bytes / BUDGET_JOB_BYTES + cost_row_parts(threads) * rows / BUDGET_DOWN_ROWS + 2 * threads;
+    return rows * record_bytes / SCHEDULE_JOB_BYTES + schedule_row_parts(threads) * rows / SCHEDULE_DOWN_ROWS + 2 * threads;
 }
 
 double cost_contention_ns(double jobs, double turn_ns, int threads)

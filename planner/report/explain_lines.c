@@ -237,7 +237,7 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
               "exempt", k * cost_rows_ns(s->always, r->gate_ns), "foretold", k * cost_rows_ns(s->predicted, r->scattered_ns),
               "up", k * cost_rows_ns(s->predicted_open, r->up_ns), "down", k * cost_rows_ns(s->predicted_active, r->down_ns), NULL);
     put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
-        "parts", (double)cost_row_parts(r->threads), NULL);
+        "parts", (double)schedule_row_parts(r->threads), NULL);
     terms(put(m, n, "(M5)", "t_tax: CPU time of I/O is taken from compute where no core is spare, and what is asked for before "
               "attention is one thread's; sum over layers", t->tax + t->asked, "ns", "cpu_ns",
               s->stream_bytes / r->stream_block * r->stream_cpu_ns + s->feed_bytes / r->stream_block * r->stream_cpu_ns +

@@ -4,13 +4,13 @@
 
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
+#include "common/plan/schedule.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define PIECE_BYTES (64u << 10)
-#define PIECES      8 /* per worker */
+#define PIECES 8 /* per worker */
 
 struct cpu {
     struct dense dense;
@@ -70,11 +70,11 @@ static void add_product(struct products *s, const struct dense_matrix *m, struct
     s->n_tokens = a->n_tokens;
 }
 
-/* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than PIECE_BYTES, for
+/* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than SCHEDULE_PIECE_BYTES, for
  * a worker has to be woken for it, and several per worker, for they do not all run at the same speed and the slowest is waited for. */
 static int piece_of(const struct cpu *c, int n, uint64_t bytes)
 {
-    uint64_t pieces = (uint64_t)pool_threads(c->c.pool) * PIECES, most = bytes / PIECE_BYTES;
+    uint64_t pieces = (uint64_t)pool_threads(c->c.pool) * PIECES, most = bytes / SCHEDULE_PIECE_BYTES;
     pieces = pool_threads(c->c.pool) == 1 || !most ? 1 : most < pieces ? most : pieces;
     return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
 }
@@ -87,7 +87,7 @@ static int run_products(const struct cpu *c, struct products *s)
         rows += s->p[i].m->n_rows;
         bytes += (uint64_t)s->p[i].m->n_rows * s->p[i].m->row_bytes;
     }
-    uint64_t pieces = bytes * (1 + (uint64_t)s->n_tokens / 4) / PIECE_BYTES; /* a row is read once for all tokens */
+    uint64_t pieces = bytes * (1 + (uint64_t)s->n_tokens / 4) / SCHEDULE_PIECE_BYTES; /* a row is read once for all tokens */
     int least = pieces > (uint64_t)rows ? 1 : pieces ? (int)((uint64_t)rows / pieces) : rows;
     pool_for_shrinking(c->c.pool, rows, (least + 7) / 8 * 8, some_rows, s);
     return s->failed;

@@ -102,7 +102,7 @@ static int first_blocks(const struct engine *g, int n, struct pipeline_ffn *f)
 /* Gates that have to be read. */
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e)
 {
-    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
     int n_f = first_blocks(g, n, f);
     return n_f ? pipeline_prefetch(g->pipe, layer, f, n_f, e) : 0;
 }
@@ -111,7 +111,7 @@ int engine_prefetch(struct engine *g, int layer, int n, struct err *e)
  * overlaps with it. The input is kept for experts that are not chosen yet, or do not come first. */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e)
 {
-    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
     if (predicted_from(g, layer) != PREDICT_BLOCK)
         return 0;
     if (g->h.n_experts)
@@ -151,7 +151,7 @@ static void add_experts(struct engine *g, const struct pipeline_ffn *f, int n_f,
 /* Experts on the tokens routed to them; a token's sum is over experts in ascending order. */
 static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
-    struct pipeline_ffn f[BUDGET_MAX_BLOCKS];
+    struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
     int from = predicted_from(g, layer), n_f, r;
     size_t d = (size_t)g->h.d_model;
     if (!g->h.early_router && (r = engine_route(g, layer, g->xn, n, e)) < 0)

@@ -1,4 +1,4 @@
-/* Rows of scattered neurons are gathered by pointer, up to BUDGET_GATHER_ROWS at a time, so that the kernels can prefetch;
+/* Rows of scattered neurons are gathered by pointer, up to SCHEDULE_GATHER_ROWS at a time, so that the kernels can prefetch;
  * which rows share a call changes no bit (kernels.h). Neighbours go to the kernel that reads rows in order. */
 #include "runtime/pipeline/compute.h"
 
@@ -10,7 +10,7 @@
 struct gather { /* a worker's own */
     const void **ptr;
     uint32_t *pos;
-    float *a;  /* f32[tokens][BUDGET_GATHER_ROWS] */
+    float *a;  /* f32[tokens][SCHEDULE_GATHER_ROWS] */
     float *b;
     int n;
     struct counts *counts; /* gates */
@@ -19,11 +19,12 @@ struct gather { /* a worker's own */
 
 static struct gather gather_of(struct block *b, int worker)
 {
+    _Static_assert(sizeof(void *) + sizeof(uint32_t) <= SCHEDULE_GATHER_ROW_BYTES, "pointers and positions");
     const struct pipeline_config *c = b->c;
-    size_t per = c->scratch.gather / (size_t)c->choice.threads, row = (size_t)c->scratch.tokens * BUDGET_GATHER_ROWS;
+    size_t per = c->scratch.gather / (size_t)c->choice.threads, row = (size_t)c->scratch.tokens * SCHEDULE_GATHER_ROWS;
     uint8_t *m = c->memory.gather + (size_t)worker * per;
-    struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + BUDGET_GATHER_ROWS * 8) };
-    w.a = (float *)(m + BUDGET_GATHER_ROWS * 16);
+    struct gather w = { .ptr = (const void **)m, .pos = (uint32_t *)(m + SCHEDULE_GATHER_ROWS * 8) };
+    w.a = (float *)(m + SCHEDULE_GATHER_ROWS * SCHEDULE_GATHER_ROW_BYTES);
     w.b = w.a + row;
     return w;
 }
@@ -37,7 +38,7 @@ static enum kernels_act form_of(const struct block *b, int role)
 static void gathered_rows(struct block *b, struct gather *w, int role)
 {
     enum kernels_act f = form_of(b, role);
-    kernels->rows_at[f][b->c->shape.l.type[role]](w->a, BUDGET_GATHER_ROWS, w->ptr, w->n, b->x[f], b->x_stride[f],
+    kernels->rows_at[f][b->c->shape.l.type[role]](w->a, SCHEDULE_GATHER_ROWS, w->ptr, w->n, b->x[f], b->x_stride[f],
                                                   b->n_tokens, b->c->d_model);
 }
 
@@ -66,7 +67,7 @@ static void flush_gates(struct block *b, struct gather *w)
     for (int t = 0; t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
             b->rows[(size_t)t * (size_t)b->c->shape.n_ff + w->pos[i]] =
-                counts_for(b, t, w->pos[i]) ? w->a[t * BUDGET_GATHER_ROWS + i] : 0;
+                counts_for(b, t, w->pos[i]) ? w->a[t * SCHEDULE_GATHER_ROWS + i] : 0;
     for (int i = 0; i < w->n; i++)
         b->active[w->pos[i]] = is_active(b, w->pos[i]);
     w->counts->computed += (uint64_t)w->n;
@@ -114,7 +115,7 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
             uint32_t i = at + (uint32_t)__builtin_ctzll(bits);
             w->pos[w->n] = e->pos0 + i;
             w->ptr[w->n++] = rows + (size_t)i * lp->record_bytes;
-            if (w->n == BUDGET_GATHER_ROWS)
+            if (w->n == SCHEDULE_GATHER_ROWS)
                 flush(b, w);
         }
     }
@@ -128,7 +129,7 @@ static void flush_ups(struct block *b, struct gather *w)
         return;
     gathered_rows(b, w, LAYOUT_UP);
     for (int t = 0; t < b->n_tokens; t++) {
-        float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * BUDGET_GATHER_ROWS;
+        float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * SCHEDULE_GATHER_ROWS;
         for (int i = 0; i < w->n; i++)
             gate[i] = h[w->pos[i]];
         nn_ffn_act(up, gate, up, w->n, b->c->act);
@@ -220,9 +221,9 @@ static void flush_down(struct block *b, struct gather *w)
         return;
     for (int k = 0; k < b->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
-            w->a[k * BUDGET_GATHER_ROWS + i] = b->rows[(size_t)k * (size_t)b->c->shape.n_ff + w->pos[i]];
+            w->a[k * SCHEDULE_GATHER_ROWS + i] = b->rows[(size_t)k * (size_t)b->c->shape.n_ff + w->pos[i]];
     kernels->axpy[b->c->shape.l.type[LAYOUT_DOWN]](b->out + w->col0, (size_t)b->c->d_model, w->ptr, w->a,
-                                                BUDGET_GATHER_ROWS, w->n, b->n_tokens, w->col0, w->n_cols);
+                                                SCHEDULE_GATHER_ROWS, w->n, b->n_tokens, w->col0, w->n_cols);
     w->n = 0;
 }
 
@@ -269,11 +270,11 @@ void compute_scores(const struct compute_prediction *d, uint32_t range, const ui
         q.fc2 = rows;
         q.bias = bias;
     }
-    for (uint32_t at = first; at < end; at += BUDGET_SCORE_ROWS) {
-        int n = (int)(end - at < BUDGET_SCORE_ROWS ? end - at : BUDGET_SCORE_ROWS);
-        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, b->n_tokens, score, BUDGET_SCORE_ROWS);
+    for (uint32_t at = first; at < end; at += SCHEDULE_SCORE_ROWS) {
+        int n = (int)(end - at < SCHEDULE_SCORE_ROWS ? end - at : SCHEDULE_SCORE_ROWS);
+        predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, b->n_tokens, score, SCHEDULE_SCORE_ROWS);
         for (int t = 0; t < b->n_tokens; t++)
-            predict_decide(p->q, score + (size_t)t * BUDGET_SCORE_ROWS, n, p->bits + (size_t)t * p->row_bytes + at / 8);
+            predict_decide(p->q, score + (size_t)t * SCHEDULE_SCORE_ROWS, n, p->bits + (size_t)t * p->row_bytes + at / 8);
     }
     if (b->n_tokens == 1)
         return;

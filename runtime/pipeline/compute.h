@@ -24,7 +24,7 @@ void compute_down(struct block *b, uint32_t from, uint32_t to, int col0, int n_c
 /* A prediction: the block that is predicted now, and its memory. */
 struct compute_prediction {
     /* constant */
-    float *hidden, *scores;     /* f32[tokens][rank]; [threads][tokens][BUDGET_SCORE_ROWS] */
+    float *hidden, *scores;     /* f32[tokens][rank]; [threads][tokens][SCHEDULE_SCORE_ROWS] */
     uint8_t *prepared;          /* fc2's activations */
     size_t score_floats;        /* of a worker */
     /* written by the coordinator before workers start */

@@ -136,13 +136,13 @@ void pipeline_begin(struct pipeline *p, int predicted)
 
 int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e)
 {
-    int blocks[BUDGET_MAX_BLOCKS];
-    assert(n <= BUDGET_MAX_BLOCKS);
+    int blocks[SCHEDULE_MAX_BLOCKS];
+    assert(n <= SCHEDULE_MAX_BLOCKS);
     for (int i = 0; i < n; i++)
         blocks[i] = f[i].block;
     scheduler_begin(p->s, layer, blocks, n, p->predicted);
     p->prepared = 1;
-    return p->c.no_prefetch ? 0 : scheduler_read(p->s, BUDGET_READS_AHEAD, 1, e);
+    return p->c.no_prefetch ? 0 : scheduler_read(p->s, SCHEDULE_READS_AHEAD, 1, e);
 }
 
 int pipeline_poll(struct pipeline *p, struct err *e)
@@ -167,7 +167,7 @@ static int prepare(struct pipeline *p, int layer, const struct pipeline_ffn *f, 
 /* What predictors see; then everybody works until the layer, or its prediction, is done. */
 static int run(struct pipeline *p, struct pipeline_ffn *f, int n, int alone, struct err *e)
 {
-    struct acts *in[BUDGET_MAX_BLOCKS];
+    struct acts *in[SCHEDULE_MAX_BLOCKS];
     for (int i = 0; i < n; i++)
         in[i] = f[i].seen.f32 ? &f[i].seen : &f[i].in;
     scheduler_inputs(p->s, in);

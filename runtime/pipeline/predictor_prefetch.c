@@ -58,7 +58,7 @@ uint32_t *predictor_prefetch_checks(uint8_t *staging, const struct layout_shape 
 
 struct predictor_prefetch *predictor_prefetch_new(const struct pipeline_config *c, uint8_t *memory, uint32_t tag, struct err *e)
 {
-    _Static_assert(sizeof(struct buffer) <= BUDGET_READ_BYTES, "state of a buffer");
+    _Static_assert(sizeof(struct buffer) <= SCHEDULE_READ_BYTES, "state of a buffer");
     struct predictor_prefetch *f = calloc(1, sizeof *f);
     if (!f || !(f->order = calloc((size_t)c->n_layers, sizeof *f->order))) {
         free(f);

@@ -31,7 +31,7 @@ struct read_queue {
 
 struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e)
 {
-    _Static_assert(sizeof(struct buffer) + sizeof(uint32_t) <= BUDGET_READ_BYTES, "read state");
+    _Static_assert(sizeof(struct buffer) + sizeof(uint32_t) <= SCHEDULE_READ_BYTES, "read state");
     struct read_queue *q = calloc(1, sizeof *q);
     if (!q) {
         err_set(e, ERR_NOMEM, "out of memory for the read queue");

@@ -29,7 +29,7 @@
 #include <stdlib.h>
 
 #define SPIN_LOOKS   2000
-#define JOB_LEAST    (128u << 10) /* of records for a worker, up to BUDGET_JOB_BYTES, and so many for each read in flight: */
+#define JOB_LEAST    (128u << 10) /* of records for a worker, up to SCHEDULE_JOB_BYTES, and so many for each read in flight: */
 #define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
                                    * looked after between jobs */
 
@@ -107,8 +107,8 @@ static uint32_t job_bytes(struct scheduler *s, enum list_id list, int worker)
 {
     uint32_t reads = read_queue_reads(s->q), bytes = reads * JOB_PER_READ;
     if (list == LIST_NEURON && (!reads || worker > 0))
-        return BUDGET_JOB_BYTES;
-    return bytes < JOB_LEAST ? JOB_LEAST : bytes < BUDGET_JOB_BYTES ? bytes : BUDGET_JOB_BYTES;
+        return SCHEDULE_JOB_BYTES;
+    return bytes < JOB_LEAST ? JOB_LEAST : bytes < SCHEDULE_JOB_BYTES ? bytes : SCHEDULE_JOB_BYTES;
 }
 
 static int take_ready(struct pass *p, enum list_id list, int worker, struct job *j)
@@ -141,7 +141,7 @@ static void start_tiles(struct pass *p, int i, int n, struct job *j)
     *j = (struct job){ .kind = JOB_TILE, .block = &p->b, .tile = i, .n_tiles = n, .from = t->done, .to = p->frontier,
                        .rows = t->rows, .col0 = t->col0, .n_cols = last->col0 + last->n_cols - t->col0 };
     for (uint32_t q = j->from; q < j->to; q++)
-        if ((j->rows += block_rows_of(&e[q])) - t->rows >= BUDGET_DOWN_ROWS)
+        if ((j->rows += block_rows_of(&e[q])) - t->rows >= SCHEDULE_DOWN_ROWS)
             j->to = q + 1;
     for (int k = 0; k < n; k++)
         p->tiles[i + k].busy = 1;
@@ -173,14 +173,15 @@ static uint32_t ready_rows(const struct scheduler *s, const struct pass *only)
  * while the processor still knows their pages. */
 static int take_pair(struct pass *p, int own, struct job *j)
 {
-    uint32_t least = own ? BUDGET_OWN_ROWS : BUDGET_DOWN_ROWS;
-    if (ready_rows(p->s, own ? NULL : p) < (uint32_t)(p->s->n_threads - 1) * BUDGET_DOWN_ROWS)
+    _Static_assert(SCHEDULE_TILES == 2, "a pair");
+    uint32_t least = own ? SCHEDULE_OWN_ROWS : SCHEDULE_DOWN_ROWS;
+    if (ready_rows(p->s, own ? NULL : p) < (uint32_t)(p->s->n_threads - 1) * SCHEDULE_DOWN_ROWS)
         return 0;
-    for (int i = 0; i + 1 < p->s->n_tiles; i += 2) {
+    for (int i = 0; i + 1 < p->s->n_tiles; i += SCHEDULE_TILES) {
         const struct tile *t = &p->tiles[i];
         if (t[0].busy || t[1].busy || t[0].done != t[1].done || p->frontier_rows - t->rows < least)
             continue;
-        start_tiles(p, i, 2, j);
+        start_tiles(p, i, SCHEDULE_TILES, j);
         return 1;
     }
     return 0;
@@ -364,7 +365,7 @@ static int coordinate(struct scheduler *s, struct err *e)
     }
     if (s->now.alone && s->c->no_prefetch)
         return prediction_feed(s, 0, e);
-    return scheduler_read(s, s->now.alone ? BUDGET_READS_AHEAD : UINT32_MAX, !s->c->no_prefetch, e);
+    return scheduler_read(s, s->now.alone ? SCHEDULE_READS_AHEAD : UINT32_MAX, !s->c->no_prefetch, e);
 }
 
 /* With no_overlap: jobs are withheld until every read that can be made has arrived. */

@@ -7,7 +7,7 @@
 /* The lists' memory, from the account: entries, rings, activity, gates left. */
 void pass_take_lists(struct pass *p)
 {
-    _Static_assert(sizeof(struct entry) + sizeof(uint32_t) <= BUDGET_ENTRY_BYTES * 2 / 3, "entries");
+    _Static_assert(sizeof(struct entry) + sizeof(uint32_t) <= SCHEDULE_ENTRY_BYTES * 2 / 3, "entries");
     const struct pipeline_config *c = p->b.c;
     const struct layout_shape *s = &c->shape;
     uint8_t *m = c->memory.entries + (size_t)(p - p->s->pass) * c->scratch.entries, *end = m + c->scratch.entries;

@@ -21,7 +21,7 @@
 
 size_t prediction_row_bytes(const struct pipeline_config *c)
 {
-    return c->choice.predictors.rank ? ((size_t)c->shape.n_ff + 511) / 512 * 64 : 0;
+    return c->choice.predictors.rank ? (size_t)schedule_bits_bytes((uint64_t)c->shape.n_ff) : 0;
 }
 
 void prediction_take_memory(struct scheduler *s)
@@ -33,7 +33,7 @@ void prediction_take_memory(struct scheduler *s)
     if (!rank)
         return;
     d->row_bytes = prediction_row_bytes(c);
-    d->work.score_floats = tokens * BUDGET_SCORE_ROWS;
+    d->work.score_floats = tokens * SCHEDULE_SCORE_ROWS;
     uint8_t *m = c->memory.predict, *end = m + c->scratch.predict;
     d->work.hidden = (float *)(void *)m;
     m += (tokens * rank * 4 + 63) / 64 * 64;
@@ -277,7 +277,7 @@ static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_
 
 static void list_range(struct pass *p, uint32_t range)
 {
-    uint32_t cluster = p->b.c->shape.l.cluster_neurons, skipped[BUDGET_SCORE_ROWS / 8];
+    uint32_t cluster = p->b.c->shape.l.cluster_neurons, skipped[SCHEDULE_SCORE_ROWS / 8];
     uint32_t end, first = block_range(&p->b, range, &end), c0 = first / cluster, n = 0;
     for (uint32_t at = first; at < end; at += cluster, n++)
         skipped[n] = list_cluster(p, c0 + n, at, end - at < cluster ? end : at + cluster);

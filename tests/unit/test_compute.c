@@ -159,7 +159,7 @@ static void test_bits(enum layout_form form, uint32_t hot)
 static void test_predictor(void)
 {
     enum { RANK = 32 };
-    static float fc1[RANK * PS_D], fc2[PS_FF * RANK], bias[PS_FF], hidden[TOKENS * RANK], scores[2 * TOKENS * BUDGET_SCORE_ROWS],
+    static float fc1[RANK * PS_D], fc2[PS_FF * RANK], bias[PS_FF], hidden[TOKENS * RANK], scores[2 * TOKENS * SCHEDULE_SCORE_ROWS],
         all[TOKENS * PS_FF], whole[TOKENS * RANK];
     static uint8_t prepared[TOKENS * RANK * 4];
     struct predict q = { .relu = 1, .d_model = PS_D, .rank = RANK, .n_ff = PS_FF, .type1 = QUANT_F32, .type2 = QUANT_F32,
@@ -182,7 +182,7 @@ static void test_predictor(void)
         b.pred = (struct predicted){ .on = 1, .q = elsewhere ? &without : &q, .bits = bits, .any = any, .want = any,
                                      .row_bytes = PS_ROW_BYTES, .always = 16, .range = 304, .n_ranges = 4 };
         const struct compute_prediction d = { .hidden = hidden, .scores = scores, .prepared = prepared, .of = &b, .x = x,
-                                              .score_floats = TOKENS * BUDGET_SCORE_ROWS, .x_stride = PS_D * 4,
+                                              .score_floats = TOKENS * SCHEDULE_SCORE_ROWS, .x_stride = PS_D * 4,
                                               .prepared_stride = predict_hidden_bytes(&q) };
         memset(bits, 0, sizeof bits), memset(any, 0, sizeof any), memset(hidden, 0, sizeof hidden);
         memset(prepared, 0, sizeof prepared);

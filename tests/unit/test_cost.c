@@ -55,7 +55,7 @@ static void test_measured(void)
     CHECK(near(cost_attend_ns(10, 32, 2, 65535, 8, 1), 640) && near(cost_attend_ns(10, 32, 2, 3 * 65536.0, 8, 1), 640 / 3.0) &&
           near(cost_attend_ns(10, 32, 2, 1e9, 8, 2), 160));
     CHECK(cost_tile_row_ns(100, 60, 2) == 120 && cost_tile_row_ns(100, 40, 2) == 100 && cost_tile_row_ns(100, 100, 4) == 100);
-    CHECK(cost_row_parts(1) == 1 && cost_row_parts(2) == 1 && cost_row_parts(3) == 2 && cost_row_parts(6) == 3);
+    CHECK(schedule_row_parts(1) == 1 && schedule_row_parts(2) == 1 && schedule_row_parts(3) == 2 && schedule_row_parts(6) == 3);
     CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) && near(cost_contention_ns(10, 300, 2), 3000));
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
@@ -237,7 +237,7 @@ static void test_work(void)
     double rows_ns = 768 * 30, kv_ns = 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
     CHECK(near(cl.attention_ns, rows_ns / 2 + kv_ns));
     CHECK(near(cl2.attention_ns, rows_ns / 2 + 100 * 4 * 8 + 3 * 900 + 2 * 2000 + 6 * 30));
-    double contention_ns = 2 * (512 * 1536.0 / BUDGET_JOB_BYTES + 1 + 2 * 2) * 200 / 2;
+    double contention_ns = 2 * (512 * 1536.0 / SCHEDULE_JOB_BYTES + 1 + 2 * 2) * 200 / 2;
     CHECK(near(cl2.compute_ns, cl.compute_ns + 900 + contention_ns));
     CHECK(near(cost_head_ns(&hw, &in, &c, &r, 1, NULL), head + 900 + 2000));
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);

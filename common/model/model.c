@@ -443,132 +443,7 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
     return r;
 }
 
-/* --- roles ------------------------------------------------------------------------------- */
-
-/* Dimensions as hyper-parameters; NONE ends the list. */
-enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_RANK /* any */ };
-
-struct role {
-    const char *name;        /* of the role */
-    const char *tensor;      /* after "blk.N." where per layer */
-    const char *experts;     /* its name when there are experts; a third dimension follows then */
-    int per_layer;
-    enum dim dims[2];
-};
-
-static const struct role roles[MODEL_ROLES] = {
-    [MODEL_TOKEN_EMBD]  = { "token_embd", "token_embd.weight", NULL, 0, { D_MODEL, D_VOCAB } },
-    [MODEL_OUTPUT_NORM] = { "output_norm", "output_norm.weight", NULL, 0, { D_MODEL, NONE } },
-    [MODEL_OUTPUT]      = { "output", "output.weight", NULL, 0, { D_MODEL, D_VOCAB } },
-    [MODEL_ROPE_FREQS]  = { "rope_freqs", "rope_freqs.weight", NULL, 0, { D_ROT_HALF, NONE } },
-    [MODEL_ATTN_NORM]   = { "attn_norm", "attn_norm.weight", NULL, 1, { D_MODEL, NONE } },
-    [MODEL_ATTN_Q]      = { "attn_q", "attn_q.weight", NULL, 1, { D_MODEL, D_Q } },
-    [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, { D_MODEL, D_KV } },
-    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, { D_MODEL, D_KV } },
-    [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, { D_Q, D_MODEL } },
-    [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, { D_Q, NONE } },
-    [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, { D_KV, NONE } },
-    [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, { D_KV, NONE } },
-    [MODEL_FFN_NORM]    = { "ffn_norm", "ffn_norm.weight", NULL, 1, { D_MODEL, NONE } },
-    [MODEL_FFN_ROUTER]  = { "ffn_router", "ffn_gate_inp.weight", NULL, 1, { D_MODEL, D_EXPERTS } },
-    [MODEL_FFN_GATE]    = { "ffn_gate", "ffn_gate.weight", "ffn_gate_exps.weight", 1, { D_MODEL, D_FF } },
-    [MODEL_FFN_UP]      = { "ffn_up", "ffn_up.weight", "ffn_up_exps.weight", 1, { D_MODEL, D_FF } },
-    [MODEL_FFN_DOWN]    = { "ffn_down", "ffn_down.weight", "ffn_down_exps.weight", 1, { D_FF, D_MODEL } },
-    [MODEL_PREDICT_FC1] = { "predict_fc1", "fc1.weight", NULL, 1, { D_MODEL, D_RANK } },
-    [MODEL_PREDICT_FC2] = { "predict_fc2", "fc2.weight", NULL, 1, { D_RANK, D_FF } },
-};
-
-/* Down by neuron. */
-static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, { D_MODEL, D_FF } };
-
-static const struct role *role_of(const struct model_hparams *h, enum model_role r)
-{
-    return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : &roles[r];
-}
-
-int model_role_is_ffn(enum model_role r)
-{
-    return r == MODEL_FFN_GATE || r == MODEL_FFN_UP || r == MODEL_FFN_DOWN;
-}
-
-int model_role_is_predictor(enum model_role r)
-{
-    return r == MODEL_PREDICT_FC1 || r == MODEL_PREDICT_FC2;
-}
-
-int model_role_is_dense(enum model_role r)
-{
-    return !model_role_is_ffn(r) && !model_role_is_predictor(r);
-}
-
-int model_role_is_per_layer(enum model_role r)
-{
-    return r < MODEL_ROLES && roles[r].per_layer;
-}
-
-const char *model_role_name(enum model_role r)
-{
-    return r < MODEL_ROLES ? roles[r].name : "?";
-}
-
-int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len)
-{
-    if (r >= MODEL_ROLES || (r == MODEL_FFN_ROUTER && h->n_experts == 0) ||
-        (roles[r].per_layer && (layer < 0 || layer >= h->n_layers)))
-        return -1;
-    const struct role *role = role_of(h, r);
-    const char *tensor = h->n_experts > 0 && role->experts ? role->experts : role->tensor;
-    if (roles[r].per_layer)
-        snprintf(out, len, "blk.%d.%s", layer, tensor);
-    else
-        snprintf(out, len, "%s", tensor);
-    return 0;
-}
-
-static uint64_t dim_value(const struct model_hparams *h, enum dim d)
-{
-    switch (d) {
-    case D_MODEL:    return (uint64_t)h->d_model;
-    case D_Q:        return (uint64_t)h->n_heads * (uint64_t)h->head_dim;
-    case D_KV:       return (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
-    case D_FF:       return (uint64_t)h->n_ff;
-    case D_VOCAB:    return (uint64_t)h->n_vocab;
-    case D_EXPERTS:  return (uint64_t)h->n_experts;
-    case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
-    case D_RANK:     return 0;
-    case NONE:       break;
-    }
-    return 1;
-}
-
-/* Is the role part of this model at all (may), and can it not be done without (must)? */
-static int role_may(const struct model_hparams *h, enum model_role r)
-{
-    if (r == MODEL_ATTN_Q_BIAS || r == MODEL_ATTN_K_BIAS || r == MODEL_ATTN_V_BIAS)
-        return 0;
-    if (h->n_experts > 0)
-        return !model_role_is_predictor(r) && !(r == MODEL_FFN_DOWN && h->down_by_neuron);
-    return r != MODEL_FFN_ROUTER;
-}
-
-static int role_must(const struct model_hparams *h, enum model_role r)
-{
-    return role_may(h, r) && r != MODEL_ROPE_FREQS && !model_role_is_predictor(r) && !(r == MODEL_OUTPUT && h->tied_output);
-}
-
-int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])
-{
-    if (r >= MODEL_ROLES || !role_may(h, r))
-        return -1;
-    const struct role *role = role_of(h, r);
-    int n = role->dims[1] == NONE ? 1 : 2;
-    dims[0] = dim_value(h, role->dims[0]);
-    dims[1] = dim_value(h, role->dims[1]);
-    dims[2] = dims[3] = 1;
-    if (h->n_experts > 0 && role->experts)
-        dims[n++] = dim_value(h, D_EXPERTS);
-    return n;
-}
+/* --- tensors ----------------------------------------------------------------------------- */
 
 /* A layer's predictor has both matrices, of one rank. */
 static int check_predictor(const struct model *m, int layer, struct err *e)
@@ -599,7 +474,7 @@ static int check_shape(const struct model *m, const struct gguf_tensor *t, enum 
     if (!q->dequant)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': type %s cannot be computed by this build",
                        gguf_name(m->gguf), t->name, q->name);
-    if (roles[r].dims[1] == NONE && t->type != QUANT_F32)
+    if (model_role_is_vector(r) && t->type != QUANT_F32)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s' is of type %s, only F32 is supported for it",
                        gguf_name(m->gguf), t->name, q->name);
     return 0;
@@ -611,10 +486,10 @@ static int resolve(const struct model *m, enum model_role r, int layer, const st
 {
     char name[64];
     *out = NULL;
-    if (!role_may(&m->h, r) || model_tensor_name(&m->h, r, layer, name, sizeof name) < 0)
+    if (model_role_presence(&m->h, r) == MODEL_ABSENT || model_tensor_name(&m->h, r, layer, name, sizeof name) < 0)
         return 0;
     const struct gguf_tensor *t = gguf_tensor(m->gguf, name);
-    if (!t && role_must(&m->h, r))
+    if (!t && model_role_presence(&m->h, r) == MODEL_REQUIRED)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is absent", gguf_name(m->gguf), name);
     if (!t)
         return 0;
@@ -664,9 +539,9 @@ int model_open(const struct gguf *g, const struct model_given *given, struct mod
         goto fail;
     }
     for (int role = 0; role < MODEL_ROLES; role++) {
-        int n = roles[role].per_layer ? m->h.n_layers : 1;
+        int per_layer = model_role_is_per_layer((enum model_role)role), n = per_layer ? m->h.n_layers : 1;
         for (int l = 0; l < n; l++) {
-            const struct gguf_tensor **t = roles[role].per_layer ? &m->layer[l][role] : &m->global[role];
+            const struct gguf_tensor **t = per_layer ? &m->layer[l][role] : &m->global[role];
             if ((r = resolve(m, (enum model_role)role, l, t, e)) < 0)
                 goto fail;
             n_found += (uint64_t)r;

@@ -58,7 +58,7 @@ struct forward {
 
     int layer, expert;         /* of the sweep */
     const void *const *w;      /* by role */
-    float *attn_norm, *ffn_norm, *bias[3];
+    float *attn_norm, *ffn_norm;
     uint32_t n_expert_tokens;
 
     forward_substitute *substitute; /* matrices of somebody else */
@@ -164,8 +164,8 @@ fail:
 
 static void free_layer(struct forward *f)
 {
-    free(f->attn_norm), free(f->ffn_norm), free(f->bias[0]), free(f->bias[1]), free(f->bias[2]);
-    f->attn_norm = f->ffn_norm = f->bias[0] = f->bias[1] = f->bias[2] = NULL;
+    free(f->attn_norm), free(f->ffn_norm);
+    f->attn_norm = f->ffn_norm = NULL;
 }
 
 void forward_free(struct forward *f)
@@ -294,13 +294,6 @@ static void norm_tile(const struct forward *f, float *out, const float *x, const
         nn_rmsnorm(out + (size_t)t * f->d, x + (size_t)t * f->d, w, f->h->d_model, f->h->rms_eps);
 }
 
-static void add_bias(float *x, const float *bias, size_t n_tokens, size_t len)
-{
-    for (size_t t = 0; bias && t < n_tokens; t++)
-        for (size_t i = 0; i < len; i++)
-            x[t * len + i] += bias[i];
-}
-
 /* Samples saturate: an infinity would spoil whatever is fitted to them. */
 static void sample_f16(uint16_t *out, const float *x, size_t n)
 {
@@ -328,9 +321,6 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
         product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
     }
-    add_bias(s->q, f->bias[0], len, f->q_len);
-    add_bias(s->k, f->bias[1], len, f->kv_len);
-    add_bias(s->v, f->bias[2], len, f->kv_len);
     for (size_t t = 0; t < len && model_rotates(h, f->layer); t++) {
         nn_rope(s->q + t * f->q_len, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
         nn_rope(s->k + t * f->kv_len, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
@@ -599,7 +589,6 @@ static int turn_down(struct forward *f, struct err *e)
 static int load_layer(struct forward *f, int layer, struct err *e)
 {
     const struct model *m = f->m;
-    static const enum model_role biases[3] = { MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS };
     int r;
     free_layer(f);
     f->layer = layer;
@@ -607,9 +596,6 @@ static int load_layer(struct forward *f, int layer, struct err *e)
         (r = turn_down(f, e)) < 0 || (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
         (r = vector(m, m->layer[layer][MODEL_FFN_NORM], &f->ffn_norm, e)) < 0)
         return r;
-    for (int i = 0; i < 3; i++)
-        if (m->layer[layer][biases[i]] && (r = vector(m, m->layer[layer][biases[i]], &f->bias[i], e)) < 0)
-            return r;
     return 0;
 }
 

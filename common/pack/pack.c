@@ -220,41 +220,18 @@ static int check_entry(const struct pack *p, const struct section *s, uint32_t i
     return 0;
 }
 
-/* The shape that a dense role must have; the number of dimensions. */
-static int role_dims(const struct model_hparams *h, enum model_role role, uint64_t d[4])
-{
-    uint64_t model = (uint64_t)h->d_model, q = (uint64_t)h->n_heads * (uint64_t)h->head_dim,
-             kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
-    d[0] = model;
-    d[1] = d[2] = d[3] = 1;
-    switch (role) {
-    case MODEL_TOKEN_EMBD:
-    case MODEL_OUTPUT:      d[1] = (uint64_t)h->n_vocab; return 2;
-    case MODEL_ROPE_FREQS:  d[0] = (uint64_t)h->n_rot / 2; return 1;
-    case MODEL_ATTN_Q:      d[1] = q; return 2;
-    case MODEL_ATTN_K:
-    case MODEL_ATTN_V:      d[1] = kv; return 2;
-    case MODEL_ATTN_OUTPUT: d[0] = q; d[1] = model; return 2;
-    case MODEL_ATTN_Q_BIAS: d[0] = q; return 1;
-    case MODEL_ATTN_K_BIAS:
-    case MODEL_ATTN_V_BIAS: d[0] = kv; return 1;
-    case MODEL_FFN_ROUTER:  d[1] = (uint64_t)h->n_experts; return 2;
-    default:                return 1;
-    }
-}
-
 static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct err *e)
 {
-    if (s->role >= MODEL_ROLES || !model_role_is_dense((enum model_role)s->role))
-        return bad_entry(p, i, e, "a dense tensor of unknown role");
     enum model_role role = (enum model_role)s->role;
+    uint64_t want[4];
+    int n_dims = s->role < MODEL_ROLES && model_role_is_dense(role) ? model_tensor_shape(&p->h, role, want) : -1;
+    if (n_dims < 0)
+        return bad_entry(p, i, e, "a dense tensor of unknown role");
     int per_layer = model_role_is_per_layer(role);
     if (per_layer ? s->layer >= (uint32_t)p->h.n_layers : s->layer != PACK_NONE)
         return bad_entry(p, i, e, "its layer is out of range");
     if (pack_dense_find(p, role, per_layer ? (int)s->layer : -1))
         return bad_entry(p, i, e, "this tensor is there twice");
-    uint64_t want[4];
-    int n_dims = role_dims(&p->h, role, want);
     if (s->n_dims != (uint32_t)n_dims || memcmp(want, s->dims, sizeof want))
         return err_set(e, ERR_FORMAT,
                        "'%s': tensor %s of layer %d is %llu x %llu; the model's is %llu x %llu",
@@ -438,8 +415,6 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
 /* Every tensor that the forward pass will ask for is there. */
 static int check_complete(struct pack *p, struct err *e)
 {
-    static const enum model_role needed[] = { MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V,
-                                              MODEL_ATTN_OUTPUT, MODEL_FFN_NORM };
     if (!p->meta || !priv(p)->order.kind || !priv(p)->checks.kind)
         return err_set(e, ERR_FORMAT, "'%s': metadata, order or cluster checksums are missing", priv(p)->name);
     if (p->revision > 1 && !priv(p)->unit_checks.kind)
@@ -454,12 +429,12 @@ static int check_complete(struct pack *p, struct err *e)
     if (r < 0)
         return r;
     for (int l = 0; l < p->h.n_layers; l++) {
-        for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-            if (!pack_dense_find(p, needed[i], l))
+        for (int role = 0; role < MODEL_ROLES; role++)
+            if (model_role_is_per_layer((enum model_role)role) && model_role_is_dense((enum model_role)role) &&
+                model_role_presence(&p->h, (enum model_role)role) == MODEL_REQUIRED &&
+                !pack_dense_find(p, (enum model_role)role, l))
                 return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", priv(p)->name,
-                               model_role_name(needed[i]), l);
-        if (p->h.n_experts && !pack_dense_find(p, MODEL_FFN_ROUTER, l))
-            return err_set(e, ERR_FORMAT, "'%s': the router of layer %d is missing", priv(p)->name, l);
+                               model_role_name((enum model_role)role), l);
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int s = 0; s < p->shape.n_segments; s++)
                 if (!p->segments[(size_t)l * (size_t)model_ffn_blocks(&p->h) + (size_t)b].offset[s])

@@ -51,46 +51,24 @@ static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, s
 static struct model_hparams hparams(const struct synth_design *d)
 {
     const struct synth_shape *s = &d->ask.shape;
-    return (struct model_hparams){ .n_layers = s->n_layers, .n_experts = s->n_experts };
-}
-
-/* Dimensions of a role; 0: not in this model. */
-static int dims_of(const struct synth_design *d, enum model_role role, uint64_t dims[4])
-{
-    const struct synth_shape *s = &d->ask.shape;
-    uint64_t d_model = (uint64_t)s->d_model, kv = (uint64_t)(s->n_kv_heads * d->head_dim), ff = (uint64_t)s->n_ff;
-    uint64_t experts = s->n_experts > 0 ? (uint64_t)s->n_experts : 1;
-    uint64_t of[MODEL_ROLES][3] = {
-        [MODEL_TOKEN_EMBD] = { d_model, (uint64_t)s->n_vocab },  [MODEL_OUTPUT_NORM] = { d_model },
-        [MODEL_OUTPUT] = { d_model, (uint64_t)s->n_vocab },      [MODEL_ATTN_NORM] = { d_model },
-        [MODEL_ATTN_Q] = { d_model, d_model },                   [MODEL_ATTN_K] = { d_model, kv },
-        [MODEL_ATTN_V] = { d_model, kv },                        [MODEL_ATTN_OUTPUT] = { d_model, d_model },
-        [MODEL_FFN_NORM] = { d_model },
-        [MODEL_FFN_ROUTER] = { s->n_experts > 0 ? d_model : 0, experts },
-        [MODEL_FFN_GATE] = { d_model, ff, experts },             [MODEL_FFN_UP] = { d_model, ff, experts },
-        [MODEL_FFN_DOWN] = { ff, d_model, experts },
-    };
-    int n = 0;
-    for (int i = 0; i < 4; i++)
-        dims[i] = i < 3 && of[role][i] > 0 ? of[role][i] : 1;
-    while (n < 3 && of[role][n] > 0)
-        n++;
-    if (n == 3 && s->n_experts == 0)
-        n = 2;
-    return n;
+    return (struct model_hparams){ .n_layers = s->n_layers, .d_model = s->d_model, .n_heads = s->n_heads,
+                                   .n_kv_heads = s->n_kv_heads, .head_dim = d->head_dim, .n_ff = s->n_ff,
+                                   .n_vocab = s->n_vocab, .n_experts = s->n_experts };
 }
 
 static int is_f32(enum model_role role)
 {
-    return role == MODEL_ATTN_NORM || role == MODEL_FFN_NORM || role == MODEL_OUTPUT_NORM || role == MODEL_FFN_ROUTER;
+    return model_role_is_vector(role) || role == MODEL_FFN_ROUTER;
 }
 
 /* Tensor of a role into *out; 0: not in this model. */
 static int tensor_of(const struct synth_design *d, enum model_role role, int layer, struct synth_tensor *out)
 {
     struct synth_tensor t = { .role = role, .layer = layer, .type = is_f32(role) ? QUANT_F32 : d->ask.type };
-    if ((t.n_dims = dims_of(d, role, t.dims)) == 0)
+    struct model_hparams h = hparams(d);
+    if (model_role_presence(&h, role) != MODEL_REQUIRED)
         return 0;
+    t.n_dims = model_tensor_shape(&h, role, t.dims);
     t.row_bytes = quant_row_bytes(t.type, t.dims[0]);
     t.bytes = t.row_bytes * t.dims[1] * t.dims[2];
     *out = t;

@@ -19,22 +19,23 @@ struct described {
     struct inputs_steps window; /* of every layer; n_steps 0 until it is first asked for */
 };
 
-static struct inputs_matrix matrix(uint32_t type, int rows, int cols)
+static struct inputs_matrix matrix(const struct model_hparams *h, enum model_role role, uint32_t type)
 {
-    return (struct inputs_matrix){ type, rows, cols, quant_row_bytes(type, (uint64_t)cols) * (uint64_t)rows };
+    uint64_t dims[4];
+    if (model_tensor_shape(h, role, dims) < 0)
+        return (struct inputs_matrix){ .rows = 0 };
+    return (struct inputs_matrix){ type, (int)dims[1], (int)dims[0], quant_row_bytes(type, dims[0]) * dims[1] };
 }
 
 static void fill_matrices(struct inputs *in, const struct describe *d)
 {
     const struct model_hparams *h = &d->h;
-    int q = h->n_heads * h->head_dim, kv = h->n_kv_heads * h->head_dim;
-    struct inputs_layer one = { .attn = { matrix(d->attn_type, q, h->d_model), matrix(d->attn_type, kv, h->d_model),
-                                          matrix(d->attn_type, kv, h->d_model), matrix(d->attn_type, h->d_model, q) } };
-    if (h->n_experts)
-        one.router = matrix(d->router_type, h->n_experts, h->d_model);
+    struct inputs_layer one = { .attn = { matrix(h, MODEL_ATTN_Q, d->attn_type), matrix(h, MODEL_ATTN_K, d->attn_type),
+                                          matrix(h, MODEL_ATTN_V, d->attn_type), matrix(h, MODEL_ATTN_OUTPUT, d->attn_type) },
+                                .router = matrix(h, MODEL_FFN_ROUTER, d->router_type) };
     for (int l = 0; l < in->n_layers; l++)
         in->layers[l] = one;
-    in->head = matrix(h->tied_output ? d->embd_type : d->output_type, h->n_vocab, h->d_model);
+    in->head = matrix(h, MODEL_OUTPUT, h->tied_output ? d->embd_type : d->output_type);
     in->embd_row_bytes = quant_row_bytes(d->embd_type, (uint64_t)h->d_model);
 }
 

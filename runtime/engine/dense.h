@@ -37,7 +37,6 @@ struct dense_layer {
     struct dense_matrix q, k, v, o;
     struct dense_matrix router; /* with experts; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
-    const float *q_bias, *k_bias, *v_bias;     /* f32[rows of the matrix], or NULL */
 };
 
 struct dense_weights {

@@ -123,19 +123,12 @@ static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
         memcpy(to, v, (size_t)n * sizeof *v);
 }
 
-static void add_bias(float *v, const float *bias, int n)
-{
-    for (int i = 0; bias && i < n; i++)
-        v[i] += bias[i];
-}
-
-/* Bias, rotation and the KV cache for tokens [begin, end). */
+/* Rotation and the KV cache for tokens [begin, end). */
 static void place_tokens(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
     const struct model_hparams *h = c->c.h;
-    const struct dense_layer *l = &c->c.w->layers[a->layer];
     const struct dense_memory *m = &c->c.memory;
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
     (void)worker;
@@ -143,9 +136,6 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
               *v = m->v + (size_t)t * (size_t)kv_dim;
         const struct engine_token *tok = &a->tokens[t];
-        add_bias(q, l->q_bias, q_dim);
-        add_bias(k, l->k_bias, kv_dim);
-        add_bias(v, l->v_bias, kv_dim);
         if (model_rotates(h, a->layer)) {
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);
             nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);

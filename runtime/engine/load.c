@@ -48,7 +48,6 @@ struct wanted {                /* a role, and where it goes */
     enum model_role role;
     struct dense_matrix *m;
     const float **v;           /* vectors are float32 */
-    int optional;
 };
 
 static int take_matrix(struct engine *g, const struct pack_dense *d, const uint8_t *data, struct dense_matrix *m,
@@ -93,8 +92,9 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
     const struct pack *p = g->c.pack;
     const struct pack_dense *d = pack_dense_find(p, w->role, layer);
     if (!d)
-        return w->optional ? 0
-                           : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
+        return model_role_presence(&g->h, w->role) != MODEL_REQUIRED
+                   ? 0
+                   : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
                                      model_role_name(w->role), layer);
     uint8_t *to = arena_take(&g->arena, BUDGET_DENSE, budget_dense_tensor(d->bytes));
     int r = read_dense(g, d, to, e);
@@ -114,11 +114,10 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
 {
     struct dense_layer *l = &g->weights.layers[i];
     const struct wanted w[] = {
-        { MODEL_ATTN_NORM, NULL, &l->attn_norm, 0 },  { MODEL_ATTN_Q, &l->q, NULL, 0 },
-        { MODEL_ATTN_K, &l->k, NULL, 0 },             { MODEL_ATTN_V, &l->v, NULL, 0 },
-        { MODEL_ATTN_OUTPUT, &l->o, NULL, 0 },        { MODEL_ATTN_Q_BIAS, NULL, &l->q_bias, 1 },
-        { MODEL_ATTN_K_BIAS, NULL, &l->k_bias, 1 },   { MODEL_ATTN_V_BIAS, NULL, &l->v_bias, 1 },
-        { MODEL_FFN_NORM, NULL, &l->ffn_norm, 0 },    { MODEL_FFN_ROUTER, &l->router, NULL, g->h.n_experts == 0 },
+        { MODEL_ATTN_NORM, NULL, &l->attn_norm }, { MODEL_ATTN_Q, &l->q, NULL },
+        { MODEL_ATTN_K, &l->k, NULL },            { MODEL_ATTN_V, &l->v, NULL },
+        { MODEL_ATTN_OUTPUT, &l->o, NULL },       { MODEL_FFN_NORM, NULL, &l->ffn_norm },
+        { MODEL_FFN_ROUTER, &l->router, NULL },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
@@ -136,10 +135,10 @@ int load_dense(struct engine *g, struct err *e)
         total += p->dense[i].stored_bytes;
     progress_init(&bar, "loading dense weights", "B", total);
     const struct wanted w[] = {
-        { MODEL_TOKEN_EMBD, &g->weights.embd, NULL, 0 },
-        { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm, 0 },
-        { MODEL_OUTPUT, &g->weights.output, NULL, g->h.tied_output },
-        { MODEL_ROPE_FREQS, NULL, &divisor, 1 },
+        { MODEL_TOKEN_EMBD, &g->weights.embd, NULL },
+        { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm },
+        { MODEL_OUTPUT, &g->weights.output, NULL },
+        { MODEL_ROPE_FREQS, NULL, &divisor },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)

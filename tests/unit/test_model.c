@@ -257,6 +257,30 @@ static void tensors(void)
           says("blk.2.attn_norm.weight"));
 }
 
+/* Presence and shape by hyper-parameters: what one has, the other gives. */
+static void roles(void)
+{
+    struct model_hparams h = { .n_layers = 4, .d_model = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 24, .n_ff = 96,
+                               .n_vocab = 500, .n_rot = 24 };
+    uint64_t d[4];
+    for (int r = 0; r < MODEL_ROLES; r++)
+        CHECK((model_tensor_shape(&h, (enum model_role)r, d) == -1) == (model_role_presence(&h, (enum model_role)r) == MODEL_ABSENT));
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_K, d) == 2 && d[0] == 64 && d[1] == 48 && d[2] == 1 && d[3] == 1);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_OUTPUT, d) == 2 && d[0] == 96 && d[1] == 64);
+    CHECK(model_tensor_shape(&h, MODEL_FFN_DOWN, d) == 2 && d[0] == 96 && d[1] == 64);
+    CHECK(model_tensor_shape(&h, MODEL_ROPE_FREQS, d) == 1 && d[0] == 12 && model_role_is_vector(MODEL_ROPE_FREQS));
+    CHECK(model_role_presence(&h, MODEL_ROPE_FREQS) == MODEL_OPTIONAL && model_role_presence(&h, MODEL_ATTN_Q) == MODEL_REQUIRED);
+    CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_ABSENT && model_role_presence(&h, MODEL_FFN_ROUTER) == MODEL_ABSENT);
+    CHECK(model_role_presence(&h, MODEL_OUTPUT) == MODEL_REQUIRED && model_role_presence(&h, MODEL_PREDICT_FC1) == MODEL_OPTIONAL);
+    h.tied_output = h.down_by_neuron = 1;
+    CHECK(model_role_presence(&h, MODEL_OUTPUT) == MODEL_OPTIONAL);
+    CHECK(model_tensor_shape(&h, MODEL_FFN_DOWN, d) == 2 && d[0] == 64 && d[1] == 96);
+    h.down_by_neuron = 0;
+    h.n_experts = 6;
+    CHECK(model_tensor_shape(&h, MODEL_FFN_GATE, d) == 3 && d[0] == 64 && d[1] == 96 && d[2] == 6);
+    CHECK(model_role_presence(&h, MODEL_FFN_ROUTER) == MODEL_REQUIRED && model_role_presence(&h, MODEL_PREDICT_FC2) == MODEL_ABSENT);
+}
+
 static void names(void)
 {
     struct model_hparams h = { .n_layers = 4 };
@@ -270,6 +294,7 @@ static void names(void)
     CHECK(model_role_is_ffn(MODEL_FFN_DOWN) && !model_role_is_ffn(MODEL_FFN_ROUTER));
     CHECK(model_role_is_per_layer(MODEL_FFN_NORM) && !model_role_is_per_layer(MODEL_OUTPUT_NORM));
     CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
+    roles();
     CHECK(model_act_by_name("gelu") == -1 && model_act_by_name("swish") == MODEL_ACT_SILU);
     for (int a = 0; a < MODEL_ACTS; a++)
         CHECK(model_act_by_name(model_act_name((enum model_act)a)) == a);

@@ -259,10 +259,8 @@ static int check_ffn(const struct trace *t, struct err *e)
     for (int l = 0; l < h->n_layers; l++)
         for (int i = 0; i < 3; i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
-            int rows = i == 2 && !h->down_by_neuron; /* Down's are of n_ff */
-            uint64_t a = (uint64_t)(rows ? h->n_ff : h->d_model), b = (uint64_t)(rows ? h->d_model : h->n_ff);
-            if (!x || x->dims[0] != a || x->dims[1] != b || x->dims[2] != (uint64_t)model_ffn_blocks(h) ||
-                x->dims[3] != 1)
+            uint64_t want[4];
+            if (!x || model_tensor_shape(h, roles[i], want) < 0 || memcmp(want, x->dims, sizeof want))
                 return err_set(e, ERR_FORMAT,
                                "'%s': tensor %s of layer %d is missing or does not have n_ff x d_model elements",
                                t->info.path, model_role_name(roles[i]), l);

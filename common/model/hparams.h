@@ -1,0 +1,53 @@
+#ifndef COMMON_MODEL_HPARAMS_H
+#define COMMON_MODEL_HPARAMS_H
+
+/* A model's hyper-parameters: plain data, which model.h reads from a file. */
+
+#define MODEL_MAX_LAYERS  1024
+#define MODEL_MAX_EXPERTS 1024
+#define MODEL_MAX_DIM     (1 << 20)
+#define MODEL_MAX_VOCAB   (1 << 22)
+#define MODEL_MAX_CONTEXT (1 << 24)
+
+enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACTS };
+enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
+/* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
+enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTERS };
+
+struct model_hparams {
+    char arch[32];               /* "llama", "smallthinker" */
+    char name[96];               /* general.name, cut */
+    int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
+    int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
+    int n_rot;
+    float rope_theta, rms_eps;
+    float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
+    enum model_rope rope;
+    enum model_act act;
+    enum model_router router;
+    int early_router;            /* routers see the residual that enters the block, before attention and its norm */
+    int window, window_period;   /* 0, or layers that window_period does not divide attend to the last `window` positions */
+    int nope_period;             /* 0, or layers that it divides do not rotate queries and keys */
+    int tied_output;             /* the head is token_embd */
+    int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
+};
+
+/* First position that a query at pos attends to. */
+static inline int model_attends_from(const struct model_hparams *h, int layer, int pos)
+{
+    return h->window > 0 && layer % h->window_period != 0 && pos >= h->window ? pos - h->window + 1 : 0;
+}
+
+/* Do queries and keys of that layer carry their position? */
+static inline int model_rotates(const struct model_hparams *h, int layer)
+{
+    return h->nope_period == 0 || layer % h->nope_period != 0;
+}
+
+/* FFN blocks per layer: 1, or n_experts. Every per-FFN array in this project has this dimension. */
+static inline int model_ffn_blocks(const struct model_hparams *h)
+{
+    return h->n_experts > 0 ? h->n_experts : 1;
+}
+
+#endif

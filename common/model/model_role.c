@@ -1,0 +1,143 @@
+/* One table, a row for each role. PowerInfer's files have Down by neuron, under a name and with a shape of its own. */
+#include "common/model/model_role.h"
+
+#include <stdio.h>
+
+/* Dimensions as hyper-parameters; NONE ends the list. */
+enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_RANK /* any */ };
+
+/* Where a tensor is. */
+enum presence {
+    ALWAYS, MAYBE, NEVER,
+    UNTIED,                  /* unless the head is the embedding */
+    ROUTED,                  /* with experts only */
+    DENSE_MAYBE              /* without experts, where the file has it */
+};
+
+struct role {
+    const char *name;        /* of the role */
+    const char *tensor;      /* after "blk.N." where per layer */
+    const char *experts;     /* its name when there are experts; a third dimension follows then */
+    int per_layer;
+    enum presence presence;
+    enum dim dims[2];        /* row length, rows; one dimension: a vector, F32 */
+};
+
+static const struct role roles[MODEL_ROLES] = {
+    [MODEL_TOKEN_EMBD]  = { "token_embd", "token_embd.weight", NULL, 0, ALWAYS, { D_MODEL, D_VOCAB } },
+    [MODEL_OUTPUT_NORM] = { "output_norm", "output_norm.weight", NULL, 0, ALWAYS, { D_MODEL, NONE } },
+    [MODEL_OUTPUT]      = { "output", "output.weight", NULL, 0, UNTIED, { D_MODEL, D_VOCAB } },
+    [MODEL_ROPE_FREQS]  = { "rope_freqs", "rope_freqs.weight", NULL, 0, MAYBE, { D_ROT_HALF, NONE } },
+    [MODEL_ATTN_NORM]   = { "attn_norm", "attn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
+    [MODEL_ATTN_Q]      = { "attn_q", "attn_q.weight", NULL, 1, ALWAYS, { D_MODEL, D_Q } },
+    [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
+    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
+    [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, ALWAYS, { D_Q, D_MODEL } },
+    [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, NEVER, { D_Q, NONE } },
+    [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, NEVER, { D_KV, NONE } },
+    [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, NEVER, { D_KV, NONE } },
+    [MODEL_FFN_NORM]    = { "ffn_norm", "ffn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
+    [MODEL_FFN_ROUTER]  = { "ffn_router", "ffn_gate_inp.weight", NULL, 1, ROUTED, { D_MODEL, D_EXPERTS } },
+    [MODEL_FFN_GATE]    = { "ffn_gate", "ffn_gate.weight", "ffn_gate_exps.weight", 1, ALWAYS, { D_MODEL, D_FF } },
+    [MODEL_FFN_UP]      = { "ffn_up", "ffn_up.weight", "ffn_up_exps.weight", 1, ALWAYS, { D_MODEL, D_FF } },
+    [MODEL_FFN_DOWN]    = { "ffn_down", "ffn_down.weight", "ffn_down_exps.weight", 1, ALWAYS, { D_FF, D_MODEL } },
+    [MODEL_PREDICT_FC1] = { "predict_fc1", "fc1.weight", NULL, 1, DENSE_MAYBE, { D_MODEL, D_RANK } },
+    [MODEL_PREDICT_FC2] = { "predict_fc2", "fc2.weight", NULL, 1, DENSE_MAYBE, { D_RANK, D_FF } },
+};
+
+/* Down by neuron. */
+static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, ALWAYS, { D_MODEL, D_FF } };
+
+static const struct role *role_of(const struct model_hparams *h, enum model_role r)
+{
+    return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : &roles[r];
+}
+
+int model_role_is_ffn(enum model_role r)
+{
+    return r == MODEL_FFN_GATE || r == MODEL_FFN_UP || r == MODEL_FFN_DOWN;
+}
+
+int model_role_is_predictor(enum model_role r)
+{
+    return r == MODEL_PREDICT_FC1 || r == MODEL_PREDICT_FC2;
+}
+
+int model_role_is_dense(enum model_role r)
+{
+    return !model_role_is_ffn(r) && !model_role_is_predictor(r);
+}
+
+int model_role_is_per_layer(enum model_role r)
+{
+    return r < MODEL_ROLES && roles[r].per_layer;
+}
+
+int model_role_is_vector(enum model_role r)
+{
+    return r < MODEL_ROLES && roles[r].dims[1] == NONE;
+}
+
+const char *model_role_name(enum model_role r)
+{
+    return r < MODEL_ROLES ? roles[r].name : "?";
+}
+
+int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len)
+{
+    if (r >= MODEL_ROLES || (r == MODEL_FFN_ROUTER && h->n_experts == 0) ||
+        (roles[r].per_layer && (layer < 0 || layer >= h->n_layers)))
+        return -1;
+    const struct role *role = role_of(h, r);
+    const char *tensor = h->n_experts > 0 && role->experts ? role->experts : role->tensor;
+    if (roles[r].per_layer)
+        snprintf(out, len, "blk.%d.%s", layer, tensor);
+    else
+        snprintf(out, len, "%s", tensor);
+    return 0;
+}
+
+static uint64_t dim_value(const struct model_hparams *h, enum dim d)
+{
+    switch (d) {
+    case D_MODEL:    return (uint64_t)h->d_model;
+    case D_Q:        return (uint64_t)h->n_heads * (uint64_t)h->head_dim;
+    case D_KV:       return (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
+    case D_FF:       return (uint64_t)h->n_ff;
+    case D_VOCAB:    return (uint64_t)h->n_vocab;
+    case D_EXPERTS:  return (uint64_t)h->n_experts;
+    case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
+    case D_RANK:     return 0;
+    case NONE:       break;
+    }
+    return 1;
+}
+
+enum model_presence model_role_presence(const struct model_hparams *h, enum model_role r)
+{
+    if (r >= MODEL_ROLES || (h->n_experts > 0 && r == MODEL_FFN_DOWN && h->down_by_neuron))
+        return MODEL_ABSENT;
+    switch (roles[r].presence) {
+    case ALWAYS:      return MODEL_REQUIRED;
+    case MAYBE:       return MODEL_OPTIONAL;
+    case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
+    case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;
+    case NEVER:       break;
+    }
+    return MODEL_ABSENT;
+}
+
+int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])
+{
+    if (model_role_presence(h, r) == MODEL_ABSENT)
+        return -1;
+    const struct role *role = role_of(h, r);
+    int n = role->dims[1] == NONE ? 1 : 2;
+    dims[0] = dim_value(h, role->dims[0]);
+    dims[1] = dim_value(h, role->dims[1]);
+    dims[2] = dims[3] = 1;
+    if (h->n_experts > 0 && role->experts)
+        dims[n++] = dim_value(h, D_EXPERTS);
+    return n;
+}

@@ -1,0 +1,42 @@
+#ifndef COMMON_MODEL_MODEL_ROLE_H
+#define COMMON_MODEL_MODEL_ROLE_H
+
+/* The roles of a model's tensors, from one table (model_role.c): name in GGUF files, in which models and layers it is, shape as a
+ * function of hyper-parameters, types that it may have. GGUF reader, trace, packer, pack reader, runtime and planner take shapes
+ * from here alone. Pure functions; thread-safe. */
+#include "common/model/hparams.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* FFN roles of experts are 3-D tensors whose last dimension is the expert. Packed models hold these numbers: new ones come last. */
+enum model_role {
+    MODEL_TOKEN_EMBD, MODEL_OUTPUT_NORM, MODEL_OUTPUT, MODEL_ROPE_FREQS,      /* per model */
+    MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
+    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* of no model that is computed: refused (qwen2) */
+    MODEL_FFN_NORM, MODEL_FFN_ROUTER,
+    MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
+    MODEL_PREDICT_FC1, MODEL_PREDICT_FC2,      /* a PowerInfer file's predictors: no part of the network */
+    MODEL_ROLES
+};
+
+int model_role_is_ffn(enum model_role r);      /* gate, up, down */
+int model_role_is_predictor(enum model_role r);
+/* Is it a tensor that the forward pass keeps whole: neither of the FFN's matrices nor of a predictor? */
+int model_role_is_dense(enum model_role r);
+int model_role_is_per_layer(enum model_role r);
+int model_role_is_vector(enum model_role r);   /* one dimension, F32; matrices may have any type that the kernels know */
+const char *model_role_name(enum model_role r); /* "attn_q" */
+
+/* Does a model of these hyper-parameters have the tensor, in each of its layers where it is per layer? */
+enum model_presence { MODEL_ABSENT, MODEL_OPTIONAL, MODEL_REQUIRED };
+enum model_presence model_role_presence(const struct model_hparams *h, enum model_role r);
+
+/* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
+int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
+
+/* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.
+ * Returns how many are used, or -1 when the model has no such tensor. */
+int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4]);
+
+#endif

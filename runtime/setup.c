@@ -1,12 +1,12 @@
-/* A plan says what was best on the machine it was made for; this one may have less. What gives way, in order:
- * the limit (the largest that fits), then the memory of neurons outside the parts with gates, scaled
- * evenly, then that of gates; the same inputs always give the same outcome. */
+/* A plan says what was best on the machine that it was made for; this one may have less. First the limit gives way (the largest
+ * that fits), then what the limit says (common/plan/plan_fit.h); the same inputs always give the same outcome. */
 #include "runtime/setup.h"
 
 #include "common/base/cpu.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
 #include "common/kernels/kernels.h"
+#include "common/plan/plan_fit.h"
 
 #include "runtime/machine.h"
 
@@ -143,7 +143,8 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     s->always = malloc(layers * sizeof *s->always);
     s->predictor = malloc(layers);
     s->streamed = malloc(layers);
-    if (!s->hot || !s->cold || !s->always || !s->predictor || !s->streamed)
+    s->predictor_bytes = calloc(layers, sizeof *s->predictor_bytes);
+    if (!s->hot || !s->cold || !s->always || !s->predictor || !s->streamed || !s->predictor_bytes)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     memcpy(s->hot, b->hot, hot * sizeof *s->hot);
     if (s->args.no_cache)
@@ -219,23 +220,6 @@ static int no_predictor(const struct setup *s, int layer, int block, struct err 
                    s->predictor[layer] == PREDICT_BLOCK ? " --input both" : "");
 }
 
-/* Bytes of the predictors of a layer. */
-static uint64_t predictors_of(const struct setup *s, int layer)
-{
-    uint64_t sum = 0;
-    for (int b = 0; b < model_ffn_blocks(&s->pack->h) && s->predictor[layer] >= 0; b++)
-        sum += budget_dense_tensor(
-            pack_predictor_find(s->pack, (enum predict_input)s->predictor[layer], layer, b)->bytes);
-    return sum;
-}
-
-static void count_resident(struct setup *s)
-{
-    s->config.choice.predictor_bytes = 0;
-    for (int l = 0; l < s->pack->h.n_layers; l++)
-        s->config.choice.predictor_bytes += s->streamed[l] ? 0 : predictors_of(s, l);
-}
-
 /* The predictors that the plan names, or the FFN's own of all layers; what they take goes into the account. */
 static int take_predictors(struct setup *s, struct err *e)
 {
@@ -264,8 +248,9 @@ static int take_predictors(struct setup *s, struct err *e)
             budget_add_predictor(&c->choice.predictors, &s->pack->shape, x->rank, x->bytes,
                                  predict_row1_bytes(x->type1, s->pack->h.d_model),
                                  predict_row2_bytes(x->type2, x->rank));
+            s->predictor_bytes[l] += budget_dense_tensor(x->bytes);
+            c->choice.predictor_bytes += s->streamed[l] ? 0 : budget_dense_tensor(x->bytes);
         }
-    count_resident(s);
     return 0;
 }
 
@@ -302,136 +287,25 @@ static void place_threads(struct setup *s)
 
 /* ---- making it fit ---- */
 
-static int below_floor(const struct setup *s, struct err *e)
-{
-    const struct budget_choice *c = &s->config.choice;
-    char floor[24], memory[24], predictors[80] = "";
-    if (c->predictors.rank)
-        snprintf(predictors, sizeof predictors, ", %llu bytes of predictors",
-                 (unsigned long long)(c->predictor_bytes + budget_stream_bytes(&c->predictors, c->predictor_buffers)));
-    size_format(s->budget.floor, floor, sizeof floor);
-    size_format(s->memory_bytes, memory, sizeof memory);
-    return err_set(
-        e, ERR_INFEASIBLE,
-        "memory of %llu bytes (%s) is below the floor of %llu bytes (%s) for this model with context %d, kv %s, "
-        "%d threads, prefill chunk %d, %d sequences%s and %d reads in flight; a smaller --context, --prefill-chunk "
-        "or --threads, --kv f16, or a plan with a smaller queue depth or batch lowers it",
-        (unsigned long long)s->memory_bytes, memory, (unsigned long long)s->budget.floor, floor, c->context,
-        c->kv_f16 ? "f16" : "f32", c->threads, c->prefill_chunk, c->max_batch, predictors, c->queue_depth);
-}
-
-#define SCALE 4096u
-
-static uint32_t scaled(uint32_t n, uint32_t by)
-{
-    return (uint32_t)((uint64_t)n * by / SCALE);
-}
-
-/* Hot and cold of the plan: gates (the first part) by gates/SCALE, the rest by others/SCALE. Hot sets are whole
- * clusters, often one or two of an expert: what rounding takes from one goes to the next, so that of all together no more
- * is left out than a cluster. */
-static void scale(struct setup *s, const uint32_t *hot, const uint32_t *cold, uint32_t gates, uint32_t others)
-{
-    const struct layout_shape *l = &s->pack->shape;
-    size_t parts = (size_t)l->n_parts, n = (size_t)s->pack->h.n_layers * parts,
-           blocks = (size_t)model_ffn_blocks(&s->pack->h);
-    uint32_t cluster = l->l.cluster_neurons, all[LAYOUT_MAX_PARTS] = { 0 }, kept[LAYOUT_MAX_PARTS] = { 0 };
-    for (size_t i = 0; i < n * blocks; i++) {
-        uint32_t *sum = &all[i % parts], before = kept[i % parts];
-        *sum += (hot[i] + cluster - 1) / cluster; /* at most all clusters of the model: 32 bits */
-        kept[i % parts] = scaled(*sum, i % parts == 0 ? gates : others);
-        uint32_t neurons = (kept[i % parts] - before) * cluster;
-        s->hot[i] = neurons < hot[i] ? neurons : hot[i]; /* the last cluster of a block may be short */
-    }
-    for (size_t i = 0; i < n; i++)
-        s->cold[i] = scaled(cold[i], i % parts == 0 ? gates : others);
-}
-
-static int fits(struct setup *s, const struct budget_model *m, struct err *e)
-{
-    int r = budget_compute(m, &s->config.choice, &s->budget, e);
-    return r < 0 ? r : s->budget.total <= s->memory_bytes;
-}
-
-/* The largest step (in 1/SCALE) that fits; the account grows with it. */
-static int search(struct setup *s, const struct budget_model *m, const uint32_t *hot, const uint32_t *cold, int gates,
-                  struct err *e)
-{
-    uint32_t lo = 0, hi = SCALE; /* lo fits */
-    while (hi - lo > 1) {
-        uint32_t mid = (lo + hi) / 2;
-        scale(s, hot, cold, gates ? mid : SCALE, gates ? 0 : mid);
-        int r = fits(s, m, e);
-        if (r < 0)
-            return r;
-        *(r ? &lo : &hi) = mid;
-    }
-    scale(s, hot, cold, gates ? lo : SCALE, gates ? 0 : lo);
-    return fits(s, m, e);
-}
-
-/* More predictors are streamed until the memory suffices without neurons: the last layers first, with as many buffers as
- * there is room for, few if need be. */
-static int stream_more(struct setup *s, const struct budget_model *m, struct err *e)
-{
-    struct budget_choice *c = &s->config.choice, keep = *c;
-    int r = 0, layer = s->pack->h.n_layers;
-    if (c->predictors.bytes <= budget_stream_bytes(&c->predictors, c->predictors.least)) {
-        memset(s->streamed, 0, (size_t)layer); /* so small that buffers would be larger */
-        c->predictor_buffers = 0;
-        count_resident(s);
-        return 0;
-    }
-    c->hot = c->cold = NULL;
-    while ((r = fits(s, m, e)) == 0 && layer-- > 0)
-        if (s->predictor[layer] >= 0 && !s->streamed[layer]) {
-            s->streamed[layer] = 1;
-            c->predictor_buffers = c->predictors.most;
-            count_resident(s);
-        }
-    while (r == 0 && c->predictor_buffers > c->predictors.least) {
-        c->predictor_buffers--;
-        r = fits(s, m, e);
-    }
-    c->hot = keep.hot;
-    c->cold = keep.cold;
-    return r;
-}
-
+/* What the memory does not hold of the plan is left out; without reads through gaps its predictions do not hold. */
 static int make_fit(struct setup *s, struct err *e)
 {
+    struct engine_config *c = &s->config;
     struct budget_model m;
     pack_budget_model(s->pack, &m);
-    int r = fits(s, &m, e);
-    if (r == 0 && s->config.n_coalesce && s->budget.floor > s->memory_bytes) { /* buffers of large reads are the first to go */
-        s->config.n_coalesce = 0;
-        s->config.choice.read_bytes = 0;
+    struct plan_fit f = { .model = &m, .memory_bytes = s->memory_bytes, .choice = c->choice, .hot = s->hot, .cold = s->cold,
+                          .streamed = s->streamed, .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
+    int r = plan_fit(&f, e);
+    if (r < 0)
+        return r;
+    c->choice = f.choice;
+    s->budget = f.budget;
+    s->scaled = f.scaled;
+    if (f.uncoalesced) {
+        c->n_coalesce = 0;
         s->other = 1;
-        r = fits(s, &m, e);
     }
-    if (r < 0 || r > 0)
-        return r;
-    if (s->budget.floor > s->memory_bytes) {
-        if (s->config.choice.predictors.rank) /* say what they take at the floor */
-            stream_more(s, &m, e);
-        return below_floor(s, e);
-    }
-    if (s->config.choice.predictors.rank && (r = stream_more(s, &m, e)) < 0)
-        return r;
-    size_t cold = (size_t)s->pack->h.n_layers * (size_t)s->pack->shape.n_parts;
-    size_t hot = cold * (size_t)model_ffn_blocks(&s->pack->h);
-    uint32_t *keep = malloc((hot + cold) * sizeof *keep);
-    if (!keep)
-        return err_set(e, ERR_NOMEM, "out of memory for a plan");
-    memcpy(keep, s->hot, hot * sizeof *keep);
-    memcpy(keep + hot, s->cold, cold * sizeof *keep);
-    scale(s, keep, keep + hot, SCALE, 0);
-    r = fits(s, &m, e);
-    if (r >= 0)
-        r = search(s, &m, keep, keep + hot, s->pack->shape.n_parts == 1 || r == 0, e);
-    free(keep);
-    s->scaled = 1;
-    return r < 0 ? r : 0;
+    return 0;
 }
 
 /* ---- life ---- */
@@ -493,6 +367,7 @@ void setup_close(struct setup *s)
     free(s->always);
     free(s->predictor);
     free(s->streamed);
+    free(s->predictor_bytes);
     *s = (struct setup){ 0 };
 }
 

@@ -37,6 +37,7 @@ struct setup {
     uint32_t *hot, *cold, *always;   /* config points to these */
     signed char *predictor;
     unsigned char *streamed;
+    uint64_t *predictor_bytes;       /* [n_layers]: of each layer's predictors in use */
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
 };
 

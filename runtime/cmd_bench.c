@@ -8,7 +8,7 @@
 #include "runtime/machine.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
-#include "runtime/sample.h"
+#include "runtime/session/session.h"
 #include "runtime/setup.h"
 
 #include <math.h>
@@ -53,10 +53,11 @@ struct bench {
     const struct args *a;
     struct setup *s;
     struct engine *g;
+    struct session session;
     int32_t *text;                 /* ids to take prompts from */
     int n_text;
     int32_t *words;                /* --text: what generation decodes; else NULL */
-    int n_words, word, pos;        /* the next one, and the position that it takes */
+    int n_words, word;             /* the next one */
     struct test tests[2];
     int n_tests, interrupted;
     int made;                      /* tokens of the repetition that runs */
@@ -132,7 +133,7 @@ static int feed(struct bench *b, int n, struct err *e)
 {
     for (int at = 0; at < n;) {
         int piece = n - at < b->n_text ? n - at : b->n_text, done;
-        int r = engine_prefill(b->g, 0, b->text, piece, &done, e);
+        int r = session_feed(&b->session, b->text, piece, SESSION_EXACT, &done, e);
         if (r < 0)
             return r;
         at += piece;
@@ -141,13 +142,14 @@ static int feed(struct bench *b, int n, struct err *e)
     return 0;
 }
 
-/* The token to decode at b->pos: of --text, after the beginning of text; else what was sampled. */
+/* The token to decode: of --text, after the beginning of text; else what was sampled. */
 static int32_t next_token(struct bench *b, int32_t sampled)
 {
     int32_t bos = tokenizer_bos(b->s->tokenizer);
+    int pos = session_n_pos(&b->session);
     if (!b->words)
-        return b->pos ? sampled : b->text[0];
-    if (b->pos == 0 && bos >= 0)
+        return pos ? sampled : b->text[0];
+    if (pos == 0 && bos >= 0)
         return bos;
     b->word = b->word == b->n_words ? 0 : b->word;
     return b->words[b->word++];
@@ -158,21 +160,16 @@ static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
     const struct sample_params p = {
         .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = seed
     };
-    struct sampler s;
-    size_t bytes;
-    float *mem = engine_sampler_memory(b->g, &bytes);
     int32_t id = 0;
-    sampler_init(&s, &p);
+    session_sampling(&b->session, &p);
     for (int i = 0; i < n; i++) {
-        struct engine_token t = { next_token(b, id), 0, b->pos++ };
-        int r = engine_forward(b->g, &t, 1, e);
+        int32_t next = next_token(b, id);
+        int done, r = session_feed(&b->session, &next, 1, SESSION_PREDICTED, &done, e);
         if (r < 0)
             return r;
         b->made++;
-        const float *logits = engine_logits(b->g, 0, 0, e);
-        if (!logits)
-            return e->code;
-        id = sampler_pick(&s, logits, b->s->pack->h.n_vocab, NULL, 0, mem);
+        if ((id = session_sample(&b->session, e)) < 0)
+            return id;
         if (cancel_asked(b->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
     }
@@ -211,11 +208,9 @@ static void name_test(struct test *t, const char *kind, int n)
 static int once(struct bench *b, struct test *t, int i, struct err *e)
 {
     int prompt = t->name[0] == 'p';
-    if (prompt || !b->words || b->pos + t->n > b->s->config.choice.context) {
-        engine_reset(b->g, 0);
-        b->pos = 0;
-    }
-    int at = b->pos;
+    if (prompt || !b->words || session_n_pos(&b->session) + t->n > b->s->config.choice.context)
+        session_reset(&b->session);
+    int at = session_n_pos(&b->session);
     engine_stats_reset(b->g);
     int64_t start = progress_now_ns();
     b->made = 0;
@@ -225,7 +220,7 @@ static int once(struct bench *b, struct test *t, int i, struct err *e)
         return r;
     if (part)
         name_test(t, t->name[0] == 'p' ? "pp" : "tg", b->made);
-    if (prompt && !part && !engine_logits(b->g, engine_last(b->g) - 1, 0, e)) /* the first token follows from here */
+    if (prompt && !part && !session_logits(&b->session, e)) /* the first token follows from here */
         return e->code;
     uint64_t ns = (uint64_t)(progress_now_ns() - start);
     struct engine_stats s = engine_stats(b->g);
@@ -350,6 +345,8 @@ static int measure(struct bench *b, struct err *e)
 {
     struct progress bar;
     int r = setup_engine(b->s, &b->g, e), steps = 0;
+    if (r == 0)
+        r = session_init(&b->session, b->g, &(struct session_config){ .cancel = b->a->setup.cancel }, e);
     progress_init(&bar, "measuring", "runs", (uint64_t)(b->n_tests * (b->a->repeats + !b->a->no_warmup)));
     for (int i = 0; i < b->n_tests; i++)
         for (int k = b->a->no_warmup ? 0 : -1; k < b->a->repeats && r == 0; k++) {
@@ -361,6 +358,7 @@ static int measure(struct bench *b, struct err *e)
         keep_finished(b);
     if (r == 0 || (r == ERR_INTR && b->g))
         (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
+    session_done(&b->session);
     engine_close(b->g);
     return r;
 }

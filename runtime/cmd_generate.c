@@ -7,7 +7,7 @@
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
-#include "runtime/sample.h"
+#include "runtime/session/session.h"
 #include "runtime/setup.h"
 #include "runtime/stream.h"
 
@@ -43,10 +43,10 @@ struct run {
     const struct args *a;
     struct setup *s;
     struct engine *g;
-    struct sampler sampler;
+    struct session session;
     struct stream stream;
     struct report report;
-    int32_t *ids;           /* the sequence: prompt, then what was generated */
+    int32_t *ids;           /* of the prompt */
     int n_ids;
     int32_t eog[MAX_EOG];
     int n_eog, first_piece;
@@ -147,13 +147,10 @@ static int is_eog(const struct run *r, int32_t id)
 /* The next token, or ERR_*. */
 static int32_t pick(struct run *r, struct err *e)
 {
-    size_t bytes;
-    float *logits = engine_logits(r->g, engine_last(r->g) - 1, 0, e), *mem = engine_sampler_memory(r->g, &bytes);
-    if (!logits)
-        return e->code;
-    for (int i = 0; i < r->n_eog && r->a->ignore_eos; i++)
+    float *logits = session_logits(&r->session, e);
+    for (int i = 0; logits && i < r->n_eog && r->a->ignore_eos; i++)
         logits[r->eog[i]] = -INFINITY;
-    return sampler_pick(&r->sampler, logits, r->s->pack->h.n_vocab, r->ids, r->n_ids, mem);
+    return session_sample(&r->session, e);
 }
 
 /* Text of a token into the stream; 1 when a stop string is complete. */
@@ -168,6 +165,7 @@ static int decode(struct run *r, struct err *e)
 {
     struct report *p = &r->report;
     int context = r->s->config.choice.context, n = r->a->n < 0 ? context : r->a->n;
+    int32_t id = 0;
     p->stop = "length";
     while (p->n_generated < n) {
         struct engine_stats before = engine_stats(r->g), after;
@@ -175,17 +173,11 @@ static int decode(struct run *r, struct err *e)
         if (cancel_asked(r->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
         if (p->n_generated > 0) {
-            if (r->n_ids > context) {
-                p->stop = "context";
-                return 0;
-            }
-            struct engine_token t = { r->ids[r->n_ids - 1], 0, r->n_ids - 1 };
-            int c = engine_forward(r->g, &t, 1, e);
+            int done, c = session_feed(&r->session, &id, 1, SESSION_PREDICTED, &done, e);
             if (c < 0)
                 return c;
         }
-        int32_t id = pick(r, e);
-        if (id < 0)
+        if ((id = pick(r, e)) < 0)
             return id;
         if (p->n_generated == 0)
             p->ttft_ns = p->prompt_ns + (uint64_t)(progress_now_ns() - start);
@@ -194,9 +186,6 @@ static int decode(struct run *r, struct err *e)
             return 0;
         }
         p->n_generated++;
-        if (r->n_ids < context)
-            r->ids[r->n_ids] = id;
-        r->n_ids++;
         r->text_len = 0;
         int stopped = put(r, id);
         after = engine_stats(r->g);
@@ -209,7 +198,7 @@ static int decode(struct run *r, struct err *e)
             p->stop = "stop";
             return 0;
         }
-        if (r->n_ids > context && p->n_generated < n) {
+        if (session_n_pos(&r->session) == context && p->n_generated < n) {
             p->stop = "context";
             return 0;
         }
@@ -221,7 +210,7 @@ static int prompt(struct run *r, const int32_t *ids, int n, struct err *e)
 {
     int done, c;
     int64_t start = progress_now_ns();
-    c = engine_prefill(r->g, 0, ids, n, &done, e);
+    c = session_feed(&r->session, ids, n, SESSION_EXACT, &done, e);
     r->report.prompt_ns = (uint64_t)(progress_now_ns() - start);
     r->report.n_prompt = done;
     r->report.prompt = engine_stats(r->g);
@@ -232,6 +221,8 @@ static int prompt(struct run *r, const int32_t *ids, int n, struct err *e)
 static int run_loaded(struct run *r, struct err *e)
 {
     int c = prompt(r, r->ids, r->n_ids, e);
+    free(r->ids);
+    r->ids = NULL;
     if (c == 0) {
         int64_t start = progress_now_ns();
         c = decode(r, e);
@@ -266,12 +257,10 @@ static int run_engine(struct run *r, struct err *e)
     if (c < 0)
         return c;
     r->report.load_ns = (uint64_t)(progress_now_ns() - start);
-    int32_t *ids = engine_token_memory(r->g, 0);
-    memcpy(ids, r->ids, (size_t)r->n_ids * sizeof *ids);
-    free(r->ids);
-    r->ids = ids;
-    c = run_loaded(r, e);
-    r->ids = NULL;
+    const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling };
+    if ((c = session_init(&r->session, r->g, &q, e)) == 0)
+        c = run_loaded(r, e);
+    session_done(&r->session);
     engine_close(r->g);
     return c;
 }
@@ -290,7 +279,6 @@ static int generate(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = r.report.seed = a->seed;
-    sampler_init(&r.sampler, &a->sampling);
     find_eog(&r);
     if (!a->json && !a->no_echo)
         to_stdout(NULL, text, len);

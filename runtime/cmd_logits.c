@@ -4,6 +4,7 @@
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
+#include "runtime/session/session.h"
 #include "runtime/setup.h"
 
 #include <stdio.h>
@@ -32,17 +33,17 @@ static void print(const float *logits, int n)
 static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *e)
 {
     struct engine *g = NULL;
+    struct session q = { 0 };
+    const float *v = NULL;
     int done, r = setup_engine(s, &g, e);
     if (r < 0)
         return r;
-    r = engine_feed(g, 0, ids, n, &done, e);
-    if (r == 0) {
-        const float *v = engine_logits(g, engine_last(g) - 1, 0, e);
-        if (v)
-            print(v, s->pack->h.n_vocab);
-        else
-            r = e->code;
-    }
+    if ((r = session_init(&q, g, &(struct session_config){ .cancel = s->args.cancel }, e)) == 0 &&
+        (r = session_feed(&q, ids, n, SESSION_PREDICTED, &done, e)) == 0 && !(v = session_logits(&q, e)))
+        r = e->code;
+    if (r == 0)
+        print(v, s->pack->h.n_vocab);
+    session_done(&q);
     engine_close(g);
     return r < 0 ? r : file_stdout(e);
 }

@@ -6,6 +6,7 @@
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
+#include "runtime/session/session.h"
 #include "runtime/setup.h"
 
 #include <math.h>
@@ -120,71 +121,81 @@ static void add_scores(const float *v, const float *exact, int n, int32_t target
     sum->same += top == exact_top;
 }
 
-/* One piece of a window through both modes, each in its sequence; what exact mode makes of each token waits in the
- * sampler's memory for the other. */
-static int piece(struct engine *g, const struct args *a, const struct setup *s, struct engine_token *tokens, int n,
-                 float *keep, struct err *e)
+struct run {
+    const struct args *a;
+    const struct setup *s;
+    struct engine *g;
+    struct session session, exact;  /* exact: of --against */
+    struct sum sum;
+};
+
+/* One piece of a window through both modes, each in its session; what exact mode makes of each token waits in `keep` for the
+ * other. */
+static int piece(struct run *q, const int32_t *ids, int n, float *keep, struct err *e)
 {
-    int r = 0;
-    if (a->against >= 0) {
-        r = engine_forward_exact(g, tokens, n, e);
-        for (int i = 0; i < n; i++)
-            tokens[i].seq = 1;
-        if (r == 0)
-            memcpy(keep, engine_hidden(g, 0), (size_t)n * (size_t)s->pack->h.d_model * sizeof *keep);
-    }
-    return r < 0 ? r : engine_forward(g, tokens, n, e);
+    int done, r = 0;
+    if (keep && (r = session_feed(&q->exact, ids, n, SESSION_EXACT, &done, e)) == 0)
+        memcpy(keep, session_hidden(&q->exact), (size_t)n * (size_t)q->s->pack->h.d_model * sizeof *keep);
+    return r < 0 ? r : session_feed(&q->session, ids, n, SESSION_PREDICTED, &done, e);
 }
 
-/* Tokens [from, to) of the last pass, each with the text's next one, ids[i]; as many at a time as there is room for. keep:
+/* Tokens [from, to) of the last piece, each with the text's next one, next[i]; as many at a time as there is room for. keep:
  * what exact mode made of them, or NULL. */
-static int score_tokens(struct engine *g, const struct setup *s, const int32_t *ids, int from, int to, const float *keep,
-                        struct sum *sum, struct err *e)
+static int score_tokens(struct run *q, const int32_t *next, int from, int to, const float *keep, struct err *e)
 {
-    size_t d = (size_t)s->pack->h.d_model, vocab = (size_t)s->pack->h.n_vocab;
-    int rows, r;
-    float *v = engine_logits_memory(g, &rows), *exact = NULL;
-    if (keep) {
-        rows /= 2;
-        exact = v + (size_t)rows * vocab;
-    }
+    size_t d = (size_t)q->s->pack->h.d_model, vocab = (size_t)q->s->pack->h.n_vocab;
+    int rows, one, r;
+    float *v = session_logits_memory(&q->session, &rows), *exact = NULL;
+    if (keep && rows > 1)
+        exact = v + (size_t)(rows /= 2) * vocab;
+    else if (keep)
+        exact = session_logits_memory(&q->exact, &one);
     for (int i = from; i < to; i += rows) {
         int n = to - i < rows ? to - i : rows;
-        if ((r = engine_head(g, engine_hidden(g, i), n, v, e)) < 0 ||
-            (keep && (r = engine_head(g, keep + (size_t)i * d, n, exact, e)) < 0))
+        if ((r = session_head(&q->session, session_hidden(&q->session) + (size_t)i * d, n, v, e)) < 0 ||
+            (keep && (r = session_head(&q->exact, keep + (size_t)i * d, n, exact, e)) < 0))
             return r;
         for (int k = 0; k < n; k++)
-            add_scores(v + (size_t)k * vocab, keep ? exact + (size_t)k * vocab : NULL, (int)vocab, ids[i + k], sum);
+            add_scores(v + (size_t)k * vocab, keep ? exact + (size_t)k * vocab : NULL, (int)vocab, next[i + k], &q->sum);
     }
     return 0;
 }
 
-static int window(struct engine *g, const struct args *a, const struct setup *s, const int32_t *ids, int32_t first_id,
-                  struct sum *sum, struct err *e)
+/* Tokens of a piece: of a pass, and with --against as many as the sampler's memory keeps the hidden states of. */
+static int piece_tokens(const struct run *q, size_t keep_bytes, struct err *e)
 {
-    int chunk = s->config.choice.prefill_chunk, first = a->protocol == PROTOCOL_HALF ? a->ctx / 2 + 1 : 1;
-    size_t bytes, d = (size_t)s->pack->h.d_model;
-    float *keep = engine_sampler_memory(g, &bytes);
-    struct engine_token tokens[ENGINE_PREFILL_MAX];
-    chunk = chunk < ENGINE_PREFILL_MAX ? chunk : ENGINE_PREFILL_MAX;
-    if (a->against >= 0 && (size_t)chunk > bytes / (d * sizeof *keep))
-        chunk = (int)(bytes / (d * sizeof *keep));
-    if (chunk < 1)
-        return err_set(e, ERR_LIMIT, "--against needs %zu bytes beside the logits; this model's sampler has %zu",
-                       d * sizeof *keep, bytes);
-    engine_reset(g, 0);
-    engine_reset(g, s->config.choice.max_batch - 1);
+    size_t one = (size_t)q->s->pack->h.d_model * sizeof(float), most = (size_t)session_most(&q->session);
+    if (q->a->against < 0)
+        return (int)most;
+    if (keep_bytes < one)
+        return err_set(e, ERR_LIMIT, "--against needs %zu bytes beside the logits; this model's sampler has %zu", one, keep_bytes);
+    return (int)(most < keep_bytes / one ? most : keep_bytes / one);
+}
+
+static int window(struct run *q, const int32_t *ids, int32_t first_id, struct err *e)
+{
+    const struct args *a = q->a;
+    int first = a->protocol == PROTOCOL_HALF ? a->ctx / 2 + 1 : 1, r;
+    int32_t tokens[SESSION_MOST];
+    size_t bytes;
+    float *memory = engine_sampler_memory(q->g, &bytes), *keep = a->against < 0 ? NULL : memory;
+    int chunk = piece_tokens(q, bytes, e);
+    if (chunk < 0)
+        return chunk;
+    session_reset(&q->session);
+    session_reset(&q->exact);
     for (int at = 0; at < a->ctx; at += chunk) {
-        int n = a->ctx - at < chunk ? a->ctx - at : chunk, r;
-        for (int i = 0; i < n; i++)
-            tokens[i] = (struct engine_token){ at + i == 0 ? first_id : ids[at + i], 0, at + i };
-        if ((r = piece(g, a, s, tokens, n, keep, e)) < 0)
+        int n = a->ctx - at < chunk ? a->ctx - at : chunk;
+        memcpy(tokens, ids + at, (size_t)n * sizeof *tokens);
+        if (at == 0)
+            tokens[0] = first_id;
+        if ((r = piece(q, tokens, n, keep, e)) < 0)
             return r;
         int from = first > at + 1 ? first - at - 1 : 0, to = n < a->ctx - at - 1 ? n : a->ctx - at - 1;
-        if ((r = score_tokens(g, s, ids + at + 1, from, to, a->against < 0 ? NULL : keep, sum, e)) < 0)
+        if ((r = score_tokens(q, ids + at + 1, from, to, keep, e)) < 0)
             return r;
     }
-    sum->windows++;
+    q->sum.windows++;
     return cancel_asked(a->setup.cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;
 }
 
@@ -221,27 +232,36 @@ static void print(const struct args *a, const struct setup *s, const struct engi
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes, report_hit_rate(&st));
 }
 
+static int open_sessions(struct run *q, struct err *e)
+{
+    const struct session_config c = { .cancel = q->a->setup.cancel };
+    int r = q->a->against < 0 ? 0 : session_init(&q->exact, q->g, &c, e);
+    return r < 0 ? r : session_init(&q->session, q->g, &c, e);
+}
+
 static int score(const struct args *a, struct setup *s, const int32_t *ids, int n, struct err *e)
 {
-    struct engine *g = NULL;
+    struct run q = { .a = a, .s = s };
     struct progress bar;
-    struct sum sum = { 0 };
-    int windows = n / a->ctx, r = setup_engine(s, &g, e);
+    int windows = n / a->ctx, r = setup_engine(s, &q.g, e);
     if (r < 0)
         return r;
+    r = open_sessions(&q, e);
     windows = a->max_windows && a->max_windows < windows ? a->max_windows : windows;
     int64_t start = progress_now_ns();
     progress_init(&bar, "scoring", "windows", (uint64_t)windows);
     int32_t bos = tokenizer_bos(s->tokenizer);
     for (int w = 0; w < windows && r == 0; w++) {
         const int32_t *at = ids + (size_t)w * (size_t)a->ctx;
-        r = window(g, a, s, at, a->protocol == PROTOCOL_HALF && bos >= 0 ? bos : at[0], &sum, e);
+        r = window(&q, at, a->protocol == PROTOCOL_HALF && bos >= 0 ? bos : at[0], e);
         progress_set(&bar, (uint64_t)w + 1);
     }
     progress_done(&bar);
-    if ((r == 0 || r == ERR_INTR) && sum.scored)
-        print(a, s, g, &sum, (uint64_t)(progress_now_ns() - start));
-    engine_close(g);
+    if ((r == 0 || r == ERR_INTR) && q.sum.scored)
+        print(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
+    session_done(&q.session);
+    session_done(&q.exact);
+    engine_close(q.g);
     return r;
 }
 

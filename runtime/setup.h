@@ -19,7 +19,7 @@ struct setup_args {
     int kv, act, io, mode;           /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */
     int sequences;                   /* at least so many; 0: the plan's */
-    const struct cancel *cancel;     /* of loading and everything the engine does; outlives the engine. Or NULL */
+    const struct cancel *cancel;     /* of loading, and what the commands give their sessions; or NULL */
     int no_warm_start, no_mlock, no_prefetch, no_overlap, no_cache, no_verify;
 };
 

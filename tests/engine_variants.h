@@ -127,6 +127,20 @@ static inline int run(const struct pack *p, const struct variant *v, float *out,
     return r;
 }
 
+/* ids[n] as sequence 0, in chunks, every gate computed. */
+static inline int run_exact(struct engine *g, const int32_t *tokens, int n, int chunk, struct err *e)
+{
+    int r = 0;
+    for (int at = 0; at < n && r == 0; at += chunk) {
+        struct engine_token t[ES_SEQ];
+        int m = n - at < chunk ? n - at : chunk;
+        for (int i = 0; i < m; i++)
+            t[i] = (struct engine_token){ tokens[at + i], 0, at + i };
+        r = engine_forward_exact(g, t, m, e);
+    }
+    return r;
+}
+
 static inline double worst_difference(const float *a, const double *b)
 {
     double worst = 0;

@@ -25,7 +25,8 @@ ROOMS = {
     },
     'profiler': {'trace': '', 'predictors': 'trace', 'probe': '', 'show': 'predictors',
                  '': 'trace predictors probe show'},
-    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', '': 'io pipeline engine'},
+    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine',
+                '': 'io pipeline engine session'},
     'packer': {'': ''},
 }
 

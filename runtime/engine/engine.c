@@ -2,7 +2,6 @@
  * array of the token loop comes from the mapping; what malloc gives here (tables per layer) is counted as
  * META and is done before the first token. */
 #include "runtime/engine/engine_impl.h"
-#include "runtime/pipeline/predictor_prefetch.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -38,6 +37,9 @@ static void take_scratch(struct engine *g)
     g->ffn = scratch(g, s->ffn);
     g->sampler = scratch(g, s->sampler);
     g->token_memory = scratch(g, s->tokens_in);
+    g->pipe_memory = (struct pipeline_memory){ .reads = scratch(g, s->reads), .gather = scratch(g, s->gather),
+                                               .entries = scratch(g, (uint64_t)s->blocks * s->entries),
+                                               .predict = s->predict ? scratch(g, s->predict) : NULL };
     if (g->h.n_experts > 0) {
         g->mix = scratch(g, s->hidden);
         g->picked = scratch(g, s->picked);
@@ -84,24 +86,6 @@ static void take_regions(struct engine *g)
         }
 }
 
-int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
-{
-    const struct engine_config *c = &g->c;
-    struct io_config io = { .path = c->pack->file.path,
-                            .region = region,
-                            .region_bytes = bytes,
-                            .align = g->shape.l.block_bytes,
-                            .queue_depth = depth,
-                            .lanes = c->choice.io_lanes,
-                            .want_direct = !c->buffered,
-                            .cancel = c->cancel,
-                            .fault = c->fault,
-                            .fault_ctx = c->fault_ctx,
-                            .delay_max_us = c->delay_max_us,
-                            .delay_seed = c->delay_seed };
-    return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
-}
-
 static int open_dense(struct engine *g, struct err *e)
 {
     const struct budget_scratch *s = &g->scratch;
@@ -118,26 +102,6 @@ static int open_dense(struct engine *g, struct err *e)
     return b->open(&d, &g->dense, e);
 }
 
-static struct pipeline *new_pipeline(struct engine *g, struct err *e)
-{
-    const struct budget_scratch *s = &g->scratch;
-    const struct engine_config *c = &g->c;
-    struct pipeline_config p = {
-        .pack = c->pack, .shape = g->shape, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
-        .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
-        .verifier = &g->verifier, .choice = c->choice, .scratch = *s, .coalesce = c->coalesce,
-        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_overlap = c->no_overlap, .hot = g->hot,
-        .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
-        .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
-        .pieces = g->pieces,
-    };
-    p.memory.reads = scratch(g, s->reads);
-    p.memory.gather = scratch(g, s->gather);
-    p.memory.entries = scratch(g, (uint64_t)s->blocks * s->entries);
-    p.memory.predict = s->predict ? scratch(g, s->predict) : NULL;
-    return pipeline_new(&p, e);
-}
-
 static int set_up(struct engine *g, struct err *e)
 {
     const struct engine_config *c = &g->c;
@@ -149,8 +113,8 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot / 2 + 1, sizeof *g->weights.rope_freqs);
-    g->n_pos = calloc((size_t)c->choice.max_batch, sizeof *g->n_pos);
-    if (!g->weights.layers || !g->weights.rope_freqs || !g->n_pos)
+    g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
+    if (!g->weights.layers || !g->weights.rope_freqs || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", g->h.n_layers);
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
@@ -162,13 +126,9 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     io_close(g->io);
     g->io = NULL;
-    if ((r = open_dense(g, e)) < 0 ||
-        (r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
-                            c->choice.queue_depth + predictor_prefetch_depth(c->choice.predictor_buffers), e)) < 0)
+    if ((r = open_dense(g, e)) < 0 || (r = engine_open_reading(g, e)) < 0)
         return r;
-    g->pipe = new_pipeline(g, e);
-    if (!g->pipe)
-        return e->code;
+    engine_watch(g, NULL);
     engine_stats_reset(g);
     return 0;
 }
@@ -179,6 +139,7 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     if (!g)
         return err_set(e, ERR_NOMEM, "out of memory");
     g->c = *c;
+    g->watched = c->cancel;
     g->h = c->pack->h;
     g->shape = c->pack->shape;
     g->n_blocks = model_ffn_blocks(&g->h);
@@ -200,7 +161,7 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     pool_free(g->pool);
-    int in_flight = io_close(g->io); /* before the memory that reads in flight write to */
+    int in_flight = g->lost || io_close(g->io); /* before the memory that reads in flight write to */
     pipeline_free(g->pipe);
     if (!in_flight) /* else the process is about to end, and the mapping with it */
         arena_close(&g->arena);
@@ -211,85 +172,29 @@ void engine_close(struct engine *g)
     free(g->pieces);
     free(g->verifier.row_checks);
     free(g->weights.rope_freqs);
-    free(g->n_pos);
+    free(g->taken);
     free(g);
 }
 
-int engine_last(const struct engine *g)
+const struct engine_config *engine_configuration(const struct engine *g)
 {
-    return g->n_tokens;
+    return &g->c;
 }
 
-int engine_n_pos(const struct engine *g, int seq)
+int engine_take_sequence(struct engine *g, struct err *e)
 {
-    return g->n_pos[seq];
+    for (int i = 0; i < g->c.choice.max_batch; i++)
+        if (!g->taken[i]) {
+            g->taken[i] = 1;
+            return i;
+        }
+    return err_set(e, ERR_LIMIT, "the memory holds %d sequence%s, and no other is free", g->c.choice.max_batch,
+                   g->c.choice.max_batch == 1 ? "" : "s");
 }
 
-void engine_reset(struct engine *g, int seq)
+void engine_give_sequence(struct engine *g, int seq)
 {
-    g->n_pos[seq] = 0;
-}
-
-/* Counters that others keep. */
-static struct engine_stats gathered(const struct engine *g)
-{
-    struct engine_stats s = g->stats;
-    struct pipeline_stats p = pipeline_stats(g->pipe);
-    s.reads = g->io->reads;
-    s.read_bytes = g->io->bytes;
-    s.predictor_bytes = p.predictor_bytes;
-    s.gate_lookups = p.gate_lookups;
-    s.gate_hits = p.gate_hits;
-    s.neurons_hot = p.neurons_hot;
-    s.neurons_cold = p.neurons_cold;
-    s.neurons_read = p.neurons_read;
-    s.neurons_possible = p.neurons_possible;
-    s.neurons_computed = p.neurons_computed;
-    s.ffn_ns += p.predict_stall_ns;
-    s.predict_ns = p.predict_ns;
-    s.stall_ns = p.stall_ns;
-    s.verify_bytes = p.verified.bytes;
-    s.verify_ns = p.verified.ns;
-    s.repaired += p.verified.repaired;
-    for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
-        struct cache_stats c = cache_stats(g->caches[i]);
-        s.lookups += c.lookups;
-        s.hits += c.hits;
-        s.evictions += c.evictions;
-        s.refused += c.refused;
-    }
-    return s;
-}
-
-struct engine_stats engine_stats(const struct engine *g)
-{
-    struct engine_stats s = gathered(g);
-    s.reads -= g->base.reads;
-    s.read_bytes -= g->base.read_bytes;
-    s.predictor_bytes -= g->base.predictor_bytes;
-    s.lookups -= g->base.lookups;
-    s.hits -= g->base.hits;
-    s.evictions -= g->base.evictions;
-    s.refused -= g->base.refused;
-    s.gate_lookups -= g->base.gate_lookups;
-    s.gate_hits -= g->base.gate_hits;
-    s.neurons_hot -= g->base.neurons_hot;
-    s.neurons_cold -= g->base.neurons_cold;
-    s.neurons_read -= g->base.neurons_read;
-    s.neurons_possible -= g->base.neurons_possible;
-    s.neurons_computed -= g->base.neurons_computed;
-    s.ffn_ns -= g->base.ffn_ns;
-    s.predict_ns -= g->base.predict_ns;
-    s.stall_ns -= g->base.stall_ns;
-    s.verify_bytes -= g->base.verify_bytes;
-    s.verify_ns -= g->base.verify_ns;
-    return s;
-}
-
-void engine_stats_reset(struct engine *g)
-{
-    g->stats = (struct engine_stats){ .repaired = g->stats.repaired };
-    g->base = gathered(g);
+    g->taken[seq] = 0;
 }
 
 const struct budget *engine_budget(const struct engine *g)

@@ -6,7 +6,8 @@
  *
  * Logits are the same bytes whatever the memory, threads, chunks, backend or timing (one processor
  * tier; in predicted mode, for the same predictors, recall and always computed neurons): see README.md. One thread
- * uses an engine at a time. */
+ * uses an engine at a time. runtime/session/session.h is what programs use: one sequence, its position and its sampler. */
+#include "common/base/cancel.h"
 #include "common/base/err.h"
 #include "common/pack/pack.h"
 #include "common/plan/budget.h"
@@ -34,9 +35,9 @@ struct engine_config {
     int act_q8;
     enum plan_io io;
     enum cache_policy policy;
-    const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by engine_open only. choice.read_bytes belongs to them */
+    const struct reads_coalesce *coalesce; /* [n_coalesce]; outlives the engine. choice.read_bytes belongs to them */
     int n_coalesce;
-    const struct cancel *cancel;  /* outlives the engine; asked: loading, feeding and waits for reads end with ERR_INTR. Or NULL */
+    const struct cancel *cancel;  /* of engine_open, which ends with ERR_INTR when it is asked; or NULL */
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
@@ -75,7 +76,11 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
 void engine_close(struct engine *g); /* accepts NULL */
 
 /* 1 <= n <= max(prefill_chunk, max_batch). In predicted mode a neuron counts for the tokens for which it is predicted, so
- * that how tokens are grouped changes no bit here either. On an error the engine can only be closed. */
+ * that how tokens are grouped changes no bit here either.
+ *
+ * ERR_USAGE, ERR_LIMIT: a token that there is not, and nothing has changed. Any other error ends the pass: the positions of its
+ * tokens hold nothing, those before them what they held, and the next pass first makes reading anew: reads in flight are waited
+ * for, and the cold cache begins empty. Where they do not come back, that pass and all later ones are ERR_IO. */
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
 /* The same with every gate computed, in predicted mode too. */
@@ -84,6 +89,7 @@ int engine_forward_exact(struct engine *g, const struct engine_token *tokens, in
 /* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
  * that row is computed again. NULL: an error. */
 float *engine_logits(struct engine *g, int i, int row, struct err *e);
+float *engine_logits_row(struct engine *g, int row); /* that row */
 
 /* The hidden state f32[d_model] after token i of the last pass, those of the tokens after it behind it; until the next pass. */
 const float *engine_hidden(const struct engine *g, int i);
@@ -92,28 +98,26 @@ const float *engine_hidden(const struct engine *g, int i);
  * read once for all of them; each row has the bits that engine_logits gives. */
 int engine_head(struct engine *g, const float *hidden, int n, float *logits, struct err *e);
 
-/* Room for such logits in memory that the account lists: f32[*rows][n_vocab], *rows >= 1, and >= 2 with two sequences. The next
- * pass and engine_logits write over it. */
+/* Room for such logits in memory that the account lists: f32[*rows][n_vocab]; *rows may be 0. The next pass writes over it. */
 float *engine_logits_memory(struct engine *g, int *rows);
 
-#define ENGINE_PREFILL_MAX 512 /* tokens that one pass of engine_prefill takes, whatever the chunk */
+/* Passes begun since open: what belongs to the last pass is gone when this has changed. */
+uint64_t engine_pass(const struct engine *g);
 
-/* Feed ids[n] to a sequence in chunks, by engine_forward_exact: many tokens together need most neurons, and a prompt is
- * worth its exact meaning. done counts tokens fed (kept on an error); ends with ERR_INTR between chunks when
- * the configuration's token is asked.
- * engine_feed does it by engine_forward. */
-int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
-int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e);
+/* From here on passes that wait for reads give up, with ERR_INTR, IO_HURRY_MS after this token was asked; NULL: they do not. Only the
+ * calling thread looks at it. */
+void engine_watch(struct engine *g, const struct cancel *cancel);
 
-int engine_last(
-    const struct engine *g); /* tokens in the last pass: engine_logits(g, engine_last(g) - 1, 0) follows them all */
-int engine_n_pos(const struct engine *g, int seq); /* positions held */
-void engine_reset(struct engine *g, int seq);      /* forget them */
+/* A sequence of the KV cache for whoever asks, 0 to max_batch - 1; ERR_LIMIT when all are taken. Whoever gives tokens of their
+ * own choice to sequences need not take them. */
+int engine_take_sequence(struct engine *g, struct err *e);
+void engine_give_sequence(struct engine *g, int seq);
 
+const struct engine_config *engine_configuration(const struct engine *g);
 struct engine_stats engine_stats(const struct engine *g);
 void engine_stats_reset(struct engine *g);
 const struct budget *engine_budget(const struct engine *g);
-const struct io *engine_io(const struct engine *g);
+const struct io *engine_io(const struct engine *g); /* NULL: it could not be opened again after an error */
 int engine_locked(const struct engine *g, int *why); /* memory is mlocked; *why: errno when not */
 
 /* Scratch that the account lists for callers. */

@@ -87,8 +87,10 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
 {
     int r = check_tokens(g, tokens, n, e);
     int64_t start = progress_now_ns();
-    if (r < 0)
+    if (r < 0 || (g->broken && (r = engine_renew(g, e)) < 0))
         return r;
+    g->pass++;
+    g->broken = 1; /* until it is through */
     g->predicted = predicted;
     pipeline_begin(g->pipe, predicted);
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
@@ -98,10 +100,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
         return r;
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++)
         cache_tick(g->caches[i]);
-    for (int t = 0; t < n; t++)
-        if (tokens[t].pos >= g->n_pos[tokens[t].seq])
-            g->n_pos[tokens[t].seq] = tokens[t].pos + 1;
-    g->n_tokens = n;
+    g->broken = 0;
     g->stats.passes++;
     g->stats.tokens += (uint64_t)n;
     g->stats.total_ns += (uint64_t)(progress_now_ns() - start);
@@ -120,6 +119,18 @@ int engine_forward_exact(struct engine *g, const struct engine_token *tokens, in
 
 /* ---- logits ---- */
 
+uint64_t engine_pass(const struct engine *g)
+{
+    return g->pass;
+}
+
+void engine_watch(struct engine *g, const struct cancel *cancel)
+{
+    g->watched = cancel;
+    if (g->io)
+        io_watch(g->io, cancel);
+}
+
 const float *engine_hidden(const struct engine *g, int i)
 {
     return g->x + (size_t)i * (size_t)g->h.d_model;
@@ -137,46 +148,20 @@ int engine_head(struct engine *g, const float *hidden, int n, float *logits, str
     return r;
 }
 
+float *engine_logits_row(struct engine *g, int row)
+{
+    return g->logits + (size_t)row * (size_t)g->h.n_vocab;
+}
+
 float *engine_logits(struct engine *g, int i, int row, struct err *e)
 {
-    float *out = g->logits + (size_t)row * (size_t)g->h.n_vocab;
+    float *out = engine_logits_row(g, row);
     return engine_head(g, engine_hidden(g, i), 1, out, e) < 0 ? NULL : out;
 }
 
 float *engine_logits_memory(struct engine *g, int *rows)
 {
     uint64_t one = (uint64_t)g->h.n_vocab * sizeof(float), n = g->scratch.ffn / one, most = (uint64_t)g->scratch.tokens;
-    int enough = n > (uint64_t)g->c.choice.max_batch; /* else the rows of engine_logits are more */
-    n = enough ? n : (uint64_t)g->c.choice.max_batch;
     *rows = (int)(n < most ? n : most);
-    return enough ? g->ffn : g->logits;
-}
-
-static int feed(struct engine *g, int seq, const int32_t *ids, int n, int predicted, int *done, struct err *e)
-{
-    *done = 0;
-    while (*done < n) {
-        struct engine_token tokens[ENGINE_PREFILL_MAX];
-        int chunk = g->c.choice.prefill_chunk, m = 0, r;
-        if (cancel_asked(g->c.cancel))
-            return err_set(e, ERR_INTR, "interrupted after %d of %d prompt tokens", *done, n);
-        while (m < chunk && m < ENGINE_PREFILL_MAX && *done + m < n) {
-            tokens[m] = (struct engine_token){ ids[*done + m], seq, g->n_pos[seq] + m };
-            m++;
-        }
-        if ((r = forward(g, tokens, m, predicted, e)) < 0)
-            return r;
-        *done += m;
-    }
-    return 0;
-}
-
-int engine_prefill(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
-{
-    return feed(g, seq, ids, n, 0, done, e);
-}
-
-int engine_feed(struct engine *g, int seq, const int32_t *ids, int n, int *done, struct err *e)
-{
-    return feed(g, seq, ids, n, g->c.mode == PLAN_PREDICTED, done, e);
+    return g->ffn;
 }

@@ -42,11 +42,14 @@ struct engine {
     struct kernels_q8_block *act_q8;
     uint8_t *picked_q8, *seen_q8;
     struct pipeline *pipe;
+    struct pipeline_memory pipe_memory;
     float *sampler;
     int32_t *token_memory;
-    int *n_pos;                    /* [max_batch] */
-    int n_tokens;                  /* of the last pass */
+    int *taken;                    /* [max_batch]: sequences that somebody has */
+    const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int predicted;                 /* this pass computes only what is predicted */
+    uint64_t pass;                 /* passes begun */
+    int broken, lost;              /* a pass failed: renew first; reads never came back: there is no more reading */
     struct engine_stats stats, base; /* base: what reset subtracts (counters of caches, io and pipeline) */
 };
 
@@ -90,8 +93,10 @@ int load_predictors(struct engine *g, struct err *e);
 int load_neurons_hot(struct engine *g, struct err *e);
 int load_neurons_cold(struct engine *g, struct err *e);
 
-/* ---- engine.c ---- */
+/* ---- engine_reading.c ---- */
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
+int engine_open_reading(struct engine *g, struct err *e);
+int engine_renew(struct engine *g, struct err *e);
 
 /* ---- engine_forward.c ---- */
 int engine_norm(struct engine *g, int layer, enum dense_norm which, int n, struct err *e); /* xn from x, n tokens */

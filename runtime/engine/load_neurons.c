@@ -119,7 +119,7 @@ static int read_run(struct run *h, struct run_read *reads, struct progress *bar,
             idle[n_idle++] = batch[i]->tag;
         }
     }
-    return cancel_asked(g->c.cancel) ? err_set(e, ERR_INTR, "interrupted while loading") : 0;
+    return cancel_asked(g->watched) ? err_set(e, ERR_INTR, "interrupted while loading") : 0;
 }
 
 static int load_run(struct run *h, struct progress *bar, struct err *e)

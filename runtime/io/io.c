@@ -87,6 +87,7 @@ int io_open_backend(const struct io_backend *b, const struct io_config *c, struc
         return err_set(e, ERR_NOMEM, "out of memory opening '%s'", c->path);
     io->backend = b;
     io->config = *c;
+    io->cancel = c->cancel;
     io->fd = -1;
     int r;
     if ((r = open_file(io, e)) < 0 || (r = b->start(io, e)) < 0) {
@@ -112,6 +113,11 @@ int io_open(enum plan_io want, const struct io_config *c, struct io **out, struc
         snprintf((*out)->note + n, sizeof(*out)->note - n, "%s%.100s: pread is used", n ? "; " : "", why);
     }
     return r;
+}
+
+void io_watch(struct io *io, const struct cancel *cancel)
+{
+    io->cancel = cancel;
 }
 
 int io_submit(struct io *io, struct io_request *const *r, int n, struct err *e)
@@ -164,7 +170,7 @@ struct io_patience io_patience(const struct io *io, int retry)
 int io_impatient(struct io *io, const struct io_patience *p, const char *what, struct err *e)
 {
     int64_t ns = progress_now_ns() - p->start_ns;
-    int interrupted = cancel_asked(io->config.cancel) && ns >= IO_HURRY_MS * (int64_t)1000000;
+    int interrupted = cancel_asked(io->cancel) && ns >= IO_HURRY_MS * (int64_t)1000000;
     if (!interrupted && ns < p->limit_ns)
         return 0;
     io->gave_up = 1;
@@ -182,7 +188,8 @@ static int try_again(const struct io *io, struct io_request *r)
         r->stuck_ns = now;
         return 1;
     }
-    if (now - r->stuck_ns >= limit || (cancel_asked(io->config.cancel) && now - r->stuck_ns >= IO_HURRY_MS * (int64_t)1000000))
+    int hurry = io->backend->threads ? io->gave_up : cancel_asked(io->cancel);
+    if (now - r->stuck_ns >= limit || (hurry && now - r->stuck_ns >= IO_HURRY_MS * (int64_t)1000000))
         return 0;
     if (now - r->stuck_ns > 1000000) { /* not for as long as this lasts at full speed */
         struct timespec t = { 0, 1000000 };
@@ -229,7 +236,7 @@ int io_failed(const struct io *io, const struct io_request *r, struct err *e)
                        "'%s' ended at or before byte %llu while it was read (it had %llu bytes): it was cut or "
                        "replaced",
                        io->config.path, (unsigned long long)(r->offset + r->len), (unsigned long long)io->file_bytes);
-    if (r->stuck_ns && cancel_asked(io->config.cancel))
+    if (r->stuck_ns && cancel_asked(io->cancel))
         return err_set(e, ERR_INTR, "interrupted while '%s' was read", io->config.path);
     errno = -r->result;
     return err_sys(e, ERR_IO, "reading '%s' at byte %llu, %u bytes", io->config.path, (unsigned long long)r->offset,

@@ -12,12 +12,13 @@
  *
  * Nothing here waits for ever. A submission that the kernel refuses is tried again for IO_RETRY_MS, then ERR_IO. When none of
  * the reads in flight has come back for IO_SILENCE_MS (a drive that woke up or recovered would have), waiting for one is
- * ERR_IO; IO_HURRY_MS after the cancellation token was asked it is ERR_INTR. Reads that are still in flight then are the
+ * ERR_IO; IO_HURRY_MS after the token of io_watch was asked it is ERR_INTR. Reads that are still in flight then are the
  * kernel's: see io_close. */
 #include "common/base/cancel.h"
 #include "common/base/err.h"
 #include "common/plan/plan.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -44,7 +45,7 @@ struct io_config {
     int queue_depth;      /* reads in flight, at most */
     int lanes;            /* threads of the pread backend */
     int want_direct;      /* 0: buffered on purpose (tests) */
-    const struct cancel *cancel; /* outlives the backend; NULL: waiting is never cut short */
+    const struct cancel *cancel; /* as by io_watch, from the start */
     /* For tests: sees and may change the result (bytes or -errno) of every single read that a backend
      * made for a request; called by the thread that made it. NULL: none. */
     int (*fault)(void *ctx, const struct io_request *r, int result);
@@ -66,12 +67,14 @@ struct io {
     char note[192];       /* what differs from what was asked for, for people; "" when nothing does */
     uint64_t reads, bytes; /* submitted */
     int in_flight;
-    int gave_up;          /* waiting has ended in an error: from here on it takes IO_HURRY_MS at most */
+    const struct cancel *cancel; /* the coordinator's: see io_watch */
+    atomic_int gave_up;   /* waiting has ended in an error: from here on it takes IO_HURRY_MS at most */
 };
 
 struct io_backend {
     const char *name;     /* "io_uring" "pread" */
     size_t bytes;         /* of its struct, which begins with struct io */
+    int threads;          /* threads of its own call io_advance */
     int (*start)(struct io *io, struct err *e);  /* io is filled in; ERR_UNSUPPORTED: not on this machine */
     int (*submit)(struct io *io, struct io_request *const *r, int n, struct err *e);
     /* Up to max finished requests; blocks for one when wait is set and something is in flight. Count or ERR_*. */
@@ -90,6 +93,9 @@ extern const struct io_backend io_delay_backend; /* pread with completions held 
  * replaced likewise. ERR_INPUT: the file cannot be opened. */
 int io_open(enum plan_io want, const struct io_config *c, struct io **out, struct err *e);
 int io_open_backend(const struct io_backend *b, const struct io_config *c, struct io **out, struct err *e);
+/* From here on waiting is cut short when this token is asked; NULL: never. Only the thread that submits and reaps looks at it, in
+ * calls of this module: it may go once another (or NULL) has taken its place. */
+void io_watch(struct io *io, const struct cancel *cancel);
 int io_submit(struct io *io, struct io_request *const *r, int n, struct err *e);
 int io_reap(struct io *io, struct io_request **out, int max, int wait, struct err *e);
 /* 1: reads are in flight that neither come back nor can be called back; the region has to stay mapped until the process ends,

@@ -174,6 +174,7 @@ static int stop_lanes(struct io_pread *p)
     struct io_patience patience = io_patience(&p->io, 0);
     patience.limit_ns = IO_HURRY_MS * (int64_t)1000000;
     struct err ignored;
+    p->io.gave_up = 1; /* lanes that try again give up */
     pthread_mutex_lock(&p->lock);
     p->quit = 1;
     p->waiting.n = 0;
@@ -208,6 +209,6 @@ static int pread_stop(struct io *io)
 }
 
 const struct io_backend io_pread_backend = {
-    .name = "pread", .bytes = sizeof(struct io_pread), .start = pread_start, .submit = pread_submit,
+    .name = "pread", .bytes = sizeof(struct io_pread), .threads = 1, .start = pread_start, .submit = pread_submit,
     .reap = pread_reap, .stop = pread_stop,
 };

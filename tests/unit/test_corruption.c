@@ -72,8 +72,10 @@ static int at_once_stop(struct io *io)
     return 0;
 }
 
-static const struct io_backend at_once_backend = { "at once", sizeof(struct at_once), at_once_start, at_once_submit,
-                                                   at_once_reap, at_once_stop };
+static const struct io_backend at_once_backend = {
+    .name = "at once", .bytes = sizeof(struct at_once), .start = at_once_start, .submit = at_once_submit, .reap = at_once_reap,
+    .stop = at_once_stop,
+};
 
 struct setting {
     struct engine_sample s;

@@ -275,9 +275,9 @@ static void test_faults(void)
             struct engine *g = NULL;
             c.fault = fail_at;
             c.fault_ctx = &f;
-            int done, r = engine_open(&c, &g, &e);
+            int r = engine_open(&c, &g, &e);
             if (r == 0)
-                r = engine_prefill(g, 0, ids, ES_SEQ, &done, &e);
+                r = run_exact(g, ids, ES_SEQ, 4, &e);
             engine_close(g); /* joins the lanes, which count */
             if (r != ERR_UNSUPPORTED)
                 CHECK_MSG(f.calls >= at ? r == ERR_IO && e.sys == EIO : r == 0, "%s read %d: %d", all[b]->name, at, r);
@@ -299,10 +299,9 @@ static void test_cut(void)
         return;
     }
     struct engine_config c = config(p, &v);
-    int done;
     CHECK(engine_open(&c, &g, &e) == 0);
     CHECK(truncate(path, 8192) == 0);
-    CHECK(engine_prefill(g, 0, ids, ES_SEQ, &done, &e) == ERR_IO);
+    CHECK(run_exact(g, ids, ES_SEQ, 4, &e) == ERR_IO);
     engine_close(g);
     pack_close(p);
     unlink(path);

@@ -1,5 +1,5 @@
 /* Sampling against its definition: filters on small cases by hand, frequencies against softmax, the seed. */
-#include "runtime/sample.h"
+#include "runtime/session/sample.h"
 #include "tests/test.h"
 
 #include <math.h>

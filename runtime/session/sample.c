@@ -1,7 +1,7 @@
 /* The best k of all candidates are kept at the beginning of one array, as a heap with the worst of them on top: most others
  * are turned away by one comparison, so the usual top-k 40 costs little more than a look at each. Popping the worst
  * again and again sorts them, best first. */
-#include "runtime/sample.h"
+#include "runtime/session/sample.h"
 
 #include "common/base/splitmix.h"
 

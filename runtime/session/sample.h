@@ -1,5 +1,5 @@
-#ifndef RUNTIME_SAMPLE_H
-#define RUNTIME_SAMPLE_H
+#ifndef RUNTIME_SESSION_SAMPLE_H
+#define RUNTIME_SESSION_SAMPLE_H
 
 /* Choice of the next token. The order is the one users of llama.cpp know:
  *   repeat penalty -> top-k -> top-p -> min-p -> temperature -> draw,

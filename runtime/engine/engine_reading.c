@@ -1,0 +1,140 @@
+/* What reads while the model runs: backend and pipeline, opened, and made anew after a pass that failed; and the counters that they
+ * keep. */
+#include "runtime/engine/engine_impl.h"
+#include "runtime/pipeline/predictor_prefetch.h"
+
+#include <string.h>
+
+int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e)
+{
+    const struct engine_config *c = &g->c;
+    struct io_config io = { .path = c->pack->file.path,
+                            .region = region,
+                            .region_bytes = bytes,
+                            .align = g->shape.l.block_bytes,
+                            .queue_depth = depth,
+                            .lanes = c->choice.io_lanes,
+                            .want_direct = !c->buffered,
+                            .cancel = g->watched,
+                            .fault = c->fault,
+                            .fault_ctx = c->fault_ctx,
+                            .delay_max_us = c->delay_max_us,
+                            .delay_seed = c->delay_seed };
+    return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
+}
+
+static struct pipeline *new_pipeline(struct engine *g, struct err *e)
+{
+    const struct engine_config *c = &g->c;
+    const struct pipeline_config p = {
+        .pack = c->pack, .shape = g->shape, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
+        .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
+        .verifier = &g->verifier, .choice = c->choice, .scratch = g->scratch, .coalesce = c->coalesce,
+        .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_overlap = c->no_overlap, .hot = g->hot,
+        .cold = g->cold, .staging = g->staging, .hot_at = g->hot_at, .cold_at = g->cold_at, .caches = g->caches,
+        .predictor = c->predictor, .streamed = c->streamed, .always = c->always, .predictors = g->predictors,
+        .pieces = g->pieces, .memory = g->pipe_memory,
+    };
+    return pipeline_new(&p, e);
+}
+
+/* With the counters that others keep. */
+static struct engine_stats gathered(const struct engine *g)
+{
+    struct engine_stats s = g->stats;
+    if (!g->pipe)
+        return s;
+    struct pipeline_stats p = pipeline_stats(g->pipe);
+    s.reads += g->io->reads;
+    s.read_bytes += g->io->bytes;
+    s.predictor_bytes += p.predictor_bytes;
+    s.gate_lookups += p.gate_lookups;
+    s.gate_hits += p.gate_hits;
+    s.neurons_hot += p.neurons_hot;
+    s.neurons_cold += p.neurons_cold;
+    s.neurons_read += p.neurons_read;
+    s.neurons_possible += p.neurons_possible;
+    s.neurons_computed += p.neurons_computed;
+    s.ffn_ns += p.predict_stall_ns;
+    s.predict_ns += p.predict_ns;
+    s.stall_ns += p.stall_ns;
+    s.verify_bytes += p.verified.bytes;
+    s.verify_ns += p.verified.ns;
+    s.repaired += p.verified.repaired;
+    for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
+        struct cache_stats c = cache_stats(g->caches[i]);
+        s.lookups += c.lookups;
+        s.hits += c.hits;
+        s.evictions += c.evictions;
+        s.refused += c.refused;
+    }
+    return s;
+}
+
+int engine_open_reading(struct engine *g, struct err *e)
+{
+    const struct budget_choice *c = &g->c.choice;
+    int r = engine_open_io(g, g->staging, g->arena.item[BUDGET_STAGING].size,
+                           c->queue_depth + predictor_prefetch_depth(c->predictor_buffers), e);
+    if (r < 0)
+        return r;
+    g->pipe = new_pipeline(g, e);
+    return g->pipe ? 0 : e->code;
+}
+
+/* A pass that failed leaves reads in flight, pinned units, and units in the cache that nobody has verified. All of that goes: reads
+ * are waited for, caches begin empty. KV rows that it wrote are beyond their sequence's end. */
+int engine_renew(struct engine *g, struct err *e)
+{
+    const struct budget_scratch *s = &g->scratch;
+    if (g->pipe)
+        g->stats = gathered(g);
+    g->lost = g->lost || io_close(g->io);
+    if (g->lost)
+        return err_set(e, ERR_IO, "'%s': reads of an earlier pass have not come back: the storage does not answer",
+                       g->c.pack->file.path);
+    g->io = NULL;
+    pipeline_free(g->pipe);
+    g->pipe = NULL;
+    for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
+        int part = i % g->n_parts;
+        cache_init(g->caches[i], g->shape.part[part].n_units * (uint32_t)g->n_blocks, cache_slots(g->caches[i]), g->c.policy);
+    }
+    memset(g->pipe_memory.reads, 0, s->reads);
+    memset(g->pipe_memory.gather, 0, s->gather);
+    memset(g->pipe_memory.entries, 0, (size_t)s->blocks * s->entries);
+    if (g->pipe_memory.predict)
+        memset(g->pipe_memory.predict, 0, s->predict);
+    return engine_open_reading(g, e);
+}
+
+struct engine_stats engine_stats(const struct engine *g)
+{
+    struct engine_stats s = gathered(g);
+    s.reads -= g->base.reads;
+    s.read_bytes -= g->base.read_bytes;
+    s.predictor_bytes -= g->base.predictor_bytes;
+    s.lookups -= g->base.lookups;
+    s.hits -= g->base.hits;
+    s.evictions -= g->base.evictions;
+    s.refused -= g->base.refused;
+    s.gate_lookups -= g->base.gate_lookups;
+    s.gate_hits -= g->base.gate_hits;
+    s.neurons_hot -= g->base.neurons_hot;
+    s.neurons_cold -= g->base.neurons_cold;
+    s.neurons_read -= g->base.neurons_read;
+    s.neurons_possible -= g->base.neurons_possible;
+    s.neurons_computed -= g->base.neurons_computed;
+    s.ffn_ns -= g->base.ffn_ns;
+    s.predict_ns -= g->base.predict_ns;
+    s.stall_ns -= g->base.stall_ns;
+    s.verify_bytes -= g->base.verify_bytes;
+    s.verify_ns -= g->base.verify_ns;
+    return s;
+}
+
+void engine_stats_reset(struct engine *g)
+{
+    g->stats = (struct engine_stats){ .repaired = g->stats.repaired };
+    g->base = gathered(g);
+}

@@ -1,0 +1,154 @@
+/* A session is bookkeeping around an engine's passes: which place, which position, whose logits. The engine watches the session's
+ * token during its passes alone, so the token may go when the session does. */
+#include "runtime/session/session.h"
+
+#include <assert.h>
+#include <string.h>
+
+int session_init(struct session *s, struct engine *g, const struct session_config *c, struct err *e)
+{
+    *s = (struct session){ 0 };
+    int seq = engine_take_sequence(g, e);
+    if (seq < 0)
+        return seq;
+    s->engine = g;
+    s->cancel = c->cancel;
+    s->seq = seq;
+    s->ids = engine_token_memory(g, seq);
+    sampler_init(&s->sampler, &c->sampling);
+    return 0;
+}
+
+void session_done(struct session *s)
+{
+    if (s->engine)
+        engine_give_sequence(s->engine, s->seq);
+    *s = (struct session){ 0 };
+}
+
+static int n_vocab(const struct session *s)
+{
+    return engine_configuration(s->engine)->pack->h.n_vocab;
+}
+
+/* The first error is the one that stays. */
+static int ended(struct session *s, int r, const struct err *e)
+{
+    if (r < 0 && !s->failed.code)
+        s->failed = *e;
+    return r;
+}
+
+static int repeated(const struct session *s, struct err *e)
+{
+    if (s->failed.code)
+        *e = s->failed;
+    return s->failed.code;
+}
+
+int session_most(const struct session *s)
+{
+    int chunk = engine_configuration(s->engine)->choice.prefill_chunk;
+    return chunk < SESSION_MOST ? chunk : SESSION_MOST;
+}
+
+/* ---- steps ---- */
+
+/* 1 <= n <= session_most */
+static int step(struct session *s, const int32_t *ids, int n, enum session_mode mode, struct err *e)
+{
+    struct engine_token tokens[SESSION_MOST];
+    int context = engine_configuration(s->engine)->choice.context;
+    if (s->n_pos + n > context)
+        return err_set(e, ERR_LIMIT, "%d tokens after %d: the context holds %d", n, s->n_pos, context);
+    for (int i = 0; i < n; i++)
+        tokens[i] = (struct engine_token){ ids[i], s->seq, s->n_pos + i };
+    engine_watch(s->engine, s->cancel);
+    int r = (mode == SESSION_EXACT ? engine_forward_exact : engine_forward)(s->engine, tokens, n, e);
+    engine_watch(s->engine, NULL);
+    if (r < 0)
+        return r;
+    memmove(s->ids + s->n_pos, ids, (size_t)n * sizeof *ids);
+    s->n_pos += n;
+    s->n_last = n;
+    s->pass = engine_pass(s->engine);
+    s->logits = NULL;
+    return 0;
+}
+
+int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode mode, int *done, struct err *e)
+{
+    int most = session_most(s), r = repeated(s, e);
+    for (*done = 0; *done < n && r == 0;) {
+        int m = n - *done < most ? n - *done : most;
+        if (!cancel_asked(s->cancel))
+            r = step(s, ids + *done, m, mode, e);
+        else if (n == 1)
+            r = err_set(e, ERR_INTR, "interrupted");
+        else
+            r = err_set(e, ERR_INTR, "interrupted after %d of %d prompt tokens", *done, n);
+        *done += r == 0 ? m : 0;
+    }
+    return ended(s, r, e);
+}
+
+void session_reset(struct session *s)
+{
+    s->n_pos = s->n_last = 0;
+    s->logits = NULL;
+}
+
+int session_n_pos(const struct session *s)
+{
+    return s->n_pos;
+}
+
+/* ---- what follows ---- */
+
+const float *session_hidden(const struct session *s)
+{
+    assert(s->n_last && s->pass == engine_pass(s->engine)); /* else it is another session's */
+    return engine_hidden(s->engine, 0);
+}
+
+float *session_logits(struct session *s, struct err *e)
+{
+    if (repeated(s, e) < 0)
+        return NULL;
+    if (s->logits)
+        return s->logits;
+    assert(s->n_last && s->pass == engine_pass(s->engine));
+    s->logits = engine_logits(s->engine, s->n_last - 1, s->seq, e);
+    if (!s->logits)
+        ended(s, e->code, e);
+    return s->logits;
+}
+
+int32_t session_sample(struct session *s, struct err *e)
+{
+    size_t bytes;
+    const float *logits = session_logits(s, e);
+    return logits ? sampler_pick(&s->sampler, logits, n_vocab(s), s->ids, s->n_pos, engine_sampler_memory(s->engine, &bytes))
+                  : e->code;
+}
+
+void session_sampling(struct session *s, const struct sample_params *p)
+{
+    sampler_init(&s->sampler, p);
+}
+
+int session_head(struct session *s, const float *hidden, int n, float *logits, struct err *e)
+{
+    int r = repeated(s, e);
+    return ended(s, r < 0 ? r : engine_head(s->engine, hidden, n, logits, e), e);
+}
+
+float *session_logits_memory(struct session *s, int *rows)
+{
+    float *shared = engine_logits_memory(s->engine, rows);
+    if (*rows > 1)
+        return shared;
+    *rows = 1;
+    s->logits = NULL;
+    return engine_logits_row(s->engine, s->seq);
+}

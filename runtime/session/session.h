@@ -1,0 +1,85 @@
+#ifndef RUNTIME_SESSION_SESSION_H
+#define RUNTIME_SESSION_SESSION_H
+
+/* One sequence of tokens on an engine: a place in the KV cache, a position, a sampler, and a token to cancel it by. An engine has
+ * room for max_batch sessions at once (struct budget_choice, counted in the account), of which one takes a step at a time; any
+ * number may follow one another.
+ *
+ *     session_init(&s, engine, &(struct session_config){ .cancel = c, .sampling = p }, e);
+ *     session_feed(&s, prompt, n, SESSION_EXACT, &done, e);
+ *     for (...) {
+ *         int32_t id = session_sample(&s, e);
+ *         session_feed(&s, &id, 1, SESSION_PREDICTED, &done, e);
+ *     }
+ *     session_done(&s);
+ *
+ * Determinism: what a session gives has the bits that it gives alone, whatever other sessions do between its steps.
+ *
+ * Errors: the first error of a session ends it: every later call returns the same one, and only session_done is left. The engine
+ * and its other sessions go on (engine.h says what an engine does after an error).
+ *
+ * Ownership: the caller's struct, and the engine's memory: there is no allocation. The engine outlives its sessions.
+ * Threads: one thread at a time uses an engine and its sessions; any thread or signal handler may ask the token. */
+#include "common/base/cancel.h"
+#include "common/base/err.h"
+
+#include "runtime/engine/engine.h"
+#include "runtime/session/sample.h"
+
+#include <stdint.h>
+
+struct session_config {
+    const struct cancel *cancel; /* outlives the session; asked: ERR_INTR before the next pass, and IO_HURRY_MS into a wait for
+                                  * reads. NULL: it cannot be cancelled */
+    struct sample_params sampling;
+};
+
+/* Which neurons a pass computes: all that fire, or those that predictors foretell, where that is the engine's mode. */
+enum session_mode { SESSION_EXACT, SESSION_PREDICTED };
+
+struct session {                 /* the module's own */
+    struct engine *engine;
+    const struct cancel *cancel;
+    struct sampler sampler;
+    int seq, n_pos;              /* its place in the KV cache; positions that it holds */
+    int32_t *ids;                /* [context]: what was fed */
+    int n_last;                  /* tokens of its last pass */
+    uint64_t pass;               /* which one that was (engine_pass) */
+    float *logits;               /* after the last token, once somebody has asked */
+    struct err failed;           /* code 0: it has not */
+};
+
+/* ERR_LIMIT: every place is taken. After an error session_done is allowed and does nothing. */
+int session_init(struct session *s, struct engine *g, const struct session_config *c, struct err *e);
+void session_done(struct session *s); /* accepts a zeroed one */
+
+#define SESSION_MOST 512 /* tokens of a pass, whatever the chunk */
+
+/* Takes ids[n] in, in passes of session_most() tokens; done counts those that were taken, also on an error. ERR_LIMIT beyond the
+ * context, ERR_USAGE for a token that the model has not, ERR_INTR when cancelled, ERR_IO, ERR_FORMAT (damage). */
+int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode mode, int *done, struct err *e);
+int session_most(const struct session *s); /* the chunk, SESSION_MOST at most */
+
+/* Logits f32[n_vocab] after the last token, computed when first asked for; the caller may change them before session_sample. To be
+ * asked for before another session of the engine takes a step; valid until this one does. NULL: an error. */
+float *session_logits(struct session *s, struct err *e);
+
+/* The next token, drawn from session_logits by the sampler, with all tokens so far as its history; or ERR_*. */
+int32_t session_sample(struct session *s, struct err *e);
+
+/* Begin to draw anew, with other parameters. */
+void session_sampling(struct session *s, const struct sample_params *p);
+
+/* Hidden states f32[tokens of its last pass][d_model], and logits f32[n][n_vocab] from n of such, in one call (engine_head).
+ * Those of the last pass are valid until any session of the engine takes a step. */
+const float *session_hidden(const struct session *s);
+int session_head(struct session *s, const float *hidden, int n, float *logits, struct err *e);
+
+/* Room for such logits: f32[*rows][n_vocab], *rows >= 1. Valid until any session of the engine takes a step. One row is this
+ * session's own; more are shared by all. */
+float *session_logits_memory(struct session *s, int *rows);
+
+int session_n_pos(const struct session *s);
+void session_reset(struct session *s); /* forget all tokens; an error stays */
+
+#endif

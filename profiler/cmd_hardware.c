@@ -27,12 +27,15 @@ enum { STORAGE,
        N_TABLES,
        WORK = N_TABLES, /* goes with compute */
        N_PROBES };
+#define FULL_RANGE  (4ull << 30)
+#define QUICK_RANGE (128ull << 20)
+#define LEAST_RANGE (8ull << 20)
 static const char *const table_names[N_TABLES] = { "storage", "memory", "compute" };
 
 struct args {
     const char *db, *device, *storage, *only, *description, *cpu;
     int quick, dry_run, json;
-    double seconds, wait;
+    double seconds, wait, patience;
     uint64_t range_bytes;
 };
 
@@ -53,8 +56,12 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "storage", .type = OPT_STRING, .dest = &a->storage, .arg = "DIR", .help = "Directory on the drive that models will be read from.", .def = "where FILE is" },
         { .name = "quick", .type = OPT_FLAG, .dest = &a->quick, .help = "A sparse grid in well under half a minute, for a first look and for CI." },
         { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST", .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
-        { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = 8 << 20, .max = 1e15, .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.", .def = "512MiB; quick: 128MiB" },
+        { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = LEAST_RANGE, .max = 1e15, .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.", .def = "4 GiB, as large as a model, or half of what is free where that is less; quick: 128 MiB" },
         { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600, .help = "Time for each point, over all its repetitions.", .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
+        { .name = "patience", .type = OPT_DOUBLE, .dest = &a->patience, .arg = "S", .max = 86400,
+          .help = "Most seconds to spend, beyond those of a clean run, on waiting until other programs rest and on measuring again "
+                  "what they disturbed. 0: everything is measured once, and marked where it was disturbed.",
+          .def = "as long as a clean run takes" },
         { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
         { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT", .help = "A line about the machine, kept with it." },
         { .name = "wait", .type = OPT_DOUBLE, .dest = &a->wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
@@ -68,7 +75,9 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
                  "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
                  "samples are stored beside the summaries, with their conditions. Nothing else should run "
-                 "meanwhile. The test file is unlinked as soon as it is open.",
+                 "meanwhile: the processors' time of other programs is watched, what they disturbed is measured again, and "
+                 "tables for which that did not help are marked; plans made of them say so. The test file is unlinked as "
+                 "soon as it is open.",
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
                     "thermo-profile hardware --db hw.sqlite --device phone --storage /data/local/tmp --range 2GiB\n"
                     "thermo-profile hardware --db hw.sqlite --device ci --quick --only compute,memory\n"
@@ -131,6 +140,19 @@ static int check_names(struct session *s, struct err *e)
     return 0;
 }
 
+/* As large as a model, since a drive answers faster within a part of it, but at most half of what is free. */
+static int default_range(const struct session *s, uint64_t *out, struct err *e)
+{
+    uint64_t space, range = s->a.quick ? QUICK_RANGE : FULL_RANGE;
+    int r = file_free_bytes(s->storage, &space, e);
+    if (r < 0)
+        return r;
+    *out = space / 2 < range ? space / 2 : range;
+    if (*out < LEAST_RANGE) /* whether there is room for that is the probe's to say */
+        *out = LEAST_RANGE;
+    return 0;
+}
+
 static int make_probes(struct session *s, struct err *e)
 {
     static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
@@ -138,16 +160,33 @@ static int make_probes(struct session *s, struct err *e)
     };
     const struct args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
-    struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds, .storage_dir = s->storage, .range_bytes = a->range_bytes ? a->range_bytes : (a->quick ? 128ull : 512ull) << 20 };
+    struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds,
+                              .storage_dir = s->storage, .range_bytes = a->range_bytes };
+    if (r == 0 && !c.range_bytes)
+        r = default_range(s, &c.range_bytes, e);
     for (int i = 0; i < N_PROBES && r == 0; i++)
         if (wanted[i])
             r = make[i](&c, &s->probes[i], e);
     return r;
 }
 
-static int print_dry_run(const struct session *s, struct err *e)
+/* Of a clean run. */
+static double clean_seconds(const struct session *s)
 {
     double seconds = 0;
+    for (int i = 0; i < N_PROBES; i++)
+        seconds += s->probes[i] ? probe_expected_seconds(s->probes[i]) : 0;
+    return seconds;
+}
+
+static double patience(const struct session *s)
+{
+    return s->a.patience >= 0 ? s->a.patience : clean_seconds(s);
+}
+
+static int print_dry_run(const struct session *s, struct err *e)
+{
+    double seconds = clean_seconds(s), most = seconds + patience(s);
     uint64_t disk = 0, memory = 0, space = 0;
     char a[32], b[32], c[32];
     struct js *root = js_object(), *tables = js_array();
@@ -164,20 +203,20 @@ static int print_dry_run(const struct session *s, struct err *e)
         js_append(tables, t);
         if (!s->a.json)
             printf("%-8s %4d points x %d, about %.0f s\n", p->table, p->n_points, p->reps, probe_expected_seconds(p));
-        seconds += probe_expected_seconds(p);
         disk += p->disk_bytes;
         memory = p->memory_bytes > memory ? p->memory_bytes : memory;
     }
     js_set(root, "tables", tables);
     js_set_num(root, "seconds", seconds);
+    js_set_num(root, "seconds_at_most", most);
     js_set_u64(root, "disk_bytes", disk);
     js_set_u64(root, "disk_free_bytes", space);
     js_set_u64(root, "memory_bytes", memory);
     if (r == 0 && s->a.json)
         r = js_print(stdout, root, 2, 6, e);
     else if (r == 0)
-        printf("together about %.0f s; %s of disk in '%s' (%s free) while it lasts, %s of memory\n", seconds,
-               size_format(disk, a, sizeof a), s->storage, size_format(space, b, sizeof b),
+        printf("together about %.0f s, %.0f s where other programs disturb it; %s of disk in '%s' (%s free) while it lasts, %s of memory\n",
+               seconds, most, size_format(disk, a, sizeof a), s->storage, size_format(space, b, sizeof b),
                size_format(memory, c, sizeof c));
     js_free(root);
     return r;
@@ -186,16 +225,46 @@ static int print_dry_run(const struct session *s, struct err *e)
 static int measure(struct session *s, struct err *e)
 {
     struct progress progress;
+    struct watch watch;
     uint64_t total = 0;
     int r = 0;
     for (int i = 0; i < N_PROBES; i++)
         total += s->probes[i] ? (uint64_t)s->probes[i]->n_points * (uint64_t)s->probes[i]->reps : 0;
     int64_t start = progress_now_ns();
+    watch_init(&watch, patience(s));
     progress_init(&progress, "measuring", "samples", total);
     for (int i = 0; i < N_PROBES && r == 0; i++)
         if (s->probes[i])
-            r = probe_run(s->probes[i], start, &progress, e);
+            r = probe_run(s->probes[i], start, &watch, &progress, e);
     progress_done(&progress);
+    return r;
+}
+
+/* What tables were measured under; where that was not clean it is said too. */
+static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
+{
+    static const enum hw_table table_of[N_PROBES] = { [STORAGE] = HW_STORAGE, [MEMORY] = HW_MEMORY, [COMPUTE] = HW_COMPUTE,
+                                                      [WORK] = HW_COMPUTE };
+    struct hw_conditions seen[HW_TABLES] = { { .watched = 0 } };
+    uint64_t n[HW_TABLES] = { 0 };
+    int r = 0;
+    for (int i = 0; i < N_PROBES; i++) {
+        const struct probe *p = s->probes[i];
+        if (!p || p->reps_done == 0)
+            continue;
+        watch_merge(&seen[table_of[i]], n[table_of[i]], &p->conditions, p->n_taken);
+        n[table_of[i]] += p->n_taken;
+    }
+    for (int t = 0; t < HW_TABLES && r == 0; t++) {
+        char words[400];
+        if (!n[t])
+            continue;
+        snprintf(seen[t].measured_at, sizeof seen[t].measured_at, "%s", s->started);
+        r = hwdb_add_conditions(db, (enum hw_table)t, &seen[t], e);
+        hw_marks_words(&seen[t], words, sizeof words);
+        if (words[0])
+            log_warn("%s: not measured on a quiet machine, and marked so: %s", hw_table_name((enum hw_table)t), words);
+    }
     return r;
 }
 
@@ -220,6 +289,8 @@ static int write_run(struct session *s, struct hwdb *db, struct err *e)
     for (int i = 0; i < N_PROBES && r == 0; i++)
         if (s->probes[i] && s->probes[i]->reps_done > 0)
             r = s->probes[i]->store(s->probes[i], db, e);
+    if (r == 0)
+        r = write_conditions(s, db, e);
     return r == 0 ? hwdb_commit(db, e) : r;
 }
 
@@ -281,6 +352,7 @@ int cmd_hardware(int argc, char **argv)
     memset(&s, 0, sizeof s);
     memcpy(words, argv, (size_t)n_words * sizeof *words); /* parsing moves arguments about */
     s.a.wait = HWDB_WAIT_S;
+    s.a.patience = -1;
     int r = parse(argc, argv, &s.a, &e);
     if (r > 0)
         return 0;

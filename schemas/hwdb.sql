@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 2. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 3. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -22,9 +22,11 @@
 --   1  first
 --   2  calibration and calibration_term take the place of correction, which no program ever wrote. A writer
 --      brings a database of revision 1 here; a reader takes it as it is.
+--   3  conditions: when a table was measured, and what ran beside it. A writer brings an older database here; a
+--      reader takes it as it is.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 2;
+PRAGMA user_version = 3;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -276,3 +278,33 @@ CREATE VIEW v_calibration AS
            round(t.factor_p10, 3) AS p10, round(t.factor_p90, 3) AS p90, t.runs
     FROM calibration_term t JOIN calibration c ON c.id = t.calibration_id JOIN device d ON d.id = c.device_id
     ORDER BY 1, 2, 5;
+
+-- Revision 3: what ran beside a measurement.
+
+-- One row for each table that a run measured. An import brings the rows of the device that was exported. Where there
+-- is none (databases of revision 1 and 2), run.started_at of a measurement says when, and nobody watched.
+-- marks: 'clean', or what was not kept below its limit (profiler/probe/watch.h), separated by spaces: 'others',
+--        'stolen', 'waited', 'memory', 'spread'. NULL: nobody watched.
+-- The shares are the largest of any window of samples that was kept.
+CREATE TABLE conditions (
+    run_id          INTEGER NOT NULL REFERENCES run (id) ON DELETE CASCADE,
+    table_name      TEXT NOT NULL CHECK (table_name IN ('compute', 'memory', 'storage')),
+    measured_at     TEXT NOT NULL,                    -- when its run began
+    marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63),
+    others          REAL CHECK (others >= 0),         -- CPU time of other programs / time of all CPUs
+    stolen          REAL CHECK (stolen >= 0),         -- time that the hypervisor gave others / time of all CPUs
+    waited_for_cpu  REAL CHECK (waited_for_cpu >= 0), -- share of time in which something waited for a CPU
+    short_of_memory REAL CHECK (short_of_memory >= 0), -- share of time in which something waited for memory
+    spread          REAL CHECK (spread >= 0),         -- (p90 - p10) / p50 of a point's samples, in the middle of all points
+    disturbed       REAL CHECK (disturbed BETWEEN 0 AND 1), -- share of samples in windows that are not clean
+    repeated        INTEGER CHECK (repeated >= 0),    -- samples that were taken again
+    paused_s        REAL CHECK (paused_s >= 0),       -- waiting for the machine to become quiet
+    PRIMARY KEY (run_id, table_name)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIEW v_conditions AS
+    SELECT d.name AS device, c.run_id AS run, c.table_name, c.measured_at, c.marks, round(100 * c.others, 1) AS others_percent,
+           round(100 * c.stolen, 1) AS stolen_percent, round(100 * c.spread, 1) AS spread_percent,
+           round(100 * c.disturbed, 1) AS disturbed_percent
+    FROM conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
+    ORDER BY 1, 2, 3;

@@ -106,33 +106,105 @@ static void shuffle(int *order, int n, uint64_t seed)
     }
 }
 
-int probe_run(struct probe *p, int64_t start_ns, struct progress *progress, struct err *e)
+/* One pass over all points, window by window. */
+struct pass {
+    struct probe *p;
+    const int *order;
+    struct watch *watch;
+    struct progress *progress;
+    int64_t start_ns;
+    int again; /* samples are taken a second time */
+};
+
+static int take_sample(const struct pass *a, int i, struct err *e)
+{
+    struct probe *p = a->p;
+    int point = a->order[i];
+    struct hwdb_sample *s = &p->samples[point * p->reps + p->reps_done];
+    if (file_interrupted())
+        return err_set(e, ERR_INTR, "interrupted while measuring %s", p->table);
+    s->t_s = (double)(progress_now_ns() - a->start_ns) / 1e9;
+    s->temperature_c = probe_temperature_c();
+    int r = p->sample(p, point, p->reps_done, &s->value, e);
+    progress_add(a->progress, !a->again);
+    return r;
+}
+
+/* Samples from *next on: as many as a window takes or, again, those up to *next. What was seen meanwhile into *seen. */
+static int take_window(const struct pass *a, int from, int *next, struct hw_conditions *seen, struct err *e)
+{
+    struct watch_counts begin, end;
+    int i = from, r = 0;
+    a->watch->read(a->watch, &begin);
+    int64_t until = begin.now_ns + (int64_t)(WATCH_WINDOW_S * 1e9);
+    while (r == 0 && (a->again ? i < *next : i < a->p->n_points && (i == from || a->watch->now_ns(a->watch) < until)))
+        r = take_sample(a, i++, e);
+    a->watch->read(a->watch, &end);
+    *next = i;
+    *seen = watch_between(&begin, &end, a->p->kernel_helps);
+    if (a->again)
+        a->watch->left_s -= (double)(end.now_ns - begin.now_ns) / 1e9;
+    return r;
+}
+
+static int take_pass(struct pass *a, struct err *e)
+{
+    struct probe *p = a->p;
+    for (int from = 0, next = 0; from < p->n_points; from = next) {
+        struct hw_conditions seen;
+        double paused_s = 0;
+        int repeated = 0;
+        for (a->again = 0;; a->again++) {
+            int r = take_window(a, from, &next, &seen, e);
+            if (r < 0)
+                return r;
+            if (!seen.marks || a->again + 1 == WATCH_TRIES ||
+                !watch_wait(a->watch, &seen, p->kernel_helps, a->progress, &paused_s))
+                break;
+            repeated += next - from;
+        }
+        seen.paused_s = paused_s;
+        seen.repeated = repeated;
+        watch_merge(&p->conditions, p->n_taken, &seen, (uint64_t)(next - from));
+        p->n_taken += (uint64_t)(next - from);
+    }
+    return 0;
+}
+
+/* How much samples of one point differ: of all points the middle one. */
+static double spread_of(const struct probe *p)
+{
+    double *of = malloc((size_t)p->n_points * sizeof *of), middle = 0;
+    for (int i = 0; of && i < p->n_points; i++) {
+        struct hw_dist d = probe_dist(p, i);
+        of[i] = d.p50 > 0 ? (d.p90 - d.p10) / d.p50 : 0;
+    }
+    if (of)
+        middle = hw_dist_of(of, p->n_points).p50;
+    free(of);
+    return middle;
+}
+
+int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progress *progress, struct err *e)
 {
     int r = 0;
     int *order = malloc((size_t)p->n_points * sizeof *order);
+    struct pass a = { .p = p, .order = order, .watch = w, .progress = progress, .start_ns = start_ns };
     p->samples = calloc((size_t)p->n_points * (size_t)p->reps, sizeof *p->samples);
     if (!order || !p->samples)
         r = err_set(e, ERR_NOMEM, "measuring %s: out of memory", p->table);
     if (r == 0)
         r = p->prepare(p, e);
-    for (p->reps_done = 0; r == 0 && p->reps_done < p->reps; p->reps_done++) {
+    for (p->reps_done = 0; r == 0 && p->reps_done < p->reps; p->reps_done += r == 0) {
         shuffle(order, p->n_points, (uint64_t)p->reps_done << 32);
-        for (int i = 0; i < p->n_points; i++) {
-            struct hwdb_sample *s = &p->samples[order[i] * p->reps + p->reps_done];
-            if (file_interrupted()) {
-                r = err_set(e, ERR_INTR, "interrupted while measuring %s", p->table);
-                goto out;
-            }
-            s->t_s = (double)(progress_now_ns() - start_ns) / 1e9;
-            s->temperature_c = probe_temperature_c();
-            if ((r = p->sample(p, order[i], &s->value, e)) < 0)
-                goto out;
-            progress_add(progress, 1);
-        }
+        r = take_pass(&a, e);
     }
-out:
     p->release(p);
     free(order);
+    if (p->samples && p->reps_done > 1 && p->conditions.watched) {
+        p->conditions.spread = spread_of(p);
+        p->conditions.marks |= (unsigned)(p->conditions.spread > WATCH_SPREAD) << HW_SPREAD;
+    }
     return r;
 }
 

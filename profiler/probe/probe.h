@@ -10,6 +10,7 @@
 #include "common/base/progress.h"
 #include "common/base/splitmix.h"
 #include "common/offline/hwdb/hwdb.h"
+#include "profiler/probe/watch.h"
 
 #include <stdint.h>
 
@@ -41,9 +42,11 @@ struct probe {
     uint64_t memory_bytes;     /* of buffers, while it runs */
     const char *notes;         /* for the run, after prepare; NULL: none */
     int direct_verified;       /* -1: not a matter of this probe */
+    int kernel_helps;          /* the kernel works for it in threads of its own (watch.h) */
 
     int (*prepare)(struct probe *p, struct err *e);                      /* buffers, files */
-    int (*sample)(struct probe *p, int point, double *value, struct err *e);
+    /* rep: of the point; a sample that is taken again replaces what the same rep gave before */
+    int (*sample)(struct probe *p, int point, int rep, double *value, struct err *e);
     /* Add every point to the database's open run. */
     int (*store)(struct probe *p, struct hwdb *db, struct err *e);
     void (*release)(struct probe *p);                                    /* buffers, files; may come twice */
@@ -52,6 +55,8 @@ struct probe {
     /* filled by probe_run: point i's samples are samples[i * reps .. i * reps + reps_done) */
     struct hwdb_sample *samples;
     int reps_done;
+    struct hw_conditions conditions; /* that they were taken under, measured_at "" */
+    uint64_t n_taken;                /* samples that conditions.disturbed is a share of */
 };
 
 /* kernels_init has been called. */
@@ -63,9 +68,10 @@ void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on
 
 double probe_expected_seconds(const struct probe *p);
 
-/* Prepares, takes all samples, and releases what they needed; start_ns is when the run began. ERR_INTR when interrupted: reps_done is then the
+/* Prepares, takes all samples, and releases what they needed; start_ns is when the run began. Samples in windows that are
+ * not clean are taken again as far as the patience of w lasts. ERR_INTR when interrupted: reps_done is then the
  * number of whole passes (0: the points are of no use). */
-int probe_run(struct probe *p, int64_t start_ns, struct progress *progress, struct err *e);
+int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progress *progress, struct err *e);
 
 /* Percentiles of a point's samples. */
 struct hw_dist probe_dist(const struct probe *p, int point);

@@ -124,8 +124,9 @@ static void compute(void *ctx, int worker, int n_threads)
     w->rows_per_s[worker] = (double)done * 1e9 / (double)(now - start);
 }
 
-static int sample(struct probe *base, int i, double *value, struct err *e)
+static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
 {
+    (void)rep;
     struct compute_probe *c = (struct compute_probe *)base;
     int cpus[POOL_MAX_THREADS];
     double rate = 0;

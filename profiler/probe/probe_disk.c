@@ -41,15 +41,19 @@ enum { REPS = 5,
        MIN_READS = 8,
        MAX_LANES = 2 };
 
+/* What one sample gives beside its rate. */
+struct reads {
+    uint32_t histogram[OCTAVES * STEPS]; /* of latency, 16 steps an octave */
+    double cpu_ns;
+    uint64_t n;
+};
+
 struct point {
     enum hw_backend backend;
     enum hw_pattern pattern;
     uint64_t block, range;
     int depth, lanes, core_class;
-    /* gathered over all samples */
-    uint32_t histogram[OCTAVES * STEPS]; /* of latency, 16 steps an octave */
-    double cpu_ns;
-    uint64_t reads;
+    struct reads of[REPS];
 };
 
 struct storage_probe {
@@ -233,9 +237,10 @@ static void read_lane(void *ctx, int worker, int n_threads)
     l->cpu_ns = thread_cpu_ns() - cpu;
 }
 
-static int gather(struct point *p, const struct lane *lanes, int n, double *value, struct err *e)
+static int gather(struct point *p, struct reads *reads, const struct lane *lanes, int n, double *value, struct err *e)
 {
     double rate = 0;
+    memset(reads, 0, sizeof *reads);
     for (int i = 0; i < n; i++) {
         const struct lane *l = &lanes[i];
         if (l->sys) {
@@ -246,15 +251,15 @@ static int gather(struct point *p, const struct lane *lanes, int n, double *valu
         if (l->t_last > l->t_first)
             rate += (double)l->counted * (double)p->block * 1e9 / (double)(l->t_last - l->t_first);
         for (int k = 0; k < OCTAVES * STEPS; k++)
-            p->histogram[k] += l->histogram[k];
-        p->cpu_ns += l->cpu_ns;
-        p->reads += l->reads;
+            reads->histogram[k] += l->histogram[k];
+        reads->cpu_ns += l->cpu_ns;
+        reads->n += l->reads;
     }
     *value = rate;
     return 0;
 }
 
-static int sample(struct probe *base, int i, double *value, struct err *e)
+static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
 {
     struct storage_probe *s = (struct storage_probe *)base;
     struct point *p = &s->points[i];
@@ -274,7 +279,7 @@ static int sample(struct probe *base, int i, double *value, struct err *e)
     struct sample_work w = { lanes, base->seconds };
     int r = probe_threads(threads, cpus, read_lane, &w, e);
     if (r == 0)
-        r = gather(p, lanes, threads, value, e);
+        r = gather(p, &p->of[rep], lanes, threads, value, e);
     free(lanes);
     return r;
 }
@@ -386,13 +391,26 @@ static int prepare(struct probe *base, struct err *e)
 
 /* ---- results ---- */
 
-static double latency(const struct point *p, double quantile)
+/* The point's samples of whole passes as one. */
+static struct reads all_reads(const struct point *p, int reps)
+{
+    struct reads all = { .n = 0 };
+    for (int rep = 0; rep < reps; rep++) {
+        for (int i = 0; i < OCTAVES * STEPS; i++)
+            all.histogram[i] += p->of[rep].histogram[i];
+        all.cpu_ns += p->of[rep].cpu_ns;
+        all.n += p->of[rep].n;
+    }
+    return all;
+}
+
+static double latency(const struct reads *reads, double quantile)
 {
     uint64_t total = 0, seen = 0;
     for (int i = 0; i < OCTAVES * STEPS; i++)
-        total += p->histogram[i];
+        total += reads->histogram[i];
     for (int i = 0; i < OCTAVES * STEPS; i++) {
-        seen += p->histogram[i];
+        seen += reads->histogram[i];
         if (total && (double)seen >= quantile * (double)total)
             return exp2((i + 0.5) / STEPS);
     }
@@ -405,7 +423,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
     int r = 0;
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &s->points[i];
-        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block, .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range, .core_class = p->core_class, .bytes_per_s = probe_dist(base, i), .latency_ns_p50 = latency(p, 0.5), .latency_ns_p99 = latency(p, 0.99), .cpu_ns_per_read = p->reads ? p->cpu_ns / (double)p->reads : 0, .origin = HW_MEASURED };
+        struct reads all = all_reads(p, base->reps_done);
+        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block, .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range, .core_class = p->core_class, .bytes_per_s = probe_dist(base, i), .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99), .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
         r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
@@ -526,7 +545,7 @@ int probe_storage_new(const struct probe_config *c, struct probe **out, struct e
             bad = add_grid(s, &grids[i], k) < 0;
     }
     int n = s->base.n_points;
-    s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS, .direct_verified = -1, .disk_bytes = s->file_bytes, .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
+    s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS, .direct_verified = -1, .kernel_helps = 1, .disk_bytes = s->file_bytes, .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
     double point = c->seconds_per_point > 0 ? c->seconds_per_point : c->quick ? 0.15
                                                                               : 0.5;
     s->base.seconds = point / s->base.reps;

@@ -95,8 +95,9 @@ static void read_rows(void *ctx, int worker, int n_threads)
     w->sink[worker] = sum[0] ^ sum[1];
 }
 
-static int sample(struct probe *base, int i, double *value, struct err *e)
+static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
 {
+    (void)rep;
     struct memory_probe *m = (struct memory_probe *)base;
     int cpus[POOL_MAX_THREADS];
     struct work w = { .m = m, .p = &m->points[i], .seconds = base->seconds };

@@ -267,8 +267,9 @@ static void measure(void *ctx, int worker, int n_threads)
         measure_alone(j);
 }
 
-static int sample(struct probe *base, int i, double *value, struct err *e)
+static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
 {
+    (void)rep;
     struct work_probe *w = (struct work_probe *)base;
     int cpus[POOL_MAX_THREADS];
     struct job j = { .w = w, .p = &w->points[i], .seconds = base->seconds };

@@ -37,6 +37,21 @@ static char *size_text(uint64_t bytes, char out[32])
 
 /* ---- tables ---- */
 
+/* When tables were measured, and where that was not clean. */
+static void print_conditions(const struct hw *h)
+{
+    const char *head = "measured";
+    for (int t = 0; t < HW_TABLES; t++) {
+        const struct hw_conditions *c = &h->conditions[t];
+        char words[400];
+        if (!c->measured_at[0])
+            continue;
+        hw_marks_words(c, words, sizeof words);
+        printf("  %-13s%-8s %s%s%s\n", head, hw_table_name((enum hw_table)t), c->measured_at, words[0] ? ", not clean: " : "", words);
+        head = "";
+    }
+}
+
 static void print_head(const struct hw *h)
 {
     char memory[32], limit[32], hash[HASH_TEXT];
@@ -55,6 +70,7 @@ static void print_head(const struct hw *h)
         printf(h->classes[k].max_hz ? ", %.2f GHz\n" : "\n", (double)h->classes[k].max_hz / 1e9);
     }
     printf("  %-13s%s\n", "hash", hash);
+    print_conditions(h);
 }
 
 static int has_kernel(const struct hw *h, const char *kernel)
@@ -348,6 +364,34 @@ static struct js *accels_json(const struct hw *h)
     return list;
 }
 
+static struct js *conditions_json(const struct hw *h)
+{
+    struct js *list = js_array();
+    for (int t = 0; t < HW_TABLES; t++) {
+        const struct hw_conditions *c = &h->conditions[t];
+        if (!c->measured_at[0])
+            continue;
+        struct js *o = js_object(), *marks = js_array();
+        js_set_str(o, "table", hw_table_name((enum hw_table)t));
+        js_set_str(o, "measured_at", c->measured_at);
+        js_set_bool(o, "watched", c->watched);
+        for (int m = 0; m < HW_MARKS; m++)
+            if (c->marks & 1u << m)
+                js_append_str(marks, hw_mark_name((enum hw_mark)m));
+        js_set(o, "marks", marks);
+        js_set_num(o, "others", c->others);
+        js_set_num(o, "stolen", c->stolen);
+        js_set_num(o, "waited_for_cpu", c->waited_for_cpu);
+        js_set_num(o, "short_of_memory", c->short_of_memory);
+        js_set_num(o, "spread", c->spread);
+        js_set_num(o, "disturbed", c->disturbed);
+        js_set_int(o, "repeated", c->repeated);
+        js_set_num(o, "paused_s", c->paused_s);
+        js_append(list, o);
+    }
+    return list;
+}
+
 static struct js *device_json(const struct hw *h)
 {
     char hash[HASH_TEXT];
@@ -375,6 +419,7 @@ static struct js *device_json(const struct hw *h)
         js_set_str(c, "origin", hw_origin_name(h->classes[k].origin));
         js_append(classes, c);
     }
+    js_set(o, "conditions", conditions_json(h));
     js_set(o, "core_classes", classes);
     js_set(o, "compute", compute_json(h));
     js_set(o, "memory", memory_json(h));

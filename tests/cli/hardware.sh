@@ -23,7 +23,7 @@ sql()
 
 measure()
 {
-    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --seconds-per-point 0.006 \
+    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --seconds-per-point 0.006 --patience 0 \
         --description "a test, quickly" > "$tmp/out" && grep -q GFLOP/s "$tmp/out" && grep -q GB/s "$tmp/out"
 }
 
@@ -34,6 +34,14 @@ schema_is_the_file()
         sql 'PRAGMA user_version' "$(sqlite3 "$tmp/ref.sqlite" 'PRAGMA user_version')" &&
         sql 'PRAGMA application_id' "$(sqlite3 "$tmp/ref.sqlite" 'PRAGMA application_id')" &&
         sql 'PRAGMA integrity_check' ok && sql 'PRAGMA foreign_key_check' ''
+}
+
+# What each table was measured under is there, watched where the system tells.
+conditions()
+{
+    sql "SELECT group_concat(table_name) FROM (SELECT table_name FROM conditions ORDER BY 1)" compute,memory,storage &&
+        sql "SELECT count(*) FROM conditions c JOIN run r ON r.id = c.run_id WHERE c.measured_at <> r.started_at" 0 &&
+        sql "SELECT count(*) FROM conditions WHERE marks IS NULL" "$(grep -q '^cpu0' /proc/stat && echo 0 || echo 3)"
 }
 
 every_point_has_its_samples()
@@ -51,7 +59,7 @@ every_point_has_its_samples()
 
 views_answer()
 {
-    for v in v_compute v_memory v_storage v_accelerator v_origin; do
+    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions; do
         sqlite3 "$db" "SELECT * FROM $v" > /dev/null || return 1
     done
 }
@@ -60,7 +68,7 @@ views_answer()
 again()
 {
     before=$(sqlite3 "$db" 'SELECT count(*) FROM memory')
-    "$P" hardware --db "$db" --device box --only memory --quick --seconds-per-point 0.006 --json > "$tmp/json" &&
+    "$P" hardware --db "$db" --device box --only memory --quick --seconds-per-point 0.006 --patience 0 --json > "$tmp/json" &&
         sql 'SELECT count(*) FROM run' 2 && sql 'SELECT count(*) FROM memory' $((2 * before)) &&
         python3 - "$tmp/json" <<'PY'
 import json, sys
@@ -73,11 +81,38 @@ PY
 dry_run()
 {
     "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --dry-run --json > "$tmp/json" &&
-        [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" <<'PY'
+        "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --dry-run --json --quick --patience 7 > "$tmp/json2" &&
+        [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" "$tmp/json2" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute', 'work'] and d['disk_bytes'] == 512 << 20
-assert 10 < d['seconds'] < 600
+assert [t['table'] for t in d['tables']] == ['storage', 'memory', 'compute', 'work']
+assert d['disk_bytes'] == 4 << 30 or abs(d['disk_bytes'] - d['disk_free_bytes'] / 2) < 1 << 30, d # others write meanwhile
+assert 10 < d['seconds'] < 600 and abs(d['seconds_at_most'] - 2 * d['seconds']) < 1e-3 * d['seconds']
+q = json.load(open(sys.argv[2]))
+assert q['disk_bytes'] == 128 << 20 and abs(q['seconds_at_most'] - q['seconds'] - 7) < 1e-3
+PY
+}
+
+# Beside a busy program on every processor: it waits as long as its patience, says so, and marks what it measured. The mark
+# follows from the others' CPU time alone, however fast this machine is.
+busy()
+{
+    hogs=
+    for i in $(seq "$(nproc)"); do
+        sh -c 'while :; do :; done' & hogs="$hogs $!"
+    done
+    "$P" hardware --db "$tmp/busy.sqlite" --device box --storage "$tmp/drive" --only compute --quick --seconds-per-point 0.01 \
+        --patience 0.6 > "$tmp/out" 2> "$tmp/err"
+    got=$?
+    kill $hogs
+    [ $got -eq 0 ] && grep -q 'other programs took up to .* waiting until it is quiet' "$tmp/err" &&
+        grep -q 'compute: not measured on a quiet machine, and marked so: other programs took' "$tmp/err" &&
+        grep -q 'measured  *compute .*not clean: other programs took' "$tmp/out" || { echo "exit $got"; cat "$tmp/err" "$tmp/out"; return 1; }
+    "$P" show --json "$tmp/busy.sqlite" > "$tmp/json" && python3 - "$tmp/json" <<'PY'
+import json, sys
+c, = json.load(open(sys.argv[1]))['devices'][0]['conditions']
+assert c['table'] == 'compute' and c['watched'] and 'others' in c['marks'] and c['others'] > 0.1 and c['disturbed'] > 0, c
+assert 0.4 < c['paused_s'] < 0.7, c
 PY
 }
 
@@ -199,7 +234,7 @@ memory_filesystem()
 {
     dir=$(mktemp -d /dev/shm/thermo-test-XXXXXX) || return 1
     "$P" hardware --db "$tmp/shm.sqlite" --device box --storage "$dir" --only storage --quick --range 8MiB \
-        --seconds-per-point 0.006 > /dev/null 2> "$tmp/err"
+        --seconds-per-point 0.006 --patience 0 > /dev/null 2> "$tmp/err"
     got=$?
     rmdir "$dir" && [ $got -eq 0 ] && grep -q 'measures memory, not storage' "$tmp/err" &&
         [ "$(sqlite3 "$tmp/shm.sqlite" 'SELECT sum(direct), (SELECT direct_verified FROM run) FROM storage')" = '0|0' ]
@@ -208,8 +243,14 @@ memory_filesystem()
 check "a quick run of all tables" measure
 check "the schema is the published file" schema_is_the_file
 check "every point has its raw samples" every_point_has_its_samples
+check "conditions" conditions
 check "views answer" views_answer
 check "one table again" again
+if grep -q '^cpu0 .*[1-9]' /proc/stat 2> /dev/null; then
+    check "beside busy programs" busy
+else
+    skip "beside busy programs" "/proc/stat tells nothing here"
+fi
 check "nothing is left on the drive" test -z "$(ls -A "$tmp/drive")"
 check "--dry-run touches nothing" dry_run
 check "interrupted" interrupted
@@ -337,7 +378,7 @@ shown()
         "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert d['kind'] == 'hardware' and d['revision'] == 2
+assert d['kind'] == 'hardware' and d['revision'] == 3
 phone = {x['name']: x for x in d['devices']}['OnePlus 12']
 assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
 assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])

@@ -131,7 +131,37 @@ static int write_first(struct hwdb *d)
     };
     if (!bad && (bad = hwdb_add_accel(d, &a, NULL, &e)) == 0)
         bad = hwdb_add_accel_point(d, &ap, NULL, NULL, 0, &e);
+    struct hw_conditions seen = { .measured_at = "2024-11-21T10:00:00Z", .watched = 1, .marks = 1u << HW_OTHERS | 1u << HW_SPREAD,
+                                  .others = 0.45, .stolen = 0.01, .waited_for_cpu = 0.2, .short_of_memory = 0.02, .spread = 0.5,
+                                  .disturbed = 0.75, .repeated = 7, .paused_s = 1.5 };
+    if (!bad)
+        bad = hwdb_add_conditions(d, HW_MEMORY, &seen, &e);
+    seen.watched = 0; /* only when is known */
+    if (!bad)
+        bad = hwdb_add_conditions(d, HW_STORAGE, &seen, &e);
     return bad ? bad : hwdb_commit(d, &e);
+}
+
+/* Of each table those of the run that it is from. */
+static void conditions(const struct hw *h)
+{
+    const struct hw_conditions *m = &h->conditions[HW_MEMORY], *s = &h->conditions[HW_STORAGE], *c = &h->conditions[HW_COMPUTE];
+    char text[400], two[HW_NAME];
+    unsigned marks = 9;
+    CHECK(m->watched && m->marks == (1u << HW_OTHERS | 1u << HW_SPREAD) && near(m->others, 0.45) && near(m->stolen, 0.01) &&
+          near(m->waited_for_cpu, 0.2) && near(m->short_of_memory, 0.02) && near(m->spread, 0.5) && near(m->disturbed, 0.75) &&
+          m->repeated == 7 && near(m->paused_s, 1.5));
+    CHECK(!s->watched && !s->marks && !strcmp(s->measured_at, "2024-11-21T10:00:00Z"));
+    CHECK(!c->watched && !strcmp(c->measured_at, "2024-11-21T10:00:00Z")); /* no row: the run says when */
+    hw_marks_words(m, text, sizeof text);
+    CHECK(!strcmp(text, "other programs took up to 45 % of the processors, samples of a point differ by 50 %"));
+    hw_marks_words(s, text, sizeof text);
+    CHECK(!*text);
+    for (unsigned all = 0; all < 1u << HW_MARKS; all++) {
+        hw_marks_text(all, two);
+        CHECK(hw_marks_of(two, &marks) == 0 && marks == all);
+    }
+    CHECK(hw_marks_of("", &marks) < 0 && hw_marks_of("others ", &marks) < 0 && hw_marks_of("other", &marks) < 0);
 }
 
 static void questions(const struct hw *h)
@@ -270,6 +300,7 @@ static void imports(void)
     }
     CHECK(hwdb_load(path, "a phone", &h, &e) == 0 && h.n_classes == 1 && !strcmp(h.classes[0].name, "huge") &&
           h.n_memory == 1 && h.memory[0].origin == HW_PUBLISHED);
+    CHECK(!h.conditions[HW_MEMORY].measured_at[0]); /* entered at some time, measured at none that is known */
     hw_free(&h);
     CHECK(hwdb_list(path, &names, &n, &e) == 0 && n == 2 && !strcmp(names[0], "a phone") &&
           !strcmp(names[1], "box"));
@@ -343,9 +374,14 @@ static void strangers(const char *data, size_t len)
           "'block_bytes >=0') "
           "WHERE name = 'storage'",
           "table 'storage' is not defined", ERR_FORMAT },
+        { "UPDATE conditions SET marks = 'clean others'", "table 'conditions' row 1, column 'marks'", ERR_FORMAT },
+        { "UPDATE conditions SET marks = ' '", "' ' is not a list of marks", ERR_FORMAT },
+        { "UPDATE conditions SET others = 9e999", "column 'others'", ERR_FORMAT },
+        { "UPDATE conditions SET measured_at = printf('%.64c', 'x')", "column 'measured_at'", ERR_FORMAT },
+        { "DROP TABLE conditions", "table 'conditions' is missing", ERR_FORMAT },
         { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
-        { "PRAGMA user_version = 3", "has revision 3", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = 4", "has revision 4", ERR_UNSUPPORTED },
         { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
         { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
@@ -608,18 +644,35 @@ static void corrections(void)
     hw_free(&raw);
 }
 
-/* A database of revision 1: read as it is, brought to revision 2 by the first who writes. */
+/* A database of revision 2: read as it is, its runs say when; the first who writes makes the table of conditions. */
+static void revision_2(const struct hash128 *want)
+{
+    struct hw h = { 0 };
+    CHECK(edit(path, "DROP VIEW v_conditions; DROP TABLE conditions; DELETE FROM calibration_term; PRAGMA user_version = 2"));
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(!h.conditions[HW_MEMORY].watched && !strcmp(h.conditions[HW_MEMORY].measured_at, "2024-11-21T10:00:00Z"));
+    struct hwdb_calibration c = taught(&h, 1.5, 1);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(edit(path, "SELECT * FROM v_conditions"));
+    hw_free(&h);
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(!h.conditions[HW_MEMORY].watched && !strcmp(h.conditions[HW_MEMORY].measured_at, "2024-11-21T10:00:00Z"));
+    hw_free(&h);
+}
+
+/* A database of revision 1: read as it is, brought up to date by the first who writes. */
 static void revision_1(const struct hash128 *want)
 {
     struct hw h = { 0 };
-    CHECK(edit(path, "PRAGMA foreign_keys = 0; DROP VIEW v_calibration; DROP TABLE calibration_term; "
+    CHECK(edit(path, "PRAGMA foreign_keys = 0; DROP VIEW v_conditions; DROP TABLE conditions; "
+                     "DROP VIEW v_calibration; DROP TABLE calibration_term; "
                      "DROP TABLE calibration; CREATE TABLE correction (id INTEGER PRIMARY KEY); "
                      "PRAGMA user_version = 1"));
     CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
     CHECK(hwdb_correct(path, NULL, &h, &e) == 0);
     struct hwdb_calibration c = taught(&h, 1.5, 1);
     CHECK_MSG(store(&c) == 0, "%s", e.msg); /* the first that is written brings the tables up to date */
-    CHECK(edit(path, "SELECT * FROM v_calibration"));
+    CHECK(edit(path, "SELECT * FROM v_calibration, v_conditions"));
     CHECK(hwdb_correct(path, NULL, &h, &e) == 1 && h.correction[HW_ATTENTION] == 1.5);
     hw_free(&h);
 }
@@ -647,6 +700,7 @@ int main(void)
     CHECK(hwdb_load(path, "box", &again, &e) == 0 && hash_equal(h.hash, again.hash));
     hw_free(&again);
     questions(&h);
+    conditions(&h);
     monotone(&h);
     CHECK(file_slurp(path, 1 << 24, &data, &len, &e) == 0);
     if (data) {
@@ -655,6 +709,7 @@ int main(void)
     }
     free(data);
     corrections();
+    revision_2(&h.hash);
     revision_1(&h.hash);
     second_run(h.hash);
     hw_free(&h);

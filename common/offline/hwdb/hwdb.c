@@ -24,16 +24,17 @@ const char *const hwdb_backend_names[2] = { "pread", "io_uring" };
 const char *const hwdb_origin_names[3] = { "measured", "published", "estimated" };
 const char *const hwdb_resident_names[2] = { "cache", "dram" };
 const char *const hwdb_term_names[HW_TERMS] = { "attention", "predict", "ffn", "io", "head" };
+const char *const hwdb_table_names[HW_TABLES] = { "compute", "memory", "storage" };
 static const char *const tables[] = { "device",  "fact_source", "core_class",
                                       "run",     "compute",     "memory",
                                       "storage", "accelerator", "accelerator_point",
-                                      "sample",  "calibration", "calibration_term" };
+                                      "sample",  "calibration", "calibration_term", "conditions" };
 enum { N_TABLES = sizeof tables / sizeof *tables };
 
 /* Tables that a revision has: the first so many. */
 static int n_tables(int64_t revision)
 {
-    return revision < 2 ? N_TABLES - 2 : N_TABLES;
+    return revision < 2 ? N_TABLES - 3 : revision < 3 ? N_TABLES - 1 : N_TABLES;
 }
 
 const char *hw_pattern_name(enum hw_pattern p)
@@ -291,15 +292,16 @@ int hwdb_open_read(const char *path, sqlite3 **out, struct err *e)
 
 /* ---- bringing up to date ---- */
 
-/* Leads on from the revision found, never back. A new file has none (0) and gets the schema; to revision 2 leads
- * what the schema says after its own headline. */
+/* Leads on from the revision found to the newest, never back. A new file has none (0) and gets the schema; from
+ * revision N leads what the schema says from the headline of revision N + 1 on. */
 static int lead_on(sqlite3 *db, const char *path, int64_t revision, struct err *e)
 {
     static const char what[] = "creating the tables";
     if (revision == 0)
         return hwdb_exec(db, path, schema, what, e);
-    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 2", what, e);
-    return r < 0 ? r : hwdb_exec(db, path, strstr(schema, "\n-- Revision 2: "), what, e);
+    int r = hwdb_exec(db, path, "DROP TABLE IF EXISTS correction; PRAGMA user_version = 3", what, e);
+    const char *next = revision < 2 ? "\n-- Revision 2: " : "\n-- Revision 3: ";
+    return r < 0 ? r : hwdb_exec(db, path, strstr(schema, next), what, e);
 }
 
 int hwdb_bring_up_to_date(sqlite3 *db, const char *path, struct err *e)

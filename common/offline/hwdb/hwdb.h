@@ -106,6 +106,32 @@ struct hw_accel_point {
 enum hw_term { HW_ATTENTION, HW_PREDICT, HW_FFN, HW_IO, HW_HEAD, HW_TERMS };
 const char *hw_term_name(enum hw_term t); /* "attention" "predict" "ffn" "io" "head" */
 
+/* When a table was measured, and what ran beside it. Marks: what was not kept below its limit (profiler/probe/watch.h). */
+enum hw_table { HW_COMPUTE, HW_MEMORY, HW_STORAGE, HW_TABLES };
+enum hw_mark { HW_OTHERS, HW_STOLEN, HW_WAITED, HW_SHORT_OF_MEMORY, HW_SPREAD, HW_MARKS };
+const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" */
+const char *hw_mark_name(enum hw_mark m);   /* "others" "stolen" "waited" "memory" "spread" */
+
+struct hw_conditions {
+    char measured_at[HW_NAME]; /* UTC, ISO 8601; "": not measured, or not known when */
+    int watched;               /* 0: what ran beside it is not known, and what follows is 0 */
+    unsigned marks;            /* 1u << enum hw_mark */
+    /* The largest of any window of samples that was kept: share of all CPUs' time that other programs and the hypervisor
+     * took, share of time in which something waited for a CPU or for memory. */
+    double others, stolen, waited_for_cpu, short_of_memory;
+    double spread;    /* (p90 - p10) / p50 of a point's samples, in the middle of all points */
+    double disturbed; /* share of samples in windows that are not clean */
+    double paused_s;  /* waiting for the machine to become quiet */
+    int repeated;     /* samples that were taken again */
+};
+
+/* "clean", or the marks' names with a space between them; and back: 0, or -1 for another text. */
+void hw_marks_text(unsigned marks, char out[HW_NAME]);
+int hw_marks_of(const char *text, unsigned *marks);
+
+/* The marks in words: "others took up to 45 % of the processors' time, ..."; "" where there is none. */
+void hw_marks_words(const struct hw_conditions *c, char *out, size_t len);
+
 /* One device, ready for a planner. */
 struct hw {
     char name[HW_NAME];
@@ -123,6 +149,7 @@ struct hw {
     struct hw_accel_point *accel_points;
     struct hash128 hash; /* of all of the above in canonical order, not of dates and notes; of corrections too where
                           * they are applied */
+    struct hw_conditions conditions[HW_TABLES]; /* of the run that each table is from */
     int64_t calibration; /* whose corrections are applied; 0: figures as they were measured */
     double correction[HW_TERMS]; /* measured over predicted time; 0: none, as 1 */
 };
@@ -277,6 +304,7 @@ int hwdb_add_memory(struct hwdb *d, const struct hw_memory *p, const char *sourc
                     const struct hwdb_sample *s, int n, struct err *e);
 int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *source,
                      const struct hwdb_sample *s, int n, struct err *e);
+int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e);
 int hwdb_add_accel(struct hwdb *d, const struct hw_accel *a, const char *source, struct err *e);
 int hwdb_add_accel_point(struct hwdb *d, const struct hw_accel_point *p, const char *source,
                          const struct hwdb_sample *s, int n, struct err *e);

@@ -29,7 +29,7 @@ struct sqlite3;
 /* The texts of the enums in the file. */
 extern const char *const hwdb_pattern_names[2],
     *const hwdb_backend_names[2], *const hwdb_origin_names[3], *const hwdb_resident_names[2],
-    *const hwdb_term_names[HW_TERMS];
+    *const hwdb_term_names[HW_TERMS], *const hwdb_table_names[HW_TABLES];
 
 /* Open read-only and check application, revision, table definitions and integrity. A read transaction is open until
  * sqlite3_close: all that is read is of one moment. */

@@ -366,6 +366,61 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
     return 0;
 }
 
+/* ---- conditions ---- */
+
+static void each_conditions(struct row *r, void *element, void *ctx)
+{
+    struct hw_conditions *c = element;
+    char marks[HW_NAME];
+    (void)ctx;
+    get_text(r, 1, c->measured_at, sizeof c->measured_at, 0);
+    get_text(r, 2, marks, sizeof marks, 0);
+    if (r->failed || !marks[0])
+        return;
+    c->watched = 1;
+    if (hw_marks_of(marks, &c->marks) < 0)
+        r->failed = err_set(r->e, ERR_FORMAT, "'%s': table '%s' row %lld, column 'marks': '%s' is not a list of marks",
+                            r->path, r->table, (long long)r->id, marks);
+    c->others = get_real(r, 3, 0);
+    c->stolen = get_real(r, 4, 0);
+    c->waited_for_cpu = get_real(r, 5, 0);
+    c->short_of_memory = get_real(r, 6, 0);
+    c->spread = get_real(r, 7, 0);
+    c->disturbed = get_real(r, 8, 0);
+    c->repeated = (int)get_int_or(r, 9, 0, 0, INT32_MAX);
+    c->paused_s = get_real(r, 10, 0);
+}
+
+/* The row of the run that a table's points are from; before revision 3 there is none, and the run itself says when it
+ * measured. An import that brings no conditions has none. */
+#define STARTED_AT "CASE WHEN r.content_hash IS NULL THEN r.started_at END"
+#define RUN_OF(table)                                                                                            \
+    " WHERE r.id = (SELECT max(s.id) FROM run s WHERE s.device_id = ?1 AND EXISTS"                              \
+    " (SELECT 1 FROM " table " WHERE run_id = s.id))"
+#define CONDITIONS_OF(table)                                                                                     \
+    { "SELECT r.id, " STARTED_AT " AS measured_at, NULL AS marks FROM run r" RUN_OF(table),                      \
+      "SELECT r.id, ifnull(c.measured_at, " STARTED_AT ") AS measured_at, marks, others, stolen, waited_for_cpu," \
+      " short_of_memory, spread, disturbed, repeated, paused_s"                                                  \
+      " FROM run r LEFT JOIN conditions c ON c.run_id = r.id AND c.table_name = '" table "'" RUN_OF(table) }
+
+static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
+{
+    static const char *const sql[HW_TABLES][2] = { CONDITIONS_OF("compute"), CONDITIONS_OF("memory"),
+                                                   CONDITIONS_OF("storage") };
+    int64_t revision = 0;
+    int r = hwdb_revision(db, path, &revision, e);
+    for (int t = 0; t < HW_TABLES && r == 0; t++) {
+        struct hw_conditions *c = NULL;
+        int n = 0;
+        r = read_rows(db, path, "conditions", sql[t][revision >= 3], id, sizeof *c, 1, each_conditions, NULL,
+                      (void **)&c, &n, e);
+        if (r == 0 && n == 1)
+            h->conditions[t] = *c;
+        free(c);
+    }
+    return r;
+}
+
 /* ---- identity ---- */
 
 static void hash_real(struct hash *s, double v)
@@ -471,7 +526,7 @@ static int load_device(sqlite3 *db, const char *path, int64_t id, struct hw *out
     }
     out->n_classes = n_classes;
     free(c);
-    if ((r = load_points(db, path, id, &l, e)) < 0)
+    if ((r = load_points(db, path, id, &l, e)) < 0 || (r = load_conditions(db, path, id, out, e)) < 0)
         return r;
     return hash_device(out, e);
 }

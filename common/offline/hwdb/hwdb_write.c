@@ -382,6 +382,19 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
 }
 
+int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e)
+{
+    char marks[HW_NAME];
+    if (!c->watched) /* the rest of the row is NULL */
+        return put(d, "conditions", NULL, e, "INSERT INTO conditions (run_id, table_name, measured_at) VALUES (?1, ?2, ?3)",
+                   "iss", d->run_id, hwdb_table_names[t], c->measured_at);
+    hw_marks_text(c->marks, marks);
+    return put(d, "conditions", NULL, e,
+               "INSERT INTO conditions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)", "isssddddddid",
+               d->run_id, hwdb_table_names[t], c->measured_at, marks, c->others, c->stolen, c->waited_for_cpu,
+               c->short_of_memory, c->spread, c->disturbed, (int64_t)c->repeated, c->paused_s);
+}
+
 int hwdb_add_accel(struct hwdb *d, const struct hw_accel *p, const char *source, struct err *e)
 {
     if (d->n_accels == HWDB_MAX_ACCELS)

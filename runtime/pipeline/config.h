@@ -58,7 +58,7 @@ struct pipeline_config {
     /* predictors; all NULL in a model that has none in use */
     const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */
     const unsigned char *streamed; /* [layer] 1: its predictors are read whenever they are used; NULL: of none */
-    const uint32_t *always;        /* [layer] neurons that are not predicted; NULL: none */
+    const uint32_t *always;        /* [layer] neurons that are not predicted, whole clusters or all; NULL: none */
     const struct predict *predictors;      /* [layer][block]; without weights where they are streamed */
     const struct predict_pieces *pieces;   /* [layer][block], of those */
 };

@@ -2,14 +2,17 @@
 #include "planner/cmd.h"
 
 #include "common/base/js.h"
+#include "common/base/log.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/figures.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const struct opt_usage usage = {
     "thermo-plan solve", "",
@@ -104,6 +107,17 @@ static int print_refusal(const struct diagnosis *a, const struct err *why)
     return r;
 }
 
+/* What the plan says of its figures that asks for care, and how old they are, goes to standard error too. */
+static int warn_of_figures(const struct hw *hw, const struct plan *p, struct err *e)
+{
+    struct notes doubts = { 0 };
+    int r = figures_doubts(hw, p, &doubts, e);
+    figures_age(hw, (int64_t)time(NULL), &doubts);
+    for (int i = 0; i < doubts.n; i++)
+        log_warn("%s", doubts.text[i]);
+    return r;
+}
+
 static int run(const struct args *a, const char *out, int json, struct err *e)
 {
     struct args_inputs in = { 0 };
@@ -117,6 +131,8 @@ static int run(const struct args *a, const char *out, int json, struct err *e)
     if ((r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0)
         r = plan_write(&p, out, e);
+    if (r == 0)
+        r = warn_of_figures(&in.hw, &p, e);
     if (r == ERR_INFEASIBLE && json && diagnosis.told && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
     if (r == 0 && json) {

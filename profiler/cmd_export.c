@@ -224,6 +224,28 @@ static void put_accels(struct point *all, const struct hw *h, const struct hw_so
     }
 }
 
+/* When a table was measured and what ran beside it, as its first point says where it is from. */
+static void put_conditions(struct point *all, const struct hw_conditions *c, enum hw_table t, const struct hw_source *source)
+{
+    char marks[HW_NAME];
+    struct point p = begin(all, "conditions", HW_MEASURED, source);
+    key_text(&p, "table", hw_table_name(t));
+    put_row(&p, "measured_at", c->measured_at, "");
+    if (c->watched) {
+        hw_marks_text(c->marks, marks);
+        put_row(&p, "marks", marks, "");
+        put_number(&p, "others", c->others, "");
+        put_number(&p, "stolen", c->stolen, "");
+        put_number(&p, "waited_for_cpu", c->waited_for_cpu, "");
+        put_number(&p, "short_of_memory", c->short_of_memory, "");
+        put_number(&p, "spread", c->spread, "");
+        put_number(&p, "disturbed", c->disturbed, "");
+        put_whole(&p, "repeated", (uint64_t)c->repeated, "");
+        put_number(&p, "paused_s", c->paused_s, "");
+    }
+    all->failed = p.failed;
+}
+
 static int put_all(FILE *f, const struct hw *h, const struct hw_sources *s, struct err *e)
 {
     struct point all = { .f = f, .device = h->name, .e = e };
@@ -235,6 +257,10 @@ static int put_all(FILE *f, const struct hw *h, const struct hw_sources *s, stru
     for (int i = 0; i < h->n_storage && !all.failed; i++)
         put_storage(&all, h, &h->storage_points[i], &s->storage[i]);
     put_accels(&all, h, s);
+    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage };
+    for (int t = 0; t < HW_TABLES && !all.failed; t++)
+        if (hw_time_of(h->conditions[t].measured_at) >= 0) /* there are points then */
+            put_conditions(&all, &h->conditions[t], (enum hw_table)t, first[t]);
     return all.failed;
 }
 

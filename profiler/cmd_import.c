@@ -84,13 +84,20 @@ enum table_kind { T_DEVICE,
                   T_STORAGE,
                   T_ACCEL,
                   T_ACCEL_POINT,
+                  T_CONDITIONS,
                   N_KINDS };
 static const char *const kind_names[N_KINDS] = { "device", "core_class", "compute", "memory", "storage", "accelerator",
-                                                 "accelerator_point" };
+                                                 "accelerator_point", "conditions" };
 /* What the key of each table may name. */
 static const char *const kind_keys[N_KINDS] = {
     "", "class", "kernel class tier pattern resident threads row_len batch", "engines pattern row threads",
-    "backend direct pattern block depth lanes range class", "engine", "engine op rows cols batch"
+    "backend direct pattern block depth lanes range class", "engine", "engine op rows cols batch", "table"
+};
+
+/* An item of table conditions. */
+struct conditions {
+    enum hw_table table;
+    struct hw_conditions c;
 };
 
 /* Where a point came from: its first row in the file, for messages, and what it rests on. */
@@ -129,8 +136,10 @@ static const size_t item_bytes[N_KINDS] = { 0,
                                             sizeof(struct hw_memory),
                                             sizeof(struct hw_storage),
                                             sizeof(struct hw_accel),
-                                            sizeof(struct hw_accel_point) };
-static const int most_items[N_KINDS] = { 0, HW_MAX_CLASSES, HW_MAX_POINTS, HW_MAX_POINTS, HW_MAX_POINTS, 64, HW_MAX_POINTS };
+                                            sizeof(struct hw_accel_point),
+                                            sizeof(struct conditions) };
+static const int most_items[N_KINDS] = { 0, HW_MAX_CLASSES, HW_MAX_POINTS, HW_MAX_POINTS, HW_MAX_POINTS, 64, HW_MAX_POINTS,
+                                         HW_TABLES };
 static const char *const text_fields[7] = { "description", "soc", "cpu_model", "os", "storage_description", "filesystem",
                                             "source" };
 
@@ -531,6 +540,45 @@ static void on_accel_point(struct row *r, struct device *d)
         unknown_field(r, "ns ns_p10 ns_p90");
 }
 
+static void on_conditions(struct row *r, struct device *d)
+{
+    struct conditions key;
+    const char *table = key_text(r, "table", NULL), *f = r->cell[FIELD];
+    int t = 0;
+    memset(&key, 0, sizeof key);
+    while (t < HW_TABLES && strcmp(hw_table_name((enum hw_table)t), table) != 0)
+        t++;
+    if (t == HW_TABLES)
+        bad(r, KEY, "table '%s' is none of compute, memory, storage", table);
+    key.table = (enum hw_table)t;
+    struct conditions *p = point(r, d, &key);
+    if (!p)
+        return;
+    double repeated = 0;
+    int is_text = strcmp(f, "measured_at") == 0 || strcmp(f, "marks") == 0;
+    if (is_text && r->cell[UNIT][0])
+        bad(r, UNIT, "a text has no unit ('%s')", r->cell[UNIT]);
+    if (strcmp(f, "measured_at") == 0) {
+        text(r, VALUE, r->cell[VALUE], p->c.measured_at, sizeof p->c.measured_at);
+        if (!r->failed && hw_time_of(p->c.measured_at) < 0)
+            bad(r, VALUE, "'%s' is not a time such as 2024-11-21T09:47:00Z", r->cell[VALUE]);
+    } else if (strcmp(f, "marks") == 0) {
+        p->c.watched = 1;
+        if (hw_marks_of(r->cell[VALUE], &p->c.marks) < 0)
+            bad(r, VALUE, "'%.60s' is neither clean nor a list of others, stolen, waited, memory, spread", r->cell[VALUE]);
+    } else if (set_number(r, "repeated", COUNT, &repeated)) {
+        p->c.repeated = repeated < 1e9 ? (int)repeated : 1000000000;
+    } else if (!set_number(r, "others", COUNT, &p->c.others) && !set_number(r, "stolen", COUNT, &p->c.stolen) &&
+               !set_number(r, "waited_for_cpu", COUNT, &p->c.waited_for_cpu) &&
+               !set_number(r, "short_of_memory", COUNT, &p->c.short_of_memory) &&
+               !set_number(r, "spread", COUNT, &p->c.spread) && !set_number(r, "disturbed", COUNT, &p->c.disturbed) &&
+               !set_number(r, "paused_s", COUNT, &p->c.paused_s)) {
+        unknown_field(r, "measured_at marks others stolen waited_for_cpu short_of_memory spread disturbed repeated paused_s");
+    }
+    if (!r->failed && p->c.disturbed > 1)
+        bad(r, VALUE, "'%s' is more than the whole", r->cell[VALUE]);
+}
+
 /* ---- the file ---- */
 
 struct args {
@@ -608,7 +656,8 @@ static int is_utf8(const char *text)
 static int read_row(struct import *im, struct row *r)
 {
     static void (*const on[N_KINDS])(struct row *, struct device *) = { on_device, on_class, on_compute, on_memory,
-                                                                        on_storage, on_accel, on_accel_point };
+                                                                        on_storage, on_accel, on_accel_point,
+                                                                        on_conditions };
     int kind = 0;
     for (int c = 0; c < N_COLUMNS; c++)
         r->cell[c] = table_cell(im->t, r->index, r->col[c], NULL);
@@ -619,7 +668,7 @@ static int read_row(struct import *im, struct row *r)
     while (kind < N_KINDS && strcmp(kind_names[kind], r->cell[TABLE]) != 0)
         kind++;
     if (kind == N_KINDS)
-        bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point",
+        bad(r, TABLE, "'%s' is none of device, core_class, compute, memory, storage, accelerator, accelerator_point, conditions",
             r->cell[TABLE]);
     int origin = HW_MEASURED;
     while (origin <= HW_ESTIMATED && strcmp(hw_origin_name((enum hw_origin)origin), r->cell[ORIGIN]) != 0)
@@ -668,6 +717,8 @@ static int check_whole(struct import *im, const int *col, struct err *e)
                     missing = "bytes_per_s";
                 else if (kind == T_ACCEL_POINT && !(((const struct hw_accel_point *)(const void *)item)->ns.p50 > 0))
                     missing = "ns";
+                else if (kind == T_CONDITIONS && !((const struct conditions *)(const void *)item)->c.measured_at[0])
+                    missing = "measured_at";
                 if (missing)
                     return table_err(im->t, d->lists[kind].from[k].row, col[KEY], e, "no row gives '%s' for this key",
                                      missing);
@@ -718,6 +769,9 @@ static int add_points(const struct device *d, struct hwdb *db, struct err *e)
             case T_ACCEL:
                 ((struct hw_accel *)item)->origin = f->origin;
                 r = hwdb_add_accel(db, item, f->source, e);
+                break;
+            case T_CONDITIONS:
+                r = hwdb_add_conditions(db, ((struct conditions *)item)->table, &((struct conditions *)item)->c, e);
                 break;
             default:
                 ((struct hw_accel_point *)item)->origin = f->origin;

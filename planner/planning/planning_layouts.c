@@ -12,6 +12,7 @@
 #include "planner/planning/planning.h"
 
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/figures.h"
 #include "planner/planning/planning_parts.h"
 #include "planner/planning/variants.h"
 
@@ -204,6 +205,10 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
     if (r == 0 && !s.found) {
         *e = s.why;
         return s.why.code;
+    }
+    if (r == 0) {
+        figures_measured(hw, notes);
+        r = figures_doubts(hw, &s.best, notes, e);
     }
     if (r == 0)
         r = copy_notes(notes, &s.best, e);

@@ -10,7 +10,7 @@ hash_of() { "$P" show --json "$1" | python3 -c "import json,sys
 print(*[d['hash'] for d in json.load(sys.stdin)['devices'] if d['name'] == sys.argv[1]])" "$2"; }
 hashes() { [ -n "$(hash_of "$1" "$3")" ] && is "$(hash_of "$1" "$3")" "$(hash_of "$2" "$3")"; }
 plan() { # DATABASE DEVICE OUT
-    "$BIN/thermo-plan" solve -q --description datasets/descriptions/small-relu.json --hardware "$1" --device "$2" --memory 9MiB \
+    "$BIN/thermo-plan" solve --description datasets/descriptions/small-relu.json --hardware "$1" --device "$2" --memory 9MiB \
         --form split --context 256 --policy lru --out "$3"
 }
 same_plan() { plan "$db" "$1" "$tmp/a.json" && plan "$back" "$1" "$tmp/b.json" && cmp "$tmp/a.json" "$tmp/b.json"; }
@@ -35,6 +35,35 @@ check "origins and sources come along: exporting again" "$P" export --db "$back"
 check "gives the same bytes" same "$tmp/all.csv" "$tmp/again.csv"
 check "measured figures stay measured" sh -c "grep -q ',measured,\"*measured by thermo-profile' '$tmp/again.csv'"
 check "importing it again changes nothing" says 0 "already there, unchanged" "$P" import --db "$back" --csv "$tmp/all.csv"
+
+# When it was measured, and what ran beside it, comes along: the notes of both plans are the same, which same_plan has seen.
+plan "$db" "$box" "$tmp/told.json" > /dev/null 2> "$tmp/err"
+check "a plan says when its device was measured" sh -c "grep -q 'box 1.* figures measured: 20..-..-..T' '$tmp/told.json'"
+check "and nothing of age while that is today" sh -c "! grep -q 'days old' '$tmp/err'"
+plan "$db" "OnePlus 12" "$tmp/told.json" > /dev/null 2> "$tmp/err"
+check "published figures have neither date nor marks" sh -c "! grep -q -e 'figures measured' -e 'were measured while' -e 'measured within' '$tmp/told.json' && [ ! -s '$tmp/err' ]"
+if cp "$db" "$tmp/marked.sqlite" && sqlite3 "$tmp/marked.sqlite" "UPDATE conditions SET marks = 'others', others = 0.625,
+        measured_at = '2024-11-21T09:47:00Z' WHERE table_name = 'memory';
+        UPDATE conditions SET marks = 'clean', spread = 0 WHERE table_name <> 'memory'" 2> /dev/null; then
+    marked() {
+        plan "$1" "$box" "$tmp/m.json" 2> "$tmp/err" && grep -q 'memory figures were measured while other programs took up to 6[23] % of the processors"' "$tmp/m.json" &&
+            grep -q 'memory 2024-11-21T09:47:00Z, storage' "$tmp/m.json" && ! grep -q 'days old' "$tmp/m.json" &&
+            grep -q 'warning: memory figures were measured while other programs' "$tmp/err" &&
+            grep -q "warning: memory figures of .* are [0-9]* days old" "$tmp/err"
+    }
+    check "marks are in the notes, and with the age on stderr" marked "$tmp/marked.sqlite"
+    check "they are exported" "$P" export --db "$tmp/marked.sqlite" --out "$tmp/marked.csv"
+    check "and imported" "$P" import -q --db "$tmp/marked2.sqlite" --csv "$tmp/marked.csv"
+    check "to the same notes" marked "$tmp/marked2.sqlite"
+    check "and exported again, the same" sh -c "'$P' export --db '$tmp/marked2.sqlite' | cmp - '$tmp/marked.csv'"
+    for row in "marks,busy" "marks,clean others" "measured_at,yesterday" "disturbed,1.5" "speed,1"; do
+        { head -n 1 "$tmp/marked.csv"; grep -e ',core_class,' -e ',memory,' "$tmp/marked.csv" | grep "^\"box"
+          printf '"%s",conditions,table=memory,%s,,measured,me\n' 'box 1, ""blue""' "$row"; } > "$tmp/bad.csv"
+        check "conditions: $row is refused" says 3 "line [0-9]*, column" "$P" import -q --db "$tmp/bad.sqlite" --csv "$tmp/bad.csv"
+    done
+else
+    skip "marks" "sqlite3 is not installed"
+fi
 
 # Every digit counts: the smallest step up of one figure is another device.
 python3 - "$tmp/all.csv" "$tmp/step.csv" << 'END'

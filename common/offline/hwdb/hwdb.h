@@ -129,8 +129,12 @@ struct hw_conditions {
 void hw_marks_text(unsigned marks, char out[HW_NAME]);
 int hw_marks_of(const char *text, unsigned *marks);
 
-/* The marks in words: "others took up to 45 % of the processors' time, ..."; "" where there is none. */
+/* The marks in words: "other programs took up to 45 % of the processors, ..."; "" where there is none. What does not fit is
+ * left out whole. */
 void hw_marks_words(const struct hw_conditions *c, char *out, size_t len);
+
+/* Seconds since 1970 of a time such as "2024-11-21T09:47:00Z"; -1 for another text. */
+int64_t hw_time_of(const char *text);
 
 /* One device, ready for a planner. */
 struct hw {

@@ -59,9 +59,32 @@ void hw_marks_words(const struct hw_conditions *c, char *out, size_t len)
     size_t n = 0;
     *out = 0;
     for (int m = 0; m < HW_MARKS; m++)
-        if (c->marks & 1u << m && n < len) {
+        if (c->marks & 1u << m) {
             char one[128];
             snprintf(one, sizeof one, words[m], 100 * share[m]);
-            n += (size_t)snprintf(out + n, len - n, "%s%s", n ? ", " : "", one);
+            if (n + strlen(one) + 3 <= len)
+                n += (size_t)snprintf(out + n, len - n, "%s%s", n ? ", " : "", one);
         }
+}
+
+/* Days since 1970 of the Gregorian calendar: years begin in March, so that a leap day ends one. */
+static int64_t days_of(int64_t year, int month, int day)
+{
+    year -= month < 3;
+    int64_t in_year = (153 * ((month + 9) % 12) + 2) / 5 + day - 1;
+    return 365 * year + year / 4 - year / 100 + year / 400 + in_year - 719468;
+}
+
+int64_t hw_time_of(const char *text)
+{
+    static const char form[] = "dddd-dd-ddTdd:dd:ddZ";
+    int year, month, day, hour, minute, second;
+    size_t n = strlen(text);
+    for (size_t i = 0; i < sizeof form - 1; i++)
+        if (n != sizeof form - 1 || (form[i] == 'd' ? text[i] < '0' || text[i] > '9' : text[i] != form[i]))
+            return -1;
+    if (sscanf(text, "%d-%d-%dT%d:%d:%d", &year, &month, &day, &hour, &minute, &second) != 6 || year < 1970 || month < 1 ||
+        month > 12 || day < 1 || day > 31 || hour > 23 || minute > 59 || second > 60)
+        return -1;
+    return ((days_of(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
 }

@@ -6,7 +6,7 @@
 scratch
 MAKE=${MAKE:-make}
 mkdir "$tmp/my devices"
-cp datasets/devices/*.csv "$tmp/my devices/"
+cp datasets/devices/oneplus-*.csv "$tmp/my devices/"
 cp datasets/descriptions/small-relu.json "$tmp/small model.json"
 flags="--form split --context 256 --cores mid=1,little=0 --policy lru"
 d="$tmp/the plans/small model"

@@ -38,7 +38,7 @@ list()
     files datasets/descriptions/*.json datasets/descriptions/README.md
     files datasets/models/*.gguf datasets/models/SHA256SUMS datasets/models/README.md
     # Documents for those who use the programs; those on working on them stay in the sources.
-    for f in README.md CHANGELOG.md SECURITY.md LICENSE docs/cost-model.md docs/predictors.md docs/phones.md \
+    for f in README.md CHANGELOG.md SECURITY.md LICENSE docs/cost-model.md docs/predictors.md docs/phones.md docs/devices.md \
         docs/BENCHMARKS.md docs/TRUST.md docs/packaging.md docs/*.svg; do
         [ ! -e "$f" ] || printf '644 %s %s\n' "$f" "$doc/$f"
     done

@@ -64,6 +64,24 @@ $(error BASELINE=folder: plans-check compares with the plans in there, made by m
 endif
 endif
 
+# What each device of the CSVs can run, and what binds it: a page, tables and JSON in DEVICES_REPORT. docs/devices.md.
+#   make devices [MODELS="a.json b.h5"] [MEMORY="2GiB 4GiB"] [DEVICES=...] [PLAN_FLAGS=...]
+DEVICES_REPORT ?= build/devices
+MODELS         ?=
+
+.PHONY: devices
+devices: export P_MODELS = $(MODELS)
+devices: export P_MEMORY = $(MEMORY)
+devices: export P_DEVICES = $(DEVICES)
+devices: export P_STATE = $(PLANS_STATE)
+devices: export P_REPORT = $(DEVICES_REPORT)
+devices: export P_FLAGS = $(PLAN_FLAGS)
+devices: planner profiler
+	$(Q)set --; for m in $$P_MODELS; do set -- "$$@" --model "$$m"; done; \
+	BIN=$(BIN) scripts/devices.py "$$@" --memory "$$P_MEMORY" --devices "$$P_DEVICES" --plans "$$P_REPORT/plans" --state "$$P_STATE" \
+	    --flags="$$P_FLAGS" --page "$$P_REPORT/devices.html" --markdown "$$P_REPORT/devices.md" --json "$$P_REPORT/devices.json" \
+	    --jobs '$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(if $(filter -j,$(MAKEFLAGS)),0,1))'
+
 # format-check reports and changes nothing; format-wrap breaks lines that are too long; format rewrites the FILES you
 # name.
 format-check:

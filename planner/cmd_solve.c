@@ -1,6 +1,7 @@
 /* thermo-plan solve: the plan for one model, device and set of memory limits. What is written has passed check. */
 #include "planner/cmd.h"
 
+#include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/cli/opt.h"
@@ -8,6 +9,7 @@
 #include "planner/check/check.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
+#include "planner/planning/planning_paper.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -118,8 +120,34 @@ static int warn_of_figures(const struct hw *hw, const struct plan *p, struct err
     return r;
 }
 
-static int run(const struct args *a, const char *out, int json, struct err *e)
+/* The paper's problem of a plan as text, malloc'd. */
+static int paper_text_of(const struct args_inputs *in, const struct plan *p, char **text, size_t *len, struct err *e)
 {
+    FILE *f = open_memstream(text, len);
+    if (!f)
+        return err_set(e, ERR_NOMEM, "out of memory for --smt2");
+    struct limits lim;
+    planning_limits(p, &p->limits[0], &lim);
+    memcpy(lim.cores, in->request.cores, sizeof lim.cores);
+    int r = planning_paper_text(&in->request, &in->in, &in->hw, p, &lim, f, e), bad = ferror(f);
+    if ((fclose(f) || bad) && r == 0)
+        r = err_set(e, ERR_NOMEM, "out of memory for --smt2");
+    return r;
+}
+
+static int check_smt2(const struct args *a, const struct request *q, struct err *e)
+{
+    if (a->cost != PLAN_COST_PAPER)
+        return err_set(e, ERR_USAGE, "--smt2 writes the paper's equations: it goes with --cost paper, not with --cost measured");
+    if (q->n_memory > 1 || q->max_batch > 1)
+        return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
+    return 0;
+}
+
+static int run(const struct args *a, const char *out, const char *smt2, int json, struct err *e)
+{
+    char *stated = NULL;
+    size_t stated_len = 0;
     struct args_inputs in = { 0 };
     struct plan p = { 0 };
     struct notes ignored = { 0 };
@@ -128,9 +156,12 @@ static int run(const struct args *a, const char *out, int json, struct err *e)
     if (r < 0)
         return r;
     in.request.diagnosis = &diagnosis;
-    if ((r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
-        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0)
-        r = plan_write(&p, out, e);
+    if ((r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 &&
+        (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
+        (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 &&
+        (r = smt2 ? paper_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = plan_write(&p, out, e)) == 0 && smt2)
+        r = file_replace(smt2, stated, stated_len, e);
+    free(stated);
     if (r == 0)
         r = warn_of_figures(&in.hw, &p, e);
     if (r == ERR_INFEASIBLE && json && diagnosis.told && print_refusal(&diagnosis, e) < 0)
@@ -158,18 +189,21 @@ static int run(const struct args *a, const char *out, int json, struct err *e)
 int cmd_solve(int argc, char **argv)
 {
     struct args a;
-    struct opt opts[ARGS_ROWS + 4];
-    const char *out = NULL;
+    struct opt opts[ARGS_ROWS + 5];
+    const char *out = NULL, *smt2 = NULL;
     int json = 0, n_pos, r;
     struct err e = { 0 };
     args_init(&a);
     args_rows(&a, opts);
-    const struct opt mine[4] = {
+    const struct opt mine[5] = {
         { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
           .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
           .def = "200000000" },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
+        { .name = "smt2", .type = OPT_STRING, .dest = &smt2, .arg = "FILE", .file = OPT_WRITE,
+          .help = "With --cost paper: also write the problem in SMT-LIB 2, Equations 1-11 by name, with claims that any Z3 can check "
+                  "(z3 FILE): that nothing is faster, that the optimum can be had, and the lemmas behind both." },
         { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary; where there is none, "
                                                                          "the contradicting limits and the nearest values." },
         { 0 },
@@ -181,5 +215,5 @@ int cmd_solve(int argc, char **argv)
         err_set(&e, ERR_USAGE, "solve takes no arguments beside its options; '%s' is one", argv[1]);
         return opt_fail(&e);
     }
-    return run(&a, out, json, &e) < 0 ? opt_fail(&e) : 0;
+    return run(&a, out, smt2, json, &e) < 0 ? opt_fail(&e) : 0;
 }

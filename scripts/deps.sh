@@ -1,6 +1,6 @@
 #!/bin/sh
 # deps.sh [build|all|ci|package]: install the Debian packages that building (and, by default, testing) needs; ci adds a
-# cross compiler and an emulator for aarch64, shells whose completions are tried, what looks at manual pages, and Slurm;
+# cross compiler and an emulator for aarch64, shells whose completions are tried, what looks at manual pages, Slurm, and z3 as a program;
 # package, to build, what makes Debian packages and static programs. As root or with sudo that asks no password it
 # installs; else it prints the one command and exits 1.
 build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-dev libsqlite3-dev libjansson-dev
@@ -10,11 +10,12 @@ check='clang clang-format clang-tidy cppcheck libclang-rt-dev hdf5-tools sqlite3
 cross='ccache gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 package='dpkg-dev debhelper fakeroot mmdebstrap lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 shells='zsh fish mandoc man-db groff-base'
+solver='z3'
 cluster='slurmctld slurmd slurm-client munge iproute2'
 case ${1:-all} in
 build) packages=$build ;;
 all) packages="$build $check" ;;
-ci) packages="$build $check $cross $shells $cluster" ;;
+ci) packages="$build $check $cross $shells $cluster $solver" ;;
 package) packages="$build $package" ;;
 *) echo "usage: deps.sh [build|all|ci|package]" >&2; exit 2 ;;
 esac

@@ -5,6 +5,7 @@
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_paper.h"
 #include "planner/planning/planning_parts.h"
 #include "planner/planning/variants.h"
 
@@ -83,7 +84,9 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
             return r;
         if (!takes_incumbent(p, h))
             return 0;
-        if ((r = solve_z3(&p->configs.sp, q->rlimit, REQUEST_SEED, res, e)) < 0)
+        r = q->cost == PLAN_COST_PAPER ? planning_paper(p, q, lim, res, e) :
+                                         solve_z3(&p->configs.sp, q->rlimit, REQUEST_SEED, res, e);
+        if (r < 0)
             return r;
         if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
             return 1;

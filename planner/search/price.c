@@ -163,8 +163,9 @@ static int rates_of(const struct space *s, const struct cost_choice *c, int leas
     return r;
 }
 
-int price_curves(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
-                 struct solve_config *out, struct err *e)
+/* volumes: see price_volumes. */
+static int price_all(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                     int volumes, struct solve_config *out, struct err *e)
 {
     const struct inputs *in = s->in;
     size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
@@ -183,6 +184,10 @@ int price_curves(const struct space *s, const struct residencies *residencies, c
         struct cost_rates rates;
         if ((r = rates_of(s, c, least_depth, inputs_batch_sizes[b], &rates, e)) < 0)
             break;
+        if (volumes) {
+            rates.f_cpu = 1e30; /* computing takes no time, and a byte a ns */
+            rates.b_io = 1e9;
+        }
         double fixed = cost_head_ns(s->hw, in, c, &rates, inputs_batch_sizes[b], s->notes), floor_ns = 0;
         w.rates = &rates;
         w.batch_index = b;
@@ -198,4 +203,16 @@ int price_curves(const struct space *s, const struct residencies *residencies, c
     free(w.pts);
     free(w.cold);
     return r;
+}
+
+int price_curves(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                 struct solve_config *out, struct err *e)
+{
+    return price_all(s, residencies, c, least_depth, 0, out, e);
+}
+
+int price_volumes(const struct space *s, const struct residencies *residencies, const struct cost_choice *c,
+                  struct solve_config *out, struct err *e)
+{
+    return price_all(s, residencies, c, c->depth, 1, out, e);
 }

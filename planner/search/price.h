@@ -27,4 +27,8 @@ static inline struct price_id price_id_of(uint32_t id)
 int price_curves(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
                  struct solve_config *out, struct err *e);
 
+/* The paper's model: as price_curves, but a point has V_io of (10), a byte for a ns, in place of the time that it takes. */
+int price_volumes(const struct space *s, const struct residencies *residencies, const struct cost_choice *c,
+                  struct solve_config *out, struct err *e);
+
 #endif

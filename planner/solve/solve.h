@@ -2,7 +2,7 @@
 #define PLANNER_SOLVE_SOLVE_H
 
 /* The optimisation problem in plain integers, and three ways to solve it: a relaxation in C that is exact for
- * the linear programme (solve.c), Z3 (solve_z3.c, the only user of z3.h), and exhaustive search
+ * the linear programme (solve.c), Z3 (solve_z3.c), and exhaustive search
  * for small instances (solve_exhaustive.c), against which tests compare.
  *
  *   minimise   sum over batch sizes b of  w_b * T_b
@@ -145,6 +145,10 @@ int solve_greedy(const struct solve_problem *p, struct solve_result *out, struct
 /* Z3: which constraints contradict each other, when they do; else the optimum of the relaxation over exact
  * rationals, rounded, never worse than solve_greedy's. rlimit 0: none. Deterministic for a seed. */
 int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, struct solve_result *out, struct err *e);
+
+/* Z3's answer to the first question alone: SOLVE_ bits of the constraints that contradict each other, no fewer of which do; 0:
+ * they do not. */
+int solve_z3_core(const struct solve_problem *p, uint64_t seed, unsigned *core, struct err *e);
 void solve_z3_version(char *out, size_t len); /* "z3 4.8.12" */
 
 /* Every point of every layer of every config with curves: for small instances. ERR_LIMIT past 1e9 combinations. */

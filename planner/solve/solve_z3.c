@@ -496,6 +496,16 @@ static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit,
     return r;
 }
 
+int solve_z3_core(const struct solve_problem *p, uint64_t seed, unsigned *core, struct err *e)
+{
+    struct z z = z_new(seed);
+    if (!z.c)
+        return err_set(e, ERR_NOMEM, "Z3 did not start");
+    int r = find_core(&z, p, core, e);
+    Z3_del_context(z.c);
+    return r;
+}
+
 int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, struct solve_result *out, struct err *e)
 {
     struct solve_result best = { 0 };

@@ -1,0 +1,46 @@
+#!/bin/bash
+# thermo-plan solve --cost paper --smt2: the paper's problem as text. A stock z3 has to answer what the text says, and no longer
+# does once a number is another.
+. tests/tap.sh
+scratch
+P=$BIN/thermo-plan
+
+head -n 7 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
+check "trace of 6 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
+    --prompts "$tmp/p.csv" --out "$tmp/t.h5"
+check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
+solve() { "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --form split --packed no --out "$tmp/x.json" "$@"; }
+
+check "not with measured curves" says 2 'goes with --cost paper' solve --memory 18MiB --smt2 "$tmp/x.smt2"
+check "not with two limits" says 2 'one limit of --memory' solve --memory 18MiB,20MiB --cost paper --smt2 "$tmp/x.smt2"
+check "not with two batch sizes" says 2 'max-batch 1' solve --memory 18MiB --max-batch 2 --cost paper --smt2 "$tmp/x.smt2"
+check "Z3 that stops proves nothing" says 1 'stopped at its limit' solve --memory 18MiB --cost paper --rlimit 1000 --smt2 "$tmp/x.smt2"
+check "and nothing is written" test ! -e "$tmp/x.smt2"
+check "a plan and its problem" solve --memory 18MiB --min-speed 5 --cost paper --smt2 "$tmp/a.smt2"
+check "the same again" solve --memory 18MiB --min-speed 5 --cost paper --smt2 "$tmp/b.smt2"
+check "gives the same bytes" cmp "$tmp/a.smt2" "$tmp/b.smt2"
+equations()
+{
+    for i in 1 2 3 4 5 6 7 8 9 10 11; do
+        [ "$(grep -c ":named |Eq. $i|" "$tmp/a.smt2")" = 1 ] || { echo "Eq. $i is not there once"; return 1; }
+    done
+}
+check "each equation is one assertion" equations
+
+# What the text promises, and what z3 says, one answer a line.
+promised() { grep -v '^;' "$1" | grep -o '(check-sat).*; *[a-z]*$' | grep -oE '(un)?sat$'; }
+said() { z3 "$1" | grep -E '^\(?(un)?(sat|known|error)'; }
+answers() { promised "$tmp/a.smt2" > "$tmp/promised" && [ "$(sort -u "$tmp/promised" | wc -l)" = 2 ] && said "$1" | diff "$tmp/promised" -; }
+edited() { sed -E "$1" "$tmp/a.smt2" > "$tmp/c.smt2" && ! cmp -s "$tmp/a.smt2" "$tmp/c.smt2" && ! answers "$tmp/c.smt2" > "$tmp/differ" && grep -q '^[<>]' "$tmp/differ"; }
+if command -v z3 > /dev/null; then
+    check "z3 answers what the text says" answers "$tmp/a.smt2"
+    check "not where Eq. 7 has more work" edited 's/^(\(define-fun F_attn \(\) Real )/\19/'
+    check "nor less" edited 's/^(\(define-fun F_attn \(\) Real )[0-9]+/\11000/'
+    check "nor where s is promised higher" edited 's/^(\(define-fun s_opt \(\) Real )/\11/'
+    check "nor lower" edited 's/^(\(define-fun s_opt \(\) Real )[0-9]+/\11/'
+    check "nor where memory is less" edited 's/^(\(define-fun M_max \(\) Real )18/\117/'
+    check "nor where a line of mu(m) lies higher" edited '/above_0 [0-9.]+ /s/above_0 ([0-9.]+) /above_0 \1 9/'
+else
+    skip "z3 answers what the text says" "z3 is not installed"
+fi
+done_testing

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -124,28 +123,6 @@ out:
     free(buf);
     file_close(&f);
     return r;
-}
-
-int file_map(const struct file *f, const void **data, struct err *e)
-{
-    if (f->size == 0) {
-        *data = NULL;
-        return 0;
-    }
-    if (f->size > SIZE_MAX)
-        return err_set(e, ERR_LIMIT, "'%s' has %llu bytes: too large to map", f->path,
-                       (unsigned long long)f->size);
-    void *p = mmap(NULL, (size_t)f->size, PROT_READ, MAP_PRIVATE, f->fd, 0);
-    if (p == MAP_FAILED)
-        return err_sys(e, ERR_INPUT, "mapping '%s' (%llu bytes)", f->path, (unsigned long long)f->size);
-    *data = p;
-    return 0;
-}
-
-void file_unmap(const struct file *f, const void *data)
-{
-    if (data)
-        munmap((void *)(uintptr_t)data, (size_t)f->size);
 }
 
 /* ---- interrupts ---- */

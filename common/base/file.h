@@ -27,10 +27,6 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
 /* The whole file, malloc'd with one NUL beyond the end; at most limit bytes (ERR_LIMIT). */
 int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e);
 
-/* Read-only private map of the whole file; data is NULL for an empty one. */
-int file_map(const struct file *f, const void **data, struct err *e);
-void file_unmap(const struct file *f, const void *data);
-
 /* A new file that appears under its name only when it is whole: written as PATH.tmp-PID-X beside it
  * (O_EXCL, mode 0666 & ~umask), fsynced, renamed, and the directory fsynced. On abort, or if the process
  * dies, the name holds what it held before. A symbolic link stays and its target is replaced; a path that

@@ -118,14 +118,14 @@ void js_set_hash(struct js *obj, const char *key, struct hash128 h)
     js_set_str(obj, key, text);
 }
 
-void js_set_strn(struct js *obj, const char *key, const char *text, size_t len)
+static void set_strn(struct js *obj, const char *key, const char *text, size_t len)
 {
     json_object_set_new(in(obj), key, text ? text_value(text, len) : json_null());
 }
 
 void js_set_str(struct js *obj, const char *key, const char *text)
 {
-    js_set_strn(obj, key, text, text ? strlen(text) : 0);
+    set_strn(obj, key, text, text ? strlen(text) : 0);
 }
 
 void js_set_int(struct js *obj, const char *key, int64_t v)

@@ -20,7 +20,6 @@ void js_free(struct js *j);
 void js_set(struct js *obj, const char *key, struct js *value);        /* takes value */
 void js_set_str(struct js *obj, const char *key, const char *text);      /* invalid UTF-8 bytes become U+FFFD; NULL: null */
 void js_set_hash(struct js *obj, const char *key, struct hash128 h);     /* as text */
-void js_set_strn(struct js *obj, const char *key, const char *text, size_t len);
 void js_set_int(struct js *obj, const char *key, int64_t v);
 void js_set_u64(struct js *obj, const char *key, uint64_t v);            /* above 2^63-1: as text */
 void js_set_num(struct js *obj, const char *key, double v);              /* not finite: null */

@@ -29,18 +29,6 @@ static inline const void *span_bytes(struct span *s, uint64_t n)
     return p;
 }
 
-static inline uint8_t span_u8(struct span *s)
-{
-    const uint8_t *p = span_bytes(s, 1);
-    return p ? *p : 0;
-}
-
-static inline uint16_t span_u16(struct span *s)
-{
-    const void *p = span_bytes(s, 2);
-    return p ? bytes_le16(p) : 0;
-}
-
 static inline uint32_t span_u32(struct span *s)
 {
     const void *p = span_bytes(s, 4);

@@ -157,14 +157,6 @@ size_t tokenizer_heap_bytes(const struct tokenizer *t)
     return t->block_bytes + pre_heap_bytes(t->pre);
 }
 
-uint64_t tokenizer_encode_bound(uint64_t len)
-{
-    /* Per byte of plain text at most a node, two candidates, a copied byte and a node id; per special
-     * token two claims in lists that grow by halves; ids too, 10 bytes each (30 where a space has no token
-     * of its own). PCRE2 takes some tens of KiB while it matches. */
-    return (len + 1) * 80 + (128u << 10);
-}
-
 /* --- opening ----------------------------------------------------------------------------- */
 
 static int bad(const struct gguf *g, const char *key, const char *what, struct err *e)
@@ -590,11 +582,6 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *len)
 int tokenizer_adds_space(const struct tokenizer *t)
 {
     return t->add_space;
-}
-
-int tokenizer_n_vocab(const struct tokenizer *t)
-{
-    return t->n_vocab;
 }
 
 int32_t tokenizer_bos(const struct tokenizer *t)

@@ -18,8 +18,8 @@ void tokenizer_close(struct tokenizer *t);
 
 /* Ids of text[0..len); BOS first when bos is set and the model wants it. Strings of control tokens in the
  * text are plain text unless parse_special (user-defined tokens are always found). *out is malloc'd, never
- * NULL on success. Invalid UTF-8 falls back to bytes. Time O(n log n); it holds at most
- * tokenizer_encode_bound(len) bytes of heap meanwhile, the result included. */
+ * NULL on success. Invalid UTF-8 falls back to bytes. Time O(n log n), and about 80
+ * bytes of heap for each byte of text meanwhile. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
                      int parse_special, int32_t **out, int *n, struct err *e);
 
@@ -29,7 +29,6 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, in
 const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *len);
 int tokenizer_adds_space(const struct tokenizer *t);
 
-int tokenizer_n_vocab(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t);  /* -1: none */
 int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence, turn or text */
 
@@ -38,7 +37,6 @@ int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence,
  * (tokenizer_measure counts them). Opening itself takes a few KiB more. */
 size_t tokenizer_heap_bytes(const struct tokenizer *t);
 uint64_t tokenizer_heap_bound(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges);
-uint64_t tokenizer_encode_bound(uint64_t text_len);
 int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
                       struct err *e);
 

@@ -28,7 +28,7 @@ struct level {
 };
 
 struct cache {
-    uint32_t n_units, max_slots, n_slots, free_head, ticks;
+    uint32_t n_units, n_slots, free_head, ticks;
     enum cache_policy policy;
     struct cache_stats stats;
     uint64_t used_levels[CACHE_LEVELS / 64];
@@ -39,14 +39,6 @@ static const char *const policy_names[CACHE_POLICIES] = { "lru", "lfu" };
 const char *cache_policy_name(enum cache_policy p)
 {
     return (unsigned)p < CACHE_POLICIES ? policy_names[p] : "?";
-}
-
-int cache_policy_by_name(const char *name)
-{
-    for (int i = 0; i < CACHE_POLICIES; i++)
-        if (!strcmp(name, policy_names[i]))
-            return i;
-    return -1;
 }
 
 static size_t up64(size_t v)
@@ -76,7 +68,7 @@ static struct slot *slots(const struct cache *c)
 
 static uint32_t *map_of(const struct cache *c)
 {
-    return (uint32_t *)(slots(c) + c->max_slots);
+    return (uint32_t *)(slots(c) + c->n_slots);
 }
 
 static uint8_t *counts(const struct cache *c)
@@ -84,35 +76,24 @@ static uint8_t *counts(const struct cache *c)
     return (uint8_t *)(map_of(c) + c->n_units);
 }
 
-/* Free list in ascending order of the slots below n_slots that hold nothing. */
-static void rebuild_free(struct cache *c)
-{
-    struct slot *s = slots(c);
-    c->free_head = CACHE_NONE;
-    for (uint32_t i = c->n_slots; i-- > 0;)
-        if (s[i].state == SLOT_FREE) {
-            s[i].next = c->free_head;
-            c->free_head = i;
-        }
-}
-
 struct cache *cache_init(void *mem, uint32_t n_units, uint32_t n_slots, enum cache_policy policy)
 {
     struct cache *c = mem;
     memset(mem, 0, cache_bytes(n_units, n_slots));
     c->n_units = n_units;
-    c->max_slots = c->n_slots = n_slots;
+    c->n_slots = n_slots;
     c->policy = policy;
     c->free_head = CACHE_NONE;
     if (!n_slots)
         return c;
     for (int i = 0; i < CACHE_LEVELS; i++)
         levels(c)[i] = (struct level){ CACHE_NONE, CACHE_NONE };
-    for (uint32_t i = 0; i < n_slots; i++)
-        slots(c)[i].unit = CACHE_NONE;
+    for (uint32_t i = n_slots; i-- > 0;) { /* the free list ascends */
+        slots(c)[i] = (struct slot){ .unit = CACHE_NONE, .next = c->free_head };
+        c->free_head = i;
+    }
     for (uint32_t i = 0; i < n_units; i++)
         map_of(c)[i] = CACHE_NONE;
-    rebuild_free(c);
     return c;
 }
 
@@ -166,7 +147,7 @@ static uint32_t victim(const struct cache *c)
 void cache_prefetch(const struct cache *c, uint32_t unit, int stage)
 {
     assert(unit < c->n_units);
-    if (!c->max_slots)
+    if (!c->n_slots)
         return;
     if (stage == 0) {
         __builtin_prefetch(&map_of(c)[unit]);
@@ -191,7 +172,7 @@ uint32_t cache_lookup(struct cache *c, uint32_t unit, int *ready)
 {
     assert(unit < c->n_units);
     c->stats.lookups++;
-    if (!c->max_slots)
+    if (!c->n_slots)
         return CACHE_NONE;
     uint32_t i = map_of(c)[unit];
     if (i != CACHE_NONE && slots(c)[i].listed)
@@ -220,7 +201,7 @@ static void forget(struct cache *c, uint32_t i)
 uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted)
 {
     *evicted = CACHE_NONE;
-    if (!c->max_slots)
+    if (!c->n_slots)
         return CACHE_NONE;
     assert(unit < c->n_units && map_of(c)[unit] == CACHE_NONE);
     uint32_t i = c->free_head;
@@ -251,15 +232,6 @@ void cache_ready(struct cache *c, uint32_t i)
         list_append(c, i);
 }
 
-void cache_drop(struct cache *c, uint32_t i)
-{
-    struct slot *s = slots(c);
-    assert(i < c->n_slots && s[i].state == SLOT_LOADING);
-    forget(c, i);
-    s[i].next = c->free_head;
-    c->free_head = i;
-}
-
 void cache_unpin(struct cache *c, uint32_t i)
 {
     struct slot *s = &slots(c)[i];
@@ -286,7 +258,7 @@ static void concat(struct cache *c, int a, int b, int to)
 
 void cache_tick(struct cache *c)
 {
-    if (!c->max_slots || ++c->ticks < CACHE_AGE_TICKS)
+    if (!c->n_slots || ++c->ticks < CACHE_AGE_TICKS)
         return;
     c->ticks = 0;
     uint8_t *n = counts(c);
@@ -300,53 +272,6 @@ void cache_tick(struct cache *c)
     for (int k = 0; k < CACHE_LEVELS / 2; k++)
         if (levels(c)[k].head != CACHE_NONE)
             c->used_levels[k / 64] |= (uint64_t)1 << k % 64;
-}
-
-/* The entry of slot `from`, on a list, is now in the free slot `to`. */
-static void relocate(struct cache *c, uint32_t from, uint32_t to)
-{
-    struct slot *s = slots(c);
-    struct level *l = &levels(c)[level_of(c, s[from].unit)];
-    s[to] = s[from];
-    if (s[to].prev == CACHE_NONE)
-        l->head = to;
-    else
-        s[s[to].prev].next = to;
-    if (s[to].next == CACHE_NONE)
-        l->tail = to;
-    else
-        s[s[to].next].prev = to;
-    map_of(c)[s[to].unit] = to;
-    s[from] = (struct slot){ .unit = CACHE_NONE };
-}
-
-void cache_resize(struct cache *c, uint32_t n_slots, void (*move)(void *ctx, uint32_t from, uint32_t to), void *ctx)
-{
-    assert(n_slots <= c->max_slots);
-    struct slot *s = slots(c);
-    uint32_t used = 0, to = 0;
-    for (uint32_t i = 0; i < c->n_slots; i++) {
-        assert(s[i].state == SLOT_FREE || s[i].listed);
-        used += s[i].state != SLOT_FREE;
-    }
-    for (; used > n_slots; used--) {
-        uint32_t i = victim(c);
-        list_remove(c, i);
-        forget(c, i);
-        c->stats.evictions++;
-    }
-    for (uint32_t i = n_slots; i < c->n_slots; i++) {
-        if (s[i].state == SLOT_FREE)
-            continue;
-        while (s[to].state != SLOT_FREE)
-            to++;
-        relocate(c, i, to);
-        if (move)
-            move(ctx, i, to);
-    }
-    c->n_slots = n_slots;
-    if (c->max_slots)
-        rebuild_free(c);
 }
 
 uint32_t cache_slots(const struct cache *c)

@@ -26,7 +26,6 @@ enum cache_policy {
 struct cache;
 
 const char *cache_policy_name(enum cache_policy p); /* "lru" "lfu" */
-int cache_policy_by_name(const char *name);         /* -1: unknown */
 
 /* Memory for a segment of n_units units (experts of a layer share a segment: number their units one after the
  * other) and n_slots slots; mem is aligned to 64. n_slots 0 is a cache that never hits. */
@@ -45,17 +44,12 @@ void cache_prefetch(const struct cache *c, uint32_t unit, int stage);
  * data once from staging. */
 uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted);
 void cache_ready(struct cache *c, uint32_t slot);   /* loading -> ready */
-void cache_drop(struct cache *c, uint32_t slot);    /* the load failed: free the slot, whatever its pins */
 void cache_unpin(struct cache *c, uint32_t slot);
 
 /* A token (or batch step) has passed: ageing. */
 void cache_tick(struct cache *c);
 
-/* Grow or shrink to n_slots <= the number given at init; shrinking drops the least valuable. Slots in
- * use are then below n_slots: move (or NULL where there is no data) is told which slot's data goes
- * where. Nothing may be pinned or loading. */
-void cache_resize(struct cache *c, uint32_t n_slots, void (*move)(void *ctx, uint32_t from, uint32_t to), void *ctx);
-uint32_t cache_slots(const struct cache *c);         /* the present size */
+uint32_t cache_slots(const struct cache *c);         /* as given at init */
 uint32_t cache_unit(const struct cache *c, uint32_t slot); /* CACHE_NONE: the slot is free */
 
 struct cache_stats {

@@ -15,14 +15,6 @@ const char *layout_form_name(enum layout_form f)
     return form_names[f];
 }
 
-int layout_form_by_name(const char *name)
-{
-    for (int i = 0; i < LAYOUT_FORMS; i++)
-        if (!strcmp(name, form_names[i]))
-            return i;
-    return -1;
-}
-
 void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES])
 {
     *l = (struct layout){ .form = form, .block_bytes = 4096, .cluster_neurons = 64 };

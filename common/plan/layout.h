@@ -64,7 +64,6 @@ struct layout_shape {
 };
 
 const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" */
-int layout_form_by_name(const char *name);        /* -1: unknown */
 
 /* Sensible values for a model: the form given, 4 KiB blocks, source types where rows allow. */
 void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES]);

@@ -62,33 +62,7 @@ static size_t cold_len(const struct plan *p)
     return (size_t)p->n_layers * (size_t)p->n_parts;
 }
 
-int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e)
-{
-    l->n_batches = 0;
-    l->batches = calloc((size_t)n_batches, sizeof *l->batches);
-    l->predictor = malloc((size_t)p->n_layers);
-    l->always = calloc((size_t)p->n_layers, sizeof *l->always);
-    if (!l->batches || !l->predictor || !l->always) {
-        plan_limit_done(l);
-        return err_set(e, ERR_NOMEM, "out of memory for a plan");
-    }
-    memset(l->predictor, -1, (size_t)p->n_layers);
-    l->n_batches = n_batches;
-    for (int i = 0; i < n_batches; i++) {
-        struct plan_batch *b = &l->batches[i];
-        b->hot = calloc(hot_len(p), sizeof *b->hot);
-        b->cold = calloc(cold_len(p), sizeof *b->cold);
-        b->streamed = calloc((size_t)p->n_layers, 1);
-        b->predicted.layers = calloc((size_t)p->n_layers, sizeof *b->predicted.layers);
-        if (!b->hot || !b->cold || !b->streamed || !b->predicted.layers) {
-            plan_limit_done(l);
-            return err_set(e, ERR_NOMEM, "out of memory for a plan");
-        }
-    }
-    return 0;
-}
-
-void plan_limit_done(struct plan_limit *l)
+static void limit_done(struct plan_limit *l)
 {
     for (int i = 0; i < l->n_batches; i++) {
         free(l->batches[i].hot);
@@ -105,10 +79,36 @@ void plan_limit_done(struct plan_limit *l)
     l->n_batches = 0;
 }
 
+int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e)
+{
+    l->n_batches = 0;
+    l->batches = calloc((size_t)n_batches, sizeof *l->batches);
+    l->predictor = malloc((size_t)p->n_layers);
+    l->always = calloc((size_t)p->n_layers, sizeof *l->always);
+    if (!l->batches || !l->predictor || !l->always) {
+        limit_done(l);
+        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    }
+    memset(l->predictor, -1, (size_t)p->n_layers);
+    l->n_batches = n_batches;
+    for (int i = 0; i < n_batches; i++) {
+        struct plan_batch *b = &l->batches[i];
+        b->hot = calloc(hot_len(p), sizeof *b->hot);
+        b->cold = calloc(cold_len(p), sizeof *b->cold);
+        b->streamed = calloc((size_t)p->n_layers, 1);
+        b->predicted.layers = calloc((size_t)p->n_layers, sizeof *b->predicted.layers);
+        if (!b->hot || !b->cold || !b->streamed || !b->predicted.layers) {
+            limit_done(l);
+            return err_set(e, ERR_NOMEM, "out of memory for a plan");
+        }
+    }
+    return 0;
+}
+
 void plan_done(struct plan *p)
 {
     for (int i = 0; i < p->n_limits; i++)
-        plan_limit_done(&p->limits[i]);
+        limit_done(&p->limits[i]);
     free(p->limits);
     for (int i = 0; i < p->n_notes; i++)
         free(p->notes[i]);

@@ -161,7 +161,6 @@ static inline int plan_max_batch(const struct plan *p)
 /* Allocate the arrays of a limit with n_batches batches, zeroed, for p's shape (n_layers etc. are set). The
  * array of limits itself is the caller's malloc; plan_done frees it. */
 int plan_limit_init(const struct plan *p, struct plan_limit *l, int n_batches, struct err *e);
-void plan_limit_done(struct plan_limit *l); /* accepts a zeroed one */
 void plan_done(struct plan *p);             /* frees everything inside; accepts a zeroed one */
 
 /* Append a note, cut to 400 bytes; a note that is already there is not repeated. */

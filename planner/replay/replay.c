@@ -385,20 +385,17 @@ static void end_row(const struct replay_accesses *a, int h, int none, const uint
         sample->missing[i] += (uint8_t)none;
     for (int i = none; i < REPLAY_SIZES - 1; i++)
         t->misses[h][i] = per_step(a, (double)missed[i - none]);
-    t->belady[h][0] = t->lookups[h];
 }
 
-static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int with_belady, int h,
-                    struct replay_table *t, struct replay_sample *sample, struct err *e)
+static int fill_row(const struct replay_accesses *a, enum cache_policy policy, int h, struct replay_table *t,
+                    struct replay_sample *sample, struct err *e)
 {
     uint64_t missed[REPLAY_SIZES];
     int none, r = begin_row(a, NULL, h, t, sample, &none, e);
     if (r < 0 || (r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
         return r;
     end_row(a, h, none, missed, t, sample);
-    for (int i = 1; i < REPLAY_SIZES - 1 && with_belady && r == 0; i++)
-        r = run_belady(a, t->slots[h][i], &t->belady[h][i], e);
-    return r;
+    return 0;
 }
 
 /* Prefixes and sizes. */
@@ -482,8 +479,8 @@ static int fill_all(const struct replay_accesses *a, struct replay_table *t, str
 
 /* One row after the other; *a is of the row before, in the end of the last. */
 static int fill_each(const struct inputs_steps *s, const struct layout_shape *shape, int part, int batch,
-                     enum cache_policy policy, int with_belady, struct replay_accesses *a, struct replay_table *t,
-                     struct replay_samples *samples, struct err *e)
+                     enum cache_policy policy, struct replay_accesses *a, struct replay_table *t, struct replay_samples *samples,
+                     struct err *e)
 {
     int r = 0;
     for (int h = 0; h < REPLAY_HOTS && r == 0; h++) {
@@ -497,14 +494,13 @@ static int fill_each(const struct inputs_steps *s, const struct layout_shape *sh
             r = accesses_build(s, shape, part, t->n_blocks, batch, t->hot[h], a, e);
         }
         if (r == 0)
-            r = fill_row(a, policy, with_belady, h, t, samples ? &samples->at[h] : NULL, e);
+            r = fill_row(a, policy, h, t, samples ? &samples->at[h] : NULL, e);
     }
     return r;
 }
 
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, int with_belady, struct replay_table *out, struct replay_samples *samples,
-                 struct err *e)
+                 enum cache_policy policy, struct replay_table *out, struct replay_samples *samples, struct err *e)
 {
     struct replay_samples own = { 0 };
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
@@ -514,10 +510,10 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
     int r = accesses_build(s, shape, part, n_blocks, batch, 0, &a, e);
     if (r < 0)
         return r;
-    if (policy == CACHE_LRU && !with_belady && in_one_pass(&t, a.n_steps))
+    if (policy == CACHE_LRU && in_one_pass(&t, a.n_steps))
         r = fill_all(&a, &t, samples ? &own : NULL, e);
     else
-        r = fill_each(s, shape, part, batch, policy, with_belady, &a, &t, samples ? &own : NULL, e);
+        r = fill_each(s, shape, part, batch, policy, &a, &t, samples ? &own : NULL, e);
     accesses_done(&a);
     if (r < 0) {
         replay_samples_done(&own);
@@ -528,7 +524,6 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
             t.lookups[h] = t.lookups[h - 1];
             t.max_lookups[h] = t.max_lookups[h - 1];
             memcpy(t.misses[h], t.misses[h - 1], sizeof t.misses[h]);
-            memcpy(t.belady[h], t.belady[h - 1], sizeof t.belady[h]);
         }
     *out = t;
     if (samples)
@@ -622,11 +617,6 @@ double replay_lookups(const struct replay_table *t, uint32_t hot)
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots)
 {
     return at_point(t, t->misses, hot, slots);
-}
-
-double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots)
-{
-    return at_point(t, t->belady, hot, slots);
 }
 
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots)

@@ -29,7 +29,6 @@ struct replay_table {
     uint32_t slots[REPLAY_HOTS][REPLAY_SIZES];  /* cache sizes: shares of those */
     double lookups[REPLAY_HOTS];                /* units */
     double misses[REPLAY_HOTS][REPLAY_SIZES];   /* units; 0 in the last column: all of them stay */
-    double belady[REPLAY_HOTS][REPLAY_SIZES];   /* the fewest that any policy could have */
     double max_lookups[REPLAY_HOTS];            /* of one step: below this many slots there is a cliff */
     struct replay_reads how[REPLAY_HOTS][REPLAY_SIZES][REPLAY_RULES]; /* replay_rules fills it in */
 };
@@ -42,11 +41,10 @@ void replay_samples_done(struct replay_samples *s); /* accepts a zeroed one */
 int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e);
 
 /* The table of one (layer, batch size). Steps of batch b > 1 join b tokens from far apart in the window, one from
- * each of b equal pieces of it. with_belady 0 leaves that at 0. samples may be NULL; else the caller's in the end. A window
- * too short for a step (with a warm-up) is ERR_UNSUPPORTED. */
+ * each of b equal pieces of it. samples may be NULL; else the caller's in the end. A window too short for a step
+ * (with a warm-up) is ERR_UNSUPPORTED. */
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                 enum cache_policy policy, int with_belady, struct replay_table *out, struct replay_samples *samples,
-                 struct err *e);
+                 enum cache_policy policy, struct replay_table *out, struct replay_samples *samples, struct err *e);
 
 /* How missing units are read at a table's points, by each of n <= REPLAY_RULES rules. per_block: units of a block. asked:
  * points to fill in, others stay as they are; NULL: all. */
@@ -91,7 +89,6 @@ int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape
  * is not charged. */
 double replay_lookups(const struct replay_table *t, uint32_t hot);
 double replay_misses(const struct replay_table *t, uint32_t hot, uint32_t slots);
-double replay_best(const struct replay_table *t, uint32_t hot, uint32_t slots); /* Belady */
 
 /* How missing units are read, by rule: [REPLAY_RULES]. Between grid points, that of the one below. */
 const struct replay_reads *replay_how(const struct replay_table *t, uint32_t hot, uint32_t slots);

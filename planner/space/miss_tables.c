@@ -89,7 +89,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
         const struct inputs_steps *steps = lookups_at(w->lookups, variant, layer);
         for (int b = 0; b < s->in->n_batches && w->code[i] == 0 && steps->n_steps > 0; b++)
             w->code[i] = replay_layer(steps, &s->shape, s->shape.n_parts - 1, s->in->n_blocks, inputs_batch_sizes[b],
-                                      w->t->policy[variant], 0, miss_tables_at(w->t, variant, b, layer),
+                                      w->t->policy[variant], miss_tables_at(w->t, variant, b, layer),
                                       samples_at(w->t, variant, b, layer), &w->err[i]);
     }
 }

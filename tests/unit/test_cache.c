@@ -97,27 +97,12 @@ static void unpin(struct cache *c, struct model *m, uint32_t u)
         m->stamp[u] = ++m->clock;
 }
 
-static void finish(struct cache *c, struct model *m, uint32_t u, int failed)
+static void finish(struct cache *c, struct model *m, uint32_t u)
 {
-    if (failed) {
-        cache_drop(c, (uint32_t)slot_of(c, u));
-        m->present[u] = m->loading[u] = m->pins[u] = 0;
-        return;
-    }
     cache_ready(c, (uint32_t)slot_of(c, u));
     m->loading[u] = 0;
     if (!m->pins[u])
         m->stamp[u] = ++m->clock;
-}
-
-static void settle(struct cache *c, struct model *m)
-{
-    for (uint32_t u = 0; u < UNITS; u++) {
-        if (m->loading[u])
-            finish(c, m, u, 0);
-        while (m->pins[u])
-            unpin(c, m, u);
-    }
 }
 
 static int access_one(struct cache *c, struct model *m, uint32_t u)
@@ -134,33 +119,6 @@ static int access_one(struct cache *c, struct model *m, uint32_t u)
     }
     uint32_t a = cache_admit(c, u, &evicted), b = model_admit(m, u, &evicted2);
     return (a == CACHE_NONE) == (b == CACHE_NONE) && evicted == evicted2;
-}
-
-static uint32_t moved[2 * UNITS], n_moved;
-
-static void on_move(void *ctx, uint32_t from, uint32_t to)
-{
-    (void)ctx;
-    moved[2 * n_moved] = from;
-    moved[2 * n_moved++ + 1] = to;
-}
-
-static int resize(struct cache *c, struct model *m, uint32_t n)
-{
-    uint32_t before[UNITS];
-    settle(c, m);
-    uint32_t old = cache_slots(c);
-    for (uint32_t i = 0; i < old; i++)
-        before[i] = cache_unit(c, i);
-    while (model_used(m) > n)
-        m->present[model_victim(m)] = 0;
-    m->n_slots = n;
-    n_moved = 0;
-    cache_resize(c, n, on_move, NULL);
-    int ok = cache_slots(c) == n;
-    for (uint32_t i = 0; i < n_moved; i++)
-        ok &= moved[2 * i] >= n && moved[2 * i + 1] < n && cache_unit(c, moved[2 * i + 1]) == before[moved[2 * i]];
-    return ok;
 }
 
 /* A skewed choice, so that frequency matters. */
@@ -187,15 +145,13 @@ static int against_model(enum cache_policy policy, uint32_t n_slots, int steps)
             ok = access_one(c, &m, pick());
         } else if (op < 65) {
             if (m.loading[u])
-                finish(c, &m, u, m.pins[u] <= 1 && rnd(4) == 0);
+                finish(c, &m, u);
         } else if (op < 90) {
             if (m.pins[u])
                 unpin(c, &m, u);
-        } else if (op < 99) {
+        } else {
             cache_tick(c);
             model_tick(&m);
-        } else if (rnd(10) == 0) {
-            ok = resize(c, &m, rnd(n_slots + 1));
         }
         ok = ok && same(c, &m);
         if (!ok)
@@ -230,7 +186,6 @@ static void test_rules(void)
     CHECK(cache_admit(c, 5, &ev) == b && ev == 4);
     CHECK(cache_stats(c).evictions == 1 && cache_stats(c).lookups == 5 && cache_stats(c).hits == 2);
     free(mem);
-    CHECK(cache_policy_by_name("lfu") == CACHE_LFU && cache_policy_by_name("belady") == -1);
 }
 
 static void test_empty(void)
@@ -242,7 +197,6 @@ static void test_empty(void)
     CHECK(cache_lookup(c, 999, &ready) == CACHE_NONE);
     CHECK(cache_admit(c, 999, &ev) == CACHE_NONE);
     cache_tick(c);
-    cache_resize(c, 0, NULL, NULL);
     CHECK(cache_stats(c).lookups == 1 && cache_stats(c).hits == 0);
     free(mem);
     CHECK(cache_bytes(1000, 0) < cache_bytes(10, 1));

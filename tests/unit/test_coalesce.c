@@ -141,7 +141,7 @@ static void test_reads(void)
         for (int k = 0; k < REPLAY_RULES; k++)
             coalesce_rule(&some[k], &shape, &rules[k]);
         differ += shape.part[0].stride_bytes != 8192 || shape.part[0].neurons_per_unit != 1;
-        differ += replay_layer(&s, &shape, 0, blocks, 1, policy, 0, &t, &samples, &e) < 0;
+        differ += replay_layer(&s, &shape, 0, blocks, 1, policy, &t, &samples, &e) < 0;
         differ += samples.at[0].n_steps != s.n_steps - s.n_steps / 4;
         replay_rules(&samples, shape.part[0].n_units, rules, REPLAY_RULES, NULL, &t);
         for (int at = 0; at < REPLAY_HOTS * (REPLAY_SIZES - 1) * REPLAY_RULES; at++) {

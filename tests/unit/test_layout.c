@@ -133,7 +133,6 @@ static void identity(void)
     CHECK(hash_equal(layout_hash(&a), layout_hash(&b)));
     b.packed = 1;
     CHECK(!hash_equal(layout_hash(&a), layout_hash(&b)));
-    CHECK(layout_form_by_name("two-phase") == LAYOUT_TWO_PHASE && layout_form_by_name("none") < 0);
 }
 
 int main(void)

@@ -222,7 +222,6 @@ struct hw_read {
 };
 
 double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum hw_stat stat);
-double hw_storage_latency_ns(const struct hw *h, const struct hw_read *q, int p99);
 double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q);
 
 /* engines: "cpu". A missing random pattern is answered from seq. */

@@ -118,7 +118,7 @@ static double time_stat(const struct hw_dist *d, enum hw_stat stat)
 
 /* ---- storage: range, then depth, then block ---- */
 
-enum storage_what { RATE, LATENCY_P50, LATENCY_P99, CPU_NS };
+enum storage_what { RATE, CPU_NS };
 
 struct storage_filter {
     enum storage_what what;
@@ -131,10 +131,6 @@ struct storage_filter {
 static double storage_value(const struct hw_storage *p, enum storage_what what, enum hw_stat stat)
 {
     switch (what) {
-    case LATENCY_P50:
-        return p->latency_ns_p50;
-    case LATENCY_P99:
-        return p->latency_ns_p99;
     case CPU_NS:
         return p->cpu_ns_per_read;
     case RATE:
@@ -269,11 +265,6 @@ static double storage_query(const struct hw *h, const struct hw_read *q, enum st
 double hw_storage_bytes_per_s(const struct hw *h, const struct hw_read *q, enum hw_stat stat)
 {
     return storage_query(h, q, RATE, stat);
-}
-
-double hw_storage_latency_ns(const struct hw *h, const struct hw_read *q, int p99)
-{
-    return storage_query(h, q, p99 ? LATENCY_P99 : LATENCY_P50, HW_TYPICAL);
 }
 
 double hw_storage_cpu_ns_per_read(const struct hw *h, const struct hw_read *q)

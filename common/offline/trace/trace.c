@@ -342,19 +342,6 @@ static int no_file(const char *path, struct err *e)
     return 0;
 }
 
-int trace_recognise(const char *path, struct err *e)
-{
-    struct file f;
-    unsigned char head[8];
-    int r = file_open(&f, path, e);
-    if (r < 0)
-        return r;
-    r = f.size < sizeof head ? 0 : file_pread(&f, head, sizeof head, 0, e);
-    uint64_t size = f.size;
-    file_close(&f);
-    return r < 0 ? r : size >= sizeof head && !memcmp(head, "\211HDF\r\n\032\n", 8);
-}
-
 static int check_partial(const char *path, struct err *e)
 {
     struct file f;

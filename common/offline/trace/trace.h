@@ -19,8 +19,6 @@ int trace_open(const char *path, struct trace **out, struct err *e);
 void trace_close(struct trace *t); /* accepts NULL */
 const struct trace_info *trace_info(const struct trace *t);
 
-/* Does the file begin like a trace (HDF5)? 1, 0, or ERR_INPUT. */
-int trace_recognise(const char *path, struct err *e);
 
 /* Read everything and compare with the stored hashes: ERR_FORMAT names the group that differs. */
 int trace_verify(struct trace *t, struct err *e);

@@ -136,13 +136,6 @@ __attribute__((format(printf, 3, 4))) static int damage(const struct trace_h5_fi
     return err_set(e, ERR_FORMAT, "'%s': %s", f->path, text);
 }
 
-void trace_h5_version(char *out, size_t len)
-{
-    unsigned a = 0, b = 0, c = 0;
-    H5get_libversion(&a, &b, &c);
-    snprintf(out, len, "hdf5 %u.%u.%u", a, b, c);
-}
-
 static hid_t access_plist(void)
 {
     hid_t p = H5Pcreate(H5P_FILE_ACCESS);

@@ -70,7 +70,4 @@ int trace_h5_set_read(struct trace_h5_set *s, const uint64_t *first, const uint6
 int trace_h5_set_write(struct trace_h5_set *s, const uint64_t *first, const uint64_t *count, const void *buf,
                        struct err *e);
 
-/* "hdf5 1.10.8" */
-void trace_h5_version(char *out, size_t len);
-
 #endif

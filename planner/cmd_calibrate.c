@@ -166,13 +166,13 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
     size_t len;
     time_t t = time(NULL);
     struct tm utc;
-    int told = 0, r;
+    int known = 0, r;
     for (int i = 0; i < HW_TERMS; i++) {
         o.term_runs[i] = c->factor_n[i];
         o.factor[i] = c->factor[i];
-        told |= c->factor_n[i] > 0;
+        known |= c->factor_n[i] > 0;
     }
-    if (!told)
+    if (!known)
         return err_set(e, ERR_USAGE, "--store: no factor follows from these runs: they have no times per term, as thermo-run generate "
                                      "--json gives them");
     strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&t, &utc));
@@ -189,7 +189,7 @@ static int store(const struct wish *w, const struct plan *p, const struct hw *hw
     return r;
 }
 
-/* The plan at the prices of figures of another time. Whom the runs belong to is told by what it promised before. */
+/* The plan, priced with figures of another time. What it promised before says which runs belong to it. */
 static int reprice(const struct wish *w, struct plan *p, struct hw *hw, const struct inputs *in,
                    const struct telemetry *t, double *promised, struct err *e)
 {

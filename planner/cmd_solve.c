@@ -164,7 +164,7 @@ static int run(const struct args *a, const char *out, const char *smt2, int json
     free(stated);
     if (r == 0)
         r = warn_of_figures(&in.hw, &p, e);
-    if (r == ERR_INFEASIBLE && json && diagnosis.told && print_refusal(&diagnosis, e) < 0)
+    if (r == ERR_INFEASIBLE && json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
     if (r == 0 && json) {
         char *text;

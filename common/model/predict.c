@@ -40,7 +40,7 @@ const char *predict_type_name(uint32_t type)
     return type == PREDICT_PICK ? "picked inputs" : t ? t->name : "?";
 }
 
-int predict_check_picks(uint32_t type1, const void *fc1, int n, int d_model)
+int predict_check_selected(uint32_t type1, const void *fc1, int n, int d_model)
 {
     const uint8_t *row = fc1;
     for (int i = 0; type1 == PREDICT_PICK && i < n; i++, row += PREDICT_PICK_BYTES)

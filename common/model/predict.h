@@ -38,7 +38,7 @@ struct predict {                 /* one block's predictor; weights are borrowed 
     int relu;                    /* ReLU between fc1 and fc2 */
     int d_model, rank, n_ff;
     uint32_t type1, type2;       /* of fc1 and fc2 */
-    const void *fc1, *fc2;       /* [rank] rows of d_model, or picks that predict_check_picks has passed; [n_ff] rows of rank */
+    const void *fc1, *fc2;       /* [rank] rows of d_model, or picks that predict_check_selected has passed; [n_ff] rows of rank */
     const float *bias;           /* [n_ff], or NULL: zero */
     float threshold;
     /* by predict_init */
@@ -54,7 +54,7 @@ uint64_t predict_row2_bytes(uint32_t type2, int rank);
 const char *predict_type_name(uint32_t type);
 
 /* Whether each of n rows of fc1 picks one of d_model inputs and a finite factor; true for rows of any other type. */
-int predict_check_picks(uint32_t type1, const void *fc1, int n, int d_model);
+int predict_check_selected(uint32_t type1, const void *fc1, int n, int d_model);
 
 /* Bytes of fc1, fc2 and bias (bias: whether there is one), or 0 when a row is no whole number of blocks or a
  * number is out of range. */

@@ -668,7 +668,7 @@ int pack_predictor_use(const struct pack *p, const struct pack_predictor *x, voi
     }
     if (!ok)
         return pack_predictor_infinite(p, x, e);
-    if (!predict_check_picks(x->type1, m + x->fc1_offset, x->rank, p->h.d_model))
+    if (!predict_check_selected(x->type1, m + x->fc1_offset, x->rank, p->h.d_model))
         return pack_predictor_mispicks(p, x, e);
     q.fc1 = m + x->fc1_offset;
     q.fc2 = m + x->fc2_offset;

@@ -190,8 +190,8 @@ static void add_run(struct table *t, const struct plan *p, const struct plan_lim
     for (int i = 0; i < HW_TERMS; i++) {
         double factor = ratio[term[i]];
         if (i == HW_IO) {
-            int told = measured[CALIBRATE_WAIT] > HIDDEN * measured[CALIBRATE_STEP] && ratio[CALIBRATE_FFN] > 0;
-            factor = told ? calibrate_io_factor(l, p->n_layers, ratio[CALIBRATE_FFN], measured[CALIBRATE_WAIT]) : NAN;
+            int known = measured[CALIBRATE_WAIT] > HIDDEN * measured[CALIBRATE_STEP] && ratio[CALIBRATE_FFN] > 0;
+            factor = known ? calibrate_io_factor(l, p->n_layers, ratio[CALIBRATE_FFN], measured[CALIBRATE_WAIT]) : NAN;
         }
         if (l->predictor_buffers && (i == HW_PREDICT || i == HW_IO))
             factor = NAN; /* (M20) waits for streamed predictors as they predict, a run as the FFN goes on */

@@ -53,7 +53,7 @@ void calibrate_predicted(const struct plan *p, const struct plan_limit *l, doubl
 void calibrate_measured(const struct telemetry_run *r, double out[CALIBRATE_TERMS]);
 
 /* The factor on all I/O times under which the layers of a limit wait wait_ns, when compute and memory time are
- * multiplied by ffn. NAN when none does, or I/O hides so well that none can be told. */
+ * multiplied by ffn. NAN when none does, or I/O hides so well that none can be known. */
 double calibrate_io_factor(const struct plan_limit *l, int n_layers, double ffn, double wait_ns);
 
 /* hw, in: may be NULL. promised: tokens/s of each limit by the plan that ran, where p is that plan at other prices; else

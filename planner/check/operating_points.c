@@ -1,5 +1,5 @@
 /* One pass over the layers: a layer's lists are read, replayed for every limit and batch size, and dropped. A point
- * that several limits share, or several layers where all are alike, is replayed once. */
+ * that several limits share, or several layers where all are equivalent, is replayed once. */
 #include "planner/check/operating_points.h"
 
 #include "planner/planning/planning.h"
@@ -20,7 +20,7 @@ static struct replay_figures *figures_at(const struct points *p, int limit, int 
     return &p->at[((size_t)limit * (size_t)p->n_batches + (size_t)batch_index) * (size_t)p->n_layers + (size_t)layer];
 }
 
-/* A layer on its way through the limits. Its lists are made when they are needed. */
+/* A layer under one limit after the other. Its lists are made when they are needed. */
 struct visit {
     const struct problem *p;
     const struct plan *plan;

@@ -13,8 +13,8 @@ struct points {
     struct replay_figures *at;  /* [n_limits][n_batches][n_layers]; NULL: nothing is looked up */
 };
 
-/* Replay for limits[n] of a plan, all of one policy and way; each layer's window is read once. p: of problem_shape,
- * with the plan's layout and that way alone, of a model with a window. Batch sizes that the inputs have no figures
+/* Replay for limits[n] of a plan, all of one policy and variant; each layer's window is read once. p: of problem_shape,
+ * with the plan's layout and that variant alone, of a model with a window. Batch sizes that the inputs have no figures
  * for are left out. */
 int operating_points_replay(struct points *out, const struct problem *p, const struct plan *plan,
                   const struct plan_limit *const *limits, int n, struct err *e);

@@ -1,4 +1,4 @@
-/* A join pays where its window is nearly full at the latest, so those that would cost more per unit than a shorter one does
+/* A coalesced read pays where its window is nearly full at the latest, so those that would cost more per unit than a shorter one does
  * are left out. Windows double: between them, common/plan/reads takes what is missing in a window and not its whole length. */
 #include "planner/cost/coalesce.h"
 
@@ -18,7 +18,7 @@ static double read_ns(const struct hw *hw, struct hw_read q, double bytes)
     return bw > 0 ? 1e9 * bytes / bw : 0;
 }
 
-/* All joins of up to `most` units; one_ns: of a single unit. */
+/* All coalesced reads of up to `most` units; one_ns: of a single unit. */
 static void find(const struct hw *hw, const struct hw_read *q, const struct layout_shape *s, uint32_t most, double one_ns,
                  struct coalesce *out)
 {

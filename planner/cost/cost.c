@@ -415,7 +415,7 @@ static void storage_rates(const struct hw *hw, const struct layout_shape *s,
         notes_add(notes, "%s: CPU time per read is not known and taken as 0", hw->name);
 }
 
-void cost_rates_ease(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
+void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r)
 {
     struct cost_rates at = { 0 };
     queue_rates(hw, s, c, &at, NULL);
@@ -529,12 +529,12 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
         double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->always[layer];
-        int picks = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
-        double tau_1 = picks ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
+        int selected = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
+        double tau_1 = selected ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
         double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
         double bytes = (double)predict_row1_bytes(x->type1, d) * x->rank + (double)predict_row2_bytes(x->type2, x->rank) * scores;
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
-        flops += reached * 2.0 * batch * ((picks ? 0 : (double)x->rank * d) + scores * x->rank);
+        flops += reached * 2.0 * batch * ((selected ? 0 : (double)x->rank * d) + scores * x->rank);
     }
     if (f->input[layer] != PREDICT_FFN)
         sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
@@ -765,7 +765,7 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
     *out = o;
 }
 
-/* CPU time of the reads that are asked for before attention. */
+/* CPU time of the reads that are submitted before attention. */
 static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
                            const struct cost_cold *cold)
 {
@@ -799,7 +799,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double streams = f->stream_bytes / r->stream_block;
     double cpu_ns = (streams + f->predictor_bytes / r->stream_block) * r->stream_cpu_ns + f->single_reads * r->cold_cpu_ns + cold->cpu_ns;
     double submission_ns = c->backend == HW_URING ? cost_submission_ns(ahead_cpu_ns(r, l, f, cold), r->threads) : 0;
-    double tax_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
+    double io_cpu_ns = cost_io_cpu_ns(1, cpu_ns, r->threads, r->cores);
     double cache_overhead_ns = cost_cache_overhead_ns(f->lookups, r->lookup_ns, f->reads, r->admit_ns, r->threads);
     double verify_ns = cost_verify_ns(gate_bytes + f->reads * r->unit_bytes, r->verify_ns_per_byte, r->threads);
     double stream_ns = cost_stream_ns(f->stream_bytes, r->stream_bw), single_ns = cost_reads_ns(&r->single, f->single_reads);
@@ -811,7 +811,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
     o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
-    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (tax_ns + cache_overhead_ns) + verify_ns);
+    o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
@@ -823,8 +823,9 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     if (t)
         *t = (struct cost_terms){
             .rows = r->ffn_factor * (l->compute_ns - l->start_ns - l->contention_ns), .start = r->ffn_factor * l->start_ns,
-            .turns = r->ffn_factor * l->contention_ns, .tax = r->ffn_factor * tax_ns, .asked = r->ffn_factor * submission_ns,
-            .keeping = r->ffn_factor * cache_overhead_ns, .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
+            .contention = r->ffn_factor * l->contention_ns, .io_cpu = r->ffn_factor * io_cpu_ns,
+            .submission = r->ffn_factor * submission_ns, .cache_overhead = r->ffn_factor * cache_overhead_ns,
+            .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
             .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns,

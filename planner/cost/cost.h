@@ -92,7 +92,7 @@ double cost_lane_ns(double reads, double cpu_ns, int threads, int lanes, int cor
  *      SCHEDULE_READS_AHEAD) as (M7) or (M13) has before attention. Those that follow start between attention's products. */
 double cost_submission_ns(double ahead_cpu_ns, int threads);
 
-/* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: whoever keeps the cache finds what is there and
+/* (M14) t_compute + (lookups * tau_lookup + reads * tau_admit(R)) / threads: the thread that maintains the cache finds what is there and
  *       takes in what was read, copying it, while the others go on with its share of the computing */
 double cost_cache_overhead_ns(double lookups, double lookup_ns, double reads, double admit_ns, int threads);
 
@@ -180,8 +180,8 @@ double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, dou
 /* Global choices, one value per plan limit. */
 struct cost_choice {
     enum plan_mode mode;
-    int variant, group;                 /* of the problem; 0 where there is one. In a group of several ways each layer has
-                                     * its own (struct cost_residency), way is the first */
+    int variant, group;                 /* of the problem; 0 where there is one. In a group of several variants each layer
+                                     * has its own (struct cost_residency), variant is the first */
     const struct predicted *predicted; /* predicted mode; else NULL. Borrowed */
     enum plan_cost model;
     enum plan_stat stat;
@@ -194,7 +194,7 @@ struct cost_choice {
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
 
-/* Which neurons a layer keeps: the same for each of its blocks. */
+/* Which neurons of a layer stay in memory: the same for each of its blocks. */
 struct cost_residency {
     uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */
     uint32_t slots;                 /* of the last part, per layer */
@@ -260,7 +260,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
 
 /* As good, besides, as at the depth of c, a choice that differs in nothing else and is no deeper: of two curves of reads, (M4), the
  * deeper queue's is no slower in any point or step. */
-void cost_rates_ease(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r);
+void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r);
 
 void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                    const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
@@ -286,11 +286,12 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
                                        const struct cost_layer *l, const struct cost_flow *f);
 
 /* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
- *   ffn_compute_ns = rows + start + turns + tax + asked + keeping + verify,  io_ns = stream + single - hidden + first + cold - last + lane,
+ *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify,
+ *   io_ns = stream + single - hidden + first + cold - last + lane,
  *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns) + io_ns + exposed_ns -
  *   overlap, each >= 0. */
 struct cost_terms {
-    double rows, start, turns, tax, asked, keeping, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
+    double rows, start, contention, io_cpu, submission, cache_overhead, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */
     double stream, single;                  /* (M3); (M4) for reads of part 0 */
     double hidden, first;                   /* (M7): what attention hides of these; until reads are known, beyond them */
     double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */

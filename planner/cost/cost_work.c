@@ -1,4 +1,4 @@
-/* What the engine does beside the products of weights and reading: starting jobs, keeping the cache, the work of one thread
+/* What the engine does beside the products of weights and reading: starting jobs, maintaining the cache, the work of one thread
  * between products. Each is a count that follows from how the runtime divides its work, times a measured time of one. */
 #include "planner/cost/cost.h"
 
@@ -61,7 +61,7 @@ double cost_contention_ns(double jobs, double turn_ns, int threads)
     return 2 * jobs * turn_ns / threads;
 }
 
-/* Whoever keeps the cache, or works alone, runs on the fastest class in use. */
+/* The thread that maintains the cache, or works while others wait, runs on the fastest class in use. */
 void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                      const struct cost_choice *c, struct cost_rates *out)
 {

@@ -1,5 +1,5 @@
 /* From a description to plain numbers: the same struct that a trace fills, with curves computed from rate and
- * skew and windows drawn instead of recorded. All layers are alike. */
+ * skew and windows drawn instead of recorded. All layers are equivalent. */
 #include "planner/inputs/inputs.h"
 
 #include "common/kernels/quant.h"

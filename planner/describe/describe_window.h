@@ -2,7 +2,7 @@
 #define PLANNER_DESCRIBE_DESCRIBE_WINDOW_H
 
 /* Made-up activation windows with a description's rate, skew and persistence, for replay through the runtime's
- * cache like a trace's. All layers of a description are alike, so one window stands for each.
+ * cache like a trace's. All layers of a description are equivalent, so one window stands for each.
  *
  * Neuron i fires at token t when z_i(t) > theta_i, theta_i = -quantile(p_i), where z_i is the sum of independent
  * normal parts: one new with each token, the others (the description's persistence, three strands each) renewed

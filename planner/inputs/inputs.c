@@ -39,10 +39,10 @@ int inputs_alloc(struct inputs *in, struct err *e)
 int inputs_memoise(struct inputs *in, struct err *e)
 {
     size_t blocks = (size_t)in->n_layers * (size_t)in->n_blocks;
-    in->kept = list_cache_new(LIST_CACHE_BYTES);
+    in->lists = list_cache_new(LIST_CACHE_BYTES);
     in->quantiles = calloc(blocks * (size_t)in->h.n_ff, sizeof *in->quantiles);
     in->shifts = calloc(PREDICT_INPUTS * blocks, sizeof *in->shifts);
-    return in->kept && in->quantiles && in->shifts ? 0 : err_set(e, ERR_NOMEM, "out of memory for figures of %zu FFNs", blocks);
+    return in->lists && in->quantiles && in->shifts ? 0 : err_set(e, ERR_NOMEM, "out of memory for figures of %zu FFNs", blocks);
 }
 
 void inputs_done(struct inputs *in)
@@ -56,7 +56,7 @@ void inputs_done(struct inputs *in)
     free(in->loads);
     free(in->position);
     free(in->predictors);
-    list_cache_free(in->kept);
+    list_cache_free(in->lists);
     free(in->quantiles);
     free(in->shifts);
     *in = (struct inputs){ 0 };
@@ -110,8 +110,8 @@ int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t clust
     for (int r = 0; r < LAYOUT_ROLES; r++)
         type[r] = in->ffn_type[r];
     uint32_t t = type[LAYOUT_DOWN];
-    int keeps = in->h.down_by_neuron || t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16;
-    type[LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : keeps ? t : QUANT_Q8_0;
+    int same_type = in->h.down_by_neuron || t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16;
+    type[LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : same_type ? t : QUANT_Q8_0;
     struct layout l;
     struct layout_shape s;
     layout_default(&l, form, type);

@@ -240,9 +240,9 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
     uint64_t total = in->window_tokens < max_steps ? in->window_tokens : max_steps;
     const uint32_t fired[2] = { 0, (uint32_t)layer };
     struct hash128 key = hash_128(fired, sizeof fired);
-    int r = list_cache_get(in->kept, key, total, out, e);
+    int r = list_cache_get(in->lists, key, total, out, e);
     if (r == 0 && (r = read_steps(in, layer, total, out, e)) == 0)
-        list_cache_add(in->kept, key, out);
+        list_cache_add(in->lists, key, out);
     return r < 0 ? r : 0;
 }
 

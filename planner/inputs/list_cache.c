@@ -9,7 +9,7 @@
 
 #define LONGEST 5 /* bytes of a 32-bit distance */
 
-struct kept_lists {
+struct list_cache_lists {
     struct hash128 key;
     int n_steps;
     uint32_t *start;            /* [n_steps + 1]: as of inputs_steps */
@@ -17,21 +17,21 @@ struct kept_lists {
     size_t bytes;               /* of all this */
 };
 
-struct kept {
+struct list_cache {
     size_t most, used;
     int n, cap;
-    struct kept_lists *lists;
+    struct list_cache_lists *lists;
 };
 
-struct kept *list_cache_new(size_t most_bytes)
+struct list_cache *list_cache_new(size_t most_bytes)
 {
-    struct kept *k = malloc(sizeof *k);
+    struct list_cache *k = malloc(sizeof *k);
     if (k)
-        *k = (struct kept){ .most = most_bytes };
+        *k = (struct list_cache){ .most = most_bytes };
     return k;
 }
 
-static void drop(struct kept *k, struct kept_lists *l)
+static void drop(struct list_cache *k, struct list_cache_lists *l)
 {
     k->used -= l->bytes;
     free(l->start);
@@ -39,7 +39,7 @@ static void drop(struct kept *k, struct kept_lists *l)
     *l = k->lists[--k->n];
 }
 
-void list_cache_free(struct kept *k)
+void list_cache_free(struct list_cache *k)
 {
     if (!k)
         return;
@@ -49,7 +49,7 @@ void list_cache_free(struct kept *k)
     free(k);
 }
 
-static struct kept_lists *find(const struct kept *k, struct hash128 key)
+static struct list_cache_lists *find(const struct list_cache *k, struct hash128 key)
 {
     for (int i = 0; i < k->n; i++)
         if (hash_equal(k->lists[i].key, key))
@@ -93,12 +93,12 @@ static void unpack(const uint8_t *p, int n_steps, const uint32_t *start, uint32_
     }
 }
 
-static int make_room(struct kept *k)
+static int make_room(struct list_cache *k)
 {
     if (k->n < k->cap)
         return 1;
     int cap = k->cap ? 2 * k->cap : 64;
-    struct kept_lists *grown = realloc(k->lists, (size_t)cap * sizeof *grown);
+    struct list_cache_lists *grown = realloc(k->lists, (size_t)cap * sizeof *grown);
     if (!grown)
         return 0;
     k->lists = grown;
@@ -106,9 +106,9 @@ static int make_room(struct kept *k)
     return 1;
 }
 
-void list_cache_add(struct kept *k, struct hash128 key, const struct inputs_steps *s)
+void list_cache_add(struct list_cache *k, struct hash128 key, const struct inputs_steps *s)
 {
-    struct kept_lists *old = k ? find(k, key) : NULL;
+    struct list_cache_lists *old = k ? find(k, key) : NULL;
     if (!k || (old && old->n_steps >= s->n_steps))
         return;
     size_t n = s->start[s->n_steps], starts = ((size_t)s->n_steps + 1) * sizeof *s->start;
@@ -116,7 +116,7 @@ void list_cache_add(struct kept *k, struct hash128 key, const struct inputs_step
     if (starts + n > left || n > SIZE_MAX / LONGEST - 1 || !make_room(k))
         return;
     old = find(k, key);
-    struct kept_lists l = { key, s->n_steps, malloc(starts), malloc(n * LONGEST + 1), starts };
+    struct list_cache_lists l = { key, s->n_steps, malloc(starts), malloc(n * LONGEST + 1), starts };
     size_t packed = l.start && l.packed ? pack(s, l.packed) : 0;
     if (!l.start || !l.packed || starts + packed > left) {
         free(l.start);
@@ -133,9 +133,9 @@ void list_cache_add(struct kept *k, struct hash128 key, const struct inputs_step
     k->used += l.bytes;
 }
 
-int list_cache_get(const struct kept *k, struct hash128 key, uint64_t n_steps, struct inputs_steps *out, struct err *e)
+int list_cache_get(const struct list_cache *k, struct hash128 key, uint64_t n_steps, struct inputs_steps *out, struct err *e)
 {
-    const struct kept_lists *l = k ? find(k, key) : NULL;
+    const struct list_cache_lists *l = k ? find(k, key) : NULL;
     if (!l || (uint64_t)l->n_steps < n_steps)
         return 0;
     size_t starts = ((size_t)n_steps + 1) * sizeof *l->start;

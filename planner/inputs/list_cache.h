@@ -13,16 +13,16 @@
 
 #define LIST_CACHE_BYTES (64u << 20)  /* of the inputs' lists */
 
-struct kept;
+struct list_cache;
 
-struct kept *list_cache_new(size_t most_bytes); /* NULL: no memory */
-void list_cache_free(struct kept *k);           /* accepts NULL */
+struct list_cache *list_cache_new(size_t most_bytes); /* NULL: no memory */
+void list_cache_free(struct list_cache *k);           /* accepts NULL */
 
 /* Keep a copy under a key that says all that the lists follow from but their number, in place of fewer of the same key, if
  * there is room. k may be NULL. */
-void list_cache_add(struct kept *k, struct hash128 key, const struct inputs_steps *s);
+void list_cache_add(struct list_cache *k, struct hash128 key, const struct inputs_steps *s);
 
 /* The first n_steps lists of a key, the caller's: 1. 0: not kept, or not as many. ERR_NOMEM. k may be NULL. */
-int list_cache_get(const struct kept *k, struct hash128 key, uint64_t n_steps, struct inputs_steps *out, struct err *e);
+int list_cache_get(const struct list_cache *k, struct hash128 key, uint64_t n_steps, struct inputs_steps *out, struct err *e);
 
 #endif

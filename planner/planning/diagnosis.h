@@ -2,13 +2,13 @@
 #define PLANNER_PLANNING_DIAGNOSIS_H
 
 /* An infeasible request in the user's words: which of his limits contradict each other (the core), and the nearest
- * value of each that would do, found with the same solver, so that following the advice gives a plan. */
+ * value of each that would do, found with the same solver, so that a request with that value gives a plan. */
 #include "planner/search/problem.h"
 
 /* The same in numbers. What was asked for; bits of the core; and the nearest value of each limit that would do with the
  * others as they are: 0 where none would, or none was looked for. Speeds are tokens/s. */
 struct diagnosis {
-    int told;                              /* the rest is filled */
+    int filled;                            /* the rest is filled */
     unsigned core;                         /* SOLVE_*; 0: max_kl alone */
     uint64_t memory_bytes;                 /* asked for */
     int context, max_batch;

@@ -95,7 +95,7 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
 }
 
 /* What predicts a layer's neurons in the solution; NULL outside predicted mode. */
-static const struct predicted *chosen_foretell(const struct problem *p, const struct solve_result *res, int layer)
+static const struct predicted *chosen_predicted(const struct problem *p, const struct solve_result *res, int layer)
 {
     return p->space.predicted[problem_chosen(p, res, 0, layer).variant];
 }
@@ -195,7 +195,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->predicted->recall;
         for (int k = 0; k < plan->n_layers; k++) {
-            const struct predicted *f = chosen_foretell(p, res, k);
+            const struct predicted *f = chosen_predicted(p, res, k);
             l->predictor[k] = f->input[k];
             l->always[k] = f->always[k];
         }

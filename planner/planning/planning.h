@@ -27,7 +27,7 @@ int planning_context(const struct request *q, const struct inputs *in);
 int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
                    struct err *e);
 
-/* The problem that a plan limit was solved in, without the other ways that were tried: for check and explain. Free
+/* The problem that a plan limit was solved in, without the other variants that were tried: for check and explain. Free
  * with problem_done. ERR_UNSUPPORTED when the inputs lack a predictor that the plan uses. */
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e);
@@ -38,8 +38,8 @@ void planning_coalesce(const struct plan_limit *l, struct coalesce *out);
 /* Would planning_problem prepare the same for both? */
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 
-/* A plan limit's choices as the cost model takes them, and a batch's residencies (keeps[n_layers]). Where blocks of a
- * layer differ in their prefix, block 0 speaks for all. */
+/* A plan limit's choices as the cost model takes them, and a batch's residencies (residencies[n_layers]). Where blocks
+ * of a layer differ in their prefix, block 0 represents all. */
 void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out);
 void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out);
 void planning_residencies(const struct plan *p, const struct plan_batch *b, struct cost_residency *residencies);

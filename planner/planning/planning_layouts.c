@@ -5,9 +5,9 @@
  * Replay is most of the work, so a candidate has to show first that it may win:
  *   whole    with all of the FFN in memory nothing is read, and no replay is needed to know the speed: if that does not
  *            beat the best plan so far, nothing of the layout does (proven);
- *   sketch   every SUBSAMPLE_EVERY-th layer is replayed and speaks for those after it, for the best plan's layout as well: a
- *            layout whose sketch is not SUBSAMPLE_GAIN faster than that one's is left out, and the plan's notes say so (an
- *            estimate; both sketches leave out the same layers, so what these have of their own mostly cancels).
+ *   estimate every SUBSAMPLE_EVERY-th layer is replayed and represents those after it, for the best plan's layout as well: a
+ *            layout whose estimate is not SUBSAMPLE_GAIN faster than that one's is left out, and the plan's notes say so (an
+ *            estimate; both estimates leave out the same layers, so what these have of their own mostly cancels).
  */
 #include "planner/planning/planning.h"
 
@@ -21,7 +21,7 @@
 
 #define EQUAL_SPEED   0.002 /* layouts within this share of each other's speed: the smaller file wins */
 #define SUBSAMPLE_EVERY  4
-#define SUBSAMPLE_LAYERS 16    /* no sketch of fewer: there is little to save */
+#define SUBSAMPLE_LAYERS 16    /* no estimate of fewer: there is little to save */
 #define SUBSAMPLE_GAIN   0.01  /* of log speed, each limit */
 
 /* What was found so far. */
@@ -31,11 +31,11 @@ struct search {
     const struct hw *hw;
     struct notes *notes;
     struct plan best;
-    double score, subsampled;     /* its sum of log speeds; that of its layout's sketch, NAN: not made */
+    double score, subsampled;     /* its sum of log speeds; that of its layout's estimate, NAN: not made */
     uint64_t bytes;             /* of its FFN in the file */
     int found;
-    struct problem last;        /* padded and packed follow each other and mostly replay alike: the last that was replayed, */
-    struct problem subsample;      /* and the last sketch */
+    struct problem last;        /* padded and packed follow each other and mostly replay the same: the last that was replayed, */
+    struct problem subsample;      /* and the last subsampled estimate */
     struct err why;             /* the first form's reason to be infeasible: its floor is the lower one */
 };
 
@@ -75,7 +75,7 @@ static const struct problem *like_of(const struct search *s, const struct layout
     return s->subsample.space.in && s->subsample.space.layout.form == l->form ? &s->subsample : &s->last;
 }
 
-/* Bound of a layout's sketch. like: of which tables are copied; replayed alike or not. *out: the caller's. */
+/* Subsampled estimate of a layout's score. like: whose tables are copied where they are the same. *out: the caller's. */
 static int subsampled_score(const struct search *s, const struct layout *l, const struct variants *variants, const struct problem *like,
                         struct problem *out, double *score, struct err *e)
 {
@@ -101,7 +101,7 @@ static int subsample_best(struct search *s, struct err *e)
     return r;
 }
 
-/* 1: the layout's sketch is faster than that of the best plan's. */
+/* 1: the layout's subsampled estimate is faster than that of the best plan's. */
 static int subsample_is_better(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
 {
     struct problem p;
@@ -150,7 +150,7 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     if (r < 0)
         return r;
     struct request mine = *s->q;
-    if (s->why.code) /* the first refusal is told */
+    if (s->why.code) /* the first refusal is reported */
         mine.diagnosis = NULL;
     r = planning_layout(&p, &mine, least_score(s, bytes), &plan, &score, &now);
     problem_done(&s->last);

@@ -1,7 +1,7 @@
-/* What there is to choose before any number is known. In predicted mode there is a way for each input that predictors
- * see: layers that have one use it, others run exactly. Ways of one recall are a mix, of which the solver takes one for
+/* What there is to choose before any number is known. In predicted mode there is a variant for each input that predictors
+ * see: layers that have one use it, others run exactly. Variants of one recall are a mix, of which the solver takes one for
  * each layer. Under a limit on quality a mix needs a higher recall than one input alone, so where these differ the
- * single inputs are ways besides. */
+ * single inputs are variants besides. */
 #include "planner/planning/variants.h"
 
 #include "common/model/nn.h"
@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As a plan's text keeps it, so that check finds the same operating points. */
+/* As a plan's text has it, so that check finds the same operating points. */
 static double six_digits(double v)
 {
     char text[32];
@@ -30,7 +30,7 @@ const struct inputs_quality *variants_quality(const struct inputs *in, int input
     return best;
 }
 
-/* The recall of a way: as asked for; else the least one measured to keep --max-kl; else what the predictors were made
+/* The recall of a variant: that of the request; else the least one measured to keep --max-kl; else what the predictors were made
  * for. 0: with this input no recall is known to keep --max-kl. */
 static double recall_of(const struct request *q, const struct inputs *in, int input)
 {
@@ -75,7 +75,7 @@ static double mixed_recall(const struct request *q, const struct inputs *in, con
     return least;
 }
 
-/* A way whose layers use predictors of this input where they have one. */
+/* A variant whose layers use predictors of this input where they have one. */
 static void add_predicted(const struct inputs *in, const struct layout_shape *s, int predictor, double recall, int mix,
                           struct variants *w)
 {
@@ -84,7 +84,7 @@ static void add_predicted(const struct inputs *in, const struct layout_shape *s,
         int known = predicted_known(in, predictor, l);
         w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
         w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 ? w->always[at] :
-                                                                      predicted_exempt(in, s, predictor, l, recall);
+                                                                      predicted_always(in, s, predictor, l, recall);
     }
     w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
 }
@@ -103,7 +103,7 @@ static int usable(const struct request *q, const struct inputs *in, int out[PRED
     return n;
 }
 
-/* Why no way keeps --max-kl. */
+/* Why no variant keeps --max-kl. */
 static int too_strict(const struct request *q, const struct inputs *in, struct err *e)
 {
     const struct inputs_quality *least = NULL;
@@ -116,14 +116,14 @@ static int too_strict(const struct request *q, const struct inputs *in, struct e
         return err_set(e, ERR_UNSUPPORTED, "--max-kl %g: the loss of quality of these predictors was not measured; "
                                            "'thermo-profile predictors-measure' measures it", q->max_kl);
     if (q->diagnosis)
-        *q->diagnosis = (struct diagnosis){ .told = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
+        *q->diagnosis = (struct diagnosis){ .filled = 1, .memory_bytes = q->memory[0], .max_kl = q->max_kl, .near_max_kl = least->kl_mean,
                                       .near_max_kl_recall = least->target };
     return err_set(e, ERR_INFEASIBLE, "--max-kl %g: the least that was measured is %.3g, with predictors that see the "
                                       "input '%s' at --recall %g", q->max_kl, least->kl_mean,
                    predict_input_name((enum predict_input)least->input), least->target);
 }
 
-/* with_exact: an exact way is there already, so that none of these is no error. */
+/* with_exact: there is an exact variant already, so it is no error when there is no predicted one. */
 static int add_all_predicted(const struct request *q, const struct inputs *in, const struct layout *l,
                              int with_exact, struct variants *w, struct err *e)
 {

@@ -1,7 +1,7 @@
 #ifndef PLANNER_PLANNING_VARIANTS_H
 #define PLANNER_PLANNING_VARIANTS_H
 
-/* The ways to run that a request allows under a layout: its modes, and in predicted mode which predictor each layer
+/* The variants that a request allows under a layout: its modes, and in predicted mode which predictor each layer
  * uses and which neurons it leaves out. */
 #include "planner/planning/request.h"
 #include "planner/search/problem.h"
@@ -19,7 +19,7 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
              struct err *e);
 void variants_done(struct variants *w); /* accepts a zeroed one */
 
-/* The row of the quality table that speaks for a target recall: the largest target that is not above it; NULL: none. */
+/* The row of the quality table that holds for a target recall: the largest target that is not above it; NULL: none. */
 const struct inputs_quality *variants_quality(const struct inputs *in, int input, double recall);
 
 /* What is promised of a plan whose layers see any of these inputs, all at one recall: the sum of what each costs when all

@@ -267,7 +267,7 @@ static size_t count_step(size_t n_ff)
     return (n_ff + COUNTED - 1) / COUNTED;
 }
 
-/* How many of them have each level: four counts, as most neurons are silent alike and would wait for each other. */
+/* How many of them have each level: four counts, as most neurons are silent and their additions to one count would wait for each other. */
 static void count_levels(const uint8_t *level, size_t n, uint64_t count[FALSE_POSITIVES_LEVELS])
 {
     uint32_t part[4][FALSE_POSITIVES_LEVELS] = { { 0 } };

@@ -1,4 +1,4 @@
-/* Expected numbers are sums over pack positions, made once per way of running, so that the thousands of residencies
+/* Expected numbers are sums over pack positions, made once per variant, so that the thousands of residencies
  * the planner tries only subtract two of them. */
 #include "planner/predict/predicted.h"
 
@@ -71,7 +71,7 @@ static double fires_routed(const struct inputs *in, int layer, int block, int po
     return routed > 0 ? fmin(1, fires(in, 0, layer, block, pos) / routed) : 0;
 }
 
-/* The quantile of that, where it is strictly between 0 and 1: dear, so kept. */
+/* The quantile of that, where it is strictly between 0 and 1: expensive, so stored. */
 static double quantile_of(const struct inputs *in, int layer, int block, int pos, double p)
 {
     double *at = in->quantiles;
@@ -177,7 +177,7 @@ static double chance(const struct inputs *in, const struct predicted_block *b, i
     return b->recall * p + (1 - p) * (1 - (batch_index ? pow(none, inputs_batch_sizes[batch_index]) : none));
 }
 
-uint32_t predicted_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
+uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
 {
     uint32_t n = (uint32_t)in->h.n_ff, cluster = s->l.cluster_neurons, least = n;
     double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);

@@ -50,7 +50,7 @@ uint64_t predicted_layer_bytes(const struct inputs *in, const signed char *input
 
 /* The prefix, in whole clusters, whose neurons are in every block predicted so often that a score costs more than it
  * saves: chance >= 1 - score row / gate row, in bytes. */
-uint32_t predicted_exempt(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
+uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
 
 /* input, always computed: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for its input. */
 int predicted_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,

@@ -130,7 +130,7 @@ static int share(const struct predicted *f, const struct inputs_steps *s, struct
     return err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
 }
 
-/* A layer's lists on their way from what fires to what is predicted. */
+/* A layer's lists while what fires is replaced by what is predicted. */
 struct telling {
     const struct predicted *f;
     int layer, firing_only, avx2;
@@ -138,7 +138,7 @@ struct telling {
     uint64_t (*chance)[FALSE_POSITIVES_LEVELS];  /* [n_blocks]: of false positives; not filled in with firing_only */
     struct list out;
     uint32_t *start;
-    uint64_t *told;             /* scratch: a bit for each neuron */
+    uint64_t *drawn;             /* scratch: a bit for each neuron */
 };
 
 static const struct predicted_block *block_at(const struct telling *w, int block)
@@ -149,7 +149,7 @@ static const struct predicted_block *block_at(const struct telling *w, int block
 static void telling_done(struct telling *w)
 {
     free(w->chance);
-    free(w->told);
+    free(w->drawn);
 }
 
 static int telling_init(struct telling *w, const struct inputs *in, const struct inputs_steps *s, struct err *e)
@@ -159,9 +159,9 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
     int r = 0;
     w->avx2 = (w->f->cpus >> CPU_AVX2 & 1) != 0;
     w->start = malloc(((size_t)s->n_steps + 1) * sizeof *w->start);
-    w->told = malloc((n_ff / 64 + 1) * sizeof *w->told);
+    w->drawn = malloc((n_ff / 64 + 1) * sizeof *w->drawn);
     w->chance = malloc((size_t)w->f->n_blocks * sizeof *w->chance);
-    if (!rate || !w->start || !w->told || !w->chance)
+    if (!rate || !w->start || !w->drawn || !w->chance)
         r = err_set(e, ERR_NOMEM, "out of memory for predicted neurons");
     for (int k = 0; k < w->f->n_blocks && r == 0 && !w->firing_only; k++) {
         struct false_positives *a = &w->shared->false_positives[k];
@@ -178,20 +178,20 @@ static int telling_init(struct telling *w, const struct inputs *in, const struct
 }
 
 /* Of a block's firing neurons, those that are predicted. */
-static void tell_firing(struct list *out, uint32_t first, const uint32_t *fired, size_t n, uint64_t kept,
+static void draw_firing(struct list *out, uint32_t first, const uint32_t *fired, size_t n, uint64_t kept,
                         uint32_t always, uint64_t *state)
 {
     for (size_t j = 0; j < n; j++) {
-        int told = splitmix_next(state) >> 32 < kept;
+        int drawn = splitmix_next(state) >> 32 < kept;
         out->at[out->n] = first + fired[j];
-        out->n += (size_t)(told | (fired[j] < always));
+        out->n += (size_t)(drawn | (fired[j] < always));
     }
 }
 
-static void mark(uint64_t *told, uint32_t i, int yes)
+static void mark(uint64_t *drawn, uint32_t i, int yes)
 {
     uint64_t bit = UINT64_C(1) << i % 64;
-    told[i / 64] = yes ? told[i / 64] | bit : told[i / 64] & ~bit;
+    drawn[i / 64] = yes ? drawn[i / 64] | bit : drawn[i / 64] & ~bit;
 }
 
 /* A chance in its upper 16 bits; a certain one, which has no more of these, in what is left as well. */
@@ -238,46 +238,46 @@ INLINE uint64_t draw_word_body(const uint8_t *level, const uint64_t *chance, con
     return bits;
 }
 
-INLINE void draw_all_body(uint64_t *told, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
+INLINE void draw_all_body(uint64_t *drawn, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
                           uint64_t state)
 {
     uint64_t more = state + (n + 3) / 4 * SPLITMIX_STEP;
     uint32_t i = 0;
     for (; i + 64 <= n; i += 64)
-        told[i / 64] = draw_word_body(level + i, chance, upper, 64, state + i / 4 * SPLITMIX_STEP, more + i * SPLITMIX_STEP);
+        drawn[i / 64] = draw_word_body(level + i, chance, upper, 64, state + i / 4 * SPLITMIX_STEP, more + i * SPLITMIX_STEP);
     if (i < n)
-        told[i / 64] = draw_word_body(level + i, chance, upper, (int)(n - i), state + i / 4 * SPLITMIX_STEP,
+        drawn[i / 64] = draw_word_body(level + i, chance, upper, (int)(n - i), state + i / 4 * SPLITMIX_STEP,
                                       more + i * SPLITMIX_STEP);
 }
 
 #ifdef __x86_64__
 __attribute__((target("avx2")))
-static void draw_all_avx2(uint64_t *told, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
+static void draw_all_avx2(uint64_t *drawn, const uint8_t *level, const uint64_t *chance, const uint16_t *upper, uint32_t n,
                           uint64_t state)
 {
-    draw_all_body(told, level, chance, upper, n, state);
+    draw_all_body(drawn, level, chance, upper, n, state);
 }
 #else
 #define draw_all_avx2 draw_all_body
 #endif
 
-/* Each neuron against its level's chance: bits of told. */
-static void draw_all(int avx2, uint64_t *told, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
+/* Each neuron against its level's chance: bits of drawn. */
+static void draw_all(int avx2, uint64_t *drawn, const uint8_t *level, const uint64_t *chance, uint32_t n, uint64_t state)
 {
     uint16_t upper[FALSE_POSITIVES_LEVELS];
     for (int k = 0; k < FALSE_POSITIVES_LEVELS; k++)
         upper[k] = upper_of(chance[k]);
     if (avx2)
-        draw_all_avx2(told, level, chance, upper, n, state);
+        draw_all_avx2(drawn, level, chance, upper, n, state);
     else
-        draw_all_body(told, level, chance, upper, n, state);
+        draw_all_body(drawn, level, chance, upper, n, state);
 }
 
-static void take_predicted(struct list *out, uint32_t first, const uint64_t *told, uint32_t n)
+static void take_predicted(struct list *out, uint32_t first, const uint64_t *drawn, uint32_t n)
 {
     uint32_t *at = out->at + out->n;
     for (uint32_t i = 0; i < n; i += 64)
-        for (uint64_t bits = told[i / 64]; bits; bits &= bits - 1)
+        for (uint64_t bits = drawn[i / 64]; bits; bits &= bits - 1)
             *at++ = first + i + (uint32_t)__builtin_ctzll(bits);
     out->n = (size_t)(at - out->at);
 }
@@ -290,17 +290,17 @@ static int tell_block(struct telling *w, uint32_t block, int run, const uint32_t
     if (make_room(&w->out, w->firing_only ? n + 1 : n_ff + 1) < 0)
         return -1;
     if (w->firing_only) {
-        tell_firing(&w->out, block * n_ff, fired, n, kept, always, state);
+        draw_firing(&w->out, block * n_ff, fired, n, kept, always, state);
         return 0;
     }
-    draw_all(w->avx2, w->told, false_positives_levels(&w->shared->false_positives[block], run), w->chance[block], n_ff, *state);
+    draw_all(w->avx2, w->drawn, false_positives_levels(&w->shared->false_positives[block], run), w->chance[block], n_ff, *state);
     *state += ((n_ff + 3) / 4 + (uint64_t)n_ff) * SPLITMIX_STEP;
     for (size_t j = 0; j < n; j++)
-        mark(w->told, fired[j], splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept);
+        mark(w->drawn, fired[j], splitmix_at(*state + fired[j] * SPLITMIX_STEP) >> 32 < kept);
     *state += n_ff * SPLITMIX_STEP;
     for (uint32_t i = 0; i < always; i++)
-        mark(w->told, i, 1);
-    take_predicted(&w->out, block * n_ff, w->told, n_ff);
+        mark(w->drawn, i, 1);
+    take_predicted(&w->out, block * n_ff, w->drawn, n_ff);
     return 0;
 }
 
@@ -337,12 +337,12 @@ static int perfect(const struct telling *w)
 /* All that the lists of a layer with these firings follow from. 0: no memory for it. */
 static int key_of(const struct telling *w, const struct inputs_steps *s, struct hash128 *out)
 {
-    const uint32_t told[6] = { 1, (uint32_t)w->layer, (uint32_t)w->firing_only, (uint32_t)s->n_steps, s->start[s->n_steps],
+    const uint32_t made_from[6] = { 1, (uint32_t)w->layer, (uint32_t)w->firing_only, (uint32_t)s->n_steps, s->start[s->n_steps],
                                w->f->always[w->layer] };
     struct hash *h = hash_new();
     if (!h)
         return 0;
-    hash_update(h, told, sizeof told);
+    hash_update(h, made_from, sizeof made_from);
     for (int k = 0; k < w->f->n_blocks; k++) {
         const double block[2] = { block_at(w, k)->recall, block_at(w, k)->shift };
         hash_update(h, block, sizeof block);
@@ -352,7 +352,7 @@ static int key_of(const struct telling *w, const struct inputs_steps *s, struct 
     return 1;
 }
 
-/* Lists of what fires make way for what is made of them. */
+/* Lists of what fires are replaced by what is made of them. */
 static void take_lists(struct inputs_steps *s, uint32_t *start, uint32_t *at)
 {
     free(s->start);
@@ -371,8 +371,8 @@ int predicted_steps(const struct predicted *f, const struct inputs *in, int laye
     int r, keyed;
     if (perfect(&w))
         return 0;
-    keyed = in->kept && key_of(&w, s, &key);
-    if (keyed && (r = list_cache_get(in->kept, key, (uint64_t)s->n_steps, &known, e)) != 0) {
+    keyed = in->lists && key_of(&w, s, &key);
+    if (keyed && (r = list_cache_get(in->lists, key, (uint64_t)s->n_steps, &known, e)) != 0) {
         if (r < 0)
             return r;
         take_lists(s, known.start, known.at);
@@ -393,6 +393,6 @@ int predicted_steps(const struct predicted *f, const struct inputs *in, int laye
     }
     take_lists(s, w.start, w.out.at);
     if (keyed)
-        list_cache_add(in->kept, key, s);
+        list_cache_add(in->lists, key, s);
     return 0;
 }

@@ -40,7 +40,7 @@ struct replay_samples {
 void replay_samples_done(struct replay_samples *s); /* accepts a zeroed one */
 int replay_samples_copy(const struct replay_samples *s, struct replay_samples *out, struct err *e);
 
-/* The table of one (layer, batch size). Steps of batch b > 1 join b tokens from far apart in the window, one from
+/* The table of one (layer, batch size). Steps of batch b > 1 unite b tokens from far apart in the window, one from
  * each of b equal pieces of it. samples may be NULL; else the caller's in the end. A window too short for a step
  * (with a warm-up) is ERR_UNSUPPORTED. */
 int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,

@@ -44,7 +44,7 @@ int replay_sample_copy(const struct replay_sample *s, struct replay_sample *out,
 uint8_t *replay_sample_step(const struct replay_sample *s, int *next, int t);
 
 /* How missing units lie at the size that is the `size`-th of the sample's: out[n], for each of the rules. Units of different
- * blocks, `per_block` each, are never one read. A rule that takes no neighbours together (near 1, no joins) gives one read
+ * blocks, `per_block` each, are never one read. A rule that takes no neighbours together (near 1, no reads through gaps) gives one read
  * for each. n <= REPLAY_RULES. */
 void replay_reads_of(const struct replay_sample *s, uint32_t per_block, const struct reads_rule *rules, int n, int size,
                      struct replay_reads *out);

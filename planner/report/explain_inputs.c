@@ -1,4 +1,4 @@
-/* What each layer of a predicted plan would take with predictors of another input: a problem of its own, whose ways are
+/* What each layer of a predicted plan would take with predictors of another input: a problem of its own, whose variants are
  * the other inputs, at the plan's recall and with its policy, cores and queue. A layer's best residency within the bytes
  * that the plan gives it is looked for in the same curves that the planner chooses from. */
 #include "planner/report/explain.h"
@@ -18,7 +18,7 @@ double explain_saved_ns(const struct explain_input *x, double total_ns)
     return best - total_ns;
 }
 
-/* A way for each input that layers do not have already; those that have it, or cannot, run exactly in it. */
+/* A variant for each input that layers do not have already; those that have it, or cannot, run exactly in it. */
 struct rivals {
     int n, input[PREDICT_INPUTS];
     struct space_variant variant[PREDICT_INPUTS];
@@ -34,7 +34,7 @@ static void add_rival(const struct problem *pr, const struct plan_limit *l, int 
     for (int k = 0; k < in->n_layers; k++) {
         int other = l->predictor[k] != input && predicted_known(in, input, k);
         out->inputs[at + (size_t)k] = (signed char)(other ? input : -1);
-        out->always[at + (size_t)k] = other ? predicted_exempt(in, &pr->space.shape, input, k, l->recall) : 0;
+        out->always[at + (size_t)k] = other ? predicted_always(in, &pr->space.shape, input, k, l->recall) : 0;
         any |= other;
     }
     if (!any)
@@ -43,7 +43,7 @@ static void add_rival(const struct problem *pr, const struct plan_limit *l, int 
     out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0 };
 }
 
-/* The fastest residency of a layer under a rival way within so many bytes of account. */
+/* The fastest residency of a layer under a rival variant within so many bytes of account. */
 static void best_within(const struct problem *p, const struct cost_choice *choice, const struct cost_rates *r, int variant,
                         int layer, int64_t bytes, struct explain_rival *out)
 {

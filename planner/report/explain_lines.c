@@ -118,12 +118,12 @@ struct totals {
     struct cost_choice c;
     const struct plan_figures *figures;
     struct cost_terms t;
-    double attention, products, jobs, alone, predict, compute, memory, ffn, io, exposed, layers;
+    double attention, products, jobs, serial_work, predict, compute, memory, ffn, io, exposed, layers;
     double gates, open, active;                     /* of layers that run exactly or densely: rows */
     double always, predicted, predicted_open, predicted_active, predicted_gates; /* of layers with predictors: rows */
     double predicted_rows;                               /* what these take, ns */
     double ahead, serial, n_ahead;                  /* layers that look ahead: their time, by (M13) and (M7) */
-    double stream_bytes, single_reads, lookups, missed, turns;
+    double stream_bytes, single_reads, lookups, missed, n_jobs;
     double feed_bytes, n_fed;                       /* streamed predictors */
     struct cost_cold cold;
 };
@@ -146,9 +146,10 @@ static void count_rows(const struct problem *pr, const struct cost_choice *c, in
 
 static void add_terms(struct cost_terms *to, const struct cost_terms *t)
 {
-    to->rows += t->rows, to->start += t->start, to->turns += t->turns, to->tax += t->tax, to->asked += t->asked;
-    to->keeping += t->keeping, to->verify += t->verify, to->stream += t->stream, to->single += t->single, to->hidden += t->hidden;
-    to->first += t->first, to->cold += t->cold, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
+    to->rows += t->rows, to->start += t->start, to->contention += t->contention, to->io_cpu += t->io_cpu;
+    to->submission += t->submission, to->cache_overhead += t->cache_overhead, to->verify += t->verify;
+    to->stream += t->stream, to->single += t->single, to->hidden += t->hidden, to->cold += t->cold;
+    to->last += t->last, to->lane += t->lane, to->scores += t->scores;
     to->feed += t->feed, to->overlap += t->overlap;
 }
 
@@ -164,13 +165,13 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     add_terms(&s->t, &t);
     s->predicted_rows += cost_mode_at(&s->c, l) == PLAN_PREDICTED ? t.rows : 0;
     count_rows(pr, &s->c, l, s);
-    s->attention += k->attention_ns, s->products += cl.products_ns, s->jobs += cl.jobs_ns, s->alone += cl.serial_ns;
+    s->attention += k->attention_ns, s->products += cl.products_ns, s->jobs += cl.jobs_ns, s->serial_work += cl.serial_ns;
     s->predict += k->predict_ns, s->compute += k->ffn_compute_ns, s->memory += k->ffn_memory_ns;
     s->ffn += fmax(k->ffn_compute_ns, k->ffn_memory_ns);
     s->io += k->io_ns, s->exposed += k->exposed_ns, s->layers += k->total_ns;
     if (cl.lookahead)
         s->ahead += cost_lookahead_ns(k), s->serial += cost_layer_ns(k), s->n_ahead++;
-    s->turns += cl.jobs;
+    s->n_jobs += cl.jobs;
     s->stream_bytes += w.stream_bytes, s->single_reads += w.single_reads, s->lookups += w.lookups, s->missed += w.reads;
     s->feed_bytes += w.predictor_bytes, s->n_fed += residencies[l].streamed;
     cost_cold_of(&s->c, &s->r, &w, &cold);
@@ -197,7 +198,7 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
     double attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, kv_bytes, r->threads, 1);
     terms(put(m, n, "(M9)", "t_attention = max(rows of Q, K, V, output + t_attend, (weights + V_kv) / B_seq) + (M15) + (M16), sum over "
               "layers", s->attention, "ns", "B_seq", r->seq_bw, NULL),
-          "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->alone, NULL);
+          "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->serial_work, NULL);
     put(m, n, "(M8)", "V_kv = 2 * positions * kv_dim * width, read per layer and step", kv_bytes, "bytes",
         "positions", positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "F_kv = 4 * positions * heads * head_dim, per layer", kv_flops, "FLOP", "positions", positions, "heads",
@@ -222,8 +223,8 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
           "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
     terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over layers", s->compute,
               "ns", NULL),
-          "t_rows", t->rows - s->predicted_rows, "t_foretold", s->predicted_rows, "t_tax", t->tax + t->asked, "t_keeping", t->keeping,
-          "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->turns, NULL);
+          "t_rows", t->rows - s->predicted_rows, "t_foretold", s->predicted_rows, "t_tax", t->io_cpu + t->submission,
+          "t_keeping", t->cache_overhead, "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->contention, NULL);
     if (s->gates > 0)
         terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers", t->rows - s->predicted_rows,
                   "ns", "gates", s->gates, "open", s->open, "active", s->active, "tau_gate", r->gate_ns, "tau_up", r->up_ns,
@@ -239,17 +240,17 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
         "parts", (double)schedule_row_parts(r->threads), NULL);
     terms(put(m, n, "(M5)", "t_tax: CPU time of I/O is taken from compute where no core is spare, and what is asked for before "
-              "attention is one thread's; sum over layers", t->tax + t->asked, "ns", "cpu_ns",
+              "attention is one thread's; sum over layers", t->io_cpu + t->submission, "ns", "cpu_ns",
               s->stream_bytes / r->stream_block * r->stream_cpu_ns + s->feed_bytes / r->stream_block * r->stream_cpu_ns +
               s->single_reads * r->cold_cpu_ns + cold->cpu_ns, "threads", (double)r->threads, "lanes", (double)r->lanes, "cores",
-              (double)r->cores, NULL), "taken", t->tax, "asked for before attention", t->asked, NULL);
-    put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers", t->keeping, "ns",
+              (double)r->cores, NULL), "taken", t->io_cpu, "asked for before attention", t->submission, NULL);
+    put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers", t->cache_overhead, "ns",
         "lookups", s->lookups, "tau_lookup", r->lookup_ns, "reads", s->missed, "tau_admit", r->admit_ns, "threads",
         (double)r->threads, NULL);
     put(m, n, "(M22)", "t_verify = V_read * tau_verify / threads, sum over layers", t->verify, "ns", "V_read",
         s->stream_bytes + s->feed_bytes + s->single_reads * r->single_bytes + s->missed * r->unit_bytes, "ns_per_byte",
         r->verify_ns_per_byte, "threads", (double)r->threads, NULL);
-    put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads, sum over layers", t->turns, "ns", "jobs", s->turns, "tau_turn",
+    put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads, sum over layers", t->contention, "ns", "jobs", s->n_jobs, "tau_turn",
         r->turn_ns, "threads", (double)r->threads, NULL);
     put(m, n, "(M2)", "t_memory = V_seq / B_seq + V_rand / B_rand, sum over layers", s->memory, "ns", "B_seq", r->seq_bw,
         "B_rand", r->rand_bw, "row", row, NULL);

@@ -2,7 +2,7 @@
 #define PLANNER_REPORT_PAGE_H
 
 /* Text that grows: markup as it is written, and strings from anywhere, escaped for HTML, SVG and their attributes.
- * A failed allocation sticks and is told at the end. One owner thread. */
+ * A failed allocation sticks and is reported at the end. One owner thread. */
 #include "common/base/err.h"
 
 #include <stddef.h>

@@ -159,7 +159,7 @@ static int rates_of(const struct space *s, const struct cost_choice *c, int leas
     struct cost_choice at = *c;
     int r = cost_rates_of(s->hw, s->in, &s->shape, c, batch, out, s->notes, e);
     for (at.depth = least; r == 0 && at.depth < c->depth; at.depth *= 2)
-        cost_rates_ease(s->hw, &s->shape, &at, out);
+        cost_rates_relax(s->hw, &s->shape, &at, out);
     return r;
 }
 

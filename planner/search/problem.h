@@ -23,7 +23,7 @@ struct problem_request {
     struct space_request space;
     int policy;                         /* -1: for each variant the one that misses less in replay */
     const struct problem *like;         /* an earlier problem of the same inputs, from which are copied predictions that are the
-                                         * same and, where layouts replay alike under the same policy, the tables; may be NULL */
+                                         * same and, where layouts replay the same under the same policy, the tables; may be NULL */
 };
 
 /* Space and account only, no tables: enough for account_of and, with tables from elsewhere, problem_predict. */

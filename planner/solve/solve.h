@@ -16,7 +16,7 @@
  * for one configuration (global integer choices) out of a list. A curve is a set of points, of which a solution
  * takes one; the relaxation works on its lower convex hull, so its optimum bounds the best from below, and
  * rounding every x down to a point of the set stays within memory. Points have a kind where a layer may run in several
- * ways that all batch sizes must share (which predictor it has). The relaxation leaves the last line out, so its bound
+ * variants that all batch sizes must share (which predictor it has). The relaxation leaves the last line out, so its bound
  * holds; with one batch size there is nothing to agree on. Bytes are in units of 64, times in ticks of 1/16 ns, all
  * int64 and exact. */
 #include "common/base/err.h"

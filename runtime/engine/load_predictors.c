@@ -56,7 +56,7 @@ static int look_on(struct look *k, uint64_t end, uint64_t seed, uint32_t *sum, s
         for (size_t i = 0; k->at >= x->bias_offset && i < n; i += 4)
             k->finite = k->finite && isfinite(bytes_lef32(some + i));
         if (is_row) /* PREDICT_PICK_BYTES */
-            k->picked = k->picked && predict_check_picks(x->type1, some, 1, k->g->h.d_model);
+            k->picked = k->picked && predict_check_selected(x->type1, some, 1, k->g->h.d_model);
         k->at += n;
     }
     if (sum)

@@ -40,7 +40,7 @@ static int begins(const struct inputs_steps *all, const struct inputs_steps *s, 
            !memcmp(s->at, all->at, all->start[n] * sizeof *s->at);
 }
 
-static void check_get(const struct kept *k, uint32_t i, const struct inputs_steps *all, int n)
+static void check_get(const struct list_cache *k, uint32_t i, const struct inputs_steps *all, int n)
 {
     struct inputs_steps s;
     struct err e = { 0 };
@@ -52,7 +52,7 @@ static void check_get(const struct kept *k, uint32_t i, const struct inputs_step
 static void test_same(void)
 {
     const uint32_t apart[] = { 1, 7, 127, 128, 129, 16384, 1u << 21, 100u << 20 };
-    struct kept *k = list_cache_new(64u << 20);
+    struct list_cache *k = list_cache_new(64u << 20);
     for (uint32_t i = 0; i < sizeof apart / sizeof *apart; i++) {
         struct inputs_steps s = lists(60, apart[i] > 1u << 20 ? 30 : 400, apart[i]);
         list_cache_add(k, key(i), &s);
@@ -66,7 +66,7 @@ static void test_same(void)
 
 static void test_longer(void)
 {
-    struct kept *k = list_cache_new(1u << 20);
+    struct list_cache *k = list_cache_new(1u << 20);
     struct inputs_steps s = lists(50, 100, 5), part = s, none;
     struct err e = { 0 };
     part.n_steps = 20;
@@ -89,7 +89,7 @@ static void test_bound(void)
 {
     struct inputs_steps s = lists(100, 200, 100), none;
     size_t each = s.start[100] + 101 * sizeof *s.start;
-    struct kept *k = list_cache_new(5 * each + each / 2);
+    struct list_cache *k = list_cache_new(5 * each + each / 2);
     struct err e = { 0 };
     for (uint32_t i = 0; i < 10; i++)
         list_cache_add(k, key(i), &s);

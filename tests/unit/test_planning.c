@@ -479,7 +479,7 @@ static void refuse(struct advised *a, int i)
         same_number(a, &why, "the fastest plan makes ", told.near_speed);
         same_number(a, &why, "with everything resident it is ", told.near_speed_resident);
         same_number(a, &why, "with all cores of the device it would be ", told.near_speed_all_cores);
-        if (!told.told || told.memory_bytes != q.memory[0] || told.min_tokens_per_s < q.min_tokens_per_s ||
+        if (!told.filled || told.memory_bytes != q.memory[0] || told.min_tokens_per_s < q.min_tokens_per_s ||
             told.min_tokens_per_s > q.min_tokens_per_s || told.max_batch != inputs_batch_sizes[in.n_batches - 1])
             a->bad++;
         q.diagnosis = NULL;

@@ -123,25 +123,25 @@ static void test_lists_same(int n_ff, int blocks)
     in.window_tokens = 300;
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, n_ff, &s, &e) == 0);
-    uint32_t least = predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95);
+    uint32_t least = predicted_always(&in, &s, PREDICT_FFN, 0, 0.95);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             CHECK(inputs_memoise(&in, &e) == 0);
         CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f[i], &e) == 0, "%s", e.msg);
         CHECK(!memcmp(f[0]->neurons, f[i]->neurons, ((size_t)n_ff + 1) * sizeof *f[i]->neurons));
         CHECK(!memcmp(f[0]->block, f[i]->block, (size_t)blocks * sizeof *f[i]->block));
-        CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == least);
+        CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.95) == least);
     }
     for (int firing_only = 0; firing_only < 2; firing_only++) {
-        struct kept *kept = in.kept;
+        struct list_cache *lists = in.lists;
         for (int i = 0; i < 4; i++) {
-            in.kept = i < 2 ? NULL : kept; /* the third time they are made and kept, the fourth read */
+            in.lists = i < 2 ? NULL : lists; /* the third time they are made and kept, the fourth read */
             f[0]->cpus = i == 0 ? 1u << CPU_SCALAR : cpu_detect();
             CHECK(in.steps(&in, 0, 300, &told[i], &e) == 0);
             CHECK_MSG(predicted_steps(f[0], &in, 0, firing_only, NULL, &told[i], &e) == 0, "%s", e.msg);
             CHECK_MSG(same_lists(&told[0], &told[i]), "lists of %d neurons, %d", n_ff, i);
         }
-        in.kept = kept;
+        in.lists = lists;
         CHECK(told[0].start[300] > 300); /* there are any */
         for (int i = 0; i < 4; i++)
             inputs_steps_done(&told[i]);
@@ -162,8 +162,8 @@ static void test_exempt(void)
         in.curves[0].cum[p + 1] = in.curves[0].cum[p] + (p < 100 ? 0.97 : 0.1);
     sample_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
-    CHECK(predicted_exempt(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* predicted too seldom at that point */
+    CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
+    CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* predicted too seldom at that point */
     inputs_done(&in);
 }
 

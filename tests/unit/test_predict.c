@@ -140,10 +140,10 @@ int main(void)
     CHECK(predict_bytes(64, 32, 44, QUANT_Q4_0, PREDICT_PICK, 1) == 0); /* fc2 does not pick */
     uint8_t rows[2 * PREDICT_PICK_BYTES] = { 0 };
     bytes_put32(rows, 63);
-    CHECK(predict_check_picks(PREDICT_PICK, rows, 2, 64) && !predict_check_picks(PREDICT_PICK, rows, 2, 63));
+    CHECK(predict_check_selected(PREDICT_PICK, rows, 2, 64) && !predict_check_selected(PREDICT_PICK, rows, 2, 63));
     bytes_putf32(rows + PREDICT_PICK_BYTES + 4, INFINITY);
-    CHECK(!predict_check_picks(PREDICT_PICK, rows, 2, 64) && predict_check_picks(PREDICT_PICK, rows, 1, 64));
-    CHECK(predict_check_picks(QUANT_F32, rows, 2, 1));
+    CHECK(!predict_check_selected(PREDICT_PICK, rows, 2, 64) && predict_check_selected(PREDICT_PICK, rows, 1, 64));
+    CHECK(predict_check_selected(QUANT_F32, rows, 2, 1));
     struct predict p = { .d_model = 64, .rank = 20, .n_ff = 8, .type1 = QUANT_F32, .type2 = QUANT_Q4_0 };
     CHECK(predict_init(&p, &e) == ERR_UNSUPPORTED);
     p.type2 = QUANT_Q6_K;

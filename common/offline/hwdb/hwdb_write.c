@@ -27,7 +27,7 @@ struct hwdb {
     double wait_s;
     int interrupted; /* when the wait began: then only a second signal ends it, and that kills */
     struct timespec wait_from;
-    int told;
+    int reported;
     int64_t device_id, run_id;
     int64_t class_id[HW_MAX_CLASSES], accel_id[HWDB_MAX_ACCELS];
     int n_classes, n_accels;
@@ -118,8 +118,8 @@ static int busy(void *opaque, int tries)
     double ms = (double)(now.tv_sec - d->wait_from.tv_sec) * 1e3 + (double)(now.tv_nsec - d->wait_from.tv_nsec) / 1e6;
     if (ms >= d->wait_s * 1e3 || (file_interrupted() && !d->interrupted))
         return 0;
-    if (ms >= TELL_MS && !d->told) {
-        d->told = 1;
+    if (ms >= TELL_MS && !d->reported) {
+        d->reported = 1;
         log_warn("'%s': another program holds it locked; waiting for up to %.0f s", d->path, d->wait_s);
     }
     nanosleep(&pause, NULL);
@@ -130,7 +130,7 @@ static int busy(void *opaque, int tries)
 static int begin_writing(struct hwdb *d, struct err *e)
 {
     d->interrupted = file_interrupted();
-    d->told = 0;
+    d->reported = 0;
     int r = 0;
     if (sqlite3_open_v2(d->path, &d->db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL) != SQLITE_OK) {
         r = hwdb_fail(d->db, d->path, "opening for writing", 1, e);

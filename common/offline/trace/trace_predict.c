@@ -358,7 +358,7 @@ int trace_predictors_read(struct trace_predictors *p, const struct trace_predict
         if (!isfinite(bias[i]))
             r = err_set(e, ERR_FORMAT, "'%s': the bias of predictor %s of layer %d, expert %d is not finite", p->h5.path,
                         predict_input_name(x->input), x->layer, x->block);
-    if (!r && !predict_check_picks(x->type1, fc1, x->rank, p->shape.h.d_model))
+    if (!r && !predict_check_selected(x->type1, fc1, x->rank, p->shape.h.d_model))
         r = err_set(e, ERR_FORMAT, "'%s': fc1 of predictor %s of layer %d, expert %d selects an input beyond the %d that there "
                     "are, or with a factor that is not finite", p->h5.path, predict_input_name(x->input), x->layer, x->block,
                     p->shape.h.d_model);

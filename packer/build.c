@@ -395,7 +395,7 @@ static int put_provenance(struct work *k, struct err *e)
         js_set_str(x, "tool", i->tool);
         js_set_str(x, "method", i->method);
         js_set_num(x, "recall", i->recall);
-        js_set_num(x, "weigh", i->weigh);
+        js_set_num(x, "weigh", i->loss_weighting);
         js_set_u64(x, "seed", i->seed);
         js_set_u64(x, "epochs", i->epochs);
         js_set(o, "predictors", x);

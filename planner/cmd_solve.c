@@ -18,7 +18,7 @@
 
 static const struct opt_usage usage = {
     "thermo-plan solve", "",
-    "Find the fastest way to run a model on a device within a memory limit: which neurons of each layer stay "
+    "Find the fastest configuration of a model on a device within a memory limit: which neurons of each layer stay "
     "resident, which are cached, how many cores compute, how deep reads queue, how the pack is laid out. "
     "Everything is derived from the trace (or, without one, a description of the model by published figures) and the "
     "hardware database; the same inputs give the same plan, byte for "

@@ -118,7 +118,7 @@ static int parse(int command, const struct opt_usage *usage, struct cmd_predicto
                   "and quick for many experts.",
                   .def = "trained", .choices = methods, .choice_aliases = former_methods } },
         { MAKE, { "loss-weighting", 0, OPT_DOUBLE, &o->loss_weighting, "SHARE",
-                  "weight of a false negative. 0: all count alike, which takes the fewest neurons for the recall; 1: by the "
+                  "weight of a false negative. 0: all count equally, which takes the fewest neurons for the recall; 1: by the "
                   "loss of quality that it may cause, which loses least quality for the number of predicted neurons, "
                   "but takes more neurons for the recall; or between.",
                   .def = "0", .min = 0, .max = 1 } },

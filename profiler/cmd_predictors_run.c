@@ -72,7 +72,7 @@ static int set_options(const struct cmd_predictors *o, const struct trace_info *
                                         .samples = o->samples,
                                         .epochs = o->method == CMD_PREDICTORS_TRAINED ? o->epochs : 0,
                                         .columns = o->method == CMD_PREDICTORS_SELECT,
-                                        .weigh = o->loss_weighting,
+                                        .loss_weighting = o->loss_weighting,
                                         .type = (uint32_t)quant_by_name(cmd_predictors_types[o->type]) };
     r = parse_budget(o->budget, predictor_set_ffn_bytes(i) / (uint64_t)i->h.n_layers * (uint64_t)n, &out->budget_bytes, e);
     char tail;

@@ -79,6 +79,7 @@ PERMITTED = [
     ('planner/planning/planning.c', r'exempt|costs in quality', "a note of the plan: plans keep their bytes"),
     ('common/offline/hwdb/*', r'turns?', 'key of the hardware database'),
     ('schemas/hwdb.sql', r'join|turn|tell', 'SQL'),
+    ('common/model/predict.c', r'picked', "a value of the JSON"),
     ('profiler/cmd_predictors.c', r'weigh', 'former name of an option'),
     ('scripts/*', r'exempt|joins', 'keys of the plan'),
     # words of other fields

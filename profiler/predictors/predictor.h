@@ -63,7 +63,7 @@ int predictor_targets(const float *gate, const float *up, int d, int n_ff, const
 struct predictor_weights {
     int d, n_ff, rank;
     float *fc1, *fc2, *bias;
-    int picks;               /* a row of fc1 has one number that is not 0: it is stored as PREDICT_PICK */
+    int selects;               /* a row of fc1 has one number that is not 0: it is stored as PREDICT_PICK */
 };
 void predictor_weights_free(struct predictor_weights *w);
 
@@ -91,7 +91,7 @@ int predictor_blend(const struct predictor_weights *a, const struct predictor_we
  * way there, mean 0. gate, up, down: the block's matrices, not scaled yet; down [d][n_ff], or [n_ff][d] when by_neuron. From
  * at most 512 training tokens, of which there is at least one. */
 int predictor_shift(const struct predictor_data *data, const float *gate, const float *up, const float *down, int by_neuron,
-                    double weigh, struct pool *pool, float *shift, struct err *e);
+                    double loss_weighting, struct pool *pool, float *shift, struct err *e);
 
 /* Rounded weights in malloc'd memory that p points into. */
 struct predictor_packed {

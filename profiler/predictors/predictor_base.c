@@ -515,7 +515,7 @@ void predictor_weights_free(struct predictor_weights *w)
 int predictor_start(const struct predictor_base *b, int rank, struct predictor_weights *out, struct err *e)
 {
     size_t d = (size_t)b->d, n_ff = (size_t)b->n_ff, k = (size_t)rank, kk = (size_t)b->max_rank;
-    struct predictor_weights w = { .d = b->d, .n_ff = b->n_ff, .rank = rank, .picks = b->picks };
+    struct predictor_weights w = { .d = b->d, .n_ff = b->n_ff, .rank = rank, .selects = b->selects };
     float *h = malloc(k * sizeof *h); /* fc1 mean(x) */
     w.fc1 = malloc(k * d * 4), w.fc2 = malloc(n_ff * k * 4), w.bias = malloc(n_ff * 4);
     if (!h || !w.fc1 || !w.fc2 || !w.bias) {
@@ -617,7 +617,7 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
 {
     const struct quant_traits *t = quant_traits(type);
     size_t d = (size_t)w->d, k = (size_t)w->rank, n = (size_t)w->n_ff;
-    uint32_t type1 = w->picks ? PREDICT_PICK : type;
+    uint32_t type1 = w->selects ? PREDICT_PICK : type;
     size_t row1 = predict_row1_bytes(type1, w->d), row2 = predict_row2_bytes(type, w->rank);
     struct predictor_packed q = { 0 };
     if (!t || !t->quant || !row1 || !row2)
@@ -632,7 +632,7 @@ int predictor_quantise(const struct predictor_weights *w, const struct predictor
                 ? 0
                 : err_set(e, ERR_NOMEM, "a predictor of rank %d", w->rank);
     if (!r) {
-        if (w->picks)
+        if (w->selects)
             pick_rows(w->fc1, k, d, q.fc1, back.fc1);
         else
             round_rows(t, w->fc1, k, d, q.fc1, back.fc1);

@@ -178,7 +178,7 @@ int predictor_columns_new(const struct predictor_data *data, float *gate, float 
     struct predictor_base *b = calloc(1, sizeof *b);
     if (!b)
         return err_set(e, ERR_NOMEM, "a predictor");
-    b->d = data->d, b->n_ff = data->n_ff, b->max_rank = max_rank, b->picks = 1;
+    b->d = data->d, b->n_ff = data->n_ff, b->max_rank = max_rank, b->selects = 1;
     b->mean_x = malloc(d * 4), b->scale_x = malloc(d * 4), b->mean_z = malloc(n_ff * 4);
     b->fc1 = malloc(k * d * 4), b->fc2 = malloc(n_ff * k * 4), b->left = malloc(k / PREDICTOR_COLUMNS * n_ff * 4);
     struct columns c = { .b = b, .data = data, .gate = gate, .up = up, .n = n, .f = malloc(n * d * 4),

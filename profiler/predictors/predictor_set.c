@@ -177,7 +177,7 @@ static int read_norm(const struct predictor_set *p, enum model_role role, int la
 /* A layer's matrices, read block by block. */
 struct tensors {
     struct predictor_tensor gate, up, down;
-    int two, weigh;              /* up decides as well; up and down say what a miss costs */
+    int two, loss_weighting;              /* up decides as well; up and down say what a miss costs */
 };
 
 static int read_shift(const struct pass *s, struct block *b, struct tensors *t, struct err *e)
@@ -190,7 +190,7 @@ static int read_shift(const struct pass *s, struct block *b, struct tensors *t, 
     int r = up && down && b->shift ? 0 : err_set(e, ERR_NOMEM, "matrices of %zu neurons", n_ff);
     if (!r && (t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, up, e)) == 0) &&
         (r = predictor_tensor_next(&t->down, p->n_blocks, down, e)) == 0)
-        r = predictor_shift(&d, b->gate, up, down, p->info->h.down_by_neuron, p->o.weigh, p->pool, b->shift, e);
+        r = predictor_shift(&d, b->gate, up, down, p->info->h.down_by_neuron, p->o.loss_weighting, p->pool, b->shift, e);
     if (!t->two)
         free(up);
     free(down);
@@ -212,7 +212,7 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct te
         if (!r && (r = predictor_tensor_next(&t->gate, p->n_blocks, b.gate, e)) == 0 &&
             (!t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, b.up, e)) == 0) &&
             (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0 &&
-            (!t->weigh || (r = read_shift(s, &b, t, e)) == 0)) {
+            (!t->loss_weighting || (r = read_shift(s, &b, t, e)) == 0)) {
             stand_ins += b.data.stand_in;
             r = one_block(s, &b, e);
         }
@@ -232,15 +232,15 @@ static int run_pass(struct pass *s, struct err *e)
     size_t d = (size_t)p->info->h.d_model;
     float *norms = malloc(2 * d * sizeof *norms);
     struct predictor_layer l = { 0 };
-    struct tensors t = { .two = p->info->h.act == MODEL_ACT_DRELU, .weigh = p->o.weigh > 0 };
+    struct tensors t = { .two = p->info->h.act == MODEL_ACT_DRELU, .loss_weighting = p->o.loss_weighting > 0 };
     int r = norms ? 0 : err_set(e, ERR_NOMEM, "norms");
     if (!r && (r = read_norm(p, MODEL_ATTN_NORM, s->layer, norms, e)) == 0 &&
         (r = read_norm(p, MODEL_FFN_NORM, s->layer, norms + d, e)) == 0 &&
         (r = predictor_layer_load(&p->samples, s->layer, p->o.inputs, norms, norms + d, &l, e)) == 0 &&
         (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_GATE], p->info, &t.gate, e)) == 0 &&
-        ((!t.two && !t.weigh) ||
+        ((!t.two && !t.loss_weighting) ||
          (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_UP], p->info, &t.up, e)) == 0) &&
-        (!t.weigh || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_DOWN], p->info, &t.down, e)) == 0))
+        (!t.loss_weighting || (r = predictor_tensor_open(m->gguf, m->layer[s->layer][MODEL_FFN_DOWN], p->info, &t.down, e)) == 0))
         r = all_blocks(s, &l, &t, e);
     predictor_tensor_close(&t.gate);
     predictor_tensor_close(&t.up);
@@ -532,7 +532,7 @@ static struct hash128 config_hash(const struct predictor_set *p)
     const struct predictor_set_options *o = &p->o;
     char text[256];
     snprintf(text, sizeof text, "predictors %s %.17g %.17g %u %llu %d %d %d %llu %llu %u %s", THERMO_VERSION,
-             o->recall, o->weigh, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs, o->columns,
+             o->recall, o->loss_weighting, o->inputs, (unsigned long long)o->budget_bytes, o->rank, o->epochs, o->columns,
              (unsigned long long)o->seed, (unsigned long long)o->samples, o->type, kernels->name);
     hash_update_str(h, text);
     const struct hash128 ids[2] = { p->info->model_hash, p->info->content_hash };
@@ -683,7 +683,7 @@ static int merge(struct fetch *f, struct err *e)
 
 int predictor_set_save(struct predictor_set *p, const char *trace_path, const char *out, const char *tier, struct err *e)
 {
-    struct trace_predict_info i = { .recall = p->o.recall, .weigh = p->o.weigh, .seed = p->o.seed, .epochs = (uint64_t)p->o.epochs,
+    struct trace_predict_info i = { .recall = p->o.recall, .loss_weighting = p->o.loss_weighting, .seed = p->o.seed, .epochs = (uint64_t)p->o.epochs,
                                     .model_hash = p->info->model_hash };
     struct fetch f = { .p = p };
     snprintf(i.tool, sizeof i.tool, "thermo-profile %s", THERMO_VERSION);
@@ -805,7 +805,7 @@ uint64_t predictor_set_memory(const struct predictor_set *p)
     uint64_t k = (uint64_t)(p->o.rank ? p->o.rank : p->ranks[p->n_ranks - 1]), w = (uint64_t)pool_threads(p->pool);
     uint64_t inputs = (uint64_t)n_inputs(p) + !(p->o.inputs >> PREDICT_FFN & 1);
     uint64_t samples = n * d * 4 * inputs * (p->n_blocks > 1 ? 2 : 1) + n * f;
-    uint64_t matrices = f * d * 4 * ((h->act == MODEL_ACT_DRELU ? 3 : 2) + (p->o.weigh > 0 ? 2 : 0)) + d * d * 4 * 10;
+    uint64_t matrices = f * d * 4 * ((h->act == MODEL_ACT_DRELU ? 3 : 2) + (p->o.loss_weighting > 0 ? 2 : 0)) + d * d * 4 * 10;
     uint64_t training = p->o.epochs ? (d + f) * k * 4 * 7 + (f / 256 + 3) * BATCH * k * 4 : 0;
     uint64_t counts = (uint64_t)p->n_ranks * PREDICT_INPUTS * (1u << 20) + w * ((2u << 20) + 64 * f * 4);
     return samples + matrices + training + (d + f) * k * 8 + counts + (32u << 20);

@@ -27,7 +27,7 @@ struct predictor_set_options {
     int rank;                 /* 0: auto */
     int epochs;               /* 0: training-free */
     int columns;              /* training-free from the gates' own columns */
-    double weigh;             /* 0: all misses count alike, 1: by what they may cost (predictor_shift) */
+    double loss_weighting;             /* 0: all false negatives count equally, 1: by the loss that they may cause (predictor_shift) */
     uint64_t seed, samples;   /* samples 0: all */
     uint32_t type;
 };

@@ -54,7 +54,7 @@ static void panel(void *ctx, int begin, int end, int worker)
 }
 
 int predictor_shift(const struct predictor_data *data, const float *gate, const float *up, const float *down, int by_neuron,
-                    double weigh, struct pool *pool, float *shift, struct err *e)
+                    double loss_weighting, struct pool *pool, float *shift, struct err *e)
 {
     size_t n = (size_t)data->n_ff;
     struct value v = { .data = data, .gate = gate, .up = up, .down = down, .by_neuron = by_neuron,
@@ -68,7 +68,7 @@ int predictor_shift(const struct predictor_data *data, const float *gate, const 
         for (size_t i = 0; i < n; i++)
             mean += log(v.out[i]) / 2 / (double)n;
         for (size_t i = 0; i < n; i++)
-            shift[i] = (float)(weigh * LOGISTIC * 2 / STEEPNESS * (log(v.out[i]) / 2 - mean));
+            shift[i] = (float)(loss_weighting * LOGISTIC * 2 / STEEPNESS * (log(v.out[i]) / 2 - mean));
     }
     free(v.tmp), free(v.out);
     return r;

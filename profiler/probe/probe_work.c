@@ -79,7 +79,7 @@ static int measure_start(const struct job *j, const int *cpus, double *ns, struc
 }
 
 /* What threads of one list of jobs share: a lock, and lines that its holder reads and writes. */
-struct turns {
+struct contenders {
     const struct job *j;
     pthread_mutex_t lock;
     uint64_t shared[LINES * 8];
@@ -87,9 +87,9 @@ struct turns {
     _Atomic int64_t away_ns; /* spent on private work */
 };
 
-static void take_turns(void *ctx, int worker, int n_threads)
+static void contend(void *ctx, int worker, int n_threads)
 {
-    struct turns *t = ctx;
+    struct contenders *t = ctx;
     int64_t start = progress_now_ns(), now = start, away = 0;
     uint64_t done = 0;
     (void)worker, (void)n_threads;
@@ -110,8 +110,8 @@ static void take_turns(void *ctx, int worker, int n_threads)
 
 static int measure_turn(const struct job *j, const int *cpus, double *ns, struct err *e)
 {
-    struct turns t = { .j = j, .lock = PTHREAD_MUTEX_INITIALIZER };
-    int r = probe_threads(j->p->threads, cpus, take_turns, &t, e);
+    struct contenders t = { .j = j, .lock = PTHREAD_MUTEX_INITIALIZER };
+    int r = probe_threads(j->p->threads, cpus, contend, &t, e);
     pthread_mutex_destroy(&t.lock);
     *ns = (double)-t.away_ns / (double)t.done;
     return r;

@@ -158,7 +158,7 @@ int watch_wait(struct watch *w, const struct hw_conditions *seen, int kernel_hel
     if (w->left_s < WATCH_STEP_S)
         return 0;
     hw_marks_words(seen, why, sizeof why);
-    if (!w->told++)
+    if (!w->warned++)
         log_warn("%s: waiting until it is quiet and measuring again, for %.3g s at most (--patience)", why, w->left_s);
     const char *what = progress->what;
     progress->what = "waiting until other programs rest";

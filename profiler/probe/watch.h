@@ -66,7 +66,7 @@ struct watch {
     void (*read)(struct watch *w, struct watch_counts *out);
     void (*pause)(struct watch *w, double seconds);
     double left_s; /* that may yet be spent on waiting and on measuring again */
-    int told;      /* that it waits */
+    int warned;    /* that it waits */
 };
 
 void watch_init(struct watch *w, double patience_s);

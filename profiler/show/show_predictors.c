@@ -90,8 +90,8 @@ void show_predictors(const struct trace *t, const struct trace_predictors *p)
     int n, at = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &n);
     printf("predictors by %s, %s, for recall %g", i->tool, i->method, i->recall);
-    if (i->weigh > 0)
-        printf(", loss weighting %g", i->weigh);
+    if (i->loss_weighting > 0)
+        printf(", loss weighting %g", i->loss_weighting);
     printf("; measured on %llu held-out tokens, made from %llu\n", (unsigned long long)list->n_held,
            (unsigned long long)list->n_train);
     while (at < n) {
@@ -152,7 +152,7 @@ struct js *show_predictors_json(const struct trace *t, const struct trace_predic
     js_set_str(j, "cpu", i->tier);
     js_set_str(j, "method", i->method);
     js_set_num(j, "recall", i->recall);
-    js_set_num(j, "weigh", i->weigh);
+    js_set_num(j, "weigh", i->loss_weighting);
     js_set_u64(j, "seed", i->seed);
     js_set_u64(j, "epochs", i->epochs);
     js_set_u64(j, "ffn_bytes", predictor_set_ffn_bytes(trace_info(t)));

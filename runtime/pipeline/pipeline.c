@@ -77,7 +77,7 @@ static int predict(struct job *j, int worker, struct counts *c, struct err *e)
     if (j->kind == JOB_HIDDEN) {
         r = hidden_rows(j, c, e);
     } else if (j->kind == JOB_PREPARE) {
-        if (j->picks)
+        if (j->selects)
             compute_hidden(j->prediction, 0, (uint32_t)j->prediction->of->pred.q->rank, NULL);
         compute_prepare(j->prediction);
     } else {

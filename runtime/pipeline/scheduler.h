@@ -47,7 +47,7 @@ struct job {
     int col0, n_cols;                    /* tiles */
     const struct compute_prediction *prediction;
     struct predictor_prefetch *predictors; /* where its rows are; NULL: in memory */
-    int picks;                           /* JOB_PREPARE: make the hidden layer first, as one */
+    int selects;                           /* JOB_PREPARE: make the hidden layer first, as one */
     uint64_t ns;                         /* predictions: what it took, by who did it */
     /* the scheduler's */
     int tile, n_tiles;

@@ -61,7 +61,7 @@ struct prediction {
     struct compute_prediction work; /* of the pass that is predicted now */
     uint32_t grain;
     int streamed;               /* weights come from the predictor prefetch */
-    int picks;                  /* the job that prepares the hidden layer makes it, too */
+    int selects;                  /* the job that prepares the hidden layer makes it, too */
     /* guarded by lock */
     enum stage stage;
     uint32_t rows, ranges;      /* of the hidden layer, and of neurons, whose weights are there */

@@ -159,13 +159,13 @@ void prediction_begin(struct scheduler *s)
     d->left = d->rows = (uint32_t)q->rank;
     d->ranges = p->b.pred.n_ranges;
     d->streamed = config_streams(s->c, p->b.layer);
-    d->picks = q->type1 == PREDICT_PICK && !d->streamed;
+    d->selects = q->type1 == PREDICT_PICK && !d->streamed;
     if (d->streamed) {
         d->rows = d->ranges = 0;
         predictor_prefetch_begin(d->prefetch, p->b.layer, p->b.block);
         see_ready(s);
     }
-    show(s, d->picks ? STAGE_PREPARE : STAGE_HIDDEN, 0);
+    show(s, d->selects ? STAGE_PREPARE : STAGE_HIDDEN, 0);
 }
 
 /* ---- jobs ---- */
@@ -175,7 +175,7 @@ static void fill(const struct prediction *d, enum job_kind kind, struct job *j)
     j->kind = kind;
     j->prediction = &d->work;
     j->predictors = d->streamed ? d->prefetch : NULL;
-    j->picks = d->picks;
+    j->selects = d->selects;
 }
 
 int prediction_take(struct scheduler *s, struct job *j)

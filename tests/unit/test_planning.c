@@ -435,9 +435,9 @@ static void refuse(struct advised *a, int i)
     struct request q = request(0);
     struct plan p;
     struct err e = { 0 };
-    struct diagnosis told = { 0 };
+    struct diagnosis diagnosis = { 0 };
     uint64_t least;
-    q.diagnosis = &told;
+    q.diagnosis = &diagnosis;
     q.form = i % 3 ? LAYOUT_SPLIT : LAYOUT_BUNDLE;
     q.max_batch = max_batch;
     if (planning_floor(&q, &in, &hw, &least, &e) < 0)
@@ -471,16 +471,16 @@ static void refuse(struct advised *a, int i)
         a->n++;
         a->kind[kind]++;
         snprintf(batch, sizeof batch, "and --max-batch %d (", inputs_batch_sizes[in.n_batches - 1]);
-        int slow = (told.core & SOLVE_SPEED) != 0;
-        same_number(a, &why, "below the floor of ", slow ? 0 : (double)told.near_memory_bytes);
-        same_number(a, &why, "; --memory ", slow ? (double)told.near_memory_bytes : 0);
-        same_number(a, &why, "the largest --context is ", told.near_context);
-        same_number(a, &why, batch, (double)told.near_memory_bytes_at_batch_1);
-        same_number(a, &why, "the fastest plan makes ", told.near_speed);
-        same_number(a, &why, "with everything resident it is ", told.near_speed_resident);
-        same_number(a, &why, "with all cores of the device it would be ", told.near_speed_all_cores);
-        if (!told.filled || told.memory_bytes != q.memory[0] || told.min_tokens_per_s < q.min_tokens_per_s ||
-            told.min_tokens_per_s > q.min_tokens_per_s || told.max_batch != inputs_batch_sizes[in.n_batches - 1])
+        int slow = (diagnosis.core & SOLVE_SPEED) != 0;
+        same_number(a, &why, "below the floor of ", slow ? 0 : (double)diagnosis.near_memory_bytes);
+        same_number(a, &why, "; --memory ", slow ? (double)diagnosis.near_memory_bytes : 0);
+        same_number(a, &why, "the largest --context is ", diagnosis.near_context);
+        same_number(a, &why, batch, (double)diagnosis.near_memory_bytes_at_batch_1);
+        same_number(a, &why, "the fastest plan makes ", diagnosis.near_speed);
+        same_number(a, &why, "with everything resident it is ", diagnosis.near_speed_resident);
+        same_number(a, &why, "with all cores of the device it would be ", diagnosis.near_speed_all_cores);
+        if (!diagnosis.filled || diagnosis.memory_bytes != q.memory[0] || diagnosis.min_tokens_per_s < q.min_tokens_per_s ||
+            diagnosis.min_tokens_per_s > q.min_tokens_per_s || diagnosis.max_batch != inputs_batch_sizes[in.n_batches - 1])
             a->bad++;
         q.diagnosis = NULL;
         follow(a, q, &in, &hw, &why, "below the floor of ", take_memory, -1);

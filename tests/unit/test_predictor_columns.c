@@ -76,7 +76,7 @@ static struct seen measure(int rank, int other, int threads)
         out.input[k] = only_input(w.fc1 + 32 * k * D);
         out.slope[k] = out.input[k] < 0 ? 0 : w.fc1[32 * k * D + out.input[k]];
     }
-    CHECK(w.picks && q.p.type1 == PREDICT_PICK && q.p.row1 == PREDICT_PICK_BYTES);
+    CHECK(w.selects && q.p.type1 == PREDICT_PICK && q.p.row1 == PREDICT_PICK_BYTES);
     for (int i = 0; i < rank; i++) {
         const uint8_t *row = (const uint8_t *)q.fc1 + i * PREDICT_PICK_BYTES;
         CHECK(w.fc1[(uint32_t)(i * D) + bytes_le32(row)] == bytes_lef32(row + 4));

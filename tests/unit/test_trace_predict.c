@@ -58,13 +58,13 @@ static int fetch(void *ctx, int i, struct trace_predictor *x, const void **fc1, 
     return 0;
 }
 
-static double weigh;
+static double loss_weighting;
 
 static int save(const char *from, const char *to, int n, int salt, int stop_at, struct err *e)
 {
     static struct made m;
     struct trace *t;
-    struct trace_predict_info i = { .tool = "test 1", .tier = "scalar", .method = "svd", .recall = 0.99, .weigh = weigh,
+    struct trace_predict_info i = { .tool = "test 1", .tier = "scalar", .method = "svd", .recall = 0.99, .loss_weighting = loss_weighting,
                                     .seed = 5 };
     m = (struct made){ .n = n, .salt = salt, .stop_at = stop_at };
     int r = trace_open(from, &t, e);
@@ -85,7 +85,7 @@ static void read_back(const char *from, int n, int salt, struct hash128 content)
     CHECK_MSG(trace_predictors_open(t, &p, &e) == 0 && p, "%s", e.msg);
     int have = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &have);
-    CHECK(have == n && trace_predictors_info(p)->seed == 5 && trace_predictors_info(p)->weigh == weigh && !strcmp(trace_predictors_info(p)->method, "svd"));
+    CHECK(have == n && trace_predictors_info(p)->seed == 5 && trace_predictors_info(p)->loss_weighting == loss_weighting && !strcmp(trace_predictors_info(p)->method, "svd"));
     CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f &&
           list[0].n_points == 2);
     CHECK(list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4 && list[0].hot_density == 0.75);
@@ -122,7 +122,7 @@ static void weighed(struct hash128 content)
 {
     struct err e = { 0 };
     for (int i = 0; i < 2; i++) {
-        weigh = i ? 1 : 0.25;
+        loss_weighting = i ? 1 : 0.25;
         CHECK(save(path, other, 2, 0, -1, &e) == 0);
         read_back(other, 2, 0, content);
     }
@@ -130,12 +130,12 @@ static void weighed(struct hash128 content)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct trace *t = NULL;
         struct trace_predictors *p = NULL;
-        weigh = bad[i];
+        loss_weighting = bad[i];
         CHECK(save(path, other, 2, 0, -1, &e) == 0 && trace_open(other, &t, &e) == 0);
         CHECK(trace_predictors_open(t, &p, &e) == ERR_FORMAT && !p && strstr(e.msg, "'weigh'"));
         trace_close(t);
     }
-    weigh = 0;
+    loss_weighting = 0;
 }
 
 static void picked(void)

@@ -176,7 +176,7 @@ static struct hw_conditions measured(double busy_s, double patience_s)
     w.now_ns = world_now;
     w.read = world_read;
     w.pause = world_pause;
-    w.told = 1; /* the warning belongs to the command's test */
+    w.warned = 1; /* the warning belongs to the command's test */
     progress_init(&progress, "measuring", "samples", POINTS * REPS);
     CHECK(probe_run(&p, progress_now_ns(), &w, &progress, &e) == 0 && p.reps_done == REPS && p.n_taken == POINTS * REPS);
     CHECK(progress.done == POINTS * REPS && !strcmp(progress.what, "measuring"));

@@ -164,7 +164,7 @@ static int columns(struct trace_h5_file *f, int write, struct table *t, size_t n
 /* ---- reading ---- */
 
 /* 0 where it is not recorded. */
-static int read_weigh(struct trace_predictors *p, double *out, struct err *e)
+static int read_loss_weighting(struct trace_predictors *p, double *out, struct err *e)
 {
     double v = 0;
     int r = trace_h5_has_attr(&p->h5, ROOT, "weigh", e);
@@ -184,7 +184,7 @@ static int read_info(struct trace_predictors *p, const struct trace *t, struct e
     if ((r = trace_h5_get_text(&p->h5, ROOT, "tool", i->tool, sizeof i->tool, e)) < 0 ||
         (r = trace_h5_get_text(&p->h5, ROOT, "cpu", i->tier, sizeof i->tier, e)) < 0 ||
         (r = trace_h5_get_text(&p->h5, ROOT, "method", i->method, sizeof i->method, e)) < 0 ||
-        (r = trace_h5_get_f64(&p->h5, ROOT, "recall", &i->recall, e)) < 0 || (r = read_weigh(p, &i->weigh, e)) < 0 ||
+        (r = trace_h5_get_f64(&p->h5, ROOT, "recall", &i->recall, e)) < 0 || (r = read_loss_weighting(p, &i->loss_weighting, e)) < 0 ||
         (r = trace_h5_get_u64(&p->h5, ROOT, "seed", 0, UINT64_MAX, &i->seed, e)) < 0 ||
         (r = trace_h5_get_u64(&p->h5, ROOT, "epochs", 0, UINT32_MAX, &i->epochs, e)) < 0 ||
         (r = trace_h5_get_text(&p->h5, ROOT, "model_hash", hash, sizeof hash, e)) < 0)
@@ -376,7 +376,7 @@ static int put_info(struct trace_h5_file *f, const struct trace_predict_info *i,
         (r = trace_h5_put_text(f, ROOT, "cpu", i->tier, e)) < 0 ||
         (r = trace_h5_put_text(f, ROOT, "method", i->method, e)) < 0 ||
         (r = trace_h5_put_f64(f, ROOT, "recall", i->recall, e)) < 0 ||
-        (i->weigh != 0 && (r = trace_h5_put_f64(f, ROOT, "weigh", i->weigh, e)) < 0) ||
+        (i->loss_weighting != 0 && (r = trace_h5_put_f64(f, ROOT, "weigh", i->loss_weighting, e)) < 0) ||
         (r = trace_h5_put_u64(f, ROOT, "seed", i->seed, e)) < 0 ||
         (r = trace_h5_put_u64(f, ROOT, "epochs", i->epochs, e)) < 0 ||
         (r = trace_h5_put_text(f, ROOT, "model_hash", hash, e)) < 0)

@@ -43,7 +43,7 @@ struct trace_predictor {
 struct trace_predict_info {
     char tool[64], tier[32], method[32]; /* "trained", "svd", "columns", "imported" */
     double recall;                       /* asked for */
-    double weigh;                        /* 0 all misses counted alike, 1 by what they may cost, or between */
+    double loss_weighting;                        /* 0 all false negatives count equally, 1 by the loss that they may cause, or between */
     uint64_t seed, epochs;
     struct hash128 model_hash;
 };

@@ -278,9 +278,9 @@ static void test_read_errors(enum layout_form form, int predicted, const struct 
         CHECK(session_init(&s, g, &q, &e) == 0 && session_init(&other, g, &q1, &e) == 0);
         r1 = begin(&other, 1, &e);
         went_on &= r1 == 0 && session_logits(&other, &e) != NULL;
-        f.at = f.calls + after;
+        __atomic_store_n(&f.at, __atomic_load_n(&f.calls, __ATOMIC_RELAXED) + after, __ATOMIC_RELAXED);
         r = whole(&s, 0, &t, &e);
-        f.at = 0;
+        __atomic_store_n(&f.at, 0, __ATOMIC_RELAXED);
         ended = r == ERR_IO && e.sys == EIO;
         if (!ended) /* fewer reads than that */
             CHECK_MSG(r == 0 && after > 30, "read %d: %d %s", after, r, e.msg);

@@ -5,6 +5,7 @@
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
+#include "planner/check/proof.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +15,8 @@ static const struct opt_usage usage = {
     "Verify a plan from the equations alone. By itself: format, ranges, layout. With --traces (or --description): that "
     "it is for this model, and the memory account to the byte. With --hardware as well: cores and every predicted "
     "figure. With --against: what changed since an older plan; exit status 1 when a promise (speed, floor, context, a "
-    "limit or batch size that is planned for) got worse by more than --tolerance.",
+    "limit or batch size that is planned for) got worse by more than --tolerance. With --certificate: the proof of its gap; "
+    "exit status 5 where there is none.",
     "  thermo-plan check plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan check plan.json --against "
     "old.json --tolerance 2\n", "r"
 };
@@ -37,7 +39,7 @@ static void print_line(void *ctx, int worse, const char *text)
 }
 
 struct wish {
-    const char *plan, *against;
+    const char *plan, *against, *certificate;
     struct args_origin from;
     double tolerance;
     int json;
@@ -90,8 +92,13 @@ static int run(const struct wish *w, int *worse, struct err *e)
         if (!w->json)
             printf("%d promise%s got worse since %s\n", *worse, *worse == 1 ? "" : "s", w->against);
     }
+    int claims = 0;
+    if (r == 0 && w->certificate && (r = proof_check(&p, w->certificate, &claims, e)) == 0 && !w->json)
+        printf("%s: Z3 refutes all %d claims: no plan within these choices is faster by more than the gap\n", w->certificate, claims);
     if (r == 0 && w->json) {
         struct js *o = js_object();
+        if (w->certificate)
+            js_set_int(o, "claims_refuted", claims);
         js_set_str(o, "plan", w->plan);
         js_set_bool(o, "account_checked", model);
         js_set_bool(o, "figures_checked", model && w->from.hardware);
@@ -112,10 +119,12 @@ int cmd_check(int argc, char **argv)
     struct wish w = { .tolerance = 0.1 };
     int n_pos, r, worse = 0;
     struct err e = { 0 };
-    struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
+    struct opt opts[ARGS_ORIGIN_ROWS + 5] = { 0 };
     const struct opt own[] = {
         { .name = "against", .type = OPT_STRING, .dest = &w.against, .arg = "OLD.json", .file = OPT_READ,
           .help = "An older plan to compare with." },
+        { .name = "certificate", .type = OPT_STRING, .dest = &w.certificate, .arg = "FILE", .file = OPT_READ,
+          .help = "The proof that 'solve --certificate' wrote: it must be of this plan, and Z3 must refute every claim in it." },
         { .name = "tolerance", .type = OPT_DOUBLE, .dest = &w.tolerance, .arg = "PERCENT", .min = 0, .max = 100,
           .help = "With --against: how much less speed, or more memory at least needed, is not yet worse.",
           .def = "0.1" },

@@ -7,6 +7,7 @@
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
+#include "planner/check/proof.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
 #include "planner/planning/planning_paper.h"
@@ -144,11 +145,19 @@ static int check_smt2(const struct args *a, const struct request *q, struct err 
     return 0;
 }
 
-static int run(const struct args *a, const char *out, const char *smt2, int json, struct err *e)
+/* What is asked for beside the plan. */
+struct wish {
+    const char *out, *certificate, *smt2;
+    int prove, json;
+};
+
+static int run(const struct args *a, const struct wish *w, struct err *e)
 {
+    const char *out = w->out, *smt2 = w->smt2;
     char *stated = NULL;
     size_t stated_len = 0;
     struct args_inputs in = { 0 };
+    struct proof proof = { .path = w->certificate };
     struct plan p = { 0 };
     struct notes ignored = { 0 };
     struct diagnosis diagnosis = { 0 };
@@ -156,17 +165,20 @@ static int run(const struct args *a, const char *out, const char *smt2, int json
     if (r < 0)
         return r;
     in.request.diagnosis = &diagnosis;
-    if ((r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 &&
+    in.request.prove = w->prove;
+    if ((r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 && (r = proof_begin(&proof, &in.request, e)) == 0 &&
         (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 &&
-        (r = smt2 ? paper_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = plan_write(&p, out, e)) == 0 && smt2)
+        (r = smt2 ? paper_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
+        (r = plan_write(&p, out, e)) == 0 && smt2)
         r = file_replace(smt2, stated, stated_len, e);
+    proof_done(&proof);
     free(stated);
     if (r == 0)
         r = warn_of_figures(&in.hw, &p, e);
-    if (r == ERR_INFEASIBLE && json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
+    if (r == ERR_INFEASIBLE && w->json && diagnosis.filled && print_refusal(&diagnosis, e) < 0)
         r = err_set(e, ERR_SYS, "writing to standard output failed");
-    if (r == 0 && json) {
+    if (r == 0 && w->json) {
         char *text;
         size_t len;
         if ((r = plan_text(&p, &text, &len, e)) == 0) {
@@ -180,6 +192,8 @@ static int run(const struct args *a, const char *out, const char *smt2, int json
             print_limit(&p, &p.limits[i]);
         for (int i = 0; i < p.n_notes; i++)
             printf("note: %s\n", p.notes[i]);
+        if (w->certificate)
+            printf("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n", w->certificate, proof.checks);
     }
     plan_done(&p);
     args_done(&in);
@@ -189,22 +203,26 @@ static int run(const struct args *a, const char *out, const char *smt2, int json
 int cmd_solve(int argc, char **argv)
 {
     struct args a;
-    struct opt opts[ARGS_ROWS + 5];
-    const char *out = NULL, *smt2 = NULL;
-    int json = 0, n_pos, r;
+    struct opt opts[ARGS_ROWS + 7];
+    struct wish w = { NULL };
+    int n_pos, r;
     struct err e = { 0 };
     args_init(&a);
     args_rows(&a, opts);
-    const struct opt mine[5] = {
+    const struct opt mine[7] = {
         { .name = "rlimit", .type = OPT_U64, .dest = &a.rlimit, .arg = "N", .min = 0, .max = 4294967295.0,
           .help = "Z3's resource limit for each programme, 0 for none. It counts work, not time, so results repeat.",
           .def = "200000000" },
-        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
+        { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
-        { .name = "smt2", .type = OPT_STRING, .dest = &smt2, .arg = "FILE", .file = OPT_WRITE,
+        { .name = "prove", .type = OPT_FLAG, .dest = &w.prove,
+          .help = "Leave no layout out by an estimate, and let the gap hold all of them. Takes longer for 16 layers and more." },
+        { .name = "certificate", .type = OPT_STRING, .dest = &w.certificate, .arg = "FILE", .file = OPT_WRITE,
+          .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim (docs/certificates.md). Implies --prove." },
+        { .name = "smt2", .type = OPT_STRING, .dest = &w.smt2, .arg = "FILE", .file = OPT_WRITE,
           .help = "With --cost paper: also write the problem in SMT-LIB 2, Equations 1-11 by name, with claims that any Z3 can check "
                   "(z3 FILE): that nothing is faster, that the optimum can be had, and the lemmas behind both." },
-        { .name = "json", .type = OPT_FLAG, .dest = &json, .help = "Print the plan itself instead of a summary; where there is none, "
+        { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the plan itself instead of a summary; where there is none, "
                                                                          "the contradicting limits and the nearest values." },
         { 0 },
     };
@@ -215,5 +233,5 @@ int cmd_solve(int argc, char **argv)
         err_set(&e, ERR_USAGE, "solve takes no arguments beside its options; '%s' is one", argv[1]);
         return opt_fail(&e);
     }
-    return run(&a, out, smt2, json, &e) < 0 ? opt_fail(&e) : 0;
+    return run(&a, &w, &e) < 0 ? opt_fail(&e) : 0;
 }

@@ -77,6 +77,12 @@ soak: all
 	$(Q)$(TEST_ENV) MINUTES=$(MINUTES) sh -c '. tests/chain.sh; exec python3 -B scripts/soak.py --model "$$packed" --plan "$$plan" \
 	    --minutes "$$MINUTES" $(SOAK_FLAGS)'
 
+# Proofs of COUNT random plans' gaps, refuted by Z3 and by the program z3 where it is: tests/certificates.py
+COUNT ?= 50
+.PHONY: certificates
+certificates: all
+	$(Q)$(TEST_ENV) sh -c '. tests/chain.sh; TRACE=$$traces exec tests/certificates.py $(COUNT)'
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

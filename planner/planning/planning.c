@@ -94,6 +94,33 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
     }
 }
 
+static void say_limit(const struct problem *p, const struct limits *lim, struct certificate *c)
+{
+    char text[320];
+    const struct solve_problem *sp = &p->configs.sp;
+    snprintf(text, sizeof text, "\n%s layout, units %s, %llu bytes of memory, context %d, prompts in chunks of %d\n"
+             "%d layers, %d batch sizes, %d configurations; x: units of %d bytes, t: 1/%d ns",
+             layout_form_name(p->space.layout.form), p->space.layout.packed ? "packed" : "padded to blocks",
+             (unsigned long long)lim->memory_bytes, lim->context, lim->prefill_chunk, sp->n_layers, sp->n_batches, sp->n_configs,
+             SOLVE_BYTE_UNIT, SOLVE_TICKS_PER_NS);
+    certificate_say(c, text);
+}
+
+/* The proof of one limit under one layout. */
+static int certify(struct problem *p, const struct request *q, const struct limits *lim, const struct solve_result *res, struct err *e)
+{
+    if (!q->certificate)
+        return 0;
+    say_limit(p, lim, q->certificate);
+    certificate_claim(q->certificate, lim->memory_bytes, lim->context, res->feasible ? res->bound : SOLVE_NEVER);
+    int r = configs_certify(&p->configs, &p->space, &p->residencies, q->certificate, e);
+    if (r > 0)
+        certificate_say(q->certificate, "not all of these are refuted: the claim is not proven");
+    if (r >= 0 && res->feasible)
+        certificate_result(q->certificate, &p->configs.sp, res);
+    return r < 0 ? r : 0;
+}
+
 /* What predicts a layer's neurons in the solution; NULL outside predicted mode. */
 static const struct predicted *chosen_predicted(const struct problem *p, const struct solve_result *res, int layer)
 {
@@ -272,8 +299,8 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
-int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, double *score,
-                    struct err *e)
+int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
+                    double *score, struct err *e)
 {
     struct plan plan;
     int r = 1, context = q->context;
@@ -298,13 +325,14 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
             lim.context /= 2;
             notes_add(p->space.notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
         }
-        if (r == 1 && !res.feasible)
-            r = diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
+        if (r == 1 && (r = certify(p, q, &lim, &res, e)) == 0)
+            r = res.feasible ? 1 : diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
         if (r != 1)
             break;
         plan.n_limits = i + 1;
         if ((r = prefer_equals(p, &res, e)) == 0)
             r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
+        bounds[i] = (struct planning_bound){ res.bound, res.objective, lim.context };
         solve_result_done(&res);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
             r = note_quality(p->space.in, &plan.limits[i], &plan, e);

@@ -31,6 +31,7 @@ struct search {
     const struct hw *hw;
     struct notes *notes;
     struct plan best;
+    struct planning_bound bounds[PLAN_MAX_LIMITS]; /* of its limits; with request.prove the least bound of any layout at that context */
     double score, subsampled;     /* its sum of log speeds; that of its layout's estimate, NAN: not made */
     uint64_t bytes;             /* of its FFN in the file */
     int found;
@@ -124,17 +125,25 @@ static int may_win(struct search *s, const struct layout *l, const struct varian
     struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy,
                                  .like = like_of(s, l), .space.every = SPACE_WHOLE_LAYERS };
     double score;
-    if (!s->found)
+    if (!s->found || s->q->certificate)
         return 1;
     int r = problem_prepare(&whole, s->in, s->hw, l, &q, NULL, e);
     if (r < 0)
         return r;
     r = bound_score(s, &whole, 1, &score, e);
-    int replays = space_looks_up_any(&whole.space) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
+    int replays = !s->q->prove && space_looks_up_any(&whole.space) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
         return r;
     return replays ? subsample_is_better(s, l, variants, e) : 1;
+}
+
+/* The less of a limit's bound under two layouts, where they plan for the same context: what no layout can beat. */
+static void merge_bounds(const struct request *q, const struct planning_bound *other, struct planning_bound *to)
+{
+    for (int i = 0; i < q->n_memory; i++)
+        if (other[i].context == to[i].context && other[i].bound < to[i].bound)
+            to[i].bound = other[i].bound;
 }
 
 /* Solve a layout and keep what is best. */
@@ -146,13 +155,14 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy, .like = &s->last };
     uint64_t bytes = variants_file_bytes(s->in, l);
     double score = 0;
+    struct planning_bound bounds[PLAN_MAX_LIMITS];
     int r = problem_prepare(&p, s->in, s->hw, l, &q, s->notes, e);
     if (r < 0)
         return r;
     struct request mine = *s->q;
     if (s->why.code) /* the first refusal is reported */
         mine.diagnosis = NULL;
-    r = planning_layout(&p, &mine, least_score(s, bytes), &plan, &score, &now);
+    r = planning_layout(&p, &mine, s->q->certificate ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
     problem_done(&s->last);
     s->last = p;
     if (r == ERR_INFEASIBLE) {
@@ -165,11 +175,15 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     if (r <= 0)
         return r;
     if (!is_better(s, score, bytes)) {
+        merge_bounds(s->q, bounds, s->bounds);
         plan_done(&plan);
         return 0;
     }
+    if (s->found)
+        merge_bounds(s->q, s->bounds, bounds);
     plan_done(&s->best);
     s->best = plan;
+    memcpy(s->bounds, bounds, sizeof bounds);
     s->score = score;
     s->subsampled = NAN;
     s->bytes = bytes;
@@ -206,6 +220,8 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
         *e = s.why;
         return s.why.code;
     }
+    for (int i = 0; i < s.best.n_limits && r == 0 && q->prove; i++)
+        s.best.limits[i].gap = s.bounds[i].objective > 0 ? 1 - (double)s.bounds[i].bound / (double)s.bounds[i].objective : 0;
     if (r == 0) {
         figures_measured(hw, notes);
         r = figures_doubts(hw, &s.best, notes, e);

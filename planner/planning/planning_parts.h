@@ -6,9 +6,16 @@
 
 #define PLANNING_LEAST_CONTEXT 64 /* of a context that the user did not name */
 
-/* All limits under one layout. *score: sum of log speeds. 1: planned; 0: nothing it could reach is as much as `least`. */
-int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, double *score,
-                    struct err *e);
+/* What was proven of a limit under one layout, ticks (solve.h): bound <= any plan's objective, objective: that of the plan taken. */
+struct planning_bound {
+    int64_t bound, objective;
+    int context;
+};
+
+/* All limits under one layout. *score: sum of log speeds; bounds[q->n_memory]. 1: planned; 0: nothing it could reach is as much as
+ * `least`. */
+int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
+                    double *score, struct err *e);
 
 /* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
 double planning_speed_bound(const struct problem *p, int any_memory);

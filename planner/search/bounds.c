@@ -9,6 +9,7 @@
 #include "common/base/grow.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define KEPT   6        /* configurations with curves, beside the best of each number of threads */
 #define OPENED 2        /* depths priced of a run that is opened */
@@ -60,15 +61,24 @@ static int price(struct bounds *b, int config, struct err *e)
     return 0;
 }
 
+int bounds_run_config(const struct solve_problem *sp, const struct bounds_source *source, const struct bounds_run *run,
+                      struct solve_config *out, struct err *e)
+{
+    int last = run->first + (run->n - 1) * run->step;
+    *out = sp->configs[run->first];
+    out->curves = out->kinds = NULL;
+    for (int i = run->first; i <= last; i += run->step)
+        if (sp->configs[i].fixed_bytes < out->fixed_bytes)
+            out->fixed_bytes = sp->configs[i].fixed_bytes;
+    return source->curves(source->ctx, last, out->depth, out, e);
+}
+
 /* The bounds of a run, to all its members. */
 static int bound_run(struct bounds *b, const struct bounds_run *run, struct err *e)
 {
     int last = run->first + (run->n - 1) * run->step;
-    struct solve_config *configs = b->sp->configs, o = configs[run->first];
-    for (int i = run->first; i <= last; i += run->step)
-        if (configs[i].fixed_bytes < o.fixed_bytes)
-            o.fixed_bytes = configs[i].fixed_bytes;
-    int r = b->source.curves(b->source.ctx, last, o.depth, &o, e);
+    struct solve_config *configs = b->sp->configs, o;
+    int r = bounds_run_config(b->sp, &b->source, run, &o, e);
     if (r == 0)
         r = solve_bound(b->sp, &o, e);
     solve_config_done(b->sp, &o);
@@ -163,6 +173,21 @@ int bounds_init(struct bounds *b, struct solve_problem *sp, const struct bounds_
     *b = (struct bounds){ .sp = sp, .source = *source, .rounded = -1, .objective = SOLVE_NEVER,
                           .priced = calloc((size_t)most, 1) };
     return b->priced ? 0 : err_set(e, ERR_NOMEM, "out of memory for configurations");
+}
+
+int bounds_partition(const struct bounds *b, struct bounds_run **out, int *n, struct err *e)
+{
+    struct bounds_run *runs = malloc(((size_t)b->n + (size_t)b->sp->n_configs + 1) * sizeof *runs);
+    if (!runs)
+        return err_set(e, ERR_NOMEM, "out of memory for configurations");
+    *n = b->n;
+    if (b->n)
+        memcpy(runs, b->run, (size_t)b->n * sizeof *runs);
+    for (int i = 0; i < b->sp->n_configs; i++)
+        if (b->priced[i])
+            runs[(*n)++] = (struct bounds_run){ i, 1, 1 };
+    *out = runs;
+    return 0;
 }
 
 void bounds_done(struct bounds *b)

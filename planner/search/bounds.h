@@ -33,6 +33,15 @@ struct bounds {
 int bounds_init(struct bounds *b, struct solve_problem *sp, const struct bounds_source *source, int most, struct err *e);
 int bounds_add(struct bounds *b, struct bounds_run run, struct err *e);
 int bounds_search(struct bounds *b, struct err *e);
+
+/* What the search knows configurations by: runs that stayed closed, whose bound is of the curves at the least depth and of the least
+ * fixed bytes of any member, and runs of one for those that were priced. *out: *n runs, malloc'd. */
+int bounds_partition(const struct bounds *b, struct bounds_run **out, int *n, struct err *e);
+
+/* A run as one configuration that none of its members can beat: curves from the source, the least fixed bytes. Free its curves with
+ * solve_config_done. */
+int bounds_run_config(const struct solve_problem *sp, const struct bounds_source *source, const struct bounds_run *run,
+                      struct solve_config *out, struct err *e);
 void bounds_done(struct bounds *b); /* accepts a zeroed one; the problem keeps its curves */
 
 #endif

@@ -6,6 +6,7 @@
 #include "planner/search/bounds.h"
 #include "planner/search/price.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,13 +19,20 @@ void configs_done(struct configs *c)
         solve_config_done(&c->sp, &c->sp.configs[i]);
     free(c->sp.configs);
     free(c->choices);
+    free(c->runs);
     *c = (struct configs){ 0 };
 }
+
+/* What gives curves to configurations. */
+struct pricer {
+    const struct space *s;
+    const struct residencies *residencies;
+    const struct cost_choice *choices;
+};
 
 /* What makes configurations of a space. */
 struct maker {
     const struct space *s;
-    const struct residencies *residencies;
     const struct limits *lim;
     struct configs *out;
     struct bounds bounds;
@@ -32,8 +40,8 @@ struct maker {
 
 static int curves_of(void *ctx, int config, int least_depth, struct solve_config *out, struct err *e)
 {
-    const struct maker *m = ctx;
-    return price_curves(m->s, m->residencies, &m->out->choices[config], least_depth, out, e);
+    const struct pricer *p = ctx;
+    return price_curves(p->s, p->residencies, &p->choices[config], least_depth, out, e);
 }
 
 /* The backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
@@ -233,22 +241,67 @@ int configs_fill(struct configs *out, const struct space *s, const struct reside
                  struct err *e)
 {
     struct configs o = { .sp = empty_problem(s, lim) };
-    struct maker m = { .s = s, .residencies = residencies, .lim = lim, .out = &o };
+    struct maker m = { .s = s, .lim = lim, .out = &o };
     o.sp.configs = calloc(MAX_CONFIGS, sizeof *o.sp.configs);
     o.choices = calloc(MAX_CONFIGS, sizeof *o.choices);
+    struct pricer pricer = { s, residencies, o.choices };
     int r = o.sp.configs && o.choices ? 0 : err_set(e, ERR_NOMEM, "out of memory for configurations");
     if (r == 0)
-        r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &m }, MAX_CONFIGS, e);
+        r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &pricer }, MAX_CONFIGS, e);
     for (int i = 0; i < s->n_groups && r == 0; i++)
         r = add_cores(&m, i, e);
     if (r == 0)
         r = bounds_search(&m.bounds, e);
     if (r == 0 && lim->model != PLAN_COST_PAPER)
         r = add_rules(&m, e);
+    if (r == 0)
+        r = bounds_partition(&m.bounds, &o.runs, &o.n_runs, e);
     bounds_done(&m.bounds);
     if (r < 0)
         configs_done(&o);
     else
         *out = o;
     return r;
+}
+
+/* --- certificates --- */
+
+/* What a run of configurations is, for the reader. */
+static void run_name(const struct configs *c, const struct space *s, const struct bounds_run *run, char *out, size_t size)
+{
+    const struct cost_choice *a = &c->choices[run->first], *b = &c->choices[run->first + (run->n - 1) * run->step];
+    size_t at = 0;
+    for (int k = 0; k < a->n_classes && at < size; k++)
+        if (a->n[k])
+            at += (size_t)snprintf(out + at, size - at, "%d %s, ", a->n[k], s->hw->n_classes ? s->hw->classes[k].name : "cpu");
+    if (at < size)
+        at += (size_t)snprintf(out + at, size - at, "%s, queue depth %d", a->backend == HW_URING ? "io_uring" : a->backend == HW_PREAD ?
+                               "pread" : "reads", a->depth);
+    if (b->depth != a->depth && at < size)
+        at += (size_t)snprintf(out + at, size - at, " to %d (the best of each)", b->depth);
+    if (a->rule && at < size)
+        at += (size_t)snprintf(out + at, size - at, ", coalesced reads %d", a->rule);
+    if (s->n_groups > 1 && at < size)
+        snprintf(out + at, size - at, ", group %d", a->group);
+}
+
+int configs_certify(const struct configs *c, const struct space *s, const struct residencies *residencies, struct certificate *out,
+                    struct err *e)
+{
+    struct pricer pricer = { s, residencies, c->choices };
+    const struct bounds_source source = { curves_of, &pricer };
+    int open = 0, r = 0;
+    for (int i = 0; i < c->n_runs && r >= 0; i++) {
+        const struct bounds_run *run = &c->runs[i];
+        struct solve_config one;
+        char name[256];
+        if (!solve_cores_ok(&c->sp, &c->sp.configs[run->first]))
+            continue;
+        run_name(c, s, run, name, sizeof name);
+        if ((r = bounds_run_config(&c->sp, &source, run, &one, e)) == 0)
+            r = certificate_config(out, &c->sp, &one, name, e);
+        open += r == 0;
+        solve_config_done(&c->sp, &one);
+    }
+    return r < 0 ? r : open;
 }

@@ -4,7 +4,9 @@
 /* The configurations of a device under one memory limit: combinations of variant group, cores of each class, I/O backend, queue
  * depth and rule for coalesced reads, as the solver's problem. Which of them get curves is up to bounds.h. One owner thread. */
 #include "planner/cost/cost.h"
+#include "planner/search/bounds.h"
 #include "planner/search/limits.h"
+#include "planner/solve/certificate.h"
 #include "planner/solve/solve.h"
 #include "planner/space/residencies.h"
 #include "planner/space/space.h"
@@ -12,11 +14,18 @@
 struct configs {
     struct solve_problem sp;
     struct cost_choice *choices;        /* [sp.n_configs], by solve_config.id */
+    struct bounds_run *runs;            /* by what the search knows them: each is in one run */
+    int n_runs;
 };
 
 /* All configurations, each with its bounds, the most promising with curves. What *out held is the caller's to free. */
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
                  struct err *e);
+
+/* Writes the proof that no configuration with the user's cores has an objective below the certificate's newest claim. Returns how many runs of
+ * configurations are written without being refuted, 0 for a proof; or an error. */
+int configs_certify(const struct configs *c, const struct space *s, const struct residencies *residencies, struct certificate *out,
+                    struct err *e);
 void configs_done(struct configs *c); /* accepts a zeroed one */
 
 #endif

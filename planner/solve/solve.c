@@ -207,6 +207,24 @@ int solve_relax(const struct solve_problem *p, const struct solve_config *c, int
     return 0;
 }
 
+int solve_multiplier(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t bytes, int64_t *slope,
+                     int64_t *width, struct err *e)
+{
+    struct segment *s;
+    int n, i = 0;
+    int64_t used, t;
+    int r = segments(p, c, batch, &s, &n, &used, &t, e);
+    if (r < 0)
+        return r;
+    int fits = used <= bytes;
+    while (i < n && used + s[i].width <= bytes)
+        used += s[i++].width;
+    *slope = !fits ? 1 : i < n ? s[i].drop : 0;
+    *width = !fits ? 0 : i < n ? s[i].width : 1;
+    free(s);
+    return 0;
+}
+
 int64_t solve_total(const struct solve_config *c, int batch, int64_t sum)
 {
     return c->fixed_ticks[batch] + (sum > c->floor_ticks[batch] ? sum : c->floor_ticks[batch]);

@@ -107,6 +107,11 @@ int solve_bound(const struct solve_problem *p, struct solve_config *c, struct er
 int solve_relax(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t bytes, int64_t *x,
                 int64_t *ticks, struct err *e);
 
+/* Where the relaxation of a batch size ends: the slope *p / *q, ticks per 64 bytes, of the hull segment that the memory cuts. 0 / 1
+ * where memory does not bind; 1 / 0 where even the smallest points do not fit. */
+int solve_multiplier(const struct solve_problem *p, const struct solve_config *c, int batch, int64_t bytes, int64_t *slope,
+                     int64_t *width, struct err *e);
+
 /* Points for given x (each rounded down), then what is left spent where it gains most per byte, ties to the lowest
  * layer, then at most 64 exchanges (one layer down by some points, another up) as long as they gain.
  * choice[n_layers]; returns sum t. Never above memory. */

@@ -80,7 +80,7 @@ check "HDF5 only in the trace wrapper" only 'hdf5(_hl)?\.h' 'common/offline/trac
 check "SQLite only in the hardware database wrapper" only 'sqlite3\.h' 'common/offline/hwdb/hwdb[a-z0-9_]*\.c'
 check "libcsv only in the table wrapper" only 'csv\.h' 'common/offline/table\.c'
 check "OpenBLAS and LAPACK only in the linear algebra wrapper" only '(cblas|lapacke?)\.h' 'common/offline/linalg\.c'
-check "Z3 only in solve_z3.c and paper_z3.c" only 'z3[a-z_]*\.h' 'planner/solve/(solve|paper)_z3\.c'
+check "Z3 only in solve_z3.c, paper_z3.c and refute.c" only 'z3[a-z_]*\.h' 'planner/solve/((solve|paper)_z3|refute)\.c'
 check "jansson only in its wrapper" only 'jansson\.h' 'common/(base/js|plan/plan_[a-z]+)\.c'
 check "zstd only in its wrapper" only 'zstd[a-z_]*\.h' 'common/base/zstream\.c'
 check "xxHash only in its wrapper" only 'xxhash\.h' 'common/base/hash\.c'

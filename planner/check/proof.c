@@ -2,6 +2,7 @@
 
 #include "common/base/file.h"
 #include "common/base/version.h"
+#include "planner/solve/refute.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -136,7 +137,7 @@ int proof_check(const struct plan *plan, const char *path, int *checks, struct e
         return r;
     if ((r = compare_identity(plan, path, text, len, &claims, e)) == 0)
         r = compare_gaps(plan, path, text, e);
-    if (r == 0 && (r = certificate_refute(text, checks, &unsat, e)) == 0 && (unsat < claims || claims == 0 || *checks != claims))
+    if (r == 0 && (r = refute_text(text, checks, &unsat, e)) == 0 && (unsat < claims || claims == 0 || *checks != claims))
         r = err_set(e, ERR_MISMATCH, "%s: Z3 refutes %d of its %d claims: the gap is not proven", path, unsat, claims);
     free(text);
     return r;

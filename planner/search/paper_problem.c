@@ -14,7 +14,7 @@ static int64_t sixteenths(double v)
     return v > 0 ? (int64_t)(v * PAPER_BYTE + 0.5) : 0;
 }
 
-/* --- a way's work and volumes --- */
+/* --- a variant's work and volumes --- */
 
 static double matrix_bytes(const struct inputs *in, int layer)
 {
@@ -77,14 +77,14 @@ static int fill_work(const struct space *s, const struct cost_choice *c, int b, 
     return 0;
 }
 
-static int fill_way(struct paper_problem *o, const struct problem *p, const struct cost_choice *c, int way, struct err *e)
+static int fill_way(struct paper_problem *o, const struct problem *p, const struct cost_choice *c, int variant, struct err *e)
 {
     const struct space *s = &p->space;
-    struct paper_way *w = &o->paper.way[way];
-    int r = price_volumes(s, &p->residencies, c, &o->volumes[way], e);
+    struct paper_variant *w = &o->paper.variant[variant];
+    int r = price_volumes(s, &p->residencies, c, &o->volumes[variant], e);
     snprintf(w->name, sizeof w->name, "%s mode", plan_mode_name(c->mode));
     for (int b = 0; b < o->paper.n_batches && r == 0; b++) {
-        w->work[b].layer = &o->volumes[way].curves[(size_t)b * (size_t)o->paper.n_layers];
+        w->work[b].layer = &o->volumes[variant].curves[(size_t)b * (size_t)o->paper.n_layers];
         r = fill_work(s, c, b, &w->work[b], e);
     }
     return r;
@@ -162,12 +162,12 @@ static int fill_classes(struct paper *o, const struct problem *p, const struct c
     return 0;
 }
 
-/* The account as a sum of a way's, a thread's and a queue's parts: of the least that any configuration leaves for each, so that
+/* The account as a sum of a variant's, a thread's and a queue's parts: of the least that any configuration leaves for each, so that
  * no sum is more than the account. */
 static void split_account(struct paper *o, const struct problem *p, const int *core, const int *queue)
 {
     const struct configs *c = &p->configs;
-    for (int w = 0; w < o->n_ways; w++) {
+    for (int w = 0; w < o->n_variants; w++) {
         int64_t per = 0;
         for (int i = 0, first = -1; i < c->sp.n_configs; i++) {
             if (c->choices[i].group != w || queue[i] != queue[0])
@@ -177,12 +177,12 @@ static void split_account(struct paper *o, const struct problem *p, const int *c
                 per = (c->sp.configs[i].fixed_bytes - c->sp.configs[first].fixed_bytes) / more;
             first = first < 0 ? i : first;
         }
-        o->way[w].thread_bytes = per > 0 ? per : 0;
+        o->variant[w].thread_bytes = per > 0 ? per : 0;
     }
     for (int q = 0; q < o->n_queues; q++)
         o->queue[q].bytes = INT64_MAX;
     for (int i = 0; i < c->sp.n_configs; i++) {
-        int64_t rest = c->sp.configs[i].fixed_bytes - o->cores[core[i]].threads * o->way[0].thread_bytes;
+        int64_t rest = c->sp.configs[i].fixed_bytes - o->cores[core[i]].threads * o->variant[0].thread_bytes;
         if (c->choices[i].group == 0 && rest < o->queue[queue[i]].bytes)
             o->queue[queue[i]].bytes = rest;
     }
@@ -191,10 +191,10 @@ static void split_account(struct paper *o, const struct problem *p, const int *c
         least = o->queue[q].bytes < least ? o->queue[q].bytes : least;
     for (int q = 0; q < o->n_queues; q++)
         o->queue[q].bytes = o->queue[q].bytes < INT64_MAX ? o->queue[q].bytes - least : 0;
-    for (int w = 0; w < o->n_ways; w++)
-        o->way[w].bytes = INT64_MAX;
+    for (int w = 0; w < o->n_variants; w++)
+        o->variant[w].bytes = INT64_MAX;
     for (int i = 0; i < c->sp.n_configs; i++) {
-        struct paper_way *w = &o->way[c->choices[i].group];
+        struct paper_variant *w = &o->variant[c->choices[i].group];
         int64_t rest = c->sp.configs[i].fixed_bytes - o->cores[core[i]].threads * w->thread_bytes - o->queue[queue[i]].bytes;
         w->bytes = rest < w->bytes ? rest : w->bytes;
     }
@@ -203,14 +203,14 @@ static void split_account(struct paper *o, const struct problem *p, const int *c
 int paper_problem_init(struct paper_problem *out, const struct problem *p, const struct limits *lim, struct err *e)
 {
     const struct solve_problem *sp = &p->configs.sp;
-    size_t n = (size_t)sp->n_configs, ways = (size_t)p->space.n_groups;
+    size_t n = (size_t)sp->n_configs, variants = (size_t)p->space.n_groups;
     int *core = malloc((n + 1) * sizeof *core), *queue = malloc((n + 1) * sizeof *queue);
-    struct paper_problem o = { .volumes = calloc(ways, sizeof *o.volumes) };
+    struct paper_problem o = { .volumes = calloc(variants, sizeof *o.volumes) };
     struct paper *a = &o.paper;
-    *a = (struct paper){ .n_ways = p->space.n_groups, .n_batches = sp->n_batches, .n_layers = sp->n_layers, .memory = sp->memory,
+    *a = (struct paper){ .n_variants = p->space.n_groups, .n_batches = sp->n_batches, .n_layers = sp->n_layers, .memory = sp->memory,
                          .min_tokens_per_s = lim->min_tokens_per_s, .cores = calloc(n + 1, sizeof *a->cores),
-                         .queue = calloc(n + 1, sizeof *a->queue), .way = calloc(ways, sizeof *a->way) };
-    int r = core && queue && o.volumes && a->cores && a->queue && a->way ? 0 :
+                         .queue = calloc(n + 1, sizeof *a->queue), .variant = calloc(variants, sizeof *a->variant) };
+    int r = core && queue && o.volumes && a->cores && a->queue && a->variant ? 0 :
             err_set(e, ERR_NOMEM, "out of memory for the paper's problem");
     for (int b = 0; b < a->n_batches; b++) {
         a->batch[b] = inputs_batch_sizes[b];
@@ -218,7 +218,7 @@ int paper_problem_init(struct paper_problem *out, const struct problem *p, const
     }
     if (r == 0 && (r = fill_tables(a, p, core, queue, e)) == 0 && (r = fill_classes(a, p, &p->configs.choices[0], e)) == 0)
         split_account(a, p, core, queue);
-    for (int w = 0; w < a->n_ways && r == 0; w++) {
+    for (int w = 0; w < a->n_variants && r == 0; w++) {
         struct cost_choice c = account_choice(&p->space, w, lim);
         const struct cost_choice *any = &p->configs.choices[0];
         memcpy(c.n, any->n, sizeof c.n);
@@ -240,7 +240,7 @@ int paper_problem_init(struct paper_problem *out, const struct problem *p, const
 void paper_problem_done(struct paper_problem *p)
 {
     const struct solve_problem shape = { .n_layers = p->paper.n_layers, .n_batches = p->paper.n_batches };
-    for (int i = 0; i < p->paper.n_ways && p->volumes; i++)
+    for (int i = 0; i < p->paper.n_variants && p->volumes; i++)
         solve_config_done(&shape, &p->volumes[i]);
     free(p->volumes);
     paper_done(&p->paper);
@@ -252,7 +252,7 @@ int paper_problem_config(const struct paper_problem *pp, const struct problem *p
     const struct paper_queue *q = &pp->paper.queue[c->queue];
     for (int i = 0; i < p->configs.sp.n_configs; i++) {
         const struct cost_choice *x = &p->configs.choices[i];
-        if (x->group == c->way && x->depth == q->depth && !strcmp(backend_name(x->backend), q->backend) &&
+        if (x->group == c->variant && x->depth == q->depth && !strcmp(backend_name(x->backend), q->backend) &&
             !memcmp(x->n, pp->paper.cores[c->cores].n, sizeof x->n))
             return i;
     }

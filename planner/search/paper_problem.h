@@ -7,7 +7,7 @@
 
 struct paper_problem {
     struct paper paper;
-    struct solve_config *volumes;   /* [n_ways * n_batches]: whose curves are V_io */
+    struct solve_config *volumes;   /* [n_variants * n_batches]: whose curves are V_io */
 };
 
 /* p: filled by problem_fill for lim, whose model is PLAN_COST_PAPER. Where layers mix predictors, each layer has the least of

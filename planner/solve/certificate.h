@@ -49,8 +49,4 @@ int certificate_done(struct certificate *c, struct err *e);
 /* The least claim of a file about this memory and context; 0: there is none. */
 int64_t certificate_claimed(const char *text, uint64_t memory, int context);
 
-/* Runs SMT-LIB 2 text through Z3's own reader. *checks: how many answers it gave, *unsat: how many of them are `unsat`.
- * ERR_CORRUPT where the text is no SMT-LIB; ERR_NOMEM. planner/solve/solve_z3.c */
-int certificate_refute(const char *text, int *checks, int *unsat, struct err *e);
-
 #endif

@@ -108,7 +108,7 @@ int paper_spread_pieces(const struct paper *p, struct paper_work *w, int n, stru
 
 int64_t paper_ffn_bytes(const struct paper *p, const struct paper_choice *c)
 {
-    const struct paper_way *w = &p->way[c->way];
+    const struct paper_variant *w = &p->variant[c->variant];
     return p->memory - w->bytes - p->cores[c->cores].threads * w->thread_bytes - p->queue[c->queue].bytes;
 }
 
@@ -116,6 +116,6 @@ void paper_done(struct paper *p)
 {
     free(p->cores);
     free(p->queue);
-    free(p->way);
+    free(p->variant);
     *p = (struct paper){ 0 };
 }

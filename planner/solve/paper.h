@@ -4,7 +4,7 @@
 /* The problem of --cost paper as the paper states it: PowerInfer-2 (arXiv:2406.06282 v1), section 5, Equations 1-11, in plain
  * integers, and its text in SMT-LIB 2. Z3 is asked about that very text (paper_z3.h), and `thermo-plan solve --smt2` writes it.
  *
- * What does not depend on the device's configuration are numbers: work and weights of a variant (a mode and its predictors; a way, below),
+ * What does not depend on the device's configuration are numbers: work and weights of a variant (a mode and its predictors),
  * and V_io over memory, one curve of priced points for each layer. What does depend on it are rates: f_k of a core, B_io of a
  * queue. mu(m) is stated for all layers at once, as the largest of a few straight lines: a line of slope -lambda lies on or
  * below what the layers reach together (their inf-convolution) where each layer's points lie on or above a line of that slope
@@ -47,7 +47,7 @@ struct paper_piece {                /* V_io >= at - slope * m_ffn */
     int64_t slope, at;              /* units of 1 / PAPER_SLOPE and 1 / PAPER_AT */
 };
 
-/* A way at one batch size. Sixteenths of a FLOP or byte; active: a * F_ffn, a * W_ffn. */
+/* A variant at one batch size. Sixteenths of a FLOP or byte; active: a * F_ffn, a * W_ffn. */
 struct paper_work {
     int64_t f_attn, f_pred, f_ffn, f_active, w_attn, w_pred, w_ffn, w_active;
     const struct solve_curve *layer; /* [n_layers], borrowed: bytes as there, ticks are V_io in sixteenths of a byte */
@@ -55,20 +55,20 @@ struct paper_work {
     struct paper_piece piece[PAPER_MAX_PIECES];
 };
 
-struct paper_way {
+struct paper_variant {
     char name[32];
     int64_t bytes, thread_bytes;    /* of the account, without threads' and queues' share; of a thread. SOLVE_BYTE_UNIT */
     struct paper_work work[SOLVE_MAX_BATCHES];
 };
 
 struct paper {
-    int n_classes, n_cores, n_queues, n_ways, n_batches, n_layers;
+    int n_classes, n_cores, n_queues, n_variants, n_batches, n_layers;
     int batch[SOLVE_MAX_BATCHES];
     int64_t weight[SOLVE_MAX_BATCHES];  /* of a batch size's time in what is minimised */
     struct paper_class class[HW_MAX_CLASSES];
     struct paper_cores *cores;
     struct paper_queue *queue;
-    struct paper_way *way;
+    struct paper_variant *variant;
     int64_t memory;                     /* M_max, units of SOLVE_BYTE_UNIT */
     double min_tokens_per_s;            /* s_min; 0: none */
     int64_t mem_bytes_per_s;            /* B_mem; 0: not known */
@@ -76,7 +76,7 @@ struct paper {
 
 /* What a solver found. */
 struct paper_choice {
-    int cores, queue, way;              /* indices */
+    int cores, queue, variant;              /* indices */
     int64_t ticks;                      /* sum of weight * t_decode, rounded down */
 };
 

@@ -1,5 +1,5 @@
 /* The paper's page in SMT-LIB 2: data, unknowns, one named assertion for each equation, the tables that two of them look up, and
- * claims with their answers. Z3 reads the same text that people do. Numbers are exact decimals. A way's or batch size's own
+ * claims with their answers. Z3 reads the same text that people do. Numbers are exact decimals. A variant's or batch size's own
  * symbols have a suffix where there are several. */
 #include "planner/solve/paper.h"
 
@@ -53,13 +53,13 @@ static const char *batch_suffix(const struct paper *p, int b, char out[SUFFIX])
     return out;
 }
 
-/* Of what belongs to a way and a batch size. */
-static const char *work_suffix(const struct paper *p, int way, int b, char out[SUFFIX])
+/* Of what belongs to a variant and a batch size. */
+static const char *work_suffix(const struct paper *p, int variant, int b, char out[SUFFIX])
 {
     char batch[SUFFIX];
     batch_suffix(p, b, batch);
-    if (p->n_ways > 1)
-        snprintf(out, SUFFIX, "_w%d%.10s", way + 1, batch);
+    if (p->n_variants > 1)
+        snprintf(out, SUFFIX, "_w%d%.10s", variant + 1, batch);
     else
         snprintf(out, SUFFIX, "%s", batch);
     return out;
@@ -67,12 +67,12 @@ static const char *work_suffix(const struct paper *p, int way, int b, char out[S
 
 /* --- data --- */
 
-static void data_work(const struct paper *p, int way, int b, FILE *out)
+static void data_work(const struct paper *p, int variant, int b, FILE *out)
 {
-    const struct paper_work *w = &p->way[way].work[b];
+    const struct paper_work *w = &p->variant[variant].work[b];
     char x[SUFFIX];
-    work_suffix(p, way, b, x);
-    fprintf(out, "\n; Variant %d, %s, batch size %d: a step's work in FLOP, weights in bytes.\n", way + 1, p->way[way].name,
+    work_suffix(p, variant, b, x);
+    fprintf(out, "\n; Variant %d, %s, batch size %d: a step's work in FLOP, weights in bytes.\n", variant + 1, p->variant[variant].name,
             p->batch[b]);
     define(out, "F_attn", x, w->f_attn, PAPER_BYTE, "attention and head");
     define(out, "F_pred", x, w->f_pred, PAPER_BYTE, "predictors; in exact mode the gates");
@@ -112,14 +112,14 @@ static void data(const struct paper *p, FILE *out)
     if (p->mem_bytes_per_s)
         define(out, "B_mem", "", p->mem_bytes_per_s, 1, "bytes/s of memory");
     fprintf(out, "\n; ---------------------------------------------------------------- data: the model\n");
-    for (int i = 0; i < p->n_ways; i++) {
+    for (int i = 0; i < p->n_variants; i++) {
         char x[SUFFIX] = "";
         for (int b = 0; b < p->n_batches; b++)
             data_work(p, i, b, out);
-        if (p->n_ways > 1)
+        if (p->n_variants > 1)
             snprintf(x, sizeof x, "_w%d", i + 1);
-        define(out, "m_fixed", x, p->way[i].bytes * SOLVE_BYTE_UNIT, 1, "bytes of the account, whatever the configuration");
-        define(out, "m_thread", x, p->way[i].thread_bytes * SOLVE_BYTE_UNIT, 1, "bytes of the account for each thread");
+        define(out, "m_fixed", x, p->variant[i].bytes * SOLVE_BYTE_UNIT, 1, "bytes of the account, whatever the configuration");
+        define(out, "m_thread", x, p->variant[i].thread_bytes * SOLVE_BYTE_UNIT, 1, "bytes of the account for each thread");
     }
     fprintf(out, "\n; ---------------------------------------------------------------- the user's limits\n\n");
     define(out, "M_max", "", p->memory * SOLVE_BYTE_UNIT, 1, "bytes");
@@ -141,8 +141,8 @@ static void unknowns(const struct paper *p, int linear, FILE *out)
     for (int k = 0; k < p->n_classes; k++)
         fprintf(out, "(declare-const n_%s Int) ; cores of class %s that compute\n", paper_class_name(p, k, name), name);
     fprintf(out, "(declare-const queue Int) ; how reads are queued: number in the table above\n");
-    if (p->n_ways > 1)
-        fprintf(out, "(declare-const way Int) ; number of the variant: mode and predictors\n");
+    if (p->n_variants > 1)
+        fprintf(out, "(declare-const variant Int) ; number of the variant: mode and predictors\n");
     if (!linear)
         fprintf(out, "(declare-const s Real) ; tokens/s\n");
     fprintf(out, "(declare-const m Real) ; bytes of memory, the whole account\n"
@@ -175,13 +175,13 @@ static void end_eq(FILE *out, int n)
     end(out, name);
 }
 
-/* "(=> (= way 2) ", or nothing where there is one way. Returns what closes it. */
-static const char *of_way(const struct paper *p, int way, FILE *out)
+/* "(=> (= variant 2) ", or nothing where there is one variant. Returns what closes it. */
+static const char *of_variant(const struct paper *p, int variant, FILE *out)
 {
     fprintf(out, "\n    ");
-    if (p->n_ways == 1)
+    if (p->n_variants == 1)
         return "";
-    fprintf(out, "(=> (= way %d) ", way + 1);
+    fprintf(out, "(=> (= variant %d) ", variant + 1);
     return ")";
 }
 
@@ -257,18 +257,18 @@ static void eq_compute(const struct paper *p, FILE *out)
     }
     end_eq(out, 6);
     begin(out, "(7) t_dense = (F_attn + F_pred) / f_cpu", "and");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
             char y[SUFFIX];
-            const char *close = of_way(p, i, out);
+            const char *close = of_variant(p, i, out);
             fprintf(out, "(= t_dense%s (* (+ F_attn%s F_pred%s) tau))%s", batch_suffix(p, b, x), work_suffix(p, i, b, y), y, close);
         }
     end_eq(out, 7);
     begin(out, "(8) t_ffn = a * F_ffn / f_cpu", "and");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
             char y[SUFFIX];
-            const char *close = of_way(p, i, out);
+            const char *close = of_variant(p, i, out);
             fprintf(out, "(= t_ffn%s (* a%s F_ffn%s tau))%s", batch_suffix(p, b, x), work_suffix(p, i, b, y), y, close);
         }
     end_eq(out, 8);
@@ -301,12 +301,12 @@ static void eq_io(const struct paper *p, FILE *out)
 {
     char x[SUFFIX], y[SUFFIX];
     begin(out, "(10) V_io = a * mu * W_ffn, t_io = V_io / B_io", "and");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
-            const char *close = of_way(p, i, out);
+            const char *close = of_variant(p, i, out);
             batch_suffix(p, b, x);
             work_suffix(p, i, b, y);
-            if (p->way[i].work[b].w_active > 0)
+            if (p->variant[i].work[b].w_active > 0)
                 fprintf(out, "(= V_io%s (* a_io%s mu%s W_ffn%s))%s", x, y, x, y, close);
             else
                 fprintf(out, "(= V_io%s mu%s)%s ; nothing fires", x, x, close);
@@ -321,11 +321,11 @@ static void eq_io(const struct paper *p, FILE *out)
         }
     end_eq(out, 10);
     begin(out, "mu(m): V_io lies on or above each of these lines (the lemmas below)", "and");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
-            const struct paper_work *w = &p->way[i].work[b];
+            const struct paper_work *w = &p->variant[i].work[b];
             for (int j = 0; j < w->n_pieces; j++) {
-                const char *close = of_way(p, i, out);
+                const char *close = of_variant(p, i, out);
                 fprintf(out, "(>= V_io%s (- ", batch_suffix(p, b, x));
                 number(out, w->piece[j].at, PAPER_AT);
                 fprintf(out, " (* ");
@@ -342,9 +342,9 @@ static void eq_memory_time(const struct paper *p, FILE *out)
     if (!p->mem_bytes_per_s)
         return;
     begin(out, "(11) t_mem = (W_attn + W_pred + a * W_ffn) / B_mem", "and");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
-            const char *close = of_way(p, i, out);
+            const char *close = of_variant(p, i, out);
             fprintf(out, "(= t_mem%s (* (+ W_attn%s W_pred%s (* a_io%s W_ffn%s)) (/ 1000000000.0 B_mem)))%s", batch_suffix(p, b, x),
                     work_suffix(p, i, b, y), y, y, y, close);
         }
@@ -364,23 +364,23 @@ static void account(const struct paper *p, FILE *out)
 {
     begin(out, "The account: m = m_fix + m_ffn, where m_fix is what threads, buffers and all else take", "and");
     fprintf(out, " (= m (+ m_fix m_ffn)) (<= 0 queue %d)", p->n_queues - 1);
-    if (p->n_ways > 1)
-        fprintf(out, " (<= 1 way %d)", p->n_ways);
-    for (int i = 0; i < p->n_ways; i++)
+    if (p->n_variants > 1)
+        fprintf(out, " (<= 1 variant %d)", p->n_variants);
+    for (int i = 0; i < p->n_variants; i++)
         for (int q = 0; q < p->n_queues; q++) {
             char x[SUFFIX] = "";
-            const char *close = of_way(p, i, out);
-            if (p->n_ways > 1)
+            const char *close = of_variant(p, i, out);
+            if (p->n_variants > 1)
                 snprintf(x, sizeof x, "_w%d", i + 1);
             fprintf(out, "(=> (= queue %d) (= m_fix (+ m_fixed%s (* m_thread%s (to_real ", q, x, x);
             sum_of_cores(p, 0, out);
             fprintf(out, ")) m_queue_%d)))%s", q, close);
         }
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
-            const char *close = of_way(p, i, out);
+            const char *close = of_variant(p, i, out);
             fprintf(out, "(>= m_ffn ");
-            number(out, least_bytes(p, &p->way[i].work[b]) * SOLVE_BYTE_UNIT, 1);
+            number(out, least_bytes(p, &p->variant[i].work[b]) * SOLVE_BYTE_UNIT, 1);
             fprintf(out, ")%s", close);
         }
     for (int q = 0; q < p->n_queues; q++) {
@@ -451,9 +451,9 @@ static void lemmas(const struct paper *p, FILE *out)
                  "(push) (assert (not (= (* tau f_cpu) 1000000000.0))) (check-sat) (pop) ; unsat\n\n"
                  "; mu(m) is what the layers add up to, or less: of each line V >= c - lambda m, every priced point (V, bytes) of\n"
                  "; every layer l lies on or above V >= c_l - lambda bytes, and the c_l add up to c. The contrary is unsat.\n");
-    for (int i = 0; i < p->n_ways; i++)
+    for (int i = 0; i < p->n_variants; i++)
         for (int b = 0; b < p->n_batches; b++) {
-            const struct paper_work *w = &p->way[i].work[b];
+            const struct paper_work *w = &p->variant[i].work[b];
             char x[SUFFIX];
             work_suffix(p, i, b, x);
             layer_functions(p, w, x, out);
@@ -474,7 +474,7 @@ void paper_text_claims(const struct paper *p, const struct paper_choice *best, F
                  "; and with all of the memory this is as fast:\n"
                  "(set-option :pp.decimal true)\n"
                  "(push) (assert (>= s (* s_opt (- 1.0 eps)))) (assert (= m M_max)) (check-sat) ; sat\n"
-                 "(get-value (s m m_ffn f_cpu queue%s", s < 1e6 ? 9 : 3, s, p->n_ways > 1 ? " way" : "");
+                 "(get-value (s m m_ffn f_cpu queue%s", s < 1e6 ? 9 : 3, s, p->n_variants > 1 ? " variant" : "");
     for (int k = 0; k < p->n_classes; k++)
         fprintf(out, " n_%s", paper_class_name(p, k, name));
     fprintf(out, " t_decode t_dense t_ffn t_io t_mem mu))\n(pop)\n");

@@ -98,7 +98,7 @@ static int read_model(const struct paper *p, struct z *z, struct paper_choice *o
     int n[HW_MAX_CLASSES], bad = 0;
     Z3_model_inc_ref(z->c, m);
     struct paper_choice o = { .ticks = value(z, m, "total", 1, &bad), .queue = (int)value(z, m, "queue", 0, &bad) };
-    o.way = p->n_ways > 1 ? (int)value(z, m, "way", 0, &bad) - 1 : 0;
+    o.variant = p->n_variants > 1 ? (int)value(z, m, "variant", 0, &bad) - 1 : 0;
     for (int k = 0; k < p->n_classes; k++) {
         char name[PAPER_NAME], symbol[PAPER_NAME + 2];
         snprintf(symbol, sizeof symbol, "n_%s", paper_class_name(p, k, name));
@@ -107,7 +107,7 @@ static int read_model(const struct paper *p, struct z *z, struct paper_choice *o
     Z3_model_dec_ref(z->c, m);
     o.cores = cores_at(p, n);
     *out = o;
-    return !bad && o.cores >= 0 && o.queue >= 0 && o.queue < p->n_queues && o.way >= 0 && o.way < p->n_ways ? 1 : -1;
+    return !bad && o.cores >= 0 && o.queue >= 0 && o.queue < p->n_queues && o.variant >= 0 && o.variant < p->n_variants ? 1 : -1;
 }
 
 /* One question: the least sum of times, or, with best NULL, whether there is any. *answer: 1, 0 for no, -1 for no end. */
@@ -148,7 +148,7 @@ static int refine(struct paper *p, const struct paper_choice *c, struct err *e)
 {
     int added = 0;
     for (int b = 0; b < p->n_batches; b++) {
-        int r = paper_add_piece(p, &p->way[c->way].work[b], paper_ffn_bytes(p, c), e);
+        int r = paper_add_piece(p, &p->variant[c->variant].work[b], paper_ffn_bytes(p, c), e);
         if (r < 0)
             return r;
         added |= r;
@@ -159,11 +159,11 @@ static int refine(struct paper *p, const struct paper_choice *c, struct err *e)
 static int first_lines(struct paper *p, struct err *e)
 {
     int r = 0;
-    for (int i = 0; i < p->n_ways && r >= 0; i++) {
+    for (int i = 0; i < p->n_variants && r >= 0; i++) {
         for (int b = 0; b < p->n_batches && r >= 0; b++)
-            r = paper_spread_pieces(p, &p->way[i].work[b], MEMORY_SEEDS, e);
+            r = paper_spread_pieces(p, &p->variant[i].work[b], MEMORY_SEEDS, e);
         for (int q = 0; q < p->n_queues && q < MEMORY_SEEDS && r >= 0 && p->n_cores > 0; q++)
-            r = refine(p, &(struct paper_choice){ .cores = p->n_cores - 1, .queue = q, .way = i }, e);
+            r = refine(p, &(struct paper_choice){ .cores = p->n_cores - 1, .queue = q, .variant = i }, e);
     }
     return r < 0 ? r : 0;
 }

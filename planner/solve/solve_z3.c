@@ -13,7 +13,6 @@
  *
  * Determinism: fixed seed, one thread, a resource limit instead of a clock. Errors of the library come as codes,
  * never as a jump: no handler is installed. */
-#include "planner/solve/certificate.h"
 #include "planner/solve/solve.h"
 
 #include <stdio.h>
@@ -538,28 +537,4 @@ int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, stru
         return r;
     *out = best;
     return 0;
-}
-
-/* --- certificates --- */
-
-int certificate_refute(const char *text, int *checks, int *unsat, struct err *e)
-{
-    struct z z = z_new(1);
-    if (!z.c)
-        return err_set(e, ERR_NOMEM, "Z3 did not start");
-    const char *said = Z3_eval_smtlib2_string(z.c, text), *bad = said ? strstr(said, "(error") : NULL;
-    int r = 0;
-    *checks = *unsat = 0;
-    if (Z3_get_error_code(z.c) == Z3_MEMOUT_FAIL)
-        r = err_set(e, ERR_NOMEM, "out of memory in Z3");
-    else if (!said || bad)
-        r = err_set(e, ERR_FORMAT, "Z3 does not read it: %.200s", bad ? bad : "no answer");
-    for (const char *at = said; r == 0 && *at;) {
-        size_t n = strcspn(at, "\n");
-        *checks += n > 0;
-        *unsat += n == 5 && !strncmp(at, "unsat", 5);
-        at += n + (at[n] == '\n');
-    }
-    Z3_del_context(z.c);
-    return r;
 }

@@ -1,6 +1,7 @@
 /* Certificates of random problems: Z3's own reader refutes every part of a true claim, not all parts of a false one or of a file
  * whose numbers were changed. */
 #include "planner/solve/certificate.h"
+#include "planner/solve/refute.h"
 #include "tests/test.h"
 
 #include <stdlib.h>
@@ -94,7 +95,7 @@ static int refuted(const char *text, int want)
 {
     int checks, unsat;
     struct err e = { 0 };
-    int r = certificate_refute(text, &checks, &unsat, &e);
+    int r = refute_text(text, &checks, &unsat, &e);
     if (r < 0 || checks != want)
         printf("# %d of %d answers: %s\n", checks, want, e.msg);
     CHECK(r == 0 && checks == want);
@@ -154,9 +155,9 @@ static void is_no_smt(void)
 {
     int checks, unsat;
     struct err e = { 0 };
-    CHECK(certificate_refute("(assert (", &checks, &unsat, &e) == ERR_FORMAT);
-    CHECK(certificate_refute("", &checks, &unsat, &e) == 0 && checks == 0);
-    CHECK(certificate_refute("(declare-const a Int)\n(assert (> a 1))\n(check-sat)\n", &checks, &unsat, &e) == 0 && checks == 1 && unsat == 0);
+    CHECK(refute_text("(assert (", &checks, &unsat, &e) == ERR_FORMAT);
+    CHECK(refute_text("", &checks, &unsat, &e) == 0 && checks == 0);
+    CHECK(refute_text("(declare-const a Int)\n(assert (> a 1))\n(check-sat)\n", &checks, &unsat, &e) == 0 && checks == 1 && unsat == 0);
 }
 
 int main(void)

@@ -37,12 +37,12 @@ static void make(struct paper *p, uint64_t seed)
 {
     static const char *const names[] = { "big", "mid", "other class" };
     rng_state = seed * 977 + 5;
-    *p = (struct paper){ .n_classes = 1 + (int)rng(3), .n_queues = 1 + (int)rng(4), .n_ways = 1 + (int)rng(2), .n_batches = 1 + (int)rng(2),
+    *p = (struct paper){ .n_classes = 1 + (int)rng(3), .n_queues = 1 + (int)rng(4), .n_variants = 1 + (int)rng(2), .n_batches = 1 + (int)rng(2),
                          .n_layers = 1 + (int)rng(LAYERS), .batch = { 1, 2 }, .weight = { 8, 4 }, .mem_bytes_per_s = rng(2) * 7000000001 };
     int cores[3] = { 0 };
     p->cores = calloc(64, sizeof *p->cores);
     p->queue = calloc((size_t)p->n_queues, sizeof *p->queue);
-    p->way = calloc((size_t)p->n_ways, sizeof *p->way);
+    p->variant = calloc((size_t)p->n_variants, sizeof *p->variant);
     for (int k = 0; k < p->n_classes; k++) {
         cores[k] = 1 + (int)rng(3);
         p->class[k] = (struct paper_class){ .most = (int)rng(cores[k] + 1), .flops_per_s = 1000000000 + rng(20000000000) };
@@ -60,12 +60,12 @@ static void make(struct paper *p, uint64_t seed)
         p->queue[q] = (struct paper_queue){ "pread", 1 << q, 1 + (int)rng(9), 10000000 + rng(2000000000), rng(5000) };
     p->queue[0].most_threads = 9;
     int64_t room = 0;
-    for (int w = 0; w < p->n_ways; w++) {
-        p->way[w].bytes = rng(10000);
-        p->way[w].thread_bytes = rng(300);
-        snprintf(p->way[w].name, sizeof p->way[w].name, "exact mode");
+    for (int w = 0; w < p->n_variants; w++) {
+        p->variant[w].bytes = rng(10000);
+        p->variant[w].thread_bytes = rng(300);
+        snprintf(p->variant[w].name, sizeof p->variant[w].name, "exact mode");
         for (int b = 0; b < p->n_batches; b++) {
-            struct paper_work *x = &p->way[w].work[b];
+            struct paper_work *x = &p->variant[w].work[b];
             int64_t f = 16 * (1000000 + rng(100000000)), bytes = 16 * (1 + rng(9000000));
             *x = (struct paper_work){ .f_attn = f / 3 + rng(16), .f_pred = f / 9, .f_ffn = f, .f_active = f / 7, .w_attn = bytes,
                                       .w_pred = bytes / 5, .w_ffn = bytes * 4, .w_active = rng(9) ? bytes / 3 : 0, .layer = curves[w][b] };
@@ -75,12 +75,12 @@ static void make(struct paper *p, uint64_t seed)
             }
         }
     }
-    p->memory = 5000 + rng(2 * room + 10000) / (p->n_ways * p->n_batches);
+    p->memory = 5000 + rng(2 * room + 10000) / (p->n_variants * p->n_batches);
 }
 
 static void unmake(struct paper *p)
 {
-    for (int w = 0; w < p->n_ways; w++)
+    for (int w = 0; w < p->n_variants; w++)
         for (int b = 0; b < p->n_batches; b++)
             for (int l = 0; l < p->n_layers; l++)
                 solve_curve_done(&curves[w][b][l]);
@@ -128,7 +128,7 @@ static long double ticks_of(const struct paper *p, const struct paper_choice *c)
     if (n->threads > q->most_threads)
         return INFINITY;
     for (int b = 0; b < p->n_batches; b++) {
-        const struct paper_work *w = &p->way[c->way].work[b];
+        const struct paper_work *w = &p->variant[c->variant].work[b];
         long double v = volume(p, w, paper_ffn_bytes(p, c));
         if (v < 0)
             return INFINITY;
@@ -147,7 +147,7 @@ static long double exhaustive(const struct paper *p)
     long double best = INFINITY;
     for (int i = 0; i < p->n_cores; i++)
         for (int q = 0; q < p->n_queues; q++)
-            for (int w = 0; w < p->n_ways; w++)
+            for (int w = 0; w < p->n_variants; w++)
                 best = fminl(best, ticks_of(p, &(struct paper_choice){ i, q, w, 0 }));
     return best;
 }
@@ -220,7 +220,7 @@ static void test_lines(void)
         struct paper p;
         struct err e;
         make(&p, 1000 + seed);
-        struct paper_work *w = &p.way[0].work[0];
+        struct paper_work *w = &p.variant[0].work[0];
         int64_t least = 0;
         for (int l = 0; l < p.n_layers; l++)
             least += w->layer[l].point[0].bytes;
@@ -266,7 +266,7 @@ static void test_text(void)
     while (p.n_batches > 1 || p.n_classes < 3 || exhaustive(&p) >= INFINITY);
     p.mem_bytes_per_s = 5;
     p.min_tokens_per_s = 1e-6;
-    p.way[0].work[0].f_attn = 16 * 12345 + 1; /* a sixteenth is 0.0625 */
+    p.variant[0].work[0].f_attn = 16 * 12345 + 1; /* a sixteenth is 0.0625 */
     FILE *f = open_memstream(&text, &len);
     if (!f || paper_z3(&p, 0, 1, &a, &e) < 0)
         abort();

@@ -32,18 +32,19 @@ static void define(FILE *out, const char *name, const char *suffix, int64_t v, i
     fprintf(out, ")%s%s\n", comment ? " ; " : "", comment ? comment : "");
 }
 
+/* Can n_NAME and f_NAME be symbols of a class? f_cpu is Equation 9's, and numbers stand for classes whose name is none. */
+static int is_symbol(const char *name)
+{
+    static const char good[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_";
+    return *name && !name[strspn(name, good)] && name[strspn(name, "0123456789")] && strcmp(name, "cpu");
+}
+
 const char *paper_class_name(const struct paper *p, int k, char out[PAPER_NAME])
 {
-    const char *name = p->class[k].name;
-    for (const char *s = name; *s; s++)
-        if (!(*s >= 'a' && *s <= 'z') && !(*s >= 'A' && *s <= 'Z') && !(*s >= '0' && *s <= '9') && *s != '-' && *s != '_') {
-            snprintf(out, PAPER_NAME, "%d", k + 1);
-            return out;
-        }
-    if (!*name)
-        snprintf(out, PAPER_NAME, "%d", k + 1);
+    if (is_symbol(p->class[k].name))
+        snprintf(out, PAPER_NAME, "%s", p->class[k].name);
     else
-        snprintf(out, PAPER_NAME, "%s", name);
+        snprintf(out, PAPER_NAME, "%d", k + 1);
     return out;
 }
 

@@ -35,7 +35,7 @@ static void make_curve(struct solve_curve *c)
 
 static void make(struct paper *p, uint64_t seed)
 {
-    static const char *const names[] = { "big", "mid", "other class" };
+    static const char *const names[] = { "big", "cpu", "other class" };
     rng_state = seed * 977 + 5;
     *p = (struct paper){ .n_classes = 1 + (int)rng(3), .n_queues = 1 + (int)rng(4), .n_variants = 1 + (int)rng(2), .n_batches = 1 + (int)rng(2),
                          .n_layers = 1 + (int)rng(LAYERS), .batch = { 1, 2 }, .weight = { 8, 4 }, .mem_bytes_per_s = rng(2) * 7000000001 };

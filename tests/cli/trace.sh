@@ -85,27 +85,36 @@ check "a shard with predictors is refused, or told to go without" eval '
 check "a shard of another corpus is refused" eval 'trace o.h5 --shard 0/2 --max-tokens 900 > /dev/null &&
     says "differ in corpus" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/o.h5"'
 
-# interruption: killed and asked to stop, at several moments (the first before signals are caught), then resumed
-interrupt() # SIGNAL SECONDS
+# interruption: killed and asked to stop, before signals are caught and with a share of what six chunks of a tiny model take
+# in the state file, then resumed
+tiny=("$P" trace --model "$tmp/tiny.gguf" --prompts $PROMPTS --max-tokens 20000)
+"$BIN/gguf-make" random -q --act relu --context 128 --seed 1 "$tmp/tiny.gguf"
+"${tiny[@]}" --out "$tmp/whole.h5" > /dev/null
+partial=$("${tiny[@]}" --out "$tmp/k.h5" --dry-run --json | sed -n 's/.*"partial_bytes": \([0-9]*\).*/\1/p')
+interrupt() # SIGNAL PERCENT
 {
     rm -f "$tmp/k.h5" "$tmp/k.h5.partial"
-    "${run[@]}" --out "$tmp/k.h5" > /dev/null 2> "$tmp/err" &
-    local pid=$!
-    [ "$2" = 0.05 ] || caught $pid
-    sleep "$2"
+    "${tiny[@]}" --out "$tmp/k.h5" > /dev/null 2> "$tmp/err" &
+    local pid=$! got
+    if [ "$2" != start ]; then
+        caught $pid
+        while [ "$(stat -c %s "$tmp/k.h5.partial" 2> /dev/null || echo 0)" -le $((partial * $2 / 100)) ] && [ -e "/proc/$pid/exe" ]; do
+            sleep 0.01
+        done
+    fi
     kill -"$1" $pid 2> /dev/null
     wait $pid 2> /dev/null
-    local got=$?
+    got=$?
     [ -e "$tmp/k.h5" ] && [ $got -ne 0 ] && { echo "a file under the final name after $1"; return 1; }
-    [ "$1" != TERM ] || [ $got -eq 130 ] || [ $got -eq 0 ] || [ "$2" = 0.05 ] || { cat "$tmp/err"; echo "exit $got"; return 1; }
-    trace k.h5 --resume && cmp "$tmp/a.h5" "$tmp/k.h5" && [ ! -e "$tmp/k.h5.partial" ]
+    [ "$1" != TERM ] || [ $got -eq 130 ] || [ $got -eq 0 ] || [ "$2" = start ] || { cat "$tmp/err"; echo "exit $got"; return 1; }
+    "${tiny[@]}" --out "$tmp/k.h5" --resume && cmp "$tmp/whole.h5" "$tmp/k.h5" && [ ! -e "$tmp/k.h5.partial" ]
 }
 # Under a sanitizer a run takes ten times as long: one moment in its midst.
-moments='0.05 0.4 0.8 1.2'
-[ -z "${SANITIZE:-}" ] || moments=1.2
+moments='start 0 30 70'
+[ -z "${SANITIZE:-}" ] || moments=30
 for s in $moments; do
-    check "killed after $s s, then resumed: the same bytes" interrupt KILL $s
-    check "stopped after $s s, then resumed: the same bytes" interrupt TERM $s
+    check "killed at $s (% of the state file), then resumed: the same bytes" interrupt KILL "$s"
+    check "stopped at $s (% of the state file), then resumed: the same bytes" interrupt TERM "$s"
 done
 half() # a state file with the first chunk, and half of the second
 {

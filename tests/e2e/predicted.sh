@@ -8,6 +8,7 @@ chain_start
 check "predictors" "$BIN/thermo-profile" predictors --model $model --traces "$tmp/t.h5" --method svd --input both --rank 96 \
     --out "$tmp/p.h5" -q
 mv "$tmp/p.h5" "$tmp/t.h5"
+few=1,403,404,297,411,260,332,447,359,263
 combination=0
 
 mixed() # FORM: a plan with all kinds of layers
@@ -17,9 +18,10 @@ mixed() # FORM: a plan with all kinds of layers
 }
 logits() # FORM FLAGS...
 {
-    _f=$1
+    _f=$1 _ids=$ids
     shift
-    "$run" logits --model "$tmp/$_f.thermo" --plan "$tmp/$_f.json" --tokens $ids -q "$@"
+    [ "$_f" != two-phase ] || _ids=$few # it reads twice a layer and token
+    "$run" logits --model "$tmp/$_f.thermo" --plan "$tmp/$_f.json" --tokens $_ids -q "$@"
 }
 same() # FORM
 {

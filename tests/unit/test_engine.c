@@ -22,7 +22,7 @@ static void test_model(const struct engine_sample *s, const char *name, double t
     struct err e = { 0 };
     struct pack *p = NULL;
     struct engine_stats st;
-    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
     alarm(600);
     int r = es_pack(path, s, &e);
     if (r == 0)
@@ -180,7 +180,7 @@ static void test_wide(void)
         struct pack *p;
         struct engine_sample s = sample((enum layout_form)form, 0, QUANT_F32, QUANT_F32);
         struct engine_stats st = { 0 };
-        struct variant v = { .threads = 1, .chunk = ES_SEQ, .depth = 8, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+        struct variant v = { .threads = 1, .chunk = ES_SEQ, .depth = 8, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
         s.n_ff = 8192;
         s.cluster = 128;
         if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
@@ -314,7 +314,7 @@ static void test_damage(void)
     struct pack *p;
     struct engine *g = NULL;
     struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
-    struct variant v = { .threads = 1, .chunk = 4, .depth = 3, .lanes = 1, .hot = 10, .backend = &io_pread_backend };
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 3, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
     if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
         CHECK(!"pack");
         return;

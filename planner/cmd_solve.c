@@ -204,7 +204,7 @@ int cmd_solve(int argc, char **argv)
 {
     struct args a;
     struct opt opts[ARGS_ROWS + 7];
-    struct wish w = { NULL };
+    struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
     args_init(&a);

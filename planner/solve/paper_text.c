@@ -50,7 +50,9 @@ const char *paper_class_name(const struct paper *p, int k, char out[PAPER_NAME])
 
 static const char *batch_suffix(const struct paper *p, int b, char out[SUFFIX])
 {
-    snprintf(out, SUFFIX, p->n_batches > 1 && b > 0 ? "_b%d" : "", p->batch[b]);
+    out[0] = 0;
+    if (p->n_batches > 1 && b > 0)
+        snprintf(out, SUFFIX, "_b%d", p->batch[b]);
     return out;
 }
 

@@ -193,7 +193,8 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
         for (int i = 0; i < p.n_notes; i++)
             printf("note: %s\n", p.notes[i]);
         if (w->certificate)
-            printf("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n", w->certificate, proof.checks);
+            printf("wrote %s: %d claims to refute; 'thermo-plan check --certificate' does it, and so does any z3\n",
+                   w->certificate, proof.checks);
     }
     plan_done(&p);
     args_done(&in);
@@ -218,7 +219,8 @@ int cmd_solve(int argc, char **argv)
         { .name = "prove", .type = OPT_FLAG, .dest = &w.prove,
           .help = "Leave no layout out by an estimate, and let the gap hold all of them. Takes longer for 16 layers and more." },
         { .name = "certificate", .type = OPT_STRING, .dest = &w.certificate, .arg = "FILE", .file = OPT_WRITE,
-          .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim (docs/certificates.md). Implies --prove." },
+          .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim "
+                  "(docs/certificates.md). Implies --prove." },
         { .name = "smt2", .type = OPT_STRING, .dest = &w.smt2, .arg = "FILE", .file = OPT_WRITE,
           .help = "With --cost paper: also write the problem in SMT-LIB 2, Equations 1-11 by name, with claims that any Z3 can check "
                   "(z3 FILE): that nothing is faster, that the optimum can be had, and the lemmas behind both." },

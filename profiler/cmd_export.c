@@ -322,7 +322,8 @@ int cmd_export(int argc, char **argv)
     int n_pos;
     struct err e = { 0 };
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &db, .arg = "FILE", .required = 1, .file = OPT_READ_DB, .help = "Hardware database to read." },
+        { .name = "db", .type = OPT_STRING, .dest = &db, .arg = "FILE", .required = 1, .file = OPT_READ_DB,
+          .help = "Hardware database to read." },
         { .name = "device", .type = OPT_LIST, .dest = &devices, .arg = "NAME", .help = "A device to write; may be given several times.",
           .def = "all" },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &out, .arg = "FILE", .file = OPT_WRITE, .help = "CSV to write.",

@@ -50,22 +50,35 @@ struct session {
 static int parse(int argc, char **argv, struct args *a, struct err *e)
 {
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &a->db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB, .help = "Hardware database to add to; created when it is not there." },
-        { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .required = 1, .help = "What to call this machine in the database. Measuring again under the same name adds a run; the newest "
-                                                                                                          "run of each table counts." },
-        { .name = "storage", .type = OPT_STRING, .dest = &a->storage, .arg = "DIR", .help = "Directory on the drive that models will be read from.", .def = "where FILE is" },
-        { .name = "quick", .type = OPT_FLAG, .dest = &a->quick, .help = "A sparse grid in well under half a minute, for a first look and for CI." },
-        { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST", .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
-        { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = LEAST_RANGE, .max = 1e15, .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.", .def = "4 GiB, as large as a model, or half of what is free where that is less; quick: 128 MiB" },
-        { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600, .help = "Time for each point, over all its repetitions.", .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
+        { .name = "db", .type = OPT_STRING, .dest = &a->db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB,
+          .help = "Hardware database to add to; created when it is not there." },
+        { .name = "device", .type = OPT_STRING, .dest = &a->device, .arg = "NAME", .required = 1,
+          .help = "What to call this machine in the database. Measuring again under the same name adds a run; the newest "
+                  "run of each table counts." },
+        { .name = "storage", .type = OPT_STRING, .dest = &a->storage, .arg = "DIR",
+          .help = "Directory on the drive that models will be read from.", .def = "where FILE is" },
+        { .name = "quick", .type = OPT_FLAG, .dest = &a->quick,
+          .help = "A sparse grid in well under half a minute, for a first look and for CI." },
+        { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST",
+          .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
+        { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = LEAST_RANGE, .max = 1e15,
+          .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.",
+          .def = "4 GiB, as large as a model, or half of what is free where that is less; quick: 128 MiB" },
+        { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600,
+          .help = "Time for each point, over all its repetitions.",
+          .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
         { .name = "patience", .type = OPT_DOUBLE, .dest = &a->patience, .arg = "S", .max = 86400,
           .help = "Most seconds to spend, beyond those of a clean run, on waiting until other programs rest and on measuring again "
                   "what they disturbed. 0: everything is measured once, and marked where it was disturbed.",
           .def = "as long as a clean run takes" },
-        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER", .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
-        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT", .help = "A line about the machine, kept with it." },
-        { .name = "wait", .type = OPT_DOUBLE, .dest = &a->wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
-        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Print what would be measured, how long it takes and how much disk and memory it needs." },
+        { .name = "cpu", .type = OPT_STRING, .dest = &a->cpu, .arg = "TIER",
+          .help = "SIMD tier of the kernels: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
+        { .name = "description", .type = OPT_STRING, .dest = &a->description, .arg = "TEXT",
+          .help = "A line about the machine, kept with it." },
+        { .name = "wait", .type = OPT_DOUBLE, .dest = &a->wait, .arg = "S", .max = 86400,
+          .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run,
+          .help = "Print what would be measured, how long it takes and how much disk and memory it needs." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Print the result as JSON." },
         { 0 },
     };
@@ -73,9 +86,9 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .program = "thermo-profile hardware",
         .synopsis = "",
         .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
-                 "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, range and backend. Raw "
-                 "samples are stored beside the summaries, with their conditions. Nothing else should run "
-                 "meanwhile: the processors' time of other programs is watched, what they disturbed is measured again, and "
+                 "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, "
+                 "range and backend. Raw samples are stored beside the summaries, with their conditions. Nothing else should "
+                 "run meanwhile: the processors' time of other programs is watched, what they disturbed is measured again, and "
                  "tables for which that did not help are marked; plans made of them say so. The test file is unlinked as "
                  "soon as it is open.",
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
@@ -273,8 +286,15 @@ static int write_run(struct session *s, struct hwdb *db, struct err *e)
     const struct args *a = &s->a;
     const struct probe_env *v = &s->env;
     const struct probe *disk = s->probes[STORAGE];
-    struct hwdb_device device = { .name = a->device, .description = a->description, .cpu_model = v->cpu_model, .os = v->os, .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL, .storage = v->storage[0] ? v->storage : NULL, .filesystem = v->filesystem, .mount = v->mount, .memory_bytes = v->memory_bytes, .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED, .source = "thermo-profile hardware" };
-    struct hwdb_run run = { .started_at = s->started, .tool_version = THERMO_VERSION, .command = s->command, .kernel = v->kernel, .governor = device.governor, .temperature_c = probe_temperature_c(), .direct_verified = -1 };
+    struct hwdb_device device = { .name = a->device, .description = a->description, .cpu_model = v->cpu_model, .os = v->os,
+                                  .kernel = v->kernel, .governor = v->governor[0] ? v->governor : NULL,
+                                  .storage = v->storage[0] ? v->storage : NULL, .filesystem = v->filesystem,
+                                  .mount = v->mount, .memory_bytes = v->memory_bytes,
+                                  .app_memory_limit_bytes = v->app_memory_limit_bytes, .origin = HW_MEASURED,
+                                  .source = "thermo-profile hardware" };
+    struct hwdb_run run = { .started_at = s->started, .tool_version = THERMO_VERSION, .command = s->command,
+                            .kernel = v->kernel, .governor = device.governor, .temperature_c = probe_temperature_c(),
+                            .direct_verified = -1 };
     if (disk && disk->reps_done > 0) {
         run.filesystem = v->filesystem;
         run.mount = v->mount;

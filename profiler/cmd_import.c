@@ -796,8 +796,15 @@ static int enter(struct device *d, struct hwdb *db, const char *csv, int *unchan
     if (gmtime_r(&t, &tm))
         strftime(now, sizeof now, "%Y-%m-%dT%H:%M:%SZ", &tm);
     hash_text(hash_final128(d->hash), hash);
-    struct hwdb_device device = { .name = d->name, .description = given(d->text[0]), .soc = given(d->text[1]), .cpu_model = given(d->text[2]), .os = given(d->text[3]), .storage = given(d->text[4]), .filesystem = given(d->text[5]), .source = given(d->text[6]), .memory_bytes = d->memory_bytes, .app_memory_limit_bytes = d->app_memory_limit_bytes, .origin = d->n_estimated == d->n_figures ? HW_ESTIMATED : d->n_measured == d->n_figures ? HW_MEASURED : HW_PUBLISHED };
-    struct hwdb_run run = { .started_at = now, .tool_version = THERMO_VERSION, .command = csv, .temperature_c = NAN, .direct_verified = -1, .content_hash = hash, .notes = "imported figures" };
+    struct hwdb_device device = { .name = d->name, .description = given(d->text[0]), .soc = given(d->text[1]),
+                                  .cpu_model = given(d->text[2]), .os = given(d->text[3]), .storage = given(d->text[4]),
+                                  .filesystem = given(d->text[5]), .source = given(d->text[6]),
+                                  .memory_bytes = d->memory_bytes, .app_memory_limit_bytes = d->app_memory_limit_bytes,
+                                  .origin = d->n_estimated == d->n_figures ? HW_ESTIMATED :
+                                            d->n_measured == d->n_figures  ? HW_MEASURED :
+                                                                             HW_PUBLISHED };
+    struct hwdb_run run = { .started_at = now, .tool_version = THERMO_VERSION, .command = csv, .temperature_c = NAN,
+                            .direct_verified = -1, .content_hash = hash, .notes = "imported figures" };
     int r = hwdb_begin(db, &device, &run, unchanged, e);
     if (r < 0 || *unchanged)
         return r;
@@ -846,9 +853,12 @@ int cmd_import(int argc, char **argv)
     struct err e = { 0 };
     struct import im = { 0 };
     const struct opt opts[] = {
-        { .name = "db", .type = OPT_STRING, .dest = &a.db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB, .help = "Hardware database to enter the figures into; created when it is not there." },
-        { .name = "csv", .type = OPT_STRING, .dest = &a.csv, .arg = "FILE", .required = 1, .file = OPT_READ, .help = "Device figures; datasets/devices/README.md describes the columns." },
-        { .name = "wait", .type = OPT_DOUBLE, .dest = &a.wait, .arg = "S", .max = 86400, .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
+        { .name = "db", .type = OPT_STRING, .dest = &a.db, .arg = "FILE", .required = 1, .file = OPT_UPDATE_DB,
+          .help = "Hardware database to enter the figures into; created when it is not there." },
+        { .name = "csv", .type = OPT_STRING, .dest = &a.csv, .arg = "FILE", .required = 1, .file = OPT_READ,
+          .help = "Device figures; datasets/devices/README.md describes the columns." },
+        { .name = "wait", .type = OPT_DOUBLE, .dest = &a.wait, .arg = "S", .max = 86400,
+          .help = "Seconds to wait where another program holds the database locked, before giving up.", .def = "60" },
         { .name = "json", .type = OPT_FLAG, .dest = &a.json, .help = "Say what was entered as JSON." },
         { 0 },
     };
@@ -857,7 +867,8 @@ int cmd_import(int argc, char **argv)
         .synopsis = "",
         .about = "Enters figures of devices that are not at hand, published, estimated, or measured elsewhere and written by "
                  "export, so that a planner can plan for a phone one has not got. The CSV has a figure a row, in columns device, "
-                 "table, key, field, value, unit, origin (measured, published or estimated) and source. Importing a file again changes nothing; importing a changed file replaces the device's figures.",
+                 "table, key, field, value, unit, origin (measured, published or estimated) and source. Importing a file "
+                 "again changes nothing; importing a changed file replaces the device's figures.",
         .examples = "thermo-profile import --db hw.sqlite --csv datasets/devices/oneplus-12.csv\n"
                     "thermo-profile show hw.sqlite",
     };

@@ -113,7 +113,9 @@ static int quality(const struct cmd_predictors *o, const struct model *m, struct
     struct trace_predictors *p = NULL;
     struct trace_predict_quality rows[TRACE_PREDICT_QUALITY];
     char corpus[TRACE_PREDICT_CORPUS];
-    int all = o->command == CMD_PREDICTORS_IMPORT || (o->command == CMD_PREDICTORS_MEASURE && o->input == CMD_PREDICTORS_NOT_SAID); /* imported ones have their own input */
+    /* Imported ones have their own input. */
+    int all = o->command == CMD_PREDICTORS_IMPORT ||
+              (o->command == CMD_PREDICTORS_MEASURE && o->input == CMD_PREDICTORS_NOT_SAID);
     unsigned which = all ? ~0u : input_masks[o->input == CMD_PREDICTORS_NOT_SAID ? 0 : o->input];
     int n = 0, r = trace_open(from, &t, e);
     if (!r && (r = trace_predictors_open(t, &p, e)) == 0 && !p)

@@ -23,7 +23,8 @@ static const struct opt_usage usage = {
     "is one "
     "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights "
     "are read "
-    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial; --resume continues it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
+    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial; --resume continues "
+    "it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n",

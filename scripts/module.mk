@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo pipeline bench accuracy format format-check format-wrap analyze
+.PHONY: deps demo pipeline bench accuracy format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -82,12 +82,9 @@ devices: planner profiler
 	    --flags="$$P_FLAGS" --page "$$P_REPORT/devices.html" --markdown "$$P_REPORT/devices.md" --json "$$P_REPORT/devices.json" \
 	    --jobs '$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(if $(filter -j,$(MAKEFLAGS)),0,1))'
 
-# format-check reports and changes nothing; format-wrap breaks lines that are too long; format rewrites the FILES you
-# name.
+# format-check reports and changes nothing; format rewrites the FILES you name.
 format-check:
 	$(Q)python3 scripts/format_check.py $(C_FILES)
-format-wrap:
-	$(Q)python3 scripts/format_check.py --wrap $(C_FILES)
 format:
 	clang-format -i $(FILES)
 analyze:

@@ -7,7 +7,7 @@ TEST_SCRIPTS := $(sort $(wildcard tests/cli/*.sh tests/e2e/*.sh))
 TEST_TOOLS   := $(patsubst %.c,$(B)/%,$(wildcard tests/tools/*.c))
 FUZZ_SRC     := $(wildcard tests/fuzz/fuzz_*.c)
 FUZZ_REPLAY  := $(FUZZ_SRC:%.c=$(B)/%)
-TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-words.sh
+TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols.sh tests/check-lines.sh tests/check-words.sh
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
@@ -45,7 +45,8 @@ lean-tests: $(LEAN_TESTS)
 check-qemu:
 	$(Q)$(MAKE) --no-print-directory CC=$(CROSS) TEST_RUNNER='qemu-aarch64 -L /usr/aarch64-linux-gnu' lean-tests
 
-.PHONY: check check-changed check-fast check-threads check-units check-rules check-layers check-headers check-symbols check-words tests
+.PHONY: check check-changed check-fast check-threads check-units check-rules tests
+.PHONY: check-layers check-headers check-symbols check-lines check-words
 tests: $(TEST_PROGS) $(TEST_TOOLS)
 check-units: $(TEST_PROGS) $(TEST_TOOLS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_PROGS)
@@ -60,7 +61,7 @@ check-threads: $(TEST_THREADS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_THREADS)
 check-rules: all $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/run.sh $(B)/tests $(TEST_RULES)
-check-layers check-headers check-symbols check-words: runtime $(TEST_LIBS)
+check-layers check-headers check-symbols check-lines check-words: runtime $(TEST_LIBS)
 	$(Q)$(TEST_ENV) tests/$@.sh
 
 # Every byte of small packs flipped, one at a time, in every layout form and mode; make check tries a sample of them.

@@ -1,9 +1,9 @@
 #ifndef COMMON_BASE_JS_H
 #define COMMON_BASE_JS_H
 
-/* JSON output for --json, and the few reads that are not plans: a thin face over jansson, so that its
- * types stay here (and the prefix is js_, for jansson owns json_). Objects keep insertion order. Building never fails visibly: a failed allocation makes
- * the document NULL, and js_print says so. */
+/* JSON output for --json, and the few reads that are not plans: a thin face over jansson, so that its types stay here (and
+ * the prefix is js_, for jansson owns json_). Objects keep insertion order. Building never fails visibly: a failed
+ * allocation makes the document NULL, and js_print says so. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
 

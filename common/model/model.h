@@ -39,8 +39,8 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
 /* The keys of g as a GGUF header without tensors, malloc'd: how a packed model keeps its metadata, from
  * which model_hparams_read and tokenizer_open work as from the file itself. h is what g is read as: its
  * activation and routers' function (so what was stated is remembered) and its tied head are written as
- * "thermocline.hidden_act", "thermocline.router" (where there are experts) and "thermocline.tied_output". Keys for which skip(name) is true are left out (skip may be NULL), and so are
- * "split.*" and "general.alignment". */
+ * "thermocline.hidden_act", "thermocline.router" (where there are experts) and "thermocline.tied_output". Keys for which
+ * skip(name) is true are left out (skip may be NULL), and so are "split.*" and "general.alignment". */
 int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*skip)(const char *name),
                     uint8_t **out, size_t *len, struct err *e);
 

@@ -1,8 +1,8 @@
 #ifndef COMMON_PACK_PACK_FORMAT_H
 #define COMMON_PACK_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 2 (and 1, which has neither identity nor unit checks). schemas/pack.md is the specification; this is its
- * C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
+/* On-disk structs of a packed model, revision 2 (and 1, which has neither identity nor unit checks). schemas/pack.md is the
+ * specification; this is its C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
 #include <stdint.h>
 
 #define PACK_MAGIC "THRMPACK"

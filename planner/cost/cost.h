@@ -115,10 +115,10 @@ double cost_serial_ns(int batch, double norms, double norm_ns, double heads, dou
  *       n_t = min(threads, V_kv / SCHEDULE_PIECE_BYTES), at least 1. In place of F_kv / f_cpu where tau_attend was measured. */
 double cost_attend_ns(double positions, double heads, double attend_ns, double kv_bytes, int threads, int batch);
 
-/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2) (schedule_row_parts): Down is summed by column tiles, one per thread,
- *       of which a worker takes two at a time while there is other work for the rest, all but the last rows of a layer
- *       (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so short; where nothing as
- *       short was measured the two are equal, and a whole row counts. */
+/* (M18) tau_down(d) = parts * tau_axpy(d / parts), parts = ceil(threads / 2) (schedule_row_parts): Down is summed by column
+ *       tiles, one per thread, of which a worker takes two at a time while there is other work for the rest, all but the last
+ *       rows of a layer (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so
+ *       short; where nothing as short was measured the two are equal, and a whole row counts. */
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get

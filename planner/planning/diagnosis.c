@@ -186,8 +186,8 @@ static int tell_speed(struct problem *p, const struct limits *lim, unsigned core
 int diagnosis_infeasible(struct problem *p, const struct limits *lim, unsigned core, struct diagnosis *out, struct err *e)
 {
     struct story s = { "" };
-    struct diagnosis a = { .filled = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context, .max_batch = lim->max_batch,
-                        .min_tokens_per_s = lim->min_tokens_per_s };
+    struct diagnosis a = { .filled = 1, .core = core, .memory_bytes = lim->memory_bytes, .context = lim->context,
+                           .max_batch = lim->max_batch, .min_tokens_per_s = lim->min_tokens_per_s };
     int r;
     if (core & SOLVE_SPEED)
         r = tell_speed(p, lim, core, &a, &s, e);

@@ -80,7 +80,8 @@ static const struct problem *like_of(const struct search *s, const struct layout
 static int subsampled_score(const struct search *s, const struct layout *l, const struct variants *variants, const struct problem *like,
                         struct problem *out, double *score, struct err *e)
 {
-    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = (int)s->best.limits[0].policy, .like = like,
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n,
+                                 .policy = (int)s->best.limits[0].policy, .like = like,
                                  .space.every = SUBSAMPLE_EVERY };
     int r = problem_prepare(out, s->in, s->hw, l, &q, NULL, e);
     if (r == 0 && (r = bound_score(s, out, 0, score, e)) < 0)
@@ -131,7 +132,8 @@ static int may_win(struct search *s, const struct layout *l, const struct varian
     if (r < 0)
         return r;
     r = bound_score(s, &whole, 1, &score, e);
-    int replays = !s->q->prove && space_looks_up_any(&whole.space) && !s->in->equivalent && s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
+    int replays = !s->q->prove && space_looks_up_any(&whole.space) && !s->in->equivalent &&
+                  s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
         return r;
@@ -152,7 +154,8 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct problem p;
     struct plan plan;
     struct err now = { 0 };
-    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy, .like = &s->last };
+    struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n,
+                                 .policy = s->q->policy, .like = &s->last };
     uint64_t bytes = variants_file_bytes(s->in, l);
     double score = 0;
     struct planning_bound bounds[PLAN_MAX_LIMITS];

@@ -37,7 +37,8 @@ struct request {
     const struct layout *for_pack;      /* NULL: free; else the layout of a pack, taken as it is */
     int prove;                          /* no layout is left out by estimates: each is planned whole */
     struct certificate *certificate;    /* NULL, or where the proof is written; then no layout is left out at all */
-    struct diagnosis *diagnosis;              /* NULL, or what ERR_INFEASIBLE fills: its message in numbers (planner/planning/diagnosis.h) */
+    struct diagnosis *diagnosis;        /* NULL, or what ERR_INFEASIBLE fills: its message in numbers
+                                         * (planner/planning/diagnosis.h) */
 };
 
 #endif

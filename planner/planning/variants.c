@@ -158,8 +158,8 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
     int sparse = nn_act_is_sparse(in->h.act), r = 0;
     size_t n = (size_t)SPACE_MAX_VARIANTS * (size_t)in->n_layers;
     if ((q->mode == PLAN_EXACT || q->mode == PLAN_PREDICTED) && !sparse)
-        return err_set(e, q->mode == PLAN_EXACT ? ERR_USAGE : ERR_UNSUPPORTED, "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in "
-                                     "dense mode",
+        return err_set(e, q->mode == PLAN_EXACT ? ERR_USAGE : ERR_UNSUPPORTED,
+                       "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in dense mode",
                        plan_mode_name((enum plan_mode)q->mode), model_act_name(in->h.act));
     struct variants w = { .input = malloc(n), .always = malloc(n * sizeof *w.always) };
     if (!w.input || !w.always)

@@ -42,7 +42,8 @@ struct false_positives {                 /* what the firings say, whatever predi
 double false_positives_beyond(double rate, double quantile, double recall, double shift);
 
 /* rate: [n_ff]. cpus: tiers of the processor that may be used (cpu_detect); results are the same whichever. ERR_NOMEM. */
-int false_positives_new(const struct false_positives_runs *r, const double *rate, unsigned cpus, struct false_positives *out, struct err *e);
+int false_positives_new(const struct false_positives_runs *r, const double *rate, unsigned cpus,
+                        struct false_positives *out, struct err *e);
 void false_positives_free(struct false_positives *a); /* accepts a zeroed one */
 
 /* The chance, times 2^32, that a silent neuron of each level raises an alarm, so that a run has `wanted` of them. */

@@ -158,7 +158,8 @@ static struct predicted_block block_of(const struct inputs *in, int input, int l
         return (struct predicted_block){ at->recall, -INFINITY };
     if (in->shifts)
         found = in->shifts[i];
-    if (found.recall < at->recall || found.recall > at->recall || found.false_positives < false_positives || found.false_positives > false_positives)
+    if (found.recall < at->recall || found.recall > at->recall || found.false_positives < false_positives ||
+        found.false_positives > false_positives)
         found = (struct inputs_shift){ at->recall, false_positives, find_shift(in, layer, block, at->recall, false_positives) };
     if (in->shifts)
         in->shifts[i] = found;

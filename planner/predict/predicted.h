@@ -12,8 +12,9 @@
  *     sum_i (1 - p_i) q_i = (density - recall * true density) n_ff
  *   an always-computed one is always computed.
  *
- * In lists that the cache replays, p_i is the rate around the token (false positives.h). Draws are by a fixed generator: the same inputs give
- * the same lists. Constant once made; one thread at a time where the inputs keep results (inputs_memoise), else thread-safe. */
+ * In lists that the cache replays, p_i is the rate around the token (false positives.h). Draws are by a fixed generator:
+ * the same inputs give the same lists. Constant once made; one thread at a time where the inputs keep results
+ * (inputs_memoise), else thread-safe. */
 #include "common/base/err.h"
 #include "common/plan/layout.h"
 

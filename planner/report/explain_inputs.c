@@ -109,7 +109,8 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     planning_coalesce(l, &coalesce);
     for (int i = 0; i < PREDICT_INPUTS && r == 0; i++)
         add_rival(pr, l, i, &w);
-    struct problem_request q = { .space.variants = w.variant, .space.n_variants = w.n, .policy = (int)l->policy, .space.coalesce = &coalesce };
+    struct problem_request q = { .space.variants = w.variant, .space.n_variants = w.n, .policy = (int)l->policy,
+                                 .space.coalesce = &coalesce };
     if (r == 0 && w.n)
         r = problem_prepare(&others, pr->space.in, pr->space.hw, &p->layout, &q, NULL, e);
     if (r == 0)

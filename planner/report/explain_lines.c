@@ -160,7 +160,8 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     struct cost_terms t;
     struct cost_cold cold;
     cost_layer_of(pr->space.hw, pr->space.in, &pr->space.shape, &s->c, &s->r, 0, l, &cl, NULL);
-    struct cost_flow w = cost_flow_of(pr->space.in, &pr->space.shape, &s->c, 0, l, miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
+    struct cost_flow w = cost_flow_of(pr->space.in, &pr->space.shape, &s->c, 0, l,
+                                      miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
     cost_figures_of(&s->c, &s->r, &cl, &w, &t);
     add_terms(&s->t, &t);
     s->predicted_rows += cost_mode_at(&s->c, l) == PLAN_PREDICTED ? t.rows : 0;
@@ -221,20 +222,21 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     double k = r->ffn_factor, row = (double)pr->space.shape.part[pr->space.shape.n_parts - 1].record_bytes;
     terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
           "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
-    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over layers", s->compute,
-              "ns", NULL),
+    terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over "
+              "layers", s->compute, "ns", NULL),
           "t_rows", t->rows - s->predicted_rows, "t_foretold", s->predicted_rows, "t_tax", t->io_cpu + t->submission,
           "t_keeping", t->cache_overhead, "t_verify", t->verify, "t_start (M15)", t->start, "t_turns", t->contention, NULL);
     if (s->gates > 0)
-        terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers", t->rows - s->predicted_rows,
-                  "ns", "gates", s->gates, "open", s->open, "active", s->active, "tau_gate", r->gate_ns, "tau_up", r->up_ns,
-                  "tau_down", r->down_ns, NULL),
+        terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers",
+                  t->rows - s->predicted_rows, "ns", "gates", s->gates, "open", s->open, "active", s->active,
+                  "tau_gate", r->gate_ns, "tau_up", r->up_ns, "tau_down", r->down_ns, NULL),
               "gates", k * cost_rows_ns(s->gates, r->gate_ns), "up", k * cost_rows_ns(s->open, r->up_ns), "down",
               k * cost_rows_ns(s->active, r->down_ns), NULL);
     if (s->predicted_gates > 0)
         terms(put(m, n, "(M12)", "t_foretold = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down, sum over "
                   "layers", s->predicted_rows, "ns", "exempt", s->always, "foretold", s->predicted, "density",
-                  (s->always + s->predicted) / s->predicted_gates, "recall", s->c.predicted->recall, "tau_scattered", r->scattered_ns, NULL),
+                  (s->always + s->predicted) / s->predicted_gates, "recall", s->c.predicted->recall,
+                  "tau_scattered", r->scattered_ns, NULL),
               "exempt", k * cost_rows_ns(s->always, r->gate_ns), "foretold", k * cost_rows_ns(s->predicted, r->scattered_ns),
               "up", k * cost_rows_ns(s->predicted_open, r->up_ns), "down", k * cost_rows_ns(s->predicted_active, r->down_ns), NULL);
     put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",

@@ -111,8 +111,8 @@ static void layer_bars(struct page *out, const struct report *r, int index)
     report_figure(out, "Time per layer");
     plot_draw_bars(out, &b);
     report_figure_end(out, p->limits[index].mode == PLAN_PREDICTED ? "What computes hides reads: only what storage takes longer is "
-                      "waited for. Predictors see: b the transformer block's input, so reads begin before attention; f the FFN's; r the residual "
-                      "stream. *: they are streamed, read whenever they are used." :
+                      "waited for. Predictors see: b the transformer block's input, so reads begin before attention; "
+                      "f the FFN's; r the residual stream. *: they are streamed, read whenever they are used." :
                       "What computes hides reads: only what storage takes longer is waited for.");
     free(v);
     free(marks);
@@ -399,7 +399,8 @@ static void reading(struct page *out, const struct report *r, int index)
     int streamed = 0;
     page_put(out, "<p>");
     if (plan_read_bytes(l))
-        page_textf(out, "Coalesced reads: one read covers several missing neurons and the gaps between them where that is faster, up to %s.",
+        page_textf(out, "Coalesced reads: one read covers several missing neurons and the gaps between them where that is "
+                        "faster, up to %s.",
                    size_format(plan_read_bytes(l), size, sizeof size));
     else
         page_put(out, "Missing neurons that are neighbours share a read; nothing is read through gaps.");

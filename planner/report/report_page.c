@@ -30,7 +30,8 @@ static const char style[] =
     "th,td{padding:.2em .45em;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}"
     "th{color:var(--soft);font-weight:600;vertical-align:bottom}td:first-child,th:first-child{text-align:left}"
     "td.t,th.t,td.u{text-align:left}td.t{white-space:normal;min-width:12em}"
-    "@media(max-width:500px){body{padding:10px}th,td{padding:.2em .4em;font-size:.8rem}dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .5em}}"
+    "@media(max-width:500px){body{padding:10px}th,td{padding:.2em .4em;font-size:.8rem}"
+    "dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .5em}}"
     "@media print{details>*{display:block}}";
 
 const char *const report_part_names[REPORT_PARTS] = { "attention", "prediction", "FFN, computing", "FFN, memory-bound",

@@ -22,8 +22,8 @@ struct configs {
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
                  struct err *e);
 
-/* Writes the proof that no configuration with the user's cores has an objective below the certificate's newest claim. Returns how many runs of
- * configurations are written without being refuted, 0 for a proof; or an error. */
+/* Writes the proof that no configuration with the user's cores has an objective below the certificate's newest claim.
+ * Returns how many runs of configurations are written without being refuted, 0 for a proof; or an error. */
 int configs_certify(const struct configs *c, const struct space *s, const struct residencies *residencies, struct certificate *out,
                     struct err *e);
 void configs_done(struct configs *c); /* accepts a zeroed one */

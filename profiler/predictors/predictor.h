@@ -10,8 +10,8 @@
  *   fc1 = V^T L^-1,  fc2 = W B V,  bias = W mean(f) - fc2 fc1 mean(x)
  * is the linear map of that rank with the least mean squared error of the gates (reduced-rank regression; for x = f it
  * is the truncated SVD of W C^1/2). For x != f, K C^-1 is fitted to few samples and therefore (K + r D) (C + r)^-1, with D the
- * best diagonal map and a ridge r that grows with d over the number of samples. Each row is then divided by the standard deviation of its own error, so
- * that one threshold means the same doubt for every neuron.
+ * best diagonal map and a ridge r that grows with d over the number of samples. Each row is then divided by the standard
+ * deviation of its own error, so that one threshold means the same doubt for every neuron.
  *
  * Then by training: Adam on the logistic loss of "the neuron is active", active ones weighted. The target is not the
  * bit but logistic(gate / (0.1 standard deviations)): where a gate is all but zero either answer is right,

@@ -683,8 +683,8 @@ static int merge(struct fetch *f, struct err *e)
 
 int predictor_set_save(struct predictor_set *p, const char *trace_path, const char *out, const char *tier, struct err *e)
 {
-    struct trace_predict_info i = { .recall = p->o.recall, .loss_weighting = p->o.loss_weighting, .seed = p->o.seed, .epochs = (uint64_t)p->o.epochs,
-                                    .model_hash = p->info->model_hash };
+    struct trace_predict_info i = { .recall = p->o.recall, .loss_weighting = p->o.loss_weighting, .seed = p->o.seed,
+                                    .epochs = (uint64_t)p->o.epochs, .model_hash = p->info->model_hash };
     struct fetch f = { .p = p };
     snprintf(i.tool, sizeof i.tool, "thermo-profile %s", THERMO_VERSION);
     snprintf(i.tier, sizeof i.tier, "%s", tier);

@@ -66,9 +66,10 @@ int predictor_set_check(struct trace_predictors *p, struct trace *held, const st
                      struct pool *pool, struct predictor_set_check *out, struct err *e);
 
 /* What they cost in quality: the whole model is run on text (a trace of it: its held-out tokens, or all of them) densely, and
- * for every input of `inputs` (1 << enum predict_input) that p has, and several recalls, with every FFN computing only predicted neurons; a block without a predictor is
- * computed whole. rows: for trace_predict_save_quality. tokens: how many are compared at most; PREDICTOR_SET_AUTO: as
- * many as keep it to minutes. ERR_INPUT when the text has too few, or p has none of these inputs. */
+ * for every input of `inputs` (1 << enum predict_input) that p has, and several recalls, with every FFN computing only
+ * predicted neurons; a block without a predictor is computed whole. rows: for trace_predict_save_quality. tokens: how many
+ * are compared at most; PREDICTOR_SET_AUTO: as many as keep it to minutes. ERR_INPUT when the text has too few, or p has
+ * none of these inputs. */
 #define PREDICTOR_SET_AUTO UINT64_MAX
 int predictor_set_quality(struct trace_predictors *p, struct trace *text, int all, const struct model *m, unsigned inputs,
                        uint64_t tokens, struct pool *pool, struct trace_predict_quality rows[TRACE_PREDICT_QUALITY], int *n,

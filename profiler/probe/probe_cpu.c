@@ -1,8 +1,9 @@
 /* Compute with the engine's own kernels, found in the kernel table, so that what is measured is what will run. Four
  * situations: rows in a core's own cache (what the arithmetic can do), rows of memory in order (matrices that a token
- * reads whole), rows anywhere in memory (what sparse decoding meets), and adding rows of Down to an accumulator. Threads run free of each other until a common time and their
- * rates add up: barriers are the pipeline's business, not the kernel's. Weights are bytes 0x20..0x2f: in every type
- * these are ordinary numbers, neither zero, denormal nor infinite, so one buffer serves all types. */
+ * reads whole), rows anywhere in memory (what sparse decoding meets), and adding rows of Down to an accumulator. Threads
+ * run free of each other until a common time and their rates add up: barriers are the pipeline's business, not the
+ * kernel's. Weights are bytes 0x20..0x2f: in every type these are ordinary numbers, neither zero, denormal nor infinite, so
+ * one buffer serves all types. */
 #include "profiler/probe/probe.h"
 
 #include "common/kernels/kernels.h"
@@ -174,7 +175,9 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
     int r = 0;
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &c->points[i];
-        struct hw_compute row = { .core_class = p->core_class, .pattern = p->pattern, .dram = p->dram, .threads = p->threads, .row_len = p->row_len, .rows = CHUNK, .batch = p->batch, .ns_per_row = probe_dist(base, i), .origin = HW_MEASURED };
+        struct hw_compute row = { .core_class = p->core_class, .pattern = p->pattern, .dram = p->dram, .threads = p->threads,
+                                  .row_len = p->row_len, .rows = CHUNK, .batch = p->batch,
+                                  .ns_per_row = probe_dist(base, i), .origin = HW_MEASURED };
         kernel_name(p, row.kernel, sizeof row.kernel);
         snprintf(row.tier, sizeof row.tier, "%s", kernels->name);
         row.flops_per_s = 2e9 * p->row_len * p->batch / row.ns_per_row.p50;
@@ -313,7 +316,9 @@ int probe_compute_new(const struct probe_config *config, struct probe **out, str
     int n = c->base.n_points;
     c->cpus = *cpus;
     c->len = buffer_bytes(cpus->n);
-    c->base = (struct probe){ .table = "compute", .n_points = n, .reps = config->quick ? QUICK_REPS : REPS, .direct_verified = -1, .memory_bytes = c->len + SCRATCH_FLOATS * 4 * (size_t)cpus->n, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
+    c->base = (struct probe){ .table = "compute", .n_points = n, .reps = config->quick ? QUICK_REPS : REPS,
+                              .direct_verified = -1, .memory_bytes = c->len + SCRATCH_FLOATS * 4 * (size_t)cpus->n,
+                              .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
     double point = config->seconds_per_point > 0 ? config->seconds_per_point : config->quick ? 0.03
                                                                                              : 0.1;
     c->base.seconds = point / c->base.reps;

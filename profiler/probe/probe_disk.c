@@ -272,7 +272,9 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
     for (int t = threads - 1; t >= 0; t--) { /* more threads than cores share them; one class needs no pinning */
         cpus[t] = p->core_class < 0 ? -1 : cpus[t % have];
         uint64_t blocks = p->range / p->block, part = blocks / (uint64_t)threads;
-        lanes[t] = (struct lane){ .s = s, .p = p, .buf = s->buf + (size_t)t * (size_t)per_thread * p->block, .first_block = part * (uint64_t)t, .n_blocks = part, .random = splitmix_at((uint64_t)progress_now_ns() + (uint64_t)t) };
+        lanes[t] = (struct lane){ .s = s, .p = p, .buf = s->buf + (size_t)t * (size_t)per_thread * p->block,
+                                  .first_block = part * (uint64_t)t, .n_blocks = part,
+                                  .random = splitmix_at((uint64_t)progress_now_ns() + (uint64_t)t) };
     }
     if (!s->direct) /* what earlier samples left in the page cache */
         posix_fadvise(s->fd_read, 0, 0, POSIX_FADV_DONTNEED);
@@ -424,7 +426,11 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &s->points[i];
         struct reads all = all_reads(p, base->reps_done);
-        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block, .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range, .core_class = p->core_class, .bytes_per_s = probe_dist(base, i), .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99), .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
+        struct hw_storage row = { .backend = p->backend, .direct = s->direct, .pattern = p->pattern, .block_bytes = p->block,
+                                  .queue_depth = p->depth, .lanes = p->lanes, .range_bytes = p->range,
+                                  .core_class = p->core_class, .bytes_per_s = probe_dist(base, i),
+                                  .latency_ns_p50 = latency(&all, 0.5), .latency_ns_p99 = latency(&all, 0.99),
+                                  .cpu_ns_per_read = all.n ? all.cpu_ns / (double)all.n : 0, .origin = HW_MEASURED };
         r = hwdb_add_storage(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
@@ -502,7 +508,9 @@ static int add_grid(struct storage_probe *s, const struct grid *g, int core_clas
         for (const int *lanes = g->lanes; *lanes; lanes++)
             for (const int *depth = g->depths; *depth; depth++)
                 for (const uint64_t *block = g->blocks; *block; block++) {
-                    struct point p = { .backend = g->backend, .pattern = g->pattern, .block = *block, .depth = *depth, .lanes = *lanes, .core_class = core_class, .range = small ? s->file_bytes / 4 : s->file_bytes };
+                    struct point p = { .backend = g->backend, .pattern = g->pattern, .block = *block, .depth = *depth,
+                                       .lanes = *lanes, .core_class = core_class,
+                                       .range = small ? s->file_bytes / 4 : s->file_bytes };
                     if (add(s, &p) < 0)
                         return -1;
                 }
@@ -545,7 +553,10 @@ int probe_storage_new(const struct probe_config *c, struct probe **out, struct e
             bad = add_grid(s, &grids[i], k) < 0;
     }
     int n = s->base.n_points;
-    s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS, .direct_verified = -1, .kernel_helps = 1, .disk_bytes = s->file_bytes, .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
+    s->base = (struct probe){ .table = "storage", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS,
+                              .direct_verified = -1, .kernel_helps = 1, .disk_bytes = s->file_bytes,
+                              .memory_bytes = MAX_IN_FLIGHT_BYTES, .prepare = prepare, .sample = sample, .store = store,
+                              .release = release, .done = done };
     double point = c->seconds_per_point > 0 ? c->seconds_per_point : c->quick ? 0.15
                                                                               : 0.5;
     s->base.seconds = point / s->base.reps;

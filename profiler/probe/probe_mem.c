@@ -130,7 +130,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
     int r = 0;
     for (int i = 0; i < base->n_points && r == 0; i++) {
         const struct point *p = &m->points[i];
-        struct hw_memory row = { .engines = "cpu", .pattern = p->pattern, .row_bytes = p->row_bytes, .threads = p->threads, .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED };
+        struct hw_memory row = { .engines = "cpu", .pattern = p->pattern, .row_bytes = p->row_bytes, .threads = p->threads,
+                                 .bytes_per_s = probe_dist(base, i), .origin = HW_MEASURED };
         r = hwdb_add_memory(db, &row, NULL, &base->samples[i * base->reps], base->reps_done, e);
     }
     return r;
@@ -185,7 +186,9 @@ int probe_memory_new(const struct probe_config *c, struct probe **out, struct er
     m->points = points;
     m->cpus = *c->cpus;
     m->len = buffer_bytes(c->quick);
-    m->base = (struct probe){ .table = "memory", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS, .direct_verified = -1, .memory_bytes = m->len, .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };
+    m->base = (struct probe){ .table = "memory", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS,
+                              .direct_verified = -1, .memory_bytes = m->len, .prepare = prepare, .sample = sample,
+                              .store = store, .release = release, .done = done };
     double point = c->seconds_per_point > 0 ? c->seconds_per_point : c->quick ? 0.1
                                                                               : 0.35;
     m->base.seconds = point / m->base.reps;

@@ -1,9 +1,9 @@
 /* What the engine does beside the products of weights and reading, through its own code: starting a job on all threads and
  * seeing it done (common/base/pool), a turn at the lock of a list of jobs, finding a unit in the cold cache, and taking a missing one
- * in (common/plan/cache) and verifying it (common/pack/unit_check); and what one thread does between products: norm, int8 activations and residual addition, rotation, attention
- * over positions (common/model/nn). Rows of table compute, for that is what they are beside: time of one item, by threads and by a
- * size in place of the row length. Units come in ascending order with gaps, as a token's do, in a cache whose lists were well
- * mixed before. */
+ * in (common/plan/cache) and verifying it (common/pack/unit_check); and what one thread does between products: norm, int8
+ * activations and residual addition, rotation, attention over positions (common/model/nn). Rows of table compute, for that is
+ * what they are beside: time of one item, by threads and by a size in place of the row length. Units come in ascending order
+ * with gaps, as a token's do, in a cache whose lists were well mixed before. */
 #include "profiler/probe/probe.h"
 
 #include "common/kernels/kernels.h"

@@ -57,7 +57,9 @@ static void print_head(const struct hw *h)
     char memory[32], limit[32], hash[HASH_TEXT];
     hash_text(h->hash, hash);
     printf("%s\n", h->name);
-    const char *const lines[][2] = { { "description", h->description }, { "SoC", h->soc }, { "CPU", h->cpu_model }, { "system", h->os }, { "storage", h->storage }, { "filesystem", h->filesystem }, { "source", h->source } };
+    const char *const lines[][2] = { { "description", h->description }, { "SoC", h->soc }, { "CPU", h->cpu_model },
+                                     { "system", h->os }, { "storage", h->storage }, { "filesystem", h->filesystem },
+                                     { "source", h->source } };
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
         if (lines[i][1][0])
             printf("  %-13s%s\n", lines[i][0], lines[i][1]);

@@ -163,7 +163,8 @@ static int read_checks(struct engine *g, struct ahead *a, struct hash *h, struct
     size_t n_ffn = (size_t)g->h.n_layers * (size_t)g->n_blocks, parts = (size_t)g->n_parts;
     for (size_t i = 0; i < n_ffn * parts; i++) {
         const struct layout_part *lp = &g->shape.part[i % parts];
-        uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks), (int)(i % parts));
+        uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks),
+                                         (int)(i % parts));
         uint32_t *to = g->verifier.checks + g->verifier.checks_at[i];
         for (uint32_t u = 0, n; u < lp->n_units; u += n) {
             n = lp->n_units - u < sizeof some / 4 ? lp->n_units - u : sizeof some / 4;

@@ -210,7 +210,8 @@ static int groupings_same(const struct batch *b)
 static void make_batch(struct batch *b, uint32_t type, enum kernels_act form, int n, int kind, int front)
 {
     static float x[MAX_COLS];
-    *b = (struct batch){ .type = type, .form = form, .n_cols = n, .row_bytes = quant_row_bytes(type, (uint64_t)n), .act_bytes = kernels_act_bytes(form, n) };
+    *b = (struct batch){ .type = type, .form = form, .n_cols = n, .row_bytes = quant_row_bytes(type, (uint64_t)n),
+                         .act_bytes = kernels_act_bytes(form, n) };
     for (int r = 0; r < MAX_ROWS; r++) {
         uint8_t *p = guarded(10 + r, b->row_bytes, front);
         fill_row(p, type, n, kind);
@@ -266,7 +267,8 @@ struct sums {
 
 static void make_sums(struct sums *s, uint32_t type, int n, int kind)
 {
-    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % (rnd() % 8 ? AX_SLOTS : AX_ROWS)), .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
+    *s = (struct sums){ .type = type, .n_cols = n, .n_rows = 1 + (int)(rnd() % (rnd() % 8 ? AX_SLOTS : AX_ROWS)),
+                        .n_tokens = 1 + (int)(rnd() % AX_TOKENS) };
     fill_floats(s->h, s->n_tokens * s->n_rows, kind);
     fill_floats(s->start, s->n_tokens * n, KIND_RANDOM);
     if (kind != KIND_RANDOM)

@@ -37,7 +37,8 @@ static void check_config(struct problem *p, int i, int64_t objective, struct see
     struct solve_config own = { .depth = c->depth, .fixed_bytes = c->fixed_bytes };
     struct err e = { 0 };
     memcpy(own.n, c->n, sizeof own.n);
-    if (price_curves(&p->space, &p->residencies, &p->configs.choices[i], c->depth, &own, &e) < 0 || solve_bound(&p->configs.sp, &own, &e) < 0) {
+    if (price_curves(&p->space, &p->residencies, &p->configs.choices[i], c->depth, &own, &e) < 0 ||
+        solve_bound(&p->configs.sp, &own, &e) < 0) {
         printf("# %s\n", e.msg);
         seen->bad++;
         return;
@@ -49,8 +50,8 @@ static void check_config(struct problem *p, int i, int64_t objective, struct see
     int may = solve_cores_ok(&p->configs.sp, c), worth = may && own.bound - own.bound / 101 <= objective;
     if (!least || (!same && (worth || c->curves || objective == SOLVE_NEVER || (may && c->bound <= objective)))) {
         printf("# %s depth %d threads %d rule %d: bound %lld, its own %lld, objective %lld\n",
-               hw_backend_name(p->configs.choices[i].backend), c->depth, p->configs.choices[i].threads, p->configs.choices[i].rule, (long long)c->bound,
-               (long long)own.bound, (long long)objective);
+               hw_backend_name(p->configs.choices[i].backend), c->depth, p->configs.choices[i].threads,
+               p->configs.choices[i].rule, (long long)c->bound, (long long)own.bound, (long long)objective);
         seen->bad++;
     }
     seen->configs++;

@@ -232,7 +232,8 @@ static void test_setting(enum layout_form form, int mode)
         for (int i = 0; i < COLD; i++)
             if (flip(&t, fd, cold_byte(p), &e) <= RUN) {
                 found++;
-                named += !strstr(e.msg, "expert ") == (mode != EXPERTS) && strstr(e.msg, "layer ") && strstr(e.msg, "unit ") && strstr(e.msg, "bytes ") && e.code == ERR_IO;
+                named += !strstr(e.msg, "expert ") == (mode != EXPERTS) && strstr(e.msg, "layer ") &&
+                         strstr(e.msg, "unit ") && strstr(e.msg, "bytes ") && e.code == ERR_IO;
             }
         CHECK_MSG(found > COLD / 4 && named == found, "%d of %d found, %d named: %s", found, COLD, named, e.msg);
     }

@@ -56,7 +56,8 @@ static void test_measured(void)
           near(cost_attend_ns(10, 32, 2, 1e9, 8, 2), 160));
     CHECK(cost_tile_row_ns(100, 60, 2) == 120 && cost_tile_row_ns(100, 40, 2) == 100 && cost_tile_row_ns(100, 100, 4) == 100);
     CHECK(schedule_row_parts(1) == 1 && schedule_row_parts(2) == 1 && schedule_row_parts(3) == 2 && schedule_row_parts(6) == 3);
-    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) && near(cost_contention_ns(10, 300, 2), 3000));
+    CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) &&
+          near(cost_contention_ns(10, 300, 2), 3000));
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
@@ -149,7 +150,8 @@ static void test_layer(void)
     CHECK(near(cost_figures(&c, &shallow, &cl, &f).ffn_compute_ns, cl.compute_ns + 3.5 * r.stream_cpu_ns + active * 5000 / 2));
     struct cost_layer early = cl;
     early.lookahead = 1; /* the units, too, as far as the queue of eight goes */
-    CHECK(near(cost_figures(&c, &r, &early, &f).ffn_compute_ns, cl.compute_ns + 4 * r.stream_cpu_ns + (active + fmin(active, 4)) * 5000 / 2));
+    CHECK(near(cost_figures(&c, &r, &early, &f).ffn_compute_ns,
+               cl.compute_ns + 4 * r.stream_cpu_ns + (active + fmin(active, 4)) * 5000 / 2));
     CHECK(near(cost_submission_ns(100, 4), 75) && cost_submission_ns(100, 1) == 0);
     /* A calibration multiplies times, each term by its own factor, and nothing else. */
     struct cost_layer cl2;
@@ -243,7 +245,8 @@ static void test_work(void)
     struct plan_layer_figures g2 = cost_figures(&c, &r, &cl2, &f);
     double verify_ns = f.reads * s.part[1].unit_bytes * 0.25 / 2; /* gates are resident: nothing is streamed */
     CHECK(near(r.verify_ns_per_byte, 0.25) && f.stream_bytes == 0);
-    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + contention_ns + (f.lookups * 40 + f.reads * 600) / 2 + verify_ns));
+    CHECK(f.reads > 0 && near(g2.ffn_compute_ns, g.ffn_compute_ns + 900 + contention_ns +
+                                                     (f.lookups * 40 + f.reads * 600) / 2 + verify_ns));
     CHECK(near(hw_work_ns(&hw, "work/admit", 0, 1, 16384, HW_TYPICAL), 2400)); /* a larger unit: in proportion */
     CHECK(near(hw_work_ns(&hw, "work/lookup", 0, 1, 1 << 20, HW_TYPICAL), 40) &&
           hw_work_ns(&hw, "work/lookup", 1, 1, 512, HW_TYPICAL) == 0 &&

@@ -180,7 +180,8 @@ static void test_wide(void)
         struct pack *p;
         struct engine_sample s = sample((enum layout_form)form, 0, QUANT_F32, QUANT_F32);
         struct engine_stats st = { 0 };
-        struct variant v = { .threads = 1, .chunk = ES_SEQ, .depth = 8, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
+        struct variant v = { .threads = 1, .chunk = ES_SEQ, .depth = 8, .lanes = 1, .hot = 10, .buffered = 1,
+                             .backend = &io_pread_backend };
         s.n_ff = 8192;
         s.cluster = 128;
         if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
@@ -218,8 +219,8 @@ static void test_joins(void)
         CHECK(run(p, &v, first, &one, &e) == 0 && one.reads > 0); /* bundles, run exactly, are all read */
         v.coalesce = 4;
         CHECK(run(p, &v, other, &joined, &e) == 0 && !memcmp(first, other, sizeof first));
-        CHECK_MSG(form == LAYOUT_BUNDLE ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads", layout_form_name((enum layout_form)form),
-                  (unsigned long long)joined.reads, (unsigned long long)one.reads);
+        CHECK_MSG(form == LAYOUT_BUNDLE ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads",
+                  layout_form_name((enum layout_form)form), (unsigned long long)joined.reads, (unsigned long long)one.reads);
         v.dense = 1;
         CHECK(run(p, &v, other, &all, &e) == 0 && !memcmp(first, other, sizeof first));
         const struct layout_shape *q = &p->shape;

@@ -543,7 +543,8 @@ static void replaced_while_read(void)
         char text[8];
         snprintf(text, sizeof text, "%d", i);
         struct hwdb_run r = run(text);
-        struct hw_memory m = { .engines = "cpu", .pattern = HW_SEQ, .threads = 6, .bytes_per_s = { 0, 1e9 + i, 0 }, .origin = HW_PUBLISHED };
+        struct hw_memory m = { .engines = "cpu", .pattern = HW_SEQ, .threads = 6, .bytes_per_s = { 0, 1e9 + i, 0 },
+                               .origin = HW_PUBLISHED };
         struct hw_storage p = read_point(HW_SEQ, 4096, 1, 1, 1 << 20, -1, 1e9 + i);
         int bad = hwdb_open(other, &d, &e) != 0 || hwdb_begin(d, &dev, &r, NULL, &e) != 0;
         for (m.row_bytes = 1; m.row_bytes <= POINTS && !bad; m.row_bytes++)
@@ -562,7 +563,8 @@ static void replaced_while_read(void)
             continue;
         int r = hwdb_load(other, "a phone", &h, &e);
         whole &= (r == 0 && h.n_memory == POINTS && h.n_storage == 1 &&
-                  h.memory[POINTS - 1].bytes_per_s.p50 == h.storage_points[0].bytes_per_s.p50) || (r < 0 && loads == 0); /* before the first commit there is no table */
+                  h.memory[POINTS - 1].bytes_per_s.p50 == h.storage_points[0].bytes_per_s.p50) ||
+                 (r < 0 && loads == 0); /* before the first commit there is no table */
         loads += r == 0;
         if (!whole)
             printf("# %s\n", r < 0 ? e.msg : "rows of two moments");

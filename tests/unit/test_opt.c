@@ -133,7 +133,8 @@ static void test_aliases(void)
 static void test_sizes(void)
 {
     char text[24];
-    CHECK(size_of("65536") == 65536 && size_of("0") == 0 && size_of("4096B") == 4096 && size_of("512KiB") == 524288 && size_of("2GB") == 2000000000);
+    CHECK(size_of("65536") == 65536 && size_of("0") == 0 && size_of("4096B") == 4096 && size_of("512KiB") == 524288 &&
+          size_of("2GB") == 2000000000);
     CHECK(size_of("4k") == 4096 && size_of("4K") == 4096 && size_of("3M") == 3145728 && size_of("1T") == 1ull << 40);
     CHECK(size_of("1kB") == 1000 && size_of("1KB") == 1000 && size_of("7B") == 7);
     CHECK(size_of("9007199254740993") == 9007199254740993ull);

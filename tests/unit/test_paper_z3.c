@@ -37,8 +37,9 @@ static void make(struct paper *p, uint64_t seed)
 {
     static const char *const names[] = { "big", "cpu", "other class" };
     rng_state = seed * 977 + 5;
-    *p = (struct paper){ .n_classes = 1 + (int)rng(3), .n_queues = 1 + (int)rng(4), .n_variants = 1 + (int)rng(2), .n_batches = 1 + (int)rng(2),
-                         .n_layers = 1 + (int)rng(LAYERS), .batch = { 1, 2 }, .weight = { 8, 4 }, .mem_bytes_per_s = rng(2) * 7000000001 };
+    *p = (struct paper){ .n_classes = 1 + (int)rng(3), .n_queues = 1 + (int)rng(4), .n_variants = 1 + (int)rng(2),
+                         .n_batches = 1 + (int)rng(2), .n_layers = 1 + (int)rng(LAYERS), .batch = { 1, 2 },
+                         .weight = { 8, 4 }, .mem_bytes_per_s = rng(2) * 7000000001 };
     int cores[3] = { 0 };
     p->cores = calloc(64, sizeof *p->cores);
     p->queue = calloc((size_t)p->n_queues, sizeof *p->queue);
@@ -229,7 +230,8 @@ static void test_lines(void)
             int room = w->n_pieces < PAPER_MAX_PIECES, added = paper_add_piece(&p, w, bytes, &e);
             long double v = volume(&p, w, bytes), high = -INFINITY;
             for (int i = 0; i < w->n_pieces; i++) {
-                high = fmaxl(high, (long double)w->piece[i].at / PAPER_AT - (long double)w->piece[i].slope / PAPER_SLOPE * (long double)bytes * 64);
+                high = fmaxl(high, (long double)w->piece[i].at / PAPER_AT -
+                                       (long double)w->piece[i].slope / PAPER_SLOPE * (long double)bytes * 64);
                 sorted &= i == 0 || w->piece[i].slope < w->piece[i - 1].slope;
             }
             below &= added >= 0 && high <= v + 0.001L;

@@ -408,7 +408,8 @@ static void test_cancel(void)
         r = 0;
         while (t.n <= STEPS && r == 0)
             r = next(&s[1], &t, &e);
-        CHECK_MSG(during < 2 ? r == 0 && same(&alone[1], &t) : r == ERR_IO && strstr(e.msg, "does not answer"), "%d: %d %s", during, r, e.msg);
+        CHECK_MSG(during < 2 ? r == 0 && same(&alone[1], &t) : r == ERR_IO && strstr(e.msg, "does not answer"),
+                  "%d: %d %s", during, r, e.msg);
         session_done(&s[1]);
         CHECK(gives_the_same(g, 0, &e) == (during < 2));
         while (sem_trywait(&quiet.go) == 0)

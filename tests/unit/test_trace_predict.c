@@ -85,7 +85,8 @@ static void read_back(const char *from, int n, int salt, struct hash128 content)
     CHECK_MSG(trace_predictors_open(t, &p, &e) == 0 && p, "%s", e.msg);
     int have = 0;
     const struct trace_predictor *list = trace_predictors_list(p, &have);
-    CHECK(have == n && trace_predictors_info(p)->seed == 5 && trace_predictors_info(p)->loss_weighting == loss_weighting && !strcmp(trace_predictors_info(p)->method, "svd"));
+    CHECK(have == n && trace_predictors_info(p)->seed == 5 && trace_predictors_info(p)->loss_weighting == loss_weighting &&
+          !strcmp(trace_predictors_info(p)->method, "svd"));
     CHECK(list[0].input == PREDICT_FFN && list[0].at.threshold == -1.5f && list[0].curve[0].recall == 0.5f &&
           list[0].n_points == 2);
     CHECK(list[0].bytes == RANK * SAMPLE_D * 2 + SAMPLE_FF * RANK * 2 + SAMPLE_FF * 4 && list[0].hot_density == 0.75);

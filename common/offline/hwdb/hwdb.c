@@ -1,8 +1,8 @@
-/* The hardware database as a file; hwdb_load.c reads it, hwdb_write.c writes it, and nobody else sees SQLite. A database is created from the published schema's own
- * text, built in, and a file that comes from elsewhere is believed only after its table definitions are found equal
- * to those that the same text gives, and SQLite's integrity check passes table by table. Values are then checked
- * once more while they are read, because constraints bind who writes honestly, not who edits bytes. Journals are of
- * the rollback kind: a database is one file that can be copied and mailed. */
+/* The hardware database as a file; hwdb_load.c reads it, hwdb_write.c writes it, and nobody else sees SQLite. A database is
+ * created from the published schema's own text, built in, and a file that comes from elsewhere is believed only after its
+ * table definitions are found equal to those that the same text gives, and SQLite's integrity check passes table by table.
+ * Values are then checked once more while they are read, because constraints bind who writes honestly, not who edits bytes.
+ * Journals are of the rollback kind: a database is one file that can be copied and mailed. */
 #include "common/offline/hwdb/hwdb_impl.h"
 
 #include "common/base/file.h"

@@ -242,8 +242,8 @@ double hw_row_ns(const struct hw *h, const struct hw_rows *q, enum hw_stat stat)
 
 /* ns of one item of the engine's own work beside the products of weights, as compute rows "work/..." have it: "work/start" a
  * job on `threads` threads, "work/turn" at the lock of a list of jobs that they share, "work/lookup" in a cache of `size` units,
- * "work/admit" and "work/verify" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of `size` elements, "work/rope"
- * of a head of `size` elements, "work/attend" one position of such a head. 0: not measured. */
+ * "work/admit" and "work/verify" of a unit of `size` bytes, "work/norm" residual addition, norm and int8 activations of
+ * `size` elements, "work/rope" of a head of `size` elements, "work/attend" one position of such a head. 0: not measured. */
 double hw_work_ns(const struct hw *h, const char *work, int core_class, int threads, int size, enum hw_stat stat);
 
 /* Scalars of the paper's cost model. f_k: FLOP/s of one core of class k by this kernel at batch 1 with rows
@@ -295,9 +295,9 @@ int hwdb_check_device(const char *path, const char *device, int imported, struct
 /* One short transaction: begin creates the file or brings it up to date (forward only) as needed, inserts or updates the
  * device and inserts the run; add_* rows refer to it; commit makes it all visible at once. hwdb_begin before the commit
  * adds a further device to the same transaction. A device is either measured here or imported (its run has a
- * content_hash, whatever its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one; *unchanged (may be NULL) is set, and nothing is added,
- * when content_hash equals that of the import already there. Where hwdb_begin has set unchanged for all, hwdb_commit does
- * nothing. */
+ * content_hash, whatever its figures' origin): the other is ERR_MISMATCH. A new import of a device replaces its former one;
+ * *unchanged (may be NULL) is set, and nothing is added, when content_hash equals that of the import already there. Where
+ * hwdb_begin has set unchanged for all, hwdb_commit does nothing. */
 int hwdb_begin(struct hwdb *d, const struct hwdb_device *dev, const struct hwdb_run *run, int *unchanged,
                struct err *e);
 int hwdb_add_class(struct hwdb *d, const struct hw_class *c, const char *source, struct err *e);

@@ -534,7 +534,8 @@ static int check_shape(const struct trace_h5_set *s, struct err *e)
     uint64_t bytes = H5Tget_size(s->type);
     for (int i = 0; i < n; i++) {
         if (d[i] != s->dims[i])
-            return damage(s->file, e, "dataset '%s' has %llu in dimension %d; the attributes say %llu", s->name, (unsigned long long)d[i], i, (unsigned long long)s->dims[i]);
+            return damage(s->file, e, "dataset '%s' has %llu in dimension %d; the attributes say %llu", s->name,
+                          (unsigned long long)d[i], i, (unsigned long long)s->dims[i]);
         if (!ck_mul_u64(bytes, d[i], &bytes))
             bytes = UINT64_MAX;
     }

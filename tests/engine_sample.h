@@ -392,7 +392,7 @@ static inline void es_rope(double *v, int heads, int pos, int halves)
 }
 
 /* counts[i]: neuron i of a block is predicted or always computed. in: what each kind of predictor sees. */
-static inline void es_naive_foretell(const struct engine_sample *s, struct es_predict *p, int layer, int block,
+static inline void es_naive_predict(const struct engine_sample *s, struct es_predict *p, int layer, int block,
                                      const double *const in[PREDICT_INPUTS], uint8_t *counts)
 {
     int input = p ? p->input[layer] : -1;
@@ -506,7 +506,7 @@ static inline void es_naive(const struct engine_sample *s, struct es_predict *p,
                 es_naive_route(s, l, y, w);
             for (int i = 0; i < (s->experts ? s->experts : 1); i++)
                 if (w[i] > 0) {
-                    es_naive_foretell(s, p, l, i, in, counts);
+                    es_naive_predict(s, p, l, i, in, counts);
                     es_naive_ffn(s, l, i, y, counts, w[i], x); /* adds to the residual */
                 }
         }

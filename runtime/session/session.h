@@ -34,7 +34,7 @@ struct session_config {
     struct sample_params sampling;
 };
 
-/* Which neurons a pass computes: all that fire, or those that predictors foretell, where that is the engine's mode. */
+/* Which neurons a pass computes: all that fire, or those that are predicted, where that is the engine's mode. */
 enum session_mode { SESSION_EXACT, SESSION_PREDICTED };
 
 struct session {                 /* the module's own */

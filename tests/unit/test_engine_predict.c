@@ -84,7 +84,7 @@ static void test_mode(const struct engine_sample *s, struct es_predict x, const 
     double d = worst_difference(first, naive);
     if (tolerance > 0) {
         CHECK_MSG(d <= tolerance, "%s: %g", name, d);
-        printf("# %s: %g from the naive pass; %.1f %% foretold, none closer to the threshold than %g\n", name, d,
+        printf("# %s: %g from the naive pass; %.1f %% predicted, none closer to the threshold than %g\n", name, d,
                100.0 * x.predicted / (x.neurons + !x.neurons), x.closest);
         uint64_t exact = st.neurons_possible - (uint64_t)x.neurons;
         CHECK_MSG(st.neurons_computed == exact + (uint64_t)x.predicted, "%llu computed",

@@ -16,6 +16,9 @@ sed '3s/,published,"[^"]*"$/,published,/; 3s/,published,[^,]*$/,published,/' dat
 check "one without a source is found" says 1 "none.csv:3: " python3 tests/cli/devices_check.py sources "$tmp/none.csv"
 sed 's/"Derived: /"About /' datasets/devices/raspberry-pi-5-nvme.csv > "$tmp/about.csv"
 check "and an estimate that says not how" says 1 "about.csv:" python3 tests/cli/devices_check.py sources "$tmp/about.csv"
+sed '3s/,published,"\?/&Unverified: /' datasets/devices/raspberry-pi-5-nvme.csv > "$tmp/unverified.csv"
+check "and a published figure that was not looked up" says 1 "unverified.csv:3: " \
+    python3 tests/cli/devices_check.py sources "$tmp/unverified.csv"
 check "each file is in the table of README.md" sh -c 'for f in datasets/devices/*.csv; do
     grep -qF "\`${f##*/}\`" datasets/devices/README.md || { echo "$f"; exit 1; }; done'
 

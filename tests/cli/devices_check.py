@@ -17,9 +17,10 @@ def sources(paths):
             for line, row in enumerate(csv.DictReader(f), 2):
                 text = (row["source"] or "").strip()
                 if row["origin"] == "estimated":
-                    well = re.match(r"(Derived|Estimate(, an upper bound)?): .{10}", text)
+                    well = re.match(r"(Derived|Estimate(, an upper bound)?|Unverified): .{10}", text)
                 else:
-                    well = row["origin"] in ("published", "measured") and len(text) > 10 and not text.startswith("Derived")
+                    well = row["origin"] in ("published", "measured") and len(text) > 10
+                    well = well and not text.startswith(("Derived", "Unverified"))
                 if not well:
                     bad.append(f"{os.path.basename(path)}:{line}: {row['field']} is '{row['origin']}' by '{text}'")
     print("\n".join(bad))

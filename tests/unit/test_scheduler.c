@@ -72,7 +72,9 @@ static void end(void)
 static void start(int n, int predicted)
 {
     const int blocks[] = { 0, 1 };
-    struct acts acts = { .f32 = x, .n_cols = PS_D, .n_tokens = 1 }, *in[] = { &acts, &acts };
+    static struct acts acts; /* predictions look at it until scheduler_end */
+    struct acts *in[] = { &acts, &acts };
+    acts = (struct acts){ .f32 = x, .n_cols = PS_D, .n_tokens = 1 };
     scheduler_begin(sc, 1, blocks, n, predicted);
     scheduler_inputs(sc, in);
     scheduler_start(sc, 0);

@@ -415,7 +415,7 @@ static void test_cancel(void)
         while (sem_trywait(&quiet.go) == 0)
             ;
     }
-    static const struct io *left; /* its lanes do not come back: the process's */
+    static const struct io *volatile left; /* its lanes do not come back: the process's */
     left = engine_io(g);
     CHECK(left->gave_up);
     answer(&quiet);

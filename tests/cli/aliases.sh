@@ -25,6 +25,8 @@ same()
 }
 content() { h5dump "$1" 2> /dev/null | sed 1d > "$tmp/h5" && [ -s "$tmp/h5" ] && cat "$tmp/h5" || cat "$1"; }
 
+"$profile" trace -q --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens 256 --samples 256 --out "$tmp/t.h5" > /dev/null
+traces=$tmp/t.h5
 made="\"$profile\" predictors --model $model --traces $traces --layers 1 --rank 32 --quality-tokens 0 --out @"
 check "--weigh" same "$made --method svd --weigh 0.5" "$made --method svd --loss-weighting 0.5" --loss-weighting
 check "--weigh, twice" same "$made --method svd --weigh=0.1 --weigh 0.5" "$made --method svd --loss-weighting 0.5" --loss-weighting

@@ -25,7 +25,7 @@ same()
 }
 content() { h5dump "$1" 2> /dev/null | sed 1d > "$tmp/h5" && [ -s "$tmp/h5" ] && cat "$tmp/h5" || cat "$1"; }
 
-"$profile" trace -q --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens 256 --samples 256 --out "$tmp/t.h5" > /dev/null
+"$profile" trace -q --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens 640 --samples 640 --out "$tmp/t.h5" > /dev/null
 traces=$tmp/t.h5
 made="\"$profile\" predictors --model $model --traces $traces --layers 1 --rank 32 --quality-tokens 0 --out @"
 check "--weigh" same "$made --method svd --weigh 0.5" "$made --method svd --loss-weighting 0.5" --loss-weighting

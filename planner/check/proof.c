@@ -58,7 +58,6 @@ static char *identity(const struct plan *plan, int checks)
 
 int proof_write(struct proof *p, const struct plan *plan, struct err *e)
 {
-    struct file_out o;
     if (!p->path)
         return 0;
     p->checks = certificate_checks(p->c);
@@ -69,12 +68,7 @@ int proof_write(struct proof *p, const struct plan *plan, struct err *e)
     free(name);
     int r = certificate_done(p->c, e);
     p->c = NULL;
-    if (r < 0 || (r = file_out_open(&o, p->path, e)) < 0)
-        return r;
-    if ((r = file_out_write(&o, p->text, p->len, e)) == 0)
-        r = file_out_commit(&o, e);
-    file_out_abort(&o);
-    return r;
+    return r < 0 ? r : file_replace(p->path, p->text, p->len, e);
 }
 
 void proof_done(struct proof *p)

@@ -126,13 +126,13 @@ static int may_win(struct search *s, const struct layout *l, const struct varian
     struct problem_request q = { .space.variants = variants->variant, .space.n_variants = variants->n, .policy = s->q->policy,
                                  .like = like_of(s, l), .space.every = SPACE_WHOLE_LAYERS };
     double score;
-    if (!s->found || s->q->certificate)
+    if (!s->found || s->q->prove)
         return 1;
     int r = problem_prepare(&whole, s->in, s->hw, l, &q, NULL, e);
     if (r < 0)
         return r;
     r = bound_score(s, &whole, 1, &score, e);
-    int replays = !s->q->prove && space_looks_up_any(&whole.space) && !s->in->equivalent &&
+    int replays = space_looks_up_any(&whole.space) && !s->in->equivalent &&
                   s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
@@ -165,7 +165,7 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct request mine = *s->q;
     if (s->why.code) /* the first refusal is reported */
         mine.diagnosis = NULL;
-    r = planning_layout(&p, &mine, s->q->certificate ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
+    r = planning_layout(&p, &mine, s->q->prove ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
     problem_done(&s->last);
     s->last = p;
     if (r == ERR_INFEASIBLE) {

@@ -14,6 +14,7 @@ enum { MAX_SHARDS = 512 };  /* as common/model/gguf.h */
 
 struct distinct_file {
     char *label, *path;     /* owned */
+    char *in_place;         /* owned; NULL or as in struct distinct_name */
     char *part;             /* owned; NULL: the path itself, else the file that comes with it */
     char *name;             /* owned; NULL: the file is there; else its name in the folder dev, ino */
     dev_t dev;
@@ -68,6 +69,7 @@ static int same(const struct distinct_file *a, const struct distinct_file *b)
 static void forget(struct distinct_file *f)
 {
     free(f->label);
+    free(f->in_place);
     free(f->path);
     free(f->part);
     free(f->name);
@@ -79,10 +81,11 @@ static int keep(struct distinct *d, const struct distinct_name *n, const char *p
     struct distinct_file *grown = realloc(d->files, (size_t)(d->n + 1) * sizeof *grown);
     d->files = grown ? grown : d->files;
     f.label = strdup(n->label);
+    f.in_place = n->in_place ? strdup(n->in_place) : NULL;
     f.path = strdup(n->path);
     f.part = part ? strdup(part) : NULL;
     f.group = n->group;
-    if (!grown || !f.label || !f.path || (part && !f.part)) {
+    if (!grown || !f.label || !f.path || (part && !f.part) || (n->in_place && !f.in_place)) {
         forget(&f);
         return err_set(e, ERR_NOMEM, "out of memory comparing file names");
     }
@@ -135,7 +138,7 @@ int distinct_add_database(struct distinct *d, const struct distinct_name *n, enu
 {
     static const char *const suffixes[] = { "-journal", "-wal", "-shm" };
     char *real = realpath(n->path, NULL);
-    const struct distinct_name there = { n->label, real ? real : n->path, n->group };
+    const struct distinct_name there = { n->label, real ? real : n->path, n->group, n->in_place };
     int r = add(d, n, NULL, use, e);
     for (size_t i = 0; i < sizeof suffixes / sizeof *suffixes && r == 0; i++)
         r = distinct_add_beside(d, &there, suffixes[i], use, e);
@@ -148,7 +151,7 @@ int distinct_add_stdout(struct distinct *d, int group, struct err *e)
     struct stat st;
     if (fstat(STDOUT_FILENO, &st) < 0 || !S_ISREG(st.st_mode))
         return 0;
-    const struct distinct_name n = { "standard output", "", group };
+    const struct distinct_name n = { "standard output", "", group, NULL };
     return keep(d, &n, NULL, (struct distinct_file){ .dev = st.st_dev, .ino = st.st_ino, .use = DISTINCT_WRITTEN }, e);
 }
 
@@ -175,8 +178,10 @@ int distinct_check(const struct distinct *d, struct err *e)
             char wt[200], ot[200];
             describe(w, wt, sizeof wt);
             describe(o, ot, sizeof ot);
+            int left_out = w->in_place && !strcmp(w->in_place, o->label);
             return err_set(e, ERR_USAGE, "%s and %s are the same file, which would be %s; nothing was touched: give what is "
-                           "written a name of its own", wt, ot, o->use == DISTINCT_READ ? "overwritten" : "written twice");
+                           "written a name of its own%s%s%s", wt, ot, o->use == DISTINCT_READ ? "overwritten" : "written twice",
+                           left_out ? ", or leave " : "", left_out ? w->label : "", left_out ? " out to change the file in place" : "");
         }
     return 0;
 }

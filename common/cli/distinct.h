@@ -15,6 +15,7 @@ struct distinct_name {
     const char *label;  /* "--out": how messages call it; copied */
     const char *path;
     int group;
+    const char *in_place; /* "--traces": where this option is left out, the file of that one is written in place; or NULL; copied */
 };
 
 struct distinct_file;

@@ -15,12 +15,13 @@ static const struct opt *row(const struct opt *opts, const char *name)
 
 static int add(struct distinct *d, const struct opt *o, const char *path, int *group, struct err *e)
 {
-    char label[80];
+    char label[80], in_place[80];
     enum opt_file f = o->file;
     if (f == OPT_READ_DB && o->update_if && *o->update_if)
         f = OPT_UPDATE_DB;
     snprintf(label, sizeof label, "--%s", o->name);
-    const struct distinct_name n = { label, path, ++*group };
+    snprintf(in_place, sizeof in_place, "--%s", o->in_place ? o->in_place : "");
+    const struct distinct_name n = { label, path, ++*group, o->in_place ? in_place : NULL };
     switch (f) {
     case OPT_NO_FILE:   return 0;
     case OPT_READ:      return distinct_add(d, &n, DISTINCT_READ, e);
@@ -51,7 +52,7 @@ static int add_option(struct distinct *d, const struct opt *opts, const struct o
         return 0;
     char label[80];
     snprintf(label, sizeof label, "--%s", in->name);
-    const struct distinct_name n = { label, own, ++*group };
+    const struct distinct_name n = { label, own, ++*group, NULL };
     r = distinct_add(d, &n, DISTINCT_WRITTEN, e);
     return r < 0 || !o->beside ? r : distinct_add_beside(d, &n, o->beside, DISTINCT_WRITTEN, e);
 }
@@ -69,7 +70,7 @@ static int add_arguments(struct distinct *d, const char *kinds, char **args, int
 {
     int r = 0;
     for (int i = 0; i < n && r == 0 && kinds && *kinds; i++) {
-        const struct distinct_name a = { "the argument", args[i], ++*group };
+        const struct distinct_name a = { "the argument", args[i], ++*group, NULL };
         r = distinct_add(d, &a, *kinds == 'w' ? DISTINCT_WRITTEN : DISTINCT_READ, e);
         kinds += kinds[1] != '\0';
     }

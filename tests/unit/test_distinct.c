@@ -16,7 +16,7 @@ static struct err e;
 static int compare(const char *a, const char *b, enum distinct_use use)
 {
     struct distinct d = { 0 };
-    const struct distinct_name na = { "--out", a, 1 }, nb = { "--in", b, 2 };
+    const struct distinct_name na = { "--out", a, 1, "--in" }, nb = { "--in", b, 2, NULL };
     memset(&e, 0, sizeof e);
     int r = distinct_add(&d, &na, DISTINCT_WRITTEN, &e);
     if (r == 0 && (r = distinct_add(&d, &nb, use, &e)) == 0)
@@ -48,8 +48,8 @@ static void same_and_not(void)
     make("a");
     make("b");
     POINT(compare("a", "b", DISTINCT_READ) == 0 && compare("x", "y", DISTINCT_WRITTEN) == 0, "two files are two");
-    POINT(compare("a", "./a", DISTINCT_READ) == ERR_USAGE && strstr(e.msg, "--out 'a'") && strstr(e.msg, "--in './a'"),
-       "one file is refused, with both names: %s", e.msg);
+    POINT(compare("a", "./a", DISTINCT_READ) == ERR_USAGE && strstr(e.msg, "--out 'a'") && strstr(e.msg, "--in './a'") &&
+           strstr(e.msg, "leave --out out"), "one file is refused, with both names and how it is changed in place: %s", e.msg);
     POINT(compare("new", "./new", DISTINCT_WRITTEN) == ERR_USAGE && strstr(e.msg, "twice"), "a new one too: %s", e.msg);
     POINT(compare("m-00002-of-00002.gguf", "m-00001-of-00002.gguf", DISTINCT_READ) == ERR_USAGE &&
            strstr(e.msg, "comes with --in"), "a shard: %s", e.msg);
@@ -62,7 +62,7 @@ static void same_and_not(void)
 static void groups(void)
 {
     struct distinct d = { 0 };
-    const struct distinct_name db = { "--db", "hw.sqlite", 1 }, csv = { "--csv", "hw.sqlite-wal", 2 };
+    const struct distinct_name db = { "--db", "hw.sqlite", 1, NULL }, csv = { "--csv", "hw.sqlite-wal", 2, NULL };
     POINT(distinct_add_database(&d, &db, DISTINCT_WRITTEN, &e) == 0 && distinct_check(&d, &e) == 0,
        "a database goes with its own companions");
     POINT(distinct_add(&d, &csv, DISTINCT_READ, &e) == 0 && distinct_check(&d, &e) == ERR_USAGE,

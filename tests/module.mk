@@ -84,6 +84,11 @@ COUNT ?= 50
 certificates: all
 	$(Q)$(TEST_ENV) sh -c '. tests/chain.sh; TRACE=$$traces exec tests/certificates.py $(COUNT)'
 
+# COUNT random models by description, planned and checked: tests/descriptions.py
+.PHONY: descriptions
+descriptions: all
+	$(Q)$(TEST_ENV) tests/descriptions.py $(COUNT)
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

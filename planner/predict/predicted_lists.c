@@ -134,6 +134,7 @@ static int share(const struct predicted *f, const struct inputs_steps *s, struct
 struct telling {
     const struct predicted *f;
     int layer, firing_only, avx2;
+    uint32_t seed;               /* the layer; of layers that are alike, the first: their draws are the same */
     struct predicted_shared *shared;
     uint64_t (*chance)[FALSE_POSITIVES_LEVELS];  /* [n_blocks]: of false positives; not filled in with firing_only */
     struct list out;
@@ -310,7 +311,7 @@ static int tell(struct telling *w, const struct inputs_steps *s)
     for (int k = 0; k < w->f->n_blocks; k++)
         w->shared->runs[k].n = 0; /* now: how many have passed */
     for (int t = 0; t < s->n_steps; t++) {
-        uint64_t state = (uint64_t)w->layer << 32 | (uint32_t)t;
+        uint64_t state = (uint64_t)w->seed << 32 | (uint32_t)t;
         w->start[t] = (uint32_t)w->out.n;
         for (uint32_t i = s->start[t]; i < s->start[t + 1]; i = block_end(s, t, i, n_ff)) {
             uint32_t block = s->at[i] / n_ff;
@@ -337,7 +338,7 @@ static int perfect(const struct telling *w)
 /* All that the lists of a layer with these firings follow from. 0: no memory for it. */
 static int key_of(const struct telling *w, const struct inputs_steps *s, struct hash128 *out)
 {
-    const uint32_t made_from[6] = { 1, (uint32_t)w->layer, (uint32_t)w->firing_only, (uint32_t)s->n_steps, s->start[s->n_steps],
+    const uint32_t made_from[6] = { 1, w->seed, (uint32_t)w->firing_only, (uint32_t)s->n_steps, s->start[s->n_steps],
                                w->f->always[w->layer] };
     struct hash *h = hash_new();
     if (!h)
@@ -364,7 +365,7 @@ static void take_lists(struct inputs_steps *s, uint32_t *start, uint32_t *at)
 int predicted_steps(const struct predicted *f, const struct inputs *in, int layer, int firing_only,
                    struct predicted_shared **shared, struct inputs_steps *s, struct err *e)
 {
-    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only };
+    struct telling w = { .f = f, .layer = layer, .firing_only = firing_only, .seed = in->equivalent ? 0 : (uint32_t)layer };
     struct predicted_shared *own = NULL, **used = shared ? shared : &own;
     struct inputs_steps known;
     struct hash128 key;

@@ -137,16 +137,30 @@ double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads
     return n > 0 ? sum / (double)how->reads : 0;
 }
 
-double cost_read_bytes(const struct layout_shape *s, int part)
+/* Bytes that the first n units of a part bring, each read by itself. */
+static uint64_t units_read_bytes(const struct layout_part *p, uint64_t block, uint32_t n)
 {
-    const struct layout_part *p = &s->part[part];
-    uint64_t block = s->l.block_bytes, bytes = 0;
-    uint32_t n = p->n_units < block ? p->n_units
-                                    : (uint32_t)block; /* offsets within a block repeat after `block` units */
+    uint64_t bytes = 0;
     for (uint32_t u = 0; u < n; u++) {
         uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
         bytes += (to + block - 1) / block * block - from / block * block;
     }
+    return bytes;
+}
+
+double cost_read_bytes(const struct layout_shape *s, int part)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t block = s->l.block_bytes, a = block, b = p->stride_bytes % block;
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    uint32_t period = (uint32_t)(block / a), n = p->n_units, left = n % period; /* offsets within a block repeat */
+    uint64_t bytes = units_read_bytes(p, block, left);
+    if (n > left)
+        bytes += units_read_bytes(p, block, period) * (n / period);
     return (double)bytes / n;
 }
 

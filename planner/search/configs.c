@@ -1,5 +1,4 @@
-/* Curves of all configurations would be large, and dear to make: all get a proven bound, and the best keep their curves. Reads
- * through gaps are tried last, with the cores that are best without them. */
+/* Curves of all configurations would be large, and dear to make: all get a proven bound, and the best keep their curves. */
 #include "planner/search/configs.h"
 
 #include "planner/search/account.h"
@@ -10,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH   128
-#define MAX_CONFIGS 4096
+#define MAX_DEPTH 128
 
 void configs_done(struct configs *c)
 {
@@ -104,10 +102,6 @@ static int next_cores(const struct hw *hw, struct cost_choice *c)
 static int add_config(struct maker *m, const struct cost_choice *c, struct err *e)
 {
     struct solve_problem *sp = &m->out->sp;
-    if (sp->n_configs == MAX_CONFIGS) {
-        notes_add(m->s->notes, "%s: more than %d core and depth choices; the first were searched", m->s->hw->name, MAX_CONFIGS);
-        return 0;
-    }
     struct solve_config *o = &sp->configs[sp->n_configs];
     *o = (struct solve_config){ .depth = c->depth, .id = sp->n_configs };
     memcpy(o->n, c->n, sizeof o->n);
@@ -115,24 +109,37 @@ static int add_config(struct maker *m, const struct cost_choice *c, struct err *
     return set_memory(m, c, o, e);
 }
 
-/* Every backend and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes. Those
- * are threads: they would share cores with the threads that compute, and no longer read as the probe measured them, on idle
+/* Every queue depth with these cores, backend and rule. */
+static int add_depths(struct maker *m, struct cost_choice *c, enum hw_backend backend, struct err *e)
+{
+    int first = m->out->sp.n_configs, r = 0;
+    for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
+        set_backend(c, backend);
+        r = add_config(m, c, e);
+    }
+    return r < 0 ? r : bounds_add(&m->bounds, (struct bounds_run){ first, 1, m->out->sp.n_configs - first }, e);
+}
+
+/* Rules for coalesced reads: the paper's equations know of none. */
+static int rules_of(const struct maker *m)
+{
+    return m->lim->model == PLAN_COST_PAPER || m->s->n_rules < 1 ? 1 : m->s->n_rules;
+}
+
+/* Every backend, rule and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes.
+ * Those are threads: they would share cores with the threads that compute, and no longer read as the probe measured them, on idle
  * cores. A plan that predicted 11 tokens/s made 6.7. */
-static int add_depths(struct maker *m, struct cost_choice *c, struct err *e)
+static int add_queues(struct maker *m, struct cost_choice *c, struct err *e)
 {
     enum hw_backend backends[2];
     int n = backends_of(m->s->hw, backends), r = 0;
     if (n == 2 && c->threads >= hw_cores(m->s->hw, -1))
         n = 1;
-    for (int i = 0; i < n && r == 0; i++) {
-        int first = m->out->sp.n_configs;
-        for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
-            set_backend(c, backends[i]);
-            r = add_config(m, c, e);
+    for (int i = 0; i < n && r == 0; i++)
+        for (c->rule = 0; c->rule < rules_of(m) && r == 0; c->rule++) {
+            c->read_bytes = coalesce_read_bytes(&m->s->rules[c->rule]);
+            r = add_depths(m, c, backends[i], e);
         }
-        if (r == 0)
-            r = bounds_add(&m->bounds, (struct bounds_run){ first, 1, m->out->sp.n_configs - first }, e);
-    }
     return r;
 }
 
@@ -145,76 +152,28 @@ static int add_cores(struct maker *m, int group, struct err *e)
     c.n_classes = m->out->sp.n_classes;
     if (hw->n_classes == 0) {
         c.n[0] = c.threads = 1;
-        return add_depths(m, &c, e);
+        return add_queues(m, &c, e);
     }
     while (r == 0 && next_cores(hw, &c)) {
         c.threads = 0;
         for (int k = 0; k < c.n_classes; k++)
             c.threads += c.n[k];
         if (c.threads <= BUDGET_MAX_THREADS)
-            r = add_depths(m, &c, e);
+            r = add_queues(m, &c, e);
     }
     return r;
 }
 
-static int possible(const struct solve_problem *sp, int config)
+/* No fewer than there are configurations. */
+static int most_configs(const struct maker *m)
 {
-    return sp->configs[config].bound != SOLVE_NEVER && solve_cores_ok(sp, &sp->configs[config]);
-}
-
-/* Of n configurations with cores that the user allows, the one with the least bound; with `threads`, of those that are as good
- * within the 1 % by which plans take threads, the one with most threads. -1: none is possible. */
-static int best_config(const struct configs *c, int n, int threads)
-{
-    const struct solve_problem *sp = &c->sp;
-    int best = -1, most = -1;
-    for (int i = 0; i < n; i++)
-        if (possible(sp, i) && (best < 0 || sp->configs[i].bound < sp->configs[best].bound))
-            best = i;
-    for (int i = 0; i < n && best >= 0; i++)
-        if (possible(sp, i) && sp->configs[i].bound <= sp->configs[best].bound + sp->configs[best].bound / 100 &&
-            (most < 0 || c->choices[i].threads > c->choices[most].threads))
-            most = i;
-    return threads ? most : best;
-}
-
-/* A choice with each rule and depth. The first n configurations read no gaps; one with a rule whose bound is no better than
- * that of the same choice without is dropped: its buffers take more memory. */
-static int try_rules(struct maker *m, struct cost_choice c, int n, struct err *e)
-{
-    struct solve_problem *sp = &m->out->sp;
-    int from = -1, added = sp->n_configs, r = 0, rules = m->s->n_rules - 1;
-    for (int i = 0; i < n && r == 0; i++) {
-        const struct cost_choice *o = &m->out->choices[i];
-        if (o->group != c.group || o->backend != c.backend || memcmp(o->n, c.n, sizeof c.n))
-            continue;
-        from = from < 0 ? i : from;
-        c = *o;
-        for (c.rule = 1; c.rule < m->s->n_rules && r == 0; c.rule++) {
-            c.read_bytes = coalesce_read_bytes(&m->s->rules[c.rule]);
-            r = add_config(m, &c, e);
-        }
-    }
-    for (int i = 0; i < rules && r == 0; i++)
-        r = bounds_add(&m->bounds, (struct bounds_run){ added + i, rules, (sp->n_configs - added - i + rules - 1) / rules }, e);
-    if (r == 0)
-        r = bounds_search(&m->bounds, e);
-    for (int i = added; i < sp->n_configs && r == 0; i++)
-        if (sp->configs[i].bound >= sp->configs[from + (i - added) / rules].bound)
-            solve_config_done(sp, &sp->configs[i]);
-    return r;
-}
-
-/* Reads through gaps hardly change which cores are best: they are tried with those that are best without, and with the
- * most that are as good. */
-static int add_rules(struct maker *m, struct err *e)
-{
-    const struct configs *o = m->out;
-    int n = o->sp.n_configs, best = best_config(o, n, 0), most = best_config(o, n, 1);
-    int r = best < 0 ? 0 : try_rules(m, o->choices[best], n, e);
-    if (r < 0 || best < 0 || !memcmp(o->choices[best].n, o->choices[most].n, sizeof o->choices[best].n))
-        return r;
-    return try_rules(m, o->choices[most], n, e);
+    struct cost_choice c = { .n_classes = m->s->hw->n_classes };
+    int cores = 1, depths = 0;
+    while (next_cores(m->s->hw, &c))
+        cores++;
+    for (int depth = 1; depth <= MAX_DEPTH; depth *= 2)
+        depths++;
+    return m->s->n_groups * cores * 2 * rules_of(m) * depths;
 }
 
 /* The problem without configurations. */
@@ -242,18 +201,17 @@ int configs_fill(struct configs *out, const struct space *s, const struct reside
 {
     struct configs o = { .sp = empty_problem(s, lim) };
     struct maker m = { .s = s, .lim = lim, .out = &o };
-    o.sp.configs = calloc(MAX_CONFIGS, sizeof *o.sp.configs);
-    o.choices = calloc(MAX_CONFIGS, sizeof *o.choices);
+    int most = most_configs(&m);
+    o.sp.configs = calloc((size_t)most, sizeof *o.sp.configs);
+    o.choices = calloc((size_t)most, sizeof *o.choices);
     struct pricer pricer = { s, residencies, o.choices };
     int r = o.sp.configs && o.choices ? 0 : err_set(e, ERR_NOMEM, "out of memory for configurations");
     if (r == 0)
-        r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &pricer }, MAX_CONFIGS, e);
+        r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &pricer }, most, e);
     for (int i = 0; i < s->n_groups && r == 0; i++)
         r = add_cores(&m, i, e);
     if (r == 0)
         r = bounds_search(&m.bounds, e);
-    if (r == 0 && lim->model != PLAN_COST_PAPER)
-        r = add_rules(&m, e);
     if (r == 0)
         r = bounds_partition(&m.bounds, &o.runs, &o.n_runs, e);
     bounds_done(&m.bounds);

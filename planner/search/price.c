@@ -117,7 +117,7 @@ static int copy_curves(const struct pricing *w, struct solve_config *out, size_t
 }
 
 /* All variants of the group together, and each by itself where batch sizes have to agree on one. Time and memory that variants
- * do not share are in the points; *shared gets the rest. */
+ * do not share are in the points; *shared gets the rest, *floor_ns the least of any variant. */
 static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
 {
     const struct space_group *g = &w->s->group[w->c->group];
@@ -134,7 +134,8 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
             continue;
         price_variant_of(w, equivalent, g->n > 1 ? i : 0, x);
         *shared = x->layer.attention_ns + x->layer.predict_ns - x->own_ns;
-        *floor_ns = x->c.model == PLAN_COST_PAPER ? x->layer.compute_ns : 0;
+        if (x->c.model == PLAN_COST_PAPER)
+            *floor_ns = i == 0 || x->layer.compute_ns < *floor_ns ? x->layer.compute_ns : *floor_ns;
         same = same && costs_the_same(w, x, &w->representative[i]);
         if (represents)
             w->representative[i] = *x;

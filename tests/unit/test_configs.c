@@ -27,8 +27,19 @@ static void ragged_storage(struct hw *h)
 }
 
 struct seen {
-    int configs, decided, feasible, bad;
+    int configs, decided, feasible, bad, rules;
 };
+
+/* Is each of the space's rules for coalesced reads there with all that the first is there with? */
+static int has_all_rules(const struct problem *p, const struct limits *lim)
+{
+    int n[REPLAY_RULES] = { 0 }, rules = lim->model == PLAN_COST_PAPER ? 1 : p->space.n_rules, all = 1;
+    for (int i = 0; i < p->configs.sp.n_configs; i++)
+        n[p->configs.choices[i].rule]++;
+    for (int i = 1; i < REPLAY_RULES; i++)
+        all &= n[i] == (i < rules ? n[0] : 0);
+    return all;
+}
 
 /* A configuration's own bounds against those it has. */
 static void check_config(struct problem *p, int i, int64_t objective, struct seen *seen)
@@ -78,6 +89,8 @@ static void check_problem(const struct inputs *in, const struct hw *hw, const st
         printf("# %s\n", e.msg);
         seen->bad++;
     }
+    seen->bad += !has_all_rules(&p, lim);
+    seen->rules += p.space.n_rules > 1;
     seen->feasible += res.feasible;
     for (int i = 0; i < p.configs.sp.n_configs; i++)
         check_config(&p, i, res.feasible ? res.objective : SOLVE_NEVER, seen);
@@ -119,7 +132,7 @@ static void test_bounds(int predicted)
     }
     printf("# %d problems, %d feasible: %d configurations, %d decided by bounds\n", n, seen.feasible, seen.configs, seen.decided);
     CHECK(seen.bad == 0);
-    CHECK(seen.feasible > n / 2 && seen.feasible < n && seen.decided > seen.configs / 4);
+    CHECK(seen.feasible > n / 2 && seen.feasible < n && seen.decided > seen.configs / 4 && seen.rules > 0);
 }
 
 int main(void)

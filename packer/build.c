@@ -39,9 +39,9 @@ static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, in
     return b->source->model->layer[layer][ffn_roles[role]];
 }
 
-int build_role_changes(const struct build *b, int role)
+int build_role_changes(const struct build *b, int layer, int role)
 {
-    uint32_t from = ffn_tensor(b, 0, role)->type, to = b->shape.l.type[role];
+    uint32_t from = ffn_tensor(b, layer, role)->type, to = layout_of(&b->shapes, layer)->type[role];
     int turned = role == LAYOUT_DOWN && !b->source->model->h.down_by_neuron;
     return from != to || (turned && quant_traits(to)->block_elems > 1);
 }
@@ -143,7 +143,7 @@ static int read_matrix(struct work *k, int layer, int block, int role, uint32_t 
     int r = source_read(b->source, t, k->matrix[role], n, e);
     progress_add(&k->progress, n);
     *type = t->type;
-    if (r < 0 || !b->better || !build_role_changes(b, role))
+    if (r < 0 || !b->better || !build_role_changes(b, layer, role))
         return r;
     const struct gguf_tensor *u = gguf_tensor(b->better, t->name); /* shapes were compared before */
     n = u->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
@@ -153,10 +153,10 @@ static int read_matrix(struct work *k, int layer, int block, int role, uint32_t 
 
 static int put_ffn(struct work *k, int layer, int block, struct err *e)
 {
-    const struct layout_shape *s = &k->b->shape;
+    const struct layout_shape *s = layout_of(&k->b->shapes, layer);
     const struct model_hparams *h = &k->b->source->model->h;
     size_t n = (size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block;
-    struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0,
+    struct neurons_in in = { k->matrix[LAYOUT_GATE], k->matrix[LAYOUT_UP], k->matrix[LAYOUT_DOWN], 0, 0, 0, s,
                              h->d_model, h->n_ff, k->b->orders + n * (size_t)h->n_ff,
                              h->down_by_neuron };
     uint32_t *types[LAYOUT_ROLES] = { &in.gate_type, &in.up_type, &in.down_type }, index[LAYOUT_MAX_PARTS];
@@ -174,7 +174,8 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
         k->report->neuron_bytes += s->segment_bytes[i];
     }
     const struct neurons_checks checks = { .clusters = k->checks + n * (size_t)s->n_parts * s->n_clusters,
-                                           .units = k->unit_checks + n * unit_check_per_block(s),
+                                           .units = k->unit_checks + unit_check_before(&k->b->shapes, model_ffn_blocks(h), layer) +
+                                                    (uint64_t)block * unit_check_per_block(s),
                                            .identity = k->identity,
                                            .ffn = n };
     uint32_t panel = neurons_panel(k->neurons);
@@ -355,26 +356,63 @@ static void set_hash(struct js *o, const char *key, struct hash128 h)
     js_set_str(o, key, text);
 }
 
+static const struct gguf_tensor *requantised_tensor(const struct build *b, int layer, int role)
+{
+    const struct gguf_tensor *t = ffn_tensor(b, layer, role);
+    return b->better ? gguf_tensor(b->better, t->name) : t;
+}
+
+int build_change(const struct build *b, const struct build_report *r, int role, int i, struct build_change *out)
+{
+    int n_layers = b->source->model->h.n_layers;
+    uint8_t seen[MODEL_MAX_LAYERS] = { 0 };
+    for (int first = 0; first < n_layers; first++) {
+        if (seen[first] || !build_role_changes(b, first, role))
+            continue;
+        struct build_change c = { requantised_tensor(b, first, role)->type, layout_of(&b->shapes, first)->type[role], 0, 0, { 0 } };
+        struct neurons_loss sum = { 0 };
+        for (int l = first; l < n_layers; l++) {
+            if (!build_role_changes(b, l, role) || requantised_tensor(b, l, role)->type != c.from ||
+                layout_of(&b->shapes, l)->type[role] != c.to)
+                continue;
+            seen[l] = c.layer[l] = 1;
+            c.n_layers++;
+            sum.error2[role] += r->layers[l].error2[role];
+            sum.weight2[role] += r->layers[l].weight2[role];
+        }
+        c.relative_rms = build_relative_rms(&sum, role);
+        if (i-- == 0) {
+            *out = c;
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static struct js *requantised(const struct work *k)
 {
-    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
+    int n_layers = k->b->source->model->h.n_layers;
     struct js *list = js_array();
-    for (int role = 0; role < LAYOUT_ROLES; role++) {
-        if (!build_role_changes(k->b, role))
-            continue;
-        struct js *o = js_object(), *layers = js_array();
-        const struct gguf_tensor *t = ffn_tensor(k->b, 0, role);
-        if (k->b->better)
-            t = gguf_tensor(k->b->better, t->name);
-        js_set_str(o, "tensor", names[role]);
-        js_set_str(o, "from", quant_traits(t->type)->name);
-        js_set_str(o, "to", quant_traits(k->b->shape.l.type[role])->name);
-        js_set_num(o, "relative_rms", build_relative_rms(&k->report->total, role));
-        for (int l = 0; l < k->b->source->model->h.n_layers; l++)
-            js_append_num(layers, build_relative_rms(&k->report->layers[l], role));
-        js_set(o, "relative_rms_by_layer", layers);
-        js_append(list, o);
-    }
+    struct build_change c;
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        for (int i = 0; build_change(k->b, k->report, role, i, &c); i++) {
+            struct js *o = js_object(), *rms = js_array(), *layers = js_array();
+            js_set_str(o, "tensor", layout_role_name(role));
+            js_set_str(o, "from", quant_traits(c.from)->name);
+            js_set_str(o, "to", quant_traits(c.to)->name);
+            js_set_num(o, "relative_rms", c.relative_rms);
+            for (int l = 0; l < n_layers; l++)
+                if (c.layer[l]) {
+                    js_append_num(rms, build_relative_rms(&k->report->layers[l], role));
+                    js_append_num(layers, l);
+                }
+            js_set(o, "relative_rms_by_layer", rms);
+            if (c.n_layers < n_layers)
+                js_set(o, "layers", layers);
+            else
+                js_free(layers);
+            js_append(list, o);
+        }
     return list;
 }
 
@@ -422,32 +460,45 @@ static uint64_t n_ffn(const struct build *b)
     return (uint64_t)h->n_layers * (uint64_t)model_ffn_blocks(h);
 }
 
+static uint64_t n_units(const struct build *b)
+{
+    const struct model_hparams *h = &b->source->model->h;
+    return unit_check_before(&b->shapes, model_ffn_blocks(h), h->n_layers);
+}
+
 static uint64_t source_bytes(const struct build *b, uint64_t *largest_ffn)
 {
     const struct gguf *g = b->source->gguf;
-    uint64_t sum = 0, ffn = 0;
+    uint64_t sum = 0;
     for (uint64_t i = 0; i < g->n_tensors; i++)
         sum += g->tensors[i].bytes;
-    for (int role = 0; role < LAYOUT_ROLES; role++)
-        ffn += ffn_tensor(b, 0, role)->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
-    *largest_ffn = ffn;
+    *largest_ffn = 0;
+    for (int l = 0; l < b->source->model->h.n_layers; l++) {
+        uint64_t ffn = 0;
+        for (int role = 0; role < LAYOUT_ROLES; role++)
+            ffn += ffn_tensor(b, l, role)->bytes / (uint64_t)model_ffn_blocks(&b->source->model->h);
+        *largest_ffn = ffn > *largest_ffn ? ffn : *largest_ffn;
+    }
     return sum;
 }
 
 void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memory_bytes)
 {
-    uint64_t ffn, all = source_bytes(b, &ffn), blocks = n_ffn(b);
-    uint64_t dense = all - ffn * blocks, segments = 0;
-    for (int i = 0; i < b->shape.n_segments; i++)
-        segments += b->shape.segment_bytes[i];
-    uint64_t tables = blocks * ((uint64_t)b->shape.n_ff * 4 + (uint64_t)b->shape.n_parts * b->shape.n_clusters * 8 +
-                                unit_check_per_block(&b->shape) * 4);
+    const struct layout_shapes *s = &b->shapes;
+    uint64_t ffn, dense = source_bytes(b, &ffn), blocks = n_ffn(b), segments = 0;
+    for (int l = 0; l < b->source->model->h.n_layers; l++) {
+        for (int i = 0; i < s->n_segments; i++)
+            segments += layout_of(s, l)->segment_bytes[i] * (uint64_t)model_ffn_blocks(&b->source->model->h);
+        for (int role = 0; role < LAYOUT_ROLES; role++)
+            dense -= ffn_tensor(b, l, role)->bytes;
+    }
+    uint64_t tables = blocks * ((uint64_t)s->n_ff * 4 + (uint64_t)s->n_parts * s->n_clusters * 8) + n_units(b) * 4;
     uint64_t predictors, n_predictors = count_predictors(b, &predictors);
-    *file_bytes = predictors + dense + segments * blocks + tables + b->source->gguf->kv_len +
+    *file_bytes = predictors + dense + segments + tables + b->source->gguf->kv_len +
                   (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
-                      (b->shape.l.block_bytes + PACK_ENTRY_BYTES);
+                      (s->l.block_bytes + PACK_ENTRY_BYTES);
     *memory_bytes = ffn + 2 * b->panel_bytes + tables +
-                    (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)b->shape.n_ff * 4;
+                    (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)s->n_ff * 4;
 }
 
 /* Every matrix can be read into its buffer, from either source. */
@@ -459,11 +510,6 @@ static int take_buffers(struct work *k, struct err *e)
         for (int role = 0; role < LAYOUT_ROLES; role++) {
             const struct gguf_tensor *t = ffn_tensor(b, l, role),
                                      *u = b->better ? gguf_tensor(b->better, t->name) : NULL;
-            if (t->type != ffn_tensor(b, 0, role)->type)
-                return err_set(e, ERR_UNSUPPORTED,
-                               "tensor '%s' has type %s, that of layer 0 %s: mixed types are not packed",
-                               t->name, quant_traits(t->type)->name,
-                               quant_traits(ffn_tensor(b, 0, role)->type)->name);
             if (b->better && (!u || memcmp(u->dims, t->dims, sizeof t->dims)))
                 return err_set(
                     e, ERR_MISMATCH,
@@ -478,12 +524,12 @@ static int take_buffers(struct work *k, struct err *e)
         if (!(k->matrix[role] = malloc(largest[role])))
             return err_set(e, ERR_NOMEM, "a matrix of %llu bytes", (unsigned long long)largest[role]);
     k->piece = malloc(PIECE);
-    k->checks = calloc(n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, sizeof *k->checks);
-    k->unit_checks = calloc(n_ffn(b) * unit_check_per_block(&b->shape), sizeof *k->unit_checks);
+    k->checks = calloc(n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, sizeof *k->checks);
+    k->unit_checks = calloc(n_units(b), sizeof *k->unit_checks);
     k->report->layers = calloc((size_t)b->source->model->h.n_layers, sizeof *k->report->layers);
     if (!k->piece || !k->checks || !k->unit_checks || !k->report->layers)
         return err_set(e, ERR_NOMEM, "tables of the pack");
-    return neurons_new(&b->shape, b->source->model->h.d_model, b->panel_bytes, b->pool, &k->neurons, e);
+    return neurons_new(&b->shapes, b->source->model->h.d_model, b->panel_bytes, b->pool, &k->neurons, e);
 }
 
 /* Of all that decides on the bytes of the neurons, so that packs whose neurons differ have identities that differ. */
@@ -506,19 +552,19 @@ static int open_writer(struct work *k, struct err *e)
 {
     const struct build *b = k->b;
     const struct trace_info *t = trace_info(b->trace);
-    struct write_facts f = { .h = b->source->model->h, .shape = b->shape, .model_hash = t->model_hash,
-                             .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shape.l),
+    struct write_facts f = { .h = b->source->model->h, .shapes = b->shapes, .model_hash = t->model_hash,
+                             .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shapes.l),
                              .vocab_text_bytes = t->vocab_text_bytes, .n_merges = t->n_merges };
     int r = pack_identity(b, &f, &f.identity, e);
     uint64_t bytes, n = count_predictors(b, &bytes);
-    uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shape.n_segments + n + 8);
+    uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shapes.n_segments + n + 8);
     k->identity = f.identity;
     return r < 0 ? r : write_open(b->out_path, &f, entries, &k->w, e);
 }
 
 int build_run(const struct build *b, struct build_report *report, struct err *e)
 {
-    uint64_t ffn, neurons = n_ffn(b) * (uint64_t)b->shape.n_ff;
+    uint64_t ffn, neurons = n_ffn(b) * (uint64_t)b->shapes.n_ff;
     struct work k = { .b = b, .report = report };
     *report = (struct build_report){ 0 };
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
@@ -527,8 +573,8 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
         (r = put_all_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
         (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks,
-                         n_ffn(b) * (uint64_t)b->shape.n_parts * b->shape.n_clusters, 8, e)) == 0 &&
-        (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_ffn(b) * unit_check_per_block(&b->shape), 4, e)) == 0)
+                         n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, 8, e)) == 0 &&
+        (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_units(b), 4, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {
         report->memory_bytes = ffn + neurons_memory(k.neurons);

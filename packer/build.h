@@ -20,7 +20,7 @@ struct build {
     struct trace_predictors *predictors; /* NULL: none */
     unsigned predictor_inputs;      /* 1 << enum predict_input: which of them to pack */
     int planned_predictors;         /* and those that a limit of the plan uses */
-    struct layout_shape shape;
+    struct layout_shapes shapes;
     struct pool *pool;
     uint64_t panel_bytes;
 };
@@ -36,8 +36,17 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
 
 int build_run(const struct build *b, struct build_report *report, struct err *e);
 
-/* Whether a role's rows are stored in another type than the source's or quantised along new rows. */
-int build_role_changes(const struct build *b, int role);
+/* Whether a role's rows are stored in another type than the source's or quantised along new rows: in a layer. */
+int build_role_changes(const struct build *b, int layer, int role);
+
+/* The changes of a role, one for each pair of types, in the order of their first layers: what i-th is like. 0: there is none. */
+struct build_change {
+    uint32_t from, to;
+    int n_layers;
+    double relative_rms;        /* over these layers */
+    uint8_t layer[MODEL_MAX_LAYERS]; /* 1: of them */
+};
+int build_change(const struct build *b, const struct build_report *r, int role, int i, struct build_change *out);
 
 /* Root of squared error over squared weights; 0 when nothing changed. */
 double build_relative_rms(const struct neurons_loss *l, int role);

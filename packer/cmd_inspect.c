@@ -16,9 +16,10 @@ static const struct opt_usage usage = {
 static uint64_t neuron_bytes(const struct pack *p)
 {
     uint64_t n = 0;
-    for (int i = 0; i < p->shape.n_segments; i++)
-        n += p->shape.segment_bytes[i];
-    return n * (uint64_t)p->h.n_layers * (uint64_t)model_ffn_blocks(&p->h);
+    for (int l = 0; l < p->h.n_layers; l++)
+        for (int i = 0; i < p->shapes.n_segments; i++)
+            n += layout_of(&p->shapes, l)->segment_bytes[i];
+    return n * (uint64_t)model_ffn_blocks(&p->h);
 }
 
 static void dense_sum(const struct pack *p, uint64_t *bytes, uint64_t *stored)
@@ -44,10 +45,47 @@ static const char *type_name(uint32_t type)
     return quant_traits(type)->name;
 }
 
+/* "layers 0 to 3, 7" of a kind. */
+static void print_layers(const struct layout *l, int kind)
+{
+    const char *before = "layers ";
+    for (int i = 0, end; i < l->n_layers; i = end) {
+        for (end = i + 1; end < l->n_layers && l->kind[end] == l->kind[i]; end++)
+            ;
+        if (l->kind[i] != kind)
+            continue;
+        printf("%s%d", before, i);
+        if (end > i + 1)
+            printf(" to %d", end - 1);
+        before = ", ";
+    }
+}
+
+static void text_layout(const struct pack *p)
+{
+    const struct layout *l = &p->shapes.l;
+    printf("layout    %s%s, clusters of %u, blocks of %u B", layout_form_name(l->form), l->packed ? ", packed" : "",
+           l->cluster_neurons, l->block_bytes);
+    for (int k = 0; k < l->n_kinds; k++) {
+        const struct layout_shape *s = &p->shapes.kind[k];
+        if (l->n_kinds > 1) {
+            printf("%s  ", k ? "" : "\n");
+            print_layers(l, k);
+        }
+        printf("%s gate %s, up %s, down %s\n", l->n_kinds > 1 ? ":" : ";", type_name(s->type[0]), type_name(s->type[1]),
+               type_name(s->type[2]));
+        for (int i = 0; i < s->n_parts; i++) {
+            const struct layout_part *q = &s->part[i];
+            printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n",
+                   i, q->record_bytes, q->neurons_per_unit, q->n_units, q->unit_bytes,
+                   (unsigned long long)q->stride_bytes, q->read_bytes);
+        }
+    }
+}
+
 static void text(const struct pack *p, int tensors)
 {
     const struct model_hparams *h = &p->h;
-    const struct layout *l = &p->shape.l;
     char a[HASH_TEXT], b[HASH_TEXT], c[HASH_TEXT], s[3][24];
     uint64_t bytes, stored;
     dense_sum(p, &bytes, &stored);
@@ -61,15 +99,7 @@ static void text(const struct pack *p, int tensors)
     printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
     printf("format    revision %d; %s\n", p->revision,
            p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
-    printf("layout    %s%s, clusters of %u, blocks of %u B; gate %s, up %s, down %s\n",
-           layout_form_name(l->form), l->packed ? ", packed" : "", l->cluster_neurons, l->block_bytes,
-           type_name(l->type[0]), type_name(l->type[1]), type_name(l->type[2]));
-    for (int i = 0; i < p->shape.n_parts; i++) {
-        const struct layout_part *q = &p->shape.part[i];
-        printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n",
-               i, q->record_bytes, q->neurons_per_unit, q->n_units, q->unit_bytes,
-               (unsigned long long)q->stride_bytes, q->read_bytes);
-    }
+    text_layout(p);
     printf("sizes     file %s, neurons %s, dense %s", size_format(p->file.size, s[0], sizeof s[0]),
            size_format(neuron_bytes(p), s[1], sizeof s[1]), size_format(bytes, s[2], sizeof s[2]));
     printf(" (stored in %s)\n", size_format(stored, s[0], sizeof s[0]));
@@ -96,10 +126,9 @@ static void text(const struct pack *p, int tensors)
 
 static struct js *part_json(const struct layout_part *q)
 {
-    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
     struct js *o = js_object(), *roles = js_array();
     for (int r = 0; r < q->n_roles; r++)
-        js_append_str(roles, names[q->role[r]]);
+        js_append_str(roles, layout_role_name(q->role[r]));
     js_set(o, "roles", roles);
     js_set_u64(o, "record_bytes", q->record_bytes);
     js_set_u64(o, "neurons_per_unit", q->neurons_per_unit);
@@ -110,20 +139,45 @@ static struct js *part_json(const struct layout_part *q)
     return o;
 }
 
+/* Types and parts of one kind of layer. */
+static void set_kind(struct js *o, const struct layout_shape *s)
+{
+    struct js *parts = js_array();
+    js_set_str(o, "gate_type", type_name(s->type[LAYOUT_GATE]));
+    js_set_str(o, "up_type", type_name(s->type[LAYOUT_UP]));
+    js_set_str(o, "down_type", type_name(s->type[LAYOUT_DOWN]));
+    for (int i = 0; i < s->n_parts; i++)
+        js_append(parts, part_json(&s->part[i]));
+    js_set(o, "parts", parts);
+}
+
+/* Of most layers; those that differ are listed. */
 static struct js *layout_json(const struct pack *p)
 {
-    const struct layout *l = &p->shape.l;
-    struct js *o = js_object(), *parts = js_array();
+    const struct layout *l = &p->shapes.l;
+    struct js *o = js_object(), *others = js_array();
+    int usual = layout_usual_kind(l);
     js_set_str(o, "form", layout_form_name(l->form));
     js_set_bool(o, "packed", l->packed);
     js_set_u64(o, "block_bytes", l->block_bytes);
     js_set_u64(o, "cluster_neurons", l->cluster_neurons);
-    js_set_str(o, "gate_type", type_name(l->type[LAYOUT_GATE]));
-    js_set_str(o, "up_type", type_name(l->type[LAYOUT_UP]));
-    js_set_str(o, "down_type", type_name(l->type[LAYOUT_DOWN]));
-    for (int i = 0; i < p->shape.n_parts; i++)
-        js_append(parts, part_json(&p->shape.part[i]));
-    js_set(o, "parts", parts);
+    set_kind(o, &p->shapes.kind[usual]);
+    for (int k = 0; k < l->n_kinds; k++) {
+        struct js *x = js_object(), *layers = js_array();
+        for (int i = 0; i < l->n_layers; i++)
+            if (l->kind[i] == k)
+                js_append_num(layers, i);
+        js_set(x, "layers", layers);
+        set_kind(x, &p->shapes.kind[k]);
+        if (k == usual)
+            js_free(x);
+        else
+            js_append(others, x);
+    }
+    if (l->n_kinds > 1)
+        js_set(o, "exceptions", others);
+    else
+        js_free(others);
     return o;
 }
 

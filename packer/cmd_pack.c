@@ -173,7 +173,10 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
 
 static int changes_anything(const struct build *b)
 {
-    return build_role_changes(b, LAYOUT_GATE) || build_role_changes(b, LAYOUT_UP) || build_role_changes(b, LAYOUT_DOWN);
+    for (int i = 0; i < b->source->model->h.n_layers * LAYOUT_ROLES; i++)
+        if (build_role_changes(b, i / LAYOUT_ROLES, i % LAYOUT_ROLES))
+            return 1;
+    return 0;
 }
 
 static int prepare(struct build *b, struct inputs *in, const struct args *a, struct err *e)
@@ -184,7 +187,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .planned_predictors = a->predictors == PLANNED,
                          .panel_bytes = 64u << 20 };
-    int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shape, e);
+    int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shapes, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);
     if (in->better && !changes_anything(b))
@@ -192,7 +195,19 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     return 0;
 }
 
-static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
+static void report_changes(const struct build *b, const struct build_report *r)
+{
+    int all = b->source->model->h.n_layers;
+    struct build_change c;
+    for (int role = 0; role < LAYOUT_ROLES; role++)
+        for (int i = 0; build_change(b, r, role, i, &c); i++) {
+            char layers[48] = "";
+            if (c.n_layers < all)
+                snprintf(layers, sizeof layers, " in %d of %d layers (%s there)", c.n_layers, all, quant_traits(c.from)->name);
+            printf("%s is stored as %s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
+                   layers, c.relative_rms);
+        }
+}
 
 /* NULL when nothing was measured. */
 static void report_text(const struct build *b, const struct build_report *r, const struct quality *q)
@@ -200,13 +215,10 @@ static void report_text(const struct build *b, const struct build_report *r, con
     char f[24], n[24];
     printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path,
            size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
-           layout_form_name(b->shape.l.form));
+           layout_form_name(b->shapes.l.form));
     if (r->predictor_bytes)
         printf("predictors take %s\n", size_format(r->predictor_bytes, f, sizeof f));
-    for (int role = 0; role < LAYOUT_ROLES; role++)
-        if (build_role_changes(b, role))
-            printf("%s is stored as %s: relative RMS error of its weights %.3g\n", role_names[role],
-                   quant_traits(b->shape.l.type[role])->name, build_relative_rms(&r->total, role));
+    report_changes(b, r);
     if (q)
         quality_print(q);
 }
@@ -231,10 +243,10 @@ static int report_json(const struct build *b, const struct build_report *r, cons
     js_set_u64(o, "dense_bytes", r->dense_bytes);
     js_set_u64(o, "predictor_bytes", r->predictor_bytes);
     js_set_u64(o, "working_memory_bytes", r->memory_bytes);
-    js_set_str(o, "form", layout_form_name(b->shape.l.form));
+    js_set_str(o, "form", layout_form_name(b->shapes.l.form));
     for (int role = 0; role < LAYOUT_ROLES; role++)
-        if (build_role_changes(b, role))
-            js_set_num(loss, role_names[role], build_relative_rms(&r->total, role));
+        if (r->total.weight2[role] > 0)
+            js_set_num(loss, layout_role_name(role), build_relative_rms(&r->total, role));
     js_set(o, "relative_rms_of_changed_types", loss);
     if (q)
         js_set(o, "against_source", quality_json(q));

@@ -87,7 +87,7 @@ static int predictors(struct verify *v, struct err *e)
 static int orders(struct verify *v, struct err *e)
 {
     const struct pack *p = v->p;
-    size_t n_ff = (size_t)p->shape.n_ff, blocks = (size_t)model_ffn_blocks(&p->h), all;
+    size_t n_ff = (size_t)p->shapes.n_ff, blocks = (size_t)model_ffn_blocks(&p->h), all;
     if (!ck_mul_size((size_t)p->h.n_layers * blocks, n_ff, &all))
         return err_set(e, ERR_LIMIT, "orders of %d layers", p->h.n_layers);
     uint32_t *order = calloc(all, sizeof *order);
@@ -127,14 +127,15 @@ static void unit_check(struct verify *v, int layer, int block, int part, uint32_
 {
     const struct pack *p = v->p;
     uint64_t ffn = (uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block;
-    uint32_t is = unit_check_sum(records, bytes, unit_check_seed(p->identity, &p->shape, ffn, part, u));
+    const struct layout_shape *s = layout_of(&p->shapes, layer);
+    uint32_t is = unit_check_sum(records, bytes, unit_check_seed(p->identity, s->n_parts, ffn, part, u));
+    uint32_t first = u * s->part[part].neurons_per_unit;
     char text[256];
     v->units++;
     if (is == want)
         return;
     snprintf(text, sizeof text, "layer %d, expert %d, part %d, unit %u (neurons %u to %u) does not have its checksum: %08x, expected %08x",
-             layer, block, part, u, u * p->shape.part[part].neurons_per_unit,
-             u * p->shape.part[part].neurons_per_unit + layout_unit_neurons(&p->shape, &p->shape.part[part], u) - 1, is, want);
+             layer, block, part, u, first, first + layout_unit_neurons(s, &s->part[part], u) - 1, is, want);
     damaged(v, text);
 }
 
@@ -142,9 +143,9 @@ static void unit_check(struct verify *v, int layer, int block, int part, uint32_
 static int cluster(struct verify *v, int layer, int block, int part, uint32_t c, uint8_t *unit, const uint32_t *checks,
                    struct err *e)
 {
-    const struct layout_shape *s = &v->p->shape;
+    const struct layout_shape *s = layout_of(&v->p->shapes, layer);
     const struct layout_part *lp = &s->part[part];
-    uint32_t a = c * s->l.cluster_neurons, b = a + s->l.cluster_neurons;
+    uint32_t a = c * s->cluster_neurons, b = a + s->cluster_neurons;
     if (b > (uint32_t)s->n_ff)
         b = (uint32_t)s->n_ff;
     struct hash *h = hash_new();
@@ -179,19 +180,16 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
 static int neurons(struct verify *v, struct err *e)
 {
     const struct pack *p = v->p;
-    uint32_t largest = 0;
-    for (int i = 0; i < p->shape.n_parts; i++)
-        if (p->shape.part[i].unit_bytes > largest)
-            largest = p->shape.part[i].unit_bytes;
+    uint32_t largest = layout_most_bytes(&p->shapes);
     uint8_t *unit = malloc(largest);
-    uint32_t *checks = malloc((size_t)p->shape.n_ff * sizeof *checks); /* a unit holds a neuron at least */
+    uint32_t *checks = malloc((size_t)p->shapes.n_ff * sizeof *checks); /* a unit holds a neuron at least */
     int r = unit && checks ? 0 : err_set(e, ERR_NOMEM, "a unit of %u bytes", largest);
     for (int l = 0; l < p->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
-            for (int part = 0; part < p->shape.n_parts && r == 0; part++) {
+            for (int part = 0; part < p->shapes.n_parts && r == 0; part++) {
                 if (p->unit_checks.bytes)
                     r = pack_unit_checks_read(p, l, b, part, checks, e);
-                for (uint32_t c = 0; c < p->shape.n_clusters && r == 0; c++)
+                for (uint32_t c = 0; c < p->shapes.n_clusters && r == 0; c++)
                     r = cluster(v, l, b, part, c, unit, p->unit_checks.bytes ? checks : NULL, e);
             }
     free(checks);

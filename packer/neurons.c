@@ -16,7 +16,6 @@
 #define LANES 16
 
 struct neurons {
-    struct layout_shape s;
     int d_model, n_threads;
     struct pool *pool;
     uint32_t panel;
@@ -38,13 +37,12 @@ static void *take(struct neurons *n, uint64_t count, uint64_t size)
     return calloc((size_t)count, (size_t)size);
 }
 
-int neurons_new(const struct layout_shape *s, int d_model, uint64_t panel_bytes, struct pool *pool, struct neurons **out,
+int neurons_new(const struct layout_shapes *s, int d_model, uint64_t panel_bytes, struct pool *pool, struct neurons **out,
                 struct err *e)
 {
     struct neurons *n = calloc(1, sizeof *n);
     if (!n)
         return err_set(e, ERR_NOMEM, "packing neurons");
-    n->s = *s;
     n->d_model = d_model;
     n->pool = pool;
     n->n_threads = pool_threads(pool);
@@ -61,9 +59,11 @@ int neurons_new(const struct layout_shape *s, int d_model, uint64_t panel_bytes,
     n->loss = take(n, clusters, sizeof *n->loss);
     int ok = n->columns && n->rows && n->weights && n->loss;
     for (int i = 0; i < s->n_segments; i++) {
-        const struct layout_part *p = &s->part[i];
-        uint64_t units = n->panel / p->neurons_per_unit;
-        n->segment_cap[i] = units * p->stride_bytes + s->l.block_bytes;
+        for (int k = 0; k < s->l.n_kinds; k++) {
+            const struct layout_part *p = &s->kind[k].part[i];
+            uint64_t bytes = n->panel / p->neurons_per_unit * p->stride_bytes + s->l.block_bytes;
+            n->segment_cap[i] = bytes > n->segment_cap[i] ? bytes : n->segment_cap[i];
+        }
         n->segment[i] = take(n, n->segment_cap[i], 1);
         ok = ok && n->segment[i];
     }
@@ -135,7 +135,7 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
 {
     const struct neurons_in *in = j->in;
     size_t d = (size_t)in->d_model;
-    uint32_t to = j->n->s.l.type[role], from = role == LAYOUT_GATE ? in->gate_type : role == LAYOUT_UP ? in->up_type : in->down_type;
+    uint32_t to = in->shape->type[role], from = role == LAYOUT_GATE ? in->gate_type : role == LAYOUT_UP ? in->up_type : in->down_type;
     const float *values;
     if (role == LAYOUT_DOWN && !in->down_by_neuron) {
         values = j->n->columns + (size_t)(pos - j->first) * d;
@@ -162,10 +162,10 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
 static void build_cluster(void *ctx, int begin, int end, int worker)
 {
     const struct job *j = ctx;
-    const struct layout_shape *s = &j->n->s;
+    const struct layout_shape *s = j->in->shape;
     float *tmp = j->n->weights + (size_t)worker * 2 * (size_t)j->n->d_model;
     for (int c = begin; c < end; c++) {
-        uint32_t a = j->first + (uint32_t)c * s->l.cluster_neurons, b = a + s->l.cluster_neurons;
+        uint32_t a = j->first + (uint32_t)c * s->cluster_neurons, b = a + s->cluster_neurons;
         if (b > j->last)
             b = j->last;
         struct neurons_loss *loss = &j->n->loss[c];
@@ -187,13 +187,13 @@ static void build_cluster(void *ctx, int begin, int end, int worker)
 /* xxh3-64 of a cluster's records of one part, in order, without padding; and the number of each of its units. */
 static int check_clusters(const struct job *j, struct err *e)
 {
-    const struct layout_shape *s = &j->n->s;
+    const struct layout_shape *s = j->in->shape;
     const struct neurons_checks *k = j->checks;
     for (int part = 0; part < s->n_parts; part++) {
         const struct layout_part *p = &s->part[part];
         uint32_t *units = k->units + unit_check_first(s, part);
-        for (uint32_t a = j->first; a < j->last; a += s->l.cluster_neurons) {
-            uint32_t b = a + s->l.cluster_neurons < j->last ? a + s->l.cluster_neurons : j->last;
+        for (uint32_t a = j->first; a < j->last; a += s->cluster_neurons) {
+            uint32_t b = a + s->cluster_neurons < j->last ? a + s->cluster_neurons : j->last;
             struct hash *h = hash_new();
             if (!h)
                 return err_set(e, ERR_NOMEM, "hashing a cluster");
@@ -202,9 +202,9 @@ static int check_clusters(const struct job *j, struct err *e)
                 const uint8_t *records = j->n->segment[p->segment] + at;
                 size_t bytes = (size_t)layout_unit_neurons(s, p, u) * p->record_bytes;
                 hash_update(h, records, bytes);
-                units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s, k->ffn, part, u));
+                units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s->n_parts, k->ffn, part, u));
             }
-            k->clusters[(size_t)part * s->n_clusters + a / s->l.cluster_neurons] = hash_final64(h);
+            k->clusters[(size_t)part * s->n_clusters + a / s->cluster_neurons] = hash_final64(h);
             hash_free(h);
         }
     }
@@ -214,7 +214,7 @@ static int check_clusters(const struct job *j, struct err *e)
 int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first, uint32_t last, struct neurons_out *out,
                   const struct neurons_checks *checks, struct neurons_loss *loss, struct err *e)
 {
-    const struct layout_shape *s = &n->s;
+    const struct layout_shape *s = in->shape;
     for (int i = 0; i < s->n_segments; i++) {
         const struct layout_part *p = &s->part[i];
         out->offset[i] = (uint64_t)(first / p->neurons_per_unit) * p->stride_bytes;
@@ -229,7 +229,7 @@ int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first
     struct job j = { n, in, first, last, checks, out };
     if (!in->down_by_neuron)
         pool_for(n->pool, (in->d_model + LANES - 1) / LANES, 4, gather_rows, &j);
-    int clusters = (int)((last - first + s->l.cluster_neurons - 1) / s->l.cluster_neurons);
+    int clusters = (int)((last - first + s->cluster_neurons - 1) / s->cluster_neurons);
     pool_for(n->pool, clusters, 1, build_cluster, &j);
     for (int c = 0; c < clusters; c++)
         for (int r = 0; r < LAYOUT_ROLES; r++) {

@@ -11,6 +11,7 @@
 struct neurons_in {
     const uint8_t *gate, *up, *down;
     uint32_t gate_type, up_type, down_type;
+    const struct layout_shape *shape; /* of the layer; of those that neurons_new was given */
     int d_model, n_ff;
     const uint32_t *order;      /* [n_ff] */
     int down_by_neuron;
@@ -31,7 +32,7 @@ struct neurons_checks {
 struct neurons;
 
 /* Working memory for panels of neurons: at most about panel_bytes (at least one cluster). */
-int neurons_new(const struct layout_shape *s, int d_model, uint64_t panel_bytes, struct pool *pool, struct neurons **out,
+int neurons_new(const struct layout_shapes *s, int d_model, uint64_t panel_bytes, struct pool *pool, struct neurons **out,
                 struct err *e);
 void neurons_free(struct neurons *n);
 uint64_t neurons_memory(const struct neurons *n);

@@ -41,11 +41,11 @@ static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn
 /* One FFN's share of a matrix: gate and up by row, down by column. */
 static int from_pack(struct matrices *k, int layer, int block, int role, float *out, struct err *e)
 {
-    const struct layout_shape *s = &k->p->shape;
+    const struct layout_shape *s = layout_of(&k->p->shapes, layer);
     size_t d = (size_t)k->m->h.d_model, n_ff = (size_t)s->n_ff;
     int part = s->n_parts == 2 && role != LAYOUT_GATE;
     const struct layout_part *lp = &s->part[part];
-    const struct quant_traits *t = quant_traits(s->l.type[role]);
+    const struct quant_traits *t = quant_traits(s->type[role]);
     int r = pack_order(k->p, layer, block, k->order, e);
     for (uint32_t u = 0; u < lp->n_units && r == 0; u++) {
         uint32_t n = layout_unit_neurons(s, lp, u);
@@ -82,9 +82,8 @@ static int give(void *ctx, int layer, enum model_role model_role, const float **
 static int take_matrices(struct matrices *k, const struct model *m, const struct pack *p, struct err *e)
 {
     size_t raw = (size_t)m->h.d_model * 4 > (size_t)m->h.n_ff * 4 ? (size_t)m->h.d_model * 4 : (size_t)m->h.n_ff * 4;
-    for (int i = 0; i < p->shape.n_parts; i++)
-        if (p->shape.part[i].unit_bytes > raw)
-            raw = p->shape.part[i].unit_bytes;
+    if (layout_most_bytes(&p->shapes) > raw)
+        raw = layout_most_bytes(&p->shapes);
     size_t all;
     if (!ck_mul_size((size_t)m->h.d_model * (size_t)m->h.n_ff, (size_t)model_ffn_blocks(&m->h), &all))
         return err_set(e, ERR_LIMIT, "matrices of one layer");

@@ -26,7 +26,7 @@ struct writer {
 static int to_block(struct writer *w, struct err *e)
 {
     uint64_t at;
-    if (!ck_align_u64(w->out.pos, w->facts.shape.l.block_bytes, &at))
+    if (!ck_align_u64(w->out.pos, w->facts.shapes.l.block_bytes, &at))
         return err_set(e, ERR_LIMIT, "'%s' grows beyond 2^64 bytes", w->out.path);
     return file_out_zeros(&w->out, at, e);
 }
@@ -174,7 +174,8 @@ static void put_hash(uint8_t *b, struct hash128 h)
 static void put_header(const struct writer *w, uint64_t toc_checksum, uint8_t b[PACK_HEADER_BYTES])
 {
     const struct write_facts *f = &w->facts;
-    const struct layout *l = &f->shape.l;
+    const struct layout *l = &f->shapes.l;
+    const uint32_t *type = l->type[layout_usual_kind(l)];
     memset(b, 0, PACK_HEADER_BYTES);
     memcpy(b, PACK_MAGIC, 8);
     bytes_put32(b + 8, PACK_REVISION);
@@ -188,7 +189,7 @@ static void put_header(const struct writer *w, uint64_t toc_checksum, uint8_t b[
     put_hash(b + 80, f->order_hash);
     put_hash(b + 96, f->layout_hash);
     const uint32_t v[12] = { (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons,
-                             l->type[0], l->type[1], l->type[2], (uint32_t)f->h.act, (uint32_t)f->h.n_layers,
+                             type[0], type[1], type[2], (uint32_t)f->h.act, (uint32_t)f->h.n_layers,
                              (uint32_t)model_ffn_blocks(&f->h), (uint32_t)f->h.n_ff, (uint32_t)f->h.d_model };
     for (int i = 0; i < 12; i++)
         bytes_put32(b + 112 + 4 * i, v[i]);

@@ -13,7 +13,7 @@
 
 struct write_facts {            /* for the header */
     struct model_hparams h;
-    struct layout_shape shape;
+    struct layout_shapes shapes;
     struct hash128 model_hash, order_hash, layout_hash;
     uint64_t vocab_text_bytes, n_merges;
     uint64_t identity;          /* seeds the checksums of units (schemas/pack.md, section 6) */

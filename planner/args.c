@@ -195,10 +195,13 @@ static int parse_down_type(const char *text, const struct inputs *in, int *type,
     *type = -1;
     if (!text)
         return 0;
-    *type = !strcmp(text, "source") ? (int)in->ffn_type[LAYOUT_DOWN] : quant_by_name(text);
-    if (*type < 0 || !quant_traits((uint32_t)*type)->quant)
-        return err_set(e, ERR_USAGE, "--down-type: '%s' is not a type that rows can be stored in here", text);
-    return 0;
+    int ok = 1;
+    *type = !strcmp(text, "source") ? INPUTS_DOWN_SOURCE : quant_by_name(text);
+    if (*type != INPUTS_DOWN_SOURCE)
+        ok = *type >= 0 && quant_traits((uint32_t)*type)->quant;
+    for (int l = 0; l < in->n_layers && *type == INPUTS_DOWN_SOURCE && !in->h.down_by_neuron; l++)
+        ok = ok && quant_traits(in->layers[l].ffn_type[LAYOUT_DOWN])->quant;
+    return ok ? 0 : err_set(e, ERR_USAGE, "--down-type: '%s' is not a type that rows can be stored in here", text);
 }
 
 int args_load_model(const char *traces, const char *description, int max_batch, struct inputs *out,
@@ -266,7 +269,7 @@ static int load_pack(const char *path, struct args_inputs *o, struct err *e)
         r = err_set(e, ERR_MISMATCH, "pack '%s' and the trace have different %s: %s and %s", path,
                     model ? "models" : "neuron orders", a, b);
     } else {
-        o->pack_layout = p->shape.l;
+        o->pack_layout = p->shapes.l;
         o->request.for_pack = &o->pack_layout;
     }
     pack_close(p);

@@ -98,12 +98,12 @@ static int check_pair(const struct setup_args *a, const struct plan *p, const st
         (r = compare(a, "the layout's hash", p->layout_hash, m->layout_hash, e)) < 0)
         return r;
     if (p->n_layers != m->h.n_layers || p->n_blocks != model_ffn_blocks(&m->h) || p->n_ff != m->h.n_ff ||
-        p->n_parts != m->shape.n_parts)
+        p->n_parts != m->shapes.n_parts)
         return err_set(e, ERR_MISMATCH,
                        "plan '%s' is for %d layers of %d x %d neurons in %d parts, packed model '%s' has %d of "
                        "%d x %d in %d",
                        a->plan, p->n_layers, p->n_blocks, p->n_ff, p->n_parts, a->model, m->h.n_layers,
-                       model_ffn_blocks(&m->h), m->h.n_ff, m->shape.n_parts);
+                       model_ffn_blocks(&m->h), m->h.n_ff, m->shapes.n_parts);
     return 0;
 }
 
@@ -245,7 +245,7 @@ static int take_predictors(struct setup *s, struct err *e)
                 pack_predictor_find(s->pack, (enum predict_input)s->predictor[l], l, b);
             if (!x)
                 return no_predictor(s, l, b, e);
-            budget_add_predictor(&c->choice.predictors, &s->pack->shape, x->rank, x->bytes,
+            budget_add_predictor(&c->choice.predictors, &s->pack->shapes.kind[0], x->rank, x->bytes,
                                  predict_row1_bytes(x->type1, s->pack->h.d_model),
                                  predict_row2_bytes(x->type2, x->rank));
             s->predictor_bytes[l] += budget_dense_tensor(x->bytes);

@@ -12,6 +12,7 @@
 #include "common/pack/unit_check.h"
 #include "packer/neurons.h"
 #include "packer/write.h"
+#include "tests/layout_sample.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +26,8 @@ struct engine_sample {
     enum layout_form form;
     int packed;
     uint32_t types[LAYOUT_ROLES], cluster, block;
+    int mixed;               /* odd layers have these types: */
+    uint32_t odd_types[LAYOUT_ROLES];
     enum model_act act;
     int n_ff, experts, used;
     int small;                 /* smallthinker: early routers, half-split rotation, none in layer 0, a window in the others */
@@ -73,7 +76,7 @@ static inline void es_row(const struct engine_sample *s, int layer, int block, i
 {
     float raw[ES_D];
     uint8_t bytes[ES_D * 4];
-    const struct quant_traits *t = quant_traits(s->types[role]);
+    const struct quant_traits *t = quant_traits(layer % 2 && s->mixed ? s->odd_types[role] : s->types[role]);
     for (int c = 0; c < ES_D; c++)
         raw[c] = role == LAYOUT_DOWN
                      ? es_weight(layer, block, MODEL_FFN_DOWN, c, neuron)
@@ -187,7 +190,7 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
             down[c * s->n_ff + i] = es_weight(l, b, MODEL_FFN_DOWN, c, i);
         }
     struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32,
-                             QUANT_F32,       ES_D,          s->n_ff,         order, 0 };
+                             QUANT_F32, sh, ES_D, s->n_ff, order, 0 };
     uint64_t base[LAYOUT_MAX_PARTS];
     uint32_t index[LAYOUT_MAX_PARTS];
     struct hash *h[LAYOUT_MAX_PARTS] = { 0 };
@@ -288,12 +291,12 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
 {
     const struct write_entry none = { .layer = PACK_NONE, .block = PACK_NONE, .segment = PACK_NONE };
     int blocks = s->experts ? s->experts : 1, r;
-    size_t n_checks = (size_t)f->shape.n_parts * f->shape.n_clusters;
+    size_t n_checks = (size_t)f->shapes.n_parts * f->shapes.n_clusters;
     struct write_entry t = none;
     struct pool *pool = NULL;
     struct neurons *n = NULL;
-    uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8), n_units = unit_check_per_block(&f->shape);
-    uint32_t *units = calloc((size_t)(ES_LAYERS * blocks) * n_units, sizeof *units);
+    uint64_t *checks = calloc((size_t)(ES_LAYERS * blocks) * n_checks, 8), n_units = unit_check_before(&f->shapes, blocks, ES_LAYERS);
+    uint32_t *units = calloc((size_t)n_units, sizeof *units);
     t.kind = PACK_META;
     t.codec = PACK_ZSTD;
     r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) |
@@ -310,11 +313,12 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     t = none;
     t.kind = PACK_ORDER;
     r |= write_section(w, &t, orders, (size_t)(ES_LAYERS * blocks * s->n_ff) * 4, e);
-    r |= pool_new(1, NULL, &pool, e) || neurons_new(&f->shape, ES_D, 1, pool, &n, e);
+    r |= pool_new(1, NULL, &pool, e) || neurons_new(&f->shapes, ES_D, 1, pool, &n, e);
     for (int i = 0; i < ES_LAYERS * blocks && r == 0; i++) {
-        const struct neurons_checks k = { checks + (size_t)i * n_checks, units + (size_t)i * n_units, f->identity,
-                                          (uint64_t)i };
-        r = es_ffn(w, s, &f->shape, n, i / blocks, i % blocks, orders + i * s->n_ff, &k, e);
+        const struct layout_shape *sh = layout_of(&f->shapes, i / blocks);
+        uint64_t before = unit_check_before(&f->shapes, blocks, i / blocks) + (uint64_t)(i % blocks) * unit_check_per_block(sh);
+        const struct neurons_checks k = { checks + (size_t)i * n_checks, units + before, f->identity, (uint64_t)i };
+        r = es_ffn(w, s, sh, n, i / blocks, i % blocks, orders + i * s->n_ff, &k, e);
     }
     for (int i = 0; i < ES_LAYERS * blocks * PREDICT_INPUTS && s->rank && r == 0; i++) {
         int k = i / PREDICT_INPUTS;
@@ -323,7 +327,7 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     t.kind = PACK_CHECKS;
     r |= write_section(w, &t, checks, (size_t)(ES_LAYERS * blocks) * n_checks * 8, e);
     t.kind = PACK_UNIT_CHECKS;
-    r |= write_section(w, &t, units, (size_t)(ES_LAYERS * blocks) * n_units * sizeof *units, e);
+    r |= write_section(w, &t, units, (size_t)n_units * sizeof *units, e);
     t.kind = PACK_PROVENANCE;
     r |= write_section(w, &t, "{\"tool\":\"test\"}", 15, e);
     neurons_free(n);
@@ -337,7 +341,7 @@ static inline int es_pack(const char *path, const struct engine_sample *s, struc
 {
     struct write_facts f = { .model_hash = { 1, 2 }, .vocab_text_bytes = 50, .identity = 0xfedcba0987654321 };
     struct layout l = { .form = s->form, .packed = s->packed, .block_bytes = s->block, .cluster_neurons = s->cluster,
-                        .type = { s->types[0], s->types[1], s->types[2] } };
+                        .n_kinds = 1, .type = { { s->types[0], s->types[1], s->types[2] } } };
     int blocks = s->experts ? s->experts : 1;
     uint32_t *orders = malloc((size_t)(ES_LAYERS * blocks * s->n_ff) * 4);
     size_t len = 0;
@@ -345,7 +349,8 @@ static inline int es_pack(const char *path, const struct engine_sample *s, struc
     struct writer *w = NULL;
     for (int i = 0; i < ES_LAYERS * blocks * s->n_ff; i++)
         orders[i] = es_order(i / s->n_ff / blocks, i / s->n_ff % blocks, s->n_ff, i % s->n_ff);
-    int r = meta ? layout_derive(&l, ES_D, s->n_ff, &f.shape, e) : -1;
+    int r = meta && (!s->mixed || layout_alternate(&l, s->odd_types, ES_LAYERS, e) == 0) ?
+                layout_derive(&l, ES_D, s->n_ff, &f.shapes, e) : -1;
     f.order_hash = layout_order_hash(orders, ES_LAYERS, blocks, s->n_ff);
     f.layout_hash = layout_hash(&l);
     if (r == 0 && (r = write_open(path, &f, 200, &w, e)) == 0) {

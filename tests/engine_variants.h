@@ -46,7 +46,7 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
         any |= streamed[l];
         for (int b = 0; b < model_ffn_blocks(&p->h) && predictor[l] >= 0; b++) {
             const struct pack_predictor *q = pack_predictor_find(p, (enum predict_input)predictor[l], l, b);
-            budget_add_predictor(&c->choice.predictors, &p->shape, q->rank, q->bytes, predict_row1_bytes(q->type1, ES_D),
+            budget_add_predictor(&c->choice.predictors, &p->shapes.kind[0], q->rank, q->bytes, predict_row1_bytes(q->type1, ES_D),
                                  quant_row_bytes(q->type2, (uint64_t)q->rank));
             c->choice.predictor_bytes += streamed[l] ? 0 : budget_dense_tensor(q->bytes);
         }
@@ -57,8 +57,8 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
 /* Reads through gaps: windows that double, each of them paying from a share of its units on, n of them. */
 static inline void join(struct engine_config *c, const struct pack *p, int n)
 {
-    const struct layout_part *lp = &p->shape.part[p->shape.n_parts - 1];
-    uint32_t block = p->shape.l.block_bytes;
+    const struct layout_part *lp = &p->shapes.kind[0].part[p->shapes.kind[0].n_parts - 1];
+    uint32_t block = p->shapes.kind[0].block_bytes;
     double share = (1 + rnd(3)) / 4.0;
     for (int i = 0; i < n; i++) {
         uint64_t bytes = lp->read_bytes + ((2u << i) - 1) * lp->stride_bytes;
@@ -72,13 +72,13 @@ static inline void join(struct engine_config *c, const struct pack *p, int n)
 /* hot and cold: tenths of a layer; 11: a different share everywhere. */
 static inline struct engine_config config(const struct pack *p, const struct variant *v)
 {
-    int blocks = model_ffn_blocks(&p->h), parts = p->shape.n_parts, n_ff = p->h.n_ff;
+    int blocks = model_ffn_blocks(&p->h), parts = p->shapes.kind[0].n_parts, n_ff = p->h.n_ff;
     for (int i = 0; i < ES_LAYERS * blocks * parts; i++) {
         uint32_t n = v->hot == 11 ? rnd((uint32_t)n_ff + 1) : (uint32_t)(n_ff * v->hot / 10);
-        hot[i] = n == (uint32_t)n_ff ? n : n / p->shape.l.cluster_neurons * p->shape.l.cluster_neurons;
+        hot[i] = n == (uint32_t)n_ff ? n : n / p->shapes.kind[0].cluster_neurons * p->shapes.kind[0].cluster_neurons;
     }
     for (int i = 0; i < ES_LAYERS * parts; i++) {
-        uint32_t units = p->shape.part[i % parts].n_units * (uint32_t)blocks;
+        uint32_t units = p->shapes.kind[0].part[i % parts].n_units * (uint32_t)blocks;
         cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
     }
     struct engine_config c = { .pack = p,

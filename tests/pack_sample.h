@@ -84,7 +84,7 @@ static inline int sample_all_dense(struct writer *w, struct err *e)
 }
 
 /* order reverses the neurons. */
-static inline int sample_neurons(struct writer *w, const struct layout_shape *s, const uint32_t *order,
+static inline int sample_neurons(struct writer *w, const struct layout_shapes *shapes, const uint32_t *order,
                                  uint64_t *checks, uint32_t *unit_checks, uint64_t identity, struct err *e)
 {
     static float gate[SAMPLE_FF * SAMPLE_D], up[SAMPLE_FF * SAMPLE_D], down[SAMPLE_D * SAMPLE_FF];
@@ -93,15 +93,16 @@ static inline int sample_neurons(struct writer *w, const struct layout_shape *s,
     struct pool *pool = NULL;
     int r = pool_new(1, NULL, &pool, e);
     if (r == 0)
-        r = neurons_new(s, SAMPLE_D, 1, pool, &n, e);
+        r = neurons_new(shapes, SAMPLE_D, 1, pool, &n, e);
     for (int l = 0; l < SAMPLE_LAYERS && r == 0; l++) {
+        const struct layout_shape *s = layout_of(shapes, l);
         for (int i = 0; i < SAMPLE_FF; i++)
             for (int c = 0; c < SAMPLE_D; c++) {
                 gate[i * SAMPLE_D + c] = sample_weight(l, MODEL_FFN_GATE, i, c);
                 up[i * SAMPLE_D + c] = sample_weight(l, MODEL_FFN_UP, i, c);
                 down[c * SAMPLE_FF + i] = sample_weight(l, MODEL_FFN_DOWN, c, i);
             }
-        struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32, QUANT_F32,
+        struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32, QUANT_F32, s,
                                  SAMPLE_D, SAMPLE_FF, order, 0 };
         uint64_t base[LAYOUT_MAX_PARTS];
         uint32_t index[LAYOUT_MAX_PARTS];
@@ -115,7 +116,7 @@ static inline int sample_neurons(struct writer *w, const struct layout_shape *s,
             uint32_t b = a + neurons_panel(n) < SAMPLE_FF ? a + neurons_panel(n) : SAMPLE_FF;
             struct neurons_out out;
             const struct neurons_checks k = { checks + (size_t)l * (size_t)s->n_parts * s->n_clusters,
-                                              unit_checks + (size_t)l * unit_check_per_block(s), identity, (uint64_t)l };
+                                              unit_checks + unit_check_before(shapes, 1, l), identity, (uint64_t)l };
             r = neurons_build(n, &in, a, b, &out, &k, &loss, e);
             for (int i = 0; i < s->n_segments && r == 0; i++) {
                 r = write_at(w, base[i] + out.offset[i], out.data[i], out.len[i], e);
@@ -179,7 +180,7 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     struct write_facts f = { 0 };
     struct writer *w = NULL;
     struct layout l = { .form = form, .packed = packed, .block_bytes = 512, .cluster_neurons = 16,
-                        .type = { QUANT_F32, QUANT_F32, down_type } };
+                        .n_kinds = 1, .type = { { QUANT_F32, QUANT_F32, down_type } } };
     size_t len = 0;
     uint8_t *meta = sample_meta(&f.h, &len, e);
     uint32_t orders[SAMPLE_LAYERS * SAMPLE_FF];
@@ -189,7 +190,7 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     struct write_entry t = none;
     for (uint32_t i = 0; i < SAMPLE_LAYERS * SAMPLE_FF; i++)
         orders[i] = SAMPLE_FF - 1 - i % SAMPLE_FF;
-    int r = layout_derive(&l, SAMPLE_D, SAMPLE_FF, &f.shape, e);
+    int r = layout_derive(&l, SAMPLE_D, SAMPLE_FF, &f.shapes, e);
     f.model_hash = (struct hash128){ 1, 2 };
     f.order_hash = layout_order_hash(orders, SAMPLE_LAYERS, 1, SAMPLE_FF);
     f.layout_hash = layout_hash(&l);
@@ -210,13 +211,13 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     if (r == 0)
         r = sample_predictor(w, orders, e);
     if (r == 0)
-        r = sample_neurons(w, &f.shape, orders, checks, unit_checks, f.identity, e);
+        r = sample_neurons(w, &f.shapes, orders, checks, unit_checks, f.identity, e);
     t.kind = PACK_CHECKS;
     if (r == 0)
-        r = write_section(w, &t, checks, (size_t)SAMPLE_LAYERS * (size_t)f.shape.n_parts * f.shape.n_clusters * 8, e);
+        r = write_section(w, &t, checks, (size_t)SAMPLE_LAYERS * (size_t)f.shapes.n_parts * f.shapes.n_clusters * 8, e);
     t.kind = PACK_UNIT_CHECKS;
     if (r == 0)
-        r = write_section(w, &t, unit_checks, SAMPLE_LAYERS * unit_check_per_block(&f.shape) * 4, e);
+        r = write_section(w, &t, unit_checks, unit_check_before(&f.shapes, 1, SAMPLE_LAYERS) * 4, e);
     t.kind = PACK_PROVENANCE;
     if (r == 0)
         r = write_section(w, &t, "{\"tool\":\"test\"}", 15, e);

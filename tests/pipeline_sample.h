@@ -56,14 +56,14 @@ static inline float ps_input(int block, int token, int col)
 /* Where the pack has a neuron's record of a part. */
 static inline uint8_t *ps_record(struct pipeline_sample *s, int layer, int block, int part, uint32_t neuron)
 {
-    const struct layout_part *lp = &s->pack.shape.part[part];
+    const struct layout_part *lp = &s->pack.shapes.kind[0].part[part];
     uint64_t at = pack_unit_offset(&s->pack, layer, block, part, layout_unit_of(lp, neuron));
     return s->image + at + layout_record_offset(lp, neuron);
 }
 
 static inline void ps_fill_image(struct pipeline_sample *s)
 {
-    const struct layout_shape *sh = &s->pack.shape;
+    const struct layout_shape *sh = &s->pack.shapes.kind[0];
     for (int i = 0; i < PS_LAYERS * PS_BLOCKS; i++)
         for (int p = 0; p < sh->n_parts; p++)
             for (uint32_t n = 0; n < PS_FF; n++)
@@ -98,7 +98,7 @@ static inline uint8_t *ps_take(uint8_t **m, uint64_t bytes)
 /* Resident prefixes, cold slots and the checksums of units that are not resident. */
 static inline void ps_regions(struct pipeline_sample *s, uint8_t **m)
 {
-    const struct layout_shape *sh = &s->pack.shape;
+    const struct layout_shape *sh = &s->pack.shapes.kind[0];
     uint64_t hot = 0, cold = 0, checks = 0;
     s->c.hot = *m;
     for (int i = 0; i < PS_LAYERS * PS_BLOCKS * sh->n_parts; i++) {
@@ -121,7 +121,7 @@ static inline void ps_regions(struct pipeline_sample *s, uint8_t **m)
             s->verifier.checks[checks++] =
                 unit_check_sum(ps_record(s, block / PS_BLOCKS, block % PS_BLOCKS, part, u * lp->neurons_per_unit),
                                (size_t)layout_unit_neurons(sh, lp, u) * lp->record_bytes,
-                               unit_check_seed(s->pack.identity, sh, (uint64_t)block, part, u));
+                               unit_check_seed(s->pack.identity, sh->n_parts, (uint64_t)block, part, u));
     }
     ps_take(m, checks * sizeof(uint32_t));
     s->c.cold = *m;
@@ -140,7 +140,7 @@ static inline void ps_regions(struct pipeline_sample *s, uint8_t **m)
 static inline void ps_open(struct pipeline_sample *s)
 {
     const struct layout l = { .form = s->form, .packed = 1, .block_bytes = PS_BLOCK_BYTES, .cluster_neurons = PS_CLUSTER,
-                              .type = { QUANT_F32, QUANT_F32, QUANT_F32 } };
+                              .n_kinds = 1, .type = { { QUANT_F32, QUANT_F32, QUANT_F32 } } };
     struct pack *p = &s->pack;
     struct pipeline_config *c = &s->c;
     kernels_init(cpu_detect());
@@ -148,13 +148,13 @@ static inline void ps_open(struct pipeline_sample *s)
                                    .n_kv_heads = 2, .head_dim = 16, .n_experts = PS_BLOCKS, .n_experts_used = PS_BLOCKS };
     p->identity = 77;
     p->segments = s->segments;
-    if (layout_derive(&l, PS_D, PS_FF, &p->shape, &s->e) < 0)
+    if (layout_derive(&l, PS_D, PS_FF, &p->shapes, &s->e) < 0)
         exit(1);
     s->image_bytes = 4096;
     for (int i = 0; i < PS_LAYERS * PS_BLOCKS; i++)
-        for (int k = 0; k < p->shape.n_segments; k++) {
+        for (int k = 0; k < p->shapes.kind[0].n_segments; k++) {
             s->segments[i].offset[k] = s->image_bytes;
-            s->image_bytes += p->shape.segment_bytes[k];
+            s->image_bytes += p->shapes.kind[0].segment_bytes[k];
         }
     s->image = calloc(1, s->image_bytes);
     s->memory = aligned_alloc(4096, 24u << 20);
@@ -163,17 +163,17 @@ static inline void ps_open(struct pipeline_sample *s)
     ps_write_file(s);
     s->coalesce[0] = (struct reads_coalesce){ 8 * PS_BLOCK_BYTES, 2 };
     c->pack = p;
-    c->shape = p->shape;
+    c->shapes = &p->shapes;
     c->d_model = PS_D, c->n_layers = PS_LAYERS, c->n_blocks = PS_BLOCKS, c->act = MODEL_ACT_RELU;
     c->verifier = &s->verifier;
     c->coalesce = s->coalesce, c->n_coalesce = s->n_coalesce;
     c->choice = (struct budget_choice){ .context = 16, .max_batch = 1, .prefill_chunk = s->tokens, .threads = s->threads,
                                         .io_lanes = 2, .queue_depth = s->depth, .hot = s->hot,
                                         .read_bytes = s->n_coalesce ? s->coalesce[0].bytes : 0 };
-    const struct budget_model b = { .h = p->h, .shape = p->shape };
+    const struct budget_model b = { .h = p->h, .shapes = p->shapes };
     if (budget_scratch(&b, &c->choice, &c->scratch, &s->e) < 0)
         exit(1);
-    uint64_t staging = (uint64_t)s->depth * budget_read_bytes(&p->shape, c->choice.read_bytes);
+    uint64_t staging = (uint64_t)s->depth * budget_read_bytes(&p->shapes.kind[0], c->choice.read_bytes);
     c->staging = ps_take(&m, (staging + 4095) / 4096 * 4096);
     s->verifier = (struct verifier){ .pack = p, .n_blocks = PS_BLOCKS, .hot = s->hot, .checks_at = s->checks_at };
     ps_regions(s, &m);

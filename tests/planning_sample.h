@@ -52,7 +52,6 @@ static inline int sample_steps(const struct inputs *in, int layer, uint64_t max_
 static inline struct inputs sample_inputs(int layers, int d, int n_ff, int blocks, int max_batch)
 {
     struct inputs in = { .name = "synthetic", .n_layers = layers, .n_blocks = blocks, .n_used = blocks > 1 ? 2 : 1,
-                         .ffn_type = { QUANT_F16, QUANT_F16, QUANT_F16 },
                          .n_batches = inputs_count_batches(max_batch), .n_tokens = 10000, .window_tokens = 256,
                          .steps = sample_steps };
     struct err e;
@@ -65,6 +64,8 @@ static inline struct inputs sample_inputs(int layers, int d, int n_ff, int block
     in.order_hash = hash_128("order", 5);
     if (inputs_alloc(&in, &e) < 0)
         abort();
+    for (int i = 0; i < layers * LAYOUT_ROLES; i++)
+        in.layers[i / LAYOUT_ROLES].ffn_type[i % LAYOUT_ROLES] = QUANT_F16;
     for (int b = 0; b < in.n_batches; b++)
         for (int l = 0; l < layers; l++)
             for (int k = 0; k < blocks; k++) {

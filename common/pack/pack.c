@@ -149,9 +149,9 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     p->order_hash = get_hash(b + 80);
     p->layout_hash = get_hash(b + 96);
     h->layout = (struct layout){ .form = (enum layout_form)bytes_le32(b + 112), .packed = (int)bytes_le32(b + 116),
-                                 .block_bytes = bytes_le32(b + 120), .cluster_neurons = bytes_le32(b + 124) };
+                                 .block_bytes = bytes_le32(b + 120), .cluster_neurons = bytes_le32(b + 124), .n_kinds = 1 };
     for (int i = 0; i < LAYOUT_ROLES; i++)
-        h->layout.type[i] = bytes_le32(b + 128 + 4 * i);
+        h->layout.type[0][i] = bytes_le32(b + 128 + 4 * i);
     h->act = bytes_le32(b + 140);
     h->n_layers = bytes_le32(b + 144);
     h->n_blocks = bytes_le32(b + 148);
@@ -176,7 +176,7 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     for (int i = p->revision > 1 ? 184 : 176; i < 248; i++)
         if (b[i])
             return bad_field(p, e, "reserved", b[i], "0 is expected");
-    r = layout_derive(&h->layout, (int)h->d_model, (int)h->n_ff, &p->shape, e);
+    r = layout_derive(&h->layout, (int)h->d_model, (int)h->n_ff, &p->shapes, e);
     if (r < 0)
         return err_wrap(e, "'%s'", priv(p)->name);
     if (!hash_equal(p->layout_hash, layout_hash(&h->layout)))
@@ -206,7 +206,7 @@ static int check_entry(const struct pack *p, const struct section *s, uint32_t i
 {
     if (s->codec > PACK_ZSTD)
         return err_set(e, ERR_UNSUPPORTED, "'%s': table entry %u: codec %u is not known", priv(p)->name, i, s->codec);
-    if (s->offset % p->shape.l.block_bytes)
+    if (s->offset % p->shapes.l.block_bytes)
         return bad_entry(p, i, e, "its offset is not on a block boundary");
     if (s->offset < *end)
         return bad_entry(p, i, e, "it overlaps what comes before, or the table is not in file order");
@@ -326,9 +326,9 @@ static int check_predictors(struct pack *p, struct err *e)
 static int add_clusters(struct pack *p, const struct section *s, uint32_t i, struct err *e)
 {
     uint32_t n_blocks = (uint32_t)model_ffn_blocks(&p->h);
-    if (s->layer >= (uint32_t)p->h.n_layers || s->block >= n_blocks || s->segment >= (uint32_t)p->shape.n_segments)
+    if (s->layer >= (uint32_t)p->h.n_layers || s->block >= n_blocks || s->segment >= (uint32_t)p->shapes.n_segments)
         return bad_entry(p, i, e, "a neuron segment of no known layer, expert or segment");
-    if (s->bytes != p->shape.segment_bytes[s->segment])
+    if (s->bytes != layout_of(&p->shapes, (int)s->layer)->segment_bytes[s->segment])
         return bad_entry(p, i, e, "a neuron segment whose size does not follow from the layout");
     uint64_t *off = &p->segments[(size_t)s->layer * n_blocks + s->block].offset[s->segment];
     if (*off)
@@ -404,10 +404,11 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
     case PACK_ORDER:    return add_table(p, &priv(p)->order, s, n * h->n_ff * 4, i, e);
     case PACK_PREDICTOR: return add_predictor(p, s, i, e);
     case PACK_CHECKS:
-        return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shape.n_parts * p->shape.n_clusters * 8, i,
+        return add_table(p, &priv(p)->checks, s, n * (uint64_t)p->shapes.n_parts * p->shapes.n_clusters * 8, i,
                          e);
     case PACK_UNIT_CHECKS:
-        return add_table(p, &priv(p)->unit_checks, s, n * unit_check_per_block(&p->shape) * 4, i, e);
+        return add_table(p, &priv(p)->unit_checks, s, unit_check_before(&p->shapes, (int)h->n_blocks, (int)h->n_layers) * 4, i,
+                         e);
     default:            return add_clusters(p, s, i, e);
     }
 }
@@ -436,7 +437,7 @@ static int check_complete(struct pack *p, struct err *e)
                 return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", priv(p)->name,
                                model_role_name((enum model_role)role), l);
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
-            for (int s = 0; s < p->shape.n_segments; s++)
+            for (int s = 0; s < p->shapes.n_segments; s++)
                 if (!p->segments[(size_t)l * (size_t)model_ffn_blocks(&p->h) + (size_t)b].offset[s])
                     return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, expert %d is missing",
                                    priv(p)->name, s, l, b);
@@ -709,7 +710,7 @@ int pack_dense_read(const struct pack *p, const struct pack_dense *d, void *out,
 
 int pack_order(const struct pack *p, int layer, int block, uint32_t *order, struct err *e)
 {
-    size_t n = (size_t)p->shape.n_ff;
+    size_t n = (size_t)p->shapes.n_ff;
     uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * n * 4;
     int r = read_at(p, order, n * 4, priv(p)->order.offset + at, e);
     if (r < 0)
@@ -726,8 +727,8 @@ int pack_order(const struct pack *p, int layer, int block, uint32_t *order, stru
 int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, uint32_t c, uint64_t *out,
                           struct err *e)
 {
-    uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * (uint64_t)p->shape.n_parts;
-    at = (at + (uint64_t)part) * p->shape.n_clusters + c;
+    uint64_t at = ((uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block) * (uint64_t)p->shapes.n_parts;
+    at = (at + (uint64_t)part) * p->shapes.n_clusters + c;
     uint8_t b[8];
     int r = read_at(p, b, sizeof b, priv(p)->checks.offset + at * 8, e);
     if (r == 0)
@@ -737,8 +738,9 @@ int pack_cluster_checksum(const struct pack *p, int layer, int block, int part, 
 
 int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, uint32_t *out, struct err *e)
 {
-    uint64_t ffn = (uint64_t)layer * (uint64_t)model_ffn_blocks(&p->h) + (uint64_t)block, n = p->shape.part[part].n_units;
-    uint64_t at = ffn * unit_check_per_block(&p->shape) + unit_check_first(&p->shape, part);
+    const struct layout_shape *s = layout_of(&p->shapes, layer);
+    uint64_t n = s->part[part].n_units, at = unit_check_before(&p->shapes, model_ffn_blocks(&p->h), layer) +
+                                             (uint64_t)block * unit_check_per_block(s) + unit_check_first(s, part);
     int r = read_at(p, out, n * sizeof *out, p->unit_checks.offset + at * sizeof *out, e);
     for (uint64_t i = 0; i < n && r == 0; i++)
         out[i] = bytes_le32(&out[i]);
@@ -747,7 +749,7 @@ int pack_unit_checks_read(const struct pack *p, int layer, int block, int part, 
 
 void pack_budget_model(const struct pack *p, struct budget_model *out)
 {
-    *out = (struct budget_model){ .h = p->h, .shape = p->shape, .n_tensors = (uint64_t)p->n_dense,
+    *out = (struct budget_model){ .h = p->h, .shapes = p->shapes, .n_tensors = (uint64_t)p->n_dense,
                                   .vocab_text_bytes = p->vocab_text_bytes, .n_merges = p->n_merges,
                                   .meta_bytes = p->meta_bytes, .no_unit_checks = !p->unit_checks.bytes };
     for (int i = 0; i < p->n_dense; i++)

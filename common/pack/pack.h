@@ -63,7 +63,7 @@ struct pack {
     struct gguf *meta;             /* GGUF keys of the source model */
     struct model_hparams h;
     struct hash128 model_hash, order_hash, layout_hash;
-    struct layout_shape shape;
+    struct layout_shapes shapes;
     uint64_t vocab_text_bytes, n_merges, meta_bytes;
     int n_dense;
     struct pack_dense *dense;
@@ -115,7 +115,7 @@ int pack_predictor_read(const struct pack *p, const struct pack_predictor *x, vo
 /* File offset of unit u of a part of (layer, block). */
 static inline uint64_t pack_unit_offset(const struct pack *p, int layer, int block, int part, uint32_t u)
 {
-    const struct layout_part *lp = &p->shape.part[part];
+    const struct layout_part *lp = &layout_of(&p->shapes, layer)->part[part];
     const struct pack_segment *s = &p->segments[(size_t)layer * (size_t)model_ffn_blocks(&p->h) + (size_t)block];
     return s->offset[lp->segment] + lp->first_offset + (uint64_t)u * lp->stride_bytes;
 }

@@ -10,15 +10,16 @@
 #include "common/base/hash.h"
 #include "common/plan/layout.h"
 
-/* Units of a block, of all its parts together; units of the parts before `part`. */
+/* Units of all blocks of the layers before this one (n_layers: of all); of a block, of all its parts together; of the parts
+ * before `part`. */
+uint64_t unit_check_before(const struct layout_shapes *s, int n_blocks, int layer);
 uint64_t unit_check_per_block(const struct layout_shape *s);
 uint64_t unit_check_first(const struct layout_shape *s, int part);
 
 /* Seed of a unit of the pack that has this identity. ffn: layer * n_blocks + block. */
-static inline uint64_t unit_check_seed(uint64_t identity, const struct layout_shape *s, uint64_t ffn, int part,
-                                       uint32_t unit)
+static inline uint64_t unit_check_seed(uint64_t identity, int n_parts, uint64_t ffn, int part, uint32_t unit)
 {
-    return identity ^ ((ffn * (uint64_t)s->n_parts + (uint64_t)part) << 32 | unit);
+    return identity ^ ((ffn * (uint64_t)n_parts + (uint64_t)part) << 32 | unit);
 }
 
 /* Of the unit's records, without padding. */

@@ -69,11 +69,9 @@ uint64_t budget_staging_bytes(const struct layout_shape *s)
 
 uint64_t budget_read_bytes(const struct layout_shape *s, uint32_t read_bytes)
 {
-    uint64_t need = 32u << 10, align = s->l.block_bytes > 4096 ? s->l.block_bytes : 4096;
+    uint64_t need = 32u << 10, align = s->block_bytes > 4096 ? s->block_bytes : 4096;
     need = read_bytes > need ? read_bytes : need;
-    for (int p = 0; p < s->n_parts; p++)
-        if (s->part[p].read_bytes > need)
-            need = s->part[p].read_bytes;
+    need = s->largest_read > need ? s->largest_read : need;
     return (need + align - 1) / align * align;
 }
 
@@ -81,7 +79,7 @@ void budget_add_predictor(struct budget_predictors *p, const struct layout_shape
                           uint64_t row2)
 {
     struct predict_pieces x;
-    predict_pieces_of(row1, rank, row2, s->n_ff, 0, s->l.cluster_neurons, s->l.block_bytes, &x);
+    predict_pieces_of(row1, rank, row2, s->n_ff, 0, s->cluster_neurons, s->block_bytes, &x);
     p->rank = rank > p->rank ? rank : p->rank;
     p->bytes += budget_dense_tensor(bytes);
     p->buffer_bytes = x.buffer_bytes > p->buffer_bytes ? x.buffer_bytes : p->buffer_bytes;
@@ -156,9 +154,12 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("predictor_rank", c->predictors.rank, 0, PREDICT_MAX_RANK, e)) < 0 ||
         (r = in_range("predictor_buffers", c->predictor_buffers, 0, BUDGET_MAX_STREAM, e)) < 0)
         return r;
-    if (m->shape.n_ff != h->n_ff || m->shape.n_parts < 1 || m->shape.n_parts > LAYOUT_MAX_PARTS)
-        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shape.n_ff,
+    if (m->shapes.n_ff != h->n_ff || m->shapes.n_parts < 1 || m->shapes.n_parts > LAYOUT_MAX_PARTS)
+        return err_set(e, ERR_LIMIT, "memory account: the layout is for n_ff %d, the model has %d", m->shapes.n_ff,
                        h->n_ff);
+    if (m->shapes.l.n_layers && m->shapes.l.n_layers != h->n_layers)
+        return err_set(e, ERR_LIMIT, "memory account: the layout has types for %d layers, the model has %d", m->shapes.l.n_layers,
+                       h->n_layers);
     return 0;
 }
 
@@ -193,9 +194,9 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
     b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
     b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
-    uint64_t units = m->shape.n_clusters;
-    for (int p = 0; p < m->shape.n_parts; p++)
-        units += m->shape.part[p].n_units;
+    uint64_t units = m->shapes.n_clusters;
+    for (int p = 0; p < m->shapes.n_parts; p++)
+        units += layout_most_units(&m->shapes, p);
     b.entries = up64(mul(&s, units, SCHEDULE_ENTRY_BYTES) + mul(&s, (uint64_t)h->n_ff, 16) + 4096);
     b.gather = mul(&s, threads, up64(schedule_gather_bytes(tokens)));
     b.sampler = up64(mul(&s, (uint64_t)h->n_vocab, 16));
@@ -243,7 +244,7 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
     else
         add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
-    add(&t, mul(&t, segments, 64 + (uint64_t)m->shape.n_parts * 16));
+    add(&t, mul(&t, segments, 64 + (uint64_t)m->shapes.n_parts * 16));
     add(&t, mul(&t, (uint64_t)h->n_layers, 768));
     if (c->predictors.rank)
         add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
@@ -264,7 +265,7 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                    int empty, struct err *e)
 {
     const struct model_hparams *h = &m->h;
-    size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shape.n_parts;
+    size_t layers = (size_t)h->n_layers, blocks = (size_t)model_ffn_blocks(h), parts = (size_t)m->shapes.n_parts;
     struct sum checks = { 0 }, index = { 0 }, tables = { 0 }, hot = { 0 }, cold = { 0 };
     add(&index, up64(layers * blocks * parts * 8)); /* where each hot prefix begins, */
     add(&index, up64(layers * blocks * parts * 8)); /* the checksums of each part, */
@@ -272,13 +273,14 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
     add(&index, up64(layers * parts * 8));          /* and its cache */
     for (size_t l = 0; l < layers; l++)
         for (size_t p = 0; p < parts; p++) {
+            const struct layout_shape *shape = layout_of(&m->shapes, (int)l);
             uint32_t slots = empty || !c->cold ? 0 : c->cold[l * parts + p];
-            uint64_t units = mul(s, blocks, m->shape.part[p].n_units);
+            uint64_t units = mul(s, blocks, shape->part[p].n_units);
             if (units > UINT32_MAX / 2 || slots > units)
                 return err_set(e, ERR_LIMIT, "memory account: layer %zu part %zu has %u cold slots for %llu units", l,
                                p, slots, (unsigned long long)units);
             add(&index, up64(cache_bytes((uint32_t)units, slots)));
-            uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(&m->shape, (int)p));
+            uint64_t slot_bytes = mul(s, slots, budget_slot_bytes(shape, (int)p));
             add(&cold, slot_bytes);
             add(&tables, budget_table_bytes(slot_bytes));
             for (size_t k = 0; k < blocks; k++) {
@@ -287,9 +289,9 @@ static int regions(struct budget *b, struct sum *s, const struct budget_model *m
                     return err_set(e, ERR_LIMIT,
                                    "memory account: layer %zu expert %zu part %zu has %u hot neurons of %d", l, k, p,
                                    n, h->n_ff);
-                add(&hot, budget_hot_bytes(&m->shape, (int)p, n));
-                add(&tables, budget_table_bytes(budget_hot_bytes(&m->shape, (int)p, n)));
-                uint64_t check_bytes = m->no_unit_checks ? 0 : budget_check_bytes(&m->shape, (int)p, n);
+                add(&hot, budget_hot_bytes(shape, (int)p, n));
+                add(&tables, budget_table_bytes(budget_hot_bytes(shape, (int)p, n)));
+                uint64_t check_bytes = m->no_unit_checks ? 0 : budget_check_bytes(shape, (int)p, n);
                 add(&checks, check_bytes);
                 add(&tables, budget_table_bytes(check_bytes));
             }
@@ -319,7 +321,7 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
 {
     uint64_t stream = budget_stream_bytes(&c->predictors, buffers);
     b->item[BUDGET_PREDICTOR] = up64(predictor_bytes);
-    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shape, c->read_bytes)) + stream;
+    b->item[BUDGET_STAGING] = mul(s, (uint64_t)c->queue_depth, budget_read_bytes(&m->shapes.kind[0], c->read_bytes)) + stream;
     struct sum fixed = { 0 };
     for (int i = BUDGET_DENSE; i <= BUDGET_STAGING; i++)
         add(&fixed, b->item[i]);

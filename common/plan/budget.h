@@ -18,7 +18,7 @@
 /* Facts of the model, the same whether they come from a trace's tensor table or from a pack. */
 struct budget_model {
     struct model_hparams h;
-    struct layout_shape shape;
+    struct layout_shapes shapes;
     uint64_t dense_bytes;       /* sum of budget_dense_tensor() over the tensors that are not gate, up, down */
     uint64_t n_tensors;         /* entries in the pack's table: its tables are held in memory */
     uint64_t vocab_text_bytes, n_merges;
@@ -93,7 +93,7 @@ uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
 /* Bytes of the checksums of the units of a part of a block beyond its hot prefix of n neurons. */
 uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons);
 
-/* Bytes of one staging buffer: the largest read of any part and room to coalesce neighbours; a multiple of 4096
+/* Bytes of one staging buffer: the largest read of any part of any layer and room to coalesce neighbours; a multiple of 4096
  * and of the layout's block. */
 uint64_t budget_staging_bytes(const struct layout_shape *s);
 

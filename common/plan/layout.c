@@ -15,11 +15,71 @@ const char *layout_form_name(enum layout_form f)
     return form_names[f];
 }
 
+static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
+
+const char *layout_role_name(int role)
+{
+    return role_names[role];
+}
+
 void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES])
 {
-    *l = (struct layout){ .form = form, .block_bytes = 4096, .cluster_neurons = 64 };
+    *l = (struct layout){ .form = form, .block_bytes = 4096, .cluster_neurons = 64, .n_kinds = 1 };
     for (int r = 0; r < LAYOUT_ROLES; r++)
-        l->type[r] = type[r];
+        l->type[0][r] = type[r];
+}
+
+static int kind_of(const struct layout *l, const uint32_t type[LAYOUT_ROLES])
+{
+    int k = 0;
+    while (k < l->n_kinds && memcmp(l->type[k], type, sizeof l->type[k]) != 0)
+        k++;
+    return k;
+}
+
+int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int n_layers, struct err *e)
+{
+    l->n_kinds = 0;
+    for (int i = 0; i < n_layers; i++) {
+        int k = kind_of(l, type[i]);
+        if (k == LAYOUT_MAX_KINDS)
+            return err_set(e, ERR_UNSUPPORTED, "the layers' gate, up and down have more than %d different combinations of types",
+                           LAYOUT_MAX_KINDS);
+        if (k == l->n_kinds)
+            memcpy(l->type[l->n_kinds++], type[i], sizeof l->type[k]);
+        l->kind[i] = (uint8_t)k;
+    }
+    l->n_layers = l->n_kinds > 1 ? n_layers : 0;
+    return 0;
+}
+
+int layout_usual_kind(const struct layout *l)
+{
+    int n[LAYOUT_MAX_KINDS] = { 0 }, usual = 0;
+    for (int i = 0; i < l->n_layers; i++)
+        n[l->kind[i]]++;
+    for (int k = 1; k < l->n_kinds; k++)
+        usual = n[k] > n[usual] ? k : usual;
+    return usual;
+}
+
+static int check_types(const struct layout *l, int d_model, struct err *e)
+{
+    if (l->n_kinds < 1 || l->n_kinds > LAYOUT_MAX_KINDS || l->n_layers < 0 || l->n_layers > MODEL_MAX_LAYERS)
+        return err_set(e, ERR_UNSUPPORTED, "layout of %d kinds of layers; 1 to %d are possible", l->n_kinds, LAYOUT_MAX_KINDS);
+    for (int i = 0; i < l->n_layers; i++)
+        if (l->kind[i] >= l->n_kinds)
+            return err_set(e, ERR_UNSUPPORTED, "layout: layer %d is of kind %d of %d", i, l->kind[i], l->n_kinds);
+    for (int k = 0; k < l->n_kinds; k++)
+        for (int r = 0; r < LAYOUT_ROLES; r++) {
+            const struct quant_traits *t = quant_traits(l->type[k][r]);
+            if (!t)
+                return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %u, which is not known", role_names[r], l->type[k][r]);
+            if (!quant_row_bytes(l->type[k][r], (uint64_t)d_model))
+                return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %s, whose quant blocks of %d do not divide rows of %d elements",
+                               role_names[r], t->name, t->block_elems, d_model);
+        }
+    return 0;
 }
 
 static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
@@ -36,30 +96,26 @@ static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
                        l->cluster_neurons);
     if (d_model <= 0 || d_model > MODEL_MAX_DIM || n_ff <= 0 || n_ff > MODEL_MAX_DIM)
         return err_set(e, ERR_LIMIT, "layout of %d neurons of width %d; the limit is %d", n_ff, d_model, MODEL_MAX_DIM);
-    for (int r = 0; r < LAYOUT_ROLES; r++)
-        if (!quant_row_bytes(l->type[r], (uint64_t)d_model))
-            return err_set(e, ERR_UNSUPPORTED, "layout type %u cannot store rows of %d elements", l->type[r], d_model);
-    return 0;
+    return check_types(l, d_model, e);
 }
 
 /* How many neurons share a unit. A gate part is read in sequence, by the cluster; other parts at
  * random, so the smallest group that wastes little of a block: records that fit a block fill it. */
-static uint32_t group(const struct layout *l, const struct layout_part *p, int sequential)
+static uint32_t group(const struct layout_shape *s, const struct layout_part *p, int sequential)
 {
     if (sequential)
-        return l->cluster_neurons;
+        return s->cluster_neurons;
     uint32_t n = 1;
-    while (n < l->cluster_neurons && l->cluster_neurons % (n * 2) == 0 &&
-           (uint64_t)p->record_bytes * n * 2 <= l->block_bytes)
+    while (n < s->cluster_neurons && s->cluster_neurons % (n * 2) == 0 && (uint64_t)p->record_bytes * n * 2 <= s->block_bytes)
         n *= 2;
     return n;
 }
 
-static void add_roles(struct layout_part *p, const struct layout *l, int d_model, int first, int last)
+static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], int d_model, int first, int last)
 {
     for (int r = 0; r < LAYOUT_ROLES; r++) {
         p->role_offset[r] = ~0u;
-        p->role_bytes[r] = (uint32_t)quant_row_bytes(l->type[r], (uint64_t)d_model);
+        p->role_bytes[r] = (uint32_t)quant_row_bytes(type[r], (uint64_t)d_model);
     }
     for (int r = first; r <= last; r++) {
         p->role[p->n_roles++] = r;
@@ -73,64 +129,129 @@ static uint64_t round_up(uint64_t v, uint64_t to)
     return (v + to - 1) / to * to;
 }
 
-int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shape *out, struct err *e)
+static void derive_groups(struct layout_shape *s, int d_model)
 {
-    int r = check(l, d_model, n_ff, e);
-    if (r < 0)
-        return r;
-    struct layout_shape s = { .l = *l, .n_ff = n_ff };
-    s.n_clusters = ((uint32_t)n_ff + l->cluster_neurons - 1) / l->cluster_neurons;
-    s.n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2;
-    s.n_segments = l->form == LAYOUT_SPLIT ? 2 : 1;
-    if (l->form == LAYOUT_BUNDLE) {
-        add_roles(&s.part[0], l, d_model, LAYOUT_GATE, LAYOUT_DOWN);
+    if (s->form == LAYOUT_BUNDLE) {
+        add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
     } else {
-        add_roles(&s.part[0], l, d_model, LAYOUT_GATE, LAYOUT_GATE);
-        add_roles(&s.part[1], l, d_model, LAYOUT_UP, LAYOUT_DOWN);
+        add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_GATE);
+        add_roles(&s->part[1], s->type, d_model, LAYOUT_UP, LAYOUT_DOWN);
     }
-    uint64_t block = l->block_bytes;
-    for (int i = 0; i < s.n_parts; i++) {
-        struct layout_part *p = &s.part[i];
-        p->neurons_per_unit = group(l, p, i == 0 && l->form == LAYOUT_SPLIT);
-    }
+    for (int i = 0; i < s->n_parts; i++)
+        s->part[i].neurons_per_unit = group(s, &s->part[i], i == 0 && s->form == LAYOUT_SPLIT);
     /* Alternating pages need the same grouping in both parts. */
-    if (l->form == LAYOUT_TWO_PHASE && s.part[0].neurons_per_unit > s.part[1].neurons_per_unit)
-        s.part[0].neurons_per_unit = s.part[1].neurons_per_unit;
-    for (int i = 0; i < s.n_parts; i++) {
-        struct layout_part *p = &s.part[i];
-        uint64_t bytes = (uint64_t)p->record_bytes * p->neurons_per_unit;
+    if (s->form == LAYOUT_TWO_PHASE && s->part[0].neurons_per_unit > s->part[1].neurons_per_unit)
+        s->part[0].neurons_per_unit = s->part[1].neurons_per_unit;
+}
+
+static int derive_units(struct layout_shape *s, struct err *e)
+{
+    for (int i = 0; i < s->n_parts; i++) {
+        struct layout_part *p = &s->part[i];
+        uint64_t bytes = (uint64_t)p->record_bytes * p->neurons_per_unit, block = s->block_bytes;
         if (bytes > UINT32_MAX / 4)
             return err_set(e, ERR_LIMIT, "a unit of %llu bytes; the limit is %u", (unsigned long long)bytes, UINT32_MAX / 4);
         p->unit_bytes = (uint32_t)bytes;
-        p->stride_bytes = l->packed ? bytes : round_up(bytes, block);
-        p->read_bytes = (uint32_t)(l->packed ? round_up(bytes + block - 1, block) : p->stride_bytes);
-        p->n_units = ((uint32_t)n_ff + p->neurons_per_unit - 1) / p->neurons_per_unit;
-        p->segment = s.n_segments == 1 ? 0 : i;
+        p->stride_bytes = s->packed ? bytes : round_up(bytes, block);
+        p->read_bytes = (uint32_t)(s->packed ? round_up(bytes + block - 1, block) : p->stride_bytes);
+        p->n_units = ((uint32_t)s->n_ff + p->neurons_per_unit - 1) / p->neurons_per_unit;
+        p->segment = s->n_segments == 1 ? 0 : i;
     }
-    if (l->form == LAYOUT_TWO_PHASE) {
-        uint64_t both = s.part[0].stride_bytes + s.part[1].stride_bytes;
-        s.part[1].first_offset = s.part[0].stride_bytes;
-        s.part[0].stride_bytes = s.part[1].stride_bytes = both;
+    if (s->form == LAYOUT_TWO_PHASE) {
+        uint64_t both = s->part[0].stride_bytes + s->part[1].stride_bytes;
+        s->part[1].first_offset = s->part[0].stride_bytes;
+        s->part[0].stride_bytes = s->part[1].stride_bytes = both;
     }
-    for (int i = 0; i < s.n_parts; i++) {
-        struct layout_part *p = &s.part[i];
+    for (int i = 0; i < s->n_parts; i++) {
+        const struct layout_part *p = &s->part[i];
         uint64_t end = p->first_offset + (uint64_t)(p->n_units - 1) * p->stride_bytes + p->unit_bytes;
-        end = round_up(end, block);
-        if (end > s.segment_bytes[p->segment])
-            s.segment_bytes[p->segment] = end;
+        end = round_up(end, s->block_bytes);
+        if (end > s->segment_bytes[p->segment])
+            s->segment_bytes[p->segment] = end;
     }
-    *out = s;
     return 0;
+}
+
+static int derive_kind(const struct layout_shapes *of, int kind, int d_model, struct layout_shape *out, struct err *e)
+{
+    const struct layout *l = &of->l;
+    struct layout_shape s = { .form = l->form, .packed = l->packed, .block_bytes = l->block_bytes,
+                              .cluster_neurons = l->cluster_neurons, .n_ff = of->n_ff, .n_parts = of->n_parts,
+                              .n_segments = of->n_segments, .n_clusters = of->n_clusters };
+    memcpy(s.type, l->type[kind], sizeof s.type);
+    derive_groups(&s, d_model);
+    int r = derive_units(&s, e);
+    *out = s;
+    return r;
+}
+
+int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shapes *out, struct err *e)
+{
+    int r = check(l, d_model, n_ff, e);
+    uint32_t largest = 0;
+    if (r < 0)
+        return r;
+    *out = (struct layout_shapes){ .l = *l, .n_ff = n_ff, .n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2,
+                                   .n_segments = l->form == LAYOUT_SPLIT ? 2 : 1,
+                                   .n_clusters = ((uint32_t)n_ff + l->cluster_neurons - 1) / l->cluster_neurons };
+    for (int k = 0; k < l->n_kinds; k++) {
+        if ((r = derive_kind(out, k, d_model, &out->kind[k], e)) < 0)
+            return r;
+        for (int i = 0; i < out->n_parts; i++)
+            largest = out->kind[k].part[i].read_bytes > largest ? out->kind[k].part[i].read_bytes : largest;
+    }
+    for (int k = 0; k < l->n_kinds; k++)
+        out->kind[k].largest_read = largest;
+    return 0;
+}
+
+uint32_t layout_most_units(const struct layout_shapes *s, int part)
+{
+    uint32_t most = 0;
+    for (int k = 0; k < s->l.n_kinds; k++)
+        most = s->kind[k].part[part].n_units > most ? s->kind[k].part[part].n_units : most;
+    return most;
+}
+
+uint32_t layout_most_bytes(const struct layout_shapes *s)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < s->l.n_kinds * s->n_parts; i++) {
+        uint32_t bytes = s->kind[i / s->n_parts].part[i % s->n_parts].unit_bytes;
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+const struct layout_shape *layout_largest(const struct layout_shapes *s)
+{
+    const struct layout_shape *most = &s->kind[0];
+    for (int k = 1; k < s->l.n_kinds; k++)
+        if (s->kind[k].part[s->n_parts - 1].read_bytes > most->part[s->n_parts - 1].read_bytes)
+            most = &s->kind[k];
+    return most;
+}
+
+static void hash_types(struct hash *h, const uint32_t type[LAYOUT_ROLES])
+{
+    for (int r = 0; r < LAYOUT_ROLES; r++)
+        hash_update_u32(h, type[r]);
 }
 
 struct hash128 layout_hash(const struct layout *l)
 {
-    uint8_t b[8 * 4];
-    const uint32_t v[8] = { 1, (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons,
-                            l->type[0], l->type[1], l->type[2] };
-    for (int i = 0; i < 8; i++)
-        bytes_put32(b + 4 * i, v[i]);
-    return hash_128(b, sizeof b);
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
+    const uint32_t v[5] = { l->n_kinds > 1 ? 2 : 1, (uint32_t)l->form, (uint32_t)l->packed, l->block_bytes, l->cluster_neurons };
+    for (int i = 0; i < 5; i++)
+        hash_update_u32(h, v[i]);
+    if (l->n_kinds > 1)
+        hash_update_u32(h, (uint32_t)l->n_layers);
+    else
+        hash_types(h, l->type[0]);
+    for (int i = 0; i < l->n_layers; i++)
+        hash_types(h, l->type[l->kind[i]]);
+    return hash_final128(h);
 }
 
 #define ORDER_BITS   11

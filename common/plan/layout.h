@@ -32,13 +32,19 @@ enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_FORMS }
 
 enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 
-/* What a plan says. Everything else below is derived from it and the model's shape. */
+#define LAYOUT_MAX_KINDS 32 /* combinations of types among the layers of a model */
+
+/* What a plan says. Everything else below is derived from it and the model's shape. Layers may differ in types; those that
+ * have the same are of one kind. */
 struct layout {
     enum layout_form form;
     int packed;                    /* 1: units are not padded to blocks */
     uint32_t block_bytes;          /* device block: a power of two, 512..65536; 4096 by default */
     uint32_t cluster_neurons;      /* a multiple of 8, 8..4096 */
-    uint32_t type[LAYOUT_ROLES];   /* quant_type of the stored gate, up and down rows */
+    int n_kinds;                   /* numbered in the order of their first layers */
+    uint32_t type[LAYOUT_MAX_KINDS][LAYOUT_ROLES]; /* quant_type of the stored gate, up and down rows */
+    int n_layers;                  /* that kind[] speaks of; 0 where there is one kind, which any layer is of */
+    uint8_t kind[MODEL_MAX_LAYERS];
 };
 
 struct layout_part {
@@ -55,23 +61,56 @@ struct layout_part {
     uint64_t stride_bytes, first_offset;   /* unit u is at first_offset + u * stride_bytes in the segment */
 };
 
+/* Of the layers of one kind. What stands above the types is the same for all kinds. */
 struct layout_shape {
-    struct layout l;
+    enum layout_form form;
+    int packed;
+    uint32_t block_bytes, cluster_neurons;
     int n_ff, n_parts, n_segments;
     uint32_t n_clusters;
+    uint32_t largest_read;                    /* read_bytes of any part of any kind */
+    uint32_t type[LAYOUT_ROLES];
     uint64_t segment_bytes[LAYOUT_MAX_PARTS]; /* multiples of block_bytes */
     struct layout_part part[LAYOUT_MAX_PARTS];
 };
 
-const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" */
+struct layout_shapes {
+    struct layout l;
+    int n_ff, n_parts, n_segments; /* of every kind */
+    uint32_t n_clusters;
+    struct layout_shape kind[LAYOUT_MAX_KINDS]; /* [l.n_kinds] */
+};
 
-/* Sensible values for a model: the form given, 4 KiB blocks, source types where rows allow. */
+static inline const struct layout_shape *layout_of(const struct layout_shapes *s, int layer)
+{
+    return &s->kind[s->l.kind[layer]];
+}
+
+const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" */
+const char *layout_role_name(int role);              /* "gate" "up" "down" */
+
+/* Sensible values for a model: the form given, 4 KiB blocks, these types in all layers. */
 void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES]);
 
-/* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field. */
-int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shape *out, struct err *e);
+/* Other types than one for all: type[n_layers], n_layers 1..MODEL_MAX_LAYERS. ERR_UNSUPPORTED when they are more than
+ * LAYOUT_MAX_KINDS different ones. */
+int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int n_layers, struct err *e);
 
-/* Identity of a layout: XXH3-128 over u32 revision (1), form, packed, block_bytes, cluster_neurons, type[3]. */
+/* The kind that most layers are of, of equals the first: what a plan states once. */
+int layout_usual_kind(const struct layout *l);
+
+/* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field, or role, type and row. */
+int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shapes *out, struct err *e);
+
+/* Units of a part of a block in the layer that has most of them; unit_bytes of any part of any layer, at most. */
+uint32_t layout_most_units(const struct layout_shapes *s, int part);
+uint32_t layout_most_bytes(const struct layout_shapes *s);
+
+/* The kind whose units of the last part take the longest reads: rules for all layers are made for it. */
+const struct layout_shape *layout_largest(const struct layout_shapes *s);
+
+/* Identity of a layout: XXH3-128 over u32 revision, form, packed, block_bytes, cluster_neurons, then with one kind (revision 1)
+ * type[3], else (revision 2) n_layers and type[n_layers][3]. */
 struct hash128 layout_hash(const struct layout *l);
 
 /* Neuron order of one FFN: order[p] = original index of the neuron at pack position p; descending

@@ -161,7 +161,7 @@ static int rule(const char *name, struct err *e, const char *fmt, ...)
     return err_set(e, ERR_FORMAT, "plan '%s': %s", name, text);
 }
 
-static int check_batch(const struct plan *p, const struct layout_shape *s, const struct plan_batch *b, int li,
+static int check_batch(const struct plan *p, const struct layout_shapes *s, const struct plan_batch *b, int li,
                        int bi, const char *name, struct err *e)
 {
     uint32_t cluster = p->layout.cluster_neurons;
@@ -180,7 +180,7 @@ static int check_batch(const struct plan *p, const struct layout_shape *s, const
                                 "limits[%d].batches[%d].hot[%d][%d][%d] is %u; whole clusters of %u, or all %d "
                                 "neurons, are needed", li, bi, layer, k, part, hot, cluster, p->n_ff);
             }
-            uint64_t units = (uint64_t)s->part[part].n_units * (uint64_t)p->n_blocks;
+            uint64_t units = (uint64_t)layout_of(s, layer)->part[part].n_units * (uint64_t)p->n_blocks;
             if (plan_cold(p, b, layer, part) > units)
                 return rule(name, e, "limits[%d].batches[%d].cold[%d][%d] is %u slots; the layer has %llu units", li,
                             bi, layer, part, plan_cold(p, b, layer, part), (unsigned long long)units);
@@ -189,10 +189,10 @@ static int check_batch(const struct plan *p, const struct layout_shape *s, const
 }
 
 /* Joins ascend, are whole blocks of more than one unit, and none claims to take longer than reading its units one by one. */
-static int check_coalesce(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
+static int check_coalesce(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
-    const struct layout_part *part = &s->part[p->n_parts - 1];
+    const struct layout_part *part = &layout_largest(s)->part[p->n_parts - 1];
     for (int i = 0; i < l->n_coalesce; i++) {
         const struct reads_coalesce *j = &l->coalesce[i];
         if (j->bytes % p->layout.block_bytes || j->bytes < part->read_bytes + part->stride_bytes || j->bytes > READS_MAX_BYTES)
@@ -208,7 +208,7 @@ static int check_coalesce(const struct plan *p, const struct layout_shape *s, in
     return 0;
 }
 
-static int check_limit(const struct plan *p, const struct layout_shape *s, int li, const char *name, struct err *e)
+static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     if (li && l->memory_bytes <= p->limits[li - 1].memory_bytes)
@@ -256,11 +256,13 @@ static int check_limit(const struct plan *p, const struct layout_shape *s, int l
     return 0;
 }
 
-static int check_layout(const struct plan *p, const char *name, struct layout_shape *shape, struct err *e)
+static int check_layout(const struct plan *p, const char *name, struct layout_shapes *shapes, struct err *e)
 {
     struct err why = { 0 };
-    if (layout_derive(&p->layout, p->d_model, p->n_ff, shape, &why) < 0)
+    if (layout_derive(&p->layout, p->d_model, p->n_ff, shapes, &why) < 0)
         return rule(name, e, "layout: %.380s", why.msg);
+    if (p->layout.n_kinds > 1 && p->layout.n_layers != p->n_layers)
+        return rule(name, e, "layout has types for %d layers, the model has %d", p->layout.n_layers, p->n_layers);
     if (!hash_equal(p->layout_hash, layout_hash(&p->layout))) {
         char want[HASH_TEXT];
         hash_text(layout_hash(&p->layout), want);
@@ -271,14 +273,14 @@ static int check_layout(const struct plan *p, const char *name, struct layout_sh
 
 int plan_check(const struct plan *p, const char *name, struct err *e)
 {
-    struct layout_shape shape;
-    int r = check_layout(p, name, &shape, e);
+    struct layout_shapes shapes;
+    int r = check_layout(p, name, &shapes, e);
     if (r < 0)
         return r;
     if (p->n_limits < 1)
         return rule(name, e, "limits is empty");
     for (int i = 0; i < p->n_limits; i++)
-        if ((r = check_limit(p, &shape, i, name, e)) < 0)
+        if ((r = check_limit(p, &shapes, i, name, e)) < 0)
             return r;
     return 0;
 }

@@ -52,7 +52,7 @@ static uint32_t scaled(uint32_t n, uint32_t by)
  * is left out than a cluster. */
 static void scale(struct plan_fit *f, const struct planned *p, uint32_t gates, uint32_t others)
 {
-    const struct layout_shape *l = &f->model->shape;
+    const struct layout_shapes *l = &f->model->shapes;
     size_t parts = (size_t)l->n_parts;
     uint32_t cluster = l->l.cluster_neurons, all[LAYOUT_MAX_PARTS] = { 0 }, stay[LAYOUT_MAX_PARTS] = { 0 };
     for (size_t i = 0; i < p->n_hot; i++) {
@@ -85,7 +85,7 @@ static int search(struct plan_fit *f, const struct planned *p, int gates, struct
 /* Gates stay whole as long as they fit without the rest. */
 static int lower_neurons(struct plan_fit *f, struct err *e)
 {
-    size_t cold = (size_t)f->model->h.n_layers * (size_t)f->model->shape.n_parts;
+    size_t cold = (size_t)f->model->h.n_layers * (size_t)f->model->shapes.n_parts;
     size_t hot = cold * (size_t)model_ffn_blocks(&f->model->h);
     uint32_t *copy = malloc((hot + cold) * sizeof *copy);
     if (!copy)
@@ -96,7 +96,7 @@ static int lower_neurons(struct plan_fit *f, struct err *e)
     scale(f, &p, SCALE, 0);
     int r = fits(f, e);
     if (r >= 0)
-        r = search(f, &p, f->model->shape.n_parts == 1 || r == 0, e);
+        r = search(f, &p, f->model->shapes.n_parts == 1 || r == 0, e);
     free(copy);
     return r;
 }

@@ -247,6 +247,7 @@ static void read_layout(struct rd *r, json_t *j, struct plan *p)
     l->cluster_neurons = (uint32_t)get_u64(r, j, "cluster_neurons", 8, 4096);
     l->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
     l->packed = get_bool(r, j, "packed");
+    l->n_kinds = 1;
     p->layout_hash = get_hash(r, j, "hash");
     json_t *t = json_object_get(j, "types");
     size_t at_types = enter(r, "types");
@@ -259,7 +260,7 @@ static void read_layout(struct rd *r, json_t *j, struct plan *p)
         if (type < 0)
             fail(r, "is '%s', which is not a known type", name);
         leave(r, at_role);
-        l->type[i] = type < 0 ? 0 : (uint32_t)type;
+        l->type[0][i] = type < 0 ? 0 : (uint32_t)type;
     }
     leave(r, at_types);
     leave(r, at);

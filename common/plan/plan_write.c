@@ -290,7 +290,7 @@ static void put_layout(struct text *t, const struct plan *p)
     key(t, "types");
     begin(t, '{');
     for (int i = 0; i < LAYOUT_ROLES; i++)
-        put_str(t, names[by_name[i]], quant_traits(p->layout.type[by_name[i]])->name);
+        put_str(t, names[by_name[i]], quant_traits(p->layout.type[0][by_name[i]])->name);
     end(t, '}');
     end(t, '}');
 }

@@ -15,7 +15,7 @@ void reads_rule_init(const struct layout_shape *s, int part, const struct reads_
                      uint64_t buffer_bytes, struct reads_rule *out)
 {
     struct reads_rule r = { .near = 1 };
-    int apart = s->l.form == LAYOUT_TWO_PHASE; /* units of a part are not neighbours in the file */
+    int apart = s->form == LAYOUT_TWO_PHASE; /* units of a part are not neighbours in the file */
     if (!apart)
         r.near = reads_units(s, part, buffer_bytes);
     r.most = r.near;

@@ -92,20 +92,21 @@ static int attention_at(const struct plan *p, const struct plan_limit *l, const 
                         double position, double *ns, struct err *e)
 {
     struct cost_choice c;
-    struct cost_rates rates;
-    struct layout_shape shape;
+    struct layout_shapes shapes;
+    struct cost_rates *rates;
     planning_choice(p, l, &c);
     c.mode = PLAN_DENSE; /* attention is the same in all, and this one needs no predictors */
-    int r = layout_derive(&p->layout, in->h.d_model, in->h.n_ff, &shape, e);
+    int r = layout_derive(&p->layout, in->h.d_model, in->h.n_ff, &shapes, e);
     c.context = position < 1 ? 2 : (int)lround(2 * position);
-    if (r < 0 || (r = cost_rates_of(hw, in, &shape, &c, 1, &rates, NULL, e)) < 0)
+    if (r < 0 || (r = cost_rates_new(hw, in, &shapes, &c, 1, &rates, NULL, e)) < 0)
         return r;
     *ns = 0;
     for (int i = 0; i < in->n_layers; i++) {
         struct cost_layer cl;
-        cost_layer_of(hw, in, &shape, &c, &rates, 0, i, &cl, NULL);
+        cost_layer_of(hw, in, layout_of(&shapes, i), &c, &rates[shapes.l.kind[i]], 0, i, &cl, NULL);
         *ns += cl.attention_ns;
     }
+    free(rates);
     return 0;
 }
 

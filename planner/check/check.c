@@ -76,7 +76,7 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
         for (int k = 0; k < p->n_layers; k++)
             for (int q = 0; q < p->n_parts; q++) {
                 uint64_t units = 0;
-                const struct layout_part *lp = &pr->space.shape.part[q];
+                const struct layout_part *lp = &layout_of(&pr->space.shapes, k)->part[q];
                 for (int j = 0; j < p->n_blocks; j++)
                     units += lp->n_units - plan_hot(p, &l->batches[i], k, j, q) / lp->neurons_per_unit;
                 if (plan_cold(p, &l->batches[i], k, q) > units)

@@ -33,7 +33,8 @@ struct visit {
 static int same_lists(const struct problem *p, int a, int b)
 {
     const struct predicted *f = p->space.predicted[0];
-    return a == b || (p->space.in->equivalent && space_looks_up(&p->space, 0, a) && space_looks_up(&p->space, 0, b) &&
+    const uint8_t *kind = p->space.shapes.l.kind;
+    return a == b || (p->space.in->equivalent && kind[a] == kind[b] && space_looks_up(&p->space, 0, a) && space_looks_up(&p->space, 0, b) &&
                       (!f || (f->input[a] == f->input[b] && f->always[a] == f->always[b])));
 }
 
@@ -66,6 +67,7 @@ static int need_lists(struct visit *v, struct err *e)
 static int replay_one(struct points *out, struct visit *v, int batch_index, struct err *e)
 {
     const struct problem *p = v->p;
+    const struct layout_shape *shape = layout_of(&p->space.shapes, v->layer);
     int batch = inputs_batch_sizes[batch_index], part = v->plan->n_parts - 1, layer = v->layer, r = 0;
     double all = -1, none;
     for (int i = 0; i < v->n && r == 0; i++) {
@@ -77,15 +79,15 @@ static int replay_one(struct points *out, struct visit *v, int batch_index, stru
         if (!b || known)
             continue;
         if ((r = need_lists(v, e)) == 0 && all < 0)
-            r = replay_point(&v->lists, &p->space.shape, part, v->plan->n_blocks, batch, v->limits[i]->policy, 0, 0, &all, &none, e);
+            r = replay_point(&v->lists, shape, part, v->plan->n_blocks, batch, v->limits[i]->policy, 0, 0, &all, &none, e);
         f->all_lookups = all;
         if (r < 0)
             break;
         struct coalesce coalesce;
         struct reads_rule rule;
         planning_coalesce(v->limits[i], &coalesce);
-        coalesce_rule(&coalesce, &p->space.shape, &rule);
-        r = replay_point_reads(&v->lists, &p->space.shape, part, v->plan->n_blocks, batch, v->limits[i]->policy,
+        coalesce_rule(&coalesce, shape, &rule);
+        r = replay_point_reads(&v->lists, shape, part, v->plan->n_blocks, batch, v->limits[i]->policy,
                                plan_hot(v->plan, b, layer, 0, part), plan_cold(v->plan, b, layer, part), &rule, f, e);
     }
     return r;
@@ -133,7 +135,7 @@ int operating_points_tables(const struct points *at, int i, struct problem *p, c
         const struct plan_batch *pb = batch_of(l, inputs_batch_sizes[b]);
         for (int k = 0; k < at->n_layers && pb; k++)
             if (space_looks_up(&p->space, 0, k))
-                replay_fixed(&p->space.shape, part, plan->n_blocks, plan_hot(plan, pb, k, 0, part),
+                replay_fixed(layout_of(&p->space.shapes, k), part, plan->n_blocks, plan_hot(plan, pb, k, 0, part),
                              figures_at(at, i, b, k),
                              miss_tables_at(&p->tables, 0, b, k));
     }

@@ -24,7 +24,7 @@ static void find(const struct hw *hw, const struct hw_read *q, const struct layo
 {
     const struct layout_part *p = &s->part[s->n_parts - 1];
     struct coalesce j = { 0 };
-    uint64_t block = s->l.block_bytes;
+    uint64_t block = s->block_bytes;
     double per_unit = 1;
     for (uint32_t units = 2; units <= most && j.n < READS_MAX_COALESCE; units *= 2) {
         uint64_t bytes = (p->read_bytes + (units - 1) * p->stride_bytes + block - 1) / block * block;

@@ -11,6 +11,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* Without the calls that NaNs, of which there are none, would need: a plan has millions of these. */
@@ -151,7 +152,7 @@ static uint64_t units_read_bytes(const struct layout_part *p, uint64_t block, ui
 double cost_read_bytes(const struct layout_shape *s, int part)
 {
     const struct layout_part *p = &s->part[part];
-    uint64_t block = s->l.block_bytes, a = block, b = p->stride_bytes % block;
+    uint64_t block = s->block_bytes, a = block, b = p->stride_bytes % block;
     while (b) {
         uint64_t rest = a % b;
         a = b;
@@ -351,8 +352,8 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
 {
     double f_k[HW_MAX_CLASSES];
     char name[64];
-    int q8 = kernels_act_form(s->l.type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
-    kernel_name("rows", s->l.type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
+    int q8 = kernels_act_form(s->type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
+    kernel_name("rows", s->type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
     for (int k = 0; k < c->n_classes; k++)
         f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
     double f = cost_f_cpu(c->n, f_k, c->n_classes);
@@ -444,7 +445,7 @@ void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const s
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e)
 {
-    const uint32_t *type = s->l.type;
+    const uint32_t *type = s->type;
     int d = in->h.d_model, sparse = c->mode != PLAN_DENSE;
     enum hw_pattern pattern = sparse ? HW_RANDOM : HW_SEQ;
     struct cost_rates r = { .threads = c->threads, .lanes = c->lanes, .depth = c->depth, .ffn_factor = hw_correction(hw, HW_FFN),
@@ -479,6 +480,25 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
     *out = r;
     return 0;
+}
+
+int cost_rates_new(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c, int batch,
+                   struct cost_rates **out, struct notes *notes, struct err *e)
+{
+    struct cost_rates *rates = malloc((size_t)s->l.n_kinds * sizeof *rates);
+    int r = rates ? 0 : err_set(e, ERR_NOMEM, "out of memory for the device's rates");
+    for (int k = 0; k < s->l.n_kinds && r == 0; k++) {
+        if ((r = cost_rates_of(hw, in, &s->kind[k], c, batch, &rates[k], notes, e)) < 0)
+            break;
+        rates[k].f_cpu = rates[0].f_cpu;
+        rates[k].b_io = rates[0].b_io;
+    }
+    if (r < 0) {
+        free(rates);
+        rates = NULL;
+    }
+    *out = rates;
+    return r;
 }
 
 /* --- a layer --- */
@@ -627,7 +647,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     l.serial_ns = cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
-        row[i] = (double)quant_row_bytes(s->l.type[i], (uint64_t)in->h.d_model);
+        row[i] = (double)quant_row_bytes(s->type[i], (uint64_t)in->h.d_model);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         predicted_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
     else

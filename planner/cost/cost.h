@@ -258,6 +258,11 @@ struct cost_layer {
 int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                   const struct cost_choice *c, int batch, struct cost_rates *out, struct notes *notes, struct err *e);
 
+/* Of the layers of each kind: *out [l.n_kinds], malloc'd, NULL on failure. The paper's f_cpu and B_io are one for all: those of the
+ * first. ERR_NOMEM, or an error of cost_rates_of. */
+int cost_rates_new(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c, int batch,
+                   struct cost_rates **out, struct notes *notes, struct err *e);
+
 /* As good, besides, as at the depth of c, a choice that differs in nothing else and is no deeper: of two curves of reads, (M4), the
  * deeper queue's is no slower in any point or step. */
 void cost_rates_relax(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c, struct cost_rates *r);

@@ -183,9 +183,10 @@ static int fill(struct inputs *in, const char *path, struct notes *notes, struct
     in->n_blocks = model_ffn_blocks(&d->h);
     in->n_used = d->h.n_experts ? d->h.n_experts_used : 1;
     in->model_hash = in->order_hash = d->hash;
-    memcpy(in->ffn_type, d->ffn_type, sizeof in->ffn_type);
     if ((r = inputs_alloc(in, e)) < 0)
         return r;
+    for (int l = 0; l < in->n_layers; l++)
+        memcpy(in->layers[l].ffn_type, d->ffn_type, sizeof d->ffn_type);
     fill_matrices(in, d);
     fill_account(in, d);
     o->p = malloc((size_t)d->h.n_ff * sizeof *o->p);

@@ -5,6 +5,7 @@
 #include "common/kernels/quant.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 const int inputs_batch_sizes[INPUTS_MAX_BATCHES] = { 1, 2, 4, 8 };
 
@@ -97,27 +98,36 @@ void inputs_steps_done(struct inputs_steps *s)
 int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e)
 {
     struct budget_model m = in->budget;
-    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &m.shape, e);
+    int r = layout_derive(l, in->h.d_model, in->h.n_ff, &m.shapes, e);
     if (r == 0)
         *out = m;
     return r;
 }
 
+/* What Down is stored in without a choice of type. */
+static uint32_t down_type_of(const struct inputs *in, uint32_t source, int down_type)
+{
+    if (down_type == INPUTS_DOWN_SOURCE || in->h.down_by_neuron || quant_traits(source)->block_elems == 1)
+        return source;
+    return quant_row_bytes(QUANT_Q8_0, (uint64_t)in->h.d_model) ? QUANT_Q8_0 : QUANT_F16;
+}
+
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
                   struct layout *out, struct err *e)
 {
-    uint32_t type[LAYOUT_ROLES];
-    for (int r = 0; r < LAYOUT_ROLES; r++)
-        type[r] = in->ffn_type[r];
-    uint32_t t = type[LAYOUT_DOWN];
-    int same_type = in->h.down_by_neuron || t == QUANT_F32 || t == QUANT_F16 || t == QUANT_BF16;
-    type[LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : same_type ? t : QUANT_Q8_0;
+    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES];
     struct layout l;
-    struct layout_shape s;
-    layout_default(&l, form, type);
+    struct layout_shapes s;
+    for (int i = 0; i < in->n_layers; i++) {
+        memcpy(type[i], in->layers[i].ffn_type, sizeof type[i]);
+        type[i][LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : down_type_of(in, type[i][LAYOUT_DOWN], down_type);
+    }
+    layout_default(&l, form, type[0]);
     if (cluster_neurons)
         l.cluster_neurons = cluster_neurons;
-    int r = layout_derive(&l, in->h.d_model, in->h.n_ff, &s, e);
+    int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])type, in->n_layers, e);
+    if (r == 0)
+        r = layout_derive(&l, in->h.d_model, in->h.n_ff, &s, e);
     if (r == 0)
         *out = l;
     return r;

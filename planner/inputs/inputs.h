@@ -31,6 +31,7 @@ struct inputs_matrix {          /* a resident weight matrix: rows row products o
 struct inputs_layer {
     struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
     struct inputs_matrix router;                /* rows 0: none */
+    uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model's gate, up and down */
 };
 
 /* Firings of the neurons of one (layer, block) at one batch size, by pack position. */
@@ -73,7 +74,6 @@ struct inputs {
     struct hash128 model_hash, trace_hash, order_hash;
     struct model_hparams h;
     int n_layers, n_blocks, n_used;             /* n_used: blocks that a token runs through */
-    uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model */
     struct inputs_layer *layers;                /* [n_layers] */
     struct inputs_matrix head;                  /* output head (the embedding where tied) */
     uint64_t embd_row_bytes;
@@ -142,9 +142,11 @@ double inputs_gates(const struct inputs *in, int batch_index, int layer);
 /* The account's view of the model under a layout. */
 int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e);
 
-/* A layout for this model: form, cluster size, and the type that Down is stored in: down_type, or with -1 the
- * source's where it is a float type (rows can be turned into columns without loss) or the file has Down by neuron
- * already, else Q8_0. */
+/* A layout for this model: form, cluster size, and types layer by layer. Gate and Up keep the source's. Down is stored by neuron:
+ * in down_type; with -1 in the source's where it is a float type (rows can be turned into columns without loss) or the file has
+ * Down by neuron already, else in Q8_0, or F16 where rows are not whole quant blocks of it; with INPUTS_DOWN_SOURCE in the source's
+ * whatever it is. */
+#define INPUTS_DOWN_SOURCE (-2)
 int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t cluster_neurons, int down_type,
                   struct layout *out, struct err *e);
 

@@ -32,19 +32,20 @@ void figures_measured(const struct hw *hw, struct notes *notes)
 }
 
 /* Bytes of FFN weights that a limit leaves to storage, at batch 1. */
-static uint64_t cold_bytes(const struct plan *p, const struct layout_shape *s, const struct plan_limit *l)
+static uint64_t cold_bytes(const struct plan *p, const struct layout_shapes *s, const struct plan_limit *l)
 {
     double bytes = 0;
     for (int k = 0; k < p->n_layers; k++)
         for (int j = 0; j < p->n_blocks; j++)
             for (int q = 0; q < p->n_parts; q++) {
-                double part = (double)s->part[q].n_units * (double)s->part[q].stride_bytes;
+                const struct layout_part *lp = &layout_of(s, k)->part[q];
+                double part = (double)lp->n_units * (double)lp->stride_bytes;
                 bytes += part * (1 - (double)plan_hot(p, &l->batches[0], k, j, q) / p->n_ff);
             }
     return (uint64_t)bytes;
 }
 
-static void doubt_range(const struct hw *hw, const struct plan *p, const struct layout_shape *s, struct notes *notes)
+static void doubt_range(const struct hw *hw, const struct plan *p, const struct layout_shapes *s, struct notes *notes)
 {
     uint64_t range = 0, cold = 0;
     char a[32], b[32];
@@ -61,7 +62,7 @@ static void doubt_range(const struct hw *hw, const struct plan *p, const struct 
 
 int figures_doubts(const struct hw *hw, const struct plan *p, struct notes *notes, struct err *e)
 {
-    struct layout_shape s;
+    struct layout_shapes s;
     for (int t = 0; t < HW_TABLES; t++) {
         char words[140];
         hw_marks_words(&hw->conditions[t], words, sizeof words);

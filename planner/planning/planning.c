@@ -100,7 +100,7 @@ static void say_limit(const struct problem *p, const struct limits *lim, struct 
     const struct solve_problem *sp = &p->configs.sp;
     snprintf(text, sizeof text, "\n%s layout, units %s, %llu bytes of memory, context %d, prompts in chunks of %d\n"
              "%d layers, %d batch sizes, %d configurations; x: units of %d bytes, t: 1/%d ns",
-             layout_form_name(p->space.layout.form), p->space.layout.packed ? "packed" : "padded to blocks",
+             layout_form_name(p->space.shapes.l.form), p->space.shapes.l.packed ? "packed" : "padded to blocks",
              (unsigned long long)lim->memory_bytes, lim->context, lim->prefill_chunk, sp->n_layers, sp->n_batches, sp->n_configs,
              SOLVE_BYTE_UNIT, SOLVE_TICKS_PER_NS);
     certificate_say(c, text);
@@ -143,11 +143,11 @@ static const struct predicted *chosen_predicted(const struct problem *p, const s
 /* Does a step of the solution read neurons? */
 static int reads_neurons(const struct problem *p, const struct solve_result *res)
 {
-    const struct layout_shape *s = &p->space.shape;
+    const struct layout_shapes *s = &p->space.shapes;
     int last = s->n_parts - 1;
-    uint32_t units = s->part[last].n_units * (uint32_t)p->space.in->n_blocks;
     for (int l = 0; l < p->space.in->n_layers; l++) {
         const struct cost_residency k = problem_chosen(p, res, 0, l);
+        uint32_t units = layout_of(s, l)->part[last].n_units * (uint32_t)p->space.in->n_blocks;
         for (int i = 0; i <= last; i++)
             if (k.hot[i] < (uint32_t)s->n_ff && (i < last || k.slots < units))
                 return 1;
@@ -263,9 +263,9 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
     *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
                            .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
                            .trace_hash = in->trace_hash, .order_hash = in->order_hash,
-                           .layout_hash = layout_hash(&p->space.layout), .hardware_hash = p->space.hw->hash,
+                           .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
-                           .d_model = in->h.d_model, .layout = p->space.layout, .n_parts = p->space.shape.n_parts };
+                           .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
     snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);
@@ -426,7 +426,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
         if (l->mode == PLAN_PREDICTED) {
-            predicted_account(p->space.in, &p->space.shape, l->predictor, &c.predictors);
+            predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);
             for (int k = 0; k < p->space.in->n_layers; k++)
                 c.predictor_bytes +=
                     l->batches[i].streamed[k] ? 0 : predicted_layer_bytes(p->space.in, l->predictor, k);

@@ -73,7 +73,7 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
 /* What has most in common with a layout. */
 static const struct problem *like_of(const struct search *s, const struct layout *l)
 {
-    return s->subsample.space.in && s->subsample.space.layout.form == l->form ? &s->subsample : &s->last;
+    return s->subsample.space.in && s->subsample.space.shapes.l.form == l->form ? &s->subsample : &s->last;
 }
 
 /* Subsampled estimate of a layout's score. like: whose tables are copied where they are the same. *out: the caller's. */
@@ -133,7 +133,7 @@ static int may_win(struct search *s, const struct layout *l, const struct varian
         return r;
     r = bound_score(s, &whole, 1, &score, e);
     int replays = space_looks_up_any(&whole.space) && !s->in->equivalent &&
-                  s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.layout.form;
+                  s->in->n_layers >= SUBSAMPLE_LAYERS && l->form != s->last.space.shapes.l.form;
     problem_done(&whole);
     if (r < 0 || score < least_score(s, variants_file_bytes(s->in, l)))
         return r;

@@ -76,15 +76,15 @@ static double mixed_recall(const struct request *q, const struct inputs *in, con
 }
 
 /* A variant whose layers use predictors of this input where they have one. */
-static void add_predicted(const struct inputs *in, const struct layout_shape *s, int predictor, double recall, int mix,
+static void add_predicted(const struct inputs *in, const struct layout_shapes *s, int predictor, double recall, int mix,
                           struct variants *w)
 {
     size_t n = (size_t)in->n_layers, at = (size_t)w->n * n;
     for (int l = 0; l < in->n_layers; l++) {
         int known = predicted_known(in, predictor, l);
         w->input[at + (size_t)l] = (signed char)(known ? predictor : -1);
-        w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 ? w->always[at] :
-                                                                      predicted_always(in, s, predictor, l, recall);
+        w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] ? w->always[at] :
+                                                                      predicted_always(in, layout_of(s, l), predictor, l, recall);
     }
     w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
 }
@@ -127,7 +127,7 @@ static int too_strict(const struct request *q, const struct inputs *in, struct e
 static int add_all_predicted(const struct request *q, const struct inputs *in, const struct layout *l,
                              int with_exact, struct variants *w, struct err *e)
 {
-    struct layout_shape s;
+    struct layout_shapes s;
     int r = layout_derive(l, in->h.d_model, in->h.n_ff, &s, e), inputs[PREDICT_INPUTS], had = w->n;
     if (r < 0)
         return r;
@@ -188,14 +188,15 @@ void variants_done(struct variants *w)
 
 uint64_t variants_file_bytes(const struct inputs *in, const struct layout *l)
 {
-    struct layout_shape s;
+    struct layout_shapes s;
     struct err e;
     uint64_t sum = 0;
     if (layout_derive(l, in->h.d_model, in->h.n_ff, &s, &e) < 0)
         return 0;
-    for (int i = 0; i < s.n_segments; i++)
-        sum += s.segment_bytes[i];
-    return sum * (uint64_t)in->n_layers * (uint64_t)in->n_blocks;
+    for (int k = 0; k < in->n_layers; k++)
+        for (int i = 0; i < s.n_segments; i++)
+            sum += layout_of(&s, k)->segment_bytes[i];
+    return sum * (uint64_t)in->n_blocks;
 }
 
 /* The layout padded, packed or both, as the request has it; packed only where that makes the file smaller. */

@@ -180,8 +180,8 @@ static double chance(const struct inputs *in, const struct predicted_block *b, i
 
 uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall)
 {
-    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->l.cluster_neurons, least = n;
-    double gate = (double)quant_row_bytes(s->l.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+    uint32_t n = (uint32_t)in->h.n_ff, cluster = s->cluster_neurons, least = n;
+    double gate = (double)quant_row_bytes(s->type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     for (int k = 0; k < in->n_blocks && least > 0; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, input, layer, k);
         struct predicted_block b = block_of(in, input, layer, k, recall);
@@ -207,10 +207,10 @@ static double *row_of(const struct predicted *f, double *all, int len, int batch
     return all + ((size_t)batch_index * (size_t)f->n_layers + (size_t)layer) * ((size_t)len + 1);
 }
 
-static void fill_layer(struct predicted *f, const struct inputs *in, const struct layout_shape *s, int b, int l)
+static void fill_layer(struct predicted *f, const struct inputs *in, const struct layout_shapes *s, int b, int l)
 {
     double *neurons = row_of(f, f->neurons, f->n_ff, b, l), *units = row_of(f, f->units, f->n_units, b, l);
-    uint32_t npu = s->part[0].neurons_per_unit;
+    uint32_t npu = layout_of(s, l)->part[0].neurons_per_unit;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct predicted_block *fb = &f->block[(size_t)l * (size_t)f->n_blocks + (size_t)k];
         struct memo m = { 0, 0 };
@@ -232,9 +232,9 @@ static void fill_layer(struct predicted *f, const struct inputs *in, const struc
 }
 
 /* The layer is as the first one in all that matters here. */
-static int as_first(const struct predicted *f, const struct inputs *in, int l)
+static int as_first(const struct predicted *f, const struct inputs *in, const struct layout_shapes *s, int l)
 {
-    return in->equivalent && l > 0 && f->input[l] == f->input[0] && f->always[l] == f->always[0];
+    return in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] && f->input[l] == f->input[0] && f->always[l] == f->always[0];
 }
 
 static void copy_first(struct predicted *f, int n_batches, int l)
@@ -248,7 +248,7 @@ static void copy_first(struct predicted *f, int n_batches, int l)
     }
 }
 
-static int fill(struct predicted *f, const struct inputs *in, const struct layout_shape *s, struct err *e)
+static int fill(struct predicted *f, const struct inputs *in, const struct layout_shapes *s, struct err *e)
 {
     for (int l = 0; l < f->n_layers; l++) {
         if (f->input[l] < 0)
@@ -256,7 +256,7 @@ static int fill(struct predicted *f, const struct inputs *in, const struct layou
         if (!predicted_known(in, f->input[l], l))
             return err_set(e, ERR_UNSUPPORTED, "layer %d has no predictor that sees the input '%s'", l,
                            predict_input_name((enum predict_input)f->input[l]));
-        if (as_first(f, in, l)) {
+        if (as_first(f, in, s, l)) {
             copy_first(f, in->n_batches, l);
             continue;
         }
@@ -266,12 +266,12 @@ static int fill(struct predicted *f, const struct inputs *in, const struct layou
         for (int b = 0; b < in->n_batches; b++)
             fill_layer(f, in, s, b, l);
     }
-    predicted_account(in, s, f->input, &f->predictors);
+    predicted_account(in, &s->kind[0], f->input, &f->predictors);
     return 0;
 }
 
 /* With the choices, and room for all that follows from them. */
-static struct predicted *alloc(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+static struct predicted *alloc(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
                               const uint32_t *always)
 {
     size_t layers = (size_t)in->n_layers, rows = layers * (size_t)in->n_batches;
@@ -279,7 +279,7 @@ static struct predicted *alloc(const struct inputs *in, const struct layout_shap
     if (!f)
         return NULL;
     *f = (struct predicted){ .recall = recall, .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
-                            .n_units = (int)s->part[0].n_units,
+                            .n_units = (int)layout_most_units(s, 0),
                             .cpus = cpu_detect() };
     f->input = malloc(layers);
     f->always = malloc(layers * sizeof *f->always);
@@ -295,7 +295,7 @@ static struct predicted *alloc(const struct inputs *in, const struct layout_shap
     return f;
 }
 
-int predicted_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
                  const uint32_t *always, struct predicted **out, struct err *e)
 {
     struct predicted *f = alloc(in, s, recall, input, always);
@@ -308,7 +308,7 @@ int predicted_new(const struct inputs *in, const struct layout_shape *s, double 
     return 0;
 }
 
-int predicted_copy(const struct predicted *f, const struct inputs *in, const struct layout_shape *s, struct predicted **out,
+int predicted_copy(const struct predicted *f, const struct inputs *in, const struct layout_shapes *s, struct predicted **out,
                   struct err *e)
 {
     size_t rows = (size_t)in->n_layers * (size_t)in->n_batches;
@@ -318,7 +318,7 @@ int predicted_copy(const struct predicted *f, const struct inputs *in, const str
     memcpy(o->block, f->block, (size_t)in->n_layers * (size_t)in->n_blocks * sizeof *o->block);
     memcpy(o->neurons, f->neurons, rows * ((size_t)f->n_ff + 1) * sizeof *o->neurons);
     memcpy(o->units, f->units, rows * ((size_t)f->n_units + 1) * sizeof *o->units);
-    predicted_account(in, s, o->input, &o->predictors);
+    predicted_account(in, &s->kind[0], o->input, &o->predictors);
     *out = o;
     return 0;
 }

@@ -54,14 +54,14 @@ uint64_t predicted_layer_bytes(const struct inputs *in, const signed char *input
 uint32_t predicted_always(const struct inputs *in, const struct layout_shape *s, int input, int layer, double recall);
 
 /* input, always computed: [n_layers], copied. ERR_UNSUPPORTED when a layer has no predictor for its input. */
-int predicted_new(const struct inputs *in, const struct layout_shape *s, double recall, const signed char *input,
+int predicted_new(const struct inputs *in, const struct layout_shapes *s, double recall, const signed char *input,
                  const uint32_t *always, struct predicted **out, struct err *e);
 void predicted_free(struct predicted *f); /* accepts NULL */
 
 /* Was it made from these choices? Then what it predicts holds for another layout whose units of part 0 have as many
  * neurons, and a copy for that layout differs in the account alone. ERR_NOMEM. */
 int predicted_made_from(const struct predicted *f, double recall, const signed char *input, const uint32_t *always);
-int predicted_copy(const struct predicted *f, const struct inputs *in, const struct layout_shape *s, struct predicted **out,
+int predicted_copy(const struct predicted *f, const struct inputs *in, const struct layout_shapes *s, struct predicted **out,
                   struct err *e);
 
 /* Are two of the same inputs made from the same choices? Their lists are the same then. */

@@ -506,7 +506,7 @@ int replay_layer(const struct inputs_steps *s, const struct layout_shape *shape,
     struct replay_table t = { .n_blocks = n_blocks, .n_ff = shape->n_ff,
                               .neurons_per_unit = shape->part[part].neurons_per_unit };
     struct replay_accesses a;
-    fill_grid(&t, shape->l.cluster_neurons);
+    fill_grid(&t, shape->cluster_neurons);
     int r = accesses_build(s, shape, part, n_blocks, batch, 0, &a, e);
     if (r < 0)
         return r;

@@ -96,7 +96,7 @@ static int find_gains(struct problem *pr, const struct limits *lim, struct expla
 static int find_best(const struct problem *pr, const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
     const struct inputs *in = pr->space.in;
-    int last = pr->space.shape.n_parts - 1, r = 0;
+    int last = pr->space.shapes.n_parts - 1, r = 0;
     x->best_hit_rate = calloc((size_t)in->n_layers, sizeof *x->best_hit_rate);
     if (!x->best_hit_rate)
         return err_set(e, ERR_NOMEM, "out of memory");
@@ -105,7 +105,8 @@ static int find_best(const struct problem *pr, const struct cost_residency *resi
         double misses, lookups = replay_lookups(miss_tables_at(&pr->tables, 0, 0, l), residencies[l].hot[last]);
         if (lookups <= 0 || (r = lookups_steps(&pr->space, 0, l, lookups_window(&pr->space, 0, l), &s, e)) < 0)
             continue;
-        r = replay_belady(&s, &pr->space.shape, last, in->n_blocks, 1, residencies[l].hot[last], residencies[l].slots, &misses, e);
+        r = replay_belady(&s, layout_of(&pr->space.shapes, l), last, in->n_blocks, 1, residencies[l].hot[last],
+                          residencies[l].slots, &misses, e);
         inputs_steps_done(&s);
         x->best_hit_rate[l] = r == 0 && misses < lookups ? 1 - misses / lookups : 0;
     }

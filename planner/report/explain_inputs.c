@@ -34,7 +34,7 @@ static void add_rival(const struct problem *pr, const struct plan_limit *l, int 
     for (int k = 0; k < in->n_layers; k++) {
         int other = l->predictor[k] != input && predicted_known(in, input, k);
         out->inputs[at + (size_t)k] = (signed char)(other ? input : -1);
-        out->always[at + (size_t)k] = other ? predicted_always(in, &pr->space.shape, input, k, l->recall) : 0;
+        out->always[at + (size_t)k] = other ? predicted_always(in, layout_of(&pr->space.shapes, k), input, k, l->recall) : 0;
         any |= other;
     }
     if (!any)
@@ -52,7 +52,7 @@ static void best_within(const struct problem *p, const struct cost_choice *choic
     struct cost_layer cl;
     c.variant = variant;
     c.predicted = p->space.predicted[variant];
-    cost_layer_of(p->space.hw, p->space.in, &p->space.shape, &c, r, 0, layer, &cl, NULL);
+    cost_layer_of(p->space.hw, p->space.in, layout_of(&p->space.shapes, layer), &c, r, 0, layer, &cl, NULL);
     out->predictor_bytes = space_predictor_bytes(&p->space, variant, layer);
     bytes -= (int64_t)(out->predictor_bytes / SOLVE_BYTE_UNIT);
     for (int i = 0; i < k->n; i++) {
@@ -77,7 +77,7 @@ static int compare_layer(const struct problem *pr, const struct plan *p, const s
                                     .slots = plan_cold(p, &l->batches[0], layer, p->n_parts - 1) };
     double gates = inputs_gates(pr->space.in, 0, layer);
     int64_t bytes;
-    int r = residencies_bytes(&pr->space, &residency, &bytes, e);
+    int r = residencies_bytes(&pr->space, layer, &residency, &bytes, e);
     if (r < 0)
         return r;
     *out = (struct explain_input){ .input = l->predictor[layer], .density = 1,
@@ -102,7 +102,7 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     struct explain_input *x = calloc(n, sizeof *x);
     struct problem others = { 0 };
     struct cost_choice c;
-    struct cost_rates rates;
+    struct cost_rates *rates = NULL;
     struct coalesce coalesce;
     int r = w.inputs && w.always && x ? 0 : err_set(e, ERR_NOMEM, "out of memory");
     planning_choice(p, l, &c);
@@ -114,10 +114,11 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     if (r == 0 && w.n)
         r = problem_prepare(&others, pr->space.in, pr->space.hw, &p->layout, &q, NULL, e);
     if (r == 0)
-        r = cost_rates_of(pr->space.hw, pr->space.in, &pr->space.shape, &c, 1, &rates, NULL, e);
+        r = cost_rates_new(pr->space.hw, pr->space.in, &pr->space.shapes, &c, 1, &rates, NULL, e);
     for (int k = 0; k < p->n_layers && r == 0; k++)
-        r = compare_layer(pr, p, l, &c, &rates, &others, &w, k, &x[k], e);
+        r = compare_layer(pr, p, l, &c, &rates[pr->space.shapes.l.kind[k]], &others, &w, k, &x[k], e);
     problem_done(&others);
+    free(rates);
     free(w.inputs);
     free(w.always);
     if (r < 0) {

@@ -44,17 +44,19 @@ struct sums {
     double attn_ns, pred_ns, ffn_ns, f_ffn, w_ffn, w_pred, w_attn, gates_read, io_bytes, active_bytes;
 };
 
-static void paper_sums(const struct problem *pr, const struct cost_choice *c, const struct cost_rates *r,
+static void paper_sums(const struct problem *pr, const struct cost_choice *c, const struct cost_rates *rates,
                        const struct cost_residency *residencies, struct sums *s)
 {
     const struct inputs *in = pr->space.in;
-    double gate = (double)quant_row_bytes(pr->space.layout.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     *s = (struct sums){ 0 };
     for (int l = 0; l < in->n_layers; l++) {
+        const struct layout_shape *shape = layout_of(&pr->space.shapes, l);
+        const struct cost_rates *r = &rates[pr->space.shapes.l.kind[l]];
+        double gate = (double)quant_row_bytes(shape->type[LAYOUT_GATE], (uint64_t)in->h.d_model);
         struct cost_layer cl;
         enum plan_mode mode = cost_mode_at(c, l);
-        cost_layer_of(pr->space.hw, in, &pr->space.shape, c, r, 0, l, &cl, NULL);
-        struct cost_flow f = cost_flow_of(in, &pr->space.shape, c, 0, l, miss_tables_at(&pr->tables, c->variant, 0, l), &residencies[l]);
+        cost_layer_of(pr->space.hw, in, shape, c, r, 0, l, &cl, NULL);
+        struct cost_flow f = cost_flow_of(in, shape, c, 0, l, miss_tables_at(&pr->tables, c->variant, 0, l), &residencies[l]);
         s->attn_ns += cl.attention_ns;
         s->pred_ns += cl.predict_ns;
         s->ffn_ns += cl.compute_ns;
@@ -75,13 +77,15 @@ int explain_paper(const struct problem *pr, const struct plan_limit *l, const st
                   const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
     struct cost_choice c = *choice;
-    struct cost_rates r;
+    struct cost_rates *rates;
     struct sums s;
     c.model = PLAN_COST_PAPER;
-    int ok = cost_rates_of(pr->space.hw, pr->space.in, &pr->space.shape, &c, 1, &r, NULL, e);
+    int ok = cost_rates_new(pr->space.hw, pr->space.in, &pr->space.shapes, &c, 1, &rates, NULL, e);
     if (ok < 0)
         return ok;
-    paper_sums(pr, &c, &r, residencies, &s);
+    const struct cost_rates r = rates[0];
+    paper_sums(pr, &c, rates, residencies, &s);
+    free(rates);
     double head = cost_head_ns(pr->space.hw, pr->space.in, &c, &r, 1, NULL);
     double f_attn = (s.attn_ns + head) * r.f_cpu / 1e9, f_pred = s.pred_ns * r.f_cpu / 1e9;
     double a = s.f_ffn > 0 ? s.ffn_ns * r.f_cpu / 1e9 / s.f_ffn : 0, mu = s.active_bytes > 0 ? s.io_bytes / s.active_bytes : 0;
@@ -114,16 +118,19 @@ int explain_paper(const struct problem *pr, const struct plan_limit *l, const st
 
 /* Everything that lines over measured curves speak of, summed over layers. */
 struct totals {
-    struct cost_rates r;
+    struct cost_rates *rates;   /* by kind of layer */
+    struct cost_rates r;        /* of the first kind */
     struct cost_choice c;
     const struct plan_figures *figures;
     struct cost_terms t;
     double attention, products, jobs, serial_work, predict, compute, memory, ffn, io, exposed, layers;
     double gates, open, active;                     /* of layers that run exactly or densely: rows */
     double always, predicted, predicted_open, predicted_active, predicted_gates; /* of layers with predictors: rows */
+    double gates_ns, open_ns, active_ns, always_ns, predicted_ns, predicted_open_ns, predicted_active_ns; /* by (M1) */
     double predicted_rows;                               /* what these take, ns */
     double ahead, serial, n_ahead;                  /* layers that look ahead: their time, by (M13) and (M7) */
     double stream_bytes, single_reads, lookups, missed, n_jobs;
+    double single_bytes, missed_bytes, gap_bytes, cpu_ns;
     double feed_bytes, n_fed;                       /* streamed predictors */
     struct cost_cold cold;
 };
@@ -132,16 +139,23 @@ static void count_rows(const struct problem *pr, const struct cost_choice *c, in
 {
     const struct predicted *f = c->predicted;
     const struct inputs *in = pr->space.in;
+    const struct cost_rates *r = &s->rates[pr->space.shapes.l.kind[l]];
     double gates = inputs_gates(in, 0, l);
     if (cost_mode_at(c, l) == PLAN_PREDICTED) {
         double all = predicted_neurons(f, 0, l, 0), beyond = predicted_neurons(f, 0, l, f->always[l]);
         double active = predicted_active(f, in, 0, l, 0);
         s->always += all - beyond, s->predicted += beyond, s->predicted_active += active;
         s->predicted_open += active * in->loads[l], s->predicted_gates += gates;
+        s->always_ns += cost_rows_ns(all - beyond, r->gate_ns), s->predicted_ns += cost_rows_ns(beyond, r->scattered_ns);
+        s->predicted_open_ns += cost_rows_ns(active * in->loads[l], r->up_ns);
+        s->predicted_active_ns += cost_rows_ns(active, r->down_ns);
         return;
     }
     double active = c->mode == PLAN_DENSE ? gates : inputs_active(in, 0, l, 0);
-    s->gates += gates, s->active += active, s->open += c->mode == PLAN_DENSE ? gates : active * in->loads[l];
+    double open = c->mode == PLAN_DENSE ? gates : active * in->loads[l];
+    s->gates += gates, s->active += active, s->open += open;
+    s->gates_ns += cost_rows_ns(gates, r->gate_ns), s->open_ns += cost_rows_ns(open, r->up_ns);
+    s->active_ns += cost_rows_ns(active, r->down_ns);
 }
 
 static void add_terms(struct cost_terms *to, const struct cost_terms *t)
@@ -156,13 +170,15 @@ static void add_terms(struct cost_terms *to, const struct cost_terms *t)
 static void add_layer(const struct problem *pr, const struct cost_residency *residencies, int l, struct totals *s)
 {
     const struct plan_layer_figures *k = &s->figures->layers[l];
+    const struct layout_shape *shape = layout_of(&pr->space.shapes, l);
+    const struct cost_rates *r = &s->rates[pr->space.shapes.l.kind[l]];
     struct cost_layer cl;
     struct cost_terms t;
     struct cost_cold cold;
-    cost_layer_of(pr->space.hw, pr->space.in, &pr->space.shape, &s->c, &s->r, 0, l, &cl, NULL);
-    struct cost_flow w = cost_flow_of(pr->space.in, &pr->space.shape, &s->c, 0, l,
+    cost_layer_of(pr->space.hw, pr->space.in, shape, &s->c, r, 0, l, &cl, NULL);
+    struct cost_flow w = cost_flow_of(pr->space.in, shape, &s->c, 0, l,
                                       miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
-    cost_figures_of(&s->c, &s->r, &cl, &w, &t);
+    cost_figures_of(&s->c, r, &cl, &w, &t);
     add_terms(&s->t, &t);
     s->predicted_rows += cost_mode_at(&s->c, l) == PLAN_PREDICTED ? t.rows : 0;
     count_rows(pr, &s->c, l, s);
@@ -175,7 +191,10 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     s->n_jobs += cl.jobs;
     s->stream_bytes += w.stream_bytes, s->single_reads += w.single_reads, s->lookups += w.lookups, s->missed += w.reads;
     s->feed_bytes += w.predictor_bytes, s->n_fed += residencies[l].streamed;
-    cost_cold_of(&s->c, &s->r, &w, &cold);
+    cost_cold_of(&s->c, r, &w, &cold);
+    s->single_bytes += w.single_reads * r->single_bytes, s->missed_bytes += w.reads * r->unit_bytes;
+    s->gap_bytes += fmax(0, cold.units - w.reads) * r->stride_bytes;
+    s->cpu_ns += (w.stream_bytes + w.predictor_bytes) / r->stream_block * r->stream_cpu_ns + w.single_reads * r->cold_cpu_ns + cold.cpu_ns;
     s->cold.reads += cold.reads, s->cold.units += cold.units, s->cold.bytes += cold.bytes, s->cold.cpu_ns += cold.cpu_ns;
 }
 
@@ -218,8 +237,7 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
 {
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
-    const struct cost_cold *cold = &s->cold;
-    double k = r->ffn_factor, row = (double)pr->space.shape.part[pr->space.shape.n_parts - 1].record_bytes;
+    double k = r->ffn_factor, row = (double)pr->space.shapes.kind[0].part[pr->space.shapes.n_parts - 1].record_bytes;
     terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
           "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
     terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over "
@@ -230,27 +248,25 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
         terms(put(m, n, "(M1)", "t_rows = gates * tau_gate + open * tau_up + active * tau_down, sum over layers",
                   t->rows - s->predicted_rows, "ns", "gates", s->gates, "open", s->open, "active", s->active,
                   "tau_gate", r->gate_ns, "tau_up", r->up_ns, "tau_down", r->down_ns, NULL),
-              "gates", k * cost_rows_ns(s->gates, r->gate_ns), "up", k * cost_rows_ns(s->open, r->up_ns), "down",
-              k * cost_rows_ns(s->active, r->down_ns), NULL);
+              "gates", k * s->gates_ns, "up", k * s->open_ns, "down", k * s->active_ns, NULL);
     if (s->predicted_gates > 0)
         terms(put(m, n, "(M12)", "t_foretold = exempt * tau_gate + foretold * tau_scattered + open * tau_up + active * tau_down, sum over "
                   "layers", s->predicted_rows, "ns", "exempt", s->always, "foretold", s->predicted, "density",
                   (s->always + s->predicted) / s->predicted_gates, "recall", s->c.predicted->recall,
                   "tau_scattered", r->scattered_ns, NULL),
-              "exempt", k * cost_rows_ns(s->always, r->gate_ns), "foretold", k * cost_rows_ns(s->predicted, r->scattered_ns),
-              "up", k * cost_rows_ns(s->predicted_open, r->up_ns), "down", k * cost_rows_ns(s->predicted_active, r->down_ns), NULL);
+              "exempt", k * s->always_ns, "foretold", k * s->predicted_ns, "up", k * s->predicted_open_ns, "down",
+              k * s->predicted_active_ns, NULL);
     put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
         "parts", (double)schedule_row_parts(r->threads), NULL);
     terms(put(m, n, "(M5)", "t_tax: CPU time of I/O is taken from compute where no core is spare, and what is asked for before "
               "attention is one thread's; sum over layers", t->io_cpu + t->submission, "ns", "cpu_ns",
-              s->stream_bytes / r->stream_block * r->stream_cpu_ns + s->feed_bytes / r->stream_block * r->stream_cpu_ns +
-              s->single_reads * r->cold_cpu_ns + cold->cpu_ns, "threads", (double)r->threads, "lanes", (double)r->lanes, "cores",
+              s->cpu_ns, "threads", (double)r->threads, "lanes", (double)r->lanes, "cores",
               (double)r->cores, NULL), "taken", t->io_cpu, "asked for before attention", t->submission, NULL);
     put(m, n, "(M14)", "t_keeping = (lookups * tau_lookup + reads * tau_admit(R)) / threads, sum over layers", t->cache_overhead, "ns",
         "lookups", s->lookups, "tau_lookup", r->lookup_ns, "reads", s->missed, "tau_admit", r->admit_ns, "threads",
         (double)r->threads, NULL);
     put(m, n, "(M22)", "t_verify = V_read * tau_verify / threads, sum over layers", t->verify, "ns", "V_read",
-        s->stream_bytes + s->feed_bytes + s->single_reads * r->single_bytes + s->missed * r->unit_bytes, "ns_per_byte",
+        s->stream_bytes + s->feed_bytes + s->single_bytes + s->missed_bytes, "ns_per_byte",
         r->verify_ns_per_byte, "threads", (double)r->threads, NULL);
     put(m, n, "(M19)", "t_turns = 2 * jobs * tau_turn / threads, sum over layers", t->contention, "ns", "jobs", s->n_jobs, "tau_turn",
         r->turn_ns, "threads", (double)r->threads, NULL);
@@ -275,7 +291,7 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
           "of gates by themselves", t->single, "t_missed", t->cold, NULL);
     put(m, n, "(M21)", "t_missed = sum over lengths of n_len * t_len(N) / N: one read may bring several units; sum over layers",
         t->cold, "ns", "missed units", s->missed, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
-        fmax(0, s->cold.units - s->missed) * r->stride_bytes, "longest read", (double)s->c.read_bytes, NULL);
+        s->gap_bytes, "longest read", (double)s->c.read_bytes, NULL);
     put(m, n, "(M6)", "t_exposed = min(1, n) * t_reads(1), sum over layers", s->exposed, "ns", NULL);
 }
 
@@ -303,13 +319,15 @@ int explain_measured(const struct problem *pr, const struct plan_limit *l, const
     int layers = pr->space.in->n_layers, *n = &x->n_measured;
     double positions = 0;
     s.c.model = PLAN_COST_MEASURED;
-    int ok = cost_rates_of(hw, pr->space.in, &pr->space.shape, &s.c, 1, &s.r, NULL, e);
+    int ok = cost_rates_new(hw, pr->space.in, &pr->space.shapes, &s.c, 1, &s.rates, NULL, e);
     if (ok < 0)
         return ok;
+    s.r = s.rates[0];
     for (int i = 0; i < layers; i++) {
         add_layer(pr, residencies, i, &s);
         positions += cost_positions(&pr->space.in->h, i, l->context) / layers;
     }
+    free(s.rates);
     step_lines(&s, x->measured, n);
     attention_lines(pr, &s, positions, x->measured, n);
     if (s.c.predicted)

@@ -16,7 +16,8 @@ static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint3
                         struct report_misses *m, struct err *e)
 {
     struct inputs_steps s;
-    int last = pr->space.shape.n_parts - 1;
+    const struct layout_shape *shape = layout_of(&pr->space.shapes, layer);
+    int last = shape->n_parts - 1;
     double tokens = WORK / (sampled * REPLAY_SIZES * fmax(lookups, 1));
     uint64_t window = lookups_window(&pr->space, 0, layer), most = tokens < 128 ? 128 : (uint64_t)tokens;
     int r = lookups_steps(&pr->space, 0, layer, window < most ? window : most, &s, e);
@@ -25,7 +26,7 @@ static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint3
     for (int i = 0; i < REPLAY_SIZES && r == 0; i++) {
         double misses = 0;
         uint32_t slots = (uint32_t)lround(m->share[i] * units);
-        r = i == REPLAY_SIZES - 1 ? 0 : replay_belady(&s, &pr->space.shape, last, pr->space.in->n_blocks, 1, hot, slots, &misses, e);
+        r = i == REPLAY_SIZES - 1 ? 0 : replay_belady(&s, shape, last, pr->space.in->n_blocks, 1, hot, slots, &misses, e);
         m->best[i] += misses;
     }
     inputs_steps_done(&s);

@@ -6,7 +6,7 @@
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e)
 {
-    size_t layers = (size_t)s->in->n_layers, blocks = (size_t)s->in->n_blocks, parts = (size_t)s->shape.n_parts;
+    size_t layers = (size_t)s->in->n_layers, blocks = (size_t)s->in->n_blocks, parts = (size_t)s->shapes.n_parts;
     uint32_t *hot = calloc(layers * blocks * parts, sizeof *hot), *cold = calloc(layers * parts, sizeof *cold);
     int r = 0;
     if (!hot || !cold)

@@ -31,7 +31,8 @@ static void add_layer(const struct space *s, const struct cost_choice *c, const 
     const struct space_group *g = &s->group[c->group];
     const struct inputs *in = s->in;
     double gates = inputs_gates(in, b, layer), pred = INFINITY, active = INFINITY, bytes = INFINITY;
-    double gate = (double)quant_row_bytes(s->layout.type[LAYOUT_GATE], (uint64_t)in->h.d_model);
+    const struct layout_shape *shape = layout_of(&s->shapes, layer);
+    double gate = (double)quant_row_bytes(shape->type[LAYOUT_GATE], (uint64_t)in->h.d_model);
     enum plan_mode mode = PLAN_DENSE;
     double own = INFINITY, ffn_bytes = 0;
     for (int i = g->first; i < g->first + g->n; i++) {
@@ -40,7 +41,7 @@ static void add_layer(const struct space *s, const struct cost_choice *c, const 
         x.variant = i;
         x.predicted = s->predicted[i];
         mode = cost_mode_at(&x, layer);
-        cost_layer_of(s->hw, in, &s->shape, &x, unit, b, layer, &l, NULL);
+        cost_layer_of(s->hw, in, shape, &x, unit, b, layer, &l, NULL);
         double weights = mode == PLAN_EXACT ? gates * gate : mode == PLAN_PREDICTED ? cost_predictor_bytes(in, x.predicted, b, layer) : 0;
         if (i == g->first)
             w[0] += l.attention_ns;
@@ -63,7 +64,7 @@ static int fill_work(const struct space *s, const struct cost_choice *c, int b, 
 {
     double w[8] = { 0 };
     struct cost_rates unit;
-    int batch = inputs_batch_sizes[b], r = cost_rates_of(s->hw, s->in, &s->shape, c, batch, &unit, NULL, e);
+    int batch = inputs_batch_sizes[b], r = cost_rates_of(s->hw, s->in, &s->shapes.kind[0], c, batch, &unit, NULL, e);
     if (r < 0)
         return r;
     unit.f_cpu = unit.b_io = unit.b_mem = 1e9;
@@ -106,7 +107,7 @@ static int add_queue(struct paper *o, const struct problem *p, const struct cost
 {
     struct paper_queue *to = &o->queue[o->n_queues++];
     struct cost_rates r;
-    int bad = cost_rates_of(p->space.hw, p->space.in, &p->space.shape, c, 1, &r, NULL, e);
+    int bad = cost_rates_of(p->space.hw, p->space.in, &p->space.shapes.kind[0], c, 1, &r, NULL, e);
     if (bad < 0)
         return bad;
     *to = (struct paper_queue){ .depth = c->depth, .bytes_per_s = r.b_io > 0 ? (int64_t)(r.b_io + 0.5) : 0 };
@@ -152,7 +153,7 @@ static int fill_classes(struct paper *o, const struct problem *p, const struct c
         struct cost_rates r;
         memset(one.n, 0, sizeof one.n);
         one.n[k] = one.threads = 1;
-        int bad = cost_rates_of(hw, p->space.in, &p->space.shape, &one, 1, &r, NULL, e);
+        int bad = cost_rates_of(hw, p->space.in, &p->space.shapes.kind[0], &one, 1, &r, NULL, e);
         if (bad < 0)
             return bad;
         snprintf(o->class[k].name, sizeof o->class[k].name, "%.31s", hw->n_classes ? hw->classes[k].name : "cpu");

@@ -20,14 +20,24 @@ struct variant_price {
 struct pricing {
     const struct space *s;
     const struct residencies *residencies;
-    const struct cost_choice *c;
-    const struct cost_rates *rates;
+    const struct cost_choice *c, *given;
+    struct cost_rates *rates;   /* by kind of layer */
     int batch_index, layer;
     struct solve_point *pts;    /* grown as needed */
     int n, cap;
     struct cost_cold *cold;     /* of one variant */
-    struct variant_price representative[SPACE_MAX_VARIANTS]; /* of the last representative, by variant of the group */
+    struct variant_price (*representative)[SPACE_MAX_VARIANTS]; /* of the last representative of each kind, by variant of the group */
 };
+
+static int kind_of(const struct pricing *w)
+{
+    return w->s->shapes.l.kind[w->layer];
+}
+
+static const struct cost_rates *rates_at(const struct pricing *w)
+{
+    return &w->rates[kind_of(w)];
+}
 
 static int add_price(struct pricing *w, struct solve_point at, struct err *e)
 {
@@ -50,7 +60,7 @@ static int price_cold(struct pricing *w, const struct cost_choice *c, const stru
         w->cold[i].reads = -1;
     for (int i = 0; i < k->n; i++)
         if (w->cold[k->point[i].cold].reads < 0)
-            cost_cold_of(c, w->rates, &k->point[i].flow, &w->cold[k->point[i].cold]);
+            cost_cold_of(c, rates_at(w), &k->point[i].flow, &w->cold[k->point[i].cold]);
     return 0;
 }
 
@@ -59,12 +69,13 @@ static int price_points(struct pricing *w, const struct variant_price *x, const 
                         int streamed, struct err *e)
 {
     double predictor_bytes = streamed ? cost_predictor_bytes(w->s->in, x->c.predicted, w->batch_index, w->layer) : 0;
+    const struct cost_rates *rates = rates_at(w);
     int r = 0;
     for (int i = 0; i < k->n && r == 0; i++) {
         struct cost_flow flow = k->point[i].flow;
         if (streamed)
             flow.predictor_bytes = predictor_bytes;
-        double ns = x->own_ns + cost_ffn_part_ns(&x->c, w->rates, &x->layer, &flow, &w->cold[k->point[i].cold]);
+        double ns = x->own_ns + cost_ffn_part_ns(&x->c, rates, &x->layer, &flow, &w->cold[k->point[i].cold]);
         uint32_t id = price_id((struct price_id){ i, x->c.variant, streamed });
         r = add_price(w, (struct solve_point){ k->point[i].bytes + bytes, solve_ticks(ns), id, x->kind }, e);
     }
@@ -78,7 +89,7 @@ static void price_variant_of(const struct pricing *w, int variant, int kind, str
     struct variant_price x = { .c = *w->c, .kind = kind };
     x.c.variant = variant;
     x.c.predicted = s->predicted[variant];
-    cost_layer_of(s->hw, s->in, &s->shape, &x.c, w->rates, w->batch_index, w->layer, &x.layer, s->notes);
+    cost_layer_of(s->hw, s->in, layout_of(&s->shapes, w->layer), &x.c, rates_at(w), w->batch_index, w->layer, &x.layer, s->notes);
     x.more = space_predictor_bytes(s, variant, w->layer) - space_least_predictor_bytes(s, g, w->layer);
     x.own_ns = g->n > 1 ? x.layer.predict_ns : 0;
     *out = x;
@@ -136,9 +147,9 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
         *shared = x->layer.attention_ns + x->layer.predict_ns - x->own_ns;
         if (x->c.model == PLAN_COST_PAPER)
             *floor_ns = i == 0 || x->layer.compute_ns < *floor_ns ? x->layer.compute_ns : *floor_ns;
-        same = same && costs_the_same(w, x, &w->representative[i]);
+        same = same && costs_the_same(w, x, &w->representative[kind_of(w)][i]);
         if (represents)
-            w->representative[i] = *x;
+            w->representative[kind_of(w)][i] = *x;
     }
     if (same)
         return copy_curves(w, out, at, e);
@@ -154,13 +165,37 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
 }
 
 /* At the choice's depth; with a smaller `least`, as good as at any depth from there on. */
-static int rates_of(const struct space *s, const struct cost_choice *c, int least, int batch, struct cost_rates *out,
-                    struct err *e)
+static int rates_of(const struct space *s, const struct cost_choice *c, int least, int batch, struct cost_rates **out, struct err *e)
 {
     struct cost_choice at = *c;
-    int r = cost_rates_of(s->hw, s->in, &s->shape, c, batch, out, s->notes, e);
-    for (at.depth = least; r == 0 && at.depth < c->depth; at.depth *= 2)
-        cost_rates_relax(s->hw, &s->shape, &at, out);
+    int r = cost_rates_new(s->hw, s->in, &s->shapes, c, batch, out, s->notes, e);
+    for (int k = 0; r == 0 && k < s->shapes.l.n_kinds; k++)
+        for (at.depth = least; at.depth < c->depth; at.depth *= 2)
+            cost_rates_relax(s->hw, &s->shapes.kind[k], &at, &(*out)[k]);
+    return r;
+}
+
+/* One batch size: all layers, and what they share. */
+static int price_batch(struct pricing *w, int least_depth, int volumes, struct solve_config *out, struct err *e)
+{
+    const struct space *s = w->s;
+    int batch = inputs_batch_sizes[w->batch_index], r = rates_of(s, w->given, least_depth, batch, &w->rates, e);
+    if (r < 0)
+        return r;
+    for (int k = 0; volumes && k < s->shapes.l.n_kinds; k++) {
+        w->rates[k].f_cpu = 1e30; /* computing takes no time, and a byte a ns */
+        w->rates[k].b_io = 1e9;
+    }
+    double fixed = cost_head_ns(s->hw, s->in, w->given, w->rates, batch, s->notes), floor_ns = 0;
+    for (w->layer = 0; w->layer < s->in->n_layers && r == 0; w->layer++) {
+        double shared = 0, least = 0;
+        r = price_layer(w, out, &shared, &least, e);
+        fixed += shared;
+        floor_ns += least;
+    }
+    out->fixed_ticks[w->batch_index] = solve_ticks(fixed);
+    out->floor_ticks[w->batch_index] = solve_ticks(floor_ns);
+    free(w->rates);
     return r;
 }
 
@@ -171,7 +206,7 @@ static int price_all(const struct space *s, const struct residencies *residencie
     const struct inputs *in = s->in;
     size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
     struct cost_choice one = *c;
-    struct pricing w = { .s = s, .residencies = residencies, .c = &one };
+    struct pricing w = { .s = s, .residencies = residencies, .c = &one, .given = c };
     int r = 0;
     if (least_depth < c->depth)
         one.backend = HW_ANY_BACKEND; /* submission takes longer the deeper a queue is, (M5): left out */
@@ -181,26 +216,12 @@ static int price_all(const struct space *s, const struct residencies *residencie
         out->kinds = calloc(all * (size_t)out->n_kinds, sizeof *out->kinds);
     if (!out->curves || (out->n_kinds > 1 && in->n_batches > 1 && !out->kinds))
         return err_set(e, ERR_NOMEM, "out of memory for curves");
-    for (int b = 0; b < in->n_batches && r == 0; b++) {
-        struct cost_rates rates;
-        if ((r = rates_of(s, c, least_depth, inputs_batch_sizes[b], &rates, e)) < 0)
-            break;
-        if (volumes) {
-            rates.f_cpu = 1e30; /* computing takes no time, and a byte a ns */
-            rates.b_io = 1e9;
-        }
-        double fixed = cost_head_ns(s->hw, in, c, &rates, inputs_batch_sizes[b], s->notes), floor_ns = 0;
-        w.rates = &rates;
-        w.batch_index = b;
-        for (w.layer = 0; w.layer < in->n_layers && r == 0; w.layer++) {
-            double shared = 0, least = 0;
-            r = price_layer(&w, out, &shared, &least, e);
-            fixed += shared;
-            floor_ns += least;
-        }
-        out->fixed_ticks[b] = solve_ticks(fixed);
-        out->floor_ticks[b] = solve_ticks(floor_ns);
-    }
+    w.representative = malloc((size_t)s->shapes.l.n_kinds * sizeof *w.representative);
+    if (!w.representative)
+        return err_set(e, ERR_NOMEM, "out of memory for curves");
+    for (w.batch_index = 0; w.batch_index < in->n_batches && r == 0; w.batch_index++)
+        r = price_batch(&w, least_depth, volumes, out, e);
+    free(w.representative);
     free(w.pts);
     free(w.cold);
     return r;

@@ -83,22 +83,25 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
     const struct space *s = &p->space;
     const struct inputs *in = s->in;
     int batch = inputs_batch_sizes[batch_index];
-    struct cost_rates rates;
     struct cost_flow *flows = calloc((size_t)in->n_layers, sizeof *flows);
-    int r = flows ? cost_rates_of(s->hw, in, &s->shape, c, batch, &rates, s->notes, e) :
+    struct cost_rates *rates = NULL;
+    int r = flows ? cost_rates_new(s->hw, in, &s->shapes, c, batch, &rates, s->notes, e) :
                     err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers && r == 0; l++) {
+        const struct layout_shape *shape = layout_of(&s->shapes, l);
+        const struct cost_rates *rate = &rates[s->shapes.l.kind[l]];
         struct cost_layer cl;
         struct cost_choice own = *c;
         own.variant = residencies[l].variant;
         own.predicted = s->predicted[own.variant];
-        cost_layer_of(s->hw, in, &s->shape, &own, &rates, batch_index, l, &cl, s->notes);
-        flows[l] = cost_flow_of(in, &s->shape, &own, batch_index, l,
+        cost_layer_of(s->hw, in, shape, &own, rate, batch_index, l, &cl, s->notes);
+        flows[l] = cost_flow_of(in, shape, &own, batch_index, l,
                                 miss_tables_at(&p->tables, own.variant, batch_index, l), &residencies[l]);
-        out->layers[l] = cost_figures(&own, &rates, &cl, &flows[l]);
+        out->layers[l] = cost_figures(&own, rate, &cl, &flows[l]);
     }
     if (r == 0)
-        cost_totals(c, batch, cost_head_ns(s->hw, in, c, &rates, batch, s->notes), flows, in->n_layers, out);
+        cost_totals(c, batch, cost_head_ns(s->hw, in, c, rates, batch, s->notes), flows, in->n_layers, out);
+    free(rates);
     free(flows);
     return r;
 }

@@ -14,7 +14,7 @@ static double looked_up(const struct space *s, int variant, int layer)
         return 0;
     if (!f || f->input[layer] < 0)
         return inputs_active(s->in, 0, layer, 0);
-    return s->shape.n_parts > 1 ? predicted_active(f, s->in, 0, layer, 0) : predicted_neurons(f, 0, layer, 0);
+    return s->shapes.n_parts > 1 ? predicted_active(f, s->in, 0, layer, 0) : predicted_neurons(f, 0, layer, 0);
 }
 
 /* Tokens that a layer's share of the work allows: a table runs about half the accesses of a full window, once per cell. */
@@ -31,7 +31,7 @@ static int apply_variant(const struct space *s, int variant, int layer, struct p
                          struct inputs_steps *steps, struct err *e)
 {
     const struct predicted *f = s->predicted[variant];
-    int r = f && f->input[layer] >= 0 ? predicted_steps(f, s->in, layer, s->shape.n_parts > 1, shared, steps, e) : 0;
+    int r = f && f->input[layer] >= 0 ? predicted_steps(f, s->in, layer, s->shapes.n_parts > 1, shared, steps, e) : 0;
     if (r < 0)
         inputs_steps_done(steps);
     return r;

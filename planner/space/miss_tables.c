@@ -64,8 +64,8 @@ void miss_tables_rules(struct miss_tables *t, const struct space *s, int variant
     if (space_representative(s, layer) != layer)
         memcpy(table->how, representative_table(t, s, variant, batch_index, layer)->how, sizeof table->how);
     else if (lookups_has(s, variant, layer))
-        replay_rules(samples_at(t, variant, batch_index, layer), s->shape.part[s->shape.n_parts - 1].n_units, rules, n, points,
-                     table);
+        replay_rules(samples_at(t, variant, batch_index, layer), layout_of(&s->shapes, layer)->part[s->shapes.n_parts - 1].n_units,
+                     rules, n, points, table);
 }
 
 /* Layers of one round of replay, in all variants. */
@@ -88,7 +88,7 @@ static void replay_range(void *ctx, int begin, int end, int worker)
         int variant = i / w->n, layer = w->layer[i % w->n];
         const struct inputs_steps *steps = lookups_at(w->lookups, variant, layer);
         for (int b = 0; b < s->in->n_batches && w->code[i] == 0 && steps->n_steps > 0; b++)
-            w->code[i] = replay_layer(steps, &s->shape, s->shape.n_parts - 1, s->in->n_blocks, inputs_batch_sizes[b],
+            w->code[i] = replay_layer(steps, layout_of(&s->shapes, layer), s->shapes.n_parts - 1, s->in->n_blocks, inputs_batch_sizes[b],
                                       w->t->policy[variant], miss_tables_at(w->t, variant, b, layer),
                                       samples_at(w->t, variant, b, layer), &w->err[i]);
     }
@@ -121,11 +121,10 @@ static void copy_represented(struct miss_tables *t, const struct space *s)
 
 int miss_tables_equivalent(const struct space *a, const struct space *b)
 {
-    if (b->in != a->in || b->n_variants != a->n_variants || b->shape.n_parts != a->shape.n_parts ||
-        b->layout.cluster_neurons != a->layout.cluster_neurons)
+    if (b->in != a->in || b->n_variants != a->n_variants || b->shapes.n_parts != a->shapes.n_parts ||
+        b->shapes.l.cluster_neurons != a->shapes.l.cluster_neurons)
         return 0;
-    const struct layout_part *p = &a->shape.part[a->shape.n_parts - 1], *q = &b->shape.part[b->shape.n_parts - 1];
-    int same = p->neurons_per_unit == q->neurons_per_unit && p->n_units == q->n_units;
+    int same = space_same_units(a, b, a->shapes.n_parts - 1);
     for (int v = 0; v < a->n_variants && same; v++) {
         const struct predicted *f = a->predicted[v], *g = b->predicted[v];
         same = a->modes[v] == b->modes[v] && a->mix[v] == b->mix[v] && (f && g ? predicted_same(f, g) : f == g);

@@ -7,14 +7,15 @@
 #define POLICY_TOKENS 512       /* and tokens of each */
 
 /* Misses of a layer at three sizes, by policy. */
-static int policy_misses(const struct space *s, const struct inputs_steps *steps, double out[CACHE_POLICIES], struct err *e)
+static int policy_misses(const struct space *s, int layer, const struct inputs_steps *steps, double out[CACHE_POLICIES], struct err *e)
 {
-    int part = s->shape.n_parts - 1, r = 0;
-    uint32_t units = s->shape.part[part].n_units * (uint32_t)s->in->n_blocks;
+    const struct layout_shape *shape = layout_of(&s->shapes, layer);
+    int part = shape->n_parts - 1, r = 0;
+    uint32_t units = shape->part[part].n_units * (uint32_t)s->in->n_blocks;
     const uint32_t slots[3] = { units / 8, units / 4, units / 2 };
     for (int k = 0; k < CACHE_POLICIES && r == 0; k++) {
         double misses[3] = { 0 };
-        r = replay_curve(steps, &s->shape, part, s->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
+        r = replay_curve(steps, shape, part, s->in->n_blocks, 1, (enum cache_policy)k, 0, slots, 3, misses, e);
         out[k] = misses[0] + misses[1] + misses[2];
     }
     return r;
@@ -30,7 +31,7 @@ static int layer_misses(struct lookups *x, int first, int n, int layer, double m
         double misses[CACHE_POLICIES] = { 0 };
         if (!lookups_has(s, v, layer))
             continue;
-        r = policy_misses(s, lookups_at(x, v, layer), misses, e);
+        r = policy_misses(s, layer, lookups_at(x, v, layer), misses, e);
         for (int k = 0; k < CACHE_POLICIES; k++)
             least[k] = any && least[k] < misses[k] ? least[k] : misses[k];
         any = 1;

@@ -15,11 +15,11 @@
 #define MAX_COLD  40      /* (prefix, slots) pairs of the last part, */
 #define MAX_SINGLE 400    /* and of the only part */
 
-int residencies_bytes(const struct space *s, const struct cost_residency *k, int64_t *out, struct err *e)
+int residencies_bytes(const struct space *s, int layer, const struct cost_residency *k, int64_t *out, struct err *e)
 {
     /* What regions add to the account is a sum over layers: that of a model of one layer says it. */
     struct budget_model one = s->budget;
-    size_t parts = (size_t)s->shape.n_parts, blocks = (size_t)s->in->n_blocks;
+    size_t parts = (size_t)s->shapes.n_parts, blocks = (size_t)s->in->n_blocks;
     uint32_t *hot = calloc(blocks * parts, sizeof *hot), *cold = calloc(parts, sizeof *cold);
     struct budget_choice c = { .context = 1, .max_batch = 1, .prefill_chunk = 1, .threads = 1, .io_lanes = 1,
                                .queue_depth = 1, .hot = hot, .cold = cold };
@@ -33,6 +33,8 @@ int residencies_bytes(const struct space *s, const struct cost_residency *k, int
                 hot[i * parts + q] = k->hot[q];
         cold[parts - 1] = k->slots;
         one.h.n_layers = 1;
+        one.shapes.l.n_layers = 0;
+        one.shapes.l.kind[0] = s->shapes.l.kind[layer];
         r = budget_compute(&one, &c, &b, e);
     }
     if (r == 0)
@@ -65,9 +67,9 @@ static int push(const struct place *w, struct growing *list, struct cost_residen
     struct residencies_point *o = &list->at[list->n];
     *o = (struct residencies_point){ .residency = k, .cold = cold };
     struct cost_choice c = { .mode = s->modes[w->variant], .variant = w->variant, .predicted = s->predicted[w->variant] };
-    o->flow = cost_flow_of(s->in, &s->shape, &c, w->batch_index, w->layer,
+    o->flow = cost_flow_of(s->in, layout_of(&s->shapes, w->layer), &c, w->batch_index, w->layer,
                            miss_tables_at(w->t, w->variant, w->batch_index, w->layer), &k);
-    int r = residencies_bytes(s, &k, &o->bytes, e);
+    int r = residencies_bytes(s, w->layer, &k, &o->bytes, e);
     list->n += r == 0;
     return r;
 }
@@ -103,15 +105,15 @@ static void thin_cold(struct growing *list, int most)
 
 static int cluster_steps(const struct space *s, uint32_t *step)
 {
-    uint32_t clusters = s->shape.n_clusters;
+    uint32_t clusters = s->shapes.n_clusters;
     *step = (clusters + MAX_STEPS - 1) / MAX_STEPS;
     return (int)((clusters + *step - 1) / *step);
 }
 
 static uint32_t prefix(const struct space *s, uint32_t step, int i)
 {
-    uint64_t n = (uint64_t)i * step * s->layout.cluster_neurons;
-    return n < (uint64_t)s->shape.n_ff ? (uint32_t)n : (uint32_t)s->shape.n_ff;
+    uint64_t n = (uint64_t)i * step * s->shapes.l.cluster_neurons;
+    return n < (uint64_t)s->shapes.n_ff ? (uint32_t)n : (uint32_t)s->shapes.n_ff;
 }
 
 /* (prefix, slots) of the last part, thinned; part 0 empty. Points of the replay's own grid: a plan's miss figures are
@@ -119,7 +121,7 @@ static uint32_t prefix(const struct space *s, uint32_t step, int i)
 static int cold_grid(const struct place *w, struct growing *out, struct err *e)
 {
     const struct replay_table *t = miss_tables_at(w->t, w->variant, w->batch_index, w->layer);
-    int last = w->s->shape.n_parts - 1, r = 0;
+    int last = w->s->shapes.n_parts - 1, r = 0;
     for (int h = 0; h < REPLAY_HOTS; h++) {
         struct cost_residency k = { .slots = 0 };
         k.hot[last] = t->hot[h];
@@ -143,7 +145,7 @@ static int prefix_grid(const struct place *w, int has_cold, const struct growing
     int n = cluster_steps(s, &step), r = 0;
     for (int i = s->every == SPACE_WHOLE_LAYERS ? n : 0; i <= n && r == 0; i++) {
         struct cost_residency k = { .slots = 0 };
-        for (int q = 0; q < s->shape.n_parts; q++)
+        for (int q = 0; q < s->shapes.n_parts; q++)
             k.hot[q] = prefix(s, step, i);
         if (!has_cold)
             r = push(w, out, k, 0, e);
@@ -164,7 +166,7 @@ static int make_list(const struct place *w, struct residencies_list *out, struct
     if (has_cold)
         r = cold_grid(w, &cold, e);
     int n_cold = has_cold ? cold.n : 1;
-    if (has_cold && w->s->shape.n_parts == 1) {
+    if (has_cold && w->s->shapes.n_parts == 1) {
         all = cold;
         cold = (struct growing){ 0 };
     } else if (r == 0) {
@@ -241,15 +243,16 @@ static void points_of(const struct replay_table *t, const struct residencies_lis
 
 void residencies_read_rules(const struct residencies *r, const struct space *s, struct miss_tables *t, int all)
 {
-    struct reads_rule rules[REPLAY_RULES];
+    struct reads_rule rules[LAYOUT_MAX_KINDS][REPLAY_RULES];
     struct replay_asked points = { 0 };
-    for (int i = 0; i < s->n_rules; i++)
-        coalesce_rule(&s->rules[i], &s->shape, &rules[i]);
+    for (int k = 0; k < s->shapes.l.n_kinds; k++)
+        for (int i = 0; i < s->n_rules; i++)
+            coalesce_rule(&s->rules[i], &s->shapes.kind[k], &rules[k][i]);
     for (int v = 0; v < r->n_variants; v++)
         for (int i = 0; i < r->n_batches * r->n_layers && t->table[v]; i++) {
             int b = i / r->n_layers, l = i % r->n_layers;
             if (space_representative(s, l) == l) /* else its points are of the representative's table */
                 points_of(miss_tables_at(t, v, b, l), residencies_at(r, v, b, l), &points);
-            miss_tables_rules(t, s, v, b, l, rules, s->n_rules, all ? NULL : &points);
+            miss_tables_rules(t, s, v, b, l, rules[s->shapes.l.kind[l]], s->n_rules, all ? NULL : &points);
         }
 }

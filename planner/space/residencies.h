@@ -33,7 +33,7 @@ void residencies_done(struct residencies *r); /* accepts a zeroed one */
 void residencies_read_rules(const struct residencies *r, const struct space *s, struct miss_tables *t, int all);
 
 /* Bytes that a residency of one layer adds to the account, units of SOLVE_BYTE_UNIT, by the account itself. */
-int residencies_bytes(const struct space *s, const struct cost_residency *k, int64_t *out, struct err *e);
+int residencies_bytes(const struct space *s, int layer, const struct cost_residency *k, int64_t *out, struct err *e);
 
 /* Of a variant that is the first of its equivalents in this layer (space_equivalent). */
 static inline struct residencies_list *residencies_at(const struct residencies *r, int variant, int batch_index, int layer)

@@ -4,7 +4,11 @@
 
 int space_representative(const struct space *s, int layer)
 {
-    return s->in->equivalent ? 0 : s->every > 1 ? layer - layer % s->every : layer;
+    const uint8_t *kind = s->shapes.l.kind;
+    int first = s->in->equivalent ? 0 : s->every > 1 ? layer - layer % s->every : layer;
+    while (kind[first] != kind[layer])
+        first++;
+    return first;
 }
 
 int space_equivalent(const struct space *s, int variant, int layer)
@@ -29,7 +33,7 @@ int space_looks_up(const struct space *s, int variant, int layer)
     enum plan_mode mode = s->modes[variant];
     if (mode == PLAN_PREDICTED && s->predicted[variant]->input[layer] < 0)
         mode = PLAN_EXACT;
-    return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && s->shape.n_parts > 1);
+    return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && s->shapes.n_parts > 1);
 }
 
 int space_looks_up_any(const struct space *s)
@@ -98,34 +102,42 @@ static void find_groups(struct space *s)
     }
 }
 
+int space_same_units(const struct space *a, const struct space *b, int part)
+{
+    int same = 1;
+    for (int l = 0; l < a->in->n_layers && same; l++)
+        same = layout_of(&a->shapes, l)->part[part].neurons_per_unit == layout_of(&b->shapes, l)->part[part].neurons_per_unit;
+    return same;
+}
+
 static int predict(const struct space *s, const struct space_variant *v, const struct space *like, struct predicted **out,
                    struct err *e)
 {
     for (int i = 0; like && i < like->n_variants; i++)
         if (like->in == s->in && like->predicted[i] &&
-            like->shape.part[0].neurons_per_unit == s->shape.part[0].neurons_per_unit &&
+            space_same_units(like, s, 0) &&
             predicted_made_from(like->predicted[i], v->recall, v->input, v->always))
-            return predicted_copy(like->predicted[i], s->in, &s->shape, out, e);
-    return predicted_new(s->in, &s->shape, v->recall, v->input, v->always, out, e);
+            return predicted_copy(like->predicted[i], s->in, &s->shapes, out, e);
+    return predicted_new(s->in, &s->shapes, v->recall, v->input, v->always, out, e);
 }
 
 static void find_rules(struct space *s, const struct coalesce *given)
 {
-    int last = s->shape.n_parts - 1;
+    const struct layout_shape *shape = layout_largest(&s->shapes);
     if (given) {
         s->n_rules = 1;
         s->rules[0] = *given;
     } else if (s->hw) {
-        s->n_rules = coalesce_of(s->hw, &s->shape, s->shape.segment_bytes[s->shape.part[last].segment], s->rules);
+        s->n_rules = coalesce_of(s->hw, shape, shape->segment_bytes[shape->part[shape->n_parts - 1].segment], s->rules);
     }
 }
 
 int space_init(struct space *s, const struct inputs *in, const struct hw *hw, const struct layout *l,
                const struct space_request *q, const struct space *like, struct notes *notes, struct err *e)
 {
-    struct space o = { .in = in, .hw = hw, .notes = notes, .layout = *l, .every = q->every, .n_variants = q->n_variants };
+    struct space o = { .in = in, .hw = hw, .notes = notes, .every = q->every, .n_variants = q->n_variants };
     int r;
-    if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shape, e)) < 0 ||
+    if ((r = layout_derive(l, in->h.d_model, in->h.n_ff, &o.shapes, e)) < 0 ||
         (r = inputs_budget_model(in, l, &o.budget, e)) < 0)
         return r;
     for (int i = 0; i < q->n_variants && r == 0; i++) {

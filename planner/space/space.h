@@ -38,8 +38,7 @@ struct space {
     const struct inputs *in;            /* borrowed, as hw and notes */
     const struct hw *hw;                /* NULL: no rules beyond the given one */
     struct notes *notes;
-    struct layout layout;
-    struct layout_shape shape;
+    struct layout_shapes shapes;
     struct budget_model budget;
     int every;                          /* of the request */
     int n_variants, n_groups, n_rules;
@@ -66,7 +65,7 @@ int space_init(struct space *s, const struct inputs *in, const struct hw *hw, co
 void space_done(struct space *s); /* accepts a zeroed one */
 
 /* The layer that is worked out for this one, mostly itself: the first where all are equivalent; in a subsampled estimate its
- * representative. */
+ * representative. Layers with other types are of another kind, which has a representative of its own. */
 int space_representative(const struct space *s, int layer);
 
 /* The first variant of the same mix that is the same in this layer: it has the tables and residencies. */
@@ -78,6 +77,9 @@ int space_mix_end(const struct space *s, int first);
 /* Does a variant look units of this layer up in a cold cache? In any layer of any variant? */
 int space_looks_up(const struct space *s, int variant, int layer);
 int space_looks_up_any(const struct space *s);
+
+/* Do all layers of two spaces of one model have units of as many neurons in a part? */
+int space_same_units(const struct space *a, const struct space *b, int part);
 
 /* Bytes of the account that a variant's predictors of a layer take; and the least of any variant of a group. */
 uint64_t space_predictor_bytes(const struct space *s, int variant, int layer);

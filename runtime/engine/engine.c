@@ -9,13 +9,15 @@
 
 static int check_types(const struct engine *g, struct err *e)
 {
-    for (int r = LAYOUT_GATE; r <= LAYOUT_DOWN; r++) {
-        uint32_t type = g->shape.l.type[r];
+    const struct layout *l = &g->shapes->l;
+    for (int i = 0; i < l->n_kinds * LAYOUT_ROLES; i++) {
+        int r = i % LAYOUT_ROLES;
+        uint32_t type = l->type[i / LAYOUT_ROLES][r];
         enum kernels_act f = kernels_act_form(type, g->c.act_q8);
         int ok = r == LAYOUT_DOWN ? kernels->axpy[type] != NULL : kernels->rows_at[f][type] && kernels->rows[f][type];
         if (!ok)
-            return err_set(e, ERR_UNSUPPORTED, "'%s': neurons are stored as %s, which this build cannot multiply",
-                           g->c.pack->file.path, quant_traits(type)->name);
+            return err_set(e, ERR_UNSUPPORTED, "'%s': %s is stored as %s, which this build cannot multiply",
+                           g->c.pack->file.path, layout_role_name(r), quant_traits(type)->name);
     }
     return 0;
 }
@@ -70,18 +72,19 @@ static void take_regions(struct engine *g)
     g->caches = arena_take(a, BUDGET_INDEX, layers * parts * sizeof(void *));
     for (size_t l = 0; l < layers; l++)
         for (size_t p = 0; p < parts; p++) {
+            const struct layout_shape *shape = layout_of(g->shapes, (int)l);
             uint32_t slots = c->cold ? c->cold[l * parts + p] : 0;
-            uint32_t units = g->shape.part[p].n_units * (uint32_t)blocks;
+            uint32_t units = shape->part[p].n_units * (uint32_t)blocks;
             g->cold_at[l * parts + p] = cold;
-            cold += slots * budget_slot_bytes(&g->shape, (int)p);
+            cold += slots * budget_slot_bytes(shape, (int)p);
             void *mem = arena_take(a, BUDGET_INDEX, cache_bytes(units, slots));
             g->caches[l * parts + p] = cache_init(mem, units, slots, g->c.policy);
             for (size_t b = 0; b < blocks; b++) {
                 size_t i = engine_hot_index(g, (int)l, (int)b, (int)p);
                 g->hot_at[i] = hot;
                 g->verifier.checks_at[i] = checks / sizeof *g->verifier.checks;
-                checks += budget_check_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
-                hot += budget_hot_bytes(&g->shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
+                checks += budget_check_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
+                hot += budget_hot_bytes(shape, (int)p, engine_hot_neurons(g, (int)l, (int)b, (int)p));
             }
         }
 }
@@ -141,9 +144,9 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     g->c = *c;
     g->watched = c->cancel;
     g->h = c->pack->h;
-    g->shape = c->pack->shape;
+    g->shapes = &c->pack->shapes;
     g->n_blocks = model_ffn_blocks(&g->h);
-    g->n_parts = g->shape.n_parts;
+    g->n_parts = g->shapes->n_parts;
     g->verifier = (struct verifier){ .pack = c->pack, .n_blocks = g->n_blocks, .off = c->no_verify, .hot = c->choice.hot,
                                      .predictor = c->predictor, .always = c->always };
     g->dense_mode = c->mode == PLAN_DENSE || !nn_act_is_sparse(g->h.act);

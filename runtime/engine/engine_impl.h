@@ -17,7 +17,7 @@ struct engine {
     /* constant after open */
     struct engine_config c;
     struct model_hparams h;
-    struct layout_shape shape;
+    const struct layout_shapes *shapes; /* of the pack */
     struct budget budget;
     struct budget_scratch scratch;
     struct arena arena;
@@ -66,7 +66,7 @@ static inline uint32_t engine_hot_neurons(const struct engine *g, int layer, int
 /* The first unit that is not in the resident prefix. */
 static inline uint32_t engine_first_cold(const struct engine *g, int layer, int block, int part)
 {
-    uint32_t per = g->shape.part[part].neurons_per_unit;
+    uint32_t per = layout_of(g->shapes, layer)->part[part].neurons_per_unit;
     return (engine_hot_neurons(g, layer, block, part) + per - 1) / per;
 }
 

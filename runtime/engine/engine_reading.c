@@ -11,7 +11,7 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
     struct io_config io = { .path = c->pack->file.path,
                             .region = region,
                             .region_bytes = bytes,
-                            .align = g->shape.l.block_bytes,
+                            .align = g->shapes->l.block_bytes,
                             .queue_depth = depth,
                             .lanes = c->choice.io_lanes,
                             .want_direct = !c->buffered,
@@ -27,7 +27,7 @@ static struct pipeline *new_pipeline(struct engine *g, struct err *e)
 {
     const struct engine_config *c = &g->c;
     const struct pipeline_config p = {
-        .pack = c->pack, .shape = g->shape, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
+        .pack = c->pack, .shapes = g->shapes, .d_model = g->h.d_model, .n_layers = g->h.n_layers, .n_blocks = g->n_blocks,
         .act = g->h.act, .dense_mode = g->dense_mode, .act_q8 = c->act_q8, .pool = g->pool, .io = g->io,
         .verifier = &g->verifier, .choice = c->choice, .scratch = g->scratch, .coalesce = c->coalesce,
         .n_coalesce = c->n_coalesce, .no_prefetch = c->no_prefetch, .no_overlap = c->no_overlap, .hot = g->hot,
@@ -97,8 +97,8 @@ int engine_renew(struct engine *g, struct err *e)
     pipeline_free(g->pipe);
     g->pipe = NULL;
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++) {
-        int part = i % g->n_parts;
-        cache_init(g->caches[i], g->shape.part[part].n_units * (uint32_t)g->n_blocks, cache_slots(g->caches[i]), g->c.policy);
+        const struct layout_part *lp = &layout_of(g->shapes, i / g->n_parts)->part[i % g->n_parts];
+        cache_init(g->caches[i], lp->n_units * (uint32_t)g->n_blocks, cache_slots(g->caches[i]), g->c.policy);
     }
     memset(g->pipe_memory.reads, 0, s->reads);
     memset(g->pipe_memory.gather, 0, s->gather);

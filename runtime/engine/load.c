@@ -19,8 +19,8 @@
 
 int load_begin(struct engine *g, struct err *e)
 {
-    uint64_t align = g->shape.l.block_bytes > 4096 ? g->shape.l.block_bytes : 4096;
-    uint64_t least = budget_staging_bytes(&g->shape), size = g->arena.item[BUDGET_KV].size;
+    uint64_t align = g->shapes->l.block_bytes > 4096 ? g->shapes->l.block_bytes : 4096;
+    uint64_t least = budget_staging_bytes(&g->shapes->kind[0]), size = g->arena.item[BUDGET_KV].size;
     uint64_t skip = (align - (uintptr_t)g->kv % align) % align, room = size > skip ? size - skip : 0;
     g->load_at = g->kv + skip;
     g->load_piece = (uint32_t)(room / LOAD_DEPTH < LOAD_PIECE ? room / LOAD_DEPTH / align * align : LOAD_PIECE);
@@ -162,9 +162,9 @@ static int read_checks(struct engine *g, struct ahead *a, struct hash *h, struct
     uint8_t some[4096];
     size_t n_ffn = (size_t)g->h.n_layers * (size_t)g->n_blocks, parts = (size_t)g->n_parts;
     for (size_t i = 0; i < n_ffn * parts; i++) {
-        const struct layout_part *lp = &g->shape.part[i % parts];
-        uint32_t hot = engine_first_cold(g, (int)(i / parts / (size_t)g->n_blocks), (int)(i / parts % (size_t)g->n_blocks),
-                                         (int)(i % parts));
+        int layer = (int)(i / parts / (size_t)g->n_blocks), part = (int)(i % parts);
+        const struct layout_part *lp = &layout_of(g->shapes, layer)->part[part];
+        uint32_t hot = engine_first_cold(g, layer, (int)(i / parts % (size_t)g->n_blocks), part);
         uint32_t *to = g->verifier.checks + g->verifier.checks_at[i];
         for (uint32_t u = 0, n; u < lp->n_units; u += n) {
             n = lp->n_units - u < sizeof some / 4 ? lp->n_units - u : sizeof some / 4;

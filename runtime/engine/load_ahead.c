@@ -14,7 +14,7 @@ void ahead_init(struct ahead *a, struct engine *g, uint64_t offset, uint64_t byt
 static int ahead_ask(struct ahead *a, struct err *e)
 {
     struct io_request *batch[AHEAD_DEPTH];
-    uint64_t block = a->g->shape.l.block_bytes, file_end = a->g->io->file_bytes;
+    uint64_t block = a->g->shapes->l.block_bytes, file_end = a->g->io->file_bytes;
     int n = 0;
     for (; a->count < a->depth && a->next < a->end; a->count++) {
         uint32_t i = (a->first + a->count) % a->depth;

@@ -31,7 +31,7 @@ struct run {
 static uint32_t neurons_before(const struct run *h, uint32_t unit)
 {
     uint64_t n = (uint64_t)unit * h->lp->neurons_per_unit;
-    return n > (uint64_t)h->g->shape.n_ff ? (uint32_t)h->g->shape.n_ff : (uint32_t)n;
+    return n > (uint64_t)h->g->shapes->n_ff ? (uint32_t)h->g->shapes->n_ff : (uint32_t)n;
 }
 
 static uint64_t offset_of(const struct run *h, uint32_t unit)
@@ -42,7 +42,7 @@ static uint64_t offset_of(const struct run *h, uint32_t unit)
 /* The next run of units that fits a buffer. */
 static struct io_request *ask(struct run *h, struct run_read *r, uint32_t buffer_bytes)
 {
-    uint64_t block = h->g->shape.l.block_bytes, end = 0;
+    uint64_t block = h->g->shapes->l.block_bytes, end = 0;
     r->unit = h->next;
     r->start = offset_of(h, h->next) / block * block;
     for (r->n_units = 0; h->next < h->end; h->next++, r->n_units++) {
@@ -75,7 +75,7 @@ static int place(const struct run *h, const struct run_read *r, struct err *e)
 static int check_clusters(const struct run *h, uint32_t hot, struct err *e)
 {
     const struct engine *g = h->g;
-    uint32_t cluster = g->shape.l.cluster_neurons;
+    uint32_t cluster = g->shapes->l.cluster_neurons;
     for (uint32_t at = 0; at < hot; at += cluster) {
         uint32_t n = hot - at < cluster ? hot - at : cluster;
         uint64_t want, sum = hash_64(h->to + (size_t)at * h->lp->record_bytes, (size_t)n * h->lp->record_bytes);
@@ -140,7 +140,7 @@ int load_neurons_hot(struct engine *g, struct err *e)
     for (int l = 0; l < g->h.n_layers && r == 0; l++)
         for (int b = 0; b < g->n_blocks && r == 0; b++)
             for (int p = 0; p < g->n_parts && r == 0; p++) {
-                const struct layout_part *lp = &g->shape.part[p];
+                const struct layout_part *lp = &layout_of(g->shapes, l)->part[p];
                 uint32_t hot = engine_hot_neurons(g, l, b, p);
                 struct run h = { .g = g, .lp = lp, .layer = l, .block = b, .part = p,
                                  .end = (hot + lp->neurons_per_unit - 1) / lp->neurons_per_unit,
@@ -159,7 +159,7 @@ int load_neurons_hot(struct engine *g, struct err *e)
  * share whose sum over blocks is at most the slots. */
 static uint32_t share_of_block(const struct engine *g, int layer, int part, uint32_t slots)
 {
-    uint32_t n_units = g->shape.part[part].n_units, lo = 0, hi = n_units + 1;
+    uint32_t n_units = layout_of(g->shapes, layer)->part[part].n_units, lo = 0, hi = n_units + 1;
     while (hi - lo > 1) {
         uint32_t mid = (lo + hi) / 2;
         uint64_t sum = 0;
@@ -176,8 +176,9 @@ static uint32_t share_of_block(const struct engine *g, int layer, int part, uint
  * unit of each block will be the first to go. */
 static int fill_cache(struct engine *g, int layer, int part, struct progress *bar, struct err *e)
 {
-    const struct layout_part *lp = &g->shape.part[part];
-    size_t at = (size_t)layer * (size_t)g->n_parts + (size_t)part, slot_bytes = budget_slot_bytes(&g->shape, part);
+    const struct layout_shape *shape = layout_of(g->shapes, layer);
+    const struct layout_part *lp = &shape->part[part];
+    size_t at = (size_t)layer * (size_t)g->n_parts + (size_t)part, slot_bytes = budget_slot_bytes(shape, part);
     struct cache *c = g->caches[at];
     uint32_t share = share_of_block(g, layer, part, cache_slots(c)), used = 0, evicted;
     for (int b = 0; b < g->n_blocks; b++) {

@@ -148,12 +148,12 @@ static int load_predictor(struct engine *g, int layer, int block, struct err *e)
     struct predict *q = &g->predictors[at];
     if (!engine_streams(g, layer))
         return read_predictor(g, x, q, e);
-    uint32_t *sums = predictor_prefetch_checks(g->staging, &g->shape, &g->c.choice, g->n_row_checks++);
+    uint32_t *sums = predictor_prefetch_checks(g->staging, &g->shapes->kind[0], &g->c.choice, g->n_row_checks++);
     int r = look_at_predictor(g, x, q, sums, e);
     g->verifier.row_checks[at] = sums;
     if (r == 0)
         predict_pieces_of(q->row1, q->rank, q->row2, q->n_ff, g->c.always ? g->c.always[layer] : 0,
-                          g->shape.l.cluster_neurons, g->shape.l.block_bytes, &g->pieces[at]);
+                          g->shapes->l.cluster_neurons, g->shapes->l.block_bytes, &g->pieces[at]);
     return r;
 }
 

@@ -103,14 +103,15 @@ int verify_unit(const struct verifier *v, int layer, int block, int part, uint32
 {
     if (!v->checks)
         return 0;
-    const struct layout_part *lp = &v->pack->shape.part[part];
+    const struct layout_shape *shape = layout_of(&v->pack->shapes, layer);
+    const struct layout_part *lp = &shape->part[part];
     const struct subject s = { .v = v, .layer = layer, .block = block, .part = part, .from = unit };
     uint64_t ffn = (uint64_t)layer * (uint64_t)v->n_blocks + (uint64_t)block;
     const struct place p[2] = { { .data = records,
-                                  .bytes = (size_t)layout_unit_neurons(&v->pack->shape, lp, unit) * lp->record_bytes,
+                                  .bytes = (size_t)layout_unit_neurons(shape, lp, unit) * lp->record_bytes,
                                   .offset = pack_unit_offset(v->pack, layer, block, part, unit),
-                                  .seed = unit_check_seed(v->pack->identity, &v->pack->shape, ffn, part, unit) } };
-    size_t at = (size_t)ffn * (size_t)v->pack->shape.n_parts + (size_t)part;
+                                  .seed = unit_check_seed(v->pack->identity, v->pack->shapes.n_parts, ffn, part, unit) } };
+    size_t at = (size_t)ffn * (size_t)v->pack->shapes.n_parts + (size_t)part;
     uint32_t first = v->hot ? (v->hot[at] + lp->neurons_per_unit - 1) / lp->neurons_per_unit : 0;
     uint32_t want = v->checks[v->checks_at[at] + unit - first];
     return verify(v, p, want, c, e, name_unit, &s);
@@ -122,7 +123,7 @@ struct verify_predictor verify_predictor_of(const struct verifier *v, int layer,
     const struct pack_predictor *x = pack_predictor_find(v->pack, (enum predict_input)v->predictor[layer], layer, block);
     return (struct verify_predictor){ .seed = v->pack->identity ^ ~(ffn << 32),
                                       .always = v->always ? v->always[layer] : 0,
-                                      .range = predict_range(v->pack->shape.l.cluster_neurons),
+                                      .range = predict_range(v->pack->shapes.l.cluster_neurons),
                                       .rank = (uint32_t)x->rank };
 }
 
@@ -169,7 +170,7 @@ int verify_range(const struct verifier *v, int layer, int block, uint32_t range,
     size_t at = (size_t)layer * (size_t)v->n_blocks + (size_t)block, row = v->predictors[at].row2;
     const struct verify_predictor q = verify_predictor_of(v, layer, block);
     const struct pack_predictor *x = section_of(v, layer, block);
-    uint32_t first = q.always + range * q.range, n_ff = (uint32_t)v->pack->shape.n_ff;
+    uint32_t first = q.always + range * q.range, n_ff = (uint32_t)v->pack->shapes.n_ff;
     const struct subject s = { .v = v, .layer = layer, .block = block, .from = first,
                                .to = n_ff - first < q.range ? n_ff : first + q.range };
     const struct place p[2] = { { .data = rows,

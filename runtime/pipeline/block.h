@@ -39,10 +39,10 @@ struct list {
     struct block *of;
     int part;
     uint8_t work;           /* DO_ bits of its entries */
-    struct reads_rule rule; /* which missing units one read brings */
     struct entry *e;
     uint32_t cap;
     /* the coordinator's */
+    struct reads_rule rule; /* which missing units one read brings in this layer */
     uint32_t n;
     uint32_t issue;       /* first entry whose read may not have started */
     uint32_t known_to;    /* the first unit that may still be appended */
@@ -62,6 +62,7 @@ struct block {
     const struct pipeline_config *c;
     /* written by the coordinator before workers start */
     int layer, block, n_tokens;
+    const struct layout_shape *shape;    /* of the layer */
     uint32_t hot[LAYOUT_MAX_PARTS];      /* neurons of the resident prefixes, and where these are */
     uint8_t *hot_base[LAYOUT_MAX_PARTS];
     uint32_t fused;       /* hot clusters whose every part is resident: the first so many */
@@ -88,7 +89,7 @@ static inline uint32_t block_rows_of(const struct entry *e)
 /* Neurons of a range of predicted ones: the first, and in *end the first that follows. */
 static inline uint32_t block_range(const struct block *b, uint32_t range, uint32_t *end)
 {
-    uint32_t first = b->pred.always + range * b->pred.range, n_ff = (uint32_t)b->c->shape.n_ff;
+    uint32_t first = b->pred.always + range * b->pred.range, n_ff = (uint32_t)b->shape->n_ff;
     *end = n_ff - first < b->pred.range ? n_ff : first + b->pred.range;
     return first;
 }

@@ -5,6 +5,8 @@
 #include "common/base/inline.h"
 #include "common/model/nn.h"
 
+#include <assert.h>
+
 #define ROWS_MIN 8 /* neighbouring rows from which the contiguous kernel is used */
 
 struct gather { /* a worker's own */
@@ -31,14 +33,14 @@ static struct gather gather_of(struct block *b, int worker)
 
 static enum kernels_act form_of(const struct block *b, int role)
 {
-    return kernels_act_form(b->c->shape.l.type[role], b->c->act_q8);
+    return kernels_act_form(b->shape->type[role], b->c->act_q8);
 }
 
 /* Products of the gathered rows with every token: a[t][i]. */
 static void gathered_rows(struct block *b, struct gather *w, int role)
 {
     enum kernels_act f = form_of(b, role);
-    kernels->rows_at[f][b->c->shape.l.type[role]](w->a, SCHEDULE_GATHER_ROWS, w->ptr, w->n, b->x[f], b->x_stride[f],
+    kernels->rows_at[f][b->shape->type[role]](w->a, SCHEDULE_GATHER_ROWS, w->ptr, w->n, b->x[f], b->x_stride[f],
                                                   b->n_tokens, b->c->d_model);
 }
 
@@ -54,7 +56,7 @@ static uint8_t is_active(const struct block *b, uint32_t pos)
 {
     int on = b->c->dense_mode;
     for (int t = 0; t < b->n_tokens && !on; t++)
-        on = b->rows[(size_t)t * (size_t)b->c->shape.n_ff + pos] > 0;
+        on = b->rows[(size_t)t * (size_t)b->shape->n_ff + pos] > 0;
     return (uint8_t)on;
 }
 
@@ -66,7 +68,7 @@ static void flush_gates(struct block *b, struct gather *w)
     gathered_rows(b, w, LAYOUT_GATE);
     for (int t = 0; t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
-            b->rows[(size_t)t * (size_t)b->c->shape.n_ff + w->pos[i]] =
+            b->rows[(size_t)t * (size_t)b->shape->n_ff + w->pos[i]] =
                 counts_for(b, t, w->pos[i]) ? w->a[t * SCHEDULE_GATHER_ROWS + i] : 0;
     for (int i = 0; i < w->n; i++)
         b->active[w->pos[i]] = is_active(b, w->pos[i]);
@@ -89,10 +91,10 @@ static int in_order(const struct block *b, const struct entry *e)
 /* Gates of n neurons from pos0 on, whose records lie one after another. */
 static void gates_in_order(struct block *b, uint32_t pos0, uint32_t n, const uint8_t *records, struct counts *c)
 {
-    const struct layout_shape *s = &b->c->shape;
+    const struct layout_shape *s = b->shape;
     const struct layout_part *lp = &s->part[0];
     enum kernels_act f = form_of(b, LAYOUT_GATE);
-    kernels->rows[f][s->l.type[LAYOUT_GATE]](b->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
+    kernels->rows[f][s->type[LAYOUT_GATE]](b->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
                                              lp->record_bytes, (int)n, b->x[f], b->x_stride[f], b->n_tokens,
                                              b->c->d_model);
     for (uint32_t i = pos0; i < pos0 + n; i++)
@@ -106,7 +108,7 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
                        uint64_t (*which)(const struct block *, uint32_t, uint32_t), struct gather *w,
                        void (*flush)(struct block *, struct gather *))
 {
-    const struct layout_part *lp = &b->c->shape.part[part];
+    const struct layout_part *lp = &b->shape->part[part];
     const uint8_t *rows = e->base + lp->role_offset[role];
     uint64_t sum = 0;
     for (uint32_t at = 0, n; at < e->n; at += n) {
@@ -124,7 +126,7 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
 
 static void flush_ups(struct block *b, struct gather *w)
 {
-    size_t n_ff = (size_t)b->c->shape.n_ff;
+    size_t n_ff = (size_t)b->shape->n_ff;
     if (!w->n)
         return;
     gathered_rows(b, w, LAYOUT_UP);
@@ -159,20 +161,20 @@ static uint64_t active_at(const struct block *b, uint32_t i, uint32_t n)
 static struct entry gate_entry(const struct block *b, const struct entry *e)
 {
     struct entry q = *e;
-    if (b->c->shape.n_parts > 1)
-        q.base = b->hot_base[0] + (size_t)e->pos0 * b->c->shape.part[0].record_bytes;
+    if (b->shape->n_parts > 1)
+        q.base = b->hot_base[0] + (size_t)e->pos0 * b->shape->part[0].record_bytes;
     return q;
 }
 
 static int is_fused(const struct block *b, const struct list *l, const struct entry *e)
 {
-    return l == &b->list[LIST_NEURON] && e->pos0 < b->fused * b->c->shape.l.cluster_neurons;
+    return l == &b->list[LIST_NEURON] && e->pos0 < b->fused * b->shape->cluster_neurons;
 }
 
 /* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
 static void gates(struct block *b, const struct list *l, const uint32_t *idx, int n_entries, struct gather *w)
 {
-    uint32_t record_bytes = b->c->shape.part[0].record_bytes, pos0 = 0, n = 0;
+    uint32_t record_bytes = b->shape->part[0].record_bytes, pos0 = 0, n = 0;
     const uint8_t *records = NULL;
     for (int i = 0; i < n_entries; i++) {
         const struct entry *e = &l->e[idx[i]];
@@ -219,10 +221,11 @@ static void flush_down(struct block *b, struct gather *w)
 {
     if (!w->n)
         return;
+    assert(w->col0 % quant_traits(b->shape->type[LAYOUT_DOWN])->block_elems == 0);
     for (int k = 0; k < b->n_tokens; k++)
         for (int i = 0; i < w->n; i++)
-            w->a[k * SCHEDULE_GATHER_ROWS + i] = b->rows[(size_t)k * (size_t)b->c->shape.n_ff + w->pos[i]];
-    kernels->axpy[b->c->shape.l.type[LAYOUT_DOWN]](b->out + w->col0, (size_t)b->c->d_model, w->ptr, w->a,
+            w->a[k * SCHEDULE_GATHER_ROWS + i] = b->rows[(size_t)k * (size_t)b->shape->n_ff + w->pos[i]];
+    kernels->axpy[b->shape->type[LAYOUT_DOWN]](b->out + w->col0, (size_t)b->c->d_model, w->ptr, w->a,
                                                 SCHEDULE_GATHER_ROWS, w->n, b->n_tokens, w->col0, w->n_cols);
     w->n = 0;
 }

@@ -29,7 +29,7 @@ struct pipeline_memory {
 struct pipeline_config {
     /* the model */
     const struct pack *pack;       /* where units and predictors are in the file */
-    struct layout_shape shape;     /* pack->shape */
+    const struct layout_shapes *shapes; /* &pack->shapes */
     int d_model, n_layers, n_blocks;
     enum model_act act;
     int dense_mode;                /* no gate shuts: every neuron is active */
@@ -65,7 +65,7 @@ struct pipeline_config {
 
 static inline size_t config_part(const struct pipeline_config *c, int layer, int part)
 {
-    return (size_t)layer * (size_t)c->shape.n_parts + (size_t)part;
+    return (size_t)layer * (size_t)c->shapes->n_parts + (size_t)part;
 }
 
 static inline size_t config_block(const struct pipeline_config *c, int layer, int block)
@@ -75,7 +75,7 @@ static inline size_t config_block(const struct pipeline_config *c, int layer, in
 
 static inline size_t config_hot(const struct pipeline_config *c, int layer, int block, int part)
 {
-    return config_block(c, layer, block) * (size_t)c->shape.n_parts + (size_t)part;
+    return config_block(c, layer, block) * (size_t)c->shapes->n_parts + (size_t)part;
 }
 
 /* Neurons of the resident prefix. */

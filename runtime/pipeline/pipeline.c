@@ -193,7 +193,7 @@ int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int 
 static void add_counts(struct pipeline *p, int n)
 {
     const struct counts c = scheduler_counts(p->s);
-    uint64_t possible = (uint64_t)n * (uint64_t)p->c.shape.n_ff;
+    uint64_t possible = (uint64_t)n * (uint64_t)p->c.shapes->n_ff;
     struct pipeline_stats *s = &p->stats;
     s->verified.bytes += c.verified.bytes;
     s->verified.ns += c.verified.ns;
@@ -217,7 +217,7 @@ int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, s
         b->rows = f[i].rows;
         b->out = f[i].out;
         for (int role = LAYOUT_GATE; role <= LAYOUT_UP; role++) {
-            enum kernels_act form = kernels_act_form(p->c.shape.l.type[role], p->c.act_q8);
+            enum kernels_act form = kernels_act_form(b->shape->type[role], p->c.act_q8);
             b->x[form] = acts_in_form(&f[i].in, form, &b->x_stride[form]);
         }
         memset(b->out, 0, (size_t)f[i].in.n_tokens * (size_t)p->c.d_model * sizeof *b->out);

@@ -71,7 +71,7 @@ struct predictor_prefetch *predictor_prefetch_new(const struct pipeline_config *
     f->buffer_bytes = c->choice.predictors.buffer_bytes;
     f->buffers = (struct buffer *)(void *)(memory + f->n_buffers * f->buffer_bytes);
     f->tag = tag;
-    f->align = c->shape.l.block_bytes;
+    f->align = c->shapes->l.block_bytes;
     for (int l = 0; l < c->n_layers && c->n_blocks == 1; l++)
         if (config_streams(c, l) && count(pieces_of(f, l, 0)))
             f->order[f->n_order++] = l;

@@ -39,7 +39,7 @@ struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e
     }
     q->c = c;
     q->n_buffers = (uint32_t)c->choice.queue_depth;
-    q->buffer_bytes = (uint32_t)budget_read_bytes(&c->shape, c->choice.read_bytes);
+    q->buffer_bytes = (uint32_t)budget_read_bytes(&c->shapes->kind[0], c->choice.read_bytes);
     q->buffers = (struct buffer *)(void *)c->memory.reads;
     q->free_buffers = (uint32_t *)(void *)(c->memory.reads + q->n_buffers * sizeof *q->buffers);
     for (uint32_t i = 0; i < q->n_buffers; i++) {
@@ -66,7 +66,7 @@ void read_queue_free(struct read_queue *q)
 void read_queue_rule(const struct read_queue *q, struct list *l)
 {
     int n = l == &l->of->list[LIST_GATE] ? 0 : q->c->n_coalesce;
-    reads_rule_init(&q->c->shape, l->part, q->c->coalesce, n, q->buffer_bytes, &l->rule);
+    reads_rule_init(l->of->shape, l->part, q->c->coalesce, n, q->buffer_bytes, &l->rule);
 }
 
 /* ---- the cache ---- */
@@ -78,13 +78,13 @@ static struct cache *cache_of(const struct read_queue *q, const struct list *l)
 
 static uint32_t cache_unit_of(const struct list *l, uint32_t unit)
 {
-    return (uint32_t)l->of->block * l->of->c->shape.part[l->part].n_units + unit;
+    return (uint32_t)l->of->block * l->of->shape->part[l->part].n_units + unit;
 }
 
 static uint8_t *slot_memory(const struct read_queue *q, const struct list *l, uint32_t slot)
 {
     const struct pipeline_config *c = q->c;
-    return c->cold + c->cold_at[config_part(c, l->of->layer, l->part)] + (size_t)slot * budget_slot_bytes(&c->shape, l->part);
+    return c->cold + c->cold_at[config_part(c, l->of->layer, l->part)] + (size_t)slot * budget_slot_bytes(l->of->shape, l->part);
 }
 
 void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint32_t unit, int stage)
@@ -125,8 +125,8 @@ static uint64_t unit_offset(const struct list *l, uint32_t unit)
 /* End of a unit's payload, rounded up to a block. */
 static uint64_t unit_end(const struct list *l, const struct entry *e)
 {
-    const struct layout_shape *s = &l->of->c->shape;
-    uint64_t block = s->l.block_bytes, end = unit_offset(l, e->unit) + (uint64_t)e->n * s->part[l->part].record_bytes;
+    const struct layout_shape *s = l->of->shape;
+    uint64_t block = s->block_bytes, end = unit_offset(l, e->unit) + (uint64_t)e->n * s->part[l->part].record_bytes;
     return (end + block - 1) / block * block;
 }
 
@@ -155,7 +155,7 @@ static struct io_request *start_read(struct read_queue *q, struct list *l, size_
 {
     struct buffer *b = &q->buffers[q->free_buffers[--q->n_free]];
     struct entry *e = &l->e[l->issue];
-    uint64_t block = q->c->shape.l.block_bytes;
+    uint64_t block = q->c->shapes->l.block_bytes;
     b->list = l;
     b->first = l->issue;
     b->refs = 0;
@@ -205,7 +205,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
 static void take_in(struct read_queue *q, struct buffer *b)
 {
     struct list *l = b->list;
-    uint32_t record_bytes = q->c->shape.part[l->part].record_bytes;
+    uint32_t record_bytes = l->of->shape->part[l->part].record_bytes;
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
         if (e->kind != KIND_READING) /* cached, in a gap */

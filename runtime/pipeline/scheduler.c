@@ -29,15 +29,30 @@
 #include <stdlib.h>
 
 #define SPIN_LOOKS   2000
+#define TILE_ELEMS   32
 #define JOB_LEAST    (128u << 10) /* of records for a worker, up to SCHEDULE_JOB_BYTES, and so many for each read in flight: */
 #define JOB_PER_READ (16u << 10)  /* what is computed in one go should not take longer than those, for reads start and are
                                    * looked after between jobs */
 
 /* ---- creation ---- */
 
+/* Elements that a tile of Down is a multiple of: whole cache lines of floats, and whole quant blocks whatever the layer. */
+static int tile_grain(const struct layout_shapes *s)
+{
+    int most = TILE_ELEMS;
+    for (int k = 0; k < s->l.n_kinds; k++) {
+        int block = quant_traits(s->l.type[k][LAYOUT_DOWN])->block_elems;
+        most = block > most ? block : most;
+    }
+    for (int k = 0; k < s->l.n_kinds; k++)
+        assert(most % quant_traits(s->l.type[k][LAYOUT_DOWN])->block_elems == 0);
+    return most;
+}
+
 static int new_passes(struct scheduler *s)
 {
-    int d_model = s->c->d_model, per = (d_model / s->n_threads + 31) / 32 * 32; /* blocks of weights */
+    int d_model = s->c->d_model, grain = tile_grain(s->c->shapes);
+    int per = (d_model / s->n_threads + grain - 1) / grain * grain;
     s->n_tiles = (d_model + per - 1) / per;
     s->most = s->c->scratch.blocks;
     s->pass = calloc((size_t)s->most, sizeof *s->pass);
@@ -129,7 +144,7 @@ static int take_ready(struct pass *p, enum list_id list, int worker, struct job 
         g->n--;
         j->idx[j->n++] = i;
         g->rows -= block_rows_of(&l->e[i]);
-        bytes += block_rows_of(&l->e[i]) * p->b.c->shape.part[l->part].record_bytes;
+        bytes += block_rows_of(&l->e[i]) * p->b.shape->part[l->part].record_bytes;
     }
     return 1;
 }
@@ -251,12 +266,12 @@ static void finish_entries(struct pass *p, const struct job *j)
 {
     struct list *l = &p->b.list[j->list];
     const struct entry *neurons = p->b.list[LIST_NEURON].e;
-    const struct layout_shape *s = &p->b.c->shape;
+    const struct layout_shape *s = p->b.shape;
     for (int i = 0; i < j->n; i++) {
         struct entry *e = &l->e[j->idx[i]];
         e->done = 1;
         if (j->list == LIST_GATE)
-            p->gate_left[e->pos0 / s->l.cluster_neurons] -= e->n;
+            p->gate_left[e->pos0 / s->cluster_neurons] -= e->n;
     }
     while (p->gate_frontier < s->n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
@@ -445,11 +460,12 @@ int scheduler_idle(struct scheduler *s, unsigned seen, struct err *e)
 static void reset_pass(struct pass *p, int layer, int block)
 {
     const struct pipeline_config *c = p->b.c;
-    const struct layout_shape *s = &c->shape;
-    uint32_t cluster = s->l.cluster_neurons, resident = UINT32_MAX;
+    const struct layout_shape *s = layout_of(c->shapes, layer);
+    uint32_t cluster = s->cluster_neurons, resident = UINT32_MAX;
     struct block *b = &p->b;
     b->layer = layer;
     b->block = block;
+    b->shape = s;
     for (int i = 0; i < s->n_parts; i++) {
         b->hot[i] = config_hot_neurons(c, layer, block, i);
         b->hot_base[i] = c->hot + c->hot_at[config_hot(c, layer, block, i)];

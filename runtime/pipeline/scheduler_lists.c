@@ -9,17 +9,16 @@ void pass_take_lists(struct pass *p)
 {
     _Static_assert(sizeof(struct entry) + sizeof(uint32_t) <= SCHEDULE_ENTRY_BYTES * 2 / 3, "entries");
     const struct pipeline_config *c = p->b.c;
-    const struct layout_shape *s = &c->shape;
+    const struct layout_shapes *s = c->shapes;
     uint8_t *m = c->memory.entries + (size_t)(p - p->s->pass) * c->scratch.entries, *end = m + c->scratch.entries;
     for (int l = 0; l < LISTS; l++) {
         struct list *q = &p->b.list[l];
         q->of = &p->b;
         q->part = l == LIST_GATE ? 0 : s->n_parts - 1;
         q->work = l == LIST_GATE ? DO_GATE : s->n_parts == 1 ? DO_GATE | DO_UP : DO_UP;
-        q->cap = l == LIST_GATE && s->n_parts == 1 ? 0 : s->n_clusters + s->part[q->part].n_units;
+        q->cap = l == LIST_GATE && s->n_parts == 1 ? 0 : s->n_clusters + layout_most_units(s, q->part);
         q->e = (struct entry *)(void *)m;
         m += q->cap * sizeof *q->e;
-        read_queue_rule(p->s->q, q);
     }
     for (int l = 0; l < LISTS; l++) {
         p->ring[l].e = (uint32_t *)(void *)m;
@@ -43,6 +42,7 @@ void pass_reset_lists(struct pass *p)
 {
     for (int i = 0; i < LISTS; i++) {
         p->b.list[i].n = p->b.list[i].issue = 0;
+        read_queue_rule(p->s->q, &p->b.list[i]);
         p->ring[i].head = p->ring[i].n = p->ring[i].rows = 0;
         p->retired[i] = p->n_new[i] = 0;
     }
@@ -91,7 +91,7 @@ void pass_add_hot(struct pass *p, enum list_id list, uint32_t pos0, uint32_t n, 
     struct entry *e = append(p, list, pos0, n);
     e->kind = KIND_HOT;
     e->where = rows;
-    e->base = p->b.hot_base[part] + (size_t)pos0 * p->b.c->shape.part[part].record_bytes;
+    e->base = p->b.hot_base[part] + (size_t)pos0 * p->b.shape->part[part].record_bytes;
     pass_ready(p, list, p->b.list[list].n - 1);
 }
 
@@ -99,7 +99,7 @@ void pass_add_hot(struct pass *p, enum list_id list, uint32_t pos0, uint32_t n, 
 void pass_add_unit(struct pass *p, enum list_id list, uint32_t unit)
 {
     const struct list *l = &p->b.list[list];
-    const struct layout_shape *s = &p->b.c->shape;
+    const struct layout_shape *s = p->b.shape;
     const struct layout_part *lp = &s->part[l->part];
     struct entry *e = append(p, list, unit * lp->neurons_per_unit, layout_unit_neurons(s, lp, unit));
     e->unit = unit;
@@ -110,10 +110,10 @@ void pass_add_unit(struct pass *p, enum list_id list, uint32_t unit)
 /* Neurons of cluster c, whose gates are known, that the FFN needs. */
 static void resolve_cluster(struct pass *p, uint32_t c)
 {
-    const struct layout_shape *s = &p->b.c->shape;
+    const struct layout_shape *s = p->b.shape;
     int part = p->b.list[LIST_NEURON].part;
     const struct layout_part *lp = &s->part[part];
-    uint32_t first = c * s->l.cluster_neurons, end = first + s->l.cluster_neurons;
+    uint32_t first = c * s->cluster_neurons, end = first + s->cluster_neurons;
     if (end > (uint32_t)s->n_ff)
         end = (uint32_t)s->n_ff;
     if (first < p->b.hot[part]) {
@@ -133,7 +133,7 @@ static void resolve_cluster(struct pass *p, uint32_t c)
 
 void pass_resolve(struct pass *p)
 {
-    const struct layout_shape *s = &p->b.c->shape;
+    const struct layout_shape *s = p->b.shape;
     pthread_mutex_lock(&p->s->lock);
     uint32_t to = p->gate_frontier;
     pthread_mutex_unlock(&p->s->lock);
@@ -174,14 +174,14 @@ void pass_retire(struct pass *p)
 /* What comes later in a list is known by gates, or by predictions, so far; else everything is listed. */
 void pass_know(struct pass *p)
 {
-    const struct layout_shape *s = &p->b.c->shape;
+    const struct layout_shape *s = p->b.shape;
     const struct predicted *d = &p->b.pred;
     for (int k = 0; k < LISTS; k++) {
         struct list *l = &p->b.list[k];
         uint32_t per = s->part[l->part].neurons_per_unit;
         l->known_to = UINT32_MAX;
         if (k == LIST_NEURON && s->n_parts > 1)
-            l->known_to = p->resolved < s->n_clusters ? p->resolved * s->l.cluster_neurons / per : UINT32_MAX;
+            l->known_to = p->resolved < s->n_clusters ? p->resolved * s->cluster_neurons / per : UINT32_MAX;
         else if (d->on && p->listed < d->n_ranges)
             l->known_to = (d->always + p->listed * d->range) / per;
     }
@@ -191,8 +191,8 @@ void pass_know(struct pass *p)
  * pass that is only the neurons that need not be predicted; all others' gates count as missing until they are scored. */
 void pass_list_known(struct pass *p)
 {
-    const struct layout_shape *s = &p->b.c->shape;
-    uint32_t cluster = s->l.cluster_neurons, n_ff = (uint32_t)s->n_ff;
+    const struct layout_shape *s = p->b.shape;
+    uint32_t cluster = s->cluster_neurons, n_ff = (uint32_t)s->n_ff;
     enum list_id list = s->n_parts == 1 ? LIST_NEURON : LIST_GATE;
     const struct layout_part *lp = &s->part[0];
     for (uint32_t c = 0; c < s->n_clusters; c++) {

@@ -21,7 +21,7 @@
 
 size_t prediction_row_bytes(const struct pipeline_config *c)
 {
-    return c->choice.predictors.rank ? (size_t)schedule_bits_bytes((uint64_t)c->shape.n_ff) : 0;
+    return c->choice.predictors.rank ? (size_t)schedule_bits_bytes((uint64_t)c->shapes->n_ff) : 0;
 }
 
 void prediction_take_memory(struct scheduler *s)
@@ -83,7 +83,7 @@ void prediction_reset(struct pass *p)
 {
     const struct pipeline_config *c = p->b.c;
     struct predicted *d = &p->b.pred;
-    uint32_t n_ff = (uint32_t)c->shape.n_ff;
+    uint32_t n_ff = (uint32_t)c->shapes->n_ff;
     d->on = p->s->predicted && c->predictors && c->predictor[p->b.layer] >= 0;
     p->begun = !d->on;
     p->listed = 0;
@@ -91,7 +91,7 @@ void prediction_reset(struct pass *p)
         return;
     d->q = &c->predictors[config_block(c, p->b.layer, p->b.block)];
     d->always = c->always ? c->always[p->b.layer] : 0;
-    d->range = predict_range(c->shape.l.cluster_neurons);
+    d->range = predict_range(c->shapes->l.cluster_neurons);
     d->n_ranges = (n_ff - d->always + d->range - 1) / d->range;
     memset(p->b.active, 0, n_ff); /* of neurons that are never listed */
 }
@@ -241,7 +241,7 @@ static uint32_t list_units(struct pass *p, enum list_id list, uint32_t first, ui
 {
     uint32_t units[CLUSTER_MAX], n = 0, step, skipped = end - first;
     int part = p->b.list[list].part;
-    uint32_t per = p->b.c->shape.part[part].neurons_per_unit;
+    uint32_t per = p->b.shape->part[part].neurons_per_unit;
     for (uint32_t at = first; at < end; at += step) {
         step = end - at < 64 ? end - at : 64;
         for (uint64_t bits = block_bits_at(p->b.pred.want, at, step); bits; bits &= bits - 1) {
@@ -263,7 +263,7 @@ static uint32_t list_units(struct pass *p, enum list_id list, uint32_t first, ui
 /* Returns the neurons of the cluster whose gates the list of neurons need not wait for. */
 static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_t end)
 {
-    int one_part = p->b.c->shape.n_parts == 1;
+    int one_part = p->b.shape->n_parts == 1;
     if (first >= p->b.hot[0]) {
         uint32_t skipped = list_units(p, one_part ? LIST_NEURON : LIST_GATE, first, end);
         return one_part ? end - first : skipped;
@@ -277,7 +277,7 @@ static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_
 
 static void list_range(struct pass *p, uint32_t range)
 {
-    uint32_t cluster = p->b.c->shape.l.cluster_neurons, skipped[SCHEDULE_SCORE_ROWS / 8];
+    uint32_t cluster = p->b.shape->cluster_neurons, skipped[SCHEDULE_SCORE_ROWS / 8];
     uint32_t end, first = block_range(&p->b, range, &end), c0 = first / cluster, n = 0;
     for (uint32_t at = first; at < end; at += cluster, n++)
         skipped[n] = list_cluster(p, c0 + n, at, end - at < cluster ? end : at + cluster);
@@ -285,7 +285,7 @@ static void list_range(struct pass *p, uint32_t range)
     pthread_mutex_lock(&p->s->lock);
     for (uint32_t i = 0; i < n; i++)
         p->gate_left[c0 + i] -= skipped[i];
-    while (p->gate_frontier < p->b.c->shape.n_clusters && !p->gate_left[p->gate_frontier])
+    while (p->gate_frontier < p->b.shape->n_clusters && !p->gate_left[p->gate_frontier])
         p->gate_frontier++;
     scheduler_changed(p->s);
     pthread_mutex_unlock(&p->s->lock);

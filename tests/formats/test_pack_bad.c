@@ -34,9 +34,9 @@ static int try_open(const uint8_t *data, size_t len, struct err *e)
             pack_predictor_read(p, &p->predictors[i], out, &q, &f, &e2);
         free(out);
     }
-    if (p->shape.n_ff == SAMPLE_FF)
+    if (p->shapes.kind[0].n_ff == SAMPLE_FF)
         pack_order(p, p->h.n_layers - 1, 0, order, &e2);
-    pack_cluster_checksum(p, p->h.n_layers - 1, 0, p->shape.n_parts - 1, p->shape.n_clusters - 1, &sum, &e2);
+    pack_cluster_checksum(p, p->h.n_layers - 1, 0, p->shapes.kind[0].n_parts - 1, p->shapes.kind[0].n_clusters - 1, &sum, &e2);
     pack_close(p);
     return 0;
 }

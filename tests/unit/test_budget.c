@@ -18,7 +18,7 @@ static struct budget_model tiny(enum layout_form form)
     const uint32_t types[3] = { QUANT_F16, QUANT_F16, QUANT_F16 };
     struct err e;
     layout_default(&l, form, types);
-    if (layout_derive(&l, 256, 1280, &m.shape, &e) < 0)
+    if (layout_derive(&l, 256, 1280, &m.shapes, &e) < 0)
         printf("# %s\n", e.msg);
     return m;
 }
@@ -58,15 +58,15 @@ static void test_regions(enum layout_form form)
     hot[3] = 128;
     cold[2] = 10;
     CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.floor == a.floor);
-    int n = m.shape.n_parts;
-    CHECK(b.item[BUDGET_HOT] == budget_hot_bytes(&m.shape, 3 % n, 128));
-    CHECK(b.item[BUDGET_COLD] == 10 * budget_slot_bytes(&m.shape, 2 % n));
+    int n = m.shapes.kind[0].n_parts;
+    CHECK(b.item[BUDGET_HOT] == budget_hot_bytes(&m.shapes.kind[0], 3 % n, 128));
+    CHECK(b.item[BUDGET_COLD] == 10 * budget_slot_bytes(&m.shapes.kind[0], 2 % n));
     CHECK(b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX] ==
-          cache_bytes(m.shape.part[2 % n].n_units, 10) - cache_bytes(m.shape.part[2 % n].n_units, 0) +
+          cache_bytes(m.shapes.kind[0].part[2 % n].n_units, 10) - cache_bytes(m.shapes.kind[0].part[2 % n].n_units, 0) +
               tables(b.item[BUDGET_HOT]) + tables(b.item[BUDGET_COLD]));
     CHECK(b.total - a.total == b.item[BUDGET_HOT] + b.item[BUDGET_COLD] + b.item[BUDGET_INDEX] - a.item[BUDGET_INDEX] -
                                    (a.item[BUDGET_CHECKS] - b.item[BUDGET_CHECKS]));
-    const struct layout_part *hot_part = &m.shape.part[3 % n];
+    const struct layout_part *hot_part = &m.shapes.kind[0].part[3 % n];
     CHECK(b.item[BUDGET_CHECKS] < a.item[BUDGET_CHECKS] || hot_part->neurons_per_unit > 16);
     m.no_unit_checks = 1;
     CHECK(budget_compute(&m, &c, &b, &e) == 0 && b.item[BUDGET_CHECKS] == 0 && b.floor < a.floor);
@@ -76,7 +76,8 @@ static void test_regions(enum layout_form form)
     hot[3] = 0;
     cold[2] = 1u << 30;
     CHECK(budget_compute(&m, &c, &b, &e) == ERR_LIMIT);
-    CHECK(budget_staging_bytes(&m.shape) % 4096 == 0 && budget_staging_bytes(&m.shape) >= m.shape.part[0].read_bytes);
+    CHECK(budget_staging_bytes(&m.shapes.kind[0]) % 4096 == 0 &&
+          budget_staging_bytes(&m.shapes.kind[0]) >= m.shapes.kind[0].part[0].read_bytes);
 }
 
 static void test_monotonic(void)

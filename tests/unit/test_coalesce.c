@@ -4,6 +4,7 @@
 #include "planner/cost/coalesce.h"
 #include "planner/cost/cost.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +26,7 @@ static struct layout_shape make_shape(int d, int n_ff)
     layout_default(&l, LAYOUT_BUNDLE, types);
     l.cluster_neurons = 8;
     l.packed = 0;
-    if (layout_derive(&l, d, n_ff, &s, &e) < 0) {
+    if (layout_derive_one(&l, d, n_ff, &s, &e) < 0) {
         printf("# %s\n", e.msg);
         exit(1);
     }

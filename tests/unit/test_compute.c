@@ -18,8 +18,8 @@ static void begin(enum layout_form form, uint32_t hot)
 {
     s = (struct pipeline_sample){ .form = form, .threads = 2, .depth = 2, .tokens = TOKENS, .hot_neurons = { hot, hot } };
     ps_open(&s);
-    const struct layout_shape *sh = &s.c.shape;
-    b = (struct block){ .c = &s.c, .layer = 1, .block = 1, .n_tokens = TOKENS, .fused = hot / PS_CLUSTER, .rows = s.rows,
+    const struct layout_shape *sh = &s.c.shapes->kind[0];
+    b = (struct block){ .c = &s.c, .layer = 1, .block = 1, .shape = sh, .n_tokens = TOKENS, .fused = hot / PS_CLUSTER, .rows = s.rows,
                         .out = s.out, .active = active };
     for (int t = 0; t < TOKENS; t++)
         for (int c = 0; c < PS_D; c++)

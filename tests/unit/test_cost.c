@@ -4,6 +4,7 @@
 #include "planner/search/problem.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 static int near(double a, double b)
 {
@@ -88,7 +89,7 @@ static void test_layer(void)
     struct layout_shape s;
     struct err e = { 0 };
     struct notes notes = { 0 };
-    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive_one(&l, 256, 512, &s, &e) == 0);
     struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 1 }, .threads = 1, .backend = HW_URING,
                              .depth = 8, .lanes = 1, .context = 200 };
     struct cost_rates r;
@@ -182,7 +183,6 @@ static void test_layer(void)
 
     /* What a device lacks is replaced and noted; what cannot be replaced is refused. */
     struct cost_choice q8 = c;
-    in.ffn_type[0] = QUANT_F16;
     strcpy(hw.compute[1 * 2].kernel, "axpy/f32");
     strcpy(hw.compute[1 * 2 + 1].kernel, "axpy/f32");
     CHECK(cost_rates_of(&hw, &in, &s, &q8, 1, &r, &notes, &e) == 0 && near(r.down_ns, r.up_ns));
@@ -212,7 +212,7 @@ static void test_work(void)
     struct layout l;
     struct layout_shape s;
     struct err e = { 0 };
-    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive_one(&l, 256, 512, &s, &e) == 0);
     struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 2 }, .threads = 2, .backend = HW_URING,
                              .depth = 8, .lanes = 1, .context = 200 };
     struct cost_rates r;
@@ -281,8 +281,9 @@ static void test_forms(void)
     struct err e = { 0 };
     struct cost_choice c = { .mode = PLAN_EXACT, .n_classes = 1, .n = { 1 }, .threads = 1, .backend = HW_URING,
                              .depth = 8, .lanes = 1, .context = 200 };
-    in.ffn_type[0] = in.ffn_type[1] = in.ffn_type[2] = QUANT_Q8_0;
-    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    for (int i = 0; i < in.n_layers * LAYOUT_ROLES; i++)
+        in.layers[i / LAYOUT_ROLES].ffn_type[i % LAYOUT_ROLES] = QUANT_Q8_0;
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive_one(&l, 256, 512, &s, &e) == 0);
     add_row(&hw, "rows/q8_0/f32", HW_SEQ, 1, 256, 70);
     CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, NULL, &e) == 0 && near(r.gate_ns, 70));
     c.act_q8 = 1;

@@ -223,7 +223,7 @@ static void test_joins(void)
                   layout_form_name((enum layout_form)form), (unsigned long long)joined.reads, (unsigned long long)one.reads);
         v.dense = 1;
         CHECK(run(p, &v, other, &all, &e) == 0 && !memcmp(first, other, sizeof first));
-        const struct layout_shape *q = &p->shape;
+        const struct layout_shape *q = &p->shapes.kind[0];
         struct reads_rule r;
         uint64_t reads = 0;
         for (int part = 0; part < q->n_parts; part++) {

@@ -329,7 +329,7 @@ static int held_submit(struct io *io, struct io_request *const *r, int n, struct
 
 static int holds(const struct held *h, int layer, int block)
 {
-    const struct layout_part *lp = &held_pack->shape.part[0];
+    const struct layout_part *lp = &layout_of(&held_pack->shapes, layer)->part[0];
     uint64_t from = pack_unit_offset(held_pack, layer, block, 0, 0), to = from + lp->n_units * (uint64_t)lp->stride_bytes;
     for (int i = 0; i < h->n; i++)
         if (h->r[i]->offset + h->r[i]->len > from && h->r[i]->offset < to)

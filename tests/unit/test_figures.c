@@ -3,6 +3,7 @@
 
 #include "tests/plan_sample.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 static struct err e;
 
@@ -50,13 +51,13 @@ static void doubts(void)
     struct hw hw = { .name = "box" };
     struct hw_storage points[2] = { { .range_bytes = 1 }, { .range_bytes = 1 } };
     struct notes n = { 0 };
-    struct layout_shape s;
+    struct layout_shape s = { 0 };
     plan_sample(&p);
     hw.storage_points = points;
     hw.n_storage = 2;
     CHECK(figures_doubts(&hw, &p, &n, &e) == 0 && n.n == 0); /* published: neither marks nor a range to speak of */
     at(&hw, "", "", "2026-11-20T10:00:00Z");
-    CHECK(layout_derive(&p.layout, p.d_model, p.n_ff, &s, &e) == 0);
+    CHECK(layout_derive_one(&p.layout, p.d_model, p.n_ff, &s, &e) == 0);
     /* of 3 layers with 2 experts: of each part 2 without a hot neuron, 2 with 64 of 200, 2 whole */
     double cold = 0;
     for (int q = 0; q < 2; q++)

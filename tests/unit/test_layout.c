@@ -1,5 +1,6 @@
 #include "common/plan/layout.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 #include <string.h>
 
@@ -11,7 +12,7 @@ static struct layout_shape shape(enum layout_form form, int packed, uint32_t typ
     const uint32_t t[LAYOUT_ROLES] = { type, type, type };
     layout_default(&l, form, t);
     l.packed = packed;
-    CHECK(layout_derive(&l, d, n_ff, &s, &e) == 0);
+    CHECK(layout_derive_one(&l, d, n_ff, &s, &e) == 0);
     return s;
 }
 
@@ -68,16 +69,16 @@ static void refusals(void)
     struct layout_shape s;
     struct err e;
     layout_default(&l, LAYOUT_SPLIT, q);
-    CHECK(layout_derive(&l, 100, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "100"));
+    CHECK(layout_derive_one(&l, 100, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "100"));
     l.block_bytes = 5000;
-    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block_bytes is 5000"));
+    CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "block_bytes is 5000"));
     l.block_bytes = 4096;
     l.cluster_neurons = 12;
-    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "cluster_neurons is 12"));
+    CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "cluster_neurons is 12"));
     l.cluster_neurons = 64;
-    l.type[1] = 39;
-    CHECK(layout_derive(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "type 39"));
-    CHECK(layout_derive(&l, 256, 0, &s, &e) == ERR_LIMIT);
+    l.type[0][1] = 39;
+    CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "type 39"));
+    CHECK(layout_derive_one(&l, 256, 0, &s, &e) == ERR_LIMIT);
 }
 
 /* Descending counts, of the same ascending indices, all there: whatever the counts' range. */
@@ -135,8 +136,56 @@ static void identity(void)
     CHECK(!hash_equal(layout_hash(&a), layout_hash(&b)));
 }
 
+/* Layers alternate between F16 and Q4_0 in Down: records, units and segments follow each layer's own types. */
+static void kinds(void)
+{
+    const uint32_t even[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_F16 }, odd[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0 };
+    struct layout l, one;
+    struct layout_shapes s, alone;
+    struct err e;
+    layout_default(&l, LAYOUT_BUNDLE, even);
+    layout_default(&one, LAYOUT_BUNDLE, odd);
+    CHECK(layout_alternate(&l, odd, 5, &e) == 0 && l.n_kinds == 2 && l.n_layers == 5 && layout_usual_kind(&l) == 0);
+    CHECK(layout_derive(&l, 1024, 640, &s, &e) == 0 && layout_derive(&one, 1024, 640, &alone, &e) == 0);
+    const struct layout_shape *a = layout_of(&s, 0), *b = layout_of(&s, 1);
+    CHECK(a == layout_of(&s, 4) && b == layout_of(&s, 3) && a != b);
+    CHECK(a->part[0].record_bytes == 2 * 576 + 2048 && b->part[0].record_bytes == 3 * 576);
+    CHECK(a->part[0].neurons_per_unit == 1 && b->part[0].neurons_per_unit == 2);
+    CHECK(b->part[0].n_units == 320 && layout_most_units(&s, 0) == 640);
+    CHECK(!memcmp(&b->part[0], &alone.kind[0].part[0], sizeof b->part[0]) && b->segment_bytes[0] == alone.kind[0].segment_bytes[0]);
+    CHECK(layout_most_bytes(&s) == b->part[0].unit_bytes && a->largest_read == b->largest_read);
+    CHECK(layout_largest(&s)->part[0].read_bytes == a->largest_read);
+    struct hash128 mixed = layout_hash(&l), was = layout_hash(&one);
+    CHECK(!hash_equal(mixed, was));
+    CHECK(layout_alternate(&l, odd, 4, &e) == 0 && !hash_equal(mixed, layout_hash(&l)));
+    /* what differs in no layer is the layout of one kind, whatever it was set from */
+    CHECK(layout_alternate(&one, odd, 5, &e) == 0 && one.n_kinds == 1 && one.n_layers == 0 && hash_equal(was, layout_hash(&one)));
+    l.kind[3] = 2;
+    CHECK(layout_derive(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "layer 3"));
+}
+
+static void many_kinds(void)
+{
+    static const uint32_t any[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q4_0, QUANT_Q8_0 };
+    const uint32_t t[LAYOUT_ROLES] = { QUANT_F32, QUANT_F32, QUANT_F32 };
+    uint32_t type[LAYOUT_MAX_KINDS + 1][LAYOUT_ROLES];
+    struct layout l;
+    struct layout_shapes s;
+    struct err e;
+    layout_default(&l, LAYOUT_SPLIT, t);
+    for (int i = 0; i <= LAYOUT_MAX_KINDS; i++)
+        for (int r = 0, k = i; r < LAYOUT_ROLES; r++, k /= 5)
+            type[i][r] = any[k % 5];
+    CHECK(layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])type, LAYOUT_MAX_KINDS, &e) == 0 && l.n_kinds == LAYOUT_MAX_KINDS);
+    CHECK(layout_derive(&l, 64, 96, &s, &e) == 0);
+    CHECK(layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])type, LAYOUT_MAX_KINDS + 1, &e) == ERR_UNSUPPORTED &&
+          strstr(e.msg, "more than 32"));
+}
+
 int main(void)
 {
+    kinds();
+    many_kinds();
     small_records_fill_blocks();
     large_records_pad_or_pack();
     odd_sizes();

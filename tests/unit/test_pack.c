@@ -11,8 +11,8 @@ static char path[256];
 
 static float stored(const struct pack *p, int layer, int role, uint32_t pos, int col)
 {
-    int part = p->shape.n_parts == 2 && role != LAYOUT_GATE;
-    const struct layout_part *lp = &p->shape.part[part];
+    int part = p->shapes.kind[0].n_parts == 2 && role != LAYOUT_GATE;
+    const struct layout_part *lp = &p->shapes.kind[0].part[part];
     uint8_t row[SAMPLE_D * 4];
     float out[SAMPLE_D];
     struct err e;
@@ -20,7 +20,7 @@ static float stored(const struct pack *p, int layer, int role, uint32_t pos, int
                   layout_record_offset(lp, pos) + lp->role_offset[role];
     if (file_pread(&p->file, row, lp->role_bytes[role], at, &e) < 0)
         return NAN;
-    quant_traits(p->shape.l.type[role])->dequant(out, row, SAMPLE_D);
+    quant_traits(p->shapes.kind[0].type[role])->dequant(out, row, SAMPLE_D);
     return out[col];
 }
 
@@ -43,16 +43,16 @@ static void check_clusters(const struct pack *p)
 {
     int wrong = 0;
     for (int l = 0; l < SAMPLE_LAYERS; l++)
-        for (int part = 0; part < p->shape.n_parts; part++)
-            for (uint32_t c = 0; c < p->shape.n_clusters; c++) {
-                const struct layout_part *lp = &p->shape.part[part];
+        for (int part = 0; part < p->shapes.kind[0].n_parts; part++)
+            for (uint32_t c = 0; c < p->shapes.kind[0].n_clusters; c++) {
+                const struct layout_part *lp = &p->shapes.kind[0].part[part];
                 struct hash *h = hash_new();
                 struct err e;
                 uint64_t want = 0;
                 for (uint32_t u = layout_unit_of(lp, c * 16);
                      u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
                     uint8_t unit[16384];
-                    size_t n = (size_t)layout_unit_neurons(&p->shape, lp, u) * lp->record_bytes;
+                    size_t n = (size_t)layout_unit_neurons(&p->shapes.kind[0], lp, u) * lp->record_bytes;
                     wrong += n > sizeof unit ||
                              file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
                     hash_update(h, unit, n);
@@ -90,15 +90,15 @@ static void check_units(const struct pack *p)
 {
     int wrong = 0;
     for (int l = 0; l < SAMPLE_LAYERS; l++)
-        for (int part = 0; part < p->shape.n_parts; part++) {
-            const struct layout_part *lp = &p->shape.part[part];
+        for (int part = 0; part < p->shapes.kind[0].n_parts; part++) {
+            const struct layout_part *lp = &p->shapes.kind[0].part[part];
             uint32_t want[SAMPLE_FF];
             struct err e;
             wrong += pack_unit_checks_read(p, l, 0, part, want, &e) < 0;
             for (uint32_t u = 0; u < lp->n_units; u++) {
                 uint8_t unit[16384];
-                size_t n = (size_t)layout_unit_neurons(&p->shape, lp, u) * lp->record_bytes;
-                uint64_t place = (uint64_t)(l * p->shape.n_parts + part) << 32 | u;
+                size_t n = (size_t)layout_unit_neurons(&p->shapes.kind[0], lp, u) * lp->record_bytes;
+                uint64_t place = (uint64_t)(l * p->shapes.kind[0].n_parts + part) << 32 | u;
                 wrong += n > sizeof unit || file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0 ||
                          want[u] != (uint32_t)hash_64_seeded(unit, n, p->identity ^ place);
             }

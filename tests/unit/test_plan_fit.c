@@ -26,17 +26,17 @@ static void sample_init(struct sample *s, enum layout_form form, uint64_t predic
     s->m.h = (struct model_hparams){ .n_layers = LAYERS, .d_model = 256, .n_heads = 8, .n_kv_heads = 4, .head_dim = 32,
                                      .n_ff = N_FF, .n_vocab = 4096, .n_ctx_train = 512 };
     layout_default(&l, form, types);
-    CHECK(layout_derive(&l, 256, N_FF, &s->m.shape, &e) == 0);
-    int parts = s->m.shape.n_parts;
+    CHECK(layout_derive(&l, 256, N_FF, &s->m.shapes, &e) == 0);
+    int parts = s->m.shapes.kind[0].n_parts;
     for (int i = 0; i < LAYERS * parts; i++) {
         s->hot[i] = i % parts == 0 ? N_FF / 2 : N_FF / 4;
-        s->cold[i] = i % parts == parts - 1 ? s->m.shape.part[parts - 1].n_units / 4 : 0;
+        s->cold[i] = i % parts == parts - 1 ? s->m.shapes.kind[0].part[parts - 1].n_units / 4 : 0;
     }
     s->f = (struct plan_fit){ .model = &s->m, .hot = s->hot, .cold = s->cold,
                               .choice = { .context = 64, .kv_f16 = 1, .max_batch = 1, .prefill_chunk = 4, .threads = 2,
                                           .io_lanes = 1, .queue_depth = 16 } };
     for (int i = 0; i < LAYERS && predictor; i++) {
-        budget_add_predictor(&s->f.choice.predictors, &s->m.shape, 64, predictor, 512, 128);
+        budget_add_predictor(&s->f.choice.predictors, &s->m.shapes.kind[0], 64, predictor, 512, 128);
         s->predictors[i] = predictor;
     }
     if (predictor) {
@@ -80,11 +80,11 @@ static void test_order(void)
     s.f.memory_bytes -= 100000;
     CHECK(plan_fit(&s.f, &e) == 0 && s.f.scaled && s.f.budget.total <= s.f.memory_bytes);
     CHECK(sum(s.hot, LAYERS * 2, 2, 0) == gates && sum(s.hot, LAYERS * 2, 2, 1) < others);
-    CHECK(s.f.memory_bytes - s.f.budget.total < budget_hot_bytes(&s.m.shape, 1, 2 * s.m.shape.l.cluster_neurons));
+    CHECK(s.f.memory_bytes - s.f.budget.total < budget_hot_bytes(&s.m.shapes.kind[0], 1, 2 * s.m.shapes.kind[0].cluster_neurons));
     sample_init(&s, LAYOUT_SPLIT, 0);
     struct budget_choice c = s.f.choice;
     CHECK(budget_compute(&s.m, &c, &s.f.budget, &e) == 0);
-    s.f.memory_bytes = s.f.budget.floor + budget_hot_bytes(&s.m.shape, 0, N_FF / 2);
+    s.f.memory_bytes = s.f.budget.floor + budget_hot_bytes(&s.m.shapes.kind[0], 0, N_FF / 2);
     CHECK(plan_fit(&s.f, &e) == 0 && s.f.scaled && s.f.budget.total <= s.f.memory_bytes);
     uint64_t left = sum(s.hot, LAYERS * 2, 2, 0);
     CHECK(left > 0 && left < gates && sum(s.hot, LAYERS * 2, 2, 1) == 0 && sum(s.cold, LAYERS * 2, 2, 1) == 0);

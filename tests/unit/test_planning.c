@@ -561,7 +561,7 @@ static void test_variants(void)
         }
         text = plan_for(&q, &in, &hw, &p, &e);
         if (!text || (int)p.layout.form != q.form || p.cost != q.cost ||
-            (q.for_pack && p.layout.type[LAYOUT_DOWN] != QUANT_Q8_0)) {
+            (q.for_pack && p.layout.type[0][LAYOUT_DOWN] != QUANT_Q8_0)) {
             printf("# form %d cost %d policy %d: %s\n", q.form, (int)q.cost, q.policy, text ? "wrong" : e.msg);
             bad++;
         }

@@ -41,7 +41,7 @@ static void test_foretold(int blocks)
 {
     struct inputs in = sample_inputs(2, 256, 512, blocks, 1);
     struct layout l;
-    struct layout_shape s;
+    struct layout_shapes s;
     struct err e = { 0 };
     struct predicted *f;
     signed char input[2] = { PREDICT_FFN, -1 };
@@ -114,7 +114,7 @@ static void test_lists_same(int n_ff, int blocks)
 {
     struct inputs in = sample_inputs(1, 256, n_ff, blocks, 1);
     struct layout l;
-    struct layout_shape s;
+    struct layout_shapes s;
     struct err e = { 0 };
     struct predicted *f[3];
     struct inputs_steps told[4];
@@ -123,14 +123,14 @@ static void test_lists_same(int n_ff, int blocks)
     in.window_tokens = 300;
     sample_predictors(&in, PREDICT_FFN, 32, 0.5);
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, n_ff, &s, &e) == 0);
-    uint32_t least = predicted_always(&in, &s, PREDICT_FFN, 0, 0.95);
+    uint32_t least = predicted_always(&in, &s.kind[0], PREDICT_FFN, 0, 0.95);
     for (int i = 0; i < 3; i++) {
         if (i == 1)
             CHECK(inputs_memoise(&in, &e) == 0);
         CHECK_MSG(predicted_new(&in, &s, 0.95, input, always, &f[i], &e) == 0, "%s", e.msg);
         CHECK(!memcmp(f[0]->neurons, f[i]->neurons, ((size_t)n_ff + 1) * sizeof *f[i]->neurons));
         CHECK(!memcmp(f[0]->block, f[i]->block, (size_t)blocks * sizeof *f[i]->block));
-        CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.95) == least);
+        CHECK(predicted_always(&in, &s.kind[0], PREDICT_FFN, 0, 0.95) == least);
     }
     for (int firing_only = 0; firing_only < 2; firing_only++) {
         struct list_cache *lists = in.lists;
@@ -156,14 +156,14 @@ static void test_exempt(void)
 {
     struct inputs in = sample_inputs(1, 256, 512, 1, 1);
     struct layout l;
-    struct layout_shape s;
+    struct layout_shapes s;
     struct err e = { 0 };
     for (int p = 0; p < 512; p++)
         in.curves[0].cum[p + 1] = in.curves[0].cum[p] + (p < 100 ? 0.97 : 0.1);
     sample_predictors(&in, PREDICT_FFN, 32, 0.05); /* score row 64 bytes, gate row 512: from 0.875 on */
     CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
-    CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.95) == 64);
-    CHECK(predicted_always(&in, &s, PREDICT_FFN, 0, 0.8) == 0); /* predicted too seldom at that point */
+    CHECK(predicted_always(&in, &s.kind[0], PREDICT_FFN, 0, 0.95) == 64);
+    CHECK(predicted_always(&in, &s.kind[0], PREDICT_FFN, 0, 0.8) == 0); /* predicted too seldom at that point */
     inputs_done(&in);
 }
 
@@ -173,7 +173,7 @@ static void test_layer(void)
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);
     struct hw hw = sample_hw(1, 2, 50000);
     struct layout l;
-    struct layout_shape s;
+    struct layout_shapes s;
     struct err e = { 0 };
     struct notes notes = { 0 };
     struct predicted *f;
@@ -187,8 +187,8 @@ static void test_layer(void)
     CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
     struct cost_choice c = { .mode = PLAN_PREDICTED, .predicted = f, .n_classes = 1, .n = { 1 }, .threads = 1,
                              .backend = HW_URING, .depth = 8, .lanes = 1, .context = 200 };
-    CHECK(cost_rates_of(&hw, &in, &s, &c, 1, &r, &notes, &e) == 0);
-    cost_layer_of(&hw, &in, &s, &c, &r, 0, 0, &cl, &notes);
+    CHECK(cost_rates_of(&hw, &in, &s.kind[0], &c, 1, &r, &notes, &e) == 0);
+    cost_layer_of(&hw, &in, &s.kind[0], &c, &r, 0, 0, &cl, &notes);
     /* 32 rows of 512 bytes and 448 of 64 bytes; a row takes 30 ns at 256 elements and, as measured there alone, in
      * proportion to its length. */
     double score_ns = hw_row_ns(&hw, &(struct hw_rows){ .kernel = "rows/f16/f32", .row_len = 32, .batch = 1,
@@ -200,7 +200,7 @@ static void test_layer(void)
     /* Nothing cached, one cluster of 64 resident: each unit beyond it with a predicted neuron is a read. A bundle of 1536
      * bytes has two neurons to a unit of 4 KiB. */
     struct cost_residency k = { .hot = { 64, 0 } };
-    struct cost_flow w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &k);
+    struct cost_flow w = cost_flow_of(&in, &s.kind[0], &c, 0, 0, NULL, &k);
     double units = 0;
     for (int i = 64; i < 512; i += 2) {
         double a = predicted_neurons(f, 0, 0, (uint32_t)i) - predicted_neurons(f, 0, 0, (uint32_t)i + 1);
@@ -208,15 +208,15 @@ static void test_layer(void)
                                                                                                (uint32_t)i + 2) : 0);
         units += 1 - (1 - a) * (1 - b);
     }
-    CHECK(s.part[0].neurons_per_unit == 2);
+    CHECK(s.kind[0].part[0].neurons_per_unit == 2);
     CHECK_MSG(near(w.reads, units) && near(w.lookups, units) && w.stream_bytes == 0, "%g reads, %g units", w.reads,
               units);
     struct plan_layer_figures g = cost_figures(&c, &r, &cl, &w);
     CHECK(near(g.total_ns, g.attention_ns + g.predict_ns + fmax(g.io_ns, fmax(g.ffn_compute_ns, g.ffn_memory_ns)) +
                                g.exposed_ns));
     /* The other layer looks ahead: its reads have its attention as well. */
-    cost_layer_of(&hw, &in, &s, &c, &r, 0, 1, &cl, &notes);
-    w = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);
+    cost_layer_of(&hw, &in, &s.kind[0], &c, &r, 0, 1, &cl, &notes);
+    w = cost_flow_of(&in, &s.kind[0], &c, 0, 1, NULL, &k);
     g = cost_figures(&c, &r, &cl, &w);
     CHECK(cl.lookahead && near(g.total_ns, g.predict_ns + fmax(g.io_ns, g.attention_ns + fmax(g.ffn_compute_ns,
                                                                                              g.ffn_memory_ns)) +
@@ -226,9 +226,9 @@ static void test_layer(void)
     predicted_free(f);
     CHECK(predicted_new(&in, &s, 0.95, input, always, &f, &e) == 0);
     c.predicted = f;
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 0, 512 } });
-    CHECK(near(w.single_reads, predicted_units(f, &s, 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
-    w = cost_flow_of(&in, &s, &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 512, 64 } });
+    w = cost_flow_of(&in, &s.kind[0], &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 0, 512 } });
+    CHECK(near(w.single_reads, predicted_units(f, &s.kind[0], 0, 0, 0)) && w.reads == 0 && w.single_reads > 50);
+    w = cost_flow_of(&in, &s.kind[0], &c, 0, 0, NULL, &(struct cost_residency){ .hot = { 512, 64 } });
     CHECK(w.single_reads == 0 && near(w.reads, predicted_active(f, &in, 0, 0, 64)));
     predicted_free(f);
     inputs_done(&in);
@@ -374,13 +374,13 @@ static void test_quality(void)
 static void test_packed(void)
 {
     struct layout l = { .form = LAYOUT_BUNDLE, .packed = 1, .block_bytes = 4096, .cluster_neurons = 64,
-                        .type = { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0 } };
-    struct layout_shape s;
+                        .n_kinds = 1, .type = { { QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0 } } };
+    struct layout_shapes s;
     struct err e = { 0 };
-    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && s.part[0].unit_bytes == 6912);
-    CHECK(near(cost_read_bytes(&s, 0), (6 * 8192 + 10 * 12288) / 16.0));
+    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && s.kind[0].part[0].unit_bytes == 6912);
+    CHECK(near(cost_read_bytes(&s.kind[0], 0), (6 * 8192 + 10 * 12288) / 16.0));
     l.packed = 0;
-    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && near(cost_read_bytes(&s, 0), 8192));
+    CHECK(layout_derive(&l, 4096, 4096, &s, &e) == 0 && near(cost_read_bytes(&s.kind[0], 0), 8192));
 
     /* Asked for, the plan has it; left open, of equals it takes the smaller file: with all resident nothing is read. */
     struct inputs in = sample_inputs(2, 256, 512, 1, 1);

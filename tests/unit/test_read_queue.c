@@ -24,9 +24,9 @@ static void begin(struct pipeline_sample wanted)
     t.s.threads = 1, t.s.tokens = 1;
     ps_open(&t.s);
     t.q = read_queue_new(&t.s.c, &t.s.e);
-    t.b = (struct block){ .c = &t.s.c, .layer = 1, .block = 1 };
+    t.b = (struct block){ .c = &t.s.c, .layer = 1, .block = 1, .shape = &t.s.c.shapes->kind[0] };
     t.l = &t.b.list[LIST_NEURON];
-    *t.l = (struct list){ .of = &t.b, .part = t.s.c.shape.n_parts - 1, .e = t.entries, .cap = PS_FF,
+    *t.l = (struct list){ .of = &t.b, .part = t.s.c.shapes->kind[0].n_parts - 1, .e = t.entries, .cap = PS_FF,
                           .known_to = UINT32_MAX };
     read_queue_rule(t.q, t.l);
 }
@@ -39,7 +39,7 @@ static void end(void)
 
 static const struct layout_part *part(void)
 {
-    return &t.s.c.shape.part[t.l->part];
+    return &t.s.c.shapes->kind[0].part[t.l->part];
 }
 
 /* Appends a unit; 1: it is cached. */
@@ -47,7 +47,7 @@ static int want(uint32_t unit)
 {
     struct entry *e = &t.l->e[t.l->n++];
     *e = (struct entry){ .pos0 = unit * part()->neurons_per_unit, .unit = unit,
-                         .n = (uint16_t)layout_unit_neurons(&t.s.c.shape, part(), unit) };
+                         .n = (uint16_t)layout_unit_neurons(&t.s.c.shapes->kind[0], part(), unit) };
     return read_queue_lookup(t.q, t.l, e);
 }
 

@@ -1,6 +1,7 @@
 /* The rule of reads through gaps against its definition, on random and on extreme lists. */
 #include "common/plan/reads.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 #include <string.h>
 
@@ -14,10 +15,11 @@ static uint32_t rnd(uint32_t n)
 
 static struct layout_shape shape_of(enum layout_form form, int packed, uint32_t block, int d_model)
 {
-    struct layout l = { .form = form, .packed = packed, .block_bytes = block, .cluster_neurons = 64, .type = { 2, 2, 2 } };
+    struct layout l = { .form = form, .packed = packed, .block_bytes = block, .cluster_neurons = 64, .n_kinds = 1,
+                        .type = { { 2, 2, 2 } } };
     struct layout_shape s;
     struct err e;
-    CHECK(layout_derive(&l, d_model, 4096, &s, &e) == 0);
+    CHECK(layout_derive_one(&l, d_model, 4096, &s, &e) == 0);
     return s;
 }
 
@@ -25,7 +27,7 @@ static struct layout_shape shape_of(enum layout_form form, int packed, uint32_t 
 static uint64_t bytes_of(const struct layout_shape *s, int part, uint32_t u, uint32_t n)
 {
     const struct layout_part *p = &s->part[part];
-    uint64_t block = s->l.block_bytes, from = p->first_offset + u * p->stride_bytes;
+    uint64_t block = s->block_bytes, from = p->first_offset + u * p->stride_bytes;
     uint64_t to = p->first_offset + (u + n - 1) * p->stride_bytes + p->unit_bytes;
     return (to + block - 1) / block * block - from / block * block;
 }

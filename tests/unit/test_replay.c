@@ -3,6 +3,7 @@
 #include "common/kernels/quant.h"
 #include "planner/replay/replay.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,7 +93,7 @@ static struct layout_shape make_shape(int d, int n_ff, uint32_t cluster)
     const uint32_t types[LAYOUT_ROLES] = { QUANT_F16, QUANT_F16, QUANT_F16 };
     layout_default(&l, LAYOUT_SPLIT, types);
     l.cluster_neurons = cluster;
-    if (layout_derive(&l, d, n_ff, &s, &e) < 0) {
+    if (layout_derive_one(&l, d, n_ff, &s, &e) < 0) {
         printf("# %s\n", e.msg);
         exit(1);
     }

@@ -44,7 +44,7 @@ static void begin(struct pipeline_sample wanted_sample, int rank)
     ps_open(&s);
     struct pipeline_config *c = &s.c;
     if (rank) {
-        const struct budget_model b = { .h = s.pack.h, .shape = s.pack.shape };
+        const struct budget_model b = { .h = s.pack.h, .shapes = s.pack.shapes };
         c->choice.predictors.rank = rank;
         if (budget_scratch(&b, &c->choice, &c->scratch, &s.e) < 0)
             exit(1);
@@ -86,11 +86,11 @@ static void see_entries(const struct job *j)
 {
     struct block *b = j->block;
     struct seen *v = &seen[b->block];
-    const struct layout_shape *sh = &s.c.shape;
+    const struct layout_shape *sh = &s.c.shapes->kind[0];
     const struct list *l = &b->list[j->list];
     for (int i = 0; i < j->n; i++) {
         struct entry *e = &l->e[j->idx[i]];
-        int fused = j->list == LIST_NEURON && e->pos0 < b->fused * sh->l.cluster_neurons;
+        int fused = j->list == LIST_NEURON && e->pos0 < b->fused * sh->cluster_neurons;
         uint32_t count = 0;
         wrong += e->done || memcmp(e->base, ps_record(&s, 1, b->block, l->part, e->pos0), sh->part[l->part].record_bytes);
         for (uint32_t k = e->pos0; k < e->pos0 + e->n; k++) {
@@ -217,9 +217,9 @@ static int complete(int n, int predicted)
 static int unpinned(void)
 {
     int ok = 1;
-    for (int i = 0; i < PS_LAYERS * s.c.shape.n_parts; i++) {
+    for (int i = 0; i < PS_LAYERS * s.c.shapes->kind[0].n_parts; i++) {
         struct cache *c = s.caches[i];
-        uint32_t evicted, units = s.c.shape.part[i % s.c.shape.n_parts].n_units;
+        uint32_t evicted, units = s.c.shapes->kind[0].part[i % s.c.shapes->kind[0].n_parts].n_units;
         for (uint32_t k = 0, u = 0; k < s.slots && u < PS_BLOCKS * units; u++) {
             int held = 0;
             for (uint32_t j = 0; j < s.slots; j++)

@@ -172,8 +172,8 @@ static void test_policies(const struct hw *hw)
         for (int k = 0; k < CACHE_POLICIES; k++)
             for (int i = 0; i < 3; i++) {
                 double lookups, misses;
-                uint32_t slots = s.shape.part[1].n_units / (uint32_t)size[i];
-                CHECK(replay_point(&steps, &s.shape, 1, 1, 1, (enum cache_policy)k, 0, slots, &lookups, &misses, &e) == 0);
+                uint32_t slots = s.shapes.kind[0].part[1].n_units / (uint32_t)size[i];
+                CHECK(replay_point(&steps, &s.shapes.kind[0], 1, 1, 1, (enum cache_policy)k, 0, slots, &lookups, &misses, &e) == 0);
                 missed[k] += misses;
             }
         inputs_steps_done(&steps);
@@ -200,7 +200,7 @@ static void test_residencies(const struct hw *hw)
     int bad = 0;
     for (int i = 0; i < k->n; i++) {
         int64_t bytes;
-        bad += residencies_bytes(&s, &k->point[i].residency, &bytes, &e) < 0 || bytes != k->point[i].bytes;
+        bad += residencies_bytes(&s, 0, &k->point[i].residency, &bytes, &e) < 0 || bytes != k->point[i].bytes;
         bad += i > 0 && bytes < k->point[i - 1].bytes;
         bad += k->point[i].cold < 0 || k->point[i].cold >= k->n_cold || k->point[i].residency.variant != 2;
     }

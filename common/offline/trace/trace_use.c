@@ -102,7 +102,7 @@ int trace_budget_model(const struct trace *t, const struct layout *l, struct bud
     const struct trace_info *i = trace_info(t);
     struct budget_model m = { .h = i->h, .vocab_text_bytes = i->vocab_text_bytes, .n_merges = i->n_merges,
                               .meta_bytes = i->meta_bytes };
-    int r = layout_derive(l, i->h.d_model, i->h.n_ff, &m.shape, e);
+    int r = layout_derive(l, i->h.d_model, i->h.n_ff, &m.shapes, e);
     if (r < 0)
         return r;
     /* The packer keeps every tensor but gate, up and down as a dense one. */

@@ -371,7 +371,7 @@ def main():
         runs, failed, enforced, last = measure(job, limits)
         if not job.fresh:
             last = f"{job.work}/after.sqlite"
-            job.measure_hardware(last, "--quick", "--only", "memory")
+            job.measure_hardware(last, *shlex.split(env("HARDWARE_FLAGS", "--quick")), "--only", "memory")
         result = collect(job, limits, runs, failed, enforced, before, bandwidth(last))
     except Interrupted as e:
         tell(f"interrupted (signal {e})")

@@ -3,6 +3,7 @@
 # may export solve_...), of a struct that such a header declares (hwdb.h: struct hw, hw_free), or with the part of the
 # name that tells a library's private file from its family (trace_h5.c: h5_open).
 . tests/tap.sh
+scratch
 
 module()
 {
@@ -17,12 +18,18 @@ module()
     done
     structs=$(cat "$dir/$stem".h "$dir/${family}"*.h 2>/dev/null | grep -oE '^struct [a-z0-9_]+' | cut -d ' ' -f 2 | sort -u)
     for s in $structs; do prefixes="$prefixes|$s"; done
-    found=$(nm -g --defined-only "$o" | awk 'NF == 3 && $2 !~ /[wWvVu]/ { print $3 }' |
-        grep -vE "^($prefixes)(_|\$)" | grep -vE '^(_*[alt]san|_*ubsan|_*odr|\.)')
+    found=$(awk -v o="$o:" -v allowed="^($prefixes)(_|\$)" '$0 == o { mine = 1; next } /^$/ { mine = 0 }
+        mine && NF == 3 && $2 !~ /[wWvVu]/ && $3 !~ allowed && $3 !~ /^(_*[alt]san|_*ubsan|_*odr|\.)/ { print $3 }' "$tmp/nm")
     [ -z "$found" ] || { echo "exports without the prefix $prefixes:" $found; return 1; }
 }
 
+objects=()
 for source in $(find common profiler planner packer runtime -name '*.c' ! -name main.c | sort); do
-    [ ! -e "$B/${source%.c}.o" ] || check "${source%.c}" module "$B/${source%.c}.o" "${source%/*}"
+    [ ! -e "$B/${source%.c}.o" ] || objects+=("$B/${source%.c}.o")
+done
+nm -g --defined-only "${objects[@]}" > "$tmp/nm"
+for o in "${objects[@]}"; do
+    source=${o#"$B/"}
+    check "${source%.o}" module "$o" "${source%/*}"
 done
 done_testing

@@ -65,6 +65,12 @@ if command -v python3 > /dev/null; then # without it nothing is known of inputs,
         [ $# -gt 0 ] || { echo "0 passed, 0 failed, 0 skipped"; exit 0; }
     fi
 fi
+# A python3 that is a script which looks for one (pyenv) takes longer than most of what it is called for: look once.
+python=$(python3 -c 'import sys; print(sys.executable)' 2> /dev/null)
+case $python in
+'' | "$(command -v python3)") ;;
+*) PATH=${python%/*}:$PATH ;;
+esac
 jobs=$(nproc)
 [ "$jobs" -le 8 ] || jobs=8
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs"

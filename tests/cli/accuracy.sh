@@ -4,7 +4,7 @@
 . tests/chain.sh
 scratch
 export MODEL="$packed" TRACES="$traces" HARDWARE="$hardware" OUT="$tmp/out" WORK="$tmp/work" NAME=embedded TOKENS=8 RUNS=2
-export MEMORY="resident 16MiB floor" PLAN_FLAGS="--mode exact"
+export MEMORY="resident 16MiB floor" PLAN_FLAGS="--mode exact" HARDWARE_FLAGS="--quick --range 8MiB --seconds-per-point 0.003"
 accuracy() { python3 -B scripts/accuracy.py "$@"; }
 
 check "--help" says 0 "^usage: accuracy.py" accuracy --help
@@ -65,7 +65,7 @@ check "results of several models" other
 # Where no figures are given the machine is measured beside the runs: before the first and after each.
 beside()
 {
-    HARDWARE= HARDWARE_FLAGS="--quick --range 8MiB --seconds-per-point 0.003" NAME=beside MEMORY=16MiB RUNS=2 OUT="$tmp/beside" accuracy 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
+    HARDWARE= NAME=beside MEMORY=16MiB RUNS=2 OUT="$tmp/beside" accuracy 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
     for i in 0 1 2; do
         for r in 0 1; do
             sed -n "$((r + 1))p" "$WORK/runs.jsonl" > "$tmp/run" && "$BIN/thermo-plan" calibrate --reprice --plan "$WORK/plan.json" --traces "$TRACES" \

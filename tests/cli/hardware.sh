@@ -172,8 +172,8 @@ locked()
     mkfifo "$tmp/let-go"
     hold "$tmp/locked.sqlite" "$tmp/let-go"
     says 1 "another program holds it locked" "$P" import --csv datasets/devices/oneplus-12.csv --db "$tmp/locked.sqlite" --wait 0.1 &&
-        says 1 "another program holds it locked" "$P" hardware --device box --only memory --quick --seconds-per-point 0.003 \
-            --db "$tmp/locked.sqlite" --wait 0.1
+        says 1 "another program holds it locked" "$P" hardware --device box --only storage --storage "$tmp/drive" --range 8MiB --quick \
+            --seconds-per-point 0.003 --patience 0 --db "$tmp/locked.sqlite" --wait 0.1
     r=$?
     : > "$tmp/let-go"
     wait $holder

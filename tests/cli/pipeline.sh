@@ -8,16 +8,19 @@ case $BIN in /*) ;; *) BIN=$here/$BIN ;; esac
 real=$BIN
 cd "$tmp" || exit 1
 
-# Programs that do as the real ones, but stop, or kill the pipeline, where a file says so; a measurement takes a moment only.
+# Programs that do as the real ones, but stop, or kill the pipeline, where a file says so; a measurement takes a moment only,
+# and of each device there is one: the next time its database is what it was the first time.
 mkdir bin in
 cat > bin/wrapper << END
 #!/bin/bash
 what=\${0##*/}-\$1
 kill_when() { [ ! -e "$tmp/\$1-\$what" ] || { rm "$tmp/\$1-\$what"; kill -9 \$PPID; exit 1; }; }
 kill_when before
-more=
-[ "\$1" != hardware ] || more='--range 8MiB --seconds-per-point 0.003 --only storage,memory'
-if [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
+if [ \$what = thermo-profile-hardware ]; then # --db FILE --device NAME
+    kept="$tmp/measured-\$5.sqlite"
+    [ ! -e "\$kept" ] || { cp "\$kept" "\$3"; r=\$?; kill_when after; exit \$r; }
+    "$real/\${0##*/}" "\$@" --range 8MiB --seconds-per-point 0.003 --only storage,memory && cp "\$3" "\$kept"
+elif [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
     "$real/\${0##*/}" "\$@" & pid=\$!
     while [ "\$(stat -c %s "$tmp"/*/traces.h5.partial 2> /dev/null || echo 0)" -lt "\$(cat "$tmp/stop-at")" ] && [ -e /proc/\$pid/exe ]; do
         sleep 0.01
@@ -26,7 +29,8 @@ if [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
     rm "$tmp/stop"
     wait \$pid
 else
-    "$real/\${0##*/}" "\$@" \$more
+    [ -e "$tmp/after-\$what" ] || exec "$real/\${0##*/}" "\$@"
+    "$real/\${0##*/}" "\$@"
 fi
 r=\$?
 kill_when after
@@ -198,11 +202,8 @@ odd() # FILE
     (cd names && "$here/scripts/pipeline.sh" --model="$1" --prompts="$1.csv" --hardware="$1.sqlite" --memory=64MiB --tokens=0 \
         --out="$1.d" > ../text 2> ../talk) && stages ""
 }
-plainly check "spaces" odd ' a model  of mine.gguf'
-check "quotes" odd "it's \"mine\" \\ \$HOME \`date\`; x.gguf"
-plainly check "a leading dash" odd -m.gguf
-plainly check "non-ASCII" odd $'m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
-check "a star, a percent, an equals sign" odd 'a=*%s[x].gguf'
+plainly check "a leading dash, non-ASCII" odd $'-m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
+check "spaces, quotes, what a shell expands, an equals sign" odd " it's \"mine\"  \\ \$HOME \`date\`; a=*%s[x].gguf"
 installed() # as packages do: programs beside it, data sets under ../share
 {
     mkdir -p inst/bin inst/share/thermocline && cp "$here/scripts/pipeline.sh" inst/bin/thermo-pipeline &&

@@ -76,7 +76,8 @@ check "a doubled one too, before those" says "f2.h5' and '.*f2.h5' are both shar
 check "one of another cut" says "f2.h5' is shard 2 of 4, '.*s1.h5' shard 1 of 2" 5 "$P" merge --out "$tmp/x.h5" "$tmp/f2.h5" "$tmp/s1.h5"
 check "one beside the whole" says "different runs" 5 "$P" merge --out "$tmp/x.h5" "$tmp/a.h5" "$tmp/s1.h5"
 check "a shard with predictors is refused, or told to go without" eval '
-    trace q0.h5 --samples 3000 --shard 0/2 > /dev/null && trace q1.h5 --samples 3000 --shard 1/2 > /dev/null &&
+    trace q0.h5 --max-tokens 1800 --ctx 20 --samples 1400 --shard 0/2 > /dev/null &&
+    trace q1.h5 --max-tokens 1800 --ctx 20 --samples 1400 --shard 1/2 > /dev/null &&
     "$P" merge --out "$tmp/q.h5" "$tmp/q0.h5" "$tmp/q1.h5" > /dev/null &&
     "$P" predictors --model "$MODEL" --traces "$tmp/q0.h5" --method svd --rank 32 --quality-tokens 0 -q > /dev/null &&
     says "holds predictors" 2 "$P" merge --out "$tmp/x.h5" "$tmp/q1.h5" "$tmp/q0.h5" &&

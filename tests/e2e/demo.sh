@@ -2,10 +2,10 @@
 # The demo: the embedded model through all four programs in less memory than its weights take, and what its telemetry
 # must say. Then the same again under another limit, which must not pack again.
 . tests/tap.sh
+. tests/chain.sh # what this machine measured, once for all tests; README's walk and the pipeline's test measure
 scratch
-# Through make, as people start it; under sanitizers, which slow all of it, fewer tokens are traced.
-traced='--max-tokens 4096'
-[ -z "${SANITIZE:-}" ] || traced='--max-tokens 1024'
+# Through make, as people start it.
+traced="--max-tokens 1024 --hardware $hardware"
 weights=$(stat -c %s datasets/models/reglu-tales-10m-f16.gguf)
 
 # run LIMIT-MIB ARGS...: the demo's exit status; text in $tmp/text, talk in $tmp/talk.
@@ -60,7 +60,7 @@ check "telemetry: measured speed" said '[0-9.]+ tokens/s measured'
 check "telemetry: predicted speed" said 'predicted [0-9.]+ tokens/s'
 memory_point 18
 check "the plan passes its check" "$BIN/thermo-plan" check "$tmp/demo/plan.json" --traces "$tmp/demo/traces.h5" \
-    --hardware "$tmp/demo/hardware.sqlite"
+    --hardware "$hardware"
 check "the packed model verifies" "$BIN/thermo-pack" verify "$tmp/demo/model.thermo"
 before=$(packed)
 cp "$tmp/text" "$tmp/text18"

@@ -54,7 +54,7 @@ peak() # FORM: at the floor, in the middle, resident
 {
     floor=$(floor_of "$tmp/$1.json")
     for memory in $floor $((floor + 6 * 1024 * 1024)) $((floor + 17 * 1024 * 1024)); do
-        "$run" generate --model "$tmp/$1.thermo" --plan "$tmp/$1.json" --memory "$memory" --prompt 'Once upon a time' -n 24 \
+        "$run" generate --model "$tmp/$1.thermo" --plan "$tmp/$1.json" --memory "$memory" --prompt 'Once upon a time' -n 10 \
             --temp 0 --ignore-eos --json -q > "$tmp/out" || return 1
         python3 - "$tmp/out" << 'PY' || return 1
 import json, sys

@@ -169,6 +169,8 @@ static int nearest_lanes(const struct hw *h, const struct storage_filter *f, int
         if (!storage_get(h, i, &any, x, &y))
             continue;
         int l = h->storage_points[i].lanes;
+        if (l == best)
+            continue;
         double d = distance(l, lanes), old = best ? distance(best, lanes) : INFINITY;
         if (d < old || (d == old && l < best))
             best = l;

@@ -104,7 +104,7 @@ struct plan_limit {
 };
 
 struct plan {
-    int revision;
+    int revision;               /* that was read: 1 has one type per role for all layers; PLAN_REVISION is written */
     char tool[64];              /* "thermo-plan 0.1.0" */
     char solver[64];            /* "z3 4.8.12", "exhaustive" */
     uint64_t seed, rlimit;
@@ -115,7 +115,7 @@ struct plan {
     struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;
     char device[64];
     int n_layers, n_blocks, n_ff, d_model;
-    struct layout layout;
+    struct layout layout;       /* types of n_layers layers */
     int n_parts;                /* follows from layout.form */
     int n_notes;
     char **notes;               /* what the planner had to assume: figures the device lacks, limits it hit */

@@ -17,8 +17,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
-
 typedef const char *name_fn(int value);
 
 static const char *form_name(int v)
@@ -236,10 +234,93 @@ static json_t *as_array(struct rd *r, json_t *j, size_t n)
     return NULL;
 }
 
+static uint32_t read_type(struct rd *r, json_t *o, int role)
+{
+    char name[16] = "";
+    get_str(r, o, layout_role_name(role), name, sizeof name);
+    int type = quant_by_name(name);
+    size_t at = enter(r, layout_role_name(role));
+    if (type < 0)
+        fail(r, "is '%s', which is not a known type", name);
+    leave(r, at);
+    return type < 0 ? 0 : (uint32_t)type;
+}
+
+/* The layers of an exception, ascending, none of another exception; their types into type[layer]. */
+static void read_exception_layers(struct rd *r, json_t *j, const struct plan *p, const uint32_t own[LAYOUT_ROLES], uint8_t *taken,
+                                  uint32_t (*type)[LAYOUT_ROLES])
+{
+    size_t n = json_array_size(j), at = enter(r, "layers");
+    if (!json_is_array(j) || n < 1 || n > (size_t)p->n_layers)
+        fail(r, "is not an array of 1 to %d layers", p->n_layers);
+    for (size_t i = 0, least = 0; i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        uint64_t layer = as_u64(r, json_array_get(j, i), least, (uint64_t)p->n_layers - 1);
+        if (r->code == 0 && taken[layer])
+            fail(r, "is %llu, which is a layer of another exception", (unsigned long long)layer);
+        if (r->code == 0) {
+            taken[layer] = 1;
+            memcpy(type[layer], own, sizeof type[layer]);
+        }
+        least = (size_t)layer + 1;
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+/* Layers that have other types than the rest: only roles that differ are named. */
+static void read_exceptions(struct rd *r, json_t *j, const struct plan *p, const uint32_t usual[LAYOUT_ROLES],
+                            uint32_t (*type)[LAYOUT_ROLES])
+{
+    uint8_t taken[MODEL_MAX_LAYERS] = { 0 };
+    size_t n = json_array_size(j), at = enter(r, "exceptions");
+    if (!json_is_array(j) || n < 1 || n >= LAYOUT_MAX_KINDS) {
+        fail(r, "is not an array of 1 to %d objects", LAYOUT_MAX_KINDS - 1);
+        n = 0;
+    }
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, i);
+        json_t *o = json_array_get(j, i);
+        const char *keys[LAYOUT_ROLES + 2] = { "layers" };
+        uint32_t own[LAYOUT_ROLES];
+        int n_keys = 1;
+        for (int role = 0; role < LAYOUT_ROLES; role++)
+            if (json_object_get(o, layout_role_name(role)))
+                keys[n_keys++] = layout_role_name(role);
+        expect(r, o, keys);
+        if (n_keys == 1)
+            fail(r, "names no type");
+        for (int role = 0; role < LAYOUT_ROLES && r->code == 0; role++)
+            own[role] = json_object_get(o, layout_role_name(role)) ? read_type(r, o, role) : usual[role];
+        if (r->code == 0)
+            read_exception_layers(r, json_object_get(o, "layers"), p, own, taken, type);
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_types(struct rd *r, json_t *j, struct plan *p)
+{
+    static const char *const keys[] = { "exceptions", "down", "gate", "up", NULL };
+    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES], usual[LAYOUT_ROLES] = { 0 };
+    struct err why = { 0 };
+    json_t *exceptions = p->revision > 1 ? json_object_get(j, "exceptions") : NULL;
+    size_t at = enter(r, "types");
+    expect(r, j, keys + !exceptions); /* optional */
+    for (int role = 0; role < LAYOUT_ROLES && r->code == 0; role++)
+        usual[role] = read_type(r, j, role);
+    for (int l = 0; l < p->n_layers; l++)
+        memcpy(type[l], usual, sizeof type[l]);
+    if (exceptions && r->code == 0)
+        read_exceptions(r, exceptions, p, usual, type);
+    if (r->code == 0 && layout_set_types(&p->layout, (const uint32_t(*)[LAYOUT_ROLES])type, p->n_layers, &why) < 0)
+        fail(r, "%.200s", why.msg);
+    leave(r, at);
+}
+
 static void read_layout(struct rd *r, json_t *j, struct plan *p)
 {
     static const char *const keys[] = { "block_bytes", "cluster_neurons", "form", "hash", "packed", "types", NULL };
-    static const char *const types[] = { "down", "gate", "up", NULL };
     size_t at = enter(r, "layout");
     struct layout *l = &p->layout;
     expect(r, j, keys);
@@ -247,22 +328,8 @@ static void read_layout(struct rd *r, json_t *j, struct plan *p)
     l->cluster_neurons = (uint32_t)get_u64(r, j, "cluster_neurons", 8, 4096);
     l->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
     l->packed = get_bool(r, j, "packed");
-    l->n_kinds = 1;
     p->layout_hash = get_hash(r, j, "hash");
-    json_t *t = json_object_get(j, "types");
-    size_t at_types = enter(r, "types");
-    expect(r, t, types);
-    for (int i = 0; i < LAYOUT_ROLES && r->code == 0; i++) {
-        char name[16] = "";
-        get_str(r, t, role_names[i], name, sizeof name);
-        int type = quant_by_name(name);
-        size_t at_role = enter(r, role_names[i]);
-        if (type < 0)
-            fail(r, "is '%s', which is not a known type", name);
-        leave(r, at_role);
-        l->type[0][i] = type < 0 ? 0 : (uint32_t)type;
-    }
-    leave(r, at_types);
+    read_types(r, json_object_get(j, "types"), p);
     leave(r, at);
     p->n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2;
 }
@@ -536,13 +603,13 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
         return;
     }
     json_t *rev = json_object_get(j, "revision");
-    if (json_is_integer(rev) && json_integer_value(rev) != PLAN_REVISION) {
-        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' has revision %lld; this build reads revision %d", r->name,
+    if (json_is_integer(rev) && (json_integer_value(rev) < 1 || json_integer_value(rev) > PLAN_REVISION)) {
+        r->code = err_set(r->e, ERR_UNSUPPORTED, "plan '%s' has revision %lld; this build reads revisions 1 to %d", r->name,
                           (long long)json_integer_value(rev), PLAN_REVISION);
         return;
     }
     expect(r, j, keys);
-    p->revision = get_int(r, j, "revision", PLAN_REVISION, PLAN_REVISION);
+    p->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
     p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
     p->rlimit = get_u64(r, j, "rlimit", 0, INT64_MAX);
     p->cost = (enum plan_cost)get_choice(r, j, "cost", cost_name, PLAN_COSTS);

@@ -276,10 +276,47 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     end(t, '}');
 }
 
+/* Layers of a kind, on one line, with the types in which they differ from most. */
+static void put_exception(struct text *t, const struct layout *l, int kind)
+{
+    const uint32_t *usual = l->type[layout_usual_kind(l)], *own = l->type[kind];
+    line(t);
+    put(t, "{ ", 2);
+    if (own[LAYOUT_DOWN] != usual[LAYOUT_DOWN])
+        putf(t, "\"down\": \"%s\", ", quant_traits(own[LAYOUT_DOWN])->name);
+    if (own[LAYOUT_GATE] != usual[LAYOUT_GATE])
+        putf(t, "\"gate\": \"%s\", ", quant_traits(own[LAYOUT_GATE])->name);
+    put(t, "\"layers\": ", 10);
+    for (int i = 0, n = 0; i < l->n_layers; i++)
+        if (l->kind[i] == kind)
+            putf(t, "%s%d", n++ ? ", " : "[", i);
+    put(t, "]", 1);
+    if (own[LAYOUT_UP] != usual[LAYOUT_UP])
+        putf(t, ", \"up\": \"%s\"", quant_traits(own[LAYOUT_UP])->name);
+    put(t, " }", 2);
+}
+
+static void put_types(struct text *t, const struct layout *l)
+{
+    int kind = layout_usual_kind(l);
+    const uint32_t *usual = l->type[kind];
+    begin(t, '{');
+    put_str(t, "down", quant_traits(usual[LAYOUT_DOWN])->name);
+    if (l->n_kinds > 1) {
+        key(t, "exceptions");
+        begin(t, '[');
+        for (int k = 0; k < l->n_kinds; k++)
+            if (k != kind)
+                put_exception(t, l, k);
+        end(t, ']');
+    }
+    put_str(t, "gate", quant_traits(usual[LAYOUT_GATE])->name);
+    put_str(t, "up", quant_traits(usual[LAYOUT_UP])->name);
+    end(t, '}');
+}
+
 static void put_layout(struct text *t, const struct plan *p)
 {
-    static const int by_name[LAYOUT_ROLES] = { LAYOUT_DOWN, LAYOUT_GATE, LAYOUT_UP };
-    static const char *const names[LAYOUT_ROLES] = { "gate", "up", "down" };
     key(t, "layout");
     begin(t, '{');
     put_u64(t, "block_bytes", p->layout.block_bytes);
@@ -288,10 +325,7 @@ static void put_layout(struct text *t, const struct plan *p)
     put_hash(t, "hash", p->layout_hash);
     put_bool(t, "packed", p->layout.packed);
     key(t, "types");
-    begin(t, '{');
-    for (int i = 0; i < LAYOUT_ROLES; i++)
-        put_str(t, names[by_name[i]], quant_traits(p->layout.type[0][by_name[i]])->name);
-    end(t, '}');
+    put_types(t, &p->layout);
     end(t, '}');
 }
 

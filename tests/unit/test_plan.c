@@ -1,5 +1,6 @@
 /* Plans: what is written is read back the same, the text is canonical, broken structs are refused. */
 #include "common/plan/plan.h"
+#include "tests/layout_sample.h"
 #include "tests/plan_sample.h"
 #include "tests/test.h"
 
@@ -102,8 +103,63 @@ static void test_rules(void)
     plan_done(&p);
 }
 
+static int same_layout(const struct plan *a, const struct plan *b)
+{
+    return !memcmp(&a->layout, &b->layout, sizeof a->layout) && hash_equal(a->layout_hash, b->layout_hash);
+}
+
+/* The text with its first `from` replaced, parsed: "" when it is accepted, else the message. */
+static const char *said_of(const char *text, const char *from, const char *to, struct err *e)
+{
+    struct plan q;
+    const char *at = strstr(text, from);
+    size_t n = strlen(text), skip = (size_t)(at - text) + strlen(from);
+    char *t = malloc(n + strlen(to) + 1);
+    int len = sprintf(t, "%.*s%s%s", (int)(at - text), text, to, text + skip);
+    int r = plan_parse(t, (size_t)len, "x", &q, e);
+    free(t);
+    if (r == 0)
+        plan_done(&q);
+    return r == 0 ? "" : e->msg;
+}
+
+/* Types that differ from layer to layer: three layers, of which the middle one has others. */
+static void mixed_types(void)
+{
+    const uint32_t odd[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16 };
+    struct plan p, q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    plan_sample(&p);
+    CHECK(layout_alternate(&p.layout, odd, p.n_layers, &e) == 0);
+    p.layout_hash = layout_hash(&p.layout);
+    for (int i = 0; i < p.n_limits; i++)
+        p.limits[i].n_coalesce = 0; /* sized for units of the other types */
+    CHECK_MSG(plan_text(&p, &text, &len, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\n        { \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }\n      ],\n      \"gate\": \"Q4_0\",\n"));
+    CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
+    CHECK(strstr(said_of(text, "\"revision\": 2", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
+    CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
+    CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
+    CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [2]", &e), "layout.hash does not belong"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q8_0\" }, { \"up\": \"F16\", \"layers\": [1] }", &e), "another exception"));
+    CHECK(strstr(said_of(text, "{ \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }", "{ \"layers\": [1] }", &e), "names no type"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q9\" }", &e), "exceptions[0].up is 'Q9'"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"side\": \"Q8_0\" }", &e), "unknown key 'side'"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q6_K\" }", &e), "Q6_K, whose quant blocks of 256 do not divide rows of 64"));
+    free(text);
+    free(again);
+    plan_done(&p);
+    plan_done(&q);
+}
+
 int main(void)
 {
+    mixed_types();
     struct plan p, q;
     struct err e = { 0 };
     char *text, *again;
@@ -128,9 +184,20 @@ int main(void)
     CHECK(plan_note(&p, &e, "flash has no figure for depth 32") == 0 && p.n_notes == 1);
     char *full = malloc(len + 1);
     memcpy(full, text, len);
-    memcpy(strstr(full, "\"revision\": 1"), "\"revision\": 2", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 2"));
+    memcpy(strstr(full, "\"revision\": 2"), "\"revision\": 3", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 3"));
+    memcpy(strstr(full, "\"revision\": 3"), "\"revision\": 1", 13);
+    CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 2 */
+    free(again);
+    plan_done(&q);
     free(full);
+
+    CHECK_MSG(plan_read("tests/golden/plan-revision-1.json", &q, &e) == 0, "%s", e.msg); /* written by the software of its time */
+    CHECK(q.revision == 1 && same_layout(&p, &q));
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    free(again);
+    plan_done(&q);
 
     char path[256];
     test_path(path, sizeof path, "test_plan_XXXXXX");

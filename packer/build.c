@@ -1,6 +1,6 @@
-/* Order of the file: metadata, dense tensors as the forward pass meets them, neuron order, predictors, segments
- * layer by layer, checksums of clusters and of units, provenance. One FFN's matrices and one panel are in memory at a
- * time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
+/* Order of the file: metadata, types where layers differ in them, dense tensors as the forward pass meets them, neuron order,
+ * predictors, segments layer by layer, checksums of clusters and of units, provenance. One FFN's matrices and one panel are in memory
+ * at a time. Nothing depends on time, paths or threads: the same inputs give the same bytes. */
 #include "packer/build.h"
 
 #include "common/base/bytes.h"
@@ -349,6 +349,16 @@ static int put_numbers(struct work *k, enum pack_kind kind, const void *data, ui
     return r < 0 ? r : write_end(k->w, e);
 }
 
+/* Where layers differ in types; else the header says it all. */
+static int put_types(struct work *k, struct err *e)
+{
+    uint32_t type[MODEL_MAX_LAYERS * LAYOUT_ROLES];
+    const struct layout *l = &k->b->shapes.l;
+    for (int i = 0; i < l->n_layers; i++)
+        memcpy(type + i * LAYOUT_ROLES, l->type[l->kind[i]], sizeof l->type[0]);
+    return l->n_kinds > 1 ? put_numbers(k, PACK_TYPES, type, (uint64_t)(l->n_layers * LAYOUT_ROLES), 4, e) : 0;
+}
+
 static void set_hash(struct js *o, const char *key, struct hash128 h)
 {
     char text[HASH_TEXT];
@@ -569,7 +579,7 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     *report = (struct build_report){ 0 };
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
     int r = take_buffers(&k, e);
-    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 &&
+    if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_types(&k, e)) == 0 &&
         (r = put_all_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
         (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks,

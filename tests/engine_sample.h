@@ -286,6 +286,14 @@ static inline int es_predictor(struct writer *w, const struct engine_sample *s, 
     return r;
 }
 
+static inline int es_types(struct writer *w, const struct write_entry *t, const struct layout *l, struct err *e)
+{
+    uint32_t type[ES_LAYERS][LAYOUT_ROLES];
+    for (int i = 0; i < ES_LAYERS; i++)
+        memcpy(type[i], l->type[l->kind[i]], sizeof type[i]);
+    return write_section(w, t, type, sizeof type, e);
+}
+
 static inline int es_sections(struct writer *w, const struct engine_sample *s, const struct write_facts *f,
                               const uint8_t *meta, size_t len, const uint32_t *orders, struct err *e)
 {
@@ -301,6 +309,9 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
     t.codec = PACK_ZSTD;
     r = write_section(w, &t, meta, len, e) | es_dense(w, MODEL_TOKEN_EMBD, -1, ES_D, ES_VOCAB, e) |
         es_dense(w, MODEL_OUTPUT_NORM, -1, ES_D, 1, e);
+    t = none;
+    t.kind = PACK_TYPES;
+    r |= f->shapes.l.n_kinds > 1 ? es_types(w, &t, &f->shapes.l, e) : 0;
     for (int l = 0; l < ES_LAYERS; l++) {
         r |= es_dense(w, MODEL_ATTN_NORM, l, ES_D, 1, e) | es_dense(w, MODEL_ATTN_Q, l, ES_D, ES_HEADS * ES_DIM, e) |
              es_dense(w, MODEL_ATTN_K, l, ES_D, ES_KV * ES_DIM, e) |

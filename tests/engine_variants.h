@@ -57,7 +57,7 @@ static inline void predict(struct engine_config *c, const struct pack *p, const 
 /* Reads through gaps: windows that double, each of them paying from a share of its units on, n of them. */
 static inline void join(struct engine_config *c, const struct pack *p, int n)
 {
-    const struct layout_part *lp = &p->shapes.kind[0].part[p->shapes.kind[0].n_parts - 1];
+    const struct layout_part *lp = &layout_largest(&p->shapes)->part[p->shapes.n_parts - 1];
     uint32_t block = p->shapes.kind[0].block_bytes;
     double share = (1 + rnd(3)) / 4.0;
     for (int i = 0; i < n; i++) {
@@ -78,7 +78,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
         hot[i] = n == (uint32_t)n_ff ? n : n / p->shapes.kind[0].cluster_neurons * p->shapes.kind[0].cluster_neurons;
     }
     for (int i = 0; i < ES_LAYERS * parts; i++) {
-        uint32_t units = p->shapes.kind[0].part[i % parts].n_units * (uint32_t)blocks;
+        uint32_t units = layout_of(&p->shapes, i / parts)->part[i % parts].n_units * (uint32_t)blocks;
         cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
     }
     struct engine_config c = { .pack = p,

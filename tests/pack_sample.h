@@ -10,6 +10,7 @@
 #include "packer/neurons.h"
 #include "packer/write.h"
 #include "tests/test.h"
+#include "tests/layout_sample.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,6 +82,14 @@ static inline int sample_all_dense(struct writer *w, struct err *e)
              sample_dense(w, MODEL_ATTN_OUTPUT, l, SAMPLE_D, SAMPLE_D, 0, e) |
              sample_dense(w, MODEL_FFN_NORM, l, SAMPLE_D, 1, 0, e);
     return r;
+}
+
+static inline int sample_types(struct writer *w, const struct write_entry *t, const struct layout *l, struct err *e)
+{
+    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES];
+    for (int i = 0; i < l->n_layers; i++)
+        memcpy(type[i], l->type[l->kind[i]], sizeof type[i]);
+    return write_section(w, t, type, (size_t)l->n_layers * sizeof *type, e); /* the tests run on little-endian hosts */
 }
 
 /* order reverses the neurons. */
@@ -175,7 +184,9 @@ static inline int sample_predictor(struct writer *w, const uint32_t *order, stru
     return write_section(w, &t, mem, x.bytes, e);
 }
 
-static inline int sample_pack(const char *path, enum layout_form form, int packed, uint32_t down_type, struct err *e)
+/* Odd layers have another type of Down. */
+static inline int sample_pack_mixed(const char *path, enum layout_form form, int packed, uint32_t down_type, uint32_t odd_type,
+                                    struct err *e)
 {
     struct write_facts f = { 0 };
     struct writer *w = NULL;
@@ -190,7 +201,10 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     struct write_entry t = none;
     for (uint32_t i = 0; i < SAMPLE_LAYERS * SAMPLE_FF; i++)
         orders[i] = SAMPLE_FF - 1 - i % SAMPLE_FF;
-    int r = layout_derive(&l, SAMPLE_D, SAMPLE_FF, &f.shapes, e);
+    const uint32_t odd[LAYOUT_ROLES] = { QUANT_F32, QUANT_F32, odd_type };
+    int r = layout_alternate(&l, odd, SAMPLE_LAYERS, e);
+    if (r == 0)
+        r = layout_derive(&l, SAMPLE_D, SAMPLE_FF, &f.shapes, e);
     f.model_hash = (struct hash128){ 1, 2 };
     f.order_hash = layout_order_hash(orders, SAMPLE_LAYERS, 1, SAMPLE_FF);
     f.layout_hash = layout_hash(&l);
@@ -202,6 +216,10 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
     t.codec = PACK_ZSTD;
     if (r == 0)
         r = write_section(w, &t, meta, len, e);
+    t = none;
+    t.kind = PACK_TYPES;
+    if (r == 0 && l.n_kinds > 1)
+        r = sample_types(w, &t, &l, e);
     if (r == 0)
         r = sample_all_dense(w, e);
     t = none;
@@ -227,6 +245,11 @@ static inline int sample_pack(const char *path, enum layout_form form, int packe
         return r;
     }
     return write_commit(w, NULL, e);
+}
+
+static inline int sample_pack(const char *path, enum layout_form form, int packed, uint32_t down_type, struct err *e)
+{
+    return sample_pack_mixed(path, form, packed, down_type, down_type, e);
 }
 
 #endif

@@ -7,6 +7,6 @@
 #define TRACE_REVISION 1
 #define HWDB_REVISION 3
 #define PLAN_REVISION 2
-#define PACK_REVISION 2
+#define PACK_REVISION 3
 
 #endif

@@ -176,11 +176,6 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     for (int i = p->revision > 1 ? 184 : 176; i < 248; i++)
         if (b[i])
             return bad_field(p, e, "reserved", b[i], "0 is expected");
-    r = layout_derive(&h->layout, (int)h->d_model, (int)h->n_ff, &p->shapes, e);
-    if (r < 0)
-        return err_wrap(e, "'%s'", priv(p)->name);
-    if (!hash_equal(p->layout_hash, layout_hash(&h->layout)))
-        return err_set(e, ERR_FORMAT, "'%s': layout_hash does not match the layout in the header", priv(p)->name);
     return 0;
 }
 
@@ -199,6 +194,48 @@ static struct section get_entry(const uint8_t *b)
 static int bad_entry(const struct pack *p, uint32_t i, struct err *e, const char *why)
 {
     return err_set(e, ERR_FORMAT, "'%s': table entry %u: %s", priv(p)->name, i, why);
+}
+
+/* ---- types, and the layout that follows from them ---- */
+
+/* Types layer by layer in place of the header's, which are those of most layers. */
+static int read_types(struct pack *p, const struct section *s, uint32_t i, struct header *h, struct err *e)
+{
+    uint32_t type[MODEL_MAX_LAYERS][LAYOUT_ROLES], usual[LAYOUT_ROLES];
+    uint8_t b[sizeof type];
+    size_t n = (size_t)h->n_layers * LAYOUT_ROLES;
+    if (s->codec != PACK_RAW || s->bytes != n * 4 || s->stored_bytes != s->bytes)
+        return bad_entry(p, i, e, "types whose size does not follow from the number of layers");
+    int r = read_section(p, s->offset, s->stored_bytes, 0, b, s->bytes, s->checksum, "the table of types", e);
+    if (r < 0)
+        return r;
+    for (size_t k = 0; k < n; k++)
+        type[k / LAYOUT_ROLES][k % LAYOUT_ROLES] = bytes_le32(b + 4 * k);
+    memcpy(usual, h->layout.type[0], sizeof usual);
+    if (layout_set_types(&h->layout, (const uint32_t(*)[LAYOUT_ROLES])type, (int)h->n_layers, e) < 0)
+        return err_wrap(e, "'%s'", priv(p)->name);
+    if (h->layout.n_kinds == 1 || memcmp(usual, h->layout.type[layout_usual_kind(&h->layout)], sizeof usual) != 0)
+        return bad_entry(p, i, e, "types that do not differ between layers, or of which most are not those of the header");
+    return 0;
+}
+
+/* Before any other entry is looked at: their sizes follow from the layout. */
+static int take_layout(struct pack *p, const uint8_t *toc, struct header *h, struct err *e)
+{
+    int r = 0, found = 0;
+    for (uint32_t i = 0; i < h->toc_entries && p->revision > 2 && r == 0; i++) {
+        struct section s = get_entry(toc + (size_t)i * PACK_ENTRY_BYTES);
+        if (s.kind != PACK_TYPES)
+            continue;
+        r = found++ ? bad_entry(p, i, e, "a table that is there twice") : read_types(p, &s, i, h, e);
+    }
+    if (r < 0)
+        return r;
+    if (layout_derive(&h->layout, (int)h->d_model, (int)h->n_ff, &p->shapes, e) < 0)
+        return err_wrap(e, "'%s'", priv(p)->name);
+    if (!hash_equal(p->layout_hash, layout_hash(&h->layout)))
+        return err_set(e, ERR_FORMAT, "'%s': layout_hash does not match the layout in the file", priv(p)->name);
+    return 0;
 }
 
 /* What holds for every section whatever its kind. end: where the one before ended. */
@@ -396,7 +433,7 @@ static int take_entry(struct pack *p, const struct section *s, uint32_t i, const
     if (s->kind == PACK_PROVENANCE)
         return read_provenance(p, s, e);
     if (s->kind < PACK_META || s->kind > PACK_UNIT_CHECKS || (s->kind == PACK_UNIT_CHECKS && p->revision < 2))
-        return 0; /* a later revision's optional section; what cannot be ignored sets a feature bit */
+        return 0; /* a later revision's optional section, what cannot be ignored sets a feature bit; or types, which are known */
     if (!p->meta)
         return bad_entry(p, i, e, "the metadata must come first");
     switch (s->kind) {
@@ -450,11 +487,14 @@ static int read_in_pieces(uint32_t kind)
     return kind == PACK_ORDER || kind == PACK_CLUSTERS || kind == PACK_CHECKS || kind == PACK_UNIT_CHECKS;
 }
 
-static int take_table(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
+static int take_table(struct pack *p, const uint8_t *toc, struct header *h, struct err *e)
 {
     if (hash_64(toc, (size_t)h->toc_entries * PACK_ENTRY_BYTES) != h->toc_checksum)
         return err_set(e, ERR_FORMAT, "'%s': the table of contents is damaged: its checksum differs", priv(p)->name);
     uint64_t end = PACK_HEADER_BYTES;
+    int bad = take_layout(p, toc, h, e);
+    if (bad < 0)
+        return bad;
     for (uint32_t i = 0; i < h->toc_entries; i++) {
         struct section s = get_entry(toc + (size_t)i * PACK_ENTRY_BYTES);
         int r = check_entry(p, &s, i, &end, e);
@@ -466,7 +506,7 @@ static int take_table(struct pack *p, const uint8_t *toc, const struct header *h
     return check_complete(p, e);
 }
 
-static int take_tables(struct pack *p, const uint8_t *toc, const struct header *h, struct err *e)
+static int take_tables(struct pack *p, const uint8_t *toc, struct header *h, struct err *e)
 {
     uint32_t n_raw = 0, n_predictors = 0;
     for (uint32_t i = 0; i < h->toc_entries; i++) {
@@ -484,7 +524,7 @@ static int take_tables(struct pack *p, const uint8_t *toc, const struct header *
     return take_table(p, toc, h, e);
 }
 
-static int read_toc(struct pack *p, const struct header *h, struct err *e)
+static int read_toc(struct pack *p, struct header *h, struct err *e)
 {
     size_t len = (size_t)h->toc_entries * PACK_ENTRY_BYTES;
     uint8_t *toc = malloc(len + 1);

@@ -57,7 +57,7 @@ struct pack_unit_checks {
 
 struct pack {
     struct file file;
-    int revision;                  /* 1 or 2 */
+    int revision;                  /* 1 to PACK_REVISION */
     uint64_t identity;             /* seeds the unit checks */
     struct pack_unit_checks unit_checks;
     struct gguf *meta;             /* GGUF keys of the source model */

@@ -1,8 +1,8 @@
 #ifndef COMMON_PACK_PACK_FORMAT_H
 #define COMMON_PACK_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 2 (and 1, which has neither identity nor unit checks). schemas/pack.md is the
- * specification; this is its C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
+/* On-disk structs of a packed model, revision 3 (2 has one kind of layer; 1 has neither identity nor unit checks). schemas/pack.md
+ * is the specification; this is its C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
 #include <stdint.h>
 
 #define PACK_MAGIC "THRMPACK"
@@ -28,6 +28,7 @@ enum pack_kind {
     PACK_CHECKS = 6,      /* u64[n_layers][n_blocks][n_parts][n_clusters] */
     PACK_PREDICTOR = 7,   /* of one (layer, block), seeing one input; optional */
     PACK_UNIT_CHECKS = 8, /* u32[n_layers][n_blocks][units of all parts] (unit_check.h); from revision 2 on */
+    PACK_TYPES = 9,       /* u32[n_layers][3]: where layers differ in types; from revision 3 on */
 };
 
 enum pack_codec { PACK_RAW = 0, PACK_ZSTD = 1 };
@@ -41,7 +42,7 @@ struct pack_disk_header {
     uint32_t toc_entries, toc_entry_bytes;
     uint64_t toc_checksum;            /* xxh3-64 of the table */
     uint64_t model_hash[2], order_hash[2], layout_hash[2]; /* lo, hi */
-    uint32_t form, packed, block_bytes, cluster_neurons, type[3];
+    uint32_t form, packed, block_bytes, cluster_neurons, type[3]; /* type: of most layers */
     uint32_t act;                     /* enum model_act the trace and the pack agree on */
     uint32_t n_layers, n_blocks, n_ff, d_model;
     uint64_t vocab_text_bytes, n_merges;

@@ -34,9 +34,9 @@ static int try_open(const uint8_t *data, size_t len, struct err *e)
             pack_predictor_read(p, &p->predictors[i], out, &q, &f, &e2);
         free(out);
     }
-    if (p->shapes.kind[0].n_ff == SAMPLE_FF)
+    if (p->shapes.n_ff == SAMPLE_FF)
         pack_order(p, p->h.n_layers - 1, 0, order, &e2);
-    pack_cluster_checksum(p, p->h.n_layers - 1, 0, p->shapes.kind[0].n_parts - 1, p->shapes.kind[0].n_clusters - 1, &sum, &e2);
+    pack_cluster_checksum(p, p->h.n_layers - 1, 0, p->shapes.n_parts - 1, p->shapes.n_clusters - 1, &sum, &e2);
     pack_close(p);
     return 0;
 }
@@ -111,9 +111,9 @@ static void forgeries(void)
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "8000000000000000"));
     memcpy(copy, good, good_len);
-    bytes_put32(copy + 8, 3);
+    bytes_put32(copy + 8, 4);
     mend(copy);
-    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 3"));
+    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 4"));
     memcpy(copy, good, good_len);
     memcpy(copy, "GGUF", 4);
     CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "thermo-pack pack"));
@@ -145,21 +145,75 @@ static void payload(void)
     free(copy);
 }
 
-int main(void)
+static uint8_t *types_entry(uint8_t *b)
 {
-    kernels_init(0);
+    for (size_t at = toc_begin(); at < toc_end(); at += PACK_ENTRY_BYTES)
+        if (bytes_le32(b + at) == PACK_TYPES)
+            return b + at;
+    return NULL;
+}
+
+/* Types of layers other than those that were written, with every checksum made right: sizes or the layout's hash tell. */
+static void types(void)
+{
+    static const uint32_t values[] = { QUANT_F32, QUANT_F16, QUANT_Q4_0, QUANT_Q8_0, QUANT_Q6_K, 3, 39, 255, 256, 0x80000000u, UINT32_MAX };
+    struct err e;
+    int opened = 0;
+    uint8_t *copy = malloc(good_len);
+    memcpy(copy, good, good_len);
+    uint8_t *entry = types_entry(copy), *own = copy + bytes_le64(entry + 64);
+    CHECK(bytes_le64(entry + 72) == SAMPLE_LAYERS * LAYOUT_ROLES * 4);
+    for (int i = 0; i < SAMPLE_LAYERS * LAYOUT_ROLES; i++)
+        for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
+            uint32_t was = bytes_le32(own + 4 * i);
+            bytes_put32(own + 4 * i, values[v]);
+            bytes_put64(entry + 88, hash_64(own, SAMPLE_LAYERS * LAYOUT_ROLES * 4));
+            mend(copy);
+            opened += values[v] != was && try_open(copy, good_len, &e) == 0;
+            bytes_put32(own + 4 * i, was);
+        }
+    CHECK_MSG(opened == 0, "%d packs with other types opened", opened);
+    memcpy(copy, good, good_len);
+    own[4] ^= 1;
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "table of types is damaged"));
+    memcpy(copy, good, good_len);
+    bytes_put32(copy + 136, QUANT_Q8_0); /* most layers, of equals the first, have F32 */
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "not those of the header"));
+    memcpy(copy, good, good_len);
+    bytes_put32(entry, PACK_TYPES + 1); /* without the section the hash is another */
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "layout_hash"));
+    memcpy(copy, good, good_len);
+    bytes_put32(copy + 8, 2);
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "layout_hash"));
+    free(copy);
+}
+
+static void all_of(uint32_t odd_type)
+{
     char path[256];
-    test_path(path, sizeof path, "thermo-bad-XXXXXX");
     struct err e = { 0 };
+    test_path(path, sizeof path, "thermo-bad-XXXXXX");
     int fd = mkstemp(path);
     close(fd);
-    CHECK_MSG(sample_pack(path, LAYOUT_SPLIT, 0, QUANT_F32, &e) == 0, "%s", e.msg);
+    CHECK_MSG(sample_pack_mixed(path, LAYOUT_SPLIT, 0, QUANT_F32, odd_type, &e) == 0, "%s", e.msg);
     CHECK(file_slurp(path, 1 << 24, (char **)&good, &good_len, &e) == 0);
     unlink(path);
     truncations();
     flips();
     forgeries();
     payload();
+    if (odd_type != QUANT_F32)
+        types();
     free(good);
+}
+
+int main(void)
+{
+    kernels_init(0);
+    all_of(QUANT_F32);
+    all_of(QUANT_Q8_0);
     return test_done();
 }

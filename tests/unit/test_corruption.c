@@ -179,9 +179,9 @@ static uint64_t cold_byte(const struct pack *p)
 {
     int which = (int)rnd((uint32_t)p->shapes.kind[0].n_parts), layer = (int)rnd(ES_LAYERS);
     int block = (int)rnd((uint32_t)model_ffn_blocks(&p->h));
-    const struct layout_part *lp = &p->shapes.kind[0].part[which];
+    const struct layout_part *lp = &layout_of(&p->shapes, layer)->part[which];
     uint32_t first = 16 / lp->neurons_per_unit, unit = first + rnd(lp->n_units - first); /* 3 tenths of 72: one cluster */
-    uint32_t bytes = layout_unit_neurons(&p->shapes.kind[0], lp, unit) * lp->record_bytes;
+    uint32_t bytes = layout_unit_neurons(layout_of(&p->shapes, layer), lp, unit) * lp->record_bytes;
     return pack_unit_offset(p, layer, block, which, unit) + rnd(bytes);
 }
 

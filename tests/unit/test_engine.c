@@ -67,6 +67,25 @@ static struct engine_sample sample(enum layout_form form, int packed, uint32_t g
                                    .n_ff = 200 };
 }
 
+/* Layers whose gate, up and down differ in types, and so in the sizes of records and units. */
+static void test_mixed(enum layout_form form)
+{
+    char name[64];
+    struct engine_sample s = sample(form, form == LAYOUT_BUNDLE, QUANT_Q8_0, QUANT_F16);
+    s.mixed = 1;
+    s.odd_types[LAYOUT_GATE] = QUANT_Q4_0;
+    s.odd_types[LAYOUT_UP] = QUANT_F32;
+    s.odd_types[LAYOUT_DOWN] = QUANT_Q4_0;
+    snprintf(name, sizeof name, "mixed types, %s", layout_form_name(form));
+    test_model(&s, name, 2e-4);
+    s.act = MODEL_ACT_SILU;
+    s.n_ff = 72;
+    s.experts = 4;
+    s.used = 2;
+    snprintf(name, sizeof name, "mixed types, experts, silu, %s", layout_form_name(form));
+    test_model(&s, name, 2e-4);
+}
+
 /* Int8 activations: their own bits, again the same everywhere; near the float ones. */
 static void test_q8(void)
 {
@@ -355,6 +374,8 @@ int main(void)
     s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
     s.act = MODEL_ACT_SILU;
     test_model(&s, "silu", 2e-4);
+    for (int form = 0; form < LAYOUT_FORMS; form++)
+        test_mixed((enum layout_form)form);
     s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
     s.n_ff = 72;
     s.experts = 5;

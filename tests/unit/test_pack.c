@@ -11,8 +11,8 @@ static char path[256];
 
 static float stored(const struct pack *p, int layer, int role, uint32_t pos, int col)
 {
-    int part = p->shapes.kind[0].n_parts == 2 && role != LAYOUT_GATE;
-    const struct layout_part *lp = &p->shapes.kind[0].part[part];
+    int part = p->shapes.n_parts == 2 && role != LAYOUT_GATE;
+    const struct layout_part *lp = &layout_of(&p->shapes, layer)->part[part];
     uint8_t row[SAMPLE_D * 4];
     float out[SAMPLE_D];
     struct err e;
@@ -20,7 +20,7 @@ static float stored(const struct pack *p, int layer, int role, uint32_t pos, int
                   layout_record_offset(lp, pos) + lp->role_offset[role];
     if (file_pread(&p->file, row, lp->role_bytes[role], at, &e) < 0)
         return NAN;
-    quant_traits(p->shapes.kind[0].type[role])->dequant(out, row, SAMPLE_D);
+    quant_traits(layout_of(&p->shapes, layer)->type[role])->dequant(out, row, SAMPLE_D);
     return out[col];
 }
 
@@ -43,16 +43,16 @@ static void check_clusters(const struct pack *p)
 {
     int wrong = 0;
     for (int l = 0; l < SAMPLE_LAYERS; l++)
-        for (int part = 0; part < p->shapes.kind[0].n_parts; part++)
-            for (uint32_t c = 0; c < p->shapes.kind[0].n_clusters; c++) {
-                const struct layout_part *lp = &p->shapes.kind[0].part[part];
+        for (int part = 0; part < p->shapes.n_parts; part++)
+            for (uint32_t c = 0; c < p->shapes.n_clusters; c++) {
+                const struct layout_part *lp = &layout_of(&p->shapes, l)->part[part];
                 struct hash *h = hash_new();
                 struct err e;
                 uint64_t want = 0;
                 for (uint32_t u = layout_unit_of(lp, c * 16);
                      u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
                     uint8_t unit[16384];
-                    size_t n = (size_t)layout_unit_neurons(&p->shapes.kind[0], lp, u) * lp->record_bytes;
+                    size_t n = (size_t)layout_unit_neurons(layout_of(&p->shapes, l), lp, u) * lp->record_bytes;
                     wrong += n > sizeof unit ||
                              file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
                     hash_update(h, unit, n);
@@ -90,15 +90,15 @@ static void check_units(const struct pack *p)
 {
     int wrong = 0;
     for (int l = 0; l < SAMPLE_LAYERS; l++)
-        for (int part = 0; part < p->shapes.kind[0].n_parts; part++) {
-            const struct layout_part *lp = &p->shapes.kind[0].part[part];
+        for (int part = 0; part < p->shapes.n_parts; part++) {
+            const struct layout_part *lp = &layout_of(&p->shapes, l)->part[part];
             uint32_t want[SAMPLE_FF];
             struct err e;
             wrong += pack_unit_checks_read(p, l, 0, part, want, &e) < 0;
             for (uint32_t u = 0; u < lp->n_units; u++) {
                 uint8_t unit[16384];
-                size_t n = (size_t)layout_unit_neurons(&p->shapes.kind[0], lp, u) * lp->record_bytes;
-                uint64_t place = (uint64_t)(l * p->shapes.kind[0].n_parts + part) << 32 | u;
+                size_t n = (size_t)layout_unit_neurons(layout_of(&p->shapes, l), lp, u) * lp->record_bytes;
+                uint64_t place = (uint64_t)(l * p->shapes.n_parts + part) << 32 | u;
                 wrong += n > sizeof unit || file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0 ||
                          want[u] != (uint32_t)hash_64_seeded(unit, n, p->identity ^ place);
             }
@@ -141,6 +141,19 @@ static void round_trip(enum layout_form form, int packed, uint32_t down, double 
     check_file(path, PACK_REVISION, tolerance);
 }
 
+/* Layers that differ in Down's type: each has records, units and checksums of its own sizes. */
+static void round_trip_mixed(enum layout_form form, int packed)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    CHECK_MSG(sample_pack_mixed(path, form, packed, QUANT_F32, QUANT_Q8_0, &e) == 0, "%s", e.msg);
+    check_file(path, PACK_REVISION, 0.5 / 127);
+    CHECK(pack_open(path, &p, &e) == 0 && p->shapes.l.n_kinds == 2 && layout_of(&p->shapes, 1)->type[LAYOUT_DOWN] == QUANT_Q8_0);
+    CHECK(layout_of(&p->shapes, 0)->part[p->shapes.n_parts - 1].record_bytes ==
+          layout_of(&p->shapes, 1)->part[p->shapes.n_parts - 1].record_bytes + SAMPLE_D * 4 - 34);
+    pack_close(p);
+}
+
 int main(void)
 {
     kernels_init(0);
@@ -153,7 +166,10 @@ int main(void)
     round_trip(LAYOUT_TWO_PHASE, 0, QUANT_F32, 0);
     round_trip(LAYOUT_BUNDLE, 1, QUANT_Q8_0, 0.5 / 127);
     round_trip(LAYOUT_SPLIT, 1, QUANT_F16, 0);
+    for (int form = 0; form < LAYOUT_FORMS; form++)
+        round_trip_mixed((enum layout_form)form, form == LAYOUT_BUNDLE);
     unlink(path);
     check_file("tests/golden/pack-revision-1.thermo", 1, 0.5 / 127); /* written by the software of its time */
+    check_file("tests/golden/pack-revision-2.thermo", 2, 0.5 / 127);
     return test_done();
 }

@@ -150,7 +150,8 @@ static void mixed_types(void)
     CHECK(strstr(said_of(text, "{ \"down\": \"F16\", \"layers\": [1], \"up\": \"Q8_0\" }", "{ \"layers\": [1] }", &e), "names no type"));
     CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q9\" }", &e), "exceptions[0].up is 'Q9'"));
     CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"side\": \"Q8_0\" }", &e), "unknown key 'side'"));
-    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q6_K\" }", &e), "Q6_K, whose quant blocks of 256 do not divide rows of 64"));
+    CHECK(strstr(said_of(text, "\"up\": \"Q8_0\" }", "\"up\": \"Q6_K\" }", &e),
+                 "Q6_K, whose quant blocks of 256 do not divide rows of 64"));
     free(text);
     free(again);
     plan_done(&p);

@@ -90,6 +90,11 @@ certificates: all
 descriptions: all
 	$(Q)$(TEST_ENV) tests/descriptions.py $(COUNT)
 
+# Every leaf of plans of several kinds, changed in every way: what check does not notice, it lists. tests/mutations.py
+.PHONY: mutations
+mutations: all
+	$(Q)$(TEST_ENV) sh -c '. tests/chain.sh; TRACE=$$traces exec tests/mutations.py 0'
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

@@ -3,6 +3,8 @@
  * the solvers. */
 #include "planner/check/check.h"
 
+#include "planner/check/alternatives.h"
+#include "planner/check/compare.h"
 #include "planner/check/operating_points.h"
 #include "planner/planning/planning.h"
 
@@ -12,32 +14,88 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TOLERANCE 2e-5 /* figures are written with six digits */
-
-static int same_hash(const char *name, const char *what, struct hash128 plan, struct hash128 file, struct err *e)
+static int same_hash(const char *name, const char *what, const char *field, struct hash128 plan, struct hash128 file, struct err *e)
 {
     char a[HASH_TEXT], b[HASH_TEXT];
     if (hash_equal(plan, file))
         return 0;
     hash_text(plan, a);
     hash_text(file, b);
-    return err_set(e, ERR_MISMATCH, "plan '%s' is for %s %s, not %s", name, what, a, b);
+    return err_set(e, ERR_MISMATCH, "plan '%s' is for %s %s, not %s (%s)", name, what, a, b, field);
 }
 
 static int check_shape(const struct plan *p, const char *name, const struct inputs *in, struct err *e)
 {
     int r;
-    if ((r = same_hash(name, "the model", p->model_hash, in->model_hash, e)) < 0 ||
-        (r = same_hash(name, "the trace", p->trace_hash, in->trace_hash, e)) < 0 ||
-        (r = same_hash(name, "the neuron order", p->order_hash, in->order_hash, e)) < 0)
+    if ((r = same_hash(name, "the model", "model.hash", p->model_hash, in->model_hash, e)) < 0 ||
+        (r = same_hash(name, "the trace", "model.trace_hash", p->trace_hash, in->trace_hash, e)) < 0 ||
+        (r = same_hash(name, "the neuron order", "model.order_hash", p->order_hash, in->order_hash, e)) < 0)
         return r;
     if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff ||
         p->d_model != in->h.d_model)
-        return err_set(e, ERR_MISMATCH, "plan '%s' is for %d layers of %d x %d neurons of width %d, the trace has "
-                                        "%d of %d x %d "
-                       "of %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks,
-                       in->h.n_ff, in->h.d_model);
+        return err_set(e, ERR_MISMATCH, "plan '%s': model has layers %d, blocks %d, n_ff %d and d_model %d; the trace's model has %d, %d, "
+                       "%d and %d", name, p->n_layers, p->n_blocks, p->n_ff, p->d_model, in->n_layers, in->n_blocks, in->h.n_ff,
+                       in->h.d_model);
     return 0;
+}
+
+/* Names stand for people beside hashes; a plan is not to say another. */
+static int check_names(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct err *e)
+{
+    if (in && strcmp(p->model_name, in->name))
+        return err_set(e, ERR_MISMATCH, "plan '%s': model.name is '%s', the model's is '%s'", name, p->model_name, in->name);
+    if (hw && strncmp(p->device, hw->name, sizeof p->device - 1))
+        return err_set(e, ERR_MISMATCH, "plan '%s': device.name is '%s', the device's is '%s'", name, p->device, hw->name);
+    for (int l = 0; in && l < in->n_layers; l++)
+        for (int r = LAYOUT_GATE; r <= LAYOUT_UP; r++)
+            if (p->layout.type[p->layout.kind[l]][r] != in->layers[l].ffn_type[r])
+                return err_set(e, ERR_MISMATCH, "plan '%s': layout.types.%s of layer %d is not the model's", name, layout_role_name(r), l);
+    return 0;
+}
+
+/* Blocks of a layer have the same prefix, and the last part alone is cached: figures are for these. */
+static int check_regions(const struct plan *p, const struct plan_batch *b, const char *name, int li, int bi, struct err *e)
+{
+    for (int k = 0; k < p->n_layers; k++)
+        for (int q = 0; q < p->n_parts; q++) {
+            uint32_t first = plan_hot(p, b, k, 0, q), slots = plan_cold(p, b, k, q);
+            for (int j = 1; j < p->n_blocks; j++)
+                if (plan_hot(p, b, k, j, q) != first)
+                    return err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d].batches[%d].hot[%d][%d][%d] is %u, and %u in the first "
+                                   "block: that cannot be checked", name, li, bi, k, j, q, plan_hot(p, b, k, j, q), first);
+            if (q < p->n_parts - 1 && slots)
+                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].cold[%d][%d] is %u slots of a part that has none",
+                               name, li, bi, k, q, slots);
+        }
+    return 0;
+}
+
+/* One batch size for each of those up to the largest, as plans have them. */
+static int check_batches(const struct plan *p, const char *name, int li, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    int r = 0;
+    for (int i = 0; i < l->n_batches && r == 0; i++)
+        if (i >= INPUTS_MAX_BATCHES || l->batches[i].batch != inputs_batch_sizes[i])
+            r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d].batches[%d].batch is %d, which cannot be checked: plans are for 1, "
+                        "2, 4 and 8, none left out", name, li, i, l->batches[i].batch);
+        else
+            r = check_regions(p, &l->batches[i], name, li, i, e);
+    return r;
+}
+
+/* How reads are coalesced is one of the device's rules. */
+static int check_coalesce(const struct problem *pr, const struct plan_limit *l, const char *name, int li, struct err *e)
+{
+    for (int i = 0; i < pr->space.n_rules; i++) {
+        const struct coalesce *rule = &pr->space.rules[i];
+        int same = rule->n == l->n_coalesce;
+        for (int k = 0; k < rule->n && same; k++)
+            same = rule->at[k].bytes == l->coalesce[k].bytes && !compare_differs(rule->at[k].weight, l->coalesce[k].weight);
+        if (same)
+            return 0;
+    }
+    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].io.joins is none of the rules that follow from the device's figures", name, li);
 }
 
 /* (3): no more cores than the device has. */
@@ -45,10 +103,13 @@ static int check_cores(const struct plan_limit *l, const char *name, int li, con
 {
     for (int k = 0; k < l->n_classes; k++) {
         int has = k < hw->n_classes ? hw->classes[k].n_cores : 0;
+        if (hw->n_classes == 0 && (k > 0 || strcmp(l->classes[k].name, "cpu")))
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d].classes[%d].name is '%s'; of device '%s' no core classes are known",
+                           name, li, k, l->classes[k].name, hw->name);
         if (hw->n_classes > 0 && (k >= hw->n_classes || strncmp(l->classes[k].name, hw->classes[k].name, 31)))
-            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s', which device '%s' does "
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s' (classes[%d].name), which device '%s' does "
                                             "not have there",
-                           name, li, l->classes[k].name, hw->name);
+                           name, li, l->classes[k].name, k, hw->name);
         if (hw->n_classes > 0 && !cost_cores_ok(l->classes[k].n, has))
             return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %d cores of class '%s'; there are %d",
                            name, li, l->classes[k].n, l->classes[k].name, has);
@@ -65,10 +126,9 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
     if (b.total != l->account_bytes || b.floor != l->floor_bytes)
-        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d] states an account of %llu bytes and a floor of %llu; "
-                                      "they are %llu and "
-                       "%llu", name, li, (unsigned long long)l->account_bytes, (unsigned long long)l->floor_bytes,
-                       (unsigned long long)b.total, (unsigned long long)b.floor);
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].account_bytes is %llu and floor_bytes %llu; hot, cold, predictors, context, "
+                       "kv, prefill_chunk, threads and io make them %llu and %llu", name, li, (unsigned long long)l->account_bytes,
+                       (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor);
     if (!cost_memory_ok(b.total, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
                        (unsigned long long)b.total, (unsigned long long)l->memory_bytes);
@@ -88,36 +148,14 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
     return 0;
 }
 
-static int differs(double a, double b)
-{
-    return fabs(a - b) > TOLERANCE * fmax(fabs(a), fabs(b)) + 1e-9;
-}
-
 static int check_figures(const struct plan *p, const struct plan_figures *said, const struct plan_figures *is,
                          const char *name, int li, int bi, struct err *e)
 {
-    const struct {
-        const char *key;
-        double said, is;
-    } whole[] = {
-        { "tokens_per_s", said->tokens_per_s, is->tokens_per_s }, { "step_ns", said->step_ns, is->step_ns },
-        { "head_ns", said->head_ns, is->head_ns }, { "read_bytes", said->read_bytes, is->read_bytes },
-        { "hit_rate", said->hit_rate, is->hit_rate },
-    };
-    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
-        if (differs(whole[i].said, whole[i].is))
-            return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations "
-                                          "give %g", name, li, bi,
-                           whole[i].key, whole[i].said, whole[i].is);
-    for (int c = 0; c < PLAN_COLUMNS; c++)
-        for (int l = 0; l < p->n_layers; l++) {
-            double a = *plan_column_at(&said->layers[l], c), b = *plan_column_at(&is->layers[l], c);
-            if (differs(a, b))
-                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.layers.%s[%d] is %g; "
-                                              "the equations give %g",
-                               name, li, bi, plan_columns[c].key, l, a, b);
-        }
-    return 0;
+    struct compare_difference d;
+    if (!compare_figures(p, said, is, &d))
+        return 0;
+    return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].predicted.%s is %g; the equations give %g", name, li, bi, d.field,
+                   d.said, d.is);
 }
 
 /* Where new figures go, and which limits are meant. */
@@ -162,8 +200,8 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         else if (r == 0)
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
-    if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + TOLERANCE), l->min_tokens_per_s))
-        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; at least %g are asked for",
+    if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + COMPARE_TOLERANCE), l->min_tokens_per_s))
+        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; its min_tokens_per_s is %g",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);
     free(residencies);
     free(is.layers);
@@ -174,7 +212,7 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
  * the first of them. Where there is a window to replay, miss figures are those of the plan's own points, each run
  * through common/plan/cache. */
 static int check_limits(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
-                        int first, struct notes *notes, const struct repricing *repricing, struct err *e)
+                        int first, struct notes *notes, const struct repricing *repricing, struct check_fields *doubts, struct err *e)
 {
     const struct plan_limit *f = &p->limits[first], *limits[PLAN_MAX_LIMITS];
     const struct space_variant variant = { f->mode, f->recall, f->predictor, f->always, 0 };
@@ -195,15 +233,22 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
         return err_wrap(e, "plan '%s': limits[%d]", name, first);
     for (int i = 0; i < n && r == 0; i++) {
         int at = (int)(limits[i] - p->limits);
-        r = check_memory(&pr, p, name, at, e);
+        if ((r = check_batches(p, name, at, e)) == 0)
+            r = check_memory(&pr, p, name, at, e);
         if (r == 0 && hw)
             r = check_cores(limits[i], name, at, hw, e);
+        if (r == 0 && hw && replayed && !repricing)
+            r = check_coalesce(&pr, limits[i], name, at, e);
     }
     if (r == 0 && hw && replayed)
         r = operating_points_replay(&points, &pr, p, limits, n, e);
-    for (int i = 0; i < n && r == 0 && hw; i++)
+    for (int i = 0; i < n && r == 0 && hw; i++) {
+        int at = (int)(limits[i] - p->limits);
         if (!replayed || (r = operating_points_tables(&points, i, &pr, p, limits[i], e)) == 0)
-            r = check_speed(&pr, p, name, (int)(limits[i] - p->limits), repricing, e);
+            r = check_speed(&pr, p, name, at, repricing, e);
+        if (r == 0 && !repricing && (r = alternatives_refute_gap(&pr, p, name, at, e)) == 0)
+            r = alternatives_doubts(&pr, p, at, doubts, e);
+    }
     operating_points_done(&points);
     problem_done(&pr);
     return r;
@@ -213,16 +258,33 @@ int check_belongs(const struct plan *p, const char *name, const struct inputs *i
 {
     int r = plan_check(p, name, e);
     if (r == 0 && hw)
-        r = same_hash(name, "hardware", p->hardware_hash, hw->hash, e);
+        r = same_hash(name, "hardware", "device.hash", p->hardware_hash, hw->hash, e);
     return r == 0 && in ? check_shape(p, name, in, e) : r;
+}
+
+static int check_all(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw, struct notes *notes,
+                     struct check_fields *doubts, struct err *e)
+{
+    int r = check_belongs(p, name, in, hw, e);
+    for (int i = 0; i < p->n_limits && in && r == 0; i++)
+        r = check_limits(p, name, in, hw, i, notes, NULL, doubts, e);
+    return r;
 }
 
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e)
 {
-    int r = check_belongs(p, name, in, hw, e);
-    for (int i = 0; i < p->n_limits && in && r == 0; i++)
-        r = check_limits(p, name, in, hw, i, notes, NULL, e);
+    return check_all(p, name, in, hw, notes, NULL, e);
+}
+
+int check_plan_fields(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+                      struct notes *notes, struct check_fields *doubts, struct err *e)
+{
+    int r = check_all(p, name, in, hw, notes, doubts, e);
+    if (r == 0)
+        r = check_names(p, name, in, hw, e);
+    if (r == 0 && in && hw && doubts && !doubts->figures_tell)
+        r = check_fields_add(doubts, "the device's figures have no spread here", e, "figures");
     return r;
 }
 
@@ -232,7 +294,7 @@ int check_reprice(struct plan *p, const char *name, const struct inputs *in, con
     const struct repricing repricing = { p, wanted };
     int r = check_belongs(p, name, in, NULL, e);
     for (int i = 0; i < p->n_limits && r == 0; i++)
-        r = check_limits(p, name, in, hw, i, notes, &repricing, e);
+        r = check_limits(p, name, in, hw, i, notes, &repricing, NULL, e);
     return r;
 }
 
@@ -290,7 +352,7 @@ static void compare_limit(struct teller *t, const struct plan *old, const struct
         double before = x->predicted.tokens_per_s, after = y->predicted.tokens_per_s;
         double percent = before > 0 ? 100 * (after / before - 1) : 0;
         int slower = percent < -100 * t->tolerance;
-        if (differs(before, after))
+        if (compare_differs(before, after))
             tell(t, slower, "memory %llu, batch %d: %g tokens/s, was %g (%+.2f %%)", m, x->batch, after, before, percent);
     }
     if (a->floor_bytes != b->floor_bytes)

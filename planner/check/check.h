@@ -5,6 +5,7 @@
  * byte, cores, prefixes, slots, and every predicted figure. */
 #include "common/plan/plan.h"
 
+#include "planner/check/check_fields.h"
 #include "planner/search/problem.h"
 
 /* in and hw may be NULL: what needs them is then left out. ERR_MISMATCH when plan, trace and hardware do not belong
@@ -12,6 +13,11 @@
  * when the plan breaks one of its own limits. */
 int check_plan(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
                struct notes *notes, struct err *e);
+
+/* The same, and the names of model, device and types, which hashes stand for elsewhere; besides, fields that no account and no figure
+ * says anything of are added to doubts (NULL: not looked for). */
+int check_plan_fields(const struct plan *p, const char *name, const struct inputs *in, const struct hw *hw,
+                      struct notes *notes, struct check_fields *doubts, struct err *e);
 
 /* The choices of the wanted limits ([n_limits], 0 or 1) priced anew with the figures of hw, which need not be those that it
  * was made from: what it states of times and speeds is replaced, once whom it is for, its accounts and its cores were

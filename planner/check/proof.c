@@ -56,10 +56,9 @@ static char *identity(const struct plan *plan, int checks)
     return text;
 }
 
-int proof_write(struct proof *p, const struct plan *plan, struct err *e)
+/* The whole text. */
+static int finish(struct proof *p, const struct plan *plan, struct err *e)
 {
-    if (!p->path)
-        return 0;
     p->checks = certificate_checks(p->c);
     char *name = identity(plan, p->checks);
     if (!name)
@@ -68,7 +67,26 @@ int proof_write(struct proof *p, const struct plan *plan, struct err *e)
     free(name);
     int r = certificate_done(p->c, e);
     p->c = NULL;
-    return r < 0 ? r : file_replace(p->path, p->text, p->len, e);
+    return r;
+}
+
+int proof_write(struct proof *p, const struct plan *plan, struct err *e)
+{
+    int r = p->path ? finish(p, plan, e) : 0;
+    return r < 0 || !p->path ? r : file_replace(p->path, p->text, p->len, e);
+}
+
+int proof_compare(struct proof *p, const struct plan *plan, struct err *e)
+{
+    char *text;
+    size_t len, same = 0;
+    int line = 1, r = p->path ? finish(p, plan, e) : 0;
+    if (r < 0 || !p->path || (r = file_slurp(p->path, PROOF_MAX_BYTES, &text, &len, e)) < 0)
+        return r;
+    for (; same < len && same < p->len && text[same] == p->text[same]; same++)
+        line += text[same] == '\n';
+    free(text);
+    return same == len && same == p->len ? 0 : err_set(e, ERR_MISMATCH, "%s: line %d is not what these inputs give", p->path, line);
 }
 
 void proof_done(struct proof *p)

@@ -1,0 +1,271 @@
+/* A field is doubted when another value gives the same account and figures: then these say nothing of it. A gap is refuted by one
+ * plan that is faster by more; the simplest ones are tried, which need no replay. */
+#include "planner/check/alternatives.h"
+
+#include "planner/check/compare.h"
+#include "planner/planning/planning.h"
+#include "planner/space/lookups.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char no_bearing[] = "another value gives the same figures";
+
+/* --- pricing --- */
+
+static int batch_index_of(const struct problem *pr, int batch)
+{
+    for (int i = 0; i < pr->space.in->n_batches; i++)
+        if (inputs_batch_sizes[i] == batch)
+            return i;
+    return -1;
+}
+
+/* Figures of one batch size under any choice: *out has layers of its own (free them). */
+static int price(const struct problem *pr, const struct plan *p, const struct cost_choice *c, const struct plan_batch *b,
+                 struct plan_figures *out, struct err *e)
+{
+    struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
+    *out = (struct plan_figures){ .layers = malloc((size_t)p->n_layers * sizeof *out->layers) };
+    if (!residencies || !out->layers) {
+        free(residencies);
+        return err_set(e, ERR_NOMEM, "out of memory for a check");
+    }
+    planning_residencies(p, b, residencies);
+    int r = problem_predict(pr, c, batch_index_of(pr, b->batch), residencies, out, e);
+    free(residencies);
+    return r;
+}
+
+/* 1: this choice gives what the plan says, for all batch sizes. A choice that the device has no figures for is another. */
+static int says_the_same(const struct problem *pr, const struct plan *p, const struct plan_limit *l, const struct cost_choice *c)
+{
+    struct compare_difference d;
+    struct err ignored = { 0 };
+    int same = 1;
+    for (int i = 0; i < l->n_batches && same; i++) {
+        struct plan_figures is;
+        same = price(pr, p, c, &l->batches[i], &is, &ignored) == 0 && !compare_figures(p, &l->batches[i].predicted, &is, &d);
+        free(is.layers);
+    }
+    return same;
+}
+
+/* --- doubts --- */
+
+static int same_account(const struct problem *pr, const struct plan_limit *l)
+{
+    struct budget b;
+    struct err ignored = { 0 };
+    return planning_account(pr, l, &b, &ignored) == 0 && b.total == l->account_bytes && b.floor == l->floor_bytes;
+}
+
+static int doubt_lanes(const struct problem *pr, const struct plan *p, int li, const struct cost_choice *c, struct check_fields *f,
+                       struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const int other[] = { l->io_lanes - 1, l->io_lanes + 1, 2 * l->io_lanes };
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++) {
+        struct plan_limit as = *l;
+        struct cost_choice now = *c;
+        now.lanes = as.io_lanes = other[i];
+        if (other[i] > 0 && same_account(pr, &as) && says_the_same(pr, p, l, &now))
+            return check_fields_add(f, no_bearing, e, "limits[%d].io.lanes", li);
+    }
+    return 0;
+}
+
+static int doubt_backend(const struct problem *pr, const struct plan *p, int li, const struct cost_choice *c, struct check_fields *f,
+                         struct err *e)
+{
+    static const enum hw_backend all[] = { HW_ANY_BACKEND, HW_URING, HW_PREAD };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        struct cost_choice now = *c;
+        now.backend = all[i];
+        if (all[i] != c->backend && says_the_same(pr, p, &p->limits[li], &now))
+            return check_fields_add(f, no_bearing, e, "limits[%d].io.backend", li);
+    }
+    return 0;
+}
+
+/* Do the misses of a layer differ under the other policy? */
+static int policy_matters(const struct problem *pr, const struct plan *p, const struct plan_limit *l, int layer, int *differs,
+                          struct err *e)
+{
+    const enum cache_policy both[2] = { CACHE_LRU, CACHE_LFU };
+    int part = p->n_parts - 1, r = 0;
+    struct inputs_steps s = { 0 };
+    for (int i = 0; i < l->n_batches && r == 0 && !*differs; i++) {
+        const struct plan_batch *b = &l->batches[i];
+        double lookups, misses[2] = { 0 };
+        if (!plan_cold(p, b, layer, part))
+            continue;
+        if (!s.n_steps)
+            r = lookups_steps(&pr->space, 0, layer, lookups_window(&pr->space, 0, layer), &s, e);
+        for (int k = 0; k < 2 && r == 0; k++)
+            r = replay_point(&s, layout_of(&pr->space.shapes, layer), part, p->n_blocks, b->batch, both[k],
+                             plan_hot(p, b, layer, 0, part), plan_cold(p, b, layer, part), &lookups, &misses[k], e);
+        *differs = r == 0 && compare_differs(misses[0], misses[1]);
+    }
+    inputs_steps_done(&s);
+    return r;
+}
+
+static int doubt_policy(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    int differs = 0, r = 0;
+    for (int k = 0; k < p->n_layers && r == 0 && !differs && pr->space.in->window_tokens > 0; k++)
+        if (space_looks_up(&pr->space, 0, k) && space_representative(&pr->space, k) == k)
+            r = policy_matters(pr, p, &p->limits[li], k, &differs, e);
+    return r < 0 || differs ? r : check_fields_add(f, no_bearing, e, "limits[%d].cold_policy", li);
+}
+
+/* The account is that of the batch size that takes most: of others, more may be resident than there is, and no figure need tell. */
+static int doubt_batches(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    static const char why[] = "another batch size takes the account";
+    const struct plan_limit *l = &p->limits[li];
+    int r = 0;
+    for (int i = 0; i < l->n_batches && r == 0; i++) {
+        struct plan_limit alone = *l;
+        struct budget b;
+        alone.batches = &l->batches[i];
+        alone.n_batches = 1;
+        if ((r = planning_account(pr, &alone, &b, e)) == 0 && b.total < l->account_bytes &&
+            (r = check_fields_add(f, why, e, "limits[%d].batches[%d].cold", li, i)) == 0)
+            r = check_fields_add(f, why, e, "limits[%d].batches[%d].hot", li, i);
+    }
+    return r;
+}
+
+int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct notes *notes = pr->space.notes;
+    struct cost_choice c, act, stat;
+    if (!f)
+        return 0;
+    planning_choice(p, l, &c);
+    c.predicted = pr->space.predicted[0];
+    act = stat = c;
+    act.act_q8 = !c.act_q8;
+    stat.stat = c.stat == PLAN_TYPICAL ? PLAN_SUSTAINED : PLAN_TYPICAL;
+    pr->space.notes = NULL; /* what other choices lack is not said of this plan */
+    int r = doubt_batches(pr, p, li, f, e);
+    if (r == 0 && says_the_same(pr, p, l, &act))
+        r = check_fields_add(f, no_bearing, e, "limits[%d].act", li);
+    f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
+    if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
+        r = doubt_policy(pr, p, li, f, e);
+    pr->space.notes = notes;
+    return r;
+}
+
+/* --- the gap --- */
+
+/* Sum over batch sizes of the time of a token. */
+static double time_of(const struct plan_limit *l, const struct plan_figures *figures)
+{
+    double sum = 0;
+    for (int i = 0; i < l->n_batches; i++)
+        sum += 1e9 / figures[i].tokens_per_s;
+    return sum;
+}
+
+/* Every batch size with this layer whole in memory. */
+static void make_whole(const struct plan *p, struct plan_limit *l, int layer)
+{
+    size_t per_layer = (size_t)p->n_blocks * (size_t)p->n_parts, parts = (size_t)p->n_parts;
+    for (int i = 0; i < l->n_batches; i++) {
+        for (size_t k = 0; k < per_layer; k++)
+            l->batches[i].hot[(size_t)layer * per_layer + k] = (uint32_t)p->n_ff;
+        for (size_t q = 0; q < parts; q++)
+            l->batches[i].cold[(size_t)layer * parts + q] = 0;
+    }
+}
+
+static void copy_layer(const struct plan *p, const struct plan_limit *from, struct plan_limit *to, int layer)
+{
+    size_t per_layer = (size_t)p->n_blocks * (size_t)p->n_parts, parts = (size_t)p->n_parts;
+    for (int i = 0; i < to->n_batches; i++) {
+        const struct plan_batch *a = &from->batches[i], *b = &to->batches[i];
+        memcpy(b->hot + (size_t)layer * per_layer, a->hot + (size_t)layer * per_layer, per_layer * sizeof *b->hot);
+        memcpy(b->cold + (size_t)layer * parts, a->cold + (size_t)layer * parts, parts * sizeof *b->cold);
+    }
+}
+
+/* A plan of one limit, with arrays of its own. */
+static int copy_limit(const struct plan *p, const struct plan_limit *from, struct plan *out, struct err *e)
+{
+    *out = *p;
+    out->notes = NULL;
+    out->n_notes = out->n_limits = 0;
+    if (!(out->limits = malloc(sizeof *out->limits)))
+        return err_set(e, ERR_NOMEM, "out of memory for a check");
+    struct plan_limit *to = out->limits;
+    *to = *from;
+    int r = plan_limit_init(p, to, from->n_batches, e);
+    if (r < 0)
+        return r;
+    out->n_limits = 1;
+    memcpy(to->predictor, from->predictor, (size_t)p->n_layers);
+    memcpy(to->always, from->always, (size_t)p->n_layers * sizeof *to->always);
+    for (int i = 0; i < to->n_batches; i++) {
+        to->batches[i].batch = from->batches[i].batch;
+        memcpy(to->batches[i].streamed, from->batches[i].streamed, (size_t)p->n_layers);
+    }
+    for (int k = 0; k < p->n_layers; k++)
+        copy_layer(p, from, to, k);
+    return 0;
+}
+
+/* As many whole layers as fit, the first ones. Returns how many were added. */
+static int fill_with_layers(const struct problem *pr, const struct plan *p, const struct plan_limit *from, struct plan_limit *to)
+{
+    struct err ignored = { 0 };
+    int n = 0;
+    for (int k = 0; k < p->n_layers; k++) {
+        struct budget b;
+        make_whole(p, to, k);
+        int fits = planning_account(pr, to, &b, &ignored) == 0 && cost_memory_ok(b.total, to->memory_bytes);
+        if (!fits)
+            copy_layer(p, from, to, k);
+        n += fits;
+    }
+    return n;
+}
+
+static int price_limit(const struct problem *pr, const struct plan *p, const struct plan_limit *l, double *ns, struct err *e)
+{
+    struct cost_choice c;
+    struct plan_figures figures[PLAN_MAX_BATCHES];
+    int r = 0, n = 0;
+    planning_choice(p, l, &c);
+    c.predicted = pr->space.predicted[0];
+    while (n < l->n_batches && r == 0) {
+        r = price(pr, p, &c, &l->batches[n], &figures[n], e);
+        n++;
+    }
+    if (r == 0)
+        *ns = time_of(l, figures);
+    while (n-- > 0)
+        free(figures[n].layers);
+    return r;
+}
+
+int alternatives_refute_gap(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct plan more;
+    double was = 0, is = 0;
+    int layers, r = copy_limit(p, l, &more, e);
+    for (int i = 0; i < l->n_batches; i++)
+        was += 1e9 / l->batches[i].predicted.tokens_per_s;
+    if (r == 0 && (layers = fill_with_layers(pr, p, l, &more.limits[0])) > 0 && (r = price_limit(pr, p, &more.limits[0], &is, e)) == 0 &&
+        is < was * (1 - l->gap - 2 * COMPARE_TOLERANCE))
+        r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d].gap says that no plan in memory_bytes %llu is faster by more than %.3g %%; "
+                    "with %d layers whole in memory, which fits, it is faster by %.3g %%", name, li,
+                    (unsigned long long)l->memory_bytes, 100 * l->gap, layers, 100 * (1 - is / was));
+    plan_done(&more);
+    return r;
+}

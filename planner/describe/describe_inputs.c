@@ -33,6 +33,7 @@ static void fill_matrices(struct inputs *in, const struct describe *d)
     struct inputs_layer one = { .attn = { matrix(h, MODEL_ATTN_Q, d->attn_type), matrix(h, MODEL_ATTN_K, d->attn_type),
                                           matrix(h, MODEL_ATTN_V, d->attn_type), matrix(h, MODEL_ATTN_OUTPUT, d->attn_type) },
                                 .router = matrix(h, MODEL_FFN_ROUTER, d->router_type) };
+    memcpy(one.ffn_type, d->ffn_type, sizeof one.ffn_type);
     for (int l = 0; l < in->n_layers; l++)
         in->layers[l] = one;
     in->head = matrix(h, MODEL_OUTPUT, h->tied_output ? d->embd_type : d->output_type);
@@ -185,8 +186,6 @@ static int fill(struct inputs *in, const char *path, struct notes *notes, struct
     in->model_hash = in->order_hash = d->hash;
     if ((r = inputs_alloc(in, e)) < 0)
         return r;
-    for (int l = 0; l < in->n_layers; l++)
-        memcpy(in->layers[l].ffn_type, d->ffn_type, sizeof d->ffn_type);
     fill_matrices(in, d);
     fill_account(in, d);
     o->p = malloc((size_t)d->h.n_ff * sizeof *o->p);

@@ -203,7 +203,7 @@ static void report_changes(const struct build *b, const struct build_report *r)
         for (int i = 0; build_change(b, r, role, i, &c); i++) {
             char layers[48] = "";
             if (c.n_layers < all)
-                snprintf(layers, sizeof layers, " in %d of %d layers (%s there)", c.n_layers, all, quant_traits(c.from)->name);
+                snprintf(layers, sizeof layers, " from %s in %d of %d layers", quant_traits(c.from)->name, c.n_layers, all);
             printf("%s is stored as %s%s: relative RMS error of its weights %.3g\n", layout_role_name(role), quant_traits(c.to)->name,
                    layers, c.relative_rms);
         }

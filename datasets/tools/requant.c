@@ -7,6 +7,7 @@
 #include "datasets/tools/make.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,13 +37,37 @@ static int copy_keys(struct make *m, const struct gguf *g, uint32_t type, struct
     return gguf_writer_u32(m->w, "general.quantization_version", 2, e);
 }
 
-static int add_tensors(struct make *m, const struct gguf *g, uint32_t type, struct err *e)
+/* Has this tensor more bits in llama-quantize's mixtures (Q4_K_M)? The head, and attn_v and ffn_down of the first and last eighth of
+ * the layers and of every third between. */
+static int has_more_bits(const char *name, int n_layers)
 {
-    int r = 0;
+    int layer, end = 0;
+    if (!strcmp(name, "output.weight"))
+        return 1;
+    if (sscanf(name, "blk.%d.%n", &layer, &end) != 1 || !end ||
+        (strcmp(name + end, "attn_v.weight") && strcmp(name + end, "ffn_down.weight")))
+        return 0;
+    return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+}
+
+static int count_layers(const struct gguf *g)
+{
+    int n = 0, layer;
+    for (uint64_t i = 0; i < g->n_tensors; i++)
+        if (sscanf(g->tensors[i].name, "blk.%d.", &layer) == 1 && layer >= n)
+            n = layer + 1;
+    return n;
+}
+
+/* more: type of the tensors with more bits. */
+static int add_tensors(struct make *m, const struct gguf *g, uint32_t type, uint32_t more, struct err *e)
+{
+    int r = 0, n_layers = count_layers(g);
     for (uint64_t i = 0; r == 0 && i < g->n_tensors; i++) {
         const struct gguf_tensor *s = &g->tensors[i];
         int keep = s->n_dims < 2 || strstr(s->name, "ffn_gate_inp") != NULL;
-        struct make_tensor t = { .type = keep ? s->type : type, .n_dims = s->n_dims, .row = source_row,
+        uint32_t own = has_more_bits(s->name, n_layers) ? more : type;
+        struct make_tensor t = { .type = keep ? s->type : own, .n_dims = s->n_dims, .row = source_row,
                                  .source = g, .source_tensor = s };
         if (strlen(s->name) >= sizeof t.name)
             return err_set(e, ERR_LIMIT, "'%s': tensor '%s': the name is longer than %zu bytes", gguf_name(g),
@@ -69,7 +94,7 @@ static int router_unstated(const struct gguf *g)
     return experts && !stated;
 }
 
-static int requant(const char *in, const char *out, uint32_t type, struct err *e)
+static int requant(const char *in, const char *out, uint32_t type, uint32_t more, struct err *e)
 {
     struct gguf *g;
     struct make m = { 0 };
@@ -80,7 +105,7 @@ static int requant(const char *in, const char *out, uint32_t type, struct err *e
         m.router_unstated = router_unstated(g);
         if (g->is_pwri)
             gguf_writer_set_pwri(m.w);
-        if ((r = copy_keys(&m, g, type, e)) == 0 && (r = add_tensors(&m, g, type, e)) == 0)
+        if ((r = copy_keys(&m, g, type, e)) == 0 && (r = add_tensors(&m, g, type, more, e)) == 0)
             r = make_save(&m, out, e);
     }
     make_free(&m);
@@ -96,15 +121,18 @@ int cmd_requant(int argc, char **argv)
         "type. Vectors and expert routers are copied as they are. What cannot be read as a model is refused.",
         "  gguf-make requant --type q8_0 datasets/models/reglu-tales-10m-f16.gguf q8_0.gguf\n", "rw"
     };
-    const char *type_name = NULL;
+    const char *type_name = NULL, *more_name = NULL;
     const struct opt opts[] = {
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &type_name, .arg = "TYPE", .required = 1,
           .help = "f32, f16, bf16, q8_0 or q4_0." },
+        { .name = "more-bits", .type = OPT_STRING, .dest = &more_name, .arg = "TYPE",
+          .help = "Type of the tensors that have more bits in mixtures such as Q4_K_M: the head, and attn_v and ffn_down of the first "
+                  "and last eighth of the layers and of every third between.", .def = "that of the others" },
         { 0 }
     };
     struct err e = { 0 };
     int n;
-    uint32_t type;
+    uint32_t type, more;
     int r = opt_parse(opts, &usage, argc, argv, &n, &e);
     if (r != 0)
         return r > 0 ? 0 : opt_fail(&e);
@@ -112,7 +140,8 @@ int cmd_requant(int argc, char **argv)
         err_set(&e, ERR_USAGE, "two files are needed, IN.gguf and OUT.gguf (%d given)", n);
         return opt_fail(&e);
     }
-    if (make_type(type_name, &type, &e) < 0 || requant(argv[1], argv[2], type, &e) < 0)
+    if (make_type(type_name, &type, &e) < 0 || make_type(more_name ? more_name : type_name, &more, &e) < 0 ||
+        requant(argv[1], argv[2], type, more, &e) < 0)
         return opt_fail(&e);
     return 0;
 }

@@ -54,10 +54,6 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
             if (!quant_traits(t->type))
                 return err_set(e, ERR_UNSUPPORTED, "trace '%s': %s of layer %d has type %u, which is not known", ti->path,
                                model_role_name(ffn[r]), l, t->type);
-            if (l && t->type != in->layers[0].ffn_type[r])
-                return err_set(e, ERR_UNSUPPORTED, "trace '%s': %s of layer %d has another type than that of layer "
-                                                   "0; "
-                               "one type per role is supported", ti->path, model_role_name(ffn[r]), l);
             in->layers[l].ffn_type[r] = t->type;
         }
     for (int l = 0; l < in->n_layers; l++) {

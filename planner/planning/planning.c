@@ -271,6 +271,29 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
     snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);
 }
 
+/* Down is stored by neuron: what of it is quantised anew, by pairs of types. What that costs only the weights can say. */
+static int note_requantised(const struct inputs *in, struct plan *plan, struct err *e)
+{
+    uint8_t seen[MODEL_MAX_LAYERS] = { 0 };
+    int r = 0;
+    for (int first = 0; first < in->n_layers && r == 0 && !in->h.down_by_neuron; first++) {
+        const uint32_t *kind = plan->layout.type[plan->layout.kind[first]];
+        uint32_t from = in->layers[first].ffn_type[LAYOUT_DOWN], to = kind[LAYOUT_DOWN];
+        int n = 0;
+        if (seen[first] || quant_traits(to)->block_elems == 1)
+            continue;
+        for (int l = first; l < in->n_layers; l++)
+            if (in->layers[l].ffn_type[LAYOUT_DOWN] == from && plan->layout.type[plan->layout.kind[l]][LAYOUT_DOWN] == to) {
+                seen[l] = 1;
+                n++;
+            }
+        r = plan_note(plan, e, "Down is stored by neuron: quantised anew from %s to %s in %d of %d layers; thermo-pack measures what "
+                               "that costs, --down-type chooses another type", quant_traits(from)->name, quant_traits(to)->name, n,
+                      in->n_layers);
+    }
+    return r;
+}
+
 int planning_context(const struct request *q, const struct inputs *in)
 {
     int trained = in->h.n_ctx_train;
@@ -354,6 +377,8 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
         *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
         r = 1;
     }
+    if (r == 1 && (r = note_requantised(p->space.in, &plan, e)) == 0)
+        r = 1;
     if (r != 1) {
         plan_done(&plan);
         return r;

@@ -1,6 +1,7 @@
 /* thermo-plan report: a plan as one HTML page. */
 #include "planner/cmd.h"
 
+#include "common/base/file.h"
 #include "common/cli/opt.h"
 #include "planner/args.h"
 #include "planner/check/check.h"
@@ -57,7 +58,7 @@ static int run(const struct wish *w, struct err *e)
         if ((r = calibrate_compare(&p, w->plan, &hw, &in, &t, NULL, &c, e)) == 0)
             report.measured = &c;
     }
-    if (r == 0 && (r = report_collect(&report, &notes, e)) == 0) {
+    if (r == 0 && (r = file_enough_space(w->out, 1, e)) == 0 && (r = report_collect(&report, &notes, e)) == 0) {
         report_page(&page, &report);
         r = page_write(&page, w->out, e);
         report_done(&report);

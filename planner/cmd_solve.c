@@ -166,7 +166,8 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
         return r;
     in.request.diagnosis = &diagnosis;
     in.request.prove = w->prove;
-    if ((r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 && (r = proof_begin(&proof, &in.request, e)) == 0 &&
+    if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 &&
+        (r = proof_begin(&proof, &in.request, e)) == 0 &&
         (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 &&
         (r = smt2 ? paper_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&

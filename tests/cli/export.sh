@@ -2,6 +2,7 @@
 # thermo-profile export: what import reads back is what was exported, to the last bit, so that a device that was measured
 # elsewhere gets the same plans; devices are chosen by name; measurements and imports do not mix.
 . tests/tap.sh
+. tests/chain.sh
 scratch
 P=$BIN/thermo-profile
 db=$tmp/hw.sqlite back=$tmp/back.sqlite
@@ -19,13 +20,13 @@ print(*dict.fromkeys(r['device'] for r in csv.DictReader(open(sys.argv[1], newli
 is() { [ "$1" = "$2" ] || { echo "'$1' instead of '$2'"; return 1; }; }
 
 box='box 1, "blue"'
-mkdir "$tmp/drive"
-check "a measured device" "$P" hardware -q --db "$db" --device "$box" --storage "$tmp/drive" --quick --range 8MiB --seconds-per-point 0.003 --patience 0
+named() { cp "$hardware" "$db" && sqlite3 "$db" "UPDATE device SET name = '$box'"; }
+check "a measured device" named
 check "and imported ones beside it" sh -c "for c in datasets/devices/oneplus-*.csv; do '$P' import -q --db '$db' --csv \$c || exit; done"
 check "export writes all of them" "$P" export --db "$db" --out "$tmp/all.csv"
 check "small sizes have their unit" grep -q "row=512B" "$tmp/all.csv"
 check "by name" is "$(devices "$tmp/all.csv")" "OnePlus 12|OnePlus Ace 2|$box"
-check "no folder of this machine is in it" sh -c "! grep -F '$tmp' '$tmp/all.csv'"
+check "no folder of this machine is in it" sh -c "! grep -F -e '$tmp' -e '$chain' '$tmp/all.csv'"
 check "import reads them" "$P" import -q --db "$back" --csv "$tmp/all.csv"
 for d in "$box" "OnePlus 12" "OnePlus Ace 2"; do
     check "$d: the same figures" hashes "$db" "$back" "$d"

@@ -9,7 +9,7 @@ real=$BIN
 cd "$tmp" || exit 1
 
 # Programs that do as the real ones, but stop, or kill the pipeline, where a file says so; a measurement takes a moment only,
-# and of each device there is one: the next time its database is what it was the first time.
+# and there is one: the next time the database is that of the first, by the name that is asked for.
 mkdir bin in
 cat > bin/wrapper << END
 #!/bin/bash
@@ -17,9 +17,11 @@ what=\${0##*/}-\$1
 kill_when() { [ ! -e "$tmp/\$1-\$what" ] || { rm "$tmp/\$1-\$what"; kill -9 \$PPID; exit 1; }; }
 kill_when before
 if [ \$what = thermo-profile-hardware ]; then # --db FILE --device NAME
-    kept="$tmp/measured-\$5.sqlite"
-    [ ! -e "\$kept" ] || { cp "\$kept" "\$3"; r=\$?; kill_when after; exit \$r; }
-    "$real/\${0##*/}" "\$@" --range 8MiB --seconds-per-point 0.003 --only storage,memory && cp "\$3" "\$kept"
+    if [ -e "$tmp/measured" ]; then
+        cp "$tmp/measured" "\$3" && sqlite3 "\$3" "UPDATE device SET name = '\$5'"
+    else
+        "$real/\${0##*/}" "\$@" --range 8MiB --seconds-per-point 0.003 --only storage,memory && cp "\$3" "$tmp/measured"
+    fi
 elif [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
     "$real/\${0##*/}" "\$@" & pid=\$!
     while [ "\$(stat -c %s "$tmp"/*/traces.h5.partial 2> /dev/null || echo 0)" -lt "\$(cat "$tmp/stop-at")" ] && [ -e /proc/\$pid/exe ]; do

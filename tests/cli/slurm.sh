@@ -175,7 +175,7 @@ check "once more: nothing is left but to merge" says 0 "dependency\|merge.sbatch
 check "no shard is submitted" sh -c "! grep 'trace.sbatch' '$tmp/said'"
 
 # A device matrix's plans.
-plan_flags=(--model datasets/descriptions/small-relu.json --memory "9MiB 10MiB" --flags "--form split --context 256 --policy lru" --state "$tmp/state")
+plan_flags=(--model datasets/descriptions/small-relu.json --devices "datasets/devices/oneplus-*.csv" --memory "9MiB 10MiB" --flags "--form split --context 256 --policy lru" --state "$tmp/state")
 scripts/plans.py "${plan_flags[@]}" --plans "$tmp/kept" > /dev/null 2>&1
 check "plans of a matrix by an array" says 0 "4 plans compared with $tmp/kept/small-relu: 0 worse, 0 new" \
     scripts/slurm.sh plans --shards 2 --work "$tmp/plans-work" --baseline "$tmp/kept" --json "$tmp/plans.json" --wait -- "${plan_flags[@]}" --state "$tmp/state2" --plans "$tmp/by-array"

@@ -7,7 +7,7 @@ P=$BIN/thermo-plan
 
 head -n 7 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
 check "trace of 6 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
-    --prompts "$tmp/p.csv" --out "$tmp/t.h5"
+    --prompts "$tmp/p.csv" --window-tokens 320 --samples 64 --out "$tmp/t.h5"
 check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
 solve() { "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --form split --packed no --out "$tmp/x.json" "$@"; }
 

@@ -86,9 +86,9 @@ check "a shard with predictors is refused, or told to go without" eval '
 check "a shard of another corpus is refused" eval 'trace o.h5 --shard 0/2 --max-tokens 900 > /dev/null &&
     says "differ in corpus" 5 "$P" merge --out "$tmp/x.h5" "$tmp/s1.h5" "$tmp/o.h5"'
 
-# interruption: killed and asked to stop, before signals are caught and with a share of what six chunks of a tiny model take
+# interruption: killed and asked to stop, before signals are caught and with a share of what four chunks of a tiny model take
 # in the state file, then resumed
-tiny=("$P" trace --model "$tmp/tiny.gguf" --prompts $PROMPTS --max-tokens 20000)
+tiny=("$P" trace --model "$tmp/tiny.gguf" --prompts $PROMPTS --max-tokens 14000)
 "$BIN/gguf-make" random -q --act relu --context 128 --seed 1 "$tmp/tiny.gguf"
 "${tiny[@]}" --out "$tmp/whole.h5" > /dev/null
 partial=$("${tiny[@]}" --out "$tmp/k.h5" --dry-run --json | sed -n 's/.*"partial_bytes": \([0-9]*\).*/\1/p')

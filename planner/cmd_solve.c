@@ -218,7 +218,8 @@ int cmd_solve(int argc, char **argv)
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Plan to write (JSON; schemas/plan.schema.json)." },
         { .name = "prove", .type = OPT_FLAG, .dest = &w.prove,
-          .help = "Leave no layout out by an estimate, and let the gap hold all of them. Takes longer for 16 layers and more." },
+          .help = "Leave no layout out by an estimate, try both eviction policies, and let the gap hold all of them. Takes longer for 16 "
+                  "layers and more." },
         { .name = "certificate", .type = OPT_STRING, .dest = &w.certificate, .arg = "FILE", .file = OPT_WRITE,
           .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim "
                   "(docs/certificates.md). Implies --prove." },

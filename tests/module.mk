@@ -95,6 +95,11 @@ descriptions: all
 mutations: all
 	$(Q)$(TEST_ENV) sh -c '. tests/chain.sh; TRACE=$$traces exec tests/mutations.py 0'
 
+# What must hold of proven plans, on COUNT random problems: tests/properties.py
+.PHONY: properties
+properties: all
+	$(Q)$(TEST_ENV) sh -c '. tests/chain.sh; TRACE=$$traces exec tests/properties.py $(COUNT)'
+
 # Fuzzing. The targets are tests/fuzz/fuzz_NAME.c (LLVMFuzzerTestOneInput), their inputs tests/fuzz/corpus/NAME/.
 # `make check` replays corpora, cut and damaged in many places, with any compiler; `make fuzz` lets
 # clang's libFuzzer search for FUZZ_SECONDS per target.

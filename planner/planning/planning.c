@@ -339,28 +339,21 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
                     double *score, struct err *e)
 {
     struct plan plan;
-    int r = 1, context = q->context;
+    int r = 1;
     fill_head(p, q, &plan);
     plan.limits = calloc((size_t)q->n_memory, sizeof *plan.limits);
     if (!plan.limits)
         return err_set(e, ERR_NOMEM, "out of memory for a plan");
     *score = 0;
     for (int i = 0; i < q->n_memory; i++) {
-        int wish = planning_context(q, p->space.in);
         struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
-                                      .context = wish, .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
+                                      .context = planning_context(q, p->space.in),
+                                      .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
         struct solve_result res;
-        /* A context that a later limit may have to halve says nothing of its speed. */
-        struct incumbent h = { least - *score, q->n_memory - 1 - i };
-        if (h.rest && context == 0)
-            h.score = -INFINITY;
-        while ((r = solve_one(p, q, &h, &lim, &res, e)) == 1 && !res.feasible && context == 0 &&
-               res.core & SOLVE_CONTEXT && lim.context / 2 >= PLANNING_LEAST_CONTEXT) {
-            lim.context /= 2;
-            notes_add(p->space.notes, "context %d instead of %d: more does not fit the memory", lim.context, wish);
-        }
+        const struct incumbent h = { least - *score, q->n_memory - 1 - i };
+        r = solve_one(p, q, &h, &lim, &res, e);
         if (r == 1 && (r = certify(p, q, &lim, &res, e)) == 0)
             r = res.feasible ? 1 : diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
         if (r != 1)
@@ -392,7 +385,7 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
 int planning_problem(const struct plan *p, const struct plan_limit *l, const struct inputs *in, const struct hw *hw,
                      struct notes *notes, struct problem *out, struct err *e)
 {
-    struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0 };
+    struct space_variant variant = { l->mode, l->recall, l->predictor, l->always, 0, 0 };
     struct coalesce coalesce;
     planning_coalesce(l, &coalesce);
     struct problem_request q = { .space.variants = &variant, .space.n_variants = 1, .policy = (int)l->policy, .space.coalesce = &coalesce };

@@ -19,11 +19,11 @@ void planning_request_init(struct request *q);
 int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e);
 
-/* The context that a request means when memory allows it. */
+/* The context that a request means, whatever the memory: its own, or the model's, at most 4096. */
 int planning_context(const struct request *q, const struct inputs *in);
 
 /* Least memory that any plan for the request needs: the smaller floor of its candidate layouts, at the context
- * asked for or the least one that planning_make would fall back to. */
+ * that the request means. */
 int planning_floor(const struct request *q, const struct inputs *in, const struct hw *hw, uint64_t *bytes,
                    struct err *e);
 

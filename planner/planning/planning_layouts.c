@@ -194,6 +194,16 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     return 0;
 }
 
+/* Which choices a gap says nothing of. */
+static void note_gap(const struct search *s, int n_layouts)
+{
+    int reads = s->last.tables.table[0] != NULL && s->q->policy < 0;
+    const char *other = n_layouts > 1 && reads ? "other layouts, and the eviction policy, which a sample of layers decides" :
+                        n_layouts > 1 ? "other layouts" : "the eviction policy, which a sample of layers decides";
+    if (!s->q->prove && (n_layouts > 1 || reads))
+        notes_add(s->notes, "the gap leaves out %s; --prove plans and proves them too", other);
+}
+
 static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
 {
     int r = 0;
@@ -217,6 +227,7 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
             r = search_layout(&s, &layouts[i], &variants, e);
         variants_done(&variants);
     }
+    note_gap(&s, n);
     problem_done(&s.last);
     problem_done(&s.subsample);
     if (r == 0 && !s.found) {
@@ -243,18 +254,16 @@ int planning_floor(const struct request *q, const struct inputs *in, const struc
                    struct err *e)
 {
     struct layout layouts[VARIANTS_LAYOUTS];
-    int n, r, trained = in->h.n_ctx_train;
+    int n, r;
     *bytes = UINT64_MAX;
     if ((r = variants_layouts(q, in, layouts, &n, e)) < 0)
         return r;
     for (int i = 0; i < n && r == 0; i++) {
         struct problem p;
         struct variants variants;
-        struct limits lim = { .context = q->context, .max_batch = inputs_batch_sizes[in->n_batches - 1],
+        struct limits lim = { .context = planning_context(q, in), .max_batch = inputs_batch_sizes[in->n_batches - 1],
                                       .kv_f16 = q->kv_f16 };
         uint64_t one = UINT64_MAX;
-        if (lim.context == 0)
-            lim.context = trained > 0 && trained < PLANNING_LEAST_CONTEXT ? trained : PLANNING_LEAST_CONTEXT;
         if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
             break;
         if ((r = problem_shape(&p, in, hw, &layouts[i], variants.variant, variants.n, NULL, e)) == 0) {

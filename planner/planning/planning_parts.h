@@ -4,8 +4,6 @@
 /* What the files of planning.h share among themselves. */
 #include "planner/planning/planning.h"
 
-#define PLANNING_LEAST_CONTEXT 64 /* of a context that the user did not name */
-
 /* What was proven of a limit under one layout, ticks (solve.h): bound <= any plan's objective, objective: that of the plan taken. */
 struct planning_bound {
     int64_t bound, objective;

@@ -16,14 +16,13 @@ struct request {
     uint64_t memory[PLAN_MAX_LIMITS];   /* ascending */
     double min_tokens_per_s;            /* 0: none */
     int cores[HW_MAX_CLASSES];          /* -1: all */
-    int context;                        /* 0: the planner's choice: the model's, at most 4096, less where memory is
-                                         * short */
+    int context;                        /* 0: the model's, at most 4096, whatever the memory */
     int max_batch;
     enum plan_cost cost;
     enum plan_stat stat;                /* which of the device's figures */
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense;
                                          * see max_kl */
-    int form;                           /* a layout_form, or -1: the better of split and bundle */
+    int form;                           /* a layout_form, or -1: the fastest */
     double recall;                      /* predicted mode: of every predictor; 0: that they were made for */
     double max_kl;                      /* most mean KL against exact mode, nats; < 0: none given. Mode -1 then tries
                                          * predicted mode too, where it is measured to keep this */

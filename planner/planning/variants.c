@@ -86,7 +86,7 @@ static void add_predicted(const struct inputs *in, const struct layout_shapes *s
         w->always[at + (size_t)l] = !known ? 0 : in->equivalent && l > 0 && s->l.kind[l] == s->l.kind[0] ? w->always[at] :
                                                                       predicted_always(in, layout_of(s, l), predictor, l, recall);
     }
-    w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix };
+    w->variant[w->n++] = (struct space_variant){ PLAN_PREDICTED, recall, w->input + at, w->always + at, mix, 0 };
 }
 
 /* Inputs that a request may use and that predictors of any layer see. */
@@ -152,6 +152,19 @@ static int add_all_predicted(const struct request *q, const struct inputs *in, c
                                        "thermo-profile predictors");
 }
 
+/* Each variant once with either cache policy, in place of the policy that misses less by a sample. */
+static void add_policies(struct variants *w)
+{
+    int n = w->n;
+    for (int i = 0; i < n && w->n < SPACE_MAX_VARIANTS; i++) {
+        struct space_variant other = w->variant[i];
+        other.mix += other.mix > 0 ? n : 0;
+        other.policy = CACHE_LFU + 1;
+        w->variant[i].policy = CACHE_LRU + 1;
+        w->variant[w->n++] = other;
+    }
+}
+
 int variants_new(const struct request *q, const struct inputs *in, const struct layout *l, struct variants *out,
              struct err *e)
 {
@@ -169,12 +182,14 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
     else
         w.variant[w.n++] = (struct space_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
                                                      sparse ? PLAN_EXACT : PLAN_DENSE };
-    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_SPLIT)
+    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse)
         r = add_all_predicted(q, in, l, 1, &w, e);
     if (r < 0) {
         variants_done(&w);
         return r;
     }
+    if (q->prove && q->policy < 0)
+        add_policies(&w);
     *out = w;
     return 0;
 }
@@ -220,27 +235,19 @@ static int add_layout(const struct request *q, const struct inputs *in, enum lay
 int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
                  struct err *e)
 {
-    enum layout_form forms[LAYOUT_FORMS] = { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE };
-    int count = 2;
+    /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is
+     * one stream. */
+    int whole = q->mode == PLAN_DENSE || q->mode == PLAN_PREDICTED || !nn_act_is_sparse(in->h.act);
+    const enum layout_form forms[LAYOUT_FORMS] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
+                                                   whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
     *n = 0;
     if (q->for_pack) {
         out[(*n)++] = *q->for_pack;
         return 0;
     }
-    if (q->form >= 0) {
-        forms[0] = (enum layout_form)q->form;
-        count = 1;
-    } else if (q->mode == PLAN_DENSE || !nn_act_is_sparse(in->h.act)) {
-        forms[0] = LAYOUT_BUNDLE; /* all of a neuron is needed: one segment is one stream */
-        count = 1;
-    } else if (q->mode == PLAN_PREDICTED) {
-        forms[0] = LAYOUT_BUNDLE;
-        forms[1] = LAYOUT_TWO_PHASE;
-    } else if (q->mode < 0 && q->max_kl >= 0) {
-        count = 3;
-    }
     int r = 0;
-    for (int i = 0; i < count && r == 0; i++)
-        r = add_layout(q, in, forms[i], out, n, e);
+    for (int i = 0; i < LAYOUT_FORMS && r == 0; i++)
+        if (q->form < 0 || q->form == (int)forms[i])
+            r = add_layout(q, in, forms[i], out, n, e);
     return r;
 }

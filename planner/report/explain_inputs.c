@@ -40,7 +40,7 @@ static void add_rival(const struct problem *pr, const struct plan_limit *l, int 
     if (!any)
         return;
     out->input[out->n] = input;
-    out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0 };
+    out->variant[out->n++] = (struct space_variant){ PLAN_PREDICTED, l->recall, out->inputs + at, out->always + at, 0, 0 };
 }
 
 /* The fastest residency of a layer under a rival variant within so many bytes of account. */

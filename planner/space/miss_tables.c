@@ -18,7 +18,7 @@ void miss_tables_init(struct miss_tables *t, const struct space *s, int policy)
 {
     *t = (struct miss_tables){ .n_variants = s->n_variants, .n_batches = s->in->n_batches, .n_layers = s->in->n_layers };
     for (int v = 0; v < s->n_variants; v++)
-        t->policy[v] = policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
+        t->policy[v] = s->policy[v] > 0 ? (enum cache_policy)(s->policy[v] - 1) : policy >= 0 ? (enum cache_policy)policy : CACHE_LRU;
 }
 
 void miss_tables_done(struct miss_tables *t)
@@ -127,7 +127,8 @@ int miss_tables_equivalent(const struct space *a, const struct space *b)
     int same = space_same_units(a, b, a->shapes.n_parts - 1);
     for (int v = 0; v < a->n_variants && same; v++) {
         const struct predicted *f = a->predicted[v], *g = b->predicted[v];
-        same = a->modes[v] == b->modes[v] && a->mix[v] == b->mix[v] && (f && g ? predicted_same(f, g) : f == g);
+        same = a->modes[v] == b->modes[v] && a->mix[v] == b->mix[v] && a->policy[v] == b->policy[v] &&
+               (f && g ? predicted_same(f, g) : f == g);
     }
     return same;
 }

@@ -13,11 +13,11 @@ struct miss_tables {
     struct replay_samples *samples[SPACE_MAX_VARIANTS]; /* the same, of the layers that were replayed; NULL with table */
 };
 
-/* No tables yet; policy: of all variants, or -1: the first. */
+/* No tables yet; policy: of the variants that name none, or -1: the first. */
 void miss_tables_init(struct miss_tables *t, const struct space *s, int policy);
 void miss_tables_done(struct miss_tables *t); /* accepts a zeroed one */
 
-/* Replay every variant, with its policy, or with the one that misses less where policy is negative. */
+/* Replay every variant, with its policy, or, where it names none and policy is negative, with the one that misses less. */
 int miss_tables_replay(struct miss_tables *t, const struct space *s, int policy, struct err *e);
 
 /* Do two spaces replay the same lists over the same units? Then tables made under the same policy may be copied. */

@@ -65,6 +65,6 @@ int policies_choose(const struct space *s, struct lookups *x, enum cache_policy 
 {
     int r = 0;
     for (int v = 0; v < s->n_variants && r == 0; v = space_mix_end(s, v))
-        r = choose(s, x, v, space_mix_end(s, v), out, e);
+        r = s->policy[v] > 0 ? 0 : choose(s, x, v, space_mix_end(s, v), out, e);
     return r;
 }

@@ -6,7 +6,8 @@
 
 #include "planner/space/lookups.h"
 
-/* Variants of one mix get the same policy; on equal misses, the first. lists stay in x where replay needs no more of them. */
+/* Variants of one mix get the same policy; on equal misses, the first. Those that name a policy keep what out has.
+ * lists stay in x where replay needs no more of them. */
 int policies_choose(const struct space *s, struct lookups *x, enum cache_policy out[SPACE_MAX_VARIANTS], struct err *e);
 
 #endif

@@ -118,6 +118,9 @@ static int predict(const struct space *s, const struct space_variant *v, const s
             space_same_units(like, s, 0) &&
             predicted_made_from(like->predicted[i], v->recall, v->input, v->always))
             return predicted_copy(like->predicted[i], s->in, &s->shapes, out, e);
+    for (int i = 0; &s->predicted[i] < out; i++) /* the same with another cache policy */
+        if (s->predicted[i] && predicted_made_from(s->predicted[i], v->recall, v->input, v->always))
+            return predicted_copy(s->predicted[i], s->in, &s->shapes, out, e);
     return predicted_new(s->in, &s->shapes, v->recall, v->input, v->always, out, e);
 }
 
@@ -144,6 +147,7 @@ int space_init(struct space *s, const struct inputs *in, const struct hw *hw, co
         const struct space_variant *v = &q->variants[i];
         o.modes[i] = v->mode;
         o.mix[i] = v->mix;
+        o.policy[i] = v->policy;
         if (v->mode == PLAN_PREDICTED)
             r = predict(&o, v, like, &o.predicted[i], e);
     }

@@ -21,8 +21,9 @@ struct space_variant {
     const uint32_t *always;
     int mix;                            /* adjacent variants with the same number > 0, of one mode and recall: each layer
                                          * takes one of them, and they share a cache policy. 0: a variant by itself */
+    int policy;                         /* a cache_policy + 1, the same in all of a mix; 0: the request's */
 };
-#define SPACE_MAX_VARIANTS 8
+#define SPACE_MAX_VARIANTS 16
 
 /* What is solved as one: variants that the layers may mix. */
 struct space_group {
@@ -43,7 +44,7 @@ struct space {
     int every;                          /* of the request */
     int n_variants, n_groups, n_rules;
     struct space_group group[SPACE_MAX_GROUPS];
-    int mix[SPACE_MAX_VARIANTS];
+    int mix[SPACE_MAX_VARIANTS], policy[SPACE_MAX_VARIANTS];
     enum plan_mode modes[SPACE_MAX_VARIANTS];
     struct predicted *predicted[SPACE_MAX_VARIANTS]; /* NULL but in predicted mode */
     struct coalesce rules[REPLAY_RULES]; /* how missing units may be read */

@@ -15,7 +15,7 @@ solve() { "$P" solve -q "${few[@]}" --hardware "$tmp/phone.sqlite" "$@" > "$tmp/
 check "a plan with its proof" solve --out "$tmp/p.json" --certificate "$tmp/p.smt2"
 check "the same inputs again" solve --out "$tmp/p2.json" --certificate "$tmp/p2.smt2"
 check "give the same bytes" cmp "$tmp/p.smt2" "$tmp/p2.smt2"
-solve --out "$tmp/q.json"
+solve --prove --out "$tmp/q.json"
 check "and the plan that there is without" cmp "$tmp/p.json" "$tmp/q.json"
 
 verify() { "$P" check "$1" --certificate "$2"; }

@@ -7,8 +7,8 @@ small=datasets/descriptions/small-relu.json
 
 check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
 in=(--description "$small" --hardware "$tmp/hw.sqlite")
-check "a plan from a description" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --out "$tmp/a.json"
-check "again" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --out "$tmp/b.json"
+check "a plan from a description" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --context 256 --out "$tmp/a.json"
+check "again" "$P" solve "${in[@]}" --memory 9MiB,10MiB --max-batch 4 --context 256 --out "$tmp/b.json"
 check "gives the same bytes" cmp "$tmp/a.json" "$tmp/b.json"
 valid() { python3 -c '
 import json, jsonschema, sys
@@ -62,7 +62,8 @@ floors()
 {
     for m in "--traces $tmp/t.h5" "--description $tmp/tales.json"; do
         "$P" solve $m --hardware "$tmp/hw.sqlite" --memory 18MiB --context 256 --form split --out "$tmp/d.json" > /dev/null || return 1
-        sed -n 's/.*"floor_bytes": \([0-9]*\).*/\1/p' "$tmp/d.json"
+        status 4 "$P" solve -q --json $m --hardware "$tmp/hw.sqlite" --memory 1KiB --context 256 --form split --out "$tmp/x.json" > "$tmp/floor" || return 1
+        sed -n 's/.*"memory_bytes": \([0-9]*\).*/\1/p' "$tmp/floor" | tail -n 1
     done > "$tmp/floors"
     echo "$(tr '\n' ' ' < "$tmp/floors")"
     awk '{ f[NR] = $1 } END { exit !(f[1] > 0 && f[2] > 0.99 * f[1] && f[2] < 1.01 * f[1]) }' "$tmp/floors"

@@ -24,8 +24,7 @@ TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test
 TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
-LEAN_OBJS    := $(filter %/err.o %/quant.o %/nn.o %/cpu.o %/kernels.o,$(call objs,common)) \
-                $(filter $(B)/common/kernels/kernels_%.o,$(call objs,common))
+LEAN_OBJS    := $(filter %/err.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))
 LEAN_TESTS   := $(filter %/test_quant %/test_cpu %/test_nn %/test_kernels,$(TEST_PROGS))
 BENCH_KERNELS := $(B)/tests/bench/bench_kernels
 

@@ -13,4 +13,5 @@ void kernels_fill_dotprod(struct kernels *k)
 {
     k->name = "dotprod";
     fill_q8(k);
+    kernels_fill_k_dotprod(k);
 }

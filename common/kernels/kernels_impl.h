@@ -12,8 +12,34 @@ void kernels_fill_neon(struct kernels *k);
 void kernels_fill_dotprod(struct kernels *k);
 void kernels_fill_i8mm(struct kernels *k);
 
+/* Called by the above: the types of KERNELS_BLOCK_TYPES. */
+void kernels_fill_k_avx2(struct kernels *k);
+void kernels_fill_k_avx512(struct kernels *k);
+void kernels_fill_k_neon(struct kernels *k);
+void kernels_fill_k_dotprod(struct kernels *k);
+
+/* Types that go through kernels_simd_k_impl.h. */
+#define KERNELS_BLOCK_TYPES(X) \
+    X(q4_1, Q4_1)              \
+    X(q5_0, Q5_0)              \
+    X(q5_1, Q5_1)              \
+    X(iq4_nl, IQ4_NL)          \
+    X(mxfp4, MXFP4)            \
+    X(q2_k, Q2_K)              \
+    X(q3_k, Q3_K)              \
+    X(q4_k, Q4_K)              \
+    X(q5_k, Q5_K)              \
+    X(q6_k, Q6_K)              \
+    X(iq4_xs, IQ4_XS)
+
 /* Activations of a block whose largest magnitude is below this are zero: 127 / max must not
  * overflow. */
 #define KERNELS_Q8_TINY 0x1p-100f
+
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
 
 #endif

@@ -63,6 +63,7 @@ void kernels_fill_neon(struct kernels *k)
     k->name = "neon";
     fill_f32(k);
     fill_q8(k);
+    kernels_fill_k_neon(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;
 }

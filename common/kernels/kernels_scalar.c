@@ -113,6 +113,35 @@ static float dot_q4_0_q8(const uint8_t *row, const uint8_t *x, int n)
     return (float)s;
 }
 
+/* A product by dequantisation: blocks of up to 256 columns. */
+static inline float dot_blocks(const uint8_t *row, const uint8_t *x, int n, uint32_t type, enum kernels_act form)
+{
+    const struct quant_traits *q = quant_traits(type);
+    float w[256];
+    double s = 0;
+    for (int c = 0; c < n; c += q->block_elems, row += q->block_bytes) {
+        q->dequant(w, row, (size_t)q->block_elems);
+        for (int j = 0; j < q->block_elems; j++) {
+            int i = (c + j) / 32;
+            double a = form == KERNELS_ACT_Q8 ? (double)q8_scale(x, i) * q8_value(x, i, (c + j) % 32)
+                                              : (double)load_f32(x + 4 * (size_t)(c + j));
+            s += (double)w[j] * a;
+        }
+    }
+    return (float)s;
+}
+
+#define DOT_BLOCKS(name, TYPE)                                               \
+    static float dot_##name##_f32(const uint8_t *row, const uint8_t *x, int n) \
+    {                                                                        \
+        return dot_blocks(row, x, n, QUANT_##TYPE, KERNELS_ACT_F32);         \
+    }                                                                        \
+    static float dot_##name##_q8(const uint8_t *row, const uint8_t *x, int n) \
+    {                                                                        \
+        return dot_blocks(row, x, n, QUANT_##TYPE, KERNELS_ACT_Q8);          \
+    }
+KERNELS_BLOCK_TYPES(DOT_BLOCKS)
+
 #define ROWS(name)                                                                                 \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
@@ -139,6 +168,8 @@ ROWS(q8_0_f32)
 ROWS(q4_0_f32)
 ROWS(q8_0_q8)
 ROWS(q4_0_q8)
+#define ROWS_BLOCKS(name, TYPE) ROWS(name##_f32) ROWS(name##_q8)
+KERNELS_BLOCK_TYPES(ROWS_BLOCKS)
 
 /* ---- accumulation ---- */
 
@@ -148,9 +179,9 @@ static inline void add_row(float *acc, float h, const uint8_t *row, uint32_t typ
 {
     const struct quant_traits *q = quant_traits(type);
     const uint8_t *p = row + (size_t)(col0 / q->block_elems) * (size_t)q->block_bytes;
-    float w[32];
-    for (int c = 0; c < n_cols; c += 32) {
-        int n = n_cols - c < 32 ? n_cols - c : 32;
+    float w[256];
+    for (int c = 0; c < n_cols; c += 256) {
+        int n = n_cols - c < 256 ? n_cols - c : 256;
         q->dequant(w, p, (size_t)n);
         p += (size_t)(n / q->block_elems) * (size_t)q->block_bytes;
         for (int j = 0; j < n; j++)
@@ -175,6 +206,8 @@ AXPY(f16, QUANT_F16)
 AXPY(bf16, QUANT_BF16)
 AXPY(q8_0, QUANT_Q8_0)
 AXPY(q4_0, QUANT_Q4_0)
+#define AXPY_BLOCKS(name, TYPE) AXPY(name, QUANT_##TYPE)
+KERNELS_BLOCK_TYPES(AXPY_BLOCKS)
 
 /* ---- vectors ---- */
 
@@ -253,6 +286,11 @@ void kernels_fill_scalar(struct kernels *k)
     SET(KERNELS_ACT_F32, QUANT_Q4_0, q4_0_f32);
     SET(KERNELS_ACT_Q8, QUANT_Q8_0, q8_0_q8);
     SET(KERNELS_ACT_Q8, QUANT_Q4_0, q4_0_q8);
+#define SET_BLOCKS(name, TYPE)                            \
+    SET(KERNELS_ACT_F32, QUANT_##TYPE, name##_f32);       \
+    SET(KERNELS_ACT_Q8, QUANT_##TYPE, name##_q8);         \
+    k->axpy[QUANT_##TYPE] = axpy_row_##name;
+    KERNELS_BLOCK_TYPES(SET_BLOCKS)
 #undef SET
     k->axpy[QUANT_F32] = axpy_row_f32;
     k->axpy[QUANT_F16] = axpy_row_f16;

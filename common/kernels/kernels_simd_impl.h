@@ -57,12 +57,6 @@
  *   void  dq_pairs(VF *acc[2], pair w, pair x)  acc[row][token] */
 
 #define OUTER  static __attribute__((noinline, unused))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 16")
-#endif
-
 #ifndef KEEP_IN_MEMORY
 #define KEEP_IN_MEMORY(x) (void)(x)
 #endif
@@ -761,22 +755,23 @@ OUTER void axpy_all(float *acc, size_t acc_stride, const void *const *rows, cons
     }
 }
 
-#define AXPY_TILE(name, R, T, ops)                                                                    \
+#define AXPY_TILE(name, R, T, BODY)                                                                   \
     static void a##R##T##_##name(float *acc, size_t s, const struct axpy_rows *a, float h[TILE_T][LANES_MAX]) \
     {                                                                                                 \
-        axpy_tile(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T, ops);        \
+        BODY(acc, s, a, h, R < LANES_MAX ? R : LANES_MAX, T < TILE_T ? T : TILE_T);                  \
     }
 #define AXPY_TILES(name, T, most) { a1##T##_##name, a4##T##_##name, most == 8 ? a8##T##_##name : a4##T##_##name }
-#define AXPY(name, type, ops, rows_most)                                                            \
-    AXPY_TILE(name, 1, 1, ops)                                                                      \
-    AXPY_TILE(name, 4, 1, ops)                                                                      \
-    AXPY_TILE(name, 8, 1, ops)                                                                      \
-    AXPY_TILE(name, 1, 2, ops)                                                                      \
-    AXPY_TILE(name, 4, 2, ops)                                                                      \
-    AXPY_TILE(name, 8, 2, ops)                                                                      \
-    AXPY_TILE(name, 1, 4, ops)                                                                      \
-    AXPY_TILE(name, 4, 4, ops)                                                                      \
-    AXPY_TILE(name, 8, 4, ops)                                                                      \
+/* axpy_NAME; BODY(acc, acc_stride, a, h, R, T) adds R rows for T tokens. */
+#define AXPY(name, type, BODY, rows_most)                                                           \
+    AXPY_TILE(name, 1, 1, BODY)                                                                     \
+    AXPY_TILE(name, 4, 1, BODY)                                                                     \
+    AXPY_TILE(name, 8, 1, BODY)                                                                     \
+    AXPY_TILE(name, 1, 2, BODY)                                                                     \
+    AXPY_TILE(name, 4, 2, BODY)                                                                     \
+    AXPY_TILE(name, 8, 2, BODY)                                                                     \
+    AXPY_TILE(name, 1, 4, BODY)                                                                     \
+    AXPY_TILE(name, 4, 4, BODY)                                                                     \
+    AXPY_TILE(name, 8, 4, BODY)                                                                     \
     static const struct axpy_tiles axpy_tiles_##name = {                                            \
         .most = rows_most,                                                                          \
         .tile = { [1] = AXPY_TILES(name, 1, rows_most),                                             \
@@ -821,6 +816,7 @@ INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops 
         vf_store_part(y + c, vf_fma(k, ops.part(x + (size_t)(c / VN) * vb, n - c), vf_load_part(y + c, n - c)), n - c);
 }
 
+#ifndef KERNELS_LOOPS_ONLY
 /* ---- what every tier instantiates ---- */
 
 #define OPS_F32  ((struct type_ops){ w_f32, part_f32, 128 })
@@ -829,6 +825,11 @@ INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops 
 #define OPS_Q8_0 ((struct type_ops){ w_q8_0, NULL, sizeof(struct quant_q8_0) })
 #define OPS_Q4_0 ((struct type_ops){ w_q4_0, NULL, sizeof(struct quant_q4_0) })
 
+#define SUMS_F32(acc, stride, a, h, R, T)  axpy_tile(acc, stride, a, h, R, T, OPS_F32)
+#define SUMS_F16(acc, stride, a, h, R, T)  axpy_tile(acc, stride, a, h, R, T, OPS_F16)
+#define SUMS_BF16(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_BF16)
+#define SUMS_Q8_0(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_Q8_0)
+#define SUMS_Q4_0(acc, stride, a, h, R, T) axpy_tile(acc, stride, a, h, R, T, OPS_Q4_0)
 #define TILE_F32_F32(a, R, T)  tile_f32(a, R, T, OPS_F32)
 #define TILE_F16_F32(a, R, T)  tile_f32(a, R, T, OPS_F16)
 #define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
@@ -869,11 +870,11 @@ ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
 ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
 ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, NULL)
 ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, NULL)
-AXPY(f32, QUANT_F32, OPS_F32, 4)
-AXPY(f16, QUANT_F16, OPS_F16, 4)
-AXPY(bf16, QUANT_BF16, OPS_BF16, 4)
-AXPY(q8_0, QUANT_Q8_0, OPS_Q8_0, 4)
-AXPY(q4_0, QUANT_Q4_0, OPS_Q4_0, KERNELS_AXPY_R)
+AXPY(f32, QUANT_F32, SUMS_F32, 4)
+AXPY(f16, QUANT_F16, SUMS_F16, 4)
+AXPY(bf16, QUANT_BF16, SUMS_BF16, 4)
+AXPY(q8_0, QUANT_Q8_0, SUMS_Q8_0, 4)
+AXPY(q4_0, QUANT_Q4_0, SUMS_Q4_0, KERNELS_AXPY_R)
 
 static float dot_f32(const float *a, const float *b, int n)
 {
@@ -912,6 +913,8 @@ static void fill_f32(struct kernels *k)
     k->axpy_f32 = axpy_vec_f32;
     k->axpy_f16 = axpy_vec_f16;
 }
+#endif
+
 #endif
 
 #endif

@@ -2,8 +2,7 @@
  * file we write is tested against. Quantisation follows the published GGML recipes to the rounding,
  * so that a tensor quantised here equals one quantised by the usual tools. All loads and stores go
  * through memcpy or bytes.h: rows in a packed file have no alignment. */
-#include "common/base/bytes.h"
-#include "common/kernels/quant.h"
+#include "common/kernels/quant_impl.h"
 
 #include <math.h>
 #include <strings.h>
@@ -166,14 +165,28 @@ static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_BF16] = { "BF16", 1, 2, bf16_dequant, bf16_quant },
     [QUANT_Q8_0] = { "Q8_0", BLOCK, 34, q8_0_dequant, q8_0_quant },
     [QUANT_Q4_0] = { "Q4_0", BLOCK, 18, q4_0_dequant, q4_0_quant },
-    [QUANT_Q4_1] = { "Q4_1", 32, 20, NULL, NULL },
-    [QUANT_Q5_0] = { "Q5_0", 32, 22, NULL, NULL },
-    [QUANT_Q5_1] = { "Q5_1", 32, 24, NULL, NULL },
-    [QUANT_Q2_K] = { "Q2_K", 256, 84, NULL, NULL },
-    [QUANT_Q3_K] = { "Q3_K", 256, 110, NULL, NULL },
-    [QUANT_Q4_K] = { "Q4_K", 256, 144, NULL, NULL },
-    [QUANT_Q5_K] = { "Q5_K", 256, 176, NULL, NULL },
-    [QUANT_Q6_K] = { "Q6_K", 256, 210, NULL, NULL },
+    [QUANT_Q4_1] = { "Q4_1", BLOCK, 20, quant_q4_1_read, quant_q4_1_write },
+    [QUANT_Q5_0] = { "Q5_0", BLOCK, 22, quant_q5_0_read, quant_q5_0_write },
+    [QUANT_Q5_1] = { "Q5_1", BLOCK, 24, quant_q5_1_read, quant_q5_1_write },
+    [QUANT_IQ4_NL] = { "IQ4_NL", BLOCK, 18, quant_iq4_nl_read, quant_iq4_nl_write },
+    [QUANT_MXFP4] = { "MXFP4", BLOCK, 17, quant_mxfp4_read, quant_mxfp4_write },
+    [QUANT_Q2_K] = { "Q2_K", 256, 84, quant_q2_k_read, quant_q2_k_write },
+    [QUANT_Q3_K] = { "Q3_K", 256, 110, quant_q3_k_read, quant_q3_k_write },
+    [QUANT_Q4_K] = { "Q4_K", 256, 144, quant_q4_k_read, quant_q4_k_write },
+    [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, quant_q5_k_write },
+    [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, quant_q6_k_write },
+    [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, quant_iq4_xs_write },
+    /* known by name and size alone */
+    [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL },
+    [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL },
+    [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL },
+    [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL },
+    [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL },
+    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, NULL, NULL },
+    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, NULL, NULL },
+    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, NULL, NULL },
+    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, NULL, NULL },
+    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, NULL, NULL },
 };
 
 const struct quant_traits *quant_traits(uint32_t type)

@@ -11,25 +11,108 @@
 
 enum quant_type {
     QUANT_F32 = 0, QUANT_F16 = 1, QUANT_Q4_0 = 2, QUANT_Q4_1 = 3, QUANT_Q5_0 = 6, QUANT_Q5_1 = 7,
-    QUANT_Q8_0 = 8, QUANT_Q2_K = 10, QUANT_Q3_K = 11, QUANT_Q4_K = 12, QUANT_Q5_K = 13,
-    QUANT_Q6_K = 14, QUANT_BF16 = 30,
+    QUANT_Q8_0 = 8, QUANT_Q8_1 = 9, QUANT_Q2_K = 10, QUANT_Q3_K = 11, QUANT_Q4_K = 12, QUANT_Q5_K = 13,
+    QUANT_Q6_K = 14, QUANT_IQ2_XXS = 16, QUANT_IQ2_XS = 17, QUANT_IQ3_XXS = 18, QUANT_IQ1_S = 19,
+    QUANT_IQ4_NL = 20, QUANT_IQ3_S = 21, QUANT_IQ2_S = 22, QUANT_IQ4_XS = 23, QUANT_IQ1_M = 29,
+    QUANT_BF16 = 30, QUANT_TQ1_0 = 34, QUANT_TQ2_0 = 35, QUANT_MXFP4 = 39,
     QUANT_LIMIT = 40 /* one more than the largest number this build looks up */
 };
 
-/* Q4_0: 32 weights, w = d * (q - 8). Element j is the low nibble of qs[j] for j < 16, else the
- * high nibble of qs[j - 16]. */
-struct quant_q4_0 {
+/* Blocks of 32 weights. Element j is the low nibble of qs[j] for j < 16, else the high nibble of
+ * qs[j - 16]; a fifth bit of element j is bit j of qh. */
+
+struct quant_q4_0 { /* w = d * (q - 8) */
     uint16_t d; /* F16 */
     uint8_t qs[16];
 };
 _Static_assert(sizeof(struct quant_q4_0) == 18, "Q4_0 block");
 
-/* Q8_0: 32 weights, w = d * q. */
-struct quant_q8_0 {
+struct quant_q4_1 { /* w = d * q + m */
+    uint16_t d, m; /* F16 */
+    uint8_t qs[16];
+};
+_Static_assert(sizeof(struct quant_q4_1) == 20, "Q4_1 block");
+
+struct quant_q5_0 { /* w = d * (q - 16) */
+    uint16_t d; /* F16 */
+    uint8_t qh[4], qs[16];
+};
+_Static_assert(sizeof(struct quant_q5_0) == 22, "Q5_0 block");
+
+struct quant_q5_1 { /* w = d * q + m */
+    uint16_t d, m; /* F16 */
+    uint8_t qh[4], qs[16];
+};
+_Static_assert(sizeof(struct quant_q5_1) == 24, "Q5_1 block");
+
+struct quant_q8_0 { /* w = d * q */
     uint16_t d; /* F16 */
     int8_t qs[32];
 };
 _Static_assert(sizeof(struct quant_q8_0) == 34, "Q8_0 block");
+
+struct quant_iq4_nl { /* w = d * quant_iq4_values[q] */
+    uint16_t d; /* F16 */
+    uint8_t qs[16];
+};
+_Static_assert(sizeof(struct quant_iq4_nl) == 18, "IQ4_NL block");
+
+struct quant_mxfp4 { /* w = 2^(e - 128) * quant_mxfp4_values[q] */
+    uint8_t e;
+    uint8_t qs[16];
+};
+_Static_assert(sizeof(struct quant_mxfp4) == 17, "MXFP4 block");
+
+/* Blocks of 256 weights: 8 sub-blocks of 32, or 16 of 16, with scales of few bits; d and dmin are F16.
+ * In runs of 64 weights, 32 bytes of qs hold the first 32 as low nibbles, the others as high ones. */
+
+struct quant_q2_k { /* w = d * (scales & 15) * q - dmin * (scales >> 4), sub-blocks of 16 */
+    uint8_t scales[16];
+    uint8_t qs[64]; /* 128 weights in 32 bytes: weight 32 * k + j is bits 2k, 2k + 1 of byte j */
+    uint16_t d, dmin;
+};
+_Static_assert(sizeof(struct quant_q2_k) == 84, "Q2_K block");
+
+struct quant_q3_k { /* w = d * (scale - 32) * (q - 4), sub-blocks of 16 */
+    uint8_t hmask[32];  /* the third bit: weight 32 * k + j is bit k of byte j */
+    uint8_t qs[64];     /* two bits each, as Q2_K */
+    uint8_t scales[12]; /* of scale i: 4 low bits in nibble i / 8 of byte i % 8, 2 high bits at bit 2 * (i / 4) of byte 8 + i % 4 */
+    uint16_t d;
+};
+_Static_assert(sizeof(struct quant_q3_k) == 110, "Q3_K block");
+
+struct quant_q4_k { /* w = d * scale * q - dmin * min, sub-blocks of 32 */
+    uint16_t d, dmin;
+    uint8_t scales[12]; /* i < 4: scale = 6 bits of byte i, min = 6 bits of byte 4 + i; else nibbles of byte 4 + i, low and
+                         * high, with the two top bits of bytes i - 4 and i above them */
+    uint8_t qs[128];
+};
+_Static_assert(sizeof(struct quant_q4_k) == 144, "Q4_K block");
+
+struct quant_q5_k { /* as Q4_K */
+    uint16_t d, dmin;
+    uint8_t scales[12];
+    uint8_t qh[32]; /* the fifth bit: weight 32 * k + j is bit k of byte j */
+    uint8_t qs[128];
+};
+_Static_assert(sizeof(struct quant_q5_k) == 176, "Q5_K block");
+
+struct quant_q6_k { /* w = d * scale * (q - 32), sub-blocks of 16 */
+    uint8_t ql[128]; /* 4 bits; 128 weights in 64 bytes: the first 64 as low nibbles, the others as high ones */
+    uint8_t qh[64];  /* 2 bits, as Q2_K's */
+    int8_t scales[16];
+    uint16_t d;
+};
+_Static_assert(sizeof(struct quant_q6_k) == 210, "Q6_K block");
+
+struct quant_iq4_xs { /* w = d * (scale - 32) * quant_iq4_values[q], sub-blocks of 32 in Q4_0's order */
+    uint16_t d, scales_h; /* scale i: 2 high bits at bit 2i of scales_h, 4 low ones in nibble i % 2 of scales_l[i / 2] */
+    uint8_t scales_l[4];
+    uint8_t qs[128];
+};
+_Static_assert(sizeof(struct quant_iq4_xs) == 136, "IQ4_XS block");
+
+extern const int8_t quant_iq4_values[16], quant_mxfp4_values[16];
 
 struct quant_traits {
     const char *name;   /* "Q4_0", as GGUF tools print it */

@@ -27,6 +27,8 @@ uint32_t make_file_type(uint32_t type)
 {
     static const struct { uint32_t type, file_type; } known[] = {
         { QUANT_F32, 0 }, { QUANT_F16, 1 }, { QUANT_Q4_0, 2 }, { QUANT_Q8_0, 7 }, { QUANT_BF16, 32 },
+        { QUANT_Q4_1, 3 }, { QUANT_Q5_0, 8 }, { QUANT_Q5_1, 9 }, { QUANT_Q2_K, 10 }, { QUANT_Q3_K, 12 }, { QUANT_Q4_K, 15 },
+        { QUANT_Q5_K, 17 }, { QUANT_Q6_K, 18 }, { QUANT_IQ4_NL, 25 }, { QUANT_IQ4_XS, 30 }, { QUANT_MXFP4, 38 },
     };
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
         if (known[i].type == type)
@@ -38,7 +40,8 @@ int make_type(const char *name, uint32_t *out, struct err *e)
 {
     int t = quant_by_name(name);
     if (t < 0 || !quant_traits((uint32_t)t)->quant)
-        return err_set(e, ERR_USAGE, "--type %s: this build quantises to f32, f16, bf16, q8_0 and q4_0", name);
+        return err_set(e, ERR_USAGE, "--type %s: this build quantises to f32, f16, bf16, q8_0, q4_0, q4_1, q5_0, q5_1, "
+                       "q2_k, q3_k, q4_k, q5_k, q6_k, iq4_nl, iq4_xs and mxfp4", name);
     *out = (uint32_t)t;
     return 0;
 }

@@ -299,7 +299,7 @@ int cmd_random(int argc, char **argv)
         { .name = "act", .type = OPT_CHOICE, .dest = &s.act, .choices = acts,
           .arg = "NAME", .def = "silu; relu for smallthinker", .help = "Activation of the gated FFN." },
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &s.type_name,
-          .arg = "TYPE", .def = "f16", .help = "Type of the matrices: f32, f16, bf16, q8_0 or q4_0." },
+          .arg = "TYPE", .def = "f16", .help = "Type of the matrices, any that can be written: f16, q8_0, q4_0, q4_k, q6_k, mxfp4, ..." },
         { .name = "layers", .type = OPT_INT, .dest = &s.layers, .min = 1, .max = MODEL_MAX_LAYERS,
           .arg = "N", .def = "2", .help = "Layers." },
         { .name = "d-model", .type = OPT_INT, .dest = &s.d_model, .min = 2, .max = MODEL_MAX_DIM,

@@ -124,7 +124,7 @@ int cmd_requant(int argc, char **argv)
     const char *type_name = NULL, *more_name = NULL;
     const struct opt opts[] = {
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &type_name, .arg = "TYPE", .required = 1,
-          .help = "f32, f16, bf16, q8_0 or q4_0." },
+          .help = "Any type that can be written: f16, q8_0, q4_0, q4_k, q6_k, mxfp4, ..." },
         { .name = "more-bits", .type = OPT_STRING, .dest = &more_name, .arg = "TYPE",
           .help = "Type of the tensors that have more bits in mixtures such as Q4_K_M: the head, and attn_v and ffn_down of the first "
                   "and last eighth of the layers and of every third between.", .def = "that of the others" },

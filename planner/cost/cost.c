@@ -284,7 +284,14 @@ static double kernel_row_ns(const struct hw *hw, const struct cost_choice *c, co
                                          cost_row_ns(cached, threads_row_ns(hw, c, kernel, pattern, 1, row_len, 1));
 }
 
-/* A row product of a weight type: the planned activation form, else float activations of the same type. */
+/* The type whose figures stand for those of a type that was not measured: one of about its bytes. */
+static uint32_t stand_in(uint32_t type)
+{
+    return quant_row_bytes(type, 256) <= quant_row_bytes(QUANT_Q5_K, 256) ? QUANT_Q4_0 : QUANT_Q8_0;
+}
+
+/* A row product of a weight type: the planned activation form, else float activations of the same type, else for types of
+ * quant blocks the product of Q4_0 or Q8_0. */
 static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, enum hw_pattern pattern,
                       int row_len, int batch, struct notes *notes)
 {
@@ -296,6 +303,14 @@ static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
         return ns;
     kernel_name("rows", type, "f32", plain, sizeof plain);
     ns = q8 ? kernel_row_ns(hw, c, plain, pattern, row_len, batch) : 0;
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; %s taken instead", hw->name, name, plain);
+    if (ns > 0)
+        return ns;
+    if (quant_traits(type) && quant_traits(type)->block_elems > 1 && type != stand_in(type)) {
+        kernel_name("rows", stand_in(type), q8 ? "q8" : "f32", plain, sizeof plain);
+        ns = kernel_row_ns(hw, c, plain, pattern, row_len, batch);
+    }
     if (ns > 0)
         notes_add(notes, "%s: no figure for kernel %s; %s taken instead", hw->name, name, plain);
     else

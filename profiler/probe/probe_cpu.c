@@ -269,16 +269,12 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
 
 static int add_threads(struct compute_probe *c, int core_class, int threads, int quick)
 {
-    static const uint32_t common[] = { QUANT_F16, QUANT_Q8_0, QUANT_Q4_0 };
+    static const uint32_t types[] = { QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, /* quick: these */
+                                      QUANT_F32, QUANT_BF16, QUANT_Q4_K, QUANT_Q6_K };
+    const int n = quick ? 3 : 7;
     struct point at = { .core_class = core_class, .threads = threads };
-    if (quick) {
-        for (int i = 0; i < 3; i++)
-            if (add_type(c, common[i], at, quick) < 0)
-                return -1;
-        return 0;
-    }
-    for (uint32_t type = 0; type < QUANT_LIMIT; type++)
-        if ((kernels->rows[KERNELS_ACT_F32][type] || kernels->rows[KERNELS_ACT_Q8][type]) && add_type(c, type, at, quick) < 0)
+    for (int i = 0; i < n; i++)
+        if (add_type(c, types[i], at, quick) < 0)
             return -1;
     return 0;
 }

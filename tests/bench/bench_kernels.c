@@ -293,7 +293,8 @@ static void bench_type(uint8_t *w, size_t bytes, uint32_t type, int n_cols, int 
 
 static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *types, int n_cols, int n_tokens, int rounds)
 {
-    static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16, QUANT_BF16, QUANT_F32 };
+    static const uint32_t all[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16,  QUANT_BF16, QUANT_F32,  QUANT_Q4_K,   QUANT_Q5_K,   QUANT_Q6_K,
+                                    QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q2_K, QUANT_Q3_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4 };
     pthread_t id[MAX_THREADS];
     n_threads = threads;
     pthread_barrier_init(&gate, NULL, (unsigned)threads);
@@ -302,8 +303,8 @@ static void bench_threads(int threads, uint8_t *w, size_t bytes, const char *typ
             fprintf(stderr, "bench_kernels: cannot start a thread\n");
             exit(1);
         }
-    for (int i = 0; i < 5; i++)
-        if (!types || (int)all[i] == quant_by_name(types))
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (types ? (int)all[i] == quant_by_name(types) : quant_row_bytes(all[i], (uint64_t)n_cols) > 0)
             bench_type(w, bytes, all[i], n_cols, n_tokens, rounds);
     jobs[0].pass = PASSES;
     for (int i = 1; i < threads; i++)
@@ -349,7 +350,7 @@ int main(int argc, char **argv)
         return 2;
     }
     if (n_cols < 32 || n_cols % 32 || mib < WINDOWS || rounds < 1 || n_tokens < 1 || n_tokens > MAX_TOKENS ||
-        (types && quant_by_name(types) < 0)) {
+        (types && (quant_by_name(types) < 0 || !quant_row_bytes((uint32_t)quant_by_name(types), (uint64_t)n_cols)))) {
         fputs(usage, stderr);
         return 2;
     }

@@ -49,7 +49,7 @@ check "requantising to F32 and back gives the same bytes" round_trip
 check "Q8_0 and Q4_0 files have the sizes their blocks make" sizes
 check "random models are readable and the same twice" repeats
 check "a type that is not known" fails 2 "--type q9" "$M" requant --type q9 $MODEL "$T/x.gguf"
-check "a type that cannot be written" fails 2 "--type Q6_K" "$M" requant --type Q6_K $MODEL "$T/x.gguf"
+check "a type that cannot be written" fails 2 "--type IQ2_XS" "$M" requant --type IQ2_XS $MODEL "$T/x.gguf"
 check "no output" fails 2 "1 given" "$M" requant --type f16 $MODEL
 check "a file that is none" fails 3 "README.md': not a GGUF file" "$M" requant --type f16 README.md "$T/x.gguf"
 check "heads that do not divide" fails 2 "--heads 5" "$M" random --heads 5 "$T/x.gguf"

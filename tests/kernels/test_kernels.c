@@ -21,7 +21,9 @@ enum { MAX_COLS = 1120,
        PAGE = 4096,
        ROOM = 8 * PAGE };
 
-static const uint32_t types[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q8_0, QUANT_Q4_0 };
+static const uint32_t types[] = { QUANT_F32,  QUANT_F16,  QUANT_BF16,   QUANT_Q8_0,  QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,
+                                  QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K,   QUANT_Q5_K,  QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+                                  QUANT_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* ---- memory with guards ---- */
@@ -76,6 +78,26 @@ static void fill_floats(float *x, int n, int kind)
     }
 }
 
+/* Where a block's halves are: its scale and that of its minima; -1: none. */
+struct halves {
+    int at[2];
+};
+
+static struct halves halves_of(uint32_t type)
+{
+    switch (type) {
+    case QUANT_Q4_1:
+    case QUANT_Q5_1:
+    case QUANT_Q4_K:
+    case QUANT_Q5_K: return (struct halves){ { 0, 2 } };
+    case QUANT_Q2_K: return (struct halves){ { 80, 82 } };
+    case QUANT_Q3_K: return (struct halves){ { 108, -1 } };
+    case QUANT_Q6_K: return (struct halves){ { 208, -1 } };
+    case QUANT_MXFP4: return (struct halves){ { -1, -1 } };
+    default: return (struct halves){ { 0, -1 } };
+    }
+}
+
 static void fill_row(uint8_t *row, uint32_t type, int n, int kind)
 {
     static float tmp[MAX_COLS];
@@ -84,14 +106,18 @@ static void fill_row(uint8_t *row, uint32_t type, int n, int kind)
     q->quant(row, tmp, (size_t)n);
     if (kind == KIND_RANDOM || q->block_elems == 1)
         return;
-    for (int b = 0; b < n / q->block_elems; b++, row += q->block_bytes) { /* any bits at all */
+    const struct halves at = halves_of(type);
+    for (int b = 0; b < n / q->block_elems; b++, row += q->block_bytes) { /* any bits at all, but for the scales */
         static const uint16_t scales[] = { 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000, 0x3c00 };
-        uint16_t d = scales[rnd() % 7];
-        memcpy(row, &d, 2);
         uint8_t same = (uint8_t[]){ 0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0 }[rnd() % 6];
         int random = rnd() % 2;
-        for (int i = 2; i < q->block_bytes; i++)
+        for (int i = 0; i < q->block_bytes; i++)
             row[i] = random ? (uint8_t)rnd() : same;
+        for (int i = 0; i < 2; i++)
+            if (at.at[i] >= 0)
+                memcpy(row + at.at[i], &scales[rnd() % 7], 2);
+        if (type == QUANT_MXFP4)
+            row[0] = (uint8_t[]){ 0, 1, 2, 100, 128, 150 }[rnd() % 6];
     }
 }
 
@@ -118,18 +144,38 @@ static double act_value(const struct batch *b, const uint8_t *act, int c)
     return (double)g.d[c / 32 % 4] * g.qs[c % 32 / 16 * 64 + c / 32 % 4 * 16 + c % 16];
 }
 
+/* With int8 activations scale and minimum of a weight are multiplied each by itself: what is rounded is |w| without the minimum
+ * and the minimum, together more than |w|. */
+static void magnitudes(float *m, const float *w, const struct batch *b, const uint8_t *row)
+{
+    static uint8_t copy[4 * MAX_COLS];
+    const struct quant_traits *q = quant_traits(b->type);
+    const int at = halves_of(b->type).at[1];
+    for (int i = 0; i < b->n_cols; i++)
+        m[i] = fabsf(w[i]);
+    if (b->form != KERNELS_ACT_Q8 || at < 0)
+        return;
+    memcpy(copy, row, b->row_bytes);
+    for (int k = 0; k < b->n_cols / q->block_elems; k++)
+        memset(copy + k * q->block_bytes + at, 0, 2);
+    q->dequant(m, copy, (size_t)b->n_cols);
+    for (int i = 0; i < b->n_cols; i++)
+        m[i] = fabsf(m[i]) + fabsf(w[i] - m[i]);
+}
+
 static int products_right(const struct batch *b)
 {
-    static float w[MAX_COLS];
+    static float w[MAX_COLS], size[MAX_COLS];
     int bad = 0;
     for (int r = 0; r < MAX_ROWS; r++) {
         quant_traits(b->type)->dequant(w, b->row[r], (size_t)b->n_cols);
+        magnitudes(size, w, b, b->row[r]);
         for (int t = 0; t < MAX_TOKENS; t++) {
             double sum = 0, mag = 0;
             for (int c = 0; c < b->n_cols; c++) {
-                double p = (double)w[c] * act_value(b, b->act[t], c);
-                sum += p;
-                mag += fabs(p);
+                double x = act_value(b, b->act[t], c);
+                sum += (double)w[c] * x;
+                mag += (double)size[c] * fabs(x);
             }
             double tol = (b->n_cols / 8 + 24) * 0x1p-24 * mag + b->n_cols * 1e-37;
             if (!(fabs(b->bits[t][r] - sum) <= tol)) {
@@ -234,10 +280,10 @@ static void test_products(uint32_t type, enum kernels_act form)
     static const int odd[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 100, 129, 255, 1039 };
     struct batch b;
     int right = 1, same = 1;
-    int n_sizes = quant_traits(type)->block_elems == 1 ? 26 : 11;
+    int block = quant_traits(type)->block_elems, n_sizes = block == 1 ? 26 : block == 32 ? 11 : MAX_COLS / block;
     for (int s = 0; s < n_sizes; s++)
         for (int kind = 0; kind < KINDS; kind++) {
-            make_batch(&b, type, form, s < 11 ? blocked[s] : odd[s - 11], kind, s & 1);
+            make_batch(&b, type, form, block > 32 ? block * (s + 1) : s < 11 ? blocked[s] : odd[s - 11], kind, s & 1);
             if (right && !products_right(&b)) {
                 right = 0;
                 printf("# n_cols %d, kind %d\n", b.n_cols, kind);
@@ -256,7 +302,7 @@ static void test_products(uint32_t type, enum kernels_act form)
 enum { AX_ROWS = 150,
        AX_SLOTS = 21,
        AX_TOKENS = 6,
-       AX_COLS = 416 };
+       AX_COLS = 768 };
 
 struct sums {
     uint32_t type;
@@ -341,13 +387,13 @@ static int sums_same(const struct sums *s, int split, int col0, int n_cols)
 
 static void test_axpy(uint32_t type)
 {
-    static const int sizes[] = { 32, 64, 96, 160, 288, AX_COLS, 1, 5, 17, 47, 100, 333 };
+    static const int sizes[] = { 32, 64, 96, 160, 288, 416, 1, 5, 17, 47, 100, 333 }, wide[] = { 256, 512, AX_COLS };
     struct sums s;
     int right = 1, same = 1, block = quant_traits(type)->block_elems;
-    for (int i = 0; i < (block == 1 ? 12 : 6); i++)
+    for (int i = 0; i < (block == 1 ? 12 : block == 32 ? 6 : 3); i++)
         for (int kind = 0; kind < KINDS; kind++)
             for (int rep = 0; rep < 6; rep++) {
-                make_sums(&s, type, sizes[i], kind);
+                make_sums(&s, type, block > 32 ? wide[i] : sizes[i], kind);
                 right &= sums_right(&s);
                 same &= sums_same(&s, 0, 0, s.n_cols);
                 for (int k = 0; k < 4; k++) {
@@ -478,7 +524,7 @@ static void test_forms(void)
     CHECK(kernels_act_form(QUANT_Q4_0, 1) == KERNELS_ACT_Q8 && kernels_act_form(QUANT_Q8_0, 1) == KERNELS_ACT_Q8);
     CHECK(kernels_act_form(QUANT_F16, 1) == KERNELS_ACT_F32 && kernels_act_form(QUANT_Q4_0, 0) == KERNELS_ACT_F32);
     CHECK(kernels_act_form(12345, 1) == KERNELS_ACT_F32);
-    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_Q4_K]);
+    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_IQ2_XS]);
 }
 
 int main(void)

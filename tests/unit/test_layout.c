@@ -76,8 +76,8 @@ static void refusals(void)
     l.cluster_neurons = 12;
     CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "cluster_neurons is 12"));
     l.cluster_neurons = 64;
-    l.type[0][1] = 39;
-    CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "type 39"));
+    l.type[0][1] = 38;
+    CHECK(layout_derive_one(&l, 256, 64, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "type 38"));
     CHECK(layout_derive_one(&l, 256, 0, &s, &e) == ERR_LIMIT);
 }
 

@@ -246,7 +246,7 @@ static void tensors(void)
     CHECK(opens(moe, QUANT_Q4_0, NULL, 0, NULL, 0, 0, 0, &h) == ERR_FORMAT && says("ffn_gate_inp.weight' is absent"));
     CHECK(opens(NULL, QUANT_F16, "blk.1.ffn_norm.weight", 0, NULL, 0, 0, 0, &h) == ERR_FORMAT &&
           says("'tiny': tensor 'blk.1.ffn_norm.weight' is absent"));
-    CHECK(opens(NULL, QUANT_Q4_1, NULL, 0, NULL, 0, 0, 0, &h) == ERR_UNSUPPORTED && says("Q4_1"));
+    CHECK(opens(NULL, QUANT_Q8_1, NULL, 0, NULL, 0, 0, 0, &h) == ERR_UNSUPPORTED && says("Q8_1"));
     CHECK(opens(NULL, QUANT_F16, "output_norm.weight", 0, "output_norm.weight", TINY_D, 0, QUANT_F16, &h) ==
           ERR_UNSUPPORTED && says("only F32"));
     CHECK(opens(NULL, QUANT_F16, "token_embd.weight", 0, "token_embd.weight", TINY_D, 8, QUANT_F16, &h) ==

@@ -1,0 +1,223 @@
+#ifndef COMMON_KERNELS_KERNELS_NEON_K_IMPL_H
+#define COMMON_KERNELS_KERNELS_NEON_K_IMPL_H
+
+/* What NEON and dotprod share for the block types beside Q4_0 and Q8_0. dot16 as in kernels_neon_impl.h. */
+#if defined(__aarch64__)
+
+#include "common/kernels/kernels_neon_impl.h"
+#include "common/kernels/kernels_k_impl.h"
+
+struct kg {
+    uint8x16_t lo[4], hi[4]; /* of each block */
+};
+
+PRIM float k_half(const uint8_t *p)
+{
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16((uint16_t)half_at(p)))), 0);
+}
+
+PRIM VF vf_i8(const uint8_t *p)
+{
+    uint8x8_t b = vreinterpret_u8_u32(vdup_n_u32(k_u32(p)));
+    return vcvtq_f32_s32(vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(b)))));
+}
+
+PRIM struct f16x k_bytes(uint64_t lo, uint64_t hi, float k)
+{
+    int16x8_t a = vmovl_s8(vcreate_s8(lo)), b = vmovl_s8(vcreate_s8(hi));
+    return (struct f16x){ { vmulq_n_f32(widen(a, 0), k), vmulq_n_f32(widen(a, 1), k), vmulq_n_f32(widen(b, 0), k),
+                            vmulq_n_f32(widen(b, 1), k) } };
+}
+
+PRIM struct f16x k_four(const float f[4])
+{
+    return (struct f16x){ { vld1q_f32(f), vf_zero(), vf_zero(), vf_zero() } };
+}
+
+PRIM void kg_store(uint8_t *to, struct kg w)
+{
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        vst1q_u8(to + 16 * b, w.lo[b]);
+        vst1q_u8(to + 64 + 16 * b, w.hi[b]);
+    }
+}
+
+/* ---- sums of activations ---- */
+
+PRIM int32x4_t sum_fours(const uint8_t *x)
+{
+    return vpaddlq_s16(vpaddlq_s8(vreinterpretq_s8_u8(vld1q_u8(x))));
+}
+
+/* Sixteens of blocks b and b + 1 of a group, in column order. */
+PRIM int32x4_t sums16(const uint8_t *x, int b)
+{
+    const uint8_t *p = x + 16 + 16 * b;
+    return vpaddq_s32(vpaddq_s32(sum_fours(p), sum_fours(p + 64)), vpaddq_s32(sum_fours(p + 16), sum_fours(p + 80)));
+}
+
+PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
+{
+    struct f16x r = { { vf_zero(), vf_zero(), vf_zero(), vf_zero() } };
+    for (int g = 0; g < groups; g++) {
+        const uint8_t *p = x + (size_t)g * sizeof(struct kernels_q8_group);
+        const VF d = vreinterpretq_f32_u8(vld1q_u8(p));
+        int32x4_t a = sums16(p, 0), b = sums16(p, 2);
+        if (sub == 32) {
+            r.v[g] = vmulq_f32(vcvtq_f32_s32(vpaddq_s32(a, b)), d);
+        } else {
+            r.v[2 * g] = vmulq_f32(vcvtq_f32_s32(a), vzip1q_f32(d, d));
+            r.v[2 * g + 1] = vmulq_f32(vcvtq_f32_s32(b), vzip2q_f32(d, d));
+        }
+    }
+    return r;
+}
+
+/* ---- products ---- */
+
+PRIM int32x4_t dot_offset(uint8x16_t w, int offset, const uint8_t *x)
+{
+    int8x16_t s = vreinterpretq_s8_u8(w);
+    if (offset != K_TABLE)
+        s = vsubq_s8(s, vdupq_n_s8((int8_t)offset));
+    return dot16(vdupq_n_s32(0), s, vreinterpretq_s8_u8(vld1q_u8(x)));
+}
+
+PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int sub, int offset)
+{
+    const VF xd = vreinterpretq_f32_u8(vld1q_u8(x));
+    int32x4_t lo[4], hi[4];
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        lo[b] = dot_offset(w.lo[b], offset, x + 16 + 16 * b);
+        hi[b] = dot_offset(w.hi[b], offset, x + 80 + 16 * b);
+        if (sub == 32)
+            lo[b] = vaddq_s32(lo[b], hi[b]);
+    }
+    int32x4_t l = vpaddq_s32(vpaddq_s32(lo[0], lo[1]), vpaddq_s32(lo[2], lo[3]));
+    if (sub == 32)
+        return vfmaq_f32(acc, vcvtq_f32_s32(l), vmulq_f32(s.v[g], xd));
+    int32x4_t h = vpaddq_s32(vpaddq_s32(hi[0], hi[1]), vpaddq_s32(hi[2], hi[3]));
+    VF sum = vmulq_f32(vcvtq_f32_s32(l), vuzp1q_f32(s.v[2 * g], s.v[2 * g + 1]));
+    sum = vfmaq_f32(sum, vcvtq_f32_s32(h), vuzp2q_f32(s.v[2 * g], s.v[2 * g + 1]));
+    return vfmaq_f32(acc, sum, xd);
+}
+
+/* ---- groups ---- */
+
+/* The field of `bits` bits that begins at bit k of each byte, moved to bit `to`. */
+PRIM uint8x16_t field(uint8x16_t v, int k, int bits, int to)
+{
+    v = vshlq_u8(v, vdupq_n_s8((int8_t)(to - k)));
+    return vandq_u8(v, vdupq_n_u8((uint8_t)(((1 << bits) - 1) << to)));
+}
+
+PRIM struct kg kg_q4_k(const uint8_t *p, int g, int nb)
+{
+    const uint8_t *q = K_AT(q4_k, p, qs) + 64 * g;
+    struct kg w;
+    (void)nb;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = field(vld1q_u8(q + b / 2 * 32), b % 2 * 4, 4, 0);
+        w.hi[b] = field(vld1q_u8(q + b / 2 * 32 + 16), b % 2 * 4, 4, 0);
+    }
+    return w;
+}
+
+PRIM struct kg kg_q5_k(const uint8_t *p, int g, int nb)
+{
+    const uint8_t *h = K_AT(q5_k, p, qh);
+    struct kg w = kg_q4_k(K_AT(q5_k, p, qs) - offsetof(struct quant_q4_k, qs), g, nb);
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = vorrq_u8(w.lo[b], field(vld1q_u8(h), 4 * g + b, 1, 4));
+        w.hi[b] = vorrq_u8(w.hi[b], field(vld1q_u8(h + 16), 4 * g + b, 1, 4));
+    }
+    return w;
+}
+
+PRIM struct kg kg_q6_k(const uint8_t *p, int g, int nb)
+{
+    const uint8_t *q = K_AT(q6_k, p, ql) + 64 * g, *h = K_AT(q6_k, p, qh) + 32 * g;
+    struct kg w;
+    (void)nb;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        const uint8_t *at = q + b % 2 * 32;
+        w.lo[b] = vorrq_u8(field(vld1q_u8(at), b / 2 * 4, 4, 0), field(vld1q_u8(h), 2 * b, 2, 4));
+        w.hi[b] = vorrq_u8(field(vld1q_u8(at + 16), b / 2 * 4, 4, 0), field(vld1q_u8(h + 16), 2 * b, 2, 4));
+    }
+    return w;
+}
+
+PRIM struct kg kg_q2_k(const uint8_t *p, int g, int nb)
+{
+    const uint8_t *q = K_AT(q2_k, p, qs) + 32 * g;
+    struct kg w;
+    (void)nb;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = field(vld1q_u8(q), 2 * b, 2, 0);
+        w.hi[b] = field(vld1q_u8(q + 16), 2 * b, 2, 0);
+    }
+    return w;
+}
+
+PRIM struct kg kg_q3_k(const uint8_t *p, int g, int nb)
+{
+    const uint8_t *h = K_AT(q3_k, p, hmask);
+    struct kg w = kg_q2_k(K_AT(q3_k, p, qs) - offsetof(struct quant_q2_k, qs), g, nb);
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = vorrq_u8(w.lo[b], field(vld1q_u8(h), 4 * g + b, 1, 2));
+        w.hi[b] = vorrq_u8(w.hi[b], field(vld1q_u8(h + 16), 4 * g + b, 1, 2));
+    }
+    return w;
+}
+
+PRIM struct kg nibbles(const uint8_t *p, size_t block, size_t at, int nb)
+{
+    struct kg w;
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        uint8x16_t q = b < nb ? vld1q_u8(p + (size_t)b * block + at) : vdupq_n_u8(0);
+        w.lo[b] = field(q, 0, 4, 0);
+        w.hi[b] = field(q, 4, 4, 0);
+    }
+    return w;
+}
+
+/* 16 where bit j is set, for byte j. */
+PRIM uint8x16_t bits16(uint32_t bits)
+{
+    const uint8x16_t bit = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
+    uint8x16_t v = vcombine_u8(vdup_n_u8((uint8_t)bits), vdup_n_u8((uint8_t)(bits >> 8)));
+    return vandq_u8(vtstq_u8(v, bit), vdupq_n_u8(16));
+}
+
+PRIM struct kg fifth_bits(struct kg w, const uint8_t *p, size_t block, size_t at, int nb)
+{
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        uint32_t h = b < nb ? k_u32(p + (size_t)b * block + at) : 0;
+        w.lo[b] = vorrq_u8(w.lo[b], bits16(h));
+        w.hi[b] = vorrq_u8(w.hi[b], bits16(h >> 16));
+    }
+    return w;
+}
+
+PRIM struct kg look_up(struct kg w, const int8_t values[16])
+{
+    const uint8x16_t t = vreinterpretq_u8_s8(vld1q_s8(values));
+    UNROLL
+    for (int b = 0; b < 4; b++) {
+        w.lo[b] = vqtbl1q_u8(t, w.lo[b]);
+        w.hi[b] = vqtbl1q_u8(t, w.hi[b]);
+    }
+    return w;
+}
+
+#endif
+#endif

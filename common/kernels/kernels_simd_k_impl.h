@@ -1,0 +1,378 @@
+/* The loops of the block types beside Q4_0 and Q8_0, over a tier's primitives. A type gives its columns as signed bytes u and
+ * floats s and m, so that a weight is s * u + m: s and m are of 16 or 32 columns, u is small and mostly not negative
+ * (an offset goes into m). Columns come in groups of four blocks of 32, the groups of struct kernels_q8_group; a step of the loops is
+ * two groups for the types whose scales are shared by 256 columns, else one.
+ *
+ * Products with floats and accumulations make the weight itself: s * u is exact, so w is what
+ * dequantisation gives, to the bit. Products with int8 activations multiply integers, then
+ *   sum of w x = xd * (s * (sum of (u - offset) x) + min * (sum of x)),
+ * where sums with an offset are exact integers and those of minima come once a step: k_sums has them for all its blocks. */
+#if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_K_H)
+#define COMMON_KERNELS_SIMD_K_H
+
+#define KERNELS_LOOPS_ONLY
+#include "common/kernels/kernels_simd_impl.h"
+
+/* Primitives beside those of kernels_simd_impl.h:
+ *   struct kg nibbles(const uint8_t *p, size_t block, size_t at, int nb)
+ *                                               low and high nibbles of 16 bytes at `at` of each of nb blocks, the others any
+ *   struct kg fifth_bits(struct kg, const uint8_t *p, size_t block, size_t at, int nb)
+ *                                               16 more where the bit of an element is set, of 4 bytes at `at`
+ *   struct kg look_up(struct kg, const int8_t values[16])
+ *   struct kg kg_TYPE(const uint8_t *p, int g, int nb), of Q2_K to Q6_K
+ *   struct kg                                   a group: signed bytes of four blocks, in two halves as kernels_q8_group has them
+ *   void kg_store(uint8_t *to, struct kg)       column 16 h + j of block b at to[64 h + 16 b + j], h < 2, j < 16
+ *   VF vf_i8(const uint8_t *p)                  VN signed bytes as floats
+ *   struct f16x k_bytes(uint64_t lo, uint64_t hi, float k)  sixteen signed bytes times k
+ *   struct f16x k_four(const float f[4])        those, then zeroes
+ *   struct f16x k_sums(const uint8_t *x, int groups, int sub)
+ *                                               sum of x in each run of `sub` columns, times its scale; zeroes after the last
+ *   VF k_dot(VF acc, struct kg, struct f16x s, int g, const uint8_t *x, int sub, int offset)
+ *                                               acc + xd * s * sum of (u - offset) * x; x: group g of the step
+ *   float k_half(const uint8_t *p)              an F16 */
+/* s and m of a step in column order: 16 of 16 columns, or 8 (4 of a single group) of 32. m where the type has minima. */
+struct k_scales {
+    struct f16x s, m;
+};
+
+typedef void k_scales_fn(struct k_scales *k, const uint8_t *p, int nb);
+typedef struct kg k_group_fn(const uint8_t *p, int g, int nb);
+
+struct k_ops {
+    k_scales_fn *scales; /* nb: blocks of 32 of this group that exist */
+    k_group_fn *group;
+    int groups;          /* of a step */
+    size_t bytes;        /* of a group; of a step, if there are two */
+    int sub, offset, has_min;
+};
+
+INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int n)
+{
+    for (int v = 0; v < (n + VN - 1) / VN; v++)
+        acc = vf_fma(m->v[v], sums->v[v], acc);
+    return acc;
+}
+
+/* ---- products with int8 ---- */
+
+INLINE void k_step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R, int T,
+                      struct k_ops ops)
+{
+    struct k_scales k[TILE_R];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        ops.scales(&k[r], a->row[r] + o, nb);
+    for (int t = 0; t < T && ops.has_min; t++) {
+        const struct f16x sums = k_sums(x + (size_t)t * a->x_stride, ops.groups, ops.sub);
+        UNROLL
+        for (int r = 0; r < R; r++)
+            acc[r][t] = k_add_mins(acc[r][t], &k[r].m, &sums, ops.groups * 128 / ops.sub);
+    }
+    UNROLL
+    for (int g = 0; g < ops.groups; g++) {
+        UNROLL
+        for (int r = 0; r < R; r++) {
+            const struct kg w = ops.group(a->row[r] + o, g, nb);
+            UNROLL
+            for (int t = 0; t < T; t++)
+                acc[r][t] = k_dot(acc[r][t], w, k[r].s, g,
+                                  x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group), ops.sub, ops.offset);
+        }
+    }
+}
+
+INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
+{
+    VF acc[TILE_R][TILE_T];
+    const uint8_t *x = a->x;
+    size_t o = 0, done = 0;
+    tile_clear(acc, R, T);
+    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
+        ahead_step(&done, a, o + ops.bytes, R);
+        k_step_q8(a, acc, o, x, 4, R, T, ops);
+    }
+    if (ops.groups == 1 && o < a->row_bytes)
+        k_step_q8(a, acc, o, x, (int)((a->row_bytes - o) / (ops.bytes / 4)), R, T, ops);
+    tile_store(a, acc, R, T);
+}
+
+/* ---- weights as floats ---- */
+
+/* s and m of a step, as the loops over columns broadcast them. */
+struct k_floats {
+    float s[16], m[16];
+};
+
+INLINE void k_to_memory(struct k_floats *f, const uint8_t *p, int nb, struct k_ops ops)
+{
+    struct k_scales k;
+    const VF offset = vf_set1(ops.offset == K_TABLE ? 0 : (float)-ops.offset);
+    ops.scales(&k, p, nb);
+    UNROLL
+    for (int v = 0; v < 16 / VN; v++) {
+        vf_store(f->s + v * VN, k.s.v[v]);
+        vf_store(f->m + v * VN, ops.has_min ? k.m.v[v] : vf_mul(k.s.v[v], offset));
+    }
+}
+
+/* Columns [16 i + v * VN, + VN) of group g, whose bytes are at u. */
+INLINE VF k_weight(const uint8_t *u, const struct k_floats *f, int g, int i, int v, struct k_ops ops)
+{
+    const int k = ops.sub == 16 ? 8 * g + i : 4 * g + i / 2;
+    return vf_fma(vf_i8(u + 64 * (i & 1) + 16 * (i / 2) + v * VN), vf_set1(f->s[k]), vf_set1(f->m[k]));
+}
+
+INLINE void k_step_f32(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, int c, int nb, int R, int T, struct k_ops ops)
+{
+    struct k_floats f[TILE_R];
+    uint8_t u[TILE_R][128];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        k_to_memory(&f[r], a->row[r] + o, nb, ops);
+    for (int g = 0; g < ops.groups; g++, c += 128) {
+        UNROLL
+        for (int r = 0; r < R; r++)
+            kg_store(u[r], ops.group(a->row[r] + o, g, nb));
+        for (int i = 0; i < 2 * nb; i++) {
+            UNROLL
+            for (int v = 0; v < 16 / VN; v++) {
+                VF w[TILE_R];
+                UNROLL
+                for (int r = 0; r < R; r++)
+                    w[r] = k_weight(u[r], &f[r], g, i, v, ops);
+                UNROLL
+                for (int t = 0; t < T; t++) {
+                    VF x = vf_load(tile_x(a, t, c + 16 * i + v * VN));
+                    UNROLL
+                    for (int r = 0; r < R; r++)
+                        acc[r][t] = vf_fma(w[r], x, acc[r][t]);
+                }
+            }
+        }
+    }
+}
+
+INLINE void k_tile_f32(const struct tile *a, int R, int T, struct k_ops ops)
+{
+    VF acc[TILE_R][TILE_T];
+    size_t o = 0, done = 0;
+    int c = 0;
+    tile_clear(acc, R, T);
+    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, c += 128 * ops.groups) {
+        ahead_step(&done, a, o + ops.bytes, R);
+        k_step_f32(a, acc, o, c, 4, R, T, ops);
+    }
+    if (ops.groups == 1 && o < a->row_bytes)
+        k_step_f32(a, acc, o, c, (a->n_cols - c) / 32, R, T, ops);
+    tile_store(a, acc, R, T);
+}
+
+INLINE void k_axpy_step(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o, int nb,
+                        VF h[TILE_T][LANES_MAX], int R, int T, struct k_ops ops)
+{
+    struct k_floats f[LANES_MAX];
+    uint8_t u[LANES_MAX][128];
+    UNROLL
+    for (int r = 0; r < R; r++)
+        k_to_memory(&f[r], row[r] + o, nb, ops);
+    for (int g = 0; g < ops.groups; g++, acc += 128) {
+        UNROLL
+        for (int r = 0; r < R; r++)
+            kg_store(u[r], ops.group(row[r] + o, g, nb));
+        for (int i = 0; i < 2 * nb; i++) {
+            UNROLL
+            for (int v = 0; v < 16 / VN; v++) {
+                VF s[TILE_T];
+                UNROLL
+                for (int t = 0; t < T; t++)
+                    s[t] = vf_load(acc + (size_t)t * acc_stride + 16 * i + v * VN);
+                UNROLL
+                for (int r = 0; r < R; r++) {
+                    VF w = k_weight(u[r], &f[r], g, i, v, ops);
+                    UNROLL
+                    for (int t = 0; t < T; t++)
+                        s[t] = vf_fma(h[t][r], w, s[t]);
+                }
+                UNROLL
+                for (int t = 0; t < T; t++)
+                    vf_store(acc + (size_t)t * acc_stride + 16 * i + v * VN, vf_add(s[t], vf_zero()));
+            }
+        }
+    }
+}
+
+INLINE void k_axpy_tile(float *acc, size_t acc_stride, const struct axpy_rows *a, float hs[TILE_T][LANES_MAX], int R, int T,
+                        struct k_ops ops)
+{
+    VF h[TILE_T][LANES_MAX];
+    size_t o = 0, done = 0;
+    UNROLL
+    for (int r = 0; r < R; r++) {
+        UNROLL
+        for (int t = 0; t < T; t++)
+            h[t][r] = vf_set1(hs[t][r]);
+    }
+    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, acc += 128 * ops.groups) {
+        axpy_ask(&done, a, o + ops.bytes, R);
+        k_axpy_step(acc, acc_stride, a->row, o, 4, h, R, T, ops);
+    }
+    if (ops.groups == 1 && o < a->row_bytes)
+        k_axpy_step(acc, acc_stride, a->row, o, (int)((a->row_bytes - o) / (ops.bytes / 4)), h, R, T, ops);
+}
+
+/* ---- scales ---- */
+
+/* What Q4_K and Q5_K share: quant_k4_scales, four bytes at a time. */
+INLINE void k_scales_k4(struct k_scales *k, const uint8_t *p, int nb)
+{
+    const uint32_t a = k_u32(p + 4), b = k_u32(p + 8), c = k_u32(p + 12), six = 0x3f3f3f3f, four = 0x0f0f0f0f, two = 0x30303030;
+    (void)nb;
+    k->s = k_bytes(k_join(a & six, (c & four) | (a >> 2 & two)), 0, k_half(p));
+    k->m = k_bytes(k_join(b & six, (c >> 4 & four) | (b >> 2 & two)), 0, -k_half(p + 2));
+}
+
+INLINE void k_scales_q6_k(struct k_scales *k, const uint8_t *p, int nb)
+{
+    (void)nb;
+    k->s = k_bytes(k_u64(K_AT(q6_k, p, scales)), k_u64(K_AT(q6_k, p, scales) + 8), k_half(K_AT(q6_k, p, d)));
+}
+
+INLINE void k_scales_q2_k(struct k_scales *k, const uint8_t *p, int nb)
+{
+    const uint64_t a = k_u64(K_AT(q2_k, p, scales)), b = k_u64(K_AT(q2_k, p, scales) + 8), four = 0x0f0f0f0f0f0f0f0f;
+    (void)nb;
+    k->s = k_bytes(a & four, b & four, k_half(K_AT(q2_k, p, d)));
+    k->m = k_bytes(a >> 4 & four, b >> 4 & four, -k_half(K_AT(q2_k, p, dmin)));
+}
+
+INLINE void k_scales_q3_k(struct k_scales *k, const uint8_t *p, int nb)
+{
+    const uint64_t q = k_u64(K_AT(q3_k, p, scales)), four = 0x0f0f0f0f0f0f0f0f, two = 0x3030303030303030;
+    const uint32_t h = k_u32(K_AT(q3_k, p, scales) + 8);
+    uint64_t lo = (q & four) | (k_join(h << 4, h << 2) & two), hi = (q >> 4 & four) | (k_join(h, h >> 2) & two);
+    const uint64_t sign = 0x8080808080808080, from = 0xa0a0a0a0a0a0a0a0; /* each byte: v - 32 without a borrow from its neighbour */
+    (void)nb;
+    lo = ((lo | sign) - (from ^ sign)) ^ sign;
+    hi = ((hi | sign) - (from ^ sign)) ^ sign;
+    k->s = k_bytes(lo, hi, k_half(K_AT(q3_k, p, d)));
+}
+
+INLINE void k_scales_iq4_xs(struct k_scales *k, const uint8_t *p, int nb)
+{
+    uint8_t s[8];
+    const unsigned h = p[2] | (unsigned)p[3] << 8;
+    (void)nb;
+    for (int i = 0; i < 8; i++)
+        s[i] = (uint8_t)(((K_AT(iq4_xs, p, scales_l)[i / 2] >> i % 2 * 4 & 15) | (h >> 2 * i & 3) << 4) - 32);
+    k->s = k_bytes(k_u64(s), 0, k_half(p));
+}
+
+/* An F16 at `at` of each of nb blocks; 0 for the others. */
+INLINE struct f16x k_halves(const uint8_t *p, size_t block, size_t at, int nb)
+{
+    float f[4];
+    UNROLL
+    for (int b = 0; b < 4; b++)
+        f[b] = b < nb ? k_half(p + (size_t)b * block + at) : 0;
+    return k_four(f);
+}
+
+#define K_SCALES_D(type)                                                   \
+    INLINE void k_scales_##type(struct k_scales *k, const uint8_t *p, int nb) \
+    {                                                                      \
+        k->s = k_halves(p, sizeof(struct quant_##type), 0, nb);            \
+    }
+#define K_SCALES_DM(type)                                                  \
+    INLINE void k_scales_##type(struct k_scales *k, const uint8_t *p, int nb) \
+    {                                                                      \
+        k->s = k_halves(p, sizeof(struct quant_##type), 0, nb);            \
+        k->m = k_halves(p, sizeof(struct quant_##type), 2, nb);            \
+    }
+K_SCALES_DM(q4_1)
+K_SCALES_D(q5_0)
+K_SCALES_DM(q5_1)
+K_SCALES_D(iq4_nl)
+
+INLINE void k_scales_mxfp4(struct k_scales *k, const uint8_t *p, int nb)
+{
+    float f[4];
+    UNROLL
+    for (int b = 0; b < 4; b++) { /* 2^(e - 128); the two smallest are not normal floats */
+        uint32_t e = b < nb ? p[(size_t)b * sizeof(struct quant_mxfp4)] : 0, bits = e < 2 ? 0x00200000u << e : (e - 1) << 23;
+        memcpy(&f[b], &bits, sizeof f[b]);
+    }
+    k->s = k_four(f);
+}
+
+/* ---- types of nibbles ---- */
+
+#define K_NIBBLES(type) nibbles(p, sizeof(struct quant_##type), offsetof(struct quant_##type, qs), nb)
+#define K_FIFTH(type)   fifth_bits(K_NIBBLES(type), p, sizeof(struct quant_##type), offsetof(struct quant_##type, qh), nb)
+#define KG(type, ...)                                                  \
+    INLINE struct kg kg_##type(const uint8_t *p, int g, int nb)        \
+    {                                                                  \
+        (void)g;                                                       \
+        (void)nb;                                                      \
+        return __VA_ARGS__;                                            \
+    }
+KG(q4_1, K_NIBBLES(q4_1))
+KG(q5_0, K_FIFTH(q5_0))
+KG(q5_1, K_FIFTH(q5_1))
+KG(iq4_nl, look_up(K_NIBBLES(iq4_nl), quant_iq4_values))
+KG(mxfp4, look_up(K_NIBBLES(mxfp4), quant_mxfp4_values))
+KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_values))
+
+/* ---- what every tier instantiates ---- */
+
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1 })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0 })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1 })
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1 })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0 })
+#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0 })
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1 })
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0 })
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1 })
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0 })
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0 })
+
+#define K_ROWS(name, TYPE, form)                                      \
+    INLINE void tile_##name##_##form(const struct tile *a, int R, int T) \
+    {                                                                 \
+        k_tile_##form(a, R, T, K_OPS_##TYPE);                         \
+    }                                                                 \
+    ROWS(name##_##form, QUANT_##TYPE, tile_##name##_##form, NULL)
+#define K_SUMS(name, TYPE)                                                                                              \
+    INLINE void sums_##name(float *acc, size_t acc_stride, const struct axpy_rows *a, float h[TILE_T][LANES_MAX], int R, int T) \
+    {                                                                                                                   \
+        k_axpy_tile(acc, acc_stride, a, h, R, T, K_OPS_##TYPE);                                                         \
+    }                                                                                                                   \
+    AXPY(name, QUANT_##TYPE, sums_##name, 4)
+
+#define K_SET_Q8(name, TYPE)                                         \
+    k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
+    k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
+#define K_ROWS_Q8(name, TYPE) K_ROWS(name, TYPE, q8)
+KERNELS_BLOCK_TYPES(K_ROWS_Q8)
+
+static void fill_k_q8(struct kernels *k)
+{
+    KERNELS_BLOCK_TYPES(K_SET_Q8)
+}
+
+#ifndef KERNELS_Q8_ONLY
+#define K_SET_F32(name, TYPE)                                         \
+    k->rows[KERNELS_ACT_F32][QUANT_##TYPE] = rows_##name##_f32;       \
+    k->rows_at[KERNELS_ACT_F32][QUANT_##TYPE] = rows_at_##name##_f32; \
+    k->axpy[QUANT_##TYPE] = axpy_##name;
+#define K_ROWS_F32(name, TYPE) K_ROWS(name, TYPE, f32)
+KERNELS_BLOCK_TYPES(K_ROWS_F32)
+KERNELS_BLOCK_TYPES(K_SUMS)
+
+static void fill_k_f32(struct kernels *k)
+{
+    KERNELS_BLOCK_TYPES(K_SET_F32)
+}
+#endif
+
+#endif

@@ -1,0 +1,71 @@
+#ifndef COMMON_KERNELS_QUANT_IMPL_H
+#define COMMON_KERNELS_QUANT_IMPL_H
+
+/* What the files of quant.c's table share. Rows have no alignment. */
+#include "common/base/bytes.h"
+#include "common/kernels/quant.h"
+
+#include <stddef.h>
+
+/* Conversions of rows, as struct quant_traits has them. */
+#define QUANT_ROW_FNS(name)                                  \
+    void quant_##name##_read(float *out, const void *in, size_t n); \
+    void quant_##name##_write(void *out, const float *in, size_t n);
+QUANT_ROW_FNS(q4_1)
+QUANT_ROW_FNS(q5_0)
+QUANT_ROW_FNS(q5_1)
+QUANT_ROW_FNS(iq4_nl)
+QUANT_ROW_FNS(mxfp4)
+QUANT_ROW_FNS(q2_k)
+QUANT_ROW_FNS(q3_k)
+QUANT_ROW_FNS(q4_k)
+QUANT_ROW_FNS(q5_k)
+QUANT_ROW_FNS(q6_k)
+QUANT_ROW_FNS(iq4_xs)
+#undef QUANT_ROW_FNS
+
+static inline float quant_half_at(const uint8_t *p)
+{
+    return quant_f16_to_f32(bytes_le16(p));
+}
+
+/* The integer nearest to v (ties to even) within [lo, hi]; lo for a NaN. |lo|, |hi| < 2^21. */
+static inline int quant_nearest(float v, int lo, int hi)
+{
+    int32_t i;
+    v = v > (float)lo ? v : (float)lo;
+    v = (v < (float)hi ? v : (float)hi) + 0x1.8p23f; /* the integer is in the last bits now */
+    memcpy(&i, &v, sizeof i);
+    return (i & 0x7fffff) - 0x400000;
+}
+
+/* As a finite F16: NaN becomes 0, what is too large the largest. */
+uint16_t quant_finite_half(float v);
+
+/* Weights of the errors in a search: large values count more, as their activations' products do. */
+void quant_search_weights(float *w, const float *x, int n);
+
+/* The scale s for which sum w * (x - s * q)^2 is least, where q is the integer in [lo, hi] nearest to x / s. 0 where every x is. */
+float quant_search_scale(const float *x, const float *w, int n, int lo, int hi);
+
+/* The scale s and the minimum *m >= 0 for which sum w * (x - (s * q - m))^2 is least, q in [0, top]. */
+float quant_search_range(const float *x, const float *w, int n, int top, float *m);
+
+/* The scale for which sum w * (x - s * values[q])^2 is least; values: sixteen, ascending. */
+float quant_search_table(const float *x, const float *w, int n, const int8_t values[16]);
+
+/* The index of the value nearest to v. */
+int quant_nearest_value(float v, const int8_t values[16]);
+
+/* Six bits each: scales[0..7] and mins[0..7] of the 12 bytes that Q4_K and Q5_K share. */
+static inline void quant_k4_scales(const uint8_t s[12], uint8_t scales[8], uint8_t mins[8])
+{
+    for (int i = 0; i < 4; i++) {
+        scales[i] = s[i] & 63;
+        mins[i] = s[4 + i] & 63;
+        scales[4 + i] = (uint8_t)((s[8 + i] & 15) | (s[i] >> 6) << 4);
+        mins[4 + i] = (uint8_t)((s[8 + i] >> 4) | (s[4 + i] >> 6) << 4);
+    }
+}
+
+#endif

@@ -1,0 +1,61 @@
+#!/bin/bash
+# Element types through all programs: a mixture of Q4_0 and Q6_K (the head, and part of attn_v and ffn_down), then matrices of every type, Down
+# too: read from storage the text is that of dense mode, and the weights are those of the same file in F32.
+. tests/tap.sh
+scratch
+printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > "$tmp/p.csv"
+hw=$tmp/hw.sqlite
+
+# packed MODEL [SOLVE_OPTION...]: traced, planned and packed
+packed()
+{
+    m=$1; shift
+    rm -f "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
+    "$BIN/thermo-profile" trace -q --model "$m" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$hw" --memory 64MiB --context 64 --form split "$@" --out "$tmp/plan.json" &&
+        "$BIN/thermo-pack" pack -q --model "$m" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
+}
+
+# the text at the memory floor, where neurons are read, equals dense mode's
+same_text()
+{
+    floor=$(text --memory 1MiB 2>&1 > /dev/null | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p')
+    text --mode dense > "$tmp/dense" && text --memory "${floor:-1}" > "$tmp/floor" && [ -s "$tmp/dense" ] && cmp "$tmp/dense" "$tmp/floor"
+}
+chain() { packed "$@" && same_text; }
+run() { c=$1; shift; "$BIN/thermo-run" "$c" --model "$tmp/m.thermo" --plan "$tmp/plan.json" "$@"; }
+text() { run generate --prompt Once -n 12 --temp 0 --ignore-eos -q --threads 3 "$@"; }
+
+check "a model" "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 --ff 512 --heads 8 --untied --type f32 "$tmp/f32.gguf"
+check "device" "$BIN/thermo-profile" import --db "$hw" --csv datasets/devices/oneplus-12.csv
+check "Q4_0 with a Q6_K head" "$BIN/gguf-make" requant -q --type q4_0 --more-bits q6_k "$tmp/f32.gguf" "$tmp/head.gguf"
+check "goes through all programs" chain "$tmp/head.gguf"
+
+logits() { run logits -q --tokens 1,300,40,7,8,100 --kv f32 --act "$1"; }
+# near A B SHARE: no logit is further from the other's than this share of the logits' deviation
+near()
+{
+    python3 - "$@" << 'EOF'
+import json, statistics, sys
+a, b = (json.load(open(f))['logits'] for f in sys.argv[1:3])
+d = max(abs(x - y) for x, y in zip(a, b)) / statistics.pstdev(a)
+print('# largest difference %.2g of the deviation' % d)
+sys.exit(len(a) != len(b) or d > float(sys.argv[3]))
+EOF
+}
+
+# The weights are those of the same file in F32: with F32 activations but for rounding; with int8 ones within what these lose, 1 % of
+# a product or so, through two layers.
+same_weights()
+{
+    "$BIN/gguf-make" requant -q --type f32 "$tmp/q.gguf" "$tmp/back.gguf" && packed "$tmp/back.gguf" --down-type f32 &&
+        logits f32 > "$tmp/want" && packed "$tmp/q.gguf" --down-type f32 && logits f32 > "$tmp/f32" && logits q8 > "$tmp/q8" &&
+        near "$tmp/want" "$tmp/f32" 1e-4 && near "$tmp/want" "$tmp/q8" 0.1
+}
+
+for t in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
+    check "$t is written" "$BIN/gguf-make" requant -q --type $t "$tmp/f32.gguf" "$tmp/q.gguf"
+    check "$t: text" chain "$tmp/q.gguf" --down-type $t
+    check "$t: weights" same_weights
+done
+done_testing

@@ -183,8 +183,8 @@ static int parse_cores(const char *list, const struct hw *hw, struct request *q,
         if (k < 0)
             return err_set(e, ERR_USAGE, "--cores: '%s' names no core class of device '%s'; it has: %s", item,
                            hw->name, known);
-        if (end == number || *end || n < 0 || n > 1024)
-            return err_set(e, ERR_USAGE, "--cores: '%s' is not a number of cores from 0 to 1024", number);
+        if (end == number || *end || n < 0 || n > PLAN_MAX_CORES)
+            return err_set(e, ERR_USAGE, "--cores: '%s' is not a number of cores from 0 to %d", number, PLAN_MAX_CORES);
         q->cores[k] = (int)n;
     }
     return 0;
@@ -318,7 +318,7 @@ int args_load(const struct args *a, int need_memory, struct args_inputs *out, st
     int r = args_load_hw(a->hardware, a->device, &out->hw, e);
     if (r < 0)
         return r;
-    planning_request_init(&out->request);
+    request_init(&out->request);
     if (a->corrections && (r = load_corrections(a, out, e)) < 0) {
         args_done(out);
         return r;

@@ -6,6 +6,7 @@
 #include "planner/args.h"
 #include "planner/check/check.h"
 #include "planner/report/explain.h"
+#include "planner/report/gains.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@ static const struct opt_usage usage = {
     "thermo-plan explain", "PLAN.json",
     "Show what stands behind a plan: the memory account, every equation with its numbers, times per layer and what "
     "binds them, the cold cache beside the best that any policy could do, and what one more MiB, GiB or core, or "
-    "storage twice as fast, would buy. The plan is checked first.",
+    "storage twice as fast, would buy: for each the plan is made again, which takes as long as solve. The plan is checked first.",
     "  thermo-plan explain plan.json --traces t.h5 --hardware hw.sqlite\n  thermo-plan explain plan.json --traces "
     "t.h5 --hardware hw.sqlite --memory 18MiB --json\n", "r"
 };
@@ -24,7 +25,7 @@ struct wish {
     const char *plan;
     struct args_origin from;
     uint64_t memory;
-    int json;
+    int json, no_gains;
 };
 
 /* ns as text for people. */
@@ -87,7 +88,8 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
         printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot,
                plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active, g->attention_ns / 1e3, g->predict_ns / 1e3,
                g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
-               explain_overlap_ns(p->cost, g) / 1e3, g->total_ns / 1e3, explain_binds(g));
+               explain_overlap_ns(p->cost, g) / 1e3, g->total_ns / 1e3,
+               explain_bound_names[explain_binds(g)]);
         printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
     }
 }
@@ -128,10 +130,23 @@ static void text_inputs(const struct plan *p, const struct plan_limit *l, const 
            hidden / 1e3, saved / 1e3);
 }
 
-static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x)
+static void text_gains(const struct plan *p, const struct plan_limit *l, const struct gains *g)
+{
+    double now = l->batches[0].predicted.tokens_per_s;
+    if (g->n)
+        printf("What more would buy, solved again with the plan's layout and context (%.4g tokens/s as it is)\n", now);
+    for (int i = 0; i < g->n; i++)
+        printf("  %-40s %.4g tokens/s (%+.1f %%)\n", g->gain[i].what, g->gain[i].tokens_per_s,
+               100 * (g->gain[i].tokens_per_s / now - 1));
+    if (g->n && !gains_same(g, l))
+        printf("note: solved again with nothing changed it is %.4g tokens/s: %s\n", g->again, p->request.known ?
+               "another build made this plan" : "this plan does not record what was asked for");
+}
+
+static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
 {
     char a[32], b[32];
-    int count[3] = { 0 };
+    int count[EXPLAIN_BOUNDS];
     printf("%s on %s (%s figures), %s cost model, %s%s layout, limit %s\n", p->model_name, p->device,
            plan_stat_name(p->stat), plan_cost_name(p->cost),
            p->layout.packed ? "packed " : "", layout_form_name(p->layout.form),
@@ -154,15 +169,10 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     text_layers(p, l, x);
     if (x->inputs)
         text_inputs(p, l, x);
-    for (int i = 0; i < p->n_layers; i++) {
-        const char *w = explain_binds(&l->batches[0].predicted.layers[i]);
-        count[!strcmp(w, "compute") ? 0 : !strcmp(w, "memory") ? 1 : 2]++;
-    }
-    printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[0], count[1], count[2]);
-    printf("What more would buy (best plan then; %.4g tokens/s as it is)\n", x->base_tokens_per_s);
-    for (int i = 0; i < x->n_gains; i++)
-        printf("  %-40s %.4g tokens/s (%+.1f %%)\n", x->gains[i].what, x->gains[i].tokens_per_s,
-               100 * (x->gains[i].tokens_per_s / x->base_tokens_per_s - 1));
+    explain_count(p, l, count);
+    printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
+           count[EXPLAIN_IO]);
+    text_gains(p, l, g);
     for (int i = 0; i < p->n_notes; i++)
         printf("note: %s\n", p->notes[i]);
 }
@@ -213,9 +223,29 @@ static void json_input(struct js *to, const struct explain_input *x, double tota
     js_set(to, "predictor", o);
 }
 
-static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, struct err *e)
+static void json_gains(struct js *to, const struct gains *g)
 {
-    struct js *o = js_object(), *account = js_object(), *layers = js_array(), *gains = js_array();
+    static const char *const of[] = { [GAIN_MIB] = "memory", [GAIN_GIB] = "memory", [GAIN_CORE] = "core", [GAIN_STORAGE] = "storage" };
+    struct js *gains = js_array();
+    for (int i = 0; i < g->n; i++) {
+        struct js *j = js_object();
+        js_set_str(j, "what", g->gain[i].what);
+        js_set_str(j, "of", of[g->gain[i].of]);
+        js_set_u64(j, "memory_bytes", g->gain[i].memory_bytes);
+        if (g->gain[i].of == GAIN_CORE)
+            js_set_int(j, "core_class", g->gain[i].core_class);
+        js_set_num(j, "tokens_per_s", g->gain[i].tokens_per_s);
+        js_append(gains, j);
+    }
+    if (g->n)
+        js_set_num(to, "solved_again_tokens_per_s", g->again);
+    js_set(to, "gains", gains);
+}
+
+static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g, struct err *e)
+{
+    struct js *o = js_object(), *account = js_object(), *layers = js_array(), *binds = js_object();
+    int count[EXPLAIN_BOUNDS];
     js_set_str(o, "model", p->model_name);
     js_set_str(o, "device", p->device);
     js_set_str(o, "figures", plan_stat_name(p->stat));
@@ -236,21 +266,18 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
         for (int c = 0; c < PLAN_COLUMNS; c++)
             js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
         js_set_num(j, "overlap_ns", explain_overlap_ns(p->cost, &l->batches[0].predicted.layers[i]));
-        js_set_str(j, "binds", explain_binds(&l->batches[0].predicted.layers[i]));
+        js_set_str(j, "binds", explain_bound_names[explain_binds(&l->batches[0].predicted.layers[i])]);
         js_set_num(j, "best_hit_rate", x->best_hit_rate[i]);
         if (x->inputs)
             json_input(j, &x->inputs[i], l->batches[0].predicted.layers[i].total_ns);
         js_append(layers, j);
     }
     js_set(o, "layers", layers);
-    for (int i = 0; i < x->n_gains; i++) {
-        struct js *j = js_object();
-        js_set_str(j, "what", x->gains[i].what);
-        js_set_num(j, "tokens_per_s", x->gains[i].tokens_per_s);
-        js_append(gains, j);
-    }
-    js_set_num(o, "base_tokens_per_s", x->base_tokens_per_s);
-    js_set(o, "gains", gains);
+    explain_count(p, l, count);
+    for (int i = 0; i < EXPLAIN_BOUNDS; i++)
+        js_set_int(binds, explain_bound_names[i], count[i]);
+    js_set(o, "binds", binds);
+    json_gains(o, g);
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return r;
@@ -264,6 +291,7 @@ static int run(const struct wish *w, struct err *e)
     struct notes notes = { 0 };
     struct problem pr = { 0 };
     struct explain x = { .n_paper = 0 };
+    struct gains gains = { 0 };
     const struct plan_limit *l = NULL;
     int r = plan_read(w->plan, &p, e);
     if (r == 0 && !(l = plan_pick(&p, w->memory)))
@@ -277,14 +305,16 @@ static int run(const struct wish *w, struct err *e)
         r = check_plan(&p, w->plan, &in, &hw, &notes, e);
     if (r == 0)
         r = planning_problem(&p, l, &in, &hw, &notes, &pr, e);
-    if (r == 0 && (r = explain_limit(&pr, &p, l, &x, e)) == 0) {
-        if (w->json)
-            r = print_json(&p, l, &x, e);
-        else
-            print_text(&p, l, &x);
-    }
-    explain_done(&x);
+    if (r == 0)
+        r = explain_limit(&pr, &p, l, &x, e);
     problem_done(&pr);
+    if (r == 0 && !w->no_gains)
+        r = gains_find(&p, l, 1, &in, &hw, &gains, e);
+    if (r == 0 && w->json)
+        r = print_json(&p, l, &x, &gains, e);
+    else if (r == 0)
+        print_text(&p, l, &x, &gains);
+    explain_done(&x);
     inputs_done(&in);
     hw_free(&hw);
     plan_done(&p);
@@ -296,11 +326,12 @@ int cmd_explain(int argc, char **argv)
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
-    struct opt opts[ARGS_ORIGIN_ROWS + 3] = { 0 };
+    struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
     const struct opt own[] = {
         { .name = "memory", .type = OPT_SIZE, .dest = &w.memory, .arg = "SIZE",
           .help = "Which limit of the plan: the largest that is not above this.", .def = "the plan's largest" },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print as JSON." },
+        { .name = "no-gains", .type = OPT_FLAG, .dest = &w.no_gains, .help = "Leave out what more would buy, and the time it takes." },
         { 0 },
     };
     args_origin_rows(&w.from, 1, opts);

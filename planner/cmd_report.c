@@ -25,6 +25,7 @@ struct wish {
     const char *plan, *out;
     struct args_origin from;
     struct opt_list telemetry;
+    int no_gains;
     char **more;        /* further telemetry */
     int n_more;
 };
@@ -51,7 +52,7 @@ static int run(const struct wish *w, struct err *e)
     struct calibrate c = { 0 };
     struct notes notes = { 0 };
     struct page page = { 0 };
-    struct report report = { .p = &p, .in = &in, .hw = &hw };
+    struct report report = { .p = &p, .in = &in, .hw = &hw, .no_gains = w->no_gains };
     int r = load(w, &p, &in, &hw, &t, &notes, e);
     if (r == 0 && w->telemetry.n) {
         report.telemetry = &t;
@@ -79,12 +80,14 @@ int cmd_report(int argc, char **argv)
     struct wish w = { 0 };
     int n_pos, r;
     struct err e = { 0 };
-    struct opt opts[ARGS_ORIGIN_ROWS + 3] = { 0 };
+    struct opt opts[ARGS_ORIGIN_ROWS + 4] = { 0 };
     const struct opt own[] = {
         { .name = "telemetry", .type = OPT_LIST, .dest = &w.telemetry, .arg = "RUN.jsonl", .file = OPT_READ,
           .help = "What thermo-run generate --json or bench --output json printed; repeatable." },
         { .name = "out", .short_name = 'o', .type = OPT_STRING, .dest = &w.out, .arg = "FILE", .required = 1, .file = OPT_WRITE,
           .help = "Page to write." },
+        { .name = "no-gains", .type = OPT_FLAG, .dest = &w.no_gains,
+          .help = "Leave out what more would buy. For each such figure the plan is made again, which takes as long as solve." },
         { 0 },
     };
     args_origin_rows(&w.from, 1, opts);

@@ -256,6 +256,23 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     return 0;
 }
 
+/* A limit under what was asked for. */
+static int check_request(const struct plan *p, int li, const char *name, struct err *e)
+{
+    const struct plan_request *q = &p->request;
+    const struct plan_limit *l = &p->limits[li];
+    const char *what = q->mode >= 0 && q->mode != (int)l->mode ? "mode" : q->policy >= 0 && q->policy != (int)l->policy ? "cold_policy" :
+                       q->context > 0 && q->context != l->context ? "context" : NULL;
+    for (int i = 0; i < p->n_layers && q->predictor >= 0 && l->mode == PLAN_PREDICTED; i++)
+        if (l->predictor[i] >= 0 && l->predictor[i] != q->predictor)
+            what = "predictors";
+    for (int i = 0; i < q->n_cores; i++)
+        for (int k = 0; k < l->n_classes; k++)
+            if (!strcmp(q->cores[i].name, l->classes[k].name) && l->classes[k].n > q->cores[i].n)
+                what = "classes";
+    return q->known && what ? rule(name, e, "limits[%d].%s is not what 'request' asks for", li, what) : 0;
+}
+
 static int check_layout(const struct plan *p, const char *name, struct layout_shapes *shapes, struct err *e)
 {
     struct err why = { 0 };
@@ -280,7 +297,10 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
     if (p->n_limits < 1)
         return rule(name, e, "limits is empty");
     for (int i = 0; i < p->n_limits; i++)
-        if ((r = check_limit(p, &shapes, i, name, e)) < 0)
+        if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;
+    if (p->request.known && p->request.form >= 0 && p->request.form != (int)p->layout.form)
+        return rule(name, e, "layout.form is '%s'; 'request' asks for '%s'", layout_form_name(p->layout.form),
+                    layout_form_name((enum layout_form)p->request.form));
     return 0;
 }

@@ -17,6 +17,7 @@
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
 #define PLAN_MAX_CLASSES 8
+#define PLAN_MAX_CORES   1024 /* that a request may name of one class */
 #define PLAN_MAX_NOTES   64
 #define PLAN_MAX_BYTES   (256u << 20) /* of the JSON text */
 
@@ -103,6 +104,17 @@ struct plan_limit {
     struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
 
+/* What was asked for, as far as the limits do not say it. */
+struct plan_request {
+    int known;                  /* 0: the plan does not record it, and the rest is 0 */
+    int mode, form, packed, policy, predictor; /* the planner's enums; packed: 0, 1; each -1: left to the planner */
+    int context;                /* 0: left to the planner */
+    double recall;              /* 0: that of the predictors */
+    double max_kl;              /* < 0: none */
+    int n_cores;
+    struct plan_class cores[PLAN_MAX_CLASSES]; /* most cores of these classes; of others all */
+};
+
 struct plan {
     int revision;               /* that was read: 1 has one type per role for all layers; PLAN_REVISION is written */
     char tool[64];              /* "thermo-plan 0.1.0" */
@@ -119,6 +131,7 @@ struct plan {
     int n_parts;                /* follows from layout.form */
     int n_notes;
     char **notes;               /* what the planner had to assume: figures the device lacks, limits it hit */
+    struct plan_request request;
     int n_limits;
     struct plan_limit *limits;  /* ascending memory_bytes */
 };

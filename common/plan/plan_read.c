@@ -49,6 +49,11 @@ static const char *policy_name(int v)
     return cache_policy_name((enum cache_policy)v);
 }
 
+static const char *input_name(int v)
+{
+    return predict_input_name((enum predict_input)v);
+}
+
 static const char *act_name(int v)
 {
     return v ? "q8" : "f32";
@@ -105,12 +110,12 @@ static void leave(struct rd *r, size_t was)
     r->path[was] = '\0';
 }
 
-/* j is an object with exactly these keys (NULL-terminated). */
-static void expect(struct rd *r, json_t *j, const char *const *keys)
+/* j is an object with no other than these keys (NULL-terminated); 0: it is none. */
+static int at_most(struct rd *r, json_t *j, const char *const *keys)
 {
     if (!json_is_object(j)) {
         fail(r, "is not an object");
-        return;
+        return 0;
     }
     const char *key;
     json_t *value;
@@ -121,7 +126,13 @@ static void expect(struct rd *r, json_t *j, const char *const *keys)
         if (!known)
             fail(r, "has an unknown key '%.60s'", key);
     }
-    for (int i = 0; keys[i]; i++)
+    return 1;
+}
+
+/* j is an object with exactly these keys. */
+static void expect(struct rd *r, json_t *j, const char *const *keys)
+{
+    for (int i = 0; at_most(r, j, keys) && keys[i]; i++)
         if (!json_object_get(j, keys[i]))
             fail(r, "has no '%s'", keys[i]);
 }
@@ -466,10 +477,10 @@ static void read_io(struct rd *r, json_t *j, struct plan_limit *l)
     leave(r, at);
 }
 
-static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
+static int read_classes(struct rd *r, json_t *j, const char *key, int most, struct plan_class *out)
 {
     static const char *const keys[] = { "n", "name", NULL };
-    size_t at = enter(r, "classes");
+    size_t at = enter(r, key);
     size_t n = json_array_size(j);
     if (!json_is_array(j) || n < 1 || n > PLAN_MAX_CLASSES) {
         fail(r, "is not an array of 1 to %d core classes", PLAN_MAX_CLASSES);
@@ -479,12 +490,12 @@ static void read_classes(struct rd *r, json_t *j, struct plan_limit *l)
         size_t at_i = enter_at(r, i);
         json_t *c = json_array_get(j, i);
         expect(r, c, keys);
-        l->classes[i].n = get_int(r, c, "n", 0, BUDGET_MAX_THREADS);
-        get_str(r, c, "name", l->classes[i].name, sizeof l->classes[i].name);
+        out[i].n = get_int(r, c, "n", 0, most);
+        get_str(r, c, "name", out[i].name, sizeof out[i].name);
         leave(r, at_i);
     }
-    l->n_classes = (int)n;
     leave(r, at);
+    return (int)n;
 }
 
 /* What each layer's predictor sees, and the neurons it need not predict; empty but in predicted mode. */
@@ -535,7 +546,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
     l->recall = get_real(r, j, "recall", 1);
     l->optimal = get_bool(r, j, "optimal");
     read_io(r, json_object_get(j, "io"), l);
-    read_classes(r, json_object_get(j, "classes"), l);
+    l->n_classes = read_classes(r, json_object_get(j, "classes"), "classes", BUDGET_MAX_THREADS, l->classes);
     json_t *a = json_object_get(j, "batches");
     size_t n = json_array_size(a), at = enter(r, "batches");
     if (!json_is_array(a) || n < 1 || n > PLAN_MAX_BATCHES)
@@ -592,9 +603,34 @@ static void read_notes(struct rd *r, json_t *j, struct plan *p)
     leave(r, at);
 }
 
+/* One of the names, or -1 where the key is absent. */
+static int get_wish(struct rd *r, json_t *o, const char *key, name_fn *names, int n)
+{
+    return json_object_get(o, key) ? get_choice(r, o, key, names, n) : -1;
+}
+
+static void read_request(struct rd *r, json_t *j, struct plan_request *q)
+{
+    static const char *const keys[] = { "cold_policy", "context", "cores", "form", "max_kl", "mode", "packed", "predictor", "recall",
+                                        NULL };
+    json_t *cores = json_object_get(j, "cores");
+    size_t at = enter(r, "request");
+    q->known = at_most(r, j, keys);
+    q->policy = get_wish(r, j, "cold_policy", policy_name, CACHE_POLICIES);
+    q->form = get_wish(r, j, "form", form_name, LAYOUT_FORMS);
+    q->mode = get_wish(r, j, "mode", mode_name, PLAN_MODES);
+    q->predictor = get_wish(r, j, "predictor", input_name, PREDICT_INPUTS);
+    q->packed = json_object_get(j, "packed") ? get_bool(r, j, "packed") : -1;
+    q->context = json_object_get(j, "context") ? get_int(r, j, "context", 1, MODEL_MAX_CONTEXT) : 0;
+    q->max_kl = json_object_get(j, "max_kl") ? get_real(r, j, "max_kl", 100) : -1;
+    q->recall = json_object_get(j, "recall") ? get_real(r, j, "recall", 1) : 0;
+    q->n_cores = cores ? read_classes(r, cores, "cores", PLAN_MAX_CORES, q->cores) : 0;
+    leave(r, at);
+}
+
 static void read_plan(struct rd *r, json_t *j, struct plan *p)
 {
-    static const char *const keys[] = { "cost",  "device",   "figures", "format", "layout", "limits", "model",
+    static const char *const keys[] = { "request", "cost", "device", "figures", "format", "layout", "limits", "model",
                                         "notes", "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
     static const char *const device_keys[] = { "hash", "name", NULL };
     const char *format = json_string_value(json_object_get(j, "format"));
@@ -608,7 +644,8 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
                           (long long)json_integer_value(rev), PLAN_REVISION);
         return;
     }
-    expect(r, j, keys);
+    json_t *request = json_object_get(j, "request");
+    expect(r, j, keys + !request); /* the first is optional */
     p->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
     p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
     p->rlimit = get_u64(r, j, "rlimit", 0, INT64_MAX);
@@ -625,6 +662,8 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
     read_notes(r, json_object_get(j, "notes"), p);
     read_model(r, json_object_get(j, "model"), p);
     read_layout(r, json_object_get(j, "layout"), p);
+    if (request)
+        read_request(r, request, &p->request);
     if (r->code == 0)
         read_limits(r, json_object_get(j, "limits"), p);
 }

@@ -126,6 +126,18 @@ static void put_real(struct text *t, const char *name, double v)
     putf(t, "%.6g", v);
 }
 
+/* As few digits as give the same number back. */
+static void put_exact(struct text *t, const char *name, double v)
+{
+    char s[40];
+    int digits = 6;
+    do
+        snprintf(s, sizeof s, "%.*g", digits, v);
+    while (strtod(s, NULL) != v && digits++ < 17);
+    key(t, name);
+    put(t, s, strlen(s));
+}
+
 static void put_bool(struct text *t, const char *name, int v)
 {
     key(t, name);
@@ -219,6 +231,19 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
     end(t, '}');
 }
 
+static void put_classes(struct text *t, const char *name, const struct plan_class *classes, int n)
+{
+    key(t, name);
+    begin(t, '[');
+    for (int i = 0; i < n; i++) {
+        line(t);
+        putf(t, "{ \"n\": %d, \"name\": ", classes[i].n);
+        str(t, classes[i].name);
+        put(t, " }", 2);
+    }
+    end(t, ']');
+}
+
 static void put_limit(struct text *t, const struct plan *p, const struct plan_limit *l)
 {
     line(t);
@@ -230,15 +255,7 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     for (int i = 0; i < l->n_batches; i++)
         put_batch(t, p, &l->batches[i]);
     end(t, ']');
-    key(t, "classes");
-    begin(t, '[');
-    for (int i = 0; i < l->n_classes; i++) {
-        line(t);
-        putf(t, "{ \"n\": %d, \"name\": ", l->classes[i].n);
-        str(t, l->classes[i].name);
-        put(t, " }", 2);
-    }
-    end(t, ']');
+    put_classes(t, "classes", l->classes, l->n_classes);
     put_str(t, "cold_policy", cache_policy_name(l->policy));
     put_int(t, "context", l->context);
     key(t, "exempt");
@@ -329,6 +346,32 @@ static void put_layout(struct text *t, const struct plan *p)
     end(t, '}');
 }
 
+/* What was left to the planner is absent. */
+static void put_request(struct text *t, const struct plan_request *q)
+{
+    key(t, "request");
+    begin(t, '{');
+    if (q->policy >= 0)
+        put_str(t, "cold_policy", cache_policy_name((enum cache_policy)q->policy));
+    if (q->context > 0)
+        put_int(t, "context", q->context);
+    if (q->n_cores)
+        put_classes(t, "cores", q->cores, q->n_cores);
+    if (q->form >= 0)
+        put_str(t, "form", layout_form_name((enum layout_form)q->form));
+    if (q->max_kl >= 0)
+        put_exact(t, "max_kl", q->max_kl);
+    if (q->mode >= 0)
+        put_str(t, "mode", plan_mode_name((enum plan_mode)q->mode));
+    if (q->packed >= 0)
+        put_bool(t, "packed", q->packed);
+    if (q->predictor >= 0)
+        put_str(t, "predictor", predict_input_name((enum predict_input)q->predictor));
+    if (q->recall > 0)
+        put_exact(t, "recall", q->recall);
+    end(t, '}');
+}
+
 static void put_plan(struct text *t, const struct plan *p)
 {
     begin(t, '{');
@@ -364,6 +407,8 @@ static void put_plan(struct text *t, const struct plan *p)
         str(t, p->notes[i]);
     }
     end(t, ']');
+    if (p->request.known)
+        put_request(t, &p->request);
     put_int(t, "revision", PLAN_REVISION);
     put_u64(t, "rlimit", p->rlimit);
     put_u64(t, "seed", p->seed);

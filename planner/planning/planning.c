@@ -18,14 +18,6 @@
 #define PREFILL_CHUNK   64
 #define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
 
-void planning_request_init(struct request *q)
-{
-    *q = (struct request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
-                                    .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
-    for (int k = 0; k < HW_MAX_CLASSES; k++)
-        q->cores[k] = -1;
-}
-
 /* --- one limit --- */
 
 /* Tokens of a prefill pass: 64, less where their scratch would take more than a sixteenth of the memory. */
@@ -266,6 +258,7 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
                            .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                            .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };
+    request_record(q, p->space.hw, &plan->request);
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
     snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);

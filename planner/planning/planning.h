@@ -12,8 +12,6 @@
 
 struct diagnosis;
 
-void planning_request_init(struct request *q);
-
 /* 0; ERR_INFEASIBLE with a message in the user's words (which limits, and the nearest value of each that would
  * do); or another error. A mode that the activation forbids is ERR_USAGE. */
 int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,

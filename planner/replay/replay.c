@@ -4,6 +4,7 @@
  * used farthest in the future goes, or the new one is not kept when it is itself the farthest. */
 #include "planner/replay/replay.h"
 
+#include "planner/replay/replay_belady.h"
 #include "planner/replay/replay_prefixes.h"
 #include "planner/replay/replay_sizes.h"
 
@@ -179,100 +180,6 @@ static int run_cache(const struct replay_accesses *a, enum cache_policy policy, 
     return 0;
 }
 
-/* --- Belady: a heap of resident units by next use, farthest on top; outdated entries are skipped --- */
-
-struct heap_item {
-    size_t next;
-    uint32_t unit;
-};
-
-struct heap {
-    struct heap_item *item;
-    size_t n;
-};
-
-static void heap_push(struct heap *h, struct heap_item it)
-{
-    size_t i = h->n++;
-    for (; i > 0 && h->item[(i - 1) / 2].next < it.next; i = (i - 1) / 2)
-        h->item[i] = h->item[(i - 1) / 2];
-    h->item[i] = it;
-}
-
-static void heap_pop(struct heap *h)
-{
-    struct heap_item it = h->item[--h->n];
-    size_t i = 0;
-    for (;;) {
-        size_t c = 2 * i + 1;
-        if (c >= h->n)
-            break;
-        if (c + 1 < h->n && h->item[c + 1].next > h->item[c].next)
-            c++;
-        if (h->item[c].next <= it.next)
-            break;
-        h->item[i] = h->item[c];
-        i = c;
-    }
-    if (h->n)
-        h->item[i] = it;
-}
-
-/* next[i]: index of the next access to the same unit after i, or a number past the end. */
-static void next_uses(const struct replay_accesses *a, size_t *next, size_t *last)
-{
-    size_t n = a->start[a->n_steps];
-    for (uint32_t u = 0; u < a->n_units; u++)
-        last[u] = SIZE_MAX;
-    for (size_t i = n; i-- > 0;) {
-        next[i] = last[a->units[i]];
-        last[a->units[i]] = i;
-    }
-}
-
-static int run_belady(const struct replay_accesses *a, uint32_t slots, double *misses, struct err *e)
-{
-    size_t n = a->start[a->n_steps], held = 0, from = a->start[first_measured(a)];
-    size_t *next = malloc((n + 1) * sizeof *next), *when = malloc(a->n_units * sizeof *when);
-    struct heap h = { malloc((n + 1) * sizeof *h.item), 0 };
-    if (!next || !when || !h.item) {
-        free(next);
-        free(when);
-        free(h.item);
-        return err_set(e, ERR_NOMEM, "out of memory for Belady's bound");
-    }
-    next_uses(a, next, when);
-    uint64_t missed = 0;
-    for (uint32_t u = 0; u < a->n_units; u++)
-        when[u] = 0; /* next use of a resident unit; 0: not resident (no access has index 0 as its next) */
-    for (size_t i = 0; i < n; i++) {
-        uint32_t unit = a->units[i];
-        if (when[unit]) {
-            when[unit] = next[i];
-            heap_push(&h, (struct heap_item){ next[i], unit });
-            continue;
-        }
-        missed += i >= from;
-        while (h.n && when[h.item[0].unit] != h.item[0].next)
-            heap_pop(&h);
-        if (held == slots) {
-            if (slots == 0 || h.item[0].next <= next[i])
-                continue; /* it would be the first to go */
-            when[h.item[0].unit] = 0;
-            heap_pop(&h);
-            held--;
-        }
-        held++;
-        when[unit] = next[i];
-        heap_push(&h, (struct heap_item){ next[i], unit });
-    }
-    *misses = per_step(a, (double)missed);
-    free(next);
-    free(when);
-    free(h.item);
-    return 0;
-}
-
 static uint32_t units_beyond(const struct replay_table *t, uint32_t hot)
 {
     uint32_t left = hot < (uint32_t)t->n_ff ? (uint32_t)t->n_ff - hot : 0;
@@ -349,13 +256,16 @@ void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint
 }
 
 int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                  uint32_t hot, uint32_t slots, double *misses, struct err *e)
+                  uint32_t hot, const uint32_t *slots, int n, double *misses, struct err *e)
 {
     struct replay_accesses a;
+    uint64_t missed[REPLAY_SIZES];
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
-    r = run_belady(&a, slots, misses, e);
+    r = replay_belady_sizes(&a, first_measured(&a), slots, n, missed, e);
+    for (int i = 0; i < n && r == 0; i++)
+        misses[i] = per_step(&a, (double)missed[i]);
     accesses_done(&a);
     return r;
 }

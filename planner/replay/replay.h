@@ -80,9 +80,10 @@ int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape,
 void replay_fixed(const struct layout_shape *shape, int part, int n_blocks, uint32_t hot,
                   const struct replay_figures *f, struct replay_table *out);
 
-/* Belady's bound (fewest misses, with bypass: a unit may be used without being kept) at the same point. */
+/* Belady's bound at the same points as replay_curve, of the same steps: what no cache misses less than, whatever it did while
+ * it warmed up (with bypass: a unit may be used without being kept). */
 int replay_belady(const struct inputs_steps *s, const struct layout_shape *shape, int part, int n_blocks, int batch,
-                  uint32_t hot, uint32_t slots, double *misses, struct err *e);
+                  uint32_t hot, const uint32_t *slots, int n, double *misses, struct err *e);
 
 /* Exact at grid points (hot[h], slots[h][i]); between them linear in the prefix and in the share of remaining
  * units that have a slot. With all remaining units in slots nothing misses: what the window saw for the first time

@@ -1,8 +1,8 @@
 #ifndef PLANNER_REPORT_EXPLAIN_H
 #define PLANNER_REPORT_EXPLAIN_H
 
-/* What stands behind one memory limit of a plan: its account, every equation with its numbers, what binds, and
- * what more of something would buy. Plain data for cmd_explain to print. */
+/* What stands behind one memory limit of a plan: its account, every equation with its numbers, what binds. Plain data for
+ * cmd_explain and the page. */
 #include "common/plan/plan.h"
 
 #include "planner/search/problem.h"
@@ -39,19 +39,12 @@ struct explain_input {
 };
 
 #define EXPLAIN_LINES 28
-#define EXPLAIN_GAINS 8
-struct explain_gain {
-    char what[96];
-    double tokens_per_s;                /* of the best plan then */
-};
 
 struct explain {
     struct budget account;
     uint64_t exact_floor;               /* of a predicted plan: its floor without predictors */
-    int n_paper, n_measured, n_gains;
+    int n_paper, n_measured;
     struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
-    double base_tokens_per_s;           /* what the same quick solver makes of the limit as it is */
-    struct explain_gain gains[EXPLAIN_GAINS];
     struct explain_input *inputs;       /* [n_layers]: of a predicted plan by measured curves, batch 1; malloc'd, or NULL */
     double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
 };
@@ -78,7 +71,12 @@ int explain_measured(const struct problem *pr, const struct plan_limit *l, const
  * of compute and memory (the paper's: compute). */
 double explain_overlap_ns(enum plan_cost cost, const struct plan_layer_figures *f);
 
-/* Which of a layer's three FFN terms binds: "compute", "memory" or "io". */
-const char *explain_binds(const struct plan_layer_figures *f);
+/* Which of a layer's three FFN terms binds, the longest. */
+enum explain_bound { EXPLAIN_COMPUTE, EXPLAIN_MEMORY, EXPLAIN_IO, EXPLAIN_BOUNDS };
+extern const char *const explain_bound_names[EXPLAIN_BOUNDS]; /* "compute" "memory" "io" */
+enum explain_bound explain_binds(const struct plan_layer_figures *f);
+
+/* Layers that each binds, at batch 1. */
+void explain_count(const struct plan *p, const struct plan_limit *l, int count[EXPLAIN_BOUNDS]);
 
 #endif

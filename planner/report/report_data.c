@@ -10,25 +10,31 @@
 #include <string.h>
 
 #define SAMPLED 8      /* layers that Belady's bound is taken of */
-#define WORK    20e6   /* lookups of all its replays of a limit together */
 
-static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint32_t units, double lookups, int sampled,
-                        struct report_misses *m, struct err *e)
+/* Belady's bound of a layer beyond a prefix, misses per step at the sizes of its miss table. */
+struct bound {
+    const struct layout_shape *shape; /* NULL: none yet */
+    uint32_t hot;
+    double misses[REPLAY_SIZES];
+};
+
+/* Of the very steps that the table was replayed from, so that it is a bound. The last size holds all units and misses nothing, as
+ * in the table. Of a described model, whose layers are equivalent, the one before may do. */
+static int belady_layer(const struct problem *pr, int layer, uint32_t hot, uint32_t units, struct bound *b, struct err *e)
 {
     struct inputs_steps s;
     const struct layout_shape *shape = layout_of(&pr->space.shapes, layer);
     int last = shape->n_parts - 1;
-    double tokens = WORK / (sampled * REPLAY_SIZES * fmax(lookups, 1));
-    uint64_t window = lookups_window(&pr->space, 0, layer), most = tokens < 128 ? 128 : (uint64_t)tokens;
-    int r = lookups_steps(&pr->space, 0, layer, window < most ? window : most, &s, e);
+    uint32_t slots[REPLAY_SIZES];
+    if (b->shape == shape && b->hot == hot && pr->space.in->equivalent)
+        return 0;
+    int r = lookups_steps(&pr->space, 0, layer, lookups_window(&pr->space, 0, layer), &s, e);
     if (r < 0)
         return r;
-    for (int i = 0; i < REPLAY_SIZES && r == 0; i++) {
-        double misses = 0;
-        uint32_t slots = (uint32_t)lround(m->share[i] * units);
-        r = i == REPLAY_SIZES - 1 ? 0 : replay_belady(&s, shape, last, pr->space.in->n_blocks, 1, hot, slots, &misses, e);
-        m->best[i] += misses;
-    }
+    *b = (struct bound){ .shape = shape, .hot = hot };
+    for (int i = 0; i < REPLAY_SIZES; i++)
+        slots[i] = (uint32_t)lround(replay_size_shares[i] * units);
+    r = replay_belady(&s, shape, last, pr->space.in->n_blocks, 1, hot, slots, REPLAY_SIZES - 1, b->misses, e);
     inputs_steps_done(&s);
     return r;
 }
@@ -55,6 +61,7 @@ static int collect_misses(const struct problem *pr, const struct plan *p, const 
                           struct report_misses *m, struct err *e)
 {
     int last = p->n_parts - 1, used = 0, rank = 0, r = misses_alloc(m, p->n_layers, e);
+    struct bound bound = { 0 };
     double all_lookups = 0, all_units = 0, all_slots = 0, all_misses = 0;
     for (int k = 0; pr->tables.table[0] && k < p->n_layers; k++)
         used += replay_lookups(miss_tables_at(&pr->tables, 0, 0, k), plan_hot(p, &l->batches[0], k, 0, last)) > 0;
@@ -74,19 +81,29 @@ static int collect_misses(const struct problem *pr, const struct plan *p, const 
         m->sampled++;
         all_lookups += lookups, all_units += units, all_slots += slots;
         all_misses += m->planned[2 * k + 1] * lookups;
-        r = belady_layer(pr, k, hot, units, lookups, used < SAMPLED ? used : SAMPLED, m, e);
+        r = belady_layer(pr, k, hot, units, &bound, e);
+        for (int i = 0; i < REPLAY_SIZES; i++)
+            m->best[i] += bound.misses[i];
     }
     if (m->sampled == 0 || r < 0)
         return r;
-    double seen = m->best[0]; /* without a slot all lookups of the bound's own, shorter replay miss */
     for (int i = 0; i < REPLAY_SIZES; i++) {
         m->policy[i] /= all_lookups;
-        m->best[i] = seen > 0 ? m->best[i] / seen : 0;
+        m->best[i] /= all_lookups;
     }
     m->cliff = all_lookups / all_units;
     m->planned_share = all_slots / all_units;
     m->planned_rate = all_misses / all_lookups;
     return 0;
+}
+
+static int collect_gains(struct report *r, struct err *e)
+{
+    struct gains all[PLAN_MAX_LIMITS];
+    int ok = gains_find(r->p, r->p->limits, r->p->n_limits, r->in, r->hw, all, e);
+    for (int i = 0; i < r->p->n_limits && ok == 0; i++)
+        r->limits[i].gains = all[i];
+    return ok;
 }
 
 int report_collect(struct report *r, struct notes *notes, struct err *e)
@@ -109,6 +126,8 @@ int report_collect(struct report *r, struct notes *notes, struct err *e)
             ok = collect_misses(&pr, p, l, &o->misses, e);
     }
     problem_done(&pr);
+    if (ok == 0 && !r->no_gains)
+        ok = collect_gains(r, e);
     if (ok < 0)
         report_done(r);
     return ok;

@@ -1,4 +1,4 @@
-/* The frame of the page: style, head, and the sections that compare limits. Widths are relative and figures flow into
+/* The frame of the page: style, head, and where the plan is from. Widths are relative and figures flow into
  * as many columns as fit, so one page serves a phone and a desk; tables that are wider than the screen scroll by
  * themselves. */
 #include "planner/report/report.h"
@@ -7,11 +7,9 @@
 #include "planner/report/plot.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-
-#define MIB 1048576.0
 
 static const char style[] =
     "body{margin:0 auto;max-width:1240px;padding:16px;color:var(--fg);background:var(--bg);"
@@ -25,13 +23,20 @@ static const char style[] =
     "align-items:start}figure{margin:0;min-width:0}figure h3{margin:.8em 0 .3em}figure svg{display:block;width:100%;"
     "max-width:620px;height:auto}figcaption{font-size:.9rem;max-width:44em}"
     "details{margin:.4em 0 1em}summary{cursor:pointer;color:var(--k0);width:max-content;max-width:100%}"
-    ".scroll{overflow-x:auto;max-width:100%}table{border-collapse:collapse;font-size:.85rem;margin:.4em 0;"
+    /* A table that is wider than the screen scrolls below its first column, with a shade where there is more of it. */
+    ".scroll{overflow-x:auto;max-width:100%;background:linear-gradient(to left,var(--bg) 40%,transparent) right/30px 100% no-repeat local,"
+    "linear-gradient(to left,var(--k7),transparent) right/9px 100% no-repeat scroll}"
+    ".scroll td:first-child,.scroll th:first-child{position:sticky;left:0;background:var(--bg)}"
+    "table{border-collapse:collapse;font-size:.85rem;margin:.4em 0;"
     "font-variant-numeric:tabular-nums;overflow-wrap:normal}caption{text-align:left;padding:.2em 0}"
     "th,td{padding:.2em .45em;text-align:right;border-bottom:1px solid var(--grid);white-space:nowrap}"
     "th{color:var(--soft);font-weight:600;vertical-align:bottom}td:first-child,th:first-child{text-align:left}"
-    "td.t,th.t,td.u{text-align:left}td.t{white-space:normal;min-width:12em}"
-    "@media(max-width:500px){body{padding:10px}th,td{padding:.2em .4em;font-size:.8rem}"
-    "dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .5em}}"
+    "td.t,th.t,td.u{text-align:left}td.t,td.w{white-space:normal}td.t{min-width:12em}"
+    "@media(max-width:640px){body{padding:10px}dl{grid-template-columns:1fr;gap:0}dd{margin:0 0 .5em}"
+    ".stack table,.stack tbody,.stack tr{display:block}.stack thead{position:absolute;left:-9999px}"
+    ".stack tr{border-bottom:1px solid var(--soft);padding:.4em 0}.stack td,.stack td:first-child{display:flex;gap:1em;"
+    "justify-content:space-between;border:0;white-space:normal;padding:.1em 0;position:static;text-align:right}"
+    ".stack td::before{content:attr(data-l);color:var(--soft);text-align:left;flex:none;max-width:50%}}"
     "@media print{details>*{display:block}}";
 
 const char *const report_part_names[REPORT_PARTS] = { "attention", "prediction", "FFN, computing", "FFN, memory-bound",
@@ -52,14 +57,14 @@ void report_parts_of(const struct plan *p, const struct plan_layer_figures *f, d
     out[REPORT_EXPOSED] = f->exposed_ns;
 }
 
-void report_table(struct page *out, const char *caption, const char *const *heads, int n)
+static void begin_table(struct page *out, const char *caption, const char *const *heads, int n, const char *class)
 {
     if (caption) {
         page_put(out, "<details><summary>Table: ");
         page_text(out, caption);
         page_put(out, "</summary>");
     }
-    page_put(out, "<div class='scroll' tabindex='0'><table><thead><tr>");
+    page_put(out, "<div class='%s' tabindex='0'><table><thead><tr>", class);
     for (int i = 0; i < n; i++) {
         int text = heads[i][0] == '<';
         page_put(out, text ? "<th scope='col' class='t'>" : "<th scope='col'>");
@@ -67,6 +72,30 @@ void report_table(struct page *out, const char *caption, const char *const *head
         page_put(out, "</th>");
     }
     page_put(out, "</tr></thead><tbody>\n");
+}
+
+void report_table(struct page *out, const char *caption, const char *const *heads, int n)
+{
+    begin_table(out, caption, heads, n, "scroll");
+}
+
+void report_stack(struct page *out, const char *caption, const char *const *heads, int n)
+{
+    begin_table(out, caption, heads, n, "scroll stack");
+}
+
+void report_cell(struct page *out, const char *head, const char *fmt, ...)
+{
+    char text[300];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    page_put(out, head[0] == '<' ? "<td class='u' data-l='" : "<td data-l='");
+    page_text(out, head + (head[0] == '<'));
+    page_put(out, "'>");
+    page_text(out, text);
+    page_put(out, "</td>");
 }
 
 void report_table_end(struct page *out)
@@ -121,7 +150,7 @@ static void put_device(struct page *out, const struct hw *hw)
 static void put_head(struct page *out, const struct report *r)
 {
     const struct plan *p = r->p;
-    char text[300], a[32], b[32];
+    char a[32], b[32];
     const struct plan_limit *low = &p->limits[0], *high = &p->limits[p->n_limits - 1];
     page_put(out, "<header><p class='soft'>Plan report, Thermocline</p><h1>");
     page_textf(out, "%s on %s", p->model_name, p->device);
@@ -133,13 +162,26 @@ static void put_head(struct page *out, const struct report *r)
     else
         page_textf(out, "%.4g tokens/s predicted within %s, %.4g within %s.", low->batches[0].predicted.tokens_per_s,
                    a, high->batches[0].predicted.tokens_per_s, b);
-    page_put(out, "</p>\n<dl>");
-    snprintf(text, sizeof text, "%s: %d layers of %d%s%d neurons, width %d", p->model_name, p->n_layers,
-             p->n_blocks > 1 ? p->n_blocks : p->n_ff, p->n_blocks > 1 ? " x " : " ", p->n_blocks > 1 ? p->n_ff : 0,
-             p->d_model);
+    page_put(out, "</p>\n");
+    page_put(out, "<nav aria-label='Sections'><a href='#all'>At a glance</a> <a href='#facts'>What was planned</a>%s", r->measured ?
+             " <a href='#measured'>Measured over predicted</a>" : "");
+    for (int i = 0; i < p->n_limits; i++)
+        page_put(out, " <a href='#limit%d'>%s</a>", i, size_format(p->limits[i].memory_bytes, a, sizeof a));
+    page_put(out, "</nav></header>\n<main>\n");
+}
+
+/* --- where it is from --- */
+
+static void facts(struct page *out, const struct report *r)
+{
+    const struct plan *p = r->p;
+    char text[300];
+    page_put(out, "<section id='facts'><h2>What was planned</h2>\n<dl>");
     if (p->n_blocks == 1)
-        snprintf(text, sizeof text, "%s: %d layers of %d neurons, width %d", p->model_name, p->n_layers, p->n_ff,
-                 p->d_model);
+        snprintf(text, sizeof text, "%s: %d layers of %d neurons, width %d", p->model_name, p->n_layers, p->n_ff, p->d_model);
+    else
+        snprintf(text, sizeof text, "%s: %d layers of %d experts of %d neurons, width %d", p->model_name, p->n_layers, p->n_blocks,
+                 p->n_ff, p->d_model);
     fact(out, "Model", text);
     put_device(out, r->hw);
     snprintf(text, sizeof text, "%s layout, %u neurons a cluster", layout_form_name(p->layout.form),
@@ -165,132 +207,7 @@ static void put_head(struct page *out, const struct report *r)
         }
         page_put(out, "</ul></details>\n");
     }
-    page_put(out, "<nav aria-label='Sections'><a href='#all'>All limits</a>%s", r->measured ?
-             " <a href='#measured'>Measured over predicted</a>" : "");
-    for (int i = 0; i < p->n_limits; i++)
-        page_put(out, " <a href='#limit%d'>%s</a>", i, size_format(p->limits[i].memory_bytes, a, sizeof a));
-    page_put(out, "</nav></header>\n<main>\n");
-}
-
-/* --- all limits --- */
-
-static void speed_table(struct page *out, const struct report *r)
-{
-    static const char *const heads[] = { "Memory", "Batch", "Mode", "Threads", "Depth", "Context", "Predicted tokens/s",
-                                         "At most", "Measured", "Runs" };
-    char size[32];
-    report_table(out, "speed", heads, r->measured ? 10 : 8);
-    for (int i = 0; i < r->p->n_limits; i++)
-        for (int b = 0; b < r->p->limits[i].n_batches; b++) {
-            const struct plan_limit *l = &r->p->limits[i];
-            double s = l->batches[b].predicted.tokens_per_s;
-            page_put(out, "<tr><td>%s</td><td>%d</td><td>%s</td><td>%d</td><td>%d</td><td>%d</td><td>%.4g</td>"
-                          "<td>%.4g</td>", size_format(l->memory_bytes, size, sizeof size), l->batches[b].batch,
-                     plan_mode_name(l->mode), l->threads, l->queue_depth, l->context, s, s / (1 - fmin(l->gap, 0.999)));
-            const struct calibrate_limit *m = r->measured ? &r->measured->limits[i] : NULL;
-            if (m && b == 0 && m->runs)
-                page_put(out, "<td>%.4g</td><td>%d</td>", 1e9 / m->measured[CALIBRATE_STEP].p50, m->runs);
-            else if (m)
-                page_put(out, "<td></td><td></td>");
-            page_put(out, "</tr>\n");
-        }
-    report_table_end(out);
-    page_put(out, "</details>");
-}
-
-static void speed_figure(struct page *out, const struct report *r)
-{
-    double x[PLAN_MAX_LIMITS], y[PLAN_MAX_BATCHES][PLAN_MAX_LIMITS], mx[PLAN_MAX_LIMITS], my[PLAN_MAX_LIMITS];
-    struct plot_series s[2 * PLOT_COLOURS];
-    char names[PLAN_MAX_BATCHES][32];
-    const struct plan *p = r->p;
-    int n = 0, measured = 0, batches = p->limits[0].n_batches < 4 ? p->limits[0].n_batches : 4;
-    for (int i = 0; i < p->n_limits; i++) {
-        x[i] = (double)p->limits[i].memory_bytes / MIB;
-        for (int b = 0; b < batches; b++)
-            y[b][i] = b < p->limits[i].n_batches ? p->limits[i].batches[b].predicted.tokens_per_s : NAN;
-        if (r->measured && r->measured->limits[i].runs) {
-            mx[measured] = x[i];
-            my[measured++] = 1e9 / r->measured->limits[i].measured[CALIBRATE_STEP].p50;
-        }
-    }
-    for (int b = 0; b < batches; b++) {
-        snprintf(names[b], sizeof names[b], "predicted, batch %d", p->limits[0].batches[b].batch);
-        s[n++] = (struct plot_series){ names[b], x, y[b], p->n_limits, PLOT_LINE, b };
-        s[n++] = (struct plot_series){ NULL, x, y[b], p->n_limits, PLOT_POINTS, b };
-    }
-    if (measured)
-        s[n++] = (struct plot_series){ "measured, batch 1", mx, my, measured, PLOT_POINTS, 4 };
-    const struct plot g = { .title = "Speed over memory", .about = "Predicted tokens per second at each memory limit "
-                            "of the plan; the table below has the numbers.",
-                            .x = { .label = "memory limit, MiB", .log = p->n_limits > 1 && x[p->n_limits - 1] > 8 * x[0],
-                                   .tight = 1 }, .y = { .label = "tokens/s" }, .series = s, .n = n };
-    report_figure(out, "Speed over memory");
-    plot_draw(out, &g);
-    report_figure_end(out, measured ? "Points lie at the plan's limits; measured is the median of the runs." :
-                      "Points lie at the plan's limits.");
-}
-
-static void memory_figure(struct page *out, const struct report *r)
-{
-    /* Items of the account in the order that they are drawn, and what is left of the limit. */
-    static const int colours[BUDGET_ITEMS + 1] = { 7, 7, 7, 0, 3, 5, 4, 6, 7, 1, 2, 7 };
-    const struct plan *p = r->p;
-    const char *rows[PLAN_MAX_LIMITS], *totals[PLAN_MAX_LIMITS], *parts[BUDGET_ITEMS + 1];
-    char names[PLAN_MAX_LIMITS][32], sums[PLAN_MAX_LIMITS][32];
-    double *v = calloc((size_t)p->n_limits * BUDGET_ITEMS, sizeof *v);
-    int order[BUDGET_ITEMS], kinds = 0;
-    /* What is small and has no colour of its own is one part. */
-    for (int k = 0; k < BUDGET_ITEMS; k++)
-        if (colours[k] != 7) {
-            order[k] = kinds;
-            parts[kinds++] = budget_item_name((enum budget_item)k);
-        }
-    for (int k = 0; k < BUDGET_ITEMS; k++)
-        if (colours[k] == 7)
-            order[k] = kinds;
-    parts[kinds++] = "process, stacks, tables";
-    int shades[BUDGET_ITEMS + 1];
-    for (int k = 0; k < BUDGET_ITEMS; k++)
-        shades[order[k]] = colours[k];
-    for (int i = 0; i < p->n_limits; i++) {
-        const struct budget *b = &r->limits[i].explain.account;
-        rows[i] = size_format(p->limits[i].memory_bytes, names[i], sizeof names[i]);
-        totals[i] = size_format(b->total, sums[i], sizeof sums[i]);
-        for (int k = 0; v && k < BUDGET_ITEMS; k++)
-            v[i * kinds + order[k]] += (double)b->item[k];
-    }
-    const struct plot_bars bars = { .title = "Memory account", .about = "One bar per memory limit: what the bytes are "
-                                    "for; the table below has the numbers.", .n_rows = p->n_limits, .n_parts = kinds,
-                                    .rows = rows, .totals = totals, .parts = parts, .colours = shades, .values = v };
-    report_figure(out, "Where the bytes go");
-    if (v)
-        plot_draw_bars(out, &bars);
-    report_figure_end(out, "Left the limit, right what the account takes of it. Every byte of the runtime is counted; "
-                      "hot is resident, cold the cache.");
-    free(v);
-}
-
-static void memory_table(struct page *out, const struct report *r)
-{
-    const struct plan *p = r->p;
-    const char *heads[PLAN_MAX_LIMITS + 1] = { "Bytes" };
-    char names[PLAN_MAX_LIMITS][32];
-    for (int i = 0; i < p->n_limits; i++)
-        heads[i + 1] = size_format(p->limits[i].memory_bytes, names[i], sizeof names[i]);
-    report_table(out, "memory account", heads, p->n_limits + 1);
-    for (int k = 0; k < BUDGET_ITEMS + 2; k++) {
-        page_put(out, "<tr><td>%s</td>", k < BUDGET_ITEMS ? budget_item_name((enum budget_item)k) :
-                 k == BUDGET_ITEMS ? "total" : "floor");
-        for (int i = 0; i < p->n_limits; i++) {
-            const struct budget *b = &r->limits[i].explain.account;
-            page_put(out, "<td>%llu</td>", (unsigned long long)(k < BUDGET_ITEMS ? b->item[k] :
-                                                                k == BUDGET_ITEMS ? b->total : b->floor));
-        }
-        page_put(out, "</tr>\n");
-    }
-    report_table_end(out);
-    page_put(out, "</details>\n");
+    page_put(out, "</section>\n");
 }
 
 static void telemetry_section(struct page *out, const struct report *r)
@@ -323,13 +240,8 @@ void report_page(struct page *out, const struct report *r)
     page_textf(out, "%s on %s", r->p->model_name, r->p->device);
     page_put(out, "</title>\n<style>%s%s</style>\n</head>\n<body>\n", plot_style(), style);
     put_head(out, r);
-    page_put(out, "<section id='all'><h2>All limits</h2><div class='figs'>");
-    speed_figure(out, r);
-    memory_figure(out, r);
-    page_put(out, "</div>\n");
-    speed_table(out, r);
-    memory_table(out, r);
-    page_put(out, "</section>\n");
+    report_overview(out, r);
+    facts(out, r);
     if (r->measured)
         telemetry_section(out, r);
     for (int i = 0; i < r->p->n_limits; i++)

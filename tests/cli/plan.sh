@@ -164,7 +164,8 @@ assert abs(sum(v for k, v in x["account"].items() if k not in ("total", "floor")
 assert len(x["layers"]) == 8 and len(x["paper"]) == 11
 s = [l for l in x["measured"] if l["id"] == "(M10)"][0]
 assert abs(s["value"] - s["terms"]["t_head"] - sum(l["total_ns"] for l in x["layers"])) < 1e-4 * s["value"]
-assert all(g["tokens_per_s"] >= 0.999 * x["base_tokens_per_s"] for g in x["gains"])' "$tmp/x.json"; }
+assert all(g["tokens_per_s"] >= 0.989 * x["tokens_per_s"] for g in x["gains"]) # 1 % may go to more threads
+assert x["solved_again_tokens_per_s"] == x["tokens_per_s"] and sum(x["binds"].values()) == 8' "$tmp/x.json"; }
 check "explain adds up, as text and as JSON" adds_up "$tmp/m.json" 1 "$tmp/explain.txt" "${in[@]}" --memory 18MiB
 check "explain --json has what the plan has" json
 explain_other() { "$P" explain "$1" "${@:2}" > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}"; }

@@ -22,6 +22,7 @@ class Page(HTMLParser):
     def __init__(self, text):
         super().__init__(convert_charrefs=True)
         self.stack, self.ids, self.links, self.text, self.tables, self.svgs, self.cell = [], [], [], "", [], [], None
+        self.boxes, self.labels, self.stacked = [], [], []
         self.feed(text)
         self.close()
         assert not self.stack, self.stack
@@ -37,12 +38,19 @@ class Page(HTMLParser):
         if tag == "svg":
             assert a["role"] == "img"
             self.svgs.append({"title": "", "desc": ""})
-        if tag == "table":
+        if tag == "div":
+            self.boxes.append(a.get("class", "").split())
+        if tag == "table": # what is wider than the screen scrolls in a box of its own
+            assert self.stack[-1] == "div" and "scroll" in self.boxes[-1], (self.stack, self.boxes)
             self.tables.append([])
+            self.labels.append([])
+            self.stacked.append("stack" in self.boxes[-1])
         if tag == "tr":
             self.tables[-1].append([])
+            self.labels[-1].append([])
         if tag in ("td", "th"):
             self.cell = ""
+            self.labels[-1][-1].append(a.get("data-l"))
         if tag not in ("meta",):
             self.stack.append(tag)
     def handle_startendtag(self, tag, attrs):
@@ -51,6 +59,8 @@ class Page(HTMLParser):
     def handle_endtag(self, tag):
         assert self.stack and self.stack[-1] == tag, (tag, self.stack, self.getpos())
         self.stack.pop()
+        if tag == "div":
+            self.boxes.pop()
         if tag in ("td", "th"):
             self.tables[-1][-1].append(self.cell)
             self.cell = None
@@ -68,6 +78,10 @@ def load(path):
     for word in ("url(", "@import", "http://", "https://", "nan", "inf<"):
         assert word not in text.replace("http://www.w3.org/2000/svg", ""), word
     assert all(len(r) == len(t[0]) for t in p.tables for r in t), "ragged table"
+    # A narrow screen shows some tables as lists: there each cell has its head beside it.
+    assert "width=device-width" in text and sum(p.stacked) == 2, p.stacked
+    for t, labels, stacked in zip(p.tables, p.labels, p.stacked):
+        assert all(row == (t[0] if stacked else [None] * len(row)) for row in labels[1:]), labels
     return p
 def table(p, *heads):
     found = [t for t in p.tables if t[0][:len(heads)] == list(heads)]
@@ -82,7 +96,7 @@ drawings()
     python3 - "$tmp/a.html" "$tmp" <<'PY'
 import re, sys, xml.dom.minidom
 svgs = re.findall(r"<svg.*?</svg>", open(sys.argv[1]).read(), re.S)
-assert len(svgs) == 2 + 2 * 4, len(svgs)
+assert len(svgs) == 2 + 2 * 5, len(svgs)
 for s in svgs:
     d = xml.dom.minidom.parseString(s)
     w, h = map(float, d.documentElement.getAttribute("viewBox").split()[2:])
@@ -97,10 +111,15 @@ PY
 check "drawings are XML, all marks within the frame" drawings
 numbers()
 {
-    (cd "$tmp" && python3 - "$tmp/a.html" "$tmp/plan.json") <<'PY'
+    local i
+    for i in 14 20; do
+        "$P" explain "$tmp/plan.json" "${in[@]}" --memory ${i}MiB --json > "$tmp/x$i.json" || return 1
+    done
+    (cd "$tmp" && python3 - "$tmp/a.html" "$tmp/plan.json" "$tmp/x14.json" "$tmp/x20.json") <<'PY'
 import json, sys
 from page import load, table
 p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
+explained = [json.load(open(f)) for f in sys.argv[3:]]
 def near(a, b, rel=2e-3):
     assert abs(a - b) <= rel * abs(b) + 1e-9, (a, b)
 speed = table(p, "Memory", "Batch", "Mode")[0][1:]
@@ -109,10 +128,32 @@ assert len(speed) == len(want) == 4
 for row, (l, b) in zip(speed, want):
     assert int(row[1]) == b["batch"] and row[2] == l["mode"] and int(row[3]) == l["threads"] and int(row[5]) == l["context"]
     near(float(row[6]), b["predicted"]["tokens_per_s"])
-account = {r[0]: r[1:] for r in table(p, "Bytes")[0][1:]}
-for i, l in enumerate(plan["limits"]):
-    assert int(account["total"][i]) == l["account_bytes"] and int(account["floor"][i]) == l["floor_bytes"]
-    assert sum(int(v[i]) for k, v in account.items() if k not in ("total", "floor")) == l["account_bytes"]
+for row, l, x in zip(table(p, "Memory", "Tokens/s")[0][1:], plan["limits"], explained, strict=True):
+    f = l["batches"][0]["predicted"]
+    near(float(row[1]), f["tokens_per_s"])
+    near(float(row[2].split()[0]) * 1e6, f["step_ns"])
+    most = max(x["binds"].values())
+    name, layers = row[4].split(", in ")
+    assert layers == "%d of %d layers" % (most, plan["model"]["layers"])
+    assert x["binds"][{"computing": "compute", "memory bandwidth": "memory", "storage": "io"}[name]] == most
+    best = max(x["gains"], key=lambda g: g["tokens_per_s"])
+    what, speed = row[5].split(": ")
+    assert what == best["what"], (what, best)
+    near(float(speed.split()[0]), best["tokens_per_s"])
+account = table(p, "Bytes")[0][1:]
+for i, (l, x) in enumerate(zip(plan["limits"], explained)):
+    assert [int(r[i + 1]) for r in account] == list(x["account"].values()), (account, x["account"])
+    assert x["account"]["total"] == l["account_bytes"] and x["account"]["floor"] == l["floor_bytes"]
+steps = table(p, "Part", "Predicted, µs")
+assert len(steps) == 2
+for t, l in zip(steps, plan["limits"]):
+    f = l["batches"][0]["predicted"]
+    parts = [float(r[1]) * 1e3 for r in t[1:]]
+    near(parts[-1], f["step_ns"], 1e-5)
+    near(sum(parts[:-1]), f["step_ns"], 1e-4)
+    near(sum(float(r[2].split()[0]) for r in t[1:-1]), 100, 1e-2)
+    head = [r for r in t if r[0] == "output head"][0]
+    near(float(head[1]) * 1e3, f["head_ns"], 1e-4)
 layers = table(p, "Layer", "Hot", "Cold slots")
 assert len(layers) == 2
 for t, l in zip(layers, plan["limits"]):
@@ -121,6 +162,12 @@ for t, l in zip(layers, plan["limits"]):
         near(float(row[3]), f["active"][i], 1e-2)
         near(float(row[4]) * 1e3, f["attention_ns"][i])
         near(float(row[10]) * 1e3, f["total_ns"][i])
+        for column, key in (5, "predict_ns"), (6, "ffn_compute_ns"), (7, "ffn_memory_ns"), (8, "io_ns"), (9, "exposed_ns"):
+            near(float(row[column]) * 1e3, f[key][i])
+        x = explained[layers.index(t)]["layers"][i]
+        assert row[12] == x["binds"] and abs(float(row[13]) - f["read_bytes"][i]) <= 1
+        assert abs(float(row[14].split()[0]) - 100 * f["hit_rate"][i]) < 0.051
+        assert abs(float(row[15].split()[0]) - 100 * x["best_hit_rate"]) < 0.051 and x["best_hit_rate"] >= f["hit_rate"][i] - 1e-6, x
         attention, predict, compute, memory, io, exposed, total, overlaps = map(float, row[4:12])
         assert abs(attention + predict + max(compute, memory) + io + exposed - overlaps - total) <= 3e-3 * (total + overlaps), row
         assert row[1].split(" + ") == [str(v) for v in l["batches"][0]["hot"][i][0]]
@@ -129,13 +176,27 @@ for t in table(p, "Cache size, % of units"):
     assert rows[0][1:] == [100, 100] and rows[-1] == [100, 0, 0]
     for a, b in zip(rows, rows[1:]):
         assert b[1] <= a[1] + 1e-9 and b[2] <= a[2] + 1e-9, (a, b)
+    assert all(r[2] <= r[1] for r in rows), rows
     assert sum(r[2] for r in rows) < sum(r[1] for r in rows)
 for t in table(p, "Layer", "Active neurons"):
     for r in t[1:]:
         shares = [float(c.split()[0]) for c in r[2:7]]
         assert shares == sorted(shares) and all(s >= x for s, x in zip(shares, (0.9, 4.9, 9.9, 19.9, 49.9))), r
 gains = table(p, "With", "tokens/s")
-assert len(gains) == 2 and all(len(t) >= 6 for t in gains)
+assert len(gains) == 2
+for t, l, x in zip(gains, plan["limits"], explained):
+    near(float(t[1][1]), l["batches"][0]["predicted"]["tokens_per_s"])
+    assert [r[0] for r in t[2:]] == [g["what"] for g in x["gains"]] and len(t) >= 6
+    for r, g in zip(t[2:], x["gains"]):
+        near(float(r[1]), g["tokens_per_s"])
+        assert abs(float(r[2].split()[0]) - 100 * (g["tokens_per_s"] / x["tokens_per_s"] - 1)) < 0.11, (r, g)
+for name in "measured", "paper":
+    lines = [t for t in p.tables if t[0][1:2] == ["Equation"] and t[1][1] == explained[0][name][0]["formula"]]
+    assert len(lines) == 2, [t[1] for t in lines]
+    for t, x in zip(lines, explained):
+        assert [r[:2] for r in t[1:]] == [[l["id"], l["formula"]] for l in x[name]]
+        for r, l in zip(t[1:], x[name]):
+            near(float(r[2]), l["value"], 1e-5)
 def hashes(o):
     return [v for k, x in o.items() for v in (hashes(x) if isinstance(x, dict) else [x] if k.endswith("hash") else [])]
 assert len(hashes(plan)) == 5 and all(h in p.text for h in hashes(plan)), hashes(plan)
@@ -233,6 +294,45 @@ PY
 )
 }
 check "predictors are marked layer by layer" predicted_layers
+
+# On a phone, of a described model: Belady's bound is one, at all sizes and in all layers. One limit has no curve of speed.
+bound()
+{
+    d=datasets/descriptions/bamboo-7b.json
+    "$P" solve --description $d --hardware "$tmp/phone.sqlite" --form split --packed no --memory 2GiB --context 512 --out "$tmp/b.json" &&
+        report "$tmp/b.json" --description $d --hardware "$tmp/phone.sqlite" --out "$tmp/b.html" --no-gains &&
+        "$P" explain "$tmp/b.json" --description $d --hardware "$tmp/phone.sqlite" --no-gains --json > "$tmp/bx.json" &&
+        (cd "$tmp" && python3 - "$tmp/b.html" "$tmp/bx.json" <<'PY'
+import json, sys
+from page import load, table
+p, x = load(sys.argv[1]), json.load(open(sys.argv[2]))
+rows = [[float(c) for c in r] for r in table(p, "Cache size, % of units")[0][1:]]
+assert rows[0] == [0, 100, 100] and rows[-1] == [100, 0, 0] and all(r[2] <= r[1] for r in rows), rows
+assert rows[7][2] < 0.9 * rows[7][1], rows[7]
+assert all(l["hit_rate"] <= l["best_hit_rate"] for l in x["layers"]) and any(l["hit_rate"] > 0 for l in x["layers"])
+assert "Speed over memory" not in p.text and "thermo-plan sweep" in p.text
+assert "would help" not in p.text and not [t for t in p.tables if t[0][0] == "With"]
+PY
+)
+}
+check "Belady's bound is one on a phone; one limit draws no curve" bound
+
+# The paper's equations overlap sums over layers: the token's parts add up all the same.
+by_the_paper()
+{
+    "$P" solve "${in[@]}" --cost paper --memory 18MiB,64MiB --out "$tmp/y.json" && report "$tmp/y.json" "${in[@]}" --out "$tmp/y.html" --no-gains &&
+        (cd "$tmp" && python3 - "$tmp/y.html" "$tmp/y.json" <<'PY'
+import json, sys
+from page import load, table
+p, plan = load(sys.argv[1]), json.load(open(sys.argv[2]))
+for t, l in zip(table(p, "Part", "Predicted, µs"), plan["limits"], strict=True):
+    step = l["batches"][0]["predicted"]["step_ns"]
+    parts = [float(r[1]) * 1e3 for r in t[1:]]
+    assert abs(parts[-1] / step - 1) < 1e-5 and abs(sum(parts[:-1]) / step - 1) < 1e-4, (parts, step)
+PY
+)
+}
+check "a token of the paper's has one time" by_the_paper
 
 # A plan from published figures alone.
 described()

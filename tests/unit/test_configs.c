@@ -111,7 +111,7 @@ static void test_bounds(int predicted)
         struct request q;
         struct err e = { 0 };
         uint64_t floor_bytes;
-        planning_request_init(&q);
+        request_init(&q);
         q.context = 64;
         q.mode = predicted ? PLAN_PREDICTED : PLAN_EXACT;
         ragged_storage(&hw);

@@ -19,6 +19,10 @@ static int same(const struct plan *a, const struct plan *b)
              a->n_blocks == b->n_blocks && a->n_ff == b->n_ff && a->d_model == b->d_model &&
              a->n_parts == b->n_parts && a->n_limits == b->n_limits && a->n_notes == b->n_notes &&
              !strcmp(a->notes[0], b->notes[0]) && !memcmp(&a->layout, &b->layout, sizeof a->layout);
+    const struct plan_request *q = &a->request, *w = &b->request;
+    ok = ok && q->known == w->known && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
+         q->predictor == w->predictor && q->context == w->context && q->recall == w->recall && q->max_kl == w->max_kl &&
+         q->n_cores == w->n_cores && q->cores[0].n == w->cores[0].n && !strcmp(q->cores[0].name, w->cores[0].name);
     for (int i = 0; ok && i < a->n_limits; i++) {
         const struct plan_limit *x = &a->limits[i], *y = &b->limits[i];
         ok = x->memory_bytes == y->memory_bytes && x->account_bytes == y->account_bytes &&
@@ -97,6 +101,15 @@ static void test_rules(void)
     WITH(l->batches[0].predicted.step_ns, -1.0, "step_ns");
     WITH(l->batches[0].predicted.step_ns, 0.0 / 0.0, "not JSON");
     WITH(p.device[0], (char)0xff, "not JSON");
+    WITH(p.request.mode, PLAN_EXACT, "limits[1].mode is not what 'request' asks for");
+    WITH(p.request.policy, CACHE_LRU, "limits[0].cold_policy is not what");
+    WITH(p.request.context, 128, "limits[0].context is not what");
+    WITH(p.request.predictor, PREDICT_FFN, "limits[1].predictors is not what");
+    WITH(p.request.cores[0].n, 1, "limits[0].classes is not what");
+    WITH(p.request.cores[0].n, PLAN_MAX_CORES + 1, "request.cores[0].n");
+    WITH(p.request.form, LAYOUT_BUNDLE, "'request' asks for 'bundle'");
+    WITH(p.request.max_kl, 101.0, "request.max_kl");
+    WITH(p.request.recall, 1.5, "request.recall");
     p.limits[1].batches[0].hot[0] = 192; /* not the whole of 200, but whole clusters */
     struct err e = { 0 };
     CHECK(plan_check(&p, "x", &e) == 0);
@@ -178,6 +191,20 @@ int main(void)
     free(again);
     plan_done(&q);
 
+    /* A plan without its request is read, and written again without one; one that left all open says so. */
+    struct plan_request asked = p.request;
+    p.request = (struct plan_request){ 0 };
+    CHECK(plan_text(&p, &again, &len_again, &e) == 0 && !strstr(again, "\"request\""));
+    CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
+    free(again);
+    plan_done(&q);
+    p.request = (struct plan_request){ .known = 1, .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1 };
+    CHECK(plan_text(&p, &again, &len_again, &e) == 0 && strstr(again, "\"request\": {},\n"));
+    CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
+    free(again);
+    plan_done(&q);
+    p.request = asked;
+
     CHECK(plan_pick(&p, 0) == &p.limits[1]);
     CHECK(plan_pick(&p, 1000000) == &p.limits[0] && plan_pick(&p, 1999999) == &p.limits[0]);
     CHECK(plan_pick(&p, 3000000) == &p.limits[1] && plan_pick(&p, 999999) == NULL);
@@ -195,7 +222,8 @@ int main(void)
     free(full);
 
     CHECK_MSG(plan_read("tests/golden/plan-revision-1.json", &q, &e) == 0, "%s", e.msg); /* written by the software of its time */
-    CHECK(q.revision == 1 && same_layout(&p, &q));
+    CHECK(q.revision == 1 && same_layout(&p, &q) && !q.request.known); /* which did not record what was asked for */
+    q.request = p.request;
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     free(again);
     plan_done(&q);

@@ -11,7 +11,7 @@
 static struct request request(uint64_t memory)
 {
     struct request q;
-    planning_request_init(&q);
+    request_init(&q);
     q.memory[0] = memory;
     q.n_memory = 1;
     q.context = 64;

@@ -68,7 +68,7 @@ static void test_forms(int mode)
         struct err e;
         uint64_t low, ffn = (uint64_t)in.n_layers * (uint64_t)in.h.n_ff * 3 * (uint64_t)in.h.d_model * 2;
         in.window_tokens = 64;
-        planning_request_init(&q);
+        request_init(&q);
         q.context = 64;
         q.mode = mode;
         q.n_memory = 1 + i % 2;

@@ -100,52 +100,73 @@ static struct layout_shape make_shape(int d, int n_ff, uint32_t cluster)
     return s;
 }
 
-/* Fewest misses of any policy with bypass, by trying every choice; tiny inputs only. */
-static int brute(const uint32_t *acc, int n, int i, uint32_t held, int slots)
+/* Fewest misses from access `from` on of any policy with bypass, by trying every choice; tiny inputs only. */
+static int brute(const uint32_t *acc, int n, int from, int i, uint32_t held, int slots)
 {
     if (i == n)
         return 0;
     if (held >> acc[i] & 1)
-        return brute(acc, n, i + 1, held, slots);
-    int best = brute(acc, n, i + 1, held, slots);
+        return brute(acc, n, from, i + 1, held, slots);
+    int best = brute(acc, n, from, i + 1, held, slots);
     if (__builtin_popcount(held) < slots) {
-        int v = brute(acc, n, i + 1, held | 1u << acc[i], slots);
+        int v = brute(acc, n, from, i + 1, held | 1u << acc[i], slots);
         best = v < best ? v : best;
     } else {
         for (uint32_t u = 0; u < 32; u++)
             if (held >> u & 1) {
-                int v = brute(acc, n, i + 1, (held & ~(1u << u)) | 1u << acc[i], slots);
+                int v = brute(acc, n, from, i + 1, (held & ~(1u << u)) | 1u << acc[i], slots);
                 best = v < best ? v : best;
             }
     }
-    return 1 + best;
+    return (i >= from) + best;
 }
 
+/* One access per step; the first quarter of the steps warms the cache up. */
 static void test_belady(void)
 {
-    /* One access per step; four warm-up steps are free, so fill them with nothing. */
     struct layout_shape shape = make_shape(2048, 64, 8);
+    const uint32_t slots[4] = { 0, 1, 2, 3 };
     int bad = 0;
     struct err e;
-    for (int round = 0; round < 40; round++) {
-        enum { N = 10, WARM = 4 };
-        uint32_t start[WARM + N + 1], at[N], acc[N];
-        for (int i = 0; i <= WARM; i++)
-            start[i] = 0;
+    for (int round = 0; round < 80; round++) {
+        enum { N = 11 };
+        uint32_t start[N + 1] = { 0 }, at[N];
         for (int i = 0; i < N; i++) {
-            acc[i] = rng(5);
-            at[i] = acc[i];
-            start[WARM + i + 1] = (uint32_t)i + 1;
+            at[i] = rng(5);
+            start[i + 1] = (uint32_t)i + 1;
         }
-        struct inputs_steps s = { WARM + N, start, at };
-        for (uint32_t slots = 1; slots <= 3; slots++) {
-            double m;
-            bad += replay_belady(&s, &shape, 1, 1, 1, 0, slots, &m, &e) < 0;
-            int steps = WARM + N - (WARM + N) / 4;
-            bad += (int)(m * steps + 0.5) != brute(acc, N, 0, 0, (int)slots);
-        }
+        struct inputs_steps s = { N, start, at };
+        double m[4];
+        bad += replay_belady(&s, &shape, 1, 1, 1, 0, slots, 4, m, &e) < 0;
+        for (int k = 0; k < 4; k++)
+            bad += (int)(m[k] * (N - N / 4) + 0.5) != brute(at, N, N / 4, 0, 0, (int)slots[k]);
     }
-    CHECK_MSG(bad == 0, "%d of 120 bounds are wrong", bad);
+    CHECK_MSG(bad == 0, "%d of 320 bounds are wrong", bad);
+}
+
+/* Long lists, so that the set of what is held has several levels: no policy misses less, and a cache for all misses what is new. */
+static void test_belady_long(void)
+{
+    struct layout_shape shape = make_shape(2048, 2048, 8);
+    enum { N = 6000, EACH = 60 };
+    struct inputs_steps s = { .n_steps = N, .start = malloc((N + 1) * sizeof *s.start), .at = malloc(N * EACH * sizeof *s.at) };
+    for (uint32_t t = 0, i = 0; t < N; t++) {
+        s.start[t] = i;
+        for (uint32_t k = 0, at = rng(30); k < EACH; k++, at += 1 + rng(30))
+            s.at[i++] = at;
+        s.start[t + 1] = i;
+    }
+    const uint32_t slots[5] = { 0, 70, 500, 1500, 2048 };
+    double best[5], lru[5], lfu[5];
+    struct err e;
+    CHECK(replay_belady(&s, &shape, 1, 1, 1, 0, slots, 5, best, &e) == 0);
+    CHECK(replay_curve(&s, &shape, 1, 1, 1, CACHE_LRU, 0, slots + 1, 4, lru + 1, &e) == 0);
+    CHECK(replay_curve(&s, &shape, 1, 1, 1, CACHE_LFU, 0, slots + 1, 4, lfu + 1, &e) == 0);
+    CHECK(best[0] == EACH && best[4] >= 0 && best[4] <= lru[4]);
+    for (int k = 1; k < 5; k++)
+        CHECK_MSG(best[k] <= lru[k] && best[k] <= lfu[k] && best[k] <= best[k - 1], "%d: %g, %g, %g", k, best[k], lru[k], lfu[k]);
+    CHECK(best[2] < 0.8 * lru[2]);
+    inputs_steps_done(&s);
 }
 
 /* n tokens whose active neurons persist from one to the next with a random strength, so that caches of all sizes
@@ -239,7 +260,7 @@ int main(void)
                 bad += replay_point(&s, &shape, 1, cases[c].blocks, 1, CACHE_LRU, hot, slots, &l, &m, &e) < 0;
                 naive_lru(&s, cases[c].n_ff, npu, hot, slots, &nl, &nm);
                 bad += l != nl || m != nm;
-                bad += replay_belady(&s, &shape, 1, cases[c].blocks, 1, hot, slots, &best, &e) < 0 || best > m;
+                bad += replay_belady(&s, &shape, 1, cases[c].blocks, 1, hot, &slots, 1, &best, &e) < 0 || best > m;
                 n++;
             }
         CHECK_MSG(bad == 0, "case %d (%d neurons a unit): %d of %d points differ", c, npu, bad, n);
@@ -270,5 +291,6 @@ int main(void)
     }
     test_all_sizes();
     test_belady();
+    test_belady_long();
     return test_done();
 }

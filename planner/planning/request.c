@@ -1,0 +1,61 @@
+/* What a plan keeps of a request, and back. */
+#include "planner/planning/request.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void request_init(struct request *q)
+{
+    *q = (struct request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
+                                    .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
+    for (int k = 0; k < HW_MAX_CLASSES; k++)
+        q->cores[k] = -1;
+}
+
+void request_record(const struct request *q, const struct hw *hw, struct plan_request *out)
+{
+    *out = (struct plan_request){ .known = 1, .mode = q->mode, .form = q->for_pack ? (int)q->for_pack->form : q->form,
+                                  .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
+                                  .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl };
+    for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {
+        if (q->cores[k] < 0)
+            continue;
+        struct plan_class *c = &out->cores[out->n_cores++];
+        snprintf(c->name, sizeof c->name, "%.31s", hw->classes[k].name);
+        c->n = q->cores[k];
+    }
+}
+
+/* The most cores of a class that were asked for; -1: all. */
+static int cores_of(const struct plan_request *q, const char *name)
+{
+    for (int i = 0; i < q->n_cores; i++)
+        if (!strncmp(q->cores[i].name, name, sizeof q->cores[i].name - 1))
+            return q->cores[i].n;
+    return -1;
+}
+
+void request_again(const struct plan *p, const struct plan_limit *l, const struct hw *hw, struct request *out)
+{
+    const struct plan_request *asked = &p->request;
+    int known = asked->known;
+    request_init(out);
+    out->n_memory = 1;
+    out->memory[0] = l->memory_bytes;
+    out->min_tokens_per_s = l->min_tokens_per_s;
+    out->context = l->context;
+    out->max_batch = l->max_batch;
+    out->cost = p->cost;
+    out->stat = p->stat;
+    out->kv_f16 = l->kv_f16;
+    out->act_q8 = l->act_q8;
+    out->rlimit = p->rlimit;
+    out->for_pack = &p->layout;
+    out->mode = known ? asked->mode : (int)l->mode;
+    out->policy = known ? asked->policy : (int)l->policy;
+    out->recall = known ? asked->recall : l->recall;
+    out->max_kl = known ? asked->max_kl : -1;
+    out->predictor = known ? asked->predictor : -1;
+    for (int k = 0; k < hw->n_classes; k++)
+        out->cores[k] = cores_of(asked, hw->classes[k].name);
+}

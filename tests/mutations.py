@@ -183,17 +183,19 @@ def main():
             json.dump(described, f)
         r = Run(tmp, each, rng)
         device, model, of_experts = ['--hardware', hw], ['--description', small], ['--description', experts]
-        asked = ['--memory', '8MiB', '--rlimit', '200000000', '--min-speed', '0', '--act', 'f32', '--figures', 'typical']
-        r.plan('exact, two batch sizes', model + device, ['--memory', '8MiB,9MiB', '--max-batch', '2', '--form', 'split'], model + device)
-        r.plan('predicted, experts', of_experts + device, ['--memory', '11MiB', '--mode', 'predicted'], of_experts + device)
+        asked = ['--context', '256', '--memory', '8MiB', '--rlimit', '200000000', '--min-speed', '0', '--act', 'f32',
+                 '--figures', 'typical']
+        r.plan('exact, two batch sizes', model + device,
+               ['--context', '256', '--memory', '8MiB,9MiB', '--max-batch', '2', '--form', 'split'], model + device)
+        r.plan('predicted, experts', of_experts + device, ['--context', '256', '--memory', '11MiB', '--mode', 'predicted'], of_experts + device)
         r.plan('solved again', model + device, asked, model + device + ['--solve'] + asked)
         if not each:
-            r.plan('the model alone', model + device, ['--memory', '8MiB'], model)
-            r.plan('neither', model + device, ['--memory', '8MiB'])
+            r.plan('the model alone', model + device, ['--context', '256', '--memory', '8MiB'], model)
+            r.plan('neither', model + device, ['--context', '256', '--memory', '8MiB'])
             r.plan('predicted, in few buffers, four batch sizes', of_experts + device,
-                   ['--memory', '9MiB,10MiB', '--mode', 'predicted', '--max-batch', '4', '--form', 'two-phase'], of_experts + device)
-            r.plan('by the paper', model + device, ['--memory', '9MiB', '--cost', 'paper'], model + device)
-            r.plan('all resident', model + device, ['--memory', '64MiB', '--mode', 'dense'], model + device)
+                   ['--context', '256', '--memory', '9MiB,10MiB', '--mode', 'predicted', '--max-batch', '4', '--form', 'two-phase'], of_experts + device)
+            r.plan('by the paper', model + device, ['--context', '256', '--memory', '9MiB', '--cost', 'paper'], model + device)
+            r.plan('all resident', model + device, ['--context', '256', '--memory', '64MiB', '--mode', 'dense'], model + device)
         if 'TRACE' in os.environ:
             trace = ['--traces', os.environ['TRACE']]
             r.plan('from a trace', trace + device, ['--memory', '15MiB', '--context', '64', '--form', 'split', '--no-verify'], trace + device,

@@ -240,12 +240,13 @@ static int grouping_same(const struct batch *b, int rows, int tokens, size_t row
     return ok & same_bits(b, out, stride, row_of, rows, tokens) & gaps_kept(out, stride, rows, tokens);
 }
 
-static int groupings_same(const struct batch *b)
+/* Every grouping, or one in `of` of them, by chance. */
+static int groupings_same(const struct batch *b, unsigned of)
 {
     int ok = 1;
     for (int rows = 1; rows <= MAX_ROWS && ok; rows++)
         for (int tokens = 1; tokens <= MAX_TOKENS && ok; tokens++)
-            if ((size_t)tokens * (b->act_bytes + 8) <= ROOM) {
+            if ((size_t)tokens * (b->act_bytes + 8) <= ROOM && rnd() % of == 0) {
                 ok &= grouping_same(b, rows, tokens, rnd() % 3 * (size_t)(1 + rnd() % 67), rnd() % 3 * 4, rnd() % 3);
                 if (!ok)
                     printf("# %d rows x %d tokens differ\n", rows, tokens);
@@ -288,7 +289,7 @@ static void test_products(uint32_t type, enum kernels_act form)
                 right = 0;
                 printf("# n_cols %d, kind %d\n", b.n_cols, kind);
             }
-            if (same && !groupings_same(&b)) {
+            if (same && !groupings_same(&b, kind == 0 ? 1 : 6)) { /* how values are grouped depends on sizes alone */
                 same = 0;
                 printf("# n_cols %d, kind %d\n", b.n_cols, kind);
             }

@@ -162,8 +162,8 @@ static void add_terms(struct cost_terms *to, const struct cost_terms *t)
 {
     to->rows += t->rows, to->start += t->start, to->contention += t->contention, to->io_cpu += t->io_cpu;
     to->submission += t->submission, to->cache_overhead += t->cache_overhead, to->verify += t->verify;
-    to->stream += t->stream, to->single += t->single, to->hidden += t->hidden, to->cold += t->cold;
-    to->last += t->last, to->lane += t->lane, to->scores += t->scores;
+    to->stream += t->stream, to->single += t->single, to->hidden += t->hidden, to->first += t->first;
+    to->cold += t->cold, to->last += t->last, to->lane += t->lane, to->scores += t->scores;
     to->feed += t->feed, to->overlap += t->overlap;
 }
 

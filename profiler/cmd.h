@@ -11,6 +11,7 @@ int cmd_predictors_import(int argc, char **argv);
 int cmd_hardware(int argc, char **argv);
 int cmd_import(int argc, char **argv);
 int cmd_export(int argc, char **argv);
+int cmd_models(int argc, char **argv);
 int cmd_show(int argc, char **argv);
 
 #endif

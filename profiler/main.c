@@ -17,6 +17,7 @@ int main(int argc, char **argv)
         { "hardware", cmd_hardware, "measure this machine into a hardware database" },
         { "import", cmd_import, "enter figures of devices from CSV" },
         { "export", cmd_export, "write devices as the CSV that import reads" },
+        { "models", cmd_models, "list the architectures and types that all programs understand" },
         { "show", cmd_show, "show what a trace or a hardware database holds" },
         { 0 },
     };

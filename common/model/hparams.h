@@ -12,19 +12,27 @@
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
 /* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
-enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTERS };
+enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTER_SOFTMAX_ALL, MODEL_ROUTERS };
+/* RMS norms of queries and keys before rotation: of each head by itself, all with one vector of weights, or of whole rows. */
+enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
 
 struct model_hparams {
     char arch[32];               /* "llama", "smallthinker" */
     char name[96];               /* general.name, cut */
     int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
+    int n_ff_shared;             /* 0, or width of the expert that every token uses, weighted by a sigmoid */
     int n_rot;
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
+    float rope_mscale;           /* of rotated queries and keys: 1, but for yarn */
+    int yarn_context;            /* 0, or yarn's original context: frequencies that turn */
+    float yarn_fast, yarn_slow;  /* more than `fast` times in it are not scaled, fewer than `slow` times are in full */
     enum model_rope rope;
     enum model_act act;
     enum model_router router;
+    enum model_qk_norm qk_norm;
+    int qkv_bias;                /* queries, keys and values must have biases; otherwise they may */
     int early_router;            /* routers see the residual that enters the block, before attention and its norm */
     int window, window_period;   /* 0, or layers that window_period does not divide attend to the last `window` positions */
     int nope_period;             /* 0, or layers that it divides do not rotate queries and keys */

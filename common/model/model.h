@@ -13,6 +13,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* A row of the table of architectures, for people. */
+struct model_family {
+    const char *arch;            /* "general.architecture" */
+    const char *what, *notes;
+};
+const struct model_family *model_family(int i); /* NULL: there are i */
+
 /* What a user states about files that do not say it. */
 struct model_given {
     int act;                     /* -1, or a model_act (--act); it goes before what the file says */
@@ -48,7 +55,7 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
 int model_act_by_name(const char *name);
 const char *model_act_name(enum model_act a);
 
-/* "none", "softmax_topk", "sigmoid_topk"; -1 when unknown. */
+/* "none", "softmax_topk", "sigmoid_topk", "softmax_all"; -1 when unknown. */
 int model_router_by_name(const char *name);
 const char *model_router_name(enum model_router r);
 

@@ -4,13 +4,16 @@
 #include <stdio.h>
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
-enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_RANK /* any */ };
+enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_Q_NORM, D_K_NORM, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
-    ALWAYS, MAYBE, NEVER,
+    ALWAYS, MAYBE,
     UNTIED,                  /* unless the head is the embedding */
+    BIASED,                  /* where the architecture has it; elsewhere it may be there */
+    NORMED,                  /* where queries and keys are normed */
     ROUTED,                  /* with experts only */
+    SHARED,                  /* with an expert that every token uses */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
 
@@ -33,9 +36,9 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
     [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
     [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, ALWAYS, { D_Q, D_MODEL } },
-    [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, NEVER, { D_Q, NONE } },
-    [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, NEVER, { D_KV, NONE } },
-    [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, NEVER, { D_KV, NONE } },
+    [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, BIASED, { D_Q, NONE } },
+    [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, BIASED, { D_KV, NONE } },
+    [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, BIASED, { D_KV, NONE } },
     [MODEL_FFN_NORM]    = { "ffn_norm", "ffn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
     [MODEL_FFN_ROUTER]  = { "ffn_router", "ffn_gate_inp.weight", NULL, 1, ROUTED, { D_MODEL, D_EXPERTS } },
     [MODEL_FFN_GATE]    = { "ffn_gate", "ffn_gate.weight", "ffn_gate_exps.weight", 1, ALWAYS, { D_MODEL, D_FF } },
@@ -43,6 +46,13 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_DOWN]    = { "ffn_down", "ffn_down.weight", "ffn_down_exps.weight", 1, ALWAYS, { D_FF, D_MODEL } },
     [MODEL_PREDICT_FC1] = { "predict_fc1", "fc1.weight", NULL, 1, DENSE_MAYBE, { D_MODEL, D_RANK } },
     [MODEL_PREDICT_FC2] = { "predict_fc2", "fc2.weight", NULL, 1, DENSE_MAYBE, { D_RANK, D_FF } },
+    [MODEL_ATTN_OUTPUT_BIAS] = { "attn_output_bias", "attn_output.bias", NULL, 1, MAYBE, { D_MODEL, NONE } },
+    [MODEL_ATTN_Q_NORM] = { "attn_q_norm", "attn_q_norm.weight", NULL, 1, NORMED, { D_Q_NORM, NONE } },
+    [MODEL_ATTN_K_NORM] = { "attn_k_norm", "attn_k_norm.weight", NULL, 1, NORMED, { D_K_NORM, NONE } },
+    [MODEL_SHARED_ROUTER] = { "shared_router", "ffn_gate_inp_shexp.weight", NULL, 1, SHARED, { D_MODEL, NONE } },
+    [MODEL_SHARED_GATE] = { "shared_gate", "ffn_gate_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
+    [MODEL_SHARED_UP]   = { "shared_up", "ffn_up_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
+    [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
 /* Down by neuron. */
@@ -99,11 +109,15 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 
 static uint64_t dim_value(const struct model_hparams *h, enum dim d)
 {
+    int whole = h->qk_norm == MODEL_QK_NORM_ROW;
     switch (d) {
     case D_MODEL:    return (uint64_t)h->d_model;
     case D_Q:        return (uint64_t)h->n_heads * (uint64_t)h->head_dim;
     case D_KV:       return (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
+    case D_Q_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_heads : 1);
+    case D_K_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_kv_heads : 1);
     case D_FF:       return (uint64_t)h->n_ff;
+    case D_FF_SHARED: return (uint64_t)h->n_ff_shared;
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
     case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
@@ -121,9 +135,11 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case ALWAYS:      return MODEL_REQUIRED;
     case MAYBE:       return MODEL_OPTIONAL;
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
+    case BIASED:      return h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
+    case NORMED:      return h->qk_norm ? MODEL_REQUIRED : MODEL_ABSENT;
+    case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;
-    case NEVER:       break;
     }
     return MODEL_ABSENT;
 }

@@ -13,10 +13,12 @@
 enum model_role {
     MODEL_TOKEN_EMBD, MODEL_OUTPUT_NORM, MODEL_OUTPUT, MODEL_ROPE_FREQS,      /* per model */
     MODEL_ATTN_NORM, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
-    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,                  /* of no model that is computed: refused (qwen2) */
+    MODEL_ATTN_Q_BIAS, MODEL_ATTN_K_BIAS, MODEL_ATTN_V_BIAS,
     MODEL_FFN_NORM, MODEL_FFN_ROUTER,
     MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,                             /* the sparse part */
     MODEL_PREDICT_FC1, MODEL_PREDICT_FC2,      /* a PowerInfer file's predictors: no part of the network */
+    MODEL_ATTN_OUTPUT_BIAS, MODEL_ATTN_Q_NORM, MODEL_ATTN_K_NORM,
+    MODEL_SHARED_ROUTER, MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, /* the expert that every token uses */
     MODEL_ROLES
 };
 

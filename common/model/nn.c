@@ -30,19 +30,45 @@ void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
         out[i] = x[i] * scale * w[i];
 }
 
-void nn_rope_freqs(float *freqs, int n_rot, float theta, float scale, const float *divisor)
+void nn_heads(float *x, int n_heads, const float *bias, const float *w, const struct model_hparams *h)
 {
-    for (int i = 0; i < n_rot / 2; i++) {
-        double f = pow((double)theta, -2.0 * i / n_rot) * (double)scale;
+    int n = n_heads * h->head_dim;
+    for (int i = 0; bias && i < n; i++)
+        x[i] += bias[i];
+    if (w && h->qk_norm == MODEL_QK_NORM_ROW)
+        nn_rmsnorm(x, x, w, n, h->rms_eps);
+    for (int i = 0; w && h->qk_norm == MODEL_QK_NORM_HEAD && i < n_heads; i++)
+        nn_rmsnorm(x + (size_t)i * (size_t)h->head_dim, x + (size_t)i * (size_t)h->head_dim, w, h->head_dim, h->rms_eps);
+}
+
+/* The pair that goes round so many times in yarn's original context. */
+static double yarn_pair(const struct model_hparams *h, double times)
+{
+    return h->n_rot * log(h->yarn_context / (times * 2 * 3.14159265358979323846)) / (2 * log((double)h->rope_theta));
+}
+
+void nn_rope_freqs(float *freqs, const struct model_hparams *h, const float *divisor)
+{
+    double low = 0, high = 0;
+    if (h->yarn_context) {
+        low = fmax(0, floor(yarn_pair(h, (double)h->yarn_fast)));
+        high = fmin(h->n_rot - 1, ceil(yarn_pair(h, (double)h->yarn_slow)));
+    }
+    for (int i = 0; i < h->n_rot / 2; i++) {
+        double own = pow((double)h->rope_theta, -2.0 * i / h->n_rot), f = own * (double)h->rope_scale;
+        if (h->yarn_context) {
+            double scaled = fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
+            f = f * scaled + own * (1 - scaled);
+        }
         freqs[i] = (float)(divisor ? f / (double)divisor[i] : f);
     }
 }
 
 void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
-             const float *freqs, int pos)
+             const float *freqs, float mscale, int pos)
 {
     for (int i = 0; i < n_rot / 2; i++) {
-        float angle = (float)pos * freqs[i], c = cosf(angle), s = sinf(angle);
+        float angle = (float)pos * freqs[i], c = cosf(angle) * mscale, s = sinf(angle) * mscale;
         int a = style == MODEL_ROPE_NORM ? 2 * i : i;
         int b = style == MODEL_ROPE_NORM ? 2 * i + 1 : i + n_rot / 2;
         for (int h = 0; h < n_heads; h++) {
@@ -137,13 +163,33 @@ void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int u
         nn_softmax(weight, used);
         return;
     }
+    if (router == MODEL_ROUTER_SOFTMAX_ALL) {
+        for (int i = 0; i < n; i++)
+            sum += (double)expf(logits[i] - logits[chosen[0]]);
+        for (int s = 0; s < used; s++)
+            weight[s] = (float)((double)expf(weight[s] - logits[chosen[0]]) / sum);
+        return;
+    }
     for (int s = 0; s < used; s++) {
-        weight[s] = 1.0f / (1.0f + expf(-weight[s]));
+        weight[s] = nn_sigmoid(weight[s]);
         sum += (double)weight[s];
     }
     float inv = (float)(1.0 / fmax(sum, 0x1p-14));
     for (int s = 0; s < used; s++)
         weight[s] *= inv;
+}
+
+float nn_sigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
+float nn_shared_weight(const float *w, const float *x, int n)
+{
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += (double)w[i] * (double)x[i];
+    return nn_sigmoid((float)sum);
 }
 
 int nn_act_is_sparse(enum model_act act)

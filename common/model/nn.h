@@ -14,15 +14,19 @@
  * f32[n], n > 0; out may be x. */
 void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps);
 
+/* Queries or keys of a token before they turn, in place: + bias, then the model's norm with weights w; either may be NULL. */
+void nn_heads(float *x, int n_heads, const float *bias, const float *w, const struct model_hparams *h);
+
 /* Rotary embedding of n_heads vectors of head_dim at position pos, in place (arXiv:2104.09864).
  * NN_ROPE_NORM pairs (2i, 2i+1), NN_ROPE_NEOX pairs (i, i + n_rot/2); the first n_rot elements of
- * each head turn. freqs: f32[n_rot/2] from nn_rope_freqs. */
+ * each head turn, and are multiplied by mscale. freqs: f32[n_rot/2] from nn_rope_freqs. */
 void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
-             const float *freqs, int pos);
+             const float *freqs, float mscale, int pos);
 
-/* freqs[i] = theta^(-2i/n_rot) * scale (linear position scaling: scale = 1/factor) / divisor[i];
- * divisor (rope_freqs tensor, Llama 3) may be NULL. */
-void nn_rope_freqs(float *freqs, int n_rot, float theta, float scale, const float *divisor);
+/* freqs[i] = theta^(-2i/n_rot) * scale / divisor[i]; divisor (rope_freqs tensor, Llama 3) may be NULL. With yarn
+ * (arXiv:2309.00071) pairs that go round more than yarn_fast times in the original context keep their frequency, those
+ * that do so less than yarn_slow times are scaled, and those between are mixed, linearly in i. */
+void nn_rope_freqs(float *freqs, const struct model_hparams *h, const float *divisor);
 
 /* x = softmax(x), max-subtracted, sum in double. n > 0. */
 void nn_softmax(float *x, int n);
@@ -47,12 +51,19 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
 /* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among
- * equals; weight[0..used) sum to 1:
+ * equals; weight[0..used) sum to 1, but for SOFTMAX_ALL:
  *   SOFTMAX_TOPK  exp(z_i) / sum of exp(z_j) over the chosen j (Mixtral, arXiv:2401.04088, eq. 2; a softmax over all
  *                 experts, normalised over the chosen, is the same)
+ *   SOFTMAX_ALL   exp(z_i) / sum of exp(z_j) over all j, which sum to less than 1 (OLMoE, arXiv:2409.02060)
  *   SIGMOID_TOPK  s_i / max(2^-14, sum of s_j), s = 1 / (1 + exp(-z)) (SmallThinker, arXiv:2507.20984)
  * 0 < used <= n. */
 void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router);
+
+/* 1 / (1 + exp(-x)) */
+float nn_sigmoid(float x);
+
+/* What the expert that every token uses is multiplied by: sigmoid(w . x), f32[n]; the sum is accumulated in double. */
+float nn_shared_weight(const float *w, const float *x, int n);
 
 /* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
 int nn_act_is_sparse(enum model_act act);

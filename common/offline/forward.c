@@ -25,7 +25,7 @@ enum { TILE = FORWARD_TILE, NLL_TILE = 8, ROW_BLOCK_BYTES = 128 << 10 };
 /* A worker's memory. */
 struct scratch {
     float *norm, *out;         /* [TILE][d_model] */
-    float *gate, *up;          /* [TILE][n_ff] */
+    float *gate, *up;          /* [TILE][the wider FFN] */
     float *q, *k, *v;          /* [max_len][...] */
     float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
@@ -37,7 +37,7 @@ struct forward {
     const struct model_hparams *h;
     struct pool *pool;
     int max_len;
-    size_t d, n_ff, q_len, kv_len, k;
+    size_t d, n_ff, n_shared, q_len, kv_len, k;
     size_t row_bytes;          /* of bits, padded */
     float *freqs, *output_norm;
     void *head;                /* the output matrix, read when asked for */
@@ -91,7 +91,8 @@ static int vector(const struct model *m, const struct gguf_tensor *t, float **ou
 static int check_types(const struct model *m, struct err *e)
 {
     static const enum model_role matrices[] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
-                                                MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+                                                MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
+                                                MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
     for (int l = 0; l < m->h.n_layers; l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
@@ -113,8 +114,9 @@ static int scratch_new(const struct forward *f, struct scratch *s)
     size_t len = (size_t)f->max_len;
     s->norm = malloc(TILE * f->d * sizeof(float));
     s->out = malloc(TILE * f->d * sizeof(float));
-    s->gate = malloc(TILE * f->n_ff * sizeof(float));
-    s->up = malloc(TILE * f->n_ff * sizeof(float));
+    size_t widest = f->n_ff > f->n_shared ? f->n_ff : f->n_shared;
+    s->gate = malloc(TILE * widest * sizeof(float));
+    s->up = malloc(TILE * widest * sizeof(float));
     s->q = malloc(len * f->q_len * sizeof(float));
     s->k = malloc(len * f->kv_len * sizeof(float));
     s->v = malloc(len * f->kv_len * sizeof(float));
@@ -134,7 +136,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
         return err_set(e, ERR_NOMEM, "forward pass");
     const struct model_hparams *h = &m->h;
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
-    f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff;
+    f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
     f->q_len = (size_t)h->n_heads * (size_t)h->head_dim;
     f->kv_len = (size_t)h->n_kv_heads * (size_t)h->head_dim;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
@@ -153,7 +155,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     float *divisor = NULL;
     if (m->global[MODEL_ROPE_FREQS] && (r = vector(m, m->global[MODEL_ROPE_FREQS], &divisor, e)) < 0)
         goto fail;
-    nn_rope_freqs(f->freqs, h->n_rot, h->rope_theta, h->rope_scale, divisor);
+    nn_rope_freqs(f->freqs, h, divisor);
     free(divisor);
     *out = f;
     return 0;
@@ -203,7 +205,8 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
 {
     const struct model_hparams *h = &m->h;
     uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
-    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * (uint64_t)h->n_ff + q) +
+    uint64_t widest = (uint64_t)(h->n_ff > h->n_ff_shared ? h->n_ff : h->n_ff_shared);
+    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q) +
                            (uint64_t)max_len * (q + 2 * kv + 1));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
     return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
@@ -309,6 +312,25 @@ static void probe_input(const struct forward *f, enum predict_input which, size_
 
 /* ---- attention ---- */
 
+static void add_bias(float *x, const float *bias, size_t n)
+{
+    for (size_t i = 0; bias && i < n; i++)
+        x[i] += bias[i];
+}
+
+/* Biases, norms and rotation of a token at position pos. */
+static void place(const struct forward *f, float *q, float *k, float *v, int pos)
+{
+    const struct model_hparams *h = f->h;
+    nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], f->w[MODEL_ATTN_Q_NORM], h);
+    nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], f->w[MODEL_ATTN_K_NORM], h);
+    add_bias(v, f->w[MODEL_ATTN_V_BIAS], f->kv_len);
+    if (!model_rotates(h, f->layer))
+        return;
+    nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, h->rope_mscale, pos);
+    nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, h->rope_mscale, pos);
+}
+
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
 {
     const struct model_hparams *h = f->h;
@@ -321,10 +343,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
         product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
     }
-    for (size_t t = 0; t < len && model_rotates(h, f->layer); t++) {
-        nn_rope(s->q + t * f->q_len, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
-        nn_rope(s->k + t * f->kv_len, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, (int)t);
-    }
+    for (size_t t = 0; t < len; t++)
+        place(f, s->q + t * f->q_len, s->k + t * f->kv_len, s->v + t * f->kv_len, (int)t);
     const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
                                .kv_stride = f->kv_len, .scores_stride = len,
                                .scale = 1.0f / sqrtf((float)h->head_dim) };
@@ -336,6 +356,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
                          s->v + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
         }
         product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
+        for (int i = 0; i < n; i++)
+            add_bias(s->out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
         for (size_t i = 0; i < (size_t)n * f->d; i++)
             x[t * f->d + i] += s->out[i];
     }
@@ -480,6 +502,24 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
     }
 }
 
+/* The expert that every token uses. */
+static void shared_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    struct scratch *s = &f->scratch[worker];
+    const float *in = f->normed + (size_t)begin * f->d;
+    int n = end - begin;
+    product(s->gate, f->n_shared, tensor(f, MODEL_SHARED_GATE), f->w[MODEL_SHARED_GATE], 0, in, f->d, n);
+    product(s->up, f->n_shared, tensor(f, MODEL_SHARED_UP), f->w[MODEL_SHARED_UP], 0, in, f->d, n);
+    nn_ffn_act(s->gate, s->gate, s->up, n * f->h->n_ff_shared, f->h->act);
+    product(s->out, f->d, tensor(f, MODEL_SHARED_DOWN), f->w[MODEL_SHARED_DOWN], 0, s->gate, f->n_shared, n);
+    for (int t = 0; t < n; t++) {
+        float *x = f->x + (size_t)(begin + t) * f->d, w = nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
+        for (size_t j = 0; j < f->d; j++)
+            x[j] += w * s->out[(size_t)t * f->d + j];
+    }
+}
+
 static void experts(struct forward *f)
 {
     pool_for(f->pool, (int)f->n_tokens, TILE, norm_sweep, f);
@@ -492,6 +532,8 @@ static void experts(struct forward *f)
                 f->expert_tokens[n++] = (uint32_t)i;
         pool_for(f->pool, (int)n, TILE, expert_sweep, f);
     }
+    if (f->n_shared)
+        pool_for(f->pool, (int)f->n_tokens, TILE, shared_sweep, f);
 }
 
 /* ---- the run ---- */

@@ -141,6 +141,7 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("n_vocab", h->n_vocab, 1, MODEL_MAX_VOCAB, e)) < 0 ||
         (r = in_range("n_heads", h->n_heads, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_kv_heads", h->n_kv_heads, 1, h->n_heads, e)) < 0 ||
+        (r = in_range("n_ff_shared", h->n_ff_shared, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
@@ -184,11 +185,13 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
     uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
     uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
-    uint64_t widest = d > q_dim ? d : q_dim;
+    uint64_t n_shared = (uint64_t)h->n_ff_shared, widest = d > q_dim ? d : q_dim;
+    widest = widest > n_shared ? widest : n_shared;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
     b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
     b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
+    b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
     uint64_t heads = (uint64_t)(h->n_heads / h->n_kv_heads);
     heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
     b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
@@ -209,7 +212,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
-    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.scores, b.logits, b.ffn,
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.shared, b.scores, b.logits, b.ffn,
                                b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);

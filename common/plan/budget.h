@@ -59,7 +59,7 @@ enum budget_item {
     BUDGET_PROCESS,   /* code, libraries, libc, main stack, kernel memory; page tables of what is below */
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
-    BUDGET_DENSE,     /* attention, norms, embeddings, head, routers */
+    BUDGET_DENSE,     /* attention, norms, embeddings, head, routers, shared experts */
     BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
     BUDGET_KV,
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
@@ -121,6 +121,7 @@ struct budget_scratch {
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
     uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
     uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
+    uint64_t shared;     /* f32[2][tokens][n_ff_shared]: of an expert that every token uses */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */

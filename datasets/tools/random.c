@@ -19,12 +19,36 @@
 #include <string.h>
 
 enum { UNSTATED, SOFTMAX, SIGMOID };
+enum { PLAIN, LINEAR, YARN };
+
+/* What the files of an architecture have. */
+struct family {
+    const char *arch;
+    int own_keys;               /* hidden_act, rope.dimension_count and vocab_size, which others leave out */
+    int key_length;             /* attention.key_length and value_length */
+    int experts;                /* there must be some */
+    int expert_width;           /* of experts, apart from feed_forward_length */
+    int shared;                 /* an expert that every token uses, as wide as it says */
+    int untied;                 /* a head of its own */
+};
+
+static const struct family families[] = {
+    { .arch = "llama", .own_keys = 1 },
+    { .arch = "smallthinker", .own_keys = 1, .experts = 1, .expert_width = 1 },
+    { .arch = "qwen2" },
+    { .arch = "qwen2moe", .experts = 1, .expert_width = 1, .shared = 1, .untied = 1 },
+    { .arch = "qwen3", .key_length = 1 },
+    { .arch = "qwen3moe", .key_length = 1, .experts = 1, .expert_width = 1 },
+    { .arch = "olmoe", .experts = 1, .untied = 1 },
+};
 
 struct shape {
-    int layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used, act, untied, gating, window;
-    double rope_base;
+    int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
+        rope_scaling;
+    double rope_base, rope_factor;
     uint64_t seed;
-    const char *arch, *type_name, *tokenizer_from, *name;
+    const struct family *family;
+    const char *type_name, *tokenizer_from, *name;
     uint32_t type;
 };
 
@@ -47,28 +71,44 @@ static int random_row(const struct make_tensor *t, uint64_t row, float *out, str
     return 0;
 }
 
-static float deviation(const struct model_hparams *h, enum model_role r)
+/* Norms are near 1 and biases near 0. Divisors of rotation are Llama 3's in size. */
+static void distribution(const struct model_hparams *h, enum model_role r, struct make_tensor *t)
 {
-    double fan_in = 1 / sqrt(r == MODEL_FFN_DOWN ? h->n_ff : h->d_model);
+    double fan_in = 1 / sqrt((double)t->dims[0]);
+    int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN;
+    t->mean = 0;
+    t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
-        return (float)(2 * fan_in);
-    if (r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN)
-        return (float)(fan_in / sqrt(2.0 * h->n_layers));
-    return (float)fan_in;
+        t->deviation = (float)(2 * fan_in);
+    if (r == MODEL_ROPE_FREQS)
+        t->mean = 4, t->deviation = 1;
+    else if (strstr(t->name, ".bias"))
+        t->deviation = 0.2f;
+    else if (t->n_dims == 1 && r != MODEL_SHARED_ROUTER)
+        t->mean = 1, t->deviation = 0.1f;
+}
+
+/* Biases only where the architecture must have them. */
+static int is_wanted(const struct model_hparams *h, const struct shape *s, enum model_role role)
+{
+    if (role == MODEL_ROPE_FREQS)
+        return s->rope_freqs;
+    if (role == MODEL_OUTPUT)
+        return !h->tied_output;
+    return model_role_presence(h, role) == MODEL_REQUIRED;
 }
 
 static int add_tensor(struct make *m, const struct model_hparams *h, const struct shape *s, enum model_role role,
                       int layer, struct err *e)
 {
-    struct make_tensor t = { .row = random_row, .mean = 0 };
-    if (role == MODEL_ROPE_FREQS || model_role_is_predictor(role) || (role == MODEL_OUTPUT && h->tied_output))
+    struct make_tensor t = { .row = random_row };
+    if (!is_wanted(h, s, role))
         return 0;
     t.n_dims = model_tensor_shape(h, role, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
         return 0;
     t.type = t.n_dims == 1 || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
-    t.mean = t.n_dims == 1 ? 1 : 0;
-    t.deviation = t.n_dims == 1 ? 0.1f : deviation(h, role);
+    distribution(h, role, &t);
     t.stream = splitmix_at(s->seed ^ hash_64(t.name, strlen(t.name)));
     return make_add(m, &t, e);
 }
@@ -194,40 +234,86 @@ static int put_f32(struct make *m, const char *arch, const char *key, double v, 
     return gguf_writer_f32(m->w, name, (float)v, e);
 }
 
+static int put_str(struct make *m, const char *arch, const char *key, const char *v, struct err *e)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    return gguf_writer_str(m->w, name, v, e);
+}
+
+static int put_experts(struct make *m, const struct shape *s, struct err *e)
+{
+    const struct family *f = s->family;
+    const char *a = f->arch;
+    int r;
+    if ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 || (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0 ||
+        ((f->expert_width || f->own_keys) && (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0) ||
+        (f->shared && (r = put_u32(m, a, "expert_shared_feed_forward_length", 2 * s->ff, e)) < 0) ||
+        (s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0))
+        return r;
+    return 0;
+}
+
+static int put_rope(struct make *m, const struct shape *s, struct err *e)
+{
+    const char *a = s->family->arch;
+    int r = put_f32(m, a, "rope.freq_base", s->rope_base, e);
+    if (r < 0 || s->rope_scaling == PLAIN)
+        return r;
+    if ((r = put_str(m, a, "rope.scaling.type", s->rope_scaling == YARN ? "yarn" : "linear", e)) < 0 ||
+        (r = put_f32(m, a, "rope.scaling.factor", s->rope_factor, e)) < 0)
+        return r;
+    return s->rope_scaling == YARN ? put_u32(m, a, "rope.scaling.original_context_length", (int)(s->context / s->rope_factor), e) : 0;
+}
+
+/* The keys that the architecture's converters write. */
 static int put_keys(struct make *m, struct shape *s, struct err *e)
 {
-    const char *a = s->arch;
-    char act_key[96];
-    int r;
-    snprintf(act_key, sizeof act_key, "%s.hidden_act", a);
+    const struct family *f = s->family;
+    const char *a = f->arch;
+    int r, wide = f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
     if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
         (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
-        (r = put_u32(m, a, "block_count", s->layers, e)) < 0 ||
-        (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
-        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 ||
-        (r = put_u32(m, a, "feed_forward_length", s->ff, e)) < 0 ||
+        (r = put_u32(m, a, "block_count", s->layers, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
+        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0 ||
-        (r = put_u32(m, a, "rope.dimension_count", s->d_model / s->heads, e)) < 0 ||
-        (r = put_f32(m, a, "rope.freq_base", s->rope_base, e)) < 0 ||
+        (f->own_keys && (r = put_u32(m, a, "rope.dimension_count", s->head_dim, e)) < 0) || (r = put_rope(m, s, e)) < 0 ||
         (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
-        (r = gguf_writer_str(m->w, act_key, model_act_name((enum model_act)s->act), e)) < 0)
-        return r;
-    if (s->experts > 0 && ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 ||
-                           (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0 ||
-                           (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0))
-        return r;
-    if ((s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0) ||
+        (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
+        (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
-    m->router_unstated = s->experts > 0 && s->gating == UNSTATED;
+    if ((f->key_length || s->head_dim * s->heads != s->d_model) && ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
+                                                                    (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
+        return r;
+    m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;
     if (s->tokenizer_from)
         r = copy_tokenizer(m, s->tokenizer_from, &s->vocab, e);
     else
         r = make_up_tokenizer(m, s->vocab = s->vocab < 0 ? 512 : s->vocab, e);
-    return r < 0 ? r : put_u32(m, a, "vocab_size", s->vocab, e);
+    return r < 0 || !f->own_keys ? r : put_u32(m, a, "vocab_size", s->vocab, e);
+}
+
+/* Experts and what the architecture asks of them. */
+static int check_experts(const struct shape *s, struct err *e)
+{
+    const char *arch = s->family->arch;
+    int small = !strcmp(arch, "smallthinker");
+    if (s->experts > 0 && (s->experts_used < 1 || s->experts_used > s->experts))
+        return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->experts_used, s->experts);
+    if (s->experts == 0 && s->experts_used > 0)
+        return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->experts_used);
+    if (s->experts == 0 && s->gating != UNSTATED)
+        return err_set(e, ERR_USAGE, "--gating without --experts");
+    if (s->family->experts && s->experts == 0)
+        return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used", arch);
+    if (!small && (s->window > 0 || s->gating == SIGMOID))
+        return err_set(e, ERR_USAGE, "%s is only known for --arch smallthinker",
+                       s->window > 0 ? "--window" : "--gating sigmoid");
+    return 0;
 }
 
 /* What the option table cannot say. */
@@ -235,43 +321,50 @@ static int check(struct shape *s, struct err *e)
 {
     if (s->kv_heads == 0)
         s->kv_heads = s->heads;
-    if (s->d_model % s->heads != 0 || s->d_model / s->heads % 2 != 0)
+    if (s->head_dim == 0 && (s->d_model % s->heads != 0 || s->d_model / s->heads % 2 != 0))
         return err_set(e, ERR_USAGE, "--d-model %d is not an even multiple of --heads %d", s->d_model, s->heads);
+    s->head_dim = s->head_dim ? s->head_dim : s->d_model / s->heads;
+    if (s->head_dim % 2 != 0)
+        return err_set(e, ERR_USAGE, "--head-dim %d is odd", s->head_dim);
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
-    if (s->experts > 0 && (s->experts_used < 1 || s->experts_used > s->experts))
-        return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->experts_used, s->experts);
-    if (s->experts == 0 && s->experts_used > 0)
-        return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->experts_used);
-    if (s->experts == 0 && s->gating != UNSTATED)
-        return err_set(e, ERR_USAGE, "--gating without --experts");
-    int small = !strcmp(s->arch, "smallthinker");
-    if (small && s->experts == 0)
-        return err_set(e, ERR_USAGE, "--arch smallthinker needs --experts and --experts-used");
-    if (!small && (s->window > 0 || s->gating == SIGMOID))
-        return err_set(e, ERR_USAGE, "%s is only known for --arch smallthinker",
-                       s->window > 0 ? "--window" : "--gating sigmoid");
-    if (small && s->act < 0)
-        s->act = MODEL_ACT_RELU;
-    s->act = s->act < 0 ? MODEL_ACT_SILU : s->act;
+    int r = check_experts(s, e);
+    if (r < 0)
+        return r;
+    s->untied |= s->family->untied;
+    if (s->act < 0 && s->family->own_keys)
+        s->act = strcmp(s->family->arch, "smallthinker") ? MODEL_ACT_SILU : MODEL_ACT_RELU;
     return make_type(s->type_name, &s->type, e);
+}
+
+/* What the keys say to the reader, which is what the tensors follow from. */
+static int read_back(struct shape *s, struct model_hparams *h, struct err *e)
+{
+    struct make m = { 0 };
+    struct gguf *g = NULL;
+    uint8_t *head = NULL;
+    size_t len;
+    int r = make_new(&m, e);
+    if (r == 0 && (r = put_keys(&m, s, e)) == 0 && (r = gguf_writer_bool(m.w, "thermocline.tied_output", !s->untied, e)) == 0 &&
+        (r = gguf_writer_blob(m.w, &head, &len, e)) == 0 && (r = gguf_parse(head, len, len, "keys", &g, e)) == 0) {
+        const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE };
+        r = model_hparams_read(g, &given, h, e);
+    }
+    gguf_close(g);
+    free(head);
+    make_free(&m);
+    return r;
 }
 
 static int make_random(struct shape *s, const char *out, struct err *e)
 {
     struct make m = { 0 };
-    int r = make_new(&m, e);
-    if (r < 0)
+    struct model_hparams h;
+    int r = read_back(s, &h, e);
+    if (r < 0 || (r = make_new(&m, e)) < 0)
         return r;
-    if ((r = put_keys(&m, s, e)) == 0) {
-        struct model_hparams h = {
-            .n_layers = s->layers, .d_model = s->d_model, .n_heads = s->heads, .n_kv_heads = s->kv_heads,
-            .head_dim = s->d_model / s->heads, .n_rot = s->d_model / s->heads, .n_ff = s->ff, .n_vocab = s->vocab,
-            .n_experts = s->experts, .n_experts_used = s->experts_used, .tied_output = !s->untied,
-        };
-        if ((r = add_tensors(&m, &h, s, e)) == 0)
-            r = make_save(&m, out, e);
-    }
+    if ((r = put_keys(&m, s, e)) == 0 && (r = add_tensors(&m, &h, s, e)) == 0)
+        r = make_save(&m, out, e);
     make_free(&m);
     return r;
 }
@@ -287,17 +380,20 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
-    static const char *const archs[] = { "llama", "smallthinker", NULL };
+    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", NULL };
+    _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
+    static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
     int arch = 0;
     struct shape s = { .layers = 2, .d_model = 128, .heads = 4, .ff = 256, .vocab = -1, .context = 512, .seed = 1,
-                       .rope_base = 10000, .type_name = "f16", .name = "random", .act = -1 };
+                       .rope_base = 10000, .rope_factor = 4, .type_name = "f16", .name = "random", .act = -1 };
     const struct opt opts[] = {
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,
           .arg = "NAME", .def = "llama", .help = "Architecture." },
         { .name = "act", .type = OPT_CHOICE, .dest = &s.act, .choices = acts,
-          .arg = "NAME", .def = "silu; relu for smallthinker", .help = "Activation of the gated FFN." },
+          .arg = "NAME", .def = "silu; relu for smallthinker",
+          .help = "Activation of the gated FFN; files of most architectures do not say it." },
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &s.type_name,
           .arg = "TYPE", .def = "f16", .help = "Type of the matrices, any that can be written: f16, q8_0, q4_0, q4_k, q6_k, mxfp4, ..." },
         { .name = "layers", .type = OPT_INT, .dest = &s.layers, .min = 1, .max = MODEL_MAX_LAYERS,
@@ -308,6 +404,8 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "4", .help = "Attention heads." },
         { .name = "kv-heads", .type = OPT_INT, .dest = &s.kv_heads, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "as many as heads", .help = "Key and value heads." },
+        { .name = "head-dim", .type = OPT_INT, .dest = &s.head_dim, .min = 2, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "d-model / heads", .help = "Length of a head's queries, keys and values." },
         { .name = "ff", .type = OPT_INT, .dest = &s.ff, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "256", .help = "FFN neurons, of each expert where there are experts." },
         { .name = "experts", .type = OPT_INT, .dest = &s.experts, .min = 0, .max = MODEL_MAX_EXPERTS,
@@ -328,6 +426,11 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "512", .help = "Context length that the file states." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &s.rope_base, .min = 1, .max = 1e9,
           .arg = "X", .def = "10000", .help = "Base of the rotary embedding." },
+        { .name = "rope-scaling", .type = OPT_CHOICE, .dest = &s.rope_scaling, .choices = scalings,
+          .arg = "NAME", .def = "none", .help = "Scaling of positions; yarn's original context is the context over the factor." },
+        { .name = "rope-factor", .type = OPT_DOUBLE, .dest = &s.rope_factor, .min = 1, .max = 1000,
+          .arg = "X", .def = "4", .help = "Factor of that scaling." },
+        { .name = "rope-freqs", .type = OPT_FLAG, .dest = &s.rope_freqs, .help = "Divisors of the rotation's frequencies (Llama 3)." },
         { .name = "untied", .type = OPT_FLAG, .dest = &s.untied,
           .help = "A head of its own instead of the embeddings." },
         { .name = "seed", .type = OPT_U64, .dest = &s.seed,
@@ -340,7 +443,7 @@ int cmd_random(int argc, char **argv)
     int n, r = opt_parse(opts, &usage, argc, argv, &n, &e);
     if (r != 0)
         return r > 0 ? 0 : opt_fail(&e);
-    s.arch = archs[arch];
+    s.family = &families[arch];
     if (n != 1) {
         err_set(&e, ERR_USAGE, "one file is needed, OUT.gguf (%d given)", n);
         return opt_fail(&e);

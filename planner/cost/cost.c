@@ -654,11 +654,13 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     double gates = inputs_gates(in, batch_index, layer);
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
     struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
-    struct inputs_matrix m[INPUTS_ATTN + 1];
+    struct inputs_matrix m[INPUTS_ATTN + 1 + INPUTS_SHARED];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
-    l.products_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1, &kv, batch, notes);
-    l.jobs_ns = cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0), r->start_ns);
+    memcpy(m + INPUTS_ATTN + 1, il->shared, sizeof il->shared);
+    int shared = il->shared[0].rows > 0;
+    l.products_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
+    l.jobs_ns = cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0) + 2 * shared, r->start_ns);
     l.serial_ns = cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)

@@ -28,11 +28,24 @@ struct inputs_matrix {          /* a resident weight matrix: rows row products o
 };
 
 #define INPUTS_ATTN 4
+#define INPUTS_SHARED 3
 struct inputs_layer {
     struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
     struct inputs_matrix router;                /* rows 0: none */
+    struct inputs_matrix shared[INPUTS_SHARED]; /* gate, up and down of the expert that every token uses; rows 0: none */
     uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model's gate, up and down */
 };
+
+/* Bytes of the matrices that every token multiplies, but for the router. */
+static inline double inputs_layer_bytes(const struct inputs_layer *l)
+{
+    double sum = 0;
+    for (int i = 0; i < INPUTS_ATTN; i++)
+        sum += (double)l->attn[i].bytes;
+    for (int i = 0; i < INPUTS_SHARED; i++)
+        sum += (double)l->shared[i].bytes;
+    return sum;
+}
 
 /* Firings of the neurons of one (layer, block) at one batch size, by pack position. */
 struct inputs_curve {

@@ -16,14 +16,6 @@ static int64_t sixteenths(double v)
 
 /* --- a variant's work and volumes --- */
 
-static double matrix_bytes(const struct inputs *in, int layer)
-{
-    double sum = 0;
-    for (int i = 0; i < INPUTS_ATTN; i++)
-        sum += (double)in->layers[layer].attn[i].bytes;
-    return sum;
-}
-
 /* Work of one layer, the least of the group's variants where they differ. */
 static void add_layer(const struct space *s, const struct cost_choice *c, const struct cost_rates *unit, int b, int layer,
                       double w[8])
@@ -54,7 +46,7 @@ static void add_layer(const struct space *s, const struct cost_choice *c, const 
     w[1] += pred;
     w[2] += 2.0 * in->h.d_model * gates * inputs_batch_sizes[b] * (mode == PLAN_EXACT ? 2 : 3);
     w[3] += active;
-    w[4] += matrix_bytes(in, layer);
+    w[4] += inputs_layer_bytes(&in->layers[layer]);
     w[5] += own;
     w[6] += ffn_bytes;
     w[7] += bytes;

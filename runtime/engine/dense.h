@@ -36,7 +36,12 @@ struct dense_matrix {           /* [n_rows][n_cols] */
 struct dense_layer {
     struct dense_matrix q, k, v, o;
     struct dense_matrix router; /* with experts; else empty */
+    struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
+    /* f32[rows of the matrix]; NULL where there is none */
+    const float *q_bias, *k_bias, *v_bias, *o_bias;
+    const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
+    const float *shared_router;                /* f32[d_model] */
 };
 
 struct dense_weights {
@@ -54,6 +59,7 @@ struct dense_memory {
     float *attn;                /* f32[tokens][n_heads][head_dim] */
     float *scores;              /* f32[threads][heads at once][context] */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
+    float *shared;              /* f32[2][tokens][n_ff_shared]; NULL without a shared expert */
     void *act;                  /* int8 activations of [tokens] inputs */
 };
 
@@ -100,6 +106,10 @@ struct dense_backend {
 
     /* logits[t][k] = row k of the layer's router . in[t]. f32[n_tokens][n_experts]. */
     int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);
+
+    /* out[t] += w_t FFN(in[t]) with the layer's shared expert, w_t = sigmoid(shared_router . in[t]). f32[n_tokens][d_model]; tmp: the
+     * same size, written to. Only where there is one. */
+    int (*shared)(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e);
 
     /* x[i] += v[i], f32[n][d_model]. */
     int (*add)(struct dense *d, float *x, const float *v, int n, struct err *e);

@@ -123,22 +123,32 @@ static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
         memcpy(to, v, (size_t)n * sizeof *v);
 }
 
-/* Rotation and the KV cache for tokens [begin, end). */
+static void add_bias(float *x, const float *bias, int n)
+{
+    for (int i = 0; bias && i < n; i++)
+        x[i] += bias[i];
+}
+
+/* Biases, norms, rotation and the KV cache for tokens [begin, end). */
 static void place_tokens(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
     const struct model_hparams *h = c->c.h;
     const struct dense_memory *m = &c->c.memory;
+    const struct dense_layer *l = &c->c.w->layers[a->layer];
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
     (void)worker;
     for (int t = begin; t < end; t++) {
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
               *v = m->v + (size_t)t * (size_t)kv_dim;
         const struct engine_token *tok = &a->tokens[t];
+        nn_heads(q, h->n_heads, l->q_bias, l->q_norm, h);
+        nn_heads(k, h->n_kv_heads, l->k_bias, l->k_norm, h);
+        add_bias(v, l->v_bias, kv_dim);
         if (model_rotates(h, a->layer)) {
-            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);
-            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, tok->pos);
+            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, h->rope_mscale, tok->pos);
+            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, h->rope_mscale, tok->pos);
         }
         store_kv(c, k, kv_at(c, tok->seq, a->layer, 0, tok->pos));
         store_kv(c, v, kv_at(c, tok->seq, a->layer, 1, tok->pos));
@@ -195,7 +205,10 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     pool_for(c->c.pool, n * h->n_kv_heads, piece_of(c, n * h->n_kv_heads, kv_bytes), some_heads, &a);
     struct acts heads = { .f32 = m->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n, .q8 = m->act };
     add_product(&o, &l->o, &heads, out);
-    return run_products(c, &o);
+    r = run_products(c, &o);
+    for (int t = 0; t < n; t++)
+        add_bias(out + (size_t)t * (size_t)h->d_model, l->o_bias, h->d_model);
+    return r;
 }
 
 /* ---- the rest ---- */
@@ -233,6 +246,31 @@ static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits,
     const struct cpu *c = cpu_of(d);
     (void)e;
     return one_product(c, &c->c.w->layers[layer].router, in, logits);
+}
+
+static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    const struct dense_layer *l = &c->c.w->layers[layer];
+    int n = in->n_tokens, r, d_model = h->d_model;
+    float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)h->n_ff_shared;
+    struct products p = { .n = 0 };
+    (void)e;
+    add_product(&p, &l->shared_gate, in, gate);
+    add_product(&p, &l->shared_up, in, up);
+    if ((r = run_products(c, &p)) < 0)
+        return r;
+    nn_ffn_act(gate, gate, up, n * h->n_ff_shared, h->act);
+    struct acts hidden = { .f32 = gate, .n_cols = h->n_ff_shared, .n_tokens = n, .q8 = c->c.memory.act };
+    if ((r = one_product(c, &l->shared_down, &hidden, tmp)) < 0)
+        return r;
+    for (int t = 0; t < n; t++) {
+        float w = nn_shared_weight(l->shared_router, in->f32 + (size_t)t * (size_t)d_model, d_model);
+        for (int i = 0; i < d_model; i++)
+            out[(size_t)t * (size_t)d_model + (size_t)i] += w * tmp[(size_t)t * (size_t)d_model + (size_t)i];
+    }
+    return 0;
 }
 
 static int cpu_add(struct dense *d, float *x, const float *v, int n, struct err *e)
@@ -277,5 +315,5 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
-    .route = cpu_route, .add = cpu_add, .head = cpu_head,
+    .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

@@ -99,7 +99,8 @@ static int open_dense(struct engine *g, struct err *e)
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .sequences = c->max_batch,
                               .context = c->context, .kv_f16 = c->kv_f16, .tokens = s->tokens };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
-                                      .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8 };
+                                      .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
+                                      .shared = s->shared ? scratch(g, s->shared) : NULL };
     d.memory.k = d.memory.q + tokens * q_dim;
     d.memory.v = d.memory.k + tokens * kv_dim;
     return b->open(&d, &g->dense, e);

@@ -170,6 +170,9 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
             return r;
         add_experts(g, f, n_f, n);
     }
+    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    if (g->h.n_ff_shared && (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
+        return r;
     return engine_add_residual(g, g->mix, n, e);
 }
 

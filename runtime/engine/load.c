@@ -117,7 +117,13 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_ATTN_NORM, NULL, &l->attn_norm }, { MODEL_ATTN_Q, &l->q, NULL },
         { MODEL_ATTN_K, &l->k, NULL },            { MODEL_ATTN_V, &l->v, NULL },
         { MODEL_ATTN_OUTPUT, &l->o, NULL },       { MODEL_FFN_NORM, NULL, &l->ffn_norm },
-        { MODEL_FFN_ROUTER, &l->router, NULL },
+        { MODEL_FFN_ROUTER, &l->router, NULL },   { MODEL_ATTN_Q_BIAS, NULL, &l->q_bias },
+        { MODEL_ATTN_K_BIAS, NULL, &l->k_bias },  { MODEL_ATTN_V_BIAS, NULL, &l->v_bias },
+        { MODEL_ATTN_OUTPUT_BIAS, NULL, &l->o_bias },
+        { MODEL_ATTN_Q_NORM, NULL, &l->q_norm },  { MODEL_ATTN_K_NORM, NULL, &l->k_norm },
+        { MODEL_SHARED_ROUTER, NULL, &l->shared_router },
+        { MODEL_SHARED_GATE, &l->shared_gate, NULL }, { MODEL_SHARED_UP, &l->shared_up, NULL },
+        { MODEL_SHARED_DOWN, &l->shared_down, NULL },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
@@ -150,7 +156,7 @@ int load_dense(struct engine *g, struct err *e)
         return r;
     if (!g->weights.output.data)
         g->weights.output = g->weights.embd;
-    nn_rope_freqs(g->weights.rope_freqs, g->h.n_rot, g->h.rope_theta, g->h.rope_scale, divisor);
+    nn_rope_freqs(g->weights.rope_freqs, &g->h, divisor);
     return 0;
 }
 

@@ -77,6 +77,11 @@ static void values(void)
     const struct tiny_edit linear[] = { { "llama.rope.scaling.type", 's', 0, "linear" },
                                         { "llama.rope.scaling.factor", 'f', 4, NULL }, { 0 } };
     CHECK(hparams(linear, -1, &h) == 0 && h.rope_scale == 0.25f);
+    const struct tiny_edit yarn[] = { { "llama.rope.scaling.type", 's', 0, "yarn" }, { "llama.rope.scaling.factor", 'f', 4, NULL },
+                                      { "llama.rope.scaling.original_context_length", 'u', 8, NULL },
+                                      { "llama.rope.scaling.yarn_attn_factor", 'f', 1.1386, NULL }, { 0 } };
+    CHECK(hparams(yarn, -1, &h) == 0 && h.rope_scale == 0.25f && h.yarn_context == 8 && fabsf(h.rope_mscale - 1.138629f) < 1e-5f);
+    CHECK(h.yarn_fast == 32 && h.yarn_slow == 1);
     const struct tiny_edit experts[] = { { "llama.expert_count", 'u', 4, NULL },
                                          { "llama.expert_used_count", 'u', 2, NULL }, { 0 } };
     CHECK(hparams(experts, -1, &h) == 0 && h.n_experts == 4 && h.n_experts_used == 2);
@@ -87,7 +92,7 @@ static void values(void)
 static void refusals(void)
 {
     struct model_hparams h;
-    CHECK(refused("general.architecture", 's', 0, "qwen2", ERR_UNSUPPORTED) && says("qwen2"));
+    CHECK(refused("general.architecture", 's', 0, "qwen9", ERR_UNSUPPORTED) && says("qwen9") && says("qwen3moe"));
     CHECK(refused("general.architecture", '-', 0, NULL, ERR_FORMAT));
     CHECK(refused("general.architecture", 'u', 1, NULL, ERR_FORMAT));
     CHECK(refused("llama.block_count", '-', 0, NULL, ERR_FORMAT));
@@ -103,7 +108,12 @@ static void refusals(void)
     CHECK(refused("llama.rope.dimension_count", 'u', 18, NULL, ERR_FORMAT));
     CHECK(refused("llama.rope.dimension_count", 'u', 7, NULL, ERR_FORMAT));
     CHECK(refused("llama.rope.freq_base", 'f', INFINITY, NULL, ERR_FORMAT));
-    CHECK(refused("llama.rope.scaling.type", 's', 0, "yarn", ERR_UNSUPPORTED) && says("yarn"));
+    CHECK(refused("llama.rope.scaling.type", 's', 0, "longrope", ERR_UNSUPPORTED) && says("yarn"));
+    CHECK(edited("llama.rope.scaling.type", 's', 0, "yarn", &h) == ERR_FORMAT && says("llama.rope.scaling.factor"));
+    static const struct tiny_edit attn_factor[] = { { "llama.rope.scaling.type", 's', 0, "yarn" },
+                                                    { "llama.rope.scaling.factor", 'f', 4, NULL },
+                                                    { "llama.rope.scaling.yarn_attn_factor", 'f', 2, NULL }, { 0 } };
+    CHECK(hparams(attn_factor, -1, &h) == ERR_UNSUPPORTED && says("yarn_attn_factor' is 2"));
     CHECK(refused("llama.rope.scaling.factor", 'f', 2, NULL, ERR_UNSUPPORTED));
     CHECK(refused("llama.hidden_act", 's', 0, "gelu", ERR_UNSUPPORTED) && says("gelu"));
     CHECK(refused("llama.expert_used_count", 'u', 2, NULL, ERR_UNSUPPORTED));
@@ -251,8 +261,10 @@ static void tensors(void)
           ERR_UNSUPPORTED && says("only F32"));
     CHECK(opens(NULL, QUANT_F16, "token_embd.weight", 0, "token_embd.weight", TINY_D, 8, QUANT_F16, &h) ==
           ERR_FORMAT && says("token_embd.weight' is of shape 64 x 8"));
-    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
-          says("blk.0.attn_q.bias"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 0, QUANT_F32, &h) == 0);
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 2, QUANT_F32, &h) == ERR_FORMAT && says("blk.0.attn_q.bias"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q_norm.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
+          says("blk.0.attn_q_norm.weight"));
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.2.attn_norm.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
           says("blk.2.attn_norm.weight"));
 }
@@ -270,7 +282,11 @@ static void roles(void)
     CHECK(model_tensor_shape(&h, MODEL_FFN_DOWN, d) == 2 && d[0] == 96 && d[1] == 64);
     CHECK(model_tensor_shape(&h, MODEL_ROPE_FREQS, d) == 1 && d[0] == 12 && model_role_is_vector(MODEL_ROPE_FREQS));
     CHECK(model_role_presence(&h, MODEL_ROPE_FREQS) == MODEL_OPTIONAL && model_role_presence(&h, MODEL_ATTN_Q) == MODEL_REQUIRED);
-    CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_ABSENT && model_role_presence(&h, MODEL_FFN_ROUTER) == MODEL_ABSENT);
+    CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_OPTIONAL && model_role_presence(&h, MODEL_ATTN_Q_NORM) == MODEL_ABSENT);
+    h.qkv_bias = 1, h.qk_norm = MODEL_QK_NORM_ROW;
+    CHECK(model_role_presence(&h, MODEL_ATTN_Q_BIAS) == MODEL_REQUIRED && model_role_presence(&h, MODEL_ATTN_Q_NORM) == MODEL_REQUIRED);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_K_NORM, d) == 1 && d[0] == (uint64_t)(h.n_kv_heads * h.head_dim));
+    CHECK( model_role_presence(&h, MODEL_FFN_ROUTER) == MODEL_ABSENT);
     CHECK(model_role_presence(&h, MODEL_OUTPUT) == MODEL_REQUIRED && model_role_presence(&h, MODEL_PREDICT_FC1) == MODEL_OPTIONAL);
     h.tied_output = h.down_by_neuron = 1;
     CHECK(model_role_presence(&h, MODEL_OUTPUT) == MODEL_OPTIONAL);

@@ -42,10 +42,12 @@ static void rmsnorm(void)
 static void rope(void)
 {
     float freqs[4], div[4] = { 1, 2, 4, 8 };
-    nn_rope_freqs(freqs, 8, 10000, 1, NULL);
+    struct model_hparams p = { .n_rot = 8, .rope_theta = 10000, .rope_scale = 1 };
+    nn_rope_freqs(freqs, &p, NULL);
     CHECK(freqs[0] == 1 && fabsf(freqs[1] - 0.1f) < 1e-7f && fabsf(freqs[3] - 1e-3f) < 1e-9f);
     float scaled[4];
-    nn_rope_freqs(scaled, 8, 10000, 0.5f, div);
+    p.rope_scale = 0.5f;
+    nn_rope_freqs(scaled, &p, div);
     CHECK(scaled[0] == 0.5f && fabsf(scaled[2] - 0.01f / 8) < 1e-9f);
 
     for (int style = MODEL_ROPE_NORM; style <= MODEL_ROPE_NEOX; style++) {
@@ -53,7 +55,7 @@ static void rope(void)
         int bad = 0;
         fill(x, 20);
         memcpy(y, x, sizeof x);
-        nn_rope(y, 2, 10, 8, style, freqs, 7);
+        nn_rope(y, 2, 10, 8, style, freqs, 1, 7);
         for (int h = 0; h < 2; h++) {
             for (int i = 0; i < 4; i++) {
                 int a = 10 * h + (style == MODEL_ROPE_NORM ? 2 * i : i);
@@ -66,9 +68,48 @@ static void rope(void)
         }
         CHECK(bad == 0);
         memcpy(y, x, sizeof x);
-        nn_rope(y, 2, 10, 8, style, freqs, 0);
+        nn_rope(y, 2, 10, 8, style, freqs, 1, 0);
         CHECK(!memcmp(x, y, sizeof x));
     }
+}
+
+/* Two heads of four: with a bias, each head's norm, or the row's. */
+static void heads(void)
+{
+    struct model_hparams h = { .head_dim = 4, .rms_eps = 1e-6f };
+    float x[8], y[8], bias[8], w[8];
+    fill(x, 8), fill(bias, 8), fill(w, 8);
+    memcpy(y, x, sizeof x);
+    nn_heads(y, 2, NULL, NULL, &h);
+    CHECK(!memcmp(x, y, sizeof x));
+    for (int row = 0; row < 2; row++) {
+        int bad = 0, n = row ? 8 : 4;
+        h.qk_norm = row ? MODEL_QK_NORM_ROW : MODEL_QK_NORM_HEAD;
+        memcpy(y, x, sizeof x);
+        nn_heads(y, 2, bias, w, &h);
+        for (int i = 0; i < 8; i++) {
+            double sum = 0, v = (double)x[i] + (double)bias[i];
+            for (int k = i / n * n; k < i / n * n + n; k++)
+                sum += ((double)x[k] + (double)bias[k]) * ((double)x[k] + (double)bias[k]);
+            bad += fabs(y[i] - v / sqrt(sum / n + 1e-6) * (double)w[i % n]) > 1e-5;
+        }
+        CHECK(bad == 0);
+    }
+}
+
+/* Fast pairs keep their frequency, slow ones are scaled. */
+static void yarn(void)
+{
+    const struct model_hparams h = { .n_rot = 32, .rope_theta = 10000, .rope_scale = 0.25f,
+                                     .yarn_context = 1024, .yarn_fast = 32, .yarn_slow = 1 };
+    float f[16];
+    nn_rope_freqs(f, &h, NULL);
+    CHECK(f[0] == 1 && fabs(f[15] - 0.25 * pow(10000, -30.0 / 32)) < 1e-9);
+    double own = pow(10000, -10.0 / 32); /* between pairs 2 (floor of 2.83) and 9 (8.84 rounded up) */
+    CHECK(fabs(f[5] - own * (1 - 0.75 * 3 / 7)) < 1e-6);
+    float x[2] = { 3, 4 }, one = 1;
+    nn_rope(x, 1, 2, 2, MODEL_ROPE_NORM, &one, 1.5f, 0);
+    CHECK(x[0] == 4.5f && x[1] == 6);
 }
 
 static void softmax(void)
@@ -152,6 +193,8 @@ int main(void)
     kernels_init(have);
     rmsnorm();
     rope();
+    heads();
+    yarn();
     softmax();
     act();
     for (int t = 0; t < CPU_TIERS; t++) {

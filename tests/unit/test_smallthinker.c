@@ -51,7 +51,7 @@ static int write_model(const char *path, const struct engine_sample *s, struct e
             char name[64];
             int layer = model_role_is_per_layer((enum model_role)role) ? l : -1;
             int n = model_tensor_shape(&h, (enum model_role)role, x.dims[x.n]);
-            if (n < 0 || role == MODEL_OUTPUT || role == MODEL_ROPE_FREQS ||
+            if (n < 0 || model_role_presence(&h, (enum model_role)role) != MODEL_REQUIRED ||
                 model_tensor_name(&h, (enum model_role)role, layer, name, sizeof name) < 0)
                 continue;
             x.role[x.n] = (enum model_role)role;
@@ -119,6 +119,9 @@ static void routing(void)
     CHECK(c[0] == 4 && c[1] == 1 && c[2] == 3 && fabsf(w[0] - 1) < 1e-6f && fabsf(w[1] - expf(-38)) < 1e-20f);
     nn_route(c, w, z, 4, 2, MODEL_ROUTER_SOFTMAX_TOPK);
     CHECK(c[0] == 1 && c[1] == 3 && w[0] == 0.5f && w[1] == 0.5f);
+    nn_route(c, w, z, 3, 2, MODEL_ROUTER_SOFTMAX_ALL);
+    double all = exp((double)z[0]) + exp((double)z[1]) + exp((double)z[2]);
+    CHECK(fabs((double)w[0] - exp((double)z[c[0]]) / all) < 1e-6 && fabs((double)w[1] - exp((double)z[c[1]]) / all) < 1e-6);
     nn_route(c, w, z, 3, 2, MODEL_ROUTER_SIGMOID_TOPK);
     double a = 1 / (1 + exp(-2.0)), b = 1 / (1 + exp(-0.5));
     CHECK(c[0] == 1 && c[1] == 0 && fabs((double)w[0] - a / (a + b)) < 1e-6 && fabs((double)w[1] - b / (a + b)) < 1e-6);

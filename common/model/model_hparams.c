@@ -1,0 +1,516 @@
+/* Hyper-parameters of a llama-shaped model. An architecture is a row of `archs`, which says what the file does not
+ * say. Keys are a table too: any other key of the architecture is refused, because a key that is ignored may change
+ * the network. */
+#include "common/model/model.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu" };
+static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk", "softmax_all" };
+
+int model_act_by_name(const char *name)
+{
+    if (!strcmp(name, "swish"))
+        return MODEL_ACT_SILU;
+    for (int i = 0; i < MODEL_ACTS; i++)
+        if (!strcmp(act_names[i], name))
+            return i;
+    return -1;
+}
+
+const char *model_act_name(enum model_act a)
+{
+    return a < MODEL_ACTS ? act_names[a] : "?";
+}
+
+int model_router_by_name(const char *name)
+{
+    for (int i = 0; i < MODEL_ROUTERS; i++)
+        if (!strcmp(router_names[i], name))
+            return i;
+    return -1;
+}
+
+const char *model_router_name(enum model_router r)
+{
+    return r < MODEL_ROUTERS ? router_names[r] : "?";
+}
+
+struct arch {
+    struct model_family family;
+    enum model_rope rope;
+    enum model_act act;          /* of a file that does not say */
+    int router;                  /* of a file that does not say; -1: it must */
+    int sigmoid;                 /* expert_gating_func may be 2 */
+    int early_router, experts;   /* experts: there must be some */
+    int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
+    int shared_expert;
+    enum model_qk_norm qk_norm;
+    int qkv_bias;
+    int window_period;           /* default of sliding_window_pattern; 0: windows are not supported */
+    int nope_period;             /* where there is a window */
+};
+
+/* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
+static const struct arch archs[] = {
+    { .family = { "llama", "Llama 1 to 3.3, Mistral, Mixtral",
+                  "SiLU unless the file says `hidden_act` or you say `--act relu` or `drelu` to `thermo-profile trace`; "
+                  "with magic `PWRI` PowerInfer's files: ReLU, Down transposed" },
+      .router = MODEL_ROUTER_SOFTMAX_TOPK },
+    { .family = { "mistral", "as llama", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK },
+    { .family = { "bamboo", "PowerInfer's Bamboo", "dReLU, Down transposed; predictors: `thermo-profile predictors-import`" },
+      .act = MODEL_ACT_DRELU, .router = MODEL_ROUTER_SOFTMAX_TOPK },
+    { .family = { "smallthinker", "SmallThinker-4B-A0.6B and 21B-A3B",
+                  "ReLU experts; routers see the transformer block's input before attention, softmax or sigmoid; windows and "
+                  "layers without rotation. Where the file has no `expert_gating_func`: `thermo-profile trace "
+                  "--expert-gating softmax` or `sigmoid`, once" },
+      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_RELU, .router = -1, .sigmoid = 1, .early_router = 1, .experts = 1,
+      .window_period = 4, .nope_period = 4 },
+    { .family = { "qwen2", "Qwen2, Qwen2.5, QwQ", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qkv_bias = 1 },
+    { .family = { "qwen2moe", "Qwen1.5-MoE, Qwen2-57B-A14B", "the shared expert stays in memory" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_ALL, .experts = 1, .expert_width = 1, .shared_expert = 1,
+      .qkv_bias = 1 },
+    { .family = { "qwen3", "Qwen3", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK,
+      .qk_norm = MODEL_QK_NORM_HEAD },
+    { .family = { "qwen3moe", "Qwen3-30B-A3B, Qwen3-Coder-30B-A3B, Qwen3-235B-A22B", "" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1,
+      .qk_norm = MODEL_QK_NORM_HEAD },
+    { .family = { "olmoe", "OLMoE-1B-7B", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_ALL, .experts = 1,
+      .qk_norm = MODEL_QK_NORM_ROW },
+};
+
+enum { N_ARCHS = sizeof archs / sizeof archs[0] };
+
+const struct model_family *model_family(int i)
+{
+    return i >= 0 && i < N_ARCHS ? &archs[i].family : NULL;
+}
+
+/* Keys under "ARCH." that are read below, or whose value cannot matter to the computation. */
+static const char *const known_keys[] = {
+    "context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
+    "attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.key_length",
+    "attention.value_length", "attention.sliding_window", "attention.sliding_window_pattern", "attention.causal",
+    "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
+    "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scaling.attn_factor",
+    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast",
+    "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_log_multiplier",
+    "vocab_size", "expert_count", "expert_used_count", "expert_shared_count", "expert_gating_func",
+    "expert_weights_norm", "expert_weights_scale", "expert_feed_forward_length",
+    "expert_shared_feed_forward_length", "hidden_act",
+    "hidden_activation", "use_parallel_residual", "tensor_data_layout",
+};
+
+/* What every reading function needs; the first error sticks and later reads do nothing. */
+struct reader {
+    const struct gguf *g;
+    const struct arch *a;
+    const char *arch;
+    char key[128];
+    int r;
+    struct err *e;
+};
+
+static const char *arch_key(struct reader *rd, const char *name)
+{
+    snprintf(rd->key, sizeof rd->key, "%s.%s", rd->arch, name);
+    return rd->key;
+}
+
+static int refuse(struct reader *rd, const char *name, const char *value, const char *why)
+{
+    arch_key(rd, name);
+    return rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is %s: %s", gguf_name(rd->g), rd->key,
+                           value, why);
+}
+
+/* An integer of [min, max]; def < 0: the key must be there. */
+static int read_int(struct reader *rd, const char *name, int min, int max, int def)
+{
+    uint32_t v;
+    if (rd->r < 0)
+        return 0;
+    int r = gguf_get_u32(rd->g, arch_key(rd, name), &v, rd->e);
+    if (r < 0) {
+        rd->r = r;
+        return 0;
+    }
+    if (r == 0 && def >= 0)
+        return def;
+    if (r == 0)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is absent", gguf_name(rd->g), rd->key);
+    else if (v < (uint32_t)min || v > (uint32_t)max)
+        rd->r = err_set(rd->e, v < (uint32_t)min ? ERR_FORMAT : ERR_LIMIT, "'%s': key '%s' is %" PRIu32
+                        ", outside %d to %d", gguf_name(rd->g), rd->key, v, min, max);
+    return rd->r < 0 ? 0 : (int)v;
+}
+
+/* A positive number; def 0: the key must be there. */
+static float read_float(struct reader *rd, const char *name, float def)
+{
+    float v = def;
+    if (rd->r < 0)
+        return 1;
+    int r = gguf_get_f32(rd->g, arch_key(rd, name), &v, rd->e);
+    if (r < 0)
+        rd->r = r;
+    else if (r == 0 && def == 0)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is absent", gguf_name(rd->g), rd->key);
+    else if (v <= 0)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is %g, not positive", gguf_name(rd->g), rd->key,
+                        (double)v);
+    return rd->r < 0 ? 1 : v;
+}
+
+static char *read_str(struct reader *rd, const char *key)
+{
+    char *s = NULL;
+    if (rd->r == 0) {
+        int r = gguf_get_str(rd->g, key, &s, rd->e);
+        if (r < 0)
+            rd->r = r;
+    }
+    return s;
+}
+
+/* A key that may be there with one value only. */
+static void only_bool(struct reader *rd, const char *name, int value, const char *why)
+{
+    int v = value;
+    if (rd->r == 0 && (rd->r = gguf_get_bool(rd->g, arch_key(rd, name), &v, rd->e)) >= 0)
+        rd->r = 0;
+    if (rd->r == 0 && v != value)
+        refuse(rd, name, v ? "true" : "false", why);
+}
+
+static void only_int(struct reader *rd, const char *name, int value, const char *why)
+{
+    int v = read_int(rd, name, 0, INT32_MAX, value);
+    char text[16];
+    snprintf(text, sizeof text, "%d", v);
+    if (rd->r == 0 && v != value)
+        refuse(rd, name, text, why);
+}
+
+static void only_one(struct reader *rd, const char *name, const char *why)
+{
+    float v = read_float(rd, name, 1);
+    char text[32];
+    snprintf(text, sizeof text, "%g", (double)v);
+    if (rd->r == 0 && v != 1)
+        refuse(rd, name, text, why);
+}
+
+static void check_known_keys(struct reader *rd)
+{
+    size_t stem = strlen(rd->arch);
+    for (uint64_t i = 0; rd->r == 0 && i < rd->g->n_keys; i++) {
+        const char *name = rd->g->keys[i].name;
+        if (strncmp(name, rd->arch, stem) || name[stem] != '.')
+            continue;
+        size_t n = sizeof known_keys / sizeof known_keys[0], k = 0;
+        while (k < n && strcmp(known_keys[k], name + stem + 1))
+            k++;
+        if (k == n)
+            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is not known for the architecture "
+                            "'%s'", gguf_name(rd->g), name, rd->arch);
+    }
+}
+
+static void read_attention(struct reader *rd, struct model_hparams *h)
+{
+    h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
+    h->n_kv_heads = read_int(rd, "attention.head_count_kv", 1, MODEL_MAX_DIM, h->n_heads);
+    if (rd->r < 0)
+        return;
+    if (h->n_heads % h->n_kv_heads != 0) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': %d heads are no multiple of %d kv heads", gguf_name(rd->g),
+                        h->n_heads, h->n_kv_heads);
+        return;
+    }
+    int even = h->d_model % h->n_heads == 0;
+    if (!even && !gguf_find(rd->g, arch_key(rd, "attention.key_length"))) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': an embedding length of %d and %d heads do not divide each other, and "
+                        "key '%s' is absent", gguf_name(rd->g), h->d_model, h->n_heads, rd->key);
+        return;
+    }
+    h->head_dim = read_int(rd, "attention.key_length", 1, MODEL_MAX_DIM, even ? h->d_model / h->n_heads : -1);
+    int value = read_int(rd, "attention.value_length", 1, MODEL_MAX_DIM, even ? h->d_model / h->n_heads : -1);
+    if (rd->r == 0 && (value != h->head_dim || h->head_dim > MODEL_MAX_DIM / h->n_heads))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': '%s.attention.key_length' is %d and 'attention.value_length' %d: "
+                        "only equal ones, up to %d / head_count, are supported", gguf_name(rd->g), rd->arch,
+                        h->head_dim, value, MODEL_MAX_DIM);
+    only_bool(rd, "attention.causal", 1, "only causal attention is supported");
+    only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
+}
+
+static void read_window(struct reader *rd, struct model_hparams *h)
+{
+    int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, 0);
+    if (rd->r == 0 && rd->a->window_period > 0 && window > 0) {
+        h->window = window;
+        h->window_period = read_int(rd, "attention.sliding_window_pattern", 1, MODEL_MAX_LAYERS, rd->a->window_period);
+        h->nope_period = rd->a->nope_period;
+    } else if (rd->r == 0 && window > 0 && window < h->n_ctx_train) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", window);
+        refuse(rd, "attention.sliding_window", text, "a window shorter than the context is not supported");
+    } else {
+        only_int(rd, "attention.sliding_window_pattern", 1, "there is no window");
+    }
+}
+
+/* YaRN (arXiv:2309.00071): mscale = 1 + 0.1 ln(factor), divided by 1 + 0.1 m ln(factor) where the file has the multiplier m. */
+static void read_yarn(struct reader *rd, struct model_hparams *h)
+{
+    float factor = read_float(rd, "rope.scaling.factor", 0), grows = 0.1f * logf(factor);
+    h->rope_scale = 1 / factor;
+    h->yarn_context = read_int(rd, "rope.scaling.original_context_length", 1, MODEL_MAX_CONTEXT, h->n_ctx_train);
+    h->yarn_fast = read_float(rd, "rope.scaling.yarn_beta_fast", 32);
+    h->yarn_slow = read_float(rd, "rope.scaling.yarn_beta_slow", 1);
+    only_one(rd, "rope.scaling.yarn_ext_factor", "only 1 is supported");
+    h->rope_mscale = factor > 1 ? 1 + grows : 1;
+    if (rd->r == 0 && gguf_find(rd->g, arch_key(rd, "rope.scaling.yarn_log_multiplier")))
+        h->rope_mscale /= factor > 1 ? 1 + read_float(rd, "rope.scaling.yarn_log_multiplier", 0) * grows : 1;
+    float stated = read_float(rd, "rope.scaling.yarn_attn_factor", h->rope_mscale);
+    char text[32];
+    snprintf(text, sizeof text, "%g", (double)stated);
+    if (rd->r == 0 && fabsf(stated - h->rope_mscale) > 1e-3f * h->rope_mscale)
+        refuse(rd, "rope.scaling.yarn_attn_factor", text, "only what follows from the factor, 1 + 0.1 ln(factor), is supported");
+}
+
+static void read_rope(struct reader *rd, struct model_hparams *h)
+{
+    h->n_rot = read_int(rd, "rope.dimension_count", 2, MODEL_MAX_DIM, h->head_dim);
+    if (rd->r == 0 && (h->n_rot > h->head_dim || h->n_rot % 2 != 0))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.rope.dimension_count' is %d, not an even number up "
+                        "to the head's %d", gguf_name(rd->g), rd->arch, h->n_rot, h->head_dim);
+    h->rope_theta = read_float(rd, "rope.freq_base", 10000);
+    h->rope_mscale = 1;
+    only_one(rd, "rope.scaling.attn_factor", "only 1 is supported");
+    float factor = read_float(rd, "rope.scale_linear", 1);
+    char *type = read_str(rd, arch_key(rd, "rope.scaling.type"));
+    if (type && !strcmp(type, "linear"))
+        factor = read_float(rd, "rope.scaling.factor", 0);
+    else if (type && strcmp(type, "none") && strcmp(type, "yarn"))
+        refuse(rd, "rope.scaling.type", type, "only none, linear and yarn are supported");
+    else if (!type && rd->r == 0 && gguf_find(rd->g, arch_key(rd, "rope.scaling.factor")))
+        only_one(rd, "rope.scaling.factor", "without rope.scaling.type it has no meaning");
+    h->rope_scale = 1 / factor;
+    if (type && !strcmp(type, "yarn") && rd->r == 0)
+        read_yarn(rd, h);
+    free(type);
+}
+
+/* The routers' function: what was stated before, the file, the user, the architecture; in this order. */
+static void read_router(struct reader *rd, enum model_router given, struct model_hparams *h)
+{
+    static const char key[] = "thermocline.router";
+    int router = -1, func = read_int(rd, "expert_gating_func", 0, INT32_MAX, 0);
+    char *name = read_str(rd, key), text[16];
+    if (name && ((router = model_router_by_name(name)) <= 0))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is '%.32s', which is not known", gguf_name(rd->g), key, name);
+    free(name);
+    if (rd->r < 0)
+        return;
+    snprintf(text, sizeof text, "%d", func);
+    if (func > (rd->a->sigmoid ? 2 : 1)) {
+        refuse(rd, "expert_gating_func", text, rd->a->sigmoid ? "only softmax (1) and sigmoid (2) are supported"
+                                                              : "only softmax gating (1) is supported");
+        return;
+    }
+    int softmax = rd->a->router == MODEL_ROUTER_SOFTMAX_ALL ? MODEL_ROUTER_SOFTMAX_ALL : MODEL_ROUTER_SOFTMAX_TOPK;
+    int stated = func == 2 ? MODEL_ROUTER_SIGMOID_TOPK : func == 1 ? softmax : -1;
+    router = router >= 0 ? router : stated >= 0 ? stated : given != MODEL_ROUTER_NONE ? (int)given : rd->a->router;
+    if (router < 0)
+        rd->r = err_set(rd->e, ERR_USAGE, "'%s': key '%s' is absent, which stands for sigmoid or for softmax by who "
+                        "converted the model; state it with thermo-profile trace --expert-gating softmax|sigmoid (the "
+                        "model's config.json: moe_primary_router_apply_softmax)", gguf_name(rd->g),
+                        arch_key(rd, "expert_gating_func"));
+    else if (given != MODEL_ROUTER_NONE && given != (enum model_router)router)
+        rd->r = err_set(rd->e, ERR_MISMATCH, "'%s': its routers are %s (key '%s'), which contradicts %s", gguf_name(rd->g),
+                        router_names[router], arch_key(rd, "expert_gating_func"), router_names[given]);
+    else
+        h->router = (enum model_router)router;
+}
+
+static void read_experts(struct reader *rd, enum model_router given, struct model_hparams *h)
+{
+    h->n_experts = read_int(rd, "expert_count", rd->a->experts, MODEL_MAX_EXPERTS, rd->a->experts ? -1 : 0);
+    h->router = MODEL_ROUTER_NONE;
+    if (h->n_experts == 0) {
+        only_int(rd, "expert_used_count", 0, "there are no experts");
+        if (rd->r == 0 && given != MODEL_ROUTER_NONE)
+            rd->r = err_set(rd->e, ERR_USAGE, "'%s': it has no experts, so nothing is known of %s", gguf_name(rd->g),
+                            router_names[given]);
+        return;
+    }
+    read_router(rd, given, h);
+    h->early_router = rd->a->early_router;
+    h->n_experts_used = read_int(rd, "expert_used_count", 1, h->n_experts, -1);
+    only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
+    if (rd->a->shared_expert)
+        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", 1, MODEL_MAX_DIM, h->n_ff);
+    else
+        only_int(rd, "expert_shared_feed_forward_length", 0, "this architecture has no shared expert");
+    if (rd->a->expert_width)
+        h->n_ff = read_int(rd, "expert_feed_forward_length", 1, MODEL_MAX_DIM, -1);
+    else
+        only_int(rd, "expert_feed_forward_length", h->n_ff, "it must equal feed_forward_length");
+    if (h->router == MODEL_ROUTER_SOFTMAX_ALL)
+        only_bool(rd, "expert_weights_norm", 0, "this architecture does not normalise expert weights");
+    else
+        only_bool(rd, "expert_weights_norm", 1, "only normalised expert weights are supported");
+    only_one(rd, "expert_weights_scale", "only 1 is supported");
+}
+
+static void read_act(struct reader *rd, int override, struct model_hparams *h)
+{
+    static const char *const arch_names[] = { "hidden_act", "hidden_activation" };
+    char key[128] = "thermocline.hidden_act";
+    char *name = read_str(rd, key);
+    for (int i = 0; rd->r == 0 && !name && i < 2; i++) {
+        snprintf(key, sizeof key, "%s", arch_key(rd, arch_names[i]));
+        name = read_str(rd, key);
+    }
+    int act = name ? model_act_by_name(name) : rd->g->is_pwri && rd->a->act == MODEL_ACT_SILU
+                                                                   ? MODEL_ACT_RELU
+                                                                   : (int)rd->a->act;
+    if (override >= 0)
+        act = override;
+    if (rd->r == 0 && act < 0)
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is '%.32s': only silu, relu and drelu are "
+                        "supported", gguf_name(rd->g), key, name);
+    else if (rd->r == 0)
+        h->act = (enum model_act)act;
+    free(name);
+}
+
+static void read_vocab(struct reader *rd, struct model_hparams *h)
+{
+    const struct gguf_key *k = gguf_find(rd->g, "tokenizer.ggml.tokens");
+    if (rd->r < 0)
+        return;
+    if (!k) {
+        h->n_vocab = read_int(rd, "vocab_size", 1, MODEL_MAX_VOCAB, -1);
+    } else if (k->type != GGUF_ARRAY || k->elem_type != GGUF_STRING) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is not an array of strings", gguf_name(rd->g), k->name);
+    } else if (k->n < 1 || k->n > MODEL_MAX_VOCAB) {
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' has %" PRIu64 " elements, outside 1 to %d",
+                        gguf_name(rd->g), k->name, k->n, MODEL_MAX_VOCAB);
+    } else {
+        h->n_vocab = (int)k->n;
+        only_int(rd, "vocab_size", h->n_vocab, "it differs from the number of tokens");
+    }
+}
+
+static void read_tied(struct reader *rd, struct model_hparams *h)
+{
+    static const char key[] = "thermocline.tied_output";
+    if (rd->r < 0)
+        return;
+    if (rd->g->n_tensors > 0) {
+        h->tied_output = gguf_tensor(rd->g, "output.weight") == NULL;
+        return;
+    }
+    int r = gguf_get_bool(rd->g, key, &h->tied_output, rd->e);
+    if (r < 0)
+        rd->r = r;
+    else if (r == 0)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': it has no tensors and no key '%s'", gguf_name(rd->g), key);
+}
+
+static int refuse_arch(const struct reader *rd, const char *name)
+{
+    char list[256] = "";
+    size_t len = 0;
+    for (int i = 0; i < N_ARCHS && len < sizeof list; i++)
+        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "", archs[i].family.arch);
+    return err_set(rd->e, ERR_UNSUPPORTED, "'%s': key 'general.architecture' is '%.64s': only %s are supported", gguf_name(rd->g), name,
+                   list);
+}
+
+static const struct arch *find_arch(struct reader *rd, struct model_hparams *h)
+{
+    char *name = read_str(rd, "general.architecture");
+    const struct arch *found = NULL;
+    if (rd->r == 0 && !name)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key 'general.architecture' is absent", gguf_name(rd->g));
+    for (int i = 0; name && i < N_ARCHS; i++)
+        if (!strcmp(name, archs[i].family.arch))
+            found = &archs[i];
+    if (rd->r == 0 && !found)
+        rd->r = refuse_arch(rd, name);
+    if (found)
+        snprintf(h->arch, sizeof h->arch, "%s", found->family.arch);
+    free(name);
+    return found;
+}
+
+int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e)
+{
+    static const struct model_given nothing = { -1, MODEL_ROUTER_NONE };
+    struct model_hparams h = { 0 };
+    struct reader rd = { .g = g, .e = e };
+    given = given ? given : &nothing;
+    rd.a = find_arch(&rd, &h);
+    if (!rd.a)
+        return rd.r;
+    rd.arch = rd.a->family.arch;
+    h.rope = rd.a->rope;
+    h.qk_norm = rd.a->qk_norm;
+    h.qkv_bias = rd.a->qkv_bias;
+    char *name = read_str(&rd, "general.name");
+    if (name)
+        snprintf(h.name, sizeof h.name, "%s", name);
+    free(name);
+    check_known_keys(&rd);
+    h.n_layers = read_int(&rd, "block_count", 1, MODEL_MAX_LAYERS, -1);
+    h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
+    h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
+    h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
+    h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
+    read_attention(&rd, &h);
+    read_window(&rd, &h);
+    if (rd.r == 0)
+        read_rope(&rd, &h);
+    if (rd.r == 0)
+        read_experts(&rd, given->router, &h);
+    read_act(&rd, given->act, &h);
+    read_vocab(&rd, &h);
+    read_tied(&rd, &h);
+    h.down_by_neuron = gguf_tensor(g, "blk.0.ffn_down_t.weight") != NULL;
+    if (rd.r < 0)
+        return rd.r;
+    *out = h;
+    return 0;
+}
+
+int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*skip)(const char *name),
+                    uint8_t **out, size_t *len, struct err *e)
+{
+    struct gguf_writer *w;
+    int r = gguf_writer_new(&w, e);
+    if (r < 0)
+        return r;
+    if (g->is_pwri)
+        gguf_writer_set_pwri(w);
+    for (uint64_t i = 0; r == 0 && i < g->n_keys; i++) {
+        const char *name = g->keys[i].name;
+        if (!strncmp(name, "split.", 6) || !strncmp(name, "thermocline.", 12) ||
+            !strcmp(name, "general.alignment") || (skip && skip(name)))
+            continue;
+        r = gguf_writer_kv_raw(w, &g->keys[i], e);
+    }
+    if (r == 0 && h->router != MODEL_ROUTER_NONE)
+        r = gguf_writer_str(w, "thermocline.router", model_router_name(h->router), e);
+    if (r == 0 && (r = gguf_writer_str(w, "thermocline.hidden_act", model_act_name(h->act), e)) == 0 &&
+        (r = gguf_writer_bool(w, "thermocline.tied_output", h->tied_output, e)) == 0)
+        r = gguf_writer_blob(w, out, len, e);
+    gguf_writer_free(w);
+    return r;
+}

@@ -1,0 +1,51 @@
+/* `thermo-profile models`: the programs' own tables of architectures and types, in Markdown. */
+#include "profiler/cmd.h"
+
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
+#include "common/kernels/quant.h"
+#include "common/model/model.h"
+
+#include <stdio.h>
+
+static void print_types(void)
+{
+    const char *comma = "";
+    printf("Types of matrices: ");
+    for (uint32_t t = 0; t < QUANT_LIMIT; t++)
+        if (kernels->rows[KERNELS_ACT_F32][t]) {
+            printf("%s%s", comma, quant_traits(t)->name);
+            comma = ", ";
+        }
+    printf(".\n");
+}
+
+static void print_families(void)
+{
+    const struct model_family *f;
+    printf("| `general.architecture` | what | notes |\n|--|--|--|\n");
+    for (int i = 0; (f = model_family(i)); i++)
+        printf("| `%s` | %s | %s |\n", f->arch, f->what, f->notes);
+}
+
+int cmd_models(int argc, char **argv)
+{
+    static const struct opt_usage usage = {
+        "thermo-profile models", "",
+        "List the architectures (general.architecture of a GGUF file) and the types of matrices that all programs understand, as "
+        "Markdown. What a file has beyond them is refused by the name of key, tensor or value.",
+        "  thermo-profile models\n", NULL
+    };
+    const struct opt opts[] = { { 0 } };
+    struct err e = { 0 };
+    int n, r = opt_parse(opts, &usage, argc, argv, &n, &e);
+    kernels_init(0);
+    if (r == 0 && n != 0)
+        r = err_set(&e, ERR_USAGE, "no argument is expected, %d given", n);
+    if (r != 0)
+        return r > 0 ? 0 : opt_fail(&e);
+    print_types();
+    printf("\n");
+    print_families();
+    return 0;
+}

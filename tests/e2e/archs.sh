@@ -1,0 +1,66 @@
+#!/bin/bash
+# Each architecture through all four programs, on a small random model: the logits of eight prompts are those of an independent
+# implementation (tests/golden/archs), and the same bytes at the memory floor, where every neuron is read from storage.
+. tests/tap.sh
+scratch
+command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
+golden=tests/golden/archs
+mapfile -t prompts < $golden/prompts.txt
+printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
+"$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null 2>&1
+
+chain() # gguf-make's options
+{
+    rm -f "$tmp/m.gguf" "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
+    "$BIN/gguf-make" random -q --type f32 --vocab 260 --context 256 "$@" "$tmp/m.gguf" &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/plan.json" &&
+        "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
+}
+
+logits() { "$BIN/thermo-run" logits -q --model "$tmp/m.thermo" --plan "$tmp/plan.json" --tokens "$@"; }
+
+# What the largest difference is, in deviations of a prompt's logits; more than 1e-3 fails.
+compare()
+{
+    python3 - "$golden/$1.f32" "$tmp"/out.? << 'EOF'
+import array, json, statistics, sys
+want, worst = array.array('f'), 0.0
+with open(sys.argv[1], 'rb') as f:
+    want.frombytes(f.read())
+if sys.byteorder == 'big':
+    want.byteswap()
+n = len(want) // len(sys.argv[2:])
+for i, name in enumerate(sys.argv[2:]):
+    got, row = json.load(open(name))['logits'], want[i * n:(i + 1) * n]
+    assert len(got) == n, '%d logits, %d expected' % (len(got), n)
+    worst = max(worst, max(abs(a - b) for a, b in zip(got, row)) / statistics.pstdev(row))
+print('# largest difference %.2g of the deviation of the logits' % worst)
+sys.exit(not worst <= 1e-3)
+EOF
+}
+
+equal()
+{
+    for i in "${!prompts[@]}"; do
+        logits "${prompts[i]}" --kv f32 --act f32 > "$tmp/out.$i" || return 1
+    done
+    compare "$1"
+}
+
+# In the default arithmetic: with all memory, and with none for neurons, in other chunks.
+streamed()
+{
+    floor=$(logits 1 --memory 1MiB 2>&1 > /dev/null | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p')
+    logits "${prompts[7]}" > "$tmp/all" && logits "${prompts[7]}" --memory "${floor:-1}" --prefill-chunk 7 > "$tmp/floor" &&
+        cmp "$tmp/all" "$tmp/floor"
+}
+
+while read -r name options; do
+    case $name in '' | '#'*) continue ;; esac
+    # shellcheck disable=SC2086
+    check "$name: traced, planned, packed" chain $options
+    check "$name: the logits of eight prompts" equal "$name"
+    check "$name: the same bytes at the floor" streamed
+done < $golden/models.txt
+done_testing

@@ -95,6 +95,11 @@ int32_t tokenizer_lookup(const struct tokenizer *t, const char *text, size_t len
     return -1;
 }
 
+int32_t tokenizer_find(const struct tokenizer *t, const char *text)
+{
+    return tokenizer_lookup(t, text, strlen(text), true);
+}
+
 /* Of two tokens with one text the later is the one that a text gives. */
 static void insert(struct tokenizer *t, int32_t id)
 {
@@ -224,22 +229,6 @@ static int byte_token(const char *s, size_t len)
     return v;
 }
 
-/* U+2581 to a space. A vocabulary text with a space of its own can be produced by no input. */
-static size_t spm_text(const char *s, size_t len, char *out, bool *opaque)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < len;) {
-        if (len - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3)) {
-            out[n++] = ' ';
-            i += 3;
-        } else {
-            *opaque |= s[i] == ' ';
-            out[n++] = s[i++];
-        }
-    }
-    return n;
-}
-
 static int special_text(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
                         struct err *e)
 {
@@ -275,9 +264,9 @@ static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, cons
         *out = (char)b;
         len = 1;
     } else if (t->kind == TOKENIZER_SPM) {
-        len = spm_text(s, len, out, &opaque);
+        len = tokenizer_spm_text(s, len, out, &opaque);
     } else {
-        long n = tokenizer_bpe_bytes(s, len, out);
+        long n = tokenizer_bpe_text(t, s, len, out);
         opaque = n < 0;
         if (opaque)
             memcpy(out, s, len);
@@ -316,7 +305,7 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
     for (int32_t id = 0; id < t->n_vocab; id++)
         if (t->type[id] != TOKEN_BYTE && t->type[id] != TOKEN_OPAQUE)
             insert(t, id);
-    for (int b = 0; t->kind == TOKENIZER_BPE && b < 256; b++) {
+    for (int b = 0; t->kind == TOKENIZER_BPE && !t->of_characters && b < 256; b++) {
         char c = (char)b;
         t->byte_id[b] = tokenizer_lookup(t, &c, 1, false);
     }
@@ -338,25 +327,57 @@ static int special_id(const struct tokenizer *t, const struct gguf *g, const cha
     return 0;
 }
 
-/* Tokens that end a generation: those the keys name, and those that are known by their text. */
+static void mark_eog(struct tokenizer *t, int32_t id)
+{
+    if (id >= 0)
+        t->type[id] |= TOKEN_EOG;
+}
+
+/* Tokens that end a generation: those the keys name, and those that are known by their text. In gpt-oss a message ends with
+ * <|end|> and an answer, which has several, with one of two others. */
 static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
     static const char *const keys[] = { "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
                                         "tokenizer.ggml.eom_token_id" };
-    static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>",
-                                         "<|endoftext|>", "<|eom_id|>", "<|end_of_text|>", "<EOT>" };
+    static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
+                                         "<end_of_turn>", "<turn|>", "<|tool_response>", "<|endoftext|>", "<|eom_id|>",
+                                         "<|end_of_text|>", "<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>",
+                                         "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "[e~[" };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int32_t id;
         int r = special_id(t, g, keys[i], i == 0 && t->kind == TOKENIZER_SPM ? 2 : -1, &id, e);
         if (r < 0)
             return r;
-        if (id >= 0)
-            t->type[id] |= TOKEN_EOG;
+        mark_eog(t, id);
+        t->eos = i == 0 ? id : t->eos;
     }
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
-        int32_t id = tokenizer_lookup(t, texts[i], strlen(texts[i]), true);
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+        mark_eog(t, tokenizer_find(t, texts[i]));
+    int32_t end = tokenizer_find(t, "<|end|>");
+    bool harmony = tokenizer_find(t, "<|call|>") >= 0 && tokenizer_find(t, "<|return|>") >= 0;
+    bool solar = tokenizer_find(t, "<|calls|>") >= 0 && tokenizer_find(t, "<|flush|>") >= 0;
+    if (end >= 0 && (harmony || solar))
+        t->type[end] &= (uint8_t)~TOKEN_EOG;
+    return 0;
+}
+
+/* Phi 3 alone has special tokens that take the white space behind them, and says so nowhere in its file. */
+static int read_rstrip(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    char *name;
+    int r = gguf_get_str(g, "general.name", &name, e);
+    if (r <= 0)
+        return r;
+    bool phi3 = strcasestr(name, "phi-3") || strcasestr(name, "phi3");
+    free(name);
+    static const char *const not[] = { "<unk>", "<s>", "<|endoftext|>" };
+    for (int32_t id = 0; phi3 && id < t->n_vocab; id++)
+        if (tokenizer_type_is_special(tokenizer_type(t, id)))
+            t->type[id] |= TOKEN_RSTRIP;
+    for (size_t i = 0; phi3 && i < sizeof not / sizeof not[0]; i++) {
+        int32_t id = tokenizer_find(t, not[i]);
         if (id >= 0)
-            t->type[id] |= TOKEN_EOG;
+            t->type[id] &= (uint8_t)~TOKEN_RSTRIP;
     }
     return 0;
 }
@@ -371,16 +392,20 @@ static int read_flag(const struct gguf *g, const char *key, bool *out, struct er
 static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
     static const char key[] = "tokenizer.ggml.pre";
-    char *name;
-    int r = gguf_get_str(g, key, &name, e);
-    if (r == 0)
+    char *name = NULL;
+    unsigned flags;
+    int r = t->of_characters ? 0 : gguf_get_str(g, key, &name, e);
+    if (r == 0 && !t->of_characters)
         return bad(g, key, "is absent: the pattern that cuts words is not known", e);
     if (r < 0)
         return r;
-    if ((r = pre_new(name, &t->pre, &t->ignore_merges, e)) < 0)
+    t->of_characters |= name && !strcmp(name, "gemma4");
+    if ((r = pre_new(name ? name : "gemma4", &t->pre, &flags, e)) < 0) {
         err_wrap(e, "'%s'", gguf_name(g));
-    else
-        t->add_bos = t->ignore_merges; /* Llama 3's pattern implies both */
+    } else {
+        t->whole_words = flags & PRE_WHOLE;
+        t->add_bos = flags & PRE_BOS;
+    }
     free(name);
     return r;
 }
@@ -396,8 +421,10 @@ static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
     if ((r = special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
         (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : -1, &t->unk, e)) < 0 ||
         (r = read_flag(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e)) < 0 ||
-        (r = read_tokens(t, g, e)) < 0 || (r = read_eog(t, g, e)) < 0)
+        (r = read_tokens(t, g, e)) < 0 || (r = read_eog(t, g, e)) < 0 ||
+        (r = read_rstrip(t, g, e)) < 0)
         return r;
+    t->add_bos |= t->of_characters; /* files of Gemma 4 that say otherwise are wrong */
     if (!spm) {
         r = tokenizer_bpe_merges(t, g, e);
         return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
@@ -418,10 +445,10 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
         return bad(g, "tokenizer.ggml.model", "is absent", e);
     if (r < 0)
         return r;
-    bool spm = !strcmp(model, "llama"), bpe = !strcmp(model, "gpt2");
+    bool spm = !strcmp(model, "llama"), gemma4 = !strcmp(model, "gemma4"), bpe = gemma4 || !strcmp(model, "gpt2");
     if (!spm && !bpe)
-        err_set(e, ERR_UNSUPPORTED, "'%s': key 'tokenizer.ggml.model' is '%.64s': only llama and gpt2 are supported",
-                gguf_name(g), model);
+        err_set(e, ERR_UNSUPPORTED, "'%s': key 'tokenizer.ggml.model' is '%.64s'%s: only llama, gpt2 and gemma4 are supported",
+                gguf_name(g), model, !strcmp(model, "bert") ? " (WordPiece)" : "");
     free(model);
     if (!spm && !bpe)
         return ERR_UNSUPPORTED;
@@ -437,6 +464,7 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
         return err_set(e, ERR_NOMEM, "'%s': a vocabulary of %" PRIu64 " bytes", gguf_name(g), s.total);
     struct tokenizer *t = (struct tokenizer *)(void *)block;
     t->kind = spm ? TOKENIZER_SPM : TOKENIZER_BPE;
+    t->of_characters = gemma4;
     t->n_vocab = (int)n_vocab;
     t->block_bytes = (size_t)s.total;
     t->offset = (uint32_t *)(void *)(block + s.offset);
@@ -482,6 +510,11 @@ static bool bit(const uint8_t *map, unsigned i)
     return map[i / 8] >> i % 8 & 1;
 }
 
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 static int put_claim(struct claims *l, struct claim c, struct err *e)
 {
     if (l->n == l->cap) {
@@ -516,8 +549,11 @@ static int claim_length(const struct tokenizer *t, const char *text, size_t n, u
             pos++;
             continue;
         }
-        r = put_claim(&fresh, (struct claim){ (uint32_t)pos, (uint32_t)(pos + len), id }, e);
-        pos += len;
+        size_t end = pos + len, most = old < l->n ? l->c[old].begin : n;
+        while (t->type[id] & TOKEN_RSTRIP && end < most && is_space(text[end]))
+            end++;
+        r = put_claim(&fresh, (struct claim){ (uint32_t)pos, (uint32_t)end, id }, e);
+        pos = end;
     }
     free(l->c);
     *l = fresh;
@@ -587,6 +623,17 @@ int tokenizer_adds_space(const struct tokenizer *t)
 int32_t tokenizer_bos(const struct tokenizer *t)
 {
     return t->bos;
+}
+
+int32_t tokenizer_eos(const struct tokenizer *t)
+{
+    return t->eos;
+}
+
+const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *len)
+{
+    *len = id >= 0 && id < t->n_vocab ? text_len(t, id) : 0;
+    return *len ? t->pool + t->offset[id] : "";
 }
 
 int tokenizer_is_eog(const struct tokenizer *t, int32_t id)

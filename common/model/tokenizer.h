@@ -2,8 +2,10 @@
 #define COMMON_MODEL_TOKENIZER_H
 
 /* Text <-> token ids from GGUF metadata. SentencePiece ("llama": merge the adjacent pair with the highest
- * score, the leftmost on ties, byte fallback) and byte-level BPE ("gpt2", with the pre-tokenizer pattern
- * that tokenizer.ggml.pre names: gpt-2, llama-bpe, qwen2). Other models and patterns are ERR_UNSUPPORTED.
+ * score, the leftmost on ties, byte fallback), byte-level BPE ("gpt2", with the pre-tokenizer patterns
+ * that tokenizer.ggml.pre names: tokenizer_pre.c has the table) and BPE of characters ("gemma4"). Other models and patterns
+ * are ERR_UNSUPPORTED.
+ * White space is Unicode's; letters, digits, marks and punctuation are those of PCRE2's Unicode version.
  * Constant after opening; thread-safe. The gguf is not needed after opening. */
 #include "common/base/err.h"
 #include "common/model/gguf.h"
@@ -18,8 +20,8 @@ void tokenizer_close(struct tokenizer *t);
 
 /* Ids of text[0..len); BOS first when bos is set and the model wants it. Strings of control tokens in the
  * text are plain text unless parse_special (user-defined tokens are always found). *out is malloc'd, never
- * NULL on success. Invalid UTF-8 falls back to bytes. Time O(n log n), and about 80
- * bytes of heap for each byte of text meanwhile. */
+ * NULL on success. Invalid UTF-8 falls back to bytes; a byte for which a BPE vocabulary has no token is left
+ * out. Time O(n log n), and about 80 bytes of heap for each byte of text meanwhile. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
                      int parse_special, int32_t **out, int *n, struct err *e);
 
@@ -30,6 +32,11 @@ const char *tokenizer_piece(const struct tokenizer *t, int32_t id, size_t *len);
 int tokenizer_adds_space(const struct tokenizer *t);
 
 int32_t tokenizer_bos(const struct tokenizer *t);  /* -1: none */
+int32_t tokenizer_eos(const struct tokenizer *t);
+int32_t tokenizer_find(const struct tokenizer *t, const char *text); /* the control or user-defined token of that text, or -1 */
+
+/* Text of any token, of a control token too, borrowed; *len is 0 for an id that is none. */
+const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *len);
 int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence, turn or text */
 
 /* Heap bytes the tokenizer holds, and an upper bound known without opening it, which the budget

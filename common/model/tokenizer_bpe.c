@@ -1,5 +1,5 @@
-/* Byte-level BPE. A pattern cuts the text into words; in each word bytes are merged pairwise, the
- * pair of lowest rank first, the leftmost on ties. Merges are pairs of token ids in a table by pair,
+/* BPE. A pattern cuts the text into words; in each word bytes (or characters, with SentencePiece's space) are merged
+ * pairwise, the pair of lowest rank first, the leftmost on ties. Merges are pairs of token ids in a table by pair,
  * 16 bytes or so each, instead of the strings of the file. */
 #include "common/model/tokenizer_impl.h"
 
@@ -59,6 +59,16 @@ static int64_t find_merge(const struct tokenizer *t, int32_t left, int32_t right
     }
 }
 
+/* A vocabulary's text as it stands in plain text, into out[len]; -1 where no text has it. */
+long tokenizer_bpe_text(const struct tokenizer *t, const char *text, size_t len, char *out)
+{
+    bool opaque = false;
+    if (!t->of_characters)
+        return tokenizer_bpe_bytes(text, len, out);
+    size_t n = tokenizer_spm_text(text, len, out, &opaque);
+    return opaque ? -1 : (long)n;
+}
+
 /* One merge, "LEFT RIGHT": both sides and their concatenation are tokens, else its effect could not
  * be told by ids. scratch holds len bytes. */
 static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t len, char *scratch,
@@ -66,8 +76,8 @@ static int read_merge(struct tokenizer *t, uint32_t rank, const char *s, size_t 
 {
     const char *space = len > 1 ? memchr(s + 1, ' ', len - 1) : NULL;
     size_t left_len = space ? (size_t)(space - s) : 0;
-    long n1 = space ? tokenizer_bpe_bytes(s, left_len, scratch) : -1;
-    long n2 = n1 > 0 ? tokenizer_bpe_bytes(space + 1, len - left_len - 1, scratch + n1) : -1;
+    long n1 = space ? tokenizer_bpe_text(t, s, left_len, scratch) : -1;
+    long n2 = n1 > 0 ? tokenizer_bpe_text(t, space + 1, len - left_len - 1, scratch + n1) : -1;
     if (n2 <= 0)
         return err_set(e, ERR_FORMAT, "key 'tokenizer.ggml.merges': element %" PRIu32 " ('%.*s') is not two "
                        "texts with a space between", rank, len > 64 ? 64 : (int)len, s);
@@ -176,11 +186,40 @@ static int reserve(struct work *w, size_t n, struct err *e)
     return err_set(e, ERR_NOMEM, "encoding a word of %zu bytes", n);
 }
 
+/* The word's bytes or characters as nodes; how many. */
+static size_t take_apart(struct work *w, const char *word, size_t len)
+{
+    const struct tokenizer *t = w->t;
+    size_t n = 0;
+    for (size_t i = 0, size; i < len; i += size, n++) {
+        uint32_t code;
+        size = t->of_characters ? utf8_decode(word + i, len - i, &code) : 1;
+        size = size ? size : 1;
+        w->nodes[n] = (struct node){ .start = (uint32_t)i, .len = (uint32_t)size, .prev = (int32_t)n - 1,
+                                     .next = i + size < len ? (int32_t)n + 1 : -1 };
+        w->id[n] = t->of_characters ? tokenizer_lookup(t, word + i, size, false) : t->byte_id[(uint8_t)word[i]];
+    }
+    return n;
+}
+
+/* A node that is no token: the tokens of its bytes. A byte without one is left out, as by the tokenizers of the models
+ * (StarCoder, Falcon) whose vocabularies lack bytes that their training texts had not. */
+static int push_bytes(const struct work *w, const struct node *node, struct err *e)
+{
+    int r = 0;
+    for (uint32_t i = 0; r == 0 && i < node->len; i++) {
+        int32_t id = w->t->byte_id[(uint8_t)w->word[node->start + i]];
+        r = id >= 0 ? tokenizer_push(w->out, id, e) : 0;
+    }
+    return r;
+}
+
 static int encode_word(void *ctx, const char *word, size_t len, struct err *e)
 {
     struct work *w = ctx;
     const struct tokenizer *t = w->t;
-    int32_t whole = t->ignore_merges ? tokenizer_lookup(t, word, len, false) : -1;
+    bool newlines = t->of_characters && word[0] == '\n'; /* a run of them: the pattern leaves nothing else in it */
+    int32_t whole = t->whole_words || newlines ? tokenizer_lookup(t, word, len, false) : -1;
     if (whole >= 0)
         return tokenizer_push(w->out, whole, e);
     int r = reserve(w, len, e);
@@ -188,21 +227,12 @@ static int encode_word(void *ctx, const char *word, size_t len, struct err *e)
         return r;
     w->word = word;
     w->n_heap = 0;
-    for (size_t i = 0; i < len; i++) {
-        w->nodes[i] = (struct node){ .start = (uint32_t)i, .len = 1, .prev = (int32_t)i - 1,
-                                     .next = i + 1 < len ? (int32_t)i + 1 : -1 };
-        w->id[i] = t->byte_id[(uint8_t)word[i]];
-    }
-    for (size_t i = 0; i + 1 < len; i++)
+    size_t n = take_apart(w, word, len);
+    for (size_t i = 0; i + 1 < n; i++)
         add_candidate(w, (int32_t)i, (int32_t)i + 1);
     merge_all(w);
-    for (int32_t i = 0; r == 0 && i >= 0; i = w->nodes[i].next) {
-        int32_t id = w->id[i] >= 0 ? w->id[i] : t->unk;
-        if (id < 0)
-            return err_set(e, ERR_UNSUPPORTED, "the vocabulary has no token for the byte 0x%02x",
-                           (uint8_t)word[w->nodes[i].start]);
-        r = tokenizer_push(w->out, id, e);
-    }
+    for (int32_t i = 0; r == 0 && i >= 0; i = w->nodes[i].next)
+        r = w->id[i] >= 0 ? tokenizer_push(w->out, w->id[i], e) : push_bytes(w, &w->nodes[i], e);
     return r;
 }
 
@@ -210,7 +240,16 @@ int tokenizer_bpe_encode(const struct tokenizer *t, const char *text, size_t len
                          struct err *e)
 {
     struct work w = { .t = t, .out = out };
+    char *spaced = NULL;
+    bool opaque = false;
+    if (t->of_characters && memmem(text, len, "\xe2\x96\x81", 3)) { /* it stands for a space here as well */
+        if (!(spaced = malloc(len)))
+            return err_set(e, ERR_NOMEM, "encoding a text of %zu bytes", len);
+        len = tokenizer_spm_text(text, len, spaced, &opaque);
+        text = spaced;
+    }
     int r = pre_split(t->pre, text, len, encode_word, &w, e);
+    free(spaced);
     free(w.nodes);
     free(w.id);
     free(w.heap);

@@ -11,7 +11,8 @@ enum token_type {
     TOKEN_OPAQUE, /* our own: text that no input can produce; has a piece, is in no table */
     TOKEN_TYPES
 };
-#define TOKEN_EOG 0x80u /* flag beside the type */
+#define TOKEN_EOG    0x80u /* flags beside the type */
+#define TOKEN_RSTRIP 0x40u /* takes the white space behind it */
 
 enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
 
@@ -23,11 +24,11 @@ struct pre; /* pre-tokenizer pattern */
 struct tokenizer {
     enum tokenizer_kind kind;
     int n_vocab;
-    int32_t bos, unk;          /* -1: none */
+    int32_t bos, eos, unk;     /* -1: none */
     bool add_bos, add_space;
     size_t block_bytes, max_len; /* max_len: longest text in the table */
     uint32_t *offset;          /* [n_vocab + 1] into pool */
-    uint8_t *type;             /* [n_vocab] enum token_type, perhaps | TOKEN_EOG */
+    uint8_t *type;             /* [n_vocab] enum token_type, perhaps with flags */
     float *score;              /* [n_vocab], SPM */
     char *pool;                /* token texts as they appear in plain text, one after the other */
     uint32_t *table;           /* [mask + 1] open addressing by text: id + 1, 0 empty */
@@ -36,7 +37,8 @@ struct tokenizer {
     uint8_t special_first[32]; /* bitmaps over the special tokens' texts: first byte, length */
     uint8_t special_len[32];
     /* BPE */
-    bool ignore_merges;        /* a word that is a token needs no merging */
+    bool whole_words;          /* a word that is a token needs no merging */
+    bool of_characters;        /* merges begin with characters and not with bytes; U+2581 stands for a space, as in SPM */
     uint32_t n_merges, merge_mask;
     uint32_t *merge;           /* [n_merges][2] left and right id; the index is the rank */
     uint32_t *merge_table;     /* [merge_mask + 1] open addressing by pair: rank + 1, 0 empty */
@@ -45,7 +47,7 @@ struct tokenizer {
 
 static inline enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
 {
-    return (enum token_type)(t->type[id] & ~TOKEN_EOG);
+    return (enum token_type)(t->type[id] & ~(TOKEN_EOG | TOKEN_RSTRIP));
 }
 
 /* Matched in text as a whole, never made by merging. */
@@ -73,6 +75,11 @@ int tokenizer_bpe_encode(const struct tokenizer *t, const char *text, size_t len
 /* The bytes that a BPE token's text stands for (GPT-2's mapping of bytes to printable characters), into
  * out[len]; -1 when it holds a character outside the mapping. */
 long tokenizer_bpe_bytes(const char *text, size_t len, char *out);
+long tokenizer_bpe_text(const struct tokenizer *t, const char *text, size_t len, char *out);
+
+/* U+2581 to a space, into out[len]; how many bytes. A vocabulary text with a space of its own can be produced by no input:
+ * *opaque is set. */
+size_t tokenizer_spm_text(const char *s, size_t len, char *out, bool *opaque);
 int tokenizer_bpe_merges(struct tokenizer *t, const struct gguf *g, struct err *e);
 
 /* A heap of merge candidates shared by both algorithms: the smallest (key, left) first. */
@@ -91,7 +98,9 @@ struct node {
 
 /* tokenizer_pre.c: splitting text into words. NULL-safe free. */
 #define PRE_HEAP_BOUND (64u << 10)
-int pre_new(const char *name, struct pre **out, bool *ignore_merges, struct err *e);
+/* Flags of a name: a word that is a token needs no merging; a text begins with BOS. */
+enum { PRE_WHOLE = 1, PRE_BOS = 2 };
+int pre_new(const char *name, struct pre **out, unsigned *flags, struct err *e);
 void pre_free(struct pre *p);
 size_t pre_heap_bytes(const struct pre *p);
 typedef int pre_word_fn(void *ctx, const char *word, size_t len, struct err *e);

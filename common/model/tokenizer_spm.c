@@ -11,6 +11,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+size_t tokenizer_spm_text(const char *s, size_t len, char *out, bool *opaque)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        if (len - i >= 3 && !memcmp(s + i, "\xe2\x96\x81", 3)) {
+            out[n++] = ' ';
+            i += 3;
+        } else {
+            *opaque |= s[i] == ' ';
+            out[n++] = s[i++];
+        }
+    }
+    return n;
+}
+
 struct work {
     const struct tokenizer *t;
     char *text;

@@ -42,7 +42,7 @@ static const struct gguf_tensor *ffn_tensor(const struct build *b, int layer, in
 int build_role_changes(const struct build *b, int layer, int role)
 {
     uint32_t from = ffn_tensor(b, layer, role)->type, to = layout_of(&b->shapes, layer)->type[role];
-    int turned = role == LAYOUT_DOWN && !b->source->model->h.down_by_neuron;
+    int turned = role == LAYOUT_DOWN && !b->source->model->h.down_by_neuron && b->shapes.l.form != LAYOUT_TILES;
     return from != to || (turned && quant_traits(to)->block_elems > 1);
 }
 
@@ -280,8 +280,11 @@ static int put_predictor(struct work *k, const struct trace_predictor *t, struct
     return r;
 }
 
+/* Tiles are for dense mode, which predicts nothing. */
 static int wanted(const struct build *b, const struct trace_predictor *t)
 {
+    if (b->shapes.l.form == LAYOUT_TILES)
+        return 0;
     for (int i = 0; b->planned_predictors && i < b->plan->n_limits; i++)
         if (b->plan->limits[i].mode == PLAN_PREDICTED && t->layer < b->plan->n_layers &&
             b->plan->limits[i].predictor[t->layer] == (int)t->input)

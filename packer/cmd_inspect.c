@@ -76,9 +76,13 @@ static void text_layout(const struct pack *p)
                type_name(s->type[2]));
         for (int i = 0; i < s->n_parts; i++) {
             const struct layout_part *q = &s->part[i];
-            printf("  part %d  record %u B, %u per unit, %u units of %u B every %llu B, a read of at most %u B\n",
-                   i, q->record_bytes, q->neurons_per_unit, q->n_units, q->unit_bytes,
-                   (unsigned long long)q->stride_bytes, q->read_bytes);
+            printf("  part %d  ", i);
+            if (q->record_neurons > 1)
+                printf("tile of %u neurons %u B, ", q->record_neurons, q->record_bytes);
+            else
+                printf("record %u B, ", q->record_bytes);
+            printf("%u per unit, %u units of %u B every %llu B, a read of at most %u B\n", q->neurons_per_unit / q->record_neurons,
+                   q->n_units, q->unit_bytes, (unsigned long long)q->stride_bytes, q->read_bytes);
         }
     }
 }
@@ -131,6 +135,7 @@ static struct js *part_json(const struct layout_part *q)
         js_append_str(roles, layout_role_name(q->role[r]));
     js_set(o, "roles", roles);
     js_set_u64(o, "record_bytes", q->record_bytes);
+    js_set_u64(o, "record_neurons", q->record_neurons);
     js_set_u64(o, "neurons_per_unit", q->neurons_per_unit);
     js_set_u64(o, "units", q->n_units);
     js_set_u64(o, "unit_bytes", q->unit_bytes);

@@ -27,8 +27,8 @@ static const struct opt_usage usage = {
     "thermo-pack pack", "",
     "Write model.thermo: dense tensors, then the neurons of every FFN in clusters from hot to cold, in the layout that "
     "the plan chose. The pack fits every plan with the same layout, so a new memory limit, device or batch size needs "
-    "no new pack. Neuron order comes from the trace. Weights keep their types unless the plan's layout says otherwise; "
-    "the error of a change of type is printed.",
+    "no new pack. Neuron order comes from the trace, in tiles from the model. Weights keep their types unless the plan's layout says "
+    "otherwise; the error of a change of type is printed. Tiles change nothing.",
     "  thermo-pack pack --model m.gguf --traces t.h5 --plan plan.json --out m.thermo\n"
     "  thermo-pack pack --model m-q4_0.gguf --requant-from m-f16.gguf --traces t.h5 --plan plan.json --out m.thermo\n",
     NULL
@@ -142,20 +142,41 @@ static void close_inputs(struct inputs *in)
     plan_done(&in->plan);
 }
 
+/* Tiles have the source's order, whatever fires. */
+static int source_orders(const struct model_hparams *h, uint32_t **orders, struct hash128 *hash, struct err *e)
+{
+    size_t n_ff = (size_t)h->n_ff, n = (size_t)h->n_layers * (size_t)model_ffn_blocks(h) * n_ff;
+    uint32_t *all = malloc(n * sizeof *all);
+    if (!all)
+        return err_set(e, ERR_NOMEM, "orders of %d layers", h->n_layers);
+    for (size_t i = 0; i < n; i++)
+        all[i] = (uint32_t)(i % n_ff);
+    *hash = layout_order_hash(NULL, h->n_layers, model_ffn_blocks(h), h->n_ff);
+    *orders = all;
+    return 0;
+}
+
+static int take_orders(struct inputs *in, const struct args *a, struct err *e)
+{
+    struct hash128 hash;
+    int tiles = in->plan.layout.form == LAYOUT_TILES;
+    int r = tiles ? source_orders(&trace_info(in->trace)->h, &in->orders, &hash, e) : trace_orders(in->trace, &in->orders, &hash, e);
+    if (r < 0 || hash_equal(in->plan.order_hash, hash))
+        return r;
+    return mismatch(e, "neuron order", a->plan, in->plan.order_hash, a->traces, hash);
+}
+
 /* Cheap checks first: a mismatch is found before anything large is read. */
 static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
 {
-    struct hash128 order_hash;
     int r;
     if ((r = plan_read(a->plan, &in->plan, e)) < 0 || (r = trace_open(a->traces, &in->trace, e)) < 0)
         return r;
     const struct trace_info *t = trace_info(in->trace);
     if (!hash_equal(in->plan.model_hash, t->model_hash))
         return mismatch(e, "model", a->plan, in->plan.model_hash, a->traces, t->model_hash);
-    if ((r = trace_orders(in->trace, &in->orders, &order_hash, e)) < 0)
+    if ((r = take_orders(in, a, e)) < 0)
         return r;
-    if (!hash_equal(in->plan.order_hash, order_hash))
-        return mismatch(e, "neuron order", a->plan, in->plan.order_hash, a->traces, order_hash);
     if (a->predictors != NONE && (r = trace_predictors_open(in->trace, &in->predictors, e)) < 0)
         return r;
     if (a->predictors > NONE && !in->predictors)
@@ -179,6 +200,20 @@ static int changes_anything(const struct build *b)
     return 0;
 }
 
+/* Tiles are the source's bytes. */
+static int check_tiles(const struct build *b, const struct args *a, struct err *e)
+{
+    if (b->shapes.l.form != LAYOUT_TILES)
+        return 0;
+    if (b->source->model->h.down_by_neuron)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' has Down by neuron, which no tile holds; plan another form", a->model);
+    for (int i = 0; i < b->source->model->h.n_layers * LAYOUT_ROLES; i++)
+        if (build_role_changes(b, i / LAYOUT_ROLES, i % LAYOUT_ROLES))
+            return err_set(e, ERR_MISMATCH, "plan '%s': layout.types.%s of layer %d is not the model's, whose bytes tiles keep", a->plan,
+                           layout_role_name(i % LAYOUT_ROLES), i / LAYOUT_ROLES);
+    return 0;
+}
+
 static int prepare(struct build *b, struct inputs *in, const struct args *a, struct err *e)
 {
     const struct model_hparams *h = &in->source.model->h;
@@ -190,6 +225,8 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shapes, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);
+    if ((r = check_tiles(b, a, e)) < 0)
+        return r;
     if (in->better && !changes_anything(b))
         return err_set(e, ERR_USAGE, "--requant-from has no use: the layout of '%s' changes no tensor's type", a->plan);
     return 0;

@@ -114,6 +114,9 @@ static int orders(struct verify *v, struct err *e)
             damaged(v, text);
         }
     }
+    if (r == 0 && p->shapes.l.form == LAYOUT_TILES &&
+        !hash_equal(layout_order_hash(NULL, p->h.n_layers, (int)blocks, (int)n_ff), p->order_hash))
+        damaged(v, "the neurons of tiles are not in the source's order");
     if (r == 0 && !hash_equal(layout_order_hash(order, p->h.n_layers, (int)blocks, (int)n_ff), p->order_hash))
         damaged(v, "the neuron orders do not have the hash in the header");
     free(order);
@@ -151,7 +154,7 @@ static int cluster(struct verify *v, int layer, int block, int part, uint32_t c,
     struct hash *h = hash_new();
     int r = h ? 0 : err_set(e, ERR_NOMEM, "hashing");
     for (uint32_t u = layout_unit_of(lp, a); r == 0 && u * lp->neurons_per_unit < b; u++) {
-        size_t n = (size_t)layout_unit_neurons(s, lp, u) * lp->record_bytes;
+        size_t n = layout_bytes(lp, layout_unit_neurons(s, lp, u));
         r = file_pread(&v->p->file, unit, n, pack_unit_offset(v->p, layer, block, part, u), e);
         if (r == 0)
             hash_update(h, unit, n);

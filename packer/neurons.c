@@ -1,4 +1,6 @@
-/* Down is stored by column, the source has rows, so a panel of columns is gathered at a time: sixteen
+/* Tiles are copied: rows of Gate and Up, of each row of Down a quant block.
+ *
+ * Else Down is stored by column, the source has rows, so a panel of columns is gathered at a time: sixteen
  * source rows are converted side by side, then each column of the panel gets sixteen consecutive
  * values, a cache line. Several panels per FFN mean several conversions of the matrix, and bounded
  * memory. Conversion goes through float32, which is exact for every float type, so F16 stays F16 to
@@ -159,6 +161,18 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
     }
 }
 
+/* The tile of the neurons from pos on. */
+static void put_tile(const struct neurons_in *in, const struct layout_part *p, uint32_t pos, uint8_t *tile)
+{
+    size_t row = quant_row_bytes(in->down_type, (uint64_t)in->n_ff), block = p->role_bytes[LAYOUT_DOWN];
+    const uint8_t *down = in->down + pos / p->record_neurons * block;
+    const size_t gates = p->role_bytes[LAYOUT_GATE], ups = p->role_bytes[LAYOUT_UP], t = p->record_neurons;
+    memcpy(tile + p->role_offset[LAYOUT_GATE], in->gate + pos * gates, t * gates);
+    memcpy(tile + p->role_offset[LAYOUT_UP], in->up + pos * ups, t * ups);
+    for (size_t c = 0; c < (size_t)in->d_model; c++)
+        memcpy(tile + p->role_offset[LAYOUT_DOWN] + c * block, down + c * row, block);
+}
+
 static void build_cluster(void *ctx, int begin, int end, int worker)
 {
     const struct job *j = ctx;
@@ -173,11 +187,13 @@ static void build_cluster(void *ctx, int begin, int end, int worker)
         for (int part = 0; part < s->n_parts; part++) {
             const struct layout_part *p = &s->part[part];
             uint8_t *seg = j->n->segment[p->segment];
-            for (uint32_t pos = a; pos < b; pos++) {
+            for (uint32_t pos = a; pos < b; pos += p->record_neurons) {
                 uint32_t unit = layout_unit_of(p, pos);
                 uint64_t at = p->first_offset + (uint64_t)unit * p->stride_bytes + layout_record_offset(p, pos);
                 uint8_t *rec = seg + (at - j->out->offset[p->segment]);
-                for (int r = 0; r < p->n_roles; r++)
+                if (p->record_neurons > 1)
+                    put_tile(j->in, p, pos, rec);
+                for (int r = 0; r < p->n_roles && p->record_neurons == 1; r++)
                     put_row(j, p->role[r], pos, rec + p->role_offset[p->role[r]], tmp, loss);
             }
         }
@@ -200,7 +216,7 @@ static int check_clusters(const struct job *j, struct err *e)
             for (uint32_t u = layout_unit_of(p, a); u * p->neurons_per_unit < b; u++) {
                 uint64_t at = p->first_offset + (uint64_t)u * p->stride_bytes - j->out->offset[p->segment];
                 const uint8_t *records = j->n->segment[p->segment] + at;
-                size_t bytes = (size_t)layout_unit_neurons(s, p, u) * p->record_bytes;
+                size_t bytes = layout_bytes(p, layout_unit_neurons(s, p, u));
                 hash_update(h, records, bytes);
                 units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s->n_parts, k->ffn, part, u));
             }
@@ -227,7 +243,7 @@ int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first
         out->data[i] = n->segment[i];
     }
     struct job j = { n, in, first, last, checks, out };
-    if (!in->down_by_neuron)
+    if (!in->down_by_neuron && s->part[0].record_neurons == 1)
         pool_for(n->pool, (in->d_model + LANES - 1) / LANES, 4, gather_rows, &j);
     int clusters = (int)((last - first + s->cluster_neurons - 1) / s->cluster_neurons);
     pool_for(n->pool, clusters, 1, build_cluster, &j);

@@ -38,6 +38,21 @@ static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn
     return r;
 }
 
+/* A role of a tile, whose first neuron is `pos`; tiles have the source's order. */
+static void from_tile(struct matrices *k, const struct layout_shape *s, const uint8_t *tile, uint32_t pos, int role, float *out)
+{
+    const struct layout_part *lp = &s->part[0];
+    const struct quant_traits *t = quant_traits(s->type[role]);
+    size_t d = (size_t)k->m->h.d_model, n = lp->record_neurons, rows = role == LAYOUT_DOWN ? d : n;
+    for (size_t i = 0; i < rows; i++) {
+        const uint8_t *row = tile + lp->role_offset[role] + i * lp->role_bytes[role];
+        if (role == LAYOUT_DOWN)
+            t->dequant(out + i * (size_t)s->n_ff + pos, row, n);
+        else
+            t->dequant(out + (pos + i) * d, row, d);
+    }
+}
+
 /* One FFN's share of a matrix: gate and up by row, down by column. */
 static int from_pack(struct matrices *k, int layer, int block, int role, float *out, struct err *e)
 {
@@ -49,8 +64,10 @@ static int from_pack(struct matrices *k, int layer, int block, int role, float *
     int r = pack_order(k->p, layer, block, k->order, e);
     for (uint32_t u = 0; u < lp->n_units && r == 0; u++) {
         uint32_t n = layout_unit_neurons(s, lp, u);
-        r = file_pread(&k->p->file, k->raw, (size_t)n * lp->record_bytes, pack_unit_offset(k->p, layer, block, part, u), e);
-        for (uint32_t i = 0; i < n && r == 0; i++) {
+        r = file_pread(&k->p->file, k->raw, layout_bytes(lp, n), pack_unit_offset(k->p, layer, block, part, u), e);
+        for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons > 1; i += lp->record_neurons)
+            from_tile(k, s, k->raw + layout_bytes(lp, i), u * lp->neurons_per_unit + i, role, out);
+        for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons == 1; i++) {
             size_t neuron = k->order[u * lp->neurons_per_unit + i];
             const uint8_t *row = k->raw + (size_t)i * lp->record_bytes + lp->role_offset[role];
             if (role != LAYOUT_DOWN) {

@@ -14,7 +14,7 @@
 static const char *const cost_choices[] = { "measured", "paper", NULL };
 static const char *const stat_choices[] = { "typical", "sustained", NULL };
 static const char *const mode_choices[] = { "auto", "exact", "dense", "predicted", NULL };
-static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", NULL };
+static const char *const form_choices[] = { "auto", "split", "bundle", "two-phase", "tiles", NULL };
 static const char *const predictor_choices[] = { "auto", "ffn", "block", "residual", NULL };
 static const char *const packed_choices[] = { "auto", "no", "yes", NULL };
 static const char *const kv_choices[] = { "f32", "f16", NULL };
@@ -88,9 +88,10 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Predicted mode: predictors that see the FFN's input (ffn), the transformer block's input (block: "
                   "reads overlap attention) or the residual stream.", .def = "auto: the faster" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
-          .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), or whole neurons whose gate "
-                  "can be read without the rest (two-phase).",
-          .def = "auto: the faster" },
+          .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), whole neurons whose gate "
+                  "can be read without the rest (two-phase), or the model's own bytes in tiles of neurons that share quant blocks of "
+                  "Down (tiles; dense mode only).",
+          .def = "auto: the faster; in dense mode tiles where Down has quant blocks and --down-type is not given" },
         { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "CHOICE", .choices = packed_choices,
           .help = "no: each read unit begins at a block of the device; yes: units follow each other without gaps, "
                   "which gives a smaller file and slightly larger reads.", .def = "auto: the faster, of equals the smaller file" },
@@ -102,7 +103,7 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Type that Down is stored in by neuron, in all layers: Q8_0, F16, ...; source: in each layer the model's.",
           .def = "the model's where it is a float type, else Q8_0" },
         { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
-          .help = "Neurons of a cluster, a multiple of 8.", .def = "64" },
+          .help = "Neurons of a cluster, a multiple of 8, in tiles of the quant blocks.", .def = "64, or what tiles need" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
           .help = "Eviction policy of the cold cache.", .def = "auto: the one that misses less in the trace" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,
@@ -261,11 +262,12 @@ static int load_pack(const char *path, struct args_inputs *o, struct err *e)
     int r = pack_open(path, &p, e);
     if (r < 0)
         return r;
-    if (!hash_equal(p->model_hash, o->in.model_hash) || !hash_equal(p->order_hash, o->in.order_hash)) {
+    struct hash128 order = inputs_order_hash(&o->in, p->shapes.l.form);
+    if (!hash_equal(p->model_hash, o->in.model_hash) || !hash_equal(p->order_hash, order)) {
         char a[HASH_TEXT], b[HASH_TEXT];
         int model = !hash_equal(p->model_hash, o->in.model_hash);
         hash_text(model ? p->model_hash : p->order_hash, a);
-        hash_text(model ? o->in.model_hash : o->in.order_hash, b);
+        hash_text(model ? o->in.model_hash : order, b);
         r = err_set(e, ERR_MISMATCH, "pack '%s' and the trace have different %s: %s and %s", path,
                     model ? "models" : "neuron orders", a, b);
     } else {

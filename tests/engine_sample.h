@@ -71,12 +71,46 @@ static inline uint32_t es_order(int layer, int block, int n_ff, int pos) /* a pe
     return (uint32_t)((pos * 7 + layer * 3 + block) % n_ff); /* n_ff is no multiple of 7 */
 }
 
+/* Down of tiles has quant blocks along n_ff: [layer][block][ES_D][n_ff], as es_naive needs it. */
+static float *es_tiles;
+
+static inline void es_source_row(const struct engine_sample *s, int layer, int block, int role, int row, uint8_t *out)
+{
+    static float raw[8192];
+    const struct quant_traits *t = quant_traits(layer % 2 && s->mixed ? s->odd_types[role] : s->types[role]);
+    int n = role == LAYOUT_DOWN ? s->n_ff : ES_D;
+    int model_role = role == LAYOUT_GATE ? MODEL_FFN_GATE : role == LAYOUT_UP ? MODEL_FFN_UP : MODEL_FFN_DOWN;
+    for (int c = 0; c < n; c++)
+        raw[c] = es_weight(layer, block, model_role, row, c);
+    t->quant(out, raw, (size_t)n);
+}
+
+static inline void es_make_tiles(const struct engine_sample *s)
+{
+    int blocks = s->experts ? s->experts : 1;
+    uint8_t *row = malloc((size_t)s->n_ff * 4);
+    free(es_tiles);
+    es_tiles = malloc((size_t)(ES_LAYERS * blocks * ES_D) * (size_t)s->n_ff * sizeof *es_tiles);
+    for (int i = 0; i < ES_LAYERS * blocks * ES_D; i++) {
+        int l = i / ES_D / blocks;
+        es_source_row(s, l, i / ES_D % blocks, LAYOUT_DOWN, i % ES_D, row);
+        quant_traits(l % 2 && s->mixed ? s->odd_types[LAYOUT_DOWN] : s->types[LAYOUT_DOWN])->dequant(es_tiles + (size_t)i * (size_t)s->n_ff,
+                                                                                                    row, (size_t)s->n_ff);
+    }
+    free(row);
+}
+
 /* Row of a role as the pack stores it: Down's rows are the neuron's columns. */
 static inline void es_row(const struct engine_sample *s, int layer, int block, int role, int neuron, float *out)
 {
     float raw[ES_D];
     uint8_t bytes[ES_D * 4];
     const struct quant_traits *t = quant_traits(layer % 2 && s->mixed ? s->odd_types[role] : s->types[role]);
+    size_t n_ff = (size_t)s->n_ff, ffn = (size_t)(layer * (s->experts ? s->experts : 1) + block);
+    for (size_t c = 0; c < ES_D && s->form == LAYOUT_TILES && role == LAYOUT_DOWN; c++)
+        out[c] = es_tiles[(ffn * ES_D + c) * n_ff + (size_t)neuron];
+    if (s->form == LAYOUT_TILES && role == LAYOUT_DOWN)
+        return;
     for (int c = 0; c < ES_D; c++)
         raw[c] = role == LAYOUT_DOWN
                      ? es_weight(layer, block, MODEL_FFN_DOWN, c, neuron)
@@ -176,6 +210,21 @@ static inline int es_dense(struct writer *w, enum model_role role, int layer, ui
     return write_section(w, &t, data, (size_t)(d0 * d1) * 4, e);
 }
 
+/* Tiles are made of a source that has the pack's types. */
+static inline void es_source(const struct engine_sample *s, const struct layout_shape *sh, int l, int b, struct neurons_in *in)
+{
+    uint8_t *of[LAYOUT_ROLES];
+    memcpy(of, (const void *[]){ in->gate, in->up, in->down }, sizeof of);
+    for (int role = 0; role < LAYOUT_ROLES; role++) {
+        int rows = role == LAYOUT_DOWN ? ES_D : s->n_ff, n = role == LAYOUT_DOWN ? s->n_ff : ES_D;
+        for (int i = 0; i < rows; i++)
+            es_source_row(s, l, b, role, i, of[role] + (size_t)i * quant_row_bytes(sh->type[role], (uint64_t)n));
+    }
+    in->gate_type = sh->type[LAYOUT_GATE];
+    in->up_type = sh->type[LAYOUT_UP];
+    in->down_type = sh->type[LAYOUT_DOWN];
+}
+
 static inline int es_ffn(struct writer *w, const struct engine_sample *s, const struct layout_shape *sh,
                          struct neurons *n, int l, int b, const uint32_t *order,
                          const struct neurons_checks *checks, struct err *e)
@@ -191,6 +240,8 @@ static inline int es_ffn(struct writer *w, const struct engine_sample *s, const 
         }
     struct neurons_in in = { (uint8_t *)gate, (uint8_t *)up, (uint8_t *)down, QUANT_F32, QUANT_F32,
                              QUANT_F32, sh, ES_D, s->n_ff, order, 0 };
+    if (s->form == LAYOUT_TILES)
+        es_source(s, sh, l, b, &in);
     uint64_t base[LAYOUT_MAX_PARTS];
     uint32_t index[LAYOUT_MAX_PARTS];
     struct hash *h[LAYOUT_MAX_PARTS] = { 0 };
@@ -359,7 +410,8 @@ static inline int es_pack(const char *path, const struct engine_sample *s, struc
     uint8_t *meta = es_meta(s, &f.h, &len, e);
     struct writer *w = NULL;
     for (int i = 0; i < ES_LAYERS * blocks * s->n_ff; i++)
-        orders[i] = es_order(i / s->n_ff / blocks, i / s->n_ff % blocks, s->n_ff, i % s->n_ff);
+        orders[i] = s->form == LAYOUT_TILES ? (uint32_t)(i % s->n_ff) :
+                    es_order(i / s->n_ff / blocks, i / s->n_ff % blocks, s->n_ff, i % s->n_ff);
     int r = meta && (!s->mixed || layout_alternate(&l, s->odd_types, ES_LAYERS, e) == 0) ?
                 layout_derive(&l, ES_D, s->n_ff, &f.shapes, e) : -1;
     f.order_hash = layout_order_hash(orders, ES_LAYERS, blocks, s->n_ff);
@@ -478,6 +530,8 @@ static inline void es_naive(const struct engine_sample *s, struct es_predict *p,
                             double *logits)
 {
     static double K[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM], V[ES_LAYERS][ES_SEQ][ES_KV * ES_DIM];
+    if (s->form == LAYOUT_TILES)
+        es_make_tiles(s);
     for (int t = 0; t < n; t++) {
         double x[ES_D], y[ES_D], q[ES_HEADS * ES_DIM], a[ES_HEADS * ES_DIM], w[16] = { 1 };
         for (int c = 0; c < ES_D; c++)

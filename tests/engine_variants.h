@@ -82,7 +82,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
         cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
     }
     struct engine_config c = { .pack = p,
-                                   .mode = v->dense ? PLAN_DENSE : PLAN_EXACT,
+                                   .mode = v->dense || p->shapes.l.form == LAYOUT_TILES ? PLAN_DENSE : PLAN_EXACT,
                                    .act_q8 = v->act_q8,
                                    .policy = v->policy,
                                    .no_prefetch = !v->prefetch,

@@ -21,7 +21,7 @@ CHOICES = re.compile(r'cost|figures|layout\.(block_bytes|cluster_neurons|form|pa
                      r'limits\[\]\.(act|batches\[\]\.(cold|hot|streamed).*|classes\[\]\.n|cold_policy|context|exempt.*|io\..*|kv|max_batch|'
                      r'memory_bytes|mode|predictor_buffers|predictors.*|prefill_chunk|threads)')
 # Texts with a meaning: any other of them.
-WORDS = [['split', 'bundle', 'two-phase'], ['exact', 'dense', 'predicted'], ['auto', 'io_uring', 'pread'], ['measured', 'paper'],
+WORDS = [['split', 'bundle', 'two-phase', 'tiles'], ['exact', 'dense', 'predicted'], ['auto', 'io_uring', 'pread'], ['measured', 'paper'],
          ['typical', 'sustained'], ['lru', 'lfu'], ['ffn', 'block', 'residual', 'none'], ['F16', 'Q8_0', 'Q4_0'], ['f32', 'f16'], ['f32', 'q8']]
 
 

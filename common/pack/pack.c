@@ -165,6 +165,8 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
         return bad_field(p, e, "toc_entries", h->toc_entries, "the limit is 1048576");
     if (!ck_range(h->toc_offset, (uint64_t)h->toc_entries * PACK_ENTRY_BYTES, priv(p)->size))
         return bad_field(p, e, "toc_offset", h->toc_offset, "the table would end beyond the file");
+    if (h->layout.form == LAYOUT_TILES && p->revision < 4)
+        return bad_field(p, e, "form", LAYOUT_TILES, "revisions before 4 have 0 to 2");
     if (h->act >= MODEL_ACTS)
         return bad_field(p, e, "act", h->act, "the activation is not known");
     if (!h->n_layers || h->n_layers > MODEL_MAX_LAYERS || !h->n_blocks || h->n_blocks > MODEL_MAX_EXPERTS)

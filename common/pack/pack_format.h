@@ -1,7 +1,7 @@
 #ifndef COMMON_PACK_PACK_FORMAT_H
 #define COMMON_PACK_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 3 (2 has one kind of layer; 1 has neither identity nor unit checks). schemas/pack.md
+/* On-disk structs of a packed model, revision 4 (3 has no tiles; 2 one kind of layer; 1 neither identity nor unit checks). schemas/pack.md
  * is the specification; this is its C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
 #include <stdint.h>
 

@@ -47,7 +47,7 @@ uint64_t budget_dense_tensor(uint64_t bytes)
 
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons)
 {
-    return up64((uint64_t)neurons * s->part[part].record_bytes);
+    return up64(layout_bytes(&s->part[part], neurons));
 }
 
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part)

@@ -8,11 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const form_names[LAYOUT_FORMS] = { "split", "bundle", "two-phase" };
+static const char *const form_names[LAYOUT_FORMS] = { "split", "bundle", "two-phase", "tiles" };
 
 const char *layout_form_name(enum layout_form f)
 {
     return form_names[f];
+}
+
+int layout_parts(enum layout_form f)
+{
+    return f == LAYOUT_BUNDLE || f == LAYOUT_TILES ? 1 : 2;
 }
 
 static const char *const role_names[LAYOUT_ROLES] = { "gate", "up", "down" };
@@ -27,6 +32,16 @@ void layout_default(struct layout *l, enum layout_form form, const uint32_t type
     *l = (struct layout){ .form = form, .block_bytes = 4096, .cluster_neurons = 64, .n_kinds = 1 };
     for (int r = 0; r < LAYOUT_ROLES; r++)
         l->type[0][r] = type[r];
+}
+
+uint32_t layout_tile_neurons(const struct layout *l)
+{
+    uint32_t most = 1;
+    for (int k = 0; k < l->n_kinds; k++) {
+        uint32_t t = (uint32_t)quant_traits(l->type[k][LAYOUT_DOWN])->block_elems;
+        most = t > most ? t : most;
+    }
+    return most;
 }
 
 static int kind_of(const struct layout *l, const uint32_t type[LAYOUT_ROLES])
@@ -63,23 +78,33 @@ int layout_usual_kind(const struct layout *l)
     return usual;
 }
 
-static int check_types(const struct layout *l, int d_model, struct err *e)
+/* Down by neuron has rows of d_model elements; in tiles it has the source's, of n_ff. */
+static int check_type(const struct layout *l, uint32_t type, int role, int d_model, int n_ff, struct err *e)
 {
+    const struct quant_traits *t = quant_traits(type);
+    int tiles = l->form == LAYOUT_TILES && role == LAYOUT_DOWN, elems = tiles ? n_ff : d_model;
+    if (!t)
+        return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %u, which is not known", role_names[role], type);
+    if (!quant_row_bytes(type, (uint64_t)elems))
+        return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %s, whose quant blocks of %d do not divide rows of %d elements",
+                       role_names[role], t->name, t->block_elems, elems);
+    if (tiles && l->cluster_neurons % (uint32_t)t->block_elems)
+        return err_set(e, ERR_UNSUPPORTED, "layout: tiles of %d neurons (%s is %s) do not divide clusters of %u; cluster_neurons must be "
+                       "a multiple", t->block_elems, role_names[role], t->name, l->cluster_neurons);
+    return 0;
+}
+
+static int check_types(const struct layout *l, int d_model, int n_ff, struct err *e)
+{
+    int r = 0;
     if (l->n_kinds < 1 || l->n_kinds > LAYOUT_MAX_KINDS || l->n_layers < 0 || l->n_layers > MODEL_MAX_LAYERS)
         return err_set(e, ERR_UNSUPPORTED, "layout of %d kinds of layers; 1 to %d are possible", l->n_kinds, LAYOUT_MAX_KINDS);
     for (int i = 0; i < l->n_layers; i++)
         if (l->kind[i] >= l->n_kinds)
             return err_set(e, ERR_UNSUPPORTED, "layout: layer %d is of kind %d of %d", i, l->kind[i], l->n_kinds);
-    for (int k = 0; k < l->n_kinds; k++)
-        for (int r = 0; r < LAYOUT_ROLES; r++) {
-            const struct quant_traits *t = quant_traits(l->type[k][r]);
-            if (!t)
-                return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %u, which is not known", role_names[r], l->type[k][r]);
-            if (!quant_row_bytes(l->type[k][r], (uint64_t)d_model))
-                return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %s, whose quant blocks of %d do not divide rows of %d elements",
-                               role_names[r], t->name, t->block_elems, d_model);
-        }
-    return 0;
+    for (int i = 0; i < l->n_kinds * LAYOUT_ROLES && r == 0; i++)
+        r = check_type(l, l->type[i / LAYOUT_ROLES][i % LAYOUT_ROLES], i % LAYOUT_ROLES, d_model, n_ff, e);
+    return r;
 }
 
 static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
@@ -96,7 +121,7 @@ static int check(const struct layout *l, int d_model, int n_ff, struct err *e)
                        l->cluster_neurons);
     if (d_model <= 0 || d_model > MODEL_MAX_DIM || n_ff <= 0 || n_ff > MODEL_MAX_DIM)
         return err_set(e, ERR_LIMIT, "layout of %d neurons of width %d; the limit is %d", n_ff, d_model, MODEL_MAX_DIM);
-    return check_types(l, d_model, e);
+    return check_types(l, d_model, n_ff, e);
 }
 
 /* How many neurons share a unit. A gate part is read in sequence, by the cluster; other parts at
@@ -105,14 +130,15 @@ static uint32_t group(const struct layout_shape *s, const struct layout_part *p,
 {
     if (sequential)
         return s->cluster_neurons;
-    uint32_t n = 1;
-    while (n < s->cluster_neurons && s->cluster_neurons % (n * 2) == 0 && (uint64_t)p->record_bytes * n * 2 <= s->block_bytes)
+    uint32_t n = 1, t = p->record_neurons;
+    while (n * t < s->cluster_neurons && s->cluster_neurons % (n * t * 2) == 0 && (uint64_t)p->record_bytes * n * 2 <= s->block_bytes)
         n *= 2;
-    return n;
+    return n * t;
 }
 
 static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], int d_model, int first, int last)
 {
+    p->record_neurons = 1;
     for (int r = 0; r < LAYOUT_ROLES; r++) {
         p->role_offset[r] = ~0u;
         p->role_bytes[r] = (uint32_t)quant_row_bytes(type[r], (uint64_t)d_model);
@@ -124,14 +150,41 @@ static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], 
     }
 }
 
+/* Gate, Up and Down of as many neurons as share Down's quant blocks. */
+static int add_tile(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], int d_model, struct err *e)
+{
+    const struct quant_traits *down = quant_traits(type[LAYOUT_DOWN]);
+    uint64_t t = (uint64_t)down->block_elems, bytes = 0;
+    if (t == 1) {
+        add_roles(p, type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
+        return 0;
+    }
+    for (int r = 0; r < LAYOUT_ROLES; r++) {
+        uint64_t row = r == LAYOUT_DOWN ? (uint64_t)down->block_bytes : quant_row_bytes(type[r], (uint64_t)d_model);
+        if (bytes > UINT32_MAX / 4)
+            break;
+        p->role[p->n_roles++] = r;
+        p->role_offset[r] = (uint32_t)bytes;
+        p->role_bytes[r] = (uint32_t)row;
+        bytes += row * (r == LAYOUT_DOWN ? (uint64_t)d_model : t);
+    }
+    p->record_neurons = (uint32_t)t;
+    p->record_bytes = (uint32_t)bytes;
+    return bytes <= UINT32_MAX / 4 ? 0 : err_set(e, ERR_LIMIT, "a tile of %llu bytes; the limit is %u", (unsigned long long)bytes,
+                                                 UINT32_MAX / 4);
+}
+
 static uint64_t round_up(uint64_t v, uint64_t to)
 {
     return (v + to - 1) / to * to;
 }
 
-static void derive_groups(struct layout_shape *s, int d_model)
+static int derive_groups(struct layout_shape *s, int d_model, struct err *e)
 {
-    if (s->form == LAYOUT_BUNDLE) {
+    int r = 0;
+    if (s->form == LAYOUT_TILES) {
+        r = add_tile(&s->part[0], s->type, d_model, e);
+    } else if (s->form == LAYOUT_BUNDLE) {
         add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
     } else {
         add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_GATE);
@@ -142,13 +195,14 @@ static void derive_groups(struct layout_shape *s, int d_model)
     /* Alternating pages need the same grouping in both parts. */
     if (s->form == LAYOUT_TWO_PHASE && s->part[0].neurons_per_unit > s->part[1].neurons_per_unit)
         s->part[0].neurons_per_unit = s->part[1].neurons_per_unit;
+    return r;
 }
 
 static int derive_units(struct layout_shape *s, struct err *e)
 {
     for (int i = 0; i < s->n_parts; i++) {
         struct layout_part *p = &s->part[i];
-        uint64_t bytes = (uint64_t)p->record_bytes * p->neurons_per_unit, block = s->block_bytes;
+        uint64_t bytes = layout_bytes(p, p->neurons_per_unit), block = s->block_bytes;
         if (bytes > UINT32_MAX / 4)
             return err_set(e, ERR_LIMIT, "a unit of %llu bytes; the limit is %u", (unsigned long long)bytes, UINT32_MAX / 4);
         p->unit_bytes = (uint32_t)bytes;
@@ -179,8 +233,9 @@ static int derive_kind(const struct layout_shapes *of, int kind, int d_model, st
                               .cluster_neurons = l->cluster_neurons, .n_ff = of->n_ff, .n_parts = of->n_parts,
                               .n_segments = of->n_segments, .n_clusters = of->n_clusters };
     memcpy(s.type, l->type[kind], sizeof s.type);
-    derive_groups(&s, d_model);
-    int r = derive_units(&s, e);
+    int r = derive_groups(&s, d_model, e);
+    if (r == 0)
+        r = derive_units(&s, e);
     *out = s;
     return r;
 }
@@ -191,7 +246,7 @@ int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_s
     uint32_t largest = 0;
     if (r < 0)
         return r;
-    *out = (struct layout_shapes){ .l = *l, .n_ff = n_ff, .n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2,
+    *out = (struct layout_shapes){ .l = *l, .n_ff = n_ff, .n_parts = layout_parts(l->form),
                                    .n_segments = l->form == LAYOUT_SPLIT ? 2 : 1,
                                    .n_clusters = ((uint32_t)n_ff + l->cluster_neurons - 1) / l->cluster_neurons };
     for (int k = 0; k < l->n_kinds; k++) {
@@ -312,7 +367,7 @@ struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blo
     for (size_t i = 0; i < n;) {
         size_t k = 0;
         for (; k < sizeof buf / 4 && i < n; k++, i++)
-            bytes_put32(buf + 4 * k, orders[i]);
+            bytes_put32(buf + 4 * k, orders ? orders[i] : (uint32_t)(i % (size_t)n_ff));
         hash_update(h, buf, k * 4);
     }
     return hash_final128(h);

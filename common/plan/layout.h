@@ -13,9 +13,14 @@
  *   BUNDLE     part 0 = gate, up, down                                    one segment
  *   TWO_PHASE  part 0 = gate, part 1 = up, down, alternating unit by unit in one segment, so that
  *              the second page is read only if the gate opens
+ *   TILES      part 0 = gate, up, down                                    one segment
+ *
+ * TILES keeps the source's bytes and order, for dense mode alone: Down is not turned. A record is a tile of t neurons, t the quant
+ * block of Down's type: t rows of Gate, t rows of Up, then of each of the d_model rows of Down the one block that holds these
+ * neurons. Float types have t = 1, and a record as in BUNDLE. t divides cluster_neurons, and n_ff, for rows are whole blocks.
  *
  * A part's neurons are grouped in units, the unit of a read and of the cold cache. The payload of a
- * unit is neurons_per_unit records without gaps; in the file it occupies stride_bytes. A padded
+ * unit is whole records without gaps; in the file it occupies stride_bytes. A padded
  * unit starts and ends on a block boundary of the device; a packed one (packed = 1) does not, and a
  * read of it is rounded out to blocks. Small records are grouped to fill a block. Clusters are runs
  * of cluster_neurons neurons: the granularity of the hot region, of checksums and of work. */
@@ -28,7 +33,7 @@
 
 #define LAYOUT_MAX_PARTS 2
 
-enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_FORMS };
+enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_TILES, LAYOUT_FORMS };
 
 enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 
@@ -51,10 +56,12 @@ struct layout_part {
     int n_roles;
     int role[LAYOUT_ROLES];                /* in storage order within a record */
     uint32_t role_offset[LAYOUT_ROLES];    /* by role number: byte offset within a record; ~0u: not in this part */
-    uint32_t role_bytes[LAYOUT_ROLES];     /* by role number */
-    uint32_t record_bytes;                 /* one neuron */
-    uint32_t neurons_per_unit;
-    uint32_t unit_bytes;                   /* payload: neurons_per_unit * record_bytes */
+    uint32_t role_bytes[LAYOUT_ROLES];     /* by role number: of a row, those of a role follow each other; in a tile of several
+                                            * neurons Down has d_model of them, each a quant block */
+    uint32_t record_neurons;               /* 1, or of a tile */
+    uint32_t record_bytes;
+    uint32_t neurons_per_unit;             /* a multiple of record_neurons */
+    uint32_t unit_bytes;                   /* payload: layout_bytes of neurons_per_unit */
     uint32_t read_bytes;                   /* largest block-aligned read that one unit needs */
     uint32_t n_units;                      /* the last may hold fewer neurons */
     int segment;                           /* which of the block's segments */
@@ -86,10 +93,11 @@ static inline const struct layout_shape *layout_of(const struct layout_shapes *s
     return &s->kind[s->l.kind[layer]];
 }
 
-const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" */
+const char *layout_form_name(enum layout_form f); /* "split" "bundle" "two-phase" "tiles" */
 const char *layout_role_name(int role);              /* "gate" "up" "down" */
+int layout_parts(enum layout_form f);
 
-/* Sensible values for a model: the form given, 4 KiB blocks, these types in all layers. */
+/* Sensible values for a model: the form given, 4 KiB blocks, clusters of 64 neurons, these types in all layers. */
 void layout_default(struct layout *l, enum layout_form form, const uint32_t type[LAYOUT_ROLES]);
 
 /* Other types than one for all: type[n_layers], n_layers 1..MODEL_MAX_LAYERS. ERR_UNSUPPORTED when they are more than
@@ -98,6 +106,9 @@ int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int
 
 /* The kind that most layers are of, of equals the first: what a plan states once. */
 int layout_usual_kind(const struct layout *l);
+
+/* Neurons of the largest tile that these types have: cluster_neurons is a multiple. */
+uint32_t layout_tile_neurons(const struct layout *l);
 
 /* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field, or role, type and row. */
 int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shapes *out, struct err *e);
@@ -114,14 +125,26 @@ const struct layout_shape *layout_largest(const struct layout_shapes *s);
 struct hash128 layout_hash(const struct layout *l);
 
 /* Neuron order of one FFN: order[p] = original index of the neuron at pack position p; descending
- * counts, ties by ascending index. */
+ * counts, ties by ascending index. Tiles have the source's order instead. */
 void layout_order(const uint64_t *counts, int n_ff, uint32_t *order);
 
 /* Identity of the whole order: XXH3-128 over u32 n_layers, n_blocks, n_ff, then every order array,
- * layer by layer, block by block, as u32 little-endian. */
+ * layer by layer, block by block, as u32 little-endian. orders NULL: each is the source's, 0 to n_ff - 1. */
 struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff);
 
-/* Unit that holds the neuron at pack position p, and its record's offset in the unit's payload. */
+/* Bytes of n neurons, whole records. */
+static inline uint64_t layout_bytes(const struct layout_part *p, uint32_t n)
+{
+    return (uint64_t)(n / p->record_neurons) * p->record_bytes;
+}
+
+/* Bytes of a role in one neuron, on the average of its record. */
+static inline double layout_role_bytes(const struct layout_part *p, int role, int d_model)
+{
+    return role == LAYOUT_DOWN && p->record_neurons > 1 ? (double)p->role_bytes[role] * d_model / p->record_neurons : p->role_bytes[role];
+}
+
+/* Unit that holds the neuron at pack position p, and the offset of the record that holds it in the unit's payload. */
 static inline uint32_t layout_unit_of(const struct layout_part *p, uint32_t pos)
 {
     return pos / p->neurons_per_unit;
@@ -129,7 +152,7 @@ static inline uint32_t layout_unit_of(const struct layout_part *p, uint32_t pos)
 
 static inline uint32_t layout_record_offset(const struct layout_part *p, uint32_t pos)
 {
-    return pos % p->neurons_per_unit * p->record_bytes;
+    return pos % p->neurons_per_unit / p->record_neurons * p->record_bytes;
 }
 
 /* Neurons in unit u. */

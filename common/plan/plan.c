@@ -296,6 +296,10 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
         return r;
     if (p->n_limits < 1)
         return rule(name, e, "limits is empty");
+    for (int i = 0; i < p->n_limits && p->layout.form == LAYOUT_TILES; i++)
+        if (p->limits[i].mode != PLAN_DENSE)
+            return rule(name, e, "limits[%d].mode is '%s'; with layout.form 'tiles' it must be 'dense'", i,
+                        plan_mode_name(p->limits[i].mode));
     for (int i = 0; i < p->n_limits; i++)
         if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;

@@ -337,12 +337,12 @@ static void read_layout(struct rd *r, json_t *j, struct plan *p)
     expect(r, j, keys);
     l->block_bytes = (uint32_t)get_u64(r, j, "block_bytes", 512, 65536);
     l->cluster_neurons = (uint32_t)get_u64(r, j, "cluster_neurons", 8, 4096);
-    l->form = (enum layout_form)get_choice(r, j, "form", form_name, LAYOUT_FORMS);
+    l->form = (enum layout_form)get_choice(r, j, "form", form_name, p->revision > 2 ? LAYOUT_FORMS : LAYOUT_TILES);
     l->packed = get_bool(r, j, "packed");
     p->layout_hash = get_hash(r, j, "hash");
     read_types(r, json_object_get(j, "types"), p);
     leave(r, at);
-    p->n_parts = l->form == LAYOUT_BUNDLE ? 1 : 2;
+    p->n_parts = layout_parts(l->form);
 }
 
 static void read_model(struct rd *r, json_t *j, struct plan *p)

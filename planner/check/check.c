@@ -29,7 +29,8 @@ static int check_shape(const struct plan *p, const char *name, const struct inpu
     int r;
     if ((r = same_hash(name, "the model", "model.hash", p->model_hash, in->model_hash, e)) < 0 ||
         (r = same_hash(name, "the trace", "model.trace_hash", p->trace_hash, in->trace_hash, e)) < 0 ||
-        (r = same_hash(name, "the neuron order", "model.order_hash", p->order_hash, in->order_hash, e)) < 0)
+        (r = same_hash(name, "the neuron order", "model.order_hash", p->order_hash,
+                       inputs_order_hash(in, p->layout.form), e)) < 0)
         return r;
     if (p->n_layers != in->n_layers || p->n_blocks != in->n_blocks || p->n_ff != in->h.n_ff ||
         p->d_model != in->h.d_model)
@@ -47,7 +48,7 @@ static int check_names(const struct plan *p, const char *name, const struct inpu
     if (hw && strncmp(p->device, hw->name, sizeof p->device - 1))
         return err_set(e, ERR_MISMATCH, "plan '%s': device.name is '%s', the device's is '%s'", name, p->device, hw->name);
     for (int l = 0; in && l < in->n_layers; l++)
-        for (int r = LAYOUT_GATE; r <= LAYOUT_UP; r++)
+        for (int r = LAYOUT_GATE; r <= (p->layout.form == LAYOUT_TILES ? LAYOUT_DOWN : LAYOUT_UP); r++)
             if (p->layout.type[p->layout.kind[l]][r] != in->layers[l].ffn_type[r])
                 return err_set(e, ERR_MISMATCH, "plan '%s': layout.types.%s of layer %d is not the model's", name, layout_role_name(r), l);
     return 0;

@@ -334,6 +334,21 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
     return ns;
 }
 
+/* (M23)'s tau and tau_down. A type of which no tile was measured has its rows, of a few blocks where these are short. */
+static double tile_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, int t, int d, int batch, struct notes *notes)
+{
+    char name[64];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8, len = t < 256 ? 256 : t;
+    kernel_name("tile", type, q8 ? "q8" : "f32", name, sizeof name);
+    double ns = kernel_row_ns(hw, c, name, HW_SEQ, 256, batch);
+    if (ns > 0)
+        return cost_tile_down_ns(ns, 256, d);
+    ns = cost_tile_down_ns(rows_ns(hw, c, type, HW_SEQ, len, batch, notes), len, d);
+    if (ns > 0)
+        notes_add(notes, "%s: no figure for kernel %s; row products of the type taken instead", hw->name, name);
+    return ns;
+}
+
 static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
                         struct notes *notes)
 {
@@ -472,9 +487,9 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.gate_ns = rows_ns(hw, c, type[LAYOUT_GATE], HW_SEQ, d, batch, notes);
     r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
-    r.down_ns = axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
-    int parts = schedule_row_parts(c->threads);
-    if (c->model != PLAN_COST_PAPER && parts > 1)
+    int parts = schedule_row_parts(c->threads), tile = (int)s->part[0].record_neurons;
+    r.down_ns = tile > 1 ? tile_ns(hw, c, type[LAYOUT_DOWN], tile, d, batch, notes) : axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
+    if (c->model != PLAN_COST_PAPER && parts > 1 && tile <= 1)
         r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);
     r.rand_bw = memory_bw(hw, c, HW_RANDOM, s->part[s->n_parts - 1].record_bytes, notes);
@@ -664,7 +679,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     l.serial_ns = cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
-        row[i] = (double)quant_row_bytes(s->type[i], (uint64_t)in->h.d_model);
+        row[i] = layout_role_bytes(&s->part[0], i, in->h.d_model);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         predicted_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
     else

@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M22) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M23) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
@@ -120,6 +120,10 @@ double cost_attend_ns(double positions, double heads, double attend_ns, double k
  *       rows of a layer (take_pair in runtime/pipeline/scheduler.c). whole_ns, part_ns: a row by all threads, whole and so
  *       short; where nothing as short was measured the two are equal, and a whole row counts. */
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
+
+/* (M23) tau_down(d) = tau * d / n, in place of (M18) in tiles: a neuron's share of the d products that a tile takes, where tau is
+ *       that of a neuron of n elements, as `tile/TYPE` was measured; else of a row of n elements of the type. */
+double cost_tile_down_ns(double tau, double n, double d);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
  *       it and to hand it in. jobs = V / SCHEDULE_JOB_BYTES of records + parts * rows / SCHEDULE_DOWN_ROWS of tiles, parts as in

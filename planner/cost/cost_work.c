@@ -51,6 +51,11 @@ double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
     return part_ns < whole_ns ? fmax(whole_ns, parts * part_ns) : whole_ns;
 }
 
+double cost_tile_down_ns(double tau, double n, double d)
+{
+    return tau * d / n;
+}
+
 double cost_jobs(double rows, double record_bytes, int threads)
 {
     return rows * record_bytes / SCHEDULE_JOB_BYTES + schedule_row_parts(threads) * rows / SCHEDULE_DOWN_ROWS + 2 * threads;
@@ -74,7 +79,7 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
             first = k;
             classes++;
         }
-    int together = classes > 1 ? -1 : first, unit_bytes = (int)(part->record_bytes * part->neurons_per_unit);
+    int together = classes > 1 ? -1 : first, unit_bytes = (int)part->unit_bytes;
     out->start_ns = c->threads > 1 ? hw_work_ns(hw, "work/start", together, c->threads, 1, stat) : 0;
     out->turn_ns = c->threads > 1 ? hw_work_ns(hw, "work/turn", together, c->threads, 1, stat) : 0;
     out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat);

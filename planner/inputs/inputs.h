@@ -155,7 +155,14 @@ double inputs_gates(const struct inputs *in, int batch_index, int layer);
 /* The account's view of the model under a layout. */
 int inputs_budget_model(const struct inputs *in, const struct layout *l, struct budget_model *out, struct err *e);
 
-/* A layout for this model: form, cluster size, and types layer by layer. Gate and Up keep the source's. Down is stored by neuron:
+/* The hash of the neuron order that a pack of this form has: hot to cold, but in tiles the source's. */
+struct hash128 inputs_order_hash(const struct inputs *in, enum layout_form form);
+
+/* Has Down quant blocks in any layer, and are rows of it not stored by neuron? Then any form but tiles quantises it anew. */
+int inputs_requantises(const struct inputs *in);
+
+/* A layout for this model: form, cluster size (0: 64, or what tiles need), and types layer by layer. Gate and Up keep the source's,
+ * in tiles Down does too, and ERR_USAGE where down_type says another or the file has Down by neuron. Else Down is stored by neuron:
  * in down_type; with -1 in the source's where it is a float type (rows can be turned into columns without loss) or the file has
  * Down by neuron already, else in Q8_0, or F16 where rows are not whole quant blocks of it; with INPUTS_DOWN_SOURCE in the source's
  * whatever it is. */

@@ -254,7 +254,8 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
     const struct inputs *in = p->space.in;
     *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
                            .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
-                           .trace_hash = in->trace_hash, .order_hash = in->order_hash,
+                           .trace_hash = in->trace_hash,
+                           .order_hash = inputs_order_hash(in, p->space.shapes.l.form),
                            .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                            .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };
@@ -269,7 +270,8 @@ static int note_requantised(const struct inputs *in, struct plan *plan, struct e
 {
     uint8_t seen[MODEL_MAX_LAYERS] = { 0 };
     int r = 0;
-    for (int first = 0; first < in->n_layers && r == 0 && !in->h.down_by_neuron; first++) {
+    int kept = in->h.down_by_neuron || plan->layout.form == LAYOUT_TILES;
+    for (int first = 0; first < in->n_layers && r == 0 && !kept; first++) {
         const uint32_t *kind = plan->layout.type[plan->layout.kind[first]];
         uint32_t from = in->layers[first].ffn_type[LAYOUT_DOWN], to = kind[LAYOUT_DOWN];
         int n = 0;

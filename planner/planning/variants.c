@@ -232,21 +232,40 @@ static int add_layout(const struct request *q, const struct inputs *in, enum lay
     return 0;
 }
 
+static int is_dense(const struct request *q, const struct inputs *in)
+{
+    return q->mode == PLAN_DENSE || (q->mode < 0 && !nn_act_is_sparse(in->h.act));
+}
+
+static int check_tiles(const struct request *q, const struct inputs *in, struct err *e)
+{
+    int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
+    if (!tiles || is_dense(q, in))
+        return 0;
+    return err_set(e, ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
+                   q->for_pack ? "--for-pack" : "--form tiles");
+}
+
+/* Tiles are what loses nothing in dense mode: other forms are planned there when they, or a type of Down, are asked for. */
 int variants_layouts(const struct request *q, const struct inputs *in, struct layout out[VARIANTS_LAYOUTS], int *n,
                  struct err *e)
 {
+    int r = check_tiles(q, in, e);
+    if (r < 0)
+        return r;
     /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is
      * one stream. */
     int whole = q->mode == PLAN_DENSE || q->mode == PLAN_PREDICTED || !nn_act_is_sparse(in->h.act);
-    const enum layout_form forms[LAYOUT_FORMS] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
-                                                   whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
+    const enum layout_form forms[] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
+                                       whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
     *n = 0;
     if (q->for_pack) {
         out[(*n)++] = *q->for_pack;
         return 0;
     }
-    int r = 0;
-    for (int i = 0; i < LAYOUT_FORMS && r == 0; i++)
+    if (q->form == LAYOUT_TILES || (q->form < 0 && is_dense(q, in) && q->down_type == -1 && inputs_requantises(in)))
+        return add_layout(q, in, LAYOUT_TILES, out, n, e);
+    for (size_t i = 0; i < sizeof forms / sizeof *forms && r == 0; i++)
         if (q->form < 0 || q->form == (int)forms[i])
             r = add_layout(q, in, forms[i], out, n, e);
     return r;

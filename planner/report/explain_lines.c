@@ -255,8 +255,12 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
                   "tau_scattered", r->scattered_ns, NULL),
               "exempt", k * s->always_ns, "foretold", k * s->predicted_ns, "up", k * s->predicted_open_ns, "down",
               k * s->predicted_active_ns, NULL);
-    put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
-        "parts", (double)schedule_row_parts(r->threads), NULL);
+    if (pr->space.shapes.l.form == LAYOUT_TILES)
+        put(m, n, "(M23)", "tau_down(d) = tau_tile * d / 256: the source's rows of Down, a quant block of each", r->down_ns, "ns",
+            "d", (double)pr->space.in->h.d_model, NULL);
+    else
+        put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
+            "parts", (double)schedule_row_parts(r->threads), NULL);
     terms(put(m, n, "(M5)", "t_tax: CPU time of I/O is taken from compute where no core is spare, and what is asked for before "
               "attention is one thread's; sum over layers", t->io_cpu + t->submission, "ns", "cpu_ns",
               s->cpu_ns, "threads", (double)r->threads, "lanes", (double)r->lanes, "cores",

@@ -10,11 +10,15 @@
 static int check_types(const struct engine *g, struct err *e)
 {
     const struct layout *l = &g->shapes->l;
+    if (l->form == LAYOUT_TILES && g->c.mode != PLAN_DENSE)
+        return err_set(e, ERR_UNSUPPORTED, "'%s' is packed in tiles, which are computed whole, in dense mode alone; %s mode needs a plan "
+                       "and a pack of another form (thermo-plan solve --form)", g->c.pack->file.path, plan_mode_name(g->c.mode));
     for (int i = 0; i < l->n_kinds * LAYOUT_ROLES; i++) {
         int r = i % LAYOUT_ROLES;
         uint32_t type = l->type[i / LAYOUT_ROLES][r];
         enum kernels_act f = kernels_act_form(type, g->c.act_q8);
-        int ok = r == LAYOUT_DOWN ? kernels->axpy[type] != NULL : kernels->rows_at[f][type] && kernels->rows[f][type];
+        int by_neuron = r == LAYOUT_DOWN && (l->form != LAYOUT_TILES || quant_traits(type)->block_elems == 1);
+        int ok = by_neuron ? kernels->axpy[type] != NULL : kernels->rows_at[f][type] && kernels->rows[f][type];
         if (!ok)
             return err_set(e, ERR_UNSUPPORTED, "'%s': %s is stored as %s, which this build cannot multiply",
                            g->c.pack->file.path, layout_role_name(r), quant_traits(type)->name);

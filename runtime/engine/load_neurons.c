@@ -47,7 +47,7 @@ static struct io_request *ask(struct run *h, struct run_read *r, uint32_t buffer
     r->start = offset_of(h, h->next) / block * block;
     for (r->n_units = 0; h->next < h->end; h->next++, r->n_units++) {
         uint32_t n = neurons_before(h, h->next + 1) - neurons_before(h, h->next);
-        uint64_t to = (offset_of(h, h->next) + (uint64_t)n * h->lp->record_bytes + block - 1) / block * block;
+        uint64_t to = (offset_of(h, h->next) + layout_bytes(h->lp, n) + block - 1) / block * block;
         if (to - r->start > buffer_bytes)
             break;
         end = to;
@@ -64,7 +64,7 @@ static int place(const struct run *h, const struct run_read *r, struct err *e)
     for (uint32_t u = r->unit; u < r->unit + r->n_units && bad == 0; u++) {
         uint8_t *to = h->to + (size_t)(u - h->first) * h->unit_bytes;
         uint32_t at = neurons_before(h, u), n = neurons_before(h, u + 1) - at;
-        memcpy(to, r->req.buf + (offset_of(h, u) - r->start), (size_t)n * h->lp->record_bytes);
+        memcpy(to, r->req.buf + (offset_of(h, u) - r->start), layout_bytes(h->lp, n));
         if (h->verify)
             bad = verify_unit(&h->g->verifier, h->layer, h->block, h->part, u, to, &c, e);
     }
@@ -78,7 +78,7 @@ static int check_clusters(const struct run *h, uint32_t hot, struct err *e)
     uint32_t cluster = g->shapes->l.cluster_neurons;
     for (uint32_t at = 0; at < hot; at += cluster) {
         uint32_t n = hot - at < cluster ? hot - at : cluster;
-        uint64_t want, sum = hash_64(h->to + (size_t)at * h->lp->record_bytes, (size_t)n * h->lp->record_bytes);
+        uint64_t want, sum = hash_64(h->to + layout_bytes(h->lp, at), layout_bytes(h->lp, n));
         int r = pack_cluster_checksum(g->c.pack, h->layer, h->block, h->part, at / cluster, &want, e);
         if (r < 0)
             return r;

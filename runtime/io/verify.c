@@ -108,7 +108,7 @@ int verify_unit(const struct verifier *v, int layer, int block, int part, uint32
     const struct subject s = { .v = v, .layer = layer, .block = block, .part = part, .from = unit };
     uint64_t ffn = (uint64_t)layer * (uint64_t)v->n_blocks + (uint64_t)block;
     const struct place p[2] = { { .data = records,
-                                  .bytes = (size_t)layout_unit_neurons(shape, lp, unit) * lp->record_bytes,
+                                  .bytes = layout_bytes(lp, layout_unit_neurons(shape, lp, unit)),
                                   .offset = pack_unit_offset(v->pack, layer, block, part, unit),
                                   .seed = unit_check_seed(v->pack->identity, v->pack->shapes.n_parts, ffn, part, unit) } };
     size_t at = (size_t)ffn * (size_t)v->pack->shapes.n_parts + (size_t)part;

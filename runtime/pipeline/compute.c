@@ -1,5 +1,8 @@
 /* Rows of scattered neurons are gathered by pointer, up to SCHEDULE_GATHER_ROWS at a time, so that the kernels can prefetch;
- * which rows share a call changes no bit (kernels.h). Neighbours go to the kernel that reads rows in order. */
+ * which rows share a call changes no bit (kernels.h). Neighbours go to the kernel that reads rows in order.
+ *
+ * Tiles are computed whole, for they belong to dense mode: Gate and Up of t neurons are t rows each, Down is a product of t
+ * elements for each column of the output. */
 #include "runtime/pipeline/compute.h"
 
 #include "common/base/inline.h"
@@ -171,6 +174,82 @@ static int is_fused(const struct block *b, const struct list *l, const struct en
     return l == &b->list[LIST_NEURON] && e->pos0 < b->fused * b->shape->cluster_neurons;
 }
 
+/* ---- tiles ---- */
+
+static int has_tiles(const struct block *b)
+{
+    return b->shape->part[0].record_neurons > 1;
+}
+
+/* Products of the rows of a role in a tile with every token: out[t][i]. */
+static void tile_rows(struct block *b, const uint8_t *tile, int role, float *out, size_t out_stride)
+{
+    const struct layout_part *lp = &b->shape->part[0];
+    enum kernels_act f = form_of(b, role);
+    kernels->rows[f][b->shape->type[role]](out, out_stride, tile + lp->role_offset[role], lp->role_bytes[role],
+                                           (int)lp->record_neurons, b->x[f], b->x_stride[f], b->n_tokens, b->c->d_model);
+}
+
+/* Gate, then h, of an entry's tiles. */
+static void tiles_entry(struct block *b, const struct entry *x, struct gather *w)
+{
+    const struct layout_part *lp = &b->shape->part[0];
+    size_t n_ff = (size_t)b->shape->n_ff;
+    const uint8_t *tile = x->base;
+    assert(b->c->dense_mode && !b->pred.on && lp->record_neurons <= SCHEDULE_GATHER_ROWS);
+    for (uint32_t at = x->pos0; at < x->pos0 + x->n; at += lp->record_neurons, tile += lp->record_bytes) {
+        tile_rows(b, tile, LAYOUT_GATE, b->rows + at, n_ff);
+        tile_rows(b, tile, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
+        for (int t = 0; t < b->n_tokens; t++) {
+            float *h = b->rows + (size_t)t * n_ff + at;
+            nn_ffn_act(h, h, w->a + t * SCHEDULE_GATHER_ROWS, (int)lp->record_neurons, b->c->act);
+        }
+    }
+    memset(b->active + x->pos0, 1, x->n);
+    w->counts->computed += x->n;
+}
+
+/* h of a tile in the form that Down asks for; int8 activations are made tile by tile. */
+static const void *tile_h(struct block *b, struct gather *w, uint32_t at, enum kernels_act f, size_t *stride)
+{
+    int n = (int)b->shape->part[0].record_neurons;
+    const float *h = b->rows + at;
+    size_t n_ff = (size_t)b->shape->n_ff;
+    *stride = f == KERNELS_ACT_F32 ? n_ff * sizeof *h : kernels_act_bytes(f, n);
+    assert(f == KERNELS_ACT_F32 || *stride <= SCHEDULE_GATHER_ROWS * sizeof *w->b);
+    for (int t = 0; t < b->n_tokens && f != KERNELS_ACT_F32; t++)
+        kernels_act_prepare((uint8_t *)w->b + (size_t)t * *stride, f, h + (size_t)t * n_ff, n);
+    return f == KERNELS_ACT_F32 ? (const void *)h : w->b;
+}
+
+/* out[t][col] += <a tile's block of Down's row col, h_t>. */
+static void tile_down(struct block *b, const uint8_t *tile, uint32_t at, struct gather *w)
+{
+    const struct layout_part *lp = &b->shape->part[0];
+    uint32_t type = b->shape->type[LAYOUT_DOWN], bytes = lp->role_bytes[LAYOUT_DOWN];
+    enum kernels_act f = form_of(b, LAYOUT_DOWN);
+    size_t stride, d_model = (size_t)b->c->d_model;
+    const void *h = tile_h(b, w, at, f, &stride);
+    for (int col = w->col0, end = w->col0 + w->n_cols, n; col < end; col += n) {
+        n = end - col < SCHEDULE_GATHER_ROWS ? end - col : SCHEDULE_GATHER_ROWS;
+        kernels->rows[f][type](w->a, SCHEDULE_GATHER_ROWS, tile + lp->role_offset[LAYOUT_DOWN] + (size_t)col * bytes, bytes, n,
+                               h, stride, b->n_tokens, (int)lp->record_neurons);
+        for (int t = 0; t < b->n_tokens; t++)
+            for (int i = 0; i < n; i++)
+                b->out[(size_t)t * d_model + (size_t)(col + i)] += w->a[t * SCHEDULE_GATHER_ROWS + i];
+    }
+}
+
+static void tiles_down(struct block *b, const struct entry *x, struct gather *w)
+{
+    const struct layout_part *lp = &b->shape->part[0];
+    const uint8_t *tile = x->base;
+    for (uint32_t at = x->pos0; at < x->pos0 + x->n; at += lp->record_neurons, tile += lp->record_bytes)
+        tile_down(b, tile, at, w);
+}
+
+/* ---- records of one neuron ---- */
+
 /* Neighbours are one run of rows: every stream of memory that has to be started anew costs some microseconds. */
 static void gates(struct block *b, const struct list *l, const uint32_t *idx, int n_entries, struct gather *w)
 {
@@ -199,20 +278,30 @@ static void gates(struct block *b, const struct list *l, const uint32_t *idx, in
     flush_gates(b, w);
 }
 
+static void count_active(struct entry *x, uint64_t active, struct counts *c)
+{
+    if (x->kind == KIND_HOT)
+        x->where = (uint32_t)active;
+    *(x->kind == KIND_HOT ? &c->active_hot : x->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += active;
+}
+
 void compute_entries(struct block *b, enum list_id list, const uint32_t *idx, int n, int worker, struct counts *c)
 {
     const struct list *l = &b->list[list];
     struct gather w = gather_of(b, worker);
     w.counts = c;
+    if (has_tiles(b)) {
+        for (int i = 0; i < n; i++) {
+            tiles_entry(b, &l->e[idx[i]], &w);
+            count_active(&l->e[idx[i]], l->e[idx[i]].n, c);
+        }
+        return;
+    }
     gates(b, l, idx, n, &w);
     for (int i = 0; i < n; i++) {
         struct entry *x = &l->e[idx[i]];
-        if (!(l->work & DO_UP || is_fused(b, l, x)))
-            continue;
-        uint64_t active = gather(b, x, l->part, LAYOUT_UP, active_at, &w, flush_ups);
-        if (x->kind == KIND_HOT)
-            x->where = (uint32_t)active;
-        *(x->kind == KIND_HOT ? &c->active_hot : x->kind == KIND_CACHED ? &c->active_cold : &c->active_read) += active;
+        if (l->work & DO_UP || is_fused(b, l, x))
+            count_active(x, gather(b, x, l->part, LAYOUT_UP, active_at, &w, flush_ups), c);
     }
     flush_ups(b, &w);
 }
@@ -236,6 +325,11 @@ void compute_down(struct block *b, uint32_t from, uint32_t to, int col0, int n_c
     struct gather w = gather_of(b, worker);
     w.col0 = col0;
     w.n_cols = n_cols;
+    if (has_tiles(b)) {
+        for (uint32_t k = from; k < to; k++)
+            tiles_down(b, &l->e[k], &w);
+        return;
+    }
     for (uint32_t k = from; k < to; k++)
         gather(b, &l->e[k], l->part, LAYOUT_DOWN, active_at, &w, flush_down);
     flush_down(b, &w);

@@ -9,8 +9,8 @@
  *
  * Threads: any worker, several at once, as long as no two work on the same entry, the same columns or the same range, and a gate is done
  * before its Up, an Up before Down (the scheduler sees to it; rules 8 to 10 of runtime/README.md). A product of a row and
- * a token has the same bits however rows and tokens are grouped, and a column of Down takes neurons in pack order, so which
- * worker does what changes no bit (rules 13, 14). */
+ * a token has the same bits however rows and tokens are grouped, and a column of Down takes neurons in pack order, tiles of
+ * them likewise, so which worker does what changes no bit (rules 13, 14). */
 #include "runtime/pipeline/block.h"
 
 /* Gates of the entries idx[n] of a list where they are in them, then h where Up is: rows[t][pos] and active[pos] of their

@@ -126,7 +126,7 @@ static uint64_t unit_offset(const struct list *l, uint32_t unit)
 static uint64_t unit_end(const struct list *l, const struct entry *e)
 {
     const struct layout_shape *s = l->of->shape;
-    uint64_t block = s->block_bytes, end = unit_offset(l, e->unit) + (uint64_t)e->n * s->part[l->part].record_bytes;
+    uint64_t block = s->block_bytes, end = unit_offset(l, e->unit) + layout_bytes(&s->part[l->part], e->n);
     return (end + block - 1) / block * block;
 }
 
@@ -205,7 +205,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
 static void take_in(struct read_queue *q, struct buffer *b)
 {
     struct list *l = b->list;
-    uint32_t record_bytes = l->of->shape->part[l->part].record_bytes;
+    const struct layout_part *lp = &l->of->shape->part[l->part];
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
         if (e->kind != KIND_READING) /* cached, in a gap */
@@ -219,7 +219,7 @@ static void take_in(struct read_queue *q, struct buffer *b)
             b->refs++;
         } else {
             uint8_t *to = slot_memory(q, l, slot);
-            memcpy(to, data, (size_t)e->n * record_bytes);
+            memcpy(to, data, layout_bytes(lp, e->n));
             cache_ready(cache_of(q, l), slot);
             e->kind = KIND_ADMITTED;
             e->base = to;

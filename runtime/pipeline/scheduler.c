@@ -36,10 +36,13 @@
 
 /* ---- creation ---- */
 
-/* Elements that a tile of Down is a multiple of: whole cache lines of floats, and whole quant blocks whatever the layer. */
+/* Elements that a tile of Down is a multiple of: whole cache lines of floats, and whole quant blocks whatever the layer, if they
+ * lie along a neuron's row. */
 static int tile_grain(const struct layout_shapes *s)
 {
     int most = TILE_ELEMS;
+    if (s->l.form == LAYOUT_TILES)
+        return most;
     for (int k = 0; k < s->l.n_kinds; k++) {
         int block = quant_traits(s->l.type[k][LAYOUT_DOWN])->block_elems;
         most = block > most ? block : most;
@@ -144,7 +147,7 @@ static int take_ready(struct pass *p, enum list_id list, int worker, struct job 
         g->n--;
         j->idx[j->n++] = i;
         g->rows -= block_rows_of(&l->e[i]);
-        bytes += block_rows_of(&l->e[i]) * p->b.shape->part[l->part].record_bytes;
+        bytes += layout_bytes(&p->b.shape->part[l->part], block_rows_of(&l->e[i]));
     }
     return 1;
 }

@@ -91,7 +91,7 @@ void pass_add_hot(struct pass *p, enum list_id list, uint32_t pos0, uint32_t n, 
     struct entry *e = append(p, list, pos0, n);
     e->kind = KIND_HOT;
     e->where = rows;
-    e->base = p->b.hot_base[part] + (size_t)pos0 * p->b.shape->part[part].record_bytes;
+    e->base = p->b.hot_base[part] + layout_bytes(&p->b.shape->part[part], pos0);
     pass_ready(p, list, p->b.list[list].n - 1);
 }
 

@@ -1,6 +1,7 @@
 #!/bin/bash
 # Element types through all programs: a mixture of Q4_0 and Q6_K (the head, and part of attn_v and ffn_down), then matrices of every type, Down
-# too: read from storage the text is that of dense mode, and the weights are those of the same file in F32.
+# too: read from storage the text is that of dense mode, and the weights are those of the same file in F32. In dense mode packs hold the
+# file's own bytes, in tiles.
 . tests/tap.sh
 scratch
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > "$tmp/p.csv"
@@ -12,7 +13,7 @@ packed()
     m=$1; shift
     rm -f "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
     "$BIN/thermo-profile" trace -q --model "$m" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$hw" --memory 64MiB --context 64 --form split "$@" --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$hw" --memory 64MiB --context 64 "$@" --out "$tmp/plan.json" &&
         "$BIN/thermo-pack" pack -q --model "$m" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 
@@ -29,7 +30,7 @@ text() { run generate --prompt Once -n 12 --temp 0 --ignore-eos -q --threads 3 "
 check "a model" "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 --ff 512 --heads 8 --untied --type f32 "$tmp/f32.gguf"
 check "device" "$BIN/thermo-profile" import --db "$hw" --csv datasets/devices/oneplus-12.csv
 check "Q4_0 with a Q6_K head" "$BIN/gguf-make" requant -q --type q4_0 --more-bits q6_k "$tmp/f32.gguf" "$tmp/head.gguf"
-check "goes through all programs" chain "$tmp/head.gguf"
+check "goes through all programs" chain "$tmp/head.gguf" --form split
 
 logits() { run logits -q --tokens 1,300,40,7,8,100 --kv f32 --act "$1"; }
 # near A B SHARE: no logit is further from the other's than this share of the logits' deviation
@@ -48,14 +49,23 @@ EOF
 # a product or so, through two layers.
 same_weights()
 {
-    "$BIN/gguf-make" requant -q --type f32 "$tmp/q.gguf" "$tmp/back.gguf" && packed "$tmp/back.gguf" --down-type f32 &&
-        logits f32 > "$tmp/want" && packed "$tmp/q.gguf" --down-type f32 && logits f32 > "$tmp/f32" && logits q8 > "$tmp/q8" &&
+    "$BIN/gguf-make" requant -q --type f32 "$tmp/q.gguf" "$tmp/back.gguf" && packed "$tmp/back.gguf" --form split --down-type f32 &&
+        logits f32 > "$tmp/want" && packed "$tmp/q.gguf" --form split --down-type f32 && logits f32 > "$tmp/f32" && logits q8 > "$tmp/q8" &&
         near "$tmp/want" "$tmp/f32" 1e-4 && near "$tmp/want" "$tmp/q8" 0.1
+}
+
+form() { python3 -c 'import json,sys; l=json.load(open(sys.argv[1]))["layout"]; assert [l["form"], l["types"]["down"]] == sys.argv[2:], l' "$tmp/plan.json" "$@"; }
+# As above, from a file's own bytes. TYPE
+tiles()
+{
+    packed "$tmp/q.gguf" --mode dense && form tiles "${1^^}" && logits f32 > "$tmp/f32" && logits q8 > "$tmp/q8" &&
+        near "$tmp/want" "$tmp/f32" 1e-5 && near "$tmp/want" "$tmp/q8" 0.1 && same_text
 }
 
 for t in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
     check "$t is written" "$BIN/gguf-make" requant -q --type $t "$tmp/f32.gguf" "$tmp/q.gguf"
-    check "$t: text" chain "$tmp/q.gguf" --down-type $t
+    check "$t: text" chain "$tmp/q.gguf" --form split --down-type $t
     check "$t: weights" same_weights
+    check "$t: tiles" tiles $t
 done
 done_testing

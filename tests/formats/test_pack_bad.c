@@ -111,9 +111,14 @@ static void forgeries(void)
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "8000000000000000"));
     memcpy(copy, good, good_len);
-    bytes_put32(copy + 8, 4);
+    bytes_put32(copy + 8, 3);
+    bytes_put32(copy + 112, 3);
     mend(copy);
-    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 4"));
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "form is 3"));
+    memcpy(copy, good, good_len);
+    bytes_put32(copy + 8, 5);
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 5"));
     memcpy(copy, good, good_len);
     memcpy(copy, "GGUF", 4);
     CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "thermo-pack pack"));

@@ -1,5 +1,5 @@
 /* No byte of a damaged pack makes a wrong token: whatever is flipped, opening, loading or running says so, or the logits are
- * those of the whole pack, bit for bit. In every layout form, exact, with experts, predicted with predictors in memory, and
+ * those of the whole pack, bit for bit. In every layout form, exact (tiles: dense), with experts, predicted with predictors in memory, and
  * predicted with predictors that are streamed. A sample of positions by default; CORRUPT=K/N tries every byte of each
  * pack whose offset is K modulo N (make corrupt: N processes). */
 #include "common/base/bytes.h"
@@ -96,6 +96,8 @@ static struct setting setting_of(enum layout_form form, int mode)
                                 .rank = 32, .predictor_type = QUANT_Q8_0 },
                          .v = { .threads = 1, .chunk = 1, .depth = 4, .lanes = 1, .hot = 3, .cold = 2, .prefetch = 1,
                                 .backend = &at_once_backend, .buffered = 1 } };
+    if (form == LAYOUT_TILES)
+        t.s.cluster = 32, t.s.n_ff = 96, t.v.hot = 4;
     if (mode == EXPERTS)
         t.s.experts = 3, t.s.used = 2;
     t.v.predict = mode < PREDICTED ? NULL : &inputs;
@@ -180,8 +182,9 @@ static uint64_t cold_byte(const struct pack *p)
     int which = (int)rnd((uint32_t)p->shapes.kind[0].n_parts), layer = (int)rnd(ES_LAYERS);
     int block = (int)rnd((uint32_t)model_ffn_blocks(&p->h));
     const struct layout_part *lp = &layout_of(&p->shapes, layer)->part[which];
-    uint32_t first = 16 / lp->neurons_per_unit, unit = first + rnd(lp->n_units - first); /* 3 tenths of 72: one cluster */
-    uint32_t bytes = layout_unit_neurons(layout_of(&p->shapes, layer), lp, unit) * lp->record_bytes;
+    uint32_t first = p->shapes.l.cluster_neurons / lp->neurons_per_unit; /* 3 tenths of 72, 4 tenths of 96: one cluster */
+    uint32_t unit = first + rnd(lp->n_units - first);
+    uint32_t bytes = (uint32_t)layout_bytes(lp, layout_unit_neurons(layout_of(&p->shapes, layer), lp, unit));
     return pack_unit_offset(p, layer, block, which, unit) + rnd(bytes);
 }
 
@@ -397,7 +400,7 @@ int main(void)
     for (int i = 0; i < ES_SEQ; i++)
         ids[i] = 3 + (i * 11 + 5) % (ES_VOCAB - 3);
     for (int form = 0; form < LAYOUT_FORMS; form++)
-        for (int mode = 0; mode < MODES; mode++) {
+        for (int mode = 0; mode < (form == LAYOUT_TILES ? PREDICTED : MODES); mode++) {
             test_setting((enum layout_form)form, mode);
             test_replaced((enum layout_form)form, mode);
             for (int how = FLIPPED; how <= MISDIRECTED; how++)

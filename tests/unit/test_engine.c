@@ -76,14 +76,74 @@ static void test_mixed(enum layout_form form)
     s.odd_types[LAYOUT_GATE] = QUANT_Q4_0;
     s.odd_types[LAYOUT_UP] = QUANT_F32;
     s.odd_types[LAYOUT_DOWN] = QUANT_Q4_0;
+    if (form == LAYOUT_TILES) /* of 32 neurons in odd layers */
+        s.cluster = 32, s.n_ff = 224;
     snprintf(name, sizeof name, "mixed types, %s", layout_form_name(form));
     test_model(&s, name, 2e-4);
     s.act = MODEL_ACT_SILU;
-    s.n_ff = 72;
+    s.n_ff = form == LAYOUT_TILES ? 96 : 72;
     s.experts = 4;
     s.used = 2;
     snprintf(name, sizeof name, "mixed types, experts, silu, %s", layout_form_name(form));
     test_model(&s, name, 2e-4);
+}
+
+/* Tiles of 32 and of 256 neurons, in one model too, with experts, and with int8 activations, which have bits of their own. */
+static void test_tiles(void)
+{
+    static const uint32_t types[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_MXFP4, QUANT_Q4_K, QUANT_Q6_K };
+    struct engine_sample s = sample(LAYOUT_TILES, 0, QUANT_Q4_0, QUANT_Q6_K);
+    char name[64];
+    s.cluster = 256;
+    s.n_ff = 512;
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        s.types[LAYOUT_DOWN] = types[i];
+        s.packed = i % 2;
+        snprintf(name, sizeof name, "tiles, %s", quant_traits(types[i])->name);
+        test_model(&s, name, 2e-4);
+    }
+    s.mixed = 1;
+    memcpy(s.odd_types, (uint32_t[]){ QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_0 }, sizeof s.odd_types);
+    test_model(&s, "tiles of 256 and of 32", 2e-4);
+    s.act = MODEL_ACT_SILU;
+    s.experts = 3;
+    s.used = 2;
+    test_model(&s, "tiles, experts, silu", 2e-4);
+}
+
+/* As test_q8, and in tiles. */
+static void test_tiles_q8(void)
+{
+    struct err e;
+    struct pack *p;
+    struct engine_sample s = sample(LAYOUT_TILES, 1, QUANT_Q8_0, QUANT_Q4_K);
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .act_q8 = 1, .backend = &io_pread_backend };
+    s.n_ff = 512;
+    s.cluster = 256;
+    s.mixed = 1;
+    memcpy(s.odd_types, (uint32_t[]){ QUANT_Q8_0, QUANT_Q4_0, QUANT_Q8_0 }, sizeof s.odd_types);
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    es_naive(&s, NULL, ids, ES_SEQ, naive);
+    CHECK(run(p, &v, first, NULL, &e) == 0);
+    double d = worst_difference(first, naive);
+    CHECK_MSG(d > 0 && d < 0.5, "%g", d);
+    int same = 1;
+    for (int i = 0; i < ROUNDS; i++) {
+        v = any_variant();
+        v.act_q8 = 1;
+        int r = run(p, &v, other, NULL, &e);
+        same &= (r == ERR_UNSUPPORTED && v.backend == &io_uring_backend) || (r == 0 && !memcmp(first, other, sizeof first));
+    }
+    CHECK(same);
+    struct engine *g = NULL;
+    struct engine_config c = config(p, &v);
+    c.mode = PLAN_EXACT;
+    CHECK(engine_open(&c, &g, &e) == ERR_UNSUPPORTED && strstr(e.msg, "tiles"));
+    pack_close(p);
+    unlink(path);
 }
 
 /* Int8 activations: their own bits, again the same everywhere; near the float ones. */
@@ -238,7 +298,7 @@ static void test_joins(void)
         CHECK(run(p, &v, first, &one, &e) == 0 && one.reads > 0); /* bundles, run exactly, are all read */
         v.coalesce = 4;
         CHECK(run(p, &v, other, &joined, &e) == 0 && !memcmp(first, other, sizeof first));
-        CHECK_MSG(form == LAYOUT_BUNDLE ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads",
+        CHECK_MSG(p->shapes.n_parts == 1 ? joined.reads == one.reads : joined.reads < one.reads, "%s: %llu and %llu reads",
                   layout_form_name((enum layout_form)form), (unsigned long long)joined.reads, (unsigned long long)one.reads);
         v.dense = 1;
         CHECK(run(p, &v, other, &all, &e) == 0 && !memcmp(first, other, sizeof first));
@@ -391,7 +451,9 @@ int main(void)
     s.router = MODEL_ROUTER_SOFTMAX_TOPK;
     s.window = 0;
     test_model(&s, "smallthinker, softmax", 2e-4);
+    test_tiles();
     test_q8();
+    test_tiles_q8();
     test_batch();
     test_warm_start();
     test_wide();

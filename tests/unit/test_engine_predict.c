@@ -402,7 +402,7 @@ int main(void)
         ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
     const struct es_predict mixed = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .always = { 0, 32, 96 } };
     const struct es_predict some = { .input = { PREDICT_BLOCK, -1, PREDICT_FFN }, .always = { 200, 0, 0 } };
-    for (int form = 0; form < LAYOUT_FORMS; form++) {
+    for (int form = 0; form < LAYOUT_TILES; form++) {
         struct engine_sample s = sample((enum layout_form)form, form == LAYOUT_SPLIT ? 32 : 16);
         test_mode(&s, mixed, layout_form_name(s.form), 2e-4);
         test_mode(&s, some, layout_form_name(s.form), 2e-4);

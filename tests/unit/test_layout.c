@@ -2,6 +2,7 @@
 #include "tests/test.h"
 #include "tests/layout_sample.h"
 
+#include <math.h>
 #include <string.h>
 
 static struct layout_shape shape(enum layout_form form, int packed, uint32_t type, int d, int n_ff)
@@ -164,6 +165,36 @@ static void kinds(void)
     CHECK(layout_derive(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "layer 3"));
 }
 
+/* A tile is as many neurons as share a quant block of Down; records, units and clusters are whole tiles. */
+static void tiles(void)
+{
+    const uint32_t k[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q6_K }, q[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q4_0 };
+    struct layout l;
+    struct layout_shapes s;
+    struct err e;
+    layout_default(&l, LAYOUT_TILES, k);
+    l.cluster_neurons = 256;
+    CHECK(layout_alternate(&l, q, 2, &e) == 0 && layout_tile_neurons(&l) == 256);
+    CHECK(layout_derive(&l, 96, 1280, &s, &e) == 0 && s.n_parts == 1 && s.n_segments == 1 && s.n_clusters == 5);
+    const struct layout_part *a = &layout_of(&s, 0)->part[0], *b = &layout_of(&s, 1)->part[0];
+    CHECK(a->record_neurons == 256 && a->record_bytes == 256 * (54 + 102) + 96 * 210 && a->neurons_per_unit == 256 && a->n_units == 5);
+    CHECK(a->role_offset[LAYOUT_UP] == 256 * 54 && a->role_offset[LAYOUT_DOWN] == 256 * (54 + 102) && a->role_bytes[LAYOUT_DOWN] == 210);
+    CHECK(b->record_neurons == 32 && b->record_bytes == 32 * (54 + 102) + 96 * 18 && b->neurons_per_unit == 32 && b->n_units == 40);
+    CHECK(layout_bytes(b, 96) == 3 * b->record_bytes && layout_unit_of(b, 95) == 2 && layout_record_offset(b, 95) == 0);
+    CHECK(fabs(layout_role_bytes(a, LAYOUT_DOWN, 96) - 96 * 210 / 256.0) < 1e-9 && fabs(layout_role_bytes(a, LAYOUT_UP, 96) - 102) < 1e-9);
+    CHECK(layout_derive(&l, 96, 1248, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "rows of 1248"));
+    l.cluster_neurons = 64;
+    CHECK(layout_derive(&l, 96, 1280, &s, &e) == ERR_UNSUPPORTED &&
+          strstr(e.msg, "tiles of 256 neurons (down is Q6_K) do not divide clusters of 64"));
+    /* small tiles fill a block; of a float type they are neurons, as in a bundle */
+    struct layout_shape one = shape(LAYOUT_TILES, 0, QUANT_Q4_0, 32, 256), f = shape(LAYOUT_TILES, 0, QUANT_F16, 256, 1280);
+    CHECK(one.part[0].record_bytes == 3 * 32 * 18 && one.part[0].neurons_per_unit == 64 && one.part[0].n_units == 4);
+    struct layout_shape bundle = shape(LAYOUT_BUNDLE, 0, QUANT_F16, 256, 1280);
+    CHECK(f.part[0].record_neurons == 1 && !memcmp(f.part, bundle.part, sizeof f.part));
+    const uint32_t source[6] = { 0, 1, 2, 0, 1, 2 };
+    CHECK(hash_equal(layout_order_hash(NULL, 1, 2, 3), layout_order_hash(source, 1, 2, 3)));
+}
+
 static void many_kinds(void)
 {
     static const uint32_t any[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q4_0, QUANT_Q8_0 };
@@ -186,6 +217,7 @@ int main(void)
 {
     kinds();
     many_kinds();
+    tiles();
     small_records_fill_blocks();
     large_records_pad_or_pack();
     odd_sizes();

@@ -52,7 +52,7 @@ static void check_clusters(const struct pack *p)
                 for (uint32_t u = layout_unit_of(lp, c * 16);
                      u * lp->neurons_per_unit < SAMPLE_FF && u * lp->neurons_per_unit < (c + 1) * 16; u++) {
                     uint8_t unit[16384];
-                    size_t n = (size_t)layout_unit_neurons(layout_of(&p->shapes, l), lp, u) * lp->record_bytes;
+                    size_t n = (size_t)layout_unit_neurons(layout_of(&p->shapes, l), lp, u) * lp->record_bytes; /* records of one neuron */
                     wrong += n > sizeof unit ||
                              file_pread(&p->file, unit, n, pack_unit_offset(p, l, 0, part, u), &e) < 0;
                     hash_update(h, unit, n);
@@ -154,6 +154,70 @@ static void round_trip_mixed(enum layout_form form, int packed)
     pack_close(p);
 }
 
+/* Row `row` of a role of a tile, in the units that neurons_build made of a panel. */
+static const uint8_t *tile_row(const struct layout_shape *s, const struct neurons_out *o, uint32_t neuron, int role, uint32_t row)
+{
+    const struct layout_part *lp = &s->part[0];
+    uint64_t at = lp->first_offset + layout_unit_of(lp, neuron) * lp->stride_bytes + layout_record_offset(lp, neuron) - o->offset[0];
+    return o->data[0] + at + lp->role_offset[role] + row * lp->role_bytes[role];
+}
+
+/* Tiles hold the source's bytes, whatever they are: every row of Gate and Up, every quant block of Down. */
+static void test_tiles(uint32_t down, int packed, int d, int n_ff)
+{
+    struct layout l;
+    struct layout_shapes s;
+    struct err e;
+    struct neurons *n = NULL;
+    struct pool *pool = NULL;
+    struct neurons_loss loss = { 0 };
+    const uint32_t types[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, down };
+    layout_default(&l, LAYOUT_TILES, types);
+    l.packed = packed;
+    l.cluster_neurons = 256;
+    CHECK(layout_derive(&l, d, n_ff, &s, &e) == 0);
+    const struct layout_shape *sh = &s.kind[0];
+    uint32_t t = sh->part[0].record_neurons, order[1024], units[1024];
+    size_t row[LAYOUT_ROLES], len[LAYOUT_ROLES];
+    uint8_t *m[LAYOUT_ROLES];
+    uint64_t clusters[8];
+    int wrong = 0;
+    for (int r = 0; r < LAYOUT_ROLES; r++) {
+        row[r] = quant_row_bytes(types[r], (uint64_t)(r == LAYOUT_DOWN ? n_ff : d));
+        m[r] = malloc(len[r] = row[r] * (size_t)(r == LAYOUT_DOWN ? d : n_ff));
+        for (size_t i = 0; i < len[r]; i++)
+            m[r][i] = (uint8_t)(i * 2654435761u >> 13 ^ (uint32_t)r);
+    }
+    for (int i = 0; i < n_ff; i++)
+        order[i] = (uint32_t)i;
+    CHECK(pool_new(2, NULL, &pool, &e) == 0 && neurons_new(&s, d, 300u * (unsigned)d * 4, pool, &n, &e) == 0 && neurons_panel(n) == 256);
+    struct neurons_in in = { m[0], m[1], m[2], types[0], types[1], down, sh, d, n_ff, order, 0 };
+    const struct neurons_checks k = { clusters, units, 3, 0 };
+    for (uint32_t a = 0; a < (uint32_t)n_ff; a += 256) {
+        struct neurons_out out;
+        uint32_t b = a + 256 < (uint32_t)n_ff ? a + 256 : (uint32_t)n_ff;
+        CHECK(neurons_build(n, &in, a, b, &out, &k, &loss, &e) == 0);
+        for (uint32_t i = a; i < b; i++) {
+            wrong += memcmp(tile_row(sh, &out, i, LAYOUT_GATE, i % t), m[0] + i * row[0], row[0]) != 0;
+            wrong += memcmp(tile_row(sh, &out, i, LAYOUT_UP, i % t), m[1] + i * row[1], row[1]) != 0;
+            for (int c = 0; c < d && i % t == 0; c++)
+                wrong += memcmp(tile_row(sh, &out, i, LAYOUT_DOWN, (uint32_t)c),
+                                m[2] + (size_t)c * row[2] + i / t * sh->part[0].role_bytes[LAYOUT_DOWN],
+                                sh->part[0].role_bytes[LAYOUT_DOWN]) != 0;
+        }
+        for (uint32_t u = a / sh->part[0].neurons_per_unit; u * sh->part[0].neurons_per_unit < b; u++) {
+            uint32_t bytes = (uint32_t)layout_bytes(&sh->part[0], layout_unit_neurons(sh, &sh->part[0], u));
+            wrong += units[u] != unit_check_sum(tile_row(sh, &out, u * sh->part[0].neurons_per_unit, LAYOUT_GATE, 0), bytes,
+                                                unit_check_seed(3, 1, 0, 0, u));
+        }
+    }
+    CHECK_MSG(wrong == 0 && loss.weight2[LAYOUT_DOWN] <= 0, "%s: %d rows differ", quant_traits(down)->name, wrong);
+    neurons_free(n);
+    pool_free(pool);
+    for (int r = 0; r < LAYOUT_ROLES; r++)
+        free(m[r]);
+}
+
 int main(void)
 {
     kernels_init(0);
@@ -166,10 +230,15 @@ int main(void)
     round_trip(LAYOUT_TWO_PHASE, 0, QUANT_F32, 0);
     round_trip(LAYOUT_BUNDLE, 1, QUANT_Q8_0, 0.5 / 127);
     round_trip(LAYOUT_SPLIT, 1, QUANT_F16, 0);
-    for (int form = 0; form < LAYOUT_FORMS; form++)
+    for (int form = 0; form < LAYOUT_TILES; form++)
         round_trip_mixed((enum layout_form)form, form == LAYOUT_BUNDLE);
     unlink(path);
+    test_tiles(QUANT_Q4_K, 1, 96, 768);
+    test_tiles(QUANT_Q6_K, 0, 64, 512);
+    test_tiles(QUANT_Q4_0, 1, 96, 928);
+    test_tiles(QUANT_Q8_0, 0, 32, 352);
     check_file("tests/golden/pack-revision-1.thermo", 1, 0.5 / 127); /* written by the software of its time */
     check_file("tests/golden/pack-revision-2.thermo", 2, 0.5 / 127);
+    check_file("tests/golden/pack-revision-3.thermo", 3, 0.5 / 127); /* of layers that differ */
     return test_done();
 }

@@ -154,7 +154,7 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 2", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"revision\": 3", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -171,9 +171,29 @@ static void mixed_types(void)
     plan_done(&q);
 }
 
+/* Tiles: since revision 3, and with dense mode alone. */
+static void tiles(void)
+{
+    struct plan p;
+    struct err e = { 0 };
+    char *text;
+    size_t len;
+    plan_sample(&p);
+    CHECK(plan_text(&p, &text, &len, &e) == 0);
+    memcpy(strstr(text, "\"revision\": 3"), "\"revision\": 2", 13);
+    CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
+    free(text);
+    p.layout.form = LAYOUT_TILES;
+    p.layout.type[0][LAYOUT_DOWN] = QUANT_F16;
+    p.layout_hash = layout_hash(&p.layout);
+    CHECK(plan_check(&p, "x", &e) < 0 && strstr(e.msg, "limits[0].mode is 'exact'; with layout.form 'tiles' it must be 'dense'"));
+    plan_done(&p);
+}
+
 int main(void)
 {
     mixed_types();
+    tiles();
     struct plan p, q;
     struct err e = { 0 };
     char *text, *again;
@@ -212,11 +232,11 @@ int main(void)
     CHECK(plan_note(&p, &e, "flash has no figure for depth 32") == 0 && p.n_notes == 1);
     char *full = malloc(len + 1);
     memcpy(full, text, len);
-    memcpy(strstr(full, "\"revision\": 2"), "\"revision\": 3", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 3"));
-    memcpy(strstr(full, "\"revision\": 3"), "\"revision\": 1", 13);
+    memcpy(strstr(full, "\"revision\": 3"), "\"revision\": 4", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 4"));
+    memcpy(strstr(full, "\"revision\": 4"), "\"revision\": 1", 13);
     CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 2 */
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 3 */
     free(again);
     plan_done(&q);
     free(full);
@@ -225,6 +245,10 @@ int main(void)
     CHECK(q.revision == 1 && same_layout(&p, &q) && !q.request.known); /* which did not record what was asked for */
     q.request = p.request;
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    free(again);
+    plan_done(&q);
+    CHECK_MSG(plan_read("tests/golden/plan-revision-2.json", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.revision == 2 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);
 

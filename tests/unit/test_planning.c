@@ -544,7 +544,37 @@ static void test_variants(void)
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "silu"));
     q.mode = PLAN_PREDICTED;
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_UNSUPPORTED);
+
+    /* Where Down has quant blocks, tiles: its types, the source's order; other modes do not have them. */
+    in.layers[1].ffn_type[LAYOUT_DOWN] = QUANT_Q4_0;
+    in.layers[2].ffn_type[LAYOUT_DOWN] = QUANT_Q6_K;
+    q = request(floor_bytes + 500000);
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.layout.form == LAYOUT_TILES && p.layout.cluster_neurons == 256 && p.layout.n_kinds == 3 && !strstr(text, "anew") &&
+              hash_equal(p.order_hash, layout_order_hash(NULL, 3, 1, 256)) && p.layout.type[p.layout.kind[2]][LAYOUT_DOWN] == QUANT_Q6_K,
+              "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    q.down_type = QUANT_Q8_0;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.layout.form != LAYOUT_TILES && strstr(text, "anew") && hash_equal(p.order_hash, in.order_hash), "%s",
+              text ? text : e.msg);
+    free(text);
+    plan_done(&p);
+    q.form = LAYOUT_TILES;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "--down-type"));
+    q.down_type = -1;
+    q.cluster_neurons = 64;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && strstr(e.msg, "clusters of 64"));
+    q.cluster_neurons = 0;
     in.h.act = MODEL_ACT_RELU;
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "--mode dense"));
+    q.mode = PLAN_DENSE;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.layout.form == LAYOUT_TILES, "%s", e.msg);
+    free(text);
+    plan_done(&p);
+    in.layers[1].ffn_type[LAYOUT_DOWN] = in.layers[2].ffn_type[LAYOUT_DOWN] = QUANT_F16;
 
     /* The paper's equations, both forms, every policy, a layout that is given. */
     static const int forms[] = { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE };

@@ -432,7 +432,7 @@ int main(void)
     for (int i = 0; i < ES_SEQ; i++)
         ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
     for (int predicted = 0; predicted < 2; predicted++)
-        for (int form = 0; form < LAYOUT_FORMS; form++) {
+        for (int form = 0; form < (predicted ? LAYOUT_TILES : LAYOUT_FORMS); form++) {
             test_together((enum layout_form)form, predicted, backends[(form + predicted) % 3]);
             test_read_errors((enum layout_form)form, predicted, backends[(form + 2 * predicted + 1) % 3]);
         }

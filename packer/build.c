@@ -5,6 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/js.h"
+#include "common/base/log.h"
 #include "common/base/progress.h"
 #include "common/base/version.h"
 #include "common/base/zstream.h"
@@ -111,6 +112,8 @@ static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_rol
         progress_add(&k->progress, n);
     }
     k->report->dense_bytes += t->bytes;
+    log_debug("%s: %s, %llu bytes%s", t->name, quant_traits(t->type)->name, (unsigned long long)t->bytes,
+              entry.codec == PACK_ZSTD ? ", compressed" : "");
     return write_end(k->w, e);
 }
 
@@ -188,6 +191,10 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
             r = write_at(k->w, base[i] + out.offset[i], out.data[i], out.len[i], e);
         }
     }
+    if (r == 0)
+        log_debug("layer %d, expert %d: gate %s, up %s, down %s from %s; %u units", layer, block, quant_traits(s->type[LAYOUT_GATE])->name,
+                  quant_traits(s->type[LAYOUT_UP])->name, quant_traits(s->type[LAYOUT_DOWN])->name, quant_traits(in.down_type)->name,
+                  (unsigned)unit_check_per_block(s));
     for (int i = 0; i < s->n_segments; i++) {
         if (r == 0)
             write_set_checksum(k->w, index[i], hash_final64(hash[i]));

@@ -371,6 +371,34 @@ void setup_close(struct setup *s)
     *s = (struct setup){ 0 };
 }
 
+/* What was decided: the account item by item, then each layer's share of it. */
+static void say_decided(const struct setup *s)
+{
+    const struct engine_config *c = &s->config;
+    const struct layout_shapes *shapes = &s->pack->shapes;
+    int blocks = model_ffn_blocks(&s->pack->h), parts = shapes->n_parts;
+    char bytes[24];
+    log_debug("%s mode, kernels %s, %d threads%s, activations %s, KV cache %s, context %d, prompts in chunks of %d",
+              plan_mode_name(c->mode), kernels->name, c->choice.threads, c->cpus ? ", each on its own processor" : "",
+              c->act_q8 ? "q8" : "f32", c->choice.kv_f16 ? "f16" : "f32", c->choice.context, c->choice.prefill_chunk);
+    for (int i = 0; i < BUDGET_ITEMS; i++)
+        log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
+    for (int l = 0; l < s->pack->h.n_layers; l++) {
+        const struct layout_shape *of = layout_of(shapes, l);
+        uint64_t hot = 0, slots = 0, units = 0;
+        for (int p = 0; p < parts; p++) {
+            slots += s->cold[l * parts + p];
+            units += (uint64_t)of->part[p].n_units * (uint64_t)blocks;
+        }
+        for (int i = 0; i < blocks * parts; i++)
+            hot += s->hot[l * blocks * parts + i];
+        log_debug("layer %d: %.1f %% of rows resident, %llu cold slots for %llu units%s", l,
+                  100.0 * (double)hot / ((double)of->n_ff * blocks * parts), (unsigned long long)slots, (unsigned long long)units,
+                  c->mode != PLAN_PREDICTED || s->predictor[l] < 0 ? "" :
+                  s->streamed[l] ? ", predictor streamed" : ", predictor in memory");
+    }
+}
+
 int setup_engine(struct setup *s, struct engine **out, struct err *e)
 {
     int why;
@@ -380,6 +408,7 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
         log_warn("'%s' is a packed model of revision %d, which has no checksums of units: neurons that are read while it runs "
                  "are not verified; pack the model again to have that",
                  s->args.model, s->pack->revision);
+    say_decided(s);
     machine_trim();
     int r = engine_open(&s->config, out, e);
     if (r < 0)
@@ -389,6 +418,8 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
         log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock",
                  strerror(why));
     const struct io *io = engine_io(*out);
+    log_debug("reads by %s%s, %d in flight, of %u bytes at most", io->backend->name, io->direct ? " past the page cache" : "",
+              s->config.choice.queue_depth, s->config.choice.read_bytes);
     if (io->note[0])
         log_warn("%s", io->note);
     if (!io->direct)

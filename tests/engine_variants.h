@@ -5,6 +5,7 @@
  * page cache: each such read goes to the device, which takes most of a run. */
 #include "runtime/engine/engine.h"
 #include "tests/engine_sample.h"
+#include "tests/io_delay.h"
 
 static char path[256];
 static int32_t ids[ES_SEQ];
@@ -81,6 +82,7 @@ static inline struct engine_config config(const struct pack *p, const struct var
         uint32_t units = layout_of(&p->shapes, i / parts)->part[i % parts].n_units * (uint32_t)blocks;
         cold[i] = v->cold == 11 ? rnd(units + 1) : units * (uint32_t)v->cold / 10;
     }
+    io_delay_max_us = 60, io_delay_seed = 3 + rnd(1000);
     struct engine_config c = { .pack = p,
                                    .mode = v->dense || p->shapes.l.form == LAYOUT_TILES ? PLAN_DENSE : PLAN_EXACT,
                                    .act_q8 = v->act_q8,
@@ -90,8 +92,6 @@ static inline struct engine_config config(const struct pack *p, const struct var
                                    .no_warm_start = v->empty,
                                    .backend = v->backend,
                                    .buffered = v->buffered,
-                                   .delay_max_us = 60,
-                                   .delay_seed = 3 + rnd(1000),
                                    .choice = { .context = ES_CTX,
                                                .kv_f16 = v->kv_f16,
                                                .max_batch = 2,

@@ -8,6 +8,7 @@
 #include "common/pack/unit_check.h"
 #include "runtime/pipeline/config.h"
 #include "runtime/pipeline/predictor_prefetch.h"
+#include "tests/io_delay.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -182,8 +183,8 @@ static inline void ps_open(struct pipeline_sample *s)
     c->memory.gather = ps_take(&m, c->scratch.gather);
     c->memory.entries = ps_take(&m, (uint64_t)c->scratch.blocks * c->scratch.entries);
     const struct io_config io = { .path = s->path, .region = c->staging, .region_bytes = staging, .align = PS_BLOCK_BYTES,
-                                  .queue_depth = s->depth, .lanes = 2, .fault = s->fault, .fault_ctx = s,
-                                  .delay_max_us = 20, .delay_seed = 5 };
+                                  .queue_depth = s->depth, .lanes = 2, .fault = s->fault, .fault_ctx = s };
+    io_delay_max_us = 20, io_delay_seed = 5;
     if (pool_new(s->threads, NULL, &c->pool, &s->e) < 0 || io_open_backend(&io_delay_backend, &io, &c->io, &s->e) < 0)
         exit(1);
 }

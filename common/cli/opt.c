@@ -4,8 +4,10 @@
 #include "common/cli/opt_impl.h"
 
 #include "common/base/ckmath.h"
+#include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/log.h"
+#include "common/base/progress.h"
 #include "common/base/version.h"
 
 #include <assert.h>
@@ -17,13 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 
 static int ignored;
+static int64_t begun_ns;
 static char last_said[sizeof((struct err *)0)->msg]; /* by opt_fail */
 
 /* Rows that every subcommand has; the table's own rows come first and may take the short letters. */
 const struct opt opt_common_rows[] = {
-    { .name = "verbose", .short_name = 'v', .type = OPT_FLAG, .dest = &ignored, .help = "Say more on stderr." },
+    { .name = "verbose", .short_name = 'v', .type = OPT_FLAG, .dest = &ignored,
+      .help = "Say on stderr what is decided and how long it takes." },
     { .name = "quiet", .short_name = 'q', .type = OPT_FLAG, .dest = &ignored, .help = "Only errors on stderr." },
     { .name = "help", .short_name = 'h', .type = OPT_FLAG, .dest = &ignored, .help = "Print this text." },
     { 0 },
@@ -378,6 +383,15 @@ static int parse_all(struct parser *p, int *n_pos, struct err *e)
     return r;
 }
 
+static void say_machine(const struct opt_usage *usage)
+{
+    int best = CPU_SCALAR, cpus[1024];
+    for (int t = CPU_SCALAR; t < CPU_TIERS; t++)
+        best = cpu_has((enum cpu_tier)t) ? t : best;
+    log_debug("%s of version %s on %d processors, with kernels up to %s", usage->program, THERMO_VERSION,
+              cpu_allowed(cpus, 1024), cpu_tier_name((enum cpu_tier)best));
+}
+
 int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, char **argv, int *n_pos,
               struct err *e)
 {
@@ -397,6 +411,8 @@ int opt_parse(const struct opt *opts, const struct opt_usage *usage, int argc, c
         (p.help == 2 ? opt_print_table : opt_print_help)(opts, usage);
         return 1;
     }
+    if (r == 0 && log_get_level() == LOG_DEBUG)
+        say_machine(usage);
     return r < 0 ? r : opt_compare_files(opts, usage, argv + 1, *n_pos, e);
 }
 
@@ -490,12 +506,29 @@ void opt_begin(const char *program)
 {
     file_standard();
     log_init(program, LOG_INFO);
+    begun_ns = progress_now_ns();
+}
+
+static double seconds_of(const struct timeval *t)
+{
+    return (double)t->tv_sec + (double)t->tv_usec / 1e6;
+}
+
+static void say_usage(void)
+{
+    struct rusage u;
+    char peak[24];
+    if (getrusage(RUSAGE_SELF, &u) == 0)
+        log_debug("took %.3f s, %.3f s of processor time and %.3f s of the system's; peak memory %s",
+                  (double)(progress_now_ns() - begun_ns) / 1e9, seconds_of(&u.ru_utime), seconds_of(&u.ru_stime),
+                  size_format((uint64_t)u.ru_maxrss << 10, peak, sizeof peak));
 }
 
 /* Data that did not reach stdout (a full disk) is a failure, however well the command went; it is said once. */
 int opt_end(int status)
 {
     struct err e;
+    say_usage();
     if (file_stdout(&e) == 0)
         return status;
     int own = strcmp(e.msg, last_said) ? opt_fail(&e) : err_exit_status(e.code);

@@ -20,7 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = FORWARD_TILE, NLL_TILE = 8, ROW_BLOCK_BYTES = 128 << 10 };
+enum { TILE = FORWARD_TILE, ROW_BLOCK_BYTES = 128 << 10 };
 
 /* A worker's memory. */
 struct scratch {
@@ -29,7 +29,6 @@ struct scratch {
     float *q, *k, *v;          /* [max_len][...] */
     float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
-    float *logits;             /* [NLL_TILE][n_vocab], made when asked for */
 };
 
 struct forward {
@@ -106,7 +105,7 @@ static int check_types(const struct model *m, struct err *e)
 static void scratch_free(struct scratch *s)
 {
     free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
-    free(s->scores), free(s->logits);
+    free(s->scores);
 }
 
 static int scratch_new(const struct forward *f, struct scratch *s)
@@ -743,57 +742,5 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
         struct head h = { f, t, norm, k, logits + at * vocab };
         pool_for(f->pool, (int)vocab, step, head_rows, &h);
     }
-    return 0;
-}
-
-struct nll {
-    struct forward *f;
-    const struct gguf_tensor *head;
-    const uint32_t *tokens;
-    double *of;              /* [n_tokens]: of the token after each */
-};
-
-static void nll_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct nll *c = ctx;
-    struct forward *f = c->f;
-    struct scratch *s = &f->scratch[worker];
-    size_t vocab = (size_t)f->h->n_vocab;
-    norm_tile(f, s->norm, f->x + (size_t)begin * f->d, f->output_norm, end - begin);
-    product(s->logits, vocab, c->head, f->head, 0, s->norm, f->d, end - begin);
-    for (int t = begin; t < end; t++) {
-        const float *z = s->logits + (size_t)(t - begin) * vocab;
-        float top = z[0];
-        for (size_t i = 1; i < vocab; i++)
-            top = z[i] > top ? z[i] : top;
-        double sum = 0;
-        for (size_t i = 0; i < vocab; i++)
-            sum += exp((double)z[i] - (double)top);
-        size_t next = (size_t)t + 1;
-        c->of[t] = next < f->n_tokens ? log(sum) + (double)top - (double)z[c->tokens[next]] : 0;
-    }
-}
-
-int forward_nll(struct forward *f, const struct forward_run *run, double *sum, uint64_t *n, struct err *e)
-{
-    struct nll c = { .f = f, .tokens = run->tokens };
-    int r = load_head(f, &c.head, e);
-    if (r < 0)
-        return r;
-    for (int i = 0; i < pool_threads(f->pool); i++)
-        if (!f->scratch[i].logits &&
-            !(f->scratch[i].logits = malloc(NLL_TILE * (size_t)f->h->n_vocab * sizeof(float))))
-            return err_set(e, ERR_NOMEM, "logits");
-    c.of = malloc((f->n_tokens ? f->n_tokens : 1) * sizeof *c.of);
-    if (!c.of)
-        return err_set(e, ERR_NOMEM, "logits of %zu tokens", f->n_tokens);
-    pool_for(f->pool, (int)f->n_tokens, NLL_TILE, nll_sweep, &c);
-    *sum = 0, *n = 0;
-    for (size_t i = 0; i < run->n_sequences; i++)
-        for (uint64_t t = run->starts[i]; t + 1 < run->starts[i + 1]; t++) {
-            *sum += c.of[t];
-            ++*n;
-        }
-    free(c.of);
     return 0;
 }

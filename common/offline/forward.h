@@ -81,8 +81,4 @@ uint64_t forward_weight_bytes(const struct model *m);
 /* Logits of tokens [first, first+n) of the last run: [n][n_vocab]. */
 int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e);
 
-/* Summed negative log-likelihood (nats) of every token of the last run but each sequence's first, and how many
- * those are. exp(sum / n) is the perplexity. */
-int forward_nll(struct forward *f, const struct forward_run *run, double *sum, uint64_t *n, struct err *e);
-
 #endif

@@ -11,6 +11,8 @@
  */
 #include "planner/planning/planning.h"
 
+#include "common/base/log.h"
+#include "common/base/progress.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
 #include "planner/planning/planning_parts.h"
@@ -148,6 +150,15 @@ static void merge_bounds(const struct request *q, const struct planning_bound *o
             to[i].bound = other[i].bound;
 }
 
+static void say_layout(const struct search *s, const struct layout *l, const char *what, int64_t start_ns)
+{
+    log_debug("%s layout%s, clusters of %u: %s, %.2f s", layout_form_name(l->form), l->packed ? ", packed" : "", l->cluster_neurons, what,
+              (double)(progress_now_ns() - start_ns) / 1e9);
+    if (s->found)
+        log_debug("so far the best: %s%s, %.4g tokens/s on average", layout_form_name(s->best.layout.form),
+                  s->best.layout.packed ? ", packed" : "", exp(s->score / s->q->n_memory));
+}
+
 /* Solve a layout and keep what is best. */
 static int search_layout(struct search *s, const struct layout *l, const struct variants *variants, struct err *e)
 {
@@ -220,11 +231,14 @@ int planning_make(const struct request *q, const struct inputs *in, const struct
     int n, r = variants_layouts(q, in, layouts, &n, e);
     for (int i = 0; i < n && r == 0; i++) {
         struct variants variants;
+        int64_t start_ns = progress_now_ns();
         if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
             break;
-        r = may_win(&s, &layouts[i], &variants, e);
+        int tried = r = may_win(&s, &layouts[i], &variants, e);
         if (r > 0)
             r = search_layout(&s, &layouts[i], &variants, e);
+        if (r >= 0)
+            say_layout(&s, &layouts[i], tried ? "solved" : "cannot win", start_ns);
         variants_done(&variants);
     }
     note_gap(&s, n);

@@ -602,6 +602,8 @@ int predictor_set_run(struct predictor_set *p, const char *state, int resume, st
             r = reload_layer(p, &records[at], l, e), p->resumed++;
         else
             r = make_layer(p, l, e);
+        if (r == 0)
+            log_debug("layer %d: %s", l, at < have ? "its predictors were there already" : "its predictors are made");
         progress_set(&p->progress, made(p, l + 1));
     }
     progress_done(&p->progress);

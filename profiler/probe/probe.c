@@ -4,6 +4,7 @@
 
 #include "common/base/cpu.h"
 #include "common/base/file.h"
+#include "common/base/log.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -188,6 +189,7 @@ static double spread_of(const struct probe *p)
 int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progress *progress, struct err *e)
 {
     int r = 0;
+    int64_t begun = progress_now_ns();
     int *order = malloc((size_t)p->n_points * sizeof *order);
     struct pass a = { .p = p, .order = order, .watch = w, .progress = progress, .start_ns = start_ns };
     p->samples = calloc((size_t)p->n_points * (size_t)p->reps, sizeof *p->samples);
@@ -201,6 +203,8 @@ int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progres
     }
     p->release(p);
     free(order);
+    log_debug("%s: %d points, %d samples of each, in %.1f s", p->table, p->n_points, p->reps_done,
+              (double)(progress_now_ns() - begun) / 1e9);
     if (p->samples && p->reps_done > 1 && p->conditions.watched) {
         p->conditions.spread = spread_of(p);
         p->conditions.marks |= (unsigned)(p->conditions.spread > WATCH_SPREAD) << HW_SPREAD;

@@ -50,7 +50,6 @@ struct engine_config {
     int buffered;
     int (*fault)(void *ctx, const struct io_request *r, int result);
     void *fault_ctx;
-    uint32_t delay_max_us, delay_seed;
 };
 
 /* Running totals since open (or engine_stats_reset); times in ns. */

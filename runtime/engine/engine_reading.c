@@ -17,9 +17,7 @@ int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, s
                             .want_direct = !c->buffered,
                             .cancel = g->watched,
                             .fault = c->fault,
-                            .fault_ctx = c->fault_ctx,
-                            .delay_max_us = c->delay_max_us,
-                            .delay_seed = c->delay_seed };
+                            .fault_ctx = c->fault_ctx };
     return c->backend ? io_open_backend(c->backend, &io, &g->io, e) : io_open(c->io, &io, &g->io, e);
 }
 

@@ -53,8 +53,6 @@ struct io_config {
     /* For tests: instead of a submission, where it gives something below 0 (-errno). NULL: none. */
     int (*fault_submit)(void *ctx);
     int retry_ms, silence_ms; /* for tests: instead of IO_RETRY_MS and IO_SILENCE_MS; 0: these */
-    /* For tests: the delay wrapper. */
-    uint32_t delay_max_us, delay_seed;
 };
 
 /* First member of every backend's own struct. Constant after open, but for the counters. */
@@ -86,7 +84,6 @@ struct io_backend {
 
 extern const struct io_backend io_pread_backend;
 extern const struct io_backend io_uring_backend; /* start gives ERR_UNSUPPORTED in a NO_URING build */
-extern const struct io_backend io_delay_backend; /* pread with completions held back at random and shuffled */
 
 /* Opens the file (O_DIRECT where it is allowed and gives the file's bytes), then the backend: PLAN_IO_AUTO
  * takes io_uring, or pread with a note where it is not available. An explicit choice that is not there is

@@ -99,18 +99,18 @@ check "no plan as JSON beside it" test ! -e "$tmp/none.json"
 check "no core" status 4 in_json --memory 16MiB --cores big=0,mid=0,little=0
 check "one would do" test "$(number contradict x) $(number nearest cores)" = "cores 1"
 check "another failure says nothing there" sh -c "! '$P' solve -q --json --traces '$tmp/t.h5' --hardware '$tmp/none' --memory 16MiB --out '$tmp/none.json' 2> '$tmp/why' | grep ."
-check "too fast" status 4 in_json --memory 16MiB --context 256 --min-speed 100000
+check "too fast" status 4 in_json --memory 16MiB --form split --context 256 --min-speed 100000
 check "names the speed" test "$(number contradict x)" = "min_speed"
 check "no memory is enough" grep -q 'no memory is enough' "$tmp/why"
 speed=$(sed -n 's/.*fastest plan makes \([0-9.]*\) .*/\1/p' "$tmp/why")
-check "the speed it names is reached" solve --memory 16MiB --context 256 --min-speed "${speed:-x}" --out "$tmp/f.json"
-solve --memory 64MiB --context 256 --out "$tmp/r.json" > "$tmp/log" # half-way to what memory can give
+check "the speed it names is reached" solve --memory 16MiB --form split --context 256 --min-speed "${speed:-x}" --out "$tmp/f.json"
+solve --memory 64MiB --form split --context 256 --out "$tmp/r.json" > "$tmp/log" # half-way to what memory can give
 double=$(python3 -c "
 import json, sys
 print(($speed * json.load(open(sys.argv[1]))['limits'][0]['batches'][0]['predicted']['tokens_per_s']) ** 0.5)" "$tmp/r.json")
-check "faster needs more memory" status 4 refused --memory 16MiB --context 256 --min-speed "$double"
+check "faster needs more memory" status 4 refused --memory 16MiB --form split --context 256 --min-speed "$double"
 memory=$(sed -n 's/.*; --memory \([0-9]*\) .* would do.*/\1/p' "$tmp/why")
-check "the memory it names will do" solve --memory "${memory:-x}" --context 256 --min-speed "$double" --out "$tmp/f.json"
+check "the memory it names will do" solve --memory "${memory:-x}" --form split --context 256 --min-speed "$double" --out "$tmp/f.json"
 check "nothing was written for what was refused" test ! -e "$tmp/none.json"
 
 # Predicted mode: predictors of both inputs, and what they cost in quality.
@@ -137,10 +137,10 @@ assert any("KL" in n for n in p["notes"]), p["notes"]' "$tmp/pred.json" "$tmp/ah
 # adds_up PLAN LIMIT TEXT OPTION...: explains as JSON what TEXT explains, and holds both to the plan.
 adds_up() { "$P" explain "$1" --json "${@:4}" > "$tmp/x.json" && python3 -B tests/explain_sums.py "$1" "$2" "$3" "$tmp/x.json"; }
 with_predictors=(--traces "$tmp/tp.h5" --hardware "$tmp/phone.sqlite")
-its_lines() { "$P" explain "$tmp/ahead.json" "${with_predictors[@]}" --memory 16MiB > "$tmp/pred.txt" && grep -q "^  (M11) " "$tmp/pred.txt" &&
+its_lines() { "$P" explain "$tmp/ahead.json" "${with_predictors[@]}" --memory 16MiB --no-gains > "$tmp/pred.txt" && grep -q "^  (M11) " "$tmp/pred.txt" &&
     grep -q "^  (M12) " "$tmp/pred.txt" && grep -q "^  (M13) " "$tmp/pred.txt" && grep -q "floor in exact mode" "$tmp/pred.txt"; }
 check "its explanation" its_lines
-check "adds up" adds_up "$tmp/ahead.json" 0 "$tmp/pred.txt" "${with_predictors[@]}" --memory 16MiB
+check "adds up" adds_up "$tmp/ahead.json" 0 "$tmp/pred.txt" "${with_predictors[@]}" --memory 16MiB --no-gains
 check "quality that predictors cannot give" status 4 why_pred --mode predicted --form bundle --max-kl 1e-12
 kl=$(sed -n 's/.*the least that was measured is \([0-9.e-]*\),.*/\1/p' "$tmp/why")
 check "the quality it names will do" pred --mode predicted --form bundle --max-kl "$(python3 -c "print(float('$kl') * 1.01)")" --out "$tmp/kl.json"
@@ -168,7 +168,7 @@ assert all(g["tokens_per_s"] >= 0.989 * x["tokens_per_s"] for g in x["gains"]) #
 assert x["solved_again_tokens_per_s"] == x["tokens_per_s"] and sum(x["binds"].values()) == 8' "$tmp/x.json"; }
 check "explain adds up, as text and as JSON" adds_up "$tmp/m.json" 1 "$tmp/explain.txt" "${in[@]}" --memory 18MiB
 check "explain --json has what the plan has" json
-explain_other() { "$P" explain "$1" "${@:2}" > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}"; }
+explain_other() { "$P" explain "$1" "${@:2}" --no-gains > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}" --no-gains; }
 check "so does the paper's" explain_other "$tmp/paper.json" "${in[@]}"
 check "so does this machine's, whose reads cost CPU time" explain_other "$tmp/here.json" "${mine[@]}" --memory 18MiB
 sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'

@@ -228,7 +228,7 @@ PY
 name=$(sed -n 's/.*"name": "\(ReGLU[^"]*\)".*/\1/p' "$tmp/plan.json" | head -n 1)
 measured()
 {
-    telemetry "$name" && report "$tmp/plan.json" "${in[@]}" --out "$tmp/m.html" --telemetry "$tmp/run.jsonl" "$tmp/run.jsonl" &&
+    telemetry "$name" && report "$tmp/plan.json" "${in[@]}" --no-gains --out "$tmp/m.html" --telemetry "$tmp/run.jsonl" "$tmp/run.jsonl" &&
         (cd "$tmp" && python3 - "$tmp/m.html" <<'PY'
 import sys
 from page import load, table
@@ -261,7 +261,7 @@ else:
     text = text.replace('"notes": [', '"notes": [%s, ' % json.dumps("note " + name))
 open(sys.argv[2], "w").write(text)
 PY
-    telemetry "${evil//\\/}" && report "$tmp/evil.json" "${in[@]}" --out "$tmp/evil.html" --telemetry "$tmp/run.jsonl" &&
+    telemetry "${evil//\\/}" && report "$tmp/evil.json" "${in[@]}" --no-gains --out "$tmp/evil.html" --telemetry "$tmp/run.jsonl" &&
         ! grep -q '<script\|<img' "$tmp/evil.html" && (cd "$tmp" && python3 - "$tmp/evil.html" "${evil//\\/}" <<'PY'
 import sys
 from page import load
@@ -278,7 +278,7 @@ predicted_layers()
     d=datasets/descriptions/bamboo-7b.json
     "$P" solve --description $d --hardware "$tmp/phone.sqlite" --mode predicted --form bundle --packed no --policy lru --act q8 \
         --down-type source --cores little=0 --context 256 --memory 1GB --out "$tmp/p.json" &&
-        report "$tmp/p.json" --description $d --hardware "$tmp/phone.sqlite" --out "$tmp/p.html" &&
+        report "$tmp/p.json" --description $d --hardware "$tmp/phone.sqlite" --no-gains --out "$tmp/p.html" &&
         (cd "$tmp" && python3 - "$tmp/p.html" "$tmp/p.json" <<'PY'
 import json, sys
 from page import load, table

@@ -3,6 +3,7 @@
 #include "common/base/file.h"
 #include "common/base/progress.h"
 #include "runtime/io/io.h"
+#include "tests/io_delay.h"
 #include "tests/test.h"
 
 #include <errno.h>
@@ -50,9 +51,9 @@ static void make_file(void)
 
 static struct io_config config(int direct)
 {
+    io_delay_max_us = 300, io_delay_seed = 7;
     return (struct io_config){ .path = path, .region = region, .region_bytes = (size_t)DEPTH * BUF, .align = BLOCK,
-                               .queue_depth = DEPTH, .lanes = 2, .want_direct = direct, .delay_max_us = 300,
-                               .delay_seed = 7 };
+                               .queue_depth = DEPTH, .lanes = 2, .want_direct = direct };
 }
 
 static int bytes_right(const struct io_request *r)

@@ -82,6 +82,22 @@ static int interrupted(struct err *e)
     return file_interrupted() ? err_set(e, ERR_INTR, "interrupted; nothing was written") : 0;
 }
 
+/* A block's biases, in the piece, as its neurons lie in the pack. */
+static int order_bias(struct work *k, int layer, int block, struct err *e)
+{
+    const struct model_hparams *h = &k->b->source->model->h;
+    size_t n = (size_t)h->n_ff;
+    const uint32_t *order = k->b->orders + ((size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block) * n;
+    float *to = malloc(n * sizeof *to), *from = (float *)(void *)k->piece;
+    if (!to)
+        return err_set(e, ERR_NOMEM, "biases of %zu neurons", n);
+    for (size_t i = 0; i < n; i++)
+        to[i] = from[order[i]];
+    memcpy(from, to, n * sizeof *to);
+    free(to);
+    return 0;
+}
+
 static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_role role, int layer, struct err *e)
 {
     struct write_entry entry = { .kind = PACK_DENSE,
@@ -92,10 +108,14 @@ static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_rol
                                  .segment = PACK_NONE,
                                  .n_dims = (uint32_t)t->n_dims,
                                  .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
-    int r = 0, begun = 0;
+    int r = 0, begun = 0, by_neuron = role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS;
+    size_t piece = by_neuron ? (size_t)t->row_bytes : PIECE;
+    if (piece > PIECE)
+        return err_set(e, ERR_LIMIT, "tensor '%s': a row of %zu bytes; at most %u are possible", t->name, piece, PIECE);
     for (uint64_t at = 0; at < t->bytes;) {
-        size_t n = t->bytes - at < PIECE ? (size_t)(t->bytes - at) : PIECE;
-        if ((r = interrupted(e)) < 0 || (r = source_read(k->b->source, t, k->piece, n, e)) < 0)
+        size_t n = t->bytes - at < piece ? (size_t)(t->bytes - at) : piece;
+        if ((r = interrupted(e)) < 0 || (r = source_read(k->b->source, t, k->piece, n, e)) < 0 ||
+            (by_neuron && (r = order_bias(k, layer, (int)(at / piece), e)) < 0))
             return r;
         if (!begun) {
             int pays = 0;

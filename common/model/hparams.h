@@ -9,7 +9,7 @@
 #define MODEL_MAX_VOCAB   (1 << 22)
 #define MODEL_MAX_CONTEXT (1 << 24)
 
-enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACTS };
+enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
 /* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
 enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTER_SOFTMAX_ALL, MODEL_ROUTERS };
@@ -32,10 +32,15 @@ struct model_hparams {
     enum model_act act;
     enum model_router router;
     enum model_qk_norm qk_norm;
-    int qkv_bias;                /* queries, keys and values must have biases; otherwise they may */
+    int qkv_bias, output_bias;   /* queries, keys and values, attention's output must have biases; otherwise they may */
+    int expert_bias;             /* routers and the experts' three matrices have biases */
+    int sinks;                   /* each head has a logit that takes its share of attention and brings no value */
+    int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int early_router;            /* routers see the residual that enters the block, before attention and its norm */
-    int window, window_period;   /* 0, or layers that window_period does not divide attend to the last `window` positions */
-    int nope_period;             /* 0, or layers that it divides do not rotate queries and keys */
+    int window, window_period;   /* 0, or layers l where window_period does not divide l + period_offset attend to the last
+                                  * `window` positions */
+    int nope_period;             /* 0, or layers l where it divides l + period_offset do not rotate queries and keys */
+    int period_offset;
     int tied_output;             /* the head is token_embd */
     int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
@@ -43,13 +48,13 @@ struct model_hparams {
 /* First position that a query at pos attends to. */
 static inline int model_attends_from(const struct model_hparams *h, int layer, int pos)
 {
-    return h->window > 0 && layer % h->window_period != 0 && pos >= h->window ? pos - h->window + 1 : 0;
+    return h->window > 0 && (layer + h->period_offset) % h->window_period != 0 && pos >= h->window ? pos - h->window + 1 : 0;
 }
 
 /* Do queries and keys of that layer carry their position? */
 static inline int model_rotates(const struct model_hparams *h, int layer)
 {
-    return h->nope_period == 0 || layer % h->nope_period != 0;
+    return h->nope_period == 0 || (layer + h->period_offset) % h->nope_period != 0;
 }
 
 /* FFN blocks per layer: 1, or n_experts. Every per-FFN array in this project has this dimension. */

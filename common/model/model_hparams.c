@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu" };
+static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai" };
 static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk", "softmax_all" };
 
 int model_act_by_name(const char *name)
@@ -50,8 +50,11 @@ struct arch {
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
     int shared_expert;
     enum model_qk_norm qk_norm;
-    int qkv_bias;
+    int qkv_bias, output_bias;
+    int expert_bias, sinks, ffn_norm_named_post;
+    int act_only;                /* what the user states cannot replace the activation */
     int window_period;           /* default of sliding_window_pattern; 0: windows are not supported */
+    int period_offset;
     int nope_period;             /* where there is a window */
 };
 
@@ -81,6 +84,10 @@ static const struct arch archs[] = {
       .qk_norm = MODEL_QK_NORM_HEAD },
     { .family = { "olmoe", "OLMoE-1B-7B", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_ALL, .experts = 1,
       .qk_norm = MODEL_QK_NORM_ROW },
+    { .family = { "gpt-oss", "gpt-oss-20b, gpt-oss-120b", "" },
+      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_SWIGLU_OAI, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1,
+      .expert_width = 1, .expert_bias = 1, .qkv_bias = 1, .output_bias = 1, .sinks = 1, .ffn_norm_named_post = 1,
+      .window_period = 2, .period_offset = 1 },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -255,6 +262,7 @@ static void read_window(struct reader *rd, struct model_hparams *h)
         h->window = window;
         h->window_period = read_int(rd, "attention.sliding_window_pattern", 1, MODEL_MAX_LAYERS, rd->a->window_period);
         h->nope_period = rd->a->nope_period;
+        h->period_offset = rd->a->period_offset;
     } else if (rd->r == 0 && window > 0 && window < h->n_ctx_train) {
         char text[16];
         snprintf(text, sizeof text, "%d", window);
@@ -351,6 +359,7 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
     }
     read_router(rd, given, h);
     h->early_router = rd->a->early_router;
+    h->expert_bias = rd->a->expert_bias;
     h->n_experts_used = read_int(rd, "expert_used_count", 1, h->n_experts, -1);
     only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
     if (rd->a->shared_expert)
@@ -385,6 +394,9 @@ static void read_act(struct reader *rd, int override, struct model_hparams *h)
     if (rd->r == 0 && act < 0)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is '%.32s': only silu, relu and drelu are "
                         "supported", gguf_name(rd->g), key, name);
+    else if (rd->r == 0 && act != (int)rd->a->act && (rd->a->act_only || act > MODEL_ACT_DRELU))
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': its activation is %s, %s is not supported for the architecture '%s'",
+                        gguf_name(rd->g), act_names[rd->a->act], act_names[act], rd->arch);
     else if (rd->r == 0)
         h->act = (enum model_act)act;
     free(name);
@@ -464,6 +476,9 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.rope = rd.a->rope;
     h.qk_norm = rd.a->qk_norm;
     h.qkv_bias = rd.a->qkv_bias;
+    h.output_bias = rd.a->output_bias;
+    h.sinks = rd.a->sinks;
+    h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
     char *name = read_str(&rd, "general.name");
     if (name)
         snprintf(h.name, sizeof h.name, "%s", name);

@@ -4,15 +4,16 @@
 #include <stdio.h>
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
-enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_Q_NORM, D_K_NORM, D_RANK /* any */ };
+enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
     ALWAYS, MAYBE,
     UNTIED,                  /* unless the head is the embedding */
-    BIASED,                  /* where the architecture has it; elsewhere it may be there */
+    BIASED, OUTPUT_BIASED,                  /* where the architecture has it; elsewhere it may be there */
     NORMED,                  /* where queries and keys are normed */
     ROUTED,                  /* with experts only */
+    SINKS, EXPERT_BIASED,    /* where hyper-parameters say so */
     SHARED,                  /* with an expert that every token uses */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -46,21 +47,29 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_DOWN]    = { "ffn_down", "ffn_down.weight", "ffn_down_exps.weight", 1, ALWAYS, { D_FF, D_MODEL } },
     [MODEL_PREDICT_FC1] = { "predict_fc1", "fc1.weight", NULL, 1, DENSE_MAYBE, { D_MODEL, D_RANK } },
     [MODEL_PREDICT_FC2] = { "predict_fc2", "fc2.weight", NULL, 1, DENSE_MAYBE, { D_RANK, D_FF } },
-    [MODEL_ATTN_OUTPUT_BIAS] = { "attn_output_bias", "attn_output.bias", NULL, 1, MAYBE, { D_MODEL, NONE } },
+    [MODEL_ATTN_OUTPUT_BIAS] = { "attn_output_bias", "attn_output.bias", NULL, 1, OUTPUT_BIASED, { D_MODEL, NONE } },
     [MODEL_ATTN_Q_NORM] = { "attn_q_norm", "attn_q_norm.weight", NULL, 1, NORMED, { D_Q_NORM, NONE } },
     [MODEL_ATTN_K_NORM] = { "attn_k_norm", "attn_k_norm.weight", NULL, 1, NORMED, { D_K_NORM, NONE } },
     [MODEL_SHARED_ROUTER] = { "shared_router", "ffn_gate_inp_shexp.weight", NULL, 1, SHARED, { D_MODEL, NONE } },
     [MODEL_SHARED_GATE] = { "shared_gate", "ffn_gate_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
     [MODEL_SHARED_UP]   = { "shared_up", "ffn_up_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
+    [MODEL_ATTN_SINKS]  = { "attn_sinks", "attn_sinks.weight", NULL, 1, SINKS, { D_HEADS, NONE } },
+    [MODEL_FFN_ROUTER_BIAS] = { "ffn_router_bias", "ffn_gate_inp.bias", NULL, 1, EXPERT_BIASED, { D_EXPERTS, NONE } },
+    [MODEL_FFN_GATE_BIAS] = { "ffn_gate_bias", NULL, "ffn_gate_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
+    [MODEL_FFN_UP_BIAS] = { "ffn_up_bias", NULL, "ffn_up_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
+    [MODEL_FFN_DOWN_BIAS] = { "ffn_down_bias", NULL, "ffn_down_exps.bias", 1, EXPERT_BIASED, { D_MODEL, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
 /* Down by neuron. */
 static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, ALWAYS, { D_MODEL, D_FF } };
 
+/* The FFN's norm where the file names it after what comes before it. */
+static const struct role post_norm = { "ffn_norm", "post_attention_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
+
 static const struct role *role_of(const struct model_hparams *h, enum model_role r)
 {
-    return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : &roles[r];
+    return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : r == MODEL_FFN_NORM && h->ffn_norm_named_post ? &post_norm : &roles[r];
 }
 
 int model_role_is_ffn(enum model_role r)
@@ -118,6 +127,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_K_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_kv_heads : 1);
     case D_FF:       return (uint64_t)h->n_ff;
     case D_FF_SHARED: return (uint64_t)h->n_ff_shared;
+    case D_HEADS:    return (uint64_t)h->n_heads;
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
     case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
@@ -136,7 +146,10 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case MAYBE:       return MODEL_OPTIONAL;
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case BIASED:      return h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
+    case OUTPUT_BIASED: return h->output_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case NORMED:      return h->qk_norm ? MODEL_REQUIRED : MODEL_ABSENT;
+    case SINKS:       return h->sinks ? MODEL_REQUIRED : MODEL_ABSENT;
+    case EXPERT_BIASED: return h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT;
     case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;

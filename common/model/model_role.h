@@ -19,6 +19,8 @@ enum model_role {
     MODEL_PREDICT_FC1, MODEL_PREDICT_FC2,      /* a PowerInfer file's predictors: no part of the network */
     MODEL_ATTN_OUTPUT_BIAS, MODEL_ATTN_Q_NORM, MODEL_ATTN_K_NORM,
     MODEL_SHARED_ROUTER, MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, /* the expert that every token uses */
+    MODEL_ATTN_SINKS, MODEL_FFN_ROUTER_BIAS,
+    MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS, MODEL_FFN_DOWN_BIAS,              /* of experts */
     MODEL_ROLES
 };
 
@@ -27,7 +29,7 @@ int model_role_is_predictor(enum model_role r);
 /* Is it a tensor that the forward pass keeps whole: neither of the FFN's matrices nor of a predictor? */
 int model_role_is_dense(enum model_role r);
 int model_role_is_per_layer(enum model_role r);
-int model_role_is_vector(enum model_role r);   /* one dimension, F32; matrices may have any type that the kernels know */
+int model_role_is_vector(enum model_role r);   /* F32, one dimension, or one for each expert; matrices may have any type with kernels */
 const char *model_role_name(enum model_role r); /* "attn_q" */
 
 /* Does a model of these hyper-parameters have the tensor, in each of its layers where it is per layer? */

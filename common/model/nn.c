@@ -81,10 +81,15 @@ void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope sty
 
 void nn_softmax(float *x, int n)
 {
-    float top = x[0];
+    nn_softmax_sink(x, n, -INFINITY);
+}
+
+void nn_softmax_sink(float *x, int n, float sink)
+{
+    float top = sink > x[0] ? sink : x[0];
     for (int i = 1; i < n; i++)
         top = x[i] > top ? x[i] : top;
-    double sum = 0;
+    double sum = (double)expf(sink - top);
     for (int i = 0; i < n; i++) {
         x[i] = expf(x[i] - top);
         sum += (double)x[i];
@@ -113,7 +118,7 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
             float *s = scores + (size_t)i * a->scores_stride;
             for (int p = 0; p < n_pos; p++)
                 s[p] *= a->scale;
-            nn_softmax(s, n_pos);
+            nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[h + i] : -INFINITY);
         }
         memset(o, 0, (size_t)n_heads * dim * sizeof *o);
         for (int p = 0; p < n_pos; p += RUN) {
@@ -139,6 +144,12 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
     case MODEL_ACT_DRELU:
         for (int i = 0; i < n; i++)
             h[i] = gate[i] > 0 && up[i] > 0 ? gate[i] * up[i] : 0;
+        break;
+    case MODEL_ACT_SWIGLU_OAI:
+        for (int i = 0; i < n; i++) {
+            float g = fminf(gate[i], 7), u = fminf(fmaxf(up[i], -7), 7);
+            h[i] = g / (1.0f + expf(-1.702f * g)) * (u + 1);
+        }
         break;
     case MODEL_ACTS:
         break;

@@ -31,11 +31,15 @@ void nn_rope_freqs(float *freqs, const struct model_hparams *h, const float *div
 /* x = softmax(x), max-subtracted, sum in double. n > 0. */
 void nn_softmax(float *x, int n);
 
+/* The same where one more logit takes its share. */
+void nn_softmax_sink(float *x, int n, float sink);
+
 /* One token's attention for heads [head0, head1): out[h*head_dim..] = softmax(q_h . K / sqrt(head_dim)) V.
  * K, V: n_pos positions of kv_stride elements, of which kv head j = h / (n_heads/n_kv_heads) uses elements
  * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: scratch, f32[NN_ATTN_HEADS or
  * n_heads/n_kv_heads, if fewer][scores_stride], scores_stride >= n_pos. scale is applied
- * to the products. Positions are summed in ascending order: bits do not depend on how tokens are
+ * to the products. sinks: NULL, or a logit of each head that takes part in its softmax and has no V. Positions are
+ * summed in ascending order: bits do not depend on how tokens are
  * grouped into calls. Heads that share a KV head are taken up to NN_ATTN_HEADS at a time, so that a
  * row of K or V is read once for all of them. */
 #define NN_ATTN_HEADS 4
@@ -43,11 +47,13 @@ struct nn_attn {
     int n_heads, n_kv_heads, head_dim, kv_f16;
     size_t kv_stride, scores_stride;
     float scale;
+    const float *sinks;
 };
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
 
-/* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u). */
+/* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u), SWIGLU_OAI
+ * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss). */
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
 /* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among

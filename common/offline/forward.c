@@ -346,7 +346,7 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         place(f, s->q + t * f->q_len, s->k + t * f->kv_len, s->v + t * f->kv_len, (int)t);
     const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
                                .kv_stride = f->kv_len, .scores_stride = len,
-                               .scale = 1.0f / sqrtf((float)h->head_dim) };
+                               .scale = 1.0f / sqrtf((float)h->head_dim), .sinks = f->w[MODEL_ATTN_SINKS] };
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         for (int i = 0; i < n; i++) {
@@ -415,6 +415,13 @@ static void record_bits(const struct forward *f, const float *gate, const float 
     }
 }
 
+/* A block's vector of n among those of a role; NULL where there are none. */
+static const float *of_expert(const struct forward *f, enum model_role role, int expert, size_t n)
+{
+    const float *all = f->w[role];
+    return all ? all + (size_t)expert * n : NULL;
+}
+
 /* s->out = FFN of block `expert` for n rows of norm; rows[i] is the bit row of the i-th. */
 static void ffn(struct forward *f, struct scratch *s, int expert, const float *norm, int n, const size_t *rows)
 {
@@ -423,6 +430,8 @@ static void ffn(struct forward *f, struct scratch *s, int expert, const float *n
     product(s->up, f->n_ff, tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
     for (int t = 0; t < n; t++) {
         float *gate = s->gate + (size_t)t * f->n_ff, *up = s->up + (size_t)t * f->n_ff;
+        add_bias(gate, of_expert(f, MODEL_FFN_GATE_BIAS, expert, f->n_ff), f->n_ff);
+        add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, expert, f->n_ff), f->n_ff);
         if (f->run->on_layer)
             record_bits(f, gate, up, rows[t]);
         nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
@@ -434,6 +443,8 @@ static void ffn(struct forward *f, struct scratch *s, int expert, const float *n
         probe->neurons(probe->ctx, (int)(s - f->scratch), expert, tokens, n, s->gate);
     }
     product(s->out, f->d, tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
+    for (int t = 0; t < n; t++)
+        add_bias(s->out + (size_t)t * f->d, of_expert(f, MODEL_FFN_DOWN_BIAS, expert, f->d), f->d);
 }
 
 static void dense_sweep(void *ctx, int begin, int end, int worker)
@@ -463,6 +474,7 @@ static void route_sweep(void *ctx, int begin, int end, int worker)
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
         product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in + t * f->d,
                 f->d, 1);
+        add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
         nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->h->n_experts, (int)f->k, f->h->router);
     }
 }

@@ -30,16 +30,18 @@ struct family {
     int expert_width;           /* of experts, apart from feed_forward_length */
     int shared;                 /* an expert that every token uses, as wide as it says */
     int untied;                 /* a head of its own */
+    int window;                 /* layers that see one */
 };
 
 static const struct family families[] = {
     { .arch = "llama", .own_keys = 1 },
-    { .arch = "smallthinker", .own_keys = 1, .experts = 1, .expert_width = 1 },
+    { .arch = "smallthinker", .own_keys = 1, .experts = 1, .expert_width = 1, .window = 1 },
     { .arch = "qwen2" },
     { .arch = "qwen2moe", .experts = 1, .expert_width = 1, .shared = 1, .untied = 1 },
     { .arch = "qwen3", .key_length = 1 },
     { .arch = "qwen3moe", .key_length = 1, .experts = 1, .expert_width = 1 },
     { .arch = "olmoe", .experts = 1, .untied = 1 },
+    { .arch = "gpt-oss", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .window = 1 },
 };
 
 struct shape {
@@ -84,6 +86,8 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
         t->mean = 4, t->deviation = 1;
     else if (strstr(t->name, ".bias"))
         t->deviation = 0.2f;
+    else if (r == MODEL_ATTN_SINKS)
+        t->deviation = 1;
     else if (t->n_dims == 1 && r != MODEL_SHARED_ROUTER)
         t->mean = 1, t->deviation = 0.1f;
 }
@@ -107,7 +111,7 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
     t.n_dims = model_tensor_shape(h, role, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
         return 0;
-    t.type = t.n_dims == 1 || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
+    t.type = model_role_is_vector(role) || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
     distribution(h, role, &t);
     t.stream = splitmix_at(s->seed ^ hash_64(t.name, strlen(t.name)));
     return make_add(m, &t, e);
@@ -310,9 +314,10 @@ static int check_experts(const struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--gating without --experts");
     if (s->family->experts && s->experts == 0)
         return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used", arch);
-    if (!small && (s->window > 0 || s->gating == SIGMOID))
-        return err_set(e, ERR_USAGE, "%s is only known for --arch smallthinker",
-                       s->window > 0 ? "--window" : "--gating sigmoid");
+    if (!small && s->gating == SIGMOID)
+        return err_set(e, ERR_USAGE, "--gating sigmoid is only known for --arch smallthinker");
+    if (!s->family->window && s->window > 0)
+        return err_set(e, ERR_USAGE, "--window is not known for --arch %s", arch);
     return 0;
 }
 
@@ -380,7 +385,7 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
-    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", NULL };
+    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
@@ -416,8 +421,8 @@ int cmd_random(int argc, char **argv)
           .arg = "NAME", .def = "unstated",
           .help = "How the file says that routers weight experts: not at all, softmax or sigmoid." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
-          .arg = "N", .def = "none", .help = "Positions that layers 1, 2, 3, 5, 6, 7, ... see (smallthinker; its "
-          "layers 0, 4, 8, ... see all and do not rotate then)." },
+          .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
+          "see all and do not rotate then), of gpt-oss 0, 2, 4, ..." },
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,

@@ -65,7 +65,7 @@ static int add_tensors(struct make *m, const struct gguf *g, uint32_t type, uint
     int r = 0, n_layers = count_layers(g);
     for (uint64_t i = 0; r == 0 && i < g->n_tensors; i++) {
         const struct gguf_tensor *s = &g->tensors[i];
-        int keep = s->n_dims < 2 || strstr(s->name, "ffn_gate_inp") != NULL;
+        int keep = s->n_dims < 2 || strstr(s->name, "ffn_gate_inp") || strstr(s->name, ".bias");
         uint32_t own = has_more_bits(s->name, n_layers) ? more : type;
         struct make_tensor t = { .type = keep ? s->type : own, .n_dims = s->n_dims, .row = source_row,
                                  .source = g, .source_tensor = s };

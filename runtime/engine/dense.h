@@ -42,6 +42,8 @@ struct dense_layer {
     const float *q_bias, *k_bias, *v_bias, *o_bias;
     const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
     const float *shared_router;                /* f32[d_model] */
+    const float *sinks, *router_bias;          /* f32[n_heads], f32[n_experts]; or NULL */
+    const float *down_bias;                    /* f32[n_experts][d_model], or NULL: the engine's */
 };
 
 struct dense_weights {

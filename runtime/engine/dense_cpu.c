@@ -169,7 +169,8 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .kv_f16 = c->c.kv_f16,
                                    .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
-                                   .scale = c->attn_scale };
+                                   .scale = c->attn_scale,
+                                   .sinks = c->c.w->layers[a->layer].sinks };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
     for (int i = begin; i < end; i++) {
@@ -244,8 +245,12 @@ static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const flo
 static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
+    const struct dense_layer *l = &c->c.w->layers[layer];
+    int r = one_product(c, &l->router, in, logits), n = c->c.h->n_experts;
     (void)e;
-    return one_product(c, &c->c.w->layers[layer].router, in, logits);
+    for (int t = 0; t < in->n_tokens; t++)
+        add_bias(logits + (size_t)t * (size_t)n, l->router_bias, n);
+    return r;
 }
 
 static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e)

@@ -121,8 +121,9 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot / 2 + 1, sizeof *g->weights.rope_freqs);
+    g->biases = calloc((size_t)g->h.n_layers, sizeof *g->biases);
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
-    if (!g->weights.layers || !g->weights.rope_freqs || !g->taken)
+    if (!g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", g->h.n_layers);
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
@@ -176,6 +177,7 @@ void engine_close(struct engine *g)
     if (g->dense)
         g->dense->backend->close(g->dense);
     free(g->weights.layers);
+    free(g->biases);
     free(g->predictors);
     free(g->pieces);
     free(g->verifier.row_checks);

@@ -134,16 +134,16 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     return r < 0 ? r : engine_add_residual(g, g->acc, n, e);
 }
 
-/* mix += weight x output, for the tokens of each of these experts. */
-static void add_experts(struct engine *g, const struct pipeline_ffn *f, int n_f, int n)
+/* mix += weight x (output + bias), for the tokens of each of these experts. */
+static void add_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n)
 {
-    const float *weight = expert_weights(g, n);
+    const float *weight = expert_weights(g, n), *bias = g->weights.layers[layer].down_bias;
     size_t d = (size_t)g->h.d_model;
     for (int i = 0; i < n_f; i++)
         for (int t = 0, k = 0; t < n; t++) {
             float w = weight[t * g->h.n_experts + f[i].block];
             for (size_t c = 0; w > 0 && c < d; c++)
-                g->mix[(size_t)t * d + c] += w * f[i].out[(size_t)k * d + c];
+                g->mix[(size_t)t * d + c] += w * (f[i].out[(size_t)k * d + c] + (bias ? bias[(size_t)f[i].block * d + c] : 0));
             k += w > 0;
         }
 }
@@ -168,7 +168,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
             see(g, f, n_f, n, from == PREDICT_BLOCK ? g->block_in : g->x);
         if ((r = pipeline_run(g->pipe, layer, f, n_f, e)) < 0)
             return r;
-        add_experts(g, f, n_f, n);
+        add_experts(g, layer, f, n_f, n);
     }
     struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     if (g->h.n_ff_shared && (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)

@@ -24,6 +24,7 @@ struct engine {
     struct pool *pool;
     struct io *io;
     struct dense_weights weights;
+    struct pipeline_bias *biases;  /* [layer] */
     struct dense *dense;
     int n_blocks, n_parts, dense_mode;
     struct predict *predictors;    /* [layer][block], or NULL; without weights where they are streamed */

@@ -124,6 +124,9 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_SHARED_ROUTER, NULL, &l->shared_router },
         { MODEL_SHARED_GATE, &l->shared_gate, NULL }, { MODEL_SHARED_UP, &l->shared_up, NULL },
         { MODEL_SHARED_DOWN, &l->shared_down, NULL },
+        { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
+        { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
+        { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)

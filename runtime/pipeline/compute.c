@@ -127,9 +127,18 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
     return sum;
 }
 
+/* Of the block; both or none. */
+static struct pipeline_bias biases_of(const struct block *b)
+{
+    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL };
+    size_t at = (size_t)b->block * (size_t)b->shape->n_ff;
+    return of.gate ? (struct pipeline_bias){ of.gate + at, of.up + at } : of;
+}
+
 static void flush_ups(struct block *b, struct gather *w)
 {
     size_t n_ff = (size_t)b->shape->n_ff;
+    struct pipeline_bias of = biases_of(b);
     if (!w->n)
         return;
     gathered_rows(b, w, LAYOUT_UP);
@@ -137,6 +146,11 @@ static void flush_ups(struct block *b, struct gather *w)
         float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * SCHEDULE_GATHER_ROWS;
         for (int i = 0; i < w->n; i++)
             gate[i] = h[w->pos[i]];
+        if (of.gate)
+            for (int i = 0; i < w->n; i++) {
+                gate[i] += of.gate[w->pos[i]];
+                up[i] += of.up[w->pos[i]];
+            }
         nn_ffn_act(up, gate, up, w->n, b->c->act);
         for (int i = 0; i < w->n; i++)
             h[w->pos[i]] = up[i];
@@ -196,13 +210,18 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
     const struct layout_part *lp = &b->shape->part[0];
     size_t n_ff = (size_t)b->shape->n_ff;
     const uint8_t *tile = x->base;
+    const struct pipeline_bias of = biases_of(b);
     assert(b->c->dense_mode && !b->pred.on && lp->record_neurons <= SCHEDULE_GATHER_ROWS);
     for (uint32_t at = x->pos0; at < x->pos0 + x->n; at += lp->record_neurons, tile += lp->record_bytes) {
         tile_rows(b, tile, LAYOUT_GATE, b->rows + at, n_ff);
         tile_rows(b, tile, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
         for (int t = 0; t < b->n_tokens; t++) {
-            float *h = b->rows + (size_t)t * n_ff + at;
-            nn_ffn_act(h, h, w->a + t * SCHEDULE_GATHER_ROWS, (int)lp->record_neurons, b->c->act);
+            float *h = b->rows + (size_t)t * n_ff + at, *up = w->a + t * SCHEDULE_GATHER_ROWS;
+            for (uint32_t i = 0; of.gate && i < lp->record_neurons; i++) {
+                h[i] += of.gate[at + i];
+                up[i] += of.up[at + i];
+            }
+            nn_ffn_act(h, h, up, (int)lp->record_neurons, b->c->act);
         }
     }
     memset(b->active + x->pos0, 1, x->n);

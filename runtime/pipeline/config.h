@@ -26,6 +26,12 @@ struct pipeline_memory {
     uint8_t *predict;              /* scratch.predict; NULL without predictors */
 };
 
+/* Biases of a layer's gates and ups, of every block, in pack order: f32[n_blocks][n_ff]; NULL: none. Only of activations that
+ * give no exact zeros, whose gates are never asked for alone. */
+struct pipeline_bias {
+    const float *gate, *up;
+};
+
 struct pipeline_config {
     /* the model */
     const struct pack *pack;       /* where units and predictors are in the file */
@@ -54,6 +60,8 @@ struct pipeline_config {
     const uint64_t *cold_at;       /* [layer][part]: offset in the cold region */
     struct cache *const *caches;   /* [layer][part] */
     struct pipeline_memory memory;
+
+    const struct pipeline_bias *biases; /* [layer], or NULL */
 
     /* predictors; all NULL in a model that has none in use */
     const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */

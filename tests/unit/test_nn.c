@@ -112,6 +112,18 @@ static void yarn(void)
     CHECK(x[0] == 4.5f && x[1] == 6);
 }
 
+/* A sink of the size of the largest logit takes half of what one logit had; SwiGLU is clamped on both sides. */
+static void gpt_oss(void)
+{
+    float x[3] = { 5, -INFINITY, -INFINITY }, h[3];
+    const float gate[3] = { 9, 1, -20 }, up[3] = { 2, -9, 0.5f };
+    nn_softmax_sink(x, 3, 5);
+    CHECK(x[0] == 0.5f && x[1] == 0 && x[2] == 0);
+    nn_ffn_act(h, gate, up, 3, MODEL_ACT_SWIGLU_OAI);
+    CHECK(fabs(h[0] - 7 / (1 + exp(-1.702 * 7)) * 3) < 1e-5 && fabs(h[1] + 6 / (1 + exp(-1.702))) < 1e-5);
+    CHECK(fabs(h[2] + 20 / (1 + exp(1.702 * 20)) * 1.5) < 1e-12);
+}
+
 static void softmax(void)
 {
     float x[3] = { 1000, 1001, 999 }, one = -5;
@@ -146,7 +158,7 @@ static void attention(int f16)
     static float q[HEADS * DIM], kf[POS * STRIDE], vf[POS * STRIDE], out[HEADS * DIM], part[HEADS * DIM];
     static uint16_t kh[POS * STRIDE], vh[POS * STRIDE];
     static float scores[3 * POS + 1];
-    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, POS, 1 / sqrtf(DIM) };
+    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, POS, 1 / sqrtf(DIM), NULL };
     fill(q, HEADS * DIM);
     fill(kf, POS * STRIDE);
     fill(vf, POS * STRIDE);
@@ -195,6 +207,7 @@ int main(void)
     rope();
     heads();
     yarn();
+    gpt_oss();
     softmax();
     act();
     for (int t = 0; t < CPU_TIERS; t++) {

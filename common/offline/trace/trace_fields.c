@@ -53,6 +53,7 @@ const struct trace_field trace_fields[] = {
     { "/model", "window", TRACE_FIELD_OPT_INT, AT(h.window), 0, 1, INT32_MAX },
     { "/model", "window_period", TRACE_FIELD_OPT_INT, AT(h.window_period), 0, 1, MODEL_MAX_LAYERS },
     { "/model", "nope_period", TRACE_FIELD_OPT_INT, AT(h.nope_period), 0, 1, MODEL_MAX_LAYERS },
+    { "/model", "period_offset", TRACE_FIELD_OPT_INT, AT(h.period_offset), 0, 1, MODEL_MAX_LAYERS },
     { "/model", "down_by_neuron", TRACE_FIELD_OPT_INT, AT(h.down_by_neuron), 0, 0, 1 },
     { "/model", "tied_output", TRACE_FIELD_INT, AT(h.tied_output), 0, 0, 1 },
     { "/model", "vocab_text_bytes", TRACE_FIELD_U64, AT(vocab_text_bytes), 0, 0, COUNT_MAX },

@@ -3,6 +3,7 @@
 
 /* Subcommands: argv[0] is the subcommand's name; the exit status is returned. */
 int cmd_generate(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_logits(int argc, char **argv);

@@ -4,9 +4,11 @@
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
 
+#include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
+#include "runtime/sampling.h"
 #include "runtime/session/session.h"
 #include "runtime/setup.h"
 #include "runtime/stream.h"
@@ -32,8 +34,8 @@ static const struct opt_usage usage = {
 
 struct args {
     struct setup_args setup;
-    const char *prompt, *prompt_file;
-    int n, json, ignore_eos, no_echo;
+    const char *prompt, *prompt_file, *system, *template;
+    int n, json, ignore_eos, no_echo, chat, thinking;
     struct opt_list stops;
     uint64_t seed;
     struct sample_params sampling;
@@ -45,6 +47,7 @@ struct run {
     struct engine *g;
     struct session session;
     struct stream stream;
+    struct chat_reader reader; /* with --chat */
     struct report report;
     int32_t *ids;           /* of the prompt */
     int n_ids;
@@ -56,32 +59,26 @@ struct run {
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + 20] = { 0 };
-    struct sample_params *p = &a->sampling;
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 20] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
           .help = "Text to continue." },
         { .name = "prompt-file", .short_name = 'f', .type = OPT_STRING, .dest = &a->prompt_file, .arg = "FILE", .file = OPT_READ,
           .help = "A file with the text; - is standard input." },
+        { .name = "chat", .type = OPT_FLAG, .dest = &a->chat,
+          .help = "The prompt is a user's message: the model's own template is put around it, and the answer alone is printed." },
+        { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "With --chat: a system message before it." },
+        { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
+          .help = "With --chat: a template instead of the model's own." },
+        { .name = "thinking", .type = OPT_CHOICE, .dest = &a->thinking, .choices = chat_thinking_names,
+          .help = "With --chat: show, hide, or off, which tells the template that the model shall not think.", .def = "show" },
         { .name = "predict", .short_name = 'n', .type = OPT_INT, .dest = &a->n, .arg = "N",
           .min = -1, .max = MODEL_MAX_CONTEXT,
           .help = "Tokens to make; -1: until the model ends the text or the context is full.", .def = "128" },
         { .name = "stop", .type = OPT_LIST, .dest = &a->stops, .arg = "TEXT",
           .help = "End before this text; repeatable." },
         { .name = "ignore-eos", .type = OPT_FLAG, .dest = &a->ignore_eos, .help = "Never end the text by itself." },
-        { .name = "temp", .type = OPT_DOUBLE, .dest = &p->temp, .arg = "T", .min = 0, .max = 100,
-          .help = "Temperature; 0 takes the likeliest token.", .def = "0.8" },
-        { .name = "top-k", .type = OPT_INT, .dest = &p->top_k, .arg = "K", .min = 0, .max = MODEL_MAX_VOCAB,
-          .help = "Keep the K likeliest; 0: all.", .def = "40" },
-        { .name = "top-p", .type = OPT_DOUBLE, .dest = &p->top_p, .arg = "P", .min = 0, .max = 1,
-          .help = "Keep the likeliest that together reach P; 1: all.", .def = "0.95" },
-        { .name = "min-p", .type = OPT_DOUBLE, .dest = &p->min_p, .arg = "P", .min = 0, .max = 1,
-          .help = "Keep those at least P times as likely as the likeliest; 0: all.", .def = "0.05" },
-        { .name = "repeat-penalty", .type = OPT_DOUBLE, .dest = &p->repeat_penalty, .arg = "X",
-          .min = 0.01, .max = 100, .help = "Divide the logits of recent tokens by X; 1: none.", .def = "1" },
-        { .name = "repeat-last-n", .type = OPT_INT, .dest = &p->repeat_last_n, .arg = "N",
-          .min = -1, .max = MODEL_MAX_CONTEXT, .help = "How many tokens are recent; -1: all.", .def = "64" },
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the draws; the same seed gives the same text.", .def = "random, reported" },
         { .name = "no-echo", .type = OPT_FLAG, .dest = &a->no_echo,
@@ -90,9 +87,13 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "JSON lines on stdout: one per token, then a summary." },
     };
     memcpy(o + k, own, sizeof own);
+    sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run generate --help", argv[1]);
+    if (r == 0 && !a->chat && (a->system || a->template || a->thinking))
+        return err_set(e, ERR_USAGE, "%s belongs to --chat",
+                       a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
     return r;
 }
 
@@ -113,11 +114,27 @@ static void to_record(void *ctx, const char *text, size_t len)
 
 /* ---- before loading ---- */
 
+static int chat_prompt(struct run *r, const char *text, int32_t **ids, int *n, struct err *e)
+{
+    const struct args *a = r->a;
+    struct chat *c;
+    int thinks, k = chat_new(r->s->pack->meta, r->s->tokenizer, a->template, &c, e);
+    if (k < 0)
+        return k;
+    if ((!a->system || (k = chat_add(c, "system", a->system, NULL, e)) == 0) && (k = chat_add(c, "user", text, NULL, e)) == 0)
+        k = chat_tokens(c, a->thinking == CHAT_THINKING_OFF, ids, n, &thinks, e);
+    if (k == 0)
+        chat_reader_init(&r->reader, r->s->tokenizer, thinks);
+    chat_free(c);
+    return k;
+}
+
 /* A position is left for what comes after the prompt, unless nothing shall. */
 static int encode(struct run *r, const char *text, size_t len, struct err *e)
 {
     int32_t *ids = NULL;
-    int n = 0, c = tokenizer_encode(r->s->tokenizer, text, len, 1, 0, &ids, &n, e);
+    int n = 0;
+    int c = r->a->chat ? chat_prompt(r, text, &ids, &n, e) : tokenizer_encode(r->s->tokenizer, text, len, 1, 0, &ids, &n, e);
     if (c < 0 || (c = prompt_check(n, r->s->config.choice.context, r->a->n != 0, e)) < 0) {
         free(ids);
         return c;
@@ -157,8 +174,16 @@ static int32_t pick(struct run *r, struct err *e)
 static int put(struct run *r, int32_t id)
 {
     size_t len;
-    const char *piece = tokenizer_piece(r->s->tokenizer, id, &len);
-    return stream_push(&r->stream, piece, len);
+    const char *text, *mark;
+    if (!r->a->chat) {
+        text = tokenizer_piece(r->s->tokenizer, id, &len);
+        return stream_push(&r->stream, text, len);
+    }
+    enum chat_part part = chat_read(&r->reader, r->s->tokenizer, id, &text, &len);
+    if (len == 0 || (part == CHAT_THOUGHT && r->a->thinking == CHAT_THINKING_HIDE))
+        return 0;
+    mark = chat_mark(&r->reader, part);
+    return stream_push(&r->stream, mark, strlen(mark)) || stream_push(&r->stream, text, len);
 }
 
 static int decode(struct run *r, struct err *e)
@@ -280,7 +305,7 @@ static int generate(struct args *a, struct err *e)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = r.report.seed = a->seed;
     find_eog(&r);
-    if (!a->json && !a->no_echo)
+    if (!a->json && !a->no_echo && !a->chat)
         to_stdout(NULL, text, len);
     free(text);
     text = NULL;
@@ -297,16 +322,10 @@ out:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct args a = { .n = 128,
-                      .seed = UINT64_MAX,
-                      .sampling = { .temp = 0.8,
-                                    .top_k = 40,
-                                    .top_p = 0.95,
-                                    .min_p = 0.05,
-                                    .repeat_penalty = 1,
-                                    .repeat_last_n = 64 } };
+    struct args a = { .n = 128, .seed = UINT64_MAX };
     struct err e = { 0 };
     setup_args_init(&a.setup);
+    sampling_init(&a.sampling);
     int r = parse(&a, argc, argv, &e);
     if (r == 0) {
         a.setup.cancel = file_catch_interrupt();

@@ -14,6 +14,7 @@ int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
         { "generate", cmd_generate, "continue a prompt" },
+        { "chat", cmd_chat, "talk with a model that has a chat template" },
         { "bench", cmd_bench, "measure prompt and generation speed" },
         { "perplexity", cmd_perplexity, "perplexity over a text or token ids" },
         { "logits", cmd_logits, "logits of the next token, as JSON" },

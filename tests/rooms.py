@@ -10,7 +10,7 @@ import sys
 # Of each room, the rooms of the same folder that it may include. "": the folder's own files, on top.
 ROOMS = {
     'common': {
-        'base': '', 'cli': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model',
+        'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model',
         'pack': 'base kernels model plan',
         'offline': 'base cli kernels model plan pack',
     },
@@ -25,8 +25,8 @@ ROOMS = {
     },
     'profiler': {'trace': '', 'predictors': 'trace', 'probe': '', 'show': 'predictors',
                  '': 'trace predictors probe show'},
-    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine',
-                '': 'io pipeline engine session'},
+    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine', 'chat': '',
+                '': 'io pipeline engine session chat'},
     'packer': {'': ''},
 }
 

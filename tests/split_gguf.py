@@ -70,4 +70,5 @@ def main(path, stem, n):
             f.write(head + bytes(-len(head) % align) + data)
 
 
-main(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -92,10 +92,22 @@ int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode
     return ended(s, r, e);
 }
 
+void session_rewind(struct session *s, int n)
+{
+    assert(n >= 0 && n <= s->n_pos);
+    s->n_pos = n;
+    s->n_last = 0;
+    s->logits = NULL;
+}
+
 void session_reset(struct session *s)
 {
-    s->n_pos = s->n_last = 0;
-    s->logits = NULL;
+    session_rewind(s, 0);
+}
+
+const int32_t *session_ids(const struct session *s)
+{
+    return s->ids;
 }
 
 int session_n_pos(const struct session *s)

@@ -80,6 +80,8 @@ int session_head(struct session *s, const float *hidden, int n, float *logits, s
 float *session_logits_memory(struct session *s, int *rows);
 
 int session_n_pos(const struct session *s);
+const int32_t *session_ids(const struct session *s); /* [n_pos]: what was fed */
 void session_reset(struct session *s); /* forget all tokens; an error stays */
+void session_rewind(struct session *s, int n); /* forget the tokens from position n on; 0 <= n <= n_pos */
 
 #endif

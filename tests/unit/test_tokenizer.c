@@ -402,8 +402,52 @@ static void bpe_rules(void)
               says(bad[i][1]) && says("element 1"));
 }
 
+/* Gemma 4: merges begin with characters, U+2581 is a space, bytes stand for what is no token, lines are words. */
+static void bpe_of_characters(void)
+{
+    enum { BOS, SP, A, B, SPA, AB, E_ACUTE, LINE, LINES, BYTE_C3, BYTE_B1, USER, N };
+    static const char *const tokens[N] = { "<bos>", BLANK, "a", "b", BLANK "a", "ab", "\xc3\xa9", "\n", "\n\n", "<0xC3>", "<0xB1>",
+                                           "<turn|>" };
+    static const int32_t types[N] = { 3, 1, 1, 1, 1, 1, 1, 1, 1, 6, 6, 3 };
+    static const char *const merges[] = { BLANK " a", "a b" };
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct tokenizer *t;
+    uint8_t *blob;
+    size_t len;
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "gemma4", &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", BOS, &e), &e);
+    tiny_check(gguf_writer_bool(w, "tokenizer.ggml.add_bos_token", 0, &e), &e);
+    tiny_strings(w, "tokenizer.ggml.tokens", tokens, N);
+    tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, N);
+    tiny_strings(w, "tokenizer.ggml.merges", merges, 2);
+    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
+    gguf_writer_free(w);
+    tiny_check(gguf_parse(blob, len, len, "gemma4", &g, &e), &e);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    gguf_close(g);
+    free(blob);
+    CHECK(IS("ab", AB));
+    CHECK(IS(" ab", SPA, B));               /* by rank, across what others call words */
+    CHECK(IS(BLANK "a", SPA));
+    CHECK(IS("a b", A, SP, B));
+    CHECK(IS("\xc3\xa9", E_ACUTE));
+    CHECK(IS("\xc3\xb1", BYTE_C3, BYTE_B1)); /* no token: its bytes */
+    CHECK(IS("a\n\nb", A, LINES, B));
+    CHECK(IS("\n\n\n", LINE, LINE, LINE));        /* no run of three, and no merge */
+    CHECK(same_ids(t, "z", 1, 0, NULL, 0));  /* neither token nor byte: left out */
+    int32_t *ids;
+    int n;
+    CHECK(tokenizer_encode(t, "a", 1, 1, 0, &ids, &n, &e) == 0 && n == 2 && ids[0] == BOS); /* whatever the file says */
+    free(ids);
+    CHECK(!memcmp(tokenizer_piece(t, SPA, &len), " a", 2) && len == 2 && tokenizer_is_eog(t, USER));
+    tokenizer_close(t);
+}
+
 int main(void)
 {
+    bpe_of_characters();
     embedded();
     spm_rules();
     spm_refusals();

@@ -1,0 +1,283 @@
+/* Messages are kept as JSON, which templates take, and files hold. */
+#include "runtime/chat/chat.h"
+
+#include "common/base/file.h"
+#include "common/base/js.h"
+#include "common/text/template.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define MOST 4096                  /* messages */
+#define CHAT_MAX_FILE (64u << 20)
+
+struct message {
+    char *role, *content, *thought; /* thought may be NULL */
+};
+
+struct chat {
+    const struct tokenizer *tokenizer;
+    struct template *template;
+    struct message *all;
+    int n, cap;
+};
+
+static int read_template(const struct gguf *meta, const char *file, struct template **out, struct err *e)
+{
+    static const char key[] = "tokenizer.chat_template";
+    char *text = NULL, name[80];
+    size_t len = 0;
+    int r = file ? file_slurp(file, TEMPLATE_MAX_SOURCE, &text, &len, e) : gguf_get_str(meta, key, &text, e);
+    if (r == 0 && !text)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': key '%s' is absent: this model is for texts and not for chats; --chat-template FILE "
+                       "gives it one", gguf_name(meta), key);
+    if (r < 0)
+        return r;
+    snprintf(name, sizeof name, file ? "'%s'" : "key '%s'", file ? file : key);
+    r = template_new(text, file ? len : strlen(text), name, out, e);
+    free(text);
+    return r;
+}
+
+int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, struct chat **out, struct err *e)
+{
+    struct chat *c = calloc(1, sizeof *c);
+    int r = c ? read_template(meta, file, &c->template, e) : err_set(e, ERR_NOMEM, "out of memory for a chat");
+    if (r < 0) {
+        free(c);
+        return r;
+    }
+    c->tokenizer = tokenizer;
+    *out = c;
+    return 0;
+}
+
+void chat_drop(struct chat *c, int n)
+{
+    while (c->n > n) {
+        struct message *m = &c->all[--c->n];
+        free(m->role);
+        free(m->content);
+        free(m->thought);
+    }
+}
+
+void chat_free(struct chat *c)
+{
+    if (!c)
+        return;
+    chat_drop(c, 0);
+    free(c->all);
+    template_free(c->template);
+    free(c);
+}
+
+int chat_count(const struct chat *c)
+{
+    return c->n;
+}
+
+int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e)
+{
+    if (c->n == MOST)
+        return err_set(e, ERR_LIMIT, "a conversation of more than %d messages", MOST);
+    if (c->n == c->cap) {
+        int cap = c->cap ? 2 * c->cap : 16;
+        struct message *grown = realloc(c->all, (size_t)cap * sizeof *grown);
+        if (!grown)
+            return err_set(e, ERR_NOMEM, "out of memory for a chat");
+        c->all = grown;
+        c->cap = cap;
+    }
+    struct message *m = &c->all[c->n++];
+    *m = (struct message){ strdup(role), strdup(content), thought && *thought ? strdup(thought) : NULL };
+    if (m->role && m->content && (m->thought || !thought || !*thought))
+        return 0;
+    chat_drop(c, c->n - 1);
+    return err_set(e, ERR_NOMEM, "out of memory for a chat");
+}
+
+static struct js *messages(const struct chat *c)
+{
+    struct js *all = js_array();
+    for (int i = 0; i < c->n; i++) {
+        struct js *m = js_object();
+        js_set_str(m, "role", c->all[i].role);
+        js_set_str(m, "content", c->all[i].content);
+        if (c->all[i].thought) { /* Qwen's name, and gpt-oss's */
+            js_set_str(m, "reasoning_content", c->all[i].thought);
+            js_set_str(m, "thinking", c->all[i].thought);
+        }
+        js_append(all, m);
+    }
+    return all;
+}
+
+/* ---- tokens ---- */
+
+static void set_token(struct js *vars, const char *name, const struct tokenizer *t, int32_t id)
+{
+    char text[256];
+    size_t len;
+    const char *s = tokenizer_text(t, id, &len);
+    snprintf(text, sizeof text, "%.*s", (int)(len < sizeof text ? len : sizeof text - 1), s);
+    js_set_str(vars, name, text);
+}
+
+static int begins_with_token(const struct tokenizer *t, int32_t id, const char *text, size_t len)
+{
+    size_t n;
+    const char *s = tokenizer_text(t, id, &n);
+    return n > 0 && len >= n && !memcmp(s, text, n);
+}
+
+static int ends_in_thought(const char *text, size_t len)
+{
+    static const char begin[] = "<think>";
+    while (len > 0 && (text[len - 1] == '\n' || text[len - 1] == ' '))
+        len--;
+    return len >= sizeof begin - 1 && !memcmp(text + len - (sizeof begin - 1), begin, sizeof begin - 1);
+}
+
+int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *thinks, struct err *e)
+{
+    struct js *vars = js_object();
+    char *text = NULL;
+    size_t len;
+    js_set(vars, "messages", messages(c));
+    js_set_bool(vars, "add_generation_prompt", 1);
+    set_token(vars, "bos_token", c->tokenizer, tokenizer_bos(c->tokenizer));
+    set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
+    if (off)
+        js_set_bool(vars, "enable_thinking", 0);
+    int r = template_render(c->template, vars, time(NULL), &text, &len, e);
+    js_free(vars);
+    if (r < 0)
+        return r;
+    int bos = !begins_with_token(c->tokenizer, tokenizer_bos(c->tokenizer), text, len);
+    r = tokenizer_encode(c->tokenizer, text, len, bos, 1, ids, n, e);
+    *thinks = ends_in_thought(text, len);
+    free(text);
+    return r;
+}
+
+/* ---- files ---- */
+
+int chat_save(const struct chat *c, const char *path, struct err *e)
+{
+    struct js *j = js_object();
+    js_set(j, "messages", messages(c));
+    char *text = js_text(j, 2, 0);
+    js_free(j);
+    int r = text ? file_replace(path, text, strlen(text), e) : err_set(e, ERR_NOMEM, "out of memory for '%s'", path);
+    free(text);
+    return r;
+}
+
+static int add_all(struct chat *c, const struct js *all, const char *path, struct err *e)
+{
+    int r = 0;
+    for (size_t i = 0; r == 0 && i < js_len(all); i++) {
+        const struct js *m = js_at(all, i);
+        const char *role = js_str(js_get(m, "role")), *content = js_str(js_get(m, "content"));
+        if (!role || !content)
+            return err_set(e, ERR_FORMAT, "'%s': message %zu has no \"role\" or no \"content\" that is a string", path, i);
+        r = chat_add(c, role, content, js_str(js_get(m, "reasoning_content")), e);
+    }
+    return r;
+}
+
+int chat_load(struct chat *c, const char *path, struct err *e)
+{
+    char *text;
+    size_t len;
+    int r = file_slurp(path, CHAT_MAX_FILE, &text, &len, e);
+    if (r < 0)
+        return r;
+    struct js *j = js_parse(text, len, path, e);
+    free(text);
+    if (!j)
+        return e->code;
+    const struct js *all = js_get(j, "messages");
+    struct chat fresh = { 0 };
+    if (!js_is_array(all))
+        r = err_set(e, ERR_FORMAT, "'%s' has no array \"messages\"", path);
+    else
+        r = add_all(&fresh, all, path, e);
+    js_free(j);
+    if (r == 0) {
+        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap };
+        c->all = fresh.all;
+        c->n = fresh.n;
+        c->cap = fresh.cap;
+        fresh = old;
+    }
+    chat_drop(&fresh, 0);
+    free(fresh.all);
+    return r;
+}
+
+/* ---- thought ---- */
+
+const char *const chat_thinking_names[] = { "show", "hide", "off", NULL };
+
+void chat_reader_init(struct chat_reader *r, const struct tokenizer *t, int thinks)
+{
+    *r = (struct chat_reader){ .part = thinks ? CHAT_THOUGHT : CHAT_ANSWER, .fresh = 1 };
+    r->channels = tokenizer_find(t, "<|channel|>") >= 0 && tokenizer_find(t, "<|message|>") >= 0;
+    if (r->channels)
+        r->part = CHAT_HEADER;
+}
+
+static int is(const char *s, size_t len, const char *text)
+{
+    return len == strlen(text) && !memcmp(s, text, len);
+}
+
+/* The part that a marker begins, or -1. */
+static int begun(struct chat_reader *r, const char *s, size_t len)
+{
+    if (r->channels && (is(s, len, "<|channel|>") || is(s, len, "<|start|>") || is(s, len, "<|end|>"))) {
+        r->n_header = 0;
+        return CHAT_HEADER;
+    }
+    if (r->channels && is(s, len, "<|message|>"))
+        return r->n_header >= 5 && !memcmp(r->header, "final", 5) ? CHAT_ANSWER : CHAT_THOUGHT;
+    if (is(s, len, "<think>") || is(s, len, "<|channel>"))
+        return CHAT_THOUGHT;
+    return is(s, len, "</think>") || is(s, len, "<channel|>") ? CHAT_ANSWER : -1;
+}
+
+enum chat_part chat_read(struct chat_reader *r, const struct tokenizer *t, int32_t id, const char **text, size_t *len)
+{
+    size_t n;
+    const char *s = tokenizer_text(t, id, &n);
+    int part = begun(r, s, n);
+    *text = "";
+    *len = 0;
+    if (part >= 0) {
+        r->part = (enum chat_part)part;
+        r->fresh = 1;
+        return r->part;
+    }
+    s = tokenizer_piece(t, id, &n);
+    for (size_t i = 0; i < n && r->part == CHAT_HEADER && r->n_header < (int)sizeof r->header; i++)
+        r->header[r->n_header++] = s[i];
+    if (r->part == CHAT_HEADER)
+        return r->part;
+    for (; r->fresh && n > 0 && *s == '\n'; s++, n--)
+        ;
+    r->fresh = r->fresh && n == 0;
+    *text = s;
+    *len = n;
+    return r->part;
+}
+
+const char *chat_mark(struct chat_reader *r, enum chat_part part)
+{
+    enum chat_part before = r->shown;
+    r->shown = part;
+    return part == before ? "" : part == CHAT_THOUGHT ? "<think>\n" : "\n</think>\n\n";
+}

@@ -1,0 +1,129 @@
+#!/bin/bash
+# thermo-run chat and generate --chat: what the template makes of messages is what the model reads, a later turn gives what the whole
+# conversation gives, Ctrl-C ends an answer alone.
+. tests/run_chain.sh
+scratch
+chain_start
+chain split || { echo "not ok 1 - chain"; echo "1..1"; exit 1; }
+m=$tmp/split.thermo p=$tmp/split.json t=$tmp/template
+files=(--model "$m" --plan "$p")
+cat > "$t" <<'T'
+{%- for m in messages %}
+    {%- if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}
+    {{- '[' ~ m.role ~ '] ' ~ m.content | trim ~ '\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{ '[teller]' }}{% endif %}
+T
+
+fails() # STATUS PATTERN COMMAND...
+{
+    local s=$1 p=$2 r=0
+    shift 2
+    "$@" > "$tmp/out" 2> "$tmp/err" < /dev/null || r=$?
+    [ $r -eq "$s" ] && grep -q -- "$p" "$tmp/err" || { echo "exit $r instead of $s, or stderr lacks '$p':"; cat "$tmp/err"; return 1; }
+}
+gen() { "$run" generate "${files[@]}" --temp 0 -n 12 "$@" 2> "$tmp/err"; }
+talk() { "$run" chat "${files[@]}" --temp 0 -n 12 --chat-template "$t" "$@" 2> "$tmp/err"; }
+field() { sed -n "$1p" "$tmp/lines" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$2"; }
+
+check "a model without a template is refused by key" fails 3 "'tokenizer.chat_template' is absent" "$run" chat "${files[@]}"
+check "generate --chat too" fails 3 "'tokenizer.chat_template' is absent" "$run" generate "${files[@]}" --chat --prompt x
+check "--system without --chat: usage" fails 2 '--system belongs to --chat' "$run" generate "${files[@]}" --prompt x --system y
+printf 'a\n{%% include "x" %%}\n' > "$tmp/bad"
+check "what is not known is refused by name and line" fails 3 "line 2: statement 'include' is not known" \
+    "$run" chat "${files[@]}" --chat-template "$tmp/bad"
+printf '{{ raise_exception("never") }}' > "$tmp/bad"
+check "what the template refuses: usage" fails 2 'the template refuses: never' \
+    "$run" generate "${files[@]}" --chat --chat-template "$tmp/bad" --prompt x
+
+same_as_rendered()
+{
+    gen --prompt $'[system] Be kind.\n[user] Once upon a time\n[teller]' --no-echo > "$tmp/plain" &&
+    gen --chat --chat-template "$t" --system 'Be kind.' --prompt ' Once upon a time ' > "$tmp/chat" && cmp "$tmp/plain" "$tmp/chat"
+}
+check "generate --chat: the template's text is what is continued" same_as_rendered
+
+# The same model with a template of its own: a pack of it keeps the key.
+with_key()
+{
+    python3 -B - $model "$tmp/own.gguf" "$t" <<'P' || return 1
+import struct, sys
+sys.path.insert(0, 'tests')
+from split_gguf import Reader
+data, text = open(sys.argv[1], 'rb').read(), open(sys.argv[3], 'rb').read()
+r = Reader(data)
+r.take(8)
+n_tensors, n_keys = r.number('Q'), r.number('Q')
+for _ in range(n_keys):
+    r.string()
+    r.skip_value(r.number('I'))
+keys = data[24:r.at]
+infos = r.at
+for _ in range(n_tensors):
+    r.string()
+    r.take(8 * r.number('I') + 12)
+name = b'tokenizer.chat_template'
+head = data[:16] + struct.pack('<Q', n_keys + 1) + keys + struct.pack('<Q', len(name)) + name + \
+    struct.pack('<IQ', 8, len(text)) + text + data[infos:r.at]
+open(sys.argv[2], 'wb').write(head + bytes(-len(head) % 32) + data[r.at + -r.at % 32:])
+P
+    "$BIN/thermo-pack" pack --model "$tmp/own.gguf" --traces "$tmp/t.h5" --plan "$p" --out "$tmp/own.thermo" > "$tmp/log" 2>&1 ||
+        { cat "$tmp/log"; return 1; }
+    "$run" generate --model "$tmp/own.thermo" --plan "$p" --temp 0 -n 12 --chat --system 'Be kind.' --prompt 'Once upon a time' \
+        > "$tmp/own" 2> "$tmp/err" && cmp "$tmp/own" "$tmp/chat" || { cat "$tmp/err"; return 1; }
+}
+check "a pack keeps the template of its model" with_key
+
+turns()
+{
+    printf '%s\n' '{"role": "system", "content": "Be kind."}' '{"content": "Once upon a time"}' '{"content": "And then?"}' |
+        talk --json > "$tmp/lines" && [ "$(wc -l < "$tmp/lines")" -eq 2 ] || { cat "$tmp/err"; return 1; }
+    first=$(field 1 content) second=$(field 2 content)
+    gen --prompt $'[system] Be kind.\n[user] Once upon a time\n[assistant] '"$(python3 -c \
+        'import sys; print(sys.argv[1].strip())' "$first")"$'\n[user] And then?\n[teller]' --no-echo > "$tmp/whole"
+    [ "$second" = "$(cat "$tmp/whole")" ] || { echo "'$second' is not '$(cat "$tmp/whole")'"; return 1; }
+    [ "$(field 1 reused_tokens)" -eq 0 ] && [ "$(field 2 reused_tokens)" -ge 10 ] &&
+        [ "$(field 1 stop)" = length ] || { cat "$tmp/lines"; return 1; }
+}
+check "a second turn gives what the whole conversation gives, and reads the new part alone" turns
+
+lines()
+{
+    printf '%s\n' 'Once upon\' 'a time' "/save $tmp/saved.json" /reset '"""' 'Another' '' 'day' '"""' "/load $tmp/saved.json" \
+        "/save $tmp/again.json" /quit 'never read' | talk > "$tmp/out" || { cat "$tmp/err"; return 1; }
+    cmp "$tmp/saved.json" "$tmp/again.json" && [ "$(wc -l < "$tmp/out")" -ge 2 ] &&
+    python3 - "$tmp/saved.json" <<'P'
+import json, sys
+m = json.load(open(sys.argv[1]))['messages']
+assert [x['role'] for x in m] == ['user', 'assistant'] and m[0]['content'] == 'Once upon\na time' and m[1]['content'], m
+P
+}
+check "lines, blocks of lines, /save, /load, /reset and /quit" lines
+check "an unknown command without a terminal: usage" fails 2 "'/sing' is no command" sh -c \
+    "echo /sing | '$run' chat --model '$m' --plan '$p' --chat-template '$t'"
+check "a file that holds no conversation is refused" fails 3 'no array "messages"' sh -c \
+    "echo '{}' > '$tmp/empty.json'; echo '/load $tmp/empty.json' | '$run' chat --model '$m' --plan '$p' --chat-template '$t'"
+
+# Ctrl-C while an answer comes (or just after: it is short), and while a message is waited for.
+interrupted()
+{
+    local pid r=0
+    mkfifo "$tmp/in"
+    "$run" chat "${files[@]}" --temp 1 -s 1 --chat-template "$t" < "$tmp/in" > "$tmp/out" 2> "$tmp/err" &
+    pid=$!
+    exec 9> "$tmp/in"
+    printf 'Tell me a long story.\n' >&9
+    until [ -s "$tmp/out" ] || ! kill -0 $pid; do sleep 0.01; done
+    kill -INT $pid
+    printf '/reset\nHello\n/save %s\n' "$tmp/after.json" >&9
+    until [ -s "$tmp/after.json" ] || ! kill -0 $pid; do sleep 0.01; done
+    sleep 0.1
+    kill -INT $pid
+    printf '/save %s\n' "$tmp/end.json" >&9
+    exec 9>&-
+    wait $pid || r=$?
+    [ $r -eq 0 ] && grep -q '"Hello"' "$tmp/after.json" && cmp "$tmp/after.json" "$tmp/end.json" || {
+        echo "exit $r"; cat "$tmp/err"; return 1; }
+}
+check "Ctrl-C ends an answer and not the program" interrupted
+done_testing

@@ -1,0 +1,191 @@
+/* Conversations: what tokens they become, which part of an answer is thought, files. */
+#include "runtime/chat/chat.h"
+#include "common/base/file.h"
+#include "tests/test.h"
+#include "tests/tiny_gguf.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static struct err e;
+
+/* Bytes, then these. */
+static const char *const more[] = { "<unk>", "<s>", "</s>", "<think>", "</think>", "<|channel|>", "<|message|>", "<|start|>", "<|end|>",
+                                    "<|return|>", "<|call|>", "<|channel>", "<channel|>", "<|user|>" };
+enum { UNK = 256, BOS, EOS, THINK, THOUGHT, CHANNEL, MESSAGE, START, END, RETURN, CALL, GEMMA, GEMMA_END, USER, N };
+
+static uint8_t *blob; /* the latest vocabulary reads it */
+
+/* A SentencePiece vocabulary of bytes and of the first `n - 256` of those. */
+static struct gguf *vocabulary(int n, const char *template, const char *name)
+{
+    static char texts[N][8];
+    static const char *tokens[N];
+    static int32_t types[N];
+    static float scores[N];
+    struct gguf_writer *w;
+    struct gguf *g;
+    size_t len;
+    free(blob);
+    for (int i = 0; i < n; i++) {
+        snprintf(texts[i], sizeof texts[i], "<0x%02X>", (unsigned)i & 255);
+        tokens[i] = i < 256 ? texts[i] : more[i - 256];
+        types[i] = i < 256 ? 6 : i == UNK ? 2 : i == THINK || i == THOUGHT ? 4 : 3;
+    }
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "llama", &e), &e);
+    if (name)
+        tiny_check(gguf_writer_str(w, "general.name", name, &e), &e);
+    if (template)
+        tiny_check(gguf_writer_str(w, "tokenizer.chat_template", template, &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", BOS, &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", EOS, &e), &e);
+    tiny_check(gguf_writer_u32(w, "tokenizer.ggml.unknown_token_id", UNK, &e), &e);
+    tiny_check(gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", 0, &e), &e);
+    tiny_strings(w, "tokenizer.ggml.tokens", tokens, n);
+    tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
+    tiny_array32(w, "tokenizer.ggml.scores", GGUF_F32, scores, n);
+    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
+    gguf_writer_free(w);
+    tiny_check(gguf_parse(blob, len, len, "chat", &g, &e), &e);
+    return g;
+}
+
+/* Parts of an answer, "T:" and "A:" before the text of each. */
+static const char *read_all(const struct tokenizer *t, int thinks, const int32_t *ids, int n)
+{
+    static char out[256];
+    struct chat_reader r;
+    size_t at = 0;
+    chat_reader_init(&r, t, thinks);
+    out[0] = '\0';
+    for (int i = 0; i < n; i++) {
+        const char *text;
+        size_t len;
+        enum chat_part part = chat_read(&r, t, ids[i], &text, &len);
+        if (len)
+            at += (size_t)snprintf(out + at, sizeof out - at, "%c%.*s", part == CHAT_ANSWER ? 'A' : 'T', (int)len, text);
+    }
+    return out;
+}
+#define READ(thinks, ...) read_all(t, thinks, (const int32_t[]){ __VA_ARGS__ }, (int)(sizeof((const int32_t[]){ __VA_ARGS__ }) / 4))
+
+static void thought(void)
+{
+    struct tokenizer *t;
+    struct gguf *g = vocabulary(CHANNEL, NULL, NULL);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    gguf_close(g);
+    CHECK(!strcmp(READ(0, 'a', 'b'), "AaAb"));
+    CHECK(!strcmp(READ(0, THINK, '\n', 'a', '\n', THOUGHT, '\n', '\n', 'b', '\n'), "TaT\nAbA\n"));
+    CHECK(!strcmp(READ(1, 'a', THOUGHT, 'b'), "TaAb")); /* the template began the thought */
+    tokenizer_close(t);
+    g = vocabulary(N, NULL, NULL);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    gguf_close(g);
+    CHECK(!strcmp(READ(0, CHANNEL, 'a', 'n', MESSAGE, 'x', END, START, 'a', CHANNEL, 'f', 'i', 'n', 'a', 'l', MESSAGE, 'y'), "TxAy"));
+    CHECK(tokenizer_is_eog(t, RETURN) && tokenizer_is_eog(t, CALL) && tokenizer_is_eog(t, EOS) && !tokenizer_is_eog(t, END));
+    struct chat_reader r;
+    chat_reader_init(&r, t, 0);
+    CHECK(!strcmp(chat_mark(&r, CHAT_THOUGHT), "<think>\n") && !strcmp(chat_mark(&r, CHAT_THOUGHT), ""));
+    CHECK(!strcmp(chat_mark(&r, CHAT_ANSWER), "\n</think>\n\n"));
+    tokenizer_close(t);
+}
+
+static int tokens_are(const struct chat *c, int off, const int32_t *want, int n_want)
+{
+    int32_t *ids;
+    int n, thinks;
+    if (chat_tokens(c, off, &ids, &n, &thinks, &e) < 0)
+        return 0;
+    int same = n == n_want && !memcmp(ids, want, (size_t)n * sizeof *ids);
+    for (int i = 0; i < n && !same; i++)
+        printf("%s%d%s", i ? " " : "# gives ", ids[i], i + 1 < n ? "" : "\n");
+    free(ids);
+    return same;
+}
+#define TOKENS(c, off, ...) tokens_are(c, off, (const int32_t[]){ __VA_ARGS__ }, (int)(sizeof((const int32_t[]){ __VA_ARGS__ }) / 4))
+
+static void tokens(void)
+{
+    static const char plain[] = "{% for m in messages %}{{ m.role[0] }}{{ m.content }}{{ eos_token }}{% endfor %}"
+                                "{{ '<think>\n' if enable_thinking is not defined }}";
+    static const char begins[] = "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ m.reasoning_content }}{% endfor %}";
+    struct tokenizer *t;
+    struct chat *c;
+    struct gguf *g = vocabulary(CHANNEL, plain, NULL);
+    int32_t *ids;
+    int n, thinks;
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    gguf_close(g);
+    tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
+    CHECK(TOKENS(c, 0, BOS, 'u', 'x', EOS, THINK, '\n') && TOKENS(c, 1, BOS, 'u', 'x', EOS));
+    CHECK(chat_tokens(c, 0, &ids, &n, &thinks, &e) == 0 && thinks == 1);
+    free(ids);
+    CHECK(chat_tokens(c, 1, &ids, &n, &thinks, &e) == 0 && thinks == 0);
+    free(ids);
+    chat_free(c);
+    tokenizer_close(t);
+
+    g = vocabulary(CHANNEL, begins, NULL);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    gguf_close(g);
+    tiny_check(chat_add(c, "assistant", "a", "t", &e), &e);
+    CHECK(TOKENS(c, 0, BOS, 'a', 't')); /* one BOS */
+    chat_drop(c, 0);
+    CHECK(chat_count(c) == 0 && TOKENS(c, 0, BOS));
+    chat_free(c);
+    tokenizer_close(t);
+}
+
+/* Phi 3's special tokens take the white space behind them, all but some. */
+static void phi3(void)
+{
+    struct tokenizer *t;
+    struct chat *c;
+    struct gguf *g = vocabulary(N, "<|user|>\n {{ messages[0].content }}<|end|>\n<s> x", "Phi-3 mini");
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    gguf_close(g);
+    tiny_check(chat_add(c, "user", "y", NULL, &e), &e);
+    CHECK(TOKENS(c, 0, BOS, USER, 'y', END, BOS, 0xe2, 0x96, 0x81, 'x')); /* a vocabulary without U+2581: its bytes */
+    chat_free(c);
+    tokenizer_close(t);
+}
+
+static void files(void)
+{
+    static const char path[] = "build/test_chat.json";
+    struct tokenizer *t;
+    struct chat *c;
+    struct gguf *g = vocabulary(CHANNEL, "{{ messages | length }}{{ messages[1].reasoning_content }}", NULL);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
+    tiny_check(chat_add(c, "assistant", "y", "h", &e), &e);
+    CHECK(chat_save(c, path, &e) == 0);
+    chat_drop(c, 0);
+    CHECK(chat_load(c, path, &e) == 0 && chat_count(c) == 2 && TOKENS(c, 0, BOS, '2', 'h'));
+    CHECK(file_replace(path, "{\"messages\": [{\"role\": \"user\"}]}", 32, &e) == 0);
+    CHECK(chat_load(c, path, &e) == ERR_FORMAT && strstr(e.msg, "message 0") && chat_count(c) == 2);
+    CHECK(chat_load(c, "/nonexistent", &e) == ERR_INPUT && chat_count(c) == 2);
+    remove(path);
+    chat_free(c);
+    gguf_close(g);
+    g = vocabulary(CHANNEL, NULL, NULL);
+    CHECK(chat_new(g, t, NULL, &c, &e) == ERR_UNSUPPORTED && strstr(e.msg, "'tokenizer.chat_template' is absent"));
+    gguf_close(g);
+    tokenizer_close(t);
+}
+
+int main(void)
+{
+    thought();
+    tokens();
+    phi3();
+    files();
+    free(blob);
+    return test_done();
+}

@@ -333,6 +333,8 @@ static void mark_eog(struct tokenizer *t, int32_t id)
         t->type[id] |= TOKEN_EOG;
 }
 
+#define DEEPSEEK_END "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+
 /* Tokens that end a generation: those the keys name, and those that are known by their text. In gpt-oss a message ends with
  * <|end|> and an answer, which has several, with one of two others. */
 static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
@@ -342,7 +344,7 @@ static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
     static const char *const texts[] = { "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>",
                                          "<end_of_turn>", "<turn|>", "<|tool_response>", "<|endoftext|>", "<|eom_id|>",
                                          "<|end_of_text|>", "<EOT>", "[EOT]", "[EOS]", "<end_of_utterance>",
-                                         "<\xef\xbd\x9c" "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>", "[e~[" };
+                                         "[e~[", DEEPSEEK_END };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int32_t id;
         int r = special_id(t, g, keys[i], i == 0 && t->kind == TOKENIZER_SPM ? 2 : -1, &id, e);

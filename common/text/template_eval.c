@@ -249,6 +249,8 @@ static const struct value *repeat(struct run *r, const struct value *v, int64_t 
 static const struct value *added(struct run *r, const struct value *a, const struct value *b)
 {
     struct sink s = { 0 };
+    if (r->failed)
+        return &template_undefined;
     if (a->kind == V_STR) {
         template_put(r, &s, a->u.s.s, a->u.s.n);
         template_put(r, &s, b->u.s.s, b->u.s.n);

@@ -144,6 +144,7 @@ static void refusals(void)
     CHECK(fails("{% for x in list recursive %}{% endfor %}", ERR_UNSUPPORTED, "recursive"));
     CHECK(fails("{{ list.append(1) }}", ERR_UNSUPPORTED, "method 'append'"));
     CHECK(fails("\n{{ nope.role }}", ERR_FORMAT, "line 2: 'nope' is undefined"));
+    CHECK(fails("{% for x in list %}{{ loop ~ 'a' }}{% endfor %}", ERR_UNSUPPORTED, "a namespace as text"));
     CHECK(fails("{{ 'a' + 1 }}", ERR_FORMAT, "a string + an integer"));
     CHECK(fails("{{ 1 // 0 }}", ERR_FORMAT, "division by zero"));
     CHECK(fails("{{ 9223372036854775 * 10000 }}", ERR_LIMIT, "64 bits"));

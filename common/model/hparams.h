@@ -9,7 +9,8 @@
 #define MODEL_MAX_VOCAB   (1 << 22)
 #define MODEL_MAX_CONTEXT (1 << 24)
 
-enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACTS };
+enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
+                 MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
 /* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
 enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTER_SOFTMAX_ALL, MODEL_ROUTERS };
@@ -21,13 +22,18 @@ struct model_hparams {
     char name[96];               /* general.name, cut */
     int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
-    int n_ff_shared;             /* 0, or width of the expert that every token uses, weighted by a sigmoid */
+    int n_ff_shared;             /* 0, or width of the expert that every token uses */
+    int shared_gated;            /* it is weighted by a sigmoid */
     int n_rot;
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
+    float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
     float rope_mscale;           /* of rotated queries and keys: 1, but for yarn */
     int yarn_context;            /* 0, or yarn's original context: frequencies that turn */
     float yarn_fast, yarn_slow;  /* more than `fast` times in it are not scaled, fewer than `slow` times are in full */
+    float embd_scale, residual_scale, logit_scale; /* factors of embeddings, of what attention and FFN add, of logits; 0: none */
+    float attn_scale;            /* of the products of queries and keys; 0: 1 / sqrt(head_dim) */
+    float attn_softcap, final_softcap; /* 0, or products of queries and keys, logits z become c tanh(z / c) */
     enum model_rope rope;
     enum model_act act;
     enum model_router router;
@@ -35,6 +41,7 @@ struct model_hparams {
     int qkv_bias, output_bias;   /* queries, keys and values, attention's output must have biases; otherwise they may */
     int expert_bias;             /* routers and the experts' three matrices have biases */
     int sinks;                   /* each head has a logit that takes its share of attention and brings no value */
+    int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int early_router;            /* routers see the residual that enters the block, before attention and its norm */
     int window, window_period;   /* 0, or layers l where window_period does not divide l + period_offset attend to the last
@@ -45,10 +52,15 @@ struct model_hparams {
     int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
 
+static inline int model_has_window(const struct model_hparams *h, int layer)
+{
+    return h->window > 0 && (layer + h->period_offset) % h->window_period != 0;
+}
+
 /* First position that a query at pos attends to. */
 static inline int model_attends_from(const struct model_hparams *h, int layer, int pos)
 {
-    return h->window > 0 && (layer + h->period_offset) % h->window_period != 0 && pos >= h->window ? pos - h->window + 1 : 0;
+    return model_has_window(h, layer) && pos >= h->window ? pos - h->window + 1 : 0;
 }
 
 /* Do queries and keys of that layer carry their position? */

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai" };
+static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai", "gelu" };
 static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk", "softmax_all" };
 
 int model_act_by_name(const char *name)
@@ -48,7 +48,7 @@ struct arch {
     int sigmoid;                 /* expert_gating_func may be 2 */
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
-    int shared_expert;
+    int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is */
     enum model_qk_norm qk_norm;
     int qkv_bias, output_bias;
     int expert_bias, sinks, ffn_norm_named_post;
@@ -56,7 +56,16 @@ struct arch {
     int window_period;           /* default of sliding_window_pattern; 0: windows are not supported */
     int period_offset;
     int nope_period;             /* where there is a window */
+    int nope;                    /* nope_period holds without a window too */
+    int window;                  /* of a file that does not say */
+    float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
+    int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
+    int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */
+    const char *const *more_keys; /* that no other knows; NULL: none */
 };
+
+static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
+static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
 /* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
 static const struct arch archs[] = {
@@ -88,6 +97,17 @@ static const struct arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_SWIGLU_OAI, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1,
       .expert_width = 1, .expert_bias = 1, .qkv_bias = 1, .output_bias = 1, .sinks = 1, .ffn_norm_named_post = 1,
       .window_period = 2, .period_offset = 1 },
+    { .family = { "gemma2", "Gemma 2", "" },
+      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .window_period = 2,
+      .period_offset = 1, .window = 4096, .post_norms = 1, .scaled_embd = 1, .wide_layers = 46, .more_keys = gemma_keys },
+    { .family = { "gemma3", "Gemma 3, text", "" },
+      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD,
+      .window_period = 6, .period_offset = 1, .rope_theta_window = 10000, .post_norms = 1, .scaled_embd = 1, .wide_layers = 62,
+      .more_keys = gemma_keys },
+    { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
+    { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
+    { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
+      .more_keys = granite_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -212,6 +232,17 @@ static void only_one(struct reader *rd, const char *name, const char *why)
         refuse(rd, name, text, why);
 }
 
+static int is_known(const struct arch *a, const char *key)
+{
+    for (size_t i = 0; i < sizeof known_keys / sizeof known_keys[0]; i++)
+        if (!strcmp(known_keys[i], key))
+            return 1;
+    for (int i = 0; a->more_keys && a->more_keys[i]; i++)
+        if (!strcmp(a->more_keys[i], key))
+            return 1;
+    return 0;
+}
+
 static void check_known_keys(struct reader *rd)
 {
     size_t stem = strlen(rd->arch);
@@ -219,10 +250,7 @@ static void check_known_keys(struct reader *rd)
         const char *name = rd->g->keys[i].name;
         if (strncmp(name, rd->arch, stem) || name[stem] != '.')
             continue;
-        size_t n = sizeof known_keys / sizeof known_keys[0], k = 0;
-        while (k < n && strcmp(known_keys[k], name + stem + 1))
-            k++;
-        if (k == n)
+        if (!is_known(rd->a, name + stem + 1))
             rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is not known for the architecture "
                             "'%s'", gguf_name(rd->g), name, rd->arch);
     }
@@ -255,9 +283,35 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
 }
 
+/* A factor that may be absent: 0 then. */
+static float read_factor(struct reader *rd, const char *name)
+{
+    return rd->r == 0 && gguf_find(rd->g, arch_key(rd, name)) ? read_float(rd, name, 0) : 0;
+}
+
+/* Keys of architectures that do not have them were refused before. */
+static void read_scales(struct reader *rd, struct model_hparams *h)
+{
+    float divisor = read_factor(rd, "logit_scale");
+    h->attn_scale = read_factor(rd, "attention.scale");
+    h->embd_scale = read_factor(rd, "embedding_scale");
+    h->residual_scale = read_factor(rd, "residual_scale");
+    h->logit_scale = divisor > 0 ? 1 / divisor : 0;
+    h->attn_softcap = read_factor(rd, "attn_logit_softcapping");
+    h->final_softcap = read_factor(rd, "final_logit_softcapping");
+    if (rd->r == 0 && rd->a->scaled_embd)
+        h->embd_scale = sqrtf((float)h->d_model);
+    if (rd->r == 0 && h->n_layers == rd->a->wide_layers)
+        h->attn_scale = 1 / sqrtf((float)(h->d_model / h->n_heads));
+}
+
 static void read_window(struct reader *rd, struct model_hparams *h)
 {
-    int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, 0);
+    int window = read_int(rd, "attention.sliding_window", 0, INT32_MAX, rd->a->window);
+    if (rd->a->nope) {
+        h->nope_period = rd->a->nope_period;
+        h->period_offset = rd->a->period_offset;
+    }
     if (rd->r == 0 && rd->a->window_period > 0 && window > 0) {
         h->window = window;
         h->window_period = read_int(rd, "attention.sliding_window_pattern", 1, MODEL_MAX_LAYERS, rd->a->window_period);
@@ -299,6 +353,8 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
                         "to the head's %d", gguf_name(rd->g), rd->arch, h->n_rot, h->head_dim);
     h->rope_theta = read_float(rd, "rope.freq_base", 10000);
     h->rope_mscale = 1;
+    if (rd->a->rope_theta_window > 0 || gguf_find(rd->g, arch_key(rd, "rope.freq_base_swa")))
+        h->rope_theta_window = read_float(rd, "rope.freq_base_swa", rd->a->rope_theta_window);
     only_one(rd, "rope.scaling.attn_factor", "only 1 is supported");
     float factor = read_float(rd, "rope.scale_linear", 1);
     char *type = read_str(rd, arch_key(rd, "rope.scaling.type"));
@@ -362,8 +418,9 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
     h->expert_bias = rd->a->expert_bias;
     h->n_experts_used = read_int(rd, "expert_used_count", 1, h->n_experts, -1);
     only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
+    h->shared_gated = rd->a->shared_expert == 1;
     if (rd->a->shared_expert)
-        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", 1, MODEL_MAX_DIM, h->n_ff);
+        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", h->shared_gated, MODEL_MAX_DIM, h->shared_gated ? h->n_ff : 0);
     else
         only_int(rd, "expert_shared_feed_forward_length", 0, "this architecture has no shared expert");
     if (rd->a->expert_width)
@@ -395,8 +452,8 @@ static void read_act(struct reader *rd, int override, struct model_hparams *h)
         rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is '%.32s': only silu, relu and drelu are "
                         "supported", gguf_name(rd->g), key, name);
     else if (rd->r == 0 && act != (int)rd->a->act && (rd->a->act_only || act > MODEL_ACT_DRELU))
-        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': its activation is %s, %s is not supported for the architecture '%s'",
-                        gguf_name(rd->g), act_names[rd->a->act], act_names[act], rd->arch);
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': its activation is %s, %s (key '%s') is not supported for the architecture '%s'",
+                        gguf_name(rd->g), act_names[rd->a->act], act_names[act], key, rd->arch);
     else if (rd->r == 0)
         h->act = (enum model_act)act;
     free(name);
@@ -478,6 +535,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.qkv_bias = rd.a->qkv_bias;
     h.output_bias = rd.a->output_bias;
     h.sinks = rd.a->sinks;
+    h.post_norms = rd.a->post_norms;
     h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
     char *name = read_str(&rd, "general.name");
     if (name)
@@ -491,6 +549,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
     read_attention(&rd, &h);
     read_window(&rd, &h);
+    read_scales(&rd, &h);
     if (rd.r == 0)
         read_rope(&rd, &h);
     if (rd.r == 0)

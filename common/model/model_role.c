@@ -13,7 +13,7 @@ enum presence {
     BIASED, OUTPUT_BIASED,                  /* where the architecture has it; elsewhere it may be there */
     NORMED,                  /* where queries and keys are normed */
     ROUTED,                  /* with experts only */
-    SINKS, EXPERT_BIASED,    /* where hyper-parameters say so */
+    SHARED_GATED, SINKS, EXPERT_BIASED, POST_NORMED, /* where hyper-parameters say so */
     SHARED,                  /* with an expert that every token uses */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -50,7 +50,7 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_ATTN_OUTPUT_BIAS] = { "attn_output_bias", "attn_output.bias", NULL, 1, OUTPUT_BIASED, { D_MODEL, NONE } },
     [MODEL_ATTN_Q_NORM] = { "attn_q_norm", "attn_q_norm.weight", NULL, 1, NORMED, { D_Q_NORM, NONE } },
     [MODEL_ATTN_K_NORM] = { "attn_k_norm", "attn_k_norm.weight", NULL, 1, NORMED, { D_K_NORM, NONE } },
-    [MODEL_SHARED_ROUTER] = { "shared_router", "ffn_gate_inp_shexp.weight", NULL, 1, SHARED, { D_MODEL, NONE } },
+    [MODEL_SHARED_ROUTER] = { "shared_router", "ffn_gate_inp_shexp.weight", NULL, 1, SHARED_GATED, { D_MODEL, NONE } },
     [MODEL_SHARED_GATE] = { "shared_gate", "ffn_gate_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
     [MODEL_SHARED_UP]   = { "shared_up", "ffn_up_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
     [MODEL_ATTN_SINKS]  = { "attn_sinks", "attn_sinks.weight", NULL, 1, SINKS, { D_HEADS, NONE } },
@@ -58,6 +58,8 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_GATE_BIAS] = { "ffn_gate_bias", NULL, "ffn_gate_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
     [MODEL_FFN_UP_BIAS] = { "ffn_up_bias", NULL, "ffn_up_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
     [MODEL_FFN_DOWN_BIAS] = { "ffn_down_bias", NULL, "ffn_down_exps.bias", 1, EXPERT_BIASED, { D_MODEL, NONE } },
+    [MODEL_ATTN_POST_NORM] = { "attn_post_norm", "post_attention_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
+    [MODEL_FFN_POST_NORM] = { "ffn_post_norm", "post_ffw_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -148,6 +150,8 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case BIASED:      return h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case OUTPUT_BIASED: return h->output_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case NORMED:      return h->qk_norm ? MODEL_REQUIRED : MODEL_ABSENT;
+    case SHARED_GATED: return h->n_ff_shared > 0 && h->shared_gated ? MODEL_REQUIRED : MODEL_ABSENT;
+    case POST_NORMED: return h->post_norms ? MODEL_REQUIRED : MODEL_ABSENT;
     case SINKS:       return h->sinks ? MODEL_REQUIRED : MODEL_ABSENT;
     case EXPERT_BIASED: return h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT;
     case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;

@@ -47,16 +47,18 @@ static double yarn_pair(const struct model_hparams *h, double times)
     return h->n_rot * log(h->yarn_context / (times * 2 * 3.14159265358979323846)) / (2 * log((double)h->rope_theta));
 }
 
-void nn_rope_freqs(float *freqs, const struct model_hparams *h, const float *divisor)
+void nn_rope_freqs(float *freqs, const struct model_hparams *h, int windowed, const float *divisor)
 {
+    int apart = windowed && h->rope_theta_window > 0;
+    double theta = (double)(apart ? h->rope_theta_window : h->rope_theta), scale = apart ? 1 : (double)h->rope_scale;
     double low = 0, high = 0;
     if (h->yarn_context) {
         low = fmax(0, floor(yarn_pair(h, (double)h->yarn_fast)));
         high = fmin(h->n_rot - 1, ceil(yarn_pair(h, (double)h->yarn_slow)));
     }
     for (int i = 0; i < h->n_rot / 2; i++) {
-        double own = pow((double)h->rope_theta, -2.0 * i / h->n_rot), f = own * (double)h->rope_scale;
-        if (h->yarn_context) {
+        double own = pow(theta, -2.0 * i / h->n_rot), f = own * scale;
+        if (h->yarn_context && !apart) {
             double scaled = fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
             f = f * scaled + own * (1 - scaled);
         }
@@ -118,6 +120,8 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
             float *s = scores + (size_t)i * a->scores_stride;
             for (int p = 0; p < n_pos; p++)
                 s[p] *= a->scale;
+            for (int p = 0; a->softcap > 0 && p < n_pos; p++)
+                s[p] = a->softcap * tanhf(s[p] / a->softcap);
             nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[h + i] : -INFINITY);
         }
         memset(o, 0, (size_t)n_heads * dim * sizeof *o);
@@ -149,6 +153,12 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
         for (int i = 0; i < n; i++) {
             float g = fminf(gate[i], 7), u = fminf(fmaxf(up[i], -7), 7);
             h[i] = g / (1.0f + expf(-1.702f * g)) * (u + 1);
+        }
+        break;
+    case MODEL_ACT_GELU:
+        for (int i = 0; i < n; i++) {
+            float g = gate[i];
+            h[i] = 0.5f * g * (1.0f + tanhf(0.797884560802865f * g * (1.0f + 0.044715f * g * g))) * up[i];
         }
         break;
     case MODEL_ACTS:
@@ -195,8 +205,18 @@ float nn_sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
+void nn_logits(float *z, size_t n, const struct model_hparams *h)
+{
+    for (size_t i = 0; h->logit_scale > 0 && i < n; i++)
+        z[i] *= h->logit_scale;
+    for (size_t i = 0; h->final_softcap > 0 && i < n; i++)
+        z[i] = h->final_softcap * tanhf(z[i] / h->final_softcap);
+}
+
 float nn_shared_weight(const float *w, const float *x, int n)
 {
+    if (!w)
+        return 1;
     double sum = 0;
     for (int i = 0; i < n; i++)
         sum += (double)w[i] * (double)x[i];

@@ -23,10 +23,11 @@ void nn_heads(float *x, int n_heads, const float *bias, const float *w, const st
 void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
              const float *freqs, float mscale, int pos);
 
-/* freqs[i] = theta^(-2i/n_rot) * scale / divisor[i]; divisor (rope_freqs tensor, Llama 3) may be NULL. With yarn
+/* freqs[i] = theta^(-2i/n_rot) * scale / divisor[i]; divisor (rope_freqs tensor, Llama 3) may be NULL. windowed: of the layers with a
+ * window, which may have a theta of their own. With yarn
  * (arXiv:2309.00071) pairs that go round more than yarn_fast times in the original context keep their frequency, those
  * that do so less than yarn_slow times are scaled, and those between are mixed, linearly in i. */
-void nn_rope_freqs(float *freqs, const struct model_hparams *h, const float *divisor);
+void nn_rope_freqs(float *freqs, const struct model_hparams *h, int windowed, const float *divisor);
 
 /* x = softmax(x), max-subtracted, sum in double. n > 0. */
 void nn_softmax(float *x, int n);
@@ -38,7 +39,8 @@ void nn_softmax_sink(float *x, int n, float sink);
  * K, V: n_pos positions of kv_stride elements, of which kv head j = h / (n_heads/n_kv_heads) uses elements
  * [j*head_dim, (j+1)*head_dim); F32 or F16 by kv_f16. scores: scratch, f32[NN_ATTN_HEADS or
  * n_heads/n_kv_heads, if fewer][scores_stride], scores_stride >= n_pos. scale is applied
- * to the products. sinks: NULL, or a logit of each head that takes part in its softmax and has no V. Positions are
+ * to the products. sinks: NULL, or a logit of each head that takes part in its softmax and has no V. softcap c: products z, scaled,
+ * become c tanh(z / c). Positions are
  * summed in ascending order: bits do not depend on how tokens are
  * grouped into calls. Heads that share a KV head are taken up to NN_ATTN_HEADS at a time, so that a
  * row of K or V is read once for all of them. */
@@ -48,12 +50,14 @@ struct nn_attn {
     size_t kv_stride, scores_stride;
     float scale;
     const float *sinks;
+    float softcap;               /* 0: none */
 };
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
 
 /* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u), SWIGLU_OAI
- * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss). */
+ * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss), GELU
+ * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u. */
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
 /* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among
@@ -68,8 +72,11 @@ void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int u
 /* 1 / (1 + exp(-x)) */
 float nn_sigmoid(float x);
 
-/* What the expert that every token uses is multiplied by: sigmoid(w . x), f32[n]; the sum is accumulated in double. */
+/* What the expert that every token uses is multiplied by: sigmoid(w . x), f32[n]; the sum is accumulated in double. w NULL: 1. */
 float nn_shared_weight(const float *w, const float *x, int n);
+
+/* Logits of the head as the model has them: scaled, capped. f32[n], in place. */
+void nn_logits(float *z, size_t n, const struct model_hparams *h);
 
 /* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
 int nn_act_is_sparse(enum model_act act);

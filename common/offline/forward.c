@@ -38,7 +38,7 @@ struct forward {
     int max_len;
     size_t d, n_ff, n_shared, q_len, kv_len, k;
     size_t row_bytes;          /* of bits, padded */
-    float *freqs, *output_norm;
+    float *freqs, *output_norm; /* freqs: [2][n_rot / 2], of layers without a window and with one */
     void *head;                /* the output matrix, read when asked for */
     struct weights *weights;
     struct scratch *scratch;   /* [threads] */
@@ -140,7 +140,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     f->kv_len = (size_t)h->n_kv_heads * (size_t)h->head_dim;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
     f->row_bytes = (f->n_ff + 63) / 64 * 8;
-    f->freqs = malloc(((size_t)h->n_rot / 2 + 1) * sizeof *f->freqs);
+    f->freqs = malloc(((size_t)h->n_rot + 1) * sizeof *f->freqs);
     f->scratch = calloc((size_t)threads, sizeof *f->scratch);
     if (!f->freqs || !f->scratch)
         r = err_set(e, ERR_NOMEM, "forward pass");
@@ -154,7 +154,8 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     float *divisor = NULL;
     if (m->global[MODEL_ROPE_FREQS] && (r = vector(m, m->global[MODEL_ROPE_FREQS], &divisor, e)) < 0)
         goto fail;
-    nn_rope_freqs(f->freqs, h, divisor);
+    nn_rope_freqs(f->freqs, h, 0, divisor);
+    nn_rope_freqs(f->freqs + h->n_rot / 2, h, 1, divisor);
     free(divisor);
     *out = f;
     return 0;
@@ -311,6 +312,21 @@ static void probe_input(const struct forward *f, enum predict_input which, size_
 
 /* ---- attention ---- */
 
+static float residual_scale(const struct forward *f)
+{
+    return f->h->residual_scale > 0 ? f->h->residual_scale : 1;
+}
+
+/* x += out of n tokens, normed before where there are weights w for that. */
+static void add_residual(const struct forward *f, float *x, float *out, const float *w, int n)
+{
+    float scale = residual_scale(f);
+    if (w)
+        norm_tile(f, out, out, w, n);
+    for (size_t i = 0; i < (size_t)n * f->d; i++)
+        x[i] += scale * out[i];
+}
+
 static void add_bias(float *x, const float *bias, size_t n)
 {
     for (size_t i = 0; bias && i < n; i++)
@@ -326,8 +342,9 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
     add_bias(v, f->w[MODEL_ATTN_V_BIAS], f->kv_len);
     if (!model_rotates(h, f->layer))
         return;
-    nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, f->freqs, h->rope_mscale, pos);
-    nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, f->freqs, h->rope_mscale, pos);
+    const float *freqs = f->freqs + (model_has_window(h, f->layer) ? h->n_rot / 2 : 0);
+    nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+    nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
 }
 
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
@@ -346,7 +363,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         place(f, s->q + t * f->q_len, s->k + t * f->kv_len, s->v + t * f->kv_len, (int)t);
     const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
                                .kv_stride = f->kv_len, .scores_stride = len,
-                               .scale = 1.0f / sqrtf((float)h->head_dim), .sinks = f->w[MODEL_ATTN_SINKS] };
+                               .scale = h->attn_scale > 0 ? h->attn_scale : 1.0f / sqrtf((float)h->head_dim),
+                               .sinks = f->w[MODEL_ATTN_SINKS], .softcap = h->attn_softcap };
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         for (int i = 0; i < n; i++) {
@@ -357,8 +375,7 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
         for (int i = 0; i < n; i++)
             add_bias(s->out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
-        for (size_t i = 0; i < (size_t)n * f->d; i++)
-            x[t * f->d + i] += s->out[i];
+        add_residual(f, x + t * f->d, s->out, f->w[MODEL_ATTN_POST_NORM], n);
     }
 }
 
@@ -461,8 +478,7 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
         sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
     }
     ffn(f, s, 0, s->norm, end - begin, rows);
-    for (size_t i = 0; i < (size_t)(end - begin) * f->d; i++)
-        x[i] += s->out[i];
+    add_residual(f, x, s->out, f->w[MODEL_FFN_POST_NORM], end - begin);
 }
 
 /* From the stream itself where routers are early, else from what the FFN sees. */
@@ -506,7 +522,7 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
     }
     ffn(f, s, f->expert, s->norm, end - begin, rows);
     for (int i = 0; i < end - begin; i++) {
-        float *x = f->x + rows[i] / f->k * f->d, w = f->route_w[rows[i]];
+        float *x = f->x + rows[i] / f->k * f->d, w = f->route_w[rows[i]] * residual_scale(f);
         const float *o = s->out + (size_t)i * f->d;
         for (size_t j = 0; j < f->d; j++)
             x[j] += w * o[j];
@@ -525,7 +541,8 @@ static void shared_sweep(void *ctx, int begin, int end, int worker)
     nn_ffn_act(s->gate, s->gate, s->up, n * f->h->n_ff_shared, f->h->act);
     product(s->out, f->d, tensor(f, MODEL_SHARED_DOWN), f->w[MODEL_SHARED_DOWN], 0, s->gate, f->n_shared, n);
     for (int t = 0; t < n; t++) {
-        float *x = f->x + (size_t)(begin + t) * f->d, w = nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
+        float *x = f->x + (size_t)(begin + t) * f->d, w = residual_scale(f);
+        w *= nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
         for (size_t j = 0; j < f->d; j++)
             x[j] += w * s->out[(size_t)t * f->d + j];
     }
@@ -560,6 +577,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
                         f->h->n_vocab);
         else if ((r = gguf_read(f->m->gguf, t, run->tokens[i] * t->row_bytes, row, (size_t)t->row_bytes, e)) == 0)
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
+        for (size_t k = 0; !r && f->h->embd_scale > 0 && k < f->d; k++)
+            f->x[i * f->d + k] *= f->h->embd_scale;
     }
     free(row);
     return r;
@@ -753,6 +772,7 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
         norm_tile(f, norm, f->x + (first + at) * f->d, f->output_norm, k);
         struct head h = { f, t, norm, k, logits + at * vocab };
         pool_for(f->pool, (int)vocab, step, head_rows, &h);
+        nn_logits(h.out, (size_t)k * vocab, f->h);
     }
     return 0;
 }

@@ -31,6 +31,7 @@ struct family {
     int shared;                 /* an expert that every token uses, as wide as it says */
     int untied;                 /* a head of its own */
     int window;                 /* layers that see one */
+    int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
 };
 
 static const struct family families[] = {
@@ -42,6 +43,11 @@ static const struct family families[] = {
     { .arch = "qwen3moe", .key_length = 1, .experts = 1, .expert_width = 1 },
     { .arch = "olmoe", .experts = 1, .untied = 1 },
     { .arch = "gpt-oss", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .window = 1 },
+    { .arch = "gemma2", .key_length = 1, .window = 1, .softcaps = 1 },
+    { .arch = "gemma3", .key_length = 1, .window = 1 },
+    { .arch = "smollm3" },
+    { .arch = "granite", .scales = 1 },
+    { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
 };
 
 struct shape {
@@ -258,6 +264,19 @@ static int put_experts(struct make *m, const struct shape *s, struct err *e)
     return 0;
 }
 
+static int put_scales(struct make *m, const struct family *f, struct err *e)
+{
+    static const struct { const char *key; double value; int scale; } keys[] = {
+        { "attention.scale", 0.125, 1 }, { "embedding_scale", 12, 1 }, { "residual_scale", 0.22, 1 }, { "logit_scale", 4, 1 },
+        { "attn_logit_softcapping", 2, 0 }, { "final_logit_softcapping", 3, 0 },
+    };
+    int r = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
+        if (keys[i].scale ? f->scales : f->softcaps)
+            r = put_f32(m, f->arch, keys[i].key, keys[i].value, e);
+    return r;
+}
+
 static int put_rope(struct make *m, const struct shape *s, struct err *e)
 {
     const char *a = s->family->arch;
@@ -288,7 +307,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
-        (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
+        (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
     if ((f->key_length || s->head_dim * s->heads != s->d_model) && ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
                                                                     (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
@@ -385,7 +404,8 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
-    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss", NULL };
+    static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
+                                         "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
@@ -422,7 +442,8 @@ int cmd_random(int argc, char **argv)
           .help = "How the file says that routers weight experts: not at all, softmax or sigmoid." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
-          "see all and do not rotate then), of gpt-oss 0, 2, 4, ..." },
+          "see all and do not rotate then), of gpt-oss and gemma2 0, 2, 4, ..., "
+          "of gemma3 all but 5, 11, 17, ..." },
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,

@@ -144,7 +144,7 @@ static void measure_alone(struct job *j)
     int n = j->p->size, done = 0;
     for (int i = 0; i < MOST_ELEMS; i++)
         x[i] = add[i] = (float)(splitmix_at((uint64_t)i) % 2000) / 1000 - 1;
-    nn_rope_freqs(freqs, &(struct model_hparams){ .n_rot = n, .rope_theta = 10000, .rope_scale = 1 }, NULL);
+    nn_rope_freqs(freqs, &(struct model_hparams){ .n_rot = n, .rope_theta = 10000, .rope_scale = 1 }, 0, NULL);
     for (int i = 0; i < POSITIONS * HEADS / NN_ATTN_HEADS * n; i++)
         kv[i] = 0x3000 + (uint16_t)(i % 512); /* halves of 0.13 to 0.19 */
     int64_t start = progress_now_ns(), now;

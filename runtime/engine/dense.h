@@ -38,6 +38,7 @@ struct dense_layer {
     struct dense_matrix router; /* with experts; else empty */
     struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
+    const float *attn_post_norm, *ffn_post_norm; /* the same, or NULL */
     /* f32[rows of the matrix]; NULL where there is none */
     const float *q_bias, *k_bias, *v_bias, *o_bias;
     const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
@@ -50,7 +51,7 @@ struct dense_weights {
     struct dense_layer *layers; /* [n_layers] */
     struct dense_matrix embd, output;
     const float *output_norm;   /* f32[d_model] */
-    float *rope_freqs;          /* f32[n_rot / 2] */
+    float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };
 
 /* Memory of the account, in the sizes of struct budget_scratch and BUDGET_KV; act is shared with whoever prepares activations
@@ -82,7 +83,7 @@ struct dense_reads {
     void *ctx;
 };
 
-enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN };
+enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN, DENSE_NORM_FFN_POST };
 
 /* First member of every implementation's own struct. */
 struct dense {
@@ -94,15 +95,16 @@ struct dense_backend {
     int (*open)(const struct dense_config *c, struct dense **out, struct err *e);
     void (*close)(struct dense *d);
 
-    /* x[t] = row tokens[t].id of the embedding. x: f32[n][d_model]. */
+    /* x[t] = row tokens[t].id of the embedding, scaled where the model does so. x: f32[n][d_model]. */
     int (*embed)(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e);
 
-    /* out[t] = RMSNorm(x[t]) with the weights of one of the layer's norms. f32[n][d_model]. */
+    /* out[t] = RMSNorm(x[t]) with the weights of one of the layer's norms. f32[n][d_model]; out may be x. */
     int (*norm)(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e);
 
     /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
      * rotates, were written to the KV cache at (seq, pos). in: the layer's normed input, f32[n_tokens][d_model]; tokens:
-     * [n_tokens]; out: f32[n_tokens][d_model], not in. */
+     * [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer
+     * has weights for that. */
     int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                      const struct dense_reads *reads, float *out, struct err *e);
 
@@ -113,10 +115,11 @@ struct dense_backend {
      * same size, written to. Only where there is one. */
     int (*shared)(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e);
 
-    /* x[i] += v[i], f32[n][d_model]. */
+    /* x[i] += v[i], or the model's residual_scale of it. f32[n][d_model]. */
     int (*add)(struct dense *d, float *x, const float *v, int n, struct err *e);
 
-    /* logits[t] = output . RMSNorm(hidden[t]). hidden: f32[n][d_model], logits: f32[n][n_vocab]; the head's rows are read once
+    /* logits[t] = output . RMSNorm(hidden[t]), scaled and capped as the model has it. hidden:
+     * f32[n][d_model], logits: f32[n][n_vocab]; the head's rows are read once
      * for all n. */
     int (*head)(struct dense *d, const float *hidden, int n, float *logits, struct err *e);
 };

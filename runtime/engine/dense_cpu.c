@@ -102,6 +102,13 @@ static int one_product(const struct cpu *c, const struct dense_matrix *m, struct
 
 /* ---- attention ---- */
 
+static void norms(const struct cpu *c, const float *w, const float *x, int n, float *out)
+{
+    size_t d_model = (size_t)c->c.h->d_model;
+    for (int t = 0; t < n; t++)
+        nn_rmsnorm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, c->c.h->d_model, c->c.h->rms_eps);
+}
+
 struct attention {
     const struct cpu *cpu;
     const struct engine_token *tokens;
@@ -147,8 +154,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         nn_heads(k, h->n_kv_heads, l->k_bias, l->k_norm, h);
         add_bias(v, l->v_bias, kv_dim);
         if (model_rotates(h, a->layer)) {
-            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, h->rope_mscale, tok->pos);
-            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, c->c.w->rope_freqs, h->rope_mscale, tok->pos);
+            const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? h->n_rot / 2 : 0);
+            nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
+            nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
         }
         store_kv(c, k, kv_at(c, tok->seq, a->layer, 0, tok->pos));
         store_kv(c, v, kv_at(c, tok->seq, a->layer, 1, tok->pos));
@@ -170,7 +178,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
-                                   .sinks = c->c.w->layers[a->layer].sinks };
+                                   .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
     for (int i = begin; i < end; i++) {
@@ -209,6 +217,8 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     r = run_products(c, &o);
     for (int t = 0; t < n; t++)
         add_bias(out + (size_t)t * (size_t)h->d_model, l->o_bias, h->d_model);
+    if (l->attn_post_norm)
+        norms(c, l->attn_post_norm, out, n, out);
     return r;
 }
 
@@ -223,14 +233,10 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     (void)e;
     for (int t = 0; t < n; t++)
         q->dequant(x + (size_t)t * d_model, m->data + (size_t)tokens[t].id * m->row_bytes, d_model);
+    float scale = c->c.h->embd_scale;
+    for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
+        x[i] *= scale;
     return 0;
-}
-
-static void norms(const struct cpu *c, const float *w, const float *x, int n, float *out)
-{
-    size_t d_model = (size_t)c->c.h->d_model;
-    for (int t = 0; t < n; t++)
-        nn_rmsnorm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, c->c.h->d_model, c->c.h->rms_eps);
 }
 
 static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)
@@ -238,7 +244,7 @@ static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const flo
     const struct cpu *c = cpu_of(d);
     const struct dense_layer *l = &c->c.w->layers[layer];
     (void)e;
-    norms(c, which == DENSE_NORM_ATTENTION ? l->attn_norm : l->ffn_norm, x, n, out);
+    norms(c, which == DENSE_NORM_ATTENTION ? l->attn_norm : which == DENSE_NORM_FFN ? l->ffn_norm : l->ffn_post_norm, x, n, out);
     return 0;
 }
 
@@ -281,9 +287,10 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
 static int cpu_add(struct dense *d, float *x, const float *v, int n, struct err *e)
 {
     size_t total = (size_t)n * (size_t)cpu_of(d)->c.h->d_model;
+    float scale = cpu_of(d)->c.h->residual_scale > 0 ? cpu_of(d)->c.h->residual_scale : 1;
     (void)e;
     for (size_t i = 0; i < total; i++)
-        x[i] += v[i];
+        x[i] += scale * v[i];
     return 0;
 }
 
@@ -294,7 +301,9 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
     (void)e;
     norms(c, c->c.w->output_norm, hidden, n, m->normed);
     struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
-    return one_product(c, &c->c.w->output, &in, logits);
+    int r = one_product(c, &c->c.w->output, &in, logits);
+    nn_logits(logits, (size_t)n * (size_t)c->c.h->n_vocab, c->c.h);
+    return r;
 }
 
 /* ---- life ---- */
@@ -306,7 +315,7 @@ static int cpu_open(const struct dense_config *config, struct dense **out, struc
         return err_set(e, ERR_NOMEM, "out of memory for dense work");
     c->dense.backend = &dense_cpu_backend;
     c->c = *config;
-    c->attn_scale = (float)(1.0 / sqrt((double)config->h->head_dim));
+    c->attn_scale = config->h->attn_scale > 0 ? config->h->attn_scale : (float)(1.0 / sqrt((double)config->h->head_dim));
     c->kv_row_bytes = (size_t)config->h->n_kv_heads * (size_t)config->h->head_dim * (config->kv_f16 ? 2 : 4);
     c->kv_one_bytes = (c->kv_row_bytes * (size_t)config->context + 63) & ~(size_t)63;
     *out = &c->dense;

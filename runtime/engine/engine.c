@@ -120,7 +120,7 @@ static int set_up(struct engine *g, struct err *e)
         (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0)
         return r;
     g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
-    g->weights.rope_freqs = calloc((size_t)g->h.n_rot / 2 + 1, sizeof *g->weights.rope_freqs);
+    g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
     g->biases = calloc((size_t)g->h.n_layers, sizeof *g->biases);
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     if (!g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)

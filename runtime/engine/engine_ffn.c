@@ -131,6 +131,8 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
     int r = pipeline_run(g->pipe, layer, &f, 1, e);
+    if (r == 0 && g->h.post_norms)
+        r = g->dense->backend->norm(g->dense, layer, DENSE_NORM_FFN_POST, g->acc, n, g->acc, e);
     return r < 0 ? r : engine_add_residual(g, g->acc, n, e);
 }
 

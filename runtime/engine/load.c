@@ -124,6 +124,7 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_SHARED_ROUTER, NULL, &l->shared_router },
         { MODEL_SHARED_GATE, &l->shared_gate, NULL }, { MODEL_SHARED_UP, &l->shared_up, NULL },
         { MODEL_SHARED_DOWN, &l->shared_down, NULL },
+        { MODEL_ATTN_POST_NORM, NULL, &l->attn_post_norm }, { MODEL_FFN_POST_NORM, NULL, &l->ffn_post_norm },
         { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
         { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
         { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias },
@@ -159,7 +160,8 @@ int load_dense(struct engine *g, struct err *e)
         return r;
     if (!g->weights.output.data)
         g->weights.output = g->weights.embd;
-    nn_rope_freqs(g->weights.rope_freqs, &g->h, divisor);
+    nn_rope_freqs(g->weights.rope_freqs, &g->h, 0, divisor);
+    nn_rope_freqs(g->weights.rope_freqs + g->h.n_rot / 2, &g->h, 1, divisor);
     return 0;
 }
 

@@ -54,7 +54,7 @@ int main(void)
         { "\"experts\": 4, ", "", "only one of 'experts'" },
         { "\"experts_used\": 2", "\"experts_used\": 5", "shape.experts_used is 5 of 4" },
         { "\"tied_output\": false", "\"tied_output\": 0", "shape.tied_output is not true" },
-        { "\"drelu\"", "\"gelu\"", "shape.activation is not" },
+        { "\"drelu\"", "\"mish\"", "shape.activation is not" },
         { "\"drelu\"", "\"silu\"", "activation is given, but silu" },
         { "\"Q4_0\", \"router\"", "\"Q5_9\", \"router\"", "types.attention is 'Q5_9'" },
         { "\"d_model\": 64", "\"d_model\": 72", "rows of 72 elements" },

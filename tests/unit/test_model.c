@@ -311,7 +311,7 @@ static void names(void)
     CHECK(model_role_is_per_layer(MODEL_FFN_NORM) && !model_role_is_per_layer(MODEL_OUTPUT_NORM));
     CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
     roles();
-    CHECK(model_act_by_name("gelu") == -1 && model_act_by_name("swish") == MODEL_ACT_SILU);
+    CHECK(model_act_by_name("mish") == -1 && model_act_by_name("gelu") == MODEL_ACT_GELU && model_act_by_name("swish") == MODEL_ACT_SILU);
     for (int a = 0; a < MODEL_ACTS; a++)
         CHECK(model_act_by_name(model_act_name((enum model_act)a)) == a);
 }

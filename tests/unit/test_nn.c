@@ -43,11 +43,11 @@ static void rope(void)
 {
     float freqs[4], div[4] = { 1, 2, 4, 8 };
     struct model_hparams p = { .n_rot = 8, .rope_theta = 10000, .rope_scale = 1 };
-    nn_rope_freqs(freqs, &p, NULL);
+    nn_rope_freqs(freqs, &p, 0, NULL);
     CHECK(freqs[0] == 1 && fabsf(freqs[1] - 0.1f) < 1e-7f && fabsf(freqs[3] - 1e-3f) < 1e-9f);
     float scaled[4];
     p.rope_scale = 0.5f;
-    nn_rope_freqs(scaled, &p, div);
+    nn_rope_freqs(scaled, &p, 0, div);
     CHECK(scaled[0] == 0.5f && fabsf(scaled[2] - 0.01f / 8) < 1e-9f);
 
     for (int style = MODEL_ROPE_NORM; style <= MODEL_ROPE_NEOX; style++) {
@@ -103,7 +103,7 @@ static void yarn(void)
     const struct model_hparams h = { .n_rot = 32, .rope_theta = 10000, .rope_scale = 0.25f,
                                      .yarn_context = 1024, .yarn_fast = 32, .yarn_slow = 1 };
     float f[16];
-    nn_rope_freqs(f, &h, NULL);
+    nn_rope_freqs(f, &h, 0, NULL);
     CHECK(f[0] == 1 && fabs(f[15] - 0.25 * pow(10000, -30.0 / 32)) < 1e-9);
     double own = pow(10000, -10.0 / 32); /* between pairs 2 (floor of 2.83) and 9 (8.84 rounded up) */
     CHECK(fabs(f[5] - own * (1 - 0.75 * 3 / 7)) < 1e-6);
@@ -122,6 +122,24 @@ static void gpt_oss(void)
     nn_ffn_act(h, gate, up, 3, MODEL_ACT_SWIGLU_OAI);
     CHECK(fabs(h[0] - 7 / (1 + exp(-1.702 * 7)) * 3) < 1e-5 && fabs(h[1] + 6 / (1 + exp(-1.702))) < 1e-5);
     CHECK(fabs(h[2] + 20 / (1 + exp(1.702 * 20)) * 1.5) < 1e-12);
+}
+
+/* A layer with a window may rotate at a speed of its own, unscaled; logits are scaled, then capped. */
+static void gemma(void)
+{
+    const struct model_hparams h = { .n_rot = 4, .rope_theta = 1e6f, .rope_theta_window = 100, .rope_scale = 0.125f, .logit_scale = 0.5f,
+                                     .final_softcap = 3 };
+    const float gate[2] = { 1, -1 }, up[2] = { 2, 2 };
+    float f[2], z[2] = { 2, -200 }, g[2];
+    nn_rope_freqs(f, &h, 0, NULL);
+    CHECK(f[0] == 0.125f && fabs(f[1] - 0.125e-3) < 1e-9);
+    nn_rope_freqs(f, &h, 1, NULL);
+    CHECK(f[0] == 1 && fabs(f[1] - 0.1) < 1e-7);
+    nn_logits(z, 2, &h);
+    CHECK(fabs(z[0] - 3 * tanh(1 / 3.0)) < 1e-6 && z[1] == -3);
+    nn_ffn_act(g, gate, up, 2, MODEL_ACT_GELU);
+    double t = tanh(sqrt(2 / 3.14159265358979) * 1.044715);
+    CHECK(fabs(g[0] - (1 + t)) < 1e-6 && fabs(g[1] + (1 - t)) < 1e-6);
 }
 
 static void softmax(void)
@@ -158,7 +176,7 @@ static void attention(int f16)
     static float q[HEADS * DIM], kf[POS * STRIDE], vf[POS * STRIDE], out[HEADS * DIM], part[HEADS * DIM];
     static uint16_t kh[POS * STRIDE], vh[POS * STRIDE];
     static float scores[3 * POS + 1];
-    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, POS, 1 / sqrtf(DIM), NULL };
+    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, POS, 1 / sqrtf(DIM), NULL, 0 };
     fill(q, HEADS * DIM);
     fill(kf, POS * STRIDE);
     fill(vf, POS * STRIDE);
@@ -208,6 +226,7 @@ int main(void)
     heads();
     yarn();
     gpt_oss();
+    gemma();
     softmax();
     act();
     for (int t = 0; t < CPU_TIERS; t++) {

@@ -33,6 +33,7 @@ struct model_hparams {
     float yarn_fast, yarn_slow;  /* more than `fast` times in it are not scaled, fewer than `slow` times are in full */
     float embd_scale, residual_scale, logit_scale; /* factors of embeddings, of what attention and FFN add, of logits; 0: none */
     float attn_scale;            /* of the products of queries and keys; 0: 1 / sqrt(head_dim) */
+    float temperature;           /* 0, or queries at position p are multiplied by 1 + temperature * ln(1 + floor(p / yarn_context)) */
     float attn_softcap, final_softcap; /* 0, or products of queries and keys, logits z become c tanh(z / c) */
     enum model_rope rope;
     enum model_act act;

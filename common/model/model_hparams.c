@@ -64,6 +64,7 @@ struct arch {
     const char *const *more_keys; /* that no other knows; NULL: none */
 };
 
+static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL };
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
@@ -97,6 +98,8 @@ static const struct arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_SWIGLU_OAI, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1,
       .expert_width = 1, .expert_bias = 1, .qkv_bias = 1, .output_bias = 1, .sinks = 1, .ffn_norm_named_post = 1,
       .window_period = 2, .period_offset = 1 },
+    { .family = { "mistral3", "Mistral Small 3.2, Ministral 3, Devstral", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK,
+      .more_keys = mistral3_keys },
     { .family = { "gemma2", "Gemma 2", "" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .window_period = 2,
       .period_offset = 1, .window = 4096, .post_norms = 1, .scaled_embd = 1, .wide_layers = 46, .more_keys = gemma_keys },
@@ -193,6 +196,12 @@ static float read_float(struct reader *rd, const char *name, float def)
     return rd->r < 0 ? 1 : v;
 }
 
+/* A factor that may be absent: 0 then. */
+static float read_factor(struct reader *rd, const char *name)
+{
+    return rd->r == 0 && gguf_find(rd->g, arch_key(rd, name)) ? read_float(rd, name, 0) : 0;
+}
+
 static char *read_str(struct reader *rd, const char *key)
 {
     char *s = NULL;
@@ -283,12 +292,6 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
 }
 
-/* A factor that may be absent: 0 then. */
-static float read_factor(struct reader *rd, const char *name)
-{
-    return rd->r == 0 && gguf_find(rd->g, arch_key(rd, name)) ? read_float(rd, name, 0) : 0;
-}
-
 /* Keys of architectures that do not have them were refused before. */
 static void read_scales(struct reader *rd, struct model_hparams *h)
 {
@@ -336,8 +339,10 @@ static void read_yarn(struct reader *rd, struct model_hparams *h)
     h->yarn_slow = read_float(rd, "rope.scaling.yarn_beta_slow", 1);
     only_one(rd, "rope.scaling.yarn_ext_factor", "only 1 is supported");
     h->rope_mscale = factor > 1 ? 1 + grows : 1;
-    if (rd->r == 0 && gguf_find(rd->g, arch_key(rd, "rope.scaling.yarn_log_multiplier")))
-        h->rope_mscale /= factor > 1 ? 1 + read_float(rd, "rope.scaling.yarn_log_multiplier", 0) * grows : 1;
+    float multiplier = 0;
+    if (rd->r == 0 && (rd->r = gguf_get_f32(rd->g, arch_key(rd, "rope.scaling.yarn_log_multiplier"), &multiplier, rd->e)) > 0)
+        rd->r = 0;
+    h->rope_mscale /= factor > 1 && multiplier > 0 ? 1 + multiplier * grows : 1;
     float stated = read_float(rd, "rope.scaling.yarn_attn_factor", h->rope_mscale);
     char text[32];
     snprintf(text, sizeof text, "%g", (double)stated);
@@ -367,6 +372,9 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
     h->rope_scale = 1 / factor;
     if (type && !strcmp(type, "yarn") && rd->r == 0)
         read_yarn(rd, h);
+    h->temperature = read_factor(rd, "attention.temperature_scale");
+    if (rd->r == 0 && h->temperature > 0 && !h->yarn_context)
+        refuse(rd, "attention.temperature_scale", "there", "it needs the original context of yarn");
     free(type);
 }
 

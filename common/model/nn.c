@@ -41,6 +41,11 @@ void nn_heads(float *x, int n_heads, const float *bias, const float *w, const st
         nn_rmsnorm(x + (size_t)i * (size_t)h->head_dim, x + (size_t)i * (size_t)h->head_dim, w, h->head_dim, h->rms_eps);
 }
 
+float nn_query_scale(const struct model_hparams *h, int pos)
+{
+    return h->temperature > 0 ? (float)(1 + (double)h->temperature * log(1 + pos / h->yarn_context)) : 1;
+}
+
 /* The pair that goes round so many times in yarn's original context. */
 static double yarn_pair(const struct model_hparams *h, double times)
 {

@@ -23,6 +23,9 @@ void nn_heads(float *x, int n_heads, const float *bias, const float *w, const st
 void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,
              const float *freqs, float mscale, int pos);
 
+/* What the queries of a position are multiplied by after rotation: 1 where the model has no temperature. */
+float nn_query_scale(const struct model_hparams *h, int pos);
+
 /* freqs[i] = theta^(-2i/n_rot) * scale / divisor[i]; divisor (rope_freqs tensor, Llama 3) may be NULL. windowed: of the layers with a
  * window, which may have a theta of their own. With yarn
  * (arXiv:2309.00071) pairs that go round more than yarn_fast times in the original context keep their frequency, those

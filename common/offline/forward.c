@@ -340,11 +340,14 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
     nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], f->w[MODEL_ATTN_Q_NORM], h);
     nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], f->w[MODEL_ATTN_K_NORM], h);
     add_bias(v, f->w[MODEL_ATTN_V_BIAS], f->kv_len);
-    if (!model_rotates(h, f->layer))
-        return;
     const float *freqs = f->freqs + (model_has_window(h, f->layer) ? h->n_rot / 2 : 0);
-    nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
-    nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+    if (model_rotates(h, f->layer)) {
+        nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+        nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
+    }
+    float scale = nn_query_scale(h, pos);
+    for (size_t i = 0; scale != 1 && i < f->q_len; i++)
+        q[i] *= scale;
 }
 
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)

@@ -31,6 +31,7 @@ struct family {
     int shared;                 /* an expert that every token uses, as wide as it says */
     int untied;                 /* a head of its own */
     int window;                 /* layers that see one */
+    int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
 };
 
@@ -43,6 +44,7 @@ static const struct family families[] = {
     { .arch = "qwen3moe", .key_length = 1, .experts = 1, .expert_width = 1 },
     { .arch = "olmoe", .experts = 1, .untied = 1 },
     { .arch = "gpt-oss", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .window = 1 },
+    { .arch = "mistral3", .key_length = 1, .temperature = 1 },
     { .arch = "gemma2", .key_length = 1, .window = 1, .softcaps = 1 },
     { .arch = "gemma3", .key_length = 1, .window = 1 },
     { .arch = "smollm3" },
@@ -286,6 +288,9 @@ static int put_rope(struct make *m, const struct shape *s, struct err *e)
     if ((r = put_str(m, a, "rope.scaling.type", s->rope_scaling == YARN ? "yarn" : "linear", e)) < 0 ||
         (r = put_f32(m, a, "rope.scaling.factor", s->rope_factor, e)) < 0)
         return r;
+    if (s->family->temperature && ((r = put_f32(m, a, "attention.temperature_scale", 0.1, e)) < 0 ||
+                                   (r = put_f32(m, a, "rope.scaling.yarn_log_multiplier", 1, e)) < 0))
+        return r;
     return s->rope_scaling == YARN ? put_u32(m, a, "rope.scaling.original_context_length", (int)(s->context / s->rope_factor), e) : 0;
 }
 
@@ -405,7 +410,7 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
+                                         "mistral3", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

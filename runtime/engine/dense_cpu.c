@@ -158,6 +158,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
             nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
         }
+        float scale = nn_query_scale(h, tok->pos);
+        for (int i = 0; scale != 1 && i < q_dim; i++)
+            q[i] *= scale;
         store_kv(c, k, kv_at(c, tok->seq, a->layer, 0, tok->pos));
         store_kv(c, v, kv_at(c, tok->seq, a->layer, 1, tok->pos));
     }

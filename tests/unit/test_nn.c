@@ -107,6 +107,8 @@ static void yarn(void)
     CHECK(f[0] == 1 && fabs(f[15] - 0.25 * pow(10000, -30.0 / 32)) < 1e-9);
     double own = pow(10000, -10.0 / 32); /* between pairs 2 (floor of 2.83) and 9 (8.84 rounded up) */
     CHECK(fabs(f[5] - own * (1 - 0.75 * 3 / 7)) < 1e-6);
+    const struct model_hparams hot = { .temperature = 0.1f, .yarn_context = 64 };
+    CHECK(nn_query_scale(&h, 200) == 1 && nn_query_scale(&hot, 63) == 1 && fabs(nn_query_scale(&hot, 128) - (1 + 0.1 * log(3))) < 1e-6);
     float x[2] = { 3, 4 }, one = 1;
     nn_rope(x, 1, 2, 2, MODEL_ROPE_NORM, &one, 1.5f, 0);
     CHECK(x[0] == 4.5f && x[1] == 6);

@@ -45,6 +45,8 @@ static const struct family families[] = {
     { .arch = "olmoe", .experts = 1, .untied = 1 },
     { .arch = "gpt-oss", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .window = 1 },
     { .arch = "mistral3", .key_length = 1, .temperature = 1 },
+    { .arch = "seed_oss", .key_length = 1 },
+    { .arch = "gemma", .key_length = 1 },
     { .arch = "gemma2", .key_length = 1, .window = 1, .softcaps = 1 },
     { .arch = "gemma3", .key_length = 1, .window = 1 },
     { .arch = "smollm3" },
@@ -410,7 +412,7 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "mistral3", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
+                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

@@ -1,4 +1,4 @@
-/* Tiles are copied: rows of Gate and Up, of each row of Down a quant block.
+/* Tiles are copied: rows of Gate and Up, of each row of Down some quant blocks.
  *
  * Else Down is stored by column, the source has rows, so a panel of columns is gathered at a time: sixteen
  * source rows are converted side by side, then each column of the panel gets sixteen consecutive
@@ -161,16 +161,17 @@ static void put_row(const struct job *j, int role, uint32_t pos, uint8_t *dst, f
     }
 }
 
-/* The tile of the neurons from pos on. */
-static void put_tile(const struct neurons_in *in, const struct layout_part *p, uint32_t pos, uint8_t *tile)
+/* The tile of the n neurons from pos on. */
+static void put_tile(const struct neurons_in *in, const struct layout_part *p, uint32_t pos, uint32_t n, uint8_t *tile)
 {
-    size_t row = quant_row_bytes(in->down_type, (uint64_t)in->n_ff), block = p->role_bytes[LAYOUT_DOWN];
-    const uint8_t *down = in->down + pos / p->record_neurons * block;
-    const size_t gates = p->role_bytes[LAYOUT_GATE], ups = p->role_bytes[LAYOUT_UP], t = p->record_neurons;
-    memcpy(tile + p->role_offset[LAYOUT_GATE], in->gate + pos * gates, t * gates);
-    memcpy(tile + p->role_offset[LAYOUT_UP], in->up + pos * ups, t * ups);
+    size_t row = quant_row_bytes(in->down_type, (uint64_t)in->n_ff), piece = layout_tile_down_bytes(p, n);
+    const size_t gates = p->role_bytes[LAYOUT_GATE], ups = p->role_bytes[LAYOUT_UP];
+    const uint8_t *from = in->down + layout_tile_down_bytes(p, pos);
+    uint8_t *down = tile + layout_tile_offset(p, LAYOUT_DOWN, n);
+    memcpy(tile, in->gate + pos * gates, n * gates);
+    memcpy(tile + layout_tile_offset(p, LAYOUT_UP, n), in->up + pos * ups, n * ups);
     for (size_t c = 0; c < (size_t)in->d_model; c++)
-        memcpy(tile + p->role_offset[LAYOUT_DOWN] + c * block, down + c * row, block);
+        memcpy(down + c * piece, from + c * row, piece);
 }
 
 static void build_cluster(void *ctx, int begin, int end, int worker)
@@ -192,7 +193,7 @@ static void build_cluster(void *ctx, int begin, int end, int worker)
                 uint64_t at = p->first_offset + (uint64_t)unit * p->stride_bytes + layout_record_offset(p, pos);
                 uint8_t *rec = seg + (at - j->out->offset[p->segment]);
                 if (p->record_neurons > 1)
-                    put_tile(j->in, p, pos, rec);
+                    put_tile(j->in, p, pos, b - pos < p->record_neurons ? b - pos : p->record_neurons, rec);
                 for (int r = 0; r < p->n_roles && p->record_neurons == 1; r++)
                     put_row(j, p->role[r], pos, rec + p->role_offset[p->role[r]], tmp, loss);
             }

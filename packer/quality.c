@@ -38,14 +38,15 @@ static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn
     return r;
 }
 
-/* A role of a tile, whose first neuron is `pos`; tiles have the source's order. */
-static void from_tile(struct matrices *k, const struct layout_shape *s, const uint8_t *tile, uint32_t pos, int role, float *out)
+/* A role of a tile of n neurons, the first of them `pos`; tiles have the source's order. */
+static void from_tile(struct matrices *k, const struct layout_shape *s, const uint8_t *tile, uint32_t pos, uint32_t n, int role, float *out)
 {
     const struct layout_part *lp = &s->part[0];
     const struct quant_traits *t = quant_traits(s->type[role]);
-    size_t d = (size_t)k->m->h.d_model, n = lp->record_neurons, rows = role == LAYOUT_DOWN ? d : n;
+    size_t d = (size_t)k->m->h.d_model, rows = role == LAYOUT_DOWN ? d : n;
+    size_t bytes = role == LAYOUT_DOWN ? layout_tile_down_bytes(lp, n) : lp->role_bytes[role];
     for (size_t i = 0; i < rows; i++) {
-        const uint8_t *row = tile + lp->role_offset[role] + i * lp->role_bytes[role];
+        const uint8_t *row = tile + layout_tile_offset(lp, role, n) + i * bytes;
         if (role == LAYOUT_DOWN)
             t->dequant(out + i * (size_t)s->n_ff + pos, row, n);
         else
@@ -66,7 +67,8 @@ static int from_pack(struct matrices *k, int layer, int block, int role, float *
         uint32_t n = layout_unit_neurons(s, lp, u);
         r = file_pread(&k->p->file, k->raw, layout_bytes(lp, n), pack_unit_offset(k->p, layer, block, part, u), e);
         for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons > 1; i += lp->record_neurons)
-            from_tile(k, s, k->raw + layout_bytes(lp, i), u * lp->neurons_per_unit + i, role, out);
+            from_tile(k, s, k->raw + layout_bytes(lp, i), u * lp->neurons_per_unit + i,
+                      n - i < lp->record_neurons ? n - i : lp->record_neurons, role, out);
         for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons == 1; i++) {
             size_t neuron = k->order[u * lp->neurons_per_unit + i];
             const uint8_t *row = k->raw + (size_t)i * lp->record_bytes + lp->role_offset[role];

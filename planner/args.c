@@ -89,8 +89,8 @@ void args_rows(struct args *a, struct opt *rows)
                   "reads overlap attention) or the residual stream.", .def = "auto: the faster" },
         { .name = "form", .type = OPT_CHOICE, .dest = &a->form, .arg = "FORM", .choices = form_choices,
           .help = "How the pack stores neurons: gates apart (split), whole neurons (bundle), whole neurons whose gate "
-                  "can be read without the rest (two-phase), or the model's own bytes in tiles of neurons that share quant blocks of "
-                  "Down (tiles; dense mode only).",
+                  "can be read without the rest (two-phase), or the model's own bytes in tiles of up to 256 neurons (tiles; dense "
+                  "mode only).",
           .def = "auto: the faster; in dense mode tiles where Down has quant blocks and --down-type is not given" },
         { .name = "packed", .type = OPT_CHOICE, .dest = &a->packed, .arg = "CHOICE", .choices = packed_choices,
           .help = "no: each read unit begins at a block of the device; yes: units follow each other without gaps, "
@@ -103,7 +103,8 @@ void args_rows(struct args *a, struct opt *rows)
           .help = "Type that Down is stored in by neuron, in all layers: Q8_0, F16, ...; source: in each layer the model's.",
           .def = "the model's where it is a float type, else Q8_0" },
         { .name = "cluster-neurons", .type = OPT_INT, .dest = &a->cluster_neurons, .arg = "N", .min = 8, .max = 4096,
-          .help = "Neurons of a cluster, a multiple of 8, in tiles of the quant blocks.", .def = "64, or what tiles need" },
+          .help = "Neurons of a cluster, a multiple of 8; tiles have as many, up to 256, if it is a power of two.",
+          .def = "64, in tiles 256" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
           .help = "Eviction policy of the cold cache.", .def = "auto: the one that misses less in the trace" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,

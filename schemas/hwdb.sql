@@ -90,8 +90,6 @@ CREATE TABLE run (
 -- Time of one weight row against `batch` tokens by one of the engine's kernels.
 -- kernel: 'rows/TYPE/ACT', a row product, TYPE of the weights in lower case ('q4_0', 'q8_0', 'f16', 'bf16',
 --         'f32'), ACT the activations' form ('f32', 'q8'); 'axpy/TYPE', adding rows times a factor;
---         'tile/TYPE/ACT', a neuron's share of Down in tiles: row_len products of one quant block each, and adding them to
---         the output, divided by the block's elements;
 --         'work/start', 'work/turn', 'work/lookup', 'work/admit', 'work/verify', 'work/norm', 'work/rope', 'work/attend', what the
 --         engine does beside the products of weights: starting a job on all threads, a turn at the lock of a list of
 --         jobs that they share, finding a unit in the cold cache, taking a missing one in; the checksum of a

@@ -360,6 +360,16 @@ INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
     tile_store(a, acc, R, T);
 }
 
+/* Asks for what is PREFETCH_BYTES behind a strip's offset `to`; done: how far it has asked, of `most`. */
+INLINE void strip_ask(const struct tile *a, size_t *done, size_t most, size_t to)
+{
+    for (; *done < most && *done < to; *done += 64) {
+        UNROLL
+        for (int r = 0; r < TILE_R; r++)
+            __builtin_prefetch(a->row[r] + PREFETCH_BYTES + *done);
+    }
+}
+
 /* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
  * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
  * as one piece. */
@@ -377,15 +387,34 @@ INLINE void strip_q8(const struct tile *a, int n, struct q8_ops ops)
         size_t o = at;
         tile_clear(acc, TILE_R, 1);
         for (; o + step <= end; o += step, x += sizeof(struct kernels_q8_group)) {
-            for (; done < ask && done < o + step; done += 64) {
-                UNROLL
-                for (int r = 0; r < TILE_R; r++)
-                    __builtin_prefetch(to.row[r] + PREFETCH_BYTES + done);
-            }
+            strip_ask(&to, &done, ask, o + step);
             step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
         }
         if (o < end)
             step_q8(&to, acc, o, x, nb, TILE_R, 1, ops);
+        tile_store(&to, acc, TILE_R, 1);
+    }
+}
+
+/* The same with float activations, for a type of blocks with a scale. */
+INLINE void strip_f32(const struct tile *a, int n, struct type_ops ops)
+{
+    const size_t step = 4 * ops.bytes32, total = (size_t)n * a->row_bytes;
+    const size_t ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    struct tile to = *a;
+    size_t done = 0;
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_R][TILE_T];
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        int c = 0;
+        tile_clear(acc, TILE_R, 1);
+        for (; o + step <= end; o += step, c += 128) {
+            strip_ask(&to, &done, ask, o + step);
+            blocks_scaled(acc, &to, o, c, 4, TILE_R, 1, ops);
+        }
+        for (; o < end; o += ops.bytes32, c += 32)
+            blocks_scaled(acc, &to, o, c, 1, TILE_R, 1, ops);
         tile_store(&to, acc, TILE_R, 1);
     }
 }
@@ -868,8 +897,18 @@ static void fill_q8(struct kernels *k)
 ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)
 ROWS(f16_f32, QUANT_F16, TILE_F16_F32, NULL)
 ROWS(bf16_f32, QUANT_BF16, TILE_BF16_F32, NULL)
-ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, NULL)
-ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, NULL)
+static void strip_q8_0_f32(const struct tile *a, int n)
+{
+    strip_f32(a, n, OPS_Q8_0);
+}
+
+static void strip_q4_0_f32(const struct tile *a, int n)
+{
+    strip_f32(a, n, OPS_Q4_0);
+}
+
+ROWS(q8_0_f32, QUANT_Q8_0, TILE_Q8_0_F32, strip_q8_0_f32)
+ROWS(q4_0_f32, QUANT_Q4_0, TILE_Q4_0_F32, strip_q4_0_f32)
 AXPY(f32, QUANT_F32, SUMS_F32, 4)
 AXPY(f16, QUANT_F16, SUMS_F16, 4)
 AXPY(bf16, QUANT_BF16, SUMS_BF16, 4)

@@ -96,6 +96,28 @@ INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
     tile_store(a, acc, R, T);
 }
 
+/* As strip_q8. */
+INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
+{
+    const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    struct tile to = *a;
+    size_t done = 0;
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_R][TILE_T];
+        const uint8_t *x = a->x;
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        tile_clear(acc, TILE_R, 1);
+        for (; o + ops.bytes <= end; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
+            strip_ask(&to, &done, ask, o + ops.bytes);
+            k_step_q8(&to, acc, o, x, 4, TILE_R, 1, ops);
+        }
+        if (ops.groups == 1 && o < end)
+            k_step_q8(&to, acc, o, x, (int)((end - o) / (ops.bytes / 4)), TILE_R, 1, ops);
+        tile_store(&to, acc, TILE_R, 1);
+    }
+}
+
 /* ---- weights as floats ---- */
 
 /* s and m of a step, as the loops over columns broadcast them. */
@@ -165,6 +187,27 @@ INLINE void k_tile_f32(const struct tile *a, int R, int T, struct k_ops ops)
     if (ops.groups == 1 && o < a->row_bytes)
         k_step_f32(a, acc, o, c, (a->n_cols - c) / 32, R, T, ops);
     tile_store(a, acc, R, T);
+}
+
+INLINE void k_strip_f32(const struct tile *a, int n, struct k_ops ops)
+{
+    const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    struct tile to = *a;
+    size_t done = 0;
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_R][TILE_T];
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        int c = 0;
+        tile_clear(acc, TILE_R, 1);
+        for (; o + ops.bytes <= end; o += ops.bytes, c += 128 * ops.groups) {
+            strip_ask(&to, &done, ask, o + ops.bytes);
+            k_step_f32(&to, acc, o, c, 4, TILE_R, 1, ops);
+        }
+        if (ops.groups == 1 && o < end)
+            k_step_f32(&to, acc, o, c, (a->n_cols - c) / 32, TILE_R, 1, ops);
+        tile_store(&to, acc, TILE_R, 1);
+    }
 }
 
 INLINE void k_axpy_step(float *acc, size_t acc_stride, const uint8_t *const row[LANES_MAX], size_t o, int nb,
@@ -341,7 +384,11 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     {                                                                 \
         k_tile_##form(a, R, T, K_OPS_##TYPE);                         \
     }                                                                 \
-    ROWS(name##_##form, QUANT_##TYPE, tile_##name##_##form, NULL)
+    static void strip_##name##_##form(const struct tile *a, int n)    \
+    {                                                                 \
+        k_strip_##form(a, n, K_OPS_##TYPE);                           \
+    }                                                                 \
+    ROWS(name##_##form, QUANT_##TYPE, tile_##name##_##form, strip_##name##_##form)
 #define K_SUMS(name, TYPE)                                                                                              \
     INLINE void sums_##name(float *acc, size_t acc_stride, const struct axpy_rows *a, float h[TILE_T][LANES_MAX], int R, int T) \
     {                                                                                                                   \

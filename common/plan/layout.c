@@ -34,16 +34,6 @@ void layout_default(struct layout *l, enum layout_form form, const uint32_t type
         l->type[0][r] = type[r];
 }
 
-uint32_t layout_tile_neurons(const struct layout *l)
-{
-    uint32_t most = 1;
-    for (int k = 0; k < l->n_kinds; k++) {
-        uint32_t t = (uint32_t)quant_traits(l->type[k][LAYOUT_DOWN])->block_elems;
-        most = t > most ? t : most;
-    }
-    return most;
-}
-
 static int kind_of(const struct layout *l, const uint32_t type[LAYOUT_ROLES])
 {
     int k = 0;
@@ -78,6 +68,12 @@ int layout_usual_kind(const struct layout *l)
     return usual;
 }
 
+static uint32_t tile_neurons(uint32_t cluster_neurons, uint32_t down_type)
+{
+    uint32_t t = cluster_neurons & -cluster_neurons;
+    return quant_traits(down_type)->block_elems == 1 ? 1 : t < LAYOUT_TILE ? t : LAYOUT_TILE;
+}
+
 /* Down by neuron has rows of d_model elements; in tiles it has the source's, of n_ff. */
 static int check_type(const struct layout *l, uint32_t type, int role, int d_model, int n_ff, struct err *e)
 {
@@ -88,9 +84,10 @@ static int check_type(const struct layout *l, uint32_t type, int role, int d_mod
     if (!quant_row_bytes(type, (uint64_t)elems))
         return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %s, whose quant blocks of %d do not divide rows of %d elements",
                        role_names[role], t->name, t->block_elems, elems);
-    if (tiles && l->cluster_neurons % (uint32_t)t->block_elems)
-        return err_set(e, ERR_UNSUPPORTED, "layout: tiles of %d neurons (%s is %s) do not divide clusters of %u; cluster_neurons must be "
-                       "a multiple", t->block_elems, role_names[role], t->name, l->cluster_neurons);
+    uint32_t tile = tiles ? tile_neurons(l->cluster_neurons, type) : 0;
+    if (tiles && tile % (uint32_t)t->block_elems)
+        return err_set(e, ERR_UNSUPPORTED, "layout: %s has type %s, whose quant blocks of %d do not divide tiles of %u neurons; "
+                       "cluster_neurons %u must be a multiple", role_names[role], t->name, t->block_elems, tile, l->cluster_neurons);
     return 0;
 }
 
@@ -150,17 +147,16 @@ static void add_roles(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], 
     }
 }
 
-/* Gate, Up and Down of as many neurons as share Down's quant blocks. */
-static int add_tile(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], int d_model, struct err *e)
+/* Gate, Up and Down of t neurons. */
+static int add_tile(struct layout_part *p, const uint32_t type[LAYOUT_ROLES], uint64_t t, int d_model, struct err *e)
 {
-    const struct quant_traits *down = quant_traits(type[LAYOUT_DOWN]);
-    uint64_t t = (uint64_t)down->block_elems, bytes = 0;
+    uint64_t bytes = 0;
     if (t == 1) {
         add_roles(p, type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
         return 0;
     }
     for (int r = 0; r < LAYOUT_ROLES; r++) {
-        uint64_t row = r == LAYOUT_DOWN ? (uint64_t)down->block_bytes : quant_row_bytes(type[r], (uint64_t)d_model);
+        uint64_t row = quant_row_bytes(type[r], r == LAYOUT_DOWN ? t : (uint64_t)d_model);
         if (bytes > UINT32_MAX / 4)
             break;
         p->role[p->n_roles++] = r;
@@ -183,7 +179,7 @@ static int derive_groups(struct layout_shape *s, int d_model, struct err *e)
 {
     int r = 0;
     if (s->form == LAYOUT_TILES) {
-        r = add_tile(&s->part[0], s->type, d_model, e);
+        r = add_tile(&s->part[0], s->type, tile_neurons(s->cluster_neurons, s->type[LAYOUT_DOWN]), d_model, e);
     } else if (s->form == LAYOUT_BUNDLE) {
         add_roles(&s->part[0], s->type, d_model, LAYOUT_GATE, LAYOUT_DOWN);
     } else {

@@ -15,9 +15,10 @@
  *              the second page is read only if the gate opens
  *   TILES      part 0 = gate, up, down                                    one segment
  *
- * TILES keeps the source's bytes and order, for dense mode alone: Down is not turned. A record is a tile of t neurons, t the quant
- * block of Down's type: t rows of Gate, t rows of Up, then of each of the d_model rows of Down the one block that holds these
- * neurons. Float types have t = 1, and a record as in BUNDLE. t divides cluster_neurons, and n_ff, for rows are whole blocks.
+ * TILES keeps the source's bytes and order, for dense mode alone: Down is not turned. A record is a tile of t neurons: t rows of
+ * Gate, t rows of Up, then of each of the d_model rows of Down the t elements of these neurons, whole quant blocks. t is the largest
+ * power of two that divides cluster_neurons, at most LAYOUT_TILE; the last tile may hold fewer neurons, whole quant blocks of Down.
+ * Where Down has a float type t is 1, and a record as in BUNDLE.
  *
  * A part's neurons are grouped in units, the unit of a read and of the cold cache. The payload of a
  * unit is whole records without gaps; in the file it occupies stride_bytes. A padded
@@ -37,6 +38,7 @@ enum layout_form { LAYOUT_SPLIT, LAYOUT_BUNDLE, LAYOUT_TWO_PHASE, LAYOUT_TILES, 
 
 enum { LAYOUT_GATE, LAYOUT_UP, LAYOUT_DOWN, LAYOUT_ROLES };
 
+#define LAYOUT_TILE 256 /* neurons of a tile: a multiple of any quant block */
 #define LAYOUT_MAX_KINDS 32 /* combinations of types among the layers of a model */
 
 /* What a plan says. Everything else below is derived from it and the model's shape. Layers may differ in types; those that
@@ -56,9 +58,9 @@ struct layout_part {
     int n_roles;
     int role[LAYOUT_ROLES];                /* in storage order within a record */
     uint32_t role_offset[LAYOUT_ROLES];    /* by role number: byte offset within a record; ~0u: not in this part */
-    uint32_t role_bytes[LAYOUT_ROLES];     /* by role number: of a row, those of a role follow each other; in a tile of several
-                                            * neurons Down has d_model of them, each a quant block */
-    uint32_t record_neurons;               /* 1, or of a tile */
+    uint32_t role_bytes[LAYOUT_ROLES];     /* by role number: of a row, those of a role follow each other; in a tile Down has
+                                            * d_model of them, of record_neurons elements */
+    uint32_t record_neurons;               /* 1, or of a whole tile */
     uint32_t record_bytes;
     uint32_t neurons_per_unit;             /* a multiple of record_neurons */
     uint32_t unit_bytes;                   /* payload: layout_bytes of neurons_per_unit */
@@ -107,9 +109,6 @@ int layout_set_types(struct layout *l, const uint32_t (*type)[LAYOUT_ROLES], int
 /* The kind that most layers are of, of equals the first: what a plan states once. */
 int layout_usual_kind(const struct layout *l);
 
-/* Neurons of the largest tile that these types have: cluster_neurons is a multiple. */
-uint32_t layout_tile_neurons(const struct layout *l);
-
 /* Check and derive. d_model is the length of each stored row. ERR_UNSUPPORTED names the field, or role, type and row. */
 int layout_derive(const struct layout *l, int d_model, int n_ff, struct layout_shapes *out, struct err *e);
 
@@ -132,10 +131,21 @@ void layout_order(const uint64_t *counts, int n_ff, uint32_t *order);
  * layer by layer, block by block, as u32 little-endian. orders NULL: each is the source's, 0 to n_ff - 1. */
 struct hash128 layout_order_hash(const uint32_t *orders, int n_layers, int n_blocks, int n_ff);
 
-/* Bytes of n neurons, whole records. */
+/* Bytes of n neurons: whole records, or the FFN's last tile among them. */
 static inline uint64_t layout_bytes(const struct layout_part *p, uint32_t n)
 {
-    return (uint64_t)(n / p->record_neurons) * p->record_bytes;
+    return (uint64_t)n * p->record_bytes / p->record_neurons;
+}
+
+/* In a tile of n neurons: where a role begins, and how long a row of Down is. */
+static inline uint32_t layout_tile_offset(const struct layout_part *p, int role, uint32_t n)
+{
+    return p->role_offset[role] / p->record_neurons * n;
+}
+
+static inline uint32_t layout_tile_down_bytes(const struct layout_part *p, uint32_t n)
+{
+    return (uint32_t)((uint64_t)p->role_bytes[LAYOUT_DOWN] * n / p->record_neurons);
 }
 
 /* Bytes of a role in one neuron, on the average of its record. */

@@ -334,21 +334,6 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
     return ns;
 }
 
-/* (M23)'s tau and tau_down. A type of which no tile was measured has its rows, of a few blocks where these are short. */
-static double tile_ns(const struct hw *hw, const struct cost_choice *c, uint32_t type, int t, int d, int batch, struct notes *notes)
-{
-    char name[64];
-    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8, len = t < 256 ? 256 : t;
-    kernel_name("tile", type, q8 ? "q8" : "f32", name, sizeof name);
-    double ns = kernel_row_ns(hw, c, name, HW_SEQ, 256, batch);
-    if (ns > 0)
-        return cost_tile_down_ns(ns, 256, d);
-    ns = cost_tile_down_ns(rows_ns(hw, c, type, HW_SEQ, len, batch, notes), len, d);
-    if (ns > 0)
-        notes_add(notes, "%s: no figure for kernel %s; row products of the type taken instead", hw->name, name);
-    return ns;
-}
-
 static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
                         struct notes *notes)
 {
@@ -488,7 +473,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     r.scattered_ns = c->mode == PLAN_PREDICTED ? rows_ns(hw, c, type[LAYOUT_GATE], HW_RANDOM, d, batch, notes) : 0;
     r.up_ns = rows_ns(hw, c, type[LAYOUT_UP], pattern, d, batch, notes);
     int parts = schedule_row_parts(c->threads), tile = (int)s->part[0].record_neurons;
-    r.down_ns = tile > 1 ? tile_ns(hw, c, type[LAYOUT_DOWN], tile, d, batch, notes) : axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
+    r.down_ns = tile > 1 ? cost_tile_down_ns(rows_ns(hw, c, type[LAYOUT_DOWN], HW_SEQ, tile, batch, notes), tile, d) :
+                           axpy_ns(hw, c, type[LAYOUT_DOWN], d, batch, notes);
     if (c->model != PLAN_COST_PAPER && parts > 1 && tile <= 1)
         r.down_ns = cost_tile_row_ns(r.down_ns, axpy_ns(hw, c, type[LAYOUT_DOWN], d / parts, batch, notes), parts);
     r.seq_bw = memory_bw(hw, c, HW_SEQ, 1u << 20, notes);

@@ -121,9 +121,9 @@ double cost_attend_ns(double positions, double heads, double attend_ns, double k
  *       short; where nothing as short was measured the two are equal, and a whole row counts. */
 double cost_tile_row_ns(double whole_ns, double part_ns, int parts);
 
-/* (M23) tau_down(d) = tau * d / n, in place of (M18) in tiles: a neuron's share of the d products that a tile takes, where tau is
- *       that of a neuron of n elements, as `tile/TYPE` was measured; else of a row of n elements of the type. */
-double cost_tile_down_ns(double tau, double n, double d);
+/* (M23) tau_down(d) = d * tau_rows(t) / t, in place of (M18) in tiles: a neuron's share of the d products of t elements that Down of
+ *       a tile takes. row_ns: tau_rows(t), of Down's type, in order. */
+double cost_tile_down_ns(double row_ns, double t, double d);
 
 /* (M19) t_turns = 2 * jobs * tau_turn / threads: the FFN's work is a list of jobs behind a lock, which is taken for each to get
  *       it and to hand it in. jobs = V / SCHEDULE_JOB_BYTES of records + parts * rows / SCHEDULE_DOWN_ROWS of tiles, parts as in

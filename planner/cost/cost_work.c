@@ -51,9 +51,9 @@ double cost_tile_row_ns(double whole_ns, double part_ns, int parts)
     return part_ns < whole_ns ? fmax(whole_ns, parts * part_ns) : whole_ns;
 }
 
-double cost_tile_down_ns(double tau, double n, double d)
+double cost_tile_down_ns(double row_ns, double t, double d)
 {
-    return tau * d / n;
+    return d * row_ns / t;
 }
 
 double cost_jobs(double rows, double record_bytes, int threads)

@@ -141,8 +141,8 @@ int inputs_layout(const struct inputs *in, enum layout_form form, uint32_t clust
             type[i][LAYOUT_DOWN] = down_type >= 0 ? (uint32_t)down_type : down_type_of(in, type[i][LAYOUT_DOWN], down_type);
     }
     int r = layout_set_types(&l, (const uint32_t(*)[LAYOUT_ROLES])type, in->n_layers, e);
-    if (r == 0 && form == LAYOUT_TILES && layout_tile_neurons(&l) > l.cluster_neurons)
-        l.cluster_neurons = layout_tile_neurons(&l);
+    if (r == 0 && form == LAYOUT_TILES && inputs_requantises(in))
+        l.cluster_neurons = LAYOUT_TILE;
     if (cluster_neurons)
         l.cluster_neurons = cluster_neurons;
     if (r == 0)

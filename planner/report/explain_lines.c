@@ -256,8 +256,8 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
               "exempt", k * s->always_ns, "foretold", k * s->predicted_ns, "up", k * s->predicted_open_ns, "down",
               k * s->predicted_active_ns, NULL);
     if (pr->space.shapes.l.form == LAYOUT_TILES)
-        put(m, n, "(M23)", "tau_down(d) = tau_tile * d / 256: the source's rows of Down, a quant block of each", r->down_ns, "ns",
-            "d", (double)pr->space.in->h.d_model, NULL);
+        put(m, n, "(M23)", "tau_down(d) = d * tau_rows(t) / t: the source's rows of Down, t elements of each", r->down_ns, "ns",
+            "d", (double)pr->space.in->h.d_model, "t", (double)pr->space.shapes.kind[0].part[0].record_neurons, NULL);
     else
         put(m, n, "(M18)", "tau_down(d) = parts * tau_axpy(d / parts): columns are divided", r->down_ns, "ns",
             "parts", (double)schedule_row_parts(r->threads), NULL);

@@ -1,7 +1,6 @@
 /* Compute with the engine's own kernels, found in the kernel table, so that what is measured is what will run. Four
  * situations: rows in a core's own cache (what the arithmetic can do), rows of memory in order (matrices that a token
- * reads whole), rows anywhere in memory (what sparse decoding meets), and adding rows of Down to an accumulator. Of Down in
- * tiles it is rows of one quant block, in order, whose products are added to the output. Threads
+ * reads whole), rows anywhere in memory (what sparse decoding meets), and adding rows of Down to an accumulator. Threads
  * run free of each other until a common time and their rates add up: barriers are the pipeline's business, not the
  * kernel's. Weights are bytes 0x20..0x2f: in every type these are ordinary numbers, neither zero, denormal nor infinite, so
  * one buffer serves all types. */
@@ -20,18 +19,14 @@ enum { REPS = 5,
        QUICK_REPS = 3,
        CACHE_BYTES = 256 << 10,
        CHUNK = 64,
-       TILE_CHUNK = 256, /* products of a call (SCHEDULE_GATHER_ROWS) */
-       TILE_ROW = 256,   /* any neuron's Down takes as many of them as it has elements */
        MAX_ROW = 8192,
        MAX_BATCH = 32 };
 
 /* Some virtual machines report the cache of the whole socket, and have as much of it as their neighbours leave. */
 #define MOST_BYTES (1u << 30)
 
-enum op { ROWS, AXPY, TILE };
-
 struct point {
-    enum op op;
+    int axpy; /* else a row product */
     uint32_t type;
     enum kernels_act act;
     enum hw_pattern pattern;
@@ -72,38 +67,23 @@ struct place {
 static struct place find_place(const struct work *w, int worker, int n_threads)
 {
     const struct point *p = w->p;
-    struct place l = { .row_bytes = quant_row_bytes(p->type, (uint64_t)p->row_len) };
+    struct place l = { .row_bytes = quant_row_bytes(p->type, (uint64_t)p->row_len), .rows = 1 };
     size_t part = w->c->len / (size_t)n_threads / 4096 * 4096, use = p->dram ? part : CACHE_BYTES;
     l.weights = w->c->buf + part * (size_t)worker;
+    while (l.rows * 2 * l.row_bytes <= use)
+        l.rows *= 2;
     l.act = w->c->scratch + SCRATCH_FLOATS * (size_t)worker;
     l.out = l.act + ACT_FLOATS;
     l.factor = l.out + OUT_FLOATS;
-    int n = p->op == TILE ? quant_traits(p->type)->block_elems : p->row_len;
-    if (p->op == TILE)
-        l.row_bytes = (size_t)quant_traits(p->type)->block_bytes;
-    for (l.rows = 1; l.rows * 2 * l.row_bytes <= use;)
-        l.rows *= 2;
-    for (int i = 0; i < n; i++) /* every token the same: speed does not depend on it */
+    for (int i = 0; i < p->row_len; i++) /* every token the same: speed does not depend on it */
         l.out[i] = (float)(splitmix_at((uint64_t)i) % 2000) / 1000 - 1;
-    l.act_stride = kernels_act_bytes(p->act, n);
+    l.act_stride = kernels_act_bytes(p->act, p->row_len);
     for (int t = 0; t < p->batch; t++)
-        kernels_act_prepare((char *)l.act + l.act_stride * (size_t)t, p->act, l.out, n);
+        kernels_act_prepare((char *)l.act + l.act_stride * (size_t)t, p->act, l.out, p->row_len);
     memset(l.out, 0, OUT_FLOATS * sizeof *l.out);
     for (int i = 0; i < CHUNK * MAX_BATCH; i++)
         l.factor[i] = 0.001f;
     return l;
-}
-
-/* Products of quant blocks that follow each other, into an accumulator behind them. */
-static int tile_chunk(const struct point *p, struct place *l)
-{
-    float *sum = l->out + TILE_CHUNK * MAX_BATCH;
-    kernels->rows[p->act][p->type](l->out, TILE_CHUNK, l->weights + (l->at & (l->rows - 1)) * l->row_bytes, l->row_bytes, TILE_CHUNK,
-                                   l->act, l->act_stride, p->batch, quant_traits(p->type)->block_elems);
-    for (int i = 0; i < TILE_CHUNK * p->batch; i++)
-        sum[i] += l->out[i];
-    l->at += TILE_CHUNK;
-    return TILE_CHUNK;
 }
 
 /* One chunk of rows; returns how many. */
@@ -111,9 +91,7 @@ static int chunk(const struct point *p, struct place *l)
 {
     const void *rows[CHUNK];
     int n = l->rows < CHUNK ? (int)l->rows : CHUNK;
-    if (p->op == TILE)
-        return tile_chunk(p, l);
-    if (p->op == ROWS && p->pattern == HW_SEQ) {
+    if (!p->axpy && p->pattern == HW_SEQ) {
         kernels->rows[p->act][p->type](l->out, CHUNK, l->weights + (l->at & (l->rows - 1)) * l->row_bytes, l->row_bytes, n,
                                        l->act, l->act_stride, p->batch, p->row_len);
         l->at += (uint64_t)n;
@@ -123,7 +101,7 @@ static int chunk(const struct point *p, struct place *l)
         l->at = (l->at * 6364136223846793005u + 1442695040888963407u) & (l->rows - 1);
         rows[i] = l->weights + l->at * l->row_bytes;
     }
-    if (p->op == AXPY)
+    if (p->axpy)
         kernels->axpy[p->type](l->out, MAX_ROW, rows, l->factor, CHUNK, n, p->batch, 0, p->row_len);
     else
         kernels->rows_at[p->act][p->type](l->out, CHUNK, rows, n, l->act, l->act_stride, p->batch, p->row_len);
@@ -144,8 +122,7 @@ static void compute(void *ctx, int worker, int n_threads)
             done = 0;
         }
     } while (!start || now - start < (int64_t)(w->seconds * 1e9) || !done);
-    double products = w->p->op == TILE ? (double)w->p->row_len / quant_traits(w->p->type)->block_elems : 1; /* of a neuron */
-    w->rows_per_s[worker] = (double)done / products * 1e9 / (double)(now - start);
+    w->rows_per_s[worker] = (double)done * 1e9 / (double)(now - start);
 }
 
 static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
@@ -185,10 +162,9 @@ static int prepare(struct probe *base, struct err *e)
 
 static void kernel_name(const struct point *p, char *out, size_t len)
 {
-    static const char *const ops[] = { "rows", "axpy", "tile" };
-    snprintf(out, len, "%s/%s%s", ops[p->op], quant_traits(p->type)->name,
-             p->op == AXPY ? "" : p->act == KERNELS_ACT_Q8 ? "/q8"
-                                                           : "/f32");
+    snprintf(out, len, "%s/%s%s", p->axpy ? "axpy" : "rows", quant_traits(p->type)->name,
+             p->axpy ? "" : p->act == KERNELS_ACT_Q8 ? "/q8"
+                                                     : "/f32");
     for (char *s = out; *s; s++)
         *s = (char)tolower((unsigned char)*s);
 }
@@ -261,20 +237,6 @@ static int add_grid(struct compute_probe *c, struct point p, const struct grid *
     return 0;
 }
 
-static int add_tile(struct compute_probe *c, struct point at, const struct grid *g)
-{
-    static const int len = TILE_ROW;
-    struct grid full = { &len, g->batches, 1, g->n_batches }, one = { &len, g->batches, 1, 1 };
-    for (int act = 0; act < KERNELS_ACT_FORMS; act++) {
-        at.act = (enum kernels_act)act;
-        at.pattern = HW_SEQ;
-        for (at.dram = 0; at.dram < 2; at.dram++)
-            if (kernels->rows[act][at.type] && add_grid(c, at, at.dram ? &one : &full) < 0)
-                return -1;
-    }
-    return 0;
-}
-
 static int add_type(struct compute_probe *c, uint32_t type, struct point at, int quick)
 {
     static const int lens[] = { 256, 512, 1024, 2048, 4096, 8192 }, few_lens[] = { 256, 1024, 4096 };
@@ -283,11 +245,8 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
     some.n_batches = quick ? 1 : 2;
     one.n_batches = 1;
     at.type = type;
-    at.op = TILE;
-    if (quant_traits(type)->block_elems > 1 && add_tile(c, at, &full) < 0)
-        return -1;
-    at.op = ROWS;
     for (int act = 0; act < KERNELS_ACT_FORMS; act++) {
+        at.axpy = 0;
         at.act = (enum kernels_act)act;
         at.pattern = HW_SEQ;
         at.dram = 0;
@@ -300,7 +259,7 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
         if (kernels->rows_at[act][type] && add_grid(c, at, &some) < 0)
             return -1;
     }
-    at.op = AXPY;
+    at.axpy = 1;
     at.act = KERNELS_ACT_F32;
     for (at.dram = 0; at.dram < 2; at.dram++)
         if (kernels->axpy[type] && (at.dram || !quick) && add_grid(c, at, &some) < 0)

@@ -2,7 +2,7 @@
  * which rows share a call changes no bit (kernels.h). Neighbours go to the kernel that reads rows in order.
  *
  * Tiles are computed whole, for they belong to dense mode: Gate and Up of t neurons are t rows each, Down is a product of t
- * elements for each column of the output. */
+ * elements for each column of the output, which is a row of the source. */
 #include "runtime/pipeline/compute.h"
 
 #include "common/base/inline.h"
@@ -195,64 +195,86 @@ static int has_tiles(const struct block *b)
     return b->shape->part[0].record_neurons > 1;
 }
 
-/* Products of the rows of a role in a tile with every token: out[t][i]. */
-static void tile_rows(struct block *b, const uint8_t *tile, int role, float *out, size_t out_stride)
+/* A tile of an entry: n neurons from pos on. */
+struct neuron_tile {
+    const uint8_t *data;
+    uint32_t pos, n;
+};
+
+static struct neuron_tile first_tile(const struct block *b, const struct entry *x)
+{
+    uint32_t t = b->shape->part[0].record_neurons;
+    return (struct neuron_tile){ x->base, x->pos0, x->n < t ? x->n : t };
+}
+
+/* 0: there is none after this one. */
+static int next_tile(const struct block *b, const struct entry *x, struct neuron_tile *k)
+{
+    const struct layout_part *lp = &b->shape->part[0];
+    uint32_t left = x->pos0 + x->n - k->pos - k->n;
+    k->data += lp->record_bytes;
+    k->pos += k->n;
+    k->n = left < lp->record_neurons ? left : lp->record_neurons;
+    return left > 0;
+}
+
+/* Products of a tile's rows of Gate or Up with every token: out[t][i]. */
+static void tile_rows(struct block *b, const struct neuron_tile *k, int role, float *out, size_t out_stride)
 {
     const struct layout_part *lp = &b->shape->part[0];
     enum kernels_act f = form_of(b, role);
-    kernels->rows[f][b->shape->type[role]](out, out_stride, tile + lp->role_offset[role], lp->role_bytes[role],
-                                           (int)lp->record_neurons, b->x[f], b->x_stride[f], b->n_tokens, b->c->d_model);
+    kernels->rows[f][b->shape->type[role]](out, out_stride, k->data + layout_tile_offset(lp, role, k->n), lp->role_bytes[role],
+                                           (int)k->n, b->x[f], b->x_stride[f], b->n_tokens, b->c->d_model);
 }
 
 /* Gate, then h, of an entry's tiles. */
 static void tiles_entry(struct block *b, const struct entry *x, struct gather *w)
 {
-    const struct layout_part *lp = &b->shape->part[0];
     size_t n_ff = (size_t)b->shape->n_ff;
-    const uint8_t *tile = x->base;
     const struct pipeline_bias of = biases_of(b);
-    assert(b->c->dense_mode && !b->pred.on && lp->record_neurons <= SCHEDULE_GATHER_ROWS);
-    for (uint32_t at = x->pos0; at < x->pos0 + x->n; at += lp->record_neurons, tile += lp->record_bytes) {
-        tile_rows(b, tile, LAYOUT_GATE, b->rows + at, n_ff);
-        tile_rows(b, tile, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
+    struct neuron_tile k = first_tile(b, x);
+    _Static_assert(LAYOUT_TILE <= SCHEDULE_GATHER_ROWS, "Up of a tile");
+    assert(b->c->dense_mode && !b->pred.on);
+    do {
+        tile_rows(b, &k, LAYOUT_GATE, b->rows + k.pos, n_ff);
+        tile_rows(b, &k, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
         for (int t = 0; t < b->n_tokens; t++) {
-            float *h = b->rows + (size_t)t * n_ff + at, *up = w->a + t * SCHEDULE_GATHER_ROWS;
-            for (uint32_t i = 0; of.gate && i < lp->record_neurons; i++) {
-                h[i] += of.gate[at + i];
-                up[i] += of.up[at + i];
+            float *h = b->rows + (size_t)t * n_ff + k.pos, *up = w->a + t * SCHEDULE_GATHER_ROWS;
+            for (uint32_t i = 0; of.gate && i < k.n; i++) {
+                h[i] += of.gate[k.pos + i];
+                up[i] += of.up[k.pos + i];
             }
-            nn_ffn_act(h, h, up, (int)lp->record_neurons, b->c->act);
+            nn_ffn_act(h, h, up, (int)k.n, b->c->act);
         }
-    }
+    } while (next_tile(b, x, &k));
     memset(b->active + x->pos0, 1, x->n);
     w->counts->computed += x->n;
 }
 
 /* h of a tile in the form that Down asks for; int8 activations are made tile by tile. */
-static const void *tile_h(struct block *b, struct gather *w, uint32_t at, enum kernels_act f, size_t *stride)
+static const void *tile_h(struct block *b, struct gather *w, const struct neuron_tile *k, enum kernels_act f, size_t *stride)
 {
-    int n = (int)b->shape->part[0].record_neurons;
-    const float *h = b->rows + at;
+    const float *h = b->rows + k->pos;
     size_t n_ff = (size_t)b->shape->n_ff;
-    *stride = f == KERNELS_ACT_F32 ? n_ff * sizeof *h : kernels_act_bytes(f, n);
+    *stride = f == KERNELS_ACT_F32 ? n_ff * sizeof *h : kernels_act_bytes(f, (int)k->n);
     assert(f == KERNELS_ACT_F32 || *stride <= SCHEDULE_GATHER_ROWS * sizeof *w->b);
     for (int t = 0; t < b->n_tokens && f != KERNELS_ACT_F32; t++)
-        kernels_act_prepare((uint8_t *)w->b + (size_t)t * *stride, f, h + (size_t)t * n_ff, n);
+        kernels_act_prepare((uint8_t *)w->b + (size_t)t * *stride, f, h + (size_t)t * n_ff, (int)k->n);
     return f == KERNELS_ACT_F32 ? (const void *)h : w->b;
 }
 
-/* out[t][col] += <a tile's block of Down's row col, h_t>. */
-static void tile_down(struct block *b, const uint8_t *tile, uint32_t at, struct gather *w)
+/* out[t][col] += <a tile's elements of Down's row col, h_t>. */
+static void tile_down(struct block *b, const struct neuron_tile *k, struct gather *w)
 {
     const struct layout_part *lp = &b->shape->part[0];
-    uint32_t type = b->shape->type[LAYOUT_DOWN], bytes = lp->role_bytes[LAYOUT_DOWN];
+    uint32_t type = b->shape->type[LAYOUT_DOWN], bytes = layout_tile_down_bytes(lp, k->n);
+    const uint8_t *rows = k->data + layout_tile_offset(lp, LAYOUT_DOWN, k->n);
     enum kernels_act f = form_of(b, LAYOUT_DOWN);
     size_t stride, d_model = (size_t)b->c->d_model;
-    const void *h = tile_h(b, w, at, f, &stride);
+    const void *h = tile_h(b, w, k, f, &stride);
     for (int col = w->col0, end = w->col0 + w->n_cols, n; col < end; col += n) {
         n = end - col < SCHEDULE_GATHER_ROWS ? end - col : SCHEDULE_GATHER_ROWS;
-        kernels->rows[f][type](w->a, SCHEDULE_GATHER_ROWS, tile + lp->role_offset[LAYOUT_DOWN] + (size_t)col * bytes, bytes, n,
-                               h, stride, b->n_tokens, (int)lp->record_neurons);
+        kernels->rows[f][type](w->a, SCHEDULE_GATHER_ROWS, rows + (size_t)col * bytes, bytes, n, h, stride, b->n_tokens, (int)k->n);
         for (int t = 0; t < b->n_tokens; t++)
             for (int i = 0; i < n; i++)
                 b->out[(size_t)t * d_model + (size_t)(col + i)] += w->a[t * SCHEDULE_GATHER_ROWS + i];
@@ -261,10 +283,10 @@ static void tile_down(struct block *b, const uint8_t *tile, uint32_t at, struct 
 
 static void tiles_down(struct block *b, const struct entry *x, struct gather *w)
 {
-    const struct layout_part *lp = &b->shape->part[0];
-    const uint8_t *tile = x->base;
-    for (uint32_t at = x->pos0; at < x->pos0 + x->n; at += lp->record_neurons, tile += lp->record_bytes)
-        tile_down(b, tile, at, w);
+    struct neuron_tile k = first_tile(b, x);
+    do {
+        tile_down(b, &k, w);
+    } while (next_tile(b, x, &k));
 }
 
 /* ---- records of one neuron ---- */

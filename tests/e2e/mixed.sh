@@ -59,10 +59,10 @@ requantised() { grep -q 'quantised anew from Q4_0 to Q4_0 in 4 of 8 layers' "$tm
 model dense silu q4_0 q8_0
 chain dense 8MiB "$usual" --down-type source
 check "the plan says what of Down is quantised anew" requantised
-chain dense 8MiB "$usual" # the default: tiles, of 32 neurons in all layers
+chain dense 8MiB "$usual" # the default: tiles
 check "dense: the source's logits" near dense
 model tiles silu q5_k q8_0
-chain tiles 8MiB "$usual" --act q8 # of 256 neurons and of 32
+chain tiles 8MiB "$usual" --act q8
 check "tiles: the source's logits" near tiles
 wrong() { ! "$BIN/thermo-plan" solve --traces "$tmp/quants.h5" --hardware "$hw" --memory 8MiB --form tiles --out "$tmp/no.json" 2> "$tmp/err" && grep -q -- '--mode dense' "$tmp/err"; }
 check "tiles are refused in exact mode" wrong

@@ -77,7 +77,7 @@ static void test_mixed(enum layout_form form)
     s.odd_types[LAYOUT_UP] = QUANT_F32;
     s.odd_types[LAYOUT_DOWN] = QUANT_Q4_0;
     if (form == LAYOUT_TILES) /* of 32 neurons in odd layers */
-        s.cluster = 32, s.n_ff = 224;
+        s.cluster = 96, s.n_ff = 224;
     snprintf(name, sizeof name, "mixed types, %s", layout_form_name(form));
     test_model(&s, name, 2e-4);
     s.act = MODEL_ACT_SILU;
@@ -88,7 +88,7 @@ static void test_mixed(enum layout_form form)
     test_model(&s, name, 2e-4);
 }
 
-/* Tiles of 32 and of 256 neurons, in one model too, with experts, and with int8 activations, which have bits of their own. */
+/* Tiles of 256 and of 64 neurons, the last of an FFN a smaller one, of types that differ, with experts. */
 static void test_tiles(void)
 {
     static const uint32_t types[] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_MXFP4, QUANT_Q4_K, QUANT_Q6_K };
@@ -104,7 +104,12 @@ static void test_tiles(void)
     }
     s.mixed = 1;
     memcpy(s.odd_types, (uint32_t[]){ QUANT_Q8_0, QUANT_Q4_0, QUANT_Q5_0 }, sizeof s.odd_types);
-    test_model(&s, "tiles of 256 and of 32", 2e-4);
+    test_model(&s, "tiles of Q6_K and of Q5_0", 2e-4);
+    s.types[LAYOUT_DOWN] = QUANT_Q8_0;
+    s.n_ff = 352;
+    test_model(&s, "a tile of 256 and one of 96", 2e-4);
+    s.cluster = 192;
+    test_model(&s, "five tiles of 64 and one of 32", 2e-4);
     s.act = MODEL_ACT_SILU;
     s.experts = 3;
     s.used = 2;

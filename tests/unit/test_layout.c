@@ -165,30 +165,39 @@ static void kinds(void)
     CHECK(layout_derive(&l, 1024, 640, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "layer 3"));
 }
 
-/* A tile is as many neurons as share a quant block of Down; records, units and clusters are whole tiles. */
+/* Tiles are clusters of at most 256 neurons, or neurons where Down has a float type; the last one is what is left. */
 static void tiles(void)
 {
     const uint32_t k[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q6_K }, q[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_Q4_0 };
-    struct layout l;
+    struct layout l, small;
     struct layout_shapes s;
+    struct layout_shape one;
     struct err e;
     layout_default(&l, LAYOUT_TILES, k);
-    l.cluster_neurons = 256;
-    CHECK(layout_alternate(&l, q, 2, &e) == 0 && layout_tile_neurons(&l) == 256);
-    CHECK(layout_derive(&l, 96, 1280, &s, &e) == 0 && s.n_parts == 1 && s.n_segments == 1 && s.n_clusters == 5);
+    layout_default(&small, LAYOUT_TILES, q);
+    l.cluster_neurons = 512;
+    CHECK(layout_alternate(&l, q, 2, &e) == 0);
+    CHECK(layout_derive(&l, 96, 1280, &s, &e) == 0 && s.n_parts == 1 && s.n_segments == 1 && s.n_clusters == 3);
     const struct layout_part *a = &layout_of(&s, 0)->part[0], *b = &layout_of(&s, 1)->part[0];
     CHECK(a->record_neurons == 256 && a->record_bytes == 256 * (54 + 102) + 96 * 210 && a->neurons_per_unit == 256 && a->n_units == 5);
     CHECK(a->role_offset[LAYOUT_UP] == 256 * 54 && a->role_offset[LAYOUT_DOWN] == 256 * (54 + 102) && a->role_bytes[LAYOUT_DOWN] == 210);
-    CHECK(b->record_neurons == 32 && b->record_bytes == 32 * (54 + 102) + 96 * 18 && b->neurons_per_unit == 32 && b->n_units == 40);
-    CHECK(layout_bytes(b, 96) == 3 * b->record_bytes && layout_unit_of(b, 95) == 2 && layout_record_offset(b, 95) == 0);
+    CHECK(b->record_neurons == 256 && b->record_bytes == 256 * (54 + 102) + 96 * 144 && b->role_bytes[LAYOUT_DOWN] == 144);
+    CHECK(layout_bytes(b, 768) == 3 * b->record_bytes && layout_unit_of(b, 511) == 1 && layout_record_offset(b, 511) == 0);
     CHECK(fabs(layout_role_bytes(a, LAYOUT_DOWN, 96) - 96 * 210 / 256.0) < 1e-9 && fabs(layout_role_bytes(a, LAYOUT_UP, 96) - 102) < 1e-9);
     CHECK(layout_derive(&l, 96, 1248, &s, &e) == ERR_UNSUPPORTED && strstr(e.msg, "rows of 1248"));
-    l.cluster_neurons = 64;
+    l.cluster_neurons = 64 * 3;
     CHECK(layout_derive(&l, 96, 1280, &s, &e) == ERR_UNSUPPORTED &&
-          strstr(e.msg, "tiles of 256 neurons (down is Q6_K) do not divide clusters of 64"));
+          strstr(e.msg, "down has type Q6_K, whose quant blocks of 256 do not divide tiles of 64 neurons; cluster_neurons 192"));
+    /* gpt-oss's width: eleven tiles and a quarter */
+    small.cluster_neurons = 256;
+    CHECK(layout_derive_one(&small, 2880, 2880, &one, &e) == 0 && one.part[0].n_units == 12);
+    CHECK(layout_unit_neurons(&one, one.part, 11) == 64 && layout_bytes(one.part, 64) == 64 * (1620 + 3060) + 2880 * 36);
+    CHECK(layout_tile_offset(one.part, LAYOUT_DOWN, 64) == 64 * (1620 + 3060) && layout_tile_down_bytes(one.part, 64) == 36);
     /* small tiles fill a block; of a float type they are neurons, as in a bundle */
-    struct layout_shape one = shape(LAYOUT_TILES, 0, QUANT_Q4_0, 32, 256), f = shape(LAYOUT_TILES, 0, QUANT_F16, 256, 1280);
-    CHECK(one.part[0].record_bytes == 3 * 32 * 18 && one.part[0].neurons_per_unit == 64 && one.part[0].n_units == 4);
+    struct layout_shape fill = shape(LAYOUT_TILES, 0, QUANT_Q4_0, 32, 256), f = shape(LAYOUT_TILES, 0, QUANT_F16, 256, 1280);
+    CHECK(fill.part[0].record_neurons == 64 && fill.part[0].record_bytes == 3 * 64 * 18 && fill.part[0].n_units == 4);
+    small.cluster_neurons = 96;
+    CHECK(layout_derive_one(&small, 32, 256, &one, &e) == 0 && one.part[0].record_neurons == 32 && one.part[0].neurons_per_unit == 32);
     struct layout_shape bundle = shape(LAYOUT_BUNDLE, 0, QUANT_F16, 256, 1280);
     CHECK(f.part[0].record_neurons == 1 && !memcmp(f.part, bundle.part, sizeof f.part));
     const uint32_t source[6] = { 0, 1, 2, 0, 1, 2 };

@@ -154,12 +154,14 @@ static void round_trip_mixed(enum layout_form form, int packed)
     pack_close(p);
 }
 
-/* Row `row` of a role of a tile, in the units that neurons_build made of a panel. */
+/* Row `row` of a role of the tile that holds a neuron, in the units that neurons_build made of a panel. */
 static const uint8_t *tile_row(const struct layout_shape *s, const struct neurons_out *o, uint32_t neuron, int role, uint32_t row)
 {
     const struct layout_part *lp = &s->part[0];
+    uint32_t t = lp->record_neurons, left = (uint32_t)s->n_ff - neuron / t * t, n = left < t ? left : t;
+    uint32_t bytes = role == LAYOUT_DOWN ? layout_tile_down_bytes(lp, n) : lp->role_bytes[role];
     uint64_t at = lp->first_offset + layout_unit_of(lp, neuron) * lp->stride_bytes + layout_record_offset(lp, neuron) - o->offset[0];
-    return o->data[0] + at + lp->role_offset[role] + row * lp->role_bytes[role];
+    return o->data[0] + at + layout_tile_offset(lp, role, n) + row * bytes;
 }
 
 /* Tiles hold the source's bytes, whatever they are: every row of Gate and Up, every quant block of Down. */
@@ -200,10 +202,10 @@ static void test_tiles(uint32_t down, int packed, int d, int n_ff)
         for (uint32_t i = a; i < b; i++) {
             wrong += memcmp(tile_row(sh, &out, i, LAYOUT_GATE, i % t), m[0] + i * row[0], row[0]) != 0;
             wrong += memcmp(tile_row(sh, &out, i, LAYOUT_UP, i % t), m[1] + i * row[1], row[1]) != 0;
+            uint32_t bytes = layout_tile_down_bytes(&sh->part[0], (uint32_t)n_ff - i < t ? (uint32_t)n_ff - i : t);
             for (int c = 0; c < d && i % t == 0; c++)
                 wrong += memcmp(tile_row(sh, &out, i, LAYOUT_DOWN, (uint32_t)c),
-                                m[2] + (size_t)c * row[2] + i / t * sh->part[0].role_bytes[LAYOUT_DOWN],
-                                sh->part[0].role_bytes[LAYOUT_DOWN]) != 0;
+                                m[2] + (size_t)c * row[2] + layout_tile_down_bytes(&sh->part[0], i), bytes) != 0;
         }
         for (uint32_t u = a / sh->part[0].neurons_per_unit; u * sh->part[0].neurons_per_unit < b; u++) {
             uint32_t bytes = (uint32_t)layout_bytes(&sh->part[0], layout_unit_neurons(sh, &sh->part[0], u));

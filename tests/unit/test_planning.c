@@ -565,7 +565,7 @@ static void test_variants(void)
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "--down-type"));
     q.down_type = -1;
     q.cluster_neurons = 64;
-    CHECK(!plan_for(&q, &in, &hw, &p, &e) && strstr(e.msg, "clusters of 64"));
+    CHECK(!plan_for(&q, &in, &hw, &p, &e) && strstr(e.msg, "cluster_neurons 64"));
     q.cluster_neurons = 0;
     in.h.act = MODEL_ACT_RELU;
     CHECK(!plan_for(&q, &in, &hw, &p, &e) && e.code == ERR_USAGE && strstr(e.msg, "--mode dense"));

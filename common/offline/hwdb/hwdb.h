@@ -44,7 +44,7 @@ struct hw_class {
 };
 
 /* Time of one weight row against `batch` tokens by one of our kernels. kernel is "rows/TYPE/ACT"
- * (a row product; TYPE as quant_traits names it in lower case, ACT "f32" or "q8"), "axpy/TYPE" or "tile/TYPE/ACT" (Down in tiles);
+ * (a row product; TYPE as quant_traits names it in lower case, ACT "f32" or "q8") or "axpy/TYPE";
  * "flops/fp32", "flops/int8" state a rate only (row_len 0, ns_per_row 0) and come from imports. "work/WHAT": what the
  * engine does beside the products of weights, per item; row_len is the size that hw_work_ns explains. */
 struct hw_compute {

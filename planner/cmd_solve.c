@@ -10,6 +10,7 @@
 #include "planner/check/proof.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
+#include "planner/planning/planning_measured.h"
 #include "planner/planning/planning_paper.h"
 
 #include <stdio.h>
@@ -121,8 +122,8 @@ static int warn_of_figures(const struct hw *hw, const struct plan *p, struct err
     return r;
 }
 
-/* The paper's problem of a plan as text, malloc'd. */
-static int paper_text_of(const struct args_inputs *in, const struct plan *p, char **text, size_t *len, struct err *e)
+/* The problem of a plan as text, malloc'd. */
+static int problem_text_of(const struct args_inputs *in, const struct plan *p, char **text, size_t *len, struct err *e)
 {
     FILE *f = open_memstream(text, len);
     if (!f)
@@ -130,16 +131,16 @@ static int paper_text_of(const struct args_inputs *in, const struct plan *p, cha
     struct limits lim;
     planning_limits(p, &p->limits[0], &lim);
     memcpy(lim.cores, in->request.cores, sizeof lim.cores);
-    int r = planning_paper_text(&in->request, &in->in, &in->hw, p, &lim, f, e), bad = ferror(f);
+    int r = in->request.cost == PLAN_COST_PAPER ? planning_paper_text(&in->request, &in->in, &in->hw, p, &lim, f, e) :
+                                                  planning_measured_text(&in->request, &in->in, &in->hw, p, &lim, f, e);
+    int bad = ferror(f);
     if ((fclose(f) || bad) && r == 0)
         r = err_set(e, ERR_NOMEM, "out of memory for --smt2");
     return r;
 }
 
-static int check_smt2(const struct args *a, const struct request *q, struct err *e)
+static int check_smt2(const struct request *q, struct err *e)
 {
-    if (a->cost != PLAN_COST_PAPER)
-        return err_set(e, ERR_USAGE, "--smt2 writes the paper's equations: it goes with --cost paper, not with --cost measured");
     if (q->n_memory > 1 || q->max_batch > 1)
         return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
     return 0;
@@ -166,11 +167,11 @@ static int run(const struct args *a, const struct wish *w, struct err *e)
         return r;
     in.request.diagnosis = &diagnosis;
     in.request.prove = w->prove;
-    if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(a, &in.request, e) : 0) == 0 &&
+    if ((r = file_enough_space(out, 1, e)) == 0 && (r = smt2 ? check_smt2(&in.request, e) : 0) == 0 &&
         (r = proof_begin(&proof, &in.request, e)) == 0 &&
         (r = planning_make(&in.request, &in.in, &in.hw, &in.notes, &p, e)) == 0 &&
         (r = check_plan(&p, out, &in.in, &in.hw, &ignored, e)) == 0 &&
-        (r = smt2 ? paper_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
+        (r = smt2 ? problem_text_of(&in, &p, &stated, &stated_len, e) : 0) == 0 && (r = proof_write(&proof, &p, e)) == 0 &&
         (r = plan_write(&p, out, e)) == 0 && smt2)
         r = file_replace(smt2, stated, stated_len, e);
     proof_done(&proof);
@@ -224,8 +225,9 @@ int cmd_solve(int argc, char **argv)
           .help = "Write the proof of the gap as SMT-LIB 2, which a stock z3 refutes claim by claim "
                   "(docs/certificates.md). Implies --prove." },
         { .name = "smt2", .type = OPT_STRING, .dest = &w.smt2, .arg = "FILE", .file = OPT_WRITE,
-          .help = "With --cost paper: also write the problem in SMT-LIB 2, Equations 1-11 by name, with claims that any Z3 can check "
-                  "(z3 FILE): that nothing is faster, that the optimum can be had, and the lemmas behind both." },
+          .help = "Also write the problem in SMT-LIB 2, the equations of docs/cost-model.md by name ((M1)-(M22), or with --cost paper "
+                  "Equations 1-11), with claims that any Z3 can check (z3 FILE): that nothing is faster, and that the solution can be "
+                  "had." },
         { .name = "json", .type = OPT_FLAG, .dest = &w.json, .help = "Print the plan itself instead of a summary; where there is none, "
                                                                          "the contradicting limits and the nearest values." },
         { 0 },

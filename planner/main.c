@@ -3,7 +3,7 @@
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "planner/cmd.h"
-#include "planner/solve/solve.h"
+#include "planner/solve/solve_z3.h"
 
 #include <stdio.h>
 

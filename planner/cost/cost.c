@@ -880,7 +880,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
             .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
             .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
-            .feed = o.predict_ns - l->predict_ns,
+            .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
             .overlap = o.attention_ns + o.predict_ns + larger(o.ffn_compute_ns, o.ffn_memory_ns) + o.io_ns + o.exposed_ns -
                        o.total_ns,
         };

@@ -306,6 +306,7 @@ struct cost_terms {
     double cold, last;                      /* (M4) or (M21) for neurons; their last read, which is in exposed_ns */
     double lane;                            /* (M5): what CPU time bounds lanes to beyond that */
     double scores, feed;                    /* (M11); what reading streamed predictors takes longer, (M20) */
+    double predictor;                       /* (M20): reading them */
     double overlap;                         /* what goes on while something else does */
 };
 /* cost_figures with them; 0 in the paper's model. terms may be NULL. */

@@ -5,9 +5,11 @@
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_measured.h"
 #include "planner/planning/planning_paper.h"
 #include "planner/planning/planning_parts.h"
 #include "planner/planning/variants.h"
+#include "planner/solve/solve_z3.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +79,7 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
         if (!takes_incumbent(p, h))
             return 0;
         r = q->cost == PLAN_COST_PAPER ? planning_paper(p, q, lim, res, e) :
-                                         solve_z3(&p->configs.sp, q->rlimit, REQUEST_SEED, res, e);
+                                         planning_measured(p, &p->configs.sp, q, res, e);
         if (r < 0)
             return r;
         if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
@@ -98,7 +100,7 @@ static void say_limit(const struct problem *p, const struct limits *lim, struct 
     certificate_say(c, text);
 }
 
-/* The paper's problem in Z3 has a bound of its own, which may be tighter than what the configurations' multipliers refute. */
+/* Z3 may have proven more than what the configurations' multipliers refute. */
 static int64_t provable_bound(const struct problem *p, int64_t bound)
 {
     for (int i = 0; i < p->configs.sp.n_configs; i++) {
@@ -112,10 +114,10 @@ static int64_t provable_bound(const struct problem *p, int64_t bound)
 /* The proof of one limit under one layout. */
 static int certify(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res, struct err *e)
 {
+    if (res->feasible && (q->cost == PLAN_COST_PAPER ? q->certificate != NULL : q->prove)) /* with or without the file, the same plan */
+        res->bound = provable_bound(p, res->bound);
     if (!q->certificate)
         return 0;
-    if (res->feasible && q->cost == PLAN_COST_PAPER)
-        res->bound = provable_bound(p, res->bound);
     say_limit(p, lim, q->certificate);
     certificate_claim(q->certificate, lim->memory_bytes, lim->context, res->feasible ? res->bound : SOLVE_NEVER);
     int r = configs_certify(&p->configs, &p->space, &p->residencies, q->certificate, e);
@@ -152,8 +154,9 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
  * read, completions are looked at only between products: a queue that holds what is read meanwhile keeps the disk busy,
  * which (M4) and (M13) take for granted. There, of equal threads, the deepest queue is taken. The bound stays that of all
  * configurations, so the gap holds what this gives away. */
-static int prefer_equals(const struct problem *p, struct solve_result *res, struct err *e)
+static int prefer_equals(struct problem *p, const struct request *q, struct solve_result *res, struct err *e)
 {
+    const int found = res->config;
     int64_t most = res->objective + res->objective / 100;
     int r = 0, reads = reads_neurons(p, res);
     for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
@@ -180,7 +183,7 @@ static int prefer_equals(const struct problem *p, struct solve_result *res, stru
             solve_result_done(&now);
         }
     }
-    return r;
+    return r == 0 && res->config != found && q->cost == PLAN_COST_MEASURED ? planning_refine(p, q, res, e) : r;
 }
 
 static int fill_batch(const struct problem *p, const struct solve_result *res, const struct plan *plan, int bi,
@@ -354,7 +357,7 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
         if (r != 1)
             break;
         plan.n_limits = i + 1;
-        if ((r = prefer_equals(p, &res, e)) == 0)
+        if ((r = prefer_equals(p, q, &res, e)) == 0)
             r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
         bounds[i] = (struct planning_bound){ res.bound, res.objective, lim.context };
         solve_result_done(&res);

@@ -6,6 +6,7 @@
 #include "planner/search/paper_problem.h"
 #include "planner/search/price.h"
 #include "planner/solve/paper_z3.h"
+#include "planner/solve/solve_z3.h"
 
 #include <inttypes.h>
 

@@ -2,7 +2,7 @@
 #define PLANNER_SOLVE_SOLVE_H
 
 /* The optimisation problem in plain integers, and three ways to solve it: a relaxation in C that is exact for
- * the linear programme (solve.c), Z3 (solve_z3.c), and exhaustive search
+ * the linear programme (solve.c), Z3 (solve_z3.h), and exhaustive search
  * for small instances (solve_exhaustive.c), against which tests compare.
  *
  *   minimise   sum over batch sizes b of  w_b * T_b
@@ -23,6 +23,7 @@
 #include "common/offline/hwdb/hwdb.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 #define SOLVE_BYTE_UNIT    64
 #define SOLVE_TICKS_PER_NS 16
@@ -60,6 +61,17 @@ struct solve_config {
                                              * enough */
 };
 
+/* How the cost model's equations make the times of the points, as text for Z3 (solve_text.h): SMT-LIB terms in ns that agree with
+ * the points' and fixed ticks to within a tick each. */
+struct solve_equations {
+    void (*functions)(void *ctx, FILE *out);    /* their definitions; of configurations: by solve_config.id */
+    int (*rates)(void *ctx, int config, int batch, FILE *out, struct err *e);  /* constants of a configuration, defined */
+    int (*head)(void *ctx, int config, int batch, FILE *out, struct err *e);   /* what a step takes beside its layers */
+    int (*point)(void *ctx, int config, int batch, int layer, const struct solve_point *at, FILE *out, struct err *e); /* a layer */
+    int (*curves)(void *ctx, int config, struct solve_config *out, struct err *e); /* of one that is known by its bound alone */
+    void *ctx;
+};
+
 struct solve_problem {
     int n_layers, n_batches, n_classes, n_configs;
     int64_t weight[SOLVE_MAX_BATCHES];      /* w_b */
@@ -68,6 +80,7 @@ struct solve_problem {
     int64_t max_ticks;                      /* of T_1; SOLVE_NEVER: no limit */
     int cores[HW_MAX_CLASSES];              /* the user's; the device's where he gave none */
     int context;
+    const struct solve_equations *equations; /* borrowed; NULL: times are the points' ticks */
 };
 
 /* The user's constraints, as bits. */
@@ -146,15 +159,6 @@ int solve_cores_ok(const struct solve_problem *p, const struct solve_config *c);
 /* Best rounded solution from the relaxation alone, over all configs with curves; bound over all configs.
  * feasible 0 (without a core) when nothing fits. */
 int solve_greedy(const struct solve_problem *p, struct solve_result *out, struct err *e);
-
-/* Z3: which constraints contradict each other, when they do; else the optimum of the relaxation over exact
- * rationals, rounded, never worse than solve_greedy's. rlimit 0: none. Deterministic for a seed. */
-int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, struct solve_result *out, struct err *e);
-
-/* Z3's answer to the first question alone: SOLVE_ bits of the constraints that contradict each other, no fewer of which do; 0:
- * they do not. */
-int solve_z3_core(const struct solve_problem *p, uint64_t seed, unsigned *core, struct err *e);
-void solve_z3_version(char *out, size_t len); /* "z3 4.8.12" */
 
 /* Every point of every layer of every config with curves: for small instances. ERR_LIMIT past 1e9 combinations. */
 int solve_exhaustive(const struct solve_problem *p, struct solve_result *out, struct err *e);

@@ -6,14 +6,17 @@
  * minimal by dropping one name after the other. Layers do not appear: what a configuration needs is known
  * exactly (solve_bound), and the question stays small however many layers there are.
  *
- * Second, for each configuration that can still win, the linear programme over all layers and batch sizes at
- * once, on exact rationals: one real between 0 and 1 for each hull segment, one inequality for the memory of each
- * batch size and two for its time. No one-hot choices per layer: they do not scale (measured on a 2-core Zen 5: 16
- * layers of one-hot choices did not end).
+ * Second, whether a choice beats the incumbent: the text of solve_text.h. Z3 first proves that nothing lies below the relaxation,
+ * then answers for targets between that and the incumbent. What it finds is the next incumbent; what it denies is proven. A
+ * configuration that it answers with and whose residencies are not stated yet is opened, and the question asked again. All
+ * residencies at once do not scale (16 layers of one-hot choices did not end): only those are stated that a choice below the target
+ * can have, a few for each layer, and questions have a limit of work.
  *
  * Determinism: fixed seed, one thread, a resource limit instead of a clock. Errors of the library come as codes,
  * never as a jump: no handler is installed. */
-#include "planner/solve/solve.h"
+#include "planner/solve/solve_z3.h"
+
+#include "planner/solve/solve_text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +26,6 @@
 struct z {
     Z3_context c;
     Z3_sort real, integer;
-    int starved;        /* it lacked memory once */
 };
 
 void solve_z3_version(char *out, size_t len)
@@ -195,305 +197,286 @@ static int find_core(struct z *z, const struct solve_problem *p, unsigned *core,
     return 0;
 }
 
-/* --- the second: the linear programme of one configuration --- */
+/* --- the second: a choice that beats the incumbent --- */
 
-/* The share of each segment that is taken, 0..1: bounds of variables, which cost the simplex method no row, unlike an
- * inequality for every segment. Convexity makes an optimum take them in order.
- *
- * The simplex method takes longer than in proportion to the segments, and an optimum is decided by few of them: those
- * about as steep as the last one taken. So a programme keeps of each curve the segments about where the relaxation
- * ends, and the outermost of those go on in straight lines to the curve's ends: a curve that is nowhere above the
- * whole one, and is the same where segments were kept.
- *
- *      \                      An optimum within what was kept is one of the whole programme; one outside proves
- *      .\_                    nothing but a bound, and the programme is asked again with more segments. Where the
- *      . .`-.._               relaxation says that the optimum lies does not enter the proof.
- *      . [kept]`` - . _
- *      .    .          ` .    dotted: the whole curve, above the lines
- */
-struct span {
-    int from, to;       /* segments; segment i lies between points i - 1 and i of the hull. None: from > to */
+#define MOST_OPEN 8             /* configurations whose residencies are stated */
+#define QUESTION_WORK 100000    /* of rlimit: what a question about residencies may take, and */
+#define ALL_WORK 200000         /* all of a problem's */
+
+struct search {
+    const struct solve_problem *p;
+    uint64_t rlimit, seed, work;    /* work: what is left of ALL_WORK */
+    int open[MOST_OPEN], n_open;
+    int64_t lower;                  /* proven: nothing is below */
+    struct solve_result *best;
 };
 
-struct lp {
-    Z3_optimize o;
-    struct span *span;  /* [n_batches][n_layers] */
-    Z3_ast *share;      /* of the spans' segments in turn */
-    Z3_ast *terms;      /* one more: scratch for sums */
-    Z3_ast objective;
+/* What Z3 says to a question: 1, 0 for no, -1 for no end. */
+struct answer {
+    int sat, config;
+    uint64_t work;
 };
 
-#define KEPT_SEGMENTS 3 /* on either side of the one where the relaxation ends; then four times as many, and so on */
-
-static const struct solve_point *hull_at(const struct solve_curve *k, int i)
+static Z3_solver solver_of(struct z *z, uint64_t rlimit)
 {
-    return &k->point[k->hull[i]];
-}
-
-/* Segments about x. */
-static struct span span_about(const struct solve_curve *k, int64_t x, int reach)
-{
-    int at = 1;
-    while (at < k->n_hull - 1 && hull_at(k, at)->bytes < x)
-        at++;
-    struct span s = { at - reach, at + reach };
-    s.from = s.from > 1 ? s.from : 1;
-    s.to = s.to < k->n_hull - 1 ? s.to : k->n_hull - 1;
-    return s;
-}
-
-static int span_count(const struct span *s)
-{
-    return s->to >= s->from ? s->to - s->from + 1 : 0;
-}
-
-/* The first point of what is kept. */
-static const struct solve_point *span_first(const struct solve_curve *k, const struct span *s)
-{
-    return hull_at(k, span_count(s) ? s->from - 1 : 0);
-}
-
-static int64_t width_of(const struct solve_curve *k, int segment)
-{
-    return hull_at(k, segment)->bytes - hull_at(k, segment - 1)->bytes;
-}
-
-/* How often the segment goes into the bytes between two points, rounded up. */
-static int64_t repeats(const struct solve_curve *k, int segment, int from, int to)
-{
-    int64_t width = width_of(k, segment);
-    return (hull_at(k, to)->bytes - hull_at(k, from)->bytes + width - 1) / width;
-}
-
-/* 0 <= share <= 1, or as far beyond as the curve goes at the ends of its span. */
-static size_t assert_shares(struct z *z, struct lp *lp, const struct solve_curve *k, const struct span *s, size_t n)
-{
-    for (int i = s->from; i <= s->to; i++, n++) {
-        int64_t least = i == s->from ? -repeats(k, i, 0, i - 1) : 0;
-        int64_t most = i == s->to ? 1 + repeats(k, i, i, k->n_hull - 1) : 1;
-        lp->share[n] = var(z, z->real, "share", (int)n, 0);
-        Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, lp->share[n], num(z, least)));
-        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, lp->share[n], num(z, most)));
-    }
-    return n;
-}
-
-/* first + sum over layers and segments of share * (bytes or ticks of the segment). share: of the batch size's first. */
-static Z3_ast sum_of(struct z *z, const struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                     int batch, const Z3_ast *share, int ticks)
-{
-    unsigned n = 1;
-    int64_t first = 0;
-    for (int l = 0; l < p->n_layers; l++) {
-        size_t at = (size_t)batch * (size_t)p->n_layers + (size_t)l;
-        const struct solve_curve *k = &c->curves[at];
-        const struct span *s = &lp->span[at];
-        first += ticks ? span_first(k, s)->ticks : span_first(k, s)->bytes;
-        for (int i = s->from; i <= s->to; i++)
-            lp->terms[n++] = mul(z, ticks ? hull_at(k, i)->ticks - hull_at(k, i - 1)->ticks : width_of(k, i), *share++);
-    }
-    lp->terms[0] = num(z, first);
-    return Z3_mk_add(z->c, n, lp->terms);
-}
-
-/* sum over layers of x <= memory - fixed. */
-static void assert_memory(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                          int batch, const Z3_ast *share)
-{
-    Z3_ast sum = sum_of(z, lp, p, c, batch, share, 0);
-    Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, sum, num(z, p->memory - c->fixed_bytes)));
-}
-
-/* T_b >= fixed + floor, T_b >= fixed + sum of t; T_1 <= max. */
-static Z3_ast assert_time(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                          int batch, const Z3_ast *share)
-{
-    Z3_ast total = var(z, z->real, "T", batch, 0), sum = sum_of(z, lp, p, c, batch, share, 1);
-    Z3_ast fixed = num(z, c->fixed_ticks[batch]);
-    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, sum)));
-    Z3_optimize_assert(z->c, lp->o, Z3_mk_ge(z->c, total, add2(z, fixed, num(z, c->floor_ticks[batch]))));
-    if (batch == 0 && p->max_ticks != SOLVE_NEVER)
-        Z3_optimize_assert(z->c, lp->o, Z3_mk_le(z->c, total, num(z, p->max_ticks)));
-    return total;
-}
-
-static void set_limits(struct z *z, struct lp *lp, uint64_t rlimit)
-{
+    Z3_solver s = Z3_mk_simple_solver(z->c);
+    Z3_solver_inc_ref(z->c, s);
     Z3_params params = Z3_mk_params(z->c);
     Z3_params_inc_ref(z->c, params);
     if (rlimit)
-        Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "rlimit"), rlimit > UINT32_MAX ? UINT32_MAX :
-                           (unsigned)rlimit);
-    Z3_optimize_set_params(z->c, lp->o, params);
+        Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "rlimit"), rlimit < UINT32_MAX ? (unsigned)rlimit : UINT32_MAX);
+    Z3_params_set_uint(z->c, params, Z3_mk_string_symbol(z->c, "arith.solver"), 2);
+    Z3_solver_set_params(z->c, s, params);
     Z3_params_dec_ref(z->c, params);
+    return s;
 }
 
-static int64_t floor_of(struct z *z, Z3_model m, Z3_ast v, int *bad)
+static uint64_t work_of(struct z *z, Z3_solver s)
 {
-    Z3_ast out;
+    Z3_stats stats = Z3_solver_get_statistics(z->c, s);
+    uint64_t work = 0;
+    Z3_stats_inc_ref(z->c, stats);
+    for (unsigned i = 0; i < Z3_stats_size(z->c, stats); i++)
+        if (!strcmp(Z3_stats_get_key(z->c, stats, i), "rlimit count") && Z3_stats_is_uint(z->c, stats, i))
+            work = Z3_stats_get_uint_value(z->c, stats, i);
+    Z3_stats_dec_ref(z->c, stats);
+    return work;
+}
+
+/* An integer of the model, or 1 and 0 of a Boolean. */
+static int value_of(struct z *z, Z3_model m, const char *name, int is_bool, int *bad)
+{
+    Z3_ast v = Z3_mk_const(z->c, Z3_mk_string_symbol(z->c, name), is_bool ? Z3_mk_bool_sort(z->c) : z->integer), out;
     int64_t n = 0;
-    if (!Z3_model_eval(z->c, m, Z3_mk_real2int(z->c, v), true, &out) || !Z3_get_numeral_int64(z->c, out, &n))
+    if (!Z3_model_eval(z->c, m, v, true, &out))
         *bad = 1;
-    return n;
+    else if (is_bool)
+        n = Z3_get_bool_value(z->c, out) == Z3_L_TRUE;
+    else
+        *bad |= !Z3_get_numeral_int64(z->c, out, &n) || n < 0 || n > INT32_MAX;
+    return (int)n;
 }
 
-static int holds(struct z *z, Z3_model m, Z3_ast claim, int *bad)
+/* Deals the candidates that a group's layers take to these layers, by kind, which is the same number of layers in every batch size. */
+static void deal(struct z *z, Z3_model m, const struct solve_problem *p, const struct solve_open *o, int batch, int g,
+                 struct solve_result *to, int *bad)
 {
-    Z3_ast out;
-    if (!Z3_model_eval(z->c, m, claim, true, &out) || Z3_get_bool_value(z->c, out) == Z3_L_UNDEF)
-        *bad = 1;
-    return !*bad && Z3_get_bool_value(z->c, out) == Z3_L_TRUE;
+    const int at = batch * o->n_groups + g, n = o->first[at + 1] - o->first[at], of = o->count[g];
+    const struct solve_candidate *x = &o->candidate[o->first[at]];
+    int taken[SOLVE_MOST_CANDIDATES], rest = of, layer = 0;
+    char name[SOLVE_NAME];
+    for (int j = 1; j < n; j++)
+        rest -= taken[j] = value_of(z, m, solve_unknown(o, batch, g, j, name), of == 1, bad);
+    taken[0] = rest;
+    *bad |= rest < 0;
+    for (int kind = 0, most = p->configs[o->config].n_kinds; (kind == 0 || kind < most) && !*bad; kind++)
+        for (int j = 0; j < n; j++)
+            for (int i = 0; x[j].kind == kind && i < taken[j]; i++, layer++) {
+                while (layer < p->n_layers && o->group[layer] != g)
+                    layer++;
+                if (layer == p->n_layers) {
+                    *bad = 1;
+                    return;
+                }
+                to->choice[(size_t)batch * (size_t)p->n_layers + (size_t)layer] = x[j].point;
+                to->kind[layer] = kind;
+            }
 }
 
-/* x of all curves, rounded down, from a solution's shares. Returns whether it lies within all spans. */
-static int read_bytes(struct z *z, Z3_model m, const struct lp *lp, const struct solve_config *c, size_t n, int64_t *x,
-                      int *bad)
+/* The choice in ticks: 1: within the limits; 0: not, by rounding. */
+static int add_up(const struct solve_problem *p, struct solve_result *r)
 {
-    const Z3_ast *share = lp->share;
-    int within = 1;
-    for (size_t i = 0; i < n; i++) {
-        const struct solve_curve *k = &c->curves[i];
-        const struct span *s = &lp->span[i];
-        int kept = span_count(s);
-        unsigned terms = 1;
-        if (kept && s->from > 1)
-            within &= holds(z, m, Z3_mk_ge(z->c, share[0], num(z, 0)), bad);
-        if (kept && s->to < k->n_hull - 1)
-            within &= holds(z, m, Z3_mk_le(z->c, share[kept - 1], num(z, 1)), bad);
-        lp->terms[0] = num(z, span_first(k, s)->bytes);
-        for (int j = s->from; j <= s->to; j++)
-            lp->terms[terms++] = mul(z, width_of(k, j), *share++);
-        x[i] = floor_of(z, m, Z3_mk_add(z->c, terms, lp->terms), bad);
-    }
-    return within;
-}
-
-/* The programme over lp's spans: x (floored, 64-byte units) and the objective, rounded down. 1: solved, 0: no solution
- * or limit hit (*limited tells which). *within: the solution is one over the whole curves. */
-static int solve_spans(struct z *z, struct lp *lp, const struct solve_problem *p, const struct solve_config *c,
-                       uint64_t rlimit, int64_t *x, int64_t *objective, int *limited, int *within)
-{
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, shares = 0;
-    Z3_ast times[SOLVE_MAX_BATCHES], *share = lp->share;
-    int r = 0, bad = 0;
-    lp->o = Z3_mk_optimize(z->c);
-    Z3_optimize_inc_ref(z->c, lp->o);
-    set_limits(z, lp, rlimit);
-    for (size_t i = 0; i < n; i++)
-        shares = assert_shares(z, lp, &c->curves[i], &lp->span[i], shares);
+    const struct solve_config *c = &p->configs[r->config];
+    r->objective = 0;
     for (int b = 0; b < p->n_batches; b++) {
-        assert_memory(z, lp, p, c, b, share);
-        times[b] = mul(z, p->weight[b], assert_time(z, lp, p, c, b, share));
-        for (int l = 0; l < p->n_layers; l++)
-            share += span_count(&lp->span[(size_t)b * (size_t)p->n_layers + (size_t)l]);
+        int64_t bytes = c->fixed_bytes, ticks = 0;
+        for (int l = 0; l < p->n_layers; l++) {
+            const struct solve_point *x = &solve_curve_of(p, r, b, l)->point[r->choice[(size_t)b * (size_t)p->n_layers + (size_t)l]];
+            bytes += x->bytes;
+            ticks += x->ticks;
+        }
+        if (bytes > p->memory)
+            return 0;
+        r->ticks[b] = solve_total(c, b, ticks);
+        r->objective += p->weight[b] * r->ticks[b];
     }
-    lp->objective = Z3_mk_add(z->c, (unsigned)p->n_batches, times);
-    Z3_optimize_minimize(z->c, lp->o, lp->objective);
-    Z3_lbool ok = Z3_optimize_check(z->c, lp->o, 0, NULL);
-    *limited = ok == Z3_L_UNDEF;
-    if (Z3_get_error_code(z->c) == Z3_MEMOUT_FAIL ||
-        (*limited && strstr(Z3_optimize_get_reason_unknown(z->c, lp->o), "mem")))
-        z->starved = 1;
-    *within = 1;
-    if (ok == Z3_L_TRUE) {
-        Z3_model m = Z3_optimize_get_model(z->c, lp->o);
-        Z3_model_inc_ref(z->c, m);
-        *objective = floor_of(z, m, lp->objective, &bad);
-        *within = read_bytes(z, m, lp, c, n, x, &bad);
-        Z3_model_dec_ref(z->c, m);
-        if (bad || Z3_get_error_code(z->c) != Z3_OK)
-            *limited = 1; /* no number to trust: as if it had not ended */
-        else
-            r = 1;
-    }
-    Z3_optimize_dec_ref(z->c, lp->o);
-    return r;
+    return r->ticks[0] <= p->max_ticks;
 }
 
-/* Solve one config, as solve_spans says, with as many segments as it takes. */
-static int solve_lp(struct z *z, const struct solve_problem *p, const struct solve_config *c, uint64_t rlimit,
-                    int64_t *x, int64_t *objective, int *limited, struct err *e)
+static void take(struct solve_result *now, struct solve_result *best)
 {
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers, segments = 0;
-    for (size_t i = 0; i < n; i++)
-        segments += (size_t)c->curves[i].n_hull;
-    struct lp lp = { .span = malloc(n * sizeof *lp.span), .share = malloc((segments + 1) * sizeof *lp.share),
-                     .terms = malloc((segments + 1) * sizeof *lp.terms) };
-    int64_t *about = malloc(n * sizeof *about), ticks;
-    int r = lp.span && lp.share && lp.terms && about ? 0 : err_set(e, ERR_NOMEM, "out of memory for the solver");
-    for (int b = 0; b < p->n_batches && r == 0; b++)
-        r = solve_relax(p, c, b, p->memory - c->fixed_bytes, about + (size_t)b * (size_t)p->n_layers, &ticks, e);
-    for (int reach = KEPT_SEGMENTS, within = 0; r == 0 && !within && !*limited; reach *= 4) {
-        for (size_t i = 0; i < n; i++)
-            lp.span[i] = span_about(&c->curves[i], about[i], reach);
-        r = solve_spans(z, &lp, p, c, rlimit, x, objective, limited, &within);
-        r = within ? r : 0;
-    }
-    free(lp.span);
-    free(lp.share);
-    free(lp.terms);
-    free(about);
-    return r;
-}
-
-/* Round a solution of config i; take it when it beats the incumbent. */
-static int consider(const struct solve_problem *p, int i, const int64_t *x, struct solve_result *now,
-                    struct solve_result *best, struct err *e)
-{
-    int r = solve_round_result(p, i, x, now, e);
-    if (r != 1 || (best->feasible && now->objective >= best->objective))
-        return r;
     struct solve_result swap = *best;
     *best = *now;
     *now = swap;
     best->feasible = 1;
     best->finished = swap.finished;
     best->core = swap.core;
+}
+
+/* The model's choice, where its configuration is open; taken where it beats the best. *answer: the configuration. */
+static int read_choice(struct z *z, Z3_solver s, const struct search *w, const struct solve_open *open, struct answer *answer,
+                       struct err *e)
+{
+    Z3_model m = Z3_solver_get_model(z->c, s);
+    struct solve_result now;
+    int bad = 0, r = solve_result_new(w->p, &now, e);
+    if (r < 0)
+        return r;
+    Z3_model_inc_ref(z->c, m);
+    now.config = answer->config = value_of(z, m, "config", 0, &bad);
+    for (int i = 0; i < w->n_open; i++)
+        for (int b = 0; b < w->p->n_batches && open[i].config == now.config; b++)
+            for (int g = 0; g < open[i].n_groups; g++)
+                deal(z, m, w->p, &open[i], b, g, &now, &bad);
+    for (int i = 0; i < w->n_open; i++)
+        if (open[i].config == now.config && !bad && add_up(w->p, &now) &&
+            (!w->best->feasible || now.objective < w->best->objective))
+            take(&now, w->best);
+    Z3_model_dec_ref(z->c, m);
+    solve_result_done(&now);
+    answer->sat = bad ? -1 : 1;
+    return 0;
+}
+
+static void assert_text(struct z *z, Z3_solver s, const char *text)
+{
+    Z3_ast_vector v = Z3_parse_smtlib2_string(z->c, text, 0, NULL, NULL, 0, NULL, NULL);
+    if (Z3_get_error_code(z->c) != Z3_OK)
+        return;
+    Z3_ast_vector_inc_ref(z->c, v);
+    for (unsigned i = 0; i < Z3_ast_vector_size(z->c, v); i++)
+        Z3_solver_assert(z->c, s, Z3_ast_vector_get(z->c, v, i));
+    Z3_ast_vector_dec_ref(z->c, v);
+}
+
+static int ask(const struct search *w, const struct solve_question *q, const char *text, uint64_t rlimit, struct answer *answer,
+               struct err *e)
+{
+    struct z z = z_new(w->seed);
+    int r = 0;
+    if (!z.c)
+        return err_set(e, ERR_NOMEM, "Z3 did not start");
+    Z3_solver s = solver_of(&z, rlimit);
+    assert_text(&z, s, text);
+    Z3_error_code code = Z3_get_error_code(z.c);
+    if (code != Z3_OK)
+        r = code == Z3_MEMOUT_FAIL ? err_set(e, ERR_NOMEM, "out of memory in the solver") :
+            err_set(e, ERR_FORMAT, "Z3 does not take the problem: %.200s", Z3_get_error_msg(z.c, code));
+    Z3_lbool found = r == 0 ? Z3_solver_check(z.c, s) : Z3_L_UNDEF;
+    if (r == 0 && (Z3_get_error_code(z.c) == Z3_MEMOUT_FAIL ||
+                   (found == Z3_L_UNDEF && strstr(Z3_solver_get_reason_unknown(z.c, s), "mem"))))
+        r = err_set(e, ERR_NOMEM, "out of memory in the solver"); /* what it stopped at is no plan that another run would make */
+    *answer = (struct answer){ .sat = found == Z3_L_TRUE ? 1 : found == Z3_L_FALSE ? 0 : -1, .config = -1, .work = work_of(&z, s) };
+    if (r == 0 && found == Z3_L_TRUE)
+        r = read_choice(&z, s, w, q->open, answer, e);
+    Z3_solver_dec_ref(z.c, s);
+    Z3_del_context(z.c);
     return r;
 }
 
-/* The programmes of all configs that can still win, lowest bound first; the proven bound over all. */
-static int optimise(struct z *z, const struct solve_problem *p, uint64_t rlimit, struct solve_result *best,
-                    struct err *e)
+/* Is there a choice below the target? Open configurations that cannot be are left out. */
+static int question(struct search *w, int64_t target, int all, uint64_t rlimit, struct answer *answer, struct err *e)
 {
-    size_t n = (size_t)p->n_batches * (size_t)p->n_layers;
-    int64_t *x = malloc(n * sizeof *x), bound = SOLVE_NEVER;
-    char *done = calloc((size_t)p->n_configs, 1);
-    struct solve_result now;
-    int r = solve_result_new(p, &now, e);
-    if (r == 0 && (!x || !done))
+    struct solve_open open[MOST_OPEN] = { { 0 } };
+    struct solve_question q = { .p = w->p, .target = target, .all = all, .open = open };
+    char *text = NULL;
+    size_t len;
+    int r = 1;
+    FILE *f = open_memstream(&text, &len);
+    if (!f)
+        return err_set(e, ERR_NOMEM, "out of memory for the solver");
+    for (int i = 0; i < w->n_open && r >= 0; i++)
+        if (w->p->configs[w->open[i]].bound < target && (r = solve_open_init(&open[q.n_open], w->p, w->open[i], target, NULL, e)) == 1)
+            q.n_open++;
+    if (r >= 0)
+        r = solve_text(&q, f, e);
+    int bad = ferror(f);
+    if ((fclose(f) || bad) && r == 0)
         r = err_set(e, ERR_NOMEM, "out of memory for the solver");
-    best->finished = 1;
-    while (r == 0) {
-        int next = -1, limited = 0;
-        for (int i = 0; i < p->n_configs; i++)
-            if (!done[i] && solve_cores_ok(p, &p->configs[i]) && p->configs[i].bound != SOLVE_NEVER &&
-                (next < 0 || p->configs[i].bound < p->configs[next].bound))
-                next = i;
-        if (next < 0)
-            break;
-        const struct solve_config *c = &p->configs[next];
-        done[next] = 1;
-        if (c->bound >= best->objective || !c->curves) {
-            bound = c->bound < bound ? c->bound : bound; /* known by its bound; a better one may yet follow */
-            continue;
-        }
-        int64_t value = c->bound;
-        r = solve_lp(z, p, c, rlimit, x, &value, &limited, e);
-        if (r < 0)
-            break;
-        best->finished &= !limited;
-        if (r == 1 || limited) /* otherwise it cannot be fast enough */
-            bound = value < bound ? value : bound;
-        if (r == 1)
-            r = consider(p, next, x, &now, best, e);
-        r = r < 0 ? r : 0;
-    }
-    best->bound = bound < best->objective ? bound : best->objective;
-    free(x);
-    free(done);
-    solve_result_done(&now);
+    if (r == 0)
+        r = ask(w, &q, text, rlimit, answer, e);
+    for (int i = 0; i < q.n_open; i++)
+        solve_open_done(&open[i]);
+    free(text);
     return r;
+}
+
+/* 1: its residencies are stated from now on; 0: they cannot be. One that was known by its bound alone gets its curves. */
+static int open_config(struct search *w, int config, struct err *e)
+{
+    const struct solve_equations *eq = w->p->equations;
+    struct solve_config *c = &w->p->configs[config];
+    int r = 1;
+    for (int i = 0; i < w->n_open; i++)
+        if (w->open[i] == config)
+            return 0;
+    if (w->n_open == MOST_OPEN || (!c->curves && !eq))
+        return 0;
+    if (!c->curves && (r = eq->curves(eq->ctx, c->id, c, e)) == 0)
+        r = solve_bound(w->p, c, e);
+    w->open[w->n_open++] = config;
+    return r < 0 ? r : 1;
+}
+
+/* Where the next target lies between what is proven and the incumbent: a part of the way, for what is closer is answered sooner. No
+ * closer to the incumbent than the text is to ticks. */
+static int64_t next_target(const struct search *w, int part, int64_t slack)
+{
+    if (!w->best->feasible)
+        return SOLVE_NEVER;
+    int64_t gap = w->best->objective - slack - w->lower, step = gap / part;
+    return w->lower + (step > 1 ? step : 1);
+}
+
+/* Questions until nothing beats the incumbent, or until Z3 stops. */
+static int improve(struct search *w, struct err *e)
+{
+    int64_t slack = solve_text_slack(w->p);
+    int r = 0, part = 8;
+    while (r >= 0 && w->work > 0 && (!w->best->feasible || w->best->objective - w->lower > 2 * slack)) {
+        int64_t target = next_target(w, part, slack), before = w->best->feasible ? w->best->objective : SOLVE_NEVER;
+        uint64_t most = w->work < QUESTION_WORK ? w->work : QUESTION_WORK;
+        struct answer a;
+        r = question(w, target, 0, w->rlimit && w->rlimit < most ? w->rlimit : most, &a, e);
+        w->work -= a.work < w->work ? a.work : w->work;
+        if (r < 0 || a.sat < 0)
+            break;
+        if (a.sat == 0) {
+            w->lower = target - slack > w->lower ? target - slack : w->lower;
+            if (!w->best->feasible)
+                break;
+            part = part > 1 ? part / 2 : 1;
+        } else if ((r = open_config(w, a.config, e)) == 0 && (!w->best->feasible || w->best->objective >= before)) {
+            break; /* a line is all that is known of it, or only rounding makes the difference */
+        }
+    }
+    return r < 0 ? r : 0;
+}
+
+/* The least bound of any configuration that the user allows. */
+static int64_t least_bound(const struct solve_problem *p)
+{
+    int64_t least = SOLVE_NEVER;
+    for (int i = 0; i < p->n_configs; i++)
+        if (solve_cores_ok(p, &p->configs[i]) && p->configs[i].bound < least)
+            least = p->configs[i].bound;
+    return least;
+}
+
+static int optimise(struct search *w, struct err *e)
+{
+    struct answer a;
+    w->lower = least_bound(w->p);
+    if (w->lower == SOLVE_NEVER)
+        return 0;
+    int r = question(w, w->lower, 1, w->rlimit, &a, e);
+    w->best->finished = r == 0 && a.sat == 0;
+    if (r == 0 && w->best->feasible)
+        r = open_config(w, w->best->config, e);
+    if (r >= 0 && w->best->finished)
+        r = improve(w, e);
+    w->best->bound = w->best->feasible && w->best->objective < w->lower ? w->best->objective : w->lower;
+    return r < 0 ? r : 0;
 }
 
 int solve_z3_core(const struct solve_problem *p, uint64_t seed, unsigned *core, struct err *e)
@@ -506,35 +489,66 @@ int solve_z3_core(const struct solve_problem *p, uint64_t seed, unsigned *core, 
     return r;
 }
 
+/* The plan, and what is known then. w->best: where it is feasible, the caller's. */
+static int search(struct search *w, struct err *e)
+{
+    struct solve_result *best = w->best;
+    int r = solve_greedy(w->p, best, e);
+    if (r < 0)
+        return r;
+    r = solve_z3_core(w->p, w->seed, &best->core, e);
+    if (r == 0 && best->core == 0) {
+        if (!best->feasible) /* relaxed limits hold; whether whole units fit, rounding tells */
+            r = solve_result_new(w->p, best, e);
+        if (r == 0)
+            r = optimise(w, e);
+        if (r == 0 && !best->feasible) /* only just too slow, to within rounding */
+            best->core = SOLVE_MEMORY | SOLVE_SPEED;
+    } else {
+        best->feasible = 0;
+    }
+    if (r < 0 || !best->feasible)
+        solve_result_done(best);
+    return r;
+}
+
 int solve_z3(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, struct solve_result *out, struct err *e)
 {
     struct solve_result best = { 0 };
-    int r = solve_greedy(p, &best, e);
-    if (r < 0)
-        return r;
-    struct z z = z_new(seed);
-    if (!z.c) {
+    struct search w = { .p = p, .rlimit = rlimit, .seed = seed, .work = ALL_WORK, .best = &best };
+    int r = search(&w, e);
+    if (r == 0)
+        *out = best;
+    return r;
+}
+
+int solve_z3_text(const struct solve_problem *p, uint64_t rlimit, uint64_t seed, FILE *out, struct err *e)
+{
+    struct solve_result best = { 0 };
+    struct search w = { .p = p, .rlimit = rlimit, .seed = seed, .work = ALL_WORK, .best = &best };
+    struct solve_open open[MOST_OPEN] = { { 0 } };
+    struct solve_question q = { .p = p, .all = 1, .states = 1, .open = open };
+    int r = search(&w, e);
+    if (r == 0 && !best.finished) {
         solve_result_done(&best);
-        return err_set(e, ERR_NOMEM, "Z3 did not start");
+        return err_set(e, ERR_SYS, "Z3 stopped at its limit of %llu before it had proven anything; there is nothing to state (--rlimit 0 "
+                                   "sets none)", (unsigned long long)rlimit);
     }
-    r = find_core(&z, p, &best.core, e);
-    if (r == 0 && best.core == 0) {
-        if (!best.feasible) /* relaxed limits hold; whether whole units fit, rounding tells */
-            r = solve_result_new(p, &best, e);
-        if (r == 0)
-            r = optimise(&z, p, rlimit, &best, e);
-        if (r == 0 && !best.feasible) /* only just too slow, to within rounding */
-            best.core = SOLVE_MEMORY | SOLVE_SPEED;
-    } else {
-        best.feasible = 0;
-    }
-    if (r == 0 && z.starved) /* what it stopped at is no plan that another run would make */
-        r = err_set(e, ERR_NOMEM, "out of memory in the solver");
-    Z3_del_context(z.c);
-    if (r < 0 || !best.feasible)
-        solve_result_done(&best);
-    if (r < 0)
-        return r;
-    *out = best;
-    return 0;
+    q.target = best.feasible ? best.bound : SOLVE_NEVER;
+    for (int i = 0; i < w.n_open && r == 0 && best.feasible; i++)
+        if ((p->configs[w.open[i]].bound < q.target || w.open[i] == best.config) &&
+            (r = solve_open_init(&open[q.n_open], p, w.open[i], q.target, &best, e)) == 1) {
+            q.n_open++;
+            r = 0;
+        }
+    if (r == 0)
+        r = solve_text(&q, out, e);
+    if (r == 0 && best.feasible)
+        solve_text_claims(&q, &best, out);
+    else if (r == 0)
+        fprintf(out, "\n; No choice is within the limits.\n");
+    for (int i = 0; i < q.n_open; i++)
+        solve_open_done(&open[i]);
+    solve_result_done(&best);
+    return r;
 }

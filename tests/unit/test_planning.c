@@ -3,6 +3,7 @@
 #include "planner/check/check.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning.h"
+#include "planner/solve/solve_z3.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 

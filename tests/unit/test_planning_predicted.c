@@ -4,6 +4,7 @@
 #include "planner/planning/planning.h"
 #include "planner/planning/variants.h"
 #include "planner/report/explain.h"
+#include "planner/solve/solve_z3.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
 

@@ -10,8 +10,7 @@
 #include "planner/check/proof.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
-#include "planner/planning/planning_measured.h"
-#include "planner/planning/planning_paper.h"
+#include "planner/planning/planning.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -131,8 +130,7 @@ static int problem_text_of(const struct args_inputs *in, const struct plan *p, c
     struct limits lim;
     planning_limits(p, &p->limits[0], &lim);
     memcpy(lim.cores, in->request.cores, sizeof lim.cores);
-    int r = in->request.cost == PLAN_COST_PAPER ? planning_paper_text(&in->request, &in->in, &in->hw, p, &lim, f, e) :
-                                                  planning_measured_text(&in->request, &in->in, &in->hw, p, &lim, f, e);
+    int r = planning_text(&in->request, &in->in, &in->hw, p, &lim, f, e);
     int bad = ferror(f);
     if ((fclose(f) || bad) && r == 0)
         r = err_set(e, ERR_NOMEM, "out of memory for --smt2");

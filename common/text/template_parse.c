@@ -685,6 +685,14 @@ static struct node *target(struct parser *p)
     return n;
 }
 
+/* What follows a body that ended there: the end of the statement, or its else. */
+static struct node *else_part(struct parser *p, struct text end, const char *last)
+{
+    bool is_else = !p->failed && text_is(end, "else");
+    expect_end(p);
+    return is_else ? body_until(p, last) : NULL;
+}
+
 static struct node *if_statement(struct parser *p)
 {
     static const char *const ends[] = { "elif", "else", "endif", NULL };
@@ -700,12 +708,7 @@ static struct node *if_statement(struct parser *p)
         n = n->other;
         n->a = tuple(p, true);
     }
-    if (!p->failed && text_is(end, "else")) {
-        expect_end(p);
-        n->other = body_until(p, "endif");
-    } else {
-        expect_end(p);
-    }
+    n->other = else_part(p, end, "endif");
     return first;
 }
 
@@ -724,12 +727,7 @@ static struct node *for_statement(struct parser *p)
         fail(p, ERR_UNSUPPORTED, "'recursive' loops are not known");
     expect_end(p);
     n->body = body(p, ends, &end);
-    if (!p->failed && text_is(end, "else")) {
-        expect_end(p);
-        n->other = body_until(p, "endfor");
-    } else {
-        expect_end(p);
-    }
+    n->other = else_part(p, end, "endfor");
     return n;
 }
 

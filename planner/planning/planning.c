@@ -390,6 +390,26 @@ int planning_problem(const struct plan *p, const struct plan_limit *l, const str
     return problem_prepare(out, in, hw, &p->layout, &q, notes, e);
 }
 
+int planning_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
+                  const struct limits *lim, FILE *out, struct err *e)
+{
+    struct variants variants;
+    struct problem p;
+    if (plan->n_limits != 1 || plan->limits[0].n_batches != 1)
+        return err_set(e, ERR_USAGE, "--smt2 writes the problem of one plan: it goes with one limit of --memory and with --max-batch 1");
+    int r = variants_new(q, in, &plan->layout, &variants, e);
+    if (r < 0)
+        return r;
+    struct problem_request request = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = q->policy };
+    r = problem_prepare(&p, in, hw, &plan->layout, &request, NULL, e);
+    if (r == 0) {
+        r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, lim, out, e) : planning_measured_write(&p, q, plan, lim, out, e);
+        problem_done(&p);
+    }
+    variants_done(&variants);
+    return r;
+}
+
 void planning_coalesce(const struct plan_limit *l, struct coalesce *out)
 {
     *out = (struct coalesce){ .n = l->n_coalesce };

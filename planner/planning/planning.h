@@ -10,6 +10,8 @@
 #include "planner/planning/request.h"
 #include "planner/search/problem.h"
 
+#include <stdio.h>
+
 struct diagnosis;
 
 /* 0; ERR_INFEASIBLE with a message in the user's words (which limits, and the nearest value of each that would
@@ -44,5 +46,11 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
 
 /* The account of a plan limit: that of its dearest batch size. */
 int planning_account(const struct problem *p, const struct plan_limit *l, struct budget *out, struct err *e);
+
+/* The problem that the only limit of a plan was solved in, with all variants and configurations that it had, solved again and written
+ * in SMT-LIB 2 (planner/solve/solve_text.h, paper_z3.h). lim: that limit, with the request's cores. ERR_USAGE for more limits or batch
+ * sizes than one. */
+int planning_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
+                  const struct limits *lim, FILE *out, struct err *e);
 
 #endif

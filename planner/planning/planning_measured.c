@@ -1,6 +1,5 @@
 #include "planner/planning/planning_measured.h"
 
-#include "planner/planning/variants.h"
 #include "planner/search/equations.h"
 #include "planner/solve/solve_z3.h"
 
@@ -48,8 +47,8 @@ static void write_head(const struct plan *plan, const struct plan_limit *l, FILE
             layout_form_name(plan->layout.form), l->memory_bytes, l->context, l->prefill_chunk, plan->tool, plan->solver);
 }
 
-static int write_problem(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
-                         struct err *e)
+int planning_measured_write(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
+                            struct err *e)
 {
     int r = problem_fill(p, lim, e);
     if (r < 0)
@@ -61,23 +60,5 @@ static int write_problem(struct problem *p, const struct request *q, const struc
     write_head(plan, &plan->limits[0], out);
     r = solve_z3_text(&o, q->rlimit, REQUEST_SEED, out, e);
     equations_done(&equations);
-    return r;
-}
-
-int planning_measured_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
-                           const struct limits *lim, FILE *out, struct err *e)
-{
-    struct variants variants;
-    struct problem p;
-    int r = variants_new(q, in, &plan->layout, &variants, e);
-    if (r < 0)
-        return r;
-    struct problem_request request = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = q->policy };
-    r = problem_prepare(&p, in, hw, &plan->layout, &request, NULL, e);
-    if (r == 0) {
-        r = write_problem(&p, q, plan, lim, out, e);
-        problem_done(&p);
-    }
-    variants_done(&variants);
     return r;
 }

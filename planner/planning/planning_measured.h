@@ -13,8 +13,8 @@ int planning_measured(struct problem *p, const struct solve_problem *sp, const s
 /* The residencies of the result's configuration, which is given, by Z3 too; taken where they are faster. */
 int planning_refine(struct problem *p, const struct request *q, struct solve_result *res, struct err *e);
 
-/* The problem of a plan's one limit as SMT-LIB 2, with claims. */
-int planning_measured_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
-                           const struct limits *lim, FILE *out, struct err *e);
+/* A problem of a plan's one limit as SMT-LIB 2: data, equations, claims and their answers. p is filled for lim here. */
+int planning_measured_write(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
+                            struct err *e);
 
 #endif

@@ -2,7 +2,6 @@
  * other; of equals the closed form's stays, whose order among equals does not depend on Z3. */
 #include "planner/planning/planning_paper.h"
 
-#include "planner/planning/variants.h"
 #include "planner/search/paper_problem.h"
 #include "planner/search/price.h"
 #include "planner/solve/paper_z3.h"
@@ -96,7 +95,7 @@ static void write_head(const struct plan *plan, const struct plan_limit *l, FILE
             layout_form_name(plan->layout.form), plan_mode_name(l->mode), l->memory_bytes, plan->tool, plan->solver);
 }
 
-static int write_problem(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
+int planning_paper_write(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
                          struct err *e)
 {
     const struct plan_limit *l = &plan->limits[0];
@@ -117,26 +116,5 @@ static int write_problem(struct problem *p, const struct request *q, const struc
             paper_text_contradiction(a.core, out);
     }
     paper_problem_done(&x);
-    return r;
-}
-
-int planning_paper_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
-                        const struct limits *lim, FILE *out, struct err *e)
-{
-    struct variants variants;
-    struct problem p;
-    if (plan->n_limits != 1 || plan->limits[0].n_batches != 1)
-        return err_set(e, ERR_USAGE, "the paper's problem has one memory limit and one batch size: --smt2 goes with one --memory "
-                                     "and --max-batch 1");
-    int r = variants_new(q, in, &plan->layout, &variants, e);
-    if (r < 0)
-        return r;
-    struct problem_request request = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = q->policy };
-    r = problem_prepare(&p, in, hw, &plan->layout, &request, NULL, e);
-    if (r == 0) {
-        r = write_problem(&p, q, plan, lim, out, e);
-        problem_done(&p);
-    }
-    variants_done(&variants);
     return r;
 }

@@ -12,10 +12,9 @@
  * where Z3 stopped at its limit finished is 0 and bound that of the relaxation. Curves of Z3's configuration are added to p. */
 int planning_paper(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *out, struct err *e);
 
-/* The problem that the only limit of a plan by --cost paper was solved in, solved again, in SMT-LIB 2: data, Equations 1-11, claims
- * and their answers. lim: that limit, with the request's cores. ERR_SYS where Z3 stops at its limit; ERR_USAGE for more limits or
- * batch sizes than one. */
-int planning_paper_text(const struct request *q, const struct inputs *in, const struct hw *hw, const struct plan *plan,
-                        const struct limits *lim, FILE *out, struct err *e);
+/* A problem of a plan's one limit, solved again, in SMT-LIB 2: data, Equations 1-11, claims and their answers. p is filled for lim
+ * here. ERR_SYS where Z3 stops at its limit. */
+int planning_paper_write(struct problem *p, const struct request *q, const struct plan *plan, const struct limits *lim, FILE *out,
+                         struct err *e);
 
 #endif

@@ -4,6 +4,7 @@
 #include "planner/solve/certificate.h"
 
 #include "common/base/grow.h"
+#include "planner/solve/solve_text.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -95,19 +96,6 @@ int64_t certificate_claimed(const char *text, uint64_t memory, int context)
             least = claim;
     }
     return least;
-}
-
-static void put_wide(FILE *f, wide v)
-{
-    char digits[48];
-    int n = (int)sizeof digits - 1;
-    unsigned __int128 u = v < 0 ? -(unsigned __int128)v : (unsigned __int128)v;
-    digits[n] = 0;
-    do {
-        digits[--n] = (char)('0' + (int)(u % 10));
-        u /= 10;
-    } while (u);
-    fprintf(f, v < 0 ? "(- %s)" : "%s", digits + n);
 }
 
 /* --- sets of points --- */
@@ -249,7 +237,7 @@ static void write_lemma(struct certificate *c, const struct solve_problem *p, co
         if (known)
             continue;
         fprintf(c->f, "\n  (d%d %lld %lld ", sets[l], (long long)t->q, (long long)t->p);
-        put_wide(c->f, lowest(&curves_of(p, config, batch)[l], t->q, t->p));
+        solve_put_integer(c->f, lowest(&curves_of(p, config, batch)[l], t->q, t->p), 0);
         fputc(')', c->f);
     }
     fputs(")))\n", c->f);
@@ -281,7 +269,7 @@ static void write_refutation(struct certificate *c, const struct solve_problem *
     write_sums(c->f, p->n_batches);
     for (int b = 0; b < p->n_batches; b++) {
         fprintf(c->f, "(assert (>= (+ (* %lld T%d) (* %lld X%d)) ", (long long)t[b].q, b + 1, (long long)t[b].p, b + 1);
-        put_wide(c->f, t[b].sum);
+        solve_put_integer(c->f, t[b].sum, 0);
         fputs("))\n", c->f);
         write_memory(c->f, p, config, b);
     }

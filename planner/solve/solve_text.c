@@ -173,7 +173,7 @@ void solve_open_done(struct solve_open *o)
 
 /* --- numbers --- */
 
-static void put_wide(FILE *f, wide v)
+void solve_put_integer(FILE *f, __int128 v, int real)
 {
     char digits[48];
     int n = (int)sizeof digits - 1;
@@ -183,7 +183,7 @@ static void put_wide(FILE *f, wide v)
         digits[--n] = (char)('0' + (int)(u % 10));
         u /= 10;
     } while (u);
-    fprintf(f, v < 0 ? "(- %s.0)" : "%s.0", digits + n);
+    fprintf(f, v < 0 ? "(- %s%s)" : "%s%s", digits + n, real ? ".0" : "");
 }
 
 /* Ticks as ns, exactly. */
@@ -261,7 +261,7 @@ static int line(const struct solve_question *q, int config, FILE *out, struct er
         fprintf(out, " (>= t_step%s (+ ", x);
         put_ns(out, c->fixed_ticks[b]);
         fprintf(out, " (/ (- ");
-        put_wide(out, tangent_sum(p, c, b, &s));
+        solve_put_integer(out, tangent_sum(p, c, b, &s), 1);
         fprintf(out, " (* %" PRId64 ".0 (/ (to_real m_ffn%s) %d.0))) %" PRId64 ".0)))", s.p, x, SOLVE_BYTE_UNIT,
                 s.q * SOLVE_TICKS_PER_NS);
         if (c->floor_ticks[b]) {

@@ -51,6 +51,9 @@ void solve_open_done(struct solve_open *o); /* accepts a zeroed one */
 #define SOLVE_NAME 64
 const char *solve_unknown(const struct solve_open *o, int batch, int g, int j, char out[SOLVE_NAME]);
 
+/* An integer as SMT-LIB 2 writes it: of sort Int, or of sort Real. */
+void solve_put_integer(FILE *f, __int128 v, int real);
+
 /* Data, unknowns, named assertions. An error is the equations'. */
 int solve_text(const struct solve_question *q, FILE *out, struct err *e);
 

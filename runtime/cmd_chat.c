@@ -387,6 +387,10 @@ static int converse(struct talk *t, struct err *e)
             r = command(t, message.s, e);
         else if ((r = chat_add(t->chat, "user", message.s, NULL, e)) == 0)
             r = answer(t, e);
+        if (r == ERR_LIMIT && t->terminal) {
+            log_warn("%s", e->msg);
+            r = 0;
+        }
     }
     if (t->terminal && r == 0)
         fputs("\n", stderr);
@@ -418,8 +422,9 @@ static int talk(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = a->seed;
+    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN;
     if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = setup_open(&a->setup, &s, e)) == 0 &&
-        (r = chat_new(s.pack->meta, s.tokenizer, a->template, &t.chat, e)) == 0)
+        (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
         r = run_engine(&t, e);
     if (r == 0)
         log_info("seed:   %llu", (unsigned long long)a->seed);

@@ -118,7 +118,7 @@ static int chat_prompt(struct run *r, const char *text, int32_t **ids, int *n, s
 {
     const struct args *a = r->a;
     struct chat *c;
-    int thinks, k = chat_new(r->s->pack->meta, r->s->tokenizer, a->template, &c, e);
+    int thinks, k = chat_new(r->s->pack->meta, r->s->tokenizer, a->template, r->s->config.choice.context, &c, e);
     if (k < 0)
         return k;
     if ((!a->system || (k = chat_add(c, "system", a->system, NULL, e)) == 0) && (k = chat_add(c, "user", text, NULL, e)) == 0)

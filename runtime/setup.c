@@ -287,15 +287,24 @@ static void place_threads(struct setup *s)
 
 /* ---- making it fit ---- */
 
+static uint64_t taken_beside(const struct setup *s)
+{
+    return s->args.beside + s->args.beside_per_token * (uint64_t)s->config.choice.context;
+}
+
 /* What the memory does not hold of the plan is left out; without reads through gaps its predictions do not hold. */
 static int make_fit(struct setup *s, struct err *e)
 {
     struct engine_config *c = &s->config;
     struct budget_model m;
     pack_budget_model(s->pack, &m);
-    struct plan_fit f = { .model = &m, .memory_bytes = s->memory_bytes, .choice = c->choice, .hot = s->hot, .cold = s->cold,
+    uint64_t beside = taken_beside(s), memory = s->memory_bytes > beside ? s->memory_bytes - beside : 0;
+    struct plan_fit f = { .model = &m, .memory_bytes = memory, .choice = c->choice, .hot = s->hot, .cold = s->cold,
                           .streamed = s->streamed, .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
+    if (r < 0 && beside)
+        return err_wrap(e, "of %llu bytes of memory the conversation takes %llu", (unsigned long long)s->memory_bytes,
+                        (unsigned long long)beside);
     if (r < 0)
         return r;
     c->choice = f.choice;
@@ -328,7 +337,10 @@ static void say_scaled(const struct setup *s)
     char memory[24], planned[24];
     size_format(s->memory_bytes, memory, sizeof memory);
     size_format(s->limit.memory_bytes, planned, sizeof planned);
-    if (s->scaled)
+    if (s->scaled && s->args.beside && s->memory_bytes >= s->limit.memory_bytes)
+        log_info("of %s the conversation takes %s: fewer neurons stay in memory than planned", memory,
+                 size_format(taken_beside(s), planned, sizeof planned));
+    else if (s->scaled)
         log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
                  "planned",
                  memory, planned);
@@ -383,6 +395,8 @@ static void say_decided(const struct setup *s)
               c->act_q8 ? "q8" : "f32", c->choice.kv_f16 ? "f16" : "f32", c->choice.context, c->choice.prefill_chunk);
     for (int i = 0; i < BUDGET_ITEMS; i++)
         log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
+    if (s->args.beside)
+        log_debug("account: %-10s %s", "chat", size_format(taken_beside(s), bytes, sizeof bytes));
     for (int l = 0; l < s->pack->h.n_layers; l++) {
         const struct layout_shape *of = layout_of(shapes, l);
         uint64_t hot = 0, slots = 0, units = 0;

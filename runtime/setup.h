@@ -15,6 +15,7 @@
 struct setup_args {
     const char *model, *plan, *cpu;
     uint64_t memory;                 /* 0: the plan's */
+    uint64_t beside, beside_per_token; /* bytes of it that the command takes itself, and for each position of the context */
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode;           /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */

@@ -42,11 +42,16 @@ void template_put(struct run *r, struct sink *s, const char *text, size_t n)
     }
     if (s->n + n + 1 > s->cap) {
         size_t cap = 2 * (s->n + n) + 256;
+        if (cap > r->heap.most - r->heap.used) { /* both are there while it grows */
+            template_fail(r, ERR_LIMIT, "more than %zu bytes of values and text", r->heap.most);
+            return;
+        }
         char *grown = realloc(s->s, cap);
         if (!grown) {
             template_fail(r, ERR_NOMEM, "%zu bytes of output", cap);
             return;
         }
+        r->heap.used += cap - s->cap;
         s->s = grown;
         s->cap = cap;
     }
@@ -645,11 +650,12 @@ void template_exec(struct run *r, const struct node *n)
     }
 }
 
-int template_render(const struct template *t, const struct js *vars, time_t now, char **out, size_t *len, struct err *e)
+int template_render(const struct template *t, const struct js *vars, time_t now, size_t most, char **out, size_t *len, struct err *e)
 {
     struct sink s = { 0 };
     struct frame top = { 0 };
-    struct run r = { .t = t, .heap = { .most = TEMPLATE_MAX_MEMORY }, .frame = &top, .out = &s, .e = e, .now = now };
+    struct run r = { .t = t, .frame = &top, .out = &s, .e = e, .now = now };
+    r.heap.most = most < TEMPLATE_MAX_MEMORY ? most : TEMPLATE_MAX_MEMORY;
     const char *key;
     for (size_t i = 0; !r.failed && (key = js_key(vars, i)); i++)
         template_bind(&r, &top, (struct text){ key, strlen(key) }, template_from_js(&r, js_get(vars, key), 0));

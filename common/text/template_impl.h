@@ -17,6 +17,7 @@ struct heap {
     size_t used, most;
 };
 void *template_alloc(struct heap *h, size_t n); /* zeroed; NULL: no memory, or past most */
+int template_no_room(const struct heap *h, size_t n); /* why template_alloc gave nothing: ERR_LIMIT or ERR_NOMEM */
 void template_heap_free(struct heap *h);
 
 struct text {

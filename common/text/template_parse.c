@@ -54,7 +54,7 @@ static void *take(struct parser *p, size_t n)
 {
     void *at = template_alloc(&p->t->heap, n);
     if (!at)
-        fail(p, ERR_NOMEM, "out of memory for a template");
+        fail(p, template_no_room(&p->t->heap, n), "a template that takes more than %zu bytes", p->t->heap.most);
     return at;
 }
 
@@ -938,7 +938,7 @@ static int copy_source(struct template *t, const char *text, size_t len, struct 
 {
     char *s = template_alloc(&t->heap, len + 1);
     if (!s)
-        return err_set(e, ERR_NOMEM, "out of memory for a template");
+        return err_set(e, template_no_room(&t->heap, len + 1), "%s takes more than %zu bytes", t->name, t->heap.most);
     size_t n = 0;
     for (size_t i = 0; i < len; i++) {
         if (text[i] == '\r' && i + 1 < len && text[i + 1] == '\n')
@@ -951,7 +951,7 @@ static int copy_source(struct template *t, const char *text, size_t len, struct 
     return 0;
 }
 
-int template_new(const char *text, size_t len, const char *name, struct template **out, struct err *e)
+int template_new(const char *text, size_t len, const char *name, size_t most, struct template **out, struct err *e)
 {
     if (len > TEMPLATE_MAX_SOURCE)
         return err_set(e, ERR_LIMIT, "%s has %zu bytes, more than the limit of %u", name, len, TEMPLATE_MAX_SOURCE);
@@ -960,7 +960,7 @@ int template_new(const char *text, size_t len, const char *name, struct template
         return err_set(e, ERR_NOMEM, "out of memory for a template");
     struct parser p = { .t = t, .e = e, .line = 1, .line_start = true };
     struct text end;
-    t->heap.most = TEMPLATE_MAX_MEMORY;
+    t->heap.most = most < TEMPLATE_MAX_MEMORY ? most : TEMPLATE_MAX_MEMORY;
     snprintf(t->name, sizeof t->name, "%s", name);
     int r = copy_source(t, text, len, &p, e);
     if (r == 0) {

@@ -105,6 +105,7 @@ const struct value *template_taken(struct run *r, struct sink *s)
 {
     const struct value *v = r->failed ? &template_undefined : template_str(r, s->s, s->n);
     free(s->s);
+    r->heap.used -= s->cap;
     *s = (struct sink){ 0 };
     return v;
 }

@@ -39,6 +39,11 @@ void *template_alloc(struct heap *h, size_t n)
     return at;
 }
 
+int template_no_room(const struct heap *h, size_t n)
+{
+    return n > h->most - h->used ? ERR_LIMIT : ERR_NOMEM;
+}
+
 void template_heap_free(struct heap *h)
 {
     for (struct block *b = h->blocks, *next; b; b = next) {
@@ -52,7 +57,7 @@ void *template_take(struct run *r, size_t n)
 {
     void *p = template_alloc(&r->heap, n);
     if (!p)
-        template_fail(r, r->heap.used + n > r->heap.most ? ERR_LIMIT : ERR_NOMEM, "more than %zu bytes of values", r->heap.most);
+        template_fail(r, template_no_room(&r->heap, n), "more than %zu bytes of values and text", r->heap.most);
     return p;
 }
 

@@ -10,7 +10,9 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST 4096                  /* messages */
+/* Shares of CHAT_BYTES and CHAT_BYTES_PER_TOKEN. A token has 4 bytes of text or so, a message a dozen tokens. */
+enum { TEMPLATE_BYTES = 512 << 10, RENDER_BYTES = 512 << 10, RENDER_PER_TOKEN = 128, TEXT_PER_TOKEN = 8, TEXT_BYTES = 4096,
+       MESSAGES = 16, TOKENS_PER_MESSAGE = 12 };
 #define CHAT_MAX_FILE (64u << 20)
 
 struct message {
@@ -21,7 +23,8 @@ struct chat {
     const struct tokenizer *tokenizer;
     struct template *template;
     struct message *all;
-    int n, cap;
+    int n, cap, context;
+    size_t text;                    /* bytes in all of them */
 };
 
 static int read_template(const struct gguf *meta, const char *file, struct template **out, struct err *e)
@@ -36,12 +39,12 @@ static int read_template(const struct gguf *meta, const char *file, struct templ
     if (r < 0)
         return r;
     snprintf(name, sizeof name, file ? "'%s'" : "key '%s'", file ? file : key);
-    r = template_new(text, file ? len : strlen(text), name, out, e);
+    r = template_new(text, file ? len : strlen(text), name, TEMPLATE_BYTES, out, e);
     free(text);
     return r;
 }
 
-int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, struct chat **out, struct err *e)
+int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e)
 {
     struct chat *c = calloc(1, sizeof *c);
     int r = c ? read_template(meta, file, &c->template, e) : err_set(e, ERR_NOMEM, "out of memory for a chat");
@@ -50,14 +53,21 @@ int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const c
         return r;
     }
     c->tokenizer = tokenizer;
+    c->context = context;
     *out = c;
     return 0;
+}
+
+static size_t length(const char *s)
+{
+    return s ? strlen(s) : 0;
 }
 
 void chat_drop(struct chat *c, int n)
 {
     while (c->n > n) {
         struct message *m = &c->all[--c->n];
+        c->text -= length(m->role) + length(m->content) + length(m->thought);
         free(m->role);
         free(m->content);
         free(m->thought);
@@ -81,8 +91,14 @@ int chat_count(const struct chat *c)
 
 int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e)
 {
-    if (c->n == MOST)
-        return err_set(e, ERR_LIMIT, "a conversation of more than %d messages", MOST);
+    size_t text = c->text + strlen(role) + strlen(content) + length(thought);
+    size_t most = TEXT_BYTES + (size_t)TEXT_PER_TOKEN * (size_t)c->context;
+    if (c->n >= MESSAGES + c->context / TOKENS_PER_MESSAGE)
+        return err_set(e, ERR_LIMIT, "a conversation of more than %d messages, for which a context of %d tokens has no room", c->n,
+                       c->context);
+    if (text > most)
+        return err_set(e, ERR_LIMIT, "a conversation of %zu bytes, more than the %zu for which a context of %d tokens has room", text, most,
+                       c->context);
     if (c->n == c->cap) {
         int cap = c->cap ? 2 * c->cap : 16;
         struct message *grown = realloc(c->all, (size_t)cap * sizeof *grown);
@@ -93,6 +109,7 @@ int chat_add(struct chat *c, const char *role, const char *content, const char *
     }
     struct message *m = &c->all[c->n++];
     *m = (struct message){ strdup(role), strdup(content), thought && *thought ? strdup(thought) : NULL };
+    c->text += length(m->role) + length(m->content) + length(m->thought);
     if (m->role && m->content && (m->thought || !thought || !*thought))
         return 0;
     chat_drop(c, c->n - 1);
@@ -152,7 +169,7 @@ int chat_tokens(const struct chat *c, int off, int32_t **ids, int *n, int *think
     set_token(vars, "eos_token", c->tokenizer, tokenizer_eos(c->tokenizer));
     if (off)
         js_set_bool(vars, "enable_thinking", 0);
-    int r = template_render(c->template, vars, time(NULL), &text, &len, e);
+    int r = template_render(c->template, vars, time(NULL), RENDER_BYTES + (size_t)RENDER_PER_TOKEN * (size_t)c->context, &text, &len, e);
     js_free(vars);
     if (r < 0)
         return r;
@@ -201,17 +218,18 @@ int chat_load(struct chat *c, const char *path, struct err *e)
     if (!j)
         return e->code;
     const struct js *all = js_get(j, "messages");
-    struct chat fresh = { 0 };
+    struct chat fresh = { .context = c->context };
     if (!js_is_array(all))
         r = err_set(e, ERR_FORMAT, "'%s' has no array \"messages\"", path);
     else
         r = add_all(&fresh, all, path, e);
     js_free(j);
     if (r == 0) {
-        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap };
+        struct chat old = { .all = c->all, .n = c->n, .cap = c->cap, .text = c->text };
         c->all = fresh.all;
         c->n = fresh.n;
         c->cap = fresh.cap;
+        c->text = fresh.text;
         fresh = old;
     }
     chat_drop(&fresh, 0);

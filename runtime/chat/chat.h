@@ -16,11 +16,16 @@ extern const char *const chat_thinking_names[]; /* show, hide, off, NULL */
 
 struct chat;
 
-/* file: a template instead of the model's own, or NULL. The tokenizer outlives the chat. */
-int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, struct chat **out, struct err *e);
+/* Bytes that a conversation which fills a context takes beside the engine: the template, messages, what they are rendered from and to,
+ * tokens. A chat keeps to them: whatever needs more is ERR_LIMIT. */
+#define CHAT_BYTES           (3u << 19)
+#define CHAT_BYTES_PER_TOKEN 256
+
+/* file: a template instead of the model's own, or NULL. context: tokens. The tokenizer outlives the chat. */
+int chat_new(const struct gguf *meta, const struct tokenizer *tokenizer, const char *file, int context, struct chat **out, struct err *e);
 void chat_free(struct chat *c);
 
-/* thought: what the model thought before it, or NULL. Text is copied up to a NUL. */
+/* thought: what the model thought before it, or NULL. Text is copied up to a NUL. ERR_LIMIT: more than a context can hold. */
 int chat_add(struct chat *c, const char *role, const char *content, const char *thought, struct err *e);
 int chat_count(const struct chat *c);
 void chat_drop(struct chat *c, int n);  /* forget all messages from the n-th on */

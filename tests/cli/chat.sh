@@ -104,6 +104,20 @@ check "an unknown command without a terminal: usage" fails 2 "'/sing' is no comm
 check "a file that holds no conversation is refused" fails 3 'no array "messages"' sh -c \
     "echo '{}' > '$tmp/empty.json'; echo '/load $tmp/empty.json' | '$run' chat --model '$m' --plan '$p' --chat-template '$t'"
 
+# The ceiling holds for the conversation too: more than half of the context in messages, rendered and read turn by turn.
+ceiling()
+{
+    local i peak
+    for i in 1 2 3 4 5 6 7 8 9; do echo "Once upon a time there was a dog. It ran to the park and saw a big red ball on the grass."; echo "Then $i?"; done |
+        talk -v -n 4 --context 1024 --memory "$1" > "$tmp/long" || { cat "$tmp/err"; return 1; }
+    peak=$(sed -n 's/.*peak memory \([0-9.]*\) MiB$/\1/p' "$tmp/err")
+    grep -q 'account: chat  *1.8 MiB' "$tmp/err" || { echo "not said"; cat "$tmp/err"; return 1; }
+    python3 -c 'import sys; print(sys.argv); assert 4 < float(sys.argv[1]) <= float(sys.argv[2])' "$peak" "${1%MiB}"
+}
+if [ -z "$SANITIZE" ]; then
+    check "a conversation within the ceiling" ceiling 18MiB
+fi
+
 # Ctrl-C while an answer comes (or just after: it is short), and while a message is waited for.
 interrupted()
 {

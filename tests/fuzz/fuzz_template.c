@@ -23,9 +23,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fprintf(stderr, "%s\n", e.msg);
         abort();
     }
-    if (template_new((const char *)data, size, "template", &t, &e) < 0)
+    if (template_new((const char *)data, size, "template", SIZE_MAX, &t, &e) < 0)
         return 0;
-    if (template_render(t, vars, 0, &out, &len, &e) == 0) {
+    if (template_render(t, vars, 0, SIZE_MAX, &out, &len, &e) == 0) {
         if (strlen(out) > len) /* the zero behind it */
             abort();
         free(out);

@@ -117,7 +117,7 @@ static void tokens(void)
     int32_t *ids;
     int n, thinks;
     tiny_check(tokenizer_open(g, &t, &e), &e);
-    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
     tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
     CHECK(TOKENS(c, 0, BOS, 'u', 'x', EOS, THINK, '\n') && TOKENS(c, 1, BOS, 'u', 'x', EOS));
@@ -130,7 +130,7 @@ static void tokens(void)
 
     g = vocabulary(CHANNEL, begins, NULL);
     tiny_check(tokenizer_open(g, &t, &e), &e);
-    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
     tiny_check(chat_add(c, "assistant", "a", "t", &e), &e);
     CHECK(TOKENS(c, 0, BOS, 'a', 't')); /* one BOS */
@@ -147,7 +147,7 @@ static void phi3(void)
     struct chat *c;
     struct gguf *g = vocabulary(N, "<|user|>\n {{ messages[0].content }}<|end|>\n<s> x", "Phi-3 mini");
     tiny_check(tokenizer_open(g, &t, &e), &e);
-    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     gguf_close(g);
     tiny_check(chat_add(c, "user", "y", NULL, &e), &e);
     CHECK(TOKENS(c, 0, BOS, USER, 'y', END, BOS, 0xe2, 0x96, 0x81, 'x')); /* a vocabulary without U+2581: its bytes */
@@ -162,7 +162,7 @@ static void files(void)
     struct chat *c;
     struct gguf *g = vocabulary(CHANNEL, "{{ messages | length }}{{ messages[1].reasoning_content }}", NULL);
     tiny_check(tokenizer_open(g, &t, &e), &e);
-    tiny_check(chat_new(g, t, NULL, &c, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
     tiny_check(chat_add(c, "user", "x", NULL, &e), &e);
     tiny_check(chat_add(c, "assistant", "y", "h", &e), &e);
     CHECK(chat_save(c, path, &e) == 0);
@@ -175,13 +175,45 @@ static void files(void)
     chat_free(c);
     gguf_close(g);
     g = vocabulary(CHANNEL, NULL, NULL);
-    CHECK(chat_new(g, t, NULL, &c, &e) == ERR_UNSUPPORTED && strstr(e.msg, "'tokenizer.chat_template' is absent"));
+    CHECK(chat_new(g, t, NULL, 64, &c, &e) == ERR_UNSUPPORTED && strstr(e.msg, "'tokenizer.chat_template' is absent"));
     gguf_close(g);
+    tokenizer_close(t);
+}
+
+/* What no context has room for is refused before it takes memory, and what is forgotten makes room. */
+static void room(void)
+{
+    static const char path[] = "build/test_chat_room.json";
+    struct tokenizer *t;
+    struct chat *c;
+    struct gguf *g = vocabulary(CHANNEL, "{{ messages | length }}", NULL);
+    char *text = calloc(1, 4097 + 8 * 64);
+    tiny_check(tokenizer_open(g, &t, &e), &e);
+    tiny_check(chat_new(g, t, NULL, 64, &c, &e), &e);
+    gguf_close(g);
+    memset(text, 'x', 4096 + 8 * 64);
+    CHECK(chat_add(c, "u", text, NULL, &e) == ERR_LIMIT && strstr(e.msg, "4609 bytes, more than the 4608") && chat_count(c) == 0);
+    for (int i = 0; i < 3; i++) {
+        text[4096 + 8 * 64 - 1] = '\0';
+        CHECK(chat_add(c, "u", text, NULL, &e) == 0 && chat_add(c, "u", "", NULL, &e) == ERR_LIMIT);
+        chat_drop(c, 0);
+    }
+    for (int i = 0; i < 16 + 64 / 12; i++)
+        tiny_check(chat_add(c, "u", "x", NULL, &e), &e);
+    CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT && strstr(e.msg, "more than 21 messages") && chat_count(c) == 21);
+    CHECK(chat_save(c, path, &e) == 0 && chat_load(c, path, &e) == 0 && chat_count(c) == 21);
+    CHECK(chat_add(c, "u", "x", NULL, &e) == ERR_LIMIT);
+    chat_drop(c, 20);
+    CHECK(chat_add(c, "u", text + 4096, NULL, &e) == 0);
+    remove(path);
+    free(text);
+    chat_free(c);
     tokenizer_close(t);
 }
 
 int main(void)
 {
+    room();
     thought();
     tokens();
     phi3();

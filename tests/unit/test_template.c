@@ -7,6 +7,7 @@
 #include <string.h>
 
 static struct err e;
+static size_t most = TEMPLATE_MAX_MEMORY;
 
 static const char vars_text[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \" Be kind. \"}, {\"role\": \"user\", \"content\": \"Hi\"},"
@@ -23,9 +24,9 @@ static const char *rendered(const char *text)
     struct js *vars = js_parse(vars_text, sizeof vars_text - 1, "variables", &e);
     free(out);
     out = NULL;
-    int r = vars ? template_new(text, strlen(text), "template", &t, &e) : e.code;
+    int r = vars ? template_new(text, strlen(text), "template", most, &t, &e) : e.code;
     if (r == 0) {
-        r = template_render(t, vars, 86400 * 365, &out, &len, &e);
+        r = template_render(t, vars, 86400 * 365, most, &out, &len, &e);
         template_free(t);
     }
     js_free(vars);
@@ -169,6 +170,18 @@ static void limits(void)
     memset(large, 'a', TEMPLATE_MAX_SOURCE + 1);
     CHECK(fails(large, ERR_LIMIT, "limit"));
     free(large);
+    most = 4096;
+    CHECK(gives("{{ s * 9 }}", " a b  a b  a b  a b  a b  a b  a b  a b  a b "));
+    CHECK(fails("{{ s * 999 }}", ERR_LIMIT, "more than 4096 bytes"));
+    CHECK(fails("{% for i in range(999) %}{{ s }}{% endfor %}", ERR_LIMIT, "more than 4096 bytes"));
+    char *long_one = calloc(1, 20001);
+    memset(long_one, 'a', 20000);
+    CHECK(fails(long_one, ERR_LIMIT, "takes more than 4096 bytes"));
+    CHECK(fails("{{ [1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9,1,2,3,4,5,6,7,8,9] }}", ERR_LIMIT, "4096"));
+    free(long_one);
+    most = 300 << 10; /* what is taken out of a text that grew is free again */
+    CHECK(!strcmp(rendered("{% for i in range(150) %}{% set x %}{{ s * 40 }}{% endset %}{% endfor %}ok"), "ok"));
+    most = TEMPLATE_MAX_MEMORY;
 }
 
 int main(void)

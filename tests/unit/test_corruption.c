@@ -17,7 +17,7 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COLD 24
 #else
-#define COLD 180    /* flips of cold neurons for each of the twelve settings */
+#define COLD 180    /* flips of cold neurons for each of the fourteen settings */
 #endif
 #define EACH 2      /* flips of every other section, */
 #define FRONT 40    /* and of header and table */

@@ -212,8 +212,8 @@ static void note_gap(const struct search *s, int n_layouts)
     const char *other = n_layouts > 1 && reads ? "other layouts, and the eviction policy, which a sample of layers decides" :
                         n_layouts > 1 ? "other layouts" : "the eviction policy, which a sample of layers decides";
     if (s->found && s->best.layout.form == LAYOUT_TILES && s->q->form < 0 && !s->q->for_pack)
-        notes_add(s->notes, "tiles keep the model's own bytes; layouts that quantise Down anew were not compared (--form bundle plans "
-                  "one)");
+        notes_add(s->notes, "tiles keep the model's own bytes; layouts that store Down by neuron, in another type, were not "
+                  "compared (--form bundle plans one)");
     if (!s->q->prove && (n_layouts > 1 || reads))
         notes_add(s->notes, "the gap leaves out %s; --prove plans and proves them too", other);
 }

@@ -106,21 +106,61 @@ void nn_softmax_sink(float *x, int n, float sink)
         x[i] *= inv;
 }
 
-void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
-                  int head0, int head1, const struct nn_attn *a, float *scores)
+/* Row of position p, and how many positions from there on, up to `most`, lie in neighbouring rows. */
+static int64_t rows_from(const struct nn_attn *a, int p, int most, int *run)
+{
+    *run = most;
+    if (!a->pages)
+        return p;
+    int at = a->first + p, i = at / a->page, n = a->page - at % a->page;
+    int64_t row = (int64_t)a->pages[i] * a->page + at % a->page;
+    for (; n < most && a->pages[i + 1] == a->pages[i] + 1; i++)
+        n += a->page;
+    *run = n < most ? n : most;
+    return row;
+}
+
+/* scores[i][p] = q_i . k_p, of n_heads queries and all positions. */
+static void attention_scores(const struct nn_attn *a, const float *q, const uint8_t *k, size_t stride, int n_pos, int n_heads,
+                             float *scores)
+{
+    const uint32_t type = a->kv_f16 ? QUANT_F16 : QUANT_F32;
+    for (int p = 0, n; p < n_pos; p += n) {
+        int64_t row = rows_from(a, p, n_pos - p, &n);
+        kernels->rows[KERNELS_ACT_F32][type](scores + p, a->scores_stride, k + (size_t)row * stride, stride, n, q,
+                                             (size_t)a->head_dim * sizeof *q, n_heads, a->head_dim);
+    }
+}
+
+/* out[i] = sum of scores[i][p] v_p in ascending positions. */
+static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int n_pos, int n_heads, const float *scores,
+                             float *out)
 {
     enum { RUN = 64 };
     const void *rows[RUN];
-    const uint32_t type = a->kv_f16 ? QUANT_F16 : QUANT_F32;
+    memset(out, 0, (size_t)n_heads * (size_t)a->head_dim * sizeof *out);
+    for (int p = 0, n; p < n_pos; p += n) {
+        n = n_pos - p < RUN ? n_pos - p : RUN;
+        for (int i = 0, run; i < n; i += run) {
+            int64_t row = rows_from(a, p + i, n - i, &run);
+            for (int j = 0; j < run; j++)
+                rows[i + j] = v + (size_t)(row + j) * stride;
+        }
+        kernels->axpy[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, (size_t)a->head_dim, rows, scores + p, a->scores_stride, n, n_heads, 0,
+                                                         a->head_dim);
+    }
+}
+
+void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
+                  int head0, int head1, const struct nn_attn *a, float *scores)
+{
     const size_t elem = a->kv_f16 ? 2 : 4, stride = a->kv_stride * elem, dim = (size_t)a->head_dim;
     const int group = a->n_heads / a->n_kv_heads;
     for (int h = head0, n_heads; h < head1; h += n_heads) {
         size_t kv = (size_t)(h / group) * dim * elem;
-        float *o = out + (size_t)h * dim;
         n_heads = group - h % group < head1 - h ? group - h % group : head1 - h;
         n_heads = n_heads < NN_ATTN_HEADS ? n_heads : NN_ATTN_HEADS;
-        kernels->rows[KERNELS_ACT_F32][type](scores, a->scores_stride, (const uint8_t *)k + kv, stride, n_pos,
-                                             q + (size_t)h * dim, dim * sizeof *q, n_heads, a->head_dim);
+        attention_scores(a, q + (size_t)h * dim, (const uint8_t *)k + kv, stride, n_pos, n_heads, scores);
         for (int i = 0; i < n_heads; i++) {
             float *s = scores + (size_t)i * a->scores_stride;
             for (int p = 0; p < n_pos; p++)
@@ -129,13 +169,7 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
                 s[p] = a->softcap * tanhf(s[p] / a->softcap);
             nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[h + i] : -INFINITY);
         }
-        memset(o, 0, (size_t)n_heads * dim * sizeof *o);
-        for (int p = 0; p < n_pos; p += RUN) {
-            int n = n_pos - p < RUN ? n_pos - p : RUN;
-            for (int i = 0; i < n; i++)
-                rows[i] = (const uint8_t *)v + (size_t)(p + i) * stride + kv;
-            kernels->axpy[type](o, dim, rows, scores + p, a->scores_stride, n, n_heads, 0, a->head_dim);
-        }
+        attention_values(a, (const uint8_t *)v + kv, stride, n_pos, n_heads, scores, out + (size_t)h * dim);
     }
 }
 

@@ -54,6 +54,10 @@ struct nn_attn {
     float scale;
     const float *sinks;
     float softcap;               /* 0: none */
+    /* K and V in pages: position p of the n_pos, which is the sequence's position first + p, is row
+     * pages[(first + p) / page] * page + (first + p) % page of them; NULL: row p. */
+    const int32_t *pages;
+    int page, first;
 };
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);

@@ -147,6 +147,7 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
         (r = in_range("max_batch", c->max_batch, 1, BUDGET_MAX_BATCH, e)) < 0 ||
+        (r = in_range("kv_positions", c->kv_positions, 0, (long long)c->max_batch * c->context, e)) < 0 ||
         (r = in_range("prefill_chunk", c->prefill_chunk, 1, BUDGET_MAX_CHUNK, e)) < 0 ||
         (r = in_range("threads", c->threads, 1, BUDGET_MAX_THREADS, e)) < 0 ||
         (r = in_range("io_lanes", c->io_lanes, 1, BUDGET_MAX_LANES, e)) < 0 ||
@@ -255,12 +256,29 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
     return up64(t.v);
 }
 
-static uint64_t kv_bytes(struct sum *s, const struct budget_model *m, const struct budget_choice *c)
+int budget_kv(const struct budget_model *m, const struct budget_choice *c, struct budget_kv *out, struct err *e)
 {
     const struct model_hparams *h = &m->h;
-    uint64_t row = mul(s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
-    uint64_t one = up64(mul(s, row, (uint64_t)c->context)); /* K or V of a layer of a sequence */
-    return mul(s, mul(s, one, 2 * (uint64_t)h->n_layers), (uint64_t)c->max_batch);
+    struct sum s = { 0 };
+    int r = check_choice(m, c, e);
+    if (r < 0)
+        return r;
+    uint64_t per_sequence = ((uint64_t)c->context + SCHEDULE_KV_PAGE - 1) / SCHEDULE_KV_PAGE, sequences = (uint64_t)c->max_batch;
+    uint64_t pages = c->kv_positions ? ((uint64_t)c->kv_positions + SCHEDULE_KV_PAGE - 1) / SCHEDULE_KV_PAGE : sequences * per_sequence;
+    struct budget_kv k = { .per_sequence = (int)per_sequence, .rows = (uint64_t)c->context };
+    if (sequences > 1) {
+        k.rows = pages * SCHEDULE_KV_PAGE;
+        k.table_bytes = up64(sequences * per_sequence * sizeof(int32_t) + pages * sizeof(uint16_t));
+    }
+    k.row_bytes = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
+    k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
+    k.total = mul(&s, k.plane_bytes, 2 * (uint64_t)h->n_layers);
+    if (s.bad || pages > INT32_MAX / SCHEDULE_KV_PAGE)
+        return err_set(e, ERR_LIMIT, "memory account: a KV cache of %d sequences of %d positions is too large", c->max_batch, c->context);
+    k.n_pages = (int)pages;
+    k.total += k.table_bytes;
+    *out = k;
+    return 0;
 }
 
 /* CHECKS, INDEX, HOT and COLD. */
@@ -337,15 +355,17 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     const struct budget_predictors *p = &c->predictors;
     struct budget b = { { 0 }, 0, 0, 0 };
     struct budget_scratch scratch;
+    struct budget_kv kv;
     struct sum s = { 0 };
     int r = budget_scratch(m, c, &scratch, e);
+    r = r < 0 ? r : budget_kv(m, c, &kv, e);
     if (r < 0)
         return r;
     b.item[BUDGET_STACKS] =
         (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
     b.item[BUDGET_META] = meta_bytes(&s, m, c);
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
-    b.item[BUDGET_KV] = kv_bytes(&s, m, c);
+    b.item[BUDGET_KV] = kv.total;
     b.item[BUDGET_SCRATCH] = scratch.total;
     if (p->buffer_bytes > UINT64_MAX / 4 / BUDGET_MAX_STREAM)
         s.bad = 1;

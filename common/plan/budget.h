@@ -41,6 +41,7 @@ struct budget_choice {
     int context;                /* KV positions per sequence */
     int kv_f16;
     int max_batch;              /* sequences */
+    int kv_positions;           /* of the KV cache, for all sequences; 0: context of each */
     int prefill_chunk;          /* tokens per forward pass, >= 1 */
     int threads;                /* compute workers, the main thread included */
     int io_lanes;               /* I/O threads */
@@ -61,7 +62,7 @@ enum budget_item {
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers, shared experts */
     BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
-    BUDGET_KV,
+    BUDGET_KV,        /* K and V, and the tables of their pages */
     BUDGET_SCRATCH,   /* activations, logits, pipeline tables */
     BUDGET_STAGING,   /* read buffers */
     BUDGET_CHECKS,    /* checksums of the units that are not resident */
@@ -137,6 +138,14 @@ struct budget_scratch {
     uint64_t total;
 };
 
+/* What BUDGET_KV is made of: a plane of rows for K and one for V of each layer, and tables that say which sequence has which
+ * page of SCHEDULE_KV_PAGE rows. A single sequence has its positions in order, and no table. */
+struct budget_kv {
+    int per_sequence, n_pages; /* pages that a context fills; of all sequences */
+    uint64_t rows;             /* positions of a plane */
+    uint64_t row_bytes, plane_bytes, table_bytes, total;
+};
+
 #define BUDGET_MAX_THREADS 256
 #define BUDGET_MAX_LANES 64
 #define BUDGET_MAX_DEPTH 4096
@@ -148,6 +157,9 @@ struct budget_scratch {
 /* ERR_LIMIT when a product overflows or a choice is out of range. */
 int budget_scratch(const struct budget_model *m, const struct budget_choice *c, struct budget_scratch *out,
                    struct err *e);
+
+/* The same for the KV cache. */
+int budget_kv(const struct budget_model *m, const struct budget_choice *c, struct budget_kv *out, struct err *e);
 
 /* ERR_LIMIT when a sum overflows or a choice is out of range. */
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e);

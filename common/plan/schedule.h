@@ -29,6 +29,7 @@ static inline int schedule_row_parts(int threads)
 #define SCHEDULE_SCORE_ROWS  PREDICT_RANGE /* neurons whose scores a worker computes at a time */
 #define SCHEDULE_GATHER_ROWS 256           /* rows that a worker gathers at a time */
 #define SCHEDULE_ENTRY_BYTES 48            /* of the pipeline's lists, for each unit */
+#define SCHEDULE_KV_PAGE     32            /* positions of a page of the KV cache */
 #define SCHEDULE_READ_BYTES  256           /* of state, for each read in flight and each buffer of streamed predictors */
 
 /* A worker's gathered rows: pointer and position of each, padded to SCHEDULE_GATHER_ROW_BYTES, then two arrays

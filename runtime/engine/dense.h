@@ -20,6 +20,7 @@
 #include "common/kernels/kernels.h"
 #include "common/model/model.h"
 
+#include "runtime/engine/kv_pages.h"
 #include "runtime/engine/token.h"
 
 #include <stddef.h>
@@ -57,7 +58,7 @@ struct dense_weights {
 /* Memory of the account, in the sizes of struct budget_scratch and BUDGET_KV; act is shared with whoever prepares activations
  * between calls. */
 struct dense_memory {
-    uint8_t *kv;
+    uint8_t *kv;                /* [layer][K, V][kv.rows] rows (struct budget_kv) */
     float *q, *k, *v;           /* f32[tokens][rows of the matrix] */
     float *attn;                /* f32[tokens][n_heads][head_dim] */
     float *scores;              /* f32[threads][heads at once][context] */
@@ -71,7 +72,9 @@ struct dense_config {
     const struct model_hparams *h;
     const struct dense_weights *w; /* constant */
     struct pool *pool;
-    int sequences, context, kv_f16;
+    int context, kv_f16;
+    struct budget_kv kv;
+    const struct kv_pages *pages; /* where positions lie; the engine changes it between calls */
     int tokens;                 /* of a call, at most */
     struct dense_memory memory;
 };
@@ -102,11 +105,14 @@ struct dense_backend {
     int (*norm)(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e);
 
     /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
-     * rotates, were written to the KV cache at (seq, pos). in: the layer's normed input, f32[n_tokens][d_model]; tokens:
-     * [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer
-     * has weights for that. */
+     * rotates, were written to the KV cache at (seq, pos), whose page is the sequence's alone. in: the layer's normed input,
+     * f32[n_tokens][d_model]; tokens: [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer has weights for
+     * that. */
     int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                      const struct dense_reads *reads, float *out, struct err *e);
+
+    /* The first n positions of page `from` are those of page `to` from here on, in every layer. */
+    int (*copy_page)(struct dense *d, int from, int to, int n, struct err *e);
 
     /* logits[t][k] = row k of the layer's router . in[t]. f32[n_tokens][n_experts]. */
     int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);

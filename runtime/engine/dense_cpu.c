@@ -16,7 +16,6 @@ struct cpu {
     struct dense dense;
     struct dense_config c;
     float attn_scale;
-    size_t kv_row_bytes, kv_one_bytes; /* of a position; of K or V of a layer of a sequence */
 };
 
 static struct cpu *cpu_of(struct dense *d)
@@ -115,10 +114,10 @@ struct attention {
     int layer;
 };
 
-static uint8_t *kv_at(const struct cpu *c, int seq, int layer, int value, int pos)
+/* Row of the plane of K or V of a layer. */
+static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
 {
-    size_t one = ((size_t)seq * (size_t)c->c.h->n_layers + (size_t)layer) * 2 + (size_t)value;
-    return c->c.memory.kv + one * c->kv_one_bytes + (size_t)pos * c->kv_row_bytes;
+    return c->c.memory.kv + ((size_t)layer * 2 + (size_t)value) * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
 
 static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
@@ -161,8 +160,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float scale = nn_query_scale(h, tok->pos);
         for (int i = 0; scale != 1 && i < q_dim; i++)
             q[i] *= scale;
-        store_kv(c, k, kv_at(c, tok->seq, a->layer, 0, tok->pos));
-        store_kv(c, v, kv_at(c, tok->seq, a->layer, 1, tok->pos));
+        int64_t row = kv_pages_row(c->c.pages, tok->seq, tok->pos);
+        store_kv(c, k, kv_row(c, a->layer, 0, row));
+        store_kv(c, v, kv_row(c, a->layer, 1, row));
     }
 }
 
@@ -174,23 +174,25 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     const struct model_hparams *h = c->c.h;
     int group = h->n_heads / h->n_kv_heads;
     size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim;
-    const struct nn_attn shape = { .n_heads = h->n_heads,
+    struct nn_attn shape = { .n_heads = h->n_heads,
                                    .n_kv_heads = h->n_kv_heads,
                                    .head_dim = h->head_dim,
                                    .kv_f16 = c->c.kv_f16,
                                    .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
-                                   .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap };
+                                   .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
     for (int i = begin; i < end; i++) {
         int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
         const struct engine_token *tok = &a->tokens[t];
         int from = model_attends_from(h, a->layer, tok->pos);
-        nn_attention(c->c.memory.attn + (size_t)t * q_dim, c->c.memory.q + (size_t)t * q_dim,
-                     kv_at(c, tok->seq, a->layer, 0, from), kv_at(c, tok->seq, a->layer, 1, from), tok->pos + 1 - from,
-                     kv * group, (kv + 1) * group, &shape, scores);
+        shape.pages = kv_pages_of(c->c.pages, tok->seq);
+        shape.first = from;
+        int first = shape.pages ? 0 : from; /* row of K and V that nn_attention counts from */
+        nn_attention(c->c.memory.attn + (size_t)t * q_dim, c->c.memory.q + (size_t)t * q_dim, kv_row(c, a->layer, 0, first),
+                     kv_row(c, a->layer, 1, first), tok->pos + 1 - from, kv * group, (kv + 1) * group, &shape, scores);
     }
 }
 
@@ -212,7 +214,7 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     pool_for(c->c.pool, n, 1, place_tokens, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
-        kv_bytes += 2 * c->kv_row_bytes *
+        kv_bytes += 2 * c->c.kv.row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
     pool_for(c->c.pool, n * h->n_kv_heads, piece_of(c, n * h->n_kv_heads, kv_bytes), some_heads, &a);
     struct acts heads = { .f32 = m->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n, .q8 = m->act };
@@ -223,6 +225,17 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     if (l->attn_post_norm)
         norms(c, l->attn_post_norm, out, n, out);
     return r;
+}
+
+static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    (void)e;
+    for (int l = 0; l < c->c.h->n_layers; l++)
+        for (int value = 0; value < 2; value++)
+            memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
+                   (size_t)n * c->c.kv.row_bytes);
+    return 0;
 }
 
 /* ---- the rest ---- */
@@ -319,8 +332,6 @@ static int cpu_open(const struct dense_config *config, struct dense **out, struc
     c->dense.backend = &dense_cpu_backend;
     c->c = *config;
     c->attn_scale = config->h->attn_scale > 0 ? config->h->attn_scale : (float)(1.0 / sqrt((double)config->h->head_dim));
-    c->kv_row_bytes = (size_t)config->h->n_kv_heads * (size_t)config->h->head_dim * (config->kv_f16 ? 2 : 4);
-    c->kv_one_bytes = (c->kv_row_bytes * (size_t)config->context + 63) & ~(size_t)63;
     *out = &c->dense;
     return 0;
 }
@@ -332,5 +343,6 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
+    .copy_page = cpu_copy_page,
     .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

@@ -100,11 +100,12 @@ static int open_dense(struct engine *g, struct err *e)
     const struct dense_backend *b = g->c.dense ? g->c.dense : &dense_cpu_backend;
     size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
            kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim, tokens = (size_t)s->tokens;
-    struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .sequences = c->max_batch,
-                              .context = c->context, .kv_f16 = c->kv_f16, .tokens = s->tokens };
+    struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
+                              .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
+    kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));
     d.memory.k = d.memory.q + tokens * q_dim;
     d.memory.v = d.memory.k + tokens * kv_dim;
     return b->open(&d, &g->dense, e);
@@ -117,7 +118,7 @@ static int set_up(struct engine *g, struct err *e)
     int r;
     pack_budget_model(c->pack, &m);
     if ((r = check_types(g, e)) < 0 || (r = budget_compute(&m, &c->choice, &g->budget, e)) < 0 ||
-        (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0)
+        (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0 || (r = budget_kv(&m, &c->choice, &g->kv_shape, e)) < 0)
         return r;
     g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
@@ -204,7 +205,23 @@ int engine_take_sequence(struct engine *g, struct err *e)
 
 void engine_give_sequence(struct engine *g, int seq)
 {
+    kv_pages_keep(&g->pages, seq, 0);
     g->taken[seq] = 0;
+}
+
+void engine_share_sequence(struct engine *g, int to, int from, int n)
+{
+    kv_pages_share(&g->pages, to, from, n);
+}
+
+void engine_keep_positions(struct engine *g, int seq, int n)
+{
+    kv_pages_keep(&g->pages, seq, n);
+}
+
+int engine_free_positions(const struct engine *g)
+{
+    return g->pages.n_free * SCHEDULE_KV_PAGE;
 }
 
 const struct budget *engine_budget(const struct engine *g)

@@ -77,9 +77,10 @@ void engine_close(struct engine *g); /* accepts NULL */
 /* 1 <= n <= max(prefill_chunk, max_batch). In predicted mode a neuron counts for the tokens for which it is predicted, so
  * that how tokens are grouped changes no bit here either.
  *
- * ERR_USAGE, ERR_LIMIT: a token that there is not, and nothing has changed. Any other error ends the pass: the positions of its
- * tokens hold nothing, those before them what they held, and the next pass first makes reading anew: reads in flight are waited
- * for, and the cold cache begins empty. Where they do not come back, that pass and all later ones are ERR_IO. */
+ * ERR_USAGE, ERR_LIMIT: a token that there is not, or a KV cache that is full, and no position has changed. Any other error ends
+ * the pass: the positions of its tokens hold nothing, those before them what they held, and the next pass first makes reading
+ * anew: reads in flight are waited for, and the cold cache begins empty. Where they do not come back, that pass and all later ones
+ * are ERR_IO. */
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
 /* The same with every gate computed, in predicted mode too. */
@@ -110,7 +111,17 @@ void engine_watch(struct engine *g, const struct cancel *cancel);
 /* A sequence of the KV cache for whoever asks, 0 to max_batch - 1; ERR_LIMIT when all are taken. Whoever gives tokens of their
  * own choice to sequences need not take them. */
 int engine_take_sequence(struct engine *g, struct err *e);
-void engine_give_sequence(struct engine *g, int seq);
+void engine_give_sequence(struct engine *g, int seq); /* what it held is gone */
+
+/* The first n positions of a sequence are those of another, too, which loses its own: a prompt that several go on from is held
+ * once (kv_pages.h), and a position that one of them writes later is its own. */
+void engine_share_sequence(struct engine *g, int to, int from, int n);
+
+/* The sequence needs no position from n on; what they took is free for others. */
+void engine_keep_positions(struct engine *g, int seq, int n);
+
+/* Positions in pages that no sequence has, where several share the KV cache. */
+int engine_free_positions(const struct engine *g);
 
 const struct engine_config *engine_configuration(const struct engine *g);
 struct engine_stats engine_stats(const struct engine *g);

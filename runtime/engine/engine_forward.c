@@ -49,6 +49,18 @@ static int check_tokens(const struct engine *g, const struct engine_token *token
     return 0;
 }
 
+/* Every token's position has a page that is its sequence's alone. */
+static int own_pages(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+{
+    int r = 0, from, to;
+    for (int t = 0; t < n && r >= 0; t++) {
+        r = kv_pages_own(&g->pages, tokens[t].seq, tokens[t].pos, &from, &to, e);
+        if (r > 0)
+            r = g->dense->backend->copy_page(g->dense, from, to, tokens[t].pos % SCHEDULE_KV_PAGE, e);
+    }
+    return r;
+}
+
 /* Time that the pipeline itself has booked: prediction's, and as the FFN's what predictions waited for. */
 static uint64_t booked(const struct engine *g)
 {
@@ -87,7 +99,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
 {
     int r = check_tokens(g, tokens, n, e);
     int64_t start = progress_now_ns();
-    if (r < 0 || (g->broken && (r = engine_renew(g, e)) < 0))
+    if (r < 0 || (r = own_pages(g, tokens, n, e)) < 0 || (g->broken && (r = engine_renew(g, e)) < 0))
         return r;
     g->pass++;
     g->broken = 1; /* until it is through */

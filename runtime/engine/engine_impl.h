@@ -35,6 +35,8 @@ struct engine {
     struct verifier verifier;
     int n_row_checks;              /* streamed predictors whose checksums are there */
     uint8_t *hot, *cold, *staging, *kv;
+    struct budget_kv kv_shape;
+    struct kv_pages pages;
     uint8_t *load_at;              /* buffers of loading */
     uint32_t load_piece, load_depth;
     /* scratch of a pass */

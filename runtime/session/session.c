@@ -5,6 +5,11 @@
 #include <assert.h>
 #include <string.h>
 
+static int n_vocab(const struct session *s)
+{
+    return engine_configuration(s->engine)->pack->h.n_vocab;
+}
+
 int session_init(struct session *s, struct engine *g, const struct session_config *c, struct err *e)
 {
     *s = (struct session){ 0 };
@@ -19,16 +24,27 @@ int session_init(struct session *s, struct engine *g, const struct session_confi
     return 0;
 }
 
+int session_fork(struct session *s, const struct session *from, int n, const struct session_config *c, struct err *e)
+{
+    int r = session_init(s, from->engine, c, e);
+    assert(n >= 0 && n <= from->n_pos);
+    if (r < 0)
+        return r;
+    engine_share_sequence(s->engine, s->seq, from->seq, n);
+    memcpy(s->ids, from->ids, (size_t)n * sizeof *s->ids);
+    s->n_pos = n;
+    if (n == from->n_pos && from->logits) {
+        s->logits = engine_logits_row(s->engine, s->seq);
+        memcpy(s->logits, from->logits, (size_t)n_vocab(s) * sizeof *s->logits);
+    }
+    return 0;
+}
+
 void session_done(struct session *s)
 {
     if (s->engine)
         engine_give_sequence(s->engine, s->seq);
     *s = (struct session){ 0 };
-}
-
-static int n_vocab(const struct session *s)
-{
-    return engine_configuration(s->engine)->pack->h.n_vocab;
 }
 
 /* The first error is the one that stays. */
@@ -95,6 +111,7 @@ int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode
 void session_rewind(struct session *s, int n)
 {
     assert(n >= 0 && n <= s->n_pos);
+    engine_keep_positions(s->engine, s->seq, n);
     s->n_pos = n;
     s->n_last = 0;
     s->logits = NULL;

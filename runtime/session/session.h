@@ -51,6 +51,10 @@ struct session {                 /* the module's own */
 
 /* ERR_LIMIT: every place is taken. After an error session_done is allowed and does nothing. */
 int session_init(struct session *s, struct engine *g, const struct session_config *c, struct err *e);
+
+/* A session that holds the first n tokens of another, 0 <= n <= its n_pos, in the same memory: a prompt that several go on from is
+ * fed and held once. Both go on on their own; when n is all of it, with the logits after them, where these have been asked for. */
+int session_fork(struct session *s, const struct session *from, int n, const struct session_config *c, struct err *e);
 void session_done(struct session *s); /* accepts a zeroed one */
 
 #define SESSION_MOST 512 /* tokens of a pass, whatever the chunk */

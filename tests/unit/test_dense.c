@@ -93,6 +93,12 @@ static int copying_add(struct dense *d, float *x, const float *v, int n, struct 
     return r < 0 ? r : c->cpu->backend->add(c->cpu, x, v, n, e);
 }
 
+static int copying_copy_page(struct dense *d, int from, int to, int n, struct err *e)
+{
+    struct copying *c = (struct copying *)d;
+    return c->cpu->backend->copy_page(c->cpu, from, to, n, e);
+}
+
 static int copying_head(struct dense *d, const float *hidden, int n, float *logits, struct err *e)
 {
     struct copying *c = (struct copying *)d;
@@ -119,7 +125,7 @@ static int copying_open(const struct dense_config *config_of, struct dense **out
 
 static const struct dense_backend copying = {
     .name = "copying", .open = copying_open, .close = copying_close, .embed = copying_embed, .norm = copying_norm,
-    .attention = copying_attention, .route = copying_route, .add = copying_add, .head = copying_head,
+    .attention = copying_attention, .copy_page = copying_copy_page, .route = copying_route, .add = copying_add, .head = copying_head,
 };
 
 static struct engine_sample sample(int experts)

@@ -178,7 +178,8 @@ static void attention(int f16)
     static float q[HEADS * DIM], kf[POS * STRIDE], vf[POS * STRIDE], out[HEADS * DIM], part[HEADS * DIM];
     static uint16_t kh[POS * STRIDE], vh[POS * STRIDE];
     static float scores[3 * POS + 1];
-    const struct nn_attn a = { HEADS, KV, DIM, f16, STRIDE, POS, 1 / sqrtf(DIM), NULL, 0 };
+    const struct nn_attn a = { .n_heads = HEADS, .n_kv_heads = KV, .head_dim = DIM, .kv_f16 = f16, .kv_stride = STRIDE,
+                               .scores_stride = POS, .scale = 1 / sqrtf(DIM) };
     fill(q, HEADS * DIM);
     fill(kf, POS * STRIDE);
     fill(vf, POS * STRIDE);
@@ -219,6 +220,49 @@ static void attention(int f16)
     }
 }
 
+/* K and V in pages that lie anyhow, from any position on: the bits of rows in order. */
+static void pages(int f16)
+{
+    enum { PAGE = 8, PAGES = 12, N = PAGE * PAGES, ROW = 32, HEAD = 16, ROWS = N + 5 * PAGE };
+    static float k[N * ROW], v[N * ROW], kp[ROWS * ROW], vp[ROWS * ROW], q[4 * HEAD], scores[2 * N], a_out[4 * HEAD], b_out[4 * HEAD];
+    static uint16_t kh[N * ROW], vh[N * ROW], kph[ROWS * ROW], vph[ROWS * ROW];
+    static const int32_t table[PAGES] = { 3, 4, 5, 0, 16, 9, 10, 2, 1, 12, 13, 14 };
+    struct nn_attn a = { .n_heads = 4, .n_kv_heads = 2, .head_dim = HEAD, .kv_f16 = f16, .kv_stride = ROW, .scores_stride = N,
+                         .scale = 0.3f };
+    uint32_t x = 9;
+    for (int i = 0; i < N * ROW; i++) {
+        k[i] = (float)((x = x * 1664525u + 1013904223u) >> 8) / 16777216.0f - 0.5f;
+        v[i] = (float)((x = x * 1664525u + 1013904223u) >> 8) / 16777216.0f - 0.5f;
+        kh[i] = quant_f32_to_f16(k[i]);
+        vh[i] = quant_f32_to_f16(v[i]);
+    }
+    for (int i = 0; i < 4 * HEAD; i++)
+        q[i] = (float)(i % 7) - 3;
+    for (int p = 0; p < N; p++) {
+        size_t to = ((size_t)table[p / PAGE] * PAGE + (size_t)p % PAGE) * ROW, from = (size_t)p * ROW;
+        memcpy(kp + to, k + from, ROW * sizeof *k);
+        memcpy(vp + to, v + from, ROW * sizeof *v);
+        memcpy(kph + to, kh + from, ROW * sizeof *kh);
+        memcpy(vph + to, vh + from, ROW * sizeof *vh);
+    }
+    for (int first = 0; first < N; first += first % 3 ? 5 : 1)
+        for (int n = 1; first + n <= N; n += n < 20 ? 1 : 13) {
+            size_t at = (size_t)first * ROW;
+            a.pages = NULL;
+            nn_attention(a_out, q, f16 ? (void *)(kh + at) : (void *)(k + at), f16 ? (void *)(vh + at) : (void *)(v + at), n, 0, 4, &a,
+                         scores);
+            a.pages = table;
+            a.page = PAGE;
+            a.first = first;
+            nn_attention(b_out, q, f16 ? (void *)kph : (void *)kp, f16 ? (void *)vph : (void *)vp, n, 0, 4, &a, scores);
+            if (memcmp(a_out, b_out, sizeof a_out)) {
+                CHECK_MSG(0, "%d positions from %d", n, first);
+                return;
+            }
+        }
+    CHECK(1);
+}
+
 int main(void)
 {
     unsigned have = cpu_detect();
@@ -238,6 +282,8 @@ int main(void)
         printf("# tier %s\n", kernels->name);
         attention(0);
         attention(1);
+        pages(0);
+        pages(1);
     }
     return test_done();
 }

@@ -193,6 +193,42 @@ static void test_reset(void)
     unlink(path);
 }
 
+/* A second session that begins in the middle of the first, in its pages: both give what each gives alone, whoever writes first. */
+static void test_fork(int at)
+{
+    struct err e = { 0 };
+    struct pack *p = open_pack(LAYOUT_SPLIT);
+    struct variant v = variant(&io_pread_backend);
+    struct engine_config c = config(p, &v);
+    struct engine *g = NULL;
+    struct session s[2];
+    const struct session_config q = config_of(0, NULL);
+    struct story t[2];
+    int done, r = 0;
+    tell_alone(&c);
+    CHECK(engine_open(&c, &g, &e) == 0 && session_init(&s[0], g, &q, &e) == 0 && begin(&s[0], 0, &e) == 0);
+    if (at == PROMPT)
+        CHECK(session_logits(&s[0], &e));
+    CHECK(session_fork(&s[1], &s[0], at, &q, &e) == 0 && session_n_pos(&s[1]) == at);
+    CHECK(at == PROMPT || session_feed(&s[1], ids + at, PROMPT - at, SESSION_EXACT, &done, &e) == 0);
+    CHECK(at == PROMPT || session_logits(&s[1], &e));
+    CHECK(at == PROMPT || (session_rewind(&s[0], PROMPT - 1), session_feed(&s[0], ids + PROMPT - 1, 1, SESSION_EXACT, &done, &e)) == 0);
+    CHECK(session_logits(&s[0], &e));
+    t[0].n = t[1].n = 0;
+    for (int k = 0; k <= STEPS && r == 0; k++)
+        for (int i = 0; i < 2 && r == 0; i++)
+            if ((r = next(&s[i], &t[i], &e)) == 0 && k < STEPS && !session_logits(&s[i], &e))
+                r = e.code;
+    CHECK_MSG(r == 0 && same(&alone[0], &t[0]) && same(&alone[0], &t[1]), "from %d: %s", at, e.msg);
+    session_done(&s[0]);
+    CHECK(gives_the_same(g, 1, &e)); /* in the place of the first: the pages of the second are not touched */
+    session_done(&s[1]);
+    CHECK(engine_free_positions(g) == 2 * ES_CTX);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
 /* Errors of arguments: the session has ended, and says so again; the engine goes on. */
 static void test_arguments(void)
 {
@@ -437,6 +473,8 @@ int main(void)
             test_read_errors((enum layout_form)form, predicted, backends[(form + 2 * predicted + 1) % 3]);
         }
     test_reset();
+    for (int at = 0; at <= PROMPT; at += 3)
+        test_fork(at);
     test_arguments();
     test_damage();
     test_cancel();

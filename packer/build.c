@@ -145,7 +145,7 @@ static int put_all_dense(struct work *k, struct err *e)
         if (r < 0)
             return r;
     }
-    for (int l = 0; l < m->h.n_layers; l++)
+    for (int l = 0; l < model_depth(&m->h); l++)
         for (int role = 0; role < MODEL_ROLES; role++) {
             const struct gguf_tensor *t = m->layer[l][role];
             int r = t && model_role_is_dense((enum model_role)role) ? put_dense(k, t, (enum model_role)role, l, e) : 0;

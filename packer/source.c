@@ -17,9 +17,13 @@ static const struct trace_tensor *in_trace(const struct trace_info *t, const cha
 static int compare_tables(const struct source *s, struct err *e)
 {
     const struct gguf *g = s->gguf;
+    uint64_t n_known = 0;
     for (uint64_t i = 0; i < g->n_tensors; i++) {
         const struct gguf_tensor *a = &g->tensors[i];
         const struct trace_tensor *b = in_trace(s->trace, a->name);
+        if (model_leaves_out(&s->model->h, a->name))
+            continue;
+        n_known++;
         if (!b)
             return err_set(e, ERR_MISMATCH, "'%s' has tensor '%s'; the model traced in '%s' has not", s->path, a->name,
                            s->trace->path);
@@ -29,9 +33,9 @@ static int compare_tables(const struct source *s, struct err *e)
                            s->path, quant_traits(b->type) ? quant_traits(b->type)->name : "?",
                            (unsigned long long)b->dims[0], (unsigned long long)b->dims[1], s->trace->path);
     }
-    if (g->n_tensors != (uint64_t)s->trace->n_tensors)
+    if (n_known != (uint64_t)s->trace->n_tensors)
         return err_set(e, ERR_MISMATCH, "'%s' has %llu tensors; the model traced in '%s' has %d", s->path,
-                       (unsigned long long)g->n_tensors, s->trace->path, s->trace->n_tensors);
+                       (unsigned long long)n_known, s->trace->path, s->trace->n_tensors);
     return 0;
 }
 

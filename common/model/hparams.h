@@ -20,10 +20,17 @@ enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW }
 struct model_hparams {
     char arch[32];               /* "llama", "smallthinker" */
     char name[96];               /* general.name, cut */
-    int n_layers, d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
+    int n_layers;                /* with neurons to be planned; those of n_lead come on top */
+    int n_lead;                  /* layers before the first with experts: numbered n_layers and on here; the file's blk.0 and on */
+    int n_ff_lead;               /* width of their FFN, which stays in memory */
+    int n_nextn;                 /* layers at the file's end that predict further tokens: left out */
+    int d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
     int n_ff_shared;             /* 0, or width of the expert that every token uses */
     int shared_gated;            /* it is weighted by a sigmoid */
+    int n_groups, n_groups_used; /* of experts: those of so many groups, by the sum of a group's two best, can be chosen */
+    float expert_scale;          /* of the chosen experts' weights; 0: 1 */
+    int select_bias;             /* 1: experts are chosen by score + bias, weighted by the score; 2: layers may have the biases */
     int n_rot;
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
@@ -39,6 +46,7 @@ struct model_hparams {
     enum model_act act;
     enum model_router router;
     enum model_qk_norm qk_norm;
+    int qk_norm_optional;        /* layers without the norms' weights do without */
     int qkv_bias, output_bias;   /* queries, keys and values, attention's output must have biases; otherwise they may */
     int expert_bias;             /* routers and the experts' three matrices have biases */
     int sinks;                   /* each head has a logit that takes its share of attention and brings no value */
@@ -52,6 +60,24 @@ struct model_hparams {
     int tied_output;             /* the head is token_embd */
     int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
+
+/* Layers that a token passes. */
+static inline int model_depth(const struct model_hparams *h)
+{
+    return h->n_layers + h->n_lead;
+}
+
+/* Is it one of those before the experts' layers? */
+static inline int model_is_lead(const struct model_hparams *h, int layer)
+{
+    return layer >= h->n_layers;
+}
+
+/* The i-th layer that a token passes. */
+static inline int model_layer_at(const struct model_hparams *h, int i)
+{
+    return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
+}
 
 static inline int model_has_window(const struct model_hparams *h, int layer)
 {

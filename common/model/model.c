@@ -49,10 +49,11 @@ static int resolve(const struct model *m, enum model_role r, int layer, const st
 {
     char name[64];
     *out = NULL;
-    if (model_role_presence(&m->h, r) == MODEL_ABSENT || model_tensor_name(&m->h, r, layer, name, sizeof name) < 0)
+    enum model_presence presence = model_role_at(&m->h, r, layer);
+    if (presence == MODEL_ABSENT || model_tensor_name(&m->h, r, layer, name, sizeof name) < 0)
         return 0;
     const struct gguf_tensor *t = gguf_tensor(m->gguf, name);
-    if (!t && model_role_presence(&m->h, r) == MODEL_REQUIRED)
+    if (!t && presence == MODEL_REQUIRED)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is absent", gguf_name(m->gguf), name);
     if (!t)
         return 0;
@@ -73,16 +74,16 @@ static int name_unknown(const struct model *m, struct err *e)
     for (int r = 0; r < MODEL_ROLES; r++) {
         if (m->global[r])
             known[m->global[r] - g->tensors] = 1;
-        for (int l = 0; l < m->h.n_layers; l++)
+        for (int l = 0; l < model_depth(&m->h); l++)
             if (m->layer[l][r])
                 known[m->layer[l][r] - g->tensors] = 1;
     }
     uint64_t i = 0;
-    while (known[i])
+    while (known[i] || model_leaves_out(&m->h, g->tensors[i].name))
         i++;
     free(known);
     return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s' is not known for the architecture '%s' with %d "
-                   "layers and %d experts", gguf_name(g), g->tensors[i].name, m->h.arch, m->h.n_layers,
+                   "layers and %d experts", gguf_name(g), g->tensors[i].name, m->h.arch, model_depth(&m->h),
                    m->h.n_experts);
 }
 
@@ -96,13 +97,13 @@ int model_open(const struct gguf *g, const struct model_given *given, struct mod
     int r = model_hparams_read(g, given, &m->h, e);
     if (r < 0)
         goto fail;
-    m->layer = calloc((size_t)m->h.n_layers, sizeof *m->layer);
+    m->layer = calloc((size_t)model_depth(&m->h), sizeof *m->layer);
     if (!m->layer) {
-        r = err_set(e, ERR_NOMEM, "'%s': %d layers", gguf_name(g), m->h.n_layers);
+        r = err_set(e, ERR_NOMEM, "'%s': %d layers", gguf_name(g), model_depth(&m->h));
         goto fail;
     }
     for (int role = 0; role < MODEL_ROLES; role++) {
-        int per_layer = model_role_is_per_layer((enum model_role)role), n = per_layer ? m->h.n_layers : 1;
+        int per_layer = model_role_is_per_layer((enum model_role)role), n = per_layer ? model_depth(&m->h) : 1;
         for (int l = 0; l < n; l++) {
             const struct gguf_tensor **t = per_layer ? &m->layer[l][role] : &m->global[role];
             if ((r = resolve(m, (enum model_role)role, l, t, e)) < 0)
@@ -113,6 +114,8 @@ int model_open(const struct gguf *g, const struct model_given *given, struct mod
     for (int l = 0; l < m->h.n_layers; l++)
         if ((r = check_predictor(m, l, e)) < 0)
             goto fail;
+    for (uint64_t i = 0; m->h.n_nextn > 0 && i < g->n_tensors; i++)
+        n_found += (uint64_t)model_leaves_out(&m->h, g->tensors[i].name);
     if (n_found != g->n_tensors) {
         r = name_unknown(m, e);
         goto fail;

@@ -63,7 +63,7 @@ struct model {
     struct model_hparams h;
     const struct gguf *gguf;                                /* borrowed */
     const struct gguf_tensor *global[MODEL_ROLES];          /* NULL: absent */
-    const struct gguf_tensor *(*layer)[MODEL_ROLES];        /* [n_layers] */
+    const struct gguf_tensor *(*layer)[MODEL_ROLES];        /* [model_depth] */
 };
 
 /* Resolves every role, checks every shape against the hyper-parameters and every type against what

@@ -46,10 +46,15 @@ struct arch {
     enum model_act act;          /* of a file that does not say */
     int router;                  /* of a file that does not say; -1: it must */
     int sigmoid;                 /* expert_gating_func may be 2 */
+    int stated_norm;             /* weights of experts are normalised exactly where expert_weights_norm says so */
+    int lead;                    /* keys of layers before the experts' and of layers left out, groups of experts, a scale of weights */
+    int select_bias;             /* as model_hparams.select_bias */
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
-    int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is */
+    int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
+                                  * expert_shared_count experts */
     enum model_qk_norm qk_norm;
+    int qk_norm_optional;
     int qkv_bias, output_bias;
     int expert_bias, sinks, ffn_norm_named_post;
     int act_only;                /* what the user states cannot replace the activation */
@@ -66,6 +71,8 @@ struct arch {
 
 static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL };
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
+static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
+                                         "expert_group_used_count", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
 /* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
@@ -115,6 +122,11 @@ static const struct arch archs[] = {
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
       .more_keys = granite_keys },
+    { .family = { "glm4moe", "GLM-4.5, GLM-4.5-Air, GLM-4.6", "layers before the first with experts stay in memory; layers for multi-token "
+                  "prediction are left out" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1,
+      .shared_expert = 3, .lead = 1, .select_bias = 1, .qk_norm = MODEL_QK_NORM_HEAD, .qk_norm_optional = 1, .qkv_bias = 1,
+      .ffn_norm_named_post = 1, .more_keys = lead_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -269,6 +281,17 @@ static void check_known_keys(struct reader *rd)
     }
 }
 
+/* Layers with neurons, those before them, and those that are left out. */
+static void read_layers(struct reader *rd, struct model_hparams *h)
+{
+    h->n_layers = read_int(rd, "block_count", 1, MODEL_MAX_LAYERS, -1);
+    if (!rd->a->lead || rd->r < 0)
+        return;
+    h->n_nextn = read_int(rd, "nextn_predict_layers", 0, h->n_layers - 1, 0);
+    h->n_lead = read_int(rd, "leading_dense_block_count", 0, h->n_layers - h->n_nextn - 1, 0);
+    h->n_layers -= h->n_nextn + h->n_lead;
+}
+
 static void read_attention(struct reader *rd, struct model_hparams *h)
 {
     h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
@@ -382,6 +405,15 @@ static void read_rope(struct reader *rd, struct model_hparams *h)
     free(type);
 }
 
+/* Is it said that weights of experts are normalised? */
+static int states_norm(struct reader *rd)
+{
+    int norm = 0;
+    if (rd->r == 0 && (rd->r = gguf_get_bool(rd->g, arch_key(rd, "expert_weights_norm"), &norm, rd->e)) > 0)
+        rd->r = 0;
+    return norm;
+}
+
 /* The routers' function: what was stated before, the file, the user, the architecture; in this order. */
 static void read_router(struct reader *rd, enum model_router given, struct model_hparams *h)
 {
@@ -399,9 +431,11 @@ static void read_router(struct reader *rd, enum model_router given, struct model
                                                               : "only softmax gating (1) is supported");
         return;
     }
-    int softmax = rd->a->router == MODEL_ROUTER_SOFTMAX_ALL ? MODEL_ROUTER_SOFTMAX_ALL : MODEL_ROUTER_SOFTMAX_TOPK;
+    int all = rd->a->stated_norm ? !states_norm(rd) : rd->a->router == MODEL_ROUTER_SOFTMAX_ALL;
+    int softmax = all ? MODEL_ROUTER_SOFTMAX_ALL : MODEL_ROUTER_SOFTMAX_TOPK;
+    int own = rd->a->stated_norm && rd->a->router != MODEL_ROUTER_SIGMOID_TOPK ? softmax : rd->a->router;
     int stated = func == 2 ? MODEL_ROUTER_SIGMOID_TOPK : func == 1 ? softmax : -1;
-    router = router >= 0 ? router : stated >= 0 ? stated : given != MODEL_ROUTER_NONE ? (int)given : rd->a->router;
+    router = router >= 0 ? router : stated >= 0 ? stated : given != MODEL_ROUTER_NONE ? (int)given : own;
     if (router < 0)
         rd->r = err_set(rd->e, ERR_USAGE, "'%s': key '%s' is absent, which stands for sigmoid or for softmax by who "
                         "converted the model; state it with thermo-profile trace --expert-gating softmax|sigmoid (the "
@@ -412,6 +446,51 @@ static void read_router(struct reader *rd, enum model_router given, struct model
                         router_names[router], arch_key(rd, "expert_gating_func"), router_names[given]);
     else
         h->router = (enum model_router)router;
+}
+
+static void check_norm(struct reader *rd, const struct model_hparams *h)
+{
+    int norm = h->router != MODEL_ROUTER_SOFTMAX_ALL;
+    if (!rd->a->stated_norm)
+        only_bool(rd, "expert_weights_norm", norm, norm ? "only normalised expert weights are supported"
+                                                        : "this architecture does not normalise expert weights");
+    else if (h->router == MODEL_ROUTER_SIGMOID_TOPK && !states_norm(rd) && rd->r == 0)
+        refuse(rd, "expert_weights_norm", "false or absent", "only normalised weights are supported with sigmoid gating");
+}
+
+/* Groups of experts, of which some are open to a token. */
+static void read_groups(struct reader *rd, struct model_hparams *h)
+{
+    int n = read_int(rd, "expert_group_count", 0, h->n_experts, 0), used = read_int(rd, "expert_group_used_count", 0, n, 0);
+    char text[64];
+    if (rd->r < 0 || n <= 1)
+        return;
+    snprintf(text, sizeof text, "%d", n);
+    if (h->router != MODEL_ROUTER_SIGMOID_TOPK)
+        refuse(rd, "expert_group_count", text, "groups are only supported with sigmoid gating");
+    else if (h->n_experts % n != 0 || used < 1 || h->n_experts / n * used < h->n_experts_used)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': %d of %d groups of %d experts, of which a token uses %d, are not possible",
+                        gguf_name(rd->g), used, n, h->n_experts, h->n_experts_used);
+    h->n_groups = n;
+    h->n_groups_used = used;
+}
+
+static void read_shared(struct reader *rd, struct model_hparams *h)
+{
+    int kind = rd->a->shared_expert, stated = kind == 3 ? read_int(rd, "expert_shared_count", 0, MODEL_MAX_EXPERTS, -1) : 0;
+    h->shared_gated = kind == 1;
+    if (kind != 3)
+        only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
+    if (kind == 1 || kind == 2) {
+        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", kind == 1, MODEL_MAX_DIM, kind == 1 ? h->n_ff : 0);
+        return;
+    }
+    if (rd->r == 0 && stated > MODEL_MAX_DIM / h->n_ff)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d shared experts of %d neurons: more than %d", gguf_name(rd->g), stated, h->n_ff,
+                        MODEL_MAX_DIM);
+    h->n_ff_shared = rd->r == 0 ? stated * h->n_ff : 0;
+    only_int(rd, "expert_shared_feed_forward_length", h->n_ff_shared,
+             kind ? "it must be expert_shared_count * expert_feed_forward_length" : "this architecture has no shared expert");
 }
 
 static void read_experts(struct reader *rd, enum model_router given, struct model_hparams *h)
@@ -429,21 +508,24 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
     h->early_router = rd->a->early_router;
     h->expert_bias = rd->a->expert_bias;
     h->n_experts_used = read_int(rd, "expert_used_count", 1, h->n_experts, -1);
-    only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
-    h->shared_gated = rd->a->shared_expert == 1;
-    if (rd->a->shared_expert)
-        h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", h->shared_gated, MODEL_MAX_DIM, h->shared_gated ? h->n_ff : 0);
-    else
-        only_int(rd, "expert_shared_feed_forward_length", 0, "this architecture has no shared expert");
+    int dense = h->n_ff;
+    if (rd->a->shared_expert != 3)
+        read_shared(rd, h);
     if (rd->a->expert_width)
         h->n_ff = read_int(rd, "expert_feed_forward_length", 1, MODEL_MAX_DIM, -1);
     else
         only_int(rd, "expert_feed_forward_length", h->n_ff, "it must equal feed_forward_length");
-    if (h->router == MODEL_ROUTER_SOFTMAX_ALL)
-        only_bool(rd, "expert_weights_norm", 0, "this architecture does not normalise expert weights");
-    else
-        only_bool(rd, "expert_weights_norm", 1, "only normalised expert weights are supported");
-    only_one(rd, "expert_weights_scale", "only 1 is supported");
+    if (rd->r == 0 && rd->a->shared_expert == 3)
+        read_shared(rd, h);
+    check_norm(rd, h);
+    if (rd->a->lead) {
+        h->n_ff_lead = h->n_lead > 0 ? dense : 0;
+        h->select_bias = rd->a->select_bias;
+        h->expert_scale = read_factor(rd, "expert_weights_scale");
+        read_groups(rd, h);
+    } else {
+        only_one(rd, "expert_weights_scale", "only 1 is supported");
+    }
 }
 
 static void read_act(struct reader *rd, int override, struct model_hparams *h)
@@ -544,6 +626,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     rd.arch = rd.a->family.arch;
     h.rope = rd.a->rope;
     h.qk_norm = rd.a->qk_norm;
+    h.qk_norm_optional = rd.a->qk_norm_optional;
     h.qkv_bias = rd.a->qkv_bias;
     h.output_bias = rd.a->output_bias;
     h.sinks = rd.a->sinks;
@@ -554,7 +637,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
         snprintf(h.name, sizeof h.name, "%s", name);
     free(name);
     check_known_keys(&rd);
-    h.n_layers = read_int(&rd, "block_count", 1, MODEL_MAX_LAYERS, -1);
+    read_layers(&rd, &h);
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
     h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);

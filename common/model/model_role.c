@@ -4,7 +4,8 @@
 #include <stdio.h>
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
-enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_VOCAB, D_EXPERTS, D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_RANK /* any */ };
+enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
+           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -15,6 +16,8 @@ enum presence {
     ROUTED,                  /* with experts only */
     SHARED_GATED, SINKS, EXPERT_BIASED, POST_NORMED, /* where hyper-parameters say so */
     SHARED,                  /* with an expert that every token uses */
+    LEAD,                    /* in layers before the experts' */
+    SELECTED,                /* experts are chosen by biased scores */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
 
@@ -60,6 +63,10 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_DOWN_BIAS] = { "ffn_down_bias", NULL, "ffn_down_exps.bias", 1, EXPERT_BIASED, { D_MODEL, NONE } },
     [MODEL_ATTN_POST_NORM] = { "attn_post_norm", "post_attention_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
     [MODEL_FFN_POST_NORM] = { "ffn_post_norm", "post_ffw_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
+    [MODEL_LEAD_GATE] = { "lead_gate", "ffn_gate.weight", NULL, 1, LEAD, { D_MODEL, D_FF_LEAD } },
+    [MODEL_LEAD_UP] = { "lead_up", "ffn_up.weight", NULL, 1, LEAD, { D_MODEL, D_FF_LEAD } },
+    [MODEL_LEAD_DOWN] = { "lead_down", "ffn_down.weight", NULL, 1, LEAD, { D_FF_LEAD, D_MODEL } },
+    [MODEL_SELECT_BIAS] = { "select_bias", "exp_probs_b.bias", NULL, 1, SELECTED, { D_EXPERTS, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -107,15 +114,21 @@ const char *model_role_name(enum model_role r)
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len)
 {
     if (r >= MODEL_ROLES || (r == MODEL_FFN_ROUTER && h->n_experts == 0) ||
-        (roles[r].per_layer && (layer < 0 || layer >= h->n_layers)))
+        (roles[r].per_layer && (layer < 0 || layer >= model_depth(h))))
         return -1;
     const struct role *role = role_of(h, r);
     const char *tensor = h->n_experts > 0 && role->experts ? role->experts : role->tensor;
     if (roles[r].per_layer)
-        snprintf(out, len, "blk.%d.%s", layer, tensor);
+        snprintf(out, len, "blk.%d.%s", model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead, tensor);
     else
         snprintf(out, len, "%s", tensor);
     return 0;
+}
+
+int model_leaves_out(const struct model_hparams *h, const char *name)
+{
+    int blk, depth = model_depth(h);
+    return h->n_nextn > 0 && sscanf(name, "blk.%d.", &blk) == 1 && blk >= depth && blk - depth < h->n_nextn;
 }
 
 static uint64_t dim_value(const struct model_hparams *h, enum dim d)
@@ -129,6 +142,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_K_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_kv_heads : 1);
     case D_FF:       return (uint64_t)h->n_ff;
     case D_FF_SHARED: return (uint64_t)h->n_ff_shared;
+    case D_FF_LEAD:  return (uint64_t)h->n_ff_lead;
     case D_HEADS:    return (uint64_t)h->n_heads;
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
@@ -149,7 +163,9 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case BIASED:      return h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case OUTPUT_BIASED: return h->output_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
-    case NORMED:      return h->qk_norm ? MODEL_REQUIRED : MODEL_ABSENT;
+    case NORMED:      return !h->qk_norm ? MODEL_ABSENT : h->qk_norm_optional ? MODEL_OPTIONAL : MODEL_REQUIRED;
+    case LEAD:        return h->n_lead > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case SELECTED:    return h->select_bias == 0 ? MODEL_ABSENT : h->select_bias == 1 ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case SHARED_GATED: return h->n_ff_shared > 0 && h->shared_gated ? MODEL_REQUIRED : MODEL_ABSENT;
     case POST_NORMED: return h->post_norms ? MODEL_REQUIRED : MODEL_ABSENT;
     case SINKS:       return h->sinks ? MODEL_REQUIRED : MODEL_ABSENT;
@@ -159,6 +175,21 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;
     }
     return MODEL_ABSENT;
+}
+
+enum model_presence model_role_at(const struct model_hparams *h, enum model_role r, int layer)
+{
+    enum model_presence p = model_role_presence(h, r);
+    if (p == MODEL_ABSENT || !roles[r].per_layer)
+        return p;
+    if (!model_is_lead(h, layer))
+        return roles[r].presence == LEAD ? MODEL_ABSENT : p;
+    switch (roles[r].presence) { /* attention's alone, and the FFN of its own */
+    case SHARED_GATED: case EXPERT_BIASED: case SHARED: case SELECTED: case ROUTED: case DENSE_MAYBE:
+        return MODEL_ABSENT;
+    default:
+        return model_role_is_ffn(r) ? MODEL_ABSENT : p;
+    }
 }
 
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])

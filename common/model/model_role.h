@@ -22,6 +22,8 @@ enum model_role {
     MODEL_ATTN_SINKS, MODEL_FFN_ROUTER_BIAS,
     MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS, MODEL_FFN_DOWN_BIAS,              /* of experts */
     MODEL_ATTN_POST_NORM, MODEL_FFN_POST_NORM,
+    MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN,                          /* the FFN of layers before the experts' */
+    MODEL_SELECT_BIAS,                                                        /* of routers' scores, for choosing */
     MODEL_ROLES
 };
 
@@ -33,12 +35,17 @@ int model_role_is_per_layer(enum model_role r);
 int model_role_is_vector(enum model_role r);   /* F32, one dimension, or one for each expert; matrices may have any type with kernels */
 const char *model_role_name(enum model_role r); /* "attn_q" */
 
-/* Does a model of these hyper-parameters have the tensor, in each of its layers where it is per layer? */
+/* Does a model of these hyper-parameters have the tensor, in its layers where it is per layer? model_role_at: in this one; layer -1
+ * for tensors of the model. */
 enum model_presence { MODEL_ABSENT, MODEL_OPTIONAL, MODEL_REQUIRED };
 enum model_presence model_role_presence(const struct model_hparams *h, enum model_role r);
+enum model_presence model_role_at(const struct model_hparams *h, enum model_role r, int layer);
 
 /* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
+
+/* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens? */
+int model_leaves_out(const struct model_hparams *h, const char *name);
 
 /* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.
  * Returns how many are used, or -1 when the model has no such tensor. */

@@ -205,29 +205,86 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
     }
 }
 
-void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router)
+/* The largest of n values that are not taken, the lower index first among equals; those of closed groups are left out. */
+static int best_of(const float *v, int n, const uint16_t *taken, int n_taken, const uint8_t *closed, int per_group)
 {
-    double sum = 0;
-    for (int s = 0; s < used; s++) {
-        int best = -1;
-        for (int i = 0; i < n; i++) {
-            int taken = best >= 0 && !(logits[i] > logits[best]);
-            for (int j = 0; j < s && !taken; j++)
-                taken = chosen[j] == i;
-            best = taken ? best : i;
-        }
-        chosen[s] = (uint16_t)best;
-        weight[s] = logits[best];
+    int best = -1;
+    for (int i = 0; i < n; i++) {
+        int no = (closed && closed[i / per_group]) || (best >= 0 && !(v[i] > v[best]));
+        for (int j = 0; j < n_taken && !no; j++)
+            no = taken[j] == i;
+        best = no ? best : i;
     }
-    if (router == MODEL_ROUTER_SOFTMAX_TOPK) {
+    return best;
+}
+
+/* closed[g] = 0 for the groups whose two best sum to most. */
+static void open_groups(const float *score, const struct model_hparams *h, uint8_t *closed)
+{
+    float sum[MODEL_MAX_EXPERTS];
+    uint16_t groups[MODEL_MAX_EXPERTS];
+    int per = h->n_experts / h->n_groups;
+    for (int g = 0; g < h->n_groups; g++) {
+        const float *s = score + (size_t)g * (size_t)per;
+        uint16_t first = (uint16_t)best_of(s, per, NULL, 0, NULL, 1);
+        sum[g] = s[first] + (per > 1 ? s[best_of(s, per, &first, 1, NULL, 1)] : 0);
+    }
+    memset(closed, 1, (size_t)h->n_groups);
+    for (int k = 0; k < h->n_groups_used; k++) {
+        groups[k] = (uint16_t)best_of(sum, h->n_groups, groups, k, NULL, 1);
+        closed[groups[k]] = 0;
+    }
+}
+
+/* What experts are chosen by, where that is not the logits alone. */
+static void select_scores(float *score, const float *logits, const float *bias, const struct model_hparams *h)
+{
+    if (h->router == MODEL_ROUTER_SIGMOID_TOPK) {
+        for (int i = 0; i < h->n_experts; i++)
+            score[i] = nn_sigmoid(logits[i]);
+    } else {
+        memcpy(score, logits, (size_t)h->n_experts * sizeof *score);
+        nn_softmax(score, h->n_experts);
+    }
+    for (int i = 0; bias && i < h->n_experts; i++)
+        score[i] += bias[i];
+}
+
+static void choose(uint16_t *chosen, const float *logits, const float *bias, const struct model_hparams *h)
+{
+    float score[MODEL_MAX_EXPERTS];
+    uint8_t closed[MODEL_MAX_EXPERTS];
+    const uint8_t *shut = NULL;
+    int per = 1;
+    if (bias || h->n_groups > 1) {
+        select_scores(score, logits, bias, h);
+        logits = score;
+    }
+    if (h->n_groups > 1) {
+        open_groups(score, h, closed);
+        shut = closed;
+        per = h->n_experts / h->n_groups;
+    }
+    for (int s = 0; s < h->n_experts_used; s++)
+        chosen[s] = (uint16_t)best_of(logits, h->n_experts, chosen, s, shut, per);
+}
+
+static void set_weights(float *weight, const uint16_t *chosen, const float *logits, const struct model_hparams *h)
+{
+    int n = h->n_experts, used = h->n_experts_used;
+    double sum = 0;
+    for (int s = 0; s < used; s++)
+        weight[s] = logits[chosen[s]];
+    if (h->router == MODEL_ROUTER_SOFTMAX_TOPK) {
         nn_softmax(weight, used);
         return;
     }
-    if (router == MODEL_ROUTER_SOFTMAX_ALL) {
+    if (h->router == MODEL_ROUTER_SOFTMAX_ALL) {
+        float top = logits[best_of(logits, n, NULL, 0, NULL, 1)];
         for (int i = 0; i < n; i++)
-            sum += (double)expf(logits[i] - logits[chosen[0]]);
+            sum += (double)expf(logits[i] - top);
         for (int s = 0; s < used; s++)
-            weight[s] = (float)((double)expf(weight[s] - logits[chosen[0]]) / sum);
+            weight[s] = (float)((double)expf(weight[s] - top) / sum);
         return;
     }
     for (int s = 0; s < used; s++) {
@@ -237,6 +294,14 @@ void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int u
     float inv = (float)(1.0 / fmax(sum, 0x1p-14));
     for (int s = 0; s < used; s++)
         weight[s] *= inv;
+}
+
+void nn_route(uint16_t *chosen, float *weight, const float *logits, const float *bias, const struct model_hparams *h)
+{
+    choose(chosen, logits, bias, h);
+    set_weights(weight, chosen, logits, h);
+    for (int s = 0; h->expert_scale > 0 && s < h->n_experts_used; s++)
+        weight[s] *= h->expert_scale;
 }
 
 float nn_sigmoid(float x)

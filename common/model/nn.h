@@ -73,8 +73,10 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
  *                 experts, normalised over the chosen, is the same)
  *   SOFTMAX_ALL   exp(z_i) / sum of exp(z_j) over all j, which sum to less than 1 (OLMoE, arXiv:2409.02060)
  *   SIGMOID_TOPK  s_i / max(2^-14, sum of s_j), s = 1 / (1 + exp(-z)) (SmallThinker, arXiv:2507.20984)
- * 0 < used <= n. */
-void nn_route(uint16_t *chosen, float *weight, const float *logits, int n, int used, enum model_router router);
+ * Where the model has biases for choosing (DeepSeek-V3, arXiv:2412.19437), bias, f32[n], is added to the scores s, for choosing alone;
+ * where it has groups, only experts of the n_groups_used groups can be chosen whose two best (s + bias) sum to most. Weights are
+ * multiplied by expert_scale at last. n = h->n_experts, used = h->n_experts_used; bias may be NULL. */
+void nn_route(uint16_t *chosen, float *weight, const float *logits, const float *bias, const struct model_hparams *h);
 
 /* 1 / (1 + exp(-x)) */
 float nn_sigmoid(float x);

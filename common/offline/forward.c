@@ -91,8 +91,9 @@ static int check_types(const struct model *m, struct err *e)
 {
     static const enum model_role matrices[] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
                                                 MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
-                                                MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
-    for (int l = 0; l < m->h.n_layers; l++)
+                                                MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN,
+                                                MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
+    for (int l = 0; l < model_depth(&m->h); l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
             if (t && !kernels->rows[KERNELS_ACT_F32][t->type])
@@ -108,12 +109,18 @@ static void scratch_free(struct scratch *s)
     free(s->scores);
 }
 
+static int widest_ffn(const struct model_hparams *h)
+{
+    int most = h->n_ff > h->n_ff_shared ? h->n_ff : h->n_ff_shared;
+    return most > h->n_ff_lead ? most : h->n_ff_lead;
+}
+
 static int scratch_new(const struct forward *f, struct scratch *s)
 {
     size_t len = (size_t)f->max_len;
     s->norm = malloc(TILE * f->d * sizeof(float));
     s->out = malloc(TILE * f->d * sizeof(float));
-    size_t widest = f->n_ff > f->n_shared ? f->n_ff : f->n_shared;
+    size_t widest = (size_t)widest_ffn(f->h);
     s->gate = malloc(TILE * widest * sizeof(float));
     s->up = malloc(TILE * widest * sizeof(float));
     s->q = malloc(len * f->q_len * sizeof(float));
@@ -205,7 +212,7 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
 {
     const struct model_hparams *h = &m->h;
     uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
-    uint64_t widest = (uint64_t)(h->n_ff > h->n_ff_shared ? h->n_ff : h->n_ff_shared);
+    uint64_t widest = (uint64_t)widest_ffn(h);
     uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q) +
                            (uint64_t)max_len * (q + 2 * kv + 1));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
@@ -306,7 +313,7 @@ static void sample_f16(uint16_t *out, const float *x, size_t n)
 
 static void probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x)
 {
-    if (f->run->probe)
+    if (f->run->probe && !model_is_lead(f->h, f->layer))
         f->run->probe->input(f->run->probe->ctx, which, first, n, x);
 }
 
@@ -494,7 +501,7 @@ static void route_sweep(void *ctx, int begin, int end, int worker)
         product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in + t * f->d,
                 f->d, 1);
         add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
-        nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->h->n_experts, (int)f->k, f->h->router);
+        nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->w[MODEL_SELECT_BIAS], f->h);
     }
 }
 
@@ -532,23 +539,39 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
     }
 }
 
+/* x += weight FFN(in) of n tokens with matrices that stay in memory, `which`: gate, up and down. */
+static void resident_ffn(const struct forward *f, struct scratch *s, const enum model_role which[3], const float *in, float *x, int n)
+{
+    size_t width = (size_t)tensor(f, which[0])->dims[1];
+    product(s->gate, width, tensor(f, which[0]), f->w[which[0]], 0, in, f->d, n);
+    product(s->up, width, tensor(f, which[1]), f->w[which[1]], 0, in, f->d, n);
+    nn_ffn_act(s->gate, s->gate, s->up, n * (int)width, f->h->act);
+    product(s->out, f->d, tensor(f, which[2]), f->w[which[2]], 0, s->gate, width, n);
+    for (int t = 0; t < n; t++) {
+        float w = residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
+        for (size_t j = 0; j < f->d; j++)
+            x[(size_t)t * f->d + j] += w * s->out[(size_t)t * f->d + j];
+    }
+}
+
 /* The expert that every token uses. */
 static void shared_sweep(void *ctx, int begin, int end, int worker)
 {
+    static const enum model_role roles[3] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
+    struct forward *f = ctx;
+    size_t at = (size_t)begin * f->d;
+    resident_ffn(f, &f->scratch[worker], roles, f->normed + at, f->x + at, end - begin);
+}
+
+/* The FFN of a layer before the experts'. */
+static void lead_sweep(void *ctx, int begin, int end, int worker)
+{
+    static const enum model_role roles[3] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
     struct forward *f = ctx;
     struct scratch *s = &f->scratch[worker];
-    const float *in = f->normed + (size_t)begin * f->d;
-    int n = end - begin;
-    product(s->gate, f->n_shared, tensor(f, MODEL_SHARED_GATE), f->w[MODEL_SHARED_GATE], 0, in, f->d, n);
-    product(s->up, f->n_shared, tensor(f, MODEL_SHARED_UP), f->w[MODEL_SHARED_UP], 0, in, f->d, n);
-    nn_ffn_act(s->gate, s->gate, s->up, n * f->h->n_ff_shared, f->h->act);
-    product(s->out, f->d, tensor(f, MODEL_SHARED_DOWN), f->w[MODEL_SHARED_DOWN], 0, s->gate, f->n_shared, n);
-    for (int t = 0; t < n; t++) {
-        float *x = f->x + (size_t)(begin + t) * f->d, w = residual_scale(f);
-        w *= nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
-        for (size_t j = 0; j < f->d; j++)
-            x[j] += w * s->out[(size_t)t * f->d + j];
-    }
+    float *x = f->x + (size_t)begin * f->d;
+    norm_tile(f, s->norm, x, f->ffn_norm, end - begin);
+    resident_ffn(f, s, roles, s->norm, x, end - begin);
 }
 
 static void experts(struct forward *f)
@@ -597,7 +620,7 @@ static int substitute(struct forward *f, int layer, struct err *e)
 {
     static const enum model_role roles[3] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
     memset(f->replaced, 0, sizeof f->replaced);
-    if (!f->substitute)
+    if (!f->substitute || model_is_lead(f->h, layer))
         return 0;
     memcpy(f->mixed, f->w, sizeof f->mixed);
     for (int i = 0; i < 3; i++) {
@@ -692,20 +715,25 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
     if (r < 0 || (r = reserve(f, run, e)) < 0 || (r = embed(f, run, e)) < 0)
         return r;
     f->run = run;
-    for (int l = 0; l < f->h->n_layers && !r; l++) {
+    for (int i = 0; i < model_depth(f->h) && !r; i++) {
+        int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l);
         if (file_interrupted()) {
             r = err_set(e, ERR_INTR, "interrupted");
             break;
         }
-        if ((r = load_layer(f, l, e)) < 0 || (run->probe && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
+        if ((r = load_layer(f, l, e)) < 0 || (!lead && run->probe && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
             break;
         if (f->h->early_router)
             route(f);
         pool_for(f->pool, (int)run->n_sequences, 1, attention_sweep, f);
-        if (f->h->n_experts > 0)
+        if (lead)
+            pool_for(f->pool, (int)f->n_tokens, TILE, lead_sweep, f);
+        else if (f->h->n_experts > 0)
             experts(f);
         else
             pool_for(f->pool, (int)f->n_tokens, TILE, dense_sweep, f);
+        if (lead)
+            continue;
         if (!run->on_layer)
             continue;
         const struct forward_layer seen = {

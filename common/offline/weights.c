@@ -48,7 +48,7 @@ static uint64_t layer_bytes(const struct model *m, int l)
 static uint64_t largest(const struct model *m)
 {
     uint64_t most = 64;
-    for (int l = 0; l < m->h.n_layers; l++)
+    for (int l = 0; l < model_depth(&m->h); l++)
         if (layer_bytes(m, l) > most)
             most = layer_bytes(m, l);
     return most;
@@ -62,7 +62,7 @@ uint64_t weights_bytes(const struct model *m)
 uint64_t weights_total(const struct model *m)
 {
     uint64_t n = 0;
-    for (int l = 0; l < m->h.n_layers; l++)
+    for (int l = 0; l < model_depth(&m->h); l++)
         n += layer_bytes(m, l);
     return n;
 }
@@ -169,7 +169,7 @@ int weights_layer(struct weights *w, int layer, const void *const **data, struct
     while (b->state == WANTED)
         pthread_cond_wait(&w->change, &w->lock);
     if (!b->result)
-        want(w, (layer + 1) % w->m->h.n_layers, b);
+        want(w, (layer + 1) % model_depth(&w->m->h), b);
     else
         b->state = IDLE;
     pthread_mutex_unlock(&w->lock);

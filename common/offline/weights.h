@@ -18,7 +18,7 @@ uint64_t weights_bytes(const struct model *m);
 uint64_t weights_total(const struct model *m);
 
 /* Data of the layer's tensors by role (NULL: the model has none), aligned to 64. Valid until the next
- * call. Starts reading layer (l + 1) % n_layers. */
+ * call. Starts reading layer (l + 1) % model_depth. */
 int weights_layer(struct weights *w, int layer, const void *const **data, struct err *e);
 
 #endif

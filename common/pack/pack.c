@@ -32,7 +32,7 @@ struct priv {
     struct section order, checks, unit_checks;
     struct section *raw;    /* sections that are read in pieces: clusters, order, checks */
     int n_raw;
-    int32_t *dense_index;   /* [n_layers + 1][MODEL_ROLES]: index + 1 into dense, 0: absent; row 0 is the model's own */
+    int32_t *dense_index;   /* [model_depth + 1][MODEL_ROLES]: index + 1 into dense, 0: absent; row 0 is the model's own */
 };
 
 static struct priv *priv(const struct pack *p)
@@ -267,8 +267,10 @@ static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct
     if (n_dims < 0)
         return bad_entry(p, i, e, "a dense tensor of unknown role");
     int per_layer = model_role_is_per_layer(role);
-    if (per_layer ? s->layer >= (uint32_t)p->h.n_layers : s->layer != PACK_NONE)
+    if (per_layer ? s->layer >= (uint32_t)model_depth(&p->h) : s->layer != PACK_NONE)
         return bad_entry(p, i, e, "its layer is out of range");
+    if (model_role_at(&p->h, role, per_layer ? (int)s->layer : -1) == MODEL_ABSENT)
+        return bad_entry(p, i, e, "a tensor that this layer does not have");
     if (pack_dense_find(p, role, per_layer ? (int)s->layer : -1))
         return bad_entry(p, i, e, "this tensor is there twice");
     if (s->n_dims != (uint32_t)n_dims || memcmp(want, s->dims, sizeof want))
@@ -403,6 +405,9 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
         (r = model_hparams_read(p->meta, &given, &p->h, e)) < 0)
         return r;
+    priv(p)->dense_index = calloc((size_t)(model_depth(&p->h) + 1) * MODEL_ROLES, sizeof *priv(p)->dense_index);
+    if (!priv(p)->dense_index)
+        return err_set(e, ERR_NOMEM, "'%s': tables of %d layers", priv(p)->name, model_depth(&p->h));
     p->meta_bytes = s->bytes;
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||
         (uint32_t)p->h.n_ff != h->n_ff || (uint32_t)p->h.d_model != h->d_model)
@@ -468,19 +473,18 @@ static int check_complete(struct pack *p, struct err *e)
     int r = check_predictors(p, e);
     if (r < 0)
         return r;
-    for (int l = 0; l < p->h.n_layers; l++) {
+    for (int l = 0; l < model_depth(&p->h); l++)
         for (int role = 0; role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role) && model_role_is_dense((enum model_role)role) &&
-                model_role_presence(&p->h, (enum model_role)role) == MODEL_REQUIRED &&
-                !pack_dense_find(p, (enum model_role)role, l))
+                model_role_at(&p->h, (enum model_role)role, l) == MODEL_REQUIRED && !pack_dense_find(p, (enum model_role)role, l))
                 return err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", priv(p)->name,
                                model_role_name((enum model_role)role), l);
+    for (int l = 0; l < p->h.n_layers; l++)
         for (int b = 0; b < model_ffn_blocks(&p->h); b++)
             for (int s = 0; s < p->shapes.n_segments; s++)
                 if (!p->segments[(size_t)l * (size_t)model_ffn_blocks(&p->h) + (size_t)b].offset[s])
                     return err_set(e, ERR_FORMAT, "'%s': segment %d of layer %d, expert %d is missing",
                                    priv(p)->name, s, l, b);
-    }
     return 0;
 }
 
@@ -519,9 +523,8 @@ static int take_tables(struct pack *p, const uint8_t *toc, struct header *h, str
     p->dense = calloc(h->toc_entries + 1u, sizeof *p->dense);
     p->segments = calloc((size_t)h->n_layers * h->n_blocks, sizeof *p->segments);
     p->predictors = calloc(n_predictors + 1u, sizeof *p->predictors);
-    priv(p)->dense_index = calloc((size_t)(h->n_layers + 1) * MODEL_ROLES, sizeof *priv(p)->dense_index);
     priv(p)->raw = calloc(n_raw + 1u, sizeof *priv(p)->raw);
-    if (!p->dense || !p->segments || !p->predictors || !priv(p)->dense_index || !priv(p)->raw)
+    if (!p->dense || !p->segments || !p->predictors || !priv(p)->raw)
         return err_set(e, ERR_NOMEM, "'%s': tables for %u sections", priv(p)->name, h->toc_entries);
     return take_table(p, toc, h, e);
 }

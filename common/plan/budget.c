@@ -142,6 +142,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("n_heads", h->n_heads, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_kv_heads", h->n_kv_heads, 1, h->n_heads, e)) < 0 ||
         (r = in_range("n_ff_shared", h->n_ff_shared, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_lead", h->n_lead, 0, MODEL_MAX_LAYERS, e)) < 0 ||
+        (r = in_range("n_ff_lead", h->n_ff_lead, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
@@ -186,7 +188,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
     uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
     uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
-    uint64_t n_shared = (uint64_t)h->n_ff_shared, widest = d > q_dim ? d : q_dim;
+    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > q_dim ? d : q_dim;
     widest = widest > n_shared ? widest : n_shared;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
@@ -249,7 +251,7 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
         add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shapes.n_parts * 16));
-    add(&t, mul(&t, (uint64_t)h->n_layers, 768));
+    add(&t, mul(&t, (uint64_t)model_depth(h), 768));
     if (c->predictors.rank)
         add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
     s->bad |= t.bad;
@@ -272,7 +274,7 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
     }
     k.row_bytes = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
-    k.total = mul(&s, k.plane_bytes, 2 * (uint64_t)h->n_layers);
+    k.total = mul(&s, k.plane_bytes, 2 * (uint64_t)model_depth(h));
     if (s.bad || pages > INT32_MAX / SCHEDULE_KV_PAGE)
         return err_set(e, ERR_LIMIT, "memory account: a KV cache of %d sequences of %d positions is too large", c->max_batch, c->context);
     k.n_pages = (int)pages;

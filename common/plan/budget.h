@@ -122,7 +122,7 @@ struct budget_scratch {
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
     uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
     uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
-    uint64_t shared;     /* f32[2][tokens][n_ff_shared]: of an expert that every token uses */
+    uint64_t shared;     /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead] */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */
     uint64_t ffn;        /* f32[rows][n_ff]: gate, then h */

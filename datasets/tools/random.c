@@ -33,6 +33,9 @@ struct family {
     int window;                 /* layers that see one */
     int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
+    int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys */
+    int half_rope;              /* rope.dimension_count is half a head */
+    int sigmoid;                /* of a file that states no gating */
 };
 
 static const struct family families[] = {
@@ -52,11 +55,12 @@ static const struct family families[] = {
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
+    { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .half_rope = 1, .sigmoid = 1 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling;
+        rope_scaling, lead, nextn, groups, qk_norms;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -87,7 +91,7 @@ static int random_row(const struct make_tensor *t, uint64_t row, float *out, str
 static void distribution(const struct model_hparams *h, enum model_role r, struct make_tensor *t)
 {
     double fan_in = 1 / sqrt((double)t->dims[0]);
-    int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN;
+    int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN;
     t->mean = 0;
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
@@ -103,28 +107,56 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
 }
 
 /* Biases only where the architecture must have them. */
-static int is_wanted(const struct model_hparams *h, const struct shape *s, enum model_role role)
+static int is_wanted(const struct model_hparams *h, const struct shape *s, enum model_role role, int layer)
 {
+    if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
+        return model_role_presence(h, role) == MODEL_REQUIRED || (s->qk_norms && model_role_presence(h, role) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs;
     if (role == MODEL_OUTPUT)
         return !h->tied_output;
-    return model_role_presence(h, role) == MODEL_REQUIRED;
+    return model_role_at(h, role, layer) == MODEL_REQUIRED;
+}
+
+static int add_named(struct make *m, const struct shape *s, struct make_tensor *t, struct err *e)
+{
+    t->stream = splitmix_at(s->seed ^ hash_64(t->name, strlen(t->name)));
+    return make_add(m, t, e);
 }
 
 static int add_tensor(struct make *m, const struct model_hparams *h, const struct shape *s, enum model_role role,
                       int layer, struct err *e)
 {
     struct make_tensor t = { .row = random_row };
-    if (!is_wanted(h, s, role))
+    if (!is_wanted(h, s, role, layer))
         return 0;
     t.n_dims = model_tensor_shape(h, role, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
         return 0;
     t.type = model_role_is_vector(role) || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
     distribution(h, role, &t);
-    t.stream = splitmix_at(s->seed ^ hash_64(t.name, strlen(t.name)));
-    return make_add(m, &t, e);
+    return add_named(m, s, &t, e);
+}
+
+/* Layers that predict further tokens: an experts' layer and what joins it to the others. */
+static int add_nextn(struct make *m, const struct model_hparams *h, const struct shape *s, int blk, struct err *e)
+{
+    static const char *const own[] = { "eh_proj", "enorm", "hnorm", "shared_head_norm" };
+    uint64_t d = (uint64_t)h->d_model;
+    struct model_hparams last = *h;
+    int r = 0;
+    last.n_lead = blk; /* layer 0 is the file's blk then */
+    for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
+        if (model_role_is_per_layer((enum model_role)role))
+            r = add_tensor(m, &last, s, (enum model_role)role, 0, e);
+    for (size_t i = 0; r == 0 && i < sizeof own / sizeof own[0]; i++) {
+        struct make_tensor t = { .row = random_row, .type = i ? QUANT_F32 : s->type, .n_dims = i ? 1 : 2,
+                                 .dims = { i ? d : 2 * d, i ? 1 : d, 1, 1 } };
+        snprintf(t.name, sizeof t.name, "blk.%d.nextn.%s.weight", blk, own[i]);
+        distribution(h, MODEL_ATTN_NORM, &t);
+        r = add_named(m, s, &t, e);
+    }
+    return r;
 }
 
 static int add_tensors(struct make *m, const struct model_hparams *h, const struct shape *s, struct err *e)
@@ -133,10 +165,12 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
     for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
         if (!model_role_is_per_layer((enum model_role)role))
             r = add_tensor(m, h, s, (enum model_role)role, -1, e);
-    for (int l = 0; r == 0 && l < h->n_layers; l++)
+    for (int i = 0; r == 0 && i < model_depth(h); i++)
         for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role))
-                r = add_tensor(m, h, s, (enum model_role)role, l, e);
+                r = add_tensor(m, h, s, (enum model_role)role, model_layer_at(h, i), e);
+    for (int i = 0; r == 0 && i < h->n_nextn; i++)
+        r = add_nextn(m, h, s, model_depth(h) + i, e);
     return r;
 }
 
@@ -255,6 +289,26 @@ static int put_str(struct make *m, const char *arch, const char *key, const char
     return gguf_writer_str(m->w, name, v, e);
 }
 
+static int put_bool(struct make *m, const char *arch, const char *key, int v, struct err *e)
+{
+    char name[96];
+    snprintf(name, sizeof name, "%s.%s", arch, key);
+    return gguf_writer_bool(m->w, name, v, e);
+}
+
+/* Of DeepSeek and those that follow it. */
+static int put_lead(struct make *m, const struct shape *s, struct err *e)
+{
+    const char *a = s->family->arch;
+    int r;
+    if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_u32(m, a, "leading_dense_block_count", s->lead, e)) < 0 ||
+        (r = put_f32(m, a, "expert_weights_scale", 2.5, e)) < 0 || (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0 ||
+        (r = put_u32(m, a, "expert_group_count", s->groups, e)) < 0 ||
+        (r = put_u32(m, a, "expert_group_used_count", (s->groups + 1) / 2, e)) < 0)
+        return r;
+    return s->nextn ? put_u32(m, a, "nextn_predict_layers", s->nextn, e) : 0;
+}
+
 static int put_experts(struct make *m, const struct shape *s, struct err *e)
 {
     const struct family *f = s->family;
@@ -263,6 +317,7 @@ static int put_experts(struct make *m, const struct shape *s, struct err *e)
     if ((r = put_u32(m, a, "expert_count", s->experts, e)) < 0 || (r = put_u32(m, a, "expert_used_count", s->experts_used, e)) < 0 ||
         ((f->expert_width || f->own_keys) && (r = put_u32(m, a, "expert_feed_forward_length", s->ff, e)) < 0) ||
         (f->shared && (r = put_u32(m, a, "expert_shared_feed_forward_length", 2 * s->ff, e)) < 0) ||
+        (f->lead && (r = put_lead(m, s, e)) < 0) ||
         (s->gating != UNSTATED && (r = put_u32(m, a, "expert_gating_func", s->gating == SIGMOID ? 2 : 1, e)) < 0))
         return r;
     return 0;
@@ -306,11 +361,13 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
-        (r = put_u32(m, a, "block_count", s->layers, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
+        (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0 ||
-        (f->own_keys && (r = put_u32(m, a, "rope.dimension_count", s->head_dim, e)) < 0) || (r = put_rope(m, s, e)) < 0 ||
+        ((f->own_keys || f->half_rope) &&
+         (r = put_u32(m, a, "rope.dimension_count", f->half_rope ? s->head_dim / 2 : s->head_dim, e)) < 0) ||
+        (r = put_rope(m, s, e)) < 0 ||
         (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
@@ -328,8 +385,10 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
 }
 
 /* Experts and what the architecture asks of them. */
-static int check_experts(const struct shape *s, struct err *e)
+static int check_experts(struct shape *s, struct err *e)
 {
+    if (s->family->sigmoid && s->gating == UNSTATED)
+        s->gating = SIGMOID;
     const char *arch = s->family->arch;
     int small = !strcmp(arch, "smallthinker");
     if (s->experts > 0 && (s->experts_used < 1 || s->experts_used > s->experts))
@@ -340,8 +399,12 @@ static int check_experts(const struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--gating without --experts");
     if (s->family->experts && s->experts == 0)
         return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used", arch);
-    if (!small && s->gating == SIGMOID)
-        return err_set(e, ERR_USAGE, "--gating sigmoid is only known for --arch smallthinker");
+    if (!small && !s->family->lead && s->gating == SIGMOID)
+        return err_set(e, ERR_USAGE, "--gating sigmoid is not known for --arch %s", arch);
+    if (!s->family->lead && (s->lead > 0 || s->nextn > 0 || s->groups > 1))
+        return err_set(e, ERR_USAGE, "--lead, --nextn and --groups are not known for --arch %s", arch);
+    if (s->lead >= s->layers)
+        return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
     if (!s->family->window && s->window > 0)
         return err_set(e, ERR_USAGE, "--window is not known for --arch %s", arch);
     return 0;
@@ -412,14 +475,15 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", NULL };
+                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", "glm4moe",
+                                         NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
     int arch = 0;
     struct shape s = { .layers = 2, .d_model = 128, .heads = 4, .ff = 256, .vocab = -1, .context = 512, .seed = 1,
-                       .rope_base = 10000, .rope_factor = 4, .type_name = "f16", .name = "random", .act = -1 };
+                       .rope_base = 10000, .rope_factor = 4, .groups = 1, .type_name = "f16", .name = "random", .act = -1 };
     const struct opt opts[] = {
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,
           .arg = "NAME", .def = "llama", .help = "Architecture." },
@@ -429,7 +493,7 @@ int cmd_random(int argc, char **argv)
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &s.type_name,
           .arg = "TYPE", .def = "f16", .help = "Type of the matrices, any that can be written: f16, q8_0, q4_0, q4_k, q6_k, mxfp4, ..." },
         { .name = "layers", .type = OPT_INT, .dest = &s.layers, .min = 1, .max = MODEL_MAX_LAYERS,
-          .arg = "N", .def = "2", .help = "Layers." },
+          .arg = "N", .def = "2", .help = "Layers, those of --lead among them." },
         { .name = "d-model", .type = OPT_INT, .dest = &s.d_model, .min = 2, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "128", .help = "Embedding length." },
         { .name = "heads", .type = OPT_INT, .dest = &s.heads, .min = 1, .max = MODEL_MAX_DIM,
@@ -447,6 +511,14 @@ int cmd_random(int argc, char **argv)
         { .name = "gating", .type = OPT_CHOICE, .dest = &s.gating, .choices = gatings,
           .arg = "NAME", .def = "unstated",
           .help = "How the file says that routers weight experts: not at all, softmax or sigmoid." },
+        { .name = "lead", .type = OPT_INT, .dest = &s.lead, .min = 0, .max = MODEL_MAX_LAYERS,
+          .arg = "N", .def = "0", .help = "Layers before the first with experts, with one FFN that is four times as wide." },
+        { .name = "nextn", .type = OPT_INT, .dest = &s.nextn, .min = 0, .max = 8,
+          .arg = "N", .def = "0", .help = "Layers beyond --layers that predict further tokens." },
+        { .name = "groups", .type = OPT_INT, .dest = &s.groups, .min = 1, .max = MODEL_MAX_EXPERTS,
+          .arg = "N", .def = "1", .help = "Groups of experts, of which half are open to a token." },
+        { .name = "qk-norms", .type = OPT_FLAG, .dest = &s.qk_norms,
+          .help = "Norms of queries and keys where the architecture may have them." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
           "see all and do not rotate then), of gpt-oss and gemma2 0, 2, 4, ..., "

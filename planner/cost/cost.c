@@ -646,23 +646,31 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
         l->memory_ns = cost_memory_ns(gates * (row[LAYOUT_GATE] + updown), r->seq_bw, 0, 0);
 }
 
-void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
-                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
-                   struct cost_layer *out, struct notes *notes)
+/* (M9), (M15), (M16) of what a layer keeps in memory: attention, router, shared expert. Layers before the experts' count with layer 0. */
+static void add_resident(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
+                         int batch_index, int layer, struct cost_layer *l, struct notes *notes)
 {
     const struct inputs_layer *il = &in->layers[layer];
-    int batch = inputs_batch_sizes[batch_index];
-    double gates = inputs_gates(in, batch_index, layer);
+    int batch = inputs_batch_sizes[batch_index], shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
-    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
     struct inputs_matrix m[INPUTS_ATTN + 1 + INPUTS_SHARED];
     memcpy(m, il->attn, sizeof il->attn);
     m[INPUTS_ATTN] = il->router;
     memcpy(m + INPUTS_ATTN + 1, il->shared, sizeof il->shared);
-    int shared = il->shared[0].rows > 0;
-    l.products_ns = dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
-    l.jobs_ns = cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0) + 2 * shared, r->start_ns);
-    l.serial_ns = cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    l->products_ns += dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
+    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0) + 2 * shared, r->start_ns);
+    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+}
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes)
+{
+    double gates = inputs_gates(in, batch_index, layer);
+    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
+    add_resident(hw, in, c, r, batch_index, layer, &l, notes);
+    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
+        add_resident(hw, in, c, r, batch_index, i, &l, notes);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = layout_role_bytes(&s->part[0], i, in->h.d_model);

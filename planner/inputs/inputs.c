@@ -21,7 +21,7 @@ int inputs_alloc(struct inputs *in, struct err *e)
 {
     size_t layers = (size_t)in->n_layers, blocks = (size_t)in->n_blocks, n = (size_t)in->n_batches * layers * blocks;
     size_t row = (size_t)in->h.n_ff + 1;
-    in->layers = calloc(layers, sizeof *in->layers);
+    in->layers = calloc((size_t)model_depth(&in->h), sizeof *in->layers);
     in->loads = malloc(layers * sizeof *in->loads);
     in->curves = calloc(n, sizeof *in->curves);
     double *cum = in->curves ? calloc(n * row, sizeof *cum) : NULL;

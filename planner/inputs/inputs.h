@@ -87,7 +87,7 @@ struct inputs {
     struct hash128 model_hash, trace_hash, order_hash;
     struct model_hparams h;
     int n_layers, n_blocks, n_used;             /* n_used: blocks that a token runs through */
-    struct inputs_layer *layers;                /* [n_layers] */
+    struct inputs_layer *layers;                /* [model_depth] */
     struct inputs_matrix head;                  /* output head (the embedding where tied) */
     uint64_t embd_row_bytes;
     int n_batches;                              /* of inputs_batch_sizes */
@@ -144,6 +144,15 @@ static inline struct inputs_predictor *inputs_predictor_at(const struct inputs *
 {
     return &in->predictors[((size_t)input * (size_t)in->n_layers + (size_t)layer) * (size_t)in->n_blocks +
                            (size_t)block];
+}
+
+/* Bytes of the matrices of a layer that every token multiplies; layer 0 has those of the layers before the experts' too. */
+static inline double inputs_resident_bytes(const struct inputs *in, int layer)
+{
+    double sum = inputs_layer_bytes(&in->layers[layer]);
+    for (int l = in->h.n_layers; layer == 0 && l < model_depth(&in->h); l++)
+        sum += inputs_layer_bytes(&in->layers[l]);
+    return sum;
 }
 
 /* Expected firing neurons of a step in the layer, beyond the first `hot` positions of each block. */

@@ -45,6 +45,7 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
 {
     static const enum model_role attn[INPUTS_ATTN] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT };
     static const enum model_role shared[INPUTS_SHARED] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
+    static const enum model_role lead[INPUTS_SHARED] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
     static const enum model_role ffn[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
     for (int r = 0; r < LAYOUT_ROLES; r++)
         for (int l = 0; l < in->n_layers; l++) {
@@ -57,11 +58,11 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
                                model_role_name(ffn[r]), l, t->type);
             in->layers[l].ffn_type[r] = t->type;
         }
-    for (int l = 0; l < in->n_layers; l++) {
+    for (int l = 0; l < model_depth(&in->h); l++) {
         for (int a = 0; a < INPUTS_ATTN; a++)
             in->layers[l].attn[a] = matrix_of(trace_tensor_find(ti, attn[a], l));
         for (int a = 0; a < INPUTS_SHARED; a++)
-            in->layers[l].shared[a] = matrix_of(trace_tensor_find(ti, shared[a], l));
+            in->layers[l].shared[a] = matrix_of(trace_tensor_find(ti, (model_is_lead(&in->h, l) ? lead : shared)[a], l));
         in->layers[l].router = matrix_of(trace_tensor_find(ti, MODEL_FFN_ROUTER, l));
     }
     const struct trace_tensor *embd = trace_tensor_find(ti, MODEL_TOKEN_EMBD, -1);

@@ -67,7 +67,7 @@ static void paper_sums(const struct problem *pr, const struct cost_choice *c, co
         s->gates_read += f.predictor_bytes + (mode == PLAN_DENSE ? 0 : f.stream_bytes + f.single_reads * r->single_bytes);
         s->w_pred += mode == PLAN_EXACT ? inputs_gates(in, 0, l) * gate :
                      mode == PLAN_PREDICTED ? cost_predictor_bytes(in, c->predicted, 0, l) : 0;
-        s->w_attn += inputs_layer_bytes(&in->layers[l]);
+        s->w_attn += inputs_resident_bytes(in, l);
     }
 }
 

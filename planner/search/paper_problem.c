@@ -46,7 +46,7 @@ static void add_layer(const struct space *s, const struct cost_choice *c, const 
     w[1] += pred;
     w[2] += 2.0 * in->h.d_model * gates * inputs_batch_sizes[b] * (mode == PLAN_EXACT ? 2 : 3);
     w[3] += active;
-    w[4] += inputs_layer_bytes(&in->layers[layer]);
+    w[4] += inputs_resident_bytes(in, layer);
     w[5] += own;
     w[6] += ffn_bytes;
     w[7] += bytes;

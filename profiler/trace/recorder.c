@@ -48,7 +48,7 @@ static int describe_tensors(struct recorder *t, struct err *e)
     t->info.tensors = calloc(m->gguf->n_tensors, sizeof *t->info.tensors);
     if (!t->info.tensors)
         return err_set(e, ERR_NOMEM, "tensor table");
-    for (int l = -1; l < m->h.n_layers; l++)
+    for (int l = -1; l < model_depth(&m->h); l++)
         for (int r = 0; r < MODEL_ROLES; r++) {
             const struct gguf_tensor *g = l < 0 ? m->global[r] : m->layer[l][r];
             if (!g || (l < 0) == (model_role_is_per_layer((enum model_role)r) != 0))
@@ -266,7 +266,7 @@ void recorder_sizes(const struct recorder *t, struct recorder_sizes *out)
     s.flop = 2 * weights * (double)c->n_tokens;
     for (uint64_t i = 0; i < c->n_sequences; i++) {
         double len = (double)(c->starts[i + 1] - c->starts[i]);
-        s.flop += 2 * len * len * h->n_layers * (double)h->n_heads * h->head_dim;
+        s.flop += 2 * len * len * model_depth(h) * (double)h->n_heads * h->head_dim;
     }
     *out = s;
 }

@@ -37,7 +37,8 @@ struct dense_matrix {           /* [n_rows][n_cols] */
 struct dense_layer {
     struct dense_matrix q, k, v, o;
     struct dense_matrix router; /* with experts; else empty */
-    struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses; else empty */
+    struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
+                                * the experts'; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
     const float *attn_post_norm, *ffn_post_norm; /* the same, or NULL */
     /* f32[rows of the matrix]; NULL where there is none */
@@ -45,11 +46,12 @@ struct dense_layer {
     const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
     const float *shared_router;                /* f32[d_model] */
     const float *sinks, *router_bias;          /* f32[n_heads], f32[n_experts]; or NULL */
+    const float *select_bias;                  /* f32[n_experts], or NULL: the engine's */
     const float *down_bias;                    /* f32[n_experts][d_model], or NULL: the engine's */
 };
 
 struct dense_weights {
-    struct dense_layer *layers; /* [n_layers] */
+    struct dense_layer *layers; /* [model_depth] */
     struct dense_matrix embd, output;
     const float *output_norm;   /* f32[d_model] */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
@@ -63,7 +65,7 @@ struct dense_memory {
     float *attn;                /* f32[tokens][n_heads][head_dim] */
     float *scores;              /* f32[threads][heads at once][context] */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
-    float *shared;              /* f32[2][tokens][n_ff_shared]; NULL without a shared expert */
+    float *shared;              /* f32[2][tokens][rows of shared_gate, at most]; NULL where there are none */
     void *act;                  /* int8 activations of [tokens] inputs */
 };
 
@@ -117,8 +119,8 @@ struct dense_backend {
     /* logits[t][k] = row k of the layer's router . in[t]. f32[n_tokens][n_experts]. */
     int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);
 
-    /* out[t] += w_t FFN(in[t]) with the layer's shared expert, w_t = sigmoid(shared_router . in[t]). f32[n_tokens][d_model]; tmp: the
-     * same size, written to. Only where there is one. */
+    /* out[t] += w_t FFN(in[t]) with the layer's shared expert, w_t = sigmoid(shared_router . in[t]), or 1
+     * without one. f32[n_tokens][d_model]; tmp: the same size, written to. Only where there is one. */
     int (*shared)(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e);
 
     /* x[i] += v[i], or the model's residual_scale of it. f32[n][d_model]. */

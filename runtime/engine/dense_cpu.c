@@ -231,7 +231,7 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
 {
     const struct cpu *c = cpu_of(d);
     (void)e;
-    for (int l = 0; l < c->c.h->n_layers; l++)
+    for (int l = 0; l < model_depth(c->c.h); l++)
         for (int value = 0; value < 2; value++)
             memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
                    (size_t)n * c->c.kv.row_bytes);
@@ -280,16 +280,16 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     const struct cpu *c = cpu_of(d);
     const struct model_hparams *h = c->c.h;
     const struct dense_layer *l = &c->c.w->layers[layer];
-    int n = in->n_tokens, r, d_model = h->d_model;
-    float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)h->n_ff_shared;
+    int n = in->n_tokens, r, d_model = h->d_model, width = l->shared_gate.n_rows;
+    float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
     struct products p = { .n = 0 };
     (void)e;
     add_product(&p, &l->shared_gate, in, gate);
     add_product(&p, &l->shared_up, in, up);
     if ((r = run_products(c, &p)) < 0)
         return r;
-    nn_ffn_act(gate, gate, up, n * h->n_ff_shared, h->act);
-    struct acts hidden = { .f32 = gate, .n_cols = h->n_ff_shared, .n_tokens = n, .q8 = c->c.memory.act };
+    nn_ffn_act(gate, gate, up, n * width, h->act);
+    struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
     if ((r = one_product(c, &l->shared_down, &hidden, tmp)) < 0)
         return r;
     for (int t = 0; t < n; t++) {

@@ -120,12 +120,12 @@ static int set_up(struct engine *g, struct err *e)
     if ((r = check_types(g, e)) < 0 || (r = budget_compute(&m, &c->choice, &g->budget, e)) < 0 ||
         (r = budget_scratch(&m, &c->choice, &g->scratch, e)) < 0 || (r = budget_kv(&m, &c->choice, &g->kv_shape, e)) < 0)
         return r;
-    g->weights.layers = calloc((size_t)g->h.n_layers, sizeof *g->weights.layers);
+    g->weights.layers = calloc((size_t)model_depth(&g->h), sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
-    g->biases = calloc((size_t)g->h.n_layers, sizeof *g->biases);
+    g->biases = calloc((size_t)model_depth(&g->h), sizeof *g->biases);
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     if (!g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
-        return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", g->h.n_layers);
+        return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
         return r;

@@ -28,7 +28,7 @@ int engine_route(struct engine *g, int layer, float *in, int n, struct err *e)
         return r;
     memset(weight, 0, (size_t)n * (size_t)g->h.n_experts * sizeof *weight);
     for (int t = 0; t < n; t++, logits += g->h.n_experts, weight += g->h.n_experts) {
-        nn_route(chosen, part, logits, g->h.n_experts, g->h.n_experts_used, g->h.router);
+        nn_route(chosen, part, logits, g->weights.layers[layer].select_bias, &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)
             weight[chosen[s]] = part[s];
     }
@@ -174,6 +174,16 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     }
     struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     if (g->h.n_ff_shared && (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
+        return r;
+    return engine_add_residual(g, g->mix, n, e);
+}
+
+int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e)
+{
+    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    int r = engine_norm(g, layer, DENSE_NORM_FFN, n, e);
+    memset(g->mix, 0, (size_t)n * (size_t)g->h.d_model * sizeof *g->mix);
+    if (r < 0 || (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
         return r;
     return engine_add_residual(g, g->mix, n, e);
 }

@@ -26,9 +26,11 @@ int engine_add_residual(struct engine *g, const float *v, int n, struct err *e)
 static int attention(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     const struct dense_reads reads = { poll_reads, g };
+    int lead = model_is_lead(&g->h, layer);
     struct acts in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
     int r;
-    if ((r = engine_norm(g, layer, DENSE_NORM_ATTENTION, n, e)) < 0 || (r = engine_look_ahead(g, layer, &in, e)) < 0 ||
+    if ((r = engine_norm(g, layer, DENSE_NORM_ATTENTION, n, e)) < 0 ||
+        (!lead && (r = engine_look_ahead(g, layer, &in, e)) < 0) ||
         (r = g->dense->backend->attention(g->dense, layer, &in, tokens, &reads, g->acc, e)) < 0)
         return r;
     return engine_add_residual(g, g->acc, n, e);
@@ -95,6 +97,18 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
     return r;
 }
 
+/* A layer before the experts': nothing of it is read. */
+static int lead_layer(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+{
+    int64_t start = progress_now_ns();
+    uint64_t before = booked(g);
+    int r = attention(g, layer, tokens, n, e);
+    if (r == 0)
+        r = engine_resident_ffn(g, layer, n, e);
+    add_time(g, &g->stats.attention_ns, &start, &before);
+    return r;
+}
+
 static int forward(struct engine *g, const struct engine_token *tokens, int n, int predicted, struct err *e)
 {
     int r = check_tokens(g, tokens, n, e);
@@ -106,8 +120,10 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     g->predicted = predicted;
     pipeline_begin(g->pipe, predicted);
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
-    for (int l = 0; l < g->h.n_layers && r == 0; l++)
-        r = one_layer(g, l, tokens, n, e);
+    for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {
+        int l = model_layer_at(&g->h, i);
+        r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);
+    }
     if (r < 0)
         return r;
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++)

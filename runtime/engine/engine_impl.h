@@ -110,5 +110,6 @@ int engine_route(struct engine *g, int layer, float *in, int n, struct err *e);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
 int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */
+int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e); /* the same in layers before the experts' */
 
 #endif

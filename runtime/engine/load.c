@@ -92,7 +92,7 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
     const struct pack *p = g->c.pack;
     const struct pack_dense *d = pack_dense_find(p, w->role, layer);
     if (!d)
-        return model_role_presence(&g->h, w->role) != MODEL_REQUIRED
+        return model_role_at(&g->h, w->role, layer) != MODEL_REQUIRED
                    ? 0
                    : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d is missing", p->file.path,
                                      model_role_name(w->role), layer);
@@ -124,6 +124,8 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_SHARED_ROUTER, NULL, &l->shared_router },
         { MODEL_SHARED_GATE, &l->shared_gate, NULL }, { MODEL_SHARED_UP, &l->shared_up, NULL },
         { MODEL_SHARED_DOWN, &l->shared_down, NULL },
+        { MODEL_LEAD_GATE, &l->shared_gate, NULL }, { MODEL_LEAD_UP, &l->shared_up, NULL },
+        { MODEL_LEAD_DOWN, &l->shared_down, NULL }, { MODEL_SELECT_BIAS, NULL, &l->select_bias },
         { MODEL_ATTN_POST_NORM, NULL, &l->attn_post_norm }, { MODEL_FFN_POST_NORM, NULL, &l->ffn_post_norm },
         { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
         { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
@@ -153,7 +155,7 @@ int load_dense(struct engine *g, struct err *e)
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
         r = load_one(g, &w[k], -1, &bar, e);
-    for (int i = 0; i < g->h.n_layers && r == 0; i++)
+    for (int i = 0; i < model_depth(&g->h) && r == 0; i++)
         r = load_layer(g, i, &bar, e);
     progress_done(&bar);
     if (r < 0)

@@ -192,6 +192,77 @@ static void smallthinker(void)
     CHECK(model_router_by_name("top1") == -1);
 }
 
+/* The keys of GLM-4.5, as small as the others, with up to two edits. */
+static int glm(const char *key, char kind, double number, struct model_hparams *h)
+{
+    static const struct tiny_edit all[] = {
+        { "general.architecture", 's', 0, "glm4moe" }, { "glm4moe.context_length", 'u', 64, NULL },
+        { "glm4moe.embedding_length", 'u', 64, NULL },
+        { "glm4moe.block_count", 'u', 6, NULL }, { "glm4moe.feed_forward_length", 'u', 256, NULL },
+        { "glm4moe.attention.head_count", 'u', 4, NULL }, { "glm4moe.attention.head_count_kv", 'u', 2, NULL },
+        { "glm4moe.attention.layer_norm_rms_epsilon", 'f', 1e-5, NULL }, { "glm4moe.rope.dimension_count", 'u', 8, NULL },
+        { "glm4moe.expert_count", 'u', 8, NULL }, { "glm4moe.expert_used_count", 'u', 3, NULL },
+        { "glm4moe.expert_shared_count", 'u', 1, NULL }, { "glm4moe.expert_feed_forward_length", 'u', 32, NULL },
+        { "glm4moe.leading_dense_block_count", 'u', 2, NULL }, { "glm4moe.nextn_predict_layers", 'u', 1, NULL },
+        { "glm4moe.expert_gating_func", 'u', 2, NULL }, { "glm4moe.expert_weights_norm", 'b', 1, NULL },
+        { "glm4moe.expert_weights_scale", 'f', 2.5, NULL }, { "glm4moe.expert_group_count", 'u', 4, NULL },
+        { "glm4moe.expert_group_used_count", 'u', 2, NULL },
+    };
+    enum { N = sizeof all / sizeof all[0] };
+    struct tiny_edit ed[N + 2] = { { 0 } };
+    int n = 0, found = 0;
+    for (int i = 0; i < N; i++) {
+        int this = key && !strcmp(all[i].key, key);
+        found |= this;
+        if (!this || kind != '-')
+            ed[n++] = this ? (struct tiny_edit){ key, kind, number, NULL } : all[i];
+    }
+    if (key && !found)
+        ed[n++] = (struct tiny_edit){ key, kind, number, NULL };
+    return hparams_given(ed, NULL, h);
+}
+
+static void lead_names(const struct model_hparams *h)
+{
+    char name[64];
+    uint64_t d[4];
+    CHECK(model_tensor_name(h, MODEL_ATTN_Q, 0, name, sizeof name) == 0 && !strcmp(name, "blk.2.attn_q.weight"));
+    CHECK(model_tensor_name(h, MODEL_LEAD_UP, 4, name, sizeof name) == 0 && !strcmp(name, "blk.1.ffn_up.weight"));
+    CHECK(model_layer_at(h, 0) == 3 && model_layer_at(h, 1) == 4 && model_layer_at(h, 2) == 0 && model_is_lead(h, 4));
+    CHECK(model_role_at(h, MODEL_LEAD_UP, 4) == MODEL_REQUIRED && model_role_at(h, MODEL_LEAD_UP, 2) == MODEL_ABSENT);
+    CHECK(model_role_at(h, MODEL_FFN_UP, 4) == MODEL_ABSENT && model_role_at(h, MODEL_FFN_UP, 2) == MODEL_REQUIRED);
+    CHECK(model_role_at(h, MODEL_SHARED_UP, 3) == MODEL_ABSENT && model_role_at(h, MODEL_SELECT_BIAS, 3) == MODEL_ABSENT);
+    CHECK(model_role_at(h, MODEL_ATTN_K_NORM, 3) == MODEL_OPTIONAL && model_role_at(h, MODEL_SELECT_BIAS, 0) == MODEL_REQUIRED);
+    CHECK(model_tensor_shape(h, MODEL_LEAD_DOWN, d) == 2 && d[0] == 256 && d[1] == 64);
+    CHECK(model_leaves_out(h, "blk.5.attn_q.weight") && !model_leaves_out(h, "blk.4.attn_q.weight"));
+    CHECK(!model_leaves_out(h, "blk.6.attn_q.weight"));
+}
+
+/* Layers before the experts', groups, biases for choosing, layers that are left out. */
+static void lead(void)
+{
+    struct model_hparams h;
+    int ok = glm(NULL, 0, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.n_layers == 3 && h.n_lead == 2 && h.n_nextn == 1 && model_depth(&h) == 5 && h.n_ff == 32 && h.n_ff_lead == 256);
+    CHECK(h.router == MODEL_ROUTER_SIGMOID_TOPK && h.n_groups == 4 && h.n_groups_used == 2 && h.expert_scale == 2.5f);
+    CHECK(h.n_ff_shared == 32 && !h.shared_gated && h.n_rot == 8 && h.select_bias == 1);
+    lead_names(&h);
+    CHECK(glm("glm4moe.leading_dense_block_count", 'u', 5, &h) == ERR_LIMIT && says("leading_dense_block_count"));
+    CHECK(glm("glm4moe.nextn_predict_layers", 'u', 6, &h) == ERR_LIMIT && says("nextn_predict_layers"));
+    CHECK(glm("glm4moe.expert_weights_norm", '-', 0, &h) == ERR_UNSUPPORTED && says("expert_weights_norm"));
+    CHECK(glm("glm4moe.expert_gating_func", 'u', 1, &h) == ERR_UNSUPPORTED && says("expert_group_count' is 4"));
+    CHECK(glm("glm4moe.expert_gating_func", 'u', 3, &h) == ERR_UNSUPPORTED && says("expert_gating_func' is 3"));
+    CHECK(glm("glm4moe.expert_group_count", 'u', 3, &h) == ERR_FORMAT && says("of 3 groups"));
+    CHECK(glm("glm4moe.expert_group_used_count", 'u', 1, &h) == ERR_FORMAT && says("1 of 4 groups"));
+    CHECK(glm("glm4moe.expert_shared_count", 'u', 1e6, &h) == ERR_LIMIT && says("expert_shared_count"));
+    CHECK(glm("glm4moe.rope.dimension_sections", 'u', 1, &h) == ERR_UNSUPPORTED && says("rope.dimension_sections"));
+    CHECK(glm("glm4moe.expert_gating_func", '-', 0, &h) == 0 && h.router == MODEL_ROUTER_SIGMOID_TOPK);
+    CHECK(glm("glm4moe.leading_dense_block_count", '-', 0, &h) == 0 && h.n_lead == 0 && h.n_ff_lead == 0);
+}
+
 /* What was stated about a file stays stated in the metadata of its pack. */
 static void stated(void)
 {
@@ -401,6 +472,7 @@ int main(void)
     names();
     meta();
     smallthinker();
+    lead();
     stated();
     powerinfer();
     return test_done();

@@ -110,22 +110,53 @@ static void dense_pass(const struct engine_sample *s, const char *name)
     unlink(path);
 }
 
+static void route(uint16_t *c, float *w, const float *z, const float *bias, int n, int used, enum model_router router)
+{
+    const struct model_hparams h = { .n_experts = n, .n_experts_used = used, .router = router };
+    nn_route(c, w, z, bias, &h);
+}
+
+/* Biases choose and do not weigh; groups close experts; the scale comes last. */
+static void biased_routing(void)
+{
+    const float z[6] = { 1, 0, -1, 3, 2.5f, -2 }, bias[6] = { 0, 0, 0.9f, -1, 0, 0 };
+    struct model_hparams h = { .n_experts = 6, .n_experts_used = 2, .router = MODEL_ROUTER_SIGMOID_TOPK, .expert_scale = 2.5f };
+    uint16_t c[2];
+    float w[2];
+    nn_route(c, w, z, bias, &h);
+    double a = 1 / (1 + exp(1.0)), b = 1 / (1 + exp(-2.5));
+    CHECK(c[0] == 2 && c[1] == 4 && fabs((double)w[0] - 2.5 * a / (a + b)) < 1e-6 && fabs((double)w[1] - 2.5 * b / (a + b)) < 1e-6);
+    h.n_groups = 3; /* 0 1 | 2 3 | 4 5: sums of scores 1.23, 1.22, 1.04 without biases */
+    h.n_groups_used = 1;
+    nn_route(c, w, z, NULL, &h);
+    CHECK(c[0] == 0 && c[1] == 1);
+    nn_route(c, w, z, bias, &h); /* 1.23, 1.12, 1.04 */
+    CHECK(c[0] == 0 && c[1] == 1);
+    h.n_groups_used = 2;
+    nn_route(c, w, z, NULL, &h);
+    CHECK(c[0] == 3 && c[1] == 0);
+    h.router = MODEL_ROUTER_SOFTMAX_ALL;
+    h.expert_scale = 0;
+    nn_route(c, w, z, bias, &h);
+    CHECK(c[0] == 2 && c[1] == 4 && w[0] < w[1]);
+}
+
 static void routing(void)
 {
     const float z[6] = { 0.5f, 2, -1, 2, 40, -40 };
     uint16_t c[6];
     float w[6];
-    nn_route(c, w, z, 6, 3, MODEL_ROUTER_SOFTMAX_TOPK);
+    route(c, w, z, NULL, 6, 3, MODEL_ROUTER_SOFTMAX_TOPK);
     CHECK(c[0] == 4 && c[1] == 1 && c[2] == 3 && fabsf(w[0] - 1) < 1e-6f && fabsf(w[1] - expf(-38)) < 1e-20f);
-    nn_route(c, w, z, 4, 2, MODEL_ROUTER_SOFTMAX_TOPK);
+    route(c, w, z, NULL, 4, 2, MODEL_ROUTER_SOFTMAX_TOPK);
     CHECK(c[0] == 1 && c[1] == 3 && w[0] == 0.5f && w[1] == 0.5f);
-    nn_route(c, w, z, 3, 2, MODEL_ROUTER_SOFTMAX_ALL);
+    route(c, w, z, NULL, 3, 2, MODEL_ROUTER_SOFTMAX_ALL);
     double all = exp((double)z[0]) + exp((double)z[1]) + exp((double)z[2]);
     CHECK(fabs((double)w[0] - exp((double)z[c[0]]) / all) < 1e-6 && fabs((double)w[1] - exp((double)z[c[1]]) / all) < 1e-6);
-    nn_route(c, w, z, 3, 2, MODEL_ROUTER_SIGMOID_TOPK);
+    route(c, w, z, NULL, 3, 2, MODEL_ROUTER_SIGMOID_TOPK);
     double a = 1 / (1 + exp(-2.0)), b = 1 / (1 + exp(-0.5));
     CHECK(c[0] == 1 && c[1] == 0 && fabs((double)w[0] - a / (a + b)) < 1e-6 && fabs((double)w[1] - b / (a + b)) < 1e-6);
-    nn_route(c, w, z + 5, 1, 1, MODEL_ROUTER_SIGMOID_TOPK); /* next to nothing is not blown up to 1 */
+    route(c, w, z + 5, NULL, 1, 1, MODEL_ROUTER_SIGMOID_TOPK); /* next to nothing is not blown up to 1 */
     CHECK(c[0] == 0 && w[0] < 1e-12f);
 }
 
@@ -135,6 +166,7 @@ int main(void)
                                .experts = 5, .used = 2, .small = 1, .router = MODEL_ROUTER_SIGMOID_TOPK, .window = 7 };
     kernels_init(cpu_detect());
     routing();
+    biased_routing();
     dense_pass(&s, "sigmoid, windows");
     s.router = MODEL_ROUTER_SOFTMAX_TOPK;
     dense_pass(&s, "softmax, windows");

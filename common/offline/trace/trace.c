@@ -130,6 +130,8 @@ static int check_info(const struct trace *t, struct err *e)
         return bad(t, e, "early_router without experts");
     if ((h->window > 0) != (h->window_period > 0))
         return bad(t, e, "window and window_period contradict each other");
+    if ((h->n_lead > 0) != (h->n_ff_lead > 0) || (h->n_lead > 0 && !h->n_experts) || model_depth(h) > MODEL_MAX_LAYERS)
+        return bad(t, e, "n_lead, n_ff_lead, n_layers and n_experts contradict each other");
     if (h->n_heads % h->n_kv_heads)
         return bad(t, e, "n_heads is no multiple of n_kv_heads");
     if (i->shard >= i->n_shards)
@@ -245,9 +247,9 @@ static int check_tensor(const struct trace *t, const struct trace_tensor *x, str
     if (!ok || bytes != x->bytes)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' has %llu bytes, which do not follow from its type %u and dims",
                        t->info.path, x->name, (unsigned long long)x->bytes, x->type);
-    if (model_role_is_per_layer(x->role) ? x->layer < 0 || x->layer >= t->info.h.n_layers : x->layer != -1)
+    if (model_role_is_per_layer(x->role) ? x->layer < 0 || x->layer >= model_depth(&t->info.h) : x->layer != -1)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is of layer %d of %d", t->info.path, x->name, x->layer,
-                       t->info.h.n_layers);
+                       model_depth(&t->info.h));
     return 0;
 }
 

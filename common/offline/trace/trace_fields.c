@@ -45,6 +45,8 @@ const struct trace_field trace_fields[] = {
     { "/model", "n_experts", TRACE_FIELD_INT, AT(h.n_experts), 0, 0, MODEL_MAX_EXPERTS },
     { "/model", "n_experts_used", TRACE_FIELD_INT, AT(h.n_experts_used), 0, 0, MODEL_MAX_EXPERTS },
     { "/model", "n_ff_shared", TRACE_FIELD_OPT_INT, AT(h.n_ff_shared), 0, 1, MODEL_MAX_DIM },
+    { "/model", "n_lead", TRACE_FIELD_OPT_INT, AT(h.n_lead), 0, 1, MODEL_MAX_LAYERS - 1 },
+    { "/model", "n_ff_lead", TRACE_FIELD_OPT_INT, AT(h.n_ff_lead), 0, 1, MODEL_MAX_DIM },
     { "/model", "n_rot", TRACE_FIELD_INT, AT(h.n_rot), 0, 0, MODEL_MAX_DIM },
     { "/model", "rope_theta", TRACE_FIELD_F32, AT(h.rope_theta), 0, 0, 0 },
     { "/model", "rope_scale", TRACE_FIELD_F32, AT(h.rope_scale), 0, 0, 0 },

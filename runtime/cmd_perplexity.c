@@ -89,28 +89,16 @@ static int get_ids(const struct args *a, const struct setup *s, int32_t **ids, i
     return r;
 }
 
-/* log of the sum of exponentials */
-static double log_sum(const float *logits, int n, int *top)
-{
-    double sum = 0;
-    *top = 0;
-    for (int i = 1; i < n; i++)
-        *top = logits[i] > logits[*top] ? i : *top;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)logits[*top]);
-    return log(sum) + (double)logits[*top];
-}
-
 /* Logits of the text's token `target`, and of exact mode, or NULL. */
 static void add_scores(const float *v, const float *exact, int n, int32_t target, struct sum *sum)
 {
     int top, exact_top;
-    double all = log_sum(v, n, &top), kl = 0;
+    double all = sample_log_sum(v, n, &top), kl = 0;
     sum->nll += all - (double)v[target];
     sum->scored++;
     if (!exact)
         return;
-    double exact_all = log_sum(exact, n, &exact_top);
+    double exact_all = sample_log_sum(exact, n, &exact_top);
     for (int i = 0; i < n; i++) {
         double p = (double)exact[i] - exact_all, q = (double)v[i] - all;
         kl += exp(p) * (p - q);

@@ -83,6 +83,9 @@ void engine_close(struct engine *g); /* accepts NULL */
  * are ERR_IO. */
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
+/* Whether engine_forward would take such tokens: 0, ERR_USAGE, ERR_LIMIT. */
+int engine_check_tokens(const struct engine *g, const struct engine_token *tokens, int n, struct err *e);
+
 /* The same with every gate computed, in predicted mode too. */
 int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
@@ -90,6 +93,10 @@ int engine_forward_exact(struct engine *g, const struct engine_token *tokens, in
  * that row is computed again. NULL: an error. */
 float *engine_logits(struct engine *g, int i, int row, struct err *e);
 float *engine_logits_row(struct engine *g, int row); /* that row */
+
+/* The same after tokens[n] of the last pass, into rows[n], which ascend; the head's weights are read once for neighbouring rows.
+ * Rows in a gap between two of them count as neighbours, and are written over, where nobody has taken their sequence. */
+int engine_logits_of(struct engine *g, const int *tokens, const int *rows, int n, struct err *e);
 
 /* The hidden state f32[d_model] after token i of the last pass, those of the tokens after it behind it; until the next pass. */
 const float *engine_hidden(const struct engine *g, int i);

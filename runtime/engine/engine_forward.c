@@ -36,7 +36,7 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     return engine_add_residual(g, g->acc, n, e);
 }
 
-static int check_tokens(const struct engine *g, const struct engine_token *tokens, int n, struct err *e)
+int engine_check_tokens(const struct engine *g, const struct engine_token *tokens, int n, struct err *e)
 {
     if (n < 1 || n > g->scratch.tokens)
         return err_set(e, ERR_LIMIT, "%d tokens in a pass; 1 to %d are possible", n, g->scratch.tokens);
@@ -111,7 +111,7 @@ static int lead_layer(struct engine *g, int layer, const struct engine_token *to
 
 static int forward(struct engine *g, const struct engine_token *tokens, int n, int predicted, struct err *e)
 {
-    int r = check_tokens(g, tokens, n, e);
+    int r = engine_check_tokens(g, tokens, n, e);
     int64_t start = progress_now_ns();
     if (r < 0 || (r = own_pages(g, tokens, n, e)) < 0 || (g->broken && (r = engine_renew(g, e)) < 0))
         return r;
@@ -185,6 +185,29 @@ float *engine_logits(struct engine *g, int i, int row, struct err *e)
 {
     float *out = engine_logits_row(g, row);
     return engine_head(g, engine_hidden(g, i), 1, out, e) < 0 ? NULL : out;
+}
+
+/* Does any sequence from `from` on, before `to`, belong to somebody? */
+static int any_taken(const struct engine *g, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (g->taken[i])
+            return 1;
+    return 0;
+}
+
+int engine_logits_of(struct engine *g, const int *tokens, const int *rows, int n, struct err *e)
+{
+    size_t d = (size_t)g->h.d_model;
+    int r = 0;
+    for (int i = 0, from; i < n && r == 0;) {
+        int k = 0;
+        for (from = i; i < n && (i == from || !any_taken(g, rows[i - 1] + 1, rows[i])); i++)
+            for (; k <= rows[i] - rows[from]; k++) /* what the gap holds is of no interest */
+                memcpy(g->acc + (size_t)k * d, engine_hidden(g, tokens[i]), d * sizeof *g->acc);
+        r = engine_head(g, g->acc, k, engine_logits_row(g, rows[from]), e);
+    }
+    return r;
 }
 
 float *engine_logits_memory(struct engine *g, int *rows)

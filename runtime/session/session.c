@@ -70,26 +70,133 @@ int session_most(const struct session *s)
 
 /* ---- steps ---- */
 
+int session_step_most(const struct engine *g)
+{
+    const struct budget_choice *c = &engine_configuration(g)->choice;
+    int most = c->prefill_chunk > c->max_batch ? c->prefill_chunk : c->max_batch;
+    return most < SESSION_MOST ? most : SESSION_MOST;
+}
+
+/* Tokens of a part, at its session's place. */
+static void place(const struct session_part *p, struct engine_token *tokens)
+{
+    for (int i = 0; i < p->n; i++)
+        tokens[i] = (struct engine_token){ p->ids[i], p->s->seq, p->s->n_pos + i };
+}
+
+/* May the session take it in? */
+static int check_part(const struct session_part *p, struct err *e)
+{
+    struct engine_token tokens[SESSION_MOST];
+    int r = repeated(p->s, e), context = engine_configuration(p->s->engine)->choice.context;
+    if (r < 0)
+        return r;
+    if (p->s->n_pos + p->n > context)
+        return err_set(e, ERR_LIMIT, "%d tokens after %d: the context holds %d", p->n, p->s->n_pos, context);
+    place(p, tokens);
+    return engine_check_tokens(p->s->engine, tokens, p->n, e);
+}
+
+static void taken_in(const struct session_part *p, int first)
+{
+    struct session *s = p->s;
+    memmove(s->ids + s->n_pos, p->ids, (size_t)p->n * sizeof *p->ids);
+    s->n_pos += p->n;
+    s->n_last = p->n;
+    s->first = first;
+    s->pass = engine_pass(s->engine);
+    s->logits = NULL;
+}
+
+/* Logits of the parts that want them, whose last tokens are last[] of the pass. */
+static int wanted_logits(struct session_part *const *parts, const int *last, int n, struct err *e)
+{
+    int tokens[SESSION_MOST], rows[SESSION_MOST], k = 0;
+    struct engine *g = parts[0]->s->engine;
+    for (int i = 0; i < n; i++) {
+        int at = k, row = parts[i]->s->seq;
+        if (!parts[i]->logits)
+            continue;
+        for (; at > 0 && rows[at - 1] > row; at--) {
+            rows[at] = rows[at - 1];
+            tokens[at] = tokens[at - 1];
+        }
+        rows[at] = row;
+        tokens[at] = last[i];
+        k++;
+    }
+    int r = engine_logits_of(g, tokens, rows, k, e);
+    for (int i = 0; i < n && r == 0; i++)
+        if (parts[i]->logits)
+            parts[i]->s->logits = engine_logits_row(g, parts[i]->s->seq);
+    return r;
+}
+
+/* One pass, of parts that were checked. */
+static int pass(struct session_part *const *parts, int n, enum session_mode mode, const struct cancel *watch, struct err *e)
+{
+    struct engine_token tokens[SESSION_MOST];
+    struct engine *g = parts[0]->s->engine;
+    int last[SESSION_MOST], at = 0;
+    for (int i = 0; i < n; i++) {
+        place(parts[i], tokens + at);
+        at += parts[i]->n;
+        last[i] = at - 1;
+    }
+    engine_watch(g, watch);
+    int r = (mode == SESSION_EXACT ? engine_forward_exact : engine_forward)(g, tokens, at, e);
+    engine_watch(g, NULL);
+    for (int i = 0; i < n && r == 0; i++)
+        taken_in(parts[i], last[i] + 1 - parts[i]->n);
+    r = r < 0 ? r : wanted_logits(parts, last, n, e);
+    for (int i = 0; i < n; i++)
+        parts[i]->result = ended(parts[i]->s, r, e);
+    return r;
+}
+
+static int interrupted(const struct session *s, struct err *e)
+{
+    return cancel_asked(s->cancel) ? err_set(e, ERR_INTR, "interrupted") : 0;
+}
+
+int session_step(struct session_part *parts, int n, const struct cancel *watch, struct err *e)
+{
+    struct session_part *of[2][SESSION_MOST];
+    int k[2] = { 0, 0 }, r = 0, tokens = 0, most = n > 0 ? session_step_most(parts[0].s->engine) : 0;
+    for (int i = 0; i < n; i++) {
+        struct session_part *p = &parts[i];
+        struct err why = { 0 };
+        assert(p->n >= 1 && tokens + p->n <= most);
+        tokens += p->n;
+        p->result = check_part(p, &why);
+        p->result = p->result < 0 ? p->result : interrupted(p->s, &why);
+        int predicted = p->mode == SESSION_PREDICTED && engine_configuration(p->s->engine)->mode == PLAN_PREDICTED;
+        if (p->result == 0)
+            of[!predicted][k[!predicted]++] = p;
+        else
+            ended(p->s, p->result, &why);
+    }
+    for (int exact = 0; exact < 2; exact++) {
+        struct err why = { 0 };
+        if (k[exact] && pass(of[exact], k[exact], exact ? SESSION_EXACT : SESSION_PREDICTED, watch, &why) < 0 && r == 0) {
+            *e = why;
+            r = why.code;
+        }
+    }
+    return r;
+}
+
+const struct err *session_error(const struct session *s)
+{
+    return &s->failed;
+}
+
 /* 1 <= n <= session_most */
 static int step(struct session *s, const int32_t *ids, int n, enum session_mode mode, struct err *e)
 {
-    struct engine_token tokens[SESSION_MOST];
-    int context = engine_configuration(s->engine)->choice.context;
-    if (s->n_pos + n > context)
-        return err_set(e, ERR_LIMIT, "%d tokens after %d: the context holds %d", n, s->n_pos, context);
-    for (int i = 0; i < n; i++)
-        tokens[i] = (struct engine_token){ ids[i], s->seq, s->n_pos + i };
-    engine_watch(s->engine, s->cancel);
-    int r = (mode == SESSION_EXACT ? engine_forward_exact : engine_forward)(s->engine, tokens, n, e);
-    engine_watch(s->engine, NULL);
-    if (r < 0)
-        return r;
-    memmove(s->ids + s->n_pos, ids, (size_t)n * sizeof *ids);
-    s->n_pos += n;
-    s->n_last = n;
-    s->pass = engine_pass(s->engine);
-    s->logits = NULL;
-    return 0;
+    struct session_part part = { .s = s, .ids = ids, .n = n, .mode = mode }, *one = &part;
+    int r = check_part(&part, e);
+    return r < 0 ? r : pass(&one, 1, mode, s->cancel, e);
 }
 
 int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode mode, int *done, struct err *e)
@@ -137,7 +244,7 @@ int session_n_pos(const struct session *s)
 const float *session_hidden(const struct session *s)
 {
     assert(s->n_last && s->pass == engine_pass(s->engine)); /* else it is another session's */
-    return engine_hidden(s->engine, 0);
+    return engine_hidden(s->engine, s->first);
 }
 
 float *session_logits(struct session *s, struct err *e)
@@ -147,7 +254,7 @@ float *session_logits(struct session *s, struct err *e)
     if (s->logits)
         return s->logits;
     assert(s->n_last && s->pass == engine_pass(s->engine));
-    s->logits = engine_logits(s->engine, s->n_last - 1, s->seq, e);
+    s->logits = engine_logits(s->engine, s->first + s->n_last - 1, s->seq, e);
     if (!s->logits)
         ended(s, e->code, e);
     return s->logits;

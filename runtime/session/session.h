@@ -2,8 +2,8 @@
 #define RUNTIME_SESSION_SESSION_H
 
 /* One sequence of tokens on an engine: a place in the KV cache, a position, a sampler, and a token to cancel it by. An engine has
- * room for max_batch sessions at once (struct budget_choice, counted in the account), of which one takes a step at a time; any
- * number may follow one another.
+ * room for max_batch sessions at once (struct budget_choice, counted in the account), which take steps one at a time or several
+ * together; any number may follow one another.
  *
  *     session_init(&s, engine, &(struct session_config){ .cancel = c, .sampling = p }, e);
  *     session_feed(&s, prompt, n, SESSION_EXACT, &done, e);
@@ -43,7 +43,7 @@ struct session {                 /* the module's own */
     struct sampler sampler;
     int seq, n_pos;              /* its place in the KV cache; positions that it holds */
     int32_t *ids;                /* [context]: what was fed */
-    int n_last;                  /* tokens of its last pass */
+    int n_last, first;           /* tokens of its last pass; which one of the pass the first of them is */
     uint64_t pass;               /* which one that was (engine_pass) */
     float *logits;               /* after the last token, once somebody has asked */
     struct err failed;           /* code 0: it has not */
@@ -63,6 +63,29 @@ void session_done(struct session *s); /* accepts a zeroed one */
  * context, ERR_USAGE for a token that the model has not, ERR_INTR when cancelled, ERR_IO, ERR_FORMAT (damage). */
 int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode mode, int *done, struct err *e);
 int session_most(const struct session *s); /* the chunk, SESSION_MOST at most */
+
+/* ---- several together ---- */
+
+/* What one of them takes in. Sessions of a step differ, and are of one engine. */
+struct session_part {
+    struct session *s;
+    const int32_t *ids;          /* [n], n >= 1 */
+    int n;
+    enum session_mode mode;
+    int logits;                  /* 1: what follows the last of them is wanted */
+    int result;                  /* set: 0, or ERR_*, with which this session has ended; session_error tells why */
+};
+
+/* One pass for all parts, so that a neuron which several need is read once; two, the predicted one first, where the engine runs in
+ * predicted mode and the parts' modes differ. At most session_step_most() tokens in all. Logits that are wanted are there
+ * afterwards (session_logits), and the head's weights are read once for all of a pass where their places are neighbours.
+ *
+ * What is wrong with a part (its tokens, its context, its session's token asked) ends its session and is left out; the others go
+ * on. An error of a pass ends all sessions that took part, and is returned. watch: a token that ends the pass for all, as
+ * session_config's does for one; or NULL. */
+int session_step(struct session_part *parts, int n, const struct cancel *watch, struct err *e);
+int session_step_most(const struct engine *g);
+const struct err *session_error(const struct session *s); /* code 0: it goes on */
 
 /* Logits f32[n_vocab] after the last token, computed when first asked for; the caller may change them before session_sample. To be
  * asked for before another session of the engine takes a step; valid until this one does. NULL: an error. */

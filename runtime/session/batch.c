@@ -1,0 +1,317 @@
+/* A text waits, then reads its prompt, then decodes; `texts` holds those of the latter two. Admission counts pages: a text begins
+ * when the pages that it may fill, beside those that others may, are there. What texts share is not counted, so a step never finds
+ * the KV cache full, whatever they make; with the usual cache, context times places, that is true of any texts. */
+#include "runtime/session/batch.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WAITS, READS, DECODES, ENDED };
+
+const char *const batch_end_names[] = { "length", "eos", "stop", "context", "interrupted", "error", NULL };
+
+static const struct budget_choice *choice_of(const struct batch *b)
+{
+    return &engine_configuration(b->c.engine)->choice;
+}
+
+static int pages_of(int positions)
+{
+    return (positions + SCHEDULE_KV_PAGE - 1) / SCHEDULE_KV_PAGE;
+}
+
+/* Pages that a text, without its twins, may fill. */
+static int pages_needed(const struct batch *b, const struct batch_text *t, int n_prompt)
+{
+    int context = choice_of(b)->context;
+    return pages_of(t->n < context - n_prompt ? n_prompt + t->n : context);
+}
+
+static int pages_needed_in_all(const struct batch *b, const struct batch_text *t)
+{
+    int n = pages_needed(b, t, t->n_prompt);
+    for (int i = 0; i < t->n_twins; i++) /* its own begin within the prompt's last page */
+        n += pages_needed(b, &t->twins[i], t->n_prompt) - t->n_prompt / SCHEDULE_KV_PAGE;
+    return n;
+}
+
+uint64_t batch_bytes(int sequences)
+{
+    return (uint64_t)sequences * (sizeof(struct batch_text *) + sizeof(struct session_part)) + 64;
+}
+
+int batch_init(struct batch *b, const struct batch_config *c, struct err *e)
+{
+    *b = (struct batch){ .c = *c };
+    size_t n = (size_t)choice_of(b)->max_batch;
+    b->texts = calloc(n, sizeof *b->texts);
+    b->parts = calloc(n, sizeof *b->parts);
+    int positions = choice_of(b)->kv_positions;
+    b->pages = positions ? pages_of(positions) : (int)n * pages_of(choice_of(b)->context);
+    return b->texts && b->parts ? 0 : err_set(e, ERR_NOMEM, "out of memory for a batch of %zu sequences", n);
+}
+
+void batch_done(struct batch *b)
+{
+    for (int i = 0; i < b->n_texts; i++)
+        session_done(&b->texts[i]->session);
+    free(b->texts);
+    free(b->parts);
+    *b = (struct batch){ 0 };
+}
+
+int batch_add(struct batch *b, struct batch_text *t, struct err *e)
+{
+    const struct budget_choice *c = choice_of(b);
+    if (t->n_prompt > c->context)
+        return err_set(e, ERR_LIMIT, "the prompt has %d tokens; the context holds %d", t->n_prompt, c->context);
+    if (t->n_twins >= c->max_batch)
+        return err_set(e, ERR_LIMIT, "%d texts from one prompt; the memory holds %d sequences", t->n_twins + 1, c->max_batch);
+    if (pages_needed_in_all(b, t) > b->pages)
+        return err_set(e, ERR_LIMIT, "a prompt of %d tokens and what shall follow it take %d pages of the KV cache, which has %d of %d "
+                       "positions", t->n_prompt, pages_needed_in_all(b, t), b->pages, SCHEDULE_KV_PAGE);
+    t->state = WAITS;
+    t->after = NULL;
+    t->n_made = t->n_drawn = t->n_read = t->n_shared = 0;
+    t->logprob = 0;
+    if (b->last)
+        b->last->after = t;
+    else
+        b->first = t;
+    b->last = t;
+    b->n_waiting++;
+    return 0;
+}
+
+/* ---- ends ---- */
+
+static void unlink_waiting(struct batch *b, const struct batch_text *t)
+{
+    struct batch_text *before = NULL;
+    for (struct batch_text *i = b->first; i != t; i = i->after)
+        before = i;
+    if (before)
+        before->after = t->after;
+    else
+        b->first = t->after;
+    if (b->last == t)
+        b->last = before;
+    b->n_waiting--;
+}
+
+static void end_text(struct batch *b, struct batch_text *t, enum batch_end end, const struct err *why)
+{
+    t->state = ENDED;
+    b->c.end(b->c.ctx, t, end, why);
+}
+
+/* Twins of a text whose prompt nobody has read to its end have no session, and end with it. */
+static void end(struct batch *b, struct batch_text *t, enum batch_end how, const struct err *why)
+{
+    int was = t->state, i = 0;
+    struct err copy = { 0 };
+    if (why)
+        copy = *why;
+    if (was == WAITS) {
+        unlink_waiting(b, t);
+    } else {
+        while (b->texts[i] != t)
+            i++;
+        memmove(b->texts + i, b->texts + i + 1, (size_t)(--b->n_texts - i) * sizeof *b->texts);
+        b->reserved -= was == READS ? pages_needed_in_all(b, t) : pages_needed(b, t, t->n_prompt);
+        session_done(&t->session);
+    }
+    for (i = 0; was != DECODES && i < t->n_twins; i++)
+        end_text(b, &t->twins[i], how, why ? &copy : NULL);
+    end_text(b, t, how, why ? &copy : NULL);
+}
+
+void batch_cancel(struct batch *b, struct batch_text *t)
+{
+    end(b, t, BATCH_CANCELLED, NULL);
+}
+
+/* ---- beginnings ---- */
+
+/* The text that has read most of what this one's prompt begins with, at least a page; *n: how much. */
+static const struct batch_text *same_beginning(const struct batch *b, const struct batch_text *t, int *n)
+{
+    const struct batch_text *best = NULL;
+    *n = SCHEDULE_KV_PAGE - 1;
+    for (int i = 0; i < b->n_texts; i++) {
+        const struct batch_text *x = b->texts[i];
+        int same = 0, most = x->n_read < t->n_prompt - 1 ? x->n_read : t->n_prompt - 1;
+        while (same < most && x->prompt[same] == t->prompt[same])
+            same++;
+        if (same > *n) {
+            best = x;
+            *n = same;
+        }
+    }
+    return best;
+}
+
+static void enter(struct batch *b, struct batch_text *t, int state)
+{
+    t->state = state;
+    b->texts[b->n_texts++] = t;
+}
+
+/* The first that waits, where there is room for it. 1: it has begun. */
+static int begin_next(struct batch *b, struct err *e)
+{
+    struct batch_text *t = b->first;
+    int shared, r;
+    if (!t || b->n_texts + 1 + t->n_twins > choice_of(b)->max_batch || b->reserved + pages_needed_in_all(b, t) > b->pages)
+        return 0;
+    for (int i = 0; i < b->n_texts; i++) /* their places are promised */
+        if (b->texts[i]->state == READS && b->texts[i]->n_twins)
+            return 0;
+    const struct session_config c = { .sampling = t->sampling };
+    const struct batch_text *like = same_beginning(b, t, &shared);
+    r = like ? session_fork(&t->session, &like->session, shared, &c, e) : session_init(&t->session, b->c.engine, &c, e);
+    if (r < 0)
+        return r;
+    unlink_waiting(b, t);
+    t->n_read = t->n_shared = like ? shared : 0;
+    b->reserved += pages_needed_in_all(b, t);
+    enter(b, t, READS);
+    return 1;
+}
+
+/* Others go on from a prompt that has been read. */
+static void begin_twins(struct batch *b, struct batch_text *t)
+{
+    b->reserved -= pages_needed_in_all(b, t);
+    b->reserved += pages_needed(b, t, t->n_prompt);
+    t->state = DECODES;
+    for (int i = 0; i < t->n_twins; i++) {
+        struct batch_text *x = &t->twins[i];
+        struct err why = { 0 };
+        const struct session_config c = { .sampling = x->sampling };
+        x->prompt = t->prompt;
+        x->n_prompt = x->n_read = x->n_shared = t->n_prompt;
+        x->n_twins = x->n_made = x->n_drawn = 0;
+        x->logprob = 0;
+        if (session_fork(&x->session, &t->session, t->n_prompt, &c, &why) < 0) {
+            end_text(b, x, BATCH_FAILED, &why);
+            continue;
+        }
+        b->reserved += pages_needed(b, x, x->n_prompt);
+        enter(b, x, DECODES);
+    }
+}
+
+/* ---- a step ---- */
+
+static int is_eog(const struct batch *b, int32_t id)
+{
+    for (int i = 0; i < b->c.n_eog; i++)
+        if (b->c.eog[i] == id)
+            return 1;
+    return 0;
+}
+
+/* Draws what follows. 1: the text goes on with it; else how it ended is in *how. */
+static int draw(struct batch *b, struct batch_text *t, enum batch_end *how, struct err *why)
+{
+    const struct engine_config *c = engine_configuration(b->c.engine);
+    *how = BATCH_LENGTH;
+    if (t->n == 0)
+        return 0;
+    *how = BATCH_FAILED;
+    float *logits = session_logits(&t->session, why);
+    for (int i = 0; logits && i < b->c.n_eog && t->ignore_eos; i++)
+        logits[b->c.eog[i]] = -INFINITY;
+    if (!logits || (t->last = session_sample(&t->session, why)) < 0)
+        return 0;
+    t->n_drawn++;
+    t->logprob += (double)logits[t->last] - sample_log_sum(logits, c->pack->h.n_vocab, NULL);
+    *how = BATCH_EOS;
+    if (!t->ignore_eos && is_eog(b, t->last))
+        return 0;
+    t->n_made++;
+    *how = BATCH_STOP;
+    if (b->c.token(b->c.ctx, t, t->last))
+        return 0;
+    *how = t->n_made == t->n ? BATCH_LENGTH : BATCH_CONTEXT;
+    return t->n_made < t->n && session_n_pos(&t->session) < c->choice.context;
+}
+
+static void draw_or_end(struct batch *b, struct batch_text *t)
+{
+    enum batch_end how;
+    struct err why = { 0 };
+    if (!draw(b, t, &how, &why))
+        end(b, t, how, how == BATCH_FAILED ? &why : NULL);
+}
+
+/* A part of each text: the last token, or as much of a prompt as the pass has room for. of[i]: whose part i is. */
+static int fill_parts(struct batch *b, struct batch_text **of)
+{
+    int left = session_step_most(b->c.engine), chunk = choice_of(b)->prefill_chunk, n = 0;
+    for (int i = 0; i < b->n_texts; i++)
+        left -= b->texts[i]->state == DECODES;
+    chunk = chunk < left ? chunk : left;
+    for (int i = 0; i < b->n_texts; i++) {
+        struct batch_text *t = b->texts[i];
+        struct session_part *p = &b->parts[n];
+        *p = (struct session_part){ .s = &t->session, .ids = &t->last, .n = 1, .mode = SESSION_PREDICTED, .logits = 1 };
+        if (t->state == READS) {
+            int rest = t->n_prompt - t->n_read;
+            *p = (struct session_part){ .s = &t->session, .ids = t->prompt + t->n_read, .n = rest < chunk ? rest : chunk,
+                                        .mode = SESSION_EXACT, .logits = rest <= chunk };
+            chunk -= p->n;
+        }
+        if (p->n)
+            of[n++] = t;
+    }
+    return n;
+}
+
+/* What the step made of a text. */
+static void go_on(struct batch *b, struct batch_text *t, const struct session_part *p)
+{
+    if (p->result < 0) {
+        end(b, t, p->result == ERR_INTR ? BATCH_CANCELLED : BATCH_FAILED, p->result == ERR_INTR ? NULL : session_error(&t->session));
+        return;
+    }
+    if (t->state == DECODES) {
+        draw_or_end(b, t);
+        return;
+    }
+    t->n_read += p->n;
+    if (t->n_read < t->n_prompt)
+        return;
+    struct batch_text *twins = t->twins;
+    int n = t->n_twins;
+    begin_twins(b, t);
+    draw_or_end(b, t); /* the caller may forget it when it ends: not so its twins */
+    for (int i = 0; i < n; i++)
+        if (twins[i].state == DECODES)
+            draw_or_end(b, &twins[i]);
+}
+
+int batch_step(struct batch *b, struct err *e)
+{
+    struct batch_text *of[SESSION_MOST];
+    int r = 1, n;
+    while (r > 0)
+        r = begin_next(b, e);
+    if (r < 0 || b->n_texts == 0)
+        return r;
+    if (cancel_asked(b->c.cancel)) {
+        while (b->n_texts)
+            end(b, b->texts[0], BATCH_CANCELLED, NULL);
+        while (b->first)
+            end(b, b->first, BATCH_CANCELLED, NULL);
+        return err_set(e, ERR_INTR, "interrupted");
+    }
+    n = fill_parts(b, of);
+    r = session_step(b->parts, n, b->c.cancel, e);
+    for (int i = 0; i < n; i++)
+        go_on(b, of[i], &b->parts[i]);
+    return r < 0 ? r : 1;
+}

@@ -1,0 +1,83 @@
+#ifndef RUNTIME_SESSION_BATCH_H
+#define RUNTIME_SESSION_BATCH_H
+
+/* Continuous batching: texts that an engine makes together. Each step decodes one token of every text that has read its prompt
+ * and, with what is left of a chunk, reads prompts of others; texts join and leave at any step. A text that waits begins when a
+ * place is free and the KV cache has room for all that it may come to hold, in the order in which they were added.
+ *
+ *     batch_init(&b, &config, e);
+ *     batch_add(&b, &text);             any number, at any time between steps
+ *     while ((r = batch_step(&b, e)) > 0) ...
+ *     batch_done(&b);
+ *
+ * Each text has the tokens that it has alone with its seed (session.h). Prompts with the same beginning as one that is there
+ * share its pages of the KV cache (kv_pages.h) and do not read it again, and `twins` of a text share its whole prompt.
+ *
+ * Nothing here allocates but batch_init: a text is the caller's, and in a list while it waits. One thread. */
+#include "runtime/session/session.h"
+
+enum batch_end { BATCH_LENGTH, BATCH_EOS, BATCH_STOP, BATCH_CONTEXT, BATCH_CANCELLED, BATCH_FAILED };
+extern const char *const batch_end_names[]; /* "length" "eos" "stop" "context" "interrupted" "error" */
+
+struct batch_text {
+    /* the caller's, constant from batch_add until the text has ended */
+    const int32_t *prompt;       /* [n_prompt], 1 <= n_prompt <= context */
+    int n_prompt;
+    int n;                       /* tokens to make, at most; >= 0 */
+    int ignore_eos;
+    struct sample_params sampling;
+    struct batch_text *twins;    /* [n_twins]: others with this prompt, of which only n, ignore_eos and sampling count; not added
+                                  * by themselves */
+    int n_twins;
+    void *owner;
+    /* what became of it */
+    int n_made, n_drawn;         /* tokens of the text; with the one that ended it */
+    int n_shared;                /* tokens of the prompt that another text had read */
+    double logprob;              /* sum over those drawn */
+    /* the batch's */
+    struct session session;
+    int state, n_read;
+    int32_t last;
+    struct batch_text *after;
+};
+
+struct batch_config {
+    struct engine *engine;
+    const int32_t *eog;          /* [n_eog]: tokens that end a text */
+    int n_eog;
+    const struct cancel *cancel; /* of everything: batch_step is ERR_INTR, and texts have ended as cancelled */
+    /* A token of a text, which its end is no part of. 1: the text ends here. */
+    int (*token)(void *ctx, struct batch_text *t, int32_t id);
+    /* The text is the caller's again. why: of BATCH_FAILED, else NULL. No text is added or cancelled from here. */
+    void (*end)(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);
+    void *ctx;
+};
+
+struct batch {
+    struct batch_config c;
+    struct batch_text **texts;   /* [max_batch]: those that have a session, in the order in which they began */
+    struct session_part *parts;  /* [max_batch] */
+    int n_texts, n_waiting, pages, reserved;
+    struct batch_text *first, *last;
+};
+
+/* Bytes that it allocates for so many sequences. */
+uint64_t batch_bytes(int sequences);
+
+int batch_init(struct batch *b, const struct batch_config *c, struct err *e);
+void batch_done(struct batch *b); /* texts that have not ended are dropped without a word; accepts a zeroed one */
+
+/* ERR_LIMIT: more than the engine's places or its KV cache can ever hold. */
+int batch_add(struct batch *b, struct batch_text *t, struct err *e);
+void batch_cancel(struct batch *b, struct batch_text *t); /* one that has not ended; a text with twins takes those along that wait */
+
+/* 1: something was done; 0: there is nothing to do; ERR_*: of a pass, and the texts that took part have ended. */
+int batch_step(struct batch *b, struct err *e);
+
+/* Texts that have not ended. */
+static inline int batch_open(const struct batch *b)
+{
+    return b->n_texts + b->n_waiting;
+}
+
+#endif

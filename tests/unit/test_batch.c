@@ -1,0 +1,316 @@
+/* Texts that are made together: each has the logits and tokens that it has alone, bit for bit, whatever joins and leaves, whatever
+ * prompts have in common, and however large the KV cache is; in exact and predicted mode, over forms, read backends and sizes of
+ * chunks. One that is cancelled, or whose read fails, leaves the others as they are. */
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "runtime/session/batch.h"
+#include "tests/engine_variants.h"
+#include "tests/test.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+enum { TEXTS = 9, TWINS = 2, PROMPT_MAX = 44, MADE_MAX = 18 };
+
+static const struct io_backend *const backends[] = { &io_pread_backend, &io_uring_backend, &io_delay_backend };
+
+struct story {
+    float logits[MADE_MAX * ES_VOCAB]; /* that each token was drawn from */
+    int32_t drawn[MADE_MAX];
+    int n, ended, end;
+};
+
+static int32_t prompts[TEXTS][PROMPT_MAX];
+static struct batch_text texts[TEXTS], twins[TWINS];
+static struct story alone[TEXTS + TWINS], together[TEXTS + TWINS];
+static int shared; /* texts whose prompts others had read in part */
+static const int32_t eog[] = { 7, 19 };
+
+static struct pack *open_pack(enum layout_form form, int experts)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    const struct engine_sample s = { .form = form, .types = { QUANT_Q8_0, QUANT_Q8_0, QUANT_F32 }, .cluster = 16, .block = 512,
+                                     .act = MODEL_ACT_RELU, .n_ff = experts ? 72 : 200, .rank = 16, .predictor_type = QUANT_F32,
+                                     .experts = experts, .used = experts ? 2 : 0 };
+    CHECK_MSG(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0, "%s", e.msg);
+    return p;
+}
+
+static const struct es_predict predicts = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
+
+static struct variant variant(const struct io_backend *b, int chunk)
+{
+    return (struct variant){ .threads = 2, .chunk = chunk, .depth = 3, .lanes = 2, .hot = 3, .cold = 3, .prefetch = 1, .backend = b,
+                             .coalesce = 2, .streamed = 2, .buffers = 1, .buffered = 1 };
+}
+
+/* Prompts of all lengths; every second begins as the first does. */
+static void make_texts(void)
+{
+    memset(texts, 0, sizeof texts);
+    memset(twins, 0, sizeof twins);
+    for (int i = 0; i < TEXTS; i++) {
+        for (int k = 0; k < PROMPT_MAX; k++)
+            prompts[i][k] = i % 2 == 0 && k < 35 + i ? prompts[0][k] : (int32_t)rnd(ES_VOCAB);
+        for (int k = 0; i == 0 && k < PROMPT_MAX; k++)
+            prompts[0][k] = (int32_t)rnd(ES_VOCAB);
+        texts[i] = (struct batch_text){ .prompt = prompts[i], .n_prompt = i % 2 ? 1 + 5 * i : PROMPT_MAX - i % 3,
+                                        .n = i == 3 ? 0 : 4 + (7 * i) % 14, .ignore_eos = i % 3 == 0, .owner = &together[i],
+                                        .sampling = { .temp = 0.9, .top_p = 1, .repeat_penalty = 1.2, .repeat_last_n = 8,
+                                                      .seed = 5 + (uint64_t)i } };
+    }
+    texts[4].n = MADE_MAX; /* with twins */
+    for (int i = 0; i < TWINS; i++) {
+        twins[i] = texts[4];
+        twins[i].sampling.seed = 100 + (uint64_t)i;
+        twins[i].n -= i;
+        twins[i].owner = &together[TEXTS + i];
+    }
+}
+
+/* A text by itself, by session_feed. */
+static void tell_alone(struct engine *g, const struct batch_text *t, struct story *s)
+{
+    struct session one;
+    struct err e = { 0 };
+    int done, r;
+    const struct session_config c = { .sampling = t->sampling };
+    s->n = 0;
+    CHECK(session_init(&one, g, &c, &e) == 0);
+    r = session_feed(&one, t->prompt, t->n_prompt, SESSION_EXACT, &done, &e);
+    for (int made = 0; made < t->n && r == 0; made++) {
+        float *logits = session_logits(&one, &e);
+        for (int i = 0; i < 2 && t->ignore_eos; i++)
+            logits[eog[i]] = -INFINITY;
+        memcpy(s->logits + s->n * ES_VOCAB, logits, ES_VOCAB * sizeof *logits);
+        int32_t id = session_sample(&one, &e);
+        if (!t->ignore_eos && (id == eog[0] || id == eog[1]))
+            break;
+        s->drawn[s->n++] = id;
+        if (session_n_pos(&one) == ES_CTX || made + 1 == t->n)
+            break;
+        r = session_feed(&one, &id, 1, SESSION_PREDICTED, &done, &e);
+    }
+    CHECK_MSG(r == 0, "%s", e.msg);
+    session_done(&one);
+}
+
+static int on_token(void *ctx, struct batch_text *t, int32_t id)
+{
+    struct story *s = t->owner;
+    struct err e;
+    (void)ctx;
+    memcpy(s->logits + s->n * ES_VOCAB, session_logits(&t->session, &e), ES_VOCAB * sizeof(float));
+    s->drawn[s->n++] = id;
+    return 0;
+}
+
+static void on_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why)
+{
+    struct story *s = t->owner;
+    (void)ctx;
+    s->ended++;
+    s->end = end;
+    CHECK((end == BATCH_FAILED) == (why != NULL));
+}
+
+static int same(const struct story *a, const struct story *b)
+{
+    return b->ended == 1 && a->n == b->n && !memcmp(a->drawn, b->drawn, (size_t)a->n * sizeof *a->drawn) &&
+           !memcmp(a->logits, b->logits, (size_t)a->n * ES_VOCAB * sizeof *a->logits);
+}
+
+static struct batch_config batch_of(struct engine *g)
+{
+    return (struct batch_config){ .engine = g, .eog = eog, .n_eog = 2, .token = on_token, .end = on_end };
+}
+
+/* Texts join while others are on their way; some are cancelled. A second round is on the same engine. */
+static void together_as_alone(struct engine *g, const char *what)
+{
+    struct err e = { 0 };
+    struct batch b;
+    const struct batch_config c = batch_of(g);
+    CHECK(batch_init(&b, &c, &e) == 0);
+    for (int round = 0; round < 2; round++) {
+        int next = 0, r = 1, right = 1, cancelled = round ? 5 : -1;
+        memset(together, 0, sizeof together);
+        texts[4].twins = engine_configuration(g)->choice.max_batch > TWINS ? twins : NULL;
+        texts[4].n_twins = texts[4].twins ? TWINS : 0;
+        while (r > 0 || next < TEXTS) {
+            for (int k = (int)rnd(3); k > 0 && next < TEXTS; k--) {
+                r = batch_add(&b, &texts[next++], &e);
+                CHECK_MSG(r == 0, "%s", e.msg);
+            }
+            if ((r = batch_step(&b, &e)) < 0)
+                break;
+            if (cancelled >= 0 && cancelled < next && !together[cancelled].ended) {
+                batch_cancel(&b, &texts[cancelled]);
+                CHECK(together[cancelled].end == BATCH_CANCELLED);
+            }
+        }
+        for (int i = 0; i < TEXTS + (texts[4].twins ? TWINS : 0); i++) {
+            if (i == cancelled)
+                continue;
+            shared += i < TEXTS && texts[i].n_shared > 0;
+            if (!same(&alone[i], &together[i])) {
+                right = 0;
+                printf("# %s: text %d: %d tokens, alone %d, ended %d\n", what, i, together[i].n, alone[i].n, together[i].ended);
+            }
+        }
+        CHECK_MSG(r == 0 && right && batch_open(&b) == 0, "%s: %d %s", what, r, e.msg);
+    }
+    batch_done(&b);
+}
+
+static void test_together(enum layout_form form, int predicted, int experts, const struct io_backend *backend)
+{
+    static const struct {
+        int sequences, positions, chunk;
+    } shapes[] = { { 5, 0, 7 }, { 8, 6 * SCHEDULE_KV_PAGE, 16 }, { 3, 0, 1 }, { 1, 0, 4 } };
+    struct pack *p = open_pack(form, experts);
+    struct err e = { 0 };
+    char what[96];
+    struct engine *g = NULL;
+    struct variant v = variant(backend, 4);
+    v.predict = predicted ? &predicts : NULL;
+    struct engine_config c = config(p, &v);
+    int r = engine_open(&c, &g, &e);
+    if (r == ERR_UNSUPPORTED && backend == &io_uring_backend)
+        goto out;
+    CHECK_MSG(r == 0, "%s", e.msg);
+    for (int i = 0; i < TEXTS + TWINS; i++)
+        tell_alone(g, i < TEXTS ? &texts[i] : &twins[i - TEXTS], &alone[i]);
+    engine_close(g);
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        v = variant(backend, shapes[i].chunk);
+        v.predict = predicted ? &predicts : NULL;
+        c = config(p, &v);
+        c.choice.max_batch = shapes[i].sequences;
+        c.choice.kv_positions = shapes[i].positions;
+        snprintf(what, sizeof what, "%s %s%s %s, %d sequences", layout_form_name(form), predicted ? "predicted" : "exact",
+                 experts ? " experts" : "", backend->name, shapes[i].sequences);
+        r = engine_open(&c, &g, &e);
+        CHECK_MSG(r == 0, "%s: %s", what, e.msg);
+        if (r == 0)
+            together_as_alone(g, what);
+        engine_close(g);
+    }
+out:
+    pack_close(p);
+    unlink(path);
+}
+
+static int fail_at(void *ctx, const struct io_request *r, int result)
+{
+    int *left = ctx;
+    (void)r;
+    return __atomic_load_n(left, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(left, 1, __ATOMIC_RELAXED) == 0 ? -EIO : result;
+}
+
+/* An error of a pass ends those that took part; those that wait are made, and right. */
+static void test_errors(void)
+{
+    struct pack *p = open_pack(LAYOUT_SPLIT, 0);
+    struct err e = { 0 };
+    struct engine *g = NULL;
+    struct variant v = variant(&io_pread_backend, 8);
+    struct engine_config c = config(p, &v);
+    static int left;
+    struct batch b;
+    c.fault = fail_at;
+    c.fault_ctx = &left;
+    CHECK(engine_open(&c, &g, &e) == 0);
+    for (int i = 0; i < TEXTS; i++)
+        tell_alone(g, &texts[i], &alone[i]);
+    const struct batch_config q = batch_of(g);
+    int failed = 0, right = 1, errors = 0;
+    texts[4].n_twins = 0;
+    memset(together, 0, sizeof together);
+    CHECK(batch_init(&b, &q, &e) == 0);
+    for (int i = 0; i < TEXTS; i++)
+        CHECK(batch_add(&b, &texts[i], &e) == 0);
+    for (int step = 0; batch_open(&b); step++) {
+        __atomic_store_n(&left, step == 3 ? 2 : 0, __ATOMIC_RELAXED);
+        int r = batch_step(&b, &e);
+        errors += r < 0;
+        CHECK(r >= 0 || (r == ERR_IO && e.sys == EIO));
+    }
+    for (int i = 0; i < TEXTS; i++) {
+        failed += together[i].end == BATCH_FAILED;
+        right &= together[i].end == BATCH_FAILED || same(&alone[i], &together[i]);
+    }
+    CHECK_MSG(errors == 1 && failed >= 1 && failed <= 2 && right, "%d errors, %d failed, right %d", errors, failed, right);
+    /* More than there can be room for. */
+    struct batch_text t = texts[0];
+    t.n_prompt = ES_CTX + 1;
+    CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "context"));
+    t = texts[0];
+    t.twins = twins;
+    t.n_twins = TWINS;
+    CHECK(batch_add(&b, &t, &e) == ERR_LIMIT && strstr(e.msg, "2 sequences"));
+    /* A token that there is not ends its text alone. */
+    int32_t bad[] = { 1, 2, ES_VOCAB };
+    t = (struct batch_text){ .prompt = bad, .n_prompt = 3, .n = 2, .owner = &together[0] };
+    memset(together, 0, sizeof together);
+    CHECK(batch_add(&b, &t, &e) == 0 && batch_add(&b, &texts[1], &e) == 0);
+    while (batch_step(&b, &e) > 0)
+        continue;
+    CHECK(together[0].end == BATCH_FAILED && same(&alone[1], &together[1]));
+    batch_done(&b);
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
+/* One read for all who need it: together they read less than one after another. */
+static void test_reads(void)
+{
+    struct pack *p = open_pack(LAYOUT_SPLIT, 0);
+    struct err e = { 0 };
+    struct engine *g = NULL;
+    struct variant v = variant(&io_pread_backend, 8);
+    uint64_t reads[2], active[2];
+    struct batch b;
+    v.hot = v.cold = 0;
+    v.coalesce = 0;
+    for (int sequences = 1; sequences <= 6; sequences += 5) {
+        struct engine_config c = config(p, &v);
+        c.choice.max_batch = sequences;
+        CHECK(engine_open(&c, &g, &e) == 0);
+        const struct batch_config q = batch_of(g);
+        CHECK(batch_init(&b, &q, &e) == 0);
+        memset(together, 0, sizeof together);
+        for (int i = 1; i < TEXTS; i += 2)
+            CHECK(batch_add(&b, &texts[i], &e) == 0);
+        while (batch_step(&b, &e) > 0)
+            continue;
+        struct engine_stats st = engine_stats(g);
+        reads[sequences > 1] = st.read_bytes;
+        active[sequences > 1] = st.neurons_read;
+        batch_done(&b);
+        engine_close(g);
+    }
+    CHECK_MSG(reads[1] < reads[0] * 3 / 4 && active[1] < active[0], "%llu and %llu bytes", (unsigned long long)reads[1],
+              (unsigned long long)reads[0]);
+    pack_close(p);
+    unlink(path);
+}
+
+int main(void)
+{
+    alarm(600);
+    kernels_init(cpu_detect());
+    test_path(path, sizeof path, "thermo-batch-%ld.thermo", (long)getpid());
+    make_texts();
+    for (int predicted = 0; predicted < 2; predicted++)
+        for (int form = 0; form < (predicted ? LAYOUT_TILES : LAYOUT_FORMS); form++)
+            test_together((enum layout_form)form, predicted, 0, backends[(form + predicted) % 3]);
+    test_together(LAYOUT_SPLIT, 0, 4, &io_delay_backend);
+    test_together(LAYOUT_BUNDLE, 1, 4, &io_pread_backend);
+    CHECK(shared > 20);
+    test_errors();
+    test_reads();
+    return test_done();
+}

@@ -30,8 +30,14 @@ struct model_hparams {
     int shared_gated;            /* it is weighted by a sigmoid */
     int n_groups, n_groups_used; /* of experts: those of so many groups, by the sum of a group's two best, can be chosen */
     float expert_scale;          /* of the chosen experts' weights; 0: 1 */
-    int select_bias;             /* 1: experts are chosen by score + bias, weighted by the score; 2: layers may have the biases */
+    int select_bias;             /* 1: experts are chosen by score + bias, weighted by it (sigmoid alone); 2: in layers with biases */
     int n_rot;
+    /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values of all heads are made of one vector of kv_rank elements
+     * a position. The cache holds it, normed, and n_rot rotated elements: one KV head of head_dim = kv_rank + n_rot, whose first
+     * kv_rank elements are the value. A head's query has nope_dim + n_rot elements, of which nope_dim are turned into kv_rank. */
+    int kv_rank;                 /* 0: not so */
+    int q_rank;                  /* of queries; 0: they are made of the input at once */
+    int nope_dim, value_dim;     /* value_dim: what the kv_rank elements of a head's result are turned into */
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
     float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
@@ -77,6 +83,22 @@ static inline int model_is_lead(const struct model_hparams *h, int layer)
 static inline int model_layer_at(const struct model_hparams *h, int i)
 {
     return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
+}
+
+/* Elements of the queries of a token as they are made, of what attention's output matrix sees, and of a position in a layer's KV cache. */
+static inline int model_q_dim(const struct model_hparams *h)
+{
+    return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim);
+}
+
+static inline int model_out_dim(const struct model_hparams *h)
+{
+    return h->n_heads * (h->kv_rank ? h->value_dim : h->head_dim);
+}
+
+static inline int model_kv_dim(const struct model_hparams *h)
+{
+    return h->kv_rank ? h->head_dim : 2 * h->n_kv_heads * h->head_dim;
 }
 
 static inline int model_has_window(const struct model_hparams *h, int layer)

@@ -49,6 +49,7 @@ struct arch {
     int stated_norm;             /* weights of experts are normalised exactly where expert_weights_norm says so */
     int lead;                    /* keys of layers before the experts' and of layers left out, groups of experts, a scale of weights */
     int select_bias;             /* as model_hparams.select_bias */
+    int latent;                  /* attention of DeepSeek-V2 */
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
     int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
@@ -73,6 +74,9 @@ static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
 static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
                                          "expert_group_used_count", NULL };
+static const char *const deepseek2_keys[] = { "leading_dense_block_count", "expert_group_count", "expert_group_used_count",
+                                              "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
+                                              "attention.value_length_mla", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
 /* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
@@ -127,6 +131,11 @@ static const struct arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1,
       .shared_expert = 3, .lead = 1, .select_bias = 1, .qk_norm = MODEL_QK_NORM_HEAD, .qk_norm_optional = 1, .qkv_bias = 1,
       .ffn_norm_named_post = 1, .more_keys = lead_keys },
+    { .family = { "deepseek2", "DeepSeek-V2, V2-Lite, V3, R1, Kimi-K2, Moonlight, GLM-4.7-Flash",
+                  "latent attention, absorbed: the KV cache has one vector a position. Files without `attention.key_length_mla` "
+                  "(before May 2025) have to be converted again" },
+      .router = MODEL_ROUTER_SOFTMAX_ALL, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
+      .select_bias = 2, .latent = 1, .more_keys = deepseek2_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -319,6 +328,32 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
 }
 
+/* Latent attention: one KV head, of what keys and values are made of. The keys without _mla are those of the cache. */
+static void read_latent(struct reader *rd, struct model_hparams *h)
+{
+    h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
+    int key = read_int(rd, "attention.key_length_mla", 2, MODEL_MAX_DIM, -1);
+    int rot = read_int(rd, "rope.dimension_count", 2, MODEL_MAX_DIM, -1);
+    h->value_dim = read_int(rd, "attention.value_length_mla", 1, MODEL_MAX_DIM, -1);
+    h->kv_rank = read_int(rd, "attention.kv_lora_rank", 1, MODEL_MAX_DIM, -1);
+    h->q_rank = read_int(rd, "attention.q_lora_rank", 0, MODEL_MAX_DIM, 0);
+    h->n_kv_heads = 1;
+    only_int(rd, "attention.head_count_kv", 1, "latent attention has one KV head");
+    if (rd->r < 0)
+        return;
+    h->head_dim = h->kv_rank + rot;
+    h->nope_dim = key - rot;
+    h->n_rot = rot;
+    int widest = h->head_dim > key ? h->head_dim : key;
+    widest = widest > h->value_dim ? widest : h->value_dim;
+    if (h->nope_dim < 1 || widest > MODEL_MAX_DIM / h->n_heads)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': %d heads of '%s.attention.key_length_mla' %d, of which %d rotate, "
+                        "'attention.value_length_mla' %d and 'attention.kv_lora_rank' %d are not possible", gguf_name(rd->g), h->n_heads,
+                        rd->arch, key, rot, h->value_dim, h->kv_rank);
+    only_int(rd, "attention.key_length", h->head_dim, "it must be kv_lora_rank + rope.dimension_count");
+    only_int(rd, "attention.value_length", h->kv_rank, "it must be kv_lora_rank");
+}
+
 /* Keys of architectures that do not have them were refused before. */
 static void read_scales(struct reader *rd, struct model_hparams *h)
 {
@@ -333,6 +368,8 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
         h->embd_scale = sqrtf((float)h->d_model);
     if (rd->r == 0 && h->n_layers == rd->a->wide_layers)
         h->attn_scale = 1 / sqrtf((float)(h->d_model / h->n_heads));
+    if (rd->r == 0 && h->kv_rank)
+        h->attn_scale = 1 / sqrtf((float)(h->nope_dim + h->n_rot));
 }
 
 static void read_window(struct reader *rd, struct model_hparams *h)
@@ -367,9 +404,14 @@ static void read_yarn(struct reader *rd, struct model_hparams *h)
     only_one(rd, "rope.scaling.yarn_ext_factor", "only 1 is supported");
     h->rope_mscale = factor > 1 ? 1 + grows : 1;
     float multiplier = 0;
-    if (rd->r == 0 && (rd->r = gguf_get_f32(rd->g, arch_key(rd, "rope.scaling.yarn_log_multiplier"), &multiplier, rd->e)) > 0)
+    if (rd->a->latent) { /* mscale and mscale_all_dim are equal; the file has a tenth of them */
+        multiplier = 1 + read_float(rd, "rope.scaling.yarn_log_multiplier", 0) * logf(factor);
+        h->rope_mscale = 1;
+        h->attn_scale *= factor > 1 ? multiplier * multiplier : 1;
+    } else if (rd->r == 0 && (rd->r = gguf_get_f32(rd->g, arch_key(rd, "rope.scaling.yarn_log_multiplier"), &multiplier, rd->e)) > 0)
         rd->r = 0;
-    h->rope_mscale /= factor > 1 && multiplier > 0 ? 1 + multiplier * grows : 1;
+    if (!rd->a->latent)
+        h->rope_mscale /= factor > 1 && multiplier > 0 ? 1 + multiplier * grows : 1;
     float stated = read_float(rd, "rope.scaling.yarn_attn_factor", h->rope_mscale);
     char text[32];
     snprintf(text, sizeof text, "%g", (double)stated);
@@ -520,7 +562,7 @@ static void read_experts(struct reader *rd, enum model_router given, struct mode
     check_norm(rd, h);
     if (rd->a->lead) {
         h->n_ff_lead = h->n_lead > 0 ? dense : 0;
-        h->select_bias = rd->a->select_bias;
+        h->select_bias = h->router == MODEL_ROUTER_SIGMOID_TOPK ? rd->a->select_bias : 0;
         h->expert_scale = read_factor(rd, "expert_weights_scale");
         read_groups(rd, h);
     } else {
@@ -642,7 +684,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
     h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
-    read_attention(&rd, &h);
+    (rd.a->latent ? read_latent : read_attention)(&rd, &h);
     read_window(&rd, &h);
     read_scales(&rd, &h);
     if (rd.r == 0)

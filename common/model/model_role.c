@@ -5,7 +5,7 @@
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
-           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_RANK /* any */ };
+           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -17,6 +17,8 @@ enum presence {
     SHARED_GATED, SINKS, EXPERT_BIASED, POST_NORMED, /* where hyper-parameters say so */
     SHARED,                  /* with an expert that every token uses */
     LEAD,                    /* in layers before the experts' */
+    PLAIN, PLAIN_Q,          /* keys and values, queries, made of the input at once */
+    LATENT, LATENT_Q,        /* by way of fewer elements */
     SELECTED,                /* experts are chosen by biased scores */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -36,10 +38,10 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_OUTPUT]      = { "output", "output.weight", NULL, 0, UNTIED, { D_MODEL, D_VOCAB } },
     [MODEL_ROPE_FREQS]  = { "rope_freqs", "rope_freqs.weight", NULL, 0, MAYBE, { D_ROT_HALF, NONE } },
     [MODEL_ATTN_NORM]   = { "attn_norm", "attn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
-    [MODEL_ATTN_Q]      = { "attn_q", "attn_q.weight", NULL, 1, ALWAYS, { D_MODEL, D_Q } },
-    [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
-    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, ALWAYS, { D_MODEL, D_KV } },
-    [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, ALWAYS, { D_Q, D_MODEL } },
+    [MODEL_ATTN_Q]      = { "attn_q", "attn_q.weight", NULL, 1, PLAIN_Q, { D_MODEL, D_Q } },
+    [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, PLAIN, { D_MODEL, D_KV } },
+    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, PLAIN, { D_MODEL, D_KV } },
+    [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, ALWAYS, { D_OUT, D_MODEL } },
     [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, BIASED, { D_Q, NONE } },
     [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, BIASED, { D_KV, NONE } },
     [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, BIASED, { D_KV, NONE } },
@@ -67,6 +69,13 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_LEAD_UP] = { "lead_up", "ffn_up.weight", NULL, 1, LEAD, { D_MODEL, D_FF_LEAD } },
     [MODEL_LEAD_DOWN] = { "lead_down", "ffn_down.weight", NULL, 1, LEAD, { D_FF_LEAD, D_MODEL } },
     [MODEL_SELECT_BIAS] = { "select_bias", "exp_probs_b.bias", NULL, 1, SELECTED, { D_EXPERTS, NONE } },
+    [MODEL_ATTN_Q_A] = { "attn_q_a", "attn_q_a.weight", NULL, 1, LATENT_Q, { D_MODEL, D_Q_RANK } },
+    [MODEL_ATTN_Q_A_NORM] = { "attn_q_a_norm", "attn_q_a_norm.weight", NULL, 1, LATENT_Q, { D_Q_RANK, NONE } },
+    [MODEL_ATTN_Q_B] = { "attn_q_b", "attn_q_b.weight", NULL, 1, LATENT_Q, { D_Q_RANK, D_Q } },
+    [MODEL_ATTN_KV_A] = { "attn_kv_a", "attn_kv_a_mqa.weight", NULL, 1, LATENT, { D_MODEL, D_KV_A } },
+    [MODEL_ATTN_KV_A_NORM] = { "attn_kv_a_norm", "attn_kv_a_norm.weight", NULL, 1, LATENT, { D_KV_RANK, NONE } },
+    [MODEL_ATTN_K_B] = { "attn_k_b", "attn_k_b.weight", NULL, 1, LATENT, { D_NOPE, D_KV_RANK } },
+    [MODEL_ATTN_V_B] = { "attn_v_b", "attn_v_b.weight", NULL, 1, LATENT, { D_KV_RANK, D_VALUE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -136,7 +145,13 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     int whole = h->qk_norm == MODEL_QK_NORM_ROW;
     switch (d) {
     case D_MODEL:    return (uint64_t)h->d_model;
-    case D_Q:        return (uint64_t)h->n_heads * (uint64_t)h->head_dim;
+    case D_Q:        return (uint64_t)model_q_dim(h);
+    case D_OUT:      return (uint64_t)model_out_dim(h);
+    case D_Q_RANK:   return (uint64_t)h->q_rank;
+    case D_KV_RANK:  return (uint64_t)h->kv_rank;
+    case D_KV_A:     return (uint64_t)h->head_dim;
+    case D_NOPE:     return (uint64_t)h->nope_dim;
+    case D_VALUE:    return (uint64_t)h->value_dim;
     case D_KV:       return (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
     case D_Q_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_heads : 1);
     case D_K_NORM:   return (uint64_t)h->head_dim * (uint64_t)(whole ? h->n_kv_heads : 1);
@@ -161,7 +176,11 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case ALWAYS:      return MODEL_REQUIRED;
     case MAYBE:       return MODEL_OPTIONAL;
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
-    case BIASED:      return h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
+    case PLAIN:       return h->kv_rank ? MODEL_ABSENT : MODEL_REQUIRED;
+    case PLAIN_Q:     return h->q_rank ? MODEL_ABSENT : MODEL_REQUIRED;
+    case LATENT:      return h->kv_rank ? MODEL_REQUIRED : MODEL_ABSENT;
+    case LATENT_Q:    return h->q_rank ? MODEL_REQUIRED : MODEL_ABSENT;
+    case BIASED:      return h->kv_rank ? MODEL_ABSENT : h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case OUTPUT_BIASED: return h->output_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
     case NORMED:      return !h->qk_norm ? MODEL_ABSENT : h->qk_norm_optional ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case LEAD:        return h->n_lead > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
@@ -203,5 +222,7 @@ int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_
     dims[2] = dims[3] = 1;
     if (h->n_experts > 0 && role->experts)
         dims[n++] = dim_value(h, D_EXPERTS);
+    if (r == MODEL_ATTN_K_B || r == MODEL_ATTN_V_B) /* of each head */
+        dims[n++] = dim_value(h, D_HEADS);
     return n;
 }

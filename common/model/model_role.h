@@ -24,6 +24,8 @@ enum model_role {
     MODEL_ATTN_POST_NORM, MODEL_FFN_POST_NORM,
     MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN,                          /* the FFN of layers before the experts' */
     MODEL_SELECT_BIAS,                                                        /* of routers' scores, for choosing */
+    MODEL_ATTN_Q_A, MODEL_ATTN_Q_A_NORM, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_KV_A_NORM, /* latent attention */
+    MODEL_ATTN_K_B, MODEL_ATTN_V_B,                                           /* of each head */
     MODEL_ROLES
 };
 

@@ -132,13 +132,19 @@ static void attention_scores(const struct nn_attn *a, const float *q, const uint
     }
 }
 
+static size_t value_dim(const struct nn_attn *a)
+{
+    return (size_t)(a->value_dim ? a->value_dim : a->head_dim);
+}
+
 /* out[i] = sum of scores[i][p] v_p in ascending positions. */
 static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t stride, int n_pos, int n_heads, const float *scores,
                              float *out)
 {
     enum { RUN = 64 };
     const void *rows[RUN];
-    memset(out, 0, (size_t)n_heads * (size_t)a->head_dim * sizeof *out);
+    const size_t width = value_dim(a);
+    memset(out, 0, (size_t)n_heads * width * sizeof *out);
     for (int p = 0, n; p < n_pos; p += n) {
         n = n_pos - p < RUN ? n_pos - p : RUN;
         for (int i = 0, run; i < n; i += run) {
@@ -146,8 +152,7 @@ static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t s
             for (int j = 0; j < run; j++)
                 rows[i + j] = v + (size_t)(row + j) * stride;
         }
-        kernels->axpy[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, (size_t)a->head_dim, rows, scores + p, a->scores_stride, n, n_heads, 0,
-                                                         a->head_dim);
+        kernels->axpy[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, width, rows, scores + p, a->scores_stride, n, n_heads, 0, (int)width);
     }
 }
 
@@ -155,6 +160,7 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
                   int head0, int head1, const struct nn_attn *a, float *scores)
 {
     const size_t elem = a->kv_f16 ? 2 : 4, stride = a->kv_stride * elem, dim = (size_t)a->head_dim;
+    const size_t width = value_dim(a);
     const int group = a->n_heads / a->n_kv_heads;
     for (int h = head0, n_heads; h < head1; h += n_heads) {
         size_t kv = (size_t)(h / group) * dim * elem;
@@ -169,8 +175,26 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
                 s[p] = a->softcap * tanhf(s[p] / a->softcap);
             nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[h + i] : -INFINITY);
         }
-        attention_values(a, (const uint8_t *)v + kv, stride, n_pos, n_heads, scores, out + (size_t)h * dim);
+        attention_values(a, (const uint8_t *)v + kv, stride, n_pos, n_heads, scores, out + (size_t)h * width);
     }
+}
+
+void nn_latent_token(float *turned, float *q, float *kv, const float *kv_norm, const float *freqs, const struct model_hparams *h, int pos)
+{
+    int rot = h->n_rot, dim = h->nope_dim + rot;
+    nn_rmsnorm(kv, kv, kv_norm, h->kv_rank, h->rms_eps);
+    nn_rope(kv + h->kv_rank, 1, rot, rot, h->rope, freqs, h->rope_mscale, pos);
+    nn_rope(q + h->nope_dim, h->n_heads, dim, rot, h->rope, freqs, h->rope_mscale, pos);
+    for (int i = 0; i < h->n_heads; i++)
+        memcpy(turned + (size_t)i * (size_t)h->head_dim + h->kv_rank, q + (size_t)i * (size_t)dim + h->nope_dim, (size_t)rot * sizeof *q);
+}
+
+void nn_each_head(float *out, const float *x, int n, int head0, int head1, const struct nn_each_head *m)
+{
+    size_t row = quant_row_bytes(m->type, (uint64_t)m->cols), one = row * (size_t)m->rows;
+    for (int i = head0; i < head1; i++)
+        kernels->rows[KERNELS_ACT_F32][m->type](out + (size_t)i * m->out_step, m->out_stride, (const uint8_t *)m->w + (size_t)i * one, row,
+                                                m->rows, x + (size_t)i * m->x_step, m->x_stride * sizeof *x, n, m->cols);
 }
 
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act)
@@ -236,30 +260,15 @@ static void open_groups(const float *score, const struct model_hparams *h, uint8
     }
 }
 
-/* What experts are chosen by, where that is not the logits alone. */
-static void select_scores(float *score, const float *logits, const float *bias, const struct model_hparams *h)
-{
-    if (h->router == MODEL_ROUTER_SIGMOID_TOPK) {
-        for (int i = 0; i < h->n_experts; i++)
-            score[i] = nn_sigmoid(logits[i]);
-    } else {
-        memcpy(score, logits, (size_t)h->n_experts * sizeof *score);
-        nn_softmax(score, h->n_experts);
-    }
-    for (int i = 0; bias && i < h->n_experts; i++)
-        score[i] += bias[i];
-}
-
 static void choose(uint16_t *chosen, const float *logits, const float *bias, const struct model_hparams *h)
 {
     float score[MODEL_MAX_EXPERTS];
     uint8_t closed[MODEL_MAX_EXPERTS];
     const uint8_t *shut = NULL;
     int per = 1;
-    if (bias || h->n_groups > 1) {
-        select_scores(score, logits, bias, h);
-        logits = score;
-    }
+    for (int i = 0; (bias || h->n_groups > 1) && i < h->n_experts; i++)
+        score[i] = nn_sigmoid(logits[i]) + (bias ? bias[i] : 0);
+    logits = bias || h->n_groups > 1 ? score : logits;
     if (h->n_groups > 1) {
         open_groups(score, h, closed);
         shut = closed;

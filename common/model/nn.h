@@ -50,6 +50,7 @@ void nn_softmax_sink(float *x, int n, float sink);
 #define NN_ATTN_HEADS 4
 struct nn_attn {
     int n_heads, n_kv_heads, head_dim, kv_f16;
+    int value_dim;               /* elements of a value, of its row's first; 0: head_dim. out: value_dim for each head */
     size_t kv_stride, scores_stride;
     float scale;
     const float *sinks;
@@ -62,6 +63,20 @@ struct nn_attn {
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
 
+/* Latent attention: norm and rotation of a token's kv, f32[head_dim], for the cache, and rotation of its queries q, f32[n_heads][nope_dim
+ * + n_rot], whose rotated elements go to the last n_rot of `turned`, f32[n_heads][head_dim]. */
+void nn_latent_token(float *turned, float *q, float *kv, const float *kv_norm, const float *freqs, const struct model_hparams *h, int pos);
+
+/* out[t][head] = W[head] . x[t][head] for heads [head0, head1) of n tokens. W: [heads][rows][cols] of a type with kernels; strides and
+ * steps in floats, from token to token and from head to head. */
+struct nn_each_head {
+    const void *w;
+    uint32_t type;
+    int rows, cols;
+    size_t out_stride, out_step, x_stride, x_step;
+};
+void nn_each_head(float *out, const float *x, int n, int head0, int head1, const struct nn_each_head *m);
+
 /* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u), SWIGLU_OAI
  * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss), GELU
  * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u. */
@@ -73,7 +88,8 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
  *                 experts, normalised over the chosen, is the same)
  *   SOFTMAX_ALL   exp(z_i) / sum of exp(z_j) over all j, which sum to less than 1 (OLMoE, arXiv:2409.02060)
  *   SIGMOID_TOPK  s_i / max(2^-14, sum of s_j), s = 1 / (1 + exp(-z)) (SmallThinker, arXiv:2507.20984)
- * Where the model has biases for choosing (DeepSeek-V3, arXiv:2412.19437), bias, f32[n], is added to the scores s, for choosing alone;
+ * Where the model, a sigmoid one, has biases for choosing (DeepSeek-V3, arXiv:2412.19437), bias, f32[n], is added to the scores s, for
+ * choosing alone;
  * where it has groups, only experts of the n_groups_used groups can be chosen whose two best (s + bias) sum to most. Weights are
  * multiplied by expert_scale at last. n = h->n_experts, used = h->n_experts_used; bias may be NULL. */
 void nn_route(uint16_t *chosen, float *weight, const float *logits, const float *bias, const struct model_hparams *h);

@@ -29,6 +29,7 @@ struct scratch {
     float *q, *k, *v;          /* [max_len][...] */
     float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
+    float *made, *low, *heads; /* latent attention: [TILE] of queries as they are made, of q_rank, of what the output matrix sees */
 };
 
 struct forward {
@@ -92,7 +93,8 @@ static int check_types(const struct model *m, struct err *e)
     static const enum model_role matrices[] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
                                                 MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
                                                 MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN,
-                                                MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
+                                                MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A, MODEL_ATTN_Q_B,
+                                                MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B };
     for (int l = 0; l < model_depth(&m->h); l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
@@ -106,7 +108,7 @@ static int check_types(const struct model *m, struct err *e)
 static void scratch_free(struct scratch *s)
 {
     free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
-    free(s->scores);
+    free(s->scores), free(s->made), free(s->low), free(s->heads);
 }
 
 static int widest_ffn(const struct model_hparams *h)
@@ -129,6 +131,13 @@ static int scratch_new(const struct forward *f, struct scratch *s)
     size_t att = TILE * f->q_len, n_experts = (size_t)f->h->n_experts;
     s->att = malloc((att > n_experts ? att : n_experts) * sizeof(float));
     s->scores = malloc(len * NN_ATTN_HEADS * sizeof(float));
+    if (f->h->kv_rank) {
+        s->made = malloc(TILE * (size_t)model_q_dim(f->h) * sizeof(float));
+        s->low = malloc(TILE * (size_t)(f->h->q_rank + 1) * sizeof(float));
+        s->heads = malloc(TILE * (size_t)model_out_dim(f->h) * sizeof(float));
+        if (!s->made || !s->low || !s->heads)
+            return ERR_NOMEM;
+    }
     return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
 }
 
@@ -213,7 +222,8 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
     const struct model_hparams *h = &m->h;
     uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
     uint64_t widest = (uint64_t)widest_ffn(h);
-    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q) +
+    uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + 1 + model_out_dim(h)) : 0;
+    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q + latent) +
                            (uint64_t)max_len * (q + 2 * kv + 1));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
     return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
@@ -357,21 +367,63 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
         q[i] *= scale;
 }
 
+/* Queries, keys and values of a sequence from s->norm, of n tokens from t on. */
+static void make_plain(const struct forward *f, struct scratch *s, size_t t, int n)
+{
+    product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
+    product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
+    product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
+    for (size_t i = t; i < t + (size_t)n; i++)
+        place(f, s->q + i * f->q_len, s->k + i * f->kv_len, s->v + i * f->kv_len, (int)i);
+}
+
+/* The same where heads share what keys and values are made of: s->q has queries turned into that, s->k it itself. */
+static void make_latent(const struct forward *f, struct scratch *s, size_t t, int n)
+{
+    const struct model_hparams *h = f->h;
+    size_t q_dim = (size_t)model_q_dim(h), rank = (size_t)h->q_rank;
+    const struct nn_each_head turn = { f->w[MODEL_ATTN_K_B], tensor(f, MODEL_ATTN_K_B)->type, h->kv_rank, h->nope_dim, f->q_len,
+                                       (size_t)h->head_dim, q_dim, (size_t)(h->nope_dim + h->n_rot) };
+    if (rank) {
+        product(s->low, rank, tensor(f, MODEL_ATTN_Q_A), f->w[MODEL_ATTN_Q_A], 0, s->norm, f->d, n);
+        for (size_t i = 0; i < (size_t)n; i++)
+            nn_rmsnorm(s->low + i * rank, s->low + i * rank, f->w[MODEL_ATTN_Q_A_NORM], h->q_rank, h->rms_eps);
+    }
+    enum model_role q = rank ? MODEL_ATTN_Q_B : MODEL_ATTN_Q;
+    product(s->made, q_dim, tensor(f, q), f->w[q], 0, rank ? s->low : s->norm, rank ? rank : f->d, n);
+    product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_KV_A), f->w[MODEL_ATTN_KV_A], 0, s->norm, f->d, n);
+    for (size_t i = 0; i < (size_t)n; i++)
+        nn_latent_token(s->q + (t + i) * f->q_len, s->made + i * q_dim, s->k + (t + i) * f->kv_len, f->w[MODEL_ATTN_KV_A_NORM], f->freqs, h,
+                        (int)(t + i));
+    nn_each_head(s->q + t * f->q_len, s->made, n, 0, h->n_heads, &turn);
+}
+
+/* What the output matrix sees of n tokens: s->att itself, or the values of its heads. */
+static const float *attended(const struct forward *f, struct scratch *s, int n)
+{
+    const struct model_hparams *h = f->h;
+    if (!h->kv_rank)
+        return s->att;
+    const struct nn_each_head value = { f->w[MODEL_ATTN_V_B], tensor(f, MODEL_ATTN_V_B)->type, h->value_dim, h->kv_rank,
+                                        (size_t)model_out_dim(h), (size_t)h->value_dim, (size_t)(h->n_heads * h->kv_rank),
+                                        (size_t)h->kv_rank };
+    nn_each_head(s->heads, s->att, n, 0, h->n_heads, &value);
+    return s->heads;
+}
+
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
 {
     const struct model_hparams *h = f->h;
     float *x = f->x + first * f->d;
+    const float *values = h->kv_rank ? s->k : s->v;
+    size_t width = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim) * (size_t)h->n_heads;
     for (size_t t = 0; t < len; t += TILE) {
         int n = (int)(len - t < TILE ? len - t : TILE);
         norm_tile(f, s->norm, x + t * f->d, f->attn_norm, n);
         probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
-        product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
-        product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
+        (h->kv_rank ? make_latent : make_plain)(f, s, t, n);
     }
-    for (size_t t = 0; t < len; t++)
-        place(f, s->q + t * f->q_len, s->k + t * f->kv_len, s->v + t * f->kv_len, (int)t);
-    const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim,
+    const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .value_dim = h->kv_rank,
                                .kv_stride = f->kv_len, .scores_stride = len,
                                .scale = h->attn_scale > 0 ? h->attn_scale : 1.0f / sqrtf((float)h->head_dim),
                                .sinks = f->w[MODEL_ATTN_SINKS], .softcap = h->attn_softcap };
@@ -379,10 +431,10 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
         int n = (int)(len - t < TILE ? len - t : TILE);
         for (int i = 0; i < n; i++) {
             int pos = (int)t + i, from = model_attends_from(h, f->layer, pos);
-            nn_attention(s->att + (size_t)i * f->q_len, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
-                         s->v + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
+            nn_attention(s->att + (size_t)i * width, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
+                         values + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
         }
-        product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, s->att, f->q_len, n);
+        product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, attended(f, s, n), (size_t)model_out_dim(h), n);
         for (int i = 0; i < n; i++)
             add_bias(s->out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
         add_residual(f, x + t * f->d, s->out, f->w[MODEL_ATTN_POST_NORM], n);

@@ -145,6 +145,11 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("n_lead", h->n_lead, 0, MODEL_MAX_LAYERS, e)) < 0 ||
         (r = in_range("n_ff_lead", h->n_ff_lead, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("heads * head_dim", (long long)h->n_heads * h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("kv_rank", h->kv_rank, 0, h->head_dim, e)) < 0 || (r = in_range("q_rank", h->q_rank, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("heads * nope_dim", (long long)h->n_heads * h->nope_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("heads * value_dim", (long long)h->n_heads * h->value_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_rot", h->n_rot, 0, h->head_dim, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
@@ -187,13 +192,15 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     blocks_of(h, c, &b);
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
     uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
-    uint64_t kv_dim = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim);
-    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > q_dim ? d : q_dim;
+    uint64_t kv_dim = (uint64_t)model_kv_dim(h), out_dim = (uint64_t)model_out_dim(h), low = (uint64_t)h->q_rank;
+    uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > out_dim ? d : out_dim;
     widest = widest > n_shared ? widest : n_shared;
+    widest = widest > low ? widest : low;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
-    b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + 2 * kv_dim), 4));
-    b.attn = up64(mul(&s, mul(&s, tokens, q_dim), 4));
+    b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + kv_dim), 4));
+    b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
+    b.latent = h->kv_rank ? up64(mul(&s, mul(&s, tokens, (uint64_t)model_q_dim(h) + low), 4)) : 0;
     b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
     uint64_t heads = (uint64_t)(h->n_heads / h->n_kv_heads);
     heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
@@ -215,7 +222,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
-    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.shared, b.scores, b.logits, b.ffn,
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.shared, b.scores, b.logits, b.ffn,
                                b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
@@ -274,7 +281,7 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
     }
     k.row_bytes = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
-    k.total = mul(&s, k.plane_bytes, 2 * (uint64_t)model_depth(h));
+    k.total = mul(&s, k.plane_bytes, (h->kv_rank ? 1 : 2) * (uint64_t)model_depth(h));
     if (s.bad || pages > INT32_MAX / SCHEDULE_KV_PAGE)
         return err_set(e, ERR_LIMIT, "memory account: a KV cache of %d sequences of %d positions is too large", c->max_batch, c->context);
     k.n_pages = (int)pages;

@@ -120,8 +120,9 @@ struct budget_scratch {
     int rows;            /* tokens of those together: max(prefill_chunk, max_batch x experts used) */
     uint64_t hidden;     /* f32[tokens][d_model]: residual, normed, FFN sum: three of them */
     uint64_t act;        /* int8 activations of a pass: [tokens] of the widest input of a row product */
-    uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim] */
-    uint64_t attn;       /* f32[tokens][n_heads][head_dim] */
+    uint64_t qkv;        /* f32[tokens][n_heads + 2 n_kv_heads][head_dim]; latent attention: [n_heads + 1] */
+    uint64_t attn;       /* f32[tokens][n_heads][head_dim]; latent: and [n_heads][value_dim] */
+    uint64_t latent;     /* latent attention: f32[tokens][n_heads][nope_dim + n_rot] and [tokens][q_rank] */
     uint64_t shared;     /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead] */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */

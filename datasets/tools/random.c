@@ -34,6 +34,7 @@ struct family {
     int temperature;            /* and yarn's multiplier */
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys */
+    int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
     int half_rope;              /* rope.dimension_count is half a head */
     int sigmoid;                /* of a file that states no gating */
 };
@@ -56,11 +57,12 @@ static const struct family families[] = {
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
     { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .half_rope = 1, .sigmoid = 1 },
+    { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms;
+        rope_scaling, lead, nextn, groups, qk_norms, kv_rank, q_rank;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -302,11 +304,25 @@ static int put_lead(struct make *m, const struct shape *s, struct err *e)
     const char *a = s->family->arch;
     int r;
     if ((r = put_u32(m, a, "expert_shared_count", 1, e)) < 0 || (r = put_u32(m, a, "leading_dense_block_count", s->lead, e)) < 0 ||
-        (r = put_f32(m, a, "expert_weights_scale", 2.5, e)) < 0 || (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0 ||
+        (r = put_f32(m, a, "expert_weights_scale", s->gating == SIGMOID ? 2.5 : 1, e)) < 0 ||
+        (s->gating == SIGMOID && (r = put_bool(m, a, "expert_weights_norm", 1, e)) < 0) ||
         (r = put_u32(m, a, "expert_group_count", s->groups, e)) < 0 ||
         (r = put_u32(m, a, "expert_group_used_count", (s->groups + 1) / 2, e)) < 0)
         return r;
     return s->nextn ? put_u32(m, a, "nextn_predict_layers", s->nextn, e) : 0;
+}
+
+static int put_latent(struct make *m, const struct shape *s, struct err *e)
+{
+    const struct { const char *key; int value; } keys[] = {
+        { "attention.kv_lora_rank", s->kv_rank }, { "attention.key_length", s->kv_rank + s->head_dim / 2 },
+        { "attention.value_length", s->kv_rank }, { "attention.key_length_mla", s->head_dim + s->head_dim / 2 },
+        { "attention.value_length_mla", s->head_dim }, { "rope.dimension_count", s->head_dim / 2 }, { "attention.q_lora_rank", s->q_rank },
+    };
+    int r = 0, n = (int)(sizeof keys / sizeof keys[0]) - (s->q_rank == 0);
+    for (int i = 0; i < n && r == 0; i++)
+        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
+    return r;
 }
 
 static int put_experts(struct make *m, const struct shape *s, struct err *e)
@@ -345,6 +361,8 @@ static int put_rope(struct make *m, const struct shape *s, struct err *e)
     if ((r = put_str(m, a, "rope.scaling.type", s->rope_scaling == YARN ? "yarn" : "linear", e)) < 0 ||
         (r = put_f32(m, a, "rope.scaling.factor", s->rope_factor, e)) < 0)
         return r;
+    if (s->family->latent && s->rope_scaling == YARN && (r = put_f32(m, a, "rope.scaling.yarn_log_multiplier", 0.0707, e)) < 0)
+        return r;
     if (s->family->temperature && ((r = put_f32(m, a, "attention.temperature_scale", 0.1, e)) < 0 ||
                                    (r = put_f32(m, a, "rope.scaling.yarn_log_multiplier", 1, e)) < 0))
         return r;
@@ -373,8 +391,11 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
-    if ((f->key_length || s->head_dim * s->heads != s->d_model) && ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
-                                                                    (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
+    if (f->latent && (r = put_latent(m, s, e)) < 0)
+        return r;
+    if (!f->latent && (f->key_length || s->head_dim * s->heads != s->d_model) &&
+        ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
+         (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
         return r;
     m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;
     if (s->tokenizer_from)
@@ -414,12 +435,15 @@ static int check_experts(struct shape *s, struct err *e)
 static int check(struct shape *s, struct err *e)
 {
     if (s->kv_heads == 0)
-        s->kv_heads = s->heads;
+        s->kv_heads = s->family->latent ? 1 : s->heads;
     if (s->head_dim == 0 && (s->d_model % s->heads != 0 || s->d_model / s->heads % 2 != 0))
         return err_set(e, ERR_USAGE, "--d-model %d is not an even multiple of --heads %d", s->d_model, s->heads);
     s->head_dim = s->head_dim ? s->head_dim : s->d_model / s->heads;
-    if (s->head_dim % 2 != 0)
-        return err_set(e, ERR_USAGE, "--head-dim %d is odd", s->head_dim);
+    if (s->head_dim % (s->family->latent ? 4 : 2) != 0)
+        return err_set(e, ERR_USAGE, s->family->latent ? "--head-dim %d is no multiple of 4" : "--head-dim %d is odd", s->head_dim);
+    if (!s->family->latent && (s->kv_rank > 0 || s->q_rank > 0))
+        return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
+    s->kv_rank = s->family->latent && s->kv_rank == 0 ? 4 * s->head_dim : s->kv_rank;
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
     int r = check_experts(s, e);
@@ -476,7 +500,7 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", "glm4moe",
-                                         NULL };
+                                         "deepseek2", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
@@ -501,7 +525,12 @@ int cmd_random(int argc, char **argv)
         { .name = "kv-heads", .type = OPT_INT, .dest = &s.kv_heads, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "as many as heads", .help = "Key and value heads." },
         { .name = "head-dim", .type = OPT_INT, .dest = &s.head_dim, .min = 2, .max = MODEL_MAX_DIM,
-          .arg = "N", .def = "d-model / heads", .help = "Length of a head's queries, keys and values." },
+          .arg = "N", .def = "d-model / heads",
+          .help = "Length of a head's queries, keys and values; with latent attention without the half as many that rotate." },
+        { .name = "kv-rank", .type = OPT_INT, .dest = &s.kv_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "4 * head-dim", .help = "Latent attention: elements that keys and values are made of." },
+        { .name = "q-rank", .type = OPT_INT, .dest = &s.q_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "none", .help = "Likewise of queries." },
         { .name = "ff", .type = OPT_INT, .dest = &s.ff, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "256", .help = "FFN neurons, of each expert where there are experts." },
         { .name = "experts", .type = OPT_INT, .dest = &s.experts, .min = 0, .max = MODEL_MAX_EXPERTS,

@@ -219,7 +219,7 @@ double cost_lookahead_ns(const struct plan_layer_figures *f)
 
 double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
 {
-    return batch * 2.0 * positions * h->n_kv_heads * h->head_dim * (kv_f16 ? 2 : 4);
+    return batch * positions * model_kv_dim(h) * (kv_f16 ? 2 : 4);
 }
 
 double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
@@ -653,12 +653,15 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     const struct inputs_layer *il = &in->layers[layer];
     int batch = inputs_batch_sizes[batch_index], shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
-    struct inputs_matrix m[INPUTS_ATTN + 1 + INPUTS_SHARED];
+    struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
+    int latent = in->h.kv_rank ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
     memcpy(m, il->attn, sizeof il->attn);
-    m[INPUTS_ATTN] = il->router;
-    memcpy(m + INPUTS_ATTN + 1, il->shared, sizeof il->shared);
-    l->products_ns += dense_part_ns(hw, c, r, m, INPUTS_ATTN + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
-    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + (il->router.rows > 0) + 2 * shared, r->start_ns);
+    memcpy(m + n, il->latent, (size_t)latent * sizeof *m);
+    m[n += latent] = il->router;
+    memcpy(m + n + 1, il->shared, sizeof il->shared);
+    l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
+    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + (latent ? 2 + (in->h.q_rank > 0) : 0) + (il->router.rows > 0) + 2 * shared,
+                                r->start_ns);
     l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 

@@ -29,8 +29,10 @@ struct inputs_matrix {          /* a resident weight matrix: rows row products o
 
 #define INPUTS_ATTN 4
 #define INPUTS_SHARED 3
+#define INPUTS_LATENT 5
 struct inputs_layer {
     struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
+    struct inputs_matrix latent[INPUTS_LATENT]; /* of latent attention, in place of K and V; rows 0: none */
     struct inputs_matrix router;                /* rows 0: none */
     struct inputs_matrix shared[INPUTS_SHARED]; /* gate, up and down of the expert that every token uses; rows 0: none */
     uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model's gate, up and down */
@@ -42,6 +44,8 @@ static inline double inputs_layer_bytes(const struct inputs_layer *l)
     double sum = 0;
     for (int i = 0; i < INPUTS_ATTN; i++)
         sum += (double)l->attn[i].bytes;
+    for (int i = 0; i < INPUTS_LATENT; i++)
+        sum += (double)l->latent[i].bytes;
     for (int i = 0; i < INPUTS_SHARED; i++)
         sum += (double)l->shared[i].bytes;
     return sum;

@@ -20,8 +20,10 @@ static int batch_size_index(int batch)
 static struct inputs_matrix matrix_of(const struct trace_tensor *t)
 {
     struct inputs_matrix m = { 0 };
-    if (t)
-        m = (struct inputs_matrix){ t->type, (int)t->dims[1], (int)t->dims[0], t->bytes };
+    if (t) {
+        uint64_t rows = t->dims[1] * t->dims[2];
+        m = (struct inputs_matrix){ t->type, (int)(rows < INT32_MAX ? rows : INT32_MAX), (int)t->dims[0], t->bytes };
+    }
     return m;
 }
 
@@ -46,6 +48,8 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     static const enum model_role attn[INPUTS_ATTN] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT };
     static const enum model_role shared[INPUTS_SHARED] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
     static const enum model_role lead[INPUTS_SHARED] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
+    static const enum model_role latent[INPUTS_LATENT] = { MODEL_ATTN_Q_A, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_K_B,
+                                                              MODEL_ATTN_V_B };
     static const enum model_role ffn[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
     for (int r = 0; r < LAYOUT_ROLES; r++)
         for (int l = 0; l < in->n_layers; l++) {
@@ -61,6 +65,8 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     for (int l = 0; l < model_depth(&in->h); l++) {
         for (int a = 0; a < INPUTS_ATTN; a++)
             in->layers[l].attn[a] = matrix_of(trace_tensor_find(ti, attn[a], l));
+        for (int a = 0; a < INPUTS_LATENT; a++)
+            in->layers[l].latent[a] = matrix_of(trace_tensor_find(ti, latent[a], l));
         for (int a = 0; a < INPUTS_SHARED; a++)
             in->layers[l].shared[a] = matrix_of(trace_tensor_find(ti, (model_is_lead(&in->h, l) ? lead : shared)[a], l));
         in->layers[l].router = matrix_of(trace_tensor_find(ti, MODEL_FFN_ROUTER, l));

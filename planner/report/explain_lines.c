@@ -219,7 +219,7 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
               "layers", s->attention, "ns", "B_seq", r->seq_bw, NULL),
           "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->serial_work, NULL);
     put(m, n, "(M8)", "V_kv = 2 * positions * kv_dim * width, read per layer and step", kv_bytes, "bytes",
-        "positions", positions, "kv_dim", (double)h->n_kv_heads * h->head_dim, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
+        "positions", positions, "kv_dim", model_kv_dim(h) / 2.0, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "F_kv = 4 * positions * heads * head_dim, per layer", kv_flops, "FLOP", "positions", positions, "heads",
         (double)h->n_heads, "head_dim", (double)h->head_dim, NULL);
     put(m, n, "(M17)", "t_attend = p * heads * tau_attend(head_dim) / n_t, per layer; where tau_attend was not measured, F_kv / f_cpu",

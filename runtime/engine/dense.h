@@ -36,6 +36,9 @@ struct dense_matrix {           /* [n_rows][n_cols] */
 
 struct dense_layer {
     struct dense_matrix q, k, v, o;
+    /* Of latent attention, in place of k and v, and of q where there is q_a; k_b and v_b: n_rows of each head. */
+    struct dense_matrix q_a, q_b, kv_a, k_b, v_b;
+    const float *q_a_norm, *kv_a_norm;         /* f32[q_rank], f32[kv_rank] */
     struct dense_matrix router; /* with experts; else empty */
     struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
                                 * the experts'; else empty */
@@ -62,7 +65,9 @@ struct dense_weights {
 struct dense_memory {
     uint8_t *kv;                /* [layer][K, V][kv.rows] rows (struct budget_kv) */
     float *q, *k, *v;           /* f32[tokens][rows of the matrix] */
-    float *attn;                /* f32[tokens][n_heads][head_dim] */
+    float *attn;                /* f32[tokens][n_heads][head_dim]; latent attention: kv_rank for each head, and then
+                                 * [tokens][n_heads][value_dim] */
+    float *latent;              /* of it: f32[tokens][n_heads][nope_dim + n_rot], then [tokens][q_rank]; or NULL */
     float *scores;              /* f32[threads][heads at once][context] */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
     float *shared;              /* f32[2][tokens][rows of shared_gate, at most]; NULL where there are none */
@@ -109,7 +114,7 @@ struct dense_backend {
     /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
      * rotates, were written to the KV cache at (seq, pos), whose page is the sequence's alone. in: the layer's normed input,
      * f32[n_tokens][d_model]; tokens: [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer has weights for
-     * that. */
+     * that. Latent attention (model_hparams.kv_rank) caches what k and v are made of, in one plane. */
     int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                      const struct dense_reads *reads, float *out, struct err *e);
 

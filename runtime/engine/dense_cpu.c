@@ -111,13 +111,15 @@ static void norms(const struct cpu *c, const float *w, const float *x, int n, fl
 struct attention {
     const struct cpu *cpu;
     const struct engine_token *tokens;
-    int layer;
+    int layer, n;
+    float *heads;       /* what the output matrix sees */
 };
 
 /* Row of the plane of K or V of a layer. */
 static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
 {
-    return c->c.memory.kv + ((size_t)layer * 2 + (size_t)value) * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
+    size_t plane = c->c.h->kv_rank ? (size_t)layer : (size_t)layer * 2 + (size_t)value; /* latent: a value is its row's first elements */
+    return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
 
 static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
@@ -166,17 +168,29 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
     }
 }
 
-/* Item i: the heads that share one KV head, of one token. */
+/* Heads of an item: those that share one KV head; fewer where one is all that there is. */
+static int item_heads(const struct model_hparams *h)
+{
+    return h->kv_rank ? NN_ATTN_HEADS : h->n_heads / h->n_kv_heads;
+}
+
+static int items_of(const struct model_hparams *h)
+{
+    return (h->n_heads + item_heads(h) - 1) / item_heads(h);
+}
+
+/* Item i: some heads of one token. */
 static void some_heads(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
     const struct model_hparams *h = c->c.h;
-    int group = h->n_heads / h->n_kv_heads;
-    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim;
+    int group = h->n_heads / h->n_kv_heads, some = item_heads(h), items = items_of(h), width = h->kv_rank ? h->kv_rank : h->head_dim;
+    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim, out_dim = (size_t)h->n_heads * (size_t)width;
     struct nn_attn shape = { .n_heads = h->n_heads,
                                    .n_kv_heads = h->n_kv_heads,
                                    .head_dim = h->head_dim,
+                                   .value_dim = width,
                                    .kv_f16 = c->c.kv_f16,
                                    .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
@@ -185,15 +199,91 @@ static void some_heads(void *ctx, int begin, int end, int worker)
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
     float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
     for (int i = begin; i < end; i++) {
-        int t = i / h->n_kv_heads, kv = i % h->n_kv_heads;
+        int t = i / items, head = i % items * some, end_head = head + some < h->n_heads ? head + some : h->n_heads;
         const struct engine_token *tok = &a->tokens[t];
         int from = model_attends_from(h, a->layer, tok->pos);
         shape.pages = kv_pages_of(c->c.pages, tok->seq);
         shape.first = from;
         int first = shape.pages ? 0 : from; /* row of K and V that nn_attention counts from */
-        nn_attention(c->c.memory.attn + (size_t)t * q_dim, c->c.memory.q + (size_t)t * q_dim, kv_row(c, a->layer, 0, first),
-                     kv_row(c, a->layer, 1, first), tok->pos + 1 - from, kv * group, (kv + 1) * group, &shape, scores);
+        nn_attention(c->c.memory.attn + (size_t)t * out_dim, c->c.memory.q + (size_t)t * q_dim, kv_row(c, a->layer, 0, first),
+                     kv_row(c, a->layer, 1, first), tok->pos + 1 - from, head, end_head, &shape, scores);
     }
+}
+
+/* ---- latent attention ---- */
+
+static void place_latent(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    const struct cpu *c = a->cpu;
+    const struct model_hparams *h = c->c.h;
+    const struct dense_memory *m = &c->c.memory;
+    size_t turned = (size_t)h->n_heads * (size_t)h->head_dim;
+    (void)worker;
+    for (int t = begin; t < end; t++) {
+        const struct engine_token *tok = &a->tokens[t];
+        float *kv = m->k + (size_t)t * (size_t)h->head_dim;
+        nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv, c->c.w->layers[a->layer].kv_a_norm,
+                        c->c.w->rope_freqs, h, tok->pos);
+        store_kv(c, kv, kv_row(c, a->layer, 0, kv_pages_row(c->c.pages, tok->seq, tok->pos)));
+    }
+}
+
+/* What does not rotate of the queries of some heads, turned into what the cache has. */
+static void turn_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    const struct model_hparams *h = a->cpu->c.h;
+    const struct dense_memory *m = &a->cpu->c.memory;
+    const struct dense_matrix *w = &a->cpu->c.w->layers[a->layer].k_b;
+    const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)h->n_heads * (size_t)h->head_dim,
+                                       (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
+    (void)worker;
+    nn_each_head(m->q, m->latent, a->n, begin, end, &each);
+}
+
+/* The values of some heads, of what attention gave. */
+static void value_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct attention *a = ctx;
+    const struct model_hparams *h = a->cpu->c.h;
+    const struct dense_memory *m = &a->cpu->c.memory;
+    const struct dense_matrix *w = &a->cpu->c.w->layers[a->layer].v_b;
+    const struct nn_each_head each = { w->data, w->type, w->n_rows, w->n_cols, (size_t)model_out_dim(h), (size_t)h->value_dim,
+                                       (size_t)h->n_heads * (size_t)h->kv_rank, (size_t)h->kv_rank };
+    (void)worker;
+    nn_each_head(a->heads, m->attn, a->n, begin, end, &each);
+}
+
+/* Queries, and what keys and values are made of. */
+static int latent_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads,
+                           struct err *e)
+{
+    const struct model_hparams *h = c->c.h;
+    const struct dense_memory *m = &c->c.memory;
+    struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
+    float *low = m->latent + (size_t)c->c.tokens * (size_t)model_q_dim(h);
+    int n = in->n_tokens, r;
+    add_product(&first, h->q_rank ? &l->q_a : &l->q, in, h->q_rank ? low : m->latent);
+    add_product(&first, &l->kv_a, in, m->k);
+    if ((r = run_products(c, &first)) < 0 || !h->q_rank)
+        return r;
+    for (int t = 0; t < n; t++)
+        nn_rmsnorm(low + (size_t)t * (size_t)h->q_rank, low + (size_t)t * (size_t)h->q_rank, l->q_a_norm, h->q_rank, h->rms_eps);
+    struct acts x = { .f32 = low, .n_cols = h->q_rank, .n_tokens = n, .q8 = m->act };
+    add_product(&then, &l->q_b, &x, m->latent);
+    return run_products(c, &then);
+}
+
+/* ---- attention ---- */
+
+static int plain_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads, struct err *e)
+{
+    struct products qkv = { .reads = reads, .e = e };
+    add_product(&qkv, &l->q, in, c->c.memory.q);
+    add_product(&qkv, &l->k, in, c->c.memory.k);
+    add_product(&qkv, &l->v, in, c->c.memory.v);
+    return run_products(c, &qkv);
 }
 
 static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
@@ -203,21 +293,25 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     const struct model_hparams *h = c->c.h;
     const struct dense_layer *l = &c->c.w->layers[layer];
     const struct dense_memory *m = &c->c.memory;
-    struct attention a = { c, tokens, layer };
-    struct products qkv = { .reads = reads, .e = e }, o = { .reads = reads, .e = e };
-    int n = in->n_tokens, r;
-    add_product(&qkv, &l->q, in, m->q);
-    add_product(&qkv, &l->k, in, m->k);
-    add_product(&qkv, &l->v, in, m->v);
-    if ((r = run_products(c, &qkv)) < 0)
+    int n = in->n_tokens, items = n * items_of(h), r;
+    float *attended = h->kv_rank ? m->attn + (size_t)c->c.tokens * (size_t)h->n_heads * (size_t)h->head_dim : m->attn;
+    struct attention a = { c, tokens, layer, n, attended };
+    struct products o = { .reads = reads, .e = e };
+    if ((r = (h->kv_rank ? latent_products : plain_products)(c, l, in, reads, e)) < 0)
         return r;
-    pool_for(c->c.pool, n, 1, place_tokens, &a);
+    pool_for(c->c.pool, n, 1, h->kv_rank ? place_latent : place_tokens, &a);
+    if (h->kv_rank)
+        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, l->k_b.row_bytes * (uint64_t)l->k_b.n_rows * (uint64_t)h->n_heads),
+                 turn_heads, &a);
     uint64_t kv_bytes = 0;
     for (int t = 0; t < n; t++)
         kv_bytes += 2 * c->c.kv.row_bytes *
                     (uint64_t)(tokens[t].pos + 1 - model_attends_from(h, layer, tokens[t].pos));
-    pool_for(c->c.pool, n * h->n_kv_heads, piece_of(c, n * h->n_kv_heads, kv_bytes), some_heads, &a);
-    struct acts heads = { .f32 = m->attn, .n_cols = h->n_heads * h->head_dim, .n_tokens = n, .q8 = m->act };
+    pool_for(c->c.pool, items, piece_of(c, items, kv_bytes), some_heads, &a);
+    if (h->kv_rank)
+        pool_for(c->c.pool, h->n_heads, piece_of(c, h->n_heads, l->v_b.row_bytes * (uint64_t)l->v_b.n_rows * (uint64_t)h->n_heads),
+                 value_heads, &a);
+    struct acts heads = { .f32 = attended, .n_cols = model_out_dim(h), .n_tokens = n, .q8 = m->act };
     add_product(&o, &l->o, &heads, out);
     r = run_products(c, &o);
     for (int t = 0; t < n; t++)
@@ -232,7 +326,7 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
     const struct cpu *c = cpu_of(d);
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; value < 2; value++)
+        for (int value = 0; value < (c->c.h->kv_rank ? 1 : 2); value++)
             memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
                    (size_t)n * c->c.kv.row_bytes);
     return 0;

@@ -99,11 +99,12 @@ static int open_dense(struct engine *g, struct err *e)
     const struct budget_choice *c = &g->c.choice;
     const struct dense_backend *b = g->c.dense ? g->c.dense : &dense_cpu_backend;
     size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
-           kv_dim = (size_t)g->h.n_kv_heads * (size_t)g->h.head_dim, tokens = (size_t)s->tokens;
+           kv_dim = (size_t)model_kv_dim(&g->h) / 2, tokens = (size_t)s->tokens;
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
                               .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
+                                      .latent = s->latent ? scratch(g, s->latent) : NULL,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
     kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));
     d.memory.k = d.memory.q + tokens * q_dim;

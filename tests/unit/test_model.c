@@ -192,6 +192,23 @@ static void smallthinker(void)
     CHECK(model_router_by_name("top1") == -1);
 }
 
+/* Hyper-parameters of n keys, one of them edited, left out or added. */
+static int with_edit(const struct tiny_edit *all, size_t n, const char *key, char kind, double number, struct model_hparams *h)
+{
+    struct tiny_edit ed[32] = { { 0 } };
+    size_t k = 0;
+    int found = 0;
+    for (size_t i = 0; i < n; i++) {
+        int this = key && !strcmp(all[i].key, key);
+        found |= this;
+        if (!this || kind != '-')
+            ed[k++] = this ? (struct tiny_edit){ key, kind, number, NULL } : all[i];
+    }
+    if (key && !found)
+        ed[k++] = (struct tiny_edit){ key, kind, number, NULL };
+    return hparams_given(ed, NULL, h);
+}
+
 /* The keys of GLM-4.5, as small as the others, with up to two edits. */
 static int glm(const char *key, char kind, double number, struct model_hparams *h)
 {
@@ -208,18 +225,7 @@ static int glm(const char *key, char kind, double number, struct model_hparams *
         { "glm4moe.expert_weights_scale", 'f', 2.5, NULL }, { "glm4moe.expert_group_count", 'u', 4, NULL },
         { "glm4moe.expert_group_used_count", 'u', 2, NULL },
     };
-    enum { N = sizeof all / sizeof all[0] };
-    struct tiny_edit ed[N + 2] = { { 0 } };
-    int n = 0, found = 0;
-    for (int i = 0; i < N; i++) {
-        int this = key && !strcmp(all[i].key, key);
-        found |= this;
-        if (!this || kind != '-')
-            ed[n++] = this ? (struct tiny_edit){ key, kind, number, NULL } : all[i];
-    }
-    if (key && !found)
-        ed[n++] = (struct tiny_edit){ key, kind, number, NULL };
-    return hparams_given(ed, NULL, h);
+    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
 }
 
 static void lead_names(const struct model_hparams *h)
@@ -261,6 +267,56 @@ static void lead(void)
     CHECK(glm("glm4moe.rope.dimension_sections", 'u', 1, &h) == ERR_UNSUPPORTED && says("rope.dimension_sections"));
     CHECK(glm("glm4moe.expert_gating_func", '-', 0, &h) == 0 && h.router == MODEL_ROUTER_SIGMOID_TOPK);
     CHECK(glm("glm4moe.leading_dense_block_count", '-', 0, &h) == 0 && h.n_lead == 0 && h.n_ff_lead == 0);
+}
+
+/* The keys of DeepSeek-V2 that no other has; an edit of one. */
+static int deepseek(const char *key, char kind, double number, struct model_hparams *h)
+{
+    static const struct tiny_edit all[] = {
+        { "general.architecture", 's', 0, "deepseek2" }, { "deepseek2.context_length", 'u', 64, NULL },
+        { "deepseek2.embedding_length", 'u', 64, NULL }, { "deepseek2.block_count", 'u', 4, NULL },
+        { "deepseek2.feed_forward_length", 'u', 256, NULL }, { "deepseek2.attention.head_count", 'u', 4, NULL },
+        { "deepseek2.attention.head_count_kv", 'u', 1, NULL }, { "deepseek2.attention.layer_norm_rms_epsilon", 'f', 1e-5, NULL },
+        { "deepseek2.rope.dimension_count", 'u', 8, NULL }, { "deepseek2.attention.kv_lora_rank", 'u', 40, NULL },
+        { "deepseek2.attention.key_length", 'u', 48, NULL }, { "deepseek2.attention.value_length", 'u', 40, NULL },
+        { "deepseek2.attention.key_length_mla", 'u', 24, NULL }, { "deepseek2.attention.value_length_mla", 'u', 20, NULL },
+        { "deepseek2.expert_count", 'u', 8, NULL }, { "deepseek2.expert_used_count", 'u', 3, NULL },
+        { "deepseek2.expert_shared_count", 'u', 2, NULL }, { "deepseek2.expert_feed_forward_length", 'u', 32, NULL },
+        { "deepseek2.rope.scaling.type", 's', 0, "yarn" }, { "deepseek2.rope.scaling.factor", 'f', 40, NULL },
+        { "deepseek2.rope.scaling.yarn_log_multiplier", 'f', 0.0707, NULL },
+    };
+    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
+}
+
+static void latent(void)
+{
+    struct model_hparams h;
+    uint64_t d[4];
+    int ok = deepseek(NULL, 0, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.kv_rank == 40 && h.q_rank == 0 && h.n_rot == 8 && h.nope_dim == 16 && h.value_dim == 20);
+    CHECK(h.head_dim == 48 && h.n_kv_heads == 1);
+    CHECK(h.router == MODEL_ROUTER_SOFTMAX_ALL && h.n_ff_shared == 64 && h.rope_mscale == 1);
+    double mscale = 1 + 0.0707 * log(40.0);
+    CHECK(fabs((double)h.attn_scale - mscale * mscale / sqrt(24.0)) < 1e-6);
+    CHECK(model_kv_dim(&h) == 48 && model_q_dim(&h) == 96 && model_out_dim(&h) == 80);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_K_B, d) == 3 && d[0] == 16 && d[1] == 40 && d[2] == 4);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_V_B, d) == 3 && d[0] == 40 && d[1] == 20 && d[2] == 4);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_Q, d) == 2 && d[1] == 96 && model_role_presence(&h, MODEL_ATTN_K) == MODEL_ABSENT);
+    CHECK(deepseek("deepseek2.attention.q_lora_rank", 'u', 12, &h) == 0 && model_role_presence(&h, MODEL_ATTN_Q) == MODEL_ABSENT);
+    CHECK(model_tensor_shape(&h, MODEL_ATTN_Q_B, d) == 2 && d[0] == 12 && d[1] == 96);
+    CHECK(deepseek("deepseek2.attention.key_length_mla", '-', 0, &h) == ERR_FORMAT && says("key_length_mla' is absent"));
+    CHECK(deepseek("deepseek2.attention.key_length_mla", 'u', 8, &h) == ERR_FORMAT && says("key_length_mla' 8"));
+    CHECK(deepseek("deepseek2.attention.key_length", 'u', 24, &h) == ERR_UNSUPPORTED && says("key_length' is 24"));
+    CHECK(deepseek("deepseek2.attention.value_length", 'u', 20, &h) == ERR_UNSUPPORTED && says("value_length' is 20"));
+    CHECK(deepseek("deepseek2.attention.head_count_kv", 'u', 4, &h) == ERR_UNSUPPORTED && says("head_count_kv' is 4"));
+    CHECK(deepseek("deepseek2.attention.head_count", 'u', 1 << 20, &h) == ERR_FORMAT && says("1048576 heads"));
+    CHECK(deepseek("deepseek2.rope.scaling.yarn_log_multiplier", '-', 0, &h) == ERR_FORMAT && says("yarn_log_multiplier"));
+    CHECK(deepseek("deepseek2.expert_weights_norm", 'b', 1, &h) == 0 && h.router == MODEL_ROUTER_SOFTMAX_TOPK);
+    CHECK(deepseek("deepseek2.expert_group_count", 'u', 2, &h) == ERR_UNSUPPORTED && says("expert_group_count' is 2"));
+    CHECK(deepseek("deepseek2.leading_dense_block_count", 'u', 4, &h) == ERR_LIMIT);
 }
 
 /* What was stated about a file stays stated in the metadata of its pack. */
@@ -473,6 +529,7 @@ int main(void)
     meta();
     smallthinker();
     lead();
+    latent();
     stated();
     powerinfer();
     return test_done();

@@ -185,7 +185,7 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
     if ((r = source_open(&in->source, a->model, t, e)) < 0)
         return r;
     if (a->requant_from) {
-        if ((r = gguf_open(a->requant_from, &in->better, e)) < 0 ||
+        if ((r = gguf_open(a->requant_from, &in->better, e)) < 0 || (r = model_split(in->better, &in->source.model->h, e)) < 0 ||
             (r = gguf_hash(in->better, &in->better_hash, NULL, NULL, NULL, e)) < 0)
             return r;
     }

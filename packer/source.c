@@ -46,12 +46,12 @@ int source_open(struct source *s, const char *path, const struct trace_info *tra
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
-    s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
-    s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
-    if (!s->hash || !s->read_bytes)
-        r = err_set(e, ERR_NOMEM, "opening '%s'", path);
-    else if ((r = model_open(s->gguf, &given, &s->model, e)) == 0)
-        r = compare_tables(s, e);
+    if ((r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0) {
+        s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
+        s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
+        if (!s->hash || !s->read_bytes)
+            r = err_set(e, ERR_NOMEM, "opening '%s'", path);
+    }
     if (r < 0)
         source_close(s);
     return r;

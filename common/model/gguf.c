@@ -37,6 +37,7 @@ struct priv {
     const struct gguf_tensor **tensors_by_name;
     struct gguf **sub;                        /* the other shards: they own their tensors' names */
     int n_sub;
+    char *part_names;                         /* of parts of fused tensors */
 };
 
 /* Bytes of one value of each scalar type; 0 for strings and arrays. */
@@ -343,6 +344,16 @@ static int index_keys(struct gguf *g, const char *file, struct err *e)
     return 0;
 }
 
+static int sort_names(struct gguf *g, const char *file, struct err *e)
+{
+    const struct gguf_tensor **t = ((struct priv *)g->priv)->tensors_by_name;
+    qsort(t, g->n_tensors, sizeof *t, by_tensor_name);
+    for (uint64_t i = 1; i < g->n_tensors; i++)
+        if (!strcmp(t[i - 1]->name, t[i]->name))
+            return err_set(e, ERR_FORMAT, "'%s': tensor '%s' occurs twice", file, t[i]->name);
+    return 0;
+}
+
 static int index_tensors(struct gguf *g, const char *file, struct err *e)
 {
     struct priv *p = g->priv;
@@ -358,11 +369,7 @@ static int index_tensors(struct gguf *g, const char *file, struct err *e)
         if (t[i - 1]->shard == t[i]->shard && t[i]->offset - t[i - 1]->offset < t[i - 1]->bytes)
             return err_set(e, ERR_FORMAT, "'%s': tensors '%s' and '%s' overlap", file, t[i - 1]->name,
                            t[i]->name);
-    qsort(t, g->n_tensors, sizeof *t, by_tensor_name);
-    for (uint64_t i = 1; i < g->n_tensors; i++)
-        if (!strcmp(t[i - 1]->name, t[i]->name))
-            return err_set(e, ERR_FORMAT, "'%s': tensor '%s' occurs twice", file, t[i]->name);
-    return 0;
+    return sort_names(g, file, e);
 }
 
 /* The second pass, over a header that the first has found whole. On failure *out is half-built
@@ -425,6 +432,7 @@ void gguf_close(struct gguf *g)
     free(p->sub);
     free(p->keys_by_name);
     free(p->tensors_by_name);
+    free(p->part_names);
     free(p->names);
     free(p->file);
     free(p->header);
@@ -780,6 +788,73 @@ int gguf_array_str(const struct gguf_key *k, size_t *pos, const char **s, uint64
     return 1;
 }
 
+/* --- fused tensors ------------------------------------------------------------------------ */
+
+static struct gguf_tensor part_of(const struct gguf_tensor *t, const struct gguf_part *part, const char *name)
+{
+    struct gguf_tensor x = *t;
+    uint64_t unit = t->n_dims == 1 ? t->bytes / t->dims[0] : t->row_bytes, outer = t->n_dims == 1 ? 1 : t->n_rows / t->dims[1];
+    x.name = name;
+    x.dims[t->n_dims == 1 ? 0 : 1] = part->n;
+    x.row_bytes = t->n_dims == 1 ? unit * part->n : unit;
+    x.n_rows = t->n_dims == 1 ? 1 : part->n * outer;
+    x.bytes = unit * part->n * outer;
+    x.offset = t->offset + unit * part->first;
+    if (outer > 1) {
+        x.piece_bytes = unit * part->n;
+        x.stride_bytes = unit * t->dims[1];
+    }
+    return x;
+}
+
+/* The tensors with parts in place of fused ones, and how many; table NULL: only how many. */
+static int walk_parts(const struct gguf *g, gguf_parts_fn *parts, void *ctx, struct gguf_tensor *table, char *names, uint64_t *n,
+                      uint64_t *n_parts, struct err *e)
+{
+    struct gguf_part part[GGUF_MAX_PARTS];
+    *n = *n_parts = 0;
+    for (uint64_t i = 0; i < g->n_tensors; i++) {
+        const struct gguf_tensor *t = &g->tensors[i];
+        int made = parts(ctx, t, part, e);
+        if (made < 0)
+            return made;
+        if (made == 0 && table)
+            table[*n] = *t;
+        for (int k = 0; k < made && table; k++) {
+            char *name = names + (*n_parts + (uint64_t)k) * sizeof part[k].name;
+            assert(part[k].n > 0 && ck_range(part[k].first, part[k].n, t->dims[t->n_dims == 1 ? 0 : 1]));
+            memcpy(name, part[k].name, sizeof part[k].name);
+            table[*n + (uint64_t)k] = part_of(t, &part[k], name);
+        }
+        *n += made ? (uint64_t)made : 1;
+        *n_parts += (uint64_t)made;
+    }
+    return 0;
+}
+
+int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
+{
+    struct priv *p = g->priv;
+    uint64_t n, n_parts;
+    int r = p->part_names ? 0 : walk_parts(g, parts, ctx, NULL, NULL, &n, &n_parts, e);
+    if (r < 0 || p->part_names || n_parts == 0)
+        return r;
+    const struct gguf_tensor **by_name = calloc(n, sizeof *by_name);
+    struct gguf_tensor *table = calloc(n, sizeof *table);
+    char *names = calloc(n_parts, sizeof ((struct gguf_part *)0)->name);
+    if (!by_name || !table || !names) {
+        free(by_name), free(table), free(names);
+        return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " tensors", p->file, n);
+    }
+    walk_parts(g, parts, ctx, table, names, &n, &n_parts, e);
+    free(g->tensors), free(p->tensors_by_name);
+    g->tensors = table, g->n_tensors = n;
+    p->tensors_by_name = by_name, p->part_names = names;
+    for (uint64_t i = 0; i < n; i++)
+        by_name[i] = &table[i];
+    return sort_names(g, p->file, e);
+}
+
 /* --- contents ---------------------------------------------------------------------------- */
 
 int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf, size_t len,
@@ -788,7 +863,13 @@ int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset
     assert(ck_range(offset, len, t->bytes));
     if (t->shard >= g->n_shards)
         return err_set(e, ERR_UNSUPPORTED, "tensor '%s': this header has no file behind it", t->name);
-    int r = file_pread(&g->shards[t->shard], buf, len, t->offset + offset, e);
+    int r = 0;
+    for (uint8_t *to = buf; r == 0 && len > 0;) {
+        uint64_t piece = t->piece_bytes ? offset / t->piece_bytes : 0, at = offset - piece * t->piece_bytes;
+        size_t n = t->piece_bytes && len > t->piece_bytes - at ? (size_t)(t->piece_bytes - at) : len;
+        r = file_pread(&g->shards[t->shard], to, n, t->offset + piece * t->stride_bytes + at, e);
+        to += n, offset += n, len -= n;
+    }
     return r < 0 ? err_wrap(e, "reading tensor '%s'", t->name) : 0;
 }
 

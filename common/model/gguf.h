@@ -44,6 +44,7 @@ struct gguf_tensor {
     uint64_t row_bytes, n_rows, bytes;
     int shard;               /* which file */
     uint64_t offset;         /* absolute, in that file */
+    uint64_t piece_bytes, stride_bytes; /* a part of a fused tensor of experts: pieces of it; else 0 */
 };
 
 struct gguf {
@@ -84,6 +85,17 @@ int gguf_get_str(const struct gguf *g, const char *name, char **out, struct err 
 /* Iterate an array of strings: pos starts at 0; gives a borrowed (not NUL-terminated) string and 1, or 0
  * at the end. */
 int gguf_array_str(const struct gguf_key *k, size_t *pos, const char **s, uint64_t *len);
+
+/* Put parts in place of fused tensors. parts says of each tensor what it is made of: how many parts, 0 where it stays as it is, or
+ * ERR_*. A part has rows [first, first + n) of the second dimension, in every expert; of a vector, elements. Parts may have rows in
+ * common. What has been split before stays as it is. */
+#define GGUF_MAX_PARTS 3
+struct gguf_part {
+    char name[64];
+    uint64_t first, n;
+};
+typedef int gguf_parts_fn(void *ctx, const struct gguf_tensor *t, struct gguf_part out[GGUF_MAX_PARTS], struct err *e);
+int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e);
 
 /* Read len bytes of a tensor at offset within it. */
 int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf,

@@ -17,6 +17,10 @@ enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_S
 /* RMS norms of queries and keys before rotation: of each head by itself, all with one vector of weights, or of whole rows. */
 enum model_qk_norm { MODEL_QK_NORM_NONE, MODEL_QK_NORM_HEAD, MODEL_QK_NORM_ROW };
 
+/* What the file's ffn_up holds: Up; Gate's rows and then Up's; or Up of a FFN without a gate, h = act(up), which is computed as
+ * relu(up) * up where act is ReLU^2. */
+enum model_ffn_up { MODEL_FFN_UP_ALONE, MODEL_FFN_UP_FUSED, MODEL_FFN_UP_UNGATED };
+
 struct model_hparams {
     char arch[32];               /* "llama", "smallthinker" */
     char name[96];               /* general.name, cut */
@@ -50,6 +54,7 @@ struct model_hparams {
     float attn_softcap, final_softcap; /* 0, or products of queries and keys, logits z become c tanh(z / c) */
     enum model_rope rope;
     enum model_act act;
+    enum model_ffn_up ffn_up;
     enum model_router router;
     enum model_qk_norm qk_norm;
     int qk_norm_optional;        /* layers without the norms' weights do without */

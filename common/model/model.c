@@ -5,6 +5,7 @@
 #include "common/kernels/quant.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,7 +88,64 @@ static int name_unknown(const struct model *m, struct err *e)
                    m->h.n_experts);
 }
 
-int model_open(const struct gguf *g, const struct model_given *given, struct model **out, struct err *e)
+/* ---- fused tensors ---- */
+
+struct fused {
+    const char *suffix, *part[GGUF_MAX_PARTS];
+    uint64_t rows[GGUF_MAX_PARTS];
+    int shared;              /* every part has the same rows */
+};
+
+/* What tensors of a model with these hyper-parameters may be made of. */
+static int fused_of(const struct model_hparams *h, struct fused out[4])
+{
+    uint64_t q = (uint64_t)model_q_dim(h), kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim, ff = (uint64_t)h->n_ff;
+    int n = 0;
+    if (!h->kv_rank) {
+        out[n++] = (struct fused){ "attn_qkv.weight", { "attn_q.weight", "attn_k.weight", "attn_v.weight" }, { q, kv, kv }, 0 };
+        out[n++] = (struct fused){ "attn_qkv.bias", { "attn_q.bias", "attn_k.bias", "attn_v.bias" }, { q, kv, kv }, 0 };
+    }
+    if (h->n_experts > 0)
+        out[n++] = (struct fused){ "ffn_gate_up_exps.weight", { "ffn_gate_exps.weight", "ffn_up_exps.weight" }, { ff, ff }, 0 };
+    else if (h->ffn_up != MODEL_FFN_UP_ALONE)
+        out[n++] = (struct fused){ "ffn_up.weight", { "ffn_gate.weight", "ffn_up.weight" }, { ff, ff }, h->ffn_up == MODEL_FFN_UP_UNGATED };
+    return n;
+}
+
+static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out[GGUF_MAX_PARTS], struct err *e)
+{
+    const struct model_hparams *h = ctx;
+    struct fused f[4];
+    int blk, at = 0, n = fused_of(h, f), k = 0;
+    uint64_t rows = 0;
+    if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at)
+        return 0;
+    while (k < n && strcmp(t->name + at, f[k].suffix))
+        k++;
+    if (k == n)
+        return 0;
+    for (n = 0; n < GGUF_MAX_PARTS && f[k].part[n]; n++) {
+        out[n].first = f[k].shared ? 0 : rows;
+        out[n].n = f[k].rows[n];
+        rows = out[n].first + out[n].n;
+        if (snprintf(out[n].name, sizeof out[n].name, "%.*s%s", at, t->name, f[k].part[n]) >= (int)sizeof out[n].name)
+            return err_set(e, ERR_LIMIT, "tensor '%s': the names of its parts are too long", t->name);
+    }
+    uint64_t has = t->dims[t->n_dims == 1 ? 0 : 1];
+    if (has != rows || (t->n_dims > 1 && t->dims[0] != (uint64_t)h->d_model))
+        return err_set(e, ERR_FORMAT, "tensor '%s' is of shape %" PRIu64 " x %" PRIu64 ", the hyper-parameters want %" PRIu64 " rows of %d",
+                       t->name, t->dims[0], t->dims[1], rows, h->d_model);
+    return n;
+}
+
+int model_split(struct gguf *g, const struct model_hparams *h, struct err *e)
+{
+    struct model_hparams copy = *h;
+    int r = gguf_split(g, parts_of, &copy, e);
+    return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
+}
+
+int model_open(struct gguf *g, const struct model_given *given, struct model **out, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
     if (!m)
@@ -96,6 +154,8 @@ int model_open(const struct gguf *g, const struct model_given *given, struct mod
     uint64_t n_found = 0;
     int r = model_hparams_read(g, given, &m->h, e);
     if (r < 0)
+        goto fail;
+    if ((r = model_split(g, &m->h, e)) < 0)
         goto fail;
     m->layer = calloc((size_t)model_depth(&m->h), sizeof *m->layer);
     if (!m->layer) {

@@ -66,11 +66,15 @@ struct model {
     const struct gguf_tensor *(*layer)[MODEL_ROLES];        /* [model_depth] */
 };
 
-/* Resolves every role, checks every shape against the hyper-parameters and every type against what
+/* Fused tensors become their parts: `attn_qkv`, `ffn_gate_up_exps`, and an `ffn_up` that has Gate too; an ungated FFN's Up becomes both.
+ * model_open does it; whoever reads tensors by name without it calls this. The second time there is nothing to do. */
+int model_split(struct gguf *g, const struct model_hparams *h, struct err *e);
+
+/* Splits fused tensors, resolves every role, checks every shape against the hyper-parameters and every type against what
  * can be computed (norms and rope_freqs are F32); unknown tensors are refused by name. Which tensors
  * are optional: OUTPUT (tied), ROPE_FREQS, a layer's PREDICT_FC1 and FC2 (both or none; dense FFNs only); ROUTER exactly
  * when there are experts. */
-int model_open(const struct gguf *g, const struct model_given *given, struct model **out, struct err *e);
+int model_open(struct gguf *g, const struct model_given *given, struct model **out, struct err *e);
 void model_close(struct model *m);
 
 #endif

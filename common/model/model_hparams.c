@@ -50,6 +50,7 @@ struct arch {
     int lead;                    /* keys of layers before the experts' and of layers left out, groups of experts, a scale of weights */
     int select_bias;             /* as model_hparams.select_bias */
     int latent;                  /* attention of DeepSeek-V2 */
+    enum model_ffn_up ffn_up;
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
     int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
@@ -136,6 +137,11 @@ static const struct arch archs[] = {
                   "(before May 2025) have to be converted again" },
       .router = MODEL_ROUTER_SOFTMAX_ALL, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
       .select_bias = 2, .latent = 1, .more_keys = deepseek2_keys },
+    { .family = { "phi3", "Phi-3, Phi-3.5, Phi-4 without longrope", "a window in every layer where the file states one" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_FUSED, .window_period = MODEL_MAX_LAYERS,
+      .period_offset = 1 },
+    { .family = { "arcee", "AFM-4.5B", "ReLU^2 without a gate: exactly sparse; packs hold Up twice, as Gate and as Up" },
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -672,6 +678,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.qkv_bias = rd.a->qkv_bias;
     h.output_bias = rd.a->output_bias;
     h.sinks = rd.a->sinks;
+    h.ffn_up = rd.a->ffn_up;
     h.post_norms = rd.a->post_norms;
     h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
     char *name = read_str(&rd, "general.name");

@@ -35,7 +35,9 @@ struct family {
     int scales, softcaps;       /* factors as Granite's; caps as Gemma 2's */
     int lead;                   /* layers before the experts', counted shared experts, normalised and scaled weights: DeepSeek's keys */
     int latent;                 /* attention of DeepSeek-V2: half as many elements rotate as do not, and values are as long as these */
-    int half_rope;              /* rope.dimension_count is half a head */
+    int rope_share;             /* rope.dimension_count is a head over it */
+    int fused;                  /* attn_qkv, and ffn_up has Gate too */
+    int ungated;                /* no Gate */
     int sigmoid;                /* of a file that states no gating */
 };
 
@@ -56,8 +58,10 @@ static const struct family families[] = {
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
-    { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .half_rope = 1, .sigmoid = 1 },
+    { .arch = "glm4moe", .key_length = 1, .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .rope_share = 2, .sigmoid = 1 },
     { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
+    { .arch = "phi3", .rope_share = 1, .fused = 1, .untied = 1, .window = 1 },
+    { .arch = "arcee", .rope_share = 1, .ungated = 1 },
 };
 
 struct shape {
@@ -126,6 +130,21 @@ static int add_named(struct make *m, const struct shape *s, struct make_tensor *
     return make_add(m, t, e);
 }
 
+/* Parts of a fused tensor: the last part stands for all. 0: the tensor is not there by itself. */
+static int fuse(const struct model_hparams *h, const struct family *f, enum model_role role, struct make_tensor *t)
+{
+    if ((f->fused && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K || role == MODEL_FFN_GATE)) || (f->ungated && role == MODEL_FFN_GATE))
+        return 0;
+    if (f->fused && role == MODEL_FFN_UP)
+        t->dims[1] *= 2;
+    if (f->fused && role == MODEL_ATTN_V) {
+        char *end = strstr(t->name, "attn_v.");
+        snprintf(end, sizeof t->name - (size_t)(end - t->name), "attn_qkv.weight");
+        t->dims[1] = (uint64_t)(model_q_dim(h) + model_kv_dim(h));
+    }
+    return 1;
+}
+
 static int add_tensor(struct make *m, const struct model_hparams *h, const struct shape *s, enum model_role role,
                       int layer, struct err *e)
 {
@@ -134,6 +153,8 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
         return 0;
     t.n_dims = model_tensor_shape(h, role, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
+        return 0;
+    if (!fuse(h, s->family, role, &t))
         return 0;
     t.type = model_role_is_vector(role) || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
     distribution(h, role, &t);
@@ -383,8 +404,8 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0 ||
-        ((f->own_keys || f->half_rope) &&
-         (r = put_u32(m, a, "rope.dimension_count", f->half_rope ? s->head_dim / 2 : s->head_dim, e)) < 0) ||
+        ((f->own_keys || f->rope_share) &&
+         (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
         (r = put_rope(m, s, e)) < 0 ||
         (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
@@ -500,7 +521,7 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", "glm4moe",
-                                         "deepseek2", NULL };
+                                         "deepseek2", "phi3", "arcee", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

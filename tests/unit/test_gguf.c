@@ -323,6 +323,64 @@ static void heads(void)
     unlink(in_dir("many.gguf"));
 }
 
+static int two_parts(void *ctx, const struct gguf_tensor *t, struct gguf_part out[GGUF_MAX_PARTS], struct err *err)
+{
+    (void)ctx, (void)err;
+    if (strcmp(t->name, "fused") && strcmp(t->name, "vector"))
+        return 0;
+    int vector = t->n_dims == 1;
+    out[0] = (struct gguf_part){ .first = 0, .n = vector ? 5 : 3 };
+    out[1] = (struct gguf_part){ .first = vector ? 5 : 1, .n = vector ? 7 : 3 }; /* matrices: rows 1 and 2 are in both */
+    snprintf(out[0].name, sizeof out[0].name, "%s", vector ? "v1" : "a");
+    snprintf(out[1].name, sizeof out[1].name, "%s", vector ? "v2" : "z");
+    return 2;
+}
+
+/* Rows [first, first + n) of each of the experts of "fused", read in pieces of a length that divides nothing. */
+static int is_part(const struct gguf *g, const char *name, uint64_t first, uint64_t n)
+{
+    const struct gguf_tensor *t = gguf_tensor(g, name);
+    uint8_t all[3 * 3 * 400];
+    if (!t || t->bytes != 3 * n * 400 || t->dims[1] != n || t->n_rows != 3 * n)
+        return 0;
+    for (uint64_t at = 0, k; at < t->bytes; at += k) {
+        k = t->bytes - at < 999 ? t->bytes - at : 999;
+        if (gguf_read(g, t, at, all + at, (size_t)k, &e) < 0)
+            return 0;
+    }
+    for (uint64_t i = 0; i < t->bytes; i++)
+        if (all[i] != content(0, (i / (n * 400) * 4 + first) * 400 + i % (n * 400)))
+            return 0;
+    return 1;
+}
+
+/* Parts of fused tensors: of experts, of vectors, with rows in common. */
+static void parts(void)
+{
+    static const int number[] = { 0, 1, 2 };
+    const uint64_t dims[4] = { 100, 4, 3, 1 }, vector[4] = { 12, 1, 1, 1 };
+    struct fill_ctx c = { .number = number, .row_bytes = 1, .last = -1 };
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct hash128 one, again;
+    CHECK(gguf_writer_new(&w, &e) == 0);
+    CHECK(gguf_writer_tensor(w, "fused", QUANT_F32, 3, dims, &e) == 0 && gguf_writer_tensor(w, "other", QUANT_F32, 1, vector, &e) == 0 &&
+          gguf_writer_tensor(w, "vector", QUANT_F32, 1, vector, &e) == 0);
+    CHECK(gguf_writer_save(w, in_dir("fused.gguf"), fill, &c, &e) == 0);
+    gguf_writer_free(w);
+    CHECK(gguf_open(in_dir("fused.gguf"), &g, &e) == 0);
+    CHECK(gguf_split(g, two_parts, NULL, &e) == 0 && g->n_tensors == 5 && !gguf_tensor(g, "fused") && gguf_tensor(g, "other"));
+    CHECK(is_part(g, "a", 0, 3) && is_part(g, "z", 1, 3));
+    const struct gguf_tensor *v = gguf_tensor(g, "v2");
+    uint8_t bytes[28];
+    CHECK(v && v->dims[0] == 7 && v->bytes == 28 && gguf_read(g, v, 0, bytes, 28, &e) == 0 && bytes[0] == content(2, 20));
+    CHECK(gguf_hash(g, &one, NULL, NULL, NULL, &e) == 0);
+    CHECK(gguf_split(g, two_parts, NULL, &e) == 0 && g->n_tensors == 5); /* nothing is left to split */
+    CHECK(gguf_hash(g, &again, NULL, NULL, NULL, &e) == 0 && hash_equal(one, again));
+    gguf_close(g);
+    unlink(in_dir("fused.gguf"));
+}
+
 static void writer_refuses(void)
 {
     struct gguf_writer *w;
@@ -348,6 +406,7 @@ int main(void)
     files_and_hash();
     shards();
     heads();
+    parts();
     writer_refuses();
     CHECK(rmdir(dir) == 0);
     return test_done();

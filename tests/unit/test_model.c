@@ -397,6 +397,14 @@ static void tensors(void)
 }
 
 /* Presence and shape by hyper-parameters: what one has, the other gives. */
+static void fused(void)
+{
+    struct model_hparams h;
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_qkv.weight", TINY_D, 7, QUANT_F16, &h) == ERR_FORMAT &&
+          says("blk.0.attn_qkv.weight") && says("128 rows"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_qkv.weight", TINY_D, 128, QUANT_F16, &h) == ERR_FORMAT && says("occurs twice"));
+}
+
 static void roles(void)
 {
     struct model_hparams h = { .n_layers = 4, .d_model = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 24, .n_ff = 96,
@@ -438,6 +446,7 @@ static void names(void)
     CHECK(model_role_is_per_layer(MODEL_FFN_NORM) && !model_role_is_per_layer(MODEL_OUTPUT_NORM));
     CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
     roles();
+    fused();
     CHECK(model_act_by_name("mish") == -1 && model_act_by_name("gelu") == MODEL_ACT_GELU && model_act_by_name("swish") == MODEL_ACT_SILU);
     for (int a = 0; a < MODEL_ACTS; a++)
         CHECK(model_act_by_name(model_act_name((enum model_act)a)) == a);

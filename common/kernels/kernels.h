@@ -13,7 +13,13 @@
  *    zero may be skipped or added with the same bits (the accumulator never holds -0: it starts at
  *    +0, and axpy turns the -0 of an underflow into +0); the column range (col0, n_cols) does not
  *    change the bits of a column.
- * No tier reads beyond a row's last byte. */
+ * No tier reads beyond a row's last byte.
+ *
+ * Products with int8 activations, where a tier's vectors allow products for many tokens (AVX-512; the others add lanes in orders of
+ * their own), are sums over blocks of 32 columns:
+ *   t[b] = i * s (of two scales a block: i0 * s0, then fma(i1, s1, .)), with i the exact integer sum of q * (u - offset),
+ *          then fma(sum, m, .) for each minimum, with sum the activations' exact sum;
+ *   a[b % 4] = fma(t[b], d[b], a[b % 4]), b ascending, from 0;   result = (a[0] + a[1]) + (a[2] + a[3]) + 0. */
 #include "common/kernels/quant.h"
 
 /* Activations come to the row products in one of two forms. */
@@ -27,12 +33,14 @@ enum kernels_act {
 
 /* Four blocks of 32 activations: element j of block b is x ~ d[b] * q, with d = max|x| / 127 and q in
  * [-127, 127] at qs[16 * b + j] for j < 16, else at qs[64 + 16 * b + j - 16] (the order in which
- * Q4_0 holds its nibbles). The blocks past the end are zero. */
+ * Q4_0 holds its nibbles). sum[2 * b] and sum[2 * b + 1] are the sums of the block's first and last sixteen q.
+ * The blocks past the end are zero. */
 struct kernels_q8_group {
     float d[4];
+    int16_t sum[8];
     int8_t qs[128];
 };
-_Static_assert(sizeof(struct kernels_q8_group) == 144, "activation group");
+_Static_assert(sizeof(struct kernels_q8_group) == 160, "activation group");
 
 /* out[t * out_stride + r] = <row r, x_t>  for r < n_rows, t < n_tokens.
  * Row r is at rows + r * row_stride bytes; token t's activations at x + t * x_stride bytes, in the

@@ -36,6 +36,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
         _mm_storeu_si128((void *)(g->qs + i % 4 * 16), _mm256_castsi256_si128(b));
         _mm_storeu_si128((void *)(g->qs + 64 + i % 4 * 16), _mm256_extracti128_si256(b, 1));
         g->d[i % 4] = zero ? 0 : top / 127.0f;
+        kernels_q8_sums(g, i % 4);
     }
 }
 

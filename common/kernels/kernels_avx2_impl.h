@@ -175,8 +175,8 @@ PRIM struct xq x_q8(const uint8_t *x)
     struct xq r;
     r.d = _mm_loadu_ps((const void *)x);
     for (int i = 0; i < 2; i++) {
-        r.lo[i] = _mm256_loadu_si256((const void *)(x + 16 + 32 * i));
-        r.hi[i] = _mm256_loadu_si256((const void *)(x + 80 + 32 * i));
+        r.lo[i] = _mm256_loadu_si256((const void *)(x + 32 + 32 * i));
+        r.hi[i] = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
         r.offset_q4_0[i] = _mm256_add_epi16(_mm256_maddubs_epi16(eight, r.lo[i]),
                                             _mm256_maddubs_epi16(eight, r.hi[i]));
     }

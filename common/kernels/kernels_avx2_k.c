@@ -48,8 +48,8 @@ PRIM __m256i sums16(const uint8_t *x)
     __m256i t[2];
     UNROLL
     for (int i = 0; i < 2; i++) {
-        __m256i lo = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 16 + 32 * i)), flip), zero);
-        __m256i hi = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 80 + 32 * i)), flip), zero);
+        __m256i lo = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 32 + 32 * i)), flip), zero);
+        __m256i hi = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 96 + 32 * i)), flip), zero);
         t[i] = _mm256_or_si256(lo, _mm256_slli_epi64(hi, 32));
         t[i] = _mm256_add_epi32(t[i], _mm256_shuffle_epi32(t[i], 0x4e));
     }
@@ -101,7 +101,7 @@ PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int s
     const VF d = _mm256_castps128_ps256(_mm_loadu_ps((const void *)x));
     UNROLL
     for (int i = 0; i < 2; i++) {
-        const __m256i xlo = _mm256_loadu_si256((const void *)(x + 16 + 32 * i)), xhi = _mm256_loadu_si256((const void *)(x + 80 + 32 * i));
+        const __m256i xlo = _mm256_loadu_si256((const void *)(x + 32 + 32 * i)), xhi = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
         const VF xd = spread32(d, 2 * i);
         if (offset == K_TABLE) {
             __m256i dot = _mm256_add_epi32(dot_signed(w.lo[i], xlo), dot_signed(w.hi[i], xhi));

@@ -34,6 +34,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
         _mm_storeu_si128((void *)(g->qs + i % 4 * 16), _mm512_cvtepi32_epi8(qa));
         _mm_storeu_si128((void *)(g->qs + 64 + i % 4 * 16), _mm512_cvtepi32_epi8(qb));
         g->d[i % 4] = zero ? 0 : top / 127.0f;
+        kernels_q8_sums(g, i % 4);
     }
 }
 
@@ -67,7 +68,6 @@ void kernels_fill_avx512(struct kernels *k)
 {
     k->name = "avx512";
     fill_f32(k);
-    fill_q8(k);
     kernels_fill_k_avx512(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;

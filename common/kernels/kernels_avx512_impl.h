@@ -18,7 +18,7 @@
 #define KERNELS_AXPY_LEAD 512
 #define KERNELS_SCALES4X4
 #define KERNELS_SUM4
-#define KERNELS_STEP4
+#define KERNELS_BLOCK_SUMS
 #define VF               __m512
 #define PRIM             static inline __attribute__((always_inline))
 
@@ -202,34 +202,12 @@ PRIM VF w_q4_0(const uint8_t *p, int v)
     return _mm512_sub_ps(_mm512_castsi512_ps(q), vf_set1(0x1p19f + 8));
 }
 
-/* ---- int8: four blocks a step, one in each 128-bit lane ---- */
+/* ---- int8: a group of four blocks, one in each 128-bit lane ---- */
 
-/* vpdpbusd wants one unsigned operand: weights are made unsigned by an offset (Q8_0: q + 128, Q4_0:
- * the nibbles as they are), whose product with the activations is taken off by starting from its
- * negative, element by element, so that each float sees no more than its own products. lo: the first 16 elements of each
- * block, hi: the others. */
-struct xq {
-    __m512i lo, hi, start_q8_0, start_q4_0;
-    VF d;
-};
-
-struct wq {
+/* lo: the first 16 elements of each block, hi: the others. */
+struct kg {
     __m512i lo, hi;
-    VF d;
 };
-
-PRIM struct xq x_q8(const uint8_t *x)
-{
-    const __m512i each = _mm512_set_epi32(3, 3, 3, 3, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0, 0);
-    const __m512i zero = _mm512_setzero_si512(), o8 = _mm512_set1_epi8(-128), o4 = _mm512_set1_epi8(8);
-    struct xq r;
-    r.d = _mm512_permutexvar_ps(each, _mm512_castps128_ps512(_mm_loadu_ps((const void *)x)));
-    r.lo = _mm512_loadu_si512(x + 16);
-    r.hi = _mm512_loadu_si512(x + 80);
-    r.start_q8_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o8, r.lo), o8, r.hi));
-    r.start_q4_0 = _mm512_sub_epi32(zero, _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, o4, r.lo), o4, r.hi));
-    return r;
-}
 
 /* Lane b: the 8 words from word `at` of block b on, of two loads, the first from word `first`, the
  * second from word `second`. */
@@ -241,98 +219,22 @@ PRIM struct xq x_q8(const uint8_t *x)
         LANE(w, b, at, f, s, 3), LANE(w, b, at, f, s, 2), LANE(w, b, at, f, s, 1), LANE(w, b, at, f, s, 0)
 #define LANES(w, at, f, s) \
     _mm512_set_epi16(LANE8(w, 3, at, f, s), LANE8(w, 2, at, f, s), LANE8(w, 1, at, f, s), LANE8(w, 0, at, f, s))
-#define WORD4(w) (int16_t)(w), (int16_t)(w), (int16_t)(w), (int16_t)(w)
 
-PRIM struct wq wq_q4_0(const uint8_t *p, int nb)
+PRIM struct kg kg_q4_0(const uint8_t *p, int g, int nb)
 {
-    const __m512i scales = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                            WORD4(27), WORD4(18), WORD4(9), WORD4(0));
     const __m512i low = _mm512_set1_epi8(15);
-    __m512i a = load_words(p, 0, 9, nb), b = load_words(p, 4, 9, nb);
-    __m512i q = _mm512_permutex2var_epi16(a, LANES(9, 1, 0, 4), b);
-    struct wq w;
-    w.lo = _mm512_and_si512(q, low);
-    w.hi = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
-    w.d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutexvar_epi16(scales, a)));
-    return w;
+    __m512i q = _mm512_permutexvar_epi16(LANES(9, 1, 4, 4), load_words(p, 4, 9, nb));
+    (void)g;
+    q = _mm512_inserti32x4(q, _mm_loadu_si128((const void *)(p + 2)), 0);
+    return (struct kg){ _mm512_and_si512(q, low), _mm512_and_si512(_mm512_srli_epi16(q, 4), low) };
 }
 
-PRIM struct wq wq_q8_0(const uint8_t *p, int nb)
+PRIM struct kg kg_q8_0(const uint8_t *p, int g, int nb)
 {
-    const __m512i scales = _mm512_set_epi16(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-                                            WORD4(51), WORD4(34), WORD4(17), WORD4(0));
-    const __m512i flip = _mm512_set1_epi8(-128);
     __m512i a = load_words(p, 0, 17, nb), b = load_words(p, 32, 17, nb);
     __m512i c = load_words(p, 4, 17, nb), d = load_words(p, 36, 17, nb);
-    struct wq w;
-    w.lo = _mm512_xor_si512(_mm512_permutex2var_epi16(a, LANES(17, 1, 0, 32), b), flip);
-    w.hi = _mm512_xor_si512(_mm512_permutex2var_epi16(c, LANES(17, 9, 4, 36), d), flip);
-    w.d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(a, scales, b)));
-    return w;
-}
-
-PRIM VF dot_groups(VF acc, __m512i start, struct wq w, struct xq x)
-{
-    __m512i dot = _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(start, w.lo, x.lo), w.hi, x.hi);
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_mul_ps(w.d, x.d), acc);
-}
-
-PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
-{
-    return dot_groups(acc, x.start_q8_0, w, x);
-}
-
-PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
-{
-    return dot_groups(acc, x.start_q4_0, w, x);
-}
-
-/* nb blocks of four rows: one conversion and one product make all sixteen pairs of scales (d), and of a row's nibbles
- * three blocks come by one permutation of words, the first by a load of its own. */
-PRIM VF step_q4_0(VF acc, const uint8_t *p, int nb, int r, VF d, struct xq x)
-{
-    const __m512i low = _mm512_set1_epi8(15), each = _mm512_set_epi32(4 * r + 3, 4 * r + 3, 4 * r + 3, 4 * r + 3, 4 * r + 2,
-                                                                      4 * r + 2, 4 * r + 2, 4 * r + 2, 4 * r + 1, 4 * r + 1,
-                                                                      4 * r + 1, 4 * r + 1, 4 * r, 4 * r, 4 * r, 4 * r);
-    __m512i q = _mm512_permutexvar_epi16(LANES(9, 1, 4, 4), load_words(p, 4, 9, nb));
-    q = _mm512_inserti32x4(q, _mm_loadu_si128((const void *)(p + 2)), 0);
-    __m512i dot = _mm512_dpbusd_epi32(x.start_q4_0, _mm512_and_si512(q, low), x.lo);
-    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(_mm512_srli_epi16(q, 4), low), x.hi);
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_permutexvar_ps(each, d), acc);
-}
-
-/* One block of four rows, the same way: it is a vector's first lane, and needs no permutation. */
-PRIM VF block_q4_0(VF acc, const uint8_t *p, int r, VF d, struct xq x)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    __m512i q = _mm512_zextsi128_si512(_mm_loadu_si128((const void *)(p + 2)));
-    __m512i dot = _mm512_dpbusd_epi32(x.start_q4_0, _mm512_and_si512(q, low), x.lo);
-    dot = _mm512_dpbusd_epi32(dot, _mm512_and_si512(_mm512_srli_epi16(q, 4), low), x.hi);
-    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), _mm512_maskz_permutexvar_ps(15, _mm512_set1_epi32(r), d), acc);
-}
-
-PRIM void block4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, struct xq x)
-{
-    uint64_t halves = half_at(row[0] + o) | half_at(row[1] + o) << 16 | half_at(row[2] + o) << 32 | half_at(row[3] + o) << 48;
-    VF d = _mm512_castps128_ps512(_mm_mul_ps(_mm_cvtph_ps(_mm_cvtsi64_si128((long long)halves)), _mm512_castps512_ps128(x.d)));
-    acc[0] = block_q4_0(acc[0], row[0] + o, 0, d, x);
-    acc[1] = block_q4_0(acc[1], row[1] + o, 1, d, x);
-    acc[2] = block_q4_0(acc[2], row[2] + o, 2, d, x);
-    acc[3] = block_q4_0(acc[3], row[3] + o, 3, d, x);
-}
-
-PRIM void step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
-{
-    const struct xq x = x_q8(group);
-    if (nb == 1) {
-        block4_q4_0(acc, row, o, x);
-        return;
-    }
-    VF d = _mm512_mul_ps(_mm512_cvtph_ps(halves4x4(row, o, nb)), _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)group)));
-    acc[0] = step_q4_0(acc[0], row[0] + o, nb, 0, d, x);
-    acc[1] = step_q4_0(acc[1], row[1] + o, nb, 1, d, x);
-    acc[2] = step_q4_0(acc[2], row[2] + o, nb, 2, d, x);
-    acc[3] = step_q4_0(acc[3], row[3] + o, nb, 3, d, x);
+    (void)g;
+    return (struct kg){ _mm512_permutex2var_epi16(a, LANES(17, 1, 0, 32), b), _mm512_permutex2var_epi16(c, LANES(17, 9, 4, 36), d) };
 }
 
 /* Scales that are read back one by one are broadcast by the loads of what multiplies with them, which costs nothing; a

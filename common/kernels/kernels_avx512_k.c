@@ -2,10 +2,6 @@
 #include "common/kernels/kernels_avx512_impl.h"
 #include "common/kernels/kernels_k_impl.h"
 
-struct kg {
-    __m512i lo, hi;
-};
-
 PRIM float k_half(const uint8_t *p)
 {
     return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128((int)half_at(p))));
@@ -33,69 +29,108 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     _mm512_storeu_si512(to + 64, w.hi);
 }
 
-/* ---- sums of activations ---- */
+/* ---- products with int8: lane r of an accumulator has the four sums of row r ---- */
 
-PRIM __m512i sum_fours(const uint8_t *x)
+/* Of four rows' sums of fours, each a block in a lane: the blocks' sums, a row in a lane. */
+PRIM __m512i fours(__m512i a, __m512i b, __m512i c, __m512i d)
 {
-    return _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8(1), _mm512_loadu_si512(x));
-}
-
-/* Lane j of the four vectors is block j's sums of fours: those are added and stand side by side, then the lanes in column order. */
-PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
-{
-    const size_t group = sizeof(struct kernels_q8_group);
-    __m512i a = sum_fours(x + 16), b = sum_fours(x + 80), c = _mm512_setzero_si512(), d = c;
-    __m128 d0 = _mm_loadu_ps((const void *)x), d1 = _mm_setzero_ps();
-    if (groups == 2) {
-        c = sum_fours(x + group + 16);
-        d = sum_fours(x + group + 80);
-        d1 = _mm_loadu_ps((const void *)(x + group));
-    }
+    const __m512i turn = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
     __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
-    __m512i s = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
-    __m512 scale = _mm512_castps256_ps512(_mm256_set_m128(d1, d0));
-    if (sub == 16) {
-        s = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15), s);
-        scale = _mm512_permutexvar_ps(_mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7), scale);
-        return (struct f16x){ { _mm512_mul_ps(_mm512_cvtepi32_ps(s), scale) } };
+    return _mm512_permutexvar_epi32(turn, _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd)));
+}
+
+/* vpdpbusd wants one unsigned operand. */
+PRIM struct kg k_unsigned(struct kg w, int offset)
+{
+    const __m512i flip = _mm512_set1_epi8(-128);
+    return offset == K_TABLE ? (struct kg){ _mm512_xor_si512(w.lo, flip), _mm512_xor_si512(w.hi, flip) } : w;
+}
+
+/* Each sum of the blocks' halves (both: of the blocks) times k, for every row. */
+PRIM __m512i sums_times(const uint8_t *x, int half, int both, int k)
+{
+    const __m128i s = _mm_loadu_si128((const void *)(x + offsetof(struct kernels_q8_group, sum)));
+    const uint32_t one = (uint16_t)k, pick = both ? one * 0x10001 : half ? one << 16 : one;
+    return _mm512_broadcast_i32x4(_mm_madd_epi16(s, _mm_set1_epi32((int)pick)));
+}
+
+PRIM VF k_dot4(VF acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset, int mins)
+{
+    const __m512i lo = _mm512_loadu_si512(x + 32), hi = _mm512_loadu_si512(x + 96), zero = _mm512_setzero_si512();
+    __m512i dot[2];
+    VF t = vf_zero();
+    if (sub == 32)
+        dot[0] = fours(_mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[0].lo, lo), w[0].hi, hi),
+                       _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[1].lo, lo), w[1].hi, hi),
+                       _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[2].lo, lo), w[2].hi, hi),
+                       _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(zero, w[3].lo, lo), w[3].hi, hi));
+    else {
+        dot[0] = fours(_mm512_dpbusd_epi32(zero, w[0].lo, lo), _mm512_dpbusd_epi32(zero, w[1].lo, lo),
+                       _mm512_dpbusd_epi32(zero, w[2].lo, lo), _mm512_dpbusd_epi32(zero, w[3].lo, lo));
+        dot[1] = fours(_mm512_dpbusd_epi32(zero, w[0].hi, hi), _mm512_dpbusd_epi32(zero, w[1].hi, hi),
+                       _mm512_dpbusd_epi32(zero, w[2].hi, hi), _mm512_dpbusd_epi32(zero, w[3].hi, hi));
     }
-    s = _mm512_add_epi32(s, _mm512_shuffle_epi32(s, 0xb1));
-    s = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 2, 6, 10, 14, 0, 0, 0, 0, 0, 0, 0, 0), s);
-    return (struct f16x){ { _mm512_maskz_mul_ps(groups == 2 ? 0xff : 0x0f, _mm512_cvtepi32_ps(s), scale) } };
-}
-
-/* ---- products ---- */
-
-PRIM VF spread(VF s, int first, int step)
-{
-    const int a = first, b = first + step, c = first + 2 * step, d = first + 3 * step;
-    return _mm512_permutexvar_ps(_mm512_setr_epi32(a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d), s);
-}
-
-/* What an offset takes off the sums of fours. */
-PRIM __m512i start(__m512i from, int offset, __m512i x)
-{
-    return offset ? _mm512_sub_epi32(from, _mm512_dpbusd_epi32(_mm512_setzero_si512(), _mm512_set1_epi8((char)offset), x)) : from;
-}
-
-PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int sub, int offset)
-{
-    const __m512i xlo = _mm512_loadu_si512(x + 16), xhi = _mm512_loadu_si512(x + 80), zero = _mm512_setzero_si512();
-    const VF xd = spread(_mm512_castps128_ps512(_mm_loadu_ps((const void *)x)), 0, 1);
-    if (offset == K_TABLE) { /* one operand has to be unsigned */
-        w.lo = _mm512_xor_si512(w.lo, _mm512_set1_epi8(-128));
-        w.hi = _mm512_xor_si512(w.hi, _mm512_set1_epi8(-128));
+    UNROLL
+    for (int h = 0; h < 32 / sub; h++) {
+        if (offset)
+            dot[h] = _mm512_add_epi32(dot[h], sums_times(x, h, sub == 32, -offset));
+        t = h ? vf_fma(_mm512_cvtepi32_ps(dot[h]), k->s[h], t) : vf_mul(_mm512_cvtepi32_ps(dot[h]), k->s[h]);
     }
+    UNROLL
+    for (int h = 0; h < mins * 32 / sub; h++)
+        t = vf_fma(_mm512_cvtepi32_ps(sums_times(x, h, sub == 32, 1)), k->m[h], t);
+    return vf_fma(t, _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)x)), acc);
+}
+
+PRIM void k_store4(float out[4], VF acc)
+{
+    const __m512i first = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    acc = _mm512_add_ps(acc, _mm512_permute_ps(acc, 0xb1));
+    acc = _mm512_add_ps(acc, _mm512_permute_ps(acc, 0x4e));
+    _mm_storeu_ps(out, _mm_add_ps(_mm512_castps512_ps128(_mm512_permutexvar_ps(first, acc)), _mm_setzero_ps()));
+}
+
+/* Of the scales of four rows, each in column order, those of group g: a row in a lane. */
+PRIM void turn_scales(VF to[2], VF a, VF b, VF c, VF d, int g, int sub)
+{
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     if (sub == 32) {
-        __m512i dot = _mm512_dpbusd_epi32(start(start(zero, offset, xlo), offset, xhi), w.lo, xlo);
-        dot = _mm512_dpbusd_epi32(dot, w.hi, xhi);
-        return vf_fma(_mm512_cvtepi32_ps(dot), vf_mul(spread(s.v[0], 4 * g, 1), xd), acc);
+        VF ab = _mm512_shuffle_f32x4(a, b, 0x44), cd = _mm512_shuffle_f32x4(c, d, 0x44);
+        to[0] = g ? _mm512_shuffle_f32x4(ab, cd, 0xdd) : _mm512_shuffle_f32x4(ab, cd, 0x88);
+        return;
     }
-    VF lo = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start(zero, offset, xlo), w.lo, xlo));
-    VF hi = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start(zero, offset, xhi), w.hi, xhi));
-    VF sum = vf_fma(hi, spread(s.v[0], 8 * g + 1, 2), vf_mul(lo, spread(s.v[0], 8 * g, 2)));
-    return vf_fma(sum, xd, acc);
+    VF ab = g ? _mm512_shuffle_f32x4(a, b, 0xee) : _mm512_shuffle_f32x4(a, b, 0x44);
+    VF cd = g ? _mm512_shuffle_f32x4(c, d, 0xee) : _mm512_shuffle_f32x4(c, d, 0x44);
+    to[0] = _mm512_permutex2var_ps(ab, even, cd);
+    to[1] = _mm512_permutex2var_ps(ab, _mm512_or_si512(even, _mm512_set1_epi32(1)), cd);
+}
+
+PRIM void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
+{
+    UNROLL
+    for (int g = 0; g < groups; g++) {
+        turn_scales(to[g].s, k[0].s.v[0], k[1].s.v[0], k[2].s.v[0], k[3].s.v[0], g, sub);
+        if (mins)
+            turn_scales(to[g].m, k[0].m.v[0], k[1].m.v[0], k[2].m.v[0], k[3].m.v[0], g, sub);
+    }
+}
+
+PRIM void k_scales4_q4_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    to->s[0] = _mm512_cvtph_ps(halves4x4(row, o, nb));
+}
+
+PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    const __m512i at = _mm512_set_epi16(51, 34, 17, 0, 51, 34, 17, 0, 51, 34, 17, 0, 51, 34, 17, 0,
+                                        51, 34, 17, 0, 51, 34, 17, 0, 51, 34, 17, 0, 51, 34, 17, 0);
+    __m512i s = _mm512_setzero_si512();
+    UNROLL
+    for (int r = 0; r < 4; r++)
+        s = _mm512_or_si512(s, _mm512_maskz_permutex2var_epi16(15u << 4 * r, load_words(row[r] + o, 0, 17, nb), at,
+                                                               load_words(row[r] + o, 32, 17, nb)));
+    to->s[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(s));
 }
 
 /* ---- groups ---- */
@@ -196,6 +231,7 @@ PRIM struct kg look_up(struct kg w, const int8_t values[16])
     return (struct kg){ _mm512_shuffle_epi8(t, w.lo), _mm512_shuffle_epi8(t, w.hi) };
 }
 
+#include "common/kernels/kernels_avx512_gemm_impl.h"
 #include "common/kernels/kernels_simd_k_impl.h"
 
 void kernels_fill_k_avx512(struct kernels *k)

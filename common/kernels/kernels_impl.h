@@ -36,6 +36,18 @@ void kernels_fill_k_dotprod(struct kernels *k);
  * overflow. */
 #define KERNELS_Q8_TINY 0x1p-100f
 
+/* The sums of block b of a group, from its qs. */
+static inline void kernels_q8_sums(struct kernels_q8_group *g, int b)
+{
+    for (int h = 0; h < 2; h++) {
+        const int8_t *q = g->qs + 64 * h + 16 * b;
+        int s = 0;
+        for (int j = 0; j < 16; j++)
+            s += q[j];
+        g->sum[2 * b + h] = (int16_t)s;
+    }
+}
+
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else

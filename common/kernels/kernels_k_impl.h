@@ -16,6 +16,17 @@ struct f16x { /* sixteen floats */
 };
 _Static_assert(sizeof(struct f16x) == 64, "sixteen floats");
 
+/* Scales and minima of a group of four rows, for products with int8: first those of blocks (or of their first sixteen columns),
+ * then those of their last sixteen. */
+struct k_scales4 {
+    VF s[2], m[2];
+};
+
+/* s and m of a step in column order: 16 of 16 columns, or 8 (4 of a single group) of 32. m where the type has minima. */
+struct k_scales {
+    struct f16x s, m;
+};
+
 enum { K_TABLE = 128 }; /* offset of types whose bytes may be negative: there is none, and no bound below 128 */
 
 INLINE uint32_t k_u32(const uint8_t *p)
@@ -36,6 +47,33 @@ INLINE uint64_t k_join(uint32_t lo, uint32_t hi)
 {
     return (uint64_t)hi << 32 | lo;
 }
+
+#ifdef KERNELS_BLOCK_SUMS
+/* ---- products for many tokens: kernels_gemm_impl.h ---- */
+
+enum { GEMM_V = 4, /* sixteens of rows */
+       GEMM_R = 16 * GEMM_V,
+       GEMM_T = 6,
+       GEMM_GROUPS = 2, /* of four blocks: of a panel */
+       GEMM_CHUNK = 128 /* tokens */ };
+
+/* Weights of a panel: column 4 k + i of row r at q[k][r][i]; scales and minima as in struct k_scales4. */
+struct gemm_block {
+    uint8_t q[8][GEMM_R][4];
+    float s[2][GEMM_R], m[2][GEMM_R];
+};
+
+/* The sums of a token, by the place of a block in its group. */
+typedef float gemm_sums[4][GEMM_R];
+
+struct gemm_tile {
+    gemm_sums *acc;             /* of the first token */
+    const struct gemm_block *w; /* 4 * groups */
+    const uint8_t *x;           /* the first token's groups */
+    size_t x_stride;
+    int groups, offset;
+};
+#endif
 
 #define K_AT(type, p, field) ((p) + offsetof(struct quant_##type, field))
 

@@ -46,6 +46,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
             vst1q_s8(g->qs + 64 * k + i % 4 * 16, vcombine_s8(vmovn_s16(q[0]), vmovn_s16(q[1])));
         }
         g->d[i % 4] = zero ? 0 : top / 127.0f;
+        kernels_q8_sums(g, i % 4);
     }
 }
 

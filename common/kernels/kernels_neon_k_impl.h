@@ -53,7 +53,7 @@ PRIM int32x4_t sum_fours(const uint8_t *x)
 /* Sixteens of blocks b and b + 1 of a group, in column order. */
 PRIM int32x4_t sums16(const uint8_t *x, int b)
 {
-    const uint8_t *p = x + 16 + 16 * b;
+    const uint8_t *p = x + 32 + 16 * b;
     return vpaddq_s32(vpaddq_s32(sum_fours(p), sum_fours(p + 64)), vpaddq_s32(sum_fours(p + 16), sum_fours(p + 80)));
 }
 
@@ -90,8 +90,8 @@ PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int s
     int32x4_t lo[4], hi[4];
     UNROLL
     for (int b = 0; b < 4; b++) {
-        lo[b] = dot_offset(w.lo[b], offset, x + 16 + 16 * b);
-        hi[b] = dot_offset(w.hi[b], offset, x + 80 + 16 * b);
+        lo[b] = dot_offset(w.lo[b], offset, x + 32 + 16 * b);
+        hi[b] = dot_offset(w.hi[b], offset, x + 96 + 16 * b);
         if (sub == 32)
             lo[b] = vaddq_s32(lo[b], hi[b]);
     }

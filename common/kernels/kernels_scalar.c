@@ -232,6 +232,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
             g->qs[b * 16 + (j < 16 ? j : j + 48)] = (int8_t)lrintf(v);
         }
         g->d[b] = zero ? 0 : top / 127.0f;
+        kernels_q8_sums(g, b);
     }
 }
 

@@ -39,13 +39,11 @@
  *   void  scales4(float d[4], const uint8_t *p, size_t block, int nb, float h)
  *                                             h times the scales of the first nb blocks at p
  *   VF    part_TYPE(const uint8_t *p, int n)  float types: the first n < VN columns at p
+ * without KERNELS_BLOCK_SUMS (else see kernels_simd_k_impl.h)
  *   struct xq, struct wq                      int8 operands of one step, a group of four blocks
  *   struct xq x_q8(const uint8_t *group)
  *   struct wq wq_TYPE(const uint8_t *p, int nb) the first nb of the four blocks at p, the others 0
  *   VF    dq_TYPE(VF acc, wq, xq)             acc + scales * integer product
- * with KERNELS_STEP4, for Q4_0
- *   void  step4_q4_0(VF acc[4], const uint8_t *const row[4], size_t o, int nb, const uint8_t *group)
- *                                             dq_q4_0 of wq_q4_0 for each of four rows, at row[r] + o
  * with KERNELS_SUM4
  *   void  vf_sum4(float s[4], VF, VF, VF, VF) vf_sum of each
  * with KERNELS_SCALES4X4, for Q4_0
@@ -281,33 +279,20 @@ INLINE void tile_f32(const struct tile *a, int R, int T, struct type_ops ops)
     tile_store(a, acc, R, T);
 }
 
+#ifndef KERNELS_BLOCK_SUMS
 typedef struct wq wq_fn(const uint8_t *row, int nb);
 typedef VF dq_fn(VF acc, struct wq w, struct xq x);
-
-typedef void step4_fn(VF acc[TILE_R], const uint8_t *const row[TILE_R], size_t o, int nb, const uint8_t *x);
 
 struct q8_ops {
     wq_fn *w;
     dq_fn *dot;
     size_t block_bytes;
-    step4_fn *step4; /* NULL: nothing better than w and dot */
 };
 
 INLINE void step_q8(const struct tile *a, VF acc[TILE_R][TILE_T], size_t o, const uint8_t *x, int nb, int R,
                     int T, struct q8_ops ops)
 {
     struct wq w[TILE_R];
-    if (ops.step4 && R == TILE_R && T == 1) {
-        VF one[TILE_R];
-        UNROLL
-        for (int r = 0; r < R; r++)
-            one[r] = acc[r][0];
-        ops.step4(one, a->row, o, nb, x);
-        UNROLL
-        for (int r = 0; r < R; r++)
-            acc[r][0] = one[r];
-        return;
-    }
 #ifdef KERNELS_PAIRS
     if (T > 1 && R > 1) {
         UNROLL
@@ -360,6 +345,8 @@ INLINE void tile_q8(const struct tile *a, int R, int T, struct q8_ops ops)
     tile_store(a, acc, R, T);
 }
 
+#endif
+
 /* Asks for what is PREFETCH_BYTES behind a strip's offset `to`; done: how far it has asked, of `most`. */
 INLINE void strip_ask(const struct tile *a, size_t *done, size_t most, size_t to)
 {
@@ -370,6 +357,7 @@ INLINE void strip_ask(const struct tile *a, size_t *done, size_t most, size_t to
     }
 }
 
+#ifndef KERNELS_BLOCK_SUMS
 /* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
  * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
  * as one piece. */
@@ -395,6 +383,7 @@ INLINE void strip_q8(const struct tile *a, int n, struct q8_ops ops)
         tile_store(&to, acc, TILE_R, 1);
     }
 }
+#endif
 
 /* The same with float activations, for a type of blocks with a scale. */
 INLINE void strip_f32(const struct tile *a, int n, struct type_ops ops)
@@ -439,10 +428,16 @@ INLINE int tokens_of(int left)
     return left >= 2 ? 2 : 1;
 }
 
-/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. */
+/* What serves many tokens. */
+typedef void many_fn(float *out, size_t out_stride, const struct row_list *l, int n_rows, const uint8_t *x, size_t x_stride,
+                     int n_tokens, int n_cols);
+enum { MANY_TOKENS = 12, MANY_ROWS = 8 }; /* from which on it is faster */
+
+/* Tiles by rows and tokens. strip: NULL, or what serves one token and rows without gaps. many: NULL, or for many tokens. */
 struct row_tiles {
     tile_fn *t11, *t41, *t42, *t44;
     void (*strip)(const struct tile *a, int n);
+    many_fn *many;
 };
 
 /* One tile's rows for all tokens. */
@@ -469,6 +464,10 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
     const struct lead lead = lead_of(row_bytes, PREFETCH_BYTES);
     int tiles = n_rows / TILE_R, tail = tiles * TILE_R;
     int step = l->at ? 1 : tiles, move = l->at ? TILE_R : 1; /* within a tile; from tile to tile */
+    if (f->many && n_tokens >= MANY_TOKENS && n_rows >= MANY_ROWS) {
+        f->many(out, out_stride, l, n_rows, x, x_stride, n_tokens, n_cols);
+        return;
+    }
     for (int k = 0; k < tiles && k <= lead.rows; k++) {
         const uint8_t *row[TILE_R];
         for (int i = 0; i < TILE_R; i++)
@@ -511,7 +510,8 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
 }
 
 /* Tiles, rows_NAME and rows_at_NAME. TILE(a, R, T) is the tile's body; strip_fn as in struct row_tiles. */
-#define ROWS(name, type, TILE, strip_fn)                                                                     \
+#define ROWS(name, type, TILE, strip_fn) ROWS_MANY(name, type, TILE, strip_fn, NULL)
+#define ROWS_MANY(name, type, TILE, strip_fn, many_fn)                                              \
     static void t11_##name(const struct tile *a)                                                   \
     {                                                                                              \
         TILE(a, 1, 1);                                                                             \
@@ -529,7 +529,7 @@ OUTER void drive(float *out, size_t out_stride, const struct row_list *l, size_t
         TILE(a, 4, TILE_T < 4 ? 1 : 4);                                                            \
     }                                                                                              \
     static const struct row_tiles row_tiles_##name = { t11_##name, t41_##name, t42_##name,         \
-                                                       t44_##name, strip_fn };                     \
+                                                       t44_##name, strip_fn, many_fn };            \
     static void rows_##name(float *out, size_t out_stride, const void *rows, size_t row_stride,    \
                             int n_rows, const void *x, size_t x_stride, int n_tokens, int n_cols)  \
     {                                                                                              \
@@ -864,11 +864,9 @@ INLINE void axpy_vf(float *y, float a, const uint8_t *x, int n, struct type_ops 
 #define TILE_BF16_F32(a, R, T) tile_f32(a, R, T, OPS_BF16)
 #define TILE_Q8_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q8_0)
 #define TILE_Q4_0_F32(a, R, T) tile_f32(a, R, T, OPS_Q4_0)
-#ifndef KERNELS_STEP4
-#define step4_q4_0 NULL
-#endif
-#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0), NULL })
-#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0), step4_q4_0 })
+#ifndef KERNELS_BLOCK_SUMS
+#define Q8_OPS_Q8_0            ((struct q8_ops){ wq_q8_0, dq_q8_0, sizeof(struct quant_q8_0) })
+#define Q8_OPS_Q4_0            ((struct q8_ops){ wq_q4_0, dq_q4_0, sizeof(struct quant_q4_0) })
 #define TILE_Q8_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q8_0)
 #define TILE_Q4_0_Q8(a, R, T)  tile_q8(a, R, T, Q8_OPS_Q4_0)
 
@@ -892,6 +890,7 @@ static void fill_q8(struct kernels *k)
     k->rows_at[KERNELS_ACT_Q8][QUANT_Q8_0] = rows_at_q8_0_q8;
     k->rows_at[KERNELS_ACT_Q8][QUANT_Q4_0] = rows_at_q4_0_q8;
 }
+#endif
 
 #ifndef KERNELS_Q8_ONLY /* a tier that improves only the int8 products */
 ROWS(f32_f32, QUANT_F32, TILE_F32_F32, NULL)

@@ -6,7 +6,8 @@
  * Products with floats and accumulations make the weight itself: s * u is exact, so w is what
  * dequantisation gives, to the bit. Products with int8 activations multiply integers, then
  *   sum of w x = xd * (s * (sum of (u - offset) x) + min * (sum of x)),
- * where sums with an offset are exact integers and those of minima come once a step: k_sums has them for all its blocks. */
+ * where sums with an offset are exact integers (without KERNELS_BLOCK_SUMS, those of minima come once a step: k_sums has them for all
+ * its blocks). */
 #if defined(KERNELS_VN) && !defined(COMMON_KERNELS_SIMD_K_H)
 #define COMMON_KERNELS_SIMD_K_H
 
@@ -25,18 +26,24 @@
  *   VF vf_i8(const uint8_t *p)                  VN signed bytes as floats
  *   struct f16x k_bytes(uint64_t lo, uint64_t hi, float k)  sixteen signed bytes times k
  *   struct f16x k_four(const float f[4])        those, then zeroes
+ *   float k_half(const uint8_t *p)              an F16
+ * without KERNELS_BLOCK_SUMS
  *   struct f16x k_sums(const uint8_t *x, int groups, int sub)
  *                                               sum of x in each run of `sub` columns, times its scale; zeroes after the last
  *   VF k_dot(VF acc, struct kg, struct f16x s, int g, const uint8_t *x, int sub, int offset)
  *                                               acc + xd * s * sum of (u - offset) * x; x: group g of the step
- *   float k_half(const uint8_t *p)              an F16 */
-/* s and m of a step in column order: 16 of 16 columns, or 8 (4 of a single group) of 32. m where the type has minima. */
-struct k_scales {
-    struct f16x s, m;
-};
+ * with KERNELS_BLOCK_SUMS: the order of kernels.h, an accumulator for four rows and a token, with four sums of each
+ *   struct kg k_unsigned(struct kg, int offset) K_TABLE: bytes plus 128; else the same
+ *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
+ *                                               of four rows, for each group of a step
+ *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of Q4_0 and Q8_0: the same from rows
+ *   VF k_dot4(VF acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
+ *   void k_store4(float out[4], VF acc)         the rows' results
+ *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h */
 
 typedef void k_scales_fn(struct k_scales *k, const uint8_t *p, int nb);
 typedef struct kg k_group_fn(const uint8_t *p, int g, int nb);
+typedef void k_scales4_fn(struct k_scales4 *to, const uint8_t *const row[TILE_R], size_t o, int nb);
 
 struct k_ops {
     k_scales_fn *scales; /* nb: blocks of 32 of this group that exist */
@@ -44,8 +51,95 @@ struct k_ops {
     int groups;          /* of a step */
     size_t bytes;        /* of a group; of a step, if there are two */
     int sub, offset, has_min;
+    k_scales4_fn *scales4; /* NULL: nothing better than scales of each */
 };
 
+#ifdef KERNELS_BLOCK_SUMS
+INLINE void k_rows_scales(struct k_scales4 to[2], const uint8_t *const row[TILE_R], size_t o, int nb, struct k_ops ops)
+{
+    struct k_scales k[TILE_R];
+    if (ops.scales4) {
+        ops.scales4(to, row, o, nb);
+        return;
+    }
+    UNROLL
+    for (int r = 0; r < TILE_R; r++)
+        ops.scales(&k[r], row[r] + o, nb);
+    k_turn(to, k, ops.groups, ops.sub, ops.has_min);
+}
+
+INLINE void k_step_q8(const struct tile *a, VF acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
+{
+    struct k_scales4 s[2];
+    k_rows_scales(s, a->row, o, nb, ops);
+    UNROLL
+    for (int g = 0; g < ops.groups; g++) {
+        struct kg w[TILE_R];
+        UNROLL
+        for (int r = 0; r < TILE_R; r++)
+            w[r] = k_unsigned(ops.group(a->row[r] + o, g, nb), ops.offset);
+        UNROLL
+        for (int t = 0; t < T; t++)
+            acc[t] = k_dot4(acc[t], w, &s[g], x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group), ops.sub,
+                            ops.offset, ops.has_min);
+    }
+}
+
+INLINE void k_store_q8(const struct tile *a, VF acc[TILE_T], int T)
+{
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        float s[TILE_R];
+        k_store4(s, acc[t]);
+        for (int r = 0; r < a->live; r++)
+            a->out[(size_t)t * a->out_stride + (size_t)r * a->out_step] = s[r];
+    }
+}
+
+INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
+{
+    VF acc[TILE_T];
+    const uint8_t *x = a->x;
+    size_t o = 0, done = 0;
+    (void)R; /* a row by itself is a tile of four, too */
+    UNROLL
+    for (int t = 0; t < T; t++)
+        acc[t] = vf_zero();
+    for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
+        ahead_step(&done, a, o + ops.bytes, TILE_R);
+        k_step_q8(a, acc, o, x, 4, T, ops);
+    }
+    if (ops.groups == 1 && o < a->row_bytes)
+        k_step_q8(a, acc, o, x, (int)((a->row_bytes - o) / (ops.bytes / 4)), T, ops);
+    k_store_q8(a, acc, T);
+}
+
+/* Rows of one token that follow each other without a gap, as four streams of n rows each, which begin at row[]: a tile
+ * after the other, with nothing to set up in between, for rows may be as short as a step or two. Each stream is asked for
+ * as one piece. */
+INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
+{
+    const size_t total = (size_t)n * a->row_bytes, ask = total > PREFETCH_BYTES ? total - PREFETCH_BYTES : 0;
+    const int nb = (int)(a->row_bytes % ops.bytes / (ops.bytes / 4)); /* of a row's last step */
+    struct tile to = *a;
+    size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
+    for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
+        VF acc[TILE_T] = { vf_zero() };
+        const uint8_t *x = a->x;
+        const size_t end = at + a->row_bytes;
+        size_t o = at;
+        for (; o + ops.bytes <= end; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
+            strip_ask(&to, &done, ask, o + ops.bytes);
+            k_step_q8(&to, acc, o, x, 4, 1, ops);
+        }
+        if (ops.groups == 1 && o < end)
+            k_step_q8(&to, acc, o, x, nb, 1, ops);
+        k_store_q8(&to, acc, 1);
+    }
+}
+
+#include "common/kernels/kernels_gemm_impl.h"
+#else
 INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int n)
 {
     for (int v = 0; v < (n + VN - 1) / VN; v++)
@@ -117,6 +211,7 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
         tile_store(&to, acc, TILE_R, 1);
     }
 }
+#endif
 
 /* ---- weights as floats ---- */
 
@@ -335,6 +430,10 @@ K_SCALES_DM(q4_1)
 K_SCALES_D(q5_0)
 K_SCALES_DM(q5_1)
 K_SCALES_D(iq4_nl)
+#ifdef KERNELS_BLOCK_SUMS
+K_SCALES_D(q4_0)
+K_SCALES_D(q8_0)
+#endif
 
 INLINE void k_scales_mxfp4(struct k_scales *k, const uint8_t *p, int nb)
 {
@@ -367,17 +466,28 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
 
 /* ---- what every tier instantiates ---- */
 
-#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1 })
-#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0 })
-#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1 })
-#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1 })
-#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0 })
-#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0 })
-#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1 })
-#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0 })
-#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1 })
-#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0 })
-#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0 })
+#define K_OPS_Q2_K   ((struct k_ops){ k_scales_q2_k, kg_q2_k, 2, sizeof(struct quant_q2_k), 16, 0, 1, NULL })
+#define K_OPS_Q3_K   ((struct k_ops){ k_scales_q3_k, kg_q3_k, 2, sizeof(struct quant_q3_k), 16, 4, 0, NULL })
+#define K_OPS_Q4_K   ((struct k_ops){ k_scales_k4, kg_q4_k, 2, sizeof(struct quant_q4_k), 32, 0, 1, NULL })
+#define K_OPS_Q5_K   ((struct k_ops){ k_scales_k4, kg_q5_k, 2, sizeof(struct quant_q5_k), 32, 0, 1, NULL })
+#define K_OPS_Q6_K   ((struct k_ops){ k_scales_q6_k, kg_q6_k, 2, sizeof(struct quant_q6_k), 16, 32, 0, NULL })
+#define K_OPS_IQ4_XS ((struct k_ops){ k_scales_iq4_xs, kg_iq4_xs, 2, sizeof(struct quant_iq4_xs), 32, K_TABLE, 0, NULL })
+#define K_OPS_Q4_1   ((struct k_ops){ k_scales_q4_1, kg_q4_1, 1, 4 * sizeof(struct quant_q4_1), 32, 0, 1, NULL })
+#define K_OPS_Q5_0   ((struct k_ops){ k_scales_q5_0, kg_q5_0, 1, 4 * sizeof(struct quant_q5_0), 32, 16, 0, NULL })
+#define K_OPS_Q5_1   ((struct k_ops){ k_scales_q5_1, kg_q5_1, 1, 4 * sizeof(struct quant_q5_1), 32, 0, 1, NULL })
+#define K_OPS_IQ4_NL ((struct k_ops){ k_scales_iq4_nl, kg_iq4_nl, 1, 4 * sizeof(struct quant_iq4_nl), 32, K_TABLE, 0, NULL })
+#define K_OPS_MXFP4  ((struct k_ops){ k_scales_mxfp4, kg_mxfp4, 1, 4 * sizeof(struct quant_mxfp4), 32, K_TABLE, 0, NULL })
+
+#ifdef KERNELS_BLOCK_SUMS
+#define K_OPS_Q4_0 ((struct k_ops){ k_scales_q4_0, kg_q4_0, 1, 4 * sizeof(struct quant_q4_0), 32, 8, 0, k_scales4_q4_0 })
+#define K_OPS_Q8_0 ((struct k_ops){ k_scales_q8_0, kg_q8_0, 1, 4 * sizeof(struct quant_q8_0), 32, K_TABLE, 0, k_scales4_q8_0 })
+#define KERNELS_Q8_TYPES(X) X(q4_0, Q4_0) X(q8_0, Q8_0) KERNELS_BLOCK_TYPES(X)
+#define K_MANY_q8(name) many_##name
+#else
+#define KERNELS_Q8_TYPES(X) KERNELS_BLOCK_TYPES(X)
+#define K_MANY_q8(name) NULL
+#endif
+#define K_MANY_f32(name) NULL
 
 #define K_ROWS(name, TYPE, form)                                      \
     INLINE void tile_##name##_##form(const struct tile *a, int R, int T) \
@@ -388,7 +498,7 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     {                                                                 \
         k_strip_##form(a, n, K_OPS_##TYPE);                           \
     }                                                                 \
-    ROWS(name##_##form, QUANT_##TYPE, tile_##name##_##form, strip_##name##_##form)
+    ROWS_MANY(name##_##form, QUANT_##TYPE, tile_##name##_##form, strip_##name##_##form, K_MANY_##form(name))
 #define K_SUMS(name, TYPE)                                                                                              \
     INLINE void sums_##name(float *acc, size_t acc_stride, const struct axpy_rows *a, float h[TILE_T][LANES_MAX], int R, int T) \
     {                                                                                                                   \
@@ -400,11 +510,14 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
 #define K_ROWS_Q8(name, TYPE) K_ROWS(name, TYPE, q8)
-KERNELS_BLOCK_TYPES(K_ROWS_Q8)
+#ifdef KERNELS_BLOCK_SUMS
+KERNELS_Q8_TYPES(K_GEMM)
+#endif
+KERNELS_Q8_TYPES(K_ROWS_Q8)
 
 static void fill_k_q8(struct kernels *k)
 {
-    KERNELS_BLOCK_TYPES(K_SET_Q8)
+    KERNELS_Q8_TYPES(K_SET_Q8)
 }
 
 #ifndef KERNELS_Q8_ONLY

@@ -12,6 +12,10 @@
 
 #define PIECES 8 /* per worker */
 
+/* Products of so many tokens are made in panels of rows. */
+#define PANEL_TOKENS 16
+#define PANEL_ROWS   64
+
 struct cpu {
     struct dense dense;
     struct dense_config c;
@@ -88,7 +92,8 @@ static int run_products(const struct cpu *c, struct products *s)
     }
     uint64_t pieces = bytes * (1 + (uint64_t)s->n_tokens / 4) / SCHEDULE_PIECE_BYTES; /* a row is read once for all tokens */
     int least = pieces > (uint64_t)rows ? 1 : pieces ? (int)((uint64_t)rows / pieces) : rows;
-    pool_for_shrinking(c->c.pool, rows, (least + 7) / 8 * 8, some_rows, s);
+    int panel = s->n_tokens < PANEL_TOKENS ? 8 : PANEL_ROWS;
+    pool_for_shrinking(c->c.pool, rows, (least + panel - 1) / panel * panel, some_rows, s);
     return s->failed;
 }
 

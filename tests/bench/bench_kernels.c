@@ -15,7 +15,7 @@
 #include <time.h>
 
 enum { MAX_THREADS = 64,
-       MAX_TOKENS = 16,
+       MAX_TOKENS = 512,
        CHUNK = 256,
        WINDOWS = 6 /* a pass reads one of them: it finds nothing of the last pass in a cache */ };
 

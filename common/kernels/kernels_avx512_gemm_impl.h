@@ -1,0 +1,136 @@
+#ifndef COMMON_KERNELS_KERNELS_AVX512_GEMM_IMPL_H
+#define COMMON_KERNELS_KERNELS_AVX512_GEMM_IMPL_H
+
+/* AVX-512 with VNNI: the primitives of kernels_gemm_impl.h. */
+#if defined(__AVX512VNNI__)
+
+#include "common/kernels/kernels_avx512_impl.h"
+#include "common/kernels/kernels_k_impl.h"
+
+/* Four dwords of each of sixteen rows, `stride` bytes apart: at to + k * to_stride, dword k of every row. */
+PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+{
+    __m512i z[4];
+    UNROLL
+    for (size_t i = 0; i < 4; i++) {
+        __m512i a = _mm512_castsi128_si512(_mm_loadu_si128((const void *)(u + stride * i)));
+        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 4))), 1);
+        a = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 8))), 2);
+        z[i] = _mm512_inserti32x4(a, _mm_loadu_si128((const void *)(u + stride * (i + 12))), 3);
+    }
+    __m512i a = _mm512_unpacklo_epi32(z[0], z[1]), b = _mm512_unpackhi_epi32(z[0], z[1]);
+    __m512i c = _mm512_unpacklo_epi32(z[2], z[3]), d = _mm512_unpackhi_epi32(z[2], z[3]);
+    _mm512_storeu_si512(to, _mm512_unpacklo_epi64(a, c));
+    _mm512_storeu_si512(to + to_stride, _mm512_unpackhi_epi64(a, c));
+    _mm512_storeu_si512(to + 2 * to_stride, _mm512_unpacklo_epi64(b, d));
+    _mm512_storeu_si512(to + 3 * to_stride, _mm512_unpackhi_epi64(b, d));
+}
+
+PRIM void gemm_store(float *out, float acc[4][GEMM_R], int live)
+{
+    for (int v = 0; 16 * v < live; v++) {
+        VF s = vf_add(vf_add(vf_load(acc[0] + 16 * v), vf_load(acc[1] + 16 * v)),
+                      vf_add(vf_load(acc[2] + 16 * v), vf_load(acc[3] + 16 * v)));
+        s = vf_add(s, vf_zero());
+        if (live - 16 * v < 16)
+            vf_store_part(out + 16 * v, s, live - 16 * v);
+        else
+            vf_store(out + 16 * v, s);
+    }
+}
+
+PRIM __m512i gemm_x(const uint8_t *x)
+{
+    int32_t v;
+    memcpy(&v, x, sizeof v);
+    return _mm512_set1_epi32(v);
+}
+
+/* What a tile's tokens have beside their bytes: for each block (or half of one), what the offset starts the sum from, and the
+ * sum that multiplies minima. */
+struct gemm_extra {
+    int32_t start[GEMM_T][2][4 * GEMM_GROUPS];
+    float sum[GEMM_T][2][4 * GEMM_GROUPS];
+};
+
+PRIM void gemm_extra(struct gemm_extra *e, const struct gemm_tile *a, int T, int sub, int mins)
+{
+    for (int t = 0; t < T; t++)
+        for (int g = 0; g < a->groups; g++) {
+            const uint8_t *x = a->x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group);
+            const __m128i s = _mm_loadu_si128((const void *)(x + offsetof(struct kernels_q8_group, sum)));
+            UNROLL
+            for (int h = 0; h < 32 / sub; h++) {
+                const uint32_t one = sub == 32 ? 0x10001 : h ? 0x10000 : 1;
+                const __m128i both = _mm_madd_epi16(s, _mm_set1_epi32((int)one));
+                _mm_storeu_si128((void *)&e->start[t][h][4 * g], _mm_mullo_epi32(both, _mm_set1_epi32(-a->offset)));
+                if (mins)
+                    _mm_storeu_ps(&e->sum[t][h][4 * g], _mm_cvtepi32_ps(both));
+            }
+        }
+}
+
+/* Half h of a block, or all of it: the sums of its products. */
+PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, const struct gemm_extra *e, int b, int h, int V, int T,
+                    int sub)
+{
+    const struct gemm_block *w = a->w + b;
+    const uint8_t *x = a->x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + offsetof(struct kernels_q8_group, qs) +
+                       (size_t)(b % 4) * 16;
+    UNROLL
+    for (int t = 0; t < T; t++) {
+        UNROLL
+        for (int v = 0; v < V; v++)
+            dot[v][t] = _mm512_set1_epi32(e->start[t][h][b]);
+    }
+    UNROLL
+    for (int k = 4 * h; k < 4 * h + sub / 4; k++) {
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            const __m512i x4 = gemm_x(x + (size_t)t * a->x_stride + 4 * (k % 4) + 64 * (k / 4));
+            UNROLL
+            for (int v = 0; v < V; v++)
+                dot[v][t] = _mm512_dpbusd_epi32(dot[v][t], _mm512_loadu_si512(w->q[k][16 * v]), x4);
+        }
+    }
+}
+
+PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins)
+{
+    struct gemm_extra e;
+    gemm_extra(&e, a, T, sub, mins);
+    for (int b = 0; b < 4 * a->groups; b++) {
+        const struct gemm_block *w = a->w + b;
+        const uint8_t *d = a->x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + (size_t)(b % 4) * 4;
+        VF s[GEMM_V][GEMM_T];
+        UNROLL
+        for (int h = 0; h < 32 / sub; h++) {
+            __m512i dot[GEMM_V][GEMM_T];
+            gemm_dots(dot, a, &e, b, h, V, T, sub);
+            UNROLL
+            for (int t = 0; t < T; t++) {
+                UNROLL
+                for (int v = 0; v < V; v++) {
+                    const VF i = _mm512_cvtepi32_ps(dot[v][t]), k = vf_load(w->s[h] + 16 * v);
+                    s[v][t] = h ? vf_fma(i, k, s[v][t]) : vf_mul(i, k);
+                }
+            }
+        }
+        UNROLL
+        for (int t = 0; t < T; t++) {
+            float scale;
+            memcpy(&scale, d + (size_t)t * a->x_stride, sizeof scale);
+            UNROLL
+            for (int v = 0; v < V; v++) {
+                float *acc = a->acc[t][b % 4] + 16 * v;
+                UNROLL
+                for (int h = 0; h < mins * 32 / sub; h++)
+                    s[v][t] = vf_fma(vf_set1(e.sum[t][h][b]), vf_load(w->m[h] + 16 * v), s[v][t]);
+                vf_store(acc, vf_fma(s[v][t], vf_set1(scale), vf_load(acc)));
+            }
+        }
+    }
+}
+
+#endif
+#endif

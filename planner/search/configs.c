@@ -26,6 +26,7 @@ struct pricer {
     const struct space *s;
     const struct residencies *residencies;
     const struct cost_choice *choices;
+    struct curve_memo *memo; /* NULL: nothing is kept */
 };
 
 /* What makes configurations of a space. */
@@ -39,7 +40,11 @@ struct maker {
 static int curves_of(void *ctx, int config, int least_depth, struct solve_config *out, struct err *e)
 {
     const struct pricer *p = ctx;
-    return price_curves(p->s, p->residencies, &p->choices[config], least_depth, out, e);
+    int r = p->memo ? curve_memo_get(p->memo, config, least_depth, out, e) : 0;
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = price_curves(p->s, p->residencies, &p->choices[config], least_depth, out, e);
+    return r < 0 || !p->memo ? r : curve_memo_put(p->memo, config, least_depth, out, e);
 }
 
 /* The backends that the device has figures for; one, HW_ANY_BACKEND, when it has none. Returns how many. */
@@ -197,15 +202,17 @@ static struct solve_problem empty_problem(const struct space *s, const struct li
 }
 
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
-                 struct err *e)
+                 struct curve_memo *memo, struct err *e)
 {
     struct configs o = { .sp = empty_problem(s, lim) };
     struct maker m = { .s = s, .lim = lim, .out = &o };
     int most = most_configs(&m);
     o.sp.configs = calloc((size_t)most, sizeof *o.sp.configs);
     o.choices = calloc((size_t)most, sizeof *o.choices);
-    struct pricer pricer = { s, residencies, o.choices };
+    struct pricer pricer = { s, residencies, o.choices, memo };
     int r = o.sp.configs && o.choices ? 0 : err_set(e, ERR_NOMEM, "out of memory for configurations");
+    if (r == 0)
+        r = curve_memo_begin(memo, &o.sp, lim, most, e);
     if (r == 0)
         r = bounds_init(&m.bounds, &o.sp, &(struct bounds_source){ curves_of, &pricer }, most, e);
     for (int i = 0; i < s->n_groups && r == 0; i++)
@@ -246,7 +253,7 @@ static void run_name(const struct configs *c, const struct space *s, const struc
 int configs_certify(const struct configs *c, const struct space *s, const struct residencies *residencies, struct certificate *out,
                     struct err *e)
 {
-    struct pricer pricer = { s, residencies, c->choices };
+    struct pricer pricer = { s, residencies, c->choices, NULL };
     const struct bounds_source source = { curves_of, &pricer };
     int open = 0, r = 0;
     for (int i = 0; i < c->n_runs && r >= 0; i++) {

@@ -5,6 +5,7 @@
  * depth and rule for coalesced reads, as the solver's problem. Which of them get curves is up to bounds.h. One owner thread. */
 #include "planner/cost/cost.h"
 #include "planner/search/bounds.h"
+#include "planner/search/curve_memo.h"
 #include "planner/search/limits.h"
 #include "planner/solve/certificate.h"
 #include "planner/solve/solve.h"
@@ -18,9 +19,10 @@ struct configs {
     int n_runs;
 };
 
-/* All configurations, each with its bounds, the most promising with curves. What *out held is the caller's to free. */
+/* All configurations, each with its bounds, the most promising with curves. What *out held is the caller's to free. memo: of this
+ * space and these residencies alone. */
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
-                 struct err *e);
+                 struct curve_memo *memo, struct err *e);
 
 /* Writes the proof that no configuration with the user's cores has an objective below the certificate's newest claim.
  * Returns how many runs of configurations are written without being refuted, 0 for a proof; or an error. */

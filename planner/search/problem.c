@@ -55,6 +55,7 @@ int problem_prepare(struct problem *p, const struct inputs *in, const struct hw 
 void problem_done(struct problem *p)
 {
     configs_done(&p->configs);
+    curve_memo_done(&p->memo);
     residencies_done(&p->residencies);
     miss_tables_done(&p->tables);
     space_done(&p->space);
@@ -63,7 +64,7 @@ void problem_done(struct problem *p)
 int problem_fill(struct problem *p, const struct limits *lim, struct err *e)
 {
     configs_done(&p->configs);
-    return configs_fill(&p->configs, &p->space, &p->residencies, lim, e);
+    return configs_fill(&p->configs, &p->space, &p->residencies, lim, &p->memo, e);
 }
 
 struct cost_residency problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer)

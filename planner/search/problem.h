@@ -16,6 +16,7 @@ struct problem {
     struct space space;
     struct miss_tables tables;
     struct residencies residencies;
+    struct curve_memo memo;             /* of problem_fill, between memory limits */
     struct configs configs;             /* of the last problem_fill */
 };
 

@@ -9,7 +9,9 @@ P=$BIN/thermo-plan
 head -n 13 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
 check "trace of 12 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
     --prompts "$tmp/p.csv" --window-tokens 320 --samples 640 --out "$tmp/t.h5"
-check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
+# With two of its five middle cores: half as many configurations.
+sed 's/\(class=mid,n_cores,\)5,/\12,/' datasets/devices/oneplus-12.csv > "$tmp/phone.csv"
+check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv "$tmp/phone.csv"
 in=(--traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite") mine=(--traces "$tmp/t.h5" --hardware "$hardware")
 solve() { "$P" solve "${in[@]}" "$@"; }
 
@@ -171,10 +173,10 @@ check "explain --json has what the plan has" json
 explain_other() { "$P" explain "$1" "${@:2}" --no-gains > "$tmp/explain.txt" && adds_up "$1" 0 "$tmp/explain.txt" "${@:2}" --no-gains; }
 check "so does the paper's" explain_other "$tmp/paper.json" "${in[@]}"
 check "so does this machine's, whose reads cost CPU time" explain_other "$tmp/here.json" "${mine[@]}" --memory 18MiB
-sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 11 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
+sweep() { "$P" sweep "${in[@]}" --memory 4MiB..32MiB --steps 8 --svg "$tmp/s.svg" --out "$tmp/s.csv" && python3 - "$tmp/s.csv" "$tmp/s.svg" <<'PY'
 import csv, sys, xml.dom.minidom
 rows = list(csv.DictReader(open(sys.argv[1])))
-assert len(rows) == 11 and rows[0]["feasible"] == "0" and rows[-1]["feasible"] == "1"
+assert len(rows) == 8 and rows[0]["feasible"] == "0" and rows[-1]["feasible"] == "1"
 speed = [float(r["tokens_per_s"]) for r in rows if r["feasible"] == "1"]
 bound = [float(r["bound_tokens_per_s"]) for r in rows if r["feasible"] == "1"]
 assert all(b >= a * 0.989 for a, b in zip(speed, speed[1:])), speed # 1 % may go to more threads

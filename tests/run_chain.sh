@@ -11,7 +11,7 @@ chain_start()
 {
     "$BIN/thermo-profile" trace --model $model --prompts datasets/prompts/stories-profile.csv --max-tokens 1024 --window-tokens 384 \
         --out "$tmp/t.h5" -q > "$tmp/log" 2>&1 &&
-    "$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log" 2>&1 || {
+    phone "$tmp/hw.sqlite" > "$tmp/log" 2>&1 || {
         sed 's/^/# /' "$tmp/log"
         echo "not ok 1 - trace and device figures"
         echo "1..1"

@@ -4,7 +4,7 @@
 scratch
 . tests/chain.sh
 P=$BIN/thermo-plan
-"$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log" 2>&1
+phone "$tmp/phone.sqlite" > "$tmp/log" 2>&1
 
 all_refuted() { BIN=$BIN TRACE=$traces tests/certificates.py 5 "$1" > "$tmp/out" 2>&1 || { cat "$tmp/out"; return 1; }; }
 check "random requests, refuted; damaged, not" all_refuted 3

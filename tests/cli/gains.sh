@@ -6,7 +6,7 @@ scratch
 . tests/chain.sh
 P=$BIN/thermo-plan
 
-sed 's/\(class=mid,n_cores,\)5,/\12,/' datasets/devices/oneplus-12.csv > "$tmp/few.csv" # cores: half as many configurations
+phone_csv "$tmp/few.csv"
 # device CHANGE: the phone with one more core of a class, or with faster storage, as $tmp/CHANGE.sqlite.
 device()
 {

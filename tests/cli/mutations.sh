@@ -5,7 +5,7 @@
 scratch
 . tests/chain.sh
 P=$BIN/thermo-plan
-"$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log" 2>&1
+phone "$tmp/phone.sqlite" > "$tmp/log" 2>&1
 
 all_noticed() { BIN=$BIN TRACE=$traces tests/mutations.py 1 "$1" > "$tmp/out" 2>&1 || { grep -A9 '^not ok' "$tmp/out" || cat "$tmp/out"; return 1; }; }
 check "one leaf of each field, changed, is noticed or listed" all_noticed 1

@@ -9,9 +9,7 @@ P=$BIN/thermo-plan
 head -n 13 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
 check "trace of 12 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
     --prompts "$tmp/p.csv" --window-tokens 320 --samples 640 --out "$tmp/t.h5"
-# With two of its five middle cores: half as many configurations.
-sed 's/\(class=mid,n_cores,\)5,/\12,/' datasets/devices/oneplus-12.csv > "$tmp/phone.csv"
-check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv "$tmp/phone.csv"
+check "figures of a phone" phone "$tmp/phone.sqlite"
 in=(--traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite") mine=(--traces "$tmp/t.h5" --hardware "$hardware")
 solve() { "$P" solve "${in[@]}" "$@"; }
 

@@ -27,7 +27,7 @@ tail -n 8 "$tmp/words.csv" >> "$tmp/other.csv"
 sed -i '42,49d' "$tmp/words.csv"
 run "$profile" trace --model "$model" --prompts "$tmp/words.csv" --out "$tmp/t.h5" --samples 3000
 run "$profile" trace --model "$model" --prompts "$tmp/other.csv" --out "$tmp/o.h5" --samples 1000
-run "$profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
+run phone "$tmp/hw.sqlite"
 run "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 128 \
     --cores mid=2,big=0,little=0 --out "$tmp/plan.json"
 

@@ -5,7 +5,7 @@ scratch
 . tests/chain.sh
 P=$BIN/thermo-plan
 
-"$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv > "$tmp/log"
+phone "$tmp/phone.sqlite" > "$tmp/log"
 in=(--traces "$traces" --hardware "$tmp/phone.sqlite") # the same wherever this runs; a description is planned for this machine
 check "a plan of two limits and two batch sizes" "$P" solve "${in[@]}" --form split --memory 14MiB,20MiB --context 256 --max-batch 2 \
     --out "$tmp/plan.json"

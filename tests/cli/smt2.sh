@@ -8,7 +8,7 @@ P=$BIN/thermo-plan
 head -n 7 datasets/prompts/stories-profile.csv > "$tmp/p.csv"
 check "trace of 6 prompts" "$BIN/thermo-profile" trace -q --model datasets/models/reglu-tales-10m-f16.gguf \
     --prompts "$tmp/p.csv" --window-tokens 320 --samples 64 --out "$tmp/t.h5"
-check "figures of a phone" "$BIN/thermo-profile" import -q --db "$tmp/phone.sqlite" --csv datasets/devices/oneplus-12.csv
+check "figures of a phone" phone "$tmp/phone.sqlite"
 solve() { "$P" solve --traces "$tmp/t.h5" --hardware "$tmp/phone.sqlite" --form split --packed no --out "$tmp/x.json" "$@"; }
 
 check "not with two limits" says 2 'one limit of --memory' solve --memory 18MiB,20MiB --cost paper --smt2 "$tmp/x.smt2"

@@ -15,7 +15,7 @@ says_more()
         grep -q 'debug: took [0-9.]* s, .* peak memory [1-9]' "$tmp/verr" && cmp <(sed 's/in [0-9.]* s .*//' "$tmp/out") <(sed 's/in [0-9.]* s .*//' "$tmp/vout") ||
         { cat "$tmp/verr"; return 1; }
 }
-"$BIN/thermo-profile" import -q --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
+phone "$tmp/hw.sqlite"
 check "thermo-profile trace" says_more 'layer 7: seen [1-9]' "$BIN/thermo-profile" trace --model "$model" \
     --prompts datasets/prompts/stories-profile.csv --max-tokens 64 --out "$tmp/t.h5"
 hardware() { "$BIN/thermo-profile" hardware --db "$tmp/here.sqlite" --device x --quick --patience 0 --only compute --seconds-per-point 0.003 -v 2> "$tmp/err" &&

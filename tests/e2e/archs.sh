@@ -7,7 +7,7 @@ command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed";
 golden=tests/golden/archs
 mapfile -t prompts < $golden/prompts.txt
 printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
-"$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null 2>&1
+phone "$tmp/hw.sqlite" > /dev/null 2>&1
 
 chain() # gguf-make's options
 {

@@ -6,7 +6,7 @@ scratch
 hw=$tmp/hw.sqlite
 tokens=1,40,17,300,97,411,260,32,447,59
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\nThe dog ran home and the cat did too.\n' > "$tmp/p.csv"
-check "device" "$BIN/thermo-profile" import --db "$hw" --csv datasets/devices/oneplus-12.csv
+check "device" phone "$hw"
 for act in relu silu; do
     check "a random model, $act" "$BIN/gguf-make" random --act $act --layers 8 --d-model 256 --heads 4 --ff 768 --untied --type f32 "$tmp/$act.gguf"
 done

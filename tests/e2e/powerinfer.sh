@@ -6,7 +6,7 @@
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
 model=datasets/models/reglu-tales-10m-f16.gguf
-"$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null 2>&1
+phone "$tmp/hw.sqlite" > /dev/null 2>&1
 
 convert() { "$BIN/gguf-make" powerinfer -q "$@"; }
 trace() { "$BIN/thermo-profile" trace -q --model "$tmp/$1.gguf" --prompts "$2" --out "$tmp/$1.h5" "${@:3}"; }

@@ -10,7 +10,7 @@ same() { text > "$tmp/exact" && text --mode dense > "$tmp/dense" && [ -s "$tmp/e
 
 check "model" "$BIN/gguf-make" random --act relu --context 64 --layers 3 --ff 512 "$m"
 check "trace" "$BIN/thermo-profile" trace --model "$m" --prompts "$tmp/p.csv" --out "$t"
-check "device" "$BIN/thermo-profile" import --db "$hw" --csv datasets/devices/oneplus-12.csv
+check "device" phone "$hw"
 check "plan" "$BIN/thermo-plan" solve --traces "$t" --hardware "$hw" --memory 64MiB --context 64 --form split --out "$plan"
 check "check" "$BIN/thermo-plan" check "$plan" --traces "$t" --hardware "$hw"
 check "pack" "$BIN/thermo-pack" pack --model "$m" --traces "$t" --plan "$plan" --out "$pack"

@@ -74,7 +74,7 @@ perplexities() { # NAME TYPE LIMIT [PROTOCOL]: otherwise by both; how windows ar
 cp datasets/heldout/held_tiny.bin datasets/heldout/held_fairy.bin "$T"
 head -c $((24 * 256 * 2)) datasets/heldout/held_tiny.bin > "$T/held_tiny24.bin"
 # Which device it is planned for changes no result, so none is measured.
-step "hardware" "$BIN/thermo-profile" import --db "$T/hw.sqlite" --csv datasets/devices/oneplus-12.csv
+step "hardware" phone "$T/hw.sqlite"
 chain f16 "$MODEL"
 python3 tests/e2e/compare.py prompts "$REF/reference-f16.json" > "$T/prompts"
 while read -r p ids; do

@@ -5,7 +5,7 @@
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
 ids=1,40,41,77,90,123,200,15,16,17,18,19,20,5,6,7,8,9,250,251,252
-"$BIN/thermo-profile" import --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv > /dev/null 2>&1
+phone "$tmp/hw.sqlite" > /dev/null 2>&1
 printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
 
 model() # GATING WINDOW

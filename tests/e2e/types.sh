@@ -28,7 +28,7 @@ run() { c=$1; shift; "$BIN/thermo-run" "$c" --model "$tmp/m.thermo" --plan "$tmp
 text() { run generate --prompt Once -n 12 --temp 0 --ignore-eos -q --threads 3 "$@"; }
 
 check "a model" "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 --ff 512 --heads 8 --untied --type f32 "$tmp/f32.gguf"
-check "device" "$BIN/thermo-profile" import --db "$hw" --csv datasets/devices/oneplus-12.csv
+check "device" phone "$hw"
 check "Q4_0 with a Q6_K head" "$BIN/gguf-make" requant -q --type q4_0 --more-bits q6_k "$tmp/f32.gguf" "$tmp/head.gguf"
 check "goes through all programs" chain "$tmp/head.gguf" --form split
 

@@ -1,5 +1,5 @@
 /* Every configuration priced by itself, against what configs_fill decided by bounds: bounds hold, and a configuration that was not
- * priced is not worth it. */
+ * priced is not worth it; also where curves are kept from limits that were filled before. */
 #include "planner/planning/planning.h"
 #include "planner/planning/variants.h"
 #include "planner/search/price.h"
@@ -70,6 +70,18 @@ static void check_config(struct problem *p, int i, int64_t objective, struct see
     solve_config_done(&p->configs.sp, &own);
 }
 
+/* Other limits before this one: of one whose curves are others (a longer context takes attention longer), and of one whose curves are
+ * the same within other bounds. */
+static int fill_after_others(struct problem *p, const struct limits *lim, struct err *e)
+{
+    struct limits longer = *lim, larger = *lim;
+    longer.context *= 2;
+    larger.memory_bytes += larger.memory_bytes / 3;
+    int r = problem_fill(p, &longer, e);
+    r = r < 0 ? r : problem_fill(p, &larger, e);
+    return r < 0 ? r : problem_fill(p, lim, e);
+}
+
 static void check_problem(const struct inputs *in, const struct hw *hw, const struct request *q, enum layout_form form,
                           struct limits *lim, struct seen *seen)
 {
@@ -84,7 +96,7 @@ static void check_problem(const struct inputs *in, const struct hw *hw, const st
         return;
     }
     struct problem_request ask = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = CACHE_LRU };
-    if (problem_prepare(&p, in, hw, &l, &ask, NULL, &e) < 0 || problem_fill(&p, lim, &e) < 0 ||
+    if (problem_prepare(&p, in, hw, &l, &ask, NULL, &e) < 0 || fill_after_others(&p, lim, &e) < 0 ||
         solve_greedy(&p.configs.sp, &res, &e) < 0) {
         printf("# %s\n", e.msg);
         seen->bad++;

@@ -64,7 +64,7 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "context", .type = OPT_INT, .dest = &a->context, .arg = "N", .min = 1, .max = MODEL_MAX_CONTEXT,
           .help = "Positions of the KV cache, prompt and answer together.",
           .def = "the model's, at most 4096, whatever the memory" },
-        { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = 8,
+        { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = PLAN_LARGEST_BATCH,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
         { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",

@@ -422,7 +422,7 @@ static int talk(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = a->seed;
-    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN;
+    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN, a->setup.beside_what = "the conversation";
     if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = setup_open(&a->setup, &s, e)) == 0 &&
         (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
         r = run_engine(&t, e);

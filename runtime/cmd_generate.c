@@ -6,6 +6,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
+#include "runtime/generate.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 #include "runtime/sampling.h"
@@ -19,30 +20,22 @@
 #include <string.h>
 #include <sys/random.h>
 
-#define MAX_EOG 64
-
 static const struct opt_usage usage = {
     "thermo-run generate", "",
     "Continue a prompt. The text goes to stdout as it is made, after the prompt itself; what was measured goes to "
     "stderr. With --json, stdout has one JSON object per token and a summary instead. Samplers work in this order: "
     "repeat penalty, top-k, top-p, min-p, temperature. The first Ctrl-C ends the text and still prints the summary "
-    "(exit status 130).",
+    "(exit status 130). With --best-of, several continuations are made together from one reading of the prompt, and the likeliest is "
+    "printed. With --prompts, a file of prompts is continued, several at once, a line of JSON for each in the order of the file.",
     "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' -n 100\n"
-    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n",
+    "  echo 'Dear reader,' | thermo-run generate --model m.thermo --plan p.json -f - --memory 2GiB --temp 0\n"
+    "  thermo-run generate --model m.thermo --plan p.json --prompt 'Once upon a time' --best-of 4\n"
+    "  thermo-run generate --model m.thermo --plan p.json --prompts questions.jsonl --output answers.jsonl --resume\n",
     NULL
 };
 
-struct args {
-    struct setup_args setup;
-    const char *prompt, *prompt_file, *system, *template;
-    int n, json, ignore_eos, no_echo, chat, thinking;
-    struct opt_list stops;
-    uint64_t seed;
-    struct sample_params sampling;
-};
-
 struct run {
-    const struct args *a;
+    const struct generate_args *a;
     struct setup *s;
     struct engine *g;
     struct session session;
@@ -51,15 +44,15 @@ struct run {
     struct report report;
     int32_t *ids;           /* of the prompt */
     int n_ids;
-    int32_t eog[MAX_EOG];
-    int n_eog, first_piece;
+    int32_t eog[GENERATE_EOG];
+    int n_eog;
     char text[8192];        /* what the current token let out; --json */
     size_t text_len;
 };
 
-static int parse(struct args *a, int argc, char **argv, struct err *e)
+static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 20] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 28] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
@@ -84,7 +77,24 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "no-echo", .type = OPT_FLAG, .dest = &a->no_echo,
           .help = "Do not print the prompt before the text." },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json,
-          .help = "JSON lines on stdout: one per token, then a summary." },
+          .help = "JSON lines on stdout: one per token, then a summary; with --best-of one per continuation." },
+        { .name = "best-of", .type = OPT_INT, .dest = &a->best_of, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
+          .help = "Make N continuations together, with the seeds from --seed on, and print the one with the highest mean "
+                  "log-probability of its tokens." },
+        { .name = "prompts", .type = OPT_STRING, .dest = &a->prompts, .arg = "FILE", .file = OPT_READ,
+          .help = "Continue the prompts of a file: JSON lines with \"prompt\", or a table (CSV)." },
+        { .name = "column", .type = OPT_STRING, .dest = &a->column, .arg = "NAME",
+          .help = "With --prompts: the column of a table that has them.", .def = "text" },
+        { .name = "output", .short_name = 'o', .type = OPT_STRING, .dest = &a->output, .arg = "FILE", .file = OPT_WRITE,
+          .beside = ".partial",
+          .help = "With --prompts: where results go; FILE.partial until all are there.", .def = "standard output" },
+        { .name = "resume", .type = OPT_FLAG, .dest = &a->resume,
+          .help = "With --output: continue an interrupted run from FILE.partial." },
+        { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
+          .help = "With --prompts: how many are made at once; no more than the plan is for.", .def = "the plan's" },
+        { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
+          .help = "With --prompts and --best-of: positions of the KV cache for all sequences together.",
+          .def = "the context for each" },
     };
     memcpy(o + k, own, sizeof own);
     sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
@@ -94,7 +104,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     if (r == 0 && !a->chat && (a->system || a->template || a->thinking))
         return err_set(e, ERR_USAGE, "%s belongs to --chat",
                        a->system ? "--system" : a->template ? "--chat-template" : "--thinking");
-    return r;
+    return r < 0 || r > 0 ? r : generate_check(a, e);
 }
 
 static void to_stdout(void *ctx, const char *text, size_t len)
@@ -116,7 +126,7 @@ static void to_record(void *ctx, const char *text, size_t len)
 
 static int chat_prompt(struct run *r, const char *text, int32_t **ids, int *n, struct err *e)
 {
-    const struct args *a = r->a;
+    const struct generate_args *a = r->a;
     struct chat *c;
     int thinks, k = chat_new(r->s->pack->meta, r->s->tokenizer, a->template, r->s->config.choice.context, &c, e);
     if (k < 0)
@@ -142,13 +152,6 @@ static int encode(struct run *r, const char *text, size_t len, struct err *e)
     r->ids = ids;
     r->n_ids = n;
     return 0;
-}
-
-static void find_eog(struct run *r)
-{
-    for (int32_t i = 0; i < r->s->pack->h.n_vocab && r->n_eog < MAX_EOG; i++)
-        if (tokenizer_is_eog(r->s->tokenizer, i))
-            r->eog[r->n_eog++] = i;
 }
 
 static int is_eog(const struct run *r, int32_t id)
@@ -290,7 +293,7 @@ static int run_engine(struct run *r, struct err *e)
     return c;
 }
 
-static int generate(struct args *a, struct err *e)
+static int generate(struct generate_args *a, struct err *e)
 {
     struct setup s = { 0 };
     struct run r = { .a = a, .s = &s };
@@ -304,7 +307,7 @@ static int generate(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = r.report.seed = a->seed;
-    find_eog(&r);
+    r.n_eog = generate_eog(&s, r.eog);
     if (!a->json && !a->no_echo && !a->chat)
         to_stdout(NULL, text, len);
     free(text);
@@ -322,14 +325,14 @@ out:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct args a = { .n = 128, .seed = UINT64_MAX };
+    struct generate_args a = { .n = 128, .seed = UINT64_MAX };
     struct err e = { 0 };
     setup_args_init(&a.setup);
     sampling_init(&a.sampling);
     int r = parse(&a, argc, argv, &e);
     if (r == 0) {
         a.setup.cancel = file_catch_interrupt();
-        r = generate(&a, &e);
+        r = a.prompts ? generate_prompts(&a, &e) : a.best_of ? generate_best(&a, &e) : generate(&a, &e);
     }
     free(a.stops.items);
     if (r == ERR_INTR)

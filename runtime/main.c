@@ -15,6 +15,7 @@ int main(int argc, char **argv)
     static const struct opt_command commands[] = {
         { "generate", cmd_generate, "continue a prompt" },
         { "chat", cmd_chat, "talk with a model that has a chat template" },
+        { "serve", cmd_serve, "answer requests, JSON lines on standard input and output" },
         { "bench", cmd_bench, "measure prompt and generation speed" },
         { "perplexity", cmd_perplexity, "perplexity over a text or token ids" },
         { "logits", cmd_logits, "logits of the next token, as JSON" },

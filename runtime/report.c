@@ -47,10 +47,9 @@ static size_t utf8_len(const unsigned char *p, size_t n)
     return len;
 }
 
-void report_string(FILE *f, const char *text, size_t len)
+void report_chars(FILE *f, const char *text, size_t len)
 {
     const unsigned char *p = (const unsigned char *)text;
-    putc('"', f);
     for (size_t i = 0; i < len;) {
         size_t k = utf8_len(p + i, len - i);
         if (k == 0)
@@ -65,6 +64,12 @@ void report_string(FILE *f, const char *text, size_t len)
             putc(p[i], f);
         i += k ? k : 1;
     }
+}
+
+void report_string(FILE *f, const char *text, size_t len)
+{
+    putc('"', f);
+    report_chars(f, text, len);
     putc('"', f);
 }
 

@@ -19,6 +19,9 @@ struct report {
 /* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */
 void report_string(FILE *f, const char *text, size_t len);
 
+/* The same without quotes: a part of one. */
+void report_chars(FILE *f, const char *text, size_t len);
+
 /* One generated token: what this step cost. before and after are the engine's totals around it. */
 void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint64_t step_ns,
                   const struct engine_stats *before, const struct engine_stats *after);

@@ -190,8 +190,9 @@ static void fill_config(struct setup *s)
                                  .no_verify = a->no_verify,
                                  .choice = { .context = or_plan(a->context, 0, l->context),
                                              .kv_f16 = or_plan(a->kv, -1, l->kv_f16),
-                                             .max_batch =
-                                                 a->sequences > l->max_batch ? a->sequences : l->max_batch,
+                                             .max_batch = a->batch ? a->batch : a->sequences > l->max_batch ? a->sequences
+                                                                                                            : l->max_batch,
+                                             .kv_positions = a->kv_positions,
                                              .prefill_chunk = or_plan(a->chunk, 0, l->prefill_chunk),
                                              .threads = or_plan(a->threads, 0, l->threads),
                                              .io_lanes = l->io_lanes,
@@ -285,11 +286,34 @@ static void place_threads(struct setup *s)
     s->config.cpus = s->cpus;
 }
 
+/* What is asked for of sequences must be what the plan has room for, and its KV cache must be one of several. */
+static int check_batch(const struct setup *s, struct err *e)
+{
+    const struct setup_args *a = &s->args;
+    const struct budget_choice *c = &s->config.choice;
+    long long most = (long long)c->max_batch * c->context;
+    int size = 1; /* that is planned for: 1, 2, 4, ... */
+    while (size < a->batch && size < PLAN_LARGEST_BATCH)
+        size *= 2;
+    if (a->batch > s->limit.max_batch && s->limit.max_batch < size)
+        return err_set(e, ERR_USAGE, "%d sequences at once, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d', or ask "
+                       "for fewer", a->batch, a->plan, s->limit.max_batch, size);
+    if (a->kv_positions && c->max_batch == 1)
+        return err_set(e, ERR_USAGE, "--kv-positions is for several sequences; this is one: see --context");
+    if (a->kv_positions > most)
+        return err_set(e, ERR_USAGE, "--kv-positions %d, but %d sequences of %d positions need no more than %lld", a->kv_positions,
+                       c->max_batch, c->context, most);
+    return 0;
+}
+
 /* ---- making it fit ---- */
 
 static uint64_t taken_beside(const struct setup *s)
 {
-    return s->args.beside + s->args.beside_per_token * (uint64_t)s->config.choice.context;
+    const struct budget_choice *c = &s->config.choice;
+    uint64_t context = (uint64_t)c->context, sequences = (uint64_t)c->max_batch;
+    return s->args.beside + s->args.beside_per_token * context +
+           (s->args.beside_per_sequence + s->args.beside_per_place * context) * sequences;
 }
 
 /* What the memory does not hold of the plan is left out; without reads through gaps its predictions do not hold. */
@@ -303,7 +327,7 @@ static int make_fit(struct setup *s, struct err *e)
                           .streamed = s->streamed, .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
     if (r < 0 && beside)
-        return err_wrap(e, "of %llu bytes of memory the conversation takes %llu", (unsigned long long)s->memory_bytes,
+        return err_wrap(e, "of %llu bytes of memory %s takes %llu", (unsigned long long)s->memory_bytes, s->args.beside_what,
                         (unsigned long long)beside);
     if (r < 0)
         return r;
@@ -338,7 +362,7 @@ static void say_scaled(const struct setup *s)
     size_format(s->memory_bytes, memory, sizeof memory);
     size_format(s->limit.memory_bytes, planned, sizeof planned);
     if (s->scaled && s->args.beside && s->memory_bytes >= s->limit.memory_bytes)
-        log_info("of %s the conversation takes %s: fewer neurons stay in memory than planned", memory,
+        log_info("of %s %s takes %s: fewer neurons stay in memory than planned", memory, s->args.beside_what,
                  size_format(taken_beside(s), planned, sizeof planned));
     else if (s->scaled)
         log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
@@ -361,7 +385,8 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     fill_config(s);
     place_threads(s);
-    if ((r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 || (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
+    if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
+        (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
     say_scaled(s);
     return 0;
@@ -396,7 +421,7 @@ static void say_decided(const struct setup *s)
     for (int i = 0; i < BUDGET_ITEMS; i++)
         log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
     if (s->args.beside)
-        log_debug("account: %-10s %s", "chat", size_format(taken_beside(s), bytes, sizeof bytes));
+        log_debug("account: %-10s %s", "beside", size_format(taken_beside(s), bytes, sizeof bytes));
     for (int l = 0; l < s->pack->h.n_layers; l++) {
         const struct layout_shape *of = layout_of(shapes, l);
         uint64_t hot = 0, slots = 0, units = 0;

@@ -15,11 +15,15 @@
 struct setup_args {
     const char *model, *plan, *cpu;
     uint64_t memory;                 /* 0: the plan's */
-    uint64_t beside, beside_per_token; /* bytes of it that the command takes itself, and for each position of the context */
+    uint64_t beside, beside_per_token; /* bytes of it that the command takes itself, and for each position of the context; */
+    uint64_t beside_per_sequence, beside_per_place; /* for each sequence, and for each position of each of these */
+    const char *beside_what;         /* "the conversation" */
     int threads, context, chunk;     /* 0: the plan's */
     int kv, act, io, mode;           /* -1: the plan's */
     double recall;                   /* of predicted mode; 0: the plan's */
     int sequences;                   /* at least so many; 0: the plan's */
+    int batch;                       /* so many, and no more than the plan's; 0: the plan's */
+    int kv_positions;                /* of all sequences together; 0: the context of each */
     const struct cancel *cancel;     /* of loading, and what the commands give their sessions; or NULL */
     int no_warm_start, no_mlock, no_prefetch, no_overlap, no_cache, no_verify;
 };

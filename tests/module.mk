@@ -21,7 +21,7 @@ TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG) $(if $(SANITIZE),$(TEST_O
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet.
-TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
+TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
 
 # The kernels' tests need these modules alone and no third-party library, so they cross-compile.
 LEAN_OBJS    := $(filter %/err.o %/nn.o %/cpu.o,$(call objs,common)) $(filter $(B)/common/kernels/quant% $(B)/common/kernels/kernels%,$(call objs,common))

@@ -16,6 +16,7 @@
 
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
+#define PLAN_LARGEST_BATCH 8 /* that thermo-plan plans for */
 #define PLAN_MAX_CLASSES 8
 #define PLAN_MAX_CORES   1024 /* that a request may name of one class */
 #define PLAN_MAX_NOTES   64

@@ -1,0 +1,52 @@
+#ifndef RUNTIME_GENERATE_H
+#define RUNTIME_GENERATE_H
+
+/* What the ways to generate have in common: one text as it comes (cmd_generate.c), the best of several, a file of prompts. */
+#include "runtime/request.h"
+
+#define GENERATE_EOG       64
+#define GENERATE_MAX_BATCH BUDGET_MAX_BATCH
+
+struct generate_args {
+    struct setup_args setup;
+    const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
+    int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
+    struct opt_list stops;
+    uint64_t seed;
+    struct sample_params sampling;
+};
+
+/* Options that do not go together are ERR_USAGE. */
+int generate_check(const struct generate_args *a, struct err *e);
+
+int generate_best(struct generate_args *a, struct err *e);
+int generate_prompts(struct generate_args *a, struct err *e);
+
+/* Tokens that end a text: how many were put into eog[GENERATE_EOG]. */
+int generate_eog(const struct setup *s, int32_t *eog);
+
+/* ---- requests of a command ---- */
+
+/* Files opened, and what requests share; the seed is picked where none is given. in_flight: requests per sequence. */
+struct generate_set {
+    struct setup setup;
+    struct request_shared shared;
+    struct request *requests;   /* [n] */
+    int n;
+    int32_t eog[GENERATE_EOG];
+    int n_eog;
+    struct engine *engine;
+    struct batch batch;
+};
+
+int generate_set_open(struct generate_set *g, struct generate_args *a, int in_flight, struct err *e);
+
+/* Loads the model. */
+int generate_set_start(struct generate_set *g, void (*end)(void *, struct batch_text *, enum batch_end, const struct err *),
+                       int (*token)(void *, struct batch_text *, int32_t), void *ctx, struct err *e);
+void generate_set_close(struct generate_set *g); /* accepts a zeroed one */
+
+/* For batch_config: the request has its outcome. */
+void generate_end(void *ctx, struct batch_text *t, enum batch_end end, const struct err *why);
+
+#endif

@@ -1,0 +1,152 @@
+/* generate --best-of: one reading of the prompt, several continuations of it, each with a seed of its own. */
+#include "common/base/file.h"
+#include "common/base/log.h"
+#include "common/base/progress.h"
+
+#include "runtime/generate.h"
+#include "runtime/prompt.h"
+#include "runtime/report.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+struct best {
+    const struct generate_args *a;
+    struct generate_set set;
+    struct batch_text *twins;
+    int n;
+    uint64_t ns;
+};
+
+static void to_stdout(void *ctx, const char *text, size_t len)
+{
+    (void)ctx;
+    fwrite(text, 1, len, stdout);
+}
+
+static void to_json(void *ctx, const char *text, size_t len)
+{
+    (void)ctx;
+    report_chars(stdout, text, len);
+}
+
+static int print_text(struct request *q, stream_sink *sink, struct err *e)
+{
+    int r = request_text(q, sink, NULL, e);
+    stream_flush(&q->stream);
+    return r;
+}
+
+/* The same prompt for all; seeds that follow one another. */
+static int ask(struct best *b, const char *text, size_t len, struct err *e)
+{
+    struct request *first = &b->set.requests[0];
+    int r;
+    for (int i = 0; i < b->n; i++) {
+        struct request *q = &b->set.requests[i];
+        request_begin(q, "");
+        q->text.sampling.seed = b->a->seed + (uint64_t)i;
+        q->text.n = b->a->n < 0 ? b->set.setup.config.choice.context : b->a->n;
+        if (i == 0 && (r = request_prompt(q, text, len, e)) < 0)
+            return r;
+        q->n_prompt = first->n_prompt;
+        q->thinks = first->thinks;
+        if ((r = request_text(q, NULL, NULL, e)) < 0)
+            return r;
+        if (i)
+            b->twins[i - 1] = q->text;
+    }
+    first->text.prompt = first->ids;
+    first->text.n_prompt = first->n_prompt;
+    first->text.twins = b->twins;
+    first->text.n_twins = b->n - 1;
+    return 0;
+}
+
+/* The likeliest that has an outcome; the first among equals. */
+static int likeliest(const struct best *b)
+{
+    int best = 0;
+    for (int i = 1; i < b->n; i++)
+        if (request_logprob(&b->set.requests[i].text) > request_logprob(&b->set.requests[best].text))
+            best = i;
+    return best;
+}
+
+static int print_json(struct best *b, int best, struct err *e)
+{
+    int r = 0, made = 0;
+    for (int i = 0; i < b->n && r == 0; i++) {
+        struct request *q = &b->set.requests[i];
+        printf("{\"type\":\"candidate\",\"n\":%d,\"best\":%s,\"seed\":%llu,\"stop\":\"%s\",\"tokens\":%d,\"logprob\":%.9g,\"text\":\"", i,
+               i == best ? "true" : "false", (unsigned long long)(b->a->seed + (uint64_t)i), batch_end_names[q->end], q->n_made,
+               request_logprob(&q->text));
+        r = print_text(q, to_json, e);
+        puts("\"}");
+        made += q->n_made;
+    }
+    fputs("{\"type\":\"summary\",", stdout);
+    report_configuration(stdout, &b->set.setup, b->set.engine);
+    printf(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f}\n", (unsigned long long)b->a->seed, best,
+           b->set.requests[0].n_prompt, made, (double)b->ns / 1e6);
+    return r;
+}
+
+static int print_plain(struct best *b, int best, struct err *e)
+{
+    struct request *q = &b->set.requests[best];
+    int r = print_text(q, to_stdout, e);
+    putchar('\n');
+    for (int i = 0; i < b->n; i++)
+        log_info("%s seed %llu: mean log-probability %.4f, %d tokens (%s)", i == best ? "best:" : "     ",
+                 (unsigned long long)(b->a->seed + (uint64_t)i), request_logprob(&b->set.requests[i].text), b->set.requests[i].n_made,
+                 batch_end_names[b->set.requests[i].end]);
+    return r;
+}
+
+static int make(struct best *b, struct err *e)
+{
+    int64_t start = progress_now_ns();
+    int r = batch_add(&b->set.batch, &b->set.requests[0].text, e);
+    while (r >= 0 && (r = batch_step(&b->set.batch, e)) > 0)
+        continue;
+    b->ns = (uint64_t)(progress_now_ns() - start);
+    return r;
+}
+
+/* Frees the prompt, which is needed no more when the model is loaded. */
+static int run(struct best *b, char *prompt, size_t len, struct err *e)
+{
+    int r;
+    b->twins = calloc((size_t)b->n, sizeof *b->twins);
+    r = b->twins ? ask(b, prompt, len, e) : err_set(e, ERR_NOMEM, "out of memory for %d continuations", b->n);
+    if (r == 0 && !b->a->json && !b->a->no_echo && !b->a->chat)
+        to_stdout(NULL, prompt, len);
+    free(prompt);
+    if (r < 0 || (r = generate_set_start(&b->set, generate_end, request_token, NULL, e)) < 0 ||
+        (r = make(b, e)) < 0)
+        return r;
+    int best = likeliest(b);
+    r = b->a->json ? print_json(b, best, e) : print_plain(b, best, e);
+    return r < 0 ? r : file_stdout(e);
+}
+
+int generate_best(struct generate_args *a, struct err *e)
+{
+    struct best b = { .a = a, .n = a->best_of };
+    char *text = NULL;
+    size_t len = 0;
+    if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
+        a->seed &= UINT32_MAX; /* short enough to type again */
+    a->setup.batch = a->best_of;
+    int r = prompt_text(a->prompt, a->prompt_file, &text, &len, e);
+    if (r == 0 && (r = generate_set_open(&b.set, a, 1, e)) < 0)
+        free(text);
+    else if (r == 0)
+        r = run(&b, text, len, e);
+    generate_set_close(&b.set);
+    free(b.twins);
+    return r;
+}

@@ -1,0 +1,304 @@
+/* Fields are a table: name, where it goes, its range, which is that of the option of that name. */
+#include "runtime/request.h"
+
+#include "runtime/prompt.h"
+#include "runtime/report.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+size_t request_line_bytes(int context)
+{
+    return REQUEST_LINE + (size_t)context * REQUEST_LINE_PER_TOKEN;
+}
+
+static int context_of(const struct request *q)
+{
+    return q->shared->s->config.choice.context;
+}
+
+int request_init(struct request *q, const struct request_shared *shared, struct err *e)
+{
+    *q = (struct request){ .shared = shared };
+    q->ids = malloc(((size_t)context_of(q) + 1) * sizeof *q->ids);
+    return q->ids ? 0 : err_set(e, ERR_NOMEM, "out of memory for a request");
+}
+
+void request_done(struct request *q)
+{
+    stream_done(&q->stream);
+    free(q->ids);
+    *q = (struct request){ 0 };
+}
+
+void request_begin(struct request *q, const char *id)
+{
+    int32_t *ids = q->ids;
+    const struct request_shared *s = q->shared;
+    stream_done(&q->stream);
+    *q = (struct request){ .ids = ids, .shared = s };
+    q->text = (struct batch_text){ .sampling = s->sampling, .ignore_eos = s->ignore_eos, .owner = q };
+    q->text.n = s->n < 0 ? context_of(q) : s->n;
+    snprintf(q->id, sizeof q->id, "%s", id);
+    for (int i = 0; s->stops && i < s->stops->n && i < REQUEST_STOPS; i++)
+        q->stops[q->n_stops++] = s->stops->items[i];
+}
+
+/* ---- fields ---- */
+
+enum kind { INT, REAL, U64 };
+
+struct field {
+    const char *name;
+    enum kind kind;
+    size_t at;
+    double min, max;
+};
+
+#define AT(m) offsetof(struct request, text.sampling.m)
+static const struct field fields[] = {
+    { "n", INT, offsetof(struct request, text.n), -1, MODEL_MAX_CONTEXT },
+    { "temp", REAL, AT(temp), 0, 100 },
+    { "top_k", INT, AT(top_k), 0, MODEL_MAX_VOCAB },
+    { "top_p", REAL, AT(top_p), 0, 1 },
+    { "min_p", REAL, AT(min_p), 0, 1 },
+    { "repeat_penalty", REAL, AT(repeat_penalty), 0.01, 100 },
+    { "repeat_last_n", INT, AT(repeat_last_n), -1, MODEL_MAX_CONTEXT },
+    { "seed", U64, AT(seed), 0, 0x1p63 },
+};
+enum { FIELDS = sizeof fields / sizeof fields[0] };
+
+static int set_number(struct request *q, const struct field *f, const struct js *j, struct err *e)
+{
+    double v;
+    int64_t whole = 0;
+    char *to = (char *)q + f->at;
+    if (!js_num(j, &v) || (f->kind != REAL && !js_int(j, &whole)) || !(v >= f->min && v <= f->max))
+        return err_set(e, ERR_FORMAT, "\"%s\" is not %s from %g to %g", f->name, f->kind == REAL ? "a number" : "an integer",
+                       f->min, f->max);
+    if (f->kind == REAL)
+        memcpy(to, &v, sizeof v);
+    else if (f->kind == U64)
+        memcpy(to, &(uint64_t){ (uint64_t)whole }, sizeof(uint64_t));
+    else
+        memcpy(to, &(int){ (int)whole }, sizeof(int));
+    return 0;
+}
+
+static int set_id(struct request *q, const struct js *j, struct err *e)
+{
+    int64_t n;
+    const char *s = js_str(j);
+    if (js_int(j, &n)) {
+        snprintf(q->id, sizeof q->id, "%lld", (long long)n);
+        return 0;
+    }
+    if (!s || !*s || strlen(s) > REQUEST_ID)
+        return err_set(e, ERR_FORMAT, "\"id\" is not a string of 1 to %d bytes, or an integer", REQUEST_ID);
+    snprintf(q->id, sizeof q->id, "%s", s);
+    return 0;
+}
+
+static int set_stops(struct request *q, const struct js *j, struct err *e)
+{
+    size_t n = js_is_array(j) ? js_len(j) : 1;
+    q->n_stops = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *s = js_str(js_is_array(j) ? js_at(j, i) : j);
+        if (n > REQUEST_STOPS || !s || !*s || strlen(s) > REQUEST_STOP)
+            return err_set(e, ERR_FORMAT, "\"stop\" is not a string of 1 to %d bytes, or an array of at most %d of them", REQUEST_STOP,
+                           REQUEST_STOPS);
+        q->stops[q->n_stops++] = strcpy(q->stop_text[i], s);
+    }
+    return 0;
+}
+
+static int set_tokens(struct request *q, const struct js *j, struct err *e)
+{
+    int n_vocab = q->shared->s->pack->h.n_vocab, context = context_of(q);
+    size_t n = js_len(j);
+    if (!js_is_array(j) || n > (size_t)context)
+        return err_set(e, ERR_LIMIT, "\"tokens\" is not an array of at most %d token ids", context);
+    for (size_t i = 0; i < n; i++) {
+        int64_t id;
+        if (!js_int(js_at(j, i), &id) || id < 0 || id >= n_vocab)
+            return err_set(e, ERR_FORMAT, "\"tokens\"[%zu] is not a token id from 0 to %d", i, n_vocab - 1);
+        q->ids[i] = (int32_t)id;
+    }
+    q->n_prompt = (int)n;
+    return 0;
+}
+
+/* ---- prompts ---- */
+
+/* Takes ids, which are malloc'd. */
+static int keep(struct request *q, int32_t *ids, int n, struct err *e)
+{
+    int r = prompt_check(n, context_of(q), q->text.n != 0, e);
+    if (r == 0)
+        memcpy(q->ids, ids, (size_t)n * sizeof *ids);
+    q->n_prompt = r == 0 ? n : 0;
+    free(ids);
+    return r;
+}
+
+static int keep_chat(struct request *q, struct err *e)
+{
+    int32_t *ids = NULL;
+    int n = 0, r = chat_tokens(q->shared->chat, q->shared->thinking == CHAT_THINKING_OFF, &ids, &n, &q->thinks, e);
+    return r < 0 ? r : keep(q, ids, n, e);
+}
+
+static int begin_chat(const struct request *q, struct err *e)
+{
+    chat_drop(q->shared->chat, 0);
+    return q->shared->system ? chat_add(q->shared->chat, "system", q->shared->system, NULL, e) : 0;
+}
+
+int request_prompt(struct request *q, const char *text, size_t len, struct err *e)
+{
+    int32_t *ids = NULL;
+    int n = 0, r;
+    if (q->shared->chat) {
+        if ((r = begin_chat(q, e)) < 0 || (r = chat_add(q->shared->chat, "user", text, NULL, e)) < 0)
+            return r;
+        return keep_chat(q, e);
+    }
+    r = tokenizer_encode(q->shared->s->tokenizer, text, len, 1, 0, &ids, &n, e);
+    return r < 0 ? r : keep(q, ids, n, e);
+}
+
+static int set_messages(struct request *q, const struct js *j, struct err *e)
+{
+    int r;
+    if (!q->shared->chat)
+        return err_set(e, ERR_USAGE, "\"messages\" need --chat");
+    if (!js_is_array(j) || js_len(j) == 0)
+        return err_set(e, ERR_FORMAT, "\"messages\" is not an array of messages");
+    if ((r = begin_chat(q, e)) < 0)
+        return r;
+    for (size_t i = 0; i < js_len(j) && r == 0; i++) {
+        const char *role = js_str(js_get(js_at(j, i), "role")), *content = js_str(js_get(js_at(j, i), "content"));
+        r = role && content ? chat_add(q->shared->chat, role, content, NULL, e)
+                            : err_set(e, ERR_FORMAT, "\"messages\"[%zu] has no \"role\" and \"content\" that are strings", i);
+    }
+    return r < 0 ? r : keep_chat(q, e);
+}
+
+static int read_field(struct request *q, const char *key, const struct js *v, struct err *e)
+{
+    for (int i = 0; i < FIELDS; i++)
+        if (!strcmp(key, fields[i].name))
+            return set_number(q, &fields[i], v, e);
+    if (!strcmp(key, "stop"))
+        return set_stops(q, v, e);
+    if (!strcmp(key, "ignore_eos")) {
+        q->text.ignore_eos = js_bool(v) == 1;
+        return js_bool(v) < 0 ? err_set(e, ERR_FORMAT, "\"ignore_eos\" is not true or false") : 0;
+    }
+    if (strcmp(key, "id") && strcmp(key, "prompt") && strcmp(key, "tokens") && strcmp(key, "messages"))
+        return err_set(e, ERR_FORMAT, "a request has no field \"%.40s\"", key);
+    return 0;
+}
+
+int request_read(struct request *q, const struct js *j, struct err *e)
+{
+    const struct js *prompt = js_get(j, "prompt"), *tokens = js_get(j, "tokens"), *messages = js_get(j, "messages");
+    int r = 0;
+    if (!js_is_object(j))
+        return err_set(e, ERR_FORMAT, "a request is a JSON object");
+    if (js_get(j, "id") && (r = set_id(q, js_get(j, "id"), e)) < 0)
+        return r;
+    for (size_t i = 0; js_key(j, i) && r == 0; i++)
+        r = read_field(q, js_key(j, i), js_get(j, js_key(j, i)), e);
+    if (r < 0)
+        return r;
+    q->text.n = q->text.n < 0 ? context_of(q) : q->text.n;
+    if (!!prompt + !!tokens + !!messages != 1)
+        return err_set(e, ERR_FORMAT, "a request has one of \"prompt\", \"tokens\" and \"messages\"");
+    if (messages)
+        return set_messages(q, messages, e);
+    if (tokens)
+        return (r = set_tokens(q, tokens, e)) < 0 ? r : prompt_check(q->n_prompt, context_of(q), q->text.n != 0, e);
+    const char *text = js_str(prompt);
+    return text ? request_prompt(q, text, strlen(text), e) : err_set(e, ERR_FORMAT, "\"prompt\" is not a string");
+}
+
+int request_check_line(const char *line, size_t len, int context, const char *name, struct err *e)
+{
+    size_t values = 0;
+    for (size_t i = 0, quoted = 0; i < len; i++) {
+        if (line[i] == '"')
+            quoted = !quoted;
+        else if (quoted && line[i] == '\\')
+            i++;
+        else if (!quoted)
+            values += line[i] == ',' || line[i] == ':' || line[i] == '[' || line[i] == '{';
+    }
+    if (values > REQUEST_VALUES + (size_t)context)
+        return err_set(e, ERR_LIMIT, "%s has more than %d values", name, REQUEST_VALUES + context);
+    return 0;
+}
+
+/* ---- what is made ---- */
+
+int request_put(struct request *q, int32_t id)
+{
+    size_t len;
+    const char *text, *mark;
+    const struct request_shared *s = q->shared;
+    if (!s->chat) {
+        text = tokenizer_piece(s->s->tokenizer, id, &len);
+        return stream_push(&q->stream, text, len);
+    }
+    enum chat_part part = chat_read(&q->reader, s->s->tokenizer, id, &text, &len);
+    if (len == 0 || (part == CHAT_THOUGHT && s->thinking == CHAT_THINKING_HIDE))
+        return 0;
+    mark = chat_mark(&q->reader, part);
+    return stream_push(&q->stream, mark, strlen(mark)) || stream_push(&q->stream, text, len);
+}
+
+static void discard(void *ctx, const char *text, size_t len)
+{
+    (void)ctx;
+    (void)text;
+    (void)len;
+}
+
+int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e)
+{
+    stream_done(&q->stream);
+    int r = stream_init(&q->stream, q->stops, q->n_stops, sink ? sink : discard, ctx, e);
+    if (q->shared->chat)
+        chat_reader_init(&q->reader, q->shared->s->tokenizer, q->thinks);
+    for (int i = 0; i < q->n_made && r == 0; i++)
+        request_put(q, q->ids[q->n_prompt + i]);
+    return r;
+}
+
+int request_token(void *ctx, struct batch_text *t, int32_t id)
+{
+    struct request *q = t->owner;
+    (void)ctx;
+    q->ids[q->n_prompt + q->n_made++] = id;
+    return request_put(q, id);
+}
+
+double request_logprob(const struct batch_text *t)
+{
+    return t->n_drawn ? t->logprob / t->n_drawn : 0;
+}
+
+void request_print_id(FILE *f, const char *id)
+{
+    fputs("\"id\":", f);
+    report_string(f, id, strlen(id));
+}
+
+void request_print_error(FILE *f, const struct err *why)
+{
+    fputs(",\"error\":", f);
+    report_string(f, why->msg, strlen(why->msg));
+    fprintf(f, ",\"status\":%d", err_exit_status(why->code));
+}

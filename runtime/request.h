@@ -1,0 +1,95 @@
+#ifndef RUNTIME_REQUEST_H
+#define RUNTIME_REQUEST_H
+
+/* A text that somebody asks for in a line of JSON or a row of a table: its fields, its prompt in tokens, and what is made of it. Field
+ * by field checked, for lines come from outside. Memory: request_init allocates a request's own; reading one takes no more than
+ * REQUEST_BYTES_PER_BYTE bytes for each byte of a line and REQUEST_JSON_BYTES per value, for the time of the call. */
+#include "common/base/js.h"
+#include "common/cli/opt.h"
+
+#include "runtime/chat/chat.h"
+#include "runtime/session/batch.h"
+#include "runtime/setup.h"
+#include "runtime/stream.h"
+
+#include <stdio.h>
+
+#define REQUEST_ID    64   /* bytes of an id, */
+#define REQUEST_STOPS 8    /* stop strings of a request, */
+#define REQUEST_STOP  64   /* and bytes of each, at most */
+
+/* A line: request_line_bytes(context). Beside it, per byte: JSON's copy, the tokenizer's 80, a token. */
+#define REQUEST_LINE           8192
+#define REQUEST_LINE_PER_TOKEN 8
+#define REQUEST_BYTES_PER_BYTE 90
+#define REQUEST_VALUES         1024 /* values of a line beside tokens, at most; tokens are no more than the context */
+#define REQUEST_JSON_BYTES     128
+
+/* What requests have in common, and what those have that do not say otherwise. */
+struct request_shared {
+    const struct setup *s;
+    struct chat *chat;         /* prompts are messages to it; NULL: they are text */
+    const char *system;        /* before them, or NULL */
+    int thinking;              /* enum chat_thinking */
+    int n, ignore_eos;         /* n -1: to the end of the context */
+    struct sample_params sampling;
+    const struct opt_list *stops;
+};
+
+struct request {
+    struct batch_text text;
+    const struct request_shared *shared;
+    char id[REQUEST_ID + 1];
+    int n_prompt, n_made;
+    int32_t *ids;              /* [context + 1]: the prompt's, then those made */
+    const char *stops[REQUEST_STOPS];
+    char stop_text[REQUEST_STOPS][REQUEST_STOP + 1];
+    int n_stops;
+    struct stream stream;
+    struct chat_reader reader;
+    int thinks;
+    int busy, ended;           /* the caller's: it is one that was read; it has an outcome */
+    enum batch_end end;
+    struct err why;            /* of BATCH_FAILED */
+};
+
+/* Bytes of a request for each position of the context and beside them; of reading requests, likewise. */
+#define REQUEST_PER_TOKEN sizeof(int32_t)
+#define REQUEST_FIXED     (sizeof(struct request) + 512)
+#define REQUEST_READING   (REQUEST_LINE * REQUEST_BYTES_PER_BYTE + REQUEST_VALUES * REQUEST_JSON_BYTES)
+#define REQUEST_READING_PER_TOKEN (REQUEST_LINE_PER_TOKEN * REQUEST_BYTES_PER_BYTE + REQUEST_JSON_BYTES)
+
+size_t request_line_bytes(int context);
+
+int request_init(struct request *q, const struct request_shared *shared, struct err *e);
+void request_done(struct request *q); /* accepts a zeroed one */
+
+/* A request begins: the shared values, no prompt. What it was is gone. */
+void request_begin(struct request *q, const char *id);
+
+/* Fields of an object: id (a string or an integer), prompt (a string), tokens (an array of ids) or messages (an array of objects with
+ * role and content), and n, temp, top_k, top_p, min_p, repeat_penalty, repeat_last_n, seed, stop (a string or an array), ignore_eos.
+ * ERR_FORMAT, ERR_LIMIT, ERR_USAGE: what is wrong, by name; the id is there, if there is one. */
+int request_read(struct request *q, const struct js *j, struct err *e);
+
+/* The prompt is this text. */
+int request_prompt(struct request *q, const char *text, size_t len, struct err *e);
+
+/* Is a line short and simple enough for JSON to be made of it? name: of it, for the message. */
+int request_check_line(const char *line, size_t len, int context, const char *name, struct err *e);
+
+/* What was made so far, as text: pushed through `stream`, token by token. request_text begins it anew with another sink; NULL: none. */
+int request_put(struct request *q, int32_t id); /* 1: a stop string is complete */
+int request_text(struct request *q, stream_sink *sink, void *ctx, struct err *e);
+
+/* For batch_config: tokens are kept in ids and pushed; owner is the request. */
+int request_token(void *ctx, struct batch_text *t, int32_t id);
+
+/* Mean of the log-probabilities of the tokens drawn; 0 of none. */
+double request_logprob(const struct batch_text *t);
+
+/* "id":..., and with `why` "error":..., "status":... (of an exit); no braces. */
+void request_print_id(FILE *f, const char *id);
+void request_print_error(FILE *f, const struct err *why);
+
+#endif

@@ -1,0 +1,226 @@
+#!/bin/bash
+# Several texts at once: generate --best-of and --prompts, serve --stdio. Each text is the one that it is alone; results keep the order of
+# the prompts, an interrupted run goes on where it was, requests and their errors do not disturb each other, memory is a ceiling.
+. tests/run_chain.sh
+scratch
+chain_start
+chain split --max-batch 4 || { echo "not ok 1 - chain"; echo "1..1"; exit 1; }
+chain bundle || { echo "not ok 1 - chain"; echo "1..1"; exit 1; }
+files=(--model "$tmp/split.thermo" --plan "$tmp/split.json")
+one=(--model "$tmp/bundle.thermo" --plan "$tmp/bundle.json")
+
+fails() # STATUS PATTERN COMMAND...
+{
+    local s=$1 p=$2 r=0
+    shift 2
+    "$@" > "$tmp/out" 2> "$tmp/err" < /dev/null || r=$?
+    [ $r -eq "$s" ] && grep -q -- "$p" "$tmp/err" || { echo "exit $r instead of $s, or stderr lacks '$p':"; cat "$tmp/err"; return 1; }
+}
+gen() { "$run" generate "${files[@]}" -q "$@" 2> "$tmp/err" || { cat "$tmp/err" >&2; return 1; }; }
+serve() { "$run" serve --stdio "${files[@]}" -q "$@" 2> "$tmp/err" || { cat "$tmp/err" >&2; return 1; }; }
+py() { python3 -B -c "import json, sys
+def lines(name): return [json.loads(l) for l in open('$tmp/' + name)]
+def results(name): return [l for l in lines(name) if l['type'] == 'result']
+$1" "${@:2}"; }
+
+# ---- options ----
+check "--resume without --output" fails 2 'belongs to --output' "$run" generate "${files[@]}" --prompts x --resume
+check "--prompts and --prompt" fails 2 'does not go with' "$run" generate "${files[@]}" --prompts x --prompt y
+check "--best-of and --prompts" fails 2 'does not go with' "$run" generate "${files[@]}" --prompts x --best-of 2
+check "--kv-positions alone" fails 2 'belongs to' "$run" generate "${files[@]}" --prompt x --kv-positions 64
+check "more than the plan is for" fails 2 'max-batch 8' "$run" generate "${files[@]}" --prompt x --best-of 5
+check "several with a plan for one" fails 2 'is for 1: plan with .*--max-batch 2' "$run" generate "${one[@]}" --prompt x --best-of 2
+chain two-phase --max-batch 8 > "$tmp/log" 2>&1 && many()
+{
+    "$run" generate --model "$tmp/two-phase.thermo" --plan "$tmp/two-phase.json" -q --prompts datasets/prompts/stories-profile.csv \
+        --sequences 32 -n 6 --temp 0 > "$tmp/many" 2> "$tmp/err"
+    [ "$(grep -c '"stop"' "$tmp/many")" -eq 167 ] || { cat "$tmp/err"; tail -n 2 "$tmp/many"; return 1; }
+}
+check "32 sequences with a plan for 8" many
+check "a pool larger than what can be used" fails 2 'need no more than 512' "$run" generate "${files[@]}" --prompts x --sequences 2 --kv-positions 513
+check "serve without --stdio" fails 2 'needs --stdio' "$run" serve "${files[@]}"
+check "no such file" fails 3 'nowhere' "$run" generate "${files[@]}" --prompts "$tmp/nowhere"
+printf 'a,b\n1,2\n' > "$tmp/t.csv"
+check "no such column" fails 3 "without a column 'text'" "$run" generate "${files[@]}" --prompts "$tmp/t.csv"
+check "an output that is the input" fails 2 'prompts' "$run" generate "${files[@]}" --prompts "$tmp/t.csv" --output "$tmp/t.csv"
+
+# ---- best-of ----
+best()
+{
+    gen --prompt 'Once upon a time' -n 16 --seed 5 --best-of 3 --json > "$tmp/best" || return 1
+    for i in 0 1 2; do gen --prompt 'Once upon a time' -n 16 --seed $((5 + i)) --no-echo > "$tmp/alone$i" || return 1; done
+    gen --prompt 'Once upon a time' -n 16 --seed 5 --best-of 3 --no-echo > "$tmp/text" || return 1
+    py "
+c = [l for l in lines('best') if l['type'] == 'candidate']
+assert [l['text'] for l in c] == [open('$tmp/alone%d' % i).read()[:-1] for i in range(3)], c
+top = max(c, key=lambda l: l['logprob'])
+assert top['best'] and sum(l['best'] for l in c) == 1 and open('$tmp/text').read()[:-1] == top['text']
+assert len({l['text'] for l in c}) == 3 and lines('best')[-1]['best'] == top['n']"
+}
+check "the best of three: each is what its seed gives alone" best
+small_pool()
+{
+    gen --prompt 'Once upon a time' -n 16 --seed 5 --best-of 3 --json --kv-positions 128 > "$tmp/pool" &&
+        py "
+k = lambda n: [l for l in lines(n) if l['type'] == 'candidate']
+assert k('pool') == k('best') and lines('pool')[-1]['account']['kv'] < lines('best')[-1]['account']['kv']"
+}
+check "in a smaller pool" small_pool
+check "a pool that cannot hold it" fails 3 'pages of the KV cache' "$run" generate "${files[@]}" --prompt 'Once upon a time' -n 100 --best-of 4 \
+    --kv-positions 64
+
+# ---- a file of prompts ----
+py "
+import csv
+rows = list(csv.DictReader(open('datasets/prompts/stories-profile.csv')))[:10]
+with open('$tmp/p.csv', 'w', newline='') as f:
+    w = csv.writer(f)
+    w.writerow(['id', 'note', 'text'])
+    for i, r in enumerate(rows):
+        w.writerow([r['id'], 'a \"note\",\nof two lines', r['text'][:60 + 10 * i] + (' \"she, said\"\n' if i % 2 else '')])
+    w.writerow(['long', '', 'word ' * 400])
+with open('$tmp/p.jsonl', 'w') as f:
+    for r in csv.DictReader(open('$tmp/p.csv')):
+        f.write(json.dumps({'id': r['id'], 'prompt': r['text']}) + '\n')
+"
+prompts() { gen --prompts "$tmp/p.csv" -n 9 --seed 3 "$@"; }
+table()
+{
+    prompts > "$tmp/a" && return 1 # one is too long
+    grep -q 'could not be continued' "$tmp/err" &&
+        py "
+import csv, subprocess
+rows = list(csv.DictReader(open('$tmp/p.csv')))
+r = results('a')
+assert [l['id'] for l in r] == [x['id'] for x in rows] and [l['index'] for l in r] == list(range(11)), r
+assert 'error' in r[10] and r[10]['status'] == 2, r[10]
+for i in (0, 3, 9):
+    out = subprocess.run(sys.argv[1:] + ['--prompt', rows[i]['text'], '--seed', str(3 + i), '-n', '9', '--no-echo', '-q'], capture_output=True, text=True)
+    assert out.stdout == r[i]['text'] + '\n', (out.stdout, r[i])" "$run" generate "${files[@]}"
+}
+check "a table: in order, each as alone, one that is too long" table
+same_lines() { gen --prompts "$tmp/p.jsonl" -n 9 --seed 3 "$@" > "$tmp/b"; sed 1d "$tmp/a" | cmp - <(sed 1d "$tmp/b"); }
+check "the same as JSON lines" same_lines
+check "one at a time" same_lines --sequences 1
+check "in a small pool, in chunks of 5" same_lines --sequences 3 --kv-positions 320 --prefill-chunk 5
+check "with hardly any memory" same_lines --memory 20MiB
+
+resumes()
+{
+    prompts --output "$tmp/o" ; [ -f "$tmp/o" ] && [ ! -f "$tmp/o.partial" ] && cmp "$tmp/a" "$tmp/o" || return 1
+    for keep in 0 37 60 400 900 1600; do
+        rm -f "$tmp/r" "$tmp/r.partial"
+        head -c $keep "$tmp/o" > "$tmp/r.partial"
+        prompts --output "$tmp/r" && return 1
+        grep -q 'resume continues it' "$tmp/err" || { cat "$tmp/err"; return 1; }
+        prompts --output "$tmp/r" --resume --sequences 2
+        cmp "$tmp/o" "$tmp/r" && [ ! -f "$tmp/r.partial" ] || { echo "from $keep bytes"; return 1; }
+    done
+}
+check "an interrupted run goes on, from any byte" resumes
+head -n 4 "$tmp/o" > "$tmp/r.partial"
+check "not with another seed" fails 5 'seed 3' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 9 --seed 4 --output "$tmp/r" --resume
+check "not with other options" fails 5 'other options' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 8 --output "$tmp/r" --resume
+interrupted()
+{
+    rm -f "$tmp/i" "$tmp/i.partial"
+    "$run" generate "${files[@]}" --prompts datasets/prompts/stories-profile.csv -n 60 --temp 0 --ignore-eos --seed 1 --output "$tmp/i" -q 2> "$tmp/err" &
+    local pid=$! r=0 i=0
+    while [ "$(wc -l < "$tmp/i.partial" 2> /dev/null || echo 0)" -lt 3 ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+    kill -TERM $pid
+    wait $pid || r=$?
+    [ $r -eq 130 ] && [ ! -f "$tmp/i" ] && [ "$(tail -c 1 "$tmp/i.partial" | od -An -c | tr -d ' ')" = '\n' ] || { echo "exit $r"; cat "$tmp/err"; return 1; }
+}
+check "a signal leaves whole lines" interrupted
+
+# ---- serve ----
+requests()
+{
+    py "
+r = [{'id': 1, 'prompt': 'Once upon a time', 'n': 12, 'seed': 5}, {'id': 'b', 'prompt': 'The little cat', 'n': 9, 'temp': 0},
+     {'id': 'b', 'prompt': 'again'}, {'id': 'x', 'prompt': 'y', 'nn': 1}, {'prompt': 'z'}, {'id': 't', 'tokens': [1, 403, 99999999]},
+     {'id': 's', 'prompt': 'The dog', 'stop': ['.', 'zz'], 'n': 60, 'seed': 2}, {'cancel': 'nobody'}]
+for x in r: print(json.dumps(x))
+print('{\"id\": \"open\"'); print(); print('[' * 3000); print('[1' + ',1' * 2000 + ']'); print('\"' + 'x' * 40000 + '\"')
+for i in range(30): print(json.dumps({'id': 'q%d' % i, 'prompt': 'A', 'n': i % 4, 'seed': i}))
+print(json.dumps({'id': 'last', 'prompt': 'Once upon a time', 'n': 12, 'seed': 5}), end='')" > "$tmp/in"
+    serve < "$tmp/in" > "$tmp/served" || return 1
+    gen --prompt 'Once upon a time' -n 12 --seed 5 --no-echo > "$tmp/t1" && gen --prompt 'The little cat' -n 9 --temp 0 --no-echo > "$tmp/t2" &&
+        gen --prompt 'The dog' -n 60 --seed 2 --stop . --stop zz --no-echo > "$tmp/t3" || return 1
+    py "
+l = lines('served')
+assert l[0]['type'] == 'ready' and l[-1]['type'] == 'summary' and l[-1]['answered'] == 34, l[-1]
+text = lambda i: ''.join(x['text'] for x in l if x.get('id') == i and x['type'] in ('token', 'done')) + '\n'
+done = {x['id']: x for x in l if x['type'] == 'done'}
+assert text('1') == text('last') == open('$tmp/t1').read() and text('b') == open('$tmp/t2').read(), text('1')
+assert text('s') == open('$tmp/t3').read() and done['s']['stop'] == 'stop'
+assert all(done['q%d' % i]['tokens'] <= i % 4 for i in range(30))
+e = [x for x in l if x['type'] == 'error']
+said = ' '.join(x['error'] for x in e)
+assert len(e) == 9, e
+for what in ('this id is open', 'no field \"nn\"', 'has an \"id\"', 'token id from 0', 'no request with this id', 'not JSON', 'more than 1280 values', 'longer than'):
+    assert what in said, what"
+}
+check "requests: each as alone; errors are those of their lines" requests
+cancels()
+{
+    mkfifo "$tmp/fifo"
+    serve < "$tmp/fifo" > "$tmp/c" &
+    local pid=$! i=0
+    exec 7> "$tmp/fifo"
+    printf '%s\n' '{"id":"long","prompt":"Once","n":-1,"ignore_eos":true}' '{"id":"other","prompt":"Once","n":5}' >&7
+    while [ "$(grep -c '"token","id":"long"' "$tmp/c")" -lt 3 ] && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+    printf '%s\n' '{"cancel":"long"}' >&7
+    i=0
+    while ! grep -q '"done","id":"long"' "$tmp/c" && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+    exec 7>&-
+    wait $pid && py "
+d = {x['id']: x for x in lines('c') if x['type'] == 'done'}
+assert d['long']['stop'] in ('interrupted', 'context') and d['other']['tokens'] <= 5, d"
+}
+check "tokens come as they are made, and a request is cancelled" cancels
+served_signal()
+{
+    mkfifo "$tmp/fifo2"
+    "$run" serve --stdio "${files[@]}" -q < "$tmp/fifo2" > "$tmp/c" 2> "$tmp/err" &
+    local pid=$! i=0 r=0
+    exec 7> "$tmp/fifo2"
+    while ! grep -q ready "$tmp/c" && [ $i -lt 600 ]; do sleep 0.1; i=$((i + 1)); done
+    kill -TERM $pid
+    wait $pid || r=$?
+    exec 7>&-
+    [ $r -eq 130 ] && grep -q '"summary"' "$tmp/c" || { echo "exit $r"; cat "$tmp/err"; return 1; }
+}
+check "a signal while idle" served_signal
+chats()
+{
+    printf '%s' "{%- for m in messages %}{{- '[' ~ m.role ~ '] ' ~ m.content ~ '\n' }}{%- endfor %}{%- if add_generation_prompt %}{{ '[teller]' }}{% endif %}" > "$tmp/template"
+    printf '%s\n' '{"id":"p","prompt":"Hello"}' '{"id":"m","messages":[{"role":"system","content":"Be kind."},{"role":"user","content":"Hello"}]}' |
+        serve --chat --chat-template "$tmp/template" --system 'Be kind.' --temp 0 -n 8 > "$tmp/chat" 2>&1
+    py "
+t = {i: ''.join(x['text'] for x in lines('chat') if x.get('id') == i and x['type'] in ('token', 'done')) for i in 'pm'}
+d = {x['id']: x for x in lines('chat') if x['type'] == 'done'}
+assert d['m']['prompt_tokens'] > d['p']['prompt_tokens'], d" &&
+        printf '{"id":"m","messages":[]}\n' | serve | grep -q 'need --chat'
+}
+check "messages" chats
+
+# ---- memory ----
+ceiling()
+{
+    local floor
+    floor=$(floor_of "$tmp/split.json")
+    py "
+for i in range(12): print(json.dumps({'id': i, 'prompt': 'Once there was a small boat. ' * 12, 'n': 10, 'temp': 0}))
+for i in range(20): print(json.dumps({'id': i, 'prompt': 'Once' * 2400, 'n': 4}))
+for i in range(9): print('[' + ','.join(['\"ab\"'] * 1200) + ']')" > "$tmp/in"
+    for memory in $((floor + (3 << 20))) $((64 << 20)); do
+        serve --memory $memory < "$tmp/in" > "$tmp/m" || return 1
+        py "
+s = lines('m')[-1]
+print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'])
+assert s['peak_bytes'] <= s['memory_bytes'] == $memory, s" || return 1
+    done
+}
+check "long lines and many requests stay within the ceiling" ceiling
+done_testing

@@ -36,6 +36,7 @@ struct model_hparams {
     float expert_scale;          /* of the chosen experts' weights; 0: 1 */
     int select_bias;             /* 1: experts are chosen by score + bias, weighted by it (sigmoid alone); 2: in layers with biases */
     int n_rot;
+    int head_dim_window, n_kv_window, n_rot_window; /* of layers with a window, where they have others; else 0 */
     /* Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434): keys and values of all heads are made of one vector of kv_rank elements
      * a position. The cache holds it, normed, and n_rot rotated elements: one KV head of head_dim = kv_rank + n_rot, whose first
      * kv_rank elements are the value. A head's query has nope_dim + n_rot elements, of which nope_dim are turned into kv_rank. */
@@ -61,6 +62,10 @@ struct model_hparams {
     int qkv_bias, output_bias;   /* queries, keys and values, attention's output must have biases; otherwise they may */
     int expert_bias;             /* routers and the experts' three matrices have biases */
     int sinks;                   /* each head has a logit that takes its share of attention and brings no value */
+    int value_norm;              /* values of each head are normed, without weights */
+    int values_optional;         /* layers without a matrix for values have those of keys as they are before norm and rotation */
+    int expert_norms;            /* experts and shared expert have norms before and after, routers one; experts' outputs a scale */
+    int out_scale;               /* what leaves a layer may have a factor */
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int early_router;            /* routers see the residual that enters the block, before attention and its norm */
@@ -106,9 +111,38 @@ static inline int model_kv_dim(const struct model_hparams *h)
     return h->kv_rank ? h->head_dim : 2 * h->n_kv_heads * h->head_dim;
 }
 
+/* The most of any layer: elements of the queries that attention sees, and of a position in the KV cache. */
+static inline int model_most_q(const struct model_hparams *h)
+{
+    return h->n_heads * (h->head_dim > h->head_dim_window ? h->head_dim : h->head_dim_window);
+}
+
+static inline int model_most_kv(const struct model_hparams *h)
+{
+    int window = 2 * h->n_kv_window * h->head_dim_window;
+    return window > model_kv_dim(h) ? window : model_kv_dim(h);
+}
+
 static inline int model_has_window(const struct model_hparams *h, int layer)
 {
     return h->window > 0 && (layer + h->period_offset) % h->window_period != 0;
+}
+
+/* The same for layers of one kind: with a window or without. */
+static inline struct model_hparams model_kind(const struct model_hparams *h, int windowed)
+{
+    struct model_hparams k = *h;
+    if (h->head_dim_window > 0 && windowed) {
+        k.head_dim = h->head_dim_window;
+        k.n_kv_heads = h->n_kv_window;
+        k.n_rot = h->n_rot_window;
+    }
+    return k;
+}
+
+static inline struct model_hparams model_of_layer(const struct model_hparams *h, int layer)
+{
+    return model_kind(h, model_has_window(h, layer));
 }
 
 /* First position that a query at pos attends to. */

@@ -22,10 +22,10 @@ static int check_predictor(const struct model *m, int layer, struct err *e)
     return 0;
 }
 
-static int check_shape(const struct model *m, const struct gguf_tensor *t, enum model_role r, struct err *e)
+static int check_shape(const struct model *m, const struct gguf_tensor *t, enum model_role r, int layer, struct err *e)
 {
     uint64_t want[4];
-    model_tensor_shape(&m->h, r, want);
+    model_tensor_shape_at(&m->h, r, layer, want);
     for (int i = 0; i < 2; i++)
         if (want[i] == 0)
             want[i] = t->dims[i];
@@ -58,7 +58,7 @@ static int resolve(const struct model *m, enum model_role r, int layer, const st
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s' is absent", gguf_name(m->gguf), name);
     if (!t)
         return 0;
-    int rc = check_shape(m, t, r, e);
+    int rc = check_shape(m, t, r, layer, e);
     if (rc < 0)
         return rc;
     *out = t;
@@ -116,10 +116,12 @@ static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out
 {
     const struct model_hparams *h = ctx;
     struct fused f[4];
-    int blk, at = 0, n = fused_of(h, f), k = 0;
+    int blk, at = 0, k = 0;
     uint64_t rows = 0;
-    if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at)
+    if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at || blk < h->n_lead || blk >= model_depth(h))
         return 0;
+    struct model_hparams own = model_of_layer(h, blk - h->n_lead);
+    int n = fused_of(&own, f);
     while (k < n && strcmp(t->name + at, f[k].suffix))
         k++;
     if (k == n)

@@ -3,6 +3,8 @@
  * the network. */
 #include "common/model/model.h"
 
+#include "common/base/bytes.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -51,10 +53,11 @@ struct arch {
     int select_bias;             /* as model_hparams.select_bias */
     int latent;                  /* attention of DeepSeek-V2 */
     enum model_ffn_up ffn_up;
+    int kinds;                   /* Gemma 4: layers with a window have other heads; values are normed; experts' norms are their own */
     int early_router, experts;   /* experts: there must be some */
     int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
     int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
-                                  * expert_shared_count experts */
+                                  * expert_shared_count experts; 4 as feed_forward_length says */
     enum model_qk_norm qk_norm;
     int qk_norm_optional;
     int qkv_bias, output_bias;
@@ -79,6 +82,10 @@ static const char *const deepseek2_keys[] = { "leading_dense_block_count", "expe
                                               "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
                                               "attention.value_length_mla", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
+
+static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
+                                           "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
+                                           "embedding_length_per_layer_input", NULL };
 
 /* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
 static const struct arch archs[] = {
@@ -123,6 +130,9 @@ static const struct arch archs[] = {
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD,
       .window_period = 6, .period_offset = 1, .rope_theta_window = 10000, .post_norms = 1, .scaled_embd = 1, .wide_layers = 62,
       .more_keys = gemma_keys },
+    { .family = { "gemma4", "Gemma 4 26B-A4B and 31B, text", "" },
+      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .expert_width = 1,
+      .shared_expert = 4, .qk_norm = MODEL_QK_NORM_HEAD, .post_norms = 1, .scaled_embd = 1, .kinds = 1, .more_keys = gemma4_keys },
     { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
@@ -334,6 +344,78 @@ static void read_attention(struct reader *rd, struct model_hparams *h)
     only_bool(rd, "use_parallel_residual", 0, "parallel residuals are not supported");
 }
 
+/* Element i of a key that has one value, or one for each layer. */
+static int read_each(struct reader *rd, const char *name, int i, int max, int def)
+{
+    static const uint8_t width[] = { [GGUF_BOOL] = 1, [GGUF_U8] = 1, [GGUF_I8] = 1, [GGUF_U32] = 4, [GGUF_I32] = 4, [GGUF_U64] = 0 };
+    const struct gguf_key *k = gguf_find(rd->g, arch_key(rd, name));
+    if (rd->r < 0 || !k || k->type != GGUF_ARRAY)
+        return read_int(rd, name, 0, max, def);
+    size_t w = (size_t)k->elem_type < sizeof width ? width[k->elem_type] : 0;
+    uint32_t v = 0;
+    if (!w || k->n <= (uint64_t)i)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s' is an array of %" PRIu64 " that has no integer for layer %d", gguf_name(rd->g),
+                        rd->key, k->n, i);
+    else
+        v = w == 1 ? ((const uint8_t *)k->data)[i] : bytes_le32((const uint8_t *)k->data + 4 * (size_t)i);
+    if (rd->r == 0 && v > (uint32_t)max)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': key '%s' is %" PRIu32 " for layer %d; at most %d", gguf_name(rd->g), rd->key, v, i, max);
+    return rd->r < 0 ? 0 : (int)v;
+}
+
+/* Which layers have a window: the first that has none says after how many another follows. */
+static void read_pattern(struct reader *rd, struct model_hparams *h)
+{
+    static const char key[] = "attention.sliding_window_pattern";
+    int period = 1;
+    h->window = read_int(rd, "attention.sliding_window", 1, INT32_MAX, -1);
+    while (rd->r == 0 && period <= h->n_layers && read_each(rd, key, period - 1, 1, -1))
+        period++;
+    h->window_period = period;
+    h->period_offset = 1;
+    for (int l = 0; rd->r == 0 && l < h->n_layers; l++)
+        if ((period > h->n_layers || read_each(rd, key, l, 1, -1) != model_has_window(h, l)) && rd->r == 0)
+            refuse(rd, key, "without a period", "every so many layers must be one without a window");
+}
+
+static void check_heads(struct reader *rd, const struct model_hparams *h, int n_kv, int dim)
+{
+    if (rd->r == 0 && (h->n_heads % n_kv != 0 || dim > MODEL_MAX_DIM / h->n_heads))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': %d heads of %d elements with %d kv heads are not possible", gguf_name(rd->g), h->n_heads,
+                        dim, n_kv);
+}
+
+/* Layers with a window have heads of other lengths, and other numbers of kv heads. */
+static void read_kinds(struct reader *rd, struct model_hparams *h)
+{
+    read_pattern(rd, h);
+    h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
+    h->head_dim = read_int(rd, "attention.key_length", 1, MODEL_MAX_DIM, -1);
+    h->head_dim_window = read_int(rd, "attention.key_length_swa", 1, MODEL_MAX_DIM, -1);
+    only_int(rd, "attention.value_length", h->head_dim, "it must equal key_length");
+    only_int(rd, "attention.value_length_swa", h->head_dim_window, "it must equal key_length_swa");
+    int all = read_int(rd, "rope.dimension_count", 2, MODEL_MAX_DIM, h->head_dim);
+    h->n_rot_window = read_int(rd, "rope.dimension_count_swa", 2, MODEL_MAX_DIM, h->head_dim_window);
+    if (rd->r == 0 && (h->n_rot_window > all || h->n_rot_window > h->head_dim_window || h->n_rot_window % 2))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.rope.dimension_count_swa' is %d, not an even number up to %d", gguf_name(rd->g),
+                        rd->arch, h->n_rot_window, all < h->head_dim_window ? all : h->head_dim_window);
+    for (int l = 0; rd->r == 0 && l < h->n_layers; l++) {
+        int n = read_each(rd, "attention.head_count_kv", l, h->n_heads, h->n_heads);
+        int *kv = model_has_window(h, l) ? &h->n_kv_window : &h->n_kv_heads;
+        char text[16];
+        snprintf(text, sizeof text, "%d", n);
+        if (rd->r == 0 && (n < 1 || (*kv && *kv != n)))
+            refuse(rd, "attention.head_count_kv", text, "layers of one kind must have one number, not 0");
+        *kv = n;
+    }
+    h->n_kv_window = h->n_kv_window ? h->n_kv_window : h->n_kv_heads;
+    check_heads(rd, h, h->n_kv_heads, h->head_dim);
+    check_heads(rd, h, h->n_kv_window, h->head_dim_window);
+    only_int(rd, "attention.shared_kv_layers", 0, "layers that share keys and values are not supported");
+    only_int(rd, "embedding_length_per_layer_input", 0, "embeddings of layers are not supported");
+    h->value_norm = h->values_optional = h->expert_norms = h->out_scale = 1;
+}
+
 /* Latent attention: one KV head, of what keys and values are made of. The keys without _mla are those of the cache. */
 static void read_latent(struct reader *rd, struct model_hparams *h)
 {
@@ -374,6 +456,8 @@ static void read_scales(struct reader *rd, struct model_hparams *h)
         h->embd_scale = sqrtf((float)h->d_model);
     if (rd->r == 0 && h->n_layers == rd->a->wide_layers)
         h->attn_scale = 1 / sqrtf((float)(h->d_model / h->n_heads));
+    if (rd->r == 0 && rd->a->kinds)
+        h->attn_scale = 1;
     if (rd->r == 0 && h->kv_rank)
         h->attn_scale = 1 / sqrtf((float)(h->nope_dim + h->n_rot));
 }
@@ -529,6 +613,10 @@ static void read_shared(struct reader *rd, struct model_hparams *h)
     h->shared_gated = kind == 1;
     if (kind != 3)
         only_int(rd, "expert_shared_count", 0, "shared experts are not supported");
+    if (kind == 4) {
+        h->n_ff_shared = h->n_ff;
+        return;
+    }
     if (kind == 1 || kind == 2) {
         h->n_ff_shared = read_int(rd, "expert_shared_feed_forward_length", kind == 1, MODEL_MAX_DIM, kind == 1 ? h->n_ff : 0);
         return;
@@ -691,8 +779,9 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
     h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
-    (rd.a->latent ? read_latent : read_attention)(&rd, &h);
-    read_window(&rd, &h);
+    (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : read_attention)(&rd, &h);
+    if (!rd.a->kinds)
+        read_window(&rd, &h);
     read_scales(&rd, &h);
     if (rd.r == 0)
         read_rope(&rd, &h);

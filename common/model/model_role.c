@@ -5,7 +5,7 @@
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
-           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_RANK /* any */ };
+           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -19,6 +19,8 @@ enum presence {
     LEAD,                    /* in layers before the experts' */
     PLAIN, PLAIN_Q,          /* keys and values, queries, made of the input at once */
     LATENT, LATENT_Q,        /* by way of fewer elements */
+    VALUED,                  /* values may be those of keys */
+    EXPERT_NORMED, SCALED,   /* where hyper-parameters say so */
     SELECTED,                /* experts are chosen by biased scores */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -40,7 +42,7 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_ATTN_NORM]   = { "attn_norm", "attn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
     [MODEL_ATTN_Q]      = { "attn_q", "attn_q.weight", NULL, 1, PLAIN_Q, { D_MODEL, D_Q } },
     [MODEL_ATTN_K]      = { "attn_k", "attn_k.weight", NULL, 1, PLAIN, { D_MODEL, D_KV } },
-    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, PLAIN, { D_MODEL, D_KV } },
+    [MODEL_ATTN_V]      = { "attn_v", "attn_v.weight", NULL, 1, VALUED, { D_MODEL, D_KV } },
     [MODEL_ATTN_OUTPUT] = { "attn_output", "attn_output.weight", NULL, 1, ALWAYS, { D_OUT, D_MODEL } },
     [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, BIASED, { D_Q, NONE } },
     [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, BIASED, { D_KV, NONE } },
@@ -69,6 +71,12 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_LEAD_UP] = { "lead_up", "ffn_up.weight", NULL, 1, LEAD, { D_MODEL, D_FF_LEAD } },
     [MODEL_LEAD_DOWN] = { "lead_down", "ffn_down.weight", NULL, 1, LEAD, { D_FF_LEAD, D_MODEL } },
     [MODEL_SELECT_BIAS] = { "select_bias", "exp_probs_b.bias", NULL, 1, SELECTED, { D_EXPERTS, NONE } },
+    [MODEL_EXPERT_NORM] = { "expert_norm", "pre_ffw_norm_2.weight", NULL, 1, EXPERT_NORMED, { D_MODEL, NONE } },
+    [MODEL_EXPERT_POST_NORM] = { "expert_post_norm", "post_ffw_norm_2.weight", NULL, 1, EXPERT_NORMED, { D_MODEL, NONE } },
+    [MODEL_SHARED_POST_NORM] = { "shared_post_norm", "post_ffw_norm_1.weight", NULL, 1, EXPERT_NORMED, { D_MODEL, NONE } },
+    [MODEL_ROUTER_SCALE] = { "router_scale", "ffn_gate_inp.scale", NULL, 1, EXPERT_NORMED, { D_MODEL, NONE } },
+    [MODEL_EXPERT_SCALE] = { "expert_scale", "ffn_down_exps.scale", NULL, 1, EXPERT_NORMED, { D_EXPERTS, NONE } },
+    [MODEL_OUT_SCALE] = { "out_scale", "layer_output_scale.weight", NULL, 1, SCALED, { D_ONE, NONE } },
     [MODEL_ATTN_Q_A] = { "attn_q_a", "attn_q_a.weight", NULL, 1, LATENT_Q, { D_MODEL, D_Q_RANK } },
     [MODEL_ATTN_Q_A_NORM] = { "attn_q_a_norm", "attn_q_a_norm.weight", NULL, 1, LATENT_Q, { D_Q_RANK, NONE } },
     [MODEL_ATTN_Q_B] = { "attn_q_b", "attn_q_b.weight", NULL, 1, LATENT_Q, { D_Q_RANK, D_Q } },
@@ -85,8 +93,15 @@ static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, AL
 /* The FFN's norm where the file names it after what comes before it. */
 static const struct role post_norm = { "ffn_norm", "post_attention_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
 
+/* The expert that every token uses where the file calls it the layer's FFN. */
+static const struct role shared_ffn[3] = { { "shared_gate", "ffn_gate.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
+                                           { "shared_up", "ffn_up.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
+                                           { "shared_down", "ffn_down.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } } };
+
 static const struct role *role_of(const struct model_hparams *h, enum model_role r)
 {
+    if (h->expert_norms && r >= MODEL_SHARED_GATE && r <= MODEL_SHARED_DOWN)
+        return &shared_ffn[r - MODEL_SHARED_GATE];
     return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : r == MODEL_FFN_NORM && h->ffn_norm_named_post ? &post_norm : &roles[r];
 }
 
@@ -162,6 +177,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
     case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
+    case D_ONE:      return 1;
     case D_RANK:     return 0;
     case NONE:       break;
     }
@@ -178,6 +194,9 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case PLAIN:       return h->kv_rank ? MODEL_ABSENT : MODEL_REQUIRED;
     case PLAIN_Q:     return h->q_rank ? MODEL_ABSENT : MODEL_REQUIRED;
+    case VALUED:      return h->kv_rank ? MODEL_ABSENT : h->values_optional ? MODEL_OPTIONAL : MODEL_REQUIRED;
+    case EXPERT_NORMED: return h->expert_norms && h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case SCALED:      return h->out_scale ? MODEL_OPTIONAL : MODEL_ABSENT;
     case LATENT:      return h->kv_rank ? MODEL_REQUIRED : MODEL_ABSENT;
     case LATENT_Q:    return h->q_rank ? MODEL_REQUIRED : MODEL_ABSENT;
     case BIASED:      return h->kv_rank ? MODEL_ABSENT : h->qkv_bias ? MODEL_REQUIRED : MODEL_OPTIONAL;
@@ -209,6 +228,12 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
     default:
         return model_role_is_ffn(r) ? MODEL_ABSENT : p;
     }
+}
+
+int model_tensor_shape_at(const struct model_hparams *h, enum model_role r, int layer, uint64_t dims[4])
+{
+    struct model_hparams own = model_role_is_per_layer(r) ? model_of_layer(h, layer) : *h;
+    return model_tensor_shape(&own, r, dims);
 }
 
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4])

@@ -26,6 +26,7 @@ enum model_role {
     MODEL_SELECT_BIAS,                                                        /* of routers' scores, for choosing */
     MODEL_ATTN_Q_A, MODEL_ATTN_Q_A_NORM, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_KV_A_NORM, /* latent attention */
     MODEL_ATTN_K_B, MODEL_ATTN_V_B,                                           /* of each head */
+    MODEL_EXPERT_NORM, MODEL_EXPERT_POST_NORM, MODEL_SHARED_POST_NORM, MODEL_ROUTER_SCALE, MODEL_EXPERT_SCALE, MODEL_OUT_SCALE,
     MODEL_ROLES
 };
 
@@ -52,5 +53,8 @@ int model_leaves_out(const struct model_hparams *h, const char *name);
 /* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.
  * Returns how many are used, or -1 when the model has no such tensor. */
 int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_t dims[4]);
+
+/* The same in a layer: those with a window may have other heads. */
+int model_tensor_shape_at(const struct model_hparams *h, enum model_role r, int layer, uint64_t dims[4]);
 
 #endif

@@ -41,6 +41,29 @@ void nn_heads(float *x, int n_heads, const float *bias, const float *w, const st
         nn_rmsnorm(x + (size_t)i * (size_t)h->head_dim, x + (size_t)i * (size_t)h->head_dim, w, h->head_dim, h->rms_eps);
 }
 
+void nn_values(float *v, const float *bias, const struct model_hparams *h)
+{
+    int dim = h->head_dim, n = h->n_kv_heads * dim;
+    for (int i = 0; bias && i < n; i++)
+        v[i] += bias[i];
+    for (int i = 0; h->value_norm && i < n; i += dim) {
+        double sum = 0;
+        for (int k = i; k < i + dim; k++)
+            sum += (double)v[k] * v[k];
+        float scale = (float)(1.0 / sqrt(sum / dim + (double)h->rms_eps));
+        for (int k = i; k < i + dim; k++)
+            v[k] *= scale;
+    }
+}
+
+void nn_router_input(float *out, const float *x, const float *w, int n, float eps)
+{
+    float scale = (float)(1.0 / sqrt((double)n));
+    nn_rmsnorm(out, x, w, n, eps);
+    for (int i = 0; i < n; i++)
+        out[i] *= scale;
+}
+
 float nn_query_scale(const struct model_hparams *h, int pos)
 {
     return h->temperature > 0 ? (float)(1 + (double)h->temperature * log(1 + pos / h->yarn_context)) : 1;
@@ -69,6 +92,13 @@ void nn_rope_freqs(float *freqs, const struct model_hparams *h, int windowed, co
         }
         freqs[i] = (float)(divisor ? f / (double)divisor[i] : f);
     }
+}
+
+void nn_rope_all(float *freqs, const struct model_hparams *h, const float *divisor)
+{
+    struct model_hparams window = model_kind(h, 1);
+    nn_rope_freqs(freqs, h, 0, divisor);
+    nn_rope_freqs(freqs + h->n_rot / 2, &window, 1, h->head_dim_window ? NULL : divisor);
 }
 
 void nn_rope(float *x, int n_heads, int head_dim, int n_rot, enum model_rope style,

@@ -32,6 +32,9 @@ float nn_query_scale(const struct model_hparams *h, int pos);
  * that do so less than yarn_slow times are scaled, and those between are mixed, linearly in i. */
 void nn_rope_freqs(float *freqs, const struct model_hparams *h, int windowed, const float *divisor);
 
+/* Of both kinds of layers, f32[2][n_rot / 2]. Where layers with a window have other heads, divisors are not theirs. */
+void nn_rope_all(float *freqs, const struct model_hparams *h, const float *divisor);
+
 /* x = softmax(x), max-subtracted, sum in double. n > 0. */
 void nn_softmax(float *x, int n);
 
@@ -62,6 +65,12 @@ struct nn_attn {
 };
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
+
+/* Values of a token before they go to the cache, in place: + bias, NULL for none, then the model's norm without weights, if it has one. */
+void nn_values(float *v, const float *bias, const struct model_hparams *h);
+
+/* What a router with a norm of its own sees: out = rmsnorm(x) * w / sqrt(n), f32[n]. */
+void nn_router_input(float *out, const float *x, const float *w, int n, float eps);
 
 /* Latent attention: norm and rotation of a token's kv, f32[head_dim], for the cache, and rotation of its queries q, f32[n_heads][nope_dim
  * + n_rot], whose rotated elements go to the last n_rot of `turned`, f32[n_heads][head_dim]. */

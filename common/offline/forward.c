@@ -35,6 +35,7 @@ struct scratch {
 struct forward {
     const struct model *m;     /* constant after forward_new */
     const struct model_hparams *h;
+    struct model_hparams own;  /* of the layer of the sweep */
     struct pool *pool;
     int max_len;
     size_t d, n_ff, n_shared, q_len, kv_len, k;
@@ -46,6 +47,7 @@ struct forward {
 
     float *x;                  /* [n_tokens][d]: of the run */
     float *normed;             /* [n_tokens][d]: experts only */
+    float *sum;                /* the same: where what experts give is normed before it is added */
     size_t n_tokens, cap_tokens, cap_bits, cap_samples;
     uint8_t *active, *open;
     uint16_t *blocks;          /* [n_tokens][k] */
@@ -152,8 +154,8 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     const struct model_hparams *h = &m->h;
     f->m = m, f->h = h, f->pool = pool, f->max_len = max_len;
     f->d = (size_t)h->d_model, f->n_ff = (size_t)h->n_ff, f->n_shared = (size_t)h->n_ff_shared;
-    f->q_len = (size_t)h->n_heads * (size_t)h->head_dim;
-    f->kv_len = (size_t)h->n_kv_heads * (size_t)h->head_dim;
+    f->q_len = (size_t)model_most_q(h);
+    f->kv_len = h->kv_rank ? (size_t)h->head_dim : (size_t)model_most_kv(h) / 2;
     f->k = h->n_experts > 0 ? (size_t)h->n_experts_used : 1;
     f->row_bytes = (f->n_ff + 63) / 64 * 8;
     f->freqs = malloc(((size_t)h->n_rot + 1) * sizeof *f->freqs);
@@ -170,8 +172,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     float *divisor = NULL;
     if (m->global[MODEL_ROPE_FREQS] && (r = vector(m, m->global[MODEL_ROPE_FREQS], &divisor, e)) < 0)
         goto fail;
-    nn_rope_freqs(f->freqs, h, 0, divisor);
-    nn_rope_freqs(f->freqs + h->n_rot / 2, h, 1, divisor);
+    nn_rope_all(f->freqs, h, divisor);
     free(divisor);
     *out = f;
     return 0;
@@ -196,7 +197,7 @@ void forward_free(struct forward *f)
     weights_free(f->weights);
     free(f->scratch), free(f->freqs), free(f->output_norm), free(f->head);
     free(f->down);
-    free(f->x), free(f->normed), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
+    free(f->x), free(f->normed), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
     free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
@@ -214,13 +215,13 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     return d * 4 + 4 + (observed ? k * bits * (h->act == MODEL_ACT_RELU ? 1 : 2) : 0) +
-           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0);
+           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->expert_norms ? d * 4 : 0);
 }
 
 uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed)
 {
     const struct model_hparams *h = &m->h;
-    uint64_t q = (uint64_t)h->n_heads * (uint64_t)h->head_dim, kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim;
+    uint64_t q = (uint64_t)model_most_q(h), kv = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2);
     uint64_t widest = (uint64_t)widest_ffn(h);
     uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + 1 + model_out_dim(h)) : 0;
     uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q + latent) +
@@ -254,6 +255,8 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         r |= grow(&f->sample_of, n, sizeof(int32_t));
         if (f->h->n_experts > 0) {
             r |= grow(&f->normed, n * f->d, sizeof(float));
+            if (f->h->expert_norms)
+                r |= grow(&f->sum, n * f->d, sizeof(float));
             r |= grow(&f->route_w, n * f->k, sizeof(float));
             r |= grow(&f->expert_tokens, n, sizeof(uint32_t));
         }
@@ -353,17 +356,17 @@ static void add_bias(float *x, const float *bias, size_t n)
 /* Biases, norms and rotation of a token at position pos. */
 static void place(const struct forward *f, float *q, float *k, float *v, int pos)
 {
-    const struct model_hparams *h = f->h;
+    const struct model_hparams *h = &f->own;
     nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], f->w[MODEL_ATTN_Q_NORM], h);
     nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], f->w[MODEL_ATTN_K_NORM], h);
-    add_bias(v, f->w[MODEL_ATTN_V_BIAS], f->kv_len);
-    const float *freqs = f->freqs + (model_has_window(h, f->layer) ? h->n_rot / 2 : 0);
+    nn_values(v, f->w[MODEL_ATTN_V_BIAS], h);
+    const float *freqs = f->freqs + (model_has_window(h, f->layer) ? f->h->n_rot / 2 : 0);
     if (model_rotates(h, f->layer)) {
         nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
         nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
     }
     float scale = nn_query_scale(h, pos);
-    for (size_t i = 0; scale != 1 && i < f->q_len; i++)
+    for (size_t i = 0; scale != 1 && i < (size_t)model_q_dim(h); i++)
         q[i] *= scale;
 }
 
@@ -372,7 +375,10 @@ static void make_plain(const struct forward *f, struct scratch *s, size_t t, int
 {
     product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
     product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
-    product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
+    if (f->w[MODEL_ATTN_V])
+        product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
+    else
+        memcpy(s->v + t * f->kv_len, s->k + t * f->kv_len, (size_t)n * f->kv_len * sizeof(float));
     for (size_t i = t; i < t + (size_t)n; i++)
         place(f, s->q + i * f->q_len, s->k + i * f->kv_len, s->v + i * f->kv_len, (int)i);
 }
@@ -380,7 +386,7 @@ static void make_plain(const struct forward *f, struct scratch *s, size_t t, int
 /* The same where heads share what keys and values are made of: s->q has queries turned into that, s->k it itself. */
 static void make_latent(const struct forward *f, struct scratch *s, size_t t, int n)
 {
-    const struct model_hparams *h = f->h;
+    const struct model_hparams *h = &f->own;
     size_t q_dim = (size_t)model_q_dim(h), rank = (size_t)h->q_rank;
     const struct nn_each_head turn = { f->w[MODEL_ATTN_K_B], tensor(f, MODEL_ATTN_K_B)->type, h->kv_rank, h->nope_dim, f->q_len,
                                        (size_t)h->head_dim, q_dim, (size_t)(h->nope_dim + h->n_rot) };
@@ -401,7 +407,7 @@ static void make_latent(const struct forward *f, struct scratch *s, size_t t, in
 /* What the output matrix sees of n tokens: s->att itself, or the values of its heads. */
 static const float *attended(const struct forward *f, struct scratch *s, int n)
 {
-    const struct model_hparams *h = f->h;
+    const struct model_hparams *h = &f->own;
     if (!h->kv_rank)
         return s->att;
     const struct nn_each_head value = { f->w[MODEL_ATTN_V_B], tensor(f, MODEL_ATTN_V_B)->type, h->value_dim, h->kv_rank,
@@ -413,7 +419,7 @@ static const float *attended(const struct forward *f, struct scratch *s, int n)
 
 static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
 {
-    const struct model_hparams *h = f->h;
+    const struct model_hparams *h = &f->own;
     float *x = f->x + first * f->d;
     const float *values = h->kv_rank ? s->k : s->v;
     size_t width = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim) * (size_t)h->n_heads;
@@ -547,11 +553,14 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
 static void route_sweep(void *ctx, int begin, int end, int worker)
 {
     struct forward *f = ctx;
-    const float *in = f->h->early_router ? f->x : f->normed;
-    float *logits = f->scratch[worker].att; /* [n_experts] fit: see scratch_new */
+    float *logits = f->scratch[worker].att, *own = f->scratch[worker].norm; /* [n_experts] fit: see scratch_new */
     for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in + t * f->d,
-                f->d, 1);
+        const float *in = (f->h->early_router ? f->x : f->normed) + t * f->d;
+        if (f->w[MODEL_ROUTER_SCALE]) {
+            nn_router_input(own, f->x + t * f->d, f->w[MODEL_ROUTER_SCALE], f->h->d_model, f->h->rms_eps);
+            in = own;
+        }
+        product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in, f->d, 1);
         add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
         nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->w[MODEL_SELECT_BIAS], f->h);
     }
@@ -584,7 +593,9 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
     }
     ffn(f, s, f->expert, s->norm, end - begin, rows);
     for (int i = 0; i < end - begin; i++) {
-        float *x = f->x + rows[i] / f->k * f->d, w = f->route_w[rows[i]] * residual_scale(f);
+        const float *scale = f->w[MODEL_EXPERT_SCALE];
+        float *x = (f->sum ? f->sum : f->x) + rows[i] / f->k * f->d, w = f->route_w[rows[i]] * residual_scale(f);
+        w *= scale ? scale[f->expert] : 1;
         const float *o = s->out + (size_t)i * f->d;
         for (size_t j = 0; j < f->d; j++)
             x[j] += w * o[j];
@@ -599,6 +610,8 @@ static void resident_ffn(const struct forward *f, struct scratch *s, const enum 
     product(s->up, width, tensor(f, which[1]), f->w[which[1]], 0, in, f->d, n);
     nn_ffn_act(s->gate, s->gate, s->up, n * (int)width, f->h->act);
     product(s->out, f->d, tensor(f, which[2]), f->w[which[2]], 0, s->gate, width, n);
+    if (f->w[MODEL_SHARED_POST_NORM])
+        norm_tile(f, s->out, s->out, f->w[MODEL_SHARED_POST_NORM], n);
     for (int t = 0; t < n; t++) {
         float w = residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
         for (size_t j = 0; j < f->d; j++)
@@ -626,8 +639,31 @@ static void lead_sweep(void *ctx, int begin, int end, int worker)
     resident_ffn(f, s, roles, s->norm, x, end - begin);
 }
 
+/* Experts, shared expert and their sum are normed before they are added. */
+static void normed_sweep(void *ctx, int begin, int end, int worker)
+{
+    static const enum model_role roles[3] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
+    struct forward *f = ctx;
+    struct scratch *s = &f->scratch[worker];
+    float *x = f->x + (size_t)begin * f->d, *sum = f->sum + (size_t)begin * f->d;
+    int n = end - begin;
+    norm_tile(f, sum, sum, f->w[MODEL_EXPERT_POST_NORM], n);
+    norm_tile(f, s->norm, x, f->w[MODEL_FFN_NORM], n);
+    resident_ffn(f, s, roles, s->norm, sum, n);
+    add_residual(f, x, sum, f->w[MODEL_FFN_POST_NORM], n);
+}
+
+static void scale_out(struct forward *f)
+{
+    const float *scale = f->w[MODEL_OUT_SCALE];
+    for (size_t i = 0; scale && i < f->n_tokens * f->d; i++)
+        f->x[i] *= *scale;
+}
+
 static void experts(struct forward *f)
 {
+    if (f->sum)
+        memset(f->sum, 0, f->n_tokens * f->d * sizeof *f->sum);
     pool_for(f->pool, (int)f->n_tokens, TILE, norm_sweep, f);
     if (!f->h->early_router)
         route(f);
@@ -639,7 +675,7 @@ static void experts(struct forward *f)
         pool_for(f->pool, (int)n, TILE, expert_sweep, f);
     }
     if (f->n_shared)
-        pool_for(f->pool, (int)f->n_tokens, TILE, shared_sweep, f);
+        pool_for(f->pool, (int)f->n_tokens, TILE, f->sum ? normed_sweep : shared_sweep, f);
 }
 
 /* ---- the run ---- */
@@ -742,9 +778,11 @@ static int load_layer(struct forward *f, int layer, struct err *e)
     int r;
     free_layer(f);
     f->layer = layer;
+    f->own = model_of_layer(f->h, layer);
+    enum model_role ffn_norm = m->layer[layer][MODEL_EXPERT_NORM] ? MODEL_EXPERT_NORM : MODEL_FFN_NORM;
     if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0 ||
         (r = turn_down(f, e)) < 0 || (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
-        (r = vector(m, m->layer[layer][MODEL_FFN_NORM], &f->ffn_norm, e)) < 0)
+        (r = vector(m, m->layer[layer][ffn_norm], &f->ffn_norm, e)) < 0)
         return r;
     return 0;
 }
@@ -784,6 +822,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             experts(f);
         else
             pool_for(f->pool, (int)f->n_tokens, TILE, dense_sweep, f);
+        scale_out(f);
         if (lead)
             continue;
         if (!run->on_layer)

@@ -273,6 +273,7 @@ static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct
         return bad_entry(p, i, e, "a tensor that this layer does not have");
     if (pack_dense_find(p, role, per_layer ? (int)s->layer : -1))
         return bad_entry(p, i, e, "this tensor is there twice");
+    model_tensor_shape_at(&p->h, role, per_layer ? (int)s->layer : -1, want);
     if (s->n_dims != (uint32_t)n_dims || memcmp(want, s->dims, sizeof want))
         return err_set(e, ERR_FORMAT,
                        "'%s': tensor %s of layer %d is %llu x %llu; the model's is %llu x %llu",

@@ -146,6 +146,8 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("n_ff_lead", h->n_ff_lead, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("head_dim", h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * head_dim", (long long)h->n_heads * h->head_dim, 1, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("heads * head_dim_window", (long long)h->n_heads * h->head_dim_window, 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("n_kv_window", h->n_kv_window, 0, h->n_heads, e)) < 0 ||
         (r = in_range("kv_rank", h->kv_rank, 0, h->head_dim, e)) < 0 || (r = in_range("q_rank", h->q_rank, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * nope_dim", (long long)h->n_heads * h->nope_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * value_dim", (long long)h->n_heads * h->value_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
@@ -191,8 +193,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     struct sum s = { 0 };
     blocks_of(h, c, &b);
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
-    uint64_t q_dim = mul(&s, (uint64_t)h->n_heads, (uint64_t)h->head_dim);
-    uint64_t kv_dim = (uint64_t)model_kv_dim(h), out_dim = (uint64_t)model_out_dim(h), low = (uint64_t)h->q_rank;
+    uint64_t q_dim = (uint64_t)model_most_q(h), kv_dim = (uint64_t)model_most_kv(h);
+    uint64_t out_dim = h->kv_rank ? (uint64_t)model_out_dim(h) : q_dim, low = (uint64_t)h->q_rank;
     uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > out_dim ? d : out_dim;
     widest = widest > n_shared ? widest : n_shared;
     widest = widest > low ? widest : low;
@@ -202,7 +204,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
     b.latent = h->kv_rank ? up64(mul(&s, mul(&s, tokens, (uint64_t)model_q_dim(h) + low), 4)) : 0;
     b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
-    uint64_t heads = (uint64_t)(h->n_heads / h->n_kv_heads);
+    int least_kv = h->n_kv_window && h->n_kv_window < h->n_kv_heads ? h->n_kv_window : h->n_kv_heads;
+    uint64_t heads = (uint64_t)(h->n_heads / least_kv);
     heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
     b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
     b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
@@ -279,7 +282,7 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
         k.rows = pages * SCHEDULE_KV_PAGE;
         k.table_bytes = up64(sequences * per_sequence * sizeof(int32_t) + pages * sizeof(uint16_t));
     }
-    k.row_bytes = mul(&s, (uint64_t)h->n_kv_heads, (uint64_t)h->head_dim) * (c->kv_f16 ? 2 : 4);
+    k.row_bytes = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2) * (c->kv_f16 ? 2 : 4); /* the same in every layer */
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
     k.total = mul(&s, k.plane_bytes, (h->kv_rank ? 1 : 2) * (uint64_t)model_depth(h));
     if (s.bad || pages > INT32_MAX / SCHEDULE_KV_PAGE)

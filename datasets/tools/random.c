@@ -38,6 +38,7 @@ struct family {
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too */
     int ungated;                /* no Gate */
+    int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
 };
 
@@ -55,6 +56,7 @@ static const struct family families[] = {
     { .arch = "gemma", .key_length = 1 },
     { .arch = "gemma2", .key_length = 1, .window = 1, .softcaps = 1 },
     { .arch = "gemma3", .key_length = 1, .window = 1 },
+    { .arch = "gemma4", .expert_width = 1, .window = 1, .kinds = 1 },
     { .arch = "smollm3" },
     { .arch = "granite", .scales = 1 },
     { .arch = "granitemoe", .experts = 1, .shared = 1, .scales = 1 },
@@ -118,7 +120,11 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
     if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
         return model_role_presence(h, role) == MODEL_REQUIRED || (s->qk_norms && model_role_presence(h, role) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
-        return s->rope_freqs;
+        return s->rope_freqs || s->family->kinds;
+    if (s->family->kinds && role == MODEL_ATTN_V)
+        return model_has_window(h, layer);
+    if (role == MODEL_OUT_SCALE)
+        return model_role_at(h, role, layer) != MODEL_ABSENT;
     if (role == MODEL_OUTPUT)
         return !h->tied_output;
     return model_role_at(h, role, layer) == MODEL_REQUIRED;
@@ -142,6 +148,13 @@ static int fuse(const struct model_hparams *h, const struct family *f, enum mode
         snprintf(end, sizeof t->name - (size_t)(end - t->name), "attn_qkv.weight");
         t->dims[1] = (uint64_t)(model_q_dim(h) + model_kv_dim(h));
     }
+    if (f->kinds && h->n_experts > 0 && role == MODEL_FFN_GATE)
+        return 0;
+    if (f->kinds && h->n_experts > 0 && role == MODEL_FFN_UP) {
+        char *end = strstr(t->name, "ffn_up_");
+        snprintf(end, sizeof t->name - (size_t)(end - t->name), "ffn_gate_up_exps.weight");
+        t->dims[1] *= 2;
+    }
     return 1;
 }
 
@@ -151,7 +164,7 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
     struct make_tensor t = { .row = random_row };
     if (!is_wanted(h, s, role, layer))
         return 0;
-    t.n_dims = model_tensor_shape(h, role, t.dims);
+    t.n_dims = model_tensor_shape_at(h, role, layer, t.dims);
     if (t.n_dims < 0 || model_tensor_name(h, role, layer, t.name, sizeof t.name) < 0)
         return 0;
     if (!fuse(h, s->family, role, &t))
@@ -333,6 +346,32 @@ static int put_lead(struct make *m, const struct shape *s, struct err *e)
     return s->nextn ? put_u32(m, a, "nextn_predict_layers", s->nextn, e) : 0;
 }
 
+/* Every sixth layer has no window, heads twice as long, half as many kv heads. */
+static int put_kinds(struct make *m, const struct shape *s, struct err *e)
+{
+    const struct { const char *key; int value; } keys[] = {
+        { "attention.key_length", 2 * s->head_dim }, { "attention.value_length", 2 * s->head_dim },
+        { "attention.key_length_swa", s->head_dim }, { "attention.value_length_swa", s->head_dim },
+        { "rope.dimension_count", 2 * s->head_dim }, { "rope.dimension_count_swa", s->head_dim },
+        { "attention.shared_kv_layers", 0 }, { "embedding_length_per_layer_input", 0 },
+    };
+    const char *a = s->family->arch;
+    uint8_t kv[4 * MODEL_MAX_LAYERS], window[MODEL_MAX_LAYERS];
+    char name[96];
+    int r = put_f32(m, a, "rope.freq_base_swa", 10000, e);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
+        r = put_u32(m, a, keys[i].key, keys[i].value, e);
+    for (int l = 0; l < s->layers; l++) {
+        window[l] = (l + 1) % 6 != 0;
+        bytes_put32(kv + 4 * (size_t)l, (uint32_t)(window[l] || s->kv_heads == 1 ? s->kv_heads : s->kv_heads / 2));
+    }
+    snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
+    if (r < 0 || (r = put_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
+        return r;
+    snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", a);
+    return put_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
+}
+
 static int put_latent(struct make *m, const struct shape *s, struct err *e)
 {
     const struct { const char *key; int value; } keys[] = {
@@ -368,7 +407,7 @@ static int put_scales(struct make *m, const struct family *f, struct err *e)
     };
     int r = 0;
     for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
-        if (keys[i].scale ? f->scales : f->softcaps)
+        if (keys[i].scale ? f->scales : f->softcaps || (f->kinds && i == 5))
             r = put_f32(m, f->arch, keys[i].key, keys[i].value, e);
     return r;
 }
@@ -403,7 +442,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
-        (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0 ||
+        (!f->kinds && (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0) ||
         ((f->own_keys || f->rope_share) &&
          (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
         (r = put_rope(m, s, e)) < 0 ||
@@ -412,9 +451,9 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
-    if (f->latent && (r = put_latent(m, s, e)) < 0)
+    if ((f->latent && (r = put_latent(m, s, e)) < 0) || (f->kinds && (r = put_kinds(m, s, e)) < 0))
         return r;
-    if (!f->latent && (f->key_length || s->head_dim * s->heads != s->d_model) &&
+    if (!f->latent && !f->kinds && (f->key_length || s->head_dim * s->heads != s->d_model) &&
         ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
          (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
         return r;
@@ -464,6 +503,8 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, s->family->latent ? "--head-dim %d is no multiple of 4" : "--head-dim %d is odd", s->head_dim);
     if (!s->family->latent && (s->kv_rank > 0 || s->q_rank > 0))
         return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
+    if (s->family->kinds && (s->layers < 6 || s->window == 0))
+        return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
     s->kv_rank = s->family->latent && s->kv_rank == 0 ? 4 * s->head_dim : s->kv_rank;
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
@@ -520,8 +561,8 @@ int cmd_random(int argc, char **argv)
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
-                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "smollm3", "granite", "granitemoe", "glm4moe",
-                                         "deepseek2", "phi3", "arcee", NULL };
+                                         "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
+                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

@@ -533,7 +533,8 @@ static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *
                        int batch)
 {
     double positions = cost_positions(h, layer, c->context);
-    struct kv k = { cost_kv_bytes(h, batch, positions, c->kv_f16), cost_kv_flops(h, batch, positions), 0 };
+    const struct model_hparams own = model_of_layer(h, layer);
+    struct kv k = { cost_kv_bytes(&own, batch, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };
     if (r->attend_ns > 0)
         k.attend_ns = cost_attend_ns(positions, h->n_heads, r->attend_ns, k.bytes, r->threads, batch);
     else if (r->f_cpu > 0)

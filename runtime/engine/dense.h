@@ -44,6 +44,9 @@ struct dense_layer {
                                 * the experts'; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
     const float *attn_post_norm, *ffn_post_norm; /* the same, or NULL */
+    const float *shared_norm;                  /* of what the shared expert sees */
+    const float *experts_post_norm, *shared_post_norm, *router_norm; /* f32[d_model], or NULL: of outputs; nn_router_input */
+    const float *expert_scale, *out_scale;     /* f32[n_experts], f32[1], or NULL: the engine's */
     /* f32[rows of the matrix]; NULL where there is none */
     const float *q_bias, *k_bias, *v_bias, *o_bias;
     const float *q_norm, *k_norm;              /* of a head or of a row, as model_hparams.qk_norm says; or NULL */
@@ -93,7 +96,7 @@ struct dense_reads {
     void *ctx;
 };
 
-enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN, DENSE_NORM_FFN_POST };
+enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN, DENSE_NORM_FFN_POST, DENSE_NORM_SHARED, DENSE_NORM_EXPERTS_POST };
 
 /* First member of every implementation's own struct. */
 struct dense {
@@ -125,7 +128,8 @@ struct dense_backend {
     int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);
 
     /* out[t] += w_t FFN(in[t]) with the layer's shared expert, w_t = sigmoid(shared_router . in[t]), or 1
-     * without one. f32[n_tokens][d_model]; tmp: the same size, written to. Only where there is one. */
+     * without one; what it gives is normed where the layer has weights for that.
+     * f32[n_tokens][d_model]; tmp: the same size, written to. Only where there is one. */
     int (*shared)(struct dense *d, int layer, struct acts *in, float *tmp, float *out, struct err *e);
 
     /* x[i] += v[i], or the model's residual_scale of it. f32[n][d_model]. */

@@ -127,9 +127,8 @@ static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
     return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
 
-static void store_kv(const struct cpu *c, const float *v, uint8_t *to)
+static void store_kv(const struct cpu *c, const float *v, int n, uint8_t *to)
 {
-    int n = c->c.h->n_kv_heads * c->c.h->head_dim;
     if (c->c.kv_f16)
         kernels->to_f16((uint16_t *)to, v, n);
     else
@@ -147,7 +146,7 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
-    const struct model_hparams *h = c->c.h;
+    const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
     const struct dense_memory *m = &c->c.memory;
     const struct dense_layer *l = &c->c.w->layers[a->layer];
     int q_dim = h->n_heads * h->head_dim, kv_dim = h->n_kv_heads * h->head_dim;
@@ -156,11 +155,13 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
               *v = m->v + (size_t)t * (size_t)kv_dim;
         const struct engine_token *tok = &a->tokens[t];
+        if (!l->v.data)
+            memcpy(v, k, (size_t)kv_dim * sizeof *v);
         nn_heads(q, h->n_heads, l->q_bias, l->q_norm, h);
         nn_heads(k, h->n_kv_heads, l->k_bias, l->k_norm, h);
-        add_bias(v, l->v_bias, kv_dim);
+        nn_values(v, l->v_bias, h);
         if (model_rotates(h, a->layer)) {
-            const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? h->n_rot / 2 : 0);
+            const float *freqs = c->c.w->rope_freqs + (model_has_window(h, a->layer) ? c->c.h->n_rot / 2 : 0);
             nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
             nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, tok->pos);
         }
@@ -168,8 +169,8 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         for (int i = 0; scale != 1 && i < q_dim; i++)
             q[i] *= scale;
         int64_t row = kv_pages_row(c->c.pages, tok->seq, tok->pos);
-        store_kv(c, k, kv_row(c, a->layer, 0, row));
-        store_kv(c, v, kv_row(c, a->layer, 1, row));
+        store_kv(c, k, kv_dim, kv_row(c, a->layer, 0, row));
+        store_kv(c, v, kv_dim, kv_row(c, a->layer, 1, row));
     }
 }
 
@@ -189,7 +190,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
-    const struct model_hparams *h = c->c.h;
+    const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
     int group = h->n_heads / h->n_kv_heads, some = item_heads(h), items = items_of(h), width = h->kv_rank ? h->kv_rank : h->head_dim;
     size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim, out_dim = (size_t)h->n_heads * (size_t)width;
     struct nn_attn shape = { .n_heads = h->n_heads,
@@ -197,7 +198,7 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .head_dim = h->head_dim,
                                    .value_dim = width,
                                    .kv_f16 = c->c.kv_f16,
-                                   .kv_stride = (size_t)h->n_kv_heads * (size_t)h->head_dim,
+                                   .kv_stride = c->c.kv.row_bytes / (c->c.kv_f16 ? 2 : 4),
                                    .scores_stride = (size_t)(c->c.context + 15) / 16 * 16,
                                    .scale = c->attn_scale,
                                    .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
@@ -230,7 +231,7 @@ static void place_latent(void *ctx, int begin, int end, int worker)
         float *kv = m->k + (size_t)t * (size_t)h->head_dim;
         nn_latent_token(m->q + (size_t)t * turned, m->latent + (size_t)t * (size_t)model_q_dim(h), kv, c->c.w->layers[a->layer].kv_a_norm,
                         c->c.w->rope_freqs, h, tok->pos);
-        store_kv(c, kv, kv_row(c, a->layer, 0, kv_pages_row(c->c.pages, tok->seq, tok->pos)));
+        store_kv(c, kv, h->head_dim, kv_row(c, a->layer, 0, kv_pages_row(c->c.pages, tok->seq, tok->pos)));
     }
 }
 
@@ -287,7 +288,8 @@ static int plain_products(const struct cpu *c, const struct dense_layer *l, stru
     struct products qkv = { .reads = reads, .e = e };
     add_product(&qkv, &l->q, in, c->c.memory.q);
     add_product(&qkv, &l->k, in, c->c.memory.k);
-    add_product(&qkv, &l->v, in, c->c.memory.v);
+    if (l->v.data)
+        add_product(&qkv, &l->v, in, c->c.memory.v);
     return run_products(c, &qkv);
 }
 
@@ -295,7 +297,7 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
                          const struct dense_reads *reads, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    const struct model_hparams *h = c->c.h;
+    const struct model_hparams own = model_of_layer(c->c.h, layer), *h = &own;
     const struct dense_layer *l = &c->c.w->layers[layer];
     const struct dense_memory *m = &c->c.memory;
     int n = in->n_tokens, items = n * items_of(h), r;
@@ -359,7 +361,10 @@ static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const flo
     const struct cpu *c = cpu_of(d);
     const struct dense_layer *l = &c->c.w->layers[layer];
     (void)e;
-    norms(c, which == DENSE_NORM_ATTENTION ? l->attn_norm : which == DENSE_NORM_FFN ? l->ffn_norm : l->ffn_post_norm, x, n, out);
+    const float *const w[] = { [DENSE_NORM_ATTENTION] = l->attn_norm, [DENSE_NORM_FFN] = l->ffn_norm,
+                               [DENSE_NORM_FFN_POST] = l->ffn_post_norm, [DENSE_NORM_SHARED] = l->shared_norm,
+                               [DENSE_NORM_EXPERTS_POST] = l->experts_post_norm };
+    norms(c, w[which], x, n, out);
     return 0;
 }
 
@@ -391,6 +396,8 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
     if ((r = one_product(c, &l->shared_down, &hidden, tmp)) < 0)
         return r;
+    if (l->shared_post_norm)
+        norms(c, l->shared_post_norm, tmp, n, tmp);
     for (int t = 0; t < n; t++) {
         float w = nn_shared_weight(l->shared_router, in->f32 + (size_t)t * (size_t)d_model, d_model);
         for (int i = 0; i < d_model; i++)

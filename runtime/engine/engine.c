@@ -98,8 +98,8 @@ static int open_dense(struct engine *g, struct err *e)
     const struct budget_scratch *s = &g->scratch;
     const struct budget_choice *c = &g->c.choice;
     const struct dense_backend *b = g->c.dense ? g->c.dense : &dense_cpu_backend;
-    size_t q_dim = (size_t)g->h.n_heads * (size_t)g->h.head_dim,
-           kv_dim = (size_t)model_kv_dim(&g->h) / 2, tokens = (size_t)s->tokens;
+    size_t q_dim = (size_t)model_most_q(&g->h), kv_dim = (size_t)model_most_kv(&g->h) / 2,
+           tokens = (size_t)s->tokens;
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
                               .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),

@@ -139,15 +139,42 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
 /* mix += weight x (output + bias), for the tokens of each of these experts. */
 static void add_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n)
 {
-    const float *weight = expert_weights(g, n), *bias = g->weights.layers[layer].down_bias;
+    const struct dense_layer *l = &g->weights.layers[layer];
+    const float *weight = expert_weights(g, n), *bias = l->down_bias;
     size_t d = (size_t)g->h.d_model;
     for (int i = 0; i < n_f; i++)
         for (int t = 0, k = 0; t < n; t++) {
-            float w = weight[t * g->h.n_experts + f[i].block];
+            float w = weight[t * g->h.n_experts + f[i].block], scaled = l->expert_scale ? w * l->expert_scale[f[i].block] : w;
             for (size_t c = 0; w > 0 && c < d; c++)
-                g->mix[(size_t)t * d + c] += w * (f[i].out[(size_t)k * d + c] + (bias ? bias[(size_t)f[i].block * d + c] : 0));
+                g->mix[(size_t)t * d + c] += scaled * (f[i].out[(size_t)k * d + c] + (bias ? bias[(size_t)f[i].block * d + c] : 0));
             k += w > 0;
         }
+}
+
+/* What the layer's router sees: what the FFN does, or a norm of its own. */
+static float *router_input(struct engine *g, int layer, int n)
+{
+    const float *w = g->weights.layers[layer].router_norm;
+    size_t d = (size_t)g->h.d_model;
+    for (size_t t = 0; w && t < (size_t)n; t++)
+        nn_router_input(g->acc + t * d, g->x + t * d, w, g->h.d_model, g->h.rms_eps);
+    return w ? g->acc : g->xn;
+}
+
+/* After the experts: their norm, the shared expert, the norm of both, as far as the model has them; then the residual stream. */
+static int finish_experts(struct engine *g, int layer, int n, struct err *e)
+{
+    const struct dense_backend *b = g->dense->backend;
+    const struct dense_layer *l = &g->weights.layers[layer];
+    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    int r = l->experts_post_norm ? b->norm(g->dense, layer, DENSE_NORM_EXPERTS_POST, g->mix, n, g->mix, e) : 0;
+    if (r == 0 && l->shared_norm != l->ffn_norm)
+        r = engine_norm(g, layer, DENSE_NORM_SHARED, n, e);
+    if (r == 0 && g->h.n_ff_shared)
+        r = b->shared(g->dense, layer, &all, g->acc, g->mix, e);
+    if (r == 0 && g->h.post_norms)
+        r = b->norm(g->dense, layer, DENSE_NORM_FFN_POST, g->mix, n, g->mix, e);
+    return r < 0 ? r : engine_add_residual(g, g->mix, n, e);
 }
 
 /* Experts on the tokens routed to them; a token's sum is over experts in ascending order. */
@@ -156,7 +183,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
     int from = predicted_from(g, layer), n_f, r;
     size_t d = (size_t)g->h.d_model;
-    if (!g->h.early_router && (r = engine_route(g, layer, g->xn, n, e)) < 0)
+    if (!g->h.early_router && (r = engine_route(g, layer, router_input(g, layer, n), n, e)) < 0)
         return r;
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
     for (int b = next_experts(g, n, 0, f, &n_f); n_f; b = next_experts(g, n, b, f, &n_f)) {
@@ -172,10 +199,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
             return r;
         add_experts(g, layer, f, n_f, n);
     }
-    struct acts all = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    if (g->h.n_ff_shared && (r = g->dense->backend->shared(g->dense, layer, &all, g->acc, g->mix, e)) < 0)
-        return r;
-    return engine_add_residual(g, g->mix, n, e);
+    return finish_experts(g, layer, n, e);
 }
 
 int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e)

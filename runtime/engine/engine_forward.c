@@ -93,6 +93,9 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
         return r;
     add_time(g, &g->stats.attention_ns, &start, &before);
     r = engine_ffn(g, layer, n, e);
+    const float *scale = g->weights.layers[layer].out_scale;
+    for (size_t i = 0; scale && i < (size_t)n * (size_t)g->h.d_model; i++)
+        g->x[i] *= *scale;
     add_time(g, &g->stats.ffn_ns, &start, &before);
     return r;
 }

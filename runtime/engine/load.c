@@ -113,6 +113,7 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
 static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
 {
     struct dense_layer *l = &g->weights.layers[i];
+    const float *experts_norm = NULL;
     const struct wanted w[] = {
         { MODEL_ATTN_NORM, NULL, &l->attn_norm }, { MODEL_ATTN_Q, &l->q, NULL },
         { MODEL_ATTN_K, &l->k, NULL },            { MODEL_ATTN_V, &l->v, NULL },
@@ -133,11 +134,16 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_ATTN_POST_NORM, NULL, &l->attn_post_norm }, { MODEL_FFN_POST_NORM, NULL, &l->ffn_post_norm },
         { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
         { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
-        { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias },
+        { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias }, { MODEL_EXPERT_NORM, NULL, &experts_norm },
+        { MODEL_EXPERT_POST_NORM, NULL, &l->experts_post_norm }, { MODEL_SHARED_POST_NORM, NULL, &l->shared_post_norm },
+        { MODEL_ROUTER_SCALE, NULL, &l->router_norm }, { MODEL_EXPERT_SCALE, NULL, &l->expert_scale },
+        { MODEL_OUT_SCALE, NULL, &l->out_scale },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
         r = load_one(g, &w[k], i, bar, e);
+    l->shared_norm = l->ffn_norm;
+    l->ffn_norm = experts_norm ? experts_norm : l->ffn_norm;
     return r;
 }
 
@@ -166,8 +172,7 @@ int load_dense(struct engine *g, struct err *e)
         return r;
     if (!g->weights.output.data)
         g->weights.output = g->weights.embd;
-    nn_rope_freqs(g->weights.rope_freqs, &g->h, 0, divisor);
-    nn_rope_freqs(g->weights.rope_freqs + g->h.n_rot / 2, &g->h, 1, divisor);
+    nn_rope_all(g->weights.rope_freqs, &g->h, divisor);
     return 0;
 }
 

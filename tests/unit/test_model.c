@@ -319,6 +319,72 @@ static void latent(void)
     CHECK(deepseek("deepseek2.leading_dense_block_count", 'u', 4, &h) == ERR_LIMIT);
 }
 
+static const uint8_t gemma_windows[7] = { 1, 1, 1, 1, 1, 0, 1 }, gemma_uneven[7] = { 1, 0, 1, 1, 1, 0, 1 };
+static const uint32_t gemma_kv[7] = { 8, 8, 8, 8, 8, 2, 8 }, gemma_kv_uneven[7] = { 8, 8, 4, 8, 8, 2, 8 };
+
+/* Hyper-parameters of a small Gemma 4 with these arrays; key: one that is edited. */
+static int gemma4(const uint8_t windows[7], const uint32_t kv[7], const char *key, uint32_t value, struct model_hparams *h)
+{
+    static const struct { const char *key; uint32_t value; } keys[] = {
+        { "context_length", 64 }, { "embedding_length", 64 }, { "block_count", 7 }, { "feed_forward_length", 96 },
+        { "attention.head_count", 8 }, { "attention.key_length", 32 }, { "attention.value_length", 32 }, { "attention.key_length_swa", 16 },
+        { "attention.value_length_swa", 16 }, { "rope.dimension_count", 32 }, { "rope.dimension_count_swa", 16 },
+        { "attention.sliding_window", 16 }, { "vocab_size", 100 }, { "attention.shared_kv_layers", 0 },
+        { "embedding_length_per_layer_input", 0 },
+    };
+    const struct gguf_key arrays[] = {
+        { "gemma4.attention.sliding_window_pattern", GGUF_ARRAY, GGUF_BOOL, 7, windows, 7 },
+        { "gemma4.attention.head_count_kv", GGUF_ARRAY, GGUF_U32, 7, kv, 28 },
+    };
+    struct gguf_writer *w;
+    struct gguf *g;
+    uint8_t *b;
+    size_t len;
+    char name[96];
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_str(w, "general.architecture", "gemma4", &e), &e);
+    tiny_check(gguf_writer_f32(w, "gemma4.attention.layer_norm_rms_epsilon", 1e-6f, &e), &e);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        snprintf(name, sizeof name, "gemma4.%s", keys[i].key);
+        tiny_check(gguf_writer_u32(w, name, key && !strcmp(key, keys[i].key) ? value : keys[i].value, &e), &e);
+    }
+    for (int i = 0; i < 2; i++)
+        tiny_check(gguf_writer_kv_raw(w, &arrays[i], &e), &e);
+    tiny_check(gguf_writer_bool(w, "thermocline.tied_output", 1, &e), &e);
+    tiny_check(gguf_writer_blob(w, &b, &len, &e), &e);
+    gguf_writer_free(w);
+    tiny_check(gguf_parse(b, len, len, "tiny", &g, &e), &e);
+    int r = model_hparams_read(g, NULL, h, &e);
+    gguf_close(g);
+    free(b);
+    return r;
+}
+
+/* Layers with a window have heads of their own. */
+static void kinds(void)
+{
+    struct model_hparams h;
+    uint64_t d[4];
+    int ok = gemma4(gemma_windows, gemma_kv, NULL, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.window == 16 && h.window_period == 6 && model_has_window(&h, 4) && !model_has_window(&h, 5) && h.attn_scale == 1);
+    CHECK(h.head_dim == 32 && h.n_kv_heads == 2 && h.head_dim_window == 16 && h.n_kv_window == 8 && h.n_rot_window == 16);
+    CHECK(model_tensor_shape_at(&h, MODEL_ATTN_K, 0, d) == 2 && d[1] == 128);
+    CHECK(model_tensor_shape_at(&h, MODEL_ATTN_K, 5, d) == 2 && d[1] == 64);
+    CHECK(model_tensor_shape_at(&h, MODEL_ATTN_OUTPUT, 0, d) == 2 && d[0] == 128 && model_most_q(&h) == 256 && model_most_kv(&h) == 256);
+    CHECK(model_role_at(&h, MODEL_ATTN_V, 5) == MODEL_OPTIONAL && model_role_at(&h, MODEL_EXPERT_NORM, 0) == MODEL_ABSENT);
+    CHECK(gemma4(gemma_uneven, gemma_kv, NULL, 0, &h) == ERR_UNSUPPORTED && says("sliding_window_pattern"));
+    CHECK(gemma4(gemma_windows, gemma_kv_uneven, NULL, 0, &h) == ERR_UNSUPPORTED && says("head_count_kv' is 4"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "block_count", 8, &h) == ERR_FORMAT && says("layer 7"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "attention.shared_kv_layers", 2, &h) == ERR_UNSUPPORTED && says("shared_kv_layers' is 2"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "embedding_length_per_layer_input", 256, &h) == ERR_UNSUPPORTED &&
+          says("per_layer_input' is 256"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "rope.dimension_count_swa", 32, &h) == ERR_FORMAT && says("dimension_count_swa' is 32"));
+    CHECK(gemma4(gemma_windows, gemma_kv, "attention.value_length", 16, &h) == ERR_UNSUPPORTED && says("value_length' is 16"));
+}
+
 /* What was stated about a file stays stated in the metadata of its pack. */
 static void stated(void)
 {
@@ -539,6 +605,7 @@ int main(void)
     smallthinker();
     lead();
     latent();
+    kinds();
     stated();
     powerinfer();
     return test_done();

@@ -132,6 +132,9 @@ static int check_info(const struct trace *t, struct err *e)
         return bad(t, e, "window and window_period contradict each other");
     if ((h->n_lead > 0) != (h->n_ff_lead > 0) || (h->n_lead > 0 && !h->n_experts) || model_depth(h) > MODEL_MAX_LAYERS)
         return bad(t, e, "n_lead, n_ff_lead, n_layers and n_experts contradict each other");
+    if ((h->head_dim_window > 0) != (h->n_kv_window > 0) || (h->head_dim_window > 0) != (h->n_rot_window > 0) ||
+        (h->n_kv_window > 0 && (h->n_heads % h->n_kv_window || !h->window)))
+        return bad(t, e, "head_dim_window, n_kv_window, n_rot_window, n_heads and window contradict each other");
     if ((h->kv_rank > 0) != (h->nope_dim > 0) || (h->kv_rank > 0) != (h->value_dim > 0) || (h->q_rank > 0 && !h->kv_rank) ||
         (h->kv_rank > 0 && (h->n_kv_heads != 1 || h->kv_rank + h->n_rot != h->head_dim)))
         return bad(t, e, "kv_rank, q_rank, nope_dim, value_dim and head_dim contradict each other");

@@ -171,7 +171,8 @@ static int window(struct run *q, const int32_t *ids, int32_t first_id, struct er
     if (chunk < 0)
         return chunk;
     session_reset(&q->session);
-    session_reset(&q->exact);
+    if (a->against >= 0)
+        session_reset(&q->exact);
     for (int at = 0; at < a->ctx; at += chunk) {
         int n = a->ctx - at < chunk ? a->ctx - at : chunk;
         memcpy(tokens, ids + at, (size_t)n * sizeof *tokens);

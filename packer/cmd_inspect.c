@@ -100,6 +100,8 @@ static void text(const struct pack *p, int tensors)
            h->n_layers, h->d_model, h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff);
     if (h->n_experts)
         printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
+    if (h->n_lead)
+        printf("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
     printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
     printf("format    revision %d; %s\n", p->revision,
            p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
@@ -236,6 +238,8 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_str(m, "name", p->h.name);
     js_set_str(m, "arch", p->h.arch);
     js_set_int(m, "n_layers", p->h.n_layers);
+    if (p->h.n_lead)
+        js_set_int(m, "n_lead", p->h.n_lead);
     js_set_int(m, "d_model", p->h.d_model);
     js_set_int(m, "n_heads", p->h.n_heads);
     js_set_int(m, "n_kv_heads", p->h.n_kv_heads);

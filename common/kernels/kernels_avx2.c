@@ -64,7 +64,6 @@ void kernels_fill_avx2(struct kernels *k)
 {
     k->name = "avx2";
     fill_f32(k);
-    fill_q8(k);
     kernels_fill_k_avx2(k);
     k->quant_q8 = quant_q8;
     k->to_f16 = to_f16;

@@ -15,6 +15,8 @@
 #define KERNELS_VN       8
 #define KERNELS_TILE_T   2
 #define KERNELS_PREFETCH 2304
+#define KERNELS_BLOCK_SUMS
+#define KERNELS_SIGNED_TABLES
 #define VF               __m256
 #define PRIM             static inline __attribute__((always_inline))
 
@@ -157,31 +159,11 @@ PRIM VF w_q4_0(const uint8_t *p, int v)
     return _mm256_sub_ps(_mm256_or_ps(_mm256_castsi256_ps(q), vf_set1(base)), vf_set1(base + 8));
 }
 
-/* ---- int8: four blocks a step, as two pairs with a block in each 128-bit lane ---- */
+/* ---- int8: a group of four blocks as two pairs, with a block in each 128-bit lane ---- */
 
-struct xq {
-    __m256i lo[2], hi[2], offset_q4_0[2]; /* lo: the first 16 elements of each block, hi: the others */
-    __m128 d;
+struct kg {
+    __m256i lo[2], hi[2]; /* [i]: blocks 2i and 2i + 1; lo: the first 16 elements of each, hi: the others */
 };
-
-struct wq {
-    __m256i lo[2], hi[2];
-    __m128 d;
-};
-
-PRIM struct xq x_q8(const uint8_t *x)
-{
-    const __m256i eight = _mm256_set1_epi8(8);
-    struct xq r;
-    r.d = _mm_loadu_ps((const void *)x);
-    for (int i = 0; i < 2; i++) {
-        r.lo[i] = _mm256_loadu_si256((const void *)(x + 32 + 32 * i));
-        r.hi[i] = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
-        r.offset_q4_0[i] = _mm256_add_epi16(_mm256_maddubs_epi16(eight, r.lo[i]),
-                                            _mm256_maddubs_epi16(eight, r.hi[i]));
-    }
-    return r;
-}
 
 /* 16 bytes each at offset `at` of blocks 2i and 2i + 1. */
 PRIM __m256i pair(const uint8_t *p, size_t block, size_t at, int i, int nb)
@@ -192,10 +174,10 @@ PRIM __m256i pair(const uint8_t *p, size_t block, size_t at, int i, int nb)
     return _mm256_set_m128i(b, a);
 }
 
-PRIM struct wq wq_q8_0(const uint8_t *p, int nb)
+PRIM struct kg kg_q8_0(const uint8_t *p, int g, int nb)
 {
-    struct wq w;
-    w.d = scales(p, sizeof(struct quant_q8_0), nb);
+    struct kg w;
+    (void)g;
     for (int i = 0; i < 2; i++) {
         w.lo[i] = pair(p, sizeof(struct quant_q8_0), 2, i, nb);
         w.hi[i] = pair(p, sizeof(struct quant_q8_0), 18, i, nb);
@@ -203,54 +185,17 @@ PRIM struct wq wq_q8_0(const uint8_t *p, int nb)
     return w;
 }
 
-PRIM struct wq wq_q4_0(const uint8_t *p, int nb)
+PRIM struct kg kg_q4_0(const uint8_t *p, int g, int nb)
 {
     const __m256i low = _mm256_set1_epi8(15);
-    struct wq w;
-    w.d = scales(p, sizeof(struct quant_q4_0), nb);
+    struct kg w;
+    (void)g;
     for (int i = 0; i < 2; i++) {
         __m256i q = pair(p, sizeof(struct quant_q4_0), 2, i, nb);
         w.lo[i] = _mm256_and_si256(q, low);
         w.hi[i] = _mm256_and_si256(_mm256_srli_epi16(q, 4), low);
     }
     return w;
-}
-
-/* acc + (scales of pair i) * dot */
-PRIM VF add_pair(VF acc, __m128 d, int i, __m256i dot)
-{
-    const __m256i each =
-        i ? _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3) : _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    VF scale = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(d), each);
-    return _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc);
-}
-
-/* |w| unsigned times x with w's sign. */
-PRIM __m256i dot_signed(__m256i w, __m256i x)
-{
-    __m256i pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-}
-
-PRIM VF dq_q8_0(VF acc, struct wq w, struct xq x)
-{
-    __m128 d = _mm_mul_ps(w.d, x.d);
-    for (int i = 0; i < 2; i++)
-        acc = add_pair(acc, d, i,
-                       _mm256_add_epi32(dot_signed(w.lo[i], x.lo[i]), dot_signed(w.hi[i], x.hi[i])));
-    return acc;
-}
-
-PRIM VF dq_q4_0(VF acc, struct wq w, struct xq x)
-{
-    __m128 d = _mm_mul_ps(w.d, x.d);
-    for (int i = 0; i < 2; i++) {
-        __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(w.lo[i], x.lo[i]),
-                                     _mm256_maddubs_epi16(w.hi[i], x.hi[i]));
-        s = _mm256_sub_epi16(s, x.offset_q4_0[i]);
-        acc = add_pair(acc, d, i, _mm256_madd_epi16(s, _mm256_set1_epi16(1)));
-    }
-    return acc;
 }
 
 #endif

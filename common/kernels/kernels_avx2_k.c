@@ -1,11 +1,9 @@
-/* AVX2: the block types beside Q4_0 and Q8_0. Two blocks at a time, one in each 128-bit lane. Sums of pairs fit 16 bits: bytes
- * are at most 63 but for those of tables, whose products are signed (2 * 127 * 127 = 32258). */
+/* AVX2: the block types beside Q4_0 and Q8_0, and the products with int8 of all. Two blocks at a time, one in each 128-bit lane.
+ * Sums of pairs fit 16 bits: bytes are at most 63 but for those of tables and Q8_0, whose products are signed (activations never
+ * are -128: 2 * 128 * 127 = 32512). */
 #include "common/kernels/kernels_avx2_impl.h"
 #include "common/kernels/kernels_k_impl.h"
-
-struct kg {
-    __m256i lo[2], hi[2]; /* [i]: blocks 2i and 2i + 1 */
-};
+#include "common/kernels/kernels_x86_gemm_impl.h"
 
 PRIM float k_half(const uint8_t *p)
 {
@@ -39,92 +37,259 @@ PRIM void kg_store(uint8_t *to, struct kg w)
     }
 }
 
-/* ---- sums of activations ---- */
+/* ---- products with int8: lane r % 2 of vector r / 2 has the four sums of row r ---- */
 
-/* Of a group, in runs of 16: bytes made unsigned are summed by eights, and the pairs of these put side by side. */
-PRIM __m256i sums16(const uint8_t *x)
+PRIM struct kg k_unsigned(struct kg w, int offset)
 {
-    const __m256i flip = _mm256_set1_epi8(-128), zero = _mm256_setzero_si256();
-    __m256i t[2];
+    (void)offset; /* bytes of tables stay signed */
+    return w;
+}
+
+/* |w| unsigned times x with w's sign: pairs. */
+PRIM __m256i pairs_signed(__m256i w, __m256i x)
+{
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w));
+}
+
+PRIM __m256i widen_pairs(__m256i pairs)
+{
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+/* Sums of fours of two blocks, or of one of their halves. */
+PRIM __m256i dot_pair(__m256i w, __m256i x, int table)
+{
+    return widen_pairs(table ? pairs_signed(w, x) : _mm256_maddubs_epi16(w, x));
+}
+
+PRIM __m256i dot_blocks(__m256i lo, __m256i hi, __m256i xlo, __m256i xhi, int table)
+{
+    if (table)
+        return _mm256_add_epi32(dot_pair(lo, xlo, 1), dot_pair(hi, xhi, 1));
+    return widen_pairs(_mm256_add_epi16(_mm256_maddubs_epi16(lo, xlo), _mm256_maddubs_epi16(hi, xhi)));
+}
+
+/* Of two rows' sums of fours, of blocks 0 and 1, 2 and 3: the blocks' sums, a row in a lane. */
+PRIM __m256i fours(__m256i a0, __m256i a1, __m256i b0, __m256i b1)
+{
+    const __m256i turn = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    return _mm256_permutevar8x32_epi32(_mm256_hadd_epi32(_mm256_hadd_epi32(a0, a1), _mm256_hadd_epi32(b0, b1)), turn);
+}
+
+/* Each sum of the blocks' halves (both: of the blocks) times k, for both rows. */
+PRIM __m256i sums_times(const uint8_t *x, int half, int both, int k)
+{
+    const __m128i s = _mm_loadu_si128((const void *)(x + offsetof(struct kernels_q8_group, sum)));
+    const uint32_t one = (uint16_t)k, pick = both ? one * 0x10001 : half ? one << 16 : one;
+    return _mm256_broadcastsi128_si256(_mm_madd_epi16(s, _mm_set1_epi32((int)pick)));
+}
+
+/* Rows r and r + 1. */
+PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, const uint8_t *x, int sub, int offset, int mins)
+{
+    const int table = offset == K_TABLE;
+    __m256i lo[2], hi[2], dot[2];
+    VF t = vf_zero();
     UNROLL
     for (int i = 0; i < 2; i++) {
-        __m256i lo = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 32 + 32 * i)), flip), zero);
-        __m256i hi = _mm256_sad_epu8(_mm256_xor_si256(_mm256_loadu_si256((const void *)(x + 96 + 32 * i)), flip), zero);
-        t[i] = _mm256_or_si256(lo, _mm256_slli_epi64(hi, 32));
-        t[i] = _mm256_add_epi32(t[i], _mm256_shuffle_epi32(t[i], 0x4e));
+        lo[i] = _mm256_loadu_si256((const void *)(x + 32 + 32 * i));
+        hi[i] = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
     }
-    __m256i s = _mm256_permute4x64_epi64(_mm256_unpacklo_epi64(t[0], t[1]), 0xd8);
-    return _mm256_sub_epi32(s, _mm256_set1_epi32(16 * 128));
-}
-
-PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
-{
-    const __m256i twice = _mm256_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3);
-    VF s[2] = { vf_zero(), vf_zero() };
-    for (int g = 0; g < groups; g++) {
-        const uint8_t *p = x + (size_t)g * sizeof(struct kernels_q8_group);
-        VF d = _mm256_permutevar8x32_ps(_mm256_castps128_ps256(_mm_loadu_ps((const void *)p)), twice);
-        s[g] = _mm256_mul_ps(_mm256_cvtepi32_ps(sums16(p)), d);
+    if (sub == 32)
+        dot[0] = fours(dot_blocks(w[0].lo[0], w[0].hi[0], lo[0], hi[0], table), dot_blocks(w[0].lo[1], w[0].hi[1], lo[1], hi[1], table),
+                       dot_blocks(w[1].lo[0], w[1].hi[0], lo[0], hi[0], table), dot_blocks(w[1].lo[1], w[1].hi[1], lo[1], hi[1], table));
+    else {
+        dot[0] = fours(dot_pair(w[0].lo[0], lo[0], 0), dot_pair(w[0].lo[1], lo[1], 0), dot_pair(w[1].lo[0], lo[0], 0),
+                       dot_pair(w[1].lo[1], lo[1], 0));
+        dot[1] = fours(dot_pair(w[0].hi[0], hi[0], 0), dot_pair(w[0].hi[1], hi[1], 0), dot_pair(w[1].hi[0], hi[0], 0),
+                       dot_pair(w[1].hi[1], hi[1], 0));
     }
-    if (sub == 16)
-        return (struct f16x){ { s[0], s[1] } };
-    VF both = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_hadd_ps(s[0], s[1])), 0xd8));
-    return (struct f16x){ { both, vf_zero() } };
-}
-
-/* ---- products ---- */
-
-PRIM __m256i offset_pairs(int offset, __m256i x)
-{
-    return _mm256_maddubs_epi16(_mm256_set1_epi8((char)offset), x);
-}
-
-PRIM VF pairs_to_float(__m256i pairs)
-{
-    return _mm256_cvtepi32_ps(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-}
-
-/* Of a scale for each 16 columns, those of half h (0 or 1) of blocks 2i and 2i + 1. */
-PRIM VF spread16(VF s, int i, int h)
-{
-    const int a = 4 * i + h, b = 4 * i + 2 + h;
-    return _mm256_permutevar8x32_ps(s, _mm256_setr_epi32(a, a, a, a, b, b, b, b));
-}
-
-PRIM VF spread32(VF s, int b)
-{
-    return _mm256_permutevar8x32_ps(s, _mm256_setr_epi32(b, b, b, b, b + 1, b + 1, b + 1, b + 1));
-}
-
-PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int sub, int offset)
-{
-    const VF d = _mm256_castps128_ps256(_mm_loadu_ps((const void *)x));
     UNROLL
-    for (int i = 0; i < 2; i++) {
-        const __m256i xlo = _mm256_loadu_si256((const void *)(x + 32 + 32 * i)), xhi = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
-        const VF xd = spread32(d, 2 * i);
-        if (offset == K_TABLE) {
-            __m256i dot = _mm256_add_epi32(dot_signed(w.lo[i], xlo), dot_signed(w.hi[i], xhi));
-            acc = vf_fma(_mm256_cvtepi32_ps(dot), vf_mul(spread32(s.v[0], 4 * g + 2 * i), xd), acc);
-            continue;
-        }
-        __m256i lo = _mm256_maddubs_epi16(w.lo[i], xlo), hi = _mm256_maddubs_epi16(w.hi[i], xhi);
-        if (sub == 32) {
-            __m256i sum = _mm256_add_epi16(lo, hi);
-            if (offset)
-                sum = _mm256_sub_epi16(sum, _mm256_add_epi16(offset_pairs(offset, xlo), offset_pairs(offset, xhi)));
-            acc = vf_fma(pairs_to_float(sum), vf_mul(spread32(s.v[0], 4 * g + 2 * i), xd), acc);
-            continue;
-        }
-        if (offset) {
-            lo = _mm256_sub_epi16(lo, offset_pairs(offset, xlo));
-            hi = _mm256_sub_epi16(hi, offset_pairs(offset, xhi));
-        }
-        VF sum = vf_mul(pairs_to_float(lo), spread16(s.v[g], i, 0));
-        sum = vf_fma(pairs_to_float(hi), spread16(s.v[g], i, 1), sum);
-        acc = vf_fma(sum, xd, acc);
+    for (int h = 0; h < 32 / sub; h++) {
+        if (offset && !table)
+            dot[h] = _mm256_add_epi32(dot[h], sums_times(x, h, sub == 32, -offset));
+        t = h ? vf_fma(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2], t) : vf_mul(_mm256_cvtepi32_ps(dot[h]), k->s[h].v[r / 2]);
     }
+    UNROLL
+    for (int h = 0; h < mins * 32 / sub; h++)
+        t = vf_fma(_mm256_cvtepi32_ps(sums_times(x, h, sub == 32, 1)), k->m[h].v[r / 2], t);
+    return vf_fma(t, _mm256_broadcast_ps((const void *)x), acc);
+}
+
+PRIM struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset,
+                        int mins)
+{
+    acc.v[0] = dot_two(acc.v[0], w, k, 0, x, sub, offset, mins);
+    acc.v[1] = dot_two(acc.v[1], w + 2, k, 2, x, sub, offset, mins);
     return acc;
+}
+
+PRIM void k_store4(float out[4], struct f16x sums)
+{
+    VF s = _mm256_hadd_ps(sums.v[0], sums.v[1]); /* lanes: pairs of rows 0 and 2; of rows 1 and 3 */
+    s = _mm256_hadd_ps(s, s);
+    _mm_storeu_ps(out, _mm_add_ps(_mm_unpacklo_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps(s, 1)), _mm_setzero_ps()));
+}
+
+/* Of the scales of rows a and b, each in column order, those of group g: a row in a lane. */
+PRIM void turn_scales(struct f16x to[2], int v, const struct f16x *a, const struct f16x *b, int g, int sub)
+{
+    if (sub == 32) {
+        to[0].v[v] = g ? _mm256_permute2f128_ps(a->v[0], b->v[0], 0x31) : _mm256_permute2f128_ps(a->v[0], b->v[0], 0x20);
+        return;
+    }
+    VF even = _mm256_shuffle_ps(a->v[g], b->v[g], 0x88), odd = _mm256_shuffle_ps(a->v[g], b->v[g], 0xdd);
+    to[0].v[v] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(even), 0xd8));
+    to[1].v[v] = _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(odd), 0xd8));
+}
+
+PRIM void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
+{
+    UNROLL
+    for (int g = 0; g < groups; g++) {
+        UNROLL
+        for (int v = 0; v < 2; v++) {
+            turn_scales(to[g].s, v, &k[2 * v].s, &k[2 * v + 1].s, g, sub);
+            if (mins)
+                turn_scales(to[g].m, v, &k[2 * v].m, &k[2 * v + 1].m, g, sub);
+        }
+    }
+}
+
+PRIM void scales4_of(struct k_scales4 *to, const uint8_t *const row[4], size_t o, size_t block, int nb)
+{
+    to->s[0].v[0] = _mm256_set_m128(scales(row[1] + o, block, nb), scales(row[0] + o, block, nb));
+    to->s[0].v[1] = _mm256_set_m128(scales(row[3] + o, block, nb), scales(row[2] + o, block, nb));
+}
+
+PRIM void k_scales4_q4_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(to, row, o, sizeof(struct quant_q4_0), nb);
+}
+
+PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
+{
+    scales4_of(to, row, o, sizeof(struct quant_q8_0), nb);
+}
+
+/* ---- products for many tokens ---- */
+
+PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
+{
+    UNROLL
+    for (size_t i = 0; i < 4; i++, u += 4 * stride, to += 16) {
+        __m128i z[4];
+        for (size_t r = 0; r < 4; r++)
+            z[r] = _mm_loadu_si128((const void *)(u + r * stride));
+        __m128i a = _mm_unpacklo_epi32(z[0], z[1]), b = _mm_unpackhi_epi32(z[0], z[1]);
+        __m128i c = _mm_unpacklo_epi32(z[2], z[3]), d = _mm_unpackhi_epi32(z[2], z[3]);
+        _mm_storeu_si128((void *)to, _mm_unpacklo_epi64(a, c));
+        _mm_storeu_si128((void *)(to + to_stride), _mm_unpackhi_epi64(a, c));
+        _mm_storeu_si128((void *)(to + 2 * to_stride), _mm_unpacklo_epi64(b, d));
+        _mm_storeu_si128((void *)(to + 3 * to_stride), _mm_unpackhi_epi64(b, d));
+    }
+}
+
+enum { PART_T = 3 }; /* tokens of sixteen rows whose sums fit sixteen registers */
+
+/* Half h of a block (or all of it) of sixteen rows and n tokens: the sums of its products. Pairs are added in 16 bits while they
+ * fit: four steps of bytes up to 31, two up to 63, one of tables. */
+PRIM void gemm_dots(__m256i dot[2][PART_T], const struct gemm_tile *a, const struct gemm_block *w, int row, const uint8_t *x, int h, int n,
+                    int sub, int table)
+{
+    const int span = table ? 1 : sub / 8;
+    UNROLL
+    for (int k0 = 4 * h; k0 < 4 * h + sub / 4; k0 += span) {
+        __m256i p[2][PART_T];
+        UNROLL
+        for (int k = k0; k < k0 + span; k++) {
+            UNROLL
+            for (int v = 0; v < 2; v++) {
+                const __m256i q = _mm256_loadu_si256((const void *)w->q[k][row + 8 * v]);
+                UNROLL
+                for (int t = 0; t < n; t++) {
+                    int32_t four;
+                    memcpy(&four, x + (size_t)t * a->x_stride + 4 * (k % 4) + 64 * (k / 4), sizeof four);
+                    const __m256i x4 = _mm256_set1_epi32(four);
+                    const __m256i m = table ? pairs_signed(q, x4) : _mm256_maddubs_epi16(q, x4);
+                    p[v][t] = k == k0 ? m : _mm256_add_epi16(p[v][t], m);
+                }
+            }
+        }
+        UNROLL
+        for (int v = 0; v < 2; v++) {
+            UNROLL
+            for (int t = 0; t < n; t++)
+                dot[v][t] = _mm256_add_epi32(dot[v][t], widen_pairs(p[v][t]));
+        }
+    }
+}
+
+/* Sixteen rows from `row` on and n tokens from t0 on. */
+PRIM void gemm_part(const struct gemm_tile *a, const struct gemm_extra *e, int row, int t0, int n, int sub, int mins, int table)
+{
+    const uint8_t *x0 = a->x + (size_t)t0 * a->x_stride;
+    for (int b = 0; b < 4 * a->groups; b++) {
+        const struct gemm_block *w = a->w + b;
+        const uint8_t *x = x0 + (size_t)(b / 4) * sizeof(struct kernels_q8_group);
+        VF s[2][PART_T];
+        UNROLL
+        for (int h = 0; h < 32 / sub; h++) {
+            __m256i dot[2][PART_T];
+            UNROLL
+            for (int t = 0; t < n; t++)
+                dot[0][t] = dot[1][t] = _mm256_set1_epi32(e->start[t0 + t][h][b]);
+            gemm_dots(dot, a, w, row, x + offsetof(struct kernels_q8_group, qs) + (size_t)(b % 4) * 16, h, n, sub, table);
+            UNROLL
+            for (int v = 0; v < 2; v++) {
+                const VF k = vf_load(w->s[h] + row + 8 * v);
+                UNROLL
+                for (int t = 0; t < n; t++) {
+                    const VF i = _mm256_cvtepi32_ps(dot[v][t]);
+                    s[v][t] = h ? vf_fma(i, k, s[v][t]) : vf_mul(i, k);
+                }
+            }
+        }
+        UNROLL
+        for (int t = 0; t < n; t++) {
+            float scale;
+            memcpy(&scale, x + (size_t)t * a->x_stride + (size_t)(b % 4) * 4, sizeof scale);
+            UNROLL
+            for (int v = 0; v < 2; v++) {
+                float *acc = a->acc[t0 + t][b % 4] + row + 8 * v;
+                UNROLL
+                for (int h = 0; h < mins * 32 / sub; h++)
+                    s[v][t] = vf_fma(vf_set1(e->sum[t0 + t][h][b]), vf_load(w->m[h] + row + 8 * v), s[v][t]);
+                vf_store(acc, vf_fma(s[v][t], vf_set1(scale), vf_load(acc)));
+            }
+        }
+    }
+}
+
+PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, int table)
+{
+    struct gemm_extra e;
+    gemm_extra(&e, a, T, sub, mins);
+    for (int row = 0; row < 16 * V; row += 16) {
+        if (T == GEMM_T)
+            for (int t = 0; t < GEMM_T; t += PART_T)
+                gemm_part(a, &e, row, t, PART_T, sub, mins, table);
+        else
+            for (int t = 0; t < T; t += 2)
+                gemm_part(a, &e, row, t, T < 2 ? T : 2, sub, mins, table);
+    }
+}
+
+PRIM void gemm_store(float *out, float acc[4][GEMM_R], int live)
+{
+    for (int r = 0; r < live; r += 8) {
+        VF s = vf_add(vf_add(vf_load(acc[0] + r), vf_load(acc[1] + r)), vf_add(vf_load(acc[2] + r), vf_load(acc[3] + r)));
+        s = vf_add(s, vf_zero());
+        if (live - r < 8)
+            vf_store_part(out + r, s, live - r);
+        else
+            vf_store(out + r, s);
+    }
 }
 
 /* ---- groups ---- */

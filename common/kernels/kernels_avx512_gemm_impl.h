@@ -6,6 +6,7 @@
 
 #include "common/kernels/kernels_avx512_impl.h"
 #include "common/kernels/kernels_k_impl.h"
+#include "common/kernels/kernels_x86_gemm_impl.h"
 
 /* Four dwords of each of sixteen rows, `stride` bytes apart: at to + k * to_stride, dword k of every row. */
 PRIM void gemm_turn(uint8_t *to, size_t to_stride, const uint8_t *u, size_t stride)
@@ -46,30 +47,6 @@ PRIM __m512i gemm_x(const uint8_t *x)
     return _mm512_set1_epi32(v);
 }
 
-/* What a tile's tokens have beside their bytes: for each block (or half of one), what the offset starts the sum from, and the
- * sum that multiplies minima. */
-struct gemm_extra {
-    int32_t start[GEMM_T][2][4 * GEMM_GROUPS];
-    float sum[GEMM_T][2][4 * GEMM_GROUPS];
-};
-
-PRIM void gemm_extra(struct gemm_extra *e, const struct gemm_tile *a, int T, int sub, int mins)
-{
-    for (int t = 0; t < T; t++)
-        for (int g = 0; g < a->groups; g++) {
-            const uint8_t *x = a->x + (size_t)t * a->x_stride + (size_t)g * sizeof(struct kernels_q8_group);
-            const __m128i s = _mm_loadu_si128((const void *)(x + offsetof(struct kernels_q8_group, sum)));
-            UNROLL
-            for (int h = 0; h < 32 / sub; h++) {
-                const uint32_t one = sub == 32 ? 0x10001 : h ? 0x10000 : 1;
-                const __m128i both = _mm_madd_epi16(s, _mm_set1_epi32((int)one));
-                _mm_storeu_si128((void *)&e->start[t][h][4 * g], _mm_mullo_epi32(both, _mm_set1_epi32(-a->offset)));
-                if (mins)
-                    _mm_storeu_ps(&e->sum[t][h][4 * g], _mm_cvtepi32_ps(both));
-            }
-        }
-}
-
 /* Half h of a block, or all of it: the sums of its products. */
 PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, const struct gemm_extra *e, int b, int h, int V, int T,
                     int sub)
@@ -95,8 +72,9 @@ PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, cons
     }
 }
 
-PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins)
+PRIM void gemm_tile(const struct gemm_tile *a, int V, int T, int sub, int mins, int is_signed)
 {
+    (void)is_signed;
     struct gemm_extra e;
     gemm_extra(&e, a, T, sub, mins);
     for (int b = 0; b < 4 * a->groups; b++) {

@@ -1,4 +1,5 @@
-/* AVX-512 with VNNI: the block types beside Q4_0 and Q8_0. A group fills two vectors, a block in each 128-bit lane. */
+/* AVX-512 with VNNI: the block types beside Q4_0 and Q8_0, and the products with int8 of all. A group fills two vectors, a block in
+ * each 128-bit lane. */
 #include "common/kernels/kernels_avx512_impl.h"
 #include "common/kernels/kernels_k_impl.h"
 
@@ -55,7 +56,7 @@ PRIM __m512i sums_times(const uint8_t *x, int half, int both, int k)
     return _mm512_broadcast_i32x4(_mm_madd_epi16(s, _mm_set1_epi32((int)pick)));
 }
 
-PRIM VF k_dot4(VF acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset, int mins)
+PRIM struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *k, const uint8_t *x, int sub, int offset, int mins)
 {
     const __m512i lo = _mm512_loadu_si512(x + 32), hi = _mm512_loadu_si512(x + 96), zero = _mm512_setzero_si512();
     __m512i dot[2];
@@ -75,16 +76,17 @@ PRIM VF k_dot4(VF acc, const struct kg w[4], const struct k_scales4 *k, const ui
     for (int h = 0; h < 32 / sub; h++) {
         if (offset)
             dot[h] = _mm512_add_epi32(dot[h], sums_times(x, h, sub == 32, -offset));
-        t = h ? vf_fma(_mm512_cvtepi32_ps(dot[h]), k->s[h], t) : vf_mul(_mm512_cvtepi32_ps(dot[h]), k->s[h]);
+        t = h ? vf_fma(_mm512_cvtepi32_ps(dot[h]), k->s[h].v[0], t) : vf_mul(_mm512_cvtepi32_ps(dot[h]), k->s[h].v[0]);
     }
     UNROLL
     for (int h = 0; h < mins * 32 / sub; h++)
-        t = vf_fma(_mm512_cvtepi32_ps(sums_times(x, h, sub == 32, 1)), k->m[h], t);
-    return vf_fma(t, _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)x)), acc);
+        t = vf_fma(_mm512_cvtepi32_ps(sums_times(x, h, sub == 32, 1)), k->m[h].v[0], t);
+    return (struct f16x){ { vf_fma(t, _mm512_broadcast_f32x4(_mm_loadu_ps((const void *)x)), acc.v[0]) } };
 }
 
-PRIM void k_store4(float out[4], VF acc)
+PRIM void k_store4(float out[4], struct f16x sums)
 {
+    VF acc = sums.v[0];
     const __m512i first = _mm512_castsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
     acc = _mm512_add_ps(acc, _mm512_permute_ps(acc, 0xb1));
     acc = _mm512_add_ps(acc, _mm512_permute_ps(acc, 0x4e));
@@ -92,18 +94,18 @@ PRIM void k_store4(float out[4], VF acc)
 }
 
 /* Of the scales of four rows, each in column order, those of group g: a row in a lane. */
-PRIM void turn_scales(VF to[2], VF a, VF b, VF c, VF d, int g, int sub)
+PRIM void turn_scales(struct f16x to[2], VF a, VF b, VF c, VF d, int g, int sub)
 {
     const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     if (sub == 32) {
         VF ab = _mm512_shuffle_f32x4(a, b, 0x44), cd = _mm512_shuffle_f32x4(c, d, 0x44);
-        to[0] = g ? _mm512_shuffle_f32x4(ab, cd, 0xdd) : _mm512_shuffle_f32x4(ab, cd, 0x88);
+        to[0].v[0] = g ? _mm512_shuffle_f32x4(ab, cd, 0xdd) : _mm512_shuffle_f32x4(ab, cd, 0x88);
         return;
     }
     VF ab = g ? _mm512_shuffle_f32x4(a, b, 0xee) : _mm512_shuffle_f32x4(a, b, 0x44);
     VF cd = g ? _mm512_shuffle_f32x4(c, d, 0xee) : _mm512_shuffle_f32x4(c, d, 0x44);
-    to[0] = _mm512_permutex2var_ps(ab, even, cd);
-    to[1] = _mm512_permutex2var_ps(ab, _mm512_or_si512(even, _mm512_set1_epi32(1)), cd);
+    to[0].v[0] = _mm512_permutex2var_ps(ab, even, cd);
+    to[1].v[0] = _mm512_permutex2var_ps(ab, _mm512_or_si512(even, _mm512_set1_epi32(1)), cd);
 }
 
 PRIM void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
@@ -118,7 +120,7 @@ PRIM void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, i
 
 PRIM void k_scales4_q4_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
 {
-    to->s[0] = _mm512_cvtph_ps(halves4x4(row, o, nb));
+    to->s[0].v[0] = _mm512_cvtph_ps(halves4x4(row, o, nb));
 }
 
 PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb)
@@ -130,7 +132,7 @@ PRIM void k_scales4_q8_0(struct k_scales4 *to, const uint8_t *const row[4], size
     for (int r = 0; r < 4; r++)
         s = _mm512_or_si512(s, _mm512_maskz_permutex2var_epi16(15u << 4 * r, load_words(row[r] + o, 0, 17, nb), at,
                                                                load_words(row[r] + o, 32, 17, nb)));
-    to->s[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(s));
+    to->s[0].v[0] = _mm512_cvtph_ps(_mm512_castsi512_si256(s));
 }
 
 /* ---- groups ---- */

@@ -3,7 +3,8 @@
  * level while tiles of GEMM_T tokens go by. A tile has its rows in the lanes of vectors of int32, GEMM_V for each token, into
  * which activations of four columns at a time are broadcast; after the last columns of a block they become floats, and their
  * scaled value is added to the sum that the block belongs to (kernels.h). The four sums of GEMM_CHUNK tokens wait on the stack
- * between panels.
+ * between panels. (KERNELS_SIGNED_TABLES: bytes of
+ * tables stay signed.)
  *
  * A block of 32 columns costs eight vectors of products, and with one scale two float operations on the same ports, one more for
  * each further scale or minimum: no more than 80 % of a machine's int8 peak (Q4_0, Q8_0), 73 % (Q4_K, Q6_K), 62 % (Q2_K).
@@ -14,33 +15,41 @@
 #include "common/kernels/kernels_simd_impl.h"
 
 /* Tiles by vectors of rows and tokens. */
-#define GEMM_TILE(kind, V, T, sub, mins)                      \
+#define GEMM_TILE(kind, V, T, sub, mins, is_signed)           \
     static void g##V##T##_##kind(const struct gemm_tile *a)   \
     {                                                         \
-        gemm_tile(a, V, T, sub, mins);                        \
+        gemm_tile(a, V, T, sub, mins, is_signed);             \
     }
-#define GEMM_TILES_V(kind, V, sub, mins) \
-    GEMM_TILE(kind, V, 1, sub, mins)     \
-    GEMM_TILE(kind, V, 2, sub, mins)     \
-    GEMM_TILE(kind, V, 4, sub, mins)     \
-    GEMM_TILE(kind, V, 6, sub, mins)
+#define GEMM_TILES_V(kind, V, ...)        \
+    GEMM_TILE(kind, V, 1, __VA_ARGS__)    \
+    GEMM_TILE(kind, V, 2, __VA_ARGS__)    \
+    GEMM_TILE(kind, V, 4, __VA_ARGS__)    \
+    GEMM_TILE(kind, V, 6, __VA_ARGS__)
 #define GEMM_TILES_OF(kind, V) { [1] = g##V##1_##kind, [2] = g##V##2_##kind, [4] = g##V##4_##kind, [6] = g##V##6_##kind }
 typedef void gemm_fn(const struct gemm_tile *a);
 
 struct gemm_tiles {
     gemm_fn *of[GEMM_V + 1][GEMM_T + 1];
 };
-#define GEMM_TILES_2(kind, sub, mins) GEMM_TILES_V(kind, 1, sub, mins) GEMM_TILES_V(kind, 2, sub, mins)
-#define GEMM_TILES_4(kind, sub, mins) GEMM_TILES_2(kind, sub, mins) GEMM_TILES_V(kind, 4, sub, mins)
-GEMM_TILES_4(32_0, 32, 0)
-GEMM_TILES_4(32_1, 32, 1)
-GEMM_TILES_2(16_0, 16, 0)
-GEMM_TILES_2(16_1, 16, 1)
+#define GEMM_TILES_2(kind, ...) GEMM_TILES_V(kind, 1, __VA_ARGS__) GEMM_TILES_V(kind, 2, __VA_ARGS__)
+#define GEMM_TILES_4(kind, ...) GEMM_TILES_2(kind, __VA_ARGS__) GEMM_TILES_V(kind, 4, __VA_ARGS__)
+GEMM_TILES_4(32_0, 32, 0, 0)
+GEMM_TILES_4(32_1, 32, 1, 0)
+GEMM_TILES_2(16_0, 16, 0, 0)
+GEMM_TILES_2(16_1, 16, 1, 0)
 #define GEMM_1_2(kind) [1] = GEMM_TILES_OF(kind, 1), [2] = GEMM_TILES_OF(kind, 2)
 static const struct gemm_tiles gemm_32_0 = { { GEMM_1_2(32_0), [4] = GEMM_TILES_OF(32_0, 4) } };
 static const struct gemm_tiles gemm_32_1 = { { GEMM_1_2(32_1), [4] = GEMM_TILES_OF(32_1, 4) } };
 static const struct gemm_tiles gemm_16_0 = { { GEMM_1_2(16_0) } };
 static const struct gemm_tiles gemm_16_1 = { { GEMM_1_2(16_1) } };
+#ifdef KERNELS_SIGNED_TABLES
+GEMM_TILES_4(32_s, 32, 0, 1)
+static const struct gemm_tiles gemm_32_s = { { GEMM_1_2(32_s), [4] = GEMM_TILES_OF(32_s, 4) } };
+#define GEMM_OFFSET(ops) ((ops).offset == K_TABLE ? 0 : (ops).offset)
+#else
+#define gemm_32_s        gemm_32_0
+#define GEMM_OFFSET(ops) (ops).offset
+#endif
 
 INLINE int gemm_tokens(int left)
 {
@@ -51,7 +60,7 @@ INLINE int gemm_tokens(int left)
 INLINE void gemm_pack(struct gemm_block *to, int v, const uint8_t *const row[16], size_t o, int nb, struct k_ops ops)
 {
     const size_t block = sizeof *to;
-    VF s[2][2][2][4]; /* by group, scales or minima, half of a block: those of four rows */
+    struct f16x s[2][2][2][4]; /* by group, scales or minima, half of a block: those of four rows */
     uint8_t u[2][16][128];
     for (int r = 0; r < 16; r += 4) {
         struct k_scales4 k[2];
@@ -119,7 +128,7 @@ INLINE void gemm_rows(float *out, size_t out_stride, const struct gemm_rows *a, 
     for (size_t o = 0; o < a->row_bytes; o += step, x += GEMM_GROUPS * sizeof(struct kernels_q8_group)) {
         const size_t left = (a->row_bytes - o + ops.bytes - 1) / ops.bytes * (size_t)ops.groups;
         struct gemm_tile tile = { .w = w, .x_stride = x_stride, .groups = left < GEMM_GROUPS ? (int)left : GEMM_GROUPS,
-                                  .offset = ops.offset };
+                                  .offset = GEMM_OFFSET(ops) };
         gemm_panel(w, a, o, tile.groups, ops);
         for (int t = 0, n, asked = 0; t < n_tokens; t += n, asked += 4) {
             n = gemm_tokens(n_tokens - t);
@@ -149,7 +158,9 @@ INLINE void gemm_all(float *out, size_t out_stride, const struct row_list *l, si
     }
 }
 
-#define K_KIND(ops) ((ops).sub == 32 ? (ops).has_min ? &gemm_32_1 : &gemm_32_0 : (ops).has_min ? &gemm_16_1 : &gemm_16_0)
+#define K_KIND(ops)                                                                                          \
+    ((ops).offset == K_TABLE ? &gemm_32_s : (ops).sub == 32 ? (ops).has_min ? &gemm_32_1 : &gemm_32_0 :      \
+     (ops).has_min ? &gemm_16_1 : &gemm_16_0)
 #define K_GEMM(name, TYPE)                                                                                                     \
     static __attribute__((noinline)) void many_##name(float *out, size_t out_stride, const struct row_list *l, int n_rows,      \
                                                       const uint8_t *x, size_t x_stride, int n_tokens, int n_cols)             \

@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct f16x) == 64, "sixteen floats");
 /* Scales and minima of a group of four rows, for products with int8: first those of blocks (or of their first sixteen columns),
  * then those of their last sixteen. */
 struct k_scales4 {
-    VF s[2], m[2];
+    struct f16x s[2], m[2];
 };
 
 /* s and m of a step in column order: 16 of 16 columns, or 8 (4 of a single group) of 32. m where the type has minima. */
@@ -55,7 +55,7 @@ enum { GEMM_V = 4, /* sixteens of rows */
        GEMM_R = 16 * GEMM_V,
        GEMM_T = 6,
        GEMM_GROUPS = 2, /* of four blocks: of a panel */
-       GEMM_CHUNK = 128 /* tokens */ };
+       GEMM_CHUNK = 96 /* tokens; their sums are most of what a worker has on its stack */ };
 
 /* Weights of a panel: column 4 k + i of row r at q[k][r][i]; scales and minima as in struct k_scales4. */
 struct gemm_block {
@@ -65,6 +65,13 @@ struct gemm_block {
 
 /* The sums of a token, by the place of a block in its group. */
 typedef float gemm_sums[4][GEMM_R];
+
+/* What a tile's tokens have beside their bytes: for each block (or half of one), what the offset starts the sum from, and the
+ * sum that multiplies minima. */
+struct gemm_extra {
+    int32_t start[GEMM_T][2][4 * GEMM_GROUPS];
+    float sum[GEMM_T][2][4 * GEMM_GROUPS];
+};
 
 struct gemm_tile {
     gemm_sums *acc;             /* of the first token */

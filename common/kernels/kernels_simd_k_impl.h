@@ -37,8 +37,8 @@
  *   void k_turn(struct k_scales4 *to, const struct k_scales k[4], int groups, int sub, int mins)
  *                                               of four rows, for each group of a step
  *   void k_scales4_TYPE(struct k_scales4 *to, const uint8_t *const row[4], size_t o, int nb), of Q4_0 and Q8_0: the same from rows
- *   VF k_dot4(VF acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
- *   void k_store4(float out[4], VF acc)         the rows' results
+ *   struct f16x k_dot4(struct f16x acc, const struct kg w[4], const struct k_scales4 *, const uint8_t *x, int sub, int offset, int mins)
+ *   void k_store4(float out[4], struct f16x acc) the rows' results
  *   void gemm_turn, gemm_tile, gemm_store       for kernels_gemm_impl.h */
 
 typedef void k_scales_fn(struct k_scales *k, const uint8_t *p, int nb);
@@ -55,6 +55,15 @@ struct k_ops {
 };
 
 #ifdef KERNELS_BLOCK_SUMS
+INLINE struct f16x k_zero(void)
+{
+    struct f16x z;
+    UNROLL
+    for (int v = 0; v < 16 / VN; v++)
+        z.v[v] = vf_zero();
+    return z;
+}
+
 INLINE void k_rows_scales(struct k_scales4 to[2], const uint8_t *const row[TILE_R], size_t o, int nb, struct k_ops ops)
 {
     struct k_scales k[TILE_R];
@@ -68,7 +77,7 @@ INLINE void k_rows_scales(struct k_scales4 to[2], const uint8_t *const row[TILE_
     k_turn(to, k, ops.groups, ops.sub, ops.has_min);
 }
 
-INLINE void k_step_q8(const struct tile *a, VF acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
+INLINE void k_step_q8(const struct tile *a, struct f16x acc[TILE_T], size_t o, const uint8_t *x, int nb, int T, struct k_ops ops)
 {
     struct k_scales4 s[2];
     k_rows_scales(s, a->row, o, nb, ops);
@@ -85,7 +94,7 @@ INLINE void k_step_q8(const struct tile *a, VF acc[TILE_T], size_t o, const uint
     }
 }
 
-INLINE void k_store_q8(const struct tile *a, VF acc[TILE_T], int T)
+INLINE void k_store_q8(const struct tile *a, struct f16x acc[TILE_T], int T)
 {
     UNROLL
     for (int t = 0; t < T; t++) {
@@ -98,13 +107,13 @@ INLINE void k_store_q8(const struct tile *a, VF acc[TILE_T], int T)
 
 INLINE void k_tile_q8(const struct tile *a, int R, int T, struct k_ops ops)
 {
-    VF acc[TILE_T];
+    struct f16x acc[TILE_T];
     const uint8_t *x = a->x;
     size_t o = 0, done = 0;
     (void)R; /* a row by itself is a tile of four, too */
     UNROLL
     for (int t = 0; t < T; t++)
-        acc[t] = vf_zero();
+        acc[t] = k_zero();
     for (; o + ops.bytes <= a->row_bytes; o += ops.bytes, x += (size_t)ops.groups * sizeof(struct kernels_q8_group)) {
         ahead_step(&done, a, o + ops.bytes, TILE_R);
         k_step_q8(a, acc, o, x, 4, T, ops);
@@ -124,7 +133,7 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
     struct tile to = *a;
     size_t done = 0; /* of a stream: asked for, but for PREFETCH_BYTES */
     for (size_t at = 0; at < total; at += a->row_bytes, to.out++) {
-        VF acc[TILE_T] = { vf_zero() };
+        struct f16x acc[TILE_T] = { k_zero() };
         const uint8_t *x = a->x;
         const size_t end = at + a->row_bytes;
         size_t o = at;

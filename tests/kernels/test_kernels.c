@@ -539,6 +539,25 @@ static void test_forms(void)
     CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_IQ2_XS]);
 }
 
+/* Where two tiers add in the order of kernels.h, products of int8 have the same bits on both. */
+static void test_tiers_same(unsigned have, int a, int b)
+{
+    static struct batch one, other;
+    for (int i = 0; i < N_TYPES; i++) {
+        const uint64_t start = seed;
+        int n = quant_traits(types[i])->block_elems > 32 ? 768 : 544;
+        kernels_init(have & ((2u << a) - 1));
+        if (!kernels->rows[KERNELS_ACT_Q8][types[i]])
+            continue;
+        make_batch(&one, types[i], KERNELS_ACT_Q8, n, KIND_RANDOM, 0);
+        seed = start;
+        kernels_init(have & ((2u << b) - 1));
+        make_batch(&other, types[i], KERNELS_ACT_Q8, n, KIND_RANDOM, 0);
+        CHECK_MSG(!memcmp(one.bits, other.bits, sizeof one.bits), "%s: the same bits as with %s", quant_traits(types[i])->name,
+                  cpu_tier_name(a));
+    }
+}
+
 int main(void)
 {
     unsigned have = cpu_detect();
@@ -562,5 +581,7 @@ int main(void)
         test_vectors();
         test_above();
     }
+    if (have & 1u << CPU_AVX2 && have & 1u << CPU_AVX512)
+        test_tiers_same(have, CPU_AVX2, CPU_AVX512);
     return test_done();
 }

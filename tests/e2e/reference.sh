@@ -3,10 +3,9 @@
 # F16: logits of ten prompts and perplexity. Q8_0 and Q4_0, made here by gguf-make: perplexity. All of the text `tiny`
 # takes minutes: 24 windows of it are read, by both protocols. REFERENCE_ALL=1 reads both texts whole.
 set -u
-BIN=${BIN:-build/bin}
+. tests/tap.sh # of which `ok` and the end are this script's own
 REF=tests/golden/reference
 MODEL=datasets/models/reglu-tales-10m-f16.gguf
-n=0 bad=0
 tokens=512 # of the traces: they order neurons, and logits depend on no order
 
 ok() { # STATUS WHAT

@@ -8,7 +8,9 @@ uint64_t machine_peak_bytes(void);      /* VmHWM: largest resident set so far */
 uint64_t machine_available_bytes(void); /* the smaller of MemAvailable and this process's cgroup limit (v1 or v2) */
 int machine_cpus(void);                 /* CPUs this process may run on */
 
-/* After start-up has parsed its inputs: give freed heap back, so that it does not count beside the account. */
+/* After start-up has parsed its inputs, before the arena is touched: give back freed heap, and pages of code and constants, which
+ * the program takes again from its file where it needs them. Otherwise code that only start-up runs, and what the kernel maps
+ * around it, would count beside the account (BUDGET_PROCESS). A program that is traced keeps its code. */
 void machine_trim(void);
 /* Before anything allocates: one heap, and large blocks from mmap, so that freeing returns them. */
 void machine_tune(void);

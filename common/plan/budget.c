@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Code, libraries, libc, kernel stacks and rings, the main stack, malloc of start-up. Measured on Debian 12, x86-64,
- * November 2026: VmHWM less the mapping is 3.5 MiB, stacks and tables of META included, and 0.25 MiB of
+ * November 2026: VmHWM less the mapping is 2.8 MiB at most, stacks and tables of META included, and 0.25 MiB of
  * kernel memory are charged to the cgroup; see runtime/README.md, tests/e2e/memory.sh holds it. */
 #define PROCESS_BYTES (4u << 20)
 #define PAGE_TABLE    512 /* bytes that one byte of page table maps: 8 for every 4096 */

@@ -4,7 +4,7 @@
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
-#include "common/model/model.h"
+#include "common/model/model_arch.h"
 
 #include <stdio.h>
 

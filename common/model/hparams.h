@@ -10,7 +10,7 @@
 #define MODEL_MAX_CONTEXT (1 << 24)
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
-                 MODEL_ACTS };
+                 MODEL_ACT_GELU_UNGATED, MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
 /* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
 enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTER_SOFTMAX_ALL, MODEL_ROUTERS };
@@ -66,6 +66,8 @@ struct model_hparams {
     int values_optional;         /* layers without a matrix for values have those of keys as they are before norm and rotation */
     int expert_norms;            /* experts and shared expert have norms before and after, routers one; experts' outputs a scale */
     int out_scale;               /* what leaves a layer may have a factor */
+    int layer_norm;              /* norms subtract the mean and have biases: LayerNorm (arXiv:1607.06450) */
+    int parallel;                /* attention and FFN see the same residual, and both are added to it; their norms may be one */
     int post_norms;              /* what attention and FFN give is normed before it is added */
     int ffn_norm_named_post;     /* the file calls the FFN's norm post_attention_norm */
     int early_router;            /* routers see the residual that enters the block, before attention and its norm */

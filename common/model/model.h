@@ -13,13 +13,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A row of the table of architectures, for people. */
-struct model_family {
-    const char *arch;            /* "general.architecture" */
-    const char *what, *notes;
-};
-const struct model_family *model_family(int i); /* NULL: there are i */
-
 /* What a user states about files that do not say it. */
 struct model_given {
     int act;                     /* -1, or a model_act (--act); it goes before what the file says */

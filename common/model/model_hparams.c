@@ -1,9 +1,9 @@
-/* Hyper-parameters of a llama-shaped model. An architecture is a row of `archs`, which says what the file does not
- * say. Keys are a table too: any other key of the architecture is refused, because a key that is ignored may change
- * the network. */
+/* Hyper-parameters of a llama-shaped model. An architecture is a row of a table (model_arch.h), which says what the file does not
+ * say and which keys it may have; any other key of the architecture is refused. */
 #include "common/model/model.h"
 
 #include "common/base/bytes.h"
+#include "common/model/model_arch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai", "gelu" };
+static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai", "gelu", "gelu_ungated" };
 static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk", "softmax_all" };
 
 int model_act_by_name(const char *name)
@@ -42,144 +42,10 @@ const char *model_router_name(enum model_router r)
     return r < MODEL_ROUTERS ? router_names[r] : "?";
 }
 
-struct arch {
-    struct model_family family;
-    enum model_rope rope;
-    enum model_act act;          /* of a file that does not say */
-    int router;                  /* of a file that does not say; -1: it must */
-    int sigmoid;                 /* expert_gating_func may be 2 */
-    int stated_norm;             /* weights of experts are normalised exactly where expert_weights_norm says so */
-    int lead;                    /* keys of layers before the experts' and of layers left out, groups of experts, a scale of weights */
-    int select_bias;             /* as model_hparams.select_bias */
-    int latent;                  /* attention of DeepSeek-V2 */
-    enum model_ffn_up ffn_up;
-    int kinds;                   /* Gemma 4: layers with a window have other heads; values are normed; experts' norms are their own */
-    int early_router, experts;   /* experts: there must be some */
-    int expert_width;            /* the key expert_feed_forward_length has it; otherwise feed_forward_length */
-    int shared_expert;           /* 1 with a sigmoid; 2 without one, where the key says how wide it is; 3 as wide as
-                                  * expert_shared_count experts; 4 as feed_forward_length says */
-    enum model_qk_norm qk_norm;
-    int qk_norm_optional;
-    int qkv_bias, output_bias;
-    int expert_bias, sinks, ffn_norm_named_post;
-    int act_only;                /* what the user states cannot replace the activation */
-    int window_period;           /* default of sliding_window_pattern; 0: windows are not supported */
-    int period_offset;
-    int nope_period;             /* where there is a window */
-    int nope;                    /* nope_period holds without a window too */
-    int window;                  /* of a file that does not say */
-    float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
-    int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
-    int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */
-    const char *const *more_keys; /* that no other knows; NULL: none */
-};
-
-static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL };
-static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
-static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
-                                         "expert_group_used_count", NULL };
-static const char *const deepseek2_keys[] = { "leading_dense_block_count", "expert_group_count", "expert_group_used_count",
-                                              "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
-                                              "attention.value_length_mla", NULL };
-static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
-
-static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
-                                           "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
-                                           "embedding_length_per_layer_input", NULL };
-
-/* smallthinker: layers 0, 4, 8, ... see everything and do not rotate, the others see a window. */
-static const struct arch archs[] = {
-    { .family = { "llama", "Llama 1 to 3.3, Mistral, Mixtral",
-                  "SiLU unless the file says `hidden_act` or you say `--act relu` or `drelu` to `thermo-profile trace`; "
-                  "with magic `PWRI` PowerInfer's files: ReLU, Down transposed" },
-      .router = MODEL_ROUTER_SOFTMAX_TOPK },
-    { .family = { "mistral", "as llama", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK },
-    { .family = { "bamboo", "PowerInfer's Bamboo", "dReLU, Down transposed; predictors: `thermo-profile predictors-import`" },
-      .act = MODEL_ACT_DRELU, .router = MODEL_ROUTER_SOFTMAX_TOPK },
-    { .family = { "smallthinker", "SmallThinker-4B-A0.6B and 21B-A3B",
-                  "ReLU experts; routers see the transformer block's input before attention, softmax or sigmoid; windows and "
-                  "layers without rotation. Where the file has no `expert_gating_func`: `thermo-profile trace "
-                  "--expert-gating softmax` or `sigmoid`, once" },
-      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_RELU, .router = -1, .sigmoid = 1, .early_router = 1, .experts = 1,
-      .window_period = 4, .nope_period = 4 },
-    { .family = { "qwen2", "Qwen2, Qwen2.5, QwQ", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qkv_bias = 1 },
-    { .family = { "qwen2moe", "Qwen1.5-MoE, Qwen2-57B-A14B", "the shared expert stays in memory" },
-      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_ALL, .experts = 1, .expert_width = 1, .shared_expert = 1,
-      .qkv_bias = 1 },
-    { .family = { "qwen3", "Qwen3", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK,
-      .qk_norm = MODEL_QK_NORM_HEAD },
-    { .family = { "qwen3moe", "Qwen3-30B-A3B, Qwen3-Coder-30B-A3B, Qwen3-235B-A22B", "" },
-      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1,
-      .qk_norm = MODEL_QK_NORM_HEAD },
-    { .family = { "olmoe", "OLMoE-1B-7B", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_ALL, .experts = 1,
-      .qk_norm = MODEL_QK_NORM_ROW },
-    { .family = { "gpt-oss", "gpt-oss-20b, gpt-oss-120b", "" },
-      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_SWIGLU_OAI, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1,
-      .expert_width = 1, .expert_bias = 1, .qkv_bias = 1, .output_bias = 1, .sinks = 1, .ffn_norm_named_post = 1,
-      .window_period = 2, .period_offset = 1 },
-    { .family = { "mistral3", "Mistral Small 3.2, Ministral 3, Devstral", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK,
-      .more_keys = mistral3_keys },
-    { .family = { "seed_oss", "Seed-OSS-36B", "" }, .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qkv_bias = 1,
-      .ffn_norm_named_post = 1 },
-    { .family = { "gemma", "Gemma 1", "" }, .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1,
-      .router = MODEL_ROUTER_SOFTMAX_TOPK, .scaled_embd = 1 },
-    { .family = { "gemma2", "Gemma 2", "" },
-      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .window_period = 2,
-      .period_offset = 1, .window = 4096, .post_norms = 1, .scaled_embd = 1, .wide_layers = 46, .more_keys = gemma_keys },
-    { .family = { "gemma3", "Gemma 3, text", "" },
-      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD,
-      .window_period = 6, .period_offset = 1, .rope_theta_window = 10000, .post_norms = 1, .scaled_embd = 1, .wide_layers = 62,
-      .more_keys = gemma_keys },
-    { .family = { "gemma4", "Gemma 4 26B-A4B and 31B, text", "" },
-      .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .expert_width = 1,
-      .shared_expert = 4, .qk_norm = MODEL_QK_NORM_HEAD, .post_norms = 1, .scaled_embd = 1, .kinds = 1, .more_keys = gemma4_keys },
-    { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
-    { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
-    { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
-      .more_keys = granite_keys },
-    { .family = { "glm4moe", "GLM-4.5, GLM-4.5-Air, GLM-4.6", "layers before the first with experts stay in memory; layers for multi-token "
-                  "prediction are left out" },
-      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1,
-      .shared_expert = 3, .lead = 1, .select_bias = 1, .qk_norm = MODEL_QK_NORM_HEAD, .qk_norm_optional = 1, .qkv_bias = 1,
-      .ffn_norm_named_post = 1, .more_keys = lead_keys },
-    { .family = { "deepseek2", "DeepSeek-V2, V2-Lite, V3, R1, Kimi-K2, Moonlight, GLM-4.7-Flash",
-                  "latent attention, absorbed: the KV cache has one vector a position. Files without `attention.key_length_mla` "
-                  "(before May 2025) have to be converted again" },
-      .router = MODEL_ROUTER_SOFTMAX_ALL, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1, .shared_expert = 3, .lead = 1,
-      .select_bias = 2, .latent = 1, .more_keys = deepseek2_keys },
-    { .family = { "phi3", "Phi-3, Phi-3.5, Phi-4 without longrope", "a window in every layer where the file states one" },
-      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_FUSED, .window_period = MODEL_MAX_LAYERS,
-      .period_offset = 1 },
-    { .family = { "arcee", "AFM-4.5B", "ReLU^2 without a gate: exactly sparse; packs hold Up twice, as Gate and as Up" },
-      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED },
-};
-
-enum { N_ARCHS = sizeof archs / sizeof archs[0] };
-
-const struct model_family *model_family(int i)
-{
-    return i >= 0 && i < N_ARCHS ? &archs[i].family : NULL;
-}
-
-/* Keys under "ARCH." that are read below, or whose value cannot matter to the computation. */
-static const char *const known_keys[] = {
-    "context_length", "embedding_length", "block_count", "feed_forward_length", "attention.head_count",
-    "attention.head_count_kv", "attention.layer_norm_rms_epsilon", "attention.key_length",
-    "attention.value_length", "attention.sliding_window", "attention.sliding_window_pattern", "attention.causal",
-    "rope.dimension_count", "rope.freq_base", "rope.scaling.type", "rope.scaling.factor", "rope.scale_linear",
-    "rope.scaling.original_context_length", "rope.scaling.finetuned", "rope.scaling.attn_factor",
-    "rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_beta_fast",
-    "rope.scaling.yarn_beta_slow", "rope.scaling.yarn_log_multiplier",
-    "vocab_size", "expert_count", "expert_used_count", "expert_shared_count", "expert_gating_func",
-    "expert_weights_norm", "expert_weights_scale", "expert_feed_forward_length",
-    "expert_shared_feed_forward_length", "hidden_act",
-    "hidden_activation", "use_parallel_residual", "tensor_data_layout",
-};
-
 /* What every reading function needs; the first error sticks and later reads do nothing. */
 struct reader {
     const struct gguf *g;
-    const struct arch *a;
+    const struct model_arch *a;
     const char *arch;
     char key[128];
     int r;
@@ -282,17 +148,6 @@ static void only_one(struct reader *rd, const char *name, const char *why)
         refuse(rd, name, text, why);
 }
 
-static int is_known(const struct arch *a, const char *key)
-{
-    for (size_t i = 0; i < sizeof known_keys / sizeof known_keys[0]; i++)
-        if (!strcmp(known_keys[i], key))
-            return 1;
-    for (int i = 0; a->more_keys && a->more_keys[i]; i++)
-        if (!strcmp(a->more_keys[i], key))
-            return 1;
-    return 0;
-}
-
 static void check_known_keys(struct reader *rd)
 {
     size_t stem = strlen(rd->arch);
@@ -300,7 +155,7 @@ static void check_known_keys(struct reader *rd)
         const char *name = rd->g->keys[i].name;
         if (strncmp(name, rd->arch, stem) || name[stem] != '.')
             continue;
-        if (!is_known(rd->a, name + stem + 1))
+        if (!model_arch_knows(rd->a, name + stem + 1))
             rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key '%s' is not known for the architecture "
                             "'%s'", gguf_name(rd->g), name, rd->arch);
     }
@@ -723,29 +578,19 @@ static void read_tied(struct reader *rd, struct model_hparams *h)
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': it has no tensors and no key '%s'", gguf_name(rd->g), key);
 }
 
-static int refuse_arch(const struct reader *rd, const char *name)
+static const struct model_arch *find_arch(struct reader *rd, struct model_hparams *h)
 {
-    char list[256] = "";
-    size_t len = 0;
-    for (int i = 0; i < N_ARCHS && len < sizeof list; i++)
-        len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", i ? ", " : "", archs[i].family.arch);
-    return err_set(rd->e, ERR_UNSUPPORTED, "'%s': key 'general.architecture' is '%.64s': only %s are supported", gguf_name(rd->g), name,
-                   list);
-}
-
-static const struct arch *find_arch(struct reader *rd, struct model_hparams *h)
-{
-    char *name = read_str(rd, "general.architecture");
-    const struct arch *found = NULL;
-    if (rd->r == 0 && !name)
+    char *name = read_str(rd, "general.architecture"), list[320];
+    const struct model_arch *found = name ? model_arch_find(name) : NULL;
+    if (rd->r == 0 && !name) {
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key 'general.architecture' is absent", gguf_name(rd->g));
-    for (int i = 0; name && i < N_ARCHS; i++)
-        if (!strcmp(name, archs[i].family.arch))
-            found = &archs[i];
-    if (rd->r == 0 && !found)
-        rd->r = refuse_arch(rd, name);
-    if (found)
+    } else if (rd->r == 0 && !found) {
+        model_arch_names(list, sizeof list);
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': key 'general.architecture' is '%.64s': only %s are supported", gguf_name(rd->g),
+                        name, list);
+    } else if (found) {
         snprintf(h->arch, sizeof h->arch, "%s", found->family.arch);
+    }
     free(name);
     return found;
 }
@@ -767,6 +612,8 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.output_bias = rd.a->output_bias;
     h.sinks = rd.a->sinks;
     h.ffn_up = rd.a->ffn_up;
+    h.layer_norm = rd.a->layer_norm;
+    h.parallel = rd.a->parallel;
     h.post_norms = rd.a->post_norms;
     h.ffn_norm_named_post = rd.a->ffn_norm_named_post;
     char *name = read_str(&rd, "general.name");
@@ -778,7 +625,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
     h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
-    h.rms_eps = read_float(&rd, "attention.layer_norm_rms_epsilon", 0);
+    h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 0);
     (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : read_attention)(&rd, &h);
     if (!rd.a->kinds)
         read_window(&rd, &h);

@@ -20,7 +20,9 @@ enum presence {
     PLAIN, PLAIN_Q,          /* keys and values, queries, made of the input at once */
     LATENT, LATENT_Q,        /* by way of fewer elements */
     VALUED,                  /* values may be those of keys */
-    EXPERT_NORMED, SCALED,   /* where hyper-parameters say so */
+    EXPERT_NORMED, SCALED, NORM_BIASED, /* where hyper-parameters say so */
+    ALONE, ALONE_BIASED,     /* unless attention and FFN go beside each other */
+    BESIDE,                  /* where they do, the file may have it */
     SELECTED,                /* experts are chosen by biased scores */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -47,7 +49,7 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_ATTN_Q_BIAS] = { "attn_q_bias", "attn_q.bias", NULL, 1, BIASED, { D_Q, NONE } },
     [MODEL_ATTN_K_BIAS] = { "attn_k_bias", "attn_k.bias", NULL, 1, BIASED, { D_KV, NONE } },
     [MODEL_ATTN_V_BIAS] = { "attn_v_bias", "attn_v.bias", NULL, 1, BIASED, { D_KV, NONE } },
-    [MODEL_FFN_NORM]    = { "ffn_norm", "ffn_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } },
+    [MODEL_FFN_NORM]    = { "ffn_norm", "ffn_norm.weight", NULL, 1, ALONE, { D_MODEL, NONE } },
     [MODEL_FFN_ROUTER]  = { "ffn_router", "ffn_gate_inp.weight", NULL, 1, ROUTED, { D_MODEL, D_EXPERTS } },
     [MODEL_FFN_GATE]    = { "ffn_gate", "ffn_gate.weight", "ffn_gate_exps.weight", 1, ALWAYS, { D_MODEL, D_FF } },
     [MODEL_FFN_UP]      = { "ffn_up", "ffn_up.weight", "ffn_up_exps.weight", 1, ALWAYS, { D_MODEL, D_FF } },
@@ -84,6 +86,11 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_ATTN_KV_A_NORM] = { "attn_kv_a_norm", "attn_kv_a_norm.weight", NULL, 1, LATENT, { D_KV_RANK, NONE } },
     [MODEL_ATTN_K_B] = { "attn_k_b", "attn_k_b.weight", NULL, 1, LATENT, { D_NOPE, D_KV_RANK } },
     [MODEL_ATTN_V_B] = { "attn_v_b", "attn_v_b.weight", NULL, 1, LATENT, { D_KV_RANK, D_VALUE } },
+    [MODEL_OUTPUT_NORM_BIAS] = { "output_norm_bias", "output_norm.bias", NULL, 0, NORM_BIASED, { D_MODEL, NONE } },
+    [MODEL_ATTN_NORM_BIAS] = { "attn_norm_bias", "attn_norm.bias", NULL, 1, NORM_BIASED, { D_MODEL, NONE } },
+    [MODEL_FFN_NORM_BIAS] = { "ffn_norm_bias", "ffn_norm.bias", NULL, 1, ALONE_BIASED, { D_MODEL, NONE } },
+    [MODEL_ATTN_NORM_2] = { "attn_norm_2", "attn_norm_2.weight", NULL, 1, BESIDE, { D_MODEL, NONE } },
+    [MODEL_ATTN_NORM_2_BIAS] = { "attn_norm_2_bias", "attn_norm_2.bias", NULL, 1, BESIDE, { D_MODEL, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -196,6 +203,10 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case PLAIN_Q:     return h->q_rank ? MODEL_ABSENT : MODEL_REQUIRED;
     case VALUED:      return h->kv_rank ? MODEL_ABSENT : h->values_optional ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case EXPERT_NORMED: return h->expert_norms && h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case NORM_BIASED: return h->layer_norm ? MODEL_REQUIRED : MODEL_ABSENT;
+    case ALONE:       return h->parallel ? MODEL_ABSENT : MODEL_REQUIRED;
+    case ALONE_BIASED: return h->layer_norm && !h->parallel ? MODEL_REQUIRED : MODEL_ABSENT;
+    case BESIDE:      return h->parallel ? MODEL_OPTIONAL : MODEL_ABSENT;
     case SCALED:      return h->out_scale ? MODEL_OPTIONAL : MODEL_ABSENT;
     case LATENT:      return h->kv_rank ? MODEL_REQUIRED : MODEL_ABSENT;
     case LATENT_Q:    return h->q_rank ? MODEL_REQUIRED : MODEL_ABSENT;

@@ -27,6 +27,8 @@ enum model_role {
     MODEL_ATTN_Q_A, MODEL_ATTN_Q_A_NORM, MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_KV_A_NORM, /* latent attention */
     MODEL_ATTN_K_B, MODEL_ATTN_V_B,                                           /* of each head */
     MODEL_EXPERT_NORM, MODEL_EXPERT_POST_NORM, MODEL_SHARED_POST_NORM, MODEL_ROUTER_SCALE, MODEL_EXPERT_SCALE, MODEL_OUT_SCALE,
+    MODEL_OUTPUT_NORM_BIAS,                                                   /* per model */
+    MODEL_ATTN_NORM_BIAS, MODEL_FFN_NORM_BIAS, MODEL_ATTN_NORM_2, MODEL_ATTN_NORM_2_BIAS,
     MODEL_ROLES
 };
 

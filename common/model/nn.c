@@ -30,6 +30,23 @@ void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps)
         out[i] = x[i] * scale * w[i];
 }
 
+void nn_norm(float *out, const float *x, const float *w, const float *b, int n, const struct model_hparams *h)
+{
+    double sum = 0, squares = 0;
+    if (!h->layer_norm) {
+        nn_rmsnorm(out, x, w, n, h->rms_eps);
+        return;
+    }
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i];
+    double mean = sum / n;
+    for (int i = 0; i < n; i++)
+        squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    float middle = (float)mean, scale = (float)(1.0 / sqrt(squares / n + (double)h->rms_eps));
+    for (int i = 0; i < n; i++)
+        out[i] = (x[i] - middle) * scale * w[i] + (b ? b[i] : 0);
+}
+
 void nn_heads(float *x, int n_heads, const float *bias, const float *w, const struct model_hparams *h)
 {
     int n = n_heads * h->head_dim;
@@ -227,6 +244,11 @@ void nn_each_head(float *out, const float *x, int n, int head0, int head1, const
                                                 m->rows, x + (size_t)i * m->x_step, m->x_stride * sizeof *x, n, m->cols);
 }
 
+static float gelu(float g)
+{
+    return 0.5f * g * (1.0f + tanhf(0.797884560802865f * g * (1.0f + 0.044715f * g * g)));
+}
+
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act)
 {
     switch (act) {
@@ -249,10 +271,12 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
         }
         break;
     case MODEL_ACT_GELU:
-        for (int i = 0; i < n; i++) {
-            float g = gate[i];
-            h[i] = 0.5f * g * (1.0f + tanhf(0.797884560802865f * g * (1.0f + 0.044715f * g * g))) * up[i];
-        }
+        for (int i = 0; i < n; i++)
+            h[i] = gelu(gate[i]) * up[i];
+        break;
+    case MODEL_ACT_GELU_UNGATED:
+        for (int i = 0; i < n; i++)
+            h[i] = gelu(gate[i]);
         break;
     case MODEL_ACTS:
         break;

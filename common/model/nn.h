@@ -14,6 +14,10 @@
  * f32[n], n > 0; out may be x. */
 void nn_rmsnorm(float *out, const float *x, const float *w, int n, float eps);
 
+/* The model's norm: RMSNorm with its eps; where it has layer_norm, out[i] = w[i] * (x[i] - m) / sqrt(mean((x - m)^2) + eps) + b[i],
+ * m = mean(x), sums in double. b may be NULL. f32[n]; out may be x. */
+void nn_norm(float *out, const float *x, const float *w, const float *b, int n, const struct model_hparams *h);
+
 /* Queries or keys of a token before they turn, in place: + bias, then the model's norm with weights w; either may be NULL. */
 void nn_heads(float *x, int n_heads, const float *bias, const float *w, const struct model_hparams *h);
 
@@ -88,7 +92,7 @@ void nn_each_head(float *out, const float *x, int n, int head0, int head1, const
 
 /* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u), SWIGLU_OAI
  * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss), GELU
- * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u. */
+ * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u, GELU_UNGATED the same without u. */
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
 /* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among

@@ -9,67 +9,16 @@
  * the attention sweep. Every token's arithmetic is done by one worker in a
  * fixed order, so bits depend neither on threads nor on grouping. Matrix rows are taken in blocks
  * that stay in the second-level cache while a tile of tokens passes over them. */
-#include "common/offline/forward.h"
+#include "common/offline/forward_impl.h"
 
 #include "common/base/file.h"
 #include "common/kernels/kernels.h"
-#include "common/model/nn.h"
-#include "common/offline/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = FORWARD_TILE, ROW_BLOCK_BYTES = 128 << 10 };
-
-/* A worker's memory. */
-struct scratch {
-    float *norm, *out;         /* [TILE][d_model] */
-    float *gate, *up;          /* [TILE][the wider FFN] */
-    float *q, *k, *v;          /* [max_len][...] */
-    float *att;                /* [TILE][n_heads * head_dim], or router logits of a token */
-    float *scores;             /* [NN_ATTN_HEADS][max_len] */
-    float *made, *low, *heads; /* latent attention: [TILE] of queries as they are made, of q_rank, of what the output matrix sees */
-};
-
-struct forward {
-    const struct model *m;     /* constant after forward_new */
-    const struct model_hparams *h;
-    struct model_hparams own;  /* of the layer of the sweep */
-    struct pool *pool;
-    int max_len;
-    size_t d, n_ff, n_shared, q_len, kv_len, k;
-    size_t row_bytes;          /* of bits, padded */
-    float *freqs, *output_norm; /* freqs: [2][n_rot / 2], of layers without a window and with one */
-    void *head;                /* the output matrix, read when asked for */
-    struct weights *weights;
-    struct scratch *scratch;   /* [threads] */
-
-    float *x;                  /* [n_tokens][d]: of the run */
-    float *normed;             /* [n_tokens][d]: experts only */
-    float *sum;                /* the same: where what experts give is normed before it is added */
-    size_t n_tokens, cap_tokens, cap_bits, cap_samples;
-    uint8_t *active, *open;
-    uint16_t *blocks;          /* [n_tokens][k] */
-    float *route_w;            /* [n_tokens][k] */
-    uint32_t *expert_tokens;   /* [n_tokens]: of the expert being computed: token * k + slot */
-    int32_t *sample_of;        /* [n_tokens]: -1, or which sample */
-    uint16_t *block_input, *ffn_input;
-    float *ffn_rms;
-    const struct forward_run *run;
-
-    int layer, expert;         /* of the sweep */
-    const void *const *w;      /* by role */
-    float *attn_norm, *ffn_norm;
-    uint32_t n_expert_tokens;
-
-    forward_substitute *substitute; /* matrices of somebody else */
-    void *substitute_ctx;
-    const void *mixed[MODEL_ROLES]; /* w, with them in place */
-    struct gguf_tensor other[MODEL_ROLES];
-    int replaced[MODEL_ROLES];
-    uint8_t *down;             /* a layer's Down in rows, of a file that has it by neuron */
-};
+enum { TILE = FORWARD_TILE, ROW_BLOCK_BYTES = FORWARD_ROW_BLOCK_BYTES };
 
 /* ---- set-up ---- */
 
@@ -167,6 +116,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
             r = err_set(e, ERR_NOMEM, "forward pass with sequences of %d tokens", max_len);
     if (r < 0 ||
         (r = vector(m, m->global[MODEL_OUTPUT_NORM], &f->output_norm, e)) < 0 ||
+        (m->global[MODEL_OUTPUT_NORM_BIAS] && (r = vector(m, m->global[MODEL_OUTPUT_NORM_BIAS], &f->output_bias, e)) < 0) ||
         (r = weights_new(m, &f->weights, e)) < 0)
         goto fail;
     float *divisor = NULL;
@@ -181,21 +131,14 @@ fail:
     return r;
 }
 
-static void free_layer(struct forward *f)
-{
-    free(f->attn_norm), free(f->ffn_norm);
-    f->attn_norm = f->ffn_norm = NULL;
-}
-
 void forward_free(struct forward *f)
 {
     if (!f)
         return;
     for (int i = 0; f->scratch && i < pool_threads(f->pool); i++)
         scratch_free(&f->scratch[i]);
-    free_layer(f);
     weights_free(f->weights);
-    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->head);
+    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->head);
     free(f->down);
     free(f->x), free(f->normed), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
     free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
@@ -215,7 +158,7 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     return d * 4 + 4 + (observed ? k * bits * (h->act == MODEL_ACT_RELU ? 1 : 2) : 0) +
-           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->expert_norms ? d * 4 : 0);
+           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->expert_norms ? d * 4 : 0);
 }
 
 uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed)
@@ -253,8 +196,9 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         r |= grow(&f->x, n * f->d, sizeof(float));
         r |= grow(&f->blocks, n * f->k, sizeof(uint16_t));
         r |= grow(&f->sample_of, n, sizeof(int32_t));
-        if (f->h->n_experts > 0) {
+        if (f->h->n_experts > 0 || f->h->parallel)
             r |= grow(&f->normed, n * f->d, sizeof(float));
+        if (f->h->n_experts > 0) {
             if (f->h->expert_norms)
                 r |= grow(&f->sum, n * f->d, sizeof(float));
             r |= grow(&f->route_w, n * f->k, sizeof(float));
@@ -293,7 +237,7 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
 /* ---- products ---- */
 
 /* out[t][r] = row r . x_t for all rows of a matrix (or of one expert's share of it). */
-static void product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
+void forward_product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
                     const float *x, size_t x_stride, int n_tokens)
 {
     size_t n_rows = (size_t)t->dims[1], row = (size_t)t->row_bytes;
@@ -306,25 +250,31 @@ static void product(float *out, size_t out_stride, const struct gguf_tensor *t, 
     }
 }
 
-static const struct gguf_tensor *tensor(const struct forward *f, enum model_role r)
+const struct gguf_tensor *forward_tensor(const struct forward *f, enum model_role r)
 {
     return f->replaced[r] ? &f->other[r] : f->m->layer[f->layer][r];
 }
 
-static void norm_tile(const struct forward *f, float *out, const float *x, const float *w, int n)
+void forward_matrix(const struct forward *f, enum model_role r, float *out, const float *x, int n)
+{
+    const struct gguf_tensor *t = forward_tensor(f, r);
+    forward_product(out, (size_t)t->dims[1], t, f->w[r], 0, x, (size_t)t->dims[0], n);
+}
+
+void forward_norm(const struct forward *f, float *out, const float *x, const float *w, const float *bias, int n)
 {
     for (int t = 0; t < n; t++)
-        nn_rmsnorm(out + (size_t)t * f->d, x + (size_t)t * f->d, w, f->h->d_model, f->h->rms_eps);
+        nn_norm(out + (size_t)t * f->d, x + (size_t)t * f->d, w, bias, f->h->d_model, f->h);
 }
 
 /* Samples saturate: an infinity would spoil whatever is fitted to them. */
-static void sample_f16(uint16_t *out, const float *x, size_t n)
+void forward_sample_f16(uint16_t *out, const float *x, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         out[i] = quant_f32_to_f16(x[i] > 65504.0f ? 65504.0f : x[i] < -65504.0f ? -65504.0f : x[i]);
 }
 
-static void probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x)
+void forward_probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x)
 {
     if (f->run->probe && !model_is_lead(f->h, f->layer))
         f->run->probe->input(f->run->probe->ctx, which, first, n, x);
@@ -338,126 +288,19 @@ static float residual_scale(const struct forward *f)
 }
 
 /* x += out of n tokens, normed before where there are weights w for that. */
-static void add_residual(const struct forward *f, float *x, float *out, const float *w, int n)
+void forward_add_residual(const struct forward *f, float *x, float *out, const float *w, int n)
 {
     float scale = residual_scale(f);
     if (w)
-        norm_tile(f, out, out, w, n);
+        forward_norm(f, out, out, w, NULL, n);
     for (size_t i = 0; i < (size_t)n * f->d; i++)
         x[i] += scale * out[i];
 }
 
-static void add_bias(float *x, const float *bias, size_t n)
+void forward_add_bias(float *x, const float *bias, size_t n)
 {
     for (size_t i = 0; bias && i < n; i++)
         x[i] += bias[i];
-}
-
-/* Biases, norms and rotation of a token at position pos. */
-static void place(const struct forward *f, float *q, float *k, float *v, int pos)
-{
-    const struct model_hparams *h = &f->own;
-    nn_heads(q, h->n_heads, f->w[MODEL_ATTN_Q_BIAS], f->w[MODEL_ATTN_Q_NORM], h);
-    nn_heads(k, h->n_kv_heads, f->w[MODEL_ATTN_K_BIAS], f->w[MODEL_ATTN_K_NORM], h);
-    nn_values(v, f->w[MODEL_ATTN_V_BIAS], h);
-    const float *freqs = f->freqs + (model_has_window(h, f->layer) ? f->h->n_rot / 2 : 0);
-    if (model_rotates(h, f->layer)) {
-        nn_rope(q, h->n_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
-        nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
-    }
-    float scale = nn_query_scale(h, pos);
-    for (size_t i = 0; scale != 1 && i < (size_t)model_q_dim(h); i++)
-        q[i] *= scale;
-}
-
-/* Queries, keys and values of a sequence from s->norm, of n tokens from t on. */
-static void make_plain(const struct forward *f, struct scratch *s, size_t t, int n)
-{
-    product(s->q + t * f->q_len, f->q_len, tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
-    product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
-    if (f->w[MODEL_ATTN_V])
-        product(s->v + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
-    else
-        memcpy(s->v + t * f->kv_len, s->k + t * f->kv_len, (size_t)n * f->kv_len * sizeof(float));
-    for (size_t i = t; i < t + (size_t)n; i++)
-        place(f, s->q + i * f->q_len, s->k + i * f->kv_len, s->v + i * f->kv_len, (int)i);
-}
-
-/* The same where heads share what keys and values are made of: s->q has queries turned into that, s->k it itself. */
-static void make_latent(const struct forward *f, struct scratch *s, size_t t, int n)
-{
-    const struct model_hparams *h = &f->own;
-    size_t q_dim = (size_t)model_q_dim(h), rank = (size_t)h->q_rank;
-    const struct nn_each_head turn = { f->w[MODEL_ATTN_K_B], tensor(f, MODEL_ATTN_K_B)->type, h->kv_rank, h->nope_dim, f->q_len,
-                                       (size_t)h->head_dim, q_dim, (size_t)(h->nope_dim + h->n_rot) };
-    if (rank) {
-        product(s->low, rank, tensor(f, MODEL_ATTN_Q_A), f->w[MODEL_ATTN_Q_A], 0, s->norm, f->d, n);
-        for (size_t i = 0; i < (size_t)n; i++)
-            nn_rmsnorm(s->low + i * rank, s->low + i * rank, f->w[MODEL_ATTN_Q_A_NORM], h->q_rank, h->rms_eps);
-    }
-    enum model_role q = rank ? MODEL_ATTN_Q_B : MODEL_ATTN_Q;
-    product(s->made, q_dim, tensor(f, q), f->w[q], 0, rank ? s->low : s->norm, rank ? rank : f->d, n);
-    product(s->k + t * f->kv_len, f->kv_len, tensor(f, MODEL_ATTN_KV_A), f->w[MODEL_ATTN_KV_A], 0, s->norm, f->d, n);
-    for (size_t i = 0; i < (size_t)n; i++)
-        nn_latent_token(s->q + (t + i) * f->q_len, s->made + i * q_dim, s->k + (t + i) * f->kv_len, f->w[MODEL_ATTN_KV_A_NORM], f->freqs, h,
-                        (int)(t + i));
-    nn_each_head(s->q + t * f->q_len, s->made, n, 0, h->n_heads, &turn);
-}
-
-/* What the output matrix sees of n tokens: s->att itself, or the values of its heads. */
-static const float *attended(const struct forward *f, struct scratch *s, int n)
-{
-    const struct model_hparams *h = &f->own;
-    if (!h->kv_rank)
-        return s->att;
-    const struct nn_each_head value = { f->w[MODEL_ATTN_V_B], tensor(f, MODEL_ATTN_V_B)->type, h->value_dim, h->kv_rank,
-                                        (size_t)model_out_dim(h), (size_t)h->value_dim, (size_t)(h->n_heads * h->kv_rank),
-                                        (size_t)h->kv_rank };
-    nn_each_head(s->heads, s->att, n, 0, h->n_heads, &value);
-    return s->heads;
-}
-
-static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
-{
-    const struct model_hparams *h = &f->own;
-    float *x = f->x + first * f->d;
-    const float *values = h->kv_rank ? s->k : s->v;
-    size_t width = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim) * (size_t)h->n_heads;
-    for (size_t t = 0; t < len; t += TILE) {
-        int n = (int)(len - t < TILE ? len - t : TILE);
-        norm_tile(f, s->norm, x + t * f->d, f->attn_norm, n);
-        probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        (h->kv_rank ? make_latent : make_plain)(f, s, t, n);
-    }
-    const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .value_dim = h->kv_rank,
-                               .kv_stride = f->kv_len, .scores_stride = len,
-                               .scale = h->attn_scale > 0 ? h->attn_scale : 1.0f / sqrtf((float)h->head_dim),
-                               .sinks = f->w[MODEL_ATTN_SINKS], .softcap = h->attn_softcap };
-    for (size_t t = 0; t < len; t += TILE) {
-        int n = (int)(len - t < TILE ? len - t : TILE);
-        for (int i = 0; i < n; i++) {
-            int pos = (int)t + i, from = model_attends_from(h, f->layer, pos);
-            nn_attention(s->att + (size_t)i * width, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
-                         values + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
-        }
-        product(s->out, f->d, tensor(f, MODEL_ATTN_OUTPUT), f->w[MODEL_ATTN_OUTPUT], 0, attended(f, s, n), (size_t)model_out_dim(h), n);
-        for (int i = 0; i < n; i++)
-            add_bias(s->out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
-        add_residual(f, x + t * f->d, s->out, f->w[MODEL_ATTN_POST_NORM], n);
-    }
-}
-
-static void attention_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    const struct forward_run *run = f->run;
-    for (int i = begin; i < end; i++) {
-        size_t first = (size_t)run->starts[i], len = (size_t)(run->starts[i + 1] - run->starts[i]);
-        for (size_t t = first; run->n_samples && t < first + len; t++)
-            if (f->sample_of[t] >= 0)
-                sample_f16(f->block_input + (size_t)f->sample_of[t] * f->d, f->x + t * f->d, f->d);
-        attend(f, &f->scratch[worker], first, len);
-    }
 }
 
 /* ---- FFN ---- */
@@ -472,7 +315,7 @@ static void sample_ffn(struct forward *f, const float *norm, size_t token)
     for (size_t i = 0; i < f->d; i++)
         sum += (double)x[i] * x[i];
     f->ffn_rms[s] = (float)sqrt(sum / (double)f->d + (double)f->h->rms_eps);
-    sample_f16(f->ffn_input + s * f->d, norm, f->d);
+    forward_sample_f16(f->ffn_input + s * f->d, norm, f->d);
 }
 
 /* Bit rows of one token in one block. */
@@ -511,12 +354,12 @@ static const float *of_expert(const struct forward *f, enum model_role role, int
 static void ffn(struct forward *f, struct scratch *s, int expert, const float *norm, int n, const size_t *rows)
 {
     const struct forward_probe *probe = f->run->probe;
-    product(s->gate, f->n_ff, tensor(f, MODEL_FFN_GATE), f->w[MODEL_FFN_GATE], expert, norm, f->d, n);
-    product(s->up, f->n_ff, tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
+    forward_product(s->gate, f->n_ff, forward_tensor(f, MODEL_FFN_GATE), f->w[MODEL_FFN_GATE], expert, norm, f->d, n);
+    forward_product(s->up, f->n_ff, forward_tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
     for (int t = 0; t < n; t++) {
         float *gate = s->gate + (size_t)t * f->n_ff, *up = s->up + (size_t)t * f->n_ff;
-        add_bias(gate, of_expert(f, MODEL_FFN_GATE_BIAS, expert, f->n_ff), f->n_ff);
-        add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, expert, f->n_ff), f->n_ff);
+        forward_add_bias(gate, of_expert(f, MODEL_FFN_GATE_BIAS, expert, f->n_ff), f->n_ff);
+        forward_add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, expert, f->n_ff), f->n_ff);
         if (f->run->on_layer)
             record_bits(f, gate, up, rows[t]);
         nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
@@ -527,9 +370,24 @@ static void ffn(struct forward *f, struct scratch *s, int expert, const float *n
             tokens[t] = rows[t] / f->k;
         probe->neurons(probe->ctx, (int)(s - f->scratch), expert, tokens, n, s->gate);
     }
-    product(s->out, f->d, tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
+    forward_product(s->out, f->d, forward_tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
     for (int t = 0; t < n; t++)
-        add_bias(s->out + (size_t)t * f->d, of_expert(f, MODEL_FFN_DOWN_BIAS, expert, f->d), f->d);
+        forward_add_bias(s->out + (size_t)t * f->d, of_expert(f, MODEL_FFN_DOWN_BIAS, expert, f->d), f->d);
+}
+
+/* What the FFN sees of n tokens: their norm. Where attention goes beside the FFN, both norms may be one. */
+static void ffn_norm(const struct forward *f, float *out, const float *x, int n)
+{
+    const float *const *w = (const float *const *)f->w;
+    const float *own = w[MODEL_EXPERT_NORM] ? w[MODEL_EXPERT_NORM] : w[MODEL_FFN_NORM];
+    forward_norm(f, out, x, own ? own : w[MODEL_ATTN_NORM], own ? w[MODEL_FFN_NORM_BIAS] : w[MODEL_ATTN_NORM_BIAS], n);
+}
+
+static void parallel_sweep(void *ctx, int begin, int end, int worker)
+{
+    struct forward *f = ctx;
+    (void)worker;
+    ffn_norm(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, end - begin);
 }
 
 static void dense_sweep(void *ctx, int begin, int end, int worker)
@@ -538,15 +396,18 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
     struct scratch *s = &f->scratch[worker];
     size_t rows[TILE] = { 0 };
     float *x = f->x + (size_t)begin * f->d;
-    norm_tile(f, s->norm, x, f->ffn_norm, end - begin);
-    probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, x);
-    probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, s->norm);
+    if (f->h->parallel)
+        memcpy(s->norm, f->normed + (size_t)begin * f->d, (size_t)(end - begin) * f->d * sizeof *x);
+    else
+        ffn_norm(f, s->norm, x, end - begin);
+    forward_probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, x);
+    forward_probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, s->norm);
     for (int t = begin; t < end; t++) {
         rows[t - begin] = (size_t)t;
         sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
     }
     ffn(f, s, 0, s->norm, end - begin, rows);
-    add_residual(f, x, s->out, f->w[MODEL_FFN_POST_NORM], end - begin);
+    forward_add_residual(f, x, s->out, f->w[MODEL_FFN_POST_NORM], end - begin);
 }
 
 /* From the stream itself where routers are early, else from what the FFN sees. */
@@ -560,8 +421,8 @@ static void route_sweep(void *ctx, int begin, int end, int worker)
             nn_router_input(own, f->x + t * f->d, f->w[MODEL_ROUTER_SCALE], f->h->d_model, f->h->rms_eps);
             in = own;
         }
-        product(logits, (size_t)f->h->n_experts, tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in, f->d, 1);
-        add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
+        forward_product(logits, (size_t)f->h->n_experts, forward_tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in, f->d, 1);
+        forward_add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
         nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->w[MODEL_SELECT_BIAS], f->h);
     }
 }
@@ -575,9 +436,9 @@ static void norm_sweep(void *ctx, int begin, int end, int worker)
 {
     struct forward *f = ctx;
     (void)worker;
-    norm_tile(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, f->ffn_norm, end - begin);
-    probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, f->x + (size_t)begin * f->d);
-    probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, f->normed + (size_t)begin * f->d);
+    ffn_norm(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, end - begin);
+    forward_probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, f->x + (size_t)begin * f->d);
+    forward_probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, f->normed + (size_t)begin * f->d);
     for (int t = begin; t < end; t++)
         sample_ffn(f, f->normed + (size_t)t * f->d, (size_t)t);
 }
@@ -605,13 +466,13 @@ static void expert_sweep(void *ctx, int begin, int end, int worker)
 /* x += weight FFN(in) of n tokens with matrices that stay in memory, `which`: gate, up and down. */
 static void resident_ffn(const struct forward *f, struct scratch *s, const enum model_role which[3], const float *in, float *x, int n)
 {
-    size_t width = (size_t)tensor(f, which[0])->dims[1];
-    product(s->gate, width, tensor(f, which[0]), f->w[which[0]], 0, in, f->d, n);
-    product(s->up, width, tensor(f, which[1]), f->w[which[1]], 0, in, f->d, n);
+    size_t width = (size_t)forward_tensor(f, which[0])->dims[1];
+    forward_product(s->gate, width, forward_tensor(f, which[0]), f->w[which[0]], 0, in, f->d, n);
+    forward_product(s->up, width, forward_tensor(f, which[1]), f->w[which[1]], 0, in, f->d, n);
     nn_ffn_act(s->gate, s->gate, s->up, n * (int)width, f->h->act);
-    product(s->out, f->d, tensor(f, which[2]), f->w[which[2]], 0, s->gate, width, n);
+    forward_product(s->out, f->d, forward_tensor(f, which[2]), f->w[which[2]], 0, s->gate, width, n);
     if (f->w[MODEL_SHARED_POST_NORM])
-        norm_tile(f, s->out, s->out, f->w[MODEL_SHARED_POST_NORM], n);
+        forward_norm(f, s->out, s->out, f->w[MODEL_SHARED_POST_NORM], NULL, n);
     for (int t = 0; t < n; t++) {
         float w = residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
         for (size_t j = 0; j < f->d; j++)
@@ -635,7 +496,7 @@ static void lead_sweep(void *ctx, int begin, int end, int worker)
     struct forward *f = ctx;
     struct scratch *s = &f->scratch[worker];
     float *x = f->x + (size_t)begin * f->d;
-    norm_tile(f, s->norm, x, f->ffn_norm, end - begin);
+    ffn_norm(f, s->norm, x, end - begin);
     resident_ffn(f, s, roles, s->norm, x, end - begin);
 }
 
@@ -647,10 +508,10 @@ static void normed_sweep(void *ctx, int begin, int end, int worker)
     struct scratch *s = &f->scratch[worker];
     float *x = f->x + (size_t)begin * f->d, *sum = f->sum + (size_t)begin * f->d;
     int n = end - begin;
-    norm_tile(f, sum, sum, f->w[MODEL_EXPERT_POST_NORM], n);
-    norm_tile(f, s->norm, x, f->w[MODEL_FFN_NORM], n);
+    forward_norm(f, sum, sum, f->w[MODEL_EXPERT_POST_NORM], NULL, n);
+    forward_norm(f, s->norm, x, f->w[MODEL_FFN_NORM], NULL, n);
     resident_ffn(f, s, roles, s->norm, sum, n);
-    add_residual(f, x, sum, f->w[MODEL_FFN_POST_NORM], n);
+    forward_add_residual(f, x, sum, f->w[MODEL_FFN_POST_NORM], n);
 }
 
 static void scale_out(struct forward *f)
@@ -774,17 +635,12 @@ static int turn_down(struct forward *f, struct err *e)
 
 static int load_layer(struct forward *f, int layer, struct err *e)
 {
-    const struct model *m = f->m;
     int r;
-    free_layer(f);
     f->layer = layer;
     f->own = model_of_layer(f->h, layer);
-    enum model_role ffn_norm = m->layer[layer][MODEL_EXPERT_NORM] ? MODEL_EXPERT_NORM : MODEL_FFN_NORM;
-    if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0 ||
-        (r = turn_down(f, e)) < 0 || (r = vector(m, m->layer[layer][MODEL_ATTN_NORM], &f->attn_norm, e)) < 0 ||
-        (r = vector(m, m->layer[layer][ffn_norm], &f->ffn_norm, e)) < 0)
+    if ((r = weights_layer(f->weights, layer, &f->w, e)) < 0 || (r = substitute(f, layer, e)) < 0)
         return r;
-    return 0;
+    return turn_down(f, e);
 }
 
 static int check_run(const struct forward *f, const struct forward_run *run, struct err *e)
@@ -815,7 +671,9 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             break;
         if (f->h->early_router)
             route(f);
-        pool_for(f->pool, (int)run->n_sequences, 1, attention_sweep, f);
+        if (f->h->parallel)
+            pool_for(f->pool, (int)f->n_tokens, TILE, parallel_sweep, f);
+        pool_for(f->pool, (int)run->n_sequences, 1, forward_attention_sweep, f);
         if (lead)
             pool_for(f->pool, (int)f->n_tokens, TILE, lead_sweep, f);
         else if (f->h->n_experts > 0)
@@ -891,7 +749,7 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
     float *norm = f->scratch[0].norm;
     for (size_t at = 0; at < n; at += TILE) {
         int k = (int)(n - at < TILE ? n - at : TILE);
-        norm_tile(f, norm, f->x + (first + at) * f->d, f->output_norm, k);
+        forward_norm(f, norm, f->x + (first + at) * f->d, f->output_norm, f->output_bias, k);
         struct head h = { f, t, norm, k, logits + at * vocab };
         pool_for(f->pool, (int)vocab, step, head_rows, &h);
         nn_logits(h.out, (size_t)k * vocab, f->h);

@@ -38,6 +38,8 @@ struct family {
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too */
     int ungated;                /* no Gate */
+    int layer_norm;             /* the key of its eps */
+    int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
 };
@@ -64,11 +66,13 @@ static const struct family families[] = {
     { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
     { .arch = "phi3", .rope_share = 1, .fused = 1, .untied = 1, .window = 1 },
     { .arch = "arcee", .rope_share = 1, .ungated = 1 },
+    { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
+    { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, kv_rank, q_rank;
+        rope_scaling, lead, nextn, groups, qk_norms, two_norms, kv_rank, q_rank;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -117,6 +121,8 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
 /* Biases only where the architecture must have them. */
 static int is_wanted(const struct model_hparams *h, const struct shape *s, enum model_role role, int layer)
 {
+    if (role == MODEL_ATTN_NORM_2 || role == MODEL_ATTN_NORM_2_BIAS)
+        return s->two_norms && model_role_presence(h, role) != MODEL_ABSENT;
     if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
         return model_role_presence(h, role) == MODEL_REQUIRED || (s->qk_norms && model_role_presence(h, role) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
@@ -139,11 +145,12 @@ static int add_named(struct make *m, const struct shape *s, struct make_tensor *
 /* Parts of a fused tensor: the last part stands for all. 0: the tensor is not there by itself. */
 static int fuse(const struct model_hparams *h, const struct family *f, enum model_role role, struct make_tensor *t)
 {
-    if ((f->fused && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K || role == MODEL_FFN_GATE)) || (f->ungated && role == MODEL_FFN_GATE))
+    if (((f->fused || f->joined) && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K)) ||
+        ((f->fused || f->ungated) && role == MODEL_FFN_GATE))
         return 0;
     if (f->fused && role == MODEL_FFN_UP)
         t->dims[1] *= 2;
-    if (f->fused && role == MODEL_ATTN_V) {
+    if ((f->fused || f->joined) && role == MODEL_ATTN_V) {
         char *end = strstr(t->name, "attn_v.");
         snprintf(end, sizeof t->name - (size_t)(end - t->name), "attn_qkv.weight");
         t->dims[1] = (uint64_t)(model_q_dim(h) + model_kv_dim(h));
@@ -446,7 +453,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         ((f->own_keys || f->rope_share) &&
          (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
         (r = put_rope(m, s, e)) < 0 ||
-        (r = put_f32(m, a, "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
+        (r = put_f32(m, a, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
@@ -486,6 +493,8 @@ static int check_experts(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--lead, --nextn and --groups are not known for --arch %s", arch);
     if (s->lead >= s->layers)
         return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
+    if (s->two_norms && !s->family->joined)
+        return err_set(e, ERR_USAGE, "--two-norms is not known for --arch %s", arch);
     if (!s->family->window && s->window > 0)
         return err_set(e, ERR_USAGE, "--window is not known for --arch %s", arch);
     return 0;
@@ -562,7 +571,8 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
-                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", NULL };
+                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "nemotron",
+                                         "falcon", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
@@ -610,6 +620,8 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "1", .help = "Groups of experts, of which half are open to a token." },
         { .name = "qk-norms", .type = OPT_FLAG, .dest = &s.qk_norms,
           .help = "Norms of queries and keys where the architecture may have them." },
+        { .name = "two-norms", .type = OPT_FLAG, .dest = &s.two_norms,
+          .help = "A norm of attention's own beside the FFN's (falcon, as in 40B)." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
           "see all and do not rotate then), of gpt-oss and gemma2 0, 2, 4, ..., "

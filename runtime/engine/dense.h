@@ -43,6 +43,7 @@ struct dense_layer {
     struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
                                 * the experts'; else empty */
     const float *attn_norm, *ffn_norm;         /* f32[d_model] */
+    const float *attn_norm_bias, *ffn_norm_bias; /* the same, or NULL */
     const float *attn_post_norm, *ffn_post_norm; /* the same, or NULL */
     const float *shared_norm;                  /* of what the shared expert sees */
     const float *experts_post_norm, *shared_post_norm, *router_norm; /* f32[d_model], or NULL: of outputs; nn_router_input */
@@ -59,7 +60,7 @@ struct dense_layer {
 struct dense_weights {
     struct dense_layer *layers; /* [model_depth] */
     struct dense_matrix embd, output;
-    const float *output_norm;   /* f32[d_model] */
+    const float *output_norm, *output_norm_bias; /* f32[d_model]; the bias may be NULL */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };
 
@@ -111,7 +112,7 @@ struct dense_backend {
     /* x[t] = row tokens[t].id of the embedding, scaled where the model does so. x: f32[n][d_model]. */
     int (*embed)(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e);
 
-    /* out[t] = RMSNorm(x[t]) with the weights of one of the layer's norms. f32[n][d_model]; out may be x. */
+    /* out[t] = the model's norm of x[t] with the weights of one of the layer's norms. f32[n][d_model]; out may be x. */
     int (*norm)(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e);
 
     /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
@@ -135,7 +136,7 @@ struct dense_backend {
     /* x[i] += v[i], or the model's residual_scale of it. f32[n][d_model]. */
     int (*add)(struct dense *d, float *x, const float *v, int n, struct err *e);
 
-    /* logits[t] = output . RMSNorm(hidden[t]), scaled and capped as the model has it. hidden:
+    /* logits[t] = output . norm(hidden[t]), scaled and capped as the model has it. hidden:
      * f32[n][d_model], logits: f32[n][n_vocab]; the head's rows are read once
      * for all n. */
     int (*head)(struct dense *d, const float *hidden, int n, float *logits, struct err *e);

@@ -106,11 +106,11 @@ static int one_product(const struct cpu *c, const struct dense_matrix *m, struct
 
 /* ---- attention ---- */
 
-static void norms(const struct cpu *c, const float *w, const float *x, int n, float *out)
+static void norms(const struct cpu *c, const float *w, const float *bias, const float *x, int n, float *out)
 {
     size_t d_model = (size_t)c->c.h->d_model;
     for (int t = 0; t < n; t++)
-        nn_rmsnorm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, c->c.h->d_model, c->c.h->rms_eps);
+        nn_norm(out + (size_t)t * d_model, x + (size_t)t * d_model, w, bias, c->c.h->d_model, c->c.h);
 }
 
 struct attention {
@@ -324,7 +324,7 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     for (int t = 0; t < n; t++)
         add_bias(out + (size_t)t * (size_t)h->d_model, l->o_bias, h->d_model);
     if (l->attn_post_norm)
-        norms(c, l->attn_post_norm, out, n, out);
+        norms(c, l->attn_post_norm, NULL, out, n, out);
     return r;
 }
 
@@ -364,7 +364,9 @@ static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const flo
     const float *const w[] = { [DENSE_NORM_ATTENTION] = l->attn_norm, [DENSE_NORM_FFN] = l->ffn_norm,
                                [DENSE_NORM_FFN_POST] = l->ffn_post_norm, [DENSE_NORM_SHARED] = l->shared_norm,
                                [DENSE_NORM_EXPERTS_POST] = l->experts_post_norm };
-    norms(c, w[which], x, n, out);
+    const float *const bias[DENSE_NORM_EXPERTS_POST + 1] = { [DENSE_NORM_ATTENTION] = l->attn_norm_bias,
+                                                             [DENSE_NORM_FFN] = l->ffn_norm_bias };
+    norms(c, w[which], bias[which], x, n, out);
     return 0;
 }
 
@@ -397,7 +399,7 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     if ((r = one_product(c, &l->shared_down, &hidden, tmp)) < 0)
         return r;
     if (l->shared_post_norm)
-        norms(c, l->shared_post_norm, tmp, n, tmp);
+        norms(c, l->shared_post_norm, NULL, tmp, n, tmp);
     for (int t = 0; t < n; t++) {
         float w = nn_shared_weight(l->shared_router, in->f32 + (size_t)t * (size_t)d_model, d_model);
         for (int i = 0; i < d_model; i++)
@@ -421,7 +423,7 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
     const struct cpu *c = cpu_of(d);
     const struct dense_memory *m = &c->c.memory;
     (void)e;
-    norms(c, c->c.w->output_norm, hidden, n, m->normed);
+    norms(c, c->c.w->output_norm, c->c.w->output_norm_bias, hidden, n, m->normed);
     struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
     int r = one_product(c, &c->c.w->output, &in, logits);
     nn_logits(logits, (size_t)n * (size_t)c->c.h->n_vocab, c->c.h);

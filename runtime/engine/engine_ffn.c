@@ -219,7 +219,7 @@ int engine_ffn(struct engine *g, int layer, int n, struct err *e)
     if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
         (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)
         return r;
-    if ((r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)
+    if (!g->h.parallel && (r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)
         return r;
     return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
 }

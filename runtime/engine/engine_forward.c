@@ -31,7 +31,8 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     int r;
     if ((r = engine_norm(g, layer, DENSE_NORM_ATTENTION, n, e)) < 0 ||
         (!lead && (r = engine_look_ahead(g, layer, &in, e)) < 0) ||
-        (r = g->dense->backend->attention(g->dense, layer, &in, tokens, &reads, g->acc, e)) < 0)
+        (r = g->dense->backend->attention(g->dense, layer, &in, tokens, &reads, g->acc, e)) < 0 ||
+        (g->h.parallel && (r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)) /* before attention is added */
         return r;
     return engine_add_residual(g, g->acc, n, e);
 }

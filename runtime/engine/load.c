@@ -113,7 +113,7 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
 static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
 {
     struct dense_layer *l = &g->weights.layers[i];
-    const float *experts_norm = NULL;
+    const float *experts_norm = NULL, *attn_norm_2 = NULL, *attn_norm_2_bias = NULL;
     const struct wanted w[] = {
         { MODEL_ATTN_NORM, NULL, &l->attn_norm }, { MODEL_ATTN_Q, &l->q, NULL },
         { MODEL_ATTN_K, &l->k, NULL },            { MODEL_ATTN_V, &l->v, NULL },
@@ -137,11 +137,21 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias }, { MODEL_EXPERT_NORM, NULL, &experts_norm },
         { MODEL_EXPERT_POST_NORM, NULL, &l->experts_post_norm }, { MODEL_SHARED_POST_NORM, NULL, &l->shared_post_norm },
         { MODEL_ROUTER_SCALE, NULL, &l->router_norm }, { MODEL_EXPERT_SCALE, NULL, &l->expert_scale },
-        { MODEL_OUT_SCALE, NULL, &l->out_scale },
+        { MODEL_OUT_SCALE, NULL, &l->out_scale }, { MODEL_ATTN_NORM_BIAS, NULL, &l->attn_norm_bias },
+        { MODEL_FFN_NORM_BIAS, NULL, &l->ffn_norm_bias }, { MODEL_ATTN_NORM_2, NULL, &attn_norm_2 },
+        { MODEL_ATTN_NORM_2_BIAS, NULL, &attn_norm_2_bias },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
         r = load_one(g, &w[k], i, bar, e);
+    if (g->h.parallel) { /* the FFN's is attention's, where that has no other */
+        l->ffn_norm = l->attn_norm;
+        l->ffn_norm_bias = l->attn_norm_bias;
+    }
+    if (attn_norm_2) {
+        l->attn_norm = attn_norm_2;
+        l->attn_norm_bias = attn_norm_2_bias;
+    }
     l->shared_norm = l->ffn_norm;
     l->ffn_norm = experts_norm ? experts_norm : l->ffn_norm;
     return r;
@@ -159,6 +169,7 @@ int load_dense(struct engine *g, struct err *e)
     const struct wanted w[] = {
         { MODEL_TOKEN_EMBD, &g->weights.embd, NULL },
         { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm },
+        { MODEL_OUTPUT_NORM_BIAS, NULL, &g->weights.output_norm_bias },
         { MODEL_OUTPUT, &g->weights.output, NULL },
         { MODEL_ROPE_FREQS, NULL, &divisor },
     };

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Each architecture through all four programs, on a small random model: the logits of eight prompts are those of an independent
-# implementation (tests/golden/archs), and the same bytes at the memory floor, where every neuron is read from storage.
+# Each architecture through all four programs, on a small random model: the logits of eight prompts, of the dense pass and of the runtime,
+# are those of an independent implementation (tests/golden/archs), and the same bytes at the memory floor, where every neuron is read from
+# storage.
 . tests/tap.sh
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
@@ -40,6 +41,15 @@ sys.exit(not worst <= 1e-3)
 EOF
 }
 
+dense()
+{
+    set --
+    for i in "${!prompts[@]}"; do
+        set -- "$@" "${prompts[i]}" "$tmp/out.$i"
+    done
+    "$B/tests/tools/dense-logits" "$tmp/m.gguf" "$@" && compare "$name"
+}
+
 equal()
 {
     for i in "${!prompts[@]}"; do
@@ -60,6 +70,7 @@ while read -r name options; do
     case $name in '' | '#'*) continue ;; esac
     # shellcheck disable=SC2086
     check "$name: traced, planned, packed" chain $options
+    check "$name: the logits of eight prompts by the dense pass" dense
     check "$name: the logits of eight prompts" equal "$name"
     check "$name: the same bytes at the floor" streamed
 done < $golden/models.txt

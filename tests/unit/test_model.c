@@ -471,6 +471,20 @@ static void fused(void)
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_qkv.weight", TINY_D, 128, QUANT_F16, &h) == ERR_FORMAT && says("occurs twice"));
 }
 
+/* Where attention goes beside the FFN, there is one norm, and there may be another of attention's own. */
+static void beside(void)
+{
+    struct model_hparams h = { .n_layers = 1, .d_model = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 16, .n_ff = 96 };
+    CHECK(model_role_at(&h, MODEL_FFN_NORM, 0) == MODEL_REQUIRED && model_role_at(&h, MODEL_ATTN_NORM_2, 0) == MODEL_ABSENT &&
+          model_role_at(&h, MODEL_ATTN_NORM_BIAS, 0) == MODEL_ABSENT && model_role_presence(&h, MODEL_OUTPUT_NORM_BIAS) == MODEL_ABSENT);
+    h.layer_norm = 1;
+    CHECK(model_role_at(&h, MODEL_FFN_NORM_BIAS, 0) == MODEL_REQUIRED && model_role_at(&h, MODEL_ATTN_NORM_BIAS, 0) == MODEL_REQUIRED &&
+          model_role_presence(&h, MODEL_OUTPUT_NORM_BIAS) == MODEL_REQUIRED);
+    h.parallel = 1;
+    CHECK(model_role_at(&h, MODEL_FFN_NORM, 0) == MODEL_ABSENT && model_role_at(&h, MODEL_FFN_NORM_BIAS, 0) == MODEL_ABSENT &&
+          model_role_at(&h, MODEL_ATTN_NORM_2, 0) == MODEL_OPTIONAL && model_role_at(&h, MODEL_ATTN_NORM_2_BIAS, 0) == MODEL_OPTIONAL);
+}
+
 static void roles(void)
 {
     struct model_hparams h = { .n_layers = 4, .d_model = 64, .n_heads = 4, .n_kv_heads = 2, .head_dim = 24, .n_ff = 96,
@@ -513,6 +527,7 @@ static void names(void)
     CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
     roles();
     fused();
+    beside();
     CHECK(model_act_by_name("mish") == -1 && model_act_by_name("gelu") == MODEL_ACT_GELU && model_act_by_name("swish") == MODEL_ACT_SILU);
     for (int a = 0; a < MODEL_ACTS; a++)
         CHECK(model_act_by_name(model_act_name((enum model_act)a)) == a);

@@ -142,6 +142,24 @@ static void gemma(void)
     nn_ffn_act(g, gate, up, 2, MODEL_ACT_GELU);
     double t = tanh(sqrt(2 / 3.14159265358979) * 1.044715);
     CHECK(fabs(g[0] - (1 + t)) < 1e-6 && fabs(g[1] + (1 - t)) < 1e-6);
+    nn_ffn_act(g, gate, up, 2, MODEL_ACT_GELU_UNGATED);
+    CHECK(fabs(g[0] - (1 + t) / 2) < 1e-6 && fabs(g[1] + (1 - t) / 2) < 1e-6);
+}
+
+/* LayerNorm: the mean is subtracted, the deviation is that of the rest; a bias may be absent. */
+static void layer_norm(void)
+{
+    const struct model_hparams h = { .layer_norm = 1, .rms_eps = 0.5f }, rms = { .rms_eps = 0.5f };
+    const float x[4] = { 11, 9, 12, 8 }, w[4] = { 1, 2, 1, 2 }, b[4] = { 0, 0, 1, -1 };
+    float y[4], z[4];
+    double s = 1 / sqrt(2.5 + 0.5);
+    nn_norm(y, x, w, b, 4, &h);
+    CHECK(fabs(y[0] - s) < 1e-6 && fabs(y[1] + 2 * s) < 1e-6 && fabs(y[2] - 2 * s - 1) < 1e-6 && fabs(y[3] + 4 * s + 1) < 1e-6);
+    nn_norm(y, x, w, NULL, 4, &h);
+    CHECK(fabs(y[2] - 2 * s) < 1e-6);
+    nn_norm(y, x, w, NULL, 4, &rms);
+    nn_rmsnorm(z, x, w, 4, 0.5f);
+    CHECK(!memcmp(y, z, sizeof y));
 }
 
 static void softmax(void)
@@ -273,6 +291,7 @@ int main(void)
     yarn();
     gpt_oss();
     gemma();
+    layer_norm();
     softmax();
     act();
     for (int t = 0; t < CPU_TIERS; t++) {

@@ -1,0 +1,89 @@
+#ifndef OFFLINE_FORWARD_IMPL_H
+#define OFFLINE_FORWARD_IMPL_H
+
+/* What the files of the dense pass share: forward.c has set-up, FFN and order, forward_attention.c attention. */
+#include "common/offline/forward.h"
+
+#include "common/model/nn.h"
+#include "common/offline/weights.h"
+
+enum { FORWARD_ROW_BLOCK_BYTES = 128 << 10 };
+
+/* A worker's memory. */
+struct scratch {
+    float *norm, *out;         /* [FORWARD_TILE][d_model] */
+    float *gate, *up;          /* [FORWARD_TILE][the wider FFN] */
+    float *q, *k, *v;          /* [max_len][...] */
+    float *att;                /* [FORWARD_TILE][n_heads * head_dim], or router logits of a token */
+    float *scores;             /* [NN_ATTN_HEADS][max_len] */
+    float *made, *low, *heads; /* latent attention: [FORWARD_TILE] of queries as they are made, of q_rank, of what the output matrix sees */
+};
+
+struct forward {
+    const struct model *m;     /* constant after forward_new */
+    const struct model_hparams *h;
+    struct model_hparams own;  /* of the layer of the sweep */
+    struct pool *pool;
+    int max_len;
+    size_t d, n_ff, n_shared, q_len, kv_len, k;
+    size_t row_bytes;          /* of bits, padded */
+    float *freqs, *output_norm, *output_bias; /* freqs: [2][n_rot / 2], of layers without a window and with one; output_bias: or NULL */
+    void *head;                /* the output matrix, read when asked for */
+    struct weights *weights;
+    struct scratch *scratch;   /* [threads] */
+
+    float *x;                  /* [n_tokens][d]: of the run */
+    float *normed;             /* [n_tokens][d]: what the FFN sees, where there are experts or attention goes beside it */
+    float *sum;                /* the same: where what experts give is normed before it is added */
+    size_t n_tokens, cap_tokens, cap_bits, cap_samples;
+    uint8_t *active, *open;
+    uint16_t *blocks;          /* [n_tokens][k] */
+    float *route_w;            /* [n_tokens][k] */
+    uint32_t *expert_tokens;   /* [n_tokens]: of the expert being computed: token * k + slot */
+    int32_t *sample_of;        /* [n_tokens]: -1, or which sample */
+    uint16_t *block_input, *ffn_input;
+    float *ffn_rms;
+    const struct forward_run *run;
+
+    int layer, expert;         /* of the sweep */
+    const void *const *w;      /* by role */
+    uint32_t n_expert_tokens;
+
+    forward_substitute *substitute; /* matrices of somebody else */
+    void *substitute_ctx;
+    const void *mixed[MODEL_ROLES]; /* w, with them in place */
+    struct gguf_tensor other[MODEL_ROLES];
+    int replaced[MODEL_ROLES];
+    uint8_t *down;             /* a layer's Down in rows, of a file that has it by neuron */
+};
+
+/* ---- forward.c ---- */
+
+/* The layer's tensor of a role; NULL: it has none. Its data is f->w[r]. */
+const struct gguf_tensor *forward_tensor(const struct forward *f, enum model_role r);
+
+/* out[t][r] = row r . x_t for all rows of a matrix (or of one expert's share of it). */
+void forward_product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
+                     const float *x, size_t x_stride, int n_tokens);
+
+/* The same of a role's matrix, which is not of experts; strides are its rows and their length. */
+void forward_matrix(const struct forward *f, enum model_role r, float *out, const float *x, int n);
+
+/* The model's norm of n tokens, with weights w and bias, f32[d_model], NULL where the model has none; out may be x. */
+void forward_norm(const struct forward *f, float *out, const float *x, const float *w, const float *bias, int n);
+
+/* x += out of n tokens, normed before where there are weights w for that. */
+void forward_add_residual(const struct forward *f, float *x, float *out, const float *w, int n);
+
+void forward_add_bias(float *x, const float *bias, size_t n);
+void forward_probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x);
+
+/* Samples saturate: an infinity would spoil whatever is fitted to them. */
+void forward_sample_f16(uint16_t *out, const float *x, size_t n);
+
+/* ---- forward_attention.c ---- */
+
+/* Attention of sequences [begin, end) of the run: ctx is the pass. */
+void forward_attention_sweep(void *ctx, int begin, int end, int worker);
+
+#endif

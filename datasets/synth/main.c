@@ -13,7 +13,8 @@
 
 /* Below 0 (numbers) or -1 (counts): not given. */
 struct given {
-    const char *shape, *setting, *type, *out, *prompts;
+    const char *shape, *setting, *type, *out, *prompts, *routes;
+    int splice, segment, head_dim;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise;
     uint64_t seed;
@@ -27,7 +28,8 @@ static const struct opt_usage usage = {
     "mathematics. The same options give the same bytes.\n\n"
     "Shapes: mistral-7b (32 layers of 4096, FFN 14336), mixtral-47b (the same with 8 experts, 2 used), smallthinker-4b "
     "(32 layers of 1536, 32 experts of 768, 4 used, chosen by early sigmoid routers as SmallThinker-4B-A0.6B does; all of "
-    "its layers rotate and none has a window), llama-1b (TinyLlama's sizes), small (4 layers "
+    "its layers rotate and none has a window), qwen3-30b (Qwen3-30B-A3B's sizes: 48 layers of 2048, 128 experts of 768, "
+    "8 used; say --act silu), llama-1b (TinyLlama's sizes), small (4 layers "
     "of 1024), tiny (3 layers of 256).\n\n"
     "published, dense: 10 % of neurons active (TurboSparse, arXiv 2406.05955: 90 % of Mistral-7B's inactive per "
     "layer); 80 % of firings from 41 % of a layer's neurons (PowerInfer, arXiv 2312.12456: 26, 43 and 69 % per layer "
@@ -41,6 +43,7 @@ static const struct opt_usage usage = {
     "token independent of the one before.",
     "  gguf-synth --shape mistral-7b --prompts words.csv mistral-published.gguf\n"
     "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
+    "  gguf-synth --shape qwen3-30b --act silu --routes qwen.routes.csv --prompts route.csv qwen.gguf\n"
     "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n", "w"
 };
 
@@ -92,6 +95,8 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "the shape's", .help = "Layers." },
         { .name = "d-model", .type = OPT_INT, .dest = &g->d_model, .min = 128, .max = 1 << 16, .arg = "N",
           .def = "the shape's", .help = "Embedding length." },
+        { .name = "head-dim", .type = OPT_INT, .dest = &g->head_dim, .min = 0, .max = 1024, .arg = "N",
+          .def = "the shape's", .help = "Channels of a head; 0: --d-model / --heads." },
         { .name = "heads", .type = OPT_INT, .dest = &g->heads, .min = 1, .max = 2048, .arg = "N",
           .def = "the shape's",
           .help = "Attention heads." },
@@ -108,15 +113,23 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "the shape's", .help = "Experts per layer; 0: one dense FFN." },
         { .name = "experts-used", .type = OPT_INT, .dest = &g->experts_used, .min = 0, .max = MODEL_MAX_EXPERTS,
           .arg = "N", .def = "the shape's", .help = "Experts that each token uses." },
+        { .name = "routes", .type = OPT_STRING, .dest = &g->routes, .arg = "FILE.csv", .file = OPT_READ,
+          .help = "Routers that choose the experts of a recorded route: phase,step,layer,e0,e1,... Its layers and experts per "
+                  "token are the model's; greedy generation from BOS goes through its steps." },
+        { .name = "route-splice", .type = OPT_INT, .dest = &g->splice, .min = 2, .max = SYNTH_MAX_PLACES, .arg = "N",
+          .def = "as recorded", .help = "A route of N steps, pieces of the recorded one in random order." },
+        { .name = "route-segment", .type = OPT_INT, .dest = &g->segment, .min = 1, .max = SYNTH_MAX_RECORDED, .arg = "N",
+          .def = "16", .help = "With --route-splice: steps of a piece." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv", .file = OPT_WRITE,
-          .help = "Also write prompts for a trace: random words, one token each (English measures more skewed)." },
+          .help = "Also write prompts for a trace: random words, one token each (English measures more skewed); with "
+                  "--routes one text, the route's." },
         { .name = "prompt-rows", .type = OPT_INT, .dest = &g->prompt_rows, .min = 1, .max = 1000000,
           .arg = "N", .def = "64",
-          .help = "Number of prompts." },
+          .help = "Number of prompts; not with --routes." },
         { .name = "prompt-words", .type = OPT_INT, .dest = &g->prompt_words, .min = 1, .max = 100000, .arg = "N",
-          .def = "127", .help = "Words of each." },
+          .def = "127", .help = "Words of each; not with --routes." },
         { .name = "threads", .type = OPT_INT, .dest = &g->threads, .min = 1, .max = POOL_MAX_THREADS, .arg = "N",
           .def = "one per CPU", .help = "Threads that make weights." },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &g->dry_run,
@@ -141,7 +154,31 @@ static void choose(double *to, double given)
     *to = given >= 0 ? given : *to;
 }
 
-static int request(const struct given *g, struct synth_request *q, struct err *e)
+/* What a route says of the model where the command line does not, and what it leaves nothing to say about. */
+static int routed(const struct given *g, const struct synth_route *route, struct synth_request *q, struct err *e)
+{
+    struct synth_shape *s = &q->shape;
+    if (!route && (g->splice >= 0 || g->segment >= 0))
+        return err_set(e, ERR_USAGE, "--route-splice and --route-segment need --routes");
+    if (!route)
+        return 0;
+    if (g->segment >= 0 && g->splice < 0)
+        return err_set(e, ERR_USAGE, "--route-segment needs --route-splice");
+    if (s->n_experts == 0)
+        return err_set(e, ERR_USAGE, "--routes needs experts: --shape %s has none, and --experts is not given", s->name);
+    if (g->route_memory >= 0)
+        return err_set(e, ERR_USAGE, "--route-persistence: with --routes the route says which experts follow");
+    if (g->prompt_rows >= 0 || g->prompt_words >= 0)
+        return err_set(e, ERR_USAGE, "--prompt-rows and --prompt-words: with --routes the prompt is the route's text");
+    q->route = route;
+    q->splice = g->splice >= 0 ? g->splice : 0;
+    q->segment = g->segment >= 0 ? g->segment : 16;
+    s->n_layers = g->layers >= 0 ? g->layers : route->n_layers;
+    s->n_experts_used = g->experts_used >= 0 ? g->experts_used : route->n_used;
+    return 0;
+}
+
+static int request(const struct given *g, const struct synth_route *route, struct synth_request *q, struct err *e)
 {
     int shape = 0, setting = 0, type = quant_by_name(g->type);
     while (synth_shapes[shape].name && strcmp(synth_shapes[shape].name, g->shape))
@@ -171,6 +208,7 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
     choose_int(&s->n_experts, g->experts);
     choose_int(&s->n_experts_used, g->experts_used >= 0 ? g->experts_used : g->experts == 0 ? 0 : -1);
     choose(&s->rope_base, g->rope_base);
+    choose_int(&s->head_dim, g->head_dim);
     setting += s->n_experts > 0; /* each is there twice: dense, experts */
     q->setting = synth_settings[setting];
     struct synth_setting *p = &q->setting;
@@ -183,7 +221,7 @@ static int request(const struct given *g, struct synth_request *q, struct err *e
     choose(&p->memory[1].period, g->long_period);
     choose(&p->route_memory, g->route_memory);
     choose(&p->noise, g->noise);
-    return 0;
+    return routed(g, route, q, e);
 }
 
 static int report_json(const struct synth_design *d, const struct synth_expect *x, uint64_t bytes,
@@ -208,6 +246,14 @@ static int report_json(const struct synth_design *d, const struct synth_expect *
     js_set_u64(p, "rank", (uint64_t)x->rank);
     js_set_u64(p, "strands", (uint64_t)d->n_strands);
     js_set(o, "expected", p);
+    if (d->n_places > 0) {
+        struct js *w = js_object();
+        js_set_int(w, "steps", d->n_places);
+        js_set_int(w, "recorded", d->ask.route->n_steps);
+        js_set_int(w, "recorded_prompt", d->ask.route->n_prompt);
+        js_set_int(w, "channels", d->n_route + SYNTH_PLACE);
+        js_set(o, "route", w);
+    }
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);
     return r;
@@ -239,6 +285,9 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
            100 * x->repeat);
     printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code,
            d->n_strands);
+    if (d->n_places > 0)
+        printf("route: %d steps (recorded: %d, of which %d are the prompt's), %d channels\n", d->n_places, d->ask.route->n_steps,
+               d->ask.route->n_prompt, d->n_route + SYNTH_PLACE);
 }
 
 static int run(const struct given *g, struct err *e)
@@ -247,19 +296,24 @@ static int run(const struct given *g, struct err *e)
     struct synth_design d = { 0 };
     struct synth_expect x;
     struct synth_result done;
+    struct synth_route route = { 0 };
     int r;
-    if ((r = request(g, &q, e)) < 0 || (r = synth_design(&q, &d, e)) < 0)
+    if ((g->routes && (r = synth_route_read(g->routes, &route, e)) < 0) ||
+        (r = request(g, g->routes ? &route : NULL, &q, e)) < 0 || (r = synth_design(&q, &d, e)) < 0) {
+        synth_route_done(&route);
         return r;
+    }
     uint64_t bytes = synth_file_bytes(&d);
     if ((r = synth_expect(&d, &x, e)) == 0 && !g->dry_run)
         r = synth_write(&d, g->out, g->threads, &done, e);
     if (r == 0 && !g->dry_run && g->prompts)
-        r = synth_prompts(&d, g->prompts, g->prompt_rows, g->prompt_words, e);
+        r = synth_prompts(&d, g->prompts, g->prompt_rows >= 0 ? g->prompt_rows : 64, g->prompt_words >= 0 ? g->prompt_words : 127, e);
     if (r == 0 && g->json)
         r = report_json(&d, &x, bytes, g->dry_run ? NULL : &done, e);
     else if (r == 0)
         report(&d, &x, bytes, g->dry_run ? NULL : &done, g->out);
     synth_design_done(&d);
+    synth_route_done(&route);
     return r;
 }
 
@@ -273,7 +327,7 @@ int main(int argc, char **argv)
         .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
         .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .seed = 1,
-        .prompt_rows = 64, .prompt_words = 127,
+        .prompt_rows = -1, .prompt_words = -1, .splice = -1, .segment = -1, .head_dim = -1,
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
     };
     struct err e = { 0 };

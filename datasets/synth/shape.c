@@ -8,14 +8,15 @@
 #include <string.h>
 
 /* Layers, width, heads, kv heads, FFN, vocabulary, context, experts and how many are used, rotary base,
- * whether it is a smallthinker. */
+ * whether it is a smallthinker, channels of a head where they are not the width divided by heads. */
 const struct synth_shape synth_shapes[] = {
-    { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4, 0 },
-    { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6, 0 },
-    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, 1 },
-    { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0 },
-    { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4, 0 },
-    { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4, 0 },
+    { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4, 0, 0 },
+    { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6, 0, 0 },
+    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, 1, 0 },
+    { "qwen3-30b", 48, 2048, 32, 4, 768, 151936, 32768, 128, 8, 1e6, 0, 128 },
+    { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0, 0 },
+    { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4, 0, 0 },
+    { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4, 0, 0 },
     { 0 }
 };
 
@@ -39,9 +40,11 @@ static int check(const struct synth_request *q, struct err *e)
                        4 * SYNTH_BLOCK);
     if (s->n_ff % SYNTH_BLOCK != 0)
         return err_set(e, ERR_USAGE, "--ff %d is not a multiple of %d", s->n_ff, SYNTH_BLOCK);
-    if (s->d_model % s->n_heads != 0 || s->d_model / s->n_heads % SYNTH_BLOCK != 0)
+    if (s->head_dim == 0 && (s->d_model % s->n_heads != 0 || s->d_model / s->n_heads % SYNTH_BLOCK != 0))
         return err_set(e, ERR_USAGE, "--d-model %d / --heads %d is not a multiple of %d", s->d_model, s->n_heads,
                        SYNTH_BLOCK);
+    if (s->head_dim % SYNTH_BLOCK != 0)
+        return err_set(e, ERR_USAGE, "--head-dim %d is not a multiple of %d", s->head_dim, SYNTH_BLOCK);
     if (s->n_heads % s->n_kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->n_heads, s->n_kv_heads);
     if (s->n_experts > 0 && (s->n_experts_used < 1 || s->n_experts_used > s->n_experts))
@@ -66,7 +69,12 @@ static int check(const struct synth_request *q, struct err *e)
 static int channels(struct synth_design *d, struct err *e)
 {
     const struct synth_shape *s = &d->ask.shape;
-    int classes = 0, room = s->d_model / 2 - SYNTH_BLOCK;
+    int classes = 0, room = s->d_model / 2 - SYNTH_BLOCK, r;
+    if (d->ask.route && (r = synth_route_channels(d, e)) < 0)
+        return r;
+    int places = d->n_route ? SYNTH_PLACE : 0;
+    if (d->n_route)
+        room = s->d_model * 3 / 4 - SYNTH_BLOCK - d->n_route - places;
     for (int k = 0; k < SYNTH_CLASSES; k++)
         classes += d->ask.setting.memory[k].share > 0;
     d->n_strands = 3 * classes;
@@ -74,13 +82,16 @@ static int channels(struct synth_design *d, struct err *e)
         d->n_strands -= classes;
     if (classes > 0 && d->n_strands == 0)
         return err_set(e, ERR_USAGE, "memory needs --heads of %d or more and --d-model of %d or more", classes,
-                       2 * SYNTH_BLOCK * (classes + 2));
+                       d->n_route ? synth_route_width(SYNTH_BLOCK * (classes + 2) + d->n_route + places)
+                                  : 2 * SYNTH_BLOCK * (classes + 2));
     room -= SYNTH_BLOCK * d->n_strands;
     int most = classes > 0 ? 2 * SYNTH_BLOCK : 8 * SYNTH_BLOCK; /* the same rank with memory and without */
     d->n_code = room < most ? room / SYNTH_BLOCK * SYNTH_BLOCK : most;
     d->code0 = SYNTH_BLOCK;
     d->memory0 = d->code0 + d->n_code;
-    d->ordinary0 = d->memory0 + SYNTH_BLOCK * d->n_strands;
+    d->route0 = d->memory0 + SYNTH_BLOCK * d->n_strands;
+    d->place0 = d->route0 + d->n_route;
+    d->ordinary0 = d->place0 + places;
     return 0;
 }
 
@@ -165,7 +176,7 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
     int r = check(ask, e);
     if (r < 0)
         return r;
-    d.head_dim = s->d_model / s->n_heads;
+    d.head_dim = s->head_dim ? s->head_dim : s->d_model / s->n_heads;
     d.group = s->n_heads / s->n_kv_heads;
     d.gate_rate = ask->act == MODEL_ACT_DRELU ? ask->setting.rate / UP_OPEN : ask->setting.rate;
     d.up_bias = ask->act == MODEL_ACT_DRELU ? synth_quantile(UP_OPEN) : 0;
@@ -173,10 +184,14 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
         return r;
     if (!(d.layer = calloc((size_t)s->n_layers, sizeof *d.layer)))
         return err_set(e, ERR_NOMEM, "%d layers", s->n_layers);
+    if (d.n_route && (r = synth_route_places(&d, e)) < 0) {
+        synth_design_done(&d);
+        return r;
+    }
     layer_rates(&d);
     /* Channels that are not zero in an embedding, all of mean square 1; then what layers add to the ordinary ones:
      * 3 / layers by each FFN, about half of 1 / layers by each attention. */
-    double control = SYNTH_CONSTS + d.n_strands + d.n_code, ordinary = s->d_model - d.ordinary0;
+    double control = SYNTH_CONSTS + d.n_strands + d.n_code + (d.ordinary0 - d.route0), ordinary = s->d_model - d.ordinary0;
     d.embed_rms = sqrt((control + ordinary) / s->d_model);
     for (int l = 0; l < s->n_layers; l++) {
         double added = (3.0 * l + 0.5 * (l + 1)) / s->n_layers;
@@ -189,5 +204,9 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
 void synth_design_done(struct synth_design *d)
 {
     free(d->layer);
+    free(d->recorded);
+    free(d->token);
+    free(d->place);
     d->layer = NULL;
+    d->recorded = d->token = d->place = NULL;
 }

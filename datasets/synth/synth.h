@@ -16,6 +16,9 @@
 #define SYNTH_CONSTS  16 /* constant channels, the first half of block 0; the flags are the other half */
 #define SYNTH_FLAGS   16
 #define SYNTH_CLASSES 2  /* periods of memory: short, long */
+#define SYNTH_PLACE   160 /* channels that say where in a replayed route a token is */
+#define SYNTH_MAX_RECORDED 8192 /* steps of a recorded route */
+#define SYNTH_MAX_PLACES   8192 /* steps of a replayed one */
 
 /* --- what is asked for (shape.c) ----------------------------------------------------------- */
 
@@ -24,6 +27,7 @@ struct synth_shape {
     int n_layers, d_model, n_heads, n_kv_heads, n_ff, n_vocab, n_ctx, n_experts, n_experts_used;
     double rope_base;
     int small;           /* architecture smallthinker, else llama */
+    int head_dim;        /* 0: d_model / n_heads */
 };
 
 struct synth_class {
@@ -46,6 +50,14 @@ struct synth_setting {
 extern const struct synth_shape synth_shapes[];     /* ends with name NULL */
 extern const struct synth_setting synth_settings[];
 
+/* Experts that a mixture chose, by step and layer; largest router logit first. */
+struct synth_route {
+    int n_steps, n_prompt;    /* n_prompt: of the prompt, the first of them */
+    int n_layers, n_used;
+    int n_experts;            /* the largest number among them, plus 1 */
+    uint16_t *experts;        /* [n_steps][n_layers][n_used] */
+};
+
 struct synth_request {
     struct synth_shape shape;
     struct synth_setting setting;
@@ -53,6 +65,8 @@ struct synth_request {
     enum model_router router; /* smallthinker: softmax or sigmoid */
     uint32_t type;
     uint64_t seed;
+    const struct synth_route *route; /* replayed; NULL: routers of random rows */
+    int splice, segment;      /* steps to replay, made of pieces of `segment` recorded ones; splice 0: as recorded */
 };
 
 /* --- what follows (shape.c) ---------------------------------------------------------------- */
@@ -73,16 +87,42 @@ struct synth_design {
     struct synth_request ask;
     int head_dim, group;             /* group: query heads per kv head */
     int n_code, n_strands;           /* T, S */
-    int code0, memory0, ordinary0;   /* first channels of own code, strands, ordinary part */
+    int n_route;                     /* channels of the recorded step; 0: no route */
+    int code0, memory0, route0;      /* first channels of own code, strands, recorded step, */
+    int place0, ordinary0;           /* place in the replayed route, ordinary part */
     struct synth_strand strands[SYNTH_FLAGS];
     double gate_rate;                /* P(gate > 0): the rate, or rate / 0.8 for dReLU */
     double up_bias;                  /* mean of Up before its activation, in deviations */
     double embed_rms;                /* norm of every embedding row */
     struct synth_layer *layer;       /* [n_layers] */
+    int n_places;                    /* steps of the replayed route; 0: none */
+    int *recorded, *token;           /* [n_places]: recorded step, token */
+    int *place;                      /* [n_vocab]: of a token, or -1 */
 };
 
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);
 void synth_design_done(struct synth_design *d);
+
+/* --- replayed routes (routes.c) ------------------------------------------------------------- */
+
+/* A table with the columns phase (prompt, then decode), step, layer, e0, e1, ...: every layer of every step, ascending. A row
+ * without experts gets another step's in that layer.
+ * ERR_FORMAT names file, line, column and value. */
+int synth_route_read(const char *path, struct synth_route *out, struct err *e);
+void synth_route_done(struct synth_route *r);
+
+/* The least width of a model with a route and so many control channels: they take at most three quarters. */
+int synth_route_width(int channels);
+
+/* Of a design: channels first, then places. synth_design calls both; it frees what they made when they fail. */
+int synth_route_channels(struct synth_design *d, struct err *e);
+int synth_route_places(struct synth_design *d, struct err *e);
+
+/* The recorded step whose experts a token gets: its place's, and any one for tokens that have no place. */
+int synth_recorded_step(const struct synth_design *d, uint32_t token);
+
+/* Signs of a token's place code: 32 channels, a bit each. */
+uint32_t synth_place_code(const struct synth_design *d, int block, uint32_t token);
 
 /* --- normal distribution and what the design leads one to expect (curve.c) ------------------ */
 
@@ -141,8 +181,11 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
 
 int synth_vocab(struct gguf_writer *w, int n_vocab, struct err *e);
 
+/* Is this token a word by itself: a group of letters with a blank before it? */
+int synth_is_word(int token);
+
 /* A CSV of prompts (id, text): words that are one token each, drawn evenly, so that tokens are as independent as
- * the design supposes. */
+ * the design supposes. With a route, one text: the whole of it, without BOS. */
 int synth_prompts(const struct synth_design *d, const char *path, int rows, int words, struct err *e);
 
 struct synth_result {

@@ -96,6 +96,24 @@ int synth_vocab(struct gguf_writer *w, int n, struct err *e)
     return r;
 }
 
+int synth_is_word(int token)
+{
+    char text[TEXT_BYTES];
+    return token >= SYNTH_LETTERS && letters(token - SYNTH_LETTERS, text);
+}
+
+static int route_prompt(const struct synth_design *d, struct file_out *o, struct err *e)
+{
+    char text[TEXT_BYTES], line[2 * TEXT_BYTES];
+    int r = file_out_write(o, "route,", 6, e);
+    for (int i = 1; r == 0 && i < d->n_places; i++) {
+        letters(d->token[i] - SYNTH_LETTERS, text);
+        int n = snprintf(line, sizeof line, "%s%s", text + strlen(BLANK), i + 1 < d->n_places ? " " : "\n");
+        r = file_out_write(o, line, (size_t)n, e);
+    }
+    return r;
+}
+
 int synth_prompts(const struct synth_design *d, const char *path, int rows, int words, struct err *e)
 {
     struct file_out o;
@@ -104,6 +122,10 @@ int synth_prompts(const struct synth_design *d, const char *path, int rows, int 
     if (r < 0)
         return r;
     r = file_out_write(&o, "id,text\n", 8, e);
+    if (r == 0 && d->n_places > 0) {
+        r = route_prompt(d, &o, e);
+        rows = 0;
+    }
     for (int i = 0; r == 0 && i < rows; i++) {
         int n = snprintf(line, sizeof line, "synth-%04d,", i);
         r = file_out_write(&o, line, (size_t)n, e);

@@ -48,6 +48,74 @@ static void constant(const struct rows *r, double value, uint8_t *row)
     synth_exact(r->t->type, value / (7 * SYNTH_CONSTS), level, row);
 }
 
+/* --- replayed routes ----------------------------------------------------------------------- */
+
+/* Sign of channel k in the code of a recorded step: a row of Sylvester's matrix, so that codes of different steps are
+ * orthogonal and a router's row is a sum of them. */
+static int step_sign(int step, int k)
+{
+    return __builtin_parity((unsigned)step & (unsigned)k) ? -1 : 1;
+}
+
+/* Signs of 32 channels from c on, a bit each, in a token's embedding: its recorded step's, or its place's. */
+static uint64_t route_signs(const struct synth_design *d, int c, uint32_t token)
+{
+    if (c >= d->place0)
+        return synth_place_code(d, (c - d->place0) / SYNTH_BLOCK, token);
+    uint64_t signs = 0;
+    int step = synth_recorded_step(d, token);
+    for (int j = 0; j < SYNTH_BLOCK; j++)
+        signs |= (uint64_t)(step_sign(step, c - d->route0 + j) > 0) << j;
+    return signs;
+}
+
+static void add_float(uint8_t *at, float v)
+{
+    uint32_t bits = bytes_le32(at);
+    float sum;
+    memcpy(&sum, &bits, sizeof sum);
+    sum += v;
+    memcpy(&bits, &sum, sizeof bits);
+    bytes_put32(at, bits);
+}
+
+/* F32. Logits of the experts that a step chose are 4 to 6, in the recorded order; of all others 0. */
+static void route_router_row(const struct rows *r, uint64_t expert, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    const struct synth_route *route = d->ask.route;
+    double scale = d->ask.shape.small ? 1 : d->layer[r->t->layer].rms;
+    size_t used = (size_t)route->n_used;
+    memset(out, 0, 4 * (size_t)d->ask.shape.d_model);
+    for (int s = 0; s < route->n_steps; s++) {
+        const uint16_t *chosen = route->experts + ((size_t)s * (size_t)route->n_layers + (size_t)r->t->layer) * used;
+        for (size_t i = 0; i < used; i++) {
+            float part = (float)(scale * (6 - 2.0 * (double)(i + 1) / (double)used) / d->n_route);
+            for (int k = 0; k < d->n_route && chosen[i] == expert; k++)
+                add_float(out + 4 * (size_t)(d->route0 + k), step_sign(s, k) > 0 ? part : -part);
+        }
+    }
+}
+
+/* Over the place channels: the codes of the places before the token's, so that its logit is 30 there. The second place
+ * follows the first and the last: the text goes round. */
+static void route_head(const struct rows *r, uint64_t token, uint8_t *row)
+{
+    const struct synth_design *d = r->d;
+    int place = d->place[token];
+    if (place < 1)
+        return;
+    double unit = 30 * d->layer[d->ask.shape.n_layers - 1].rms / SYNTH_PLACE;
+    for (int b = 0; b < SYNTH_PLACE / SYNTH_BLOCK; b++) {
+        uint32_t before = synth_place_code(d, b, (uint32_t)d->token[place - 1]);
+        uint32_t last = synth_place_code(d, b, (uint32_t)d->token[d->n_places - 1]);
+        int8_t level[SYNTH_BLOCK];
+        for (int j = 0; j < SYNTH_BLOCK; j++)
+            level[j] = (int8_t)((before >> j & 1 ? 1 : -1) + (place > 1 ? 0 : last >> j & 1 ? 1 : -1));
+        synth_exact(r->t->type, unit, level, row + (size_t)(d->place0 / SYNTH_BLOCK + b) * r->block_bytes);
+    }
+}
+
 /* --- embedding ----------------------------------------------------------------------------- */
 
 static void embed_row(const struct rows *r, uint64_t token, uint8_t *out)
@@ -67,13 +135,15 @@ static void embed_row(const struct rows *r, uint64_t token, uint8_t *out)
     synth_exact(r->t->type, 1, level, out);
     for (int b = 1; b < r->n_blocks; b++) {
         int c = b * SYNTH_BLOCK;
-        if (c >= d->memory0 && c < d->ordinary0)
+        int code = c < d->ordinary0;
+        if (c >= d->memory0 && c < d->route0)
             continue;
-        uint64_t sign = synth_mix(key_of(d, c < d->memory0 ? KEY_CODE : KEY_EMBED, (uint64_t)b), token);
+        uint64_t sign = c >= d->route0 && code ? route_signs(d, c, (uint32_t)token)
+                                               : synth_mix(key_of(d, code ? KEY_CODE : KEY_EMBED, (uint64_t)b), token);
         for (int j = 0; j < SYNTH_BLOCK; j++, sign >>= 1)
-            level[j] = (int8_t)((sign & 1 ? 1 : -1) * (c < d->memory0 ? 1 : 1 + j % 7));
+            level[j] = (int8_t)((sign & 1 ? 1 : -1) * (code ? 1 : 1 + j % 7));
         /* Levels 1..7, of which 1..4 a fifth time: mean square 590 / 32. */
-        synth_exact(r->t->type, c < d->memory0 ? 1 : sqrt(32 / 590.0), level, out + (size_t)b * r->block_bytes);
+        synth_exact(r->t->type, code ? 1 : sqrt(32 / 590.0), level, out + (size_t)b * r->block_bytes);
     }
 }
 
@@ -161,7 +231,7 @@ static void writing_row(const struct rows *r, uint64_t row, uint8_t *out)
         return;
     }
     memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
-    if (r->t->role == MODEL_ATTN_OUTPUT && r->t->layer == 0 && c >= d->memory0) {
+    if (r->t->role == MODEL_ATTN_OUTPUT && r->t->layer == 0 && c >= d->memory0 && c < d->route0) {
         const struct synth_strand *s = &d->strands[(c - d->memory0) / SYNTH_BLOCK];
         single(r, s->head * d->head_dim + s->slice * SYNTH_BLOCK + (c - d->memory0) % SYNTH_BLOCK, 1, out);
     }
@@ -186,7 +256,7 @@ static void gate_row(const struct rows *r, uint64_t row, uint8_t *out)
     const struct synth_design *d = r->d;
     uint32_t n_ff = (uint32_t)d->ask.shape.n_ff, i = (uint32_t)(row % n_ff);
     uint64_t expert = row / n_ff, first = row * (uint64_t)r->n_blocks;
-    int b0 = d->code0 / SYNTH_BLOCK, b1 = d->memory0 / SYNTH_BLOCK, b2 = d->ordinary0 / SYNTH_BLOCK;
+    int b0 = d->code0 / SYNTH_BLOCK, b1 = d->memory0 / SYNTH_BLOCK, b2 = d->route0 / SYNTH_BLOCK;
     noise_row(r, row, out);
     synth_noise_fill(&r->own, r->key, first + (uint64_t)b0, b1 - b0, out + (size_t)b0 * r->block_bytes);
     for (int j = 0; j < d->n_strands; j++)
@@ -210,6 +280,8 @@ static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
     const struct synth_design *d = r->d;
     if (token >= SYNTH_SPECIAL) {
         noise_row(r, token, out);
+        if (d->n_places > 0)
+            route_head(r, token, out);
         return;
     }
     memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
@@ -228,7 +300,7 @@ static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
         double share = 0;
         if (c >= d->code0 && c < d->memory0)
             share = (1 - memory) / d->n_code;
-        else if (c >= d->memory0 && c < d->ordinary0)
+        else if (c >= d->memory0 && c < d->route0)
             share = memory / (SYNTH_BLOCK * d->n_strands);
         double sign = synth_mix(r->key + row, (uint64_t)c) & 1 ? 1 : -1;
         float v = (float)(sign * scale * sqrt(share));
@@ -259,9 +331,9 @@ static double deviation(const struct synth_design *d, const struct synth_tensor 
     case MODEL_ATTN_OUTPUT:
         return sqrt(1 / (n_in * s->n_layers));
     case MODEL_OUTPUT:
-        return 3.5 / sqrt(n_in);
+        return (d->n_places > 0 ? 1 : 3.5) / sqrt(n_in);
     case MODEL_FFN_GATE: {
-        double rms = d->layer[t->layer].rms, n_control = d->ordinary0 - SYNTH_FLAGS + d->n_strands;
+        double rms = d->layer[t->layer].rms, n_control = d->route0 - SYNTH_FLAGS + d->n_strands;
         return sqrt(d->ask.setting.noise / (n_in - n_control / (rms * rms)));
     }
     case MODEL_FFN_DOWN: {
@@ -315,7 +387,7 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
     case MODEL_ATTN_OUTPUT:
     case MODEL_FFN_DOWN:   make = writing_row; break;
     case MODEL_FFN_UP:     make = up_row; break;
-    case MODEL_FFN_ROUTER: make = router_row; break;
+    case MODEL_FFN_ROUTER: make = d->n_places > 0 ? route_router_row : router_row; break;
     case MODEL_FFN_GATE:
         gate_control(&r);
         make = gate_row;

@@ -137,6 +137,8 @@ static int put_numbers(struct gguf_writer *w, const struct synth_design *d, stru
         { "feed_forward_length", s->n_ff, 1 },
         { "attention.head_count", s->n_heads, 1 },
         { "attention.head_count_kv", s->n_kv_heads, 1 },
+        { "attention.key_length", d->head_dim, s->head_dim > 0 },
+        { "attention.value_length", d->head_dim, s->head_dim > 0 },
         { "rope.dimension_count", d->head_dim, 1 },
         { "vocab_size", s->n_vocab, 1 },
         { "expert_count", s->n_experts, s->n_experts > 0 },

@@ -113,10 +113,11 @@ static int policy_matters(const struct problem *pr, const struct plan *p, const 
 
 static int doubt_policy(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
 {
+    const struct plan_limit *l = &p->limits[li];
     int differs = 0, r = 0;
-    for (int k = 0; k < p->n_layers && r == 0 && !differs && pr->space.in->window_tokens > 0; k++)
+    for (int k = 0; k < p->n_layers && r == 0 && !differs && space_has_lists(pr->space.in, l->mode); k++)
         if (space_looks_up(&pr->space, 0, k) && space_representative(&pr->space, k) == k)
-            r = policy_matters(pr, p, &p->limits[li], k, &differs, e);
+            r = policy_matters(pr, p, l, k, &differs, e);
     return r < 0 || differs ? r : check_fields_add(f, no_bearing, e, "limits[%d].cold_policy", li);
 }
 

@@ -219,7 +219,7 @@ static int check_limits(const struct plan *p, const char *name, const struct inp
     const struct space_variant variant = { f->mode, f->recall, f->predictor, f->always, 0, 0 };
     struct problem pr = { 0 };
     struct points points = { 0 };
-    int n = 0, r, replayed = in->window_tokens > 0;
+    int n = 0, r, replayed = space_has_lists(in, f->mode);
     for (int i = 0; i < first; i++)
         if (planning_same_problem(p, &p->limits[i], f))
             return 0;

@@ -758,12 +758,19 @@ double cost_predictor_bytes(const struct inputs *in, const struct predicted *f, 
 static struct cost_flow neurons_flow(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
                                      int batch_index, int layer, const struct replay_table *t, const struct cost_residency *k)
 {
-    struct cost_flow f = { .ahead = 1 };
+    struct cost_flow f = { .ahead = in->n_blocks == 1 || in->h.early_router };
     enum plan_mode mode = cost_mode_at(c, layer);
     if (mode == PLAN_PREDICTED)
         return predicted_flow(in, s, c, batch_index, layer, t, k);
     double blocks = inputs_gates(in, batch_index, layer) / in->h.n_ff;
     int last = s->n_parts - 1, two_phase = s->n_parts > s->n_segments;
+    if (mode == PLAN_DENSE && t && t->n_blocks > 0) {
+        f.lookups = replay_lookups(t, k->hot[0]);
+        f.reads = replay_misses(t, k->hot[0], k->slots);
+        f.how = replay_how(t, k->hot[0], k->slots);
+        f.mu = replay_lookups(t, 0) > 0 ? f.reads / replay_lookups(t, 0) : 0;
+        return f;
+    }
     if (mode == PLAN_DENSE) {
         double all = 0;
         for (int p = 0; p < s->n_parts; p++) {

@@ -129,7 +129,7 @@ static int steps(const struct inputs *in, int layer, uint64_t max_steps, struct 
     if (o->window.n_steps == 0 && (r = describe_window(&o->d, o->p, DESCRIBE_WINDOW, &o->window, e)) < 0)
         return r;
     size_t starts = (size_t)n + 1, at = o->window.start[n];
-    struct inputs_steps s = { n, malloc(starts * sizeof *s.start), malloc((at + 1) * sizeof *s.at) };
+    struct inputs_steps s = { .n_steps = n, .start = malloc(starts * sizeof *s.start), .at = malloc((at + 1) * sizeof *s.at) };
     if (!s.start || !s.at) {
         inputs_steps_done(&s);
         return err_set(e, ERR_NOMEM, "out of memory for an activation window");

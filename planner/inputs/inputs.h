@@ -3,7 +3,7 @@
 
 /* What the planner knows of a model, as plain numbers: shapes of the resident matrices, hotness curves in
  * pack order, activation maps for cache replay. Filled from a trace, or from a description by published figures
- * (planner/describe/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps(), and for
+ * (planner/describe/describe.h), whose windows are drawn. Constant after filling; thread-safe but for steps() and routes(), and for
  * all of planner/predict/predicted.h where results are memoised (inputs_memoise): these are for one thread. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
@@ -110,6 +110,9 @@ struct inputs {
     struct budget_model budget;                 /* the account's facts; its shape is filled per layout */
     /* Where activation lists come from, and what it needs; NULL: there is no window (window_tokens is 0). */
     int (*steps)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
+    /* Which experts tokens are routed to, of the whole trace: at most so many tokens from its beginning, in lists of block * n_ff.
+     * NULL: that is not known, or there are no experts. */
+    int (*routes)(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e);
     /* What is worked out again and again, stored the first time (inputs_memoise); NULL: not stored. */
     struct list_cache *lists;                          /* lists that fire or are predicted */
     double *quantiles;                          /* [n_layers][n_blocks][n_ff]: as of predict.c; 0: not yet */

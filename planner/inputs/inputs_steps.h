@@ -10,6 +10,8 @@ struct inputs_steps {
     int n_steps;                /* tokens of the window */
     uint32_t *start;            /* [n_steps + 1] into at[] */
     uint32_t *at;               /* block * n_ff + pack position, ascending within a step */
+    int together;               /* 1: all of a step is looked up before anything of it is admitted, as experts are whose router has
+                                 * chosen; 0: one after the other */
 };
 
 void inputs_steps_done(struct inputs_steps *s); /* accepts a zeroed one */

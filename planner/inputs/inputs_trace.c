@@ -255,6 +255,38 @@ static int steps_from_trace(const struct inputs *in, int layer, uint64_t max_ste
     return r < 0 ? r : 0;
 }
 
+static int ascending(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int routes_from_trace(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+{
+    uint64_t total = in->n_tokens < max_steps ? in->n_tokens : max_steps;
+    size_t k = (size_t)in->n_used;
+    if (total > UINT32_MAX / k || total > INT32_MAX)
+        return err_set(e, ERR_LIMIT, "the routes of %llu tokens are too many", (unsigned long long)total);
+    struct inputs_steps s = { .n_steps = (int)total, .start = malloc(((size_t)total + 1) * sizeof *s.start),
+                              .at = malloc((size_t)total * k * sizeof *s.at + 1) };
+    uint16_t *blocks = malloc((size_t)total * k * sizeof *blocks + 1);
+    int r = s.start && s.at && blocks ? trace_routing(in->trace, layer, 0, total, blocks, e) :
+                                        err_set(e, ERR_NOMEM, "out of memory for the routes of layer %d", layer);
+    for (size_t t = 0; t <= (size_t)total && r == 0; t++) {
+        s.start[t] = (uint32_t)(t * k);
+        for (size_t i = 0; t < (size_t)total && i < k; i++)
+            s.at[t * k + i] = (uint32_t)blocks[t * k + i] * (uint32_t)in->h.n_ff;
+        if (t < (size_t)total)
+            qsort(s.at + t * k, k, sizeof *s.at, ascending);
+    }
+    free(blocks);
+    if (r < 0)
+        inputs_steps_done(&s);
+    else
+        *out = s;
+    return r;
+}
+
 static void close_trace(struct inputs *in)
 {
     trace_close(in->trace);
@@ -278,6 +310,7 @@ int inputs_from_trace(const char *path, int max_batch, struct inputs *out, struc
         return r;
     in.trace = t;
     in.steps = steps_from_trace;
+    in.routes = trace_info(t)->h.n_experts > 0 ? routes_from_trace : NULL;
     in.close = close_trace;
     if ((r = read_shape(&in, trace_info(t), e)) < 0 || (r = read_account(&in, t, e)) < 0 ||
         (r = read_matrices(&in, trace_info(t), e)) < 0 || (r = read_curves(&in, t, e)) < 0 ||

@@ -139,7 +139,8 @@ int list_cache_get(const struct list_cache *k, struct hash128 key, uint64_t n_st
     if (!l || (uint64_t)l->n_steps < n_steps)
         return 0;
     size_t starts = ((size_t)n_steps + 1) * sizeof *l->start;
-    struct inputs_steps s = { (int)n_steps, malloc(starts), malloc(((size_t)l->start[n_steps] + 1) * sizeof *s.at) };
+    struct inputs_steps s = { .n_steps = (int)n_steps, .start = malloc(starts),
+                              .at = malloc(((size_t)l->start[n_steps] + 1) * sizeof *s.at) };
     if (!s.start || !s.at) {
         inputs_steps_done(&s);
         return err_set(e, ERR_NOMEM, "out of memory for activation lists");

@@ -18,6 +18,7 @@
 
 #define DEFAULT_CONTEXT 4096
 #define PREFILL_CHUNK   64
+#define LARGE_READ      (256u << 10)
 #define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
 
 /* --- one limit --- */
@@ -134,12 +135,13 @@ static const struct predicted *chosen_predicted(const struct problem *p, const s
     return p->space.predicted[problem_chosen(p, res, 0, layer).variant];
 }
 
-/* Does a step of the solution read neurons? */
+/* Does a step of the solution read neurons, in reads so small that many have to be on their way? Large ones, of tiles, keep the disk
+ * busy by twos and threes, and each has a large buffer. */
 static int reads_neurons(const struct problem *p, const struct solve_result *res)
 {
     const struct layout_shapes *s = &p->space.shapes;
     int last = s->n_parts - 1;
-    for (int l = 0; l < p->space.in->n_layers; l++) {
+    for (int l = 0; l < p->space.in->n_layers && s->kind[0].largest_read < LARGE_READ; l++) {
         const struct cost_residency k = problem_chosen(p, res, 0, l);
         uint32_t units = layout_of(s, l)->part[last].n_units * (uint32_t)p->space.in->n_blocks;
         for (int i = 0; i <= last; i++)

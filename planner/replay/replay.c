@@ -65,7 +65,7 @@ static int accesses_build(const struct inputs_steps *s, const struct layout_shap
                           int batch, uint32_t hot, struct replay_accesses *out, struct err *e)
 {
     int piece = s->n_steps / batch;
-    struct replay_accesses a = { .n_steps = piece, .n_units = shape->part[part].n_units * (uint32_t)n_blocks };
+    struct replay_accesses a = { .n_steps = piece, .n_units = shape->part[part].n_units * (uint32_t)n_blocks, .together = s->together };
     if (piece < 4)
         return err_set(e, ERR_UNSUPPORTED, "the trace's window of %d tokens is too short to replay batches of %d; "
                        "trace more tokens", s->n_steps, batch);
@@ -136,8 +136,43 @@ static double mean_lookups(const struct replay_accesses *a)
     return per_step(a, (double)(a->start[a->n_steps] - a->start[first_measured(a)]));
 }
 
+/* Admits what missed, of units[n] from `first` on: slots of those that did, and CACHE_NONE where it was refused, into at. */
+static void admit(struct cache *c, const uint32_t *units, size_t first, size_t n, uint32_t *at)
+{
+    uint32_t evicted;
+    for (size_t i = first; i < n; i++) {
+        if (at[i] != CACHE_NONE)
+            continue;
+        at[i] = cache_admit(c, units[i], &evicted);
+        if (at[i] != CACHE_NONE)
+            cache_ready(c, at[i]);
+    }
+}
+
+/* Misses of one step; at: room for as many slots as it has units. marks may be NULL. */
+static size_t run_step(struct cache *c, const uint32_t *units, size_t n, int together, uint32_t *at, uint8_t *marks)
+{
+    size_t missed = 0;
+    int ready;
+    for (size_t i = 0; i < n; i++) {
+        at[i] = cache_lookup(c, units[i], &ready);
+        missed += at[i] == CACHE_NONE;
+        if (marks)
+            marks[i] += at[i] == CACHE_NONE;
+        if (!together)
+            admit(c, units, i, i + 1, at);
+    }
+    admit(c, units, 0, together ? n : 0, at);
+    for (size_t i = 0; i < n; i++)
+        if (at[i] != CACHE_NONE)
+            cache_unpin(c, at[i]);
+    cache_tick(c);
+    return missed;
+}
+
+/* One size, by the runtime's own code. */
 static int run_cache(const struct replay_accesses *a, enum cache_policy policy, uint32_t slots,
-                     struct replay_sample *sample, double *misses, struct err *e)
+                     struct replay_sample *sample, uint64_t *misses, struct err *e)
 {
     size_t bytes = (cache_bytes(a->n_units, slots) + 63) & ~(size_t)63, longest = 0;
     for (int t = 0; t < a->n_steps; t++)
@@ -151,33 +186,28 @@ static int run_cache(const struct replay_accesses *a, enum cache_policy policy, 
         return err_set(e, ERR_NOMEM, "out of memory for replay");
     }
     struct cache *c = cache_init(mem, a->n_units, slots, policy);
-    uint64_t missed = 0;
     int sampled = 0;
+    *misses = 0;
     for (int t = 0; t < a->n_steps; t++) {
-        size_t n = 0;
         uint8_t *marks = replay_sample_step(sample, &sampled, t);
-        for (size_t i = a->start[t]; i < a->start[t + 1]; i++) {
-            int ready;
-            uint32_t evicted, slot = cache_lookup(c, a->units[i], &ready);
-            if (slot == CACHE_NONE) {
-                missed += t >= first_measured(a);
-                if (marks)
-                    marks[i - a->start[t]] = 1;
-                slot = cache_admit(c, a->units[i], &evicted);
-                if (slot == CACHE_NONE)
-                    continue;
-                cache_ready(c, slot);
-            }
-            pinned[n++] = slot;
-        }
-        for (size_t i = 0; i < n; i++)
-            cache_unpin(c, pinned[i]);
-        cache_tick(c);
+        size_t n = run_step(c, a->units + a->start[t], a->start[t + 1] - a->start[t], a->together, pinned, marks);
+        *misses += t >= first_measured(a) ? n : 0;
     }
-    *misses = per_step(a, (double)missed);
     free(pinned);
     free(mem);
     return 0;
+}
+
+/* The same at n ascending sizes: in one pass, but where what is looked up together has to be run size by size. */
+static int run_sizes(const struct replay_accesses *a, enum cache_policy policy, const uint32_t *slots, int n,
+                     struct replay_sample *sample, uint64_t *misses, struct err *e)
+{
+    int r = 0;
+    if (!a->together)
+        return replay_sizes(a, policy, first_measured(a), slots, n, sample, misses, e);
+    for (int i = 0; i < n && r == 0; i++)
+        r = run_cache(a, policy, slots[i], sample, &misses[i], e);
+    return r;
 }
 
 static uint32_t units_beyond(const struct replay_table *t, uint32_t hot)
@@ -191,6 +221,7 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
                  struct err *e)
 {
     struct replay_accesses a;
+    uint64_t missed;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
@@ -198,7 +229,9 @@ int replay_point(const struct inputs_steps *s, const struct layout_shape *shape,
     if (slots == 0)
         *misses = *lookups;
     else
-        r = run_cache(&a, policy, slots, NULL, misses, e);
+        r = run_cache(&a, policy, slots, NULL, &missed, e);
+    if (slots > 0 && r == 0)
+        *misses = per_step(&a, (double)missed);
     accesses_done(&a);
     return r;
 }
@@ -209,13 +242,15 @@ int replay_point_reads(const struct inputs_steps *s, const struct layout_shape *
 {
     struct replay_accesses a;
     struct replay_sample sample = { 0 };
+    uint64_t missed = 0;
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
     out->lookups = mean_lookups(&a);
     if ((r = replay_sample_init(&a, first_measured(&a), NULL, &sample, e)) == 0 &&
-        (r = run_cache(&a, policy, slots, &sample, &out->misses, e)) == 0)
+        (r = run_cache(&a, policy, slots, &sample, &missed, e)) == 0)
         replay_reads_of(&sample, shape->part[part].n_units, rule, 1, 0, &out->how);
+    out->misses = per_step(&a, (double)missed);
     replay_sample_done(&sample);
     accesses_done(&a);
     return r;
@@ -229,7 +264,7 @@ int replay_curve(const struct inputs_steps *s, const struct layout_shape *shape,
     int r = accesses_build(s, shape, part, n_blocks, batch, hot, &a, e);
     if (r < 0)
         return r;
-    r = replay_sizes(&a, policy, first_measured(&a), slots, n, NULL, missed, e);
+    r = run_sizes(&a, policy, slots, n, NULL, missed, e);
     for (int i = 0; i < n && r == 0; i++)
         misses[i] = per_step(&a, (double)missed[i]);
     accesses_done(&a);
@@ -302,7 +337,7 @@ static int fill_row(const struct replay_accesses *a, enum cache_policy policy, i
 {
     uint64_t missed[REPLAY_SIZES];
     int none, r = begin_row(a, NULL, h, t, sample, &none, e);
-    if (r < 0 || (r = replay_sizes(a, policy, first_measured(a), t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
+    if (r < 0 || (r = run_sizes(a, policy, t->slots[h] + none, REPLAY_SIZES - none, sample, missed, e)) < 0)
         return r;
     end_row(a, h, none, missed, t, sample);
     return 0;

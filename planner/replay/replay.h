@@ -3,9 +3,10 @@
 
 /* Miss rates of the cold cache over a grid of hot prefixes and cache sizes, from replaying a layer's activation
  * window: what the runtime's own cache code (common/plan/cache) would do, all sizes in one pass (replay_sizes.h), single
- * points through that code itself; and Belady's bound beside them. Neurons of the hot prefix are not looked up; a
- * step's other neurons are looked up unit by unit in ascending pack position; what a step touches stays pinned to
- * its end (the barrier at the end of a layer), then comes one tick. Thread-safe: state is the caller's. */
+ * points, and steps that are looked up together, through that code itself; and Belady's bound beside them. Neurons of the
+ * hot prefix are not looked up; a step's other neurons are looked up unit by unit in ascending pack position, each before
+ * the next or all together (struct inputs_steps); what a step touches stays pinned to its end (the barrier at the end of a
+ * layer), then comes one tick. Thread-safe: state is the caller's. */
 #include "common/base/err.h"
 #include "common/plan/cache.h"
 #include "common/plan/layout.h"

@@ -12,6 +12,7 @@ struct replay_accesses {
     size_t *start;              /* [n_steps + 1] */
     uint32_t *units;
     uint32_t n_units;           /* of the layer; units[] are below it */
+    int together;               /* a step's are looked up before any is admitted */
 };
 
 #endif

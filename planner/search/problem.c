@@ -25,7 +25,7 @@ static int prepare_tables(struct problem *p, const struct problem_request *q, st
     miss_tables_init(&p->tables, s, q->policy);
     if (!space_looks_up_any(s) || s->every == SPACE_WHOLE_LAYERS)
         return 0;
-    if (s->in->window_tokens == 0)
+    if (!space_has_lists(s->in, s->modes[0]))
         return err_set(e, ERR_UNSUPPORTED, "the trace has no window of activation maps, which the cold cache is "
                                            "planned from");
     int has_layers = like && (like->every <= 1 || like->every == s->every);

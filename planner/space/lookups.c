@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_ROUTES 4096        /* tokens of a window in dense mode: every size is run by itself */
 #define REPLAY_WORK 400e6       /* cache accesses that a variant's tables stand for: a few seconds of one core */
 
 static double looked_up(const struct space *s, int variant, int layer)
@@ -12,6 +13,8 @@ static double looked_up(const struct space *s, int variant, int layer)
     const struct predicted *f = s->predicted[variant];
     if (!space_looks_up(s, variant, layer))
         return 0;
+    if (s->modes[variant] == PLAN_DENSE)
+        return inputs_gates(s->in, 0, layer) / s->in->h.n_ff * layout_of(&s->shapes, layer)->part[0].n_units;
     if (!f || f->input[layer] < 0)
         return inputs_active(s->in, 0, layer, 0);
     return s->shapes.n_parts > 1 ? predicted_active(f, s->in, 0, layer, 0) : predicted_neurons(f, 0, layer, 0);
@@ -23,6 +26,8 @@ uint64_t lookups_window(const struct space *s, int variant, int layer)
     double cells = REPLAY_HOTS * REPLAY_SIZES * 0.4;
     double per_token = looked_up(s, variant, layer) * cells * s->in->n_batches * (s->in->equivalent ? 1 : s->in->n_layers);
     double tokens = per_token > 0 ? REPLAY_WORK / per_token : 1e9;
+    if (s->modes[variant] == PLAN_DENSE && tokens > MOST_ROUTES)
+        return MOST_ROUTES;
     return tokens < 128 ? 128 : tokens > 1e9 ? 1000000000 : (uint64_t)tokens;
 }
 
@@ -37,17 +42,44 @@ static int apply_variant(const struct space *s, int variant, int layer, struct p
     return r;
 }
 
+/* Every unit of the experts that a token is routed to, by its first neuron. */
+static int expert_steps(const struct space *s, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+{
+    const struct layout_part *p = &layout_of(&s->shapes, layer)->part[0];
+    struct inputs_steps routes = { 0 };
+    int r = s->in->routes(s->in, layer, max_steps, &routes, e);
+    if (r < 0)
+        return r;
+    size_t n = routes.start[routes.n_steps];
+    uint32_t *at = n <= UINT32_MAX / p->n_units ? malloc((n * p->n_units + 1) * sizeof *at) : NULL;
+    if (!at) {
+        inputs_steps_done(&routes);
+        return err_set(e, ERR_NOMEM, "out of memory for the routes of layer %d", layer);
+    }
+    for (size_t i = 0; i < n; i++)
+        for (uint32_t u = 0; u < p->n_units; u++)
+            at[i * p->n_units + u] = routes.at[i] + u * p->neurons_per_unit;
+    for (int t = 0; t <= routes.n_steps; t++)
+        routes.start[t] *= p->n_units;
+    free(routes.at);
+    routes.at = at;
+    routes.together = 1;
+    *out = routes;
+    return 0;
+}
+
 int lookups_steps(const struct space *s, int variant, int layer, uint64_t max_steps, struct inputs_steps *out,
                   struct err *e)
 {
+    if (s->modes[variant] == PLAN_DENSE)
+        return expert_steps(s, layer, max_steps, out, e);
     int r = s->in->steps(s->in, layer, max_steps, out, e);
     return r < 0 ? r : apply_variant(s, variant, layer, NULL, out, e);
 }
 
 int lookups_has(const struct space *s, int variant, int layer)
 {
-    return s->modes[variant] != PLAN_DENSE && space_looks_up(s, variant, layer) &&
-           space_equivalent(s, variant, layer) == variant;
+    return space_looks_up(s, variant, layer) && space_equivalent(s, variant, layer) == variant;
 }
 
 int lookups_init(struct lookups *x, const struct space *s, struct err *e)
@@ -95,12 +127,15 @@ int lookups_make(struct lookups *x, int first, int n, int layer, uint64_t most, 
         if (lookups_has(s, v, layer) && lookups_at(x, v, layer)->n_steps == 0) {
             tokens[v] = lookups_window(s, v, layer);
             tokens[v] = tokens[v] < most ? tokens[v] : most;
-            longest = tokens[v] > longest ? tokens[v] : longest;
+            if (s->modes[v] != PLAN_DENSE)
+                longest = tokens[v] > longest ? tokens[v] : longest;
+            else if ((r = expert_steps(s, layer, tokens[v], lookups_at(x, v, layer), e)) < 0)
+                break;
         }
-    if (longest > 0)
+    if (longest > 0 && r == 0)
         r = s->in->steps(s->in, layer, longest, &fired, e);
     for (int v = first; v < first + n && r == 0; v++)
-        if (tokens[v] > 0 && (r = first_steps(&fired, tokens[v], lookups_at(x, v, layer), e)) == 0)
+        if (tokens[v] > 0 && s->modes[v] != PLAN_DENSE && (r = first_steps(&fired, tokens[v], lookups_at(x, v, layer), e)) == 0)
             r = apply_variant(s, v, layer, &shared, lookups_at(x, v, layer), e);
     predicted_shared_free(shared);
     inputs_steps_done(&fired);

@@ -1,7 +1,8 @@
 #ifndef PLANNER_SPACE_LOOKUPS_H
 #define PLANNER_SPACE_LOOKUPS_H
 
-/* Which neurons the steps of a variant look up in a layer's cold cache: lists, made from the trace's window. A window is
+/* Which neurons the steps of a variant look up in a layer's cold cache: lists, made from the trace's window, or in dense mode, where
+ * the experts that run are what differs, from its routes: every unit of these experts, by its first neuron. A window is
  * shorter for larger models and for layers that look up more, so that planning stays quick; what other layers do does not
  * matter, so a plan's layers get the same figures whatever variants are beside them. One thread at a time. */
 #include "planner/inputs/inputs_steps.h"

@@ -188,7 +188,7 @@ int miss_tables_replay(struct miss_tables *t, const struct space *s, int policy,
     struct round *w = malloc(sizeof *w);
     int r = w ? lookups_init(&lookups, s, e) : err_set(e, ERR_NOMEM, "out of memory for miss tables");
     for (int v = 0; v < s->n_variants && r == 0; v++)
-        if (s->modes[v] != PLAN_DENSE)
+        if (s->modes[v] != PLAN_DENSE || space_variant_looks_up(s, v))
             r = miss_tables_reserve(t, v, e);
     if (r == 0 && policy < 0)
         r = policies_choose(s, &lookups, t->policy, e);

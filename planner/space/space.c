@@ -27,22 +27,43 @@ int space_mix_end(const struct space *s, int first)
     return end;
 }
 
+/* Dense mode computes experts whole: what tells one step from another is which ones. Of those that are stored in tiles the cache
+ * holds tiles, which are large enough to be read one by one. */
+static int looks_experts_up(const struct space *s, int layer)
+{
+    return s->in->routes && layout_of(&s->shapes, layer)->part[0].record_neurons > 1;
+}
+
 /* Exact mode with bundles needs all of them in every step: it streams them. */
 int space_looks_up(const struct space *s, int variant, int layer)
 {
     enum plan_mode mode = s->modes[variant];
+    if (mode == PLAN_DENSE)
+        return looks_experts_up(s, layer);
     if (mode == PLAN_PREDICTED && s->predicted[variant]->input[layer] < 0)
         mode = PLAN_EXACT;
     return mode == PLAN_PREDICTED || (mode == PLAN_EXACT && s->shapes.n_parts > 1);
 }
 
+int space_variant_looks_up(const struct space *s, int variant)
+{
+    int any = 0;
+    for (int l = 0; l < s->in->n_layers && !any; l++)
+        any = space_looks_up(s, variant, l);
+    return any;
+}
+
 int space_looks_up_any(const struct space *s)
 {
-    for (int v = 0; v < s->n_variants; v++)
-        for (int l = 0; l < s->in->n_layers; l++)
-            if (space_looks_up(s, v, l))
-                return 1;
-    return 0;
+    int any = 0;
+    for (int v = 0; v < s->n_variants && !any; v++)
+        any = space_variant_looks_up(s, v);
+    return any;
+}
+
+int space_has_lists(const struct inputs *in, enum plan_mode mode)
+{
+    return in->window_tokens > 0 || (mode == PLAN_DENSE && in->routes);
 }
 
 uint64_t space_predictor_bytes(const struct space *s, int variant, int layer)

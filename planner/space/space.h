@@ -75,9 +75,13 @@ int space_equivalent(const struct space *s, int variant, int layer);
 /* One past the last variant of the mix that begins at `first`. */
 int space_mix_end(const struct space *s, int first);
 
-/* Does a variant look units of this layer up in a cold cache? In any layer of any variant? */
+/* Does a variant look units of this layer up in a cold cache? In any layer? Any variant? */
 int space_looks_up(const struct space *s, int variant, int layer);
+int space_variant_looks_up(const struct space *s, int variant);
 int space_looks_up_any(const struct space *s);
+
+/* Is it known what a step looks up: by a window of activation maps, or in dense mode by routes? */
+int space_has_lists(const struct inputs *in, enum plan_mode mode);
 
 /* Do all layers of two spaces of one model have units of as many neurons in a part? */
 int space_same_units(const struct space *a, const struct space *b, int part);

@@ -22,7 +22,8 @@ static struct hash128 key(uint32_t i)
 /* Lists of ascending positions, `apart` or less from one to the next; every fifth is empty. */
 static struct inputs_steps lists(int n, uint32_t most, uint32_t apart)
 {
-    struct inputs_steps s = { n, calloc((size_t)n + 1, sizeof *s.start), malloc(((size_t)n * most + 1) * sizeof *s.at) };
+    struct inputs_steps s = { .n_steps = n, .start = calloc((size_t)n + 1, sizeof *s.start),
+                              .at = malloc(((size_t)n * most + 1) * sizeof *s.at) };
     uint32_t len = 0;
     for (int t = 0; t < n; t++) {
         uint32_t m = t % 5 == 4 ? 0 : draw(most + 1);

@@ -5,6 +5,7 @@
 #include "tests/test.h"
 #include "tests/layout_sample.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,7 +136,7 @@ static void test_belady(void)
             at[i] = rng(5);
             start[i + 1] = (uint32_t)i + 1;
         }
-        struct inputs_steps s = { N, start, at };
+        struct inputs_steps s = { .n_steps = N, .start = start, .at = at };
         double m[4];
         bad += replay_belady(&s, &shape, 1, 1, 1, 0, slots, 4, m, &e) < 0;
         for (int k = 0; k < 4; k++)
@@ -167,6 +168,33 @@ static void test_belady_long(void)
         CHECK_MSG(best[k] <= lru[k] && best[k] <= lfu[k] && best[k] <= best[k - 1], "%d: %g, %g, %g", k, best[k], lru[k], lfu[k]);
     CHECK(best[2] < 0.8 * lru[2]);
     inputs_steps_done(&s);
+}
+
+/* Steps {1}, {3}, {0, 1} over and over, two slots. One after the other 0 drives out 1, which is looked up next; looked up together,
+ * 1 is found before. */
+static void test_together(void)
+{
+    struct layout_shape shape = make_shape(2048, 64, 8);
+    enum { N = 300 };
+    uint32_t start[N + 1] = { 0 }, at[N * 2], n = 0;
+    double lookups, misses, curve[2];
+    const uint32_t slots[2] = { 2, 3 };
+    struct err e;
+    for (int t = 0; t < N; t++) {
+        if (t % 3 == 2)
+            at[n++] = 0;
+        at[n++] = t % 3 == 1 ? 3 : 1;
+        start[t + 1] = n;
+    }
+    for (int together = 0; together < 2; together++)
+        for (int policy = 0; policy < CACHE_POLICIES; policy++) {
+            struct inputs_steps s = { .n_steps = N, .start = start, .at = at, .together = together };
+            CHECK(replay_point(&s, &shape, 1, 1, 1, (enum cache_policy)policy, 0, 2, &lookups, &misses, &e) == 0);
+            if (policy == CACHE_LRU)
+                CHECK_MSG(fabs(misses - (together ? 2 : 3) / 3.) < 0.01, "%g misses a step", misses);
+            CHECK(replay_curve(&s, &shape, 1, 1, 1, (enum cache_policy)policy, 0, slots, 2, curve, &e) == 0);
+            CHECK(fabs(curve[0] - misses) < 1e-12 && curve[1] <= 0);
+        }
 }
 
 /* n tokens whose active neurons persist from one to the next with a random strength, so that caches of all sizes
@@ -290,6 +318,7 @@ int main(void)
         inputs_steps_done(&s);
     }
     test_all_sizes();
+    test_together();
     test_belady();
     test_belady_long();
     return test_done();

@@ -1,5 +1,6 @@
 /* The search space of a layout: which variants are equivalent, how they are grouped, what they look up, and the tables and
  * residencies made of that. */
+#include "planner/search/problem.h"
 #include "planner/space/lookups.h"
 #include "planner/space/miss_tables.h"
 #include "planner/space/residencies.h"
@@ -117,6 +118,75 @@ static void test_lookups(const struct hw *hw)
     inputs_done(&in);
 }
 
+/* Token t of layer l uses experts (t / 4 + l) and the next but one, of eight. */
+static int routes(const struct inputs *in, int layer, uint64_t max_steps, struct inputs_steps *out, struct err *e)
+{
+    int n = (int)(in->n_tokens < max_steps ? in->n_tokens : max_steps);
+    struct inputs_steps s = { .n_steps = n, .start = malloc(((size_t)n + 1) * sizeof *s.start),
+                              .at = malloc((size_t)n * 2 * sizeof *s.at) };
+    (void)e;
+    for (int t = 0; t <= n; t++) {
+        uint32_t a = (uint32_t)(t / 4 + layer) % 8, b = (a + 2) % 8;
+        s.start[t] = 2 * (uint32_t)t;
+        if (t < n) {
+            s.at[2 * t] = (a < b ? a : b) * (uint32_t)in->h.n_ff;
+            s.at[2 * t + 1] = (a < b ? b : a) * (uint32_t)in->h.n_ff;
+        }
+    }
+    *out = s;
+    return 0;
+}
+
+/* Dense mode: tiles of the experts that the routes name are looked up, by routes alone; without routes, or in another form, nothing
+ * is. */
+static void test_experts(const struct hw *hw)
+{
+    struct inputs in = sample_inputs(2, 256, 576, 8, 1); /* three tiles an expert, the last of 64 neurons */
+    const struct space_variant dense = { .mode = PLAN_DENSE };
+    const struct problem_request q = { .space.variants = &dense, .space.n_variants = 1, .policy = -1 };
+    struct problem p;
+    struct layout l;
+    struct inputs_steps s = { 0 };
+    struct err e = { 0 };
+    in.h.act = MODEL_ACT_SILU;
+    in.n_tokens = 400;
+    in.window_tokens = 0;
+    in.steps = NULL;
+    for (int i = 0; i < 2 * LAYOUT_ROLES; i++)
+        in.layers[i / LAYOUT_ROLES].ffn_type[i % LAYOUT_ROLES] = QUANT_Q8_0;
+    CHECK(inputs_layout(&in, LAYOUT_TILES, 0, -1, &l, &e) == 0 && problem_prepare(&p, &in, hw, &l, &q, NULL, &e) == 0);
+    CHECK(!space_looks_up(&p.space, 0, 0) && !space_has_lists(&in, PLAN_DENSE) && !p.tables.table[0]);
+    problem_done(&p);
+    in.routes = routes;
+    CHECK(problem_prepare(&p, &in, hw, &l, &q, NULL, &e) == 0);
+    CHECK(space_looks_up(&p.space, 0, 1) && space_has_lists(&in, PLAN_DENSE) && !space_has_lists(&in, PLAN_EXACT) &&
+          lookups_has(&p.space, 0, 0));
+    CHECK(lookups_steps(&p.space, 0, 1, 6, &s, &e) == 0 && s.n_steps == 6 && s.start[6] == 36);
+    const uint32_t want[6] = { 576, 832, 1088, 3 * 576, 3 * 576 + 256, 3 * 576 + 512 }; /* experts 1 and 3 */
+    CHECK(!memcmp(s.at, want, sizeof want));
+    inputs_steps_done(&s);
+
+    /* Six units a step. Every fourth step both experts change: in small caches both miss; those of four experts have the one that was
+     * used two changes ago; the other was used so long ago that only all eight have it. */
+    const struct replay_table *t = miss_tables_at(&p.tables, 0, 0, 0);
+    CHECK(fabs(t->lookups[0] - 6) < 1e-9);
+    for (int i = 0; i < REPLAY_SIZES; i++) {
+        const struct cost_residency k = { .slots = t->slots[0][i] };
+        const struct cost_choice c = { .mode = PLAN_DENSE };
+        const struct cost_flow f = cost_flow_of(&in, layout_of(&p.space.shapes, 0), &c, 0, 0, t, &k);
+        double misses = k.slots >= 24 ? 0 : k.slots >= 12 ? 3 / 4. : k.slots >= 6 && k.slots < 9 ? 6 / 4. : -1;
+        CHECK(!f.ahead && f.stream_bytes <= 0 && f.lookups > 5.99);
+        CHECK(fabs(f.mu - f.reads / 6) < 1e-9 && (misses < 0 || fabs(f.reads - misses) < 0.03));
+    }
+    CHECK(residencies_at(&p.residencies, 0, 0, 0)->n > 4);
+    problem_done(&p);
+
+    CHECK(inputs_layout(&in, LAYOUT_BUNDLE, 0, -1, &l, &e) == 0 && problem_prepare(&p, &in, hw, &l, &q, NULL, &e) == 0);
+    CHECK(!space_looks_up(&p.space, 0, 0) && !p.tables.table[0]);
+    problem_done(&p);
+    inputs_done(&in);
+}
+
 static int same_table(const struct replay_table *a, const struct replay_table *b)
 {
     return !memcmp(a->lookups, b->lookups, sizeof a->lookups) && !memcmp(a->misses, b->misses, sizeof a->misses);
@@ -225,6 +295,7 @@ int main(void)
     test_tables(&hw);
     test_policies(&hw);
     test_residencies(&hw);
+    test_experts(&hw);
     hw_free(&hw);
     return test_done();
 }

@@ -1,0 +1,96 @@
+#!/bin/bash
+# Experts in dense mode, of which memory holds some: the cache of whole tiles that the planner chooses by the routes of a trace. Logits
+# are those of the resident model under any budget, thread count, chunk and backend; bytes and hits are what was planned; memory is a
+# ceiling.
+. tests/tap.sh
+scratch
+hw=$tmp/hw.sqlite run=$BIN/thermo-run plan=$tmp/p.json pack=$tmp/m.thermo
+check "device" phone "$hw"
+check "experts of two tiles, with routes that persist" "$BIN/gguf-synth" -q --shape tiny --layers 4 --ff 512 --experts 16 --experts-used 4 --act silu \
+    --route-persistence 0.95 --prompts "$tmp/p.csv" --prompt-rows 4 --prompt-words 400 "$tmp/m.gguf"
+check "trace, without maps" "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --window-tokens 0 --samples 0 --out "$tmp/t.h5"
+solve() { "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$hw" --memory "$1" --context 512 --cores mid=2,big=0,little=0 --out "$plan"; }
+check "a plan for ample memory" solve 128MiB
+all=$(sed -n 's/.*"account_bytes": \([0-9]*\).*/\1/p' "$plan") floor=$(sed -n 's/.*"floor_bytes": \([0-9]*\).*/\1/p' "$plan")
+little=$((floor + (all - floor) / 5)) half=$((floor + (all - floor) / 2))
+check "a plan for three limits" solve "$little,$half,128MiB"
+cached() # each layer has slots, and no prefix, under the first two limits; the last has everything
+{
+    python3 - "$plan" <<'P'
+import json, sys
+p = json.load(open(sys.argv[1]))
+assert p["layout"]["form"] == "tiles"
+for l in p["limits"][:2]:
+    b = l["batches"][0]
+    assert sum(map(sum, b["cold"])) > 0 and 0.3 < b["predicted"]["hit_rate"] < 0.99, b["predicted"]["hit_rate"]
+assert p["limits"][2]["batches"][0]["predicted"]["read_bytes"] == 0
+P
+}
+check "its cold cache has slots for experts" cached
+check "every figure follows" "$BIN/thermo-plan" check "$plan" --traces "$tmp/t.h5" --hardware "$hw"
+explained() { "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$half" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain"; }
+check "explained" explained
+check "pack" "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$plan" --out "$pack"
+rows() { sed -n "$1p" "$tmp/p.csv"; }
+ids=$(seq -s, 300 7 700)
+logits() { "$run" logits -q --model "$pack" --plan "$plan" --tokens "$ids" "$@"; }
+same()
+{
+    local runs=0 memory flags
+    logits --memory 128MiB > "$tmp/want" && [ -s "$tmp/want" ] || return 1
+    for memory in "$floor" "$little" "$half"; do
+        for flags in '--threads 1 --prefill-chunk 1 --io pread' '--threads 2 --prefill-chunk 7 --io io_uring' '--threads 3 --io pread' \
+            '--threads 2 --prefill-chunk 1 --io io_uring --no-warm-start'; do
+            # shellcheck disable=SC2086
+            logits --memory "$memory" $flags > "$tmp/got" && cmp -s "$tmp/want" "$tmp/got" || { echo "differs: $memory $flags"; return 1; }
+            runs=$((runs + 1))
+        done
+    done
+    [ $runs -eq 12 ]
+}
+check "the floor, two plans x threads, chunks, backends: the same bits" same
+as_planned() # token by token, over what the trace was made of
+{
+    "$run" generate --model "$pack" --plan "$plan" --memory "$1" --prompt "$(rows 2)" -n 1 --temp 0 --prefill-chunk 1 --json -q > "$tmp/run" &&
+        python3 - "$plan" "$tmp/run" "$1" <<'P'
+import json, sys
+limit = next(l for l in json.load(open(sys.argv[1]))["limits"] if l["memory_bytes"] == int(sys.argv[3]))
+planned = limit["batches"][0]["predicted"]
+run = json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
+mb, hits = run["read_bytes"] / run["tokens"], run["cold_hit_rate"]
+print(f'bytes a token: {mb:.0f}, planned {planned["read_bytes"]:.0f}; hits {hits:.3f}, planned {planned["hit_rate"]:.3f}')
+assert abs(mb / planned["read_bytes"] - 1) < 0.1 and abs(hits - planned["hit_rate"]) < 0.02
+P
+}
+check "bytes and hits are those planned, with little memory" as_planned "$little"
+check "and with half" as_planned "$half"
+
+group=
+if mkdir "/sys/fs/cgroup/memory/thermo-experts-$$" 2> /dev/null; then
+    group=/sys/fs/cgroup/memory/thermo-experts-$$ file=memory.limit_in_bytes
+elif mkdir "/sys/fs/cgroup/thermo-experts-$$" 2> /dev/null; then
+    group=/sys/fs/cgroup/thermo-experts-$$ file=memory.max
+    [ -w "$group/$file" ] || { rmdir "$group"; group=; }
+fi
+[ -z "$group" ] || trap 'rmdir "$group" 2> /dev/null; rm -rf "$tmp"' EXIT
+in_cgroup()
+{
+    local r
+    echo "$1" > "$group/$file" || return 1
+    [ ! -e "$group/memory.swap.max" ] || echo 0 > "$group/memory.swap.max"
+    # shellcheck disable=SC2016
+    sh -c 'echo $$ > "$0/cgroup.procs"; exec "$@"' "$group" "$run" logits -q --model "$pack" --plan "$plan" --tokens "$ids" --memory "$1" > "$tmp/got"
+    r=$?
+    sleep 0.2
+    [ $r -eq 0 ] && cmp "$tmp/want" "$tmp/got"
+}
+for memory in $little $half; do
+    if [ -n "${SANITIZE:-}" ]; then
+        skip "in a memory cgroup of $memory bytes" "a sanitizer takes memory of its own"
+    elif [ -n "$group" ]; then
+        check "in a memory cgroup of $memory bytes: the same bits" in_cgroup "$memory"
+    else
+        skip "in a memory cgroup of $memory bytes" "no memory cgroup can be made here"
+    fi
+done
+done_testing

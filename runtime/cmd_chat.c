@@ -8,7 +8,7 @@
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
 #include "runtime/sampling.h"
-#include "runtime/session/session.h"
+#include "runtime/session/guess.h"
 #include "runtime/setup.h"
 #include "runtime/stream.h"
 
@@ -35,7 +35,7 @@ static const struct opt_usage usage = {
 struct args {
     struct setup_args setup;
     const char *system, *template;
-    int n, json, thinking;
+    int n, json, thinking, guess;
     uint64_t seed;
     struct sample_params sampling;
 };
@@ -50,6 +50,7 @@ struct talk {
     struct setup *s;
     struct chat *chat;
     struct session session;
+    struct guess guess;
     struct chat_reader reader;
     struct stream stream;
     struct text answer, thought;
@@ -60,8 +61,9 @@ struct talk {
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 8] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 9] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
+    static const char *const guess_names[] = { "none", "lookup", NULL };
     const struct opt own[] = {
         { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "A system message at the beginning." },
         { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
@@ -74,6 +76,9 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "seed", .short_name = 's', .type = OPT_U64, .dest = &a->seed, .arg = "N",
           .help = "Seed of the draws; the same seed gives the same answers.", .def = "random, reported" },
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines in and out." },
+        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
+          .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before in the "
+                  "conversation. Answers stay what they are without.", .def = "none" },
     };
     memcpy(o + k, own, sizeof own);
     sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
@@ -161,25 +166,26 @@ static int put(struct talk *t, int32_t id, struct err *e)
 
 static int decode(struct talk *t, struct err *e)
 {
-    int context = t->s->config.choice.context, r, done;
+    int context = t->s->config.choice.context, r;
     int32_t id;
     t->stop = "length";
+    guess_begin(&t->guess);
     for (t->n_tokens = 0; t->a->n < 0 || t->n_tokens < t->a->n; t->n_tokens++) {
         if (stop_asked) {
             t->stop = "interrupted";
             return 0;
         }
-        if (session_n_pos(&t->session) == context) {
+        if (t->n_prompt + t->n_tokens == context) {
             t->stop = "context";
             return 0;
         }
-        if ((id = session_sample(&t->session, e)) < 0)
+        if ((id = guess_next(&t->guess, t->a->n < 0 ? context : t->a->n - t->n_tokens, e)) < 0)
             return id;
         if (tokenizer_is_eog(t->s->tokenizer, id)) {
             t->stop = "eos";
             return 0;
         }
-        if ((r = put(t, id, e)) < 0 || (r = session_feed(&t->session, &id, 1, SESSION_PREDICTED, &done, e)) < 0)
+        if ((r = put(t, id, e)) < 0)
             return r;
         if (ferror(stdout))
             return file_stdout(e);
@@ -407,6 +413,8 @@ static int run_engine(struct talk *t, struct err *e)
         return r;
     const struct session_config q = { .sampling = t->a->sampling };
     catch_interrupt();
+    const struct guess_config guesses = { .most = t->a->guess ? GUESS_MOST : 0, .source = guess_lookup, .mode = SESSION_PREDICTED };
+    guess_init(&t->guess, &guesses, &t->session);
     if ((r = session_init(&t->session, g, &q, e)) == 0)
         r = converse(t, e);
     session_done(&t->session);

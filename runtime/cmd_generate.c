@@ -6,15 +6,15 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
+#include "runtime/draft.h"
 #include "runtime/generate.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 #include "runtime/sampling.h"
-#include "runtime/session/session.h"
+#include "runtime/session/guess.h"
 #include "runtime/setup.h"
 #include "runtime/stream.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +39,8 @@ struct run {
     struct setup *s;
     struct engine *g;
     struct session session;
+    struct guess guess;
+    struct draft draft;     /* with --guess draft */
     struct stream stream;
     struct chat_reader reader; /* with --chat */
     struct report report;
@@ -50,9 +52,11 @@ struct run {
     size_t text_len;
 };
 
+static const char *const guess_names[] = { "none", "lookup", "draft", NULL };
+
 static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 28] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 33] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
@@ -90,6 +94,18 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
           .help = "With --prompts: where results go; FILE.partial until all are there.", .def = "standard output" },
         { .name = "resume", .type = OPT_FLAG, .dest = &a->resume,
           .help = "With --output: continue an interrupted run from FILE.partial." },
+        { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
+          .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before, "
+                  "draft asks a smaller model. The text stays what it is without; guesses are made as long as they make it faster.",
+          .def = "none" },
+        { .name = "draft", .type = OPT_STRING, .dest = &a->draft, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess draft: a smaller packed model with the same tokens." },
+        { .name = "draft-plan", .type = OPT_STRING, .dest = &a->draft_plan, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess draft: its plan." },
+        { .name = "draft-memory", .type = OPT_SIZE, .dest = &a->draft_memory, .arg = "SIZE",
+          .help = "With --guess draft: its memory limit, a part of --memory.", .def = "its plan's" },
+        { .name = "guess-most", .type = OPT_INT, .dest = &a->guess_most, .arg = "N", .min = 1, .max = GUESS_MOST,
+          .help = "With --guess: guesses of a pass, at most.", .def = "8" },
         { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
           .help = "With --prompts: how many are made at once; no more than the plan is for.", .def = "the plan's" },
         { .name = "kv-positions", .type = OPT_INT, .dest = &a->setup.kv_positions, .arg = "N", .min = 1, .max = 1 << 30,
@@ -164,15 +180,6 @@ static int is_eog(const struct run *r, int32_t id)
 
 /* ---- the token loop; nothing here allocates ---- */
 
-/* The next token, or ERR_*. */
-static int32_t pick(struct run *r, struct err *e)
-{
-    float *logits = session_logits(&r->session, e);
-    for (int i = 0; logits && i < r->n_eog && r->a->ignore_eos; i++)
-        logits[r->eog[i]] = -INFINITY;
-    return session_sample(&r->session, e);
-}
-
 /* Text of a token into the stream; 1 when a stop string is complete. */
 static int put(struct run *r, int32_t id)
 {
@@ -200,15 +207,12 @@ static int decode(struct run *r, struct err *e)
         int64_t start = progress_now_ns();
         if (cancel_asked(r->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
-        if (p->n_generated > 0) {
-            int done, c = session_feed(&r->session, &id, 1, SESSION_PREDICTED, &done, e);
-            if (c < 0)
-                return c;
-        }
-        if ((id = pick(r, e)) < 0)
+        if ((id = guess_next(&r->guess, n - p->n_generated, e)) < 0)
             return id;
         if (p->n_generated == 0)
             p->ttft_ns = p->prompt_ns + (uint64_t)(progress_now_ns() - start);
+        else
+            p->n_decoded++;
         if (!r->a->ignore_eos && is_eog(r, id)) {
             p->stop = "eos";
             return 0;
@@ -226,7 +230,7 @@ static int decode(struct run *r, struct err *e)
             p->stop = "stop";
             return 0;
         }
-        if (session_n_pos(&r->session) == context && p->n_generated < n) {
+        if (guess_full(&r->guess) && p->n_generated < n) {
             p->stop = "context";
             return 0;
         }
@@ -253,7 +257,16 @@ static int run_loaded(struct run *r, struct err *e)
     r->ids = NULL;
     if (c == 0) {
         int64_t start = progress_now_ns();
+        int drafts = r->a->guess == GENERATE_GUESS_DRAFT;
+        const struct guess_config q = { .most = r->a->guess ? r->a->guess_most : 0, .source = drafts ? draft_guess : guess_lookup,
+                                        .ctx = &r->draft, .costly = drafts, .never = r->eog,
+                                        .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED };
+        r->draft.never = q.never;
+        r->draft.n_never = q.n_never;
+        guess_init(&r->guess, &q, &r->session);
         c = decode(r, e);
+        r->report.guessing = r->a->guess;
+        r->report.guesses = r->guess.stats;
         r->report.decode_ns = (uint64_t)(progress_now_ns() - start);
         r->report.decode = engine_stats(r->g);
     }
@@ -284,13 +297,26 @@ static int run_engine(struct run *r, struct err *e)
     int c = setup_engine(r->s, &r->g, e);
     if (c < 0)
         return c;
+    if (r->a->guess == GENERATE_GUESS_DRAFT)
+        c = draft_start(&r->draft, r->s, e);
     r->report.load_ns = (uint64_t)(progress_now_ns() - start);
     const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling };
-    if ((c = session_init(&r->session, r->g, &q, e)) == 0)
+    if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
         c = run_loaded(r, e);
     session_done(&r->session);
     engine_close(r->g);
     return c;
+}
+
+/* Its memory is kept out of the ceiling for the model's own. */
+static int open_draft(struct generate_args *a, struct draft *d, struct err *e)
+{
+    if (a->guess != GENERATE_GUESS_DRAFT)
+        return 0;
+    int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, e);
+    a->setup.beside_what = "the draft model";
+    a->setup.beside = r < 0 ? 0 : d->setup.budget.total;
+    return r;
 }
 
 static int generate(struct generate_args *a, struct err *e)
@@ -302,7 +328,7 @@ static int generate(struct generate_args *a, struct err *e)
     int c;
     if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
         (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
-        (c = setup_open(&a->setup, &s, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
+        (c = open_draft(a, &r.draft, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
         goto out;
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
@@ -319,13 +345,14 @@ out:
     free(text);
     free(r.ids);
     stream_done(&r.stream);
+    draft_close(&r.draft);
     setup_close(&s);
     return c;
 }
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_args a = { .n = 128, .seed = UINT64_MAX };
+    struct generate_args a = { .n = 128, .seed = UINT64_MAX, .guess_most = 8 };
     struct err e = { 0 };
     setup_args_init(&a.setup);
     sampling_init(&a.sampling);

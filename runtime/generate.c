@@ -16,6 +16,8 @@ int generate_check(const struct generate_args *a, struct err *e)
         { a->output && !prompts, "--output", "--prompts" },
         { a->resume && !a->output, "--resume", "--output" },
         { a->setup.batch && !prompts, "--sequences", "--prompts" },
+        { (a->draft || a->draft_plan || a->draft_memory) && a->guess != GENERATE_GUESS_DRAFT, "--draft", "--guess draft" },
+        { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
         { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },
     }, excludes[] = {
         { prompts && best, "--best-of", "--prompts" },
@@ -23,6 +25,8 @@ int generate_check(const struct generate_args *a, struct err *e)
         { prompts && a->prompt_file, "--prompt-file", "--prompts" },
         { prompts && a->json, "--json", "--prompts, whose results are JSON lines" },
         { prompts && a->no_echo, "--no-echo", "--prompts" },
+        { prompts && a->guess, "--guess", "--prompts" },
+        { best && a->guess, "--guess", "--best-of" },
     };
     for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
         if (needs[i].given)

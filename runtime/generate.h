@@ -4,6 +4,8 @@
 /* What the ways to generate have in common: one text as it comes (cmd_generate.c), the best of several, a file of prompts. */
 #include "runtime/request.h"
 
+enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT };
+
 #define GENERATE_EOG       64
 #define GENERATE_MAX_BATCH BUDGET_MAX_BATCH
 
@@ -11,6 +13,9 @@ struct generate_args {
     struct setup_args setup;
     const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
     int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
+    int guess, guess_most;
+    const char *draft, *draft_plan;
+    uint64_t draft_memory;
     struct opt_list stops;
     uint64_t seed;
     struct sample_params sampling;

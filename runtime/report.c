@@ -149,18 +149,23 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
 
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
 {
-    int steps = r->decode.passes ? (int)r->decode.passes : 1;
+    int steps = r->n_decoded ? r->n_decoded : 1;
     fputs("{\"type\":\"summary\",", f);
     report_configuration(f, s, g);
     fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
             (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
     phase_json(f, "prompt", r->n_prompt, r->prompt_ns, &r->prompt);
-    phase_json(f, "decode", (int)r->decode.passes, r->decode_ns, &r->decode);
+    phase_json(f, "decode", r->n_decoded, r->decode_ns, &r->decode);
+    if (r->guessing)
+        fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
+                (unsigned long long)r->guesses.passes, (unsigned long long)r->decode.passes, (unsigned long long)r->guesses.guessed,
+                (unsigned long long)r->guesses.accepted, (double)r->guesses.source_ns / 1e6);
     fprintf(f,
             ",\"predicted\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g,\"valid\":%s}"
             ",\"measured\":{\"tokens_per_s\":%.6g,\"read_bytes\":%.6g,\"hit_rate\":%.6g}}\n",
-            s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate, setup_differs(s) ? "false" : "true",
-            report_rate(r->decode.passes, r->decode_ns), (double)r->decode.read_bytes / steps,
+            s->predicted.tokens_per_s, s->predicted.read_bytes, s->predicted.hit_rate,
+            setup_differs(s) || r->guesses.passes ? "false" : "true", report_rate((uint64_t)r->n_decoded, r->decode_ns),
+            (double)r->decode.read_bytes / steps,
             report_hit_rate(&r->decode));
     fflush(f);
 }
@@ -183,17 +188,20 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
 {
     const struct engine_stats *d = &r->decode;
     uint64_t active = d->neurons_hot + d->neurons_cold + d->neurons_read;
-    double steps = d->passes ? (double)d->passes : 1;
+    double steps = r->n_decoded ? r->n_decoded : 1;
     char bytes[24], per[24];
     log_info("prompt: %d tokens in %.1f ms, %.1f tokens/s; first token after %.1f ms (loading took %.1f ms)",
              r->n_prompt, (double)r->prompt_ns / 1e6, report_rate((uint64_t)r->n_prompt, r->prompt_ns),
              (double)r->ttft_ns / 1e6, (double)r->load_ns / 1e6);
     if (d->passes) {
         log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop,
-                 report_rate(d->passes, r->decode_ns), setup_differs(s) ? "" : ";");
-        if (!setup_differs(s))
+                 report_rate((uint64_t)r->n_decoded, r->decode_ns), setup_differs(s) || r->guesses.passes ? "" : ";");
+        if (!setup_differs(s) && !r->guesses.passes)
             log_info("        the plan predicted %.1f tokens/s, %.1f KiB from flash per token, hit rate %.1f %%",
                      s->predicted.tokens_per_s, s->predicted.read_bytes / 1024, 100 * s->predicted.hit_rate);
+        if (r->guessing)
+            log_info("guesses: %llu of %llu came true, in %llu of %llu passes", (unsigned long long)r->guesses.accepted,
+                     (unsigned long long)r->guesses.guessed, (unsigned long long)r->guesses.passes, (unsigned long long)d->passes);
         log_info("flash:  %s in %llu reads, %s per token; cold cache hit rate %.1f %%; stalled %.1f %% of the time",
                  size_format(d->read_bytes, bytes, sizeof bytes), (unsigned long long)d->reads,
                  size_format((uint64_t)((double)d->read_bytes / steps), per, sizeof per), 100 * report_hit_rate(d),

@@ -3,6 +3,7 @@
 
 /* Telemetry: JSON lines on stdout for programs, a summary on stderr for people. Nothing here allocates. */
 #include "runtime/engine/engine.h"
+#include "runtime/session/guess.h"
 #include "runtime/setup.h"
 
 #include <stdio.h>
@@ -10,10 +11,13 @@
 struct report {
     const char *stop;             /* "length" "stop" "eos" "context" "interrupted" */
     int n_prompt, n_generated;
+    int n_decoded;                /* tokens that passes of decoding gave: all but the first, and one that ended the text */
     uint64_t load_ns, ttft_ns;    /* opening to loaded; prompt's first pass to the first token */
     uint64_t prompt_ns, decode_ns;
     struct engine_stats prompt, decode;
     uint64_t seed;
+    int guessing;                 /* with guesses */
+    struct guess_stats guesses;
 };
 
 /* A JSON string with its quotes; bytes that are no UTF-8 become U+FFFD. */

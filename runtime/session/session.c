@@ -3,6 +3,7 @@
 #include "runtime/session/session.h"
 
 #include <assert.h>
+#include <math.h>
 #include <string.h>
 
 static int n_vocab(const struct session *s)
@@ -260,12 +261,59 @@ float *session_logits(struct session *s, struct err *e)
     return s->logits;
 }
 
-int32_t session_sample(struct session *s, struct err *e)
+/* What follows the first n_pos tokens, by their logits. */
+static int32_t draw(struct session *s, float *logits, int n_pos, const int32_t *never, int n_never)
 {
     size_t bytes;
-    const float *logits = session_logits(s, e);
-    return logits ? sampler_pick(&s->sampler, logits, n_vocab(s), s->ids, s->n_pos, engine_sampler_memory(s->engine, &bytes))
-                  : e->code;
+    for (int i = 0; i < n_never; i++)
+        logits[never[i]] = -INFINITY;
+    return sampler_pick(&s->sampler, logits, n_vocab(s), s->ids, n_pos, engine_sampler_memory(s->engine, &bytes));
+}
+
+int32_t session_sample_but(struct session *s, const int32_t *never, int n_never, struct err *e)
+{
+    float *logits = session_logits(s, e);
+    return logits ? draw(s, logits, s->n_pos, never, n_never) : e->code;
+}
+
+int32_t session_sample(struct session *s, struct err *e)
+{
+    return session_sample_but(s, NULL, 0, e);
+}
+
+/* Tokens of the last pass, of which all but the first are guesses, from the one whose logits row 0 of v[rows] gets. */
+static int draw_rows(struct session *s, const int32_t *ids, int n, float *v, int rows, const int32_t *never, int n_never, int32_t *drawn,
+                     struct err *e)
+{
+    size_t d = (size_t)engine_configuration(s->engine)->pack->h.d_model;
+    const float *hidden = session_hidden(s);
+    int first = s->n_pos - n, i = 0;
+    do {
+        int row = i % rows, left = n - i < rows ? n - i : rows, r;
+        if (row == 0 && (r = session_head(s, hidden + (size_t)i * d, left, v, e)) < 0)
+            return r;
+        drawn[i] = draw(s, v + (size_t)row * (size_t)n_vocab(s), first + i + 1, never, n_never);
+        i++;
+    } while (i < n && drawn[i - 1] == ids[i]);
+    return i;
+}
+
+int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode mode, const int32_t *never, int n_never,
+                 int32_t *drawn, struct err *e)
+{
+    int done, rows, r = session_feed(s, ids, n, mode, &done, e);
+    assert(n >= 1 && n <= session_most(s));
+    if (r < 0)
+        return r;
+    if (n == 1) {
+        drawn[0] = session_sample_but(s, never, n_never, e);
+        return drawn[0] < 0 ? drawn[0] : 1;
+    }
+    float *v = session_logits_memory(s, &rows);
+    r = draw_rows(s, ids, n, v, rows, never, n_never, drawn, e);
+    if (r > 0 && r < n)
+        session_rewind(s, s->n_pos - n + r);
+    return r;
 }
 
 void session_sampling(struct session *s, const struct sample_params *p)

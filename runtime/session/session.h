@@ -94,6 +94,17 @@ float *session_logits(struct session *s, struct err *e);
 /* The next token, drawn from session_logits by the sampler, with all tokens so far as its history; or ERR_*. */
 int32_t session_sample(struct session *s, struct err *e);
 
+/* The same with tokens[n_never] that are not drawn. */
+int32_t session_sample_but(struct session *s, const int32_t *never, int n_never, struct err *e);
+
+/* Takes ids[0] in and, in the same pass, guesses of what follows it, ids[1..n), and draws as if it had been fed a token at a time:
+ * drawn[0] follows ids[0], and where it is ids[1], drawn[1] follows that, and so on. never: tokens[n_never] that are not drawn.
+ * How many were drawn, 1 to n, or ERR_*. Afterwards the session holds ids[0] and the guesses that came true, not the last token
+ * drawn. The sampler draws one number for each token, so text and draws are those without guesses, for greedy and for random draws.
+ * 1 <= n <= session_most(), and n tokens have room in the context. */
+int session_draw(struct session *s, const int32_t *ids, int n, enum session_mode mode, const int32_t *never, int n_never,
+                 int32_t *drawn, struct err *e);
+
 /* Begin to draw anew, with other parameters. */
 void session_sampling(struct session *s, const struct sample_params *p);
 

@@ -1,0 +1,180 @@
+/* The session holds every token but the last one drawn, so a pass begins with that one and guesses what follows. Accepted tokens are
+ * handed out one by one before the next pass. */
+#include "runtime/session/guess.h"
+
+#include "common/base/progress.h"
+
+#include <assert.h>
+
+#define MEMORY     0.9  /* weight of what was seen before, at each pass */
+#define PRIOR      2.0  /* guesses that count half true before any was tried */
+#define MORE_FIRST 0.25 /* x before it was measured */
+#define LOOKUP     8    /* the longest run that is told from longer ones */
+#define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
+#define PAUSE_MOST 1024
+#define TRIED      2    /* guesses of a try */
+
+void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
+{
+    assert(c->most >= 0 && c->most <= GUESS_MOST);
+    *g = (struct guess){ .c = *c, .s = s, .more = MORE_FIRST };
+}
+
+void guess_begin(struct guess *g)
+{
+    g->n = g->at = g->begun = 0;
+}
+
+/* ---- prompt lookup ---- */
+
+/* Length of the run that ends both before `end`, where it is followed by last, and at the end of ids[n]. */
+static int run_before(const int32_t *ids, int n, int end)
+{
+    int k = 0;
+    while (k + 1 < LOOKUP && k < end && ids[end - 1 - k] == ids[n - 1 - k])
+        k++;
+    return k;
+}
+
+int guess_lookup(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
+{
+    const int32_t *ids = session_ids(s);
+    int n = session_n_pos(s), best = 0, at = 0;
+    (void)ctx, (void)e;
+    for (int i = n - 1; i >= 0 && best < LOOKUP; i--) {
+        if (ids[i] != last)
+            continue;
+        int length = 1 + run_before(ids, n, i);
+        if (length > best) {
+            best = length;
+            at = i + 1;
+        }
+    }
+    if (!best)
+        return 0;
+    *class = best == 1 ? 0 : best == 2 ? 1 : best <= 4 ? 2 : 3;
+    for (int i = 0; i < most; i++) /* what it does not hold yet is what was guessed */
+        out[i] = at + i < n ? ids[at + i] : at + i == n ? last : out[at + i - n - 1];
+    return most;
+}
+
+/* ---- how many ---- */
+
+static double share(const struct guess_class *k)
+{
+    return (k->accepted + PRIOR / 2) / (k->tried + PRIOR);
+}
+
+int guess_paying(const struct guess *g, int class)
+{
+    double a = share(&g->of[class]), tokens = 1, term = 1, best = 1;
+    int paying = 0;
+    for (int k = 1; k <= g->c.most; k++) {
+        term *= a;
+        tokens += term;
+        double rate = tokens / (1 + k * (g->more + g->each));
+        if (rate > best) {
+            best = rate;
+            paying = k;
+        }
+    }
+    return paying;
+}
+
+/* Of n guesses, those that are tried. */
+static int take(struct guess *g, int class, int n)
+{
+    struct guess_class *k = &g->of[class];
+    if (g->c.always)
+        return n;
+    int paying = g->pass_ns > 0 ? guess_paying(g, class) : 0; /* the first pass tells what one takes */
+    if (paying)
+        return n < paying ? n : paying;
+    if (g->pass_ns <= 0 || k->pause-- > 0)
+        return 0;
+    k->wait = k->wait ? k->wait * 2 : PAUSE;
+    k->wait = k->wait < PAUSE_MOST ? k->wait : PAUSE_MOST;
+    k->pause = k->wait;
+    return n < TRIED ? n : TRIED;
+}
+
+/* A pass over n guesses, of which `accepted` came true, took so long. */
+static void learn(struct guess *g, int class, int n, int accepted, double ns)
+{
+    if (n == 0) {
+        g->pass_ns = g->pass_ns > 0 ? MEMORY * g->pass_ns + (1 - MEMORY) * ns : ns;
+        return;
+    }
+    struct guess_class *k = &g->of[class];
+    g->stats.passes++;
+    g->stats.guessed += (uint64_t)n;
+    g->stats.accepted += (uint64_t)accepted;
+    k->accepted = MEMORY * k->accepted + accepted;
+    k->tried = MEMORY * k->tried + accepted + (accepted < n); /* nothing is known of those behind the first that is wrong */
+    if (accepted == n)
+        k->wait = k->pause = 0;
+    if (g->pass_ns > 0) {
+        double more = (ns / g->pass_ns - 1) / n;
+        g->more = MEMORY * g->more + (1 - MEMORY) * (more > 0 ? more : 0);
+    }
+}
+
+static void took_to_guess(struct guess *g, int n, double ns)
+{
+    g->stats.source_ns += (uint64_t)ns;
+    if (n > 0 && g->pass_ns > 0) {
+        double each = ns / g->pass_ns / n;
+        g->each = g->each > 0 ? MEMORY * g->each + (1 - MEMORY) * each : each;
+    }
+}
+
+/* ---- passes ---- */
+
+/* The last token and what is guessed to follow it. */
+static int pass(struct guess *g, int room, struct err *e)
+{
+    int32_t ids[GUESS_MOST + 1] = { g->drawn[g->n - 1] };
+    int most = g->c.most, class = 0, n = 0;
+    int context = engine_configuration(g->s->engine)->choice.context - session_n_pos(g->s) - 1, chunk = session_most(g->s) - 1;
+    most = most < room - 1 ? most : room - 1;
+    most = most < context ? most : context;
+    most = most < chunk ? most : chunk;
+    if (most > 0 && g->c.costly)
+        most = take(g, 0, most);
+    int64_t start = progress_now_ns(), asked = start;
+    if (most > 0) {
+        n = g->c.source(g->c.ctx, g->s, ids[0], ids + 1, most, &class, e);
+        if (n < 0)
+            return n;
+        asked = progress_now_ns();
+        took_to_guess(g, n, (double)(asked - start));
+        n = n > 0 && !g->c.costly ? take(g, class, n) : n;
+    }
+    g->n = session_draw(g->s, ids, n + 1, g->c.mode, g->c.never, g->c.n_never, g->drawn, e);
+    if (g->n > 0)
+        learn(g, class, n, g->n - 1, (double)(progress_now_ns() - asked));
+    return g->n;
+}
+
+int32_t guess_next(struct guess *g, int room, struct err *e)
+{
+    int r;
+    if (!g->begun) {
+        int32_t id = session_sample_but(g->s, g->c.never, g->c.n_never, e);
+        g->begun = id >= 0;
+        g->drawn[0] = id;
+        g->n = g->at = 1;
+        return id;
+    }
+    if (g->at == g->n) {
+        if ((r = pass(g, room, e)) < 0)
+            return r;
+        g->at = 0;
+    }
+    return g->drawn[g->at++];
+}
+
+int guess_full(const struct guess *g)
+{
+    return g->at == g->n && session_n_pos(g->s) == engine_configuration(g->s->engine)->choice.context;
+}

@@ -1,0 +1,168 @@
+/* Guesses: the text with them is the text without, for greedy and random draws, whatever is guessed, in every mode and form; how many
+ * pay; prompt lookup; a context that fills; what is not drawn. */
+#include "common/base/cpu.h"
+#include "common/kernels/kernels.h"
+#include "runtime/session/guess.h"
+#include "tests/engine_variants.h"
+#include "tests/test.h"
+
+#include <unistd.h>
+
+enum { PROMPT = 9, MOST = ES_CTX - PROMPT + 1 }; /* tokens: the last one follows a full context */
+
+static int32_t plain[MOST];
+static const int32_t never[] = { 2, 7, 31 };
+
+/* Guesses the text that is known, but for every wrong-th token of it; 0: all right; 1: all wrong. */
+struct oracle {
+    int wrong, asked;
+};
+
+static int tell(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
+{
+    struct oracle *o = ctx;
+    int at = session_n_pos(s) - PROMPT + 1, n = 0;
+    (void)e;
+    CHECK(at >= 1 && last == plain[at - 1]); /* the session holds all but the last token */
+    for (; n < most && at + n < MOST; n++)
+        out[n] = o->wrong && (at + n) % o->wrong == 0 ? (plain[at + n] + 1) % ES_VOCAB : plain[at + n];
+    *class = at % GUESS_CLASSES;
+    o->asked += n;
+    return n;
+}
+
+static int fails(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
+{
+    (void)ctx, (void)s, (void)last, (void)out, (void)most, (void)class;
+    return err_set(e, ERR_IO, "no guess");
+}
+
+/* A text of n tokens; how many came before the context was full, or ERR_*. */
+static int text(struct engine *g, const struct sample_params *p, const struct guess_config *c, int n, int32_t *out, struct guess *x,
+                struct err *e)
+{
+    struct session s;
+    const struct session_config q = { .sampling = *p };
+    int done, made = 0;
+    int32_t id = session_init(&s, g, &q, e);
+    id = id < 0 ? id : session_feed(&s, ids, PROMPT, SESSION_EXACT, &done, e);
+    guess_init(x, c, &s);
+    while (id >= 0 && made < n && !(made && guess_full(x)) && (id = guess_next(x, n - made, e)) >= 0)
+        out[made++] = id;
+    for (int i = 0; id >= 0 && i < session_n_pos(&s); i++) /* it holds the text, less its last token and what was not handed out */
+        CHECK(session_ids(&s)[i] == (i < PROMPT ? ids[i] : plain[i - PROMPT]));
+    session_done(&s);
+    return id < 0 ? id : made;
+}
+
+static void test_same_text(enum layout_form form, const struct es_predict *predict)
+{
+    static const struct sample_params how[] = {
+        { .temp = 0, .top_p = 1, .repeat_penalty = 1 },
+        { .temp = 1.1, .top_p = 0.95, .repeat_penalty = 1.2, .repeat_last_n = 8, .seed = 77 },
+    };
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    const struct engine_sample sample = { .form = form, .types = { QUANT_Q8_0, QUANT_Q8_0, QUANT_F32 }, .cluster = 16, .block = 512,
+                                          .act = MODEL_ACT_RELU, .n_ff = 200, .rank = 16, .predictor_type = QUANT_F32 };
+    const struct variant v = { .threads = 2, .chunk = 6, .depth = 3, .lanes = 2, .hot = 3, .cold = 3, .prefetch = 1, .buffered = 1,
+                               .predict = predict, .backend = &io_pread_backend };
+    struct engine *g = NULL;
+    CHECK_MSG(es_pack(path, &sample, &e) == 0 && pack_open(path, &p, &e) == 0, "%s", e.msg);
+    struct engine_config c = config(p, &v);
+    CHECK_MSG(engine_open(&c, &g, &e) == 0, "%s", e.msg);
+    for (int k = 0; k < 2; k++) {
+        struct guess_config q = { .never = never, .n_never = 3, .mode = SESSION_PREDICTED };
+        struct guess x;
+        int32_t with[MOST];
+        CHECK_MSG(text(g, &how[k], &q, MOST, plain, &x, &e) == MOST && x.stats.passes == 0, "%s", e.msg);
+        for (int i = 0; i < MOST; i++)
+            CHECK(plain[i] != never[0] && plain[i] != never[1] && plain[i] != never[2]);
+        static const int wrong[] = { 0, 1, 3, 5 };
+        for (int i = 0; i < 8; i++) {
+            struct oracle o = { .wrong = wrong[i % 4] };
+            q.always = i < 4;
+            q.most = i < 4 ? 1 + 3 * i : GUESS_MOST;
+            q.source = tell;
+            q.ctx = &o;
+            q.costly = i % 2;
+            int n = text(g, &how[k], &q, MOST, with, &x, &e);
+            CHECK_MSG(n == MOST && !memcmp(with, plain, sizeof plain), "%s, draws %d, guesses %d: %d tokens", layout_form_name(form), k, i, n);
+            if (q.always && o.wrong == 0)
+                CHECK(x.stats.accepted == x.stats.guessed && x.stats.accepted == (MOST - 1) / 2); /* one each: half of the passes */
+            if (o.wrong == 1)
+                CHECK(x.stats.accepted == 0);
+            CHECK(x.stats.guessed <= (uint64_t)o.asked);
+        }
+        q.source = guess_lookup;
+        CHECK(text(g, &how[k], &q, MOST, with, &x, &e) == MOST && !memcmp(with, plain, sizeof plain));
+        for (int n = 0; n < 6; n++) { /* no more than is wanted */
+            struct oracle o = { .wrong = 0 };
+            q.source = tell;
+            q.ctx = &o;
+            q.always = 1;
+            CHECK(text(g, &how[k], &q, n, with, &x, &e) == n && !memcmp(with, plain, (size_t)n * sizeof *with));
+            CHECK(x.stats.guessed == (uint64_t)(n > 2 ? n - 2 : 0)); /* the first of them from the prompt, one from the pass itself */
+        }
+        q.source = fails;
+        CHECK(text(g, &how[k], &q, 5, with, &x, &e) == ERR_IO && !strcmp(e.msg, "no guess"));
+    }
+    engine_close(g);
+    pack_close(p);
+    unlink(path);
+}
+
+/* The last place of the longest run, and what follows it, guesses of itself included. */
+static void test_lookup(void)
+{
+    static int32_t text_ids[] = { 5, 6, 7, 8, 5, 6, 9, 9, 6, 7, 1, 5, 6 };
+    struct session s = { .ids = text_ids, .n_pos = 13 };
+    int32_t out[6];
+    struct err e = { 0 };
+    int class = -1;
+    CHECK(guess_lookup(NULL, &s, 7, out, 3, &class, &e) == 3 && class == 2); /* 5 6 7, at the beginning; not the later 6 7 */
+    CHECK(out[0] == 8 && out[1] == 5 && out[2] == 6);
+    CHECK(guess_lookup(NULL, &s, 9, out, 4, &class, &e) == 4 && class == 2 && out[0] == 9 && out[1] == 6 && out[2] == 7 && out[3] == 1);
+    s.n_pos = 3;
+    CHECK(guess_lookup(NULL, &s, 7, out, 6, &class, &e) == 6 && class == 0); /* 7 7: it repeats */
+    for (int i = 0; i < 6; i++)
+        CHECK(out[i] == 7);
+    CHECK(guess_lookup(NULL, &s, 4, out, 6, &class, &e) == 0);
+    s.n_pos = 0;
+    CHECK(guess_lookup(NULL, &s, 5, out, 6, &class, &e) == 0);
+}
+
+/* More where guesses come true and passes over many cost little; none where they do not pay. */
+static void test_paying(void)
+{
+    struct session s = { 0 };
+    struct guess g;
+    const struct guess_config c = { .most = 8, .source = guess_lookup };
+    guess_init(&g, &c, &s);
+    g.of[0] = (struct guess_class){ .accepted = 1000, .tried = 1000 };
+    g.of[1] = (struct guess_class){ .accepted = 0, .tried = 1000 };
+    g.of[2] = (struct guess_class){ .accepted = 600, .tried = 1000 };
+    g.more = 0.1;
+    CHECK(guess_paying(&g, 0) == 8 && guess_paying(&g, 1) == 0);
+    int some = guess_paying(&g, 2);
+    CHECK(some > 0 && some < 8);
+    g.each = 0.3; /* and a draft takes its time */
+    CHECK(guess_paying(&g, 2) < some);
+    g.more = 1;   /* a pass over two takes twice as long */
+    CHECK(guess_paying(&g, 0) == 0);
+}
+
+int main(void)
+{
+    static const struct es_predict predicts = { .input = { PREDICT_FFN, PREDICT_BLOCK, PREDICT_RESIDUAL }, .threshold = 0 };
+    alarm(600);
+    kernels_init(cpu_detect());
+    test_path(path, sizeof path, "thermo-guess-%ld.thermo", (long)getpid());
+    for (int i = 0; i < ES_SEQ; i++)
+        ids[i] = i == 0 ? 1 : (int32_t)(3 + rnd(ES_VOCAB - 3));
+    test_same_text(LAYOUT_BUNDLE, NULL);
+    test_same_text(LAYOUT_SPLIT, &predicts);
+    test_lookup();
+    test_paying();
+    return test_done();
+}

@@ -11,10 +11,10 @@
  * session's sampler draws there, with the number that it would have drawn with (session_draw). Guesses of a source that names one
  * token a place are accepted with the probability that the model gives it, which is what rejection sampling does with such guesses.
  *
- * How many: as many as pay, by what passes have taken and how often guesses came true, in classes that the source tells apart. A pass
- * over n tokens is taken to last t1 (1 + (n - 1) x), and each guess y t1; all are averages of the last passes. With a share a of guesses
- * that come true, k guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more rarely, so that guessing in vain
- * costs a few hundredths. Times decide how tokens are grouped and nothing else.
+ * How many: as many as pay, by what passes have taken and how often guesses came true, in classes that the source tells apart.
+ * A pass over n tokens is taken to last t1 (1 + (n - 1) x), and each guess y t1; all are averages of the last passes. With a share a of
+ * guesses that come true, k guesses give 1 + a + ... + a^k tokens. Where no number pays, a class is tried again ever more
+ * rarely, so that guessing in vain costs a few hundredths. Times decide how tokens are grouped and nothing else.
  *
  * No allocation. One thread. */
 #include "runtime/session/session.h"

@@ -87,7 +87,8 @@ static void test_same_text(enum layout_form form, const struct es_predict *predi
             q.ctx = &o;
             q.costly = i % 2;
             int n = text(g, &how[k], &q, MOST, with, &x, &e);
-            CHECK_MSG(n == MOST && !memcmp(with, plain, sizeof plain), "%s, draws %d, guesses %d: %d tokens", layout_form_name(form), k, i, n);
+            CHECK_MSG(n == MOST && !memcmp(with, plain, sizeof plain), "%s, draws %d, guesses %d: %d tokens", layout_form_name(form), k,
+                      i, n);
             if (q.always && o.wrong == 0)
                 CHECK(x.stats.accepted == x.stats.guessed && x.stats.accepted == (MOST - 1) / 2); /* one each: half of the passes */
             if (o.wrong == 1)

@@ -219,9 +219,9 @@ static int run_belady(struct segment *s, struct err *e)
     const struct route *r = s->r;
     int layers = s->last - s->first, steps = r->n_tokens * layers;
     size_t n = 0;
-    struct replay_accesses a = { steps, malloc(((size_t)steps + 1) * sizeof *a.start),
-                                 malloc((size_t)steps * (size_t)r->n_used * sizeof *a.units),
-                                 (uint32_t)(layers * r->n_experts) };
+    struct replay_accesses a = { .n_steps = steps, .start = malloc(((size_t)steps + 1) * sizeof *a.start),
+                                 .units = malloc((size_t)steps * (size_t)r->n_used * sizeof *a.units),
+                                 .n_units = (uint32_t)(layers * r->n_experts) };
     if (!a.start || !a.units)
         return err_set(e, ERR_NOMEM, "%d steps", steps);
     for (int i = 0; i < steps; i++) {

@@ -138,6 +138,7 @@ static int feed(struct talk *t, const int32_t *ids, int n, struct err *e)
     int same = 0, most = session_most(&t->session), done;
     while (same < n - 1 && same < session_n_pos(&t->session) && there[same] == ids[same])
         same++;
+    same = session_can_keep(&t->session, same);
     session_rewind(&t->session, same);
     t->n_prompt = n;
     t->n_reused = same;
@@ -432,6 +433,7 @@ static int talk(struct args *a, struct err *e)
     a->sampling.seed = a->seed;
     a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN, a->setup.beside_what = "the conversation";
     if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = setup_open(&a->setup, &s, e)) == 0 &&
+        (!a->guess || (r = setup_can_guess(&s, e)) == 0) &&
         (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
         r = run_engine(&t, e);
     if (r == 0)

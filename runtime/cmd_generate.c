@@ -328,7 +328,8 @@ static int generate(struct generate_args *a, struct err *e)
     int c;
     if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
         (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
-        (c = open_draft(a, &r.draft, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 || (c = encode(&r, text, len, e)) < 0)
+        (c = open_draft(a, &r.draft, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
+        (a->guess && (c = setup_can_guess(&s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
         goto out;
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */

@@ -15,6 +15,7 @@ int draft_open(struct draft *d, const struct setup_args *main, const char *model
     a.no_mlock = main->no_mlock;
     a.no_verify = main->no_verify;
     int r = setup_open(&a, &d->setup, e);
+    r = r < 0 ? r : setup_can_guess(&d->setup, e);
     return r < 0 ? err_wrap(e, "draft model") : 0;
 }
 

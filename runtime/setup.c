@@ -438,6 +438,14 @@ static void say_decided(const struct setup *s)
     }
 }
 
+int setup_can_guess(const struct setup *s, struct err *e)
+{
+    if (!s->pack->h.full_period)
+        return 0;
+    return err_set(e, ERR_UNSUPPORTED, "'%s': --guess takes tokens back, and the state of recurrent layers (architecture '%s') cannot be",
+                   s->args.model, s->pack->h.arch);
+}
+
 int setup_engine(struct setup *s, struct engine **out, struct err *e)
 {
     int why;

@@ -57,6 +57,9 @@ int setup_options(struct opt *rows, struct setup_args *a); /* how many were fill
 /* Everything but the engine: nothing large is loaded. ERR_MISMATCH when pack and plan do not belong together,
  * ERR_INFEASIBLE below the floor. */
 int setup_open(const struct setup_args *a, struct setup *s, struct err *e);
+
+/* Can the model's last tokens be taken back, as guesses that do not come true are? ERR_UNSUPPORTED: it has recurrent layers. */
+int setup_can_guess(const struct setup *s, struct err *e);
 void setup_close(struct setup *s); /* after the engine; accepts a zeroed one */
 
 /* Free what only preparation needed, then engine_open. Warns when memory cannot be locked, O_DIRECT is refused or

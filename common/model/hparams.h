@@ -3,11 +3,15 @@
 
 /* A model's hyper-parameters: plain data, which model.h reads from a file. */
 
+#include <stddef.h>
+
 #define MODEL_MAX_LAYERS  1024
 #define MODEL_MAX_EXPERTS 1024
 #define MODEL_MAX_DIM     (1 << 20)
 #define MODEL_MAX_VOCAB   (1 << 22)
 #define MODEL_MAX_CONTEXT (1 << 24)
+#define MODEL_MAX_DELTA   512 /* delta_dim */
+#define MODEL_MAX_CONV    64  /* conv_width */
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
                  MODEL_ACT_GELU_UNGATED, MODEL_ACTS };
@@ -43,6 +47,14 @@ struct model_hparams {
     int kv_rank;                 /* 0: not so */
     int q_rank;                  /* of queries; 0: they are made of the input at once */
     int nope_dim, value_dim;     /* value_dim: what the kv_rank elements of a head's result are turned into */
+    /* Gated delta net (arXiv:2412.06464): recurrent layers, which have a state in place of keys and values: of each sequence the last
+     * conv_width - 1 inputs of a convolution of model_delta_channels channels, and a matrix [delta_dim][delta_dim] for each value head. */
+    int full_period;             /* 0, or layers l where it does not divide l + 1 are recurrent */
+    int conv_width, delta_dim;
+    int delta_k_heads, delta_v_heads; /* heads of queries and keys, of values */
+    int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
+    int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
+    int out_gate;                /* each head's queries are followed by as many logits, whose sigmoids multiply what the head gives */
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
     float rope_theta_window;     /* 0, or of layers with a window, whose positions are not scaled */
@@ -97,10 +109,60 @@ static inline int model_layer_at(const struct model_hparams *h, int i)
     return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
 }
 
-/* Elements of the queries of a token as they are made, of what attention's output matrix sees, and of a position in a layer's KV cache. */
+/* Has it a state in place of keys and values? */
+static inline int model_is_recurrent(const struct model_hparams *h, int layer)
+{
+    return h->full_period > 0 && (layer + 1) % h->full_period != 0;
+}
+
+/* Layers with keys and values, and which of them a layer is, or would be. */
+static inline int model_kv_layers(const struct model_hparams *h)
+{
+    return h->full_period > 0 ? h->n_layers / h->full_period : model_depth(h);
+}
+
+static inline int model_kv_layer(const struct model_hparams *h, int layer)
+{
+    return h->full_period > 0 ? layer / h->full_period : layer;
+}
+
+static inline int model_recurrent_layers(const struct model_hparams *h)
+{
+    return model_depth(h) - model_kv_layers(h);
+}
+
+static inline int model_recurrent_layer(const struct model_hparams *h, int layer)
+{
+    return layer - layer / h->full_period;
+}
+
+/* Recurrent layers: elements of all values; of queries, keys and values; and floats of a sequence's state in a layer, of which the
+ * convolution's come first. */
+static inline int model_delta_inner(const struct model_hparams *h)
+{
+    return h->delta_v_heads * h->delta_dim;
+}
+
+static inline int model_delta_channels(const struct model_hparams *h)
+{
+    return 2 * h->delta_k_heads * h->delta_dim + model_delta_inner(h);
+}
+
+static inline size_t model_conv_floats(const struct model_hparams *h)
+{
+    return (size_t)(h->conv_width - 1) * (size_t)model_delta_channels(h);
+}
+
+static inline size_t model_state_floats(const struct model_hparams *h)
+{
+    return h->full_period ? model_conv_floats(h) + (size_t)model_delta_inner(h) * (size_t)h->delta_dim : 0;
+}
+
+/* Elements of the queries of a token as they are made, gates among them, of what attention's output matrix sees, and of a position in a
+ * layer's KV cache. */
 static inline int model_q_dim(const struct model_hparams *h)
 {
-    return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim);
+    return h->n_heads * (h->kv_rank ? h->nope_dim + h->n_rot : h->head_dim << h->out_gate);
 }
 
 static inline int model_out_dim(const struct model_hparams *h)

@@ -121,6 +121,8 @@ static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out
     if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at || blk < h->n_lead || blk >= model_depth(h))
         return 0;
     struct model_hparams own = model_of_layer(h, blk - h->n_lead);
+    if (model_is_recurrent(h, blk - h->n_lead) && !strncmp(t->name + at, "attn_qkv.", 9))
+        return 0; /* one matrix of a recurrent layer */
     int n = fused_of(&own, f);
     while (k < n && strcmp(t->name + at, f[k].suffix))
         k++;

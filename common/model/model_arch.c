@@ -14,6 +14,9 @@ static const char *const deepseek2_keys[] = { "leading_dense_block_count", "expe
                                               "attention.value_length_mla", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
+static const char *const delta_keys[] = { "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count",
+                                          "full_attention_interval", "attention.recurrent_layers", "rope.dimension_sections",
+                                          "nextn_predict_layers", NULL };
 static const char *const layer_norm_keys[] = { "attention.layer_norm_epsilon", NULL };
 static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
                                            "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
@@ -65,6 +68,17 @@ static const struct model_arch archs[] = {
     { .family = { "gemma4", "Gemma 4 26B-A4B and 31B, text", "" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .expert_width = 1,
       .shared_expert = 4, .qk_norm = MODEL_QK_NORM_HEAD, .post_norms = 1, .scaled_embd = 1, .kinds = 1, .more_keys = gemma4_keys },
+    { .family = { "qwen3next", "Qwen3-Next-80B-A3B, Qwen3-Coder-Next",
+                  "gated delta nets, with a state of each sequence in the account's `kv`; layers for multi-token prediction are left out. "
+                  "Files with `ssm_in`, of older converters, have to be converted again" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1, .shared_expert = 1,
+      .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 1, .no_width = 1, .more_keys = delta_keys },
+    { .family = { "qwen35", "Qwen3.5 and 3.6, dense, text", "likewise" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 2,
+      .more_keys = delta_keys },
+    { .family = { "qwen35moe", "Qwen3.5 and 3.6 35B-A3B, 122B-A10B, 397B-A17B, text", "likewise" },
+      .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .expert_width = 1, .shared_expert = 1,
+      .qk_norm = MODEL_QK_NORM_HEAD, .ffn_norm_named_post = 1, .delta = 2, .no_width = 1, .more_keys = delta_keys },
     { .family = { "smollm3", "SmolLM3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .nope_period = 4, .period_offset = 1, .nope = 1 },
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,

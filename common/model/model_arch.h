@@ -42,6 +42,9 @@ struct model_arch {
     int window;                  /* of a file that does not say */
     float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
     int layer_norm, parallel;
+    int delta;                   /* recurrent layers, queries with gates; 1: value heads in groups, betas and alphas in one matrix;
+                                  * 2: tiled, in two. Layers that predict further tokens are left out */
+    int no_width;                /* feed_forward_length may be absent: the experts' is taken */
     int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
     int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */
     const char *const *more_keys; /* that no other knows; NULL: none */

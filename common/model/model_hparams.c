@@ -165,6 +165,10 @@ static void check_known_keys(struct reader *rd)
 static void read_layers(struct reader *rd, struct model_hparams *h)
 {
     h->n_layers = read_int(rd, "block_count", 1, MODEL_MAX_LAYERS, -1);
+    if (rd->a->delta && rd->r == 0) {
+        h->n_nextn = read_int(rd, "nextn_predict_layers", 0, h->n_layers - 1, 0);
+        h->n_layers -= h->n_nextn;
+    }
     if (!rd->a->lead || rd->r < 0)
         return;
     h->n_nextn = read_int(rd, "nextn_predict_layers", 0, h->n_layers - 1, 0);
@@ -269,6 +273,32 @@ static void read_kinds(struct reader *rd, struct model_hparams *h)
     only_int(rd, "attention.shared_kv_layers", 0, "layers that share keys and values are not supported");
     only_int(rd, "embedding_length_per_layer_input", 0, "embeddings of layers are not supported");
     h->value_norm = h->values_optional = h->expert_norms = h->out_scale = 1;
+}
+
+/* Gated delta nets in all layers but every so many. */
+static void read_delta(struct reader *rd, struct model_hparams *h)
+{
+    static const char key[] = "attention.recurrent_layers";
+    read_attention(rd, h);
+    h->full_period = read_int(rd, "full_attention_interval", 1, MODEL_MAX_LAYERS, 4);
+    h->conv_width = read_int(rd, "ssm.conv_kernel", 2, MODEL_MAX_CONV, -1);
+    h->delta_dim = read_int(rd, "ssm.state_size", 1, MODEL_MAX_DELTA, -1);
+    h->delta_k_heads = read_int(rd, "ssm.group_count", 1, MODEL_MAX_DIM, -1);
+    h->delta_v_heads = read_int(rd, "ssm.time_step_rank", 1, MODEL_MAX_DIM, -1);
+    h->delta_tiled = rd->a->delta == 2;
+    h->delta_joined = rd->a->delta == 1;
+    h->out_gate = 1;
+    if (rd->r == 0 && (h->delta_v_heads % h->delta_k_heads != 0 || h->delta_v_heads > MODEL_MAX_DIM / 4 / h->delta_dim))
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': '%s.ssm.time_step_rank' is %d, '%s.ssm.group_count' %d and '%s.ssm.state_size' %d: value "
+                        "heads must be a multiple of key heads, and their elements %d at most", gguf_name(rd->g), rd->arch,
+                        h->delta_v_heads, rd->arch, h->delta_k_heads, rd->arch, h->delta_dim, MODEL_MAX_DIM / 4);
+    if (rd->r == 0 && h->head_dim > MODEL_MAX_DIM / 2 / h->n_heads)
+        rd->r = err_set(rd->e, ERR_LIMIT, "'%s': %d heads of %d elements and their gates: more than %d", gguf_name(rd->g), h->n_heads,
+                        h->head_dim, MODEL_MAX_DIM);
+    only_int(rd, "ssm.inner_size", model_delta_inner(h), "it must be time_step_rank * state_size");
+    for (int l = 0; rd->r == 0 && l < h->n_layers && gguf_find(rd->g, arch_key(rd, key)); l++)
+        if (read_each(rd, key, l, 1, -1) != model_is_recurrent(h, l) && rd->r == 0)
+            refuse(rd, key, "without a period", "every full_attention_interval-th layer must be one that is not recurrent");
 }
 
 /* Latent attention: one KV head, of what keys and values are made of. The keys without _mla are those of the cache. */
@@ -623,10 +653,10 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     check_known_keys(&rd);
     read_layers(&rd, &h);
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
-    h.n_ff = read_int(&rd, "feed_forward_length", 1, MODEL_MAX_DIM, -1);
+    h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
     h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 0);
-    (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : read_attention)(&rd, &h);
+    (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : rd.a->delta ? read_delta : read_attention)(&rd, &h);
     if (!rd.a->kinds)
         read_window(&rd, &h);
     read_scales(&rd, &h);

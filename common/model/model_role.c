@@ -5,7 +5,8 @@
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
-           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE, D_RANK /* any */ };
+           D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE,
+           D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -23,6 +24,7 @@ enum presence {
     EXPERT_NORMED, SCALED, NORM_BIASED, /* where hyper-parameters say so */
     ALONE, ALONE_BIASED,     /* unless attention and FFN go beside each other */
     BESIDE,                  /* where they do, the file may have it */
+    DELTA, DELTA_APART, DELTA_JOINED, /* in recurrent layers; as hyper-parameters say */
     SELECTED,                /* experts are chosen by biased scores */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -91,6 +93,16 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_FFN_NORM_BIAS] = { "ffn_norm_bias", "ffn_norm.bias", NULL, 1, ALONE_BIASED, { D_MODEL, NONE } },
     [MODEL_ATTN_NORM_2] = { "attn_norm_2", "attn_norm_2.weight", NULL, 1, BESIDE, { D_MODEL, NONE } },
     [MODEL_ATTN_NORM_2_BIAS] = { "attn_norm_2_bias", "attn_norm_2.bias", NULL, 1, BESIDE, { D_MODEL, NONE } },
+    [MODEL_DELTA_QKV] = { "delta_qkv", "attn_qkv.weight", NULL, 1, DELTA, { D_MODEL, D_CHANNELS } },
+    [MODEL_DELTA_Z] = { "delta_z", "attn_gate.weight", NULL, 1, DELTA, { D_MODEL, D_INNER } },
+    [MODEL_DELTA_CONV] = { "delta_conv", "ssm_conv1d.weight", NULL, 1, DELTA, { D_CONV, D_CHANNELS } },
+    [MODEL_DELTA_DT] = { "delta_dt", "ssm_dt.bias", NULL, 1, DELTA, { D_V_HEADS, NONE } },
+    [MODEL_DELTA_A] = { "delta_a", "ssm_a", NULL, 1, DELTA, { D_V_HEADS, NONE } },
+    [MODEL_DELTA_BETA] = { "delta_beta", "ssm_beta.weight", NULL, 1, DELTA_APART, { D_MODEL, D_V_HEADS } },
+    [MODEL_DELTA_ALPHA] = { "delta_alpha", "ssm_alpha.weight", NULL, 1, DELTA_APART, { D_MODEL, D_V_HEADS } },
+    [MODEL_DELTA_BETA_ALPHA] = { "delta_beta_alpha", "ssm_ba.weight", NULL, 1, DELTA_JOINED, { D_MODEL, D_V_HEADS_2 } },
+    [MODEL_DELTA_NORM] = { "delta_norm", "ssm_norm.weight", NULL, 1, DELTA, { D_DELTA, NONE } },
+    [MODEL_DELTA_OUT] = { "delta_out", "ssm_out.weight", NULL, 1, DELTA, { D_INNER, D_MODEL } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -134,7 +146,7 @@ int model_role_is_per_layer(enum model_role r)
 
 int model_role_is_vector(enum model_role r)
 {
-    return r < MODEL_ROLES && roles[r].dims[1] == NONE;
+    return r < MODEL_ROLES && (roles[r].dims[1] == NONE || r == MODEL_DELTA_CONV);
 }
 
 const char *model_role_name(enum model_role r)
@@ -184,6 +196,12 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_VOCAB:    return (uint64_t)h->n_vocab;
     case D_EXPERTS:  return (uint64_t)h->n_experts;
     case D_ROT_HALF: return (uint64_t)h->n_rot / 2;
+    case D_CONV:     return (uint64_t)h->conv_width;
+    case D_CHANNELS: return (uint64_t)model_delta_channels(h);
+    case D_INNER:    return (uint64_t)model_delta_inner(h);
+    case D_DELTA:    return (uint64_t)h->delta_dim;
+    case D_V_HEADS:  return (uint64_t)h->delta_v_heads;
+    case D_V_HEADS_2: return 2 * (uint64_t)h->delta_v_heads;
     case D_ONE:      return 1;
     case D_RANK:     return 0;
     case NONE:       break;
@@ -203,6 +221,9 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case PLAIN_Q:     return h->q_rank ? MODEL_ABSENT : MODEL_REQUIRED;
     case VALUED:      return h->kv_rank ? MODEL_ABSENT : h->values_optional ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case EXPERT_NORMED: return h->expert_norms && h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case DELTA:       return h->full_period ? MODEL_REQUIRED : MODEL_ABSENT;
+    case DELTA_APART: return h->full_period && !h->delta_joined ? MODEL_REQUIRED : MODEL_ABSENT;
+    case DELTA_JOINED: return h->full_period && h->delta_joined ? MODEL_REQUIRED : MODEL_ABSENT;
     case NORM_BIASED: return h->layer_norm ? MODEL_REQUIRED : MODEL_ABSENT;
     case ALONE:       return h->parallel ? MODEL_ABSENT : MODEL_REQUIRED;
     case ALONE_BIASED: return h->layer_norm && !h->parallel ? MODEL_REQUIRED : MODEL_ABSENT;
@@ -226,11 +247,31 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     return MODEL_ABSENT;
 }
 
+static int is_delta(enum model_role r)
+{
+    return roles[r].presence == DELTA || roles[r].presence == DELTA_APART || roles[r].presence == DELTA_JOINED;
+}
+
+/* What only layers with keys and values have. */
+static int is_attention(enum model_role r)
+{
+    switch (r) {
+    case MODEL_ATTN_Q: case MODEL_ATTN_K: case MODEL_ATTN_V: case MODEL_ATTN_OUTPUT:
+    case MODEL_ATTN_Q_BIAS: case MODEL_ATTN_K_BIAS: case MODEL_ATTN_V_BIAS: case MODEL_ATTN_OUTPUT_BIAS:
+    case MODEL_ATTN_Q_NORM: case MODEL_ATTN_K_NORM: case MODEL_ATTN_SINKS:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 enum model_presence model_role_at(const struct model_hparams *h, enum model_role r, int layer)
 {
     enum model_presence p = model_role_presence(h, r);
     if (p == MODEL_ABSENT || !roles[r].per_layer)
         return p;
+    if (h->full_period && (model_is_recurrent(h, layer) ? is_attention(r) : is_delta(r)))
+        return MODEL_ABSENT;
     if (!model_is_lead(h, layer))
         return roles[r].presence == LEAD ? MODEL_ABSENT : p;
     switch (roles[r].presence) { /* attention's alone, and the FFN of its own */

@@ -29,6 +29,8 @@ enum model_role {
     MODEL_EXPERT_NORM, MODEL_EXPERT_POST_NORM, MODEL_SHARED_POST_NORM, MODEL_ROUTER_SCALE, MODEL_EXPERT_SCALE, MODEL_OUT_SCALE,
     MODEL_OUTPUT_NORM_BIAS,                                                   /* per model */
     MODEL_ATTN_NORM_BIAS, MODEL_FFN_NORM_BIAS, MODEL_ATTN_NORM_2, MODEL_ATTN_NORM_2_BIAS,
+    MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_CONV, MODEL_DELTA_DT, MODEL_DELTA_A, MODEL_DELTA_BETA, MODEL_DELTA_ALPHA,
+    MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_NORM, MODEL_DELTA_OUT,                /* of recurrent layers */
     MODEL_ROLES
 };
 
@@ -37,7 +39,8 @@ int model_role_is_predictor(enum model_role r);
 /* Is it a tensor that the forward pass keeps whole: neither of the FFN's matrices nor of a predictor? */
 int model_role_is_dense(enum model_role r);
 int model_role_is_per_layer(enum model_role r);
-int model_role_is_vector(enum model_role r);   /* F32, one dimension, or one for each expert; matrices may have any type with kernels */
+int model_role_is_vector(enum model_role r);   /* F32: one dimension, or one for each expert, or weights of a
+                                                * convolution; matrices may have any type with kernels */
 const char *model_role_name(enum model_role r); /* "attn_q" */
 
 /* Does a model of these hyper-parameters have the tensor, in its layers where it is per layer? model_role_at: in this one; layer -1

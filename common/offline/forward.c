@@ -45,7 +45,8 @@ static int check_types(const struct model *m, struct err *e)
                                                 MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
                                                 MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN,
                                                 MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A, MODEL_ATTN_Q_B,
-                                                MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B };
+                                                MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B, MODEL_DELTA_QKV, MODEL_DELTA_Z,
+                                                MODEL_DELTA_BETA, MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT };
     for (int l = 0; l < model_depth(&m->h); l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
@@ -60,6 +61,7 @@ static void scratch_free(struct scratch *s)
 {
     free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
     free(s->scores), free(s->made), free(s->low), free(s->heads);
+    free(s->gated), free(s->channels), free(s->z), free(s->betas), free(s->state);
 }
 
 static int widest_ffn(const struct model_hparams *h)
@@ -87,6 +89,16 @@ static int scratch_new(const struct forward *f, struct scratch *s)
         s->low = malloc(TILE * (size_t)(f->h->q_rank + 1) * sizeof(float));
         s->heads = malloc(TILE * (size_t)model_out_dim(f->h) * sizeof(float));
         if (!s->made || !s->low || !s->heads)
+            return ERR_NOMEM;
+    }
+    if (f->h->out_gate && !(s->gated = malloc(len * 2 * f->q_len * sizeof(float))))
+        return ERR_NOMEM;
+    if (f->h->full_period) {
+        s->channels = malloc(TILE * (size_t)model_delta_channels(f->h) * sizeof(float));
+        s->z = malloc(2 * TILE * (size_t)model_delta_inner(f->h) * sizeof(float));
+        s->betas = malloc(4 * TILE * (size_t)f->h->delta_v_heads * sizeof(float));
+        s->state = malloc(model_state_floats(f->h) * sizeof(float));
+        if (!s->channels || !s->z || !s->betas || !s->state)
             return ERR_NOMEM;
     }
     return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
@@ -168,7 +180,10 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
     uint64_t widest = (uint64_t)widest_ffn(h);
     uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + 1 + model_out_dim(h)) : 0;
     uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q + latent) +
-                           (uint64_t)max_len * (q + 2 * kv + 1));
+                           (uint64_t)max_len * (q + 2 * kv + 1 + (h->out_gate ? 2 * q : 0)));
+    if (h->full_period)
+        worker += 4 * (TILE * (uint64_t)(model_delta_channels(h) + 2 * model_delta_inner(h) + 4 * h->delta_v_heads) +
+                       model_state_floats(h));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
     return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
 }

@@ -1,6 +1,8 @@
 /* Attention of the dense pass: one sequence at a time, all its positions. */
 #include "common/offline/forward_impl.h"
 
+#include "common/model/nn_delta.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -19,14 +21,22 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
         nn_rope(k, h->n_kv_heads, h->head_dim, h->n_rot, h->rope, freqs, h->rope_mscale, pos);
     }
     float scale = nn_query_scale(h, pos);
-    for (size_t i = 0; scale != 1 && i < (size_t)model_q_dim(h); i++)
+    for (size_t i = 0; scale != 1 && i < (size_t)(h->n_heads * h->head_dim); i++)
         q[i] *= scale;
 }
 
 /* Queries, keys and values of a sequence from s->norm, of n tokens from t on. */
 static void make_plain(const struct forward *f, struct scratch *s, size_t t, int n)
 {
-    forward_product(s->q + t * f->q_len, f->q_len, forward_tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
+    const size_t dim = (size_t)f->own.head_dim;
+    if (f->own.out_gate) {
+        float *made = s->gated + t * 2 * f->q_len;
+        forward_matrix(f, MODEL_ATTN_Q, made, s->norm, n);
+        for (size_t i = 0; i < (size_t)(n * f->own.n_heads); i++)
+            memcpy(s->q + t * f->q_len + i * dim, made + 2 * i * dim, dim * sizeof *made);
+    } else {
+        forward_product(s->q + t * f->q_len, f->q_len, forward_tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
+    }
     forward_product(s->k + t * f->kv_len, f->kv_len, forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
     if (f->w[MODEL_ATTN_V])
         forward_product(s->v + t * f->kv_len, f->kv_len, forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
@@ -70,7 +80,7 @@ static const float *attended(const struct forward *f, struct scratch *s, int n)
     return s->heads;
 }
 
-static void attend(struct forward *f, struct scratch *s, size_t first, size_t len)
+static void attend(const struct forward *f, struct scratch *s, size_t first, size_t len)
 {
     const struct model_hparams *h = &f->own;
     float *x = f->x + first * f->d;
@@ -94,6 +104,8 @@ static void attend(struct forward *f, struct scratch *s, size_t first, size_t le
             int pos = (int)t + i, from = model_attends_from(h, f->layer, pos);
             nn_attention(s->att + (size_t)i * width, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
                          values + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
+            if (h->out_gate)
+                nn_gate_heads(s->att + (size_t)i * width, s->gated + (size_t)pos * 2 * f->q_len, h->n_heads, h->head_dim);
         }
         forward_matrix(f, MODEL_ATTN_OUTPUT, s->out, attended(f, s, n), n);
         for (int i = 0; i < n; i++)
@@ -111,6 +123,6 @@ void forward_attention_sweep(void *ctx, int begin, int end, int worker)
         for (size_t t = first; run->n_samples && t < first + len; t++)
             if (f->sample_of[t] >= 0)
                 forward_sample_f16(f->block_input + (size_t)f->sample_of[t] * f->d, f->x + t * f->d, f->d);
-        attend(f, &f->scratch[worker], first, len);
+        (model_is_recurrent(f->h, f->layer) ? forward_recurrent : attend)(f, &f->scratch[worker], first, len);
     }
 }

@@ -1,7 +1,8 @@
 #ifndef OFFLINE_FORWARD_IMPL_H
 #define OFFLINE_FORWARD_IMPL_H
 
-/* What the files of the dense pass share: forward.c has set-up, FFN and order, forward_attention.c attention. */
+/* What the files of the dense pass share: forward.c has set-up, FFN and order, forward_attention.c attention,
+ * forward_recurrent.c what other layers have in its place. */
 #include "common/offline/forward.h"
 
 #include "common/model/nn.h"
@@ -17,6 +18,10 @@ struct scratch {
     float *att;                /* [FORWARD_TILE][n_heads * head_dim], or router logits of a token */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
     float *made, *low, *heads; /* latent attention: [FORWARD_TILE] of queries as they are made, of q_rank, of what the output matrix sees */
+    float *gated;              /* [max_len][2 * n_heads * head_dim]: queries with gates, as they are made */
+    float *channels, *z, *betas; /* recurrent layers: [FORWARD_TILE] of model_delta_channels, model_delta_inner (and as much again for what
+                                * the output matrix sees), 4 * delta_v_heads */
+    float *state;              /* model_state_floats */
 };
 
 struct forward {
@@ -85,5 +90,10 @@ void forward_sample_f16(uint16_t *out, const float *x, size_t n);
 
 /* Attention of sequences [begin, end) of the run: ctx is the pass. */
 void forward_attention_sweep(void *ctx, int begin, int end, int worker);
+
+/* ---- forward_recurrent.c ---- */
+
+/* x += the layer's gated delta net, of a sequence of len tokens, from its beginning. */
+void forward_recurrent(const struct forward *f, struct scratch *s, size_t first, size_t len);
 
 #endif

@@ -152,6 +152,13 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("heads * nope_dim", (long long)h->n_heads * h->nope_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("heads * value_dim", (long long)h->n_heads * h->value_dim, 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_rot", h->n_rot, 0, h->head_dim, e)) < 0 ||
+        (r = in_range("full_period", h->full_period, 0, MODEL_MAX_LAYERS, e)) < 0 ||
+        (r = in_range("conv_width", h->conv_width, h->full_period ? 2 : 0, MODEL_MAX_CONV, e)) < 0 ||
+        (r = in_range("delta_dim", h->delta_dim, h->full_period > 0, MODEL_MAX_DELTA, e)) < 0 ||
+        (r = in_range("delta_v_heads * delta_dim", (long long)h->delta_v_heads * h->delta_dim, h->full_period > 0, MODEL_MAX_DIM / 4,
+                      e)) < 0 ||
+        (r = in_range("delta_k_heads", h->delta_k_heads, h->full_period > 0, h->delta_v_heads, e)) < 0 ||
+        (r = in_range("out_gate", h->out_gate, 0, 1, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
@@ -195,14 +202,18 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     uint64_t tokens = (uint64_t)b.tokens, rows = (uint64_t)b.rows, d = (uint64_t)h->d_model, threads = (uint64_t)c->threads;
     uint64_t q_dim = (uint64_t)model_most_q(h), kv_dim = (uint64_t)model_most_kv(h);
     uint64_t out_dim = h->kv_rank ? (uint64_t)model_out_dim(h) : q_dim, low = (uint64_t)h->q_rank;
+    uint64_t inner = (uint64_t)model_delta_inner(h), delta = (uint64_t)model_delta_channels(h) + 2 * inner + 4 * (uint64_t)h->delta_v_heads;
     uint64_t n_shared = (uint64_t)(h->n_ff_shared > h->n_ff_lead ? h->n_ff_shared : h->n_ff_lead), widest = d > out_dim ? d : out_dim;
     widest = widest > n_shared ? widest : n_shared;
     widest = widest > low ? widest : low;
+    widest = widest > inner ? widest : inner;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
     b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + kv_dim), 4));
     b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
     b.latent = h->kv_rank ? up64(mul(&s, mul(&s, tokens, (uint64_t)model_q_dim(h) + low), 4)) : 0;
+    uint64_t made = h->out_gate ? (uint64_t)model_q_dim(h) : 0; /* a layer has one or the other */
+    b.made = h->out_gate || h->full_period ? up64(mul(&s, mul(&s, tokens, made > delta || !h->full_period ? made : delta), 4)) : 0;
     b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
     int least_kv = h->n_kv_window && h->n_kv_window < h->n_kv_heads ? h->n_kv_window : h->n_kv_heads;
     uint64_t heads = (uint64_t)(h->n_heads / least_kv);
@@ -225,7 +236,7 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
-    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.shared, b.scores, b.logits, b.ffn,
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.made, b.shared, b.scores, b.logits, b.ffn,
                                b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
@@ -284,11 +295,16 @@ int budget_kv(const struct budget_model *m, const struct budget_choice *c, struc
     }
     k.row_bytes = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2) * (c->kv_f16 ? 2 : 4); /* the same in every layer */
     k.plane_bytes = up64(mul(&s, k.row_bytes, k.rows));
-    k.total = mul(&s, k.plane_bytes, (h->kv_rank ? 1 : 2) * (uint64_t)model_depth(h));
+    k.total = mul(&s, k.plane_bytes, (h->kv_rank ? 1 : 2) * (uint64_t)model_kv_layers(h));
+    k.state_bytes = up64(mul(&s, model_state_floats(h), 4));
+    uint64_t states = mul(&s, mul(&s, k.state_bytes, sequences), (uint64_t)model_recurrent_layers(h));
+    k.states = k.total;
+    add(&s, k.total);
+    add(&s, states);
     if (s.bad || pages > INT32_MAX / SCHEDULE_KV_PAGE)
         return err_set(e, ERR_LIMIT, "memory account: a KV cache of %d sequences of %d positions is too large", c->max_batch, c->context);
     k.n_pages = (int)pages;
-    k.total += k.table_bytes;
+    k.total += states + k.table_bytes;
     *out = k;
     return 0;
 }

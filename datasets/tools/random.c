@@ -38,6 +38,7 @@ struct family {
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too */
     int ungated;                /* no Gate */
+    int delta;                  /* recurrent layers: heads as long as attention's, twice as many of values as of keys; 2: Qwen3.5's keys */
     int layer_norm;             /* the key of its eps */
     int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
@@ -66,6 +67,9 @@ static const struct family families[] = {
     { .arch = "deepseek2", .experts = 1, .expert_width = 1, .untied = 1, .lead = 1, .latent = 1 },
     { .arch = "phi3", .rope_share = 1, .fused = 1, .untied = 1, .window = 1 },
     { .arch = "arcee", .rope_share = 1, .ungated = 1 },
+    { .arch = "qwen3next", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 1 },
+    { .arch = "qwen35", .key_length = 1, .rope_share = 4, .delta = 2 },
+    { .arch = "qwen35moe", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 2 },
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
 };
@@ -103,13 +107,16 @@ static int random_row(const struct make_tensor *t, uint64_t row, float *out, str
 static void distribution(const struct model_hparams *h, enum model_role r, struct make_tensor *t)
 {
     double fan_in = 1 / sqrt((double)t->dims[0]);
-    int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN;
+    int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN ||
+                 r == MODEL_DELTA_OUT;
     t->mean = 0;
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
         t->deviation = (float)(2 * fan_in);
     if (r == MODEL_ROPE_FREQS)
         t->mean = 4, t->deviation = 1;
+    else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
+        t->mean = -0.4f, t->deviation = 0.15f;
     else if (strstr(t->name, ".bias"))
         t->deviation = 0.2f;
     else if (r == MODEL_ATTN_SINKS)
@@ -124,7 +131,7 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
     if (role == MODEL_ATTN_NORM_2 || role == MODEL_ATTN_NORM_2_BIAS)
         return s->two_norms && model_role_presence(h, role) != MODEL_ABSENT;
     if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
-        return model_role_presence(h, role) == MODEL_REQUIRED || (s->qk_norms && model_role_presence(h, role) == MODEL_OPTIONAL);
+        return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->qk_norms && model_role_at(h, role, layer) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs || s->family->kinds;
     if (s->family->kinds && role == MODEL_ATTN_V)
@@ -189,6 +196,7 @@ static int add_nextn(struct make *m, const struct model_hparams *h, const struct
     struct model_hparams last = *h;
     int r = 0;
     last.n_lead = blk; /* layer 0 is the file's blk then */
+    last.full_period = 0; /* attention */
     for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
         if (model_role_is_per_layer((enum model_role)role))
             r = add_tensor(m, &last, s, (enum model_role)role, 0, e);
@@ -379,6 +387,32 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
     return put_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
 }
 
+/* Of recurrent layers; heads of keys are as many as kv heads, of values twice as many. */
+static int put_delta(struct make *m, const struct shape *s, struct err *e)
+{
+    const struct { const char *key; int value; } keys[] = {
+        { "ssm.conv_kernel", 4 }, { "ssm.state_size", s->head_dim }, { "ssm.group_count", s->kv_heads },
+        { "ssm.time_step_rank", 2 * s->kv_heads }, { "ssm.inner_size", 2 * s->kv_heads * s->head_dim }, { "full_attention_interval", 4 },
+    };
+    const char *a = s->family->arch;
+    uint8_t recurrent[MODEL_MAX_LAYERS + 8] = { 0 }, sections[16] = { 0 };
+    char name[96];
+    int r = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
+        r = put_u32(m, a, keys[i].key, keys[i].value, e);
+    for (int l = 0; l < s->layers; l++)
+        recurrent[l] = (l + 1) % 4 != 0;
+    for (int i = 0, left = s->head_dim / 8; i < 3; left -= left / (3 - i), i++) /* of pairs that rotate: height, width, time */
+        bytes_put32(sections + 4 * i, (uint32_t)(left / (3 - i)));
+    snprintf(name, sizeof name, "%s.attention.recurrent_layers", a);
+    if (r == 0 && s->nextn > 0)
+        r = put_u32(m, a, "nextn_predict_layers", s->nextn, e);
+    if (r < 0 || (r = put_array(m, name, GGUF_BOOL, s->layers + s->nextn, recurrent, (size_t)(s->layers + s->nextn), e)) < 0)
+        return r;
+    snprintf(name, sizeof name, "%s.rope.dimension_sections", a);
+    return s->family->delta == 2 ? put_array(m, name, GGUF_I32, 4, sections, sizeof sections, e) : 0;
+}
+
 static int put_latent(struct make *m, const struct shape *s, struct err *e)
 {
     const struct { const char *key; int value; } keys[] = {
@@ -458,7 +492,8 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
-    if ((f->latent && (r = put_latent(m, s, e)) < 0) || (f->kinds && (r = put_kinds(m, s, e)) < 0))
+    if ((f->latent && (r = put_latent(m, s, e)) < 0) || (f->delta && (r = put_delta(m, s, e)) < 0) ||
+        (f->kinds && (r = put_kinds(m, s, e)) < 0))
         return r;
     if (!f->latent && !f->kinds && (f->key_length || s->head_dim * s->heads != s->d_model) &&
         ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
@@ -489,7 +524,7 @@ static int check_experts(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used", arch);
     if (!small && !s->family->lead && s->gating == SIGMOID)
         return err_set(e, ERR_USAGE, "--gating sigmoid is not known for --arch %s", arch);
-    if (!s->family->lead && (s->lead > 0 || s->nextn > 0 || s->groups > 1))
+    if (!s->family->lead && (s->lead > 0 || (s->nextn > 0 && !s->family->delta) || s->groups > 1))
         return err_set(e, ERR_USAGE, "--lead, --nextn and --groups are not known for --arch %s", arch);
     if (s->lead >= s->layers)
         return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
@@ -571,8 +606,8 @@ int cmd_random(int argc, char **argv)
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
-                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "nemotron",
-                                         "falcon", NULL };
+                                         "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
+                                         "qwen35", "qwen35moe", "nemotron", "falcon", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };

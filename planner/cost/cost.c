@@ -227,6 +227,16 @@ double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
     return batch * 4.0 * positions * h->n_heads * h->head_dim;
 }
 
+double cost_state_bytes(const struct model_hparams *h, int batch)
+{
+    return batch * 2.0 * sizeof(float) * (double)model_state_floats(h);
+}
+
+double cost_state_flops(const struct model_hparams *h, int batch)
+{
+    return batch * 7.0 * model_delta_inner(h) * h->delta_dim;
+}
+
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
 {
     double sum = head_ns;
@@ -532,6 +542,11 @@ struct kv {
 static struct kv kv_of(const struct model_hparams *h, const struct cost_choice *c, const struct cost_rates *r, int layer,
                        int batch)
 {
+    if (model_is_recurrent(h, layer)) {
+        struct kv s = { cost_state_bytes(h, batch), cost_state_flops(h, batch), 0 };
+        s.attend_ns = r->f_cpu > 0 ? 1e9 * s.flops / r->f_cpu : 0;
+        return s;
+    }
     double positions = cost_positions(h, layer, c->context);
     const struct model_hparams own = model_of_layer(h, layer);
     struct kv k = { cost_kv_bytes(&own, batch, positions, c->kv_f16), cost_kv_flops(&own, batch, positions), 0 };

@@ -153,6 +153,10 @@ double cost_kv_bytes(const struct model_hparams *h, int batch, double positions,
 /* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */
 double cost_kv_flops(const struct model_hparams *h, int batch, double positions);
 
+/* The same of a recurrent layer, whose state is read and written, 7 flops for an element of its matrices. */
+double cost_state_bytes(const struct model_hparams *h, int batch);
+double cost_state_flops(const struct model_hparams *h, int batch);
+
 /* (M10) t_step = t_head + sum of t_layer */
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers);
 

@@ -43,6 +43,20 @@ static int read_shape(struct inputs *in, const struct trace_info *ti, struct err
     return inputs_alloc(in, e);
 }
 
+/* What a recurrent layer multiplies in place of queries, keys, values and outputs; betas and alphas count as one. */
+static void recurrent_matrices(struct inputs_matrix *m, const struct trace_info *ti, int l)
+{
+    static const enum model_role roles[INPUTS_ATTN] = { MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT };
+    for (int a = 0; a < INPUTS_ATTN; a++)
+        m[a] = matrix_of(trace_tensor_find(ti, roles[a], l));
+    if (m[2].rows == 0) {
+        struct inputs_matrix alpha = matrix_of(trace_tensor_find(ti, MODEL_DELTA_ALPHA, l));
+        m[2] = matrix_of(trace_tensor_find(ti, MODEL_DELTA_BETA, l));
+        m[2].rows += alpha.rows;
+        m[2].bytes += alpha.bytes;
+    }
+}
+
 static int read_matrices(struct inputs *in, const struct trace_info *ti, struct err *e)
 {
     static const enum model_role attn[INPUTS_ATTN] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT };
@@ -65,6 +79,8 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     for (int l = 0; l < model_depth(&in->h); l++) {
         for (int a = 0; a < INPUTS_ATTN; a++)
             in->layers[l].attn[a] = matrix_of(trace_tensor_find(ti, attn[a], l));
+        if (model_is_recurrent(&in->h, l))
+            recurrent_matrices(in->layers[l].attn, ti, l);
         for (int a = 0; a < INPUTS_LATENT; a++)
             in->layers[l].latent[a] = matrix_of(trace_tensor_find(ti, latent[a], l));
         for (int a = 0; a < INPUTS_SHARED; a++)

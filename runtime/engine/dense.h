@@ -39,6 +39,9 @@ struct dense_layer {
     /* Of latent attention, in place of k and v, and of q where there is q_a; k_b and v_b: n_rows of each head. */
     struct dense_matrix q_a, q_b, kv_a, k_b, v_b;
     const float *q_a_norm, *kv_a_norm;         /* f32[q_rank], f32[kv_rank] */
+    /* Of recurrent layers (common/model/nn_delta.h), in place of q, k, v and o; beta with alpha's rows where there is no alpha. */
+    struct dense_matrix delta_qkv, delta_z, delta_beta, delta_alpha, delta_out;
+    const float *delta_conv, *delta_dt, *delta_a, *delta_norm;
     struct dense_matrix router; /* with experts; else empty */
     struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
                                 * the experts'; else empty */
@@ -67,11 +70,12 @@ struct dense_weights {
 /* Memory of the account, in the sizes of struct budget_scratch and BUDGET_KV; act is shared with whoever prepares activations
  * between calls. */
 struct dense_memory {
-    uint8_t *kv;                /* [layer][K, V][kv.rows] rows (struct budget_kv) */
+    uint8_t *kv;                /* [layer with keys][K, V][kv.rows] rows, then states (struct budget_kv) */
     float *q, *k, *v;           /* f32[tokens][rows of the matrix] */
     float *attn;                /* f32[tokens][n_heads][head_dim]; latent attention: kv_rank for each head, and then
                                  * [tokens][n_heads][value_dim] */
     float *latent;              /* of it: f32[tokens][n_heads][nope_dim + n_rot], then [tokens][q_rank]; or NULL */
+    float *made;                /* budget_scratch.made of it; or NULL */
     float *scores;              /* f32[threads][heads at once][context] */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
     float *shared;              /* f32[2][tokens][rows of shared_gate, at most]; NULL where there are none */
@@ -118,12 +122,16 @@ struct dense_backend {
     /* out[t] = o . Attention(q . in[t], K, V), after k . in[t] and v . in[t] of all tokens of the call, rotated where the layer
      * rotates, were written to the KV cache at (seq, pos), whose page is the sequence's alone. in: the layer's normed input,
      * f32[n_tokens][d_model]; tokens: [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer has weights for
-     * that. Latent attention (model_hparams.kv_rank) caches what k and v are made of, in one plane. */
+     * that. Latent attention (model_hparams.kv_rank) caches what k and v are made of, in one plane. A recurrent layer has the state of
+     * each sequence instead, which its tokens, in order and without a gap, move on; position 0 begins with zeros. */
     int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                      const struct dense_reads *reads, float *out, struct err *e);
 
     /* The first n positions of page `from` are those of page `to` from here on, in every layer. */
     int (*copy_page)(struct dense *d, int from, int to, int n, struct err *e);
+
+    /* The state of sequence `from` in every recurrent layer is that of `to`, too. Only for models that have such layers. */
+    int (*copy_state)(struct dense *d, int from, int to, struct err *e);
 
     /* logits[t][k] = row k of the layer's router . in[t]. f32[n_tokens][n_experts]. */
     int (*route)(struct dense *d, int layer, struct acts *in, float *logits, struct err *e);

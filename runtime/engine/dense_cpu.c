@@ -4,6 +4,7 @@
 
 #include "common/kernels/quant.h"
 #include "common/model/nn.h"
+#include "common/model/nn_delta.h"
 #include "common/plan/schedule.h"
 
 #include <math.h>
@@ -37,7 +38,7 @@ struct product {
 };
 
 struct products {
-    struct product p[3];
+    struct product p[4];
     int n, n_tokens;
     const struct dense_reads *reads; /* or NULL */
     struct err *e;
@@ -123,7 +124,8 @@ struct attention {
 /* Row of the plane of K or V of a layer. */
 static uint8_t *kv_row(const struct cpu *c, int layer, int value, int64_t row)
 {
-    size_t plane = c->c.h->kv_rank ? (size_t)layer : (size_t)layer * 2 + (size_t)value; /* latent: a value is its row's first elements */
+    size_t at = (size_t)model_kv_layer(c->c.h, layer);
+    size_t plane = c->c.h->kv_rank ? at : at * 2 + (size_t)value; /* latent: a value is its row's first elements */
     return c->c.memory.kv + plane * c->c.kv.plane_bytes + (size_t)row * c->c.kv.row_bytes;
 }
 
@@ -155,6 +157,9 @@ static void place_tokens(void *ctx, int begin, int end, int worker)
         float *q = m->q + (size_t)t * (size_t)q_dim, *k = m->k + (size_t)t * (size_t)kv_dim,
               *v = m->v + (size_t)t * (size_t)kv_dim;
         const struct engine_token *tok = &a->tokens[t];
+        for (int i = 0; h->out_gate && i < h->n_heads; i++) /* gates stay where they are */
+            memcpy(q + i * h->head_dim, m->made + ((size_t)t * (size_t)h->n_heads + (size_t)i) * 2 * (size_t)h->head_dim,
+                   (size_t)h->head_dim * sizeof *q);
         if (!l->v.data)
             memcpy(v, k, (size_t)kv_dim * sizeof *v);
         nn_heads(q, h->n_heads, l->q_bias, l->q_norm, h);
@@ -213,6 +218,9 @@ static void some_heads(void *ctx, int begin, int end, int worker)
         int first = shape.pages ? 0 : from; /* row of K and V that nn_attention counts from */
         nn_attention(c->c.memory.attn + (size_t)t * out_dim, c->c.memory.q + (size_t)t * q_dim, kv_row(c, a->layer, 0, first),
                      kv_row(c, a->layer, 1, first), tok->pos + 1 - from, head, end_head, &shape, scores);
+        if (h->out_gate)
+            nn_gate_heads(c->c.memory.attn + (size_t)t * out_dim + (size_t)head * (size_t)width,
+                          c->c.memory.made + 2 * ((size_t)t * q_dim + (size_t)head * (size_t)width), end_head - head, width);
     }
 }
 
@@ -286,14 +294,14 @@ static int latent_products(const struct cpu *c, const struct dense_layer *l, str
 static int plain_products(const struct cpu *c, const struct dense_layer *l, struct acts *in, const struct dense_reads *reads, struct err *e)
 {
     struct products qkv = { .reads = reads, .e = e };
-    add_product(&qkv, &l->q, in, c->c.memory.q);
+    add_product(&qkv, &l->q, in, c->c.h->out_gate ? c->c.memory.made : c->c.memory.q);
     add_product(&qkv, &l->k, in, c->c.memory.k);
     if (l->v.data)
         add_product(&qkv, &l->v, in, c->c.memory.v);
     return run_products(c, &qkv);
 }
 
-static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+static int cached_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                          const struct dense_reads *reads, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
@@ -328,12 +336,152 @@ static int cpu_attention(struct dense *d, int layer, struct acts *in, const stru
     return r;
 }
 
+/* ---- recurrent layers ---- */
+
+/* A pass of one layer: which sequences have tokens in it, and memory [tokens] of what is made of them. */
+struct recurrent {
+    const struct cpu *cpu;
+    const struct engine_token *tokens;
+    int layer, n, n_seqs;
+    int seqs[BUDGET_MAX_BATCH];
+    float *channels, *z, *out, *low, *gates;
+};
+
+enum { CHANNELS = 256 }; /* of an item of the convolution */
+
+static float *state_of(const struct cpu *c, int layer, int seq)
+{
+    size_t at = (size_t)seq * (size_t)model_recurrent_layers(c->c.h) + (size_t)model_recurrent_layer(c->c.h, layer);
+    return (float *)(void *)(c->c.memory.kv + c->c.kv.states + at * c->c.kv.state_bytes);
+}
+
+/* Item i: some channels of a sequence, all its tokens. */
+static void convolve(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t channels = (size_t)model_delta_channels(h);
+    int pieces = (int)((channels + CHANNELS - 1) / CHANNELS);
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / pieces], from = i % pieces * CHANNELS, to = from + CHANNELS < (int)channels ? from + CHANNELS : (int)channels;
+        float *state = state_of(r->cpu, r->layer, seq);
+        for (int t = 0; t < r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            for (int k = 0; r->tokens[t].pos == 0 && k + 1 < h->conv_width; k++)
+                memset(state + (size_t)k * channels + from, 0, (size_t)(to - from) * sizeof *state);
+            nn_delta_conv(r->channels + (size_t)t * channels, state, r->cpu->c.w->layers[r->layer].delta_conv, from, to, h);
+        }
+    }
+}
+
+static void gate_tokens(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    const struct dense_layer *l = &r->cpu->c.w->layers[r->layer];
+    size_t channels = (size_t)model_delta_channels(h), heads = (size_t)h->delta_v_heads;
+    const float *alphas = h->delta_joined ? NULL : r->low + (size_t)r->n * heads;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
+        nn_delta_units(r->channels + t * channels, h);
+        nn_delta_gates(r->gates + t * 2 * heads, r->low + t * heads * (alphas ? 1 : 2), alphas ? alphas + t * heads : NULL, l->delta_dt,
+                       l->delta_a, h);
+    }
+}
+
+/* Item i: a value head of a sequence, all its tokens. */
+static void move_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h), heads = (size_t)h->delta_v_heads;
+    size_t dim = (size_t)h->delta_dim;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / (int)heads], head = i % (int)heads;
+        float *s = state_of(r->cpu, r->layer, seq) + model_conv_floats(h) + (size_t)head * dim * dim;
+        for (size_t t = 0; t < (size_t)r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            if (r->tokens[t].pos == 0)
+                memset(s, 0, dim * dim * sizeof *s);
+            nn_delta_step(r->out + t * inner + (size_t)head * dim, s, r->channels + t * channels, r->gates + t * 2 * heads, head, h);
+        }
+    }
+}
+
+static void norm_tokens(void *ctx, int begin, int end, int worker)
+{
+    const struct recurrent *r = ctx;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t inner = (size_t)model_delta_inner(h);
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        nn_delta_out(r->out + t * inner, r->z + t * inner, r->cpu->c.w->layers[r->layer].delta_norm, h);
+}
+
+static int recurrent_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                               const struct dense_reads *reads, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    const struct dense_layer *l = &c->c.w->layers[layer];
+    size_t n = (size_t)in->n_tokens, channels = (size_t)model_delta_channels(h), inner = (size_t)model_delta_inner(h);
+    size_t heads = (size_t)h->delta_v_heads;
+    struct recurrent s = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens, .channels = c->c.memory.made };
+    struct products first = { .reads = reads, .e = e }, last = { .reads = reads, .e = e };
+    s.z = s.channels + n * channels;
+    s.out = s.z + n * inner;
+    s.low = s.out + n * inner;
+    s.gates = s.low + n * 2 * heads;
+    for (int t = 0, i; t < s.n; t++) {
+        for (i = 0; i < s.n_seqs && s.seqs[i] != tokens[t].seq; i++)
+            continue;
+        if (i == s.n_seqs)
+            s.seqs[s.n_seqs++] = tokens[t].seq;
+    }
+    add_product(&first, &l->delta_qkv, in, s.channels);
+    add_product(&first, &l->delta_z, in, s.z);
+    add_product(&first, &l->delta_beta, in, s.low);
+    if (l->delta_alpha.data)
+        add_product(&first, &l->delta_alpha, in, s.low + n * heads);
+    int r = run_products(c, &first);
+    if (r < 0)
+        return r;
+    int pieces = s.n_seqs * (int)((channels + CHANNELS - 1) / CHANNELS), steps = s.n_seqs * (int)heads;
+    pool_for(c->c.pool, pieces, piece_of(c, pieces, n * channels * 4 * (uint64_t)h->conv_width), convolve, &s);
+    pool_for(c->c.pool, s.n, piece_of(c, s.n, n * channels * 4), gate_tokens, &s);
+    pool_for(c->c.pool, steps, piece_of(c, steps, n * inner * (uint64_t)h->delta_dim * 4), move_heads, &s);
+    pool_for(c->c.pool, s.n, piece_of(c, s.n, n * inner * 8), norm_tokens, &s);
+    struct acts values = { .f32 = s.out, .n_cols = (int)inner, .n_tokens = s.n, .q8 = c->c.memory.act };
+    add_product(&last, &l->delta_out, &values, out);
+    return run_products(c, &last);
+}
+
+static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    size_t bytes = (size_t)c->c.kv.state_bytes * (size_t)model_recurrent_layers(c->c.h);
+    uint8_t *states = c->c.memory.kv + c->c.kv.states;
+    (void)e;
+    memcpy(states + (size_t)to * bytes, states + (size_t)from * bytes, bytes);
+    return 0;
+}
+
+static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
+                         const struct dense_reads *reads, float *out, struct err *e)
+{
+    return (model_is_recurrent(cpu_of(d)->c.h, layer) ? recurrent_attention : cached_attention)(d, layer, in, tokens, reads, out, e);
+}
+
 static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     (void)e;
     for (int l = 0; l < model_depth(c->c.h); l++)
-        for (int value = 0; value < (c->c.h->kv_rank ? 1 : 2); value++)
+        for (int value = 0; !model_is_recurrent(c->c.h, l) && value < (c->c.h->kv_rank ? 1 : 2); value++)
             memcpy(kv_row(c, l, value, (int64_t)to * SCHEDULE_KV_PAGE), kv_row(c, l, value, (int64_t)from * SCHEDULE_KV_PAGE),
                    (size_t)n * c->c.kv.row_bytes);
     return 0;
@@ -451,6 +599,6 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
-    .copy_page = cpu_copy_page,
+    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state,
     .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

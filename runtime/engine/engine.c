@@ -3,6 +3,7 @@
  * META and is done before the first token. */
 #include "runtime/engine/engine_impl.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,7 @@ static int open_dense(struct engine *g, struct err *e)
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
+                                      .made = s->made ? scratch(g, s->made) : NULL,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
     kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));
     d.memory.k = d.memory.q + tokens * q_dim;
@@ -125,7 +127,8 @@ static int set_up(struct engine *g, struct err *e)
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
     g->biases = calloc((size_t)model_depth(&g->h), sizeof *g->biases);
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
-    if (!g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
+    g->state_pos = calloc((size_t)c->choice.max_batch, sizeof *g->state_pos);
+    if (!g->state_pos || !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
@@ -185,6 +188,7 @@ void engine_close(struct engine *g)
     free(g->verifier.row_checks);
     free(g->weights.rope_freqs);
     free(g->taken);
+    free(g->state_pos);
     free(g);
 }
 
@@ -206,18 +210,31 @@ int engine_take_sequence(struct engine *g, struct err *e)
 
 void engine_give_sequence(struct engine *g, int seq)
 {
-    kv_pages_keep(&g->pages, seq, 0);
+    engine_keep_positions(g, seq, 0);
     g->taken[seq] = 0;
 }
 
-void engine_share_sequence(struct engine *g, int to, int from, int n)
+int engine_can_keep(const struct engine *g, int seq, int n)
 {
+    return !g->h.full_period || n == g->state_pos[seq] ? n : 0;
+}
+
+int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e)
+{
+    assert(engine_can_keep(g, from, n) == n);
+    int r = g->h.full_period && n > 0 ? g->dense->backend->copy_state(g->dense, from, to, e) : 0;
+    if (r < 0)
+        return r;
     kv_pages_share(&g->pages, to, from, n);
+    g->state_pos[to] = n;
+    return 0;
 }
 
 void engine_keep_positions(struct engine *g, int seq, int n)
 {
+    assert(engine_can_keep(g, seq, n) == n);
     kv_pages_keep(&g->pages, seq, n);
+    g->state_pos[seq] = n;
 }
 
 int engine_free_positions(const struct engine *g)

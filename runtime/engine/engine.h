@@ -80,7 +80,8 @@ void engine_close(struct engine *g); /* accepts NULL */
  * ERR_USAGE, ERR_LIMIT: a token that there is not, or a KV cache that is full, and no position has changed. Any other error ends
  * the pass: the positions of its tokens hold nothing, those before them what they held, and the next pass first makes reading
  * anew: reads in flight are waited for, and the cold cache begins empty. Where they do not come back, that pass and all later ones
- * are ERR_IO. */
+ * are ERR_IO. Of a model with recurrent layers a sequence's tokens are its next positions, in order, or begin at 0 (else ERR_USAGE), and
+ * a sequence whose pass failed begins at 0 again. */
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
 
 /* Whether engine_forward would take such tokens: 0, ERR_USAGE, ERR_LIMIT. */
@@ -122,10 +123,14 @@ void engine_give_sequence(struct engine *g, int seq); /* what it held is gone */
 
 /* The first n positions of a sequence are those of another, too, which loses its own: a prompt that several go on from is held
  * once (kv_pages.h), and a position that one of them writes later is its own. */
-void engine_share_sequence(struct engine *g, int to, int from, int n);
+int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e);
 
 /* The sequence needs no position from n on; what they took is free for others. */
 void engine_keep_positions(struct engine *g, int seq, int n);
+
+/* How many of the first n positions of a sequence can be shared or kept without those after them: n, but of a model with recurrent layers
+ * all that there are or 0, for a state has taken in every position. */
+int engine_can_keep(const struct engine *g, int seq, int n);
 
 /* Positions in pages that no sequence has, where several share the KV cache. */
 int engine_free_positions(const struct engine *g);

@@ -37,6 +37,15 @@ static int attention(struct engine *g, int layer, const struct engine_token *tok
     return engine_add_residual(g, g->acc, n, e);
 }
 
+/* What comes after the tokens of the same sequence before token t of the pass. */
+static int next_position(const struct engine *g, const struct engine_token *tokens, int t)
+{
+    for (int i = t - 1; i >= 0; i--)
+        if (tokens[i].seq == tokens[t].seq)
+            return tokens[i].pos + 1;
+    return g->state_pos[tokens[t].seq];
+}
+
 int engine_check_tokens(const struct engine *g, const struct engine_token *tokens, int n, struct err *e)
 {
     if (n < 1 || n > g->scratch.tokens)
@@ -48,8 +57,18 @@ int engine_check_tokens(const struct engine *g, const struct engine_token *token
             tokens[t].pos >= g->c.choice.context)
             return err_set(e, ERR_LIMIT, "position %d of sequence %d; the context holds %d of %d sequences",
                            tokens[t].pos, tokens[t].seq, g->c.choice.context, g->c.choice.max_batch);
+        if (g->h.full_period && tokens[t].pos > 0 && tokens[t].pos != next_position(g, tokens, t))
+            return err_set(e, ERR_USAGE, "position %d of sequence %d, whose recurrent layers have taken in %d", tokens[t].pos,
+                           tokens[t].seq, next_position(g, tokens, t));
     }
     return 0;
+}
+
+/* The states of the pass's sequences have taken in its tokens, or are lost. */
+static void set_states(struct engine *g, const struct engine_token *tokens, int n, int lost)
+{
+    for (int t = 0; t < n; t++)
+        g->state_pos[tokens[t].seq] = lost ? -1 : tokens[t].pos + 1;
 }
 
 /* Every token's position has a page that is its sequence's alone. */
@@ -121,6 +140,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
         return r;
     g->pass++;
     g->broken = 1; /* until it is through */
+    set_states(g, tokens, n, 1);
     g->predicted = predicted;
     pipeline_begin(g->pipe, predicted);
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
@@ -133,6 +153,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     for (int i = 0; i < g->h.n_layers * g->n_parts; i++)
         cache_tick(g->caches[i]);
     g->broken = 0;
+    set_states(g, tokens, n, 0);
     g->stats.passes++;
     g->stats.tokens += (uint64_t)n;
     g->stats.total_ns += (uint64_t)(progress_now_ns() - start);

@@ -49,6 +49,7 @@ struct engine {
     float *sampler;
     int32_t *token_memory;
     int *taken;                    /* [max_batch]: sequences that somebody has */
+    int *state_pos;                /* [max_batch]: positions that the state of recurrent layers has taken in; -1: lost, a pass failed */
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int predicted;                 /* this pass computes only what is predicted */
     uint64_t pass;                 /* passes begun */

@@ -138,6 +138,11 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_EXPERT_POST_NORM, NULL, &l->experts_post_norm }, { MODEL_SHARED_POST_NORM, NULL, &l->shared_post_norm },
         { MODEL_ROUTER_SCALE, NULL, &l->router_norm }, { MODEL_EXPERT_SCALE, NULL, &l->expert_scale },
         { MODEL_OUT_SCALE, NULL, &l->out_scale }, { MODEL_ATTN_NORM_BIAS, NULL, &l->attn_norm_bias },
+        { MODEL_DELTA_QKV, &l->delta_qkv, NULL }, { MODEL_DELTA_Z, &l->delta_z, NULL },
+        { MODEL_DELTA_BETA, &l->delta_beta, NULL }, { MODEL_DELTA_ALPHA, &l->delta_alpha, NULL },
+        { MODEL_DELTA_BETA_ALPHA, &l->delta_beta, NULL }, { MODEL_DELTA_OUT, &l->delta_out, NULL },
+        { MODEL_DELTA_CONV, NULL, &l->delta_conv }, { MODEL_DELTA_DT, NULL, &l->delta_dt },
+        { MODEL_DELTA_A, NULL, &l->delta_a },     { MODEL_DELTA_NORM, NULL, &l->delta_norm },
         { MODEL_FFN_NORM_BIAS, NULL, &l->ffn_norm_bias }, { MODEL_ATTN_NORM_2, NULL, &attn_norm_2 },
         { MODEL_ATTN_NORM_2_BIAS, NULL, &attn_norm_2_bias },
     };

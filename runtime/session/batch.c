@@ -145,7 +145,7 @@ static const struct batch_text *same_beginning(const struct batch *b, const stru
         int same = 0, most = x->n_read < t->n_prompt - 1 ? x->n_read : t->n_prompt - 1;
         while (same < most && x->prompt[same] == t->prompt[same])
             same++;
-        if (same > *n) {
+        if (same > *n && session_can_keep(&x->session, same) == same) {
             best = x;
             *n = same;
         }

@@ -31,7 +31,10 @@ int session_fork(struct session *s, const struct session *from, int n, const str
     assert(n >= 0 && n <= from->n_pos);
     if (r < 0)
         return r;
-    engine_share_sequence(s->engine, s->seq, from->seq, n);
+    if ((r = engine_share_sequence(s->engine, s->seq, from->seq, n, e)) < 0) {
+        session_done(s);
+        return r;
+    }
     memcpy(s->ids, from->ids, (size_t)n * sizeof *s->ids);
     s->n_pos = n;
     if (n == from->n_pos && from->logits) {
@@ -214,6 +217,11 @@ int session_feed(struct session *s, const int32_t *ids, int n, enum session_mode
         *done += r == 0 ? m : 0;
     }
     return ended(s, r, e);
+}
+
+int session_can_keep(const struct session *s, int n)
+{
+    return engine_can_keep(s->engine, s->seq, n);
 }
 
 void session_rewind(struct session *s, int n)

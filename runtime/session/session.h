@@ -52,8 +52,9 @@ struct session {                 /* the module's own */
 /* ERR_LIMIT: every place is taken. After an error session_done is allowed and does nothing. */
 int session_init(struct session *s, struct engine *g, const struct session_config *c, struct err *e);
 
-/* A session that holds the first n tokens of another, 0 <= n <= its n_pos, in the same memory: a prompt that several go on from is
- * fed and held once. Both go on on their own; when n is all of it, with the logits after them, where these have been asked for. */
+/* A session that holds the first n tokens of another, 0 <= n <= its n_pos and as session_can_keep says, in the same memory: a prompt
+ * that several go on from is fed and held once. Both go on on their own; when n is all of it, with the logits after them, where these
+ * have been asked for. */
 int session_fork(struct session *s, const struct session *from, int n, const struct session_config *c, struct err *e);
 void session_done(struct session *s); /* accepts a zeroed one */
 
@@ -120,6 +121,10 @@ float *session_logits_memory(struct session *s, int *rows);
 int session_n_pos(const struct session *s);
 const int32_t *session_ids(const struct session *s); /* [n_pos]: what was fed */
 void session_reset(struct session *s); /* forget all tokens; an error stays */
-void session_rewind(struct session *s, int n); /* forget the tokens from position n on; 0 <= n <= n_pos */
+void session_rewind(struct session *s, int n); /* forget the tokens from position n on; 0 <= n <= n_pos, and n as session_can_keep says */
+
+/* How many of the first n tokens can be kept, or forked, without those after them: n; of a model with recurrent layers n only where it
+ * is all of them, else 0. */
+int session_can_keep(const struct session *s, int n);
 
 #endif

@@ -244,6 +244,63 @@ static void lead_names(const struct model_hparams *h)
     CHECK(!model_leaves_out(h, "blk.6.attn_q.weight"));
 }
 
+/* The keys of Qwen3.6-35B-A3B, as small as the others, with up to one edit. */
+static int qwen35(const char *key, char kind, double number, struct model_hparams *h)
+{
+    static const struct tiny_edit all[] = {
+        { "general.architecture", 's', 0, "qwen35moe" }, { "qwen35moe.context_length", 'u', 64, NULL },
+        { "qwen35moe.embedding_length", 'u', 64, NULL }, { "qwen35moe.block_count", 'u', 9, NULL },
+        { "qwen35moe.attention.head_count", 'u', 4, NULL }, { "qwen35moe.attention.head_count_kv", 'u', 2, NULL },
+        { "qwen35moe.attention.key_length", 'u', 32, NULL }, { "qwen35moe.attention.value_length", 'u', 32, NULL },
+        { "qwen35moe.attention.layer_norm_rms_epsilon", 'f', 1e-5, NULL }, { "qwen35moe.rope.dimension_count", 'u', 8, NULL },
+        { "qwen35moe.expert_count", 'u', 8, NULL }, { "qwen35moe.expert_used_count", 'u', 3, NULL },
+        { "qwen35moe.expert_feed_forward_length", 'u', 32, NULL }, { "qwen35moe.expert_shared_feed_forward_length", 'u', 48, NULL },
+        { "qwen35moe.nextn_predict_layers", 'u', 1, NULL }, { "qwen35moe.full_attention_interval", 'u', 4, NULL },
+        { "qwen35moe.ssm.conv_kernel", 'u', 4, NULL }, { "qwen35moe.ssm.state_size", 'u', 16, NULL },
+        { "qwen35moe.ssm.group_count", 'u', 2, NULL }, { "qwen35moe.ssm.time_step_rank", 'u', 6, NULL },
+        { "qwen35moe.ssm.inner_size", 'u', 96, NULL },
+    };
+    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
+}
+
+/* Which tensors recurrent layers have, and which the others. */
+static void recurrent_roles(const struct model_hparams *h)
+{
+    uint64_t d[4];
+    char name[64];
+    CHECK(model_role_at(h, MODEL_ATTN_Q, 0) == MODEL_ABSENT && model_role_at(h, MODEL_ATTN_Q, 3) == MODEL_REQUIRED);
+    CHECK(model_role_at(h, MODEL_DELTA_OUT, 0) == MODEL_REQUIRED && model_role_at(h, MODEL_DELTA_OUT, 3) == MODEL_ABSENT);
+    CHECK(model_role_at(h, MODEL_DELTA_BETA, 1) == MODEL_REQUIRED && model_role_at(h, MODEL_DELTA_BETA_ALPHA, 1) == MODEL_ABSENT);
+    CHECK(model_role_at(h, MODEL_ATTN_NORM, 0) == MODEL_REQUIRED && model_role_at(h, MODEL_SHARED_UP, 0) == MODEL_REQUIRED);
+    CHECK(model_tensor_shape_at(h, MODEL_ATTN_Q, 3, d) == 2 && d[0] == 64 && d[1] == 256); /* queries and gates */
+    CHECK(model_tensor_shape_at(h, MODEL_ATTN_OUTPUT, 3, d) == 2 && d[0] == 128);
+    CHECK(model_tensor_shape_at(h, MODEL_DELTA_QKV, 0, d) == 2 && d[0] == 64 && d[1] == 160);
+    CHECK(model_tensor_shape_at(h, MODEL_DELTA_CONV, 0, d) == 2 && d[0] == 4 && d[1] == 160 && model_role_is_vector(MODEL_DELTA_CONV));
+    CHECK(model_tensor_name(h, MODEL_DELTA_A, 2, name, sizeof name) == 0 && !strcmp(name, "blk.2.ssm_a"));
+    CHECK(model_leaves_out(h, "blk.8.attn_q.weight") && !model_leaves_out(h, "blk.7.attn_q.weight"));
+}
+
+static void recurrent(void)
+{
+    struct model_hparams h;
+    int ok = qwen35(NULL, 0, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.n_layers == 8 && h.n_nextn == 1 && h.full_period == 4 && h.conv_width == 4 && h.delta_dim == 16 && h.delta_k_heads == 2 &&
+          h.delta_v_heads == 6 && h.delta_tiled && !h.delta_joined && h.out_gate && h.n_ff == 32 && h.n_ff_shared == 48);
+    CHECK(model_state_floats(&h) == 3 * 160 + 96 * 16 && model_kv_layers(&h) == 2);
+    recurrent_roles(&h);
+    CHECK(qwen35("qwen35moe.ssm.time_step_rank", 'u', 5, &h) == ERR_FORMAT && says("time_step_rank"));
+    CHECK(qwen35("qwen35moe.ssm.inner_size", 'u', 64, &h) == ERR_UNSUPPORTED && says("inner_size"));
+    CHECK(qwen35("qwen35moe.ssm.state_size", 'u', 1024, &h) == ERR_LIMIT && says("state_size"));
+    CHECK(qwen35("qwen35moe.ssm.conv_kernel", 'u', 1, &h) == ERR_FORMAT && says("conv_kernel"));
+    CHECK(qwen35("qwen35moe.full_attention_interval", 'u', 0, &h) == ERR_FORMAT && says("full_attention_interval"));
+    CHECK(qwen35("qwen35moe.nextn_predict_layers", 'u', 9, &h) == ERR_LIMIT && says("nextn_predict_layers"));
+    CHECK(qwen35("qwen35moe.ssm.group_count", '-', 0, &h) == ERR_FORMAT && says("group_count"));
+    CHECK(qwen35("qwen35moe.attention.recurrent_layers", 'u', 0, &h) == ERR_UNSUPPORTED && says("recurrent_layers"));
+}
+
 /* Layers before the experts', groups, biases for choosing, layers that are left out. */
 static void lead(void)
 {
@@ -619,6 +676,7 @@ int main(void)
     meta();
     smallthinker();
     lead();
+    recurrent();
     latent();
     kinds();
     stated();

@@ -138,6 +138,11 @@ static int check_info(const struct trace *t, struct err *e)
     if ((h->kv_rank > 0) != (h->nope_dim > 0) || (h->kv_rank > 0) != (h->value_dim > 0) || (h->q_rank > 0 && !h->kv_rank) ||
         (h->kv_rank > 0 && (h->n_kv_heads != 1 || h->kv_rank + h->n_rot != h->head_dim)))
         return bad(t, e, "kv_rank, q_rank, nope_dim, value_dim and head_dim contradict each other");
+    if ((h->full_period > 0) != (h->conv_width > 0) || (h->full_period > 0) != (h->delta_dim > 0) ||
+        (h->full_period > 0) != (h->delta_k_heads > 0) || (h->full_period > 0) != (h->delta_v_heads > 0) ||
+        (h->full_period > 0 && (h->n_lead > 0 || h->delta_v_heads % h->delta_k_heads ||
+                                h->delta_v_heads > MODEL_MAX_DIM / 4 / h->delta_dim)))
+        return bad(t, e, "full_period, conv_width, delta_dim, delta_k_heads and delta_v_heads contradict each other");
     if (h->n_heads % h->n_kv_heads)
         return bad(t, e, "n_heads is no multiple of n_kv_heads");
     if (i->shard >= i->n_shards)

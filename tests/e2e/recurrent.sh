@@ -1,0 +1,82 @@
+#!/bin/bash
+# A model with recurrent layers (gated delta nets) beside attention: its states make no bit differ, whatever the chunk, the threads, or
+# what other sequences do, and whether a sequence was forked; they are in the account.
+. tests/tap.sh
+scratch
+command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
+run=$BIN/thermo-run
+start='abc def ghi jkl mno pqr stu vwx yz abc def ghi jkl mno pqr stu vwx yz abc de'
+printf 'text\n%s\n%s one\n%s two\nabc def\n%s one more\nxyz\n' "$start" "$start" "$start" "$start" > "$tmp/p.csv"
+phone "$tmp/hw.sqlite" > /dev/null 2>&1
+
+chain()
+{
+    "$BIN/gguf-make" random -q --arch qwen35moe --vocab 260 --context 256 --layers 8 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 \
+        --ff 32 --experts 6 --experts-used 2 --type f32 "$tmp/m.gguf" &&
+        "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --max-batch 4 \
+            --out "$tmp/plan.json" &&
+        "$BIN/thermo-plan" check "$tmp/plan.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" &&
+        "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
+}
+files=(--model "$tmp/m.thermo" --plan "$tmp/plan.json" -q)
+check "profiled, planned, packed" chain
+
+chunks()
+{
+    ids=$(seq -s, 3 93)
+    "$run" logits "${files[@]}" --tokens "$ids" > "$tmp/all" || return 1
+    for chunk in 1 5 32; do
+        "$run" logits "${files[@]}" --tokens "$ids" --prefill-chunk $chunk --threads 1 > "$tmp/chunk" && cmp "$tmp/all" "$tmp/chunk" || return 1
+    done
+}
+check "token by token and in chunks: the same bytes" chunks
+
+best()
+{
+    "$run" generate "${files[@]}" --prompt "$start" -n 12 --seed 5 --temp 1.5 --best-of 3 --json > "$tmp/best" || return 1
+    for i in 0 1 2; do
+        "$run" generate "${files[@]}" --prompt "$start" -n 12 --temp 1.5 --seed $((5 + i)) --no-echo > "$tmp/alone$i" || return 1
+    done
+    python3 -B -c "
+import json, re
+c = [json.loads(l) for l in open('$tmp/best')]
+c = [l for l in c if l['type'] == 'candidate']
+alone = [open('$tmp/alone%d' % i, 'rb').read()[:-1].decode(errors='replace') for i in range(3)]
+one = lambda t: re.sub('\ufffd+', '\ufffd', t)  # bytes that are no UTF-8
+assert [one(l['text']) for l in c] == [one(t) for t in alone], (c, alone)
+assert len({l['text'] for l in c}) == 3"
+}
+check "forked for the best of three: each is what its seed gives alone" best
+
+# Beginnings that are the same are shared where the state is there, and read again where it is not.
+prompts()
+{
+    "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 10 --temp 0 > "$tmp/many" || return 1
+    python3 -B -c "
+import csv, json, re, subprocess
+one = lambda t: re.sub('\ufffd+', '\ufffd', t)
+texts = [r['text'] for r in csv.DictReader(open('$tmp/p.csv'))]
+many = [l for l in map(json.loads, open('$tmp/many')) if l['type'] == 'result']
+assert len(many) == len(texts) == 6
+for t, r in zip(texts, many):
+    alone = subprocess.run(['$run', 'generate', '--model', '$tmp/m.thermo', '--plan', '$tmp/plan.json', '-q', '--prompt', t, '-n', '10',
+                            '--temp', '0', '--no-echo'], capture_output=True, check=True).stdout.decode(errors='replace')
+    assert one(r['text']) == one(alone[:-1]), (t, r, alone)"
+}
+check "six prompts at four places: each is what it is alone" prompts
+
+check "guesses, which are taken back, are refused" says 3 'the state of recurrent layers' "$run" generate "${files[@]}" --prompt abc --guess lookup
+
+# Six recurrent layers of 256 channels, 3 of which the convolution keeps, and 4 matrices of 32 x 32; two layers with keys and values.
+account()
+{
+    python3 -B -c "
+import json
+kv = [l for l in map(json.loads, open('$tmp/best')) if 'account' in l][-1]['account']['kv']
+states = 6 * (3 * 256 + 4 * 32 * 32) * 4
+pages = 3 * 8 * 32 * 2 * 2 * 64 * 2
+assert 3 * states + pages <= kv <= 3 * states + pages + 4096, (kv, states, pages)"
+}
+check "states of three sequences are in the account" account
+done_testing

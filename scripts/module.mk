@@ -6,7 +6,7 @@ DESTDIR  ?=
 MEMORY   ?=
 BASELINE ?=
 
-.PHONY: deps demo pipeline bench accuracy format format-check analyze
+.PHONY: deps demo real pipeline bench accuracy format format-check analyze
 
 deps:
 	$(Q)scripts/deps.sh
@@ -14,6 +14,9 @@ deps:
 # The embedded model, from the GGUF to a story, in 18 MiB: less than its weights.
 demo: all
 	$(Q)BIN=$(BIN) scripts/demo.sh $(DEMO_FLAGS)
+# A real model, from a Python package, in two thirds of its size. Settings as `make real REAL_FLAGS='--memory 96MiB'`.
+real: all
+	$(Q)BIN=$(BIN) scripts/real.sh $(REAL_FLAGS)
 # A model of yours: make pipeline MODEL=big.gguf MEMORY=2GiB PROMPT='Once upon a time'
 # The values reach the shell as they were given, whatever characters they hold.
 pipeline: export PIPELINE_MODEL := $(value MODEL)

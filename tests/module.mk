@@ -16,7 +16,7 @@ TEST_LONG    := $(addprefix tests/,cli/slurm.sh e2e/reference.sh cli/trace.sh cl
 # What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left
 # out under sanitizers. Commands that the scripts among them run are other tests' as well.
 TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,accuracy.sh bench.sh build.sh completions.sh datasets.sh \
-                devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh))
+                devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh e2e/real.sh))
 TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG) $(if $(SANITIZE),$(TEST_ONCE)),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh

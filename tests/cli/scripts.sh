@@ -18,6 +18,8 @@ check "pipeline.sh without a model" says 2 "^usage: pipeline.sh" scripts/pipelin
 check "pipeline.sh with an unknown option" says 2 "unknown option --frob" scripts/pipeline.sh --frob
 check "pipeline.sh with an option that lacks its value" says 2 "needs a value" scripts/pipeline.sh --model
 check "pipeline.sh with a missing model" says 3 "no/such.gguf" scripts/pipeline.sh --model no/such.gguf
+check "real.sh --help" says 0 "^usage: real.sh" scripts/real.sh --help
+check "real.sh with an option that lacks its value" says 2 "needs a value" scripts/real.sh --dir
 check "deps.sh with an unknown set" says 2 "^usage: deps.sh" scripts/deps.sh everything
 check "slurm.sh --help" says 0 "^usage: slurm.sh" scripts/slurm.sh --help
 check "slurm.sh without anything" says 2 "^usage: slurm.sh" scripts/slurm.sh

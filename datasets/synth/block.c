@@ -8,6 +8,7 @@
 #include "common/kernels/quant.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 uint64_t synth_mix(uint64_t a, uint64_t b)
 {
@@ -74,6 +75,27 @@ void synth_noise_fill(const struct synth_noise *s, uint64_t key, uint64_t first,
             out += 2 * SYNTH_BLOCK;
         }
     }
+}
+
+/* Sums of twelve uniform numbers, which are the same on every machine. */
+uint8_t *synth_pool(uint32_t type, double rms, uint64_t key)
+{
+    enum { MOST = 256 };
+    const struct quant_traits *t = quant_traits(type);
+    uint8_t *pool = malloc((size_t)SYNTH_POOL * (size_t)t->block_bytes);
+    float x[MOST];
+    for (uint64_t b = 0; pool && b < SYNTH_POOL; b++) {
+        for (uint64_t i = 0; i < (uint64_t)t->block_elems; i++) {
+            uint64_t sum = 0;
+            for (uint64_t k = 0; k < 3; k++) {
+                uint64_t h = synth_mix(key + k, b * MOST + i);
+                sum += (h & 0xffff) + (h >> 16 & 0xffff) + (h >> 32 & 0xffff) + (h >> 48);
+            }
+            x[i] = (float)(rms * ((double)sum / 65536 - 6));
+        }
+        t->quant(pool + b * (uint64_t)t->block_bytes, x, (size_t)t->block_elems);
+    }
+    return pool;
 }
 
 void synth_exact(uint32_t type, double unit, const int8_t level[SYNTH_BLOCK], uint8_t *out)

@@ -74,7 +74,7 @@ static double neurons_for(const double *p, int n, double part)
 
 static double lag1(const struct synth_setting *s)
 {
-    double c = 0;
+    double c = s->layer_share * (1 - 1.0 / SYNTH_OWN_PERIOD);
     for (int k = 0; k < SYNTH_CLASSES; k++)
         c += s->memory[k].share * (1 - 1 / s->memory[k].period);
     return c * (1 - s->noise);
@@ -88,7 +88,7 @@ int synth_expect(const struct synth_design *d, struct synth_expect *out, struct 
     double *p = malloc(((size_t)n + N) * sizeof *p), *one = p + n, fired = 0, again = 0;
     if (!p)
         return err_set(e, ERR_NOMEM, "%d layers", layers);
-    struct synth_expect x = { .rank = d->n_code + SYNTH_BLOCK * d->n_strands + 1, .correlation = lag1(s) };
+    struct synth_expect x = { .rank = d->n_code + SYNTH_BLOCK * (d->n_strands + d->own_strands) + 1, .correlation = lag1(s) };
     for (int l = 0; l < layers; l++)
         for (int i = 0; i < N; i++) {
             double h = d->layer[l].mean - s->skew * synth_quantile((i + 0.5) / N), q = synth_cdf(-h);

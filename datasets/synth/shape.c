@@ -2,6 +2,8 @@
  * every layer. Small shapes get fewer strands and a shorter code, never past half of the channels. */
 #include "datasets/synth/synth.h"
 
+#include "common/kernels/quant.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,18 +16,21 @@ const struct synth_shape synth_shapes[] = {
     { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6, 0, 0 },
     { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, 1, 0 },
     { "qwen3-30b", 48, 2048, 32, 4, 768, 151936, 32768, 128, 8, 1e6, 0, 128 },
+    { "gpt-oss-20b", 24, 2880, 64, 8, 2880, 201088, 32768, 32, 4, 1.5e5, 0, 64 },
     { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0, 0 },
     { "small", 4, 1024, 8, 2, 3584, 8000, 4096, 0, 0, 1e4, 0, 0 },
     { "tiny", 3, 256, 8, 2, 1024, 1024, 4096, 0, 0, 1e4, 0, 0 },
     { 0 }
 };
 
-/* Rate, skew, layer spread, memory, the routers' memory, noise; sources in --help and on the page. */
+/* Rate, skew, layer spread, memory, the routers' memory, noise, layers' own share; sources in --help and on the page. */
 const struct synth_setting synth_settings[] = {
-    { "published", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.005 },
-    { "published", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.005 },
-    { "hard", 0, 0.10, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
-    { "hard", 1, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005 },
+    { "published", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.005, 0 },
+    { "published", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.005, 0 },
+    { "trained", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.085, 0.075 },
+    { "trained", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.085, 0.075 },
+    { "hard", 0, 0.10, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005, 0 },
+    { "hard", 1, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005, 0 },
     { 0 }
 };
 
@@ -47,6 +52,14 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--head-dim %d is not a multiple of %d", s->head_dim, SYNTH_BLOCK);
     if (s->n_heads % s->n_kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->n_heads, s->n_kv_heads);
+    if (q->ffn_type != q->type) {
+        int block = quant_traits(q->ffn_type)->block_elems;
+        if (q->act != MODEL_ACT_SILU)
+            return err_set(e, ERR_USAGE, "--ffn-type goes with --act silu: thresholds of gates need blocks of --type");
+        if (s->d_model % block != 0 || s->n_ff % block != 0)
+            return err_set(e, ERR_USAGE, "--ffn-type %s: --d-model %d and --ff %d have to be multiples of %d",
+                           quant_traits(q->ffn_type)->name, s->d_model, s->n_ff, block);
+    }
     if (s->n_experts > 0 && (s->n_experts_used < 1 || s->n_experts_used > s->n_experts))
         return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->n_experts_used, s->n_experts);
     if (s->n_experts == 0 && s->n_experts_used > 0)
@@ -54,9 +67,9 @@ static int check(const struct synth_request *q, struct err *e)
     if (s->small && s->n_experts == 0)
         return err_set(e, ERR_USAGE, "--arch smallthinker needs --experts and --experts-used");
     double memory = q->setting.memory[0].share + q->setting.memory[1].share;
-    if (memory > 1)
-        return err_set(e, ERR_USAGE, "--short-share %g and --long-share %g add up to more than 1",
-                       q->setting.memory[0].share, q->setting.memory[1].share);
+    if (memory + q->setting.layer_share > 1)
+        return err_set(e, ERR_USAGE, "--short-share %g, --long-share %g and --layer-share %g add up to more than 1",
+                       q->setting.memory[0].share, q->setting.memory[1].share, q->setting.layer_share);
     if (q->setting.route_memory > 0 && memory == 0)
         return err_set(e, ERR_USAGE, "--route-persistence %g needs gates that persist (--short-share, --long-share)",
                        q->setting.route_memory);
@@ -77,6 +90,12 @@ static int channels(struct synth_design *d, struct err *e)
         room = s->d_model * 3 / 4 - SYNTH_BLOCK - d->n_route - places;
     for (int k = 0; k < SYNTH_CLASSES; k++)
         classes += d->ask.setting.memory[k].share > 0;
+    d->own_strands = d->ask.setting.layer_share > 0;
+    int own = d->own_strands ? SYNTH_BLOCK * (s->n_layers - 1) : 0;
+    if (own > room - SYNTH_BLOCK * (classes + 1))
+        return err_set(e, ERR_USAGE, "--layer-share needs 32 channels in each of %d layers: --d-model %d is too narrow",
+                       s->n_layers - 1, s->d_model);
+    room -= own;
     d->n_strands = 3 * classes;
     while (d->n_strands > 0 && (d->n_strands > s->n_heads || SYNTH_BLOCK * (d->n_strands + 1) > room))
         d->n_strands -= classes;
@@ -91,7 +110,8 @@ static int channels(struct synth_design *d, struct err *e)
     d->memory0 = d->code0 + d->n_code;
     d->route0 = d->memory0 + SYNTH_BLOCK * d->n_strands;
     d->place0 = d->route0 + d->n_route;
-    d->ordinary0 = d->place0 + places;
+    d->own0 = d->place0 + places;
+    d->ordinary0 = d->own0 + own;
     return 0;
 }
 
@@ -109,9 +129,9 @@ static double recency(const struct synth_design *d, const struct synth_strand *s
 }
 
 /* Pairs and scores of one strand, as the page on synthetic models has them. */
-static int attend(struct synth_design *d, struct synth_strand *s, int flags_in_group, struct err *e)
+static int attend(struct synth_design *d, struct synth_strand *s, double period, int flags_in_group, struct err *e)
 {
-    double period = d->ask.setting.memory[s->class].period, lowest = 1;
+    double lowest = 1;
     int pairs = d->head_dim / 2 - flags_in_group;
     if (pairs < 1)
         return err_set(e, ERR_USAGE, "heads of %d channels have no room for the keys of %d strands", d->head_dim,
@@ -142,7 +162,11 @@ static int strands(struct synth_design *d, struct err *e)
             .class = class[j % classes], .kv_head = kv, .head = kv * d->group + in_group, .slice = j % slices,
             .flag = SYNTH_CONSTS + j, .flag_pair = d->head_dim / 2 - 1 - in_group,
         };
-        r = attend(d, &d->strands[j], others, e);
+        r = attend(d, &d->strands[j], d->ask.setting.memory[class[j % classes]].period, others, e);
+    }
+    if (r == 0 && d->own_strands) {
+        d->own = (struct synth_strand){ .flag_pair = d->head_dim / 2 - 1 };
+        r = attend(d, &d->own, SYNTH_OWN_PERIOD, 1, e);
     }
     return r;
 }
@@ -169,6 +193,17 @@ static void layer_rates(struct synth_design *d)
     }
 }
 
+/* Gate and Up of unit variance; E[silu(x)^2 y^2] = 0.3558 for x, y ~ N(0, 1); all layers together add 3. */
+static int pools(struct synth_design *d, struct err *e)
+{
+    const struct synth_shape *s = &d->ask.shape;
+    if (d->ask.ffn_type == d->ask.type)
+        return 0;
+    d->pool[0] = synth_pool(d->ask.ffn_type, 1 / sqrt(s->d_model), synth_mix(d->ask.seed, 0x706f6f6cu));
+    d->pool[1] = synth_pool(d->ask.ffn_type, sqrt(3 / (0.3558 * s->n_layers * s->n_ff)), synth_mix(d->ask.seed, 0x706f6f6du));
+    return d->pool[0] && d->pool[1] ? 0 : err_set(e, ERR_NOMEM, "%d blocks", 2 * SYNTH_POOL);
+}
+
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e)
 {
     struct synth_design d = { .ask = *ask };
@@ -184,18 +219,21 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
         return r;
     if (!(d.layer = calloc((size_t)s->n_layers, sizeof *d.layer)))
         return err_set(e, ERR_NOMEM, "%d layers", s->n_layers);
-    if (d.n_route && (r = synth_route_places(&d, e)) < 0) {
+    if ((d.n_route && (r = synth_route_places(&d, e)) < 0) || (r = pools(&d, e)) < 0) {
         synth_design_done(&d);
         return r;
     }
     layer_rates(&d);
     /* Channels that are not zero in an embedding, all of mean square 1; then what layers add to the ordinary ones:
      * 3 / layers by each FFN, about half of 1 / layers by each attention. */
-    double control = SYNTH_CONSTS + d.n_strands + d.n_code + (d.ordinary0 - d.route0), ordinary = s->d_model - d.ordinary0;
+    double control = SYNTH_CONSTS + d.n_strands + d.n_code + (d.own0 - d.route0), ordinary = s->d_model - d.ordinary0;
     d.embed_rms = sqrt((control + ordinary) / s->d_model);
     for (int l = 0; l < s->n_layers; l++) {
-        double added = (3.0 * l + 0.5 * (l + 1)) / s->n_layers;
-        d.layer[l].rms = sqrt((control + SYNTH_BLOCK * d.n_strands + ordinary * (1 + added)) / s->d_model);
+        double added = (3.0 * l + 0.5 * (l + 1)) / s->n_layers, own = d.own_strands ? SYNTH_BLOCK * l : 0;
+        double strands = SYNTH_BLOCK * d.n_strands;
+        d.layer[l].rms = sqrt((control + strands + own + ordinary * (1 + added)) / s->d_model);
+        d.layer[l].attn_rms = sqrt((control + (l ? strands + own - (d.own_strands ? SYNTH_BLOCK : 0) : 0) +
+                                    ordinary * (1 + added - 0.5 / s->n_layers)) / s->d_model);
     }
     *out = d;
     return 0;
@@ -207,6 +245,9 @@ void synth_design_done(struct synth_design *d)
     free(d->recorded);
     free(d->token);
     free(d->place);
+    free(d->pool[0]);
+    free(d->pool[1]);
+    d->pool[0] = d->pool[1] = NULL;
     d->layer = NULL;
     d->recorded = d->token = d->place = NULL;
 }

@@ -16,6 +16,7 @@
 #define SYNTH_CONSTS  16 /* constant channels, the first half of block 0; the flags are the other half */
 #define SYNTH_FLAGS   16
 #define SYNTH_CLASSES 2  /* periods of memory: short, long */
+#define SYNTH_OWN_PERIOD 8 /* mean tokens between carriers of a layer's own strand: three of its code channels are +1 */
 #define SYNTH_PLACE   160 /* channels that say where in a replayed route a token is */
 #define SYNTH_MAX_RECORDED 8192 /* steps of a recorded route */
 #define SYNTH_MAX_PLACES   8192 /* steps of a replayed one */
@@ -45,6 +46,7 @@ struct synth_setting {
     struct synth_class memory[SYNTH_CLASSES];
     double route_memory; /* share of memory in the routers' variance */
     double noise;        /* eta */
+    double layer_share;  /* of the gates' variance: what the layer's own attention brings */
 };
 
 extern const struct synth_shape synth_shapes[];     /* ends with name NULL */
@@ -64,6 +66,7 @@ struct synth_request {
     enum model_act act;
     enum model_router router; /* smallthinker: softmax or sigmoid */
     uint32_t type;
+    uint32_t ffn_type;        /* of Gate, Up and Down; another than `type`: blocks from a pool, and no thresholds (SiLU alone) */
     uint64_t seed;
     const struct synth_route *route; /* replayed; NULL: routers of random rows */
     int splice, segment;      /* steps to replay, made of pieces of `segment` recorded ones; splice 0: as recorded */
@@ -81,6 +84,7 @@ struct synth_strand {
 struct synth_layer {
     double mean, rate; /* m_l; of gates */
     double rms;        /* of the stream before ffn_norm */
+    double attn_rms;   /* before attn_norm */
 };
 
 struct synth_design {
@@ -89,8 +93,10 @@ struct synth_design {
     int n_code, n_strands;           /* T, S */
     int n_route;                     /* channels of the recorded step; 0: no route */
     int code0, memory0, route0;      /* first channels of own code, strands, recorded step, */
-    int place0, ordinary0;           /* place in the replayed route, ordinary part */
+    int place0, own0, ordinary0;     /* place in the replayed route, strands of layers' own (1, 2, ...), ordinary part */
+    int own_strands;                 /* 1: there are such */
     struct synth_strand strands[SYNTH_FLAGS];
+    struct synth_strand own;         /* of every layer but the first: only pairs and scores */
     double gate_rate;                /* P(gate > 0): the rate, or rate / 0.8 for dReLU */
     double up_bias;                  /* mean of Up before its activation, in deviations */
     double embed_rms;                /* norm of every embedding row */
@@ -98,6 +104,7 @@ struct synth_design {
     int n_places;                    /* steps of the replayed route; 0: none */
     int *recorded, *token;           /* [n_places]: recorded step, token */
     int *place;                      /* [n_vocab]: of a token, or -1 */
+    uint8_t *pool[2];                /* [SYNTH_POOL] blocks of the FFN's type: of Gate and Up, of Down; NULL: ask.type is theirs */
 };
 
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);
@@ -152,6 +159,11 @@ struct synth_noise {
 struct synth_noise synth_noise(uint32_t type, double rms);
 /* Blocks number [first, first + n) of the stream `key`. */
 void synth_noise_fill(const struct synth_noise *s, uint64_t key, uint64_t first, int n, uint8_t *out);
+
+/* SYNTH_POOL blocks of any type, of normally distributed weights of mean zero and deviation rms, quantised as the type's rules say;
+ * the caller's, or NULL. */
+#define SYNTH_POOL 4096
+uint8_t *synth_pool(uint32_t type, double rms, uint64_t key);
 
 /* One block of unit * level, levels in -7..7; exact but for unit's rounding to F16. */
 void synth_exact(uint32_t type, double unit, const int8_t level[SYNTH_BLOCK], uint8_t *out);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Streams of random numbers that are not a tensor's own. */
-enum { KEY_CODE = 1000, KEY_CARRIER, KEY_EMBED, KEY_ORDER };
+enum { KEY_CODE = 1000, KEY_CARRIER, KEY_EMBED, KEY_ORDER, KEY_OWN };
 
 /* What the rows of one tensor have in common. */
 struct rows {
@@ -19,8 +19,14 @@ struct rows {
     uint64_t key;       /* of the tensor */
     int n_blocks;       /* per row */
     size_t block_bytes;
-    struct synth_noise noise, own, memory[SYNTH_CLASSES];
+    struct synth_noise noise, own, layer, memory[SYNTH_CLASSES];
 };
+
+/* Has the layer a strand of its own? The first of its 32 channels. */
+static int own_channels(const struct synth_design *d, int layer)
+{
+    return d->own_strands && layer > 0 ? d->own0 + SYNTH_BLOCK * (layer - 1) : -1;
+}
 
 static uint64_t key_of(const struct synth_design *d, uint64_t what, uint64_t layer)
 {
@@ -136,7 +142,7 @@ static void embed_row(const struct rows *r, uint64_t token, uint8_t *out)
     for (int b = 1; b < r->n_blocks; b++) {
         int c = b * SYNTH_BLOCK;
         int code = c < d->ordinary0;
-        if (c >= d->memory0 && c < d->route0)
+        if ((c >= d->memory0 && c < d->route0) || (c >= d->own0 && code))
             continue;
         uint64_t sign = c >= d->route0 && code ? route_signs(d, c, (uint32_t)token)
                                                : synth_mix(key_of(d, code ? KEY_CODE : KEY_EMBED, (uint64_t)b), token);
@@ -221,6 +227,58 @@ static void value_row(const struct rows *r, uint64_t row, uint8_t *out)
     }
 }
 
+/* --- attention of the layers after it, where they have strands of their own ----------------- */
+
+/* Their first head looks back at the nearest token of which three channels of the code are +1, others in every layer, and brings
+ * 32 channels of its code. */
+static void own_query_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int first, pair = pair_of(d, (int)(row % (uint64_t)d->head_dim), &first);
+    if (row >= (uint64_t)d->head_dim) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    double scale = d->layer[r->t->layer].attn_rms * sqrt(d->head_dim);
+    if (first && pair == d->own.flag_pair)
+        constant(r, d->own.carrier * scale, out);
+    else if (first && pair >= d->own.pair && pair < d->own.pair + d->own.n_pairs)
+        constant(r, d->own.slope / d->own.n_pairs * scale, out);
+}
+
+static void own_key_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    int first, pair = pair_of(d, (int)(row % (uint64_t)d->head_dim), &first), layer = r->t->layer;
+    if (row >= (uint64_t)d->head_dim) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    double rms = d->layer[layer].attn_rms;
+    if (first && pair == d->own.flag_pair) {
+        int8_t level[SYNTH_BLOCK] = { 0 };
+        for (uint32_t k = 0; k < 3; k++)
+            level[synth_permute(key_of(d, KEY_OWN, (uint64_t)layer), k, SYNTH_BLOCK)] = 7;
+        int block = d->code0 / SYNTH_BLOCK + layer % (d->n_code / SYNTH_BLOCK);
+        synth_exact(r->t->type, rms / 7, level, out + (size_t)block * r->block_bytes);
+    } else if (first && pair >= d->own.pair && pair < d->own.pair + d->own.n_pairs) {
+        constant(r, rms, out);
+    }
+}
+
+static void own_value_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    if (row >= SYNTH_BLOCK) {
+        noise_row(r, row, out);
+        return;
+    }
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    single(r, d->code0 + (r->t->layer + 1) % (d->n_code / SYNTH_BLOCK) * SYNTH_BLOCK + (int)row, d->layer[r->t->layer].attn_rms, out);
+}
+
 /* Rows of channels: Down, and the attention's output of any layer. */
 static void writing_row(const struct rows *r, uint64_t row, uint8_t *out)
 {
@@ -235,6 +293,9 @@ static void writing_row(const struct rows *r, uint64_t row, uint8_t *out)
         const struct synth_strand *s = &d->strands[(c - d->memory0) / SYNTH_BLOCK];
         single(r, s->head * d->head_dim + s->slice * SYNTH_BLOCK + (c - d->memory0) % SYNTH_BLOCK, 1, out);
     }
+    int own = own_channels(d, r->t->layer);
+    if (r->t->role == MODEL_ATTN_OUTPUT && own >= 0 && c >= own && c < own + SYNTH_BLOCK)
+        single(r, c - own, 1, out);
 }
 
 /* --- gates and the rest -------------------------------------------------------------------- */
@@ -263,6 +324,11 @@ static void gate_row(const struct rows *r, uint64_t row, uint8_t *out)
         synth_noise_fill(&r->memory[d->strands[j].class], r->key, first + (uint64_t)(b1 + j), 1,
                          out + (size_t)(b1 + j) * r->block_bytes);
     double control = sum_of_squares(r->t->type, out + (size_t)b0 * r->block_bytes, b2 - b0);
+    if (own_channels(d, r->t->layer) >= 0) {
+        int b = own_channels(d, r->t->layer) / SYNTH_BLOCK;
+        synth_noise_fill(&r->layer, r->key, first + (uint64_t)b, 1, out + (size_t)b * r->block_bytes);
+        control += sum_of_squares(r->t->type, out + (size_t)b * r->block_bytes, 1);
+    }
     double sigma = sqrt(control / (1 - d->ask.setting.noise));
     uint64_t order = synth_mix(key_of(d, KEY_ORDER, (uint64_t)r->t->layer), expert);
     double xi = synth_quantile((synth_permute(order, i, n_ff) + 0.5) / n_ff);
@@ -334,6 +400,7 @@ static double deviation(const struct synth_design *d, const struct synth_tensor 
         return (d->n_places > 0 ? 1 : 3.5) / sqrt(n_in);
     case MODEL_FFN_GATE: {
         double rms = d->layer[t->layer].rms, n_control = d->route0 - SYNTH_FLAGS + d->n_strands;
+        n_control += own_channels(d, t->layer) >= 0 ? SYNTH_BLOCK : 0;
         return sqrt(d->ask.setting.noise / (n_in - n_control / (rms * rms)));
     }
     case MODEL_FFN_DOWN: {
@@ -357,6 +424,10 @@ static void gate_control(struct rows *r)
         double channels = SYNTH_BLOCK * per_class;
         r->memory[k] = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * s->memory[k].share / channels));
     }
+    if (own_channels(d, r->t->layer) >= 0) {
+        own -= s->layer_share;
+        r->layer = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * s->layer_share / SYNTH_BLOCK));
+    }
     r->own = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * fmax(0, own) / d->n_code));
 }
 
@@ -366,11 +437,30 @@ static void ones(const struct synth_tensor *t, uint8_t *out)
         bytes_put32(out + 4 * i, 0x3f800000);
 }
 
+/* Rows of Gate, Up and Down of a type of their own: any block of the pool, one after the other. */
+static void pool_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    const struct synth_design *d = r->d;
+    const uint8_t *pool = d->pool[r->t->role == MODEL_FFN_DOWN];
+    size_t bytes = (size_t)quant_traits(r->t->type)->block_bytes, n = (size_t)r->t->row_bytes / bytes;
+    if (r->t->role == MODEL_FFN_DOWN && (int)(row % (uint64_t)d->ask.shape.d_model) < d->ordinary0) {
+        memset(out, 0, n * bytes); /* zero weights in every type */
+        return;
+    }
+    for (size_t b = 0; b < n; b++)
+        memcpy(out + b * bytes, pool + synth_mix(r->key, row * n + b) % SYNTH_POOL * bytes, bytes);
+}
+
 void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint64_t first, uint64_t n, uint8_t *out)
 {
     struct rows r = { .d = d, .t = t, .key = key_of(d, (uint64_t)t->role, (uint64_t)(t->layer + 1)),
                       .n_blocks = (int)(t->dims[0] / SYNTH_BLOCK) };
     void (*make)(const struct rows *, uint64_t, uint8_t *) = noise_row;
+    if (d->pool[0] && model_role_is_ffn(t->role)) {
+        for (uint64_t i = 0; i < n; i++)
+            pool_row(&r, first + i, out + i * t->row_bytes);
+        return;
+    }
     if (t->type != QUANT_F32) {
         r.block_bytes = quant_row_bytes(t->type, SYNTH_BLOCK);
         r.noise = synth_noise(t->type, deviation(d, t));
@@ -381,9 +471,9 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
     switch (t->role) {
     case MODEL_TOKEN_EMBD: make = embed_row; break;
     case MODEL_OUTPUT:     make = head_row; break;
-    case MODEL_ATTN_Q:     make = t->layer == 0 ? query_row : noise_row; break;
-    case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : noise_row; break;
-    case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : noise_row; break;
+    case MODEL_ATTN_Q:     make = t->layer == 0 ? query_row : d->own_strands ? own_query_row : noise_row; break;
+    case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : d->own_strands ? own_key_row : noise_row; break;
+    case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : d->own_strands ? own_value_row : noise_row; break;
     case MODEL_ATTN_OUTPUT:
     case MODEL_FFN_DOWN:   make = writing_row; break;
     case MODEL_FFN_UP:     make = up_row; break;

@@ -64,7 +64,8 @@ static int is_f32(enum model_role role)
 /* Tensor of a role into *out; 0: not in this model. */
 static int tensor_of(const struct synth_design *d, enum model_role role, int layer, struct synth_tensor *out)
 {
-    struct synth_tensor t = { .role = role, .layer = layer, .type = is_f32(role) ? QUANT_F32 : d->ask.type };
+    uint32_t type = is_f32(role) ? QUANT_F32 : model_role_is_ffn(role) ? d->ask.ffn_type : d->ask.type;
+    struct synth_tensor t = { .role = role, .layer = layer, .type = type };
     struct model_hparams h = hparams(d);
     if (model_role_presence(&h, role) != MODEL_REQUIRED)
         return 0;
@@ -167,8 +168,8 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
         (r = gguf_writer_str(w, "general.name", text, e)) < 0)
         return r;
     snprintf(text, sizeof text, "gguf-synth: rate %g, skew %g, layer spread %g, memory %g at %g and %g at %g tokens, "
-             "route memory %g, noise %g, seed %" PRIu64, s->rate, s->skew, s->layer_spread, s->memory[0].share,
-             s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->noise, d->ask.seed);
+             "route memory %g, noise %g, layer share %g, seed %" PRIu64, s->rate, s->skew, s->layer_spread, s->memory[0].share,
+             s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->noise, s->layer_share, d->ask.seed);
     if ((r = gguf_writer_str(w, "general.description", text, e)) < 0 ||
         (r = gguf_writer_u32(w, "general.file_type",
                              d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1, e)) < 0 ||

@@ -90,6 +90,12 @@ check "smallthinker: a model of the route" synth "$tmp/m.gguf" --arch smallthink
 check "smallthinker: trace" trace
 check "smallthinker: every choice is the route's" choices
 
+for type in mxfp4 q4_k; do
+    check "$type: a model of the route" synth "$tmp/m.gguf" --act silu --d-model 512 --ff 256 --ffn-type $type --prompts "$tmp/text.csv"
+    check "$type: trace" trace
+    check "$type: every choice is the route's" choices
+done
+
 check "splice: a model of pieces" synth "$tmp/m.gguf" --act silu --route-splice 30 --route-segment 4 --prompts "$tmp/text.csv"
 check "splice: trace" trace
 # Every piece of four steps is one of the route: its layers 0 and 1 are there in the same order, one step after the other.
@@ -137,6 +143,9 @@ check "too narrow" refused 2 'd-model 256: a route of 14 steps needs 352' 99 '' 
 check "too few words" refused 2 'has 30 words, and the route.s text needs 399' 99 '' --vocab 384 --route-splice 400 --route-segment 14
 check "a piece longer than the route" refused 2 'route-segment 15: the route has 14 steps' 99 '' --route-splice 30 --route-segment 15
 check "rows of prompts beside a route" refused 2 'prompt-rows' 99 '' --prompt-rows 3
+check "a type of its own for gates with thresholds" refused 2 'goes with --act silu' 99 '' --ffn-type q4_k
+check "a width that is no multiple of its block" refused 2 'multiples of 256' 99 '' --act silu --ffn-type q4_k
+check "a type without quant blocks" refused 2 'no type with quant blocks' 99 '' --act silu --ffn-type f16
 check "a splice of nothing" says 2 'need --routes' "$BIN/gguf-synth" --shape tiny --route-splice 30 "$tmp/no.gguf"
 check "a dense model" says 2 'needs experts' "$BIN/gguf-synth" --shape tiny --routes "$tmp/route.csv" "$tmp/no.gguf"
 done_testing

@@ -32,10 +32,11 @@ refused() # STATUS TEXT OPTIONS...: that exit status, that text on stderr, no fi
 # within NAME OPTIONS...: traces of the model agree with the figures gguf-synth promises for it.
 within()
 {
-    name=$1
+    name=$1 samples=0
+    [ "$1" != trained ] || samples=4096
     shift
     "$BIN/gguf-synth" --shape tiny "$@" --prompts "$tmp/words.csv" --json "$tmp/$name.gguf" > "$tmp/asked" &&
-        "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/words.csv" --samples 0 $text \
+        "$BIN/thermo-profile" trace -q --model "$tmp/$name.gguf" --prompts "$tmp/words.csv" --samples $samples $text \
             --out "$tmp/$name.h5" > "$tmp/log" && "$STATS" "$tmp/$name.h5" > "$tmp/got" &&
         python3 - "$tmp/asked" "$tmp/got" "$name" "$wider" << 'EOF'
 import json, sys
@@ -55,10 +56,27 @@ for key, (below, above) in limits.items():
     off = got[key] / asked[key] - 1
     print(f"{key}: asked {asked[key]:.4f}, measured {got[key]:.4f} ({100 * off:+.1f} %)")
     bad += not -below * wider <= off <= above * wider
-cache = {"published": (0.93, 0.98), "hard": (0.52, 0.62), "experts": (0.93, 0.98), "drelu": (0.90, 0.98)}[sys.argv[3]]
+cache = {"published": (0.93, 0.98), "trained": (0.93, 0.98), "hard": (0.52, 0.62), "experts": (0.93, 0.98), "drelu": (0.90, 0.98)}[sys.argv[3]]
 print(f"hits of an LRU cache of half of the neurons: {got['lru_50']:.4f}, expected {cache[0]} to {cache[1]}")
 sys.exit(1 if bad or not cache[0] <= got["lru_50"] <= cache[1] else 0)
 EOF
+}
+
+# Of the model and trace of `within trained`: a predictor of all that is not noise, from the FFN's input and with lookahead.
+as_hard()
+{
+    "$BIN/thermo-profile" predictors -q --model "$tmp/trained.gguf" --traces "$tmp/trained.h5" --method select --rank 224 --input both \
+        --quality-tokens 0 --json > "$tmp/made" && python3 - "$tmp/made" << 'EOF2'
+import json, sys
+made = json.load(open(sys.argv[1]))["predictors"]
+ratio = {}
+for which in ("ffn", "block"):
+    of = [p for p in made if p["input"] == which and p["layer"] > 0]  # layer 0 has no lookahead in any setting
+    assert len(of) == 2 and all(0.985 < p["recall"] < 0.995 for p in of), of
+    ratio[which] = sum(p["density"] for p in of) / sum(p["true_density"] for p in of)
+print(ratio)
+sys.exit(not (1.65 < ratio["ffn"] < 2.1 and 2.2 < ratio["block"] < 2.8))
+EOF2
 }
 
 check "the same bytes from any number of threads" same
@@ -69,9 +87,12 @@ check "an unknown shape" refused 2 'gpt-5' --shape gpt-5
 check "a width that is no multiple of 32" refused 2 'd-model 200' --shape tiny --d-model 200
 check "shares above 1" refused 2 'more than 1' --shape tiny --short-share 0.7 --long-share 0.6
 check "smallthinker without experts" refused 2 'needs --experts' --shape tiny --arch smallthinker
+check "a model too narrow for strands of every layer" refused 2 'd-model 256 is too narrow' --shape tiny --setting trained
 check "sigmoid for llama" refused 2 'only known for --arch smallthinker' --shape tiny --gating sigmoid
 if command -v python3 > /dev/null && [ -x "$STATS" ]; then
     check "published: rate, skew and persistence as asked" within published
+    check "trained: rate, skew and persistence as asked" within trained --setting trained --d-model 512
+    [ -n "$text" ] || check "trained: as hard to predict as on the trained model" as_hard
     check "hard: rate, skew and independence as asked" within hard --setting hard
     check "Q8_0, experts: the same" within experts --type q8_0 --experts 4 --experts-used 2 --ff 512
     check "smallthinker: the same" within experts --arch smallthinker --experts 4 --experts-used 2 --ff 512

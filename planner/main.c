@@ -3,6 +3,7 @@
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
 #include "planner/cmd.h"
+#include "planner/heap.h"
 #include "planner/solve/solve_z3.h"
 
 #include <stdio.h>
@@ -22,6 +23,7 @@ int main(int argc, char **argv)
         { 0 },
     };
     char version[160], solver[64];
+    heap_keep();
     kernels_init(0); /* plain ones: which forms of activations a type has is the same in all tiers */
     solve_z3_version(solver, sizeof solver);
     snprintf(version, sizeof version, "plan revision %s, trace revision %s, hardware revision %s, %s",

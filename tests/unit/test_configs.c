@@ -1,5 +1,6 @@
 /* Every configuration priced by itself, against what configs_fill decided by bounds: bounds hold, and a configuration that was not
  * priced is not worth it; also where curves are kept from limits that were filled before. */
+#include "planner/heap.h"
 #include "planner/planning/planning.h"
 #include "planner/planning/variants.h"
 #include "planner/search/price.h"
@@ -149,6 +150,7 @@ static void test_bounds(int predicted)
 
 int main(void)
 {
+    heap_keep();
     test_bounds(0);
     test_bounds(1);
     return test_done();

@@ -1,5 +1,6 @@
 /* The paper's problem in Z3 against every choice of random small instances; which of Eq. 3, 4 and 5 contradict each other; lines
  * of mu(m) below all that layers can reach together; the text of numbers. */
+#include "planner/heap.h"
 #include "planner/solve/paper_z3.h"
 #include "tests/test.h"
 
@@ -291,6 +292,7 @@ static void test_text(void)
 
 int main(void)
 {
+    heap_keep();
     test_random();
     test_lines();
     test_limits();

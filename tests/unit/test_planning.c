@@ -1,6 +1,7 @@
 /* Whole plans from synthetic models and devices: against exhaustive search, checked, repeated, infeasible and
  * advised. */
 #include "planner/check/check.h"
+#include "planner/heap.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning.h"
 #include "planner/solve/solve_z3.h"
@@ -616,6 +617,7 @@ static void test_variants(void)
 
 int main(void)
 {
+    heap_keep();
     test_exhaustive();
     test_whole();
     test_infeasible();

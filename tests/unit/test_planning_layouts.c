@@ -1,4 +1,5 @@
 /* Which layout a plan gets: against a plan for each form by itself. */
+#include "planner/heap.h"
 #include "planner/planning/planning.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
@@ -89,6 +90,7 @@ static void test_forms(int mode)
 
 int main(void)
 {
+    heap_keep();
     test_forms(PLAN_PREDICTED);
     test_forms(PLAN_EXACT);
     return test_done();

@@ -1,6 +1,7 @@
 /* Predicted mode in the planner: what is predicted, its price by hand, plans against exhaustive search, check. */
 #include "common/base/cpu.h"
 #include "planner/check/check.h"
+#include "planner/heap.h"
 #include "planner/planning/planning.h"
 #include "planner/planning/variants.h"
 #include "planner/report/explain.h"
@@ -563,6 +564,7 @@ static void test_mixed_quality(void)
 
 int main(void)
 {
+    heap_keep();
     test_points();
     test_foretold(1);
     test_foretold(4);

@@ -1,4 +1,5 @@
 /* Z3, the relaxation and exhaustive search on random small instances; determinism; cores of contradictions. */
+#include "planner/heap.h"
 #include "planner/solve/solve_z3.h"
 #include "tests/test.h"
 
@@ -402,6 +403,7 @@ static void test_large(void)
 
 int main(void)
 {
+    heap_keep();
     struct err e = { 0 };
     const struct solve_point pts[] = { { 10, 50, 0, 0 }, { 0, 100, 1, 0 }, { 10, 60, 2, 0 }, { 20, 50, 3, 0 }, { 15, 45, 4, 0 },
                                        { 30, 0, 5, 0 }, { 5, 99, 6, 0 } };

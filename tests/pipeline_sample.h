@@ -22,6 +22,7 @@ struct pipeline_sample {
     enum layout_form form;
     int threads, depth, tokens;     /* of a pass */
     uint32_t hot_neurons[LAYOUT_MAX_PARTS], slots;
+    int padded;                     /* units are whole blocks; else they follow each other without gaps */
     int n_coalesce;
     int (*fault)(void *ctx, const struct io_request *r, int result);
     /* what is made */
@@ -140,7 +141,7 @@ static inline void ps_regions(struct pipeline_sample *s, uint8_t **m)
 /* Fills in what is made from what is asked for; ends the test where it cannot. */
 static inline void ps_open(struct pipeline_sample *s)
 {
-    const struct layout l = { .form = s->form, .packed = 1, .block_bytes = PS_BLOCK_BYTES, .cluster_neurons = PS_CLUSTER,
+    const struct layout l = { .form = s->form, .packed = !s->padded, .block_bytes = PS_BLOCK_BYTES, .cluster_neurons = PS_CLUSTER,
                               .n_kinds = 1, .type = { { QUANT_F32, QUANT_F32, QUANT_F32 } } };
     struct pack *p = &s->pack;
     struct pipeline_config *c = &s->c;

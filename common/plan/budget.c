@@ -52,7 +52,15 @@ uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neuro
 
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part)
 {
-    return up64(s->part[part].unit_bytes);
+    const struct layout_part *p = &s->part[part];
+    return p->record_neurons > 1 && !s->packed ? p->stride_bytes : up64(p->unit_bytes);
+}
+
+int budget_reads_into_slots(const struct layout_shape *s, int part)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t slot = budget_slot_bytes(s, part), block = s->block_bytes;
+    return slot >= p->read_bytes && slot % block == 0 && p->first_offset % block == 0 && p->stride_bytes % block == 0;
 }
 
 uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons)

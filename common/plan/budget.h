@@ -87,9 +87,13 @@ uint64_t budget_dense_tensor(uint64_t bytes);
 /* Page tables of that many bytes; never more for a sum than for its terms. */
 uint64_t budget_table_bytes(uint64_t bytes);
 
-/* Bytes of a layer's hot prefix of n neurons in a part, and of one cold slot; both multiples of 64. */
+/* Bytes of a layer's hot prefix of n neurons in a part, and of one cold slot; both multiples of 64. Slots of tiles that are padded are
+ * whole blocks, as reads are: at 4096 bytes 1 % more at most for one of 400 KiB. */
 uint64_t budget_hot_bytes(const struct layout_shape *s, int part, uint32_t neurons);
 uint64_t budget_slot_bytes(const struct layout_shape *s, int part);
+
+/* Are slots and units of a part whole blocks? Then a unit that is read alone is read into its slot, and not copied. */
+int budget_reads_into_slots(const struct layout_shape *s, int part);
 
 /* Bytes of the checksums of the units of a part of a block beyond its hot prefix of n neurons. */
 uint64_t budget_check_bytes(const struct layout_shape *s, int part, uint32_t neurons);

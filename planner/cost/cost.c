@@ -170,6 +170,19 @@ double cost_exposed_ns(double reads, double one_read_ns)
     return smaller(1, reads) * one_read_ns;
 }
 
+double cost_tail_share(double reads, double tiles)
+{
+    return tiles > 0 ? smaller(1, reads) / tiles : 0;
+}
+
+double cost_missing(int m, int k, double q)
+{
+    double p = 1;
+    for (int i = 0; i < m; i++)
+        p *= q * (k - i) / (i + 1);
+    return p * pow(1 - q, k - m);
+}
+
 double cost_layer_ns(const struct plan_layer_figures *f)
 {
     double ffn_ns = larger(f->ffn_compute_ns, larger(f->ffn_memory_ns, f->io_ns));
@@ -784,6 +797,9 @@ static struct cost_flow neurons_flow(const struct inputs *in, const struct layou
         f.reads = replay_misses(t, k->hot[0], k->slots);
         f.how = replay_how(t, k->hot[0], k->slots);
         f.mu = replay_lookups(t, 0) > 0 ? f.reads / replay_lookups(t, 0) : 0;
+        f.at_once = 1;
+        f.tail = cost_tail_share(f.reads, replay_lookups(t, 0));
+        f.experts = blocks;
         return f;
     }
     if (mode == PLAN_DENSE) {
@@ -851,6 +867,20 @@ void cost_cold_of(const struct cost_choice *c, const struct cost_rates *r, const
     *out = o;
 }
 
+/* (M6) of experts, where work takes work_ns and the mean reads io_ns, tail_ns of which is the last one's computing. */
+static double burst_ns(const struct cost_choice *c, const struct cost_rates *r, const struct cost_flow *f, double work_ns, double tail_ns,
+                       double io_ns)
+{
+    const struct replay_reads *how = f->how ? &f->how[c->rule] : NULL;
+    int k = (int)(f->experts + 0.5);
+    double q = f->lookups > 0 ? smaller(1, f->reads / f->lookups) : 0, mean = 0;
+    for (int m = 0; m <= k && q > 0; m++) {
+        double n = m * f->lookups / k, ns = how ? cost_joined_ns(r->joined, how, n) : cost_reads_ns(&r->cold, n);
+        mean += cost_missing(m, k, q) * larger(work_ns, m ? r->io_factor * ns + tail_ns : 0);
+    }
+    return larger(0, mean - larger(work_ns, io_ns));
+}
+
 /* CPU time of the reads that are submitted before attention. */
 static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f,
                            const struct cost_cold *cold)
@@ -892,14 +922,18 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     double buffers_ns = cost_stream_ns(smaller(f->stream_bytes, r->depth * r->stream_block), r->stream_bw) +
                         cost_reads_ns(&r->single, smaller(f->single_reads, r->depth));
     double first_ns = f->reads > 0 ? r->ffn_factor * cost_first_ns(f->beyond, r->gate_ns, l->gate_bytes, r->threads) : 0;
+    double last_ns = f->at_once ? 0 : cold->last_ns;
+    first_ns += r->ffn_factor * l->compute_ns * f->tail;
     double known_ns = r->io_factor * (stream_ns + single_ns);
     double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
-    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - cold->last_ns);
+    double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - last_ns);
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? cold->last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.exposed_ns = f->reads > 0 ? last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
     o.ffn_memory_ns *= r->ffn_factor;
     o.exposed_ns *= r->io_factor;
+    if (f->at_once)
+        o.exposed_ns = burst_ns(c, r, f, larger(o.ffn_compute_ns, o.ffn_memory_ns), first_ns, o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
@@ -913,7 +947,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
             .submission = r->ffn_factor * submission_ns, .cache_overhead = r->ffn_factor * cache_overhead_ns,
             .verify = r->ffn_factor * verify_ns, .stream = r->io_factor * stream_ns, .single = r->io_factor * single_ns,
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
-            .last = r->io_factor * cold->last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
+            .last = r->io_factor * last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
             .overlap = o.attention_ns + o.predict_ns + larger(o.ffn_compute_ns, o.ffn_memory_ns) + o.io_ns + o.exposed_ns -
                        o.total_ns,

@@ -131,8 +131,14 @@ double cost_tile_down_ns(double row_ns, double t, double d);
 double cost_jobs(double rows, double record_bytes, int threads);
 double cost_contention_ns(double jobs, double turn_ns, int threads);
 
-/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io */
+/* (M6) t_exposed = min(1, n) * t_reads(1): the last read of a layer has nothing left to hide behind, and is not in t_io. Of experts
+ *      in dense mode all reads are asked for at once, when the router has chosen: t_io = t_reads + t_tail, t_tail = min(1, n) *
+ *      t_compute / tiles of the experts that a step uses, for the last one has to be computed when it has come. Some steps miss no
+ *      expert and some several: t_exposed is what E(max(t_compute, t_io)) is more than max(t_compute, E(t_io)), the number m of
+ *      missing experts, of k that a step uses, being binomial with q, the share of lookups that miss */
 double cost_exposed_ns(double reads, double one_read_ns);
+double cost_tail_share(double reads, double tiles);
+double cost_missing(int m, int k, double q); /* P(m) */
 
 /* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
  *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
@@ -218,6 +224,8 @@ struct cost_flow {
     double reads, lookups;          /* of the last part: cold misses, units looked up */
     const struct replay_reads *how; /* how these are read, by rule; NULL: one by one. Of the table, borrowed */
     double beyond;                  /* gates that are not computed together with their resident Up and Down */
+    int at_once;                    /* all reads are asked for before anything is computed, as of experts that a router has chosen; */
+    double tail, experts;           /* then: share of the computing that waits for the last of them; experts of a step */
     int ahead;                      /* streams and single reads need no activations: they begin before attention */
     double mu;                      /* (10): misses per firing neuron, hot ones counted as hits; dense mode: the
                                      * share of the FFN that is not resident */

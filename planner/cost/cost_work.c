@@ -2,6 +2,9 @@
  * between products. Each is a count that follows from how the runtime divides its work, times a measured time of one. */
 #include "planner/cost/cost.h"
 
+#include "common/plan/budget.h"
+#include "common/plan/reads.h"
+
 #include <math.h>
 
 double cost_io_cpu_ns(double reads, double cpu_ns, int threads, int cores)
@@ -83,7 +86,9 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
     out->start_ns = c->threads > 1 ? hw_work_ns(hw, "work/start", together, c->threads, 1, stat) : 0;
     out->turn_ns = c->threads > 1 ? hw_work_ns(hw, "work/turn", together, c->threads, 1, stat) : 0;
     out->lookup_ns = hw_work_ns(hw, "work/lookup", first, 1, (int)part->n_units * in->n_blocks, stat);
-    out->admit_ns = hw_work_ns(hw, "work/admit", first, 1, unit_bytes, stat);
+    /* Units so large that each is a read are read into their slots where that can be, and entering them takes next to nothing. */
+    int alone = reads_units(s, s->n_parts - 1, budget_staging_bytes(s)) == 1;
+    out->admit_ns = alone && budget_reads_into_slots(s, s->n_parts - 1) ? 0 : hw_work_ns(hw, "work/admit", first, 1, unit_bytes, stat);
     out->unit_bytes = unit_bytes;
     out->verify_ns_per_byte = hw_work_ns(hw, "work/verify", first, 1, unit_bytes, stat) / unit_bytes;
     out->norm_ns = hw_work_ns(hw, "work/norm", first, 1, h->d_model, stat);

@@ -13,9 +13,10 @@
 #define HUGE_FROM (64u << 20) /* smaller arenas gain nothing from huge pages */
 
 /* Staging first: the mapping's start is a page boundary, and reads need one; of a large arena it is that of a huge page, for
- * into pages of 4 KiB a paravirtual drive reads blocks of 64 KiB half as fast. */
+ * into pages of 4 KiB a paravirtual drive reads blocks of 64 KiB half as fast. Then the cold cache, whose slots of tiles are read into,
+ * too: without streamed predictors, which tiles have none of, staging is whole pages. */
 static const enum budget_item order[] = {
-    BUDGET_STAGING, BUDGET_HOT, BUDGET_COLD, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_CHECKS,
+    BUDGET_STAGING, BUDGET_COLD, BUDGET_HOT, BUDGET_DENSE, BUDGET_PREDICTOR, BUDGET_KV, BUDGET_SCRATCH, BUDGET_CHECKS,
     BUDGET_INDEX,
 };
 

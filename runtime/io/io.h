@@ -29,7 +29,7 @@
 
 struct io_request {
     uint64_t offset;  /* in the file; with len and buf a multiple of the alignment when direct */
-    uint8_t *buf;     /* inside the region given at open */
+    uint8_t *buf;     /* mostly inside the region given at open; slots of the cold cache are elsewhere */
     uint32_t len;     /* > 0 */
     uint32_t tag;     /* the caller's */
     uint32_t done;    /* bytes so far; the backend's */
@@ -39,7 +39,7 @@ struct io_request {
 
 struct io_config {
     const char *path;
-    uint8_t *region;      /* all buffers lie in it; registered with the kernel where possible */
+    uint8_t *region;      /* read buffers lie in it; registered with the kernel where possible */
     size_t region_bytes;
     uint32_t align;       /* of offsets, lengths and buffers: the layout's block */
     int queue_depth;      /* reads in flight, at most */

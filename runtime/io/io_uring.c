@@ -71,6 +71,11 @@ static int uring_start(struct io *io, struct err *e)
     return 0;
 }
 
+static int in_region(const struct io_config *c, const uint8_t *buf, unsigned len)
+{
+    return buf >= c->region && (size_t)(buf - c->region) <= c->region_bytes && len <= c->region_bytes - (size_t)(buf - c->region);
+}
+
 /* The ring has queue_depth entries or more and no more requests are in flight, so there is always one. */
 static void prepare(struct io_uring_io *u, struct io_request *r)
 {
@@ -78,7 +83,7 @@ static void prepare(struct io_uring_io *u, struct io_request *r)
     int fd = u->fixed_file ? 0 : u->io.fd;
     uint8_t *buf = r->buf + r->done;
     unsigned len = r->len - r->done;
-    if (u->fixed_buffers)
+    if (u->fixed_buffers && in_region(&u->io.config, buf, len))
         io_uring_prep_read_fixed(q, fd, buf, len, r->offset + r->done, 0);
     else
         io_uring_prep_read(q, fd, buf, len, r->offset + r->done);

@@ -43,6 +43,7 @@ struct list {
     uint32_t cap;
     /* the coordinator's */
     struct reads_rule rule; /* which missing units one read brings in this layer */
+    int direct;           /* slots and units are whole blocks: what is read alone is read into its slot */
     uint32_t n;
     uint32_t issue;       /* first entry whose read may not have started */
     uint32_t known_to;    /* the first unit that may still be appended */

@@ -17,6 +17,7 @@ struct buffer {
     uint32_t refs;        /* entries that use its bytes */
     uint32_t first, n;    /* entries of the list */
     uint64_t start;       /* file offset of its first byte */
+    int direct, refused;  /* the read goes to a slot of the cache, not here; the cache was asked for one and gave none */
 };
 
 struct read_queue {
@@ -28,6 +29,11 @@ struct read_queue {
     uint64_t gate_lookups, gate_hits;
     atomic_uint reads;    /* in flight, when reads were last issued */
 };
+
+static uint8_t *buffer_memory(const struct read_queue *q, uint32_t i)
+{
+    return q->c->staging + (size_t)i * q->buffer_bytes;
+}
 
 struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e)
 {
@@ -43,7 +49,7 @@ struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e
     q->buffers = (struct buffer *)(void *)c->memory.reads;
     q->free_buffers = (uint32_t *)(void *)(c->memory.reads + q->n_buffers * sizeof *q->buffers);
     for (uint32_t i = 0; i < q->n_buffers; i++) {
-        q->buffers[i].req.buf = c->staging + (size_t)i * q->buffer_bytes;
+        q->buffers[i].req.buf = buffer_memory(q, i);
         q->buffers[i].req.tag = i;
         q->free_buffers[q->n_free++] = q->n_buffers - 1 - i;
     }
@@ -63,10 +69,17 @@ void read_queue_free(struct read_queue *q)
     free(q);
 }
 
+static int is_direct(const struct pipeline_config *c, const struct list *l)
+{
+    uintptr_t cold = (uintptr_t)c->cold + c->cold_at[config_part(c, l->of->layer, l->part)];
+    return budget_reads_into_slots(l->of->shape, l->part) && cold % l->of->shape->block_bytes == 0;
+}
+
 void read_queue_rule(const struct read_queue *q, struct list *l)
 {
     int n = l == &l->of->list[LIST_GATE] ? 0 : q->c->n_coalesce;
     reads_rule_init(l->of->shape, l->part, q->c->coalesce, n, q->buffer_bytes, &l->rule);
+    l->direct = is_direct(q->c, l);
 }
 
 /* ---- the cache ---- */
@@ -150,6 +163,22 @@ static size_t next_read(const struct list *l)
     return reads_next(&l->rule, missing, n);
 }
 
+/* Where the read of a single unit goes to: its slot, if it is given one now. */
+static void choose_place(struct read_queue *q, const struct list *l, struct entry *e, int alone, struct buffer *b)
+{
+    uint32_t evicted, slot;
+    b->direct = b->refused = 0;
+    if (!l->direct || !alone)
+        return;
+    slot = cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
+    b->direct = slot != CACHE_NONE;
+    b->refused = !b->direct;
+    if (b->direct) {
+        e->where = slot;
+        b->req.buf = slot_memory(q, l, slot);
+    }
+}
+
 /* One read for the next n missing units of a list, and for the gaps between them. */
 static struct io_request *start_read(struct read_queue *q, struct list *l, size_t n)
 {
@@ -160,6 +189,7 @@ static struct io_request *start_read(struct read_queue *q, struct list *l, size_
     b->first = l->issue;
     b->refs = 0;
     b->start = unit_offset(l, e->unit) / block * block;
+    choose_place(q, l, e, n == 1, b);
     for (;; e++) {
         if (e->kind != KIND_MISSING) /* may be ready, and looked at by workers: not to be written */
             continue;
@@ -171,7 +201,7 @@ static struct io_request *start_read(struct read_queue *q, struct list *l, size_
     b->n = l->issue - b->first;
     b->req.offset = b->start;
     b->req.len = (uint32_t)(unit_end(l, e) - b->start);
-    assert(b->req.len <= q->buffer_bytes);
+    assert(b->req.len <= (b->direct ? budget_slot_bytes(l->of->shape, l->part) : q->buffer_bytes));
     return &b->req;
 }
 
@@ -201,17 +231,32 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     return r;
 }
 
+/* It is in its slot. */
+static void take_slot(struct read_queue *q, struct buffer *b)
+{
+    struct entry *e = &b->list->e[b->first];
+    cache_ready(cache_of(q, b->list), e->where);
+    e->kind = KIND_ADMITTED;
+    e->base = b->req.buf;
+    b->req.buf = buffer_memory(q, b->req.tag);
+    q->free_buffers[q->n_free++] = b->req.tag;
+}
+
 /* Into the cache where it is taken; else the entry keeps the buffer until it is released. */
 static void take_in(struct read_queue *q, struct buffer *b)
 {
     struct list *l = b->list;
+    if (b->direct) {
+        take_slot(q, b);
+        return;
+    }
     const struct layout_part *lp = &l->of->shape->part[l->part];
     for (uint32_t i = b->first; i < b->first + b->n; i++) {
         struct entry *e = &l->e[i];
         if (e->kind != KIND_READING) /* cached, in a gap */
             continue;
         uint8_t *data = b->req.buf + (unit_offset(l, e->unit) - b->start);
-        uint32_t evicted, slot = cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
+        uint32_t evicted, slot = b->refused ? CACHE_NONE : cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
         if (slot == CACHE_NONE) {
             e->kind = KIND_STAGED;
             e->base = data;

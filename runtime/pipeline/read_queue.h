@@ -7,7 +7,8 @@
  * EAGAIN are continued below (runtime/io/io.h); what differs from its checksum is read once more (runtime/io/verify.h).
  *
  *      look up ──► CACHED, pinned
- *         └──────► MISSING ── issue ──► READING ── collect ──► ADMITTED, pinned (copied to a slot; the buffer is free)
+ *         └──────► MISSING ── issue ──► READING ── collect ──► ADMITTED, pinned (copied to a slot; the buffer is free. Where slots are
+ *                                                  │           whole blocks, a unit that is read alone is admitted at issue, read there)
  *                                                  └─────────► STAGED (used from its buffer)
  *      release: unpin, or free the buffer with its last entry                      verify: before anybody else looks
  *

@@ -22,7 +22,7 @@ p = json.load(open(sys.argv[1]))
 assert p["layout"]["form"] == "tiles"
 for l in p["limits"][:2]:
     b = l["batches"][0]
-    assert sum(map(sum, b["cold"])) > 0 and 0.3 < b["predicted"]["hit_rate"] < 0.99, b["predicted"]["hit_rate"]
+    assert sum(map(sum, b["cold"])) > 0 and 0.3 < b["predicted"]["hit_rate"] < 0.99, (b["cold"], b["hot"][0], b["predicted"]["hit_rate"])
 assert p["limits"][2]["batches"][0]["predicted"]["read_bytes"] == 0
 P
 }
@@ -30,6 +30,13 @@ check "its cold cache has slots for experts" cached
 check "every figure follows" "$BIN/thermo-plan" check "$plan" --traces "$tmp/t.h5" --hardware "$hw"
 explained() { "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$half" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain"; }
 check "explained" explained
+adds_up()
+{
+    local args=(explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$half" --no-gains)
+    "$BIN/thermo-plan" "${args[@]}" > "$tmp/x.txt" && "$BIN/thermo-plan" "${args[@]}" --json > "$tmp/x.json" &&
+        python3 -B tests/explain_sums.py "$plan" 1 "$tmp/x.txt" "$tmp/x.json"
+}
+check "its lines add up" adds_up
 check "pack" "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$plan" --out "$pack"
 rows() { sed -n "$1p" "$tmp/p.csv"; }
 ids=$(seq -s, 300 7 700)

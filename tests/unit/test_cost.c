@@ -60,6 +60,9 @@ static void test_measured(void)
     CHECK(near(cost_jobs(1024, 2048, 2), 2 + 2 + 4) && near(cost_jobs(1024, 2048, 4), 2 + 2 * 2 + 8) &&
           near(cost_contention_ns(10, 300, 2), 3000));
     CHECK(near(cost_exposed_ns(0.25, 80), 20) && near(cost_exposed_ns(7, 80), 80));
+    CHECK(near(cost_tail_share(0.5, 24), 0.5 / 24) && near(cost_tail_share(3, 24), 1 / 24.) && cost_tail_share(3, 0) <= 0);
+    CHECK(near(cost_missing(0, 8, 0.25), 0.1001129150390625) && near(cost_missing(2, 8, 0.25), 0.311462402343750));
+    CHECK(near(cost_missing(8, 8, 1), 1) && cost_missing(7, 8, 1) <= 0 && near(cost_missing(0, 8, 0), 1));
     struct plan_layer_figures f = { .attention_ns = 10, .predict_ns = 1, .ffn_compute_ns = 20, .ffn_memory_ns = 30,
                                     .io_ns = 25, .exposed_ns = 4 };
     CHECK(near(cost_layer_ns(&f), 45));

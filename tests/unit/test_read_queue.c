@@ -175,6 +175,43 @@ static void test_cache(void)
     end();
 }
 
+static int calls;
+
+static int hurt(void *ctx, const struct io_request *r, int result)
+{
+    (void)ctx, (void)r;
+    return ++calls % 3 == 1 ? -EINTR : calls % 3 == 2 && result > 512 ? 512 : result;
+}
+
+/* Where slots and units are whole blocks, what is read alone is admitted when it is asked for, and read into its slot; what shares a
+ * read, and what finds every slot pinned, comes by a buffer. */
+static void test_direct(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_SPLIT, .depth = 2, .slots = 3, .padded = 1 });
+    const struct cache *cache = t.s.caches[1 * 2 + 1];
+    int pressure;
+    CHECK(budget_reads_into_slots(&t.s.c.shapes->kind[0], 1) && part()->unit_bytes == PS_BLOCK_BYTES && t.l->direct);
+    want(10), want(20), want(30), want(40);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && pressure && read_queue_in_flight(t.q) == 2);
+    CHECK(cache_unit(cache, 0) == part()->n_units + 10 && cache_unit(cache, 1) == part()->n_units + 20 && cache_stats(cache).hits == 0);
+    CHECK(collect_all() == 2 && all_right(KIND_ADMITTED) == 0 && t.l->e[0].kind == KIND_ADMITTED && right(&t.l->e[0]) && right(&t.l->e[1]));
+    CHECK(t.l->e[0].base == t.s.c.cold + t.s.cold_at[3] && t.l->e[1].base == t.l->e[0].base + PS_BLOCK_BYTES);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 2); /* buffers were free at once */
+    CHECK(t.l->e[2].kind == KIND_ADMITTED && right(&t.l->e[2]) && t.l->e[3].kind == KIND_STAGED && right(&t.l->e[3]));
+    CHECK(cache_stats(cache).refused == 1 && t.s.c.io->reads == 4);
+    release_all();
+    want(50), want(51);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 5 && collect_all() == 2 && all_right(KIND_ADMITTED)); /* by one read */
+    CHECK(cache_stats(cache).evictions == 2 && cache_stats(cache).refused == 1);
+    release_all();
+    CHECK(want(50) && want(30) && !want(10) && right(&t.l->e[0]) && right(&t.l->e[1]));
+    end();
+    begin((struct pipeline_sample){ .form = LAYOUT_SPLIT, .depth = 2, .slots = 3, .padded = 1, .fault = hurt });
+    want(10), want(20);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 2 && all_right(KIND_ADMITTED));
+    end();
+}
+
 /* Where a plan has joins, one read goes through gaps; what arrives unasked is dropped; and what the list may still get is
  * waited for. */
 static void test_gaps(void)
@@ -228,14 +265,6 @@ static void test_verify(void)
     end();
 }
 
-static int calls;
-
-static int hurt(void *ctx, const struct io_request *r, int result)
-{
-    (void)ctx, (void)r;
-    return ++calls % 3 == 1 ? -EINTR : calls % 3 == 2 && result > 512 ? 512 : result;
-}
-
 static int broken(void *ctx, const struct io_request *r, int result)
 {
     (void)ctx;
@@ -263,6 +292,7 @@ int main(void)
     test_neighbours();
     test_most();
     test_cache();
+    test_direct();
     test_gaps();
     test_verify();
     test_faults();

@@ -14,7 +14,8 @@
 /* Below 0 (numbers) or -1 (counts): not given. */
 struct given {
     const char *shape, *setting, *type, *ffn_type, *out, *prompts, *routes;
-    int splice, segment, head_dim;
+    int splice, segment, head_dim, cycle;
+    double agree;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise, layer_share;
     uint64_t seed;
@@ -128,6 +129,11 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
           .def = "as recorded", .help = "A route of N steps, pieces of the recorded one in random order." },
         { .name = "route-segment", .type = OPT_INT, .dest = &g->segment, .min = 1, .max = SYNTH_MAX_RECORDED, .arg = "N",
           .def = "16", .help = "With --route-splice: steps of a piece." },
+        { .name = "cycle", .type = OPT_INT, .dest = &g->cycle, .min = 4, .max = SYNTH_MAX_PLACES, .arg = "N",
+          .def = "a random head", .help = "A head under which greedy generation from BOS goes round a text of N tokens." },
+        { .name = "cycle-agree", .type = OPT_DOUBLE, .dest = &g->agree, .min = 0, .max = 1, .arg = "A",
+          .def = "1", .help = "With --cycle: the share of tokens after which the head goes on with the text; with the same seed and "
+                              "cycle a draft model, of which that share of guesses is right." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv", .file = OPT_WRITE,
@@ -168,6 +174,12 @@ static int routed(const struct given *g, const struct synth_route *route, struct
     struct synth_shape *s = &q->shape;
     if (!route && (g->splice >= 0 || g->segment >= 0))
         return err_set(e, ERR_USAGE, "--route-splice and --route-segment need --routes");
+    if (g->agree >= 0 && g->cycle < 0)
+        return err_set(e, ERR_USAGE, "--cycle-agree needs --cycle");
+    if (route && g->cycle >= 0)
+        return err_set(e, ERR_USAGE, "--cycle: with --routes the head goes round the route's text");
+    q->cycle = g->cycle >= 0 ? g->cycle : 0;
+    q->agree = g->agree >= 0 ? g->agree : 1;
     if (!route)
         return 0;
     if (g->segment >= 0 && g->splice < 0)
@@ -259,7 +271,7 @@ static int report_json(const struct synth_design *d, const struct synth_expect *
     js_set_u64(p, "rank", (uint64_t)x->rank);
     js_set_u64(p, "strands", (uint64_t)d->n_strands);
     js_set(o, "expected", p);
-    if (d->n_places > 0) {
+    if (d->n_route) {
         struct js *w = js_object();
         js_set_int(w, "steps", d->n_places);
         js_set_int(w, "recorded", d->ask.route->n_steps);
@@ -298,7 +310,9 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
            100 * x->repeat);
     printf("rank of the gates' signal: %d (%d channels of code, %d strands of memory)\n", x->rank, d->n_code,
            d->n_strands);
-    if (d->n_places > 0)
+    if (d->n_places > 0 && !d->n_route)
+        printf("text: goes round %d tokens, %.0f %% of them followed rightly\n", d->n_places, 100 * d->ask.agree);
+    if (d->n_route)
         printf("route: %d steps (recorded: %d, of which %d are the prompt's), %d channels\n", d->n_places, d->ask.route->n_steps,
                d->ask.route->n_prompt, d->n_route + SYNTH_PLACE);
 }
@@ -341,6 +355,7 @@ int main(int argc, char **argv)
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
         .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .layer_share = -1, .seed = 1,
         .prompt_rows = -1, .prompt_words = -1, .splice = -1, .segment = -1, .head_dim = -1,
+        .cycle = -1, .agree = -1,
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
     };
     struct err e = { 0 };

@@ -1,11 +1,9 @@
 /* Recorded routes: which experts a real mixture of experts chose, step by step. A table of them is read here, and a
- * design gets what its tokens need to replay it: one recorded step for every place of the text, one token for every
- * place, and the promise that the head tells places apart. weights.c makes the rows. */
+ * design gets the recorded step of every place of its text (places.c). weights.c makes the rows. */
 #include "datasets/synth/synth.h"
 
 #include "common/base/file.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,7 +206,7 @@ void synth_route_done(struct synth_route *r)
     r->experts = NULL;
 }
 
-/* --- a design's places --------------------------------------------------------------------- */
+/* --- a design's steps ---------------------------------------------------------------------- */
 
 static int check(const struct synth_request *q, struct err *e)
 {
@@ -246,83 +244,18 @@ int synth_route_channels(struct synth_design *d, struct err *e)
     return 0;
 }
 
-uint32_t synth_place_code(const struct synth_design *d, int block, uint32_t token)
-{
-    return (uint32_t)synth_mix(synth_mix(synth_mix(d->ask.seed, 0x706c616365u), (uint64_t)block), token);
-}
-
-static int agreement(const uint32_t *a, const uint32_t *b)
-{
-    int differ = 0;
-    for (int k = 0; k < SYNTH_PLACE / SYNTH_BLOCK; k++)
-        differ += __builtin_popcount(a[k] ^ b[k]);
-    return SYNTH_PLACE - 2 * differ;
-}
-
-/* No place's code may agree with another's by more than two thirds, or with two others' (the second place follows the
- * first and the last): the head's logits keep a third of what it gives to the next token as their margin. */
-static int check_codes(const struct synth_design *d, struct err *e)
-{
-    enum { BLOCKS = SYNTH_PLACE / SYNTH_BLOCK };
-    int n = d->n_places, worst = 0;
-    uint32_t (*code)[BLOCKS] = malloc((size_t)n * sizeof *code);
-    if (!code)
-        return err_set(e, ERR_NOMEM, "%d places", n);
-    for (int i = 0; i < n; i++)
-        for (int b = 0; b < BLOCKS; b++)
-            code[i][b] = synth_place_code(d, b, (uint32_t)d->token[i]);
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < i; j++) {
-            int a = agreement(code[i], code[j]);
-            worst = a > worst ? a : worst;
-        }
-    for (int i = 1; i + 1 < n; i++) {
-        int a = agreement(code[i], code[0]) + agreement(code[i], code[n - 1]);
-        worst = a > worst ? a : worst;
-    }
-    free(code);
-    if (worst > SYNTH_PLACE * 2 / 3)
-        return err_set(e, ERR_USAGE, "--seed %" PRIu64 ": two of %d steps have codes that agree in %d of %d channels; take another",
-                       d->ask.seed, n, (SYNTH_PLACE + worst) / 2, SYNTH_PLACE);
-    return 0;
-}
-
-/* The first place has BOS; the others have words of one token each, in the order of their numbers. */
-static int tokens(struct synth_design *d, struct err *e)
-{
-    int n = 0;
-    for (int i = 0; i < d->ask.shape.n_vocab; i++)
-        d->place[i] = -1;
-    for (int i = SYNTH_BOS; n < d->n_places && i < d->ask.shape.n_vocab; i++)
-        if (i == SYNTH_BOS || synth_is_word(i)) {
-            d->place[i] = n;
-            d->token[n++] = i;
-        }
-    if (n < d->n_places)
-        return err_set(e, ERR_USAGE, "--vocab %d has %d words, and the route's text needs %d", d->ask.shape.n_vocab, n - 1,
-                       d->n_places - 1);
-    return 0;
-}
-
-int synth_route_places(struct synth_design *d, struct err *e)
+int synth_route_steps(struct synth_design *d, struct err *e)
 {
     const struct synth_request *q = &d->ask;
-    int n = q->splice > 0 ? q->splice : q->route->n_steps, r;
-    d->n_places = n;
-    d->recorded = malloc((size_t)n * sizeof *d->recorded);
-    d->token = malloc((size_t)n * sizeof *d->token);
-    d->place = malloc((size_t)q->shape.n_vocab * sizeof *d->place);
-    if (!d->recorded || !d->token || !d->place)
-        return err_set(e, ERR_NOMEM, "a route of %d steps", n);
     uint64_t key = synth_mix(q->seed, 0x73706c696365u);
-    for (int i = 0, first = 0; i < n; i++) {
+    if (!(d->recorded = malloc((size_t)d->n_places * sizeof *d->recorded)))
+        return err_set(e, ERR_NOMEM, "a route of %d steps", d->n_places);
+    for (int i = 0, first = 0; i < d->n_places; i++) {
         if (q->splice > 0 && i % q->segment == 0)
             first = (int)(synth_mix(key, (uint64_t)(i / q->segment)) % (uint64_t)(q->route->n_steps - q->segment + 1)) - i;
         d->recorded[i] = first + i;
     }
-    if ((r = tokens(d, e)) < 0)
-        return r;
-    return check_codes(d, e);
+    return 0;
 }
 
 int synth_recorded_step(const struct synth_design *d, uint32_t token)

@@ -85,13 +85,16 @@ static int channels(struct synth_design *d, struct err *e)
     int classes = 0, room = s->d_model / 2 - SYNTH_BLOCK, r;
     if (d->ask.route && (r = synth_route_channels(d, e)) < 0)
         return r;
-    int places = d->n_route ? SYNTH_PLACE : 0;
-    if (d->n_route)
+    int places = d->n_route || d->ask.cycle > 0 ? SYNTH_PLACE : 0;
+    if (places)
         room = s->d_model * 3 / 4 - SYNTH_BLOCK - d->n_route - places;
     for (int k = 0; k < SYNTH_CLASSES; k++)
         classes += d->ask.setting.memory[k].share > 0;
     d->own_strands = d->ask.setting.layer_share > 0;
     int own = d->own_strands ? SYNTH_BLOCK * (s->n_layers - 1) : 0;
+    if (room < SYNTH_BLOCK)
+        return err_set(e, ERR_USAGE, "--d-model %d: a text needs %d", s->d_model,
+                       synth_route_width(d->n_route + places + 2 * SYNTH_BLOCK));
     if (own > room - SYNTH_BLOCK * (classes + 1))
         return err_set(e, ERR_USAGE, "--layer-share needs 32 channels in each of %d layers: --d-model %d is too narrow",
                        s->n_layers - 1, s->d_model);
@@ -101,7 +104,7 @@ static int channels(struct synth_design *d, struct err *e)
         d->n_strands -= classes;
     if (classes > 0 && d->n_strands == 0)
         return err_set(e, ERR_USAGE, "memory needs --heads of %d or more and --d-model of %d or more", classes,
-                       d->n_route ? synth_route_width(SYNTH_BLOCK * (classes + 2) + d->n_route + places)
+                       places ? synth_route_width(SYNTH_BLOCK * (classes + 2) + d->n_route + places)
                                   : 2 * SYNTH_BLOCK * (classes + 2));
     room -= SYNTH_BLOCK * d->n_strands;
     int most = classes > 0 ? 2 * SYNTH_BLOCK : 8 * SYNTH_BLOCK; /* the same rank with memory and without */
@@ -219,7 +222,7 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
         return r;
     if (!(d.layer = calloc((size_t)s->n_layers, sizeof *d.layer)))
         return err_set(e, ERR_NOMEM, "%d layers", s->n_layers);
-    if ((d.n_route && (r = synth_route_places(&d, e)) < 0) || (r = pools(&d, e)) < 0) {
+    if (((d.n_route || ask->cycle > 0) && (r = synth_places(&d, e)) < 0) || (r = pools(&d, e)) < 0) {
         synth_design_done(&d);
         return r;
     }

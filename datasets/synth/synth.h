@@ -70,6 +70,8 @@ struct synth_request {
     uint64_t seed;
     const struct synth_route *route; /* replayed; NULL: routers of random rows */
     int splice, segment;      /* steps to replay, made of pieces of `segment` recorded ones; splice 0: as recorded */
+    int cycle;                /* without a route: tokens of the text that the head goes round; 0: a random head */
+    double agree;             /* share of them after which it does; 1 but for drafts */
 };
 
 /* --- what follows (shape.c) ---------------------------------------------------------------- */
@@ -101,8 +103,8 @@ struct synth_design {
     double up_bias;                  /* mean of Up before its activation, in deviations */
     double embed_rms;                /* norm of every embedding row */
     struct synth_layer *layer;       /* [n_layers] */
-    int n_places;                    /* steps of the replayed route; 0: none */
-    int *recorded, *token;           /* [n_places]: recorded step, token */
+    int n_places;                    /* steps of the replayed route, or tokens of the cycle; 0: neither */
+    int *recorded, *token;           /* [n_places]: recorded step (NULL without a route), token */
     int *place;                      /* [n_vocab]: of a token, or -1 */
     uint8_t *pool[2];                /* [SYNTH_POOL] blocks of the FFN's type: of Gate and Up, of Down; NULL: ask.type is theirs */
 };
@@ -110,7 +112,7 @@ struct synth_design {
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);
 void synth_design_done(struct synth_design *d);
 
-/* --- replayed routes (routes.c) ------------------------------------------------------------- */
+/* --- replayed routes (routes.c) and the text that their head goes round (places.c) ------------ */
 
 /* A table with the columns phase (prompt, then decode), step, layer, e0, e1, ...: every layer of every step, ascending. A row
  * without experts gets another step's in that layer.
@@ -121,12 +123,17 @@ void synth_route_done(struct synth_route *r);
 /* The least width of a model with a route and so many control channels: they take at most three quarters. */
 int synth_route_width(int channels);
 
-/* Of a design: channels first, then places. synth_design calls both; it frees what they made when they fail. */
+/* Of a design: channels first, then places. synth_design calls them; it frees what they made when they fail. */
 int synth_route_channels(struct synth_design *d, struct err *e);
-int synth_route_places(struct synth_design *d, struct err *e);
+int synth_places(struct synth_design *d, struct err *e);
+int synth_route_steps(struct synth_design *d, struct err *e);
 
 /* The recorded step whose experts a token gets: its place's, and any one for tokens that have no place. */
 int synth_recorded_step(const struct synth_design *d, uint32_t token);
+
+/* Places after which the head gives this place's token: how many, at most SYNTH_BEFORE, into before[]. */
+#define SYNTH_BEFORE 4
+int synth_places_before(const struct synth_design *d, int place, int before[SYNTH_BEFORE]);
 
 /* Signs of a token's place code: 32 channels, a bit each. */
 uint32_t synth_place_code(const struct synth_design *d, int block, uint32_t token);
@@ -197,7 +204,8 @@ int synth_vocab(struct gguf_writer *w, int n_vocab, struct err *e);
 int synth_is_word(int token);
 
 /* A CSV of prompts (id, text): words that are one token each, drawn evenly, so that tokens are as independent as
- * the design supposes. With a route, one text: the whole of it, without BOS. */
+ * the design supposes. With a route, one text: the whole of it, without
+ * BOS; with a cycle, this is the first. */
 int synth_prompts(const struct synth_design *d, const char *path, int rows, int words, struct err *e);
 
 struct synth_result {

@@ -102,10 +102,10 @@ int synth_is_word(int token)
     return token >= SYNTH_LETTERS && letters(token - SYNTH_LETTERS, text);
 }
 
-static int route_prompt(const struct synth_design *d, struct file_out *o, struct err *e)
+static int whole_text(const struct synth_design *d, struct file_out *o, struct err *e)
 {
     char text[TEXT_BYTES], line[2 * TEXT_BYTES];
-    int r = file_out_write(o, "route,", 6, e);
+    int r = file_out_write(o, d->n_route ? "route," : "cycle,", 6, e);
     for (int i = 1; r == 0 && i < d->n_places; i++) {
         letters(d->token[i] - SYNTH_LETTERS, text);
         int n = snprintf(line, sizeof line, "%s%s", text + strlen(BLANK), i + 1 < d->n_places ? " " : "\n");
@@ -123,8 +123,8 @@ int synth_prompts(const struct synth_design *d, const char *path, int rows, int 
         return r;
     r = file_out_write(&o, "id,text\n", 8, e);
     if (r == 0 && d->n_places > 0) {
-        r = route_prompt(d, &o, e);
-        rows = 0;
+        r = whole_text(d, &o, e);
+        rows = d->n_route ? 0 : rows;
     }
     for (int i = 0; r == 0 && i < rows; i++) {
         int n = snprintf(line, sizeof line, "synth-%04d,", i);

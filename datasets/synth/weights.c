@@ -103,21 +103,19 @@ static void route_router_row(const struct rows *r, uint64_t expert, uint8_t *out
     }
 }
 
-/* Over the place channels: the codes of the places before the token's, so that its logit is 30 there. The second place
- * follows the first and the last: the text goes round. */
-static void route_head(const struct rows *r, uint64_t token, uint8_t *row)
+/* Over the place channels: the codes of the places before the token's, so that its logit is 30 there. */
+static void place_head(const struct rows *r, uint64_t token, uint8_t *row)
 {
     const struct synth_design *d = r->d;
-    int place = d->place[token];
-    if (place < 1)
-        return;
+    int before[SYNTH_BEFORE], n = synth_places_before(d, d->place[token], before);
     double unit = 30 * d->layer[d->ask.shape.n_layers - 1].rms / SYNTH_PLACE;
-    for (int b = 0; b < SYNTH_PLACE / SYNTH_BLOCK; b++) {
-        uint32_t before = synth_place_code(d, b, (uint32_t)d->token[place - 1]);
-        uint32_t last = synth_place_code(d, b, (uint32_t)d->token[d->n_places - 1]);
-        int8_t level[SYNTH_BLOCK];
-        for (int j = 0; j < SYNTH_BLOCK; j++)
-            level[j] = (int8_t)((before >> j & 1 ? 1 : -1) + (place > 1 ? 0 : last >> j & 1 ? 1 : -1));
+    for (int b = 0; b < SYNTH_PLACE / SYNTH_BLOCK && n > 0; b++) {
+        int8_t level[SYNTH_BLOCK] = { 0 };
+        for (int k = 0; k < n; k++) {
+            uint32_t code = synth_place_code(d, b, (uint32_t)d->token[before[k]]);
+            for (int j = 0; j < SYNTH_BLOCK; j++)
+                level[j] = (int8_t)(level[j] + (code >> j & 1 ? 1 : -1));
+        }
         synth_exact(r->t->type, unit, level, row + (size_t)(d->place0 / SYNTH_BLOCK + b) * r->block_bytes);
     }
 }
@@ -347,7 +345,7 @@ static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
     if (token >= SYNTH_SPECIAL) {
         noise_row(r, token, out);
         if (d->n_places > 0)
-            route_head(r, token, out);
+            place_head(r, token, out);
         return;
     }
     memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
@@ -477,7 +475,7 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
     case MODEL_ATTN_OUTPUT:
     case MODEL_FFN_DOWN:   make = writing_row; break;
     case MODEL_FFN_UP:     make = up_row; break;
-    case MODEL_FFN_ROUTER: make = d->n_places > 0 ? route_router_row : router_row; break;
+    case MODEL_FFN_ROUTER: make = d->n_route ? route_router_row : router_row; break;
     case MODEL_FFN_GATE:
         gate_control(&r);
         make = gate_row;

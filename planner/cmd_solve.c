@@ -49,9 +49,12 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                     hot += plan_hot(p, &l->batches[i], k, j, q);
                     all += p->n_ff;
                 }
-        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step\n",
+        printf("  batch %d: %.4g tokens/s; %.0f %% of rows resident, cold hit rate %.1f %%, %s read a step",
                l->batches[i].batch, f->tokens_per_s, 100 * hot / all, 100 * f->hit_rate,
                size_format((uint64_t)f->read_bytes, a, sizeof a));
+        if (l->n_batches > 1)
+            printf("; %d thread%s, depth %d", l->batches[i].threads, l->batches[i].threads > 1 ? "s" : "", l->batches[i].queue_depth);
+        printf("\n");
     }
     printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");

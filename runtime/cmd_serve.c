@@ -158,6 +158,7 @@ static void say_summary(const struct serve *v, uint64_t ns)
     printf(",\"answered\":%llu,\"tokens\":%llu,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu,\"read_bytes\":%llu",
            (unsigned long long)v->n_requests, (unsigned long long)v->n_tokens, (double)ns / 1e6, (unsigned long long)st.passes,
            (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
+    report_batches(stdout, v->set.engine, &st);
     end_line();
 }
 

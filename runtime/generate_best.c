@@ -89,8 +89,13 @@ static int print_json(struct best *b, int best, struct err *e)
     }
     fputs("{\"type\":\"summary\",", stdout);
     report_configuration(stdout, &b->set.setup, b->set.engine);
-    printf(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f}\n", (unsigned long long)b->a->seed, best,
-           b->set.requests[0].n_prompt, made, (double)b->ns / 1e6);
+    const struct engine_stats st = engine_stats(b->set.engine);
+    printf(",\"seed\":%llu,\"best\":%d,\"prompt_tokens\":%d,\"generated\":%d,\"ms\":%.3f,\"passes\":%llu,\"reads\":%llu"
+           ",\"read_bytes\":%llu",
+           (unsigned long long)b->a->seed, best, b->set.requests[0].n_prompt, made, (double)b->ns / 1e6, (unsigned long long)st.passes,
+           (unsigned long long)st.reads, (unsigned long long)st.read_bytes);
+    report_batches(stdout, b->set.engine, &st);
+    puts("}");
     return r;
 }
 

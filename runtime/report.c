@@ -120,7 +120,20 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     fprintf(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
 }
 
-static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const struct engine_stats *s)
+void report_batches(FILE *f, const struct engine *g, const struct engine_stats *s)
+{
+    const struct engine_config *c = engine_configuration(g);
+    if (!c->n_batches)
+        return;
+    fputs(",\"batches\":[", f);
+    for (int i = 0; i < c->n_batches; i++)
+        fprintf(f, "{\"batch\":%d,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu},", c->batches[i].tokens, c->batches[i].threads,
+                c->batches[i].depth, (unsigned long long)s->passes_by[i]);
+    fprintf(f, "{\"batch\":0,\"threads\":%d,\"queue_depth\":%d,\"passes\":%llu}]", c->choice.threads, c->choice.queue_depth,
+            (unsigned long long)s->passes_by[PLAN_MAX_BATCHES]);
+}
+
+static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const struct engine *g, const struct engine_stats *s)
 {
     uint64_t active = s->neurons_hot + s->neurons_cold + s->neurons_read;
     fprintf(f,
@@ -141,6 +154,7 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
         (unsigned long long)s->lookups, (unsigned long long)s->hits, report_hit_rate(s),
         (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
         (unsigned long long)s->refused);
+    report_batches(f, g, s);
     fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
             (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
             (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible),
@@ -154,8 +168,8 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     report_configuration(f, s, g);
     fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
             (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
-    phase_json(f, "prompt", r->n_prompt, r->prompt_ns, &r->prompt);
-    phase_json(f, "decode", r->n_decoded, r->decode_ns, &r->decode);
+    phase_json(f, "prompt", r->n_prompt, r->prompt_ns, g, &r->prompt);
+    phase_json(f, "decode", r->n_decoded, r->decode_ns, g, &r->decode);
     if (r->guessing)
         fprintf(f, ",\"guesses\":{\"passes\":%llu,\"of\":%llu,\"guessed\":%llu,\"accepted\":%llu,\"source_ms\":%.3f}",
                 (unsigned long long)r->guesses.passes, (unsigned long long)r->decode.passes, (unsigned long long)r->guesses.guessed,

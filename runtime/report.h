@@ -33,6 +33,10 @@ void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r);
 void report_summary_text(const struct setup *s, const struct engine *g, const struct report *r);
 
+/* ,"batches":[{batch, threads, queue_depth, passes}, ...]: by whom passes were made, of up to `batch` tokens, 0: of more; nothing where a
+ * plan has one batch size. */
+void report_batches(FILE *f, const struct engine *g, const struct engine_stats *s);
+
 /* The members of a JSON object that say what ran: model, plan, threads, memory, backend; no braces. */
 void report_configuration(FILE *f, const struct setup *s, const struct engine *g);
 

@@ -155,6 +155,12 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     memcpy(s->always, l->always, layers * sizeof *s->always);
     memcpy(s->predictor, l->predictor, layers);
     memcpy(s->streamed, b->streamed, layers);
+    s->n_planned = l->n_batches;
+    for (int i = 0; i < l->n_batches; i++) {
+        plan_batch_choice(&s->planned[i], &l->batches[i]);
+        s->planned[i].predicted = l->batches[i].predicted;
+        s->planned[i].predicted.layers = NULL;
+    }
     s->limit.batches = NULL;
     s->limit.n_batches = 0;
     s->limit.predictor = s->predictor;
@@ -255,35 +261,51 @@ static int take_predictors(struct setup *s, struct err *e)
     return 0;
 }
 
-/* Workers on the core classes that the plan names, fastest first; possible where this machine has as many
- * classes, with enough cores in each. */
-static void place_threads(struct setup *s)
+/* Processors of the core classes that the plan names, fastest first; possible where this machine has as many classes, with enough
+ * cores in each. 1: out[threads] is filled. */
+static int place_threads(const struct plan_class *classes, int n_classes, int *out)
 {
-    const struct plan_limit *l = &s->limit;
     static int cpus[CPU_SETSIZE], class_of[CPU_SETSIZE];
     static uint64_t max_hz[CPU_SETSIZE];
     int n = cpu_allowed(cpus, CPU_SETSIZE), placed = 0;
-    if (l->n_classes < 2 || s->config.choice.threads != l->threads)
-        return;
-    if (cpu_classes(cpus, n, class_of, max_hz) != l->n_classes) {
-        log_info("the plan places threads on %d classes of cores; this machine has others: they are not pinned",
-                 l->n_classes);
-        return;
+    if (cpu_classes(cpus, n, class_of, max_hz) != n_classes) {
+        log_info("the plan places threads on %d classes of cores; this machine has others: they are not pinned", n_classes);
+        return 0;
     }
-    for (int k = 0; k < l->n_classes; k++) {
-        int left = l->classes[k].n;
+    for (int k = 0; k < n_classes; k++) {
+        int left = classes[k].n;
         for (int i = 0; i < n && left > 0; i++)
             if (class_of[i] == k) {
-                s->cpus[placed++] = cpus[i];
+                out[placed++] = cpus[i];
                 left--;
             }
         if (left > 0) {
-            log_info("the plan wants %d cores of class %s; this machine has fewer: threads are not pinned",
-                     l->classes[k].n, l->classes[k].name);
-            return;
+            log_info("the plan wants %d cores of class %s; this machine has fewer: threads are not pinned", classes[k].n, classes[k].name);
+            return 0;
         }
     }
-    s->config.cpus = s->cpus;
+    return 1;
+}
+
+/* The limit's own threads, and those of each batch size; with --threads there is one number for all. */
+static void take_threads(struct setup *s)
+{
+    const struct plan_limit *l = &s->limit;
+    struct engine_config *c = &s->config;
+    int cpus = machine_cpus(), classes = l->n_classes > 1 && c->choice.threads == l->threads;
+    if (classes && place_threads(l->classes, l->n_classes, s->cpus))
+        c->cpus = s->cpus;
+    if (s->args.threads || s->n_planned < 2)
+        return;
+    for (int i = 0; i < s->n_planned; i++) {
+        const struct plan_batch *b = &s->planned[i];
+        struct engine_batch *to = &s->batches[i];
+        *to = (struct engine_batch){ b->batch, b->threads < cpus ? b->threads : cpus, b->queue_depth, NULL };
+        if (c->cpus && place_threads(b->classes, b->n_classes, s->batch_cpus[i]))
+            to->cpus = s->batch_cpus[i];
+    }
+    c->batches = s->batches;
+    c->n_batches = s->n_planned;
 }
 
 /* What is asked for of sequences must be what the plan has room for, and its KV cache must be one of several. */
@@ -332,6 +354,8 @@ static int make_fit(struct setup *s, struct err *e)
     if (r < 0)
         return r;
     c->choice = f.choice;
+    for (int i = 0; i < c->n_batches; i++)
+        s->batches[i].depth = s->batches[i].depth < c->choice.queue_depth ? s->batches[i].depth : c->choice.queue_depth;
     s->budget = f.budget;
     s->scaled = f.scaled;
     if (f.uncoalesced) {
@@ -384,7 +408,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
     fill_config(s);
-    place_threads(s);
+    take_threads(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
         (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
@@ -418,6 +442,9 @@ static void say_decided(const struct setup *s)
     log_debug("%s mode, kernels %s, %d threads%s, activations %s, KV cache %s, context %d, prompts in chunks of %d",
               plan_mode_name(c->mode), kernels->name, c->choice.threads, c->cpus ? ", each on its own processor" : "",
               c->act_q8 ? "q8" : "f32", c->choice.kv_f16 ? "f16" : "f32", c->choice.context, c->choice.prefill_chunk);
+    for (int i = 0; i < c->n_batches; i++)
+        log_debug("passes of up to %d tokens: %d threads%s, %d reads in flight", c->batches[i].tokens, c->batches[i].threads,
+                  c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);
     for (int i = 0; i < BUDGET_ITEMS; i++)
         log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
     if (s->args.beside)

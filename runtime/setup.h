@@ -44,6 +44,10 @@ struct setup {
     unsigned char *streamed;
     uint64_t *predictor_bytes;       /* [n_layers]: of each layer's predictors in use */
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
+    struct plan_batch planned[PLAN_MAX_BATCHES]; /* [n_planned]: the plan's batch sizes, without their arrays */
+    int n_planned;
+    struct engine_batch batches[PLAN_MAX_BATCHES]; /* of these: config.batches points here, or is NULL */
+    int batch_cpus[PLAN_MAX_BATCHES][BUDGET_MAX_THREADS]; /* likewise */
 };
 
 static inline int setup_differs(const struct setup *s)

@@ -58,6 +58,11 @@ static inline void plan_sample(struct plan *p)
         for (int b = 0; b < 2; b++) {
             struct plan_batch *pb = &l->batches[b];
             pb->batch = b + 1;
+            pb->threads = b ? l->threads : 2;
+            pb->n_classes = l->n_classes;
+            memcpy(pb->classes, l->classes, sizeof pb->classes);
+            pb->classes[1].n = b ? 2 : 1;
+            pb->queue_depth = b ? 16 : l->queue_depth;
             for (int k = 0; k < 3 * 2 * 2; k++)
                 pb->hot[k] = k % 3 == 2 ? 200 : 64u * (unsigned)(k % 3);
             for (int k = 0; k < 3 * 2; k++)

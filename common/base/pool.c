@@ -40,7 +40,10 @@ struct worker {
 
 struct pool {
     /* constant after pool_new */
-    int n_threads, spin, pinned_caller;
+    int n_threads, cpus;   /* cpus: that the process may use */
+    /* the caller's, between jobs; active is read by workers before they join one */
+    int pinned_caller;
+    atomic_int active, spin; /* workers that take part; whether they spin */
     cpu_set_t caller_mask; /* restored by pool_free */
     struct worker *workers; /* [1..n_threads) have threads */
     /* written by the caller before a job starts, read by workers that have joined it */
@@ -59,7 +62,7 @@ struct pool {
 static int spin(struct pool *p, int (*done)(struct pool *p, unsigned value), unsigned value)
 {
     int64_t end = 0;
-    for (unsigned i = 0; p->spin; i++) {
+    for (unsigned i = 0; atomic_load_explicit(&p->spin, memory_order_relaxed); i++) {
         if (done(p, value))
             return 1;
         pool_relax();
@@ -95,13 +98,14 @@ static void wait_job(struct pool *p, unsigned old)
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Join the job that is there: 1, or 0 when it is closed. *number is its number either way. */
-static int join_job(struct pool *p, unsigned *number)
+/* Join the job that is there: 1, or 0 when it is closed or not this worker's. *number is its number either way. `active` changes only
+ * while jobs are closed: one that was read for another job is noticed by the word. */
+static int join_job(struct pool *p, int worker, unsigned *number)
 {
     uint64_t job = atomic_load(&p->job);
     do {
         *number = NUMBER(job);
-        if (job & CLOSED)
+        if (job & CLOSED || worker >= atomic_load_explicit(&p->active, memory_order_relaxed))
             return 0;
     } while (!atomic_compare_exchange_weak(&p->job, &job, job + 1));
     return 1;
@@ -114,11 +118,11 @@ static void *work(void *arg)
     unsigned seen = 0;
     for (;;) {
         wait_job(p, seen);
-        if (!join_job(p, &seen))
+        if (!join_job(p, w->index, &seen))
             continue;
         pool_fn *fn = p->fn;
         if (fn)
-            fn(p->ctx, w->index, p->n_threads);
+            fn(p->ctx, w->index, pool_threads(p));
         atomic_fetch_add(&p->left, 1);
         if (!fn)
             return NULL;
@@ -158,24 +162,26 @@ static void wait_left(struct pool *p, unsigned joined)
 
 void pool_run(struct pool *p, pool_fn *fn, void *ctx)
 {
-    if (p->n_threads == 1) {
+    int n = pool_threads(p);
+    if (n == 1) {
         fn(ctx, 0, 1);
         return;
     }
     start(p, fn, ctx);
-    fn(ctx, 0, p->n_threads);
-    wait_left(p, (unsigned)p->n_threads - 1);
+    fn(ctx, 0, n);
+    wait_left(p, (unsigned)n - 1);
     atomic_fetch_or(&p->job, CLOSED);
 }
 
 void pool_share(struct pool *p, pool_fn *fn, void *ctx)
 {
-    if (p->n_threads == 1) {
+    int n = pool_threads(p);
+    if (n == 1) {
         fn(ctx, 0, 1);
         return;
     }
     start(p, fn, ctx);
-    fn(ctx, 0, p->n_threads);
+    fn(ctx, 0, n);
     wait_left(p, (unsigned)atomic_fetch_or(&p->job, CLOSED) & JOINED);
 }
 
@@ -202,7 +208,7 @@ static void run_range(void *ctx, int worker, int n_threads)
 void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx)
 {
     struct range r = { .fn = fn, .ctx = ctx, .n = n, .grain = grain > 0 ? grain : 1 };
-    if (n <= r.grain || p->n_threads == 1)
+    if (n <= r.grain || pool_threads(p) == 1)
         run_range(&r, 0, 1); /* one piece, or one worker: nobody to wake */
     else
         pool_share(p, run_range, &r);
@@ -226,7 +232,7 @@ static void run_shrinking(void *ctx, int worker, int n_threads)
 void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx)
 {
     struct range r = { .fn = fn, .ctx = ctx, .n = n, .grain = least > 0 ? least : 1 };
-    if (p->n_threads == 1 && n > 0)
+    if (pool_threads(p) == 1 && n > 0)
         fn(ctx, 0, n, 0);
     else if (n <= r.grain)
         run_shrinking(&r, 0, 1);
@@ -269,8 +275,26 @@ static int create_worker(struct pool *p, int i, struct err *e)
     return 0;
 }
 
+static int pin_all(struct pool *p, int n, const int *cpus, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; r == 0 && cpus && i < n; i++)
+        r = pin(i ? p->workers[i].thread : pthread_self(), i, cpus[i], e);
+    return r;
+}
+
+int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e)
+{
+    if (n_threads < 1 || n_threads > p->n_threads)
+        return err_set(e, ERR_LIMIT, "%d threads of a pool that has %d", n_threads, p->n_threads);
+    atomic_store(&p->active, n_threads);
+    atomic_store(&p->spin, n_threads <= p->cpus);
+    return pin_all(p, n_threads, cpus, e);
+}
+
 static void stop(struct pool *p, int n_started)
 {
+    atomic_store(&p->active, p->n_threads);
     start(p, NULL, NULL);
     for (int i = 1; i < n_started; i++)
         pthread_join(p->workers[i].thread, NULL);
@@ -302,16 +326,15 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     pthread_cond_init(&p->done, NULL);
     int r = 0, n_started = 1, has_mask = sched_getaffinity(0, sizeof p->caller_mask, &p->caller_mask) == 0;
     atomic_init(&p->job, CLOSED);
-    p->spin = n_threads <= (has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN));
+    p->cpus = has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    atomic_init(&p->active, n_threads);
+    atomic_init(&p->spin, n_threads <= p->cpus);
     for (; r == 0 && n_started < n_threads; n_started++)
         if ((r = create_worker(p, n_started, e)) < 0)
             break;
-    for (int i = 1; r == 0 && cpus && i < n_threads; i++)
-        r = pin(p->workers[i].thread, i, cpus[i], e);
-    if (r == 0 && cpus && cpus[0] >= 0) {
-        r = pin(pthread_self(), 0, cpus[0], e);
-        p->pinned_caller = r == 0 && has_mask;
-    }
+    if (r == 0)
+        r = pin_all(p, n_threads, cpus, e);
+    p->pinned_caller = r == 0 && has_mask && cpus && cpus[0] >= 0;
     if (r < 0) {
         stop(p, n_started);
         return r;
@@ -328,5 +351,5 @@ void pool_free(struct pool *p)
 
 int pool_threads(const struct pool *p)
 {
-    return p->n_threads;
+    return atomic_load_explicit(&p->active, memory_order_relaxed);
 }

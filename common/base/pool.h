@@ -18,7 +18,11 @@ struct pool;
  * former affinity returns in pool_free, which that thread calls. Workers block all signals. */
 int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
 void pool_free(struct pool *p); /* joins; accepts NULL */
-int pool_threads(const struct pool *p);
+int pool_threads(const struct pool *p); /* that take part */
+
+/* From the next job on workers 0..n_threads-1 take part, at most those that there are; the others sleep. cpus: as of pool_new, NULL:
+ * nobody is moved. By the caller of jobs, between two of them. ERR_LIMIT, ERR_SYS. */
+int pool_use(struct pool *p, int n_threads, const int *cpus, struct err *e);
 
 /* fn(ctx, worker, n_threads) on every worker, 0..n_threads-1; returns when all have. One caller
  * at a time. Writes of the caller before and of the workers inside are visible after. */

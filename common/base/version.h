@@ -6,7 +6,7 @@
 /* Revisions of the formats, apart from the software's version. See schemas/. */
 #define TRACE_REVISION 1
 #define HWDB_REVISION 3
-#define PLAN_REVISION 3
+#define PLAN_REVISION 4
 #define PACK_REVISION 4
 
 #endif

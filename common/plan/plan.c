@@ -166,6 +166,12 @@ static int check_batch(const struct plan *p, const struct layout_shapes *s, cons
 {
     uint32_t cluster = p->layout.cluster_neurons;
     const struct plan_limit *l = &p->limits[li];
+    int sum = 0;
+    for (int i = 0; i < b->n_classes; i++)
+        sum += b->classes[i].n;
+    if (sum != b->threads || b->threads > l->threads || b->queue_depth > l->queue_depth)
+        return rule(name, e, "limits[%d].batches[%d].configuration has %d threads, whose classes sum to %d, and queue_depth %d; the limit "
+                    "has %d and %d", li, bi, b->threads, sum, b->queue_depth, l->threads, l->queue_depth);
     for (int layer = 0; layer < p->n_layers; layer++)
         if (b->streamed[layer] && (l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 || !l->predictor_buffers))
             return rule(name, e, "limits[%d].batches[%d].streamed has layer %d, which %s", li, bi, layer,
@@ -248,11 +254,17 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (l->batches[l->n_batches - 1].batch != l->max_batch)
         return rule(name, e, "limits[%d].max_batch is %d, but its last batch is %d", li, l->max_batch,
                     l->batches[l->n_batches - 1].batch);
+    int threads = 0, depth = 0;
     for (int i = 0; i < l->n_batches; i++) {
         int r = check_batch(p, s, &l->batches[i], li, i, name, e);
         if (r < 0)
             return r;
+        threads = l->batches[i].threads > threads ? l->batches[i].threads : threads;
+        depth = l->batches[i].queue_depth > depth ? l->batches[i].queue_depth : depth;
     }
+    if (threads != l->threads || depth != l->queue_depth)
+        return rule(name, e, "limits[%d] has %d threads and queue_depth %d; its batch sizes have %d and %d at most", li, l->threads,
+                    l->queue_depth, threads, depth);
     return 0;
 }
 
@@ -270,6 +282,12 @@ static int check_request(const struct plan *p, int li, const char *name, struct 
         for (int k = 0; k < l->n_classes; k++)
             if (!strcmp(q->cores[i].name, l->classes[k].name) && l->classes[k].n > q->cores[i].n)
                 what = "classes";
+    for (int i = 0; i < q->n_cores * l->n_batches; i++) {
+        const struct plan_batch *b = &l->batches[i / q->n_cores];
+        for (int k = 0; k < b->n_classes; k++)
+            if (!strcmp(q->cores[i % q->n_cores].name, b->classes[k].name) && b->classes[k].n > q->cores[i % q->n_cores].n)
+                what = what ? what : "batches[].configuration.classes";
+    }
     return q->known && what ? rule(name, e, "limits[%d].%s is not what 'request' asks for", li, what) : 0;
 }
 

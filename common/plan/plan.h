@@ -16,7 +16,7 @@
 
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
-#define PLAN_LARGEST_BATCH 8 /* that thermo-plan plans for */
+#define PLAN_LARGEST_BATCH 32 /* that thermo-plan plans for */
 #define PLAN_MAX_CLASSES 8
 #define PLAN_MAX_CORES   1024 /* that a request may name of one class */
 #define PLAN_MAX_NOTES   64
@@ -61,19 +61,23 @@ struct plan_figures {
     struct plan_layer_figures *layers; /* [n_layers] */
 };
 
-/* One batch size: resident prefix and cold cache per layer. */
+struct plan_class {             /* cores of one class used for compute */
+    char name[32];
+    int n;
+};
+
+/* One batch size: who computes and how many reads are in flight; resident prefix and cold cache per layer, which thermo-plan makes the
+ * same for every batch size of a limit since revision 4, for the runtime moves none (it takes those of batches[0]). */
 struct plan_batch {
     int batch;
+    int threads, n_classes;     /* threads: sum over classes, the main thread included; no more than the limit's */
+    struct plan_class classes[PLAN_MAX_CLASSES];
+    int queue_depth;            /* likewise */
     uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
     uint32_t *cold;             /* [layer][part]: slots of one unit */
     unsigned char *streamed;    /* [layer] predicted mode, 1: the layer's predictors do not stay in memory but are read
                                  * whenever they are used */
     struct plan_figures predicted;
-};
-
-struct plan_class {             /* cores of one class used for compute */
-    char name[32];
-    int n;
 };
 
 /* Configuration for one memory limit. */
@@ -92,10 +96,10 @@ struct plan_limit {
                                  * this recall is used, or its greatest recall; else 0 */
     int predictor_buffers;      /* predicted mode: read buffers for streamed predictors; 0: all stay in memory */
     int act_q8;                 /* int8 activations where weights allow; else float32 */
-    int threads, n_classes;     /* threads: sum over classes, the main thread included */
+    int threads, n_classes;     /* of the batch size with most threads: which the account has, and prompts run with */
     struct plan_class classes[PLAN_MAX_CLASSES];
     enum plan_io io;
-    int io_lanes, queue_depth;
+    int io_lanes, queue_depth;  /* queue_depth: the deepest of any batch size */
     int n_coalesce;                /* 0: neighbours share a read, units with a gap between them do not */
     struct reads_coalesce coalesce[READS_MAX_COALESCE]; /* ascending: where one read through gaps pays (common/plan/reads.h) */
     enum cache_policy policy;
@@ -163,6 +167,17 @@ static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *
     return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
 }
 
+/* What of a batch size is plain: its size, cores and queue depth. */
+static inline void plan_batch_choice(struct plan_batch *to, const struct plan_batch *from)
+{
+    to->batch = from->batch;
+    to->threads = from->threads;
+    to->n_classes = from->n_classes;
+    to->queue_depth = from->queue_depth;
+    for (int i = 0; i < from->n_classes; i++)
+        to->classes[i] = from->classes[i];
+}
+
 /* The largest batch of any limit, at least 1. */
 static inline int plan_max_batch(const struct plan *p)
 {
@@ -181,8 +196,9 @@ void plan_done(struct plan *p);             /* frees everything inside; accepts 
 int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 /* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
- * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, floor <= account <=
- * memory, layout_hash equal to layout_hash(layout). name stands for the file in messages. */
+ * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, threads and queue depth of a limit are the
+ * most of its batches', floor <= account <= memory, layout_hash equal to layout_hash(layout). name stands for the file in
+ * messages. */
 int plan_check(const struct plan *p, const char *name, struct err *e);
 
 /* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs

@@ -425,10 +425,37 @@ static void read_streamed(struct rd *r, json_t *j, const struct plan *p, struct 
     leave(r, at);
 }
 
-static void read_batch(struct rd *r, json_t *j, const struct plan *p, struct plan_batch *b)
+static int read_classes(struct rd *r, json_t *j, const char *key, int most, struct plan_class *out);
+
+/* A batch size's own cores and queue depth; where it states none, the limit's. */
+static void read_configuration(struct rd *r, json_t *j, const struct plan_limit *l, struct plan_batch *b)
 {
-    static const char *const keys[] = { "streamed", "batch", "cold", "hot", "predicted", NULL };
-    expect(r, j, keys + !json_object_get(j, "streamed")); /* optional */
+    static const char *const keys[] = { "classes", "queue_depth", "threads", NULL };
+    b->threads = l->threads;
+    b->n_classes = l->n_classes;
+    b->queue_depth = l->queue_depth;
+    memcpy(b->classes, l->classes, sizeof b->classes);
+    if (!j)
+        return;
+    size_t at = enter(r, "configuration");
+    expect(r, j, keys);
+    b->threads = get_int(r, j, "threads", 1, BUDGET_MAX_THREADS);
+    b->queue_depth = get_int(r, j, "queue_depth", 1, BUDGET_MAX_DEPTH);
+    b->n_classes = read_classes(r, json_object_get(j, "classes"), "classes", BUDGET_MAX_THREADS, b->classes);
+    leave(r, at);
+}
+
+static void read_batch(struct rd *r, json_t *j, const struct plan *p, const struct plan_limit *l, struct plan_batch *b)
+{
+    static const char *const keys[] = { "streamed", "configuration", "batch", "cold", "hot", "predicted", NULL };
+    const char *present[sizeof keys / sizeof *keys];
+    int n = 0;
+    for (int i = 0; keys[i]; i++) /* the first two are optional, the second from revision 4 on */
+        if (i > 1 || (json_object_get(j, keys[i]) && (i == 0 || p->revision > 3)))
+            present[n++] = keys[i];
+    present[n] = NULL;
+    expect(r, j, present);
+    read_configuration(r, p->revision > 3 ? json_object_get(j, "configuration") : NULL, l, b);
     b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
@@ -557,7 +584,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
         read_predictors(r, j, p, l);
     for (size_t i = 0; i < n && r->code == 0; i++) {
         size_t at_i = enter_at(r, i);
-        read_batch(r, json_array_get(a, i), p, &l->batches[i]);
+        read_batch(r, json_array_get(a, i), p, l, &l->batches[i]);
         leave(r, at_i);
     }
     leave(r, at);

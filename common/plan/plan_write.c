@@ -185,7 +185,36 @@ static void put_streamed(struct text *t, const unsigned char *streamed, int n)
     put(t, "]", some ? 1 : 0);
 }
 
-static void put_batch(struct text *t, const struct plan *p, const struct plan_batch *b)
+static void put_classes(struct text *t, const char *name, const struct plan_class *classes, int n)
+{
+    key(t, name);
+    begin(t, '[');
+    for (int i = 0; i < n; i++) {
+        line(t);
+        putf(t, "{ \"n\": %d, \"name\": ", classes[i].n);
+        str(t, classes[i].name);
+        put(t, " }", 2);
+    }
+    end(t, ']');
+}
+
+/* Where it is not the limit's. */
+static void put_configuration(struct text *t, const struct plan_limit *l, const struct plan_batch *b)
+{
+    int same = b->threads == l->threads && b->n_classes == l->n_classes && b->queue_depth == l->queue_depth;
+    for (int i = 0; i < l->n_classes && same; i++)
+        same = b->classes[i].n == l->classes[i].n && !strcmp(b->classes[i].name, l->classes[i].name);
+    if (same)
+        return;
+    key(t, "configuration");
+    begin(t, '{');
+    put_classes(t, "classes", b->classes, b->n_classes);
+    put_int(t, "queue_depth", b->queue_depth);
+    put_int(t, "threads", b->threads);
+    end(t, '}');
+}
+
+static void put_batch(struct text *t, const struct plan *p, const struct plan_limit *l, const struct plan_batch *b)
 {
     line(t);
     begin(t, '{');
@@ -197,6 +226,7 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
         put_numbers(t, b->cold + (size_t)i * (size_t)p->n_parts, p->n_parts);
     }
     end(t, ']');
+    put_configuration(t, l, b);
     key(t, "hot");
     begin(t, '[');
     const uint32_t *hot = b->hot;
@@ -231,19 +261,6 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_ba
     end(t, '}');
 }
 
-static void put_classes(struct text *t, const char *name, const struct plan_class *classes, int n)
-{
-    key(t, name);
-    begin(t, '[');
-    for (int i = 0; i < n; i++) {
-        line(t);
-        putf(t, "{ \"n\": %d, \"name\": ", classes[i].n);
-        str(t, classes[i].name);
-        put(t, " }", 2);
-    }
-    end(t, ']');
-}
-
 static void put_limit(struct text *t, const struct plan *p, const struct plan_limit *l)
 {
     line(t);
@@ -253,7 +270,7 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     key(t, "batches");
     begin(t, '[');
     for (int i = 0; i < l->n_batches; i++)
-        put_batch(t, p, &l->batches[i]);
+        put_batch(t, p, l, &l->batches[i]);
     end(t, ']');
     put_classes(t, "classes", l->classes, l->n_classes);
     put_str(t, "cold_policy", cache_policy_name(l->policy));

@@ -37,6 +37,20 @@ static int price(const struct problem *pr, const struct plan *p, const struct co
     return r;
 }
 
+/* A batch size's own choice, with what another one has of what all share. */
+static struct cost_choice choice_like(const struct plan *p, const struct plan_limit *l, const struct plan_batch *b,
+                                      const struct cost_choice *c)
+{
+    struct cost_choice own;
+    planning_choice(p, l, b, &own);
+    own.act_q8 = c->act_q8;
+    own.stat = c->stat;
+    own.backend = c->backend;
+    own.lanes = c->lanes < own.depth ? c->lanes : own.depth;
+    own.predicted = c->predicted;
+    return own;
+}
+
 /* 1: this choice gives what the plan says, for all batch sizes. A choice that the device has no figures for is another. */
 static int says_the_same(const struct problem *pr, const struct plan *p, const struct plan_limit *l, const struct cost_choice *c)
 {
@@ -45,7 +59,8 @@ static int says_the_same(const struct problem *pr, const struct plan *p, const s
     int same = 1;
     for (int i = 0; i < l->n_batches && same; i++) {
         struct plan_figures is;
-        same = price(pr, p, c, &l->batches[i], &is, &ignored) == 0 && !compare_figures(p, &l->batches[i].predicted, &is, &d);
+        const struct cost_choice own = choice_like(p, l, &l->batches[i], c);
+        same = price(pr, p, &own, &l->batches[i], &is, &ignored) == 0 && !compare_figures(p, &l->batches[i].predicted, &is, &d);
         free(is.layers);
     }
     return same;
@@ -139,6 +154,32 @@ static int doubt_batches(const struct problem *pr, const struct plan *p, int li,
     return r;
 }
 
+/* Of a batch size that reads nothing the queue may be of any depth that the limit has. */
+static int doubt_depths(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    int r = 0;
+    for (int i = 0; i < l->n_batches && l->n_batches > 1 && r == 0; i++) {
+        const struct plan_batch *b = &l->batches[i];
+        const int other[] = { b->queue_depth - 1, b->queue_depth + 1, 2 * b->queue_depth, b->queue_depth / 2 };
+        int same = 0;
+        for (size_t k = 0; k < sizeof other / sizeof *other && !same; k++) {
+            struct plan_limit alone = *l;
+            struct plan_batch as = *b;
+            struct cost_choice c;
+            as.queue_depth = other[k];
+            alone.batches = &as;
+            alone.n_batches = 1;
+            planning_choice(p, l, NULL, &c);
+            c.predicted = pr->space.predicted[0];
+            same = other[k] > 0 && other[k] <= l->queue_depth && says_the_same(pr, p, &alone, &c);
+        }
+        if (same)
+            r = check_fields_add(f, no_bearing, e, "limits[%d].batches[%d].configuration.queue_depth", li, i);
+    }
+    return r;
+}
+
 int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -146,7 +187,7 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
     struct cost_choice c, act, stat;
     if (!f)
         return 0;
-    planning_choice(p, l, &c);
+    planning_choice(p, l, NULL, &c);
     c.predicted = pr->space.predicted[0];
     act = stat = c;
     act.act_q8 = !c.act_q8;
@@ -158,6 +199,8 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
     f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
     if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
         r = doubt_policy(pr, p, li, f, e);
+    if (r == 0)
+        r = doubt_depths(pr, p, li, f, e);
     pr->space.notes = notes;
     return r;
 }
@@ -212,7 +255,7 @@ static int copy_limit(const struct plan *p, const struct plan_limit *from, struc
     memcpy(to->predictor, from->predictor, (size_t)p->n_layers);
     memcpy(to->always, from->always, (size_t)p->n_layers * sizeof *to->always);
     for (int i = 0; i < to->n_batches; i++) {
-        to->batches[i].batch = from->batches[i].batch;
+        plan_batch_choice(&to->batches[i], &from->batches[i]);
         memcpy(to->batches[i].streamed, from->batches[i].streamed, (size_t)p->n_layers);
     }
     for (int k = 0; k < p->n_layers; k++)
@@ -241,9 +284,9 @@ static int price_limit(const struct problem *pr, const struct plan *p, const str
     struct cost_choice c;
     struct plan_figures figures[PLAN_MAX_BATCHES];
     int r = 0, n = 0;
-    planning_choice(p, l, &c);
-    c.predicted = pr->space.predicted[0];
     while (n < l->n_batches && r == 0) {
+        planning_choice(p, l, &l->batches[n], &c);
+        c.predicted = pr->space.predicted[0];
         r = price(pr, p, &c, &l->batches[n], &figures[n], e);
         n++;
     }

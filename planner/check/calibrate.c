@@ -94,7 +94,7 @@ static int attention_at(const struct plan *p, const struct plan_limit *l, const 
     struct cost_choice c;
     struct layout_shapes shapes;
     struct cost_rates *rates;
-    planning_choice(p, l, &c);
+    planning_choice(p, l, &l->batches[0], &c);
     c.mode = PLAN_DENSE; /* attention is the same in all, and this one needs no predictors */
     int r = layout_derive(&p->layout, in->h.d_model, in->h.n_ff, &shapes, e);
     c.context = position < 1 ? 2 : (int)lround(2 * position);

@@ -71,6 +71,17 @@ static int check_regions(const struct plan *p, const struct plan_batch *b, const
     return 0;
 }
 
+/* The runtime keeps the neurons of the first batch size in memory, whatever the batch. */
+static int check_shared(const struct plan *p, const struct plan_limit *l, const char *name, int li, int bi, struct err *e)
+{
+    const struct plan_batch *a = &l->batches[0], *b = &l->batches[bi];
+    size_t cold = (size_t)p->n_layers * (size_t)p->n_parts, hot = cold * (size_t)p->n_blocks;
+    const char *what = memcmp(a->hot, b->hot, hot * sizeof *a->hot) ? "hot" : memcmp(a->cold, b->cold, cold * sizeof *a->cold) ? "cold" :
+                       memcmp(a->streamed, b->streamed, (size_t)p->n_layers) ? "streamed" : NULL;
+    return what ? err_set(e, ERR_FORMAT, "plan '%s': limits[%d].batches[%d].%s is not that of batches[0], which stays in memory", name,
+                          li, bi, what) : 0;
+}
+
 /* One batch size for each of those up to the largest, as plans have them. */
 static int check_batches(const struct plan *p, const char *name, int li, struct err *e)
 {
@@ -79,9 +90,9 @@ static int check_batches(const struct plan *p, const char *name, int li, struct 
     for (int i = 0; i < l->n_batches && r == 0; i++)
         if (i >= INPUTS_MAX_BATCHES || l->batches[i].batch != inputs_batch_sizes[i])
             r = err_set(e, ERR_UNSUPPORTED, "plan '%s': limits[%d].batches[%d].batch is %d, which cannot be checked: plans are for 1, "
-                        "2, 4 and 8, none left out", name, li, i, l->batches[i].batch);
-        else
-            r = check_regions(p, &l->batches[i], name, li, i, e);
+                        "2, 4, 8, 16 and 32, none left out", name, li, i, l->batches[i].batch);
+        else if ((r = check_regions(p, &l->batches[i], name, li, i, e)) == 0 && p->revision > 3)
+            r = check_shared(p, l, name, li, i, e);
     return r;
 }
 
@@ -100,22 +111,34 @@ static int check_coalesce(const struct problem *pr, const struct plan_limit *l, 
 }
 
 /* (3): no more cores than the device has. */
-static int check_cores(const struct plan_limit *l, const char *name, int li, const struct hw *hw, struct err *e)
+static int check_classes(const struct plan_class *classes, int n, const char *name, int li, const char *of, const struct hw *hw,
+                         struct err *e)
 {
-    for (int k = 0; k < l->n_classes; k++) {
+    for (int k = 0; k < n; k++) {
         int has = k < hw->n_classes ? hw->classes[k].n_cores : 0;
-        if (hw->n_classes == 0 && (k > 0 || strcmp(l->classes[k].name, "cpu")))
-            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d].classes[%d].name is '%s'; of device '%s' no core classes are known",
-                           name, li, k, l->classes[k].name, hw->name);
-        if (hw->n_classes > 0 && (k >= hw->n_classes || strncmp(l->classes[k].name, hw->classes[k].name, 31)))
-            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d] names core class '%s' (classes[%d].name), which device '%s' does "
+        if (hw->n_classes == 0 && (k > 0 || strcmp(classes[k].name, "cpu")))
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d]%s.classes[%d].name is '%s'; of device '%s' no core classes are known",
+                           name, li, of, k, classes[k].name, hw->name);
+        if (hw->n_classes > 0 && (k >= hw->n_classes || strncmp(classes[k].name, hw->classes[k].name, 31)))
+            return err_set(e, ERR_MISMATCH, "plan '%s': limits[%d]%s names core class '%s' (classes[%d].name), which device '%s' does "
                                             "not have there",
-                           name, li, l->classes[k].name, k, hw->name);
-        if (hw->n_classes > 0 && !cost_cores_ok(l->classes[k].n, has))
-            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %d cores of class '%s'; there are %d",
-                           name, li, l->classes[k].n, l->classes[k].name, has);
+                           name, li, of, classes[k].name, k, hw->name);
+        if (hw->n_classes > 0 && !cost_cores_ok(classes[k].n, has))
+            return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d]%s takes %d cores of class '%s'; there are %d",
+                           name, li, of, classes[k].n, classes[k].name, has);
     }
     return 0;
+}
+
+static int check_cores(const struct plan_limit *l, const char *name, int li, const struct hw *hw, struct err *e)
+{
+    int r = check_classes(l->classes, l->n_classes, name, li, "", hw, e);
+    for (int i = 0; i < l->n_batches && r == 0; i++) {
+        char of[24];
+        snprintf(of, sizeof of, ".batches[%d]", i);
+        r = check_classes(l->batches[i].classes, l->batches[i].n_classes, name, li, of, hw, e);
+    }
+    return r;
 }
 
 /* (4): the account, to the byte; slots that could never be used are waste. */
@@ -183,10 +206,10 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
     struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
     struct plan_figures is = { .layers = malloc((size_t)p->n_layers * sizeof *is.layers) };
     int r = residencies && is.layers ? 0 : err_set(e, ERR_NOMEM, "out of memory for a check");
-    planning_choice(p, l, &c);
-    c.predicted = pr->space.predicted[0];
     for (int i = 0; i < l->n_batches && r == 0; i++) {
         int bi = 0;
+        planning_choice(p, l, &l->batches[i], &c);
+        c.predicted = pr->space.predicted[0];
         while (bi < pr->space.in->n_batches && inputs_batch_sizes[bi] != l->batches[i].batch)
             bi++;
         if (bi == pr->space.in->n_batches) {
@@ -364,6 +387,12 @@ static void compare_limit(struct teller *t, const struct plan *old, const struct
     if (a->min_tokens_per_s != b->min_tokens_per_s)
         tell(t, b->min_tokens_per_s < a->min_tokens_per_s, "memory %llu: asked for at least %g tokens/s, was %g", m,
              b->min_tokens_per_s, a->min_tokens_per_s);
+    for (int i = 0; i < a->n_batches && i < b->n_batches; i++) {
+        const struct plan_batch *x = &a->batches[i], *y = &b->batches[i];
+        if (i && x->batch == y->batch && (x->threads != y->threads || x->queue_depth != y->queue_depth))
+            tell(t, 0, "memory %llu, batch %d: %d threads, depth %d; was %d threads, depth %d", m, x->batch, y->threads, y->queue_depth,
+                 x->threads, x->queue_depth);
+    }
     if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
         tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
              plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),

@@ -204,6 +204,7 @@ struct cost_choice {
     int depth, lanes;
     int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
+    int only_batch;                 /* as in struct limits */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };

@@ -251,12 +251,12 @@ static void read_rates(struct rd *r, const struct js *o, struct describe *d)
         const struct js *j = js_at(js_get(o, "rate"), (size_t)i);
         size_t at_i = enter_at(r, (size_t)i);
         if (object(r, j, keys, 2, 2)) {
-            int batch = (int)whole(r, j, "batch", 1, 8, NEEDED), b = 0;
+            int batch = (int)whole(r, j, "batch", 1, inputs_batch_sizes[INPUTS_MAX_BATCHES - 1], NEEDED), b = 0;
             while (b < INPUTS_MAX_BATCHES && inputs_batch_sizes[b] != batch)
                 b++;
             double share = real(r, j, "share", 1e-6, 1, NEEDED);
             if (r->code == 0 && b == INPUTS_MAX_BATCHES)
-                fail(r, "batch", "is %d; 1, 2, 4 or 8 is needed", batch);
+                fail(r, "batch", "is %d; 1, 2, 4, 8, 16 or 32 is needed", batch);
             else if (r->code == 0 && d->rate[b] > 0)
                 fail(r, "batch", "is %d once more", batch);
             else if (r->code == 0)

@@ -40,7 +40,7 @@ struct describe {
     struct model_hparams h;
     uint32_t embd_type, output_type, attn_type, router_type, ffn_type[LAYOUT_ROLES];
     /* Of the neurons of the FFNs that a token runs through; all 0 when the activation gives no zeros. */
-    double rate[INPUTS_MAX_BATCHES]; /* share that fires in a step of 1, 2, 4, 8 sequences; 0: from that of 1 */
+    double rate[INPUTS_MAX_BATCHES]; /* share that fires in a step of 1, 2, 4, 8, 16, 32 sequences; 0: from that of 1 */
     double open_per_firing;         /* gates open per firing neuron, >= 1 */
     double spread;                  /* skew: p = Phi(-m + spread * xi), xi normal over neurons; < 0: points instead */
     int n_points;

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-const int inputs_batch_sizes[INPUTS_MAX_BATCHES] = { 1, 2, 4, 8 };
+const int inputs_batch_sizes[INPUTS_MAX_BATCHES] = { 1, 2, 4, 8, 16, 32 };
 
 int inputs_count_batches(int max_batch)
 {

@@ -18,7 +18,7 @@
 
 #include <stdint.h>
 
-#define INPUTS_MAX_BATCHES 4                    /* 1 2 4 8 */
+#define INPUTS_MAX_BATCHES 6                    /* 1 2 4 8 16 32 */
 extern const int inputs_batch_sizes[INPUTS_MAX_BATCHES];
 
 struct inputs_matrix {          /* a resident weight matrix: rows row products of cols elements */

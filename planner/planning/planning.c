@@ -5,6 +5,7 @@
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
 #include "planner/planning/diagnosis.h"
+#include "planner/planning/planning_batches.h"
 #include "planner/planning/planning_measured.h"
 #include "planner/planning/planning_paper.h"
 #include "planner/planning/planning_parts.h"
@@ -63,7 +64,8 @@ struct incumbent {
 
 static int takes_incumbent(const struct problem *p, const struct incumbent *h)
 {
-    return log(planning_speed_bound(p, 0)) + (h->rest ? h->rest * log(planning_speed_bound(p, 1)) : 0) >= h->score;
+    return p->space.in->n_batches > 1 ||
+           log(planning_speed_bound(p, 0)) + (h->rest ? h->rest * log(planning_speed_bound(p, 1)) : 0) >= h->score;
 }
 
 /* 1: solved, feasible or not; 0: it cannot take the incumbent. */
@@ -94,9 +96,10 @@ static void say_limit(const struct problem *p, const struct limits *lim, struct 
     char text[320];
     const struct solve_problem *sp = &p->configs.sp;
     snprintf(text, sizeof text, "\n%s layout, units %s, %llu bytes of memory, context %d, prompts in chunks of %d\n"
-             "%d layers, %d batch sizes, %d configurations; x: units of %d bytes, t: 1/%d ns",
+             "%d layers, batch size%s%d, %d configurations; x: units of %d bytes, t: 1/%d ns",
              layout_form_name(p->space.shapes.l.form), p->space.shapes.l.packed ? "packed" : "padded to blocks",
-             (unsigned long long)lim->memory_bytes, lim->context, lim->prefill_chunk, sp->n_layers, sp->n_batches, sp->n_configs,
+             (unsigned long long)lim->memory_bytes, lim->context, lim->prefill_chunk, sp->n_layers, sp->n_batches > 1 ? "s: " : " ",
+             sp->n_batches > 1 ? sp->n_batches : inputs_batch_sizes[p->configs.first_batch], sp->n_configs,
              SOLVE_BYTE_UNIT, SOLVE_TICKS_PER_NS);
     certificate_say(c, text);
 }
@@ -120,19 +123,14 @@ static int certify(struct problem *p, const struct request *q, const struct limi
     if (!q->certificate)
         return 0;
     say_limit(p, lim, q->certificate);
-    certificate_claim(q->certificate, lim->memory_bytes, lim->context, res->feasible ? res->bound : SOLVE_NEVER);
+    certificate_claim(q->certificate, lim->memory_bytes, lim->context, lim->only_batch ? inputs_batch_sizes[lim->only_batch - 1] : 0,
+                      res->feasible ? res->bound : SOLVE_NEVER);
     int r = configs_certify(&p->configs, &p->space, &p->residencies, q->certificate, e);
     if (r > 0)
         certificate_say(q->certificate, "not all of these are refuted: the claim is not proven");
-    if (r >= 0 && res->feasible)
+    if (r >= 0 && res->feasible && !lim->only_batch)
         certificate_result(q->certificate, &p->configs.sp, res);
     return r < 0 ? r : 0;
-}
-
-/* What predicts a layer's neurons in the solution; NULL outside predicted mode. */
-static const struct predicted *chosen_predicted(const struct problem *p, const struct solve_result *res, int layer)
-{
-    return p->space.predicted[problem_chosen(p, res, 0, layer).variant];
 }
 
 /* Does a step of the solution read neurons, in reads so small that many have to be on their way? Large ones, of tiles, keep the disk
@@ -188,57 +186,75 @@ static int prefer_equals(struct problem *p, const struct request *q, struct solv
     return r == 0 && res->config != found && q->cost == PLAN_COST_MEASURED ? planning_refine(p, q, res, e) : r;
 }
 
-static int fill_batch(const struct problem *p, const struct solve_result *res, const struct plan *plan, int bi,
+/* A filled problem over measured curves: solved, certified, and with the preference among what is nearly equal. */
+static int solve_filled(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res, struct err *e)
+{
+    *res = (struct solve_result){ 0 };
+    int r = planning_measured(p, &p->configs.sp, q, res, e);
+    if (r == 0 && (r = certify(p, q, lim, res, e)) == 0 && res->feasible)
+        r = prefer_equals(p, q, res, e);
+    if (r < 0)
+        solve_result_done(res);
+    return r;
+}
+
+static int fill_classes(const struct problem *p, const struct cost_choice *c, struct plan_class *out)
+{
+    int n = 0;
+    for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
+        snprintf(out[k].name, sizeof out[k].name, "%.31s", p->space.hw->n_classes ? p->space.hw->classes[k].name : "cpu");
+        out[k].n = c->n[k];
+        n = k + 1;
+    }
+    return n;
+}
+
+static int fill_batch(const struct problem *p, const struct planning_chosen *x, const struct plan *plan, int bi,
                       struct plan_batch *b, struct err *e)
 {
-    struct cost_residency *residencies = malloc((size_t)plan->n_layers * sizeof *residencies);
-    if (!residencies)
-        return err_set(e, ERR_NOMEM, "out of memory for a plan");
+    const struct cost_residency *residencies = x->residencies;
+    const struct cost_choice *c = &x->choice[bi];
     size_t parts = (size_t)plan->n_parts, blocks = (size_t)plan->n_blocks;
     b->batch = inputs_batch_sizes[bi];
+    b->threads = c->threads;
+    b->queue_depth = c->depth;
+    b->n_classes = fill_classes(p, c, b->classes);
     for (int l = 0; l < plan->n_layers; l++) {
-        residencies[l] = problem_chosen(p, res, bi, l);
         b->streamed[l] = (unsigned char)residencies[l].streamed;
         for (size_t i = 0; i < blocks * parts; i++)
             b->hot[(size_t)l * blocks * parts + i] = residencies[l].hot[i % parts];
         b->cold[(size_t)l * parts + parts - 1] = residencies[l].slots;
     }
-    int r = problem_predict(p, &p->configs.choices[res->config], bi, residencies, &b->predicted, e);
-    free(residencies);
-    return r;
+    return problem_predict(p, c, bi, residencies, &b->predicted, e);
 }
 
-static int fill_limit(const struct problem *p, const struct limits *lim, const struct solve_result *res,
+/* The limit itself has the most threads and the deepest queue of its batch sizes. */
+static int fill_limit(const struct problem *p, const struct limits *lim, const struct planning_chosen *x,
                       const struct plan *plan, struct plan_limit *l, struct err *e)
 {
-    const struct cost_choice *c = &p->configs.choices[res->config];
+    const struct cost_choice most = planning_largest(x->choice, x->n_batches), *c = &most;
     *l = (struct plan_limit){ .memory_bytes = lim->memory_bytes, .min_tokens_per_s = lim->min_tokens_per_s,
                               .context = c->context, .kv_f16 = c->kv_f16,
                               .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                               .prefill_chunk = lim->prefill_chunk, .mode = c->mode, .act_q8 = c->act_q8,
                               .threads = c->threads, .io_lanes = c->lanes, .queue_depth = c->depth,
-                              .policy = p->tables.policy[c->variant], .optimal = res->finished };
+                              .policy = p->tables.policy[c->variant], .optimal = x->finished };
     l->n_coalesce = p->space.rules[c->rule].n;
     memcpy(l->coalesce, p->space.rules[c->rule].at, sizeof l->coalesce);
     l->io = c->backend == HW_URING ? PLAN_IO_URING : c->backend == HW_PREAD ? PLAN_IO_PREAD : PLAN_IO_AUTO;
-    l->gap = res->objective > 0 ? 1 - (double)res->bound / (double)res->objective : 0;
-    for (int k = 0; k < c->n_classes && k < PLAN_MAX_CLASSES; k++) {
-        snprintf(l->classes[k].name, sizeof l->classes[k].name, "%.31s", p->space.hw->n_classes ? p->space.hw->classes[k].name :
-                 "cpu");
-        l->classes[k].n = c->n[k];
-        l->n_classes = k + 1;
-    }
+    l->gap = x->objective > 0 ? 1 - (double)x->bound / (double)x->objective : 0;
+    l->n_classes = fill_classes(p, c, l->classes);
     int r = plan_limit_init(plan, l, p->space.in->n_batches, e);
     if (r == 0 && c->mode == PLAN_PREDICTED) {
         l->recall = c->predicted->recall;
         for (int k = 0; k < plan->n_layers; k++) {
-            const struct predicted *f = chosen_predicted(p, res, k);
+            const struct predicted *f = p->space.predicted[x->residencies[k].variant];
             l->predictor[k] = f->input[k];
             l->always[k] = f->always[k];
         }
     }
     for (int b = 0; b < p->space.in->n_batches && r == 0; b++)
-        r = fill_batch(p, res, plan, b, &l->batches[b], e);
+        r = fill_batch(p, x, plan, b, &l->batches[b], e);
     for (int b = 0; b < p->space.in->n_batches && r == 0; b++)
         if (memchr(l->batches[b].streamed, 1, (size_t)plan->n_layers))
             l->predictor_buffers = c->buffers;
@@ -249,6 +265,26 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
         l->account_bytes = account.total;
         l->floor_bytes = account.floor;
     }
+    return r;
+}
+
+/* 1: planned; 0: it cannot take the incumbent. Over measured curves several batch sizes have a configuration each. */
+static int solve_limit(struct problem *p, const struct request *q, const struct incumbent *h, struct limits *lim, struct planning_chosen *x,
+                       struct err *e)
+{
+    struct solve_result res;
+    int several = p->space.in->n_batches > 1 && q->cost == PLAN_COST_MEASURED;
+    lim->only_batch = several;
+    int r = solve_one(p, q, h, lim, &res, e);
+    if (r != 1)
+        return r;
+    if ((r = certify(p, q, lim, &res, e)) == 0 && !res.feasible)
+        r = diagnosis_infeasible(p, lim, res.core, q->diagnosis, e);
+    else if (r == 0 && (r = prefer_equals(p, q, &res, e)) == 0)
+        r = several ? planning_batches(p, q, lim, &res, solve_filled, x, e) : planning_chosen_of(p, lim, &res, x, e);
+    if (r == 0)
+        r = diagnosis_infeasible(p, lim, SOLVE_MEMORY | SOLVE_SPEED, q->diagnosis, e); /* fast enough for one sequence alone */
+    solve_result_done(&res);
     return r;
 }
 
@@ -335,6 +371,15 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
+/* Of a token at every batch size, each as likely. */
+static double mean_speed(const struct plan_limit *l)
+{
+    double sum = 0;
+    for (int b = 0; b < l->n_batches; b++)
+        sum += 1 / l->batches[b].predicted.tokens_per_s;
+    return l->n_batches / sum;
+}
+
 int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
                     double *score, struct err *e)
 {
@@ -351,23 +396,19 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
                                       .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
                                       .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
-        struct solve_result res;
+        struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
-        r = solve_one(p, q, &h, &lim, &res, e);
-        if (r == 1 && (r = certify(p, q, &lim, &res, e)) == 0)
-            r = res.feasible ? 1 : diagnosis_infeasible(p, &lim, res.core, q->diagnosis, e);
-        if (r != 1)
+        if ((r = solve_limit(p, q, &h, &lim, &x, e)) != 1)
             break;
         plan.n_limits = i + 1;
-        if ((r = prefer_equals(p, q, &res, e)) == 0)
-            r = fill_limit(p, &lim, &res, &plan, &plan.limits[i], e);
-        bounds[i] = (struct planning_bound){ res.bound, res.objective, lim.context };
-        solve_result_done(&res);
+        r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
+        bounds[i] = (struct planning_bound){ x.bound, x.objective, lim.context };
+        planning_chosen_done(&x);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)
             r = note_quality(p->space.in, &plan.limits[i], &plan, e);
         if (r < 0)
             break;
-        *score += log(plan.limits[i].batches[0].predicted.tokens_per_s);
+        *score += log(mean_speed(&plan.limits[i]));
         r = 1;
     }
     if (r == 1 && (r = note_requantised(p->space.in, &plan, e)) == 0)
@@ -425,14 +466,17 @@ int planning_same_problem(const struct plan *p, const struct plan_limit *a, cons
            plan_same_coalesce(a, b) && !memcmp(a->predictor, b->predictor, n) && !memcmp(a->always, b->always, n * sizeof *a->always);
 }
 
-void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out)
+void planning_choice(const struct plan *p, const struct plan_limit *l, const struct plan_batch *b, struct cost_choice *out)
 {
-    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = l->n_classes, .threads = l->threads,
-                                 .depth = l->queue_depth, .lanes = l->io_lanes, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
+    const struct plan_class *classes = b ? b->classes : l->classes;
+    int depth = b ? b->queue_depth : l->queue_depth;
+    *out = (struct cost_choice){ .mode = l->mode, .model = p->cost, .stat = p->stat, .n_classes = b ? b->n_classes : l->n_classes,
+                                 .threads = b ? b->threads : l->threads, .depth = depth,
+                                 .lanes = l->io_lanes < depth ? l->io_lanes : depth, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
                                  .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
-    for (int k = 0; k < l->n_classes; k++)
-        out->n[k] = l->classes[k].n;
+    for (int k = 0; k < out->n_classes; k++)
+        out->n[k] = classes[k].n;
 }
 
 void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out)

@@ -38,9 +38,9 @@ void planning_coalesce(const struct plan_limit *l, struct coalesce *out);
 /* Would planning_problem prepare the same for both? */
 int planning_same_problem(const struct plan *p, const struct plan_limit *a, const struct plan_limit *b);
 
-/* A plan limit's choices as the cost model takes them, and a batch's residencies (residencies[n_layers]). Where blocks
- * of a layer differ in their prefix, block 0 represents all. */
-void planning_choice(const struct plan *p, const struct plan_limit *l, struct cost_choice *out);
+/* A plan limit's choices at a batch size as the cost model takes them (b NULL: its most threads and deepest queue), and a batch's
+ * residencies (residencies[n_layers]). Where blocks of a layer differ in their prefix, block 0 represents all. */
+void planning_choice(const struct plan *p, const struct plan_limit *l, const struct plan_batch *b, struct cost_choice *out);
 void planning_limits(const struct plan *p, const struct plan_limit *l, struct limits *out);
 void planning_residencies(const struct plan *p, const struct plan_batch *b, struct cost_residency *residencies);
 

@@ -55,6 +55,28 @@ static double least_score(const struct search *s, uint64_t bytes)
     return !s->found ? -INFINITY : bytes < s->bytes ? s->score - near : s->score + near;
 }
 
+/* The logarithm of what the mean speed over batch sizes cannot exceed under a limit, added to the score. Each has its own configuration,
+ * but by the paper's equations. */
+static int mean_bound(struct problem *p, struct limits *lim, enum plan_cost cost, double *score, struct err *e)
+{
+    const int *sizes = inputs_batch_sizes;
+    int n = p->space.in->n_batches, joint = cost == PLAN_COST_PAPER, r = 0;
+    double time = 0;
+    for (int b = joint ? n - 1 : 0; b < n && r == 0; b++) {
+        int64_t least = SOLVE_NEVER;
+        lim->only_batch = joint ? 0 : b + 1;
+        r = problem_fill(p, lim, e);
+        for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
+            const struct solve_config *c = &p->configs.sp.configs[i];
+            if (solve_cores_ok(&p->configs.sp, c) && c->bound < least)
+                least = c->bound;
+        }
+        time += (double)least / sizes[b];
+    }
+    *score += log(n * 1e9 * SOLVE_TICKS_PER_NS / time);
+    return r;
+}
+
 /* The score that a problem cannot exceed under the best plan's limits and contexts; with any_memory, whatever the memory. */
 static int bound_score(const struct search *s, struct problem *p, int any_memory, double *score, struct err *e)
 {
@@ -66,7 +88,9 @@ static int bound_score(const struct search *s, struct problem *p, int any_memory
         memcpy(lim.cores, s->q->cores, sizeof lim.cores);
         if (any_memory)
             lim.memory_bytes = UINT64_MAX / 2;
-        if ((r = problem_fill(p, &lim, e)) == 0)
+        if (s->in->n_batches > 1)
+            r = mean_bound(p, &lim, s->q->cost, score, e);
+        else if ((r = problem_fill(p, &lim, e)) == 0)
             *score += log(planning_speed_bound(p, any_memory));
     }
     return r;

@@ -10,7 +10,8 @@ struct planning_bound {
     int context;
 };
 
-/* All limits under one layout. *score: sum of log speeds; bounds[q->n_memory]. 1: planned; 0: nothing it could reach is as much as
+/* All limits under one layout. *score: sum of log speeds, of one sequence or, where more batch sizes are planned for, of the harmonic
+ * mean over them; bounds[q->n_memory]. 1: planned; 0: nothing it could reach is as much as
  * `least`. */
 int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
                     double *score, struct err *e);

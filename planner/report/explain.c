@@ -91,7 +91,7 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
     struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
     if (!residencies)
         return err_set(e, ERR_NOMEM, "out of memory");
-    planning_choice(p, l, &c);
+    planning_choice(p, l, &l->batches[0], &c);
     c.predicted = pr->space.predicted[0];
     planning_limits(p, l, &lim);
     planning_residencies(p, &l->batches[0], residencies);

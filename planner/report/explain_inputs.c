@@ -105,7 +105,7 @@ int explain_inputs(const struct problem *pr, const struct plan *p, const struct 
     struct cost_rates *rates = NULL;
     struct coalesce coalesce;
     int r = w.inputs && w.always && x ? 0 : err_set(e, ERR_NOMEM, "out of memory");
-    planning_choice(p, l, &c);
+    planning_choice(p, l, &l->batches[0], &c);
     planning_coalesce(l, &coalesce);
     for (int i = 0; i < PREDICT_INPUTS && r == 0; i++)
         add_rival(pr, l, i, &w);

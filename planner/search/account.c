@@ -36,7 +36,8 @@ struct cost_choice account_choice(const struct space *s, int group, const struct
     int v = s->group[group].first;
     return (struct cost_choice){ .mode = s->modes[v], .variant = v, .group = group, .predicted = s->predicted[v],
                                  .model = lim->model, .stat = lim->stat, .buffers = (int)s->group[group].buffers,
-                                 .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context };
+                                 .act_q8 = lim->act_q8, .kv_f16 = lim->kv_f16, .context = lim->context,
+                                 .only_batch = lim->only_batch };
 }
 
 int account_least(const struct space *s, const struct limits *lim, struct cost_choice *out, struct err *e)

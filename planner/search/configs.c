@@ -181,18 +181,22 @@ static int most_configs(const struct maker *m)
     return m->s->n_groups * cores * 2 * rules_of(m) * depths;
 }
 
+int64_t configs_weight(int n_batches, int batch_index, int only_batch)
+{
+    return only_batch ? 1 : inputs_batch_sizes[n_batches - 1] / inputs_batch_sizes[batch_index];
+}
+
 /* The problem without configurations. */
 static struct solve_problem empty_problem(const struct space *s, const struct limits *lim)
 {
-    static const int weight[SOLVE_MAX_BATCHES] = { 8, 4, 2, 1 }; /* 1 / batch: time per token counts */
     const struct hw *hw = s->hw;
-    struct solve_problem sp = { .n_layers = s->in->n_layers, .n_batches = s->in->n_batches,
+    struct solve_problem sp = { .n_layers = s->in->n_layers, .n_batches = lim->only_batch ? 1 : s->in->n_batches,
                                 .n_classes = hw->n_classes > 0 ? hw->n_classes : 1,
                                 .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT),
                                 .max_ticks = SOLVE_NEVER, .context = lim->context };
     for (int b = 0; b < sp.n_batches; b++)
-        sp.weight[b] = weight[b];
-    if (lim->min_tokens_per_s > 0)
+        sp.weight[b] = configs_weight(s->in->n_batches, b, lim->only_batch);
+    if (lim->min_tokens_per_s > 0 && lim->only_batch <= 1)
         sp.max_ticks = solve_ticks(1e9 / lim->min_tokens_per_s);
     for (int k = 0; k < sp.n_classes; k++) {
         int has = hw->n_classes > 0 ? hw->classes[k].n_cores : 1;
@@ -204,7 +208,7 @@ static struct solve_problem empty_problem(const struct space *s, const struct li
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
                  struct curve_memo *memo, struct err *e)
 {
-    struct configs o = { .sp = empty_problem(s, lim) };
+    struct configs o = { .sp = empty_problem(s, lim), .first_batch = lim->only_batch ? lim->only_batch - 1 : 0 };
     struct maker m = { .s = s, .lim = lim, .out = &o };
     int most = most_configs(&m);
     o.sp.configs = calloc((size_t)most, sizeof *o.sp.configs);

@@ -14,10 +14,14 @@
 
 struct configs {
     struct solve_problem sp;
+    int first_batch;                    /* index of the problem's first batch size in inputs_batch_sizes */
     struct cost_choice *choices;        /* [sp.n_configs], by solve_config.id */
     struct bounds_run *runs;            /* by what the search knows them: each is in one run */
     int n_runs;
 };
+
+/* w_b of a step's time: time per token counts, so it is the largest batch size by this one; 1 where it is the only one solved for. */
+int64_t configs_weight(int n_batches, int batch_index, int only_batch);
 
 /* All configurations, each with its bounds, the most promising with curves. What *out held is the caller's to free. memo: of this
  * space and these residencies alone. */

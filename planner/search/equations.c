@@ -44,6 +44,17 @@ static void functions(void *ctx, FILE *out)
     fputs(functions_text, out);
 }
 
+/* Of a batch size of the problem: its index among all, and how many sequences it has. */
+static int index_of(const struct equations *q, int batch)
+{
+    return q->p->configs.first_batch + batch;
+}
+
+static int size_of(const struct equations *q, int batch)
+{
+    return inputs_batch_sizes[index_of(q, batch)];
+}
+
 /* Rates of a configuration at a batch size, which questions ask for one after the other. */
 static int know(struct equations *q, int config, int batch, struct err *e)
 {
@@ -53,7 +64,7 @@ static int know(struct equations *q, int config, int batch, struct err *e)
     free(q->rates);
     q->rates = NULL;
     q->config = -1;
-    int r = cost_rates_new(s->hw, s->in, &s->shapes, &q->p->configs.choices[config], inputs_batch_sizes[batch], &q->rates, NULL, e);
+    int r = cost_rates_new(s->hw, s->in, &s->shapes, &q->p->configs.choices[config], size_of(q, batch), &q->rates, NULL, e);
     if (r == 0) {
         q->config = config;
         q->batch = batch;
@@ -69,7 +80,7 @@ static int rates(void *ctx, int config, int batch, FILE *out, struct err *e)
     if (r < 0)
         return r;
     fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d.\n", config,
-            inputs_batch_sizes[batch], c->threads, c->backend == HW_URING ? "io_uring" : c->backend == HW_PREAD ? "pread" : "any back end",
+            size_of(q, batch), c->threads, c->backend == HW_URING ? "io_uring" : c->backend == HW_PREAD ? "pread" : "any back end",
             c->depth, c->rule, c->group);
     for (int k = 0; k < q->p->space.shapes.l.n_kinds; k++) {
         const struct cost_rates *x = &q->rates[k];
@@ -91,7 +102,7 @@ static int head(void *ctx, int config, int batch, FILE *out, struct err *e)
     const struct space *s = &q->p->space;
     int r = know(q, config, batch, e);
     if (r == 0)
-        fprintf(out, "%.4f", cost_head_ns(s->hw, s->in, &q->p->configs.choices[config], q->rates, inputs_batch_sizes[batch], NULL));
+        fprintf(out, "%.4f", cost_head_ns(s->hw, s->in, &q->p->configs.choices[config], q->rates, size_of(q, batch), NULL));
     return r;
 }
 
@@ -112,6 +123,7 @@ static void figures_of(const struct equations *q, int config, int batch, int lay
     c.variant = id.variant;
     c.predicted = s->predicted[id.variant];
     out->rates = &q->rates[s->shapes.l.kind[layer]];
+    batch = index_of(q, batch);
     out->flow = residencies_at(&q->p->residencies, id.variant, batch, layer)->point[id.residency].flow;
     if (id.streamed)
         out->flow.predictor_bytes = cost_predictor_bytes(s->in, c.predicted, batch, layer);

@@ -29,6 +29,17 @@ struct pricing {
     struct variant_price (*representative)[SPACE_MAX_VARIANTS]; /* of the last representative of each kind, by variant of the group */
 };
 
+/* The batch sizes of a choice: how many, and the index of the first. */
+static int n_batches_of(const struct space *s, const struct cost_choice *c)
+{
+    return c->only_batch ? 1 : s->in->n_batches;
+}
+
+static int first_batch_of(const struct cost_choice *c)
+{
+    return c->only_batch ? c->only_batch - 1 : 0;
+}
+
 static int kind_of(const struct pricing *w)
 {
     return w->s->shapes.l.kind[w->layer];
@@ -118,7 +129,7 @@ static int costs_the_same(const struct pricing *w, const struct variant_price *x
 /* The curves of the layer's representative. */
 static int copy_curves(const struct pricing *w, struct solve_config *out, size_t at, struct err *e)
 {
-    size_t all = (size_t)w->s->in->n_layers * (size_t)w->s->in->n_batches;
+    size_t all = (size_t)w->s->in->n_layers * (size_t)n_batches_of(w->s, w->given);
     size_t from = at - (size_t)w->layer + (size_t)space_representative(w->s, w->layer);
     int r = solve_curve_copy(&out->curves[at], &out->curves[from], e);
     for (size_t k = 0; k < (size_t)out->n_kinds && out->kinds && r == 0; k++)
@@ -127,16 +138,12 @@ static int copy_curves(const struct pricing *w, struct solve_config *out, size_t
     return r;
 }
 
-/* All variants of the group together, and each by itself where batch sizes have to agree on one. Time and memory that variants
- * do not share are in the points; *shared gets the rest, *floor_ns the least of any variant. */
-static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
+/* What each variant of the group costs in the layer; c.variant -1: an equivalent one of the group comes before it. 1: all of them cost
+ * what they cost in the layer's representative. */
+static int price_variants(struct pricing *w, struct variant_price *variants, double *shared, double *floor_ns)
 {
     const struct space_group *g = &w->s->group[w->c->group];
-    size_t layers = (size_t)w->s->in->n_layers, all = layers * (size_t)w->s->in->n_batches;
-    size_t at = (size_t)w->batch_index * layers + (size_t)w->layer;
-    int r = 0, represents = space_representative(w->s, w->layer) == w->layer, same = !represents;
-    struct variant_price variants[SPACE_MAX_VARIANTS];
-    w->n = 0;
+    int represents = space_representative(w->s, w->layer) == w->layer, same = !represents;
     for (int i = 0; i < g->n; i++) {
         struct variant_price *x = &variants[i];
         int equivalent = space_equivalent(w->s, g->first + i, w->layer);
@@ -151,7 +158,20 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
         if (represents)
             w->representative[kind_of(w)][i] = *x;
     }
-    if (same)
+    return same;
+}
+
+/* All variants of the group together, and each by itself where batch sizes have to agree on one. Time and memory that variants
+ * do not share are in the points; *shared gets the rest, *floor_ns the least of any variant. */
+static int price_layer(struct pricing *w, struct solve_config *out, double *shared, double *floor_ns, struct err *e)
+{
+    const struct space_group *g = &w->s->group[w->c->group];
+    size_t layers = (size_t)w->s->in->n_layers, all = layers * (size_t)n_batches_of(w->s, w->given);
+    size_t at = (size_t)(w->batch_index - first_batch_of(w->given)) * layers + (size_t)w->layer;
+    int r = 0;
+    struct variant_price variants[SPACE_MAX_VARIANTS];
+    w->n = 0;
+    if (price_variants(w, variants, shared, floor_ns))
         return copy_curves(w, out, at, e);
     for (int i = 0; i < g->n && r == 0; i++) {
         int from = w->n;
@@ -163,7 +183,6 @@ static int price_layer(struct pricing *w, struct solve_config *out, double *shar
     }
     return r < 0 ? r : solve_curve_init(&out->curves[at], w->pts, w->n, e);
 }
-
 /* At the choice's depth; with a smaller `least`, as good as at any depth from there on. */
 static int rates_of(const struct space *s, const struct cost_choice *c, int least, int batch, struct cost_rates **out, struct err *e)
 {
@@ -193,8 +212,8 @@ static int price_batch(struct pricing *w, int least_depth, int volumes, struct s
         fixed += shared;
         floor_ns += least;
     }
-    out->fixed_ticks[w->batch_index] = solve_ticks(fixed);
-    out->floor_ticks[w->batch_index] = solve_ticks(floor_ns);
+    out->fixed_ticks[w->batch_index - first_batch_of(w->given)] = solve_ticks(fixed);
+    out->floor_ticks[w->batch_index - first_batch_of(w->given)] = solve_ticks(floor_ns);
     free(w->rates);
     return r;
 }
@@ -204,7 +223,8 @@ static int price_all(const struct space *s, const struct residencies *residencie
                      int volumes, struct solve_config *out, struct err *e)
 {
     const struct inputs *in = s->in;
-    size_t all = (size_t)in->n_batches * (size_t)in->n_layers;
+    int n_batches = n_batches_of(s, c), first = first_batch_of(c);
+    size_t all = (size_t)n_batches * (size_t)in->n_layers;
     struct cost_choice one = *c;
     struct pricing w = { .s = s, .residencies = residencies, .c = &one, .given = c };
     int r = 0;
@@ -212,14 +232,14 @@ static int price_all(const struct space *s, const struct residencies *residencie
         one.backend = HW_ANY_BACKEND; /* submission takes longer the deeper a queue is, (M5): left out */
     out->n_kinds = s->group[c->group].n;
     out->curves = calloc(all, sizeof *out->curves);
-    if (out->n_kinds > 1 && in->n_batches > 1)
+    if (out->n_kinds > 1 && n_batches > 1)
         out->kinds = calloc(all * (size_t)out->n_kinds, sizeof *out->kinds);
-    if (!out->curves || (out->n_kinds > 1 && in->n_batches > 1 && !out->kinds))
+    if (!out->curves || (out->n_kinds > 1 && n_batches > 1 && !out->kinds))
         return err_set(e, ERR_NOMEM, "out of memory for curves");
     w.representative = malloc((size_t)s->shapes.l.n_kinds * sizeof *w.representative);
     if (!w.representative)
         return err_set(e, ERR_NOMEM, "out of memory for curves");
-    for (w.batch_index = 0; w.batch_index < in->n_batches && r == 0; w.batch_index++)
+    for (w.batch_index = first; w.batch_index < first + n_batches && r == 0; w.batch_index++)
         r = price_batch(&w, least_depth, volumes, out, e);
     free(w.representative);
     free(w.pts);
@@ -237,4 +257,80 @@ int price_volumes(const struct space *s, const struct residencies *residencies, 
                   struct solve_config *out, struct err *e)
 {
     return price_all(s, residencies, c, c->depth, 1, out, e);
+}
+
+/* --- batch sizes that share their residencies --- */
+
+static int begin_batch(struct pricing *w, struct err *e)
+{
+    const struct space *s = w->s;
+    w->representative = malloc((size_t)s->shapes.l.n_kinds * sizeof *w->representative);
+    return w->representative ? rates_of(s, w->given, w->given->depth, inputs_batch_sizes[w->batch_index], &w->rates, e) :
+                               err_set(e, ERR_NOMEM, "out of memory for curves");
+}
+
+/* Points of a layer at every batch size, in the same order, added up in w[0]'s. */
+static int add_points(struct pricing *w, int n, const int64_t *weight, struct variant_price (*variants)[SPACE_MAX_VARIANTS], struct err *e)
+{
+    const struct space_group *g = &w->s->group[w->c->group];
+    int r = 0;
+    for (int b = 0; b < n && r == 0; b++) {
+        w[b].n = 0;
+        for (int i = 0; i < g->n && r == 0; i++)
+            if (variants[b][i].c.variant >= 0)
+                r = price_variant(&w[b], &variants[b][i], e);
+        for (int i = 0; i < w[b].n && r == 0; i++)
+            w[0].pts[i].ticks = (b ? w[0].pts[i].ticks : 0) + weight[b] * w[b].pts[i].ticks;
+    }
+    return r;
+}
+
+static int sum_layer(struct pricing *w, int n, const int64_t *weight, struct solve_config *out, double *fixed_ns, double *floor_ns,
+                     struct err *e)
+{
+    struct variant_price variants[SOLVE_MAX_BATCHES][SPACE_MAX_VARIANTS];
+    int layer = w->layer, same = 1;
+    for (int b = 0; b < n; b++) {
+        double shared = 0, least = 0;
+        same &= price_variants(&w[b], variants[b], &shared, &least);
+        fixed_ns[b] += shared;
+        floor_ns[b] += least;
+    }
+    if (same)
+        return solve_curve_copy(&out->curves[layer], &out->curves[space_representative(w->s, layer)], e);
+    int r = add_points(w, n, weight, variants, e);
+    return r < 0 ? r : solve_curve_init(&out->curves[layer], w->pts, w->n, e);
+}
+
+int price_together(const struct space *s, const struct residencies *residencies, const struct cost_choice *choices, int n,
+                   const int64_t *weight, struct solve_config *out, struct err *e)
+{
+    struct pricing w[SOLVE_MAX_BATCHES] = { { .s = NULL } };
+    struct cost_choice own[SOLVE_MAX_BATCHES];
+    double fixed_ns[SOLVE_MAX_BATCHES] = { 0 }, floor_ns[SOLVE_MAX_BATCHES] = { 0 };
+    int r = 0;
+    out->n_kinds = 1;
+    if (!(out->curves = calloc((size_t)s->in->n_layers, sizeof *out->curves)))
+        r = err_set(e, ERR_NOMEM, "out of memory for curves");
+    for (int b = 0; b < n && r == 0; b++) {
+        own[b] = choices[b];
+        w[b] = (struct pricing){ .s = s, .residencies = residencies, .c = &own[b], .given = &choices[b], .batch_index = b };
+        if ((r = begin_batch(&w[b], e)) == 0)
+            fixed_ns[b] = cost_head_ns(s->hw, s->in, w[b].given, w[b].rates, inputs_batch_sizes[b], s->notes);
+    }
+    for (int l = 0; l < s->in->n_layers && r == 0; l++) {
+        for (int b = 0; b < n; b++)
+            w[b].layer = l;
+        r = sum_layer(w, n, weight, out, fixed_ns, floor_ns, e);
+    }
+    out->fixed_ticks[0] = out->floor_ticks[0] = 0;
+    for (int b = 0; b < n; b++) {
+        out->fixed_ticks[0] += weight[b] * solve_ticks(fixed_ns[b]);
+        out->floor_ticks[0] += weight[b] * solve_ticks(floor_ns[b]);
+        free(w[b].representative);
+        free(w[b].rates);
+        free(w[b].pts);
+        free(w[b].cold);
+    }
+    return r;
 }

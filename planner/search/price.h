@@ -31,4 +31,10 @@ int price_curves(const struct space *s, const struct residencies *residencies, c
 int price_volumes(const struct space *s, const struct residencies *residencies, const struct cost_choice *c,
                   struct solve_config *out, struct err *e);
 
+/* Curves of the sum over the first n batch sizes, where all share their residencies: a point's ticks are the sum of weight[b] times
+ * its ticks at batch size b under choices[b], as are fixed and floor ticks, those of batch size 0 in *out. The choices differ in cores
+ * and depth alone. Errors, and what to free, as of price_curves. */
+int price_together(const struct space *s, const struct residencies *residencies, const struct cost_choice *choices, int n,
+                   const int64_t *weight, struct solve_config *out, struct err *e);
+
 #endif

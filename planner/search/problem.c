@@ -73,7 +73,7 @@ struct cost_residency problem_chosen(const struct problem *p, const struct solve
     size_t at = (size_t)batch_index * (size_t)sp->n_layers + (size_t)layer;
     struct price_id x = price_id_of(solve_curve_of(sp, r, batch_index, layer)->point[r->choice[at]].id);
     struct cost_residency residency =
-        residencies_at(&p->residencies, x.variant, batch_index, layer)->point[x.residency].residency;
+        residencies_at(&p->residencies, x.variant, p->configs.first_batch + batch_index, layer)->point[x.residency].residency;
     residency.streamed = x.streamed;
     return residency;
 }

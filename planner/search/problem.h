@@ -38,7 +38,7 @@ void problem_done(struct problem *p); /* accepts a zeroed one */
 /* The configurations of one memory limit, in place of those of an earlier one. */
 int problem_fill(struct problem *p, const struct limits *lim, struct err *e);
 
-/* The residency behind a result's choice. */
+/* The residency behind a result's choice; batch_index: of the problem's batch sizes. */
 struct cost_residency problem_chosen(const struct problem *p, const struct solve_result *r, int batch_index, int layer);
 
 /* Figures of one batch size; residencies[n_layers] name each layer's variant. out->layers is the caller's. */

@@ -27,7 +27,7 @@
 
 #define SOLVE_BYTE_UNIT    64
 #define SOLVE_TICKS_PER_NS 16
-#define SOLVE_MAX_BATCHES  4
+#define SOLVE_MAX_BATCHES  6
 #define SOLVE_NEVER        INT64_MAX
 
 struct solve_point {

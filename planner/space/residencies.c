@@ -8,6 +8,7 @@
 
 #include "planner/solve/solve.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,17 +45,25 @@ int residencies_bytes(const struct space *s, int layer, const struct cost_reside
     return r;
 }
 
-/* One (variant, batch size, layer) of the space, whose list is made. */
+/* One (variant, layer) of the space, whose list is made with flows of the first batch size. */
 struct place {
     const struct space *s;
     const struct miss_tables *t;
-    int variant, batch_index, layer;
+    int variant, layer;
 };
 
 struct growing {
     struct residencies_point *at;
     int n, cap;
 };
+
+static struct cost_flow flow_of(const struct place *w, int batch_index, const struct cost_residency *k)
+{
+    const struct space *s = w->s;
+    struct cost_choice c = { .mode = s->modes[w->variant], .variant = w->variant, .predicted = s->predicted[w->variant] };
+    return cost_flow_of(s->in, layout_of(&s->shapes, w->layer), &c, batch_index, w->layer,
+                        miss_tables_at(w->t, w->variant, batch_index, w->layer), k);
+}
 
 static int push(const struct place *w, struct growing *list, struct cost_residency k, int cold, struct err *e)
 {
@@ -66,9 +75,7 @@ static int push(const struct place *w, struct growing *list, struct cost_residen
     k.variant = w->variant;
     struct residencies_point *o = &list->at[list->n];
     *o = (struct residencies_point){ .residency = k, .cold = cold };
-    struct cost_choice c = { .mode = s->modes[w->variant], .variant = w->variant, .predicted = s->predicted[w->variant] };
-    o->flow = cost_flow_of(s->in, layout_of(&s->shapes, w->layer), &c, w->batch_index, w->layer,
-                           miss_tables_at(w->t, w->variant, w->batch_index, w->layer), &k);
+    o->flow = flow_of(w, 0, &k);
     int r = residencies_bytes(s, w->layer, &k, &o->bytes, e);
     list->n += r == 0;
     return r;
@@ -87,13 +94,30 @@ static int by_bytes(const void *pa, const void *pb)
         a->residency.slots < b->residency.slots ? -1 : 1;
 }
 
-/* Sort by bytes and keep those that lower the reads; `most` of them at evenly spread places, both ends included. */
-static void thin_cold(struct growing *list, int most)
+/* Does a point lower the reads of any batch size? least: of the points before it; it is among them from then on. */
+static int lowers(const struct place *w, const struct residencies_point *p, double *least)
 {
+    int yes = 0;
+    for (int b = 0; b < w->s->in->n_batches; b++) {
+        double reads = b ? flow_of(w, b, &p->residency).reads : p->flow.reads;
+        if (reads < least[b]) {
+            least[b] = reads;
+            yes = 1;
+        }
+    }
+    return yes;
+}
+
+/* Sort by bytes and keep those that lower the reads; `most` of them at evenly spread places, both ends included. */
+static void thin_cold(const struct place *w, struct growing *list, int most)
+{
+    double least[INPUTS_MAX_BATCHES];
     int n = 0;
     qsort(list->at, (size_t)list->n, sizeof *list->at, by_bytes);
+    for (int b = 0; b < INPUTS_MAX_BATCHES; b++)
+        least[b] = INFINITY;
     for (int i = 0; i < list->n; i++)
-        if (n == 0 || list->at[i].flow.reads < list->at[n - 1].flow.reads)
+        if (lowers(w, &list->at[i], least))
             list->at[n++] = list->at[i];
     if (n > most) {
         for (int i = 0; i < most; i++)
@@ -120,7 +144,7 @@ static uint32_t prefix(const struct space *s, uint32_t step, int i)
  * those of a run, not of a line between two. */
 static int cold_grid(const struct place *w, struct growing *out, struct err *e)
 {
-    const struct replay_table *t = miss_tables_at(w->t, w->variant, w->batch_index, w->layer);
+    const struct replay_table *t = miss_tables_at(w->t, w->variant, 0, w->layer); /* the grid is the same at every batch size */
     int last = w->s->shapes.n_parts - 1, r = 0;
     for (int h = 0; h < REPLAY_HOTS; h++) {
         struct cost_residency k = { .slots = 0 };
@@ -131,7 +155,7 @@ static int cold_grid(const struct place *w, struct growing *out, struct err *e)
                 r = push(w, out, k, 0, e);
         }
     }
-    thin_cold(out, last > 0 ? MAX_COLD : MAX_SINGLE);
+    thin_cold(w, out, last > 0 ? MAX_COLD : MAX_SINGLE);
     for (int i = 0; i < out->n; i++)
         out->at[i].cold = i;
     return r;
@@ -193,15 +217,20 @@ static int copy_list(const struct residencies_list *from, struct residencies_lis
     return 0;
 }
 
-/* A list of its own, or a copy of its representative's. */
-static int fill_list(struct residencies *o, const struct place *w, struct err *e)
+/* Lists of their own, the same points for all batch sizes, or copies of its representative's. */
+static int fill_lists(struct residencies *o, const struct place *w, struct err *e)
 {
-    struct residencies_list *own = residencies_at(o, w->variant, w->batch_index, w->layer);
-    int representative = space_representative(w->s, w->layer);
-    if (representative == w->layer)
-        return make_list(w, own, e);
-    int from = space_equivalent(w->s, w->variant, representative);
-    return copy_list(residencies_at(o, from, w->batch_index, representative), own, e);
+    struct residencies_list *first = residencies_at(o, w->variant, 0, w->layer);
+    int representative = space_representative(w->s, w->layer), r = 0;
+    int from = space_equivalent(w->s, w->variant, representative), own = representative == w->layer;
+    for (int b = 0; b < o->n_batches && r == 0; b++) {
+        struct residencies_list *list = residencies_at(o, w->variant, b, w->layer);
+        r = !own ? copy_list(residencies_at(o, from, b, representative), list, e) :
+            b ? copy_list(first, list, e) : make_list(w, list, e);
+        for (int i = 0; b && own && r == 0 && i < list->n; i++)
+            list->point[i].flow = flow_of(w, b, &list->point[i].residency);
+    }
+    return r;
 }
 
 int residencies_init(struct residencies *out, const struct space *s, const struct miss_tables *t, struct err *e)
@@ -212,10 +241,9 @@ int residencies_init(struct residencies *out, const struct space *s, const struc
     if (!(o.list = calloc(n, sizeof *o.list)))
         return err_set(e, ERR_NOMEM, "out of memory for residencies");
     for (int v = 0; v < o.n_variants && r == 0; v++)
-        for (int b = 0; b < o.n_batches && r == 0; b++)
-            for (int l = 0; l < o.n_layers && r == 0; l++)
-                if (space_equivalent(s, v, l) == v)
-                    r = fill_list(&o, &(struct place){ s, t, v, b, l }, e);
+        for (int l = 0; l < o.n_layers && r == 0; l++)
+            if (space_equivalent(s, v, l) == v)
+                r = fill_lists(&o, &(struct place){ s, t, v, l }, e);
     if (r < 0)
         residencies_done(&o);
     else

@@ -7,14 +7,15 @@
 #include "planner/space/miss_tables.h"
 #include "planner/space/space.h"
 
-struct residencies_point {      /* a residency of one layer that no other beats in both bytes and flow */
+struct residencies_point {      /* a residency of one layer; no other beats it in both bytes and flow at every batch size */
     struct cost_residency residency;
     struct cost_flow flow;
     int64_t bytes;              /* of the account, units of SOLVE_BYTE_UNIT */
     int cold;                   /* which prefix and slots of the last part: equal ones read it equally */
 };
 
-struct residencies_list {       /* of a variant, batch size and layer; ascending in bytes */
+struct residencies_list {       /* of a variant, batch size and layer; ascending in bytes. The residencies of a variant and layer are
+                                 * the same for all batch sizes, only their flows differ */
     int n, n_cold;              /* cold < n_cold */
     struct residencies_point *point;
 };

@@ -22,6 +22,12 @@
 
 struct engine;
 
+/* Who computes a pass of up to so many tokens, and how many reads are in flight. */
+struct engine_batch {
+    int tokens, threads, depth;   /* no more threads and reads than the choice has */
+    const int *cpus;              /* [threads] to pin workers to, or NULL */
+};
+
 struct engine_config {
     const struct pack *pack;      /* outlives the engine */
     struct budget_choice choice;  /* hot and cold outlive the engine */
@@ -40,6 +46,9 @@ struct engine_config {
     const struct cancel *cancel;  /* of engine_open, which ends with ERR_INTR when it is asked; or NULL */
     int mlock;
     const int *cpus;              /* [threads] to pin workers to, or NULL */
+    const struct engine_batch *batches; /* [n_batches], tokens ascend: a pass is by the first that holds it, a larger one, such as a
+                                   * prompt's, by the choice's threads and depth. They outlive the engine */
+    int n_batches;                /* at most PLAN_MAX_BATCHES */
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_warm_start;            /* 1: the cold cache is empty at first */
     const struct dense_backend *dense; /* who does dense work; NULL: the processor */
@@ -55,6 +64,7 @@ struct engine_config {
 /* Running totals since open (or engine_stats_reset); times in ns. */
 struct engine_stats {
     uint64_t passes, tokens;
+    uint64_t passes_by[PLAN_MAX_BATCHES + 1]; /* of the passes, by the configuration's batches; by the choice: the last */
     uint64_t reads, read_bytes;               /* from flash, whole blocks */
     uint64_t predictor_bytes;                 /* of those, streamed predictors */
     uint64_t lookups, hits, evictions, refused; /* of the cold cache, units */

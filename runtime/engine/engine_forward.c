@@ -132,11 +132,31 @@ static int lead_layer(struct engine *g, int layer, const struct engine_token *to
     return r;
 }
 
+/* The threads and the queue of a pass of n tokens. */
+static int use_batch(struct engine *g, int n, struct err *e)
+{
+    const struct engine_config *c = &g->c;
+    int by = 0;
+    while (by < c->n_batches && c->batches[by].tokens < n)
+        by++;
+    if (by == g->by)
+        return 0;
+    const struct engine_batch rest = { n, c->choice.threads, c->choice.queue_depth, c->cpus };
+    const struct engine_batch *b = by < c->n_batches ? &c->batches[by] : &rest;
+    int r = pool_use(g->pool, b->threads, b->cpus, e);
+    if (r == 0) {
+        pipeline_use(g->pipe, b->threads, b->depth);
+        g->by = by;
+    }
+    return r;
+}
+
 static int forward(struct engine *g, const struct engine_token *tokens, int n, int predicted, struct err *e)
 {
     int r = engine_check_tokens(g, tokens, n, e);
     int64_t start = progress_now_ns();
-    if (r < 0 || (r = own_pages(g, tokens, n, e)) < 0 || (g->broken && (r = engine_renew(g, e)) < 0))
+    if (r < 0 || (r = own_pages(g, tokens, n, e)) < 0 || (g->broken && (r = engine_renew(g, e)) < 0) ||
+        (r = use_batch(g, n, e)) < 0)
         return r;
     g->pass++;
     g->broken = 1; /* until it is through */
@@ -155,6 +175,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     g->broken = 0;
     set_states(g, tokens, n, 0);
     g->stats.passes++;
+    g->stats.passes_by[g->by < g->c.n_batches ? g->by : PLAN_MAX_BATCHES]++;
     g->stats.tokens += (uint64_t)n;
     g->stats.total_ns += (uint64_t)(progress_now_ns() - start);
     return 0;

@@ -76,6 +76,7 @@ int engine_open_reading(struct engine *g, struct err *e)
                            c->queue_depth + predictor_prefetch_depth(c->predictor_buffers), e);
     if (r < 0)
         return r;
+    g->by = -1;
     g->pipe = new_pipeline(g, e);
     return g->pipe ? 0 : e->code;
 }

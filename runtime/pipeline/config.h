@@ -46,7 +46,7 @@ struct pipeline_config {
     struct io *io;                 /* queue_depth reads, and predictor_prefetch_depth of streamed predictors */
     const struct verifier *verifier;
 
-    /* the plan */
+    /* the plan; threads and queue_depth: the most that pipeline_use may ask for */
     struct budget_choice choice;   /* threads, queue_depth, read_bytes, predictors, predictor_buffers, hot */
     struct budget_scratch scratch; /* of that choice */
     const struct reads_coalesce *coalesce; /* [n_coalesce]; needed by pipeline_new only */

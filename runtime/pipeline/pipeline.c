@@ -19,6 +19,7 @@ struct pipeline {
     struct read_queue *q;
     struct scheduler *s;
     /* owned by the coordinator */
+    int threads;             /* that take part */
     int predicted, prepared; /* this pass; blocks of a layer have begun, and pipeline_run has not been called */
     struct pipeline_stats stats; /* of the pipeline's own; others are counted by the parts */
 };
@@ -31,6 +32,7 @@ struct pipeline *pipeline_new(const struct pipeline_config *c, struct err *e)
         return NULL;
     }
     p->c = *c;
+    p->threads = c->choice.threads;
     p->q = read_queue_new(&p->c, e);
     p->s = p->q ? scheduler_new(&p->c, p->q, e) : NULL;
     if (!p->s) {
@@ -47,6 +49,13 @@ void pipeline_free(struct pipeline *p)
     scheduler_free(p->s);
     read_queue_free(p->q);
     free(p);
+}
+
+void pipeline_use(struct pipeline *p, int threads, int depth)
+{
+    p->threads = threads;
+    scheduler_use(p->s, threads);
+    read_queue_use(p->q, (uint32_t)depth);
 }
 
 /* ---- a worker ---- */
@@ -203,7 +212,7 @@ static void add_counts(struct pipeline *p, int n)
     s->neurons_read += c.active_read;
     s->neurons_possible += possible;
     s->neurons_computed += scheduler_block(p->s, 0)->pred.on ? c.computed : possible;
-    s->predict_ns += scheduler_predicted_ns(p->s) / (uint64_t)p->c.choice.threads;
+    s->predict_ns += scheduler_predicted_ns(p->s) / (uint64_t)p->threads;
 }
 
 int pipeline_run(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e)

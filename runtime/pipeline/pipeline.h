@@ -33,6 +33,10 @@ struct pipeline_stats {
 struct pipeline *pipeline_new(const struct pipeline_config *c, struct err *e);
 void pipeline_free(struct pipeline *p); /* after the backend is closed; accepts NULL */
 
+/* From the next pass on so many of the pool's threads take part (pool_use), and so many reads are in flight; no more of either than
+ * the configuration has. Between passes. */
+void pipeline_use(struct pipeline *p, int threads, int depth);
+
 /* A forward pass begins. predicted: layers that have predictors compute only what those predict. */
 void pipeline_begin(struct pipeline *p, int predicted);
 

@@ -270,3 +270,8 @@ uint64_t predictor_prefetch_bytes(const struct predictor_prefetch *f)
 {
     return f->bytes;
 }
+
+uint32_t predictor_prefetch_in_flight(const struct predictor_prefetch *f)
+{
+    return f ? f->in_flight : 0;
+}

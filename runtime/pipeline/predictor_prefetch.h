@@ -60,6 +60,8 @@ void predictor_prefetch_used(struct predictor_prefetch *f, int hidden, uint32_t 
 /* Lock held: give the buffers of what is used back. */
 void predictor_prefetch_reclaim(struct predictor_prefetch *f);
 
+uint32_t predictor_prefetch_in_flight(const struct predictor_prefetch *f); /* requests; f may be NULL */
+
 uint64_t predictor_prefetch_bytes(const struct predictor_prefetch *f); /* read so far */
 
 #endif

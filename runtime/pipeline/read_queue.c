@@ -22,7 +22,7 @@ struct buffer {
 
 struct read_queue {
     const struct pipeline_config *c;
-    uint32_t buffer_bytes, n_buffers;
+    uint32_t buffer_bytes, n_buffers, depth;
     struct buffer *buffers;
     uint32_t *free_buffers, n_free;
     struct predictor_prefetch *predictors;
@@ -44,7 +44,7 @@ struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e
         return NULL;
     }
     q->c = c;
-    q->n_buffers = (uint32_t)c->choice.queue_depth;
+    q->n_buffers = q->depth = (uint32_t)c->choice.queue_depth;
     q->buffer_bytes = (uint32_t)budget_read_bytes(&c->shapes->kind[0], c->choice.read_bytes);
     q->buffers = (struct buffer *)(void *)c->memory.reads;
     q->free_buffers = (uint32_t *)(void *)(c->memory.reads + q->n_buffers * sizeof *q->buffers);
@@ -73,6 +73,11 @@ static int is_direct(const struct pipeline_config *c, const struct list *l)
 {
     uintptr_t cold = (uintptr_t)c->cold + c->cold_at[config_part(c, l->of->layer, l->part)];
     return budget_reads_into_slots(l->of->shape, l->part) && cold % l->of->shape->block_bytes == 0;
+}
+
+void read_queue_use(struct read_queue *q, uint32_t depth)
+{
+    q->depth = depth < q->n_buffers ? depth : q->n_buffers;
 }
 
 void read_queue_rule(const struct read_queue *q, struct list *l)
@@ -211,6 +216,9 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     struct io *io = q->c->io;
     struct io_request *batch[READ_QUEUE_BATCH];
     int n = 0, r;
+    uint32_t fewer = q->depth + predictor_prefetch_in_flight(q->predictors); /* that wait for a turn, not for a buffer */
+    if (q->depth < q->n_buffers && fewer < most)
+        most = fewer;
     *pressure = 0;
     for (int i = 0; i < n_lists; i++)
         while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {

@@ -38,6 +38,9 @@ struct read_arrival {
 struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e);
 void read_queue_free(struct read_queue *q); /* after the backend is closed; accepts NULL */
 
+/* At most so many reads of neurons are in flight from now on, of those that there are buffers for. Between passes. */
+void read_queue_use(struct read_queue *q, uint32_t depth);
+
 /* A list's rule for reading: neighbouring units in one read, and for neurons units through gaps where the plan has joins. */
 void read_queue_rule(const struct read_queue *q, struct list *l);
 

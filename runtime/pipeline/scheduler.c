@@ -52,10 +52,16 @@ static int tile_grain(const struct layout_shapes *s)
     return most;
 }
 
+/* Columns of a tile: a share for each thread. Fewer threads have no more tiles. */
+static int tile_columns(const struct scheduler *s)
+{
+    int grain = tile_grain(s->c->shapes);
+    return (s->c->d_model / s->n_threads + grain - 1) / grain * grain;
+}
+
 static int new_passes(struct scheduler *s)
 {
-    int d_model = s->c->d_model, grain = tile_grain(s->c->shapes);
-    int per = (d_model / s->n_threads + grain - 1) / grain * grain;
+    int d_model = s->c->d_model, per = tile_columns(s);
     s->n_tiles = (d_model + per - 1) / per;
     s->most = s->c->scratch.blocks;
     s->pass = calloc((size_t)s->most, sizeof *s->pass);
@@ -68,12 +74,36 @@ static int new_passes(struct scheduler *s)
             s->lists[i * LISTS + l] = &p->b.list[l];
         if (!(p->tiles = calloc((size_t)s->n_tiles, sizeof *p->tiles)))
             return 0;
-        for (int k = 0; k < s->n_tiles; k++) {
-            p->tiles[k].col0 = k * per;
-            p->tiles[k].n_cols = k * per + per > d_model ? d_model - k * per : per;
-        }
     }
     return s->pass && s->lists;
+}
+
+static void set_tiles(struct scheduler *s)
+{
+    int d_model = s->c->d_model, per = tile_columns(s);
+    s->n_tiles = (d_model + per - 1) / per;
+    for (int i = 0; i < s->most; i++)
+        for (int k = 0; k < s->n_tiles; k++) {
+            s->pass[i].tiles[k].col0 = k * per;
+            s->pass[i].tiles[k].n_cols = k * per + per > d_model ? d_model - k * per : per;
+        }
+}
+
+static void set_spin(struct scheduler *s)
+{
+    long cpus = 0;
+    cpu_set_t mask;
+    if (sched_getaffinity(0, sizeof mask, &mask) == 0)
+        cpus = CPU_COUNT(&mask);
+    int lanes = strcmp(s->c->io->backend->name, "pread") ? 0 : s->c->choice.io_lanes;
+    s->spin = s->n_threads + lanes <= cpus;
+}
+
+void scheduler_use(struct scheduler *s, int threads)
+{
+    s->n_threads = threads;
+    set_tiles(s);
+    set_spin(s);
 }
 
 struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_queue *q, struct err *e)
@@ -93,12 +123,8 @@ struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_que
         err_set(e, ERR_NOMEM, "out of memory for the scheduler");
         return NULL;
     }
-    long cpus = 0;
-    cpu_set_t mask;
-    if (sched_getaffinity(0, sizeof mask, &mask) == 0)
-        cpus = CPU_COUNT(&mask);
-    int lanes = strcmp(c->io->backend->name, "pread") ? 0 : c->choice.io_lanes;
-    s->spin = s->n_threads + lanes <= cpus;
+    set_tiles(s);
+    set_spin(s);
     for (int i = 0; i < s->most; i++)
         pass_take_lists(&s->pass[i]);
     prediction_take_memory(s);

@@ -58,6 +58,9 @@ struct job {
 struct scheduler *scheduler_new(const struct pipeline_config *c, struct read_queue *q, struct err *e);
 void scheduler_free(struct scheduler *s); /* accepts NULL */
 
+/* Work is shared by so many threads from now on, at most those of the configuration. Between passes. */
+void scheduler_use(struct scheduler *s, int threads);
+
 /* ---- the coordinator ---- */
 
 /* blocks[n] of a layer come next, 1 <= n <= scratch.blocks. predicted: those that have predictors compute only what these

@@ -72,7 +72,7 @@ struct prediction {
 };
 
 struct scheduler {
-    /* constant after new */
+    /* constant after new, but for scheduler_use */
     const struct pipeline_config *c;
     struct read_queue *q;
     int n_threads, n_tiles, spin, most; /* most: passes */

@@ -38,7 +38,7 @@ void prediction_take_memory(struct scheduler *s)
     d->work.hidden = (float *)(void *)m;
     m += (tokens * rank * 4 + 63) / 64 * 64;
     d->work.scores = (float *)(void *)m;
-    m += (size_t)s->n_threads * d->work.score_floats * 4;
+    m += (size_t)c->choice.threads * d->work.score_floats * 4;
     d->bits = m;
     m += (size_t)c->scratch.rows * d->row_bytes;
     d->work.prepared = m; /* in either form */

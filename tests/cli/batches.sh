@@ -30,13 +30,16 @@ check "--best-of and --prompts" fails 2 'does not go with' "$run" generate "${fi
 check "--kv-positions alone" fails 2 'belongs to' "$run" generate "${files[@]}" --prompt x --kv-positions 64
 check "more than the plan is for" fails 2 'max-batch 8' "$run" generate "${files[@]}" --prompt x --best-of 5
 check "several with a plan for one" fails 2 'is for 1: plan with .*--max-batch 2' "$run" generate "${one[@]}" --prompt x --best-of 2
-chain two-phase --max-batch 8 > "$tmp/log" 2>&1 && many()
+chain two-phase --max-batch 8 > "$tmp/log" 2>&1
+many()
 {
     "$run" generate --model "$tmp/two-phase.thermo" --plan "$tmp/two-phase.json" -q --prompts datasets/prompts/stories-profile.csv \
-        --sequences 32 -n 6 --temp 0 > "$tmp/many" 2> "$tmp/err"
+        --sequences 8 -n 6 --temp 0 > "$tmp/many" 2> "$tmp/err"
     [ "$(grep -c '"stop"' "$tmp/many")" -eq 167 ] || { cat "$tmp/err"; tail -n 2 "$tmp/many"; return 1; }
 }
-check "32 sequences with a plan for 8" many
+check "a file of prompts, 8 at a time" many
+check "32 sequences with a plan for 8" fails 2 'max-batch 32' "$run" generate --model "$tmp/two-phase.thermo" --plan "$tmp/two-phase.json" \
+    --prompts datasets/prompts/stories-profile.csv --sequences 32
 check "a pool larger than what can be used" fails 2 'need no more than 512' "$run" generate "${files[@]}" --prompts x --sequences 2 --kv-positions 513
 check "serve without --stdio" fails 2 'needs --stdio' "$run" serve "${files[@]}"
 check "no such file" fails 3 'nowhere' "$run" generate "${files[@]}" --prompts "$tmp/nowhere"
@@ -58,6 +61,30 @@ assert top['best'] and sum(l['best'] for l in c) == 1 and open('$tmp/text').read
 assert len({l['text'] for l in c}) == 3 and lines('best')[-1]['best'] == top['n']"
 }
 check "the best of three: each is what its seed gives alone" best
+# Batch sizes with threads and queue depths of their own, whatever is best here: the same texts, and telemetry says who made them.
+own_configurations()
+{
+    python3 -B -c "import json, sys
+p = json.load(open('$tmp/split.json'))
+for l in p['limits']:
+    assert [b['batch'] for b in l['batches']] == [1, 2, 4] and all(b['hot'] == l['batches'][0]['hot'] for b in l['batches'])
+    classes = [dict(c, n=min(c['n'], 1)) for c in l['classes']]
+    l['io']['queue_depth'] = max(4, l['io']['queue_depth'])
+    for b, (few, depth) in zip(l['batches'], ((1, 1), (0, 4), (1, 2))):
+        n = classes if few else l['classes']
+        b['configuration'] = {'classes': n, 'threads': sum(c['n'] for c in n), 'queue_depth': depth}
+    l['batches'][1]['configuration']['queue_depth'] = l['io']['queue_depth']
+json.dump(p, open('$tmp/own.json', 'w'))" || return 1
+    "$run" generate --model "$tmp/split.thermo" --plan "$tmp/own.json" --memory 16MiB -q --prompt 'Once upon a time' -n 16 --seed 5 --best-of 3 \
+        --json > "$tmp/own" 2> "$tmp/err" || { cat "$tmp/err"; return 1; }
+    py "
+k = lambda n: [l for l in lines(n) if l['type'] == 'candidate']
+b = lines('own')[-1]['batches']
+assert k('own') == k('best'), 'texts'
+assert [x['batch'] for x in b] == [1, 2, 4, 0] and [x['queue_depth'] for x in b][:3:2] == [1, 2] and b[0]['threads'] == 1, b
+assert b[2]['passes'] > 0 and sum(x['passes'] for x in b) == lines('own')[-1]['passes'], b"
+}
+check "configurations of their own for batch sizes" own_configurations
 small_pool()
 {
     gen --prompt 'Once upon a time' -n 16 --seed 5 --best-of 3 --json --kv-positions 128 > "$tmp/pool" &&

@@ -38,7 +38,9 @@ static int same(const struct plan *a, const struct plan *b)
              x->n_batches == y->n_batches;
         for (int k = 0; ok && k < x->n_batches; k++) {
             const struct plan_batch *u = &x->batches[k], *v = &y->batches[k];
-            ok = u->batch == v->batch && !memcmp(u->hot, v->hot, 12 * sizeof *u->hot) &&
+            ok = u->batch == v->batch && u->threads == v->threads && u->queue_depth == v->queue_depth &&
+                 u->n_classes == v->n_classes && u->classes[1].n == v->classes[1].n && !strcmp(u->classes[0].name, v->classes[0].name) &&
+                 !memcmp(u->hot, v->hot, 12 * sizeof *u->hot) &&
                  !memcmp(u->cold, v->cold, 6 * sizeof *u->cold) &&
                  u->predicted.hit_rate == v->predicted.hit_rate && v->predicted.tokens_per_s == 12.3457 &&
                  !memcmp(u->predicted.layers, v->predicted.layers, 3 * sizeof *u->predicted.layers);
@@ -84,6 +86,9 @@ static void test_rules(void)
     WITH(l->max_batch, 3, "last batch is 2");
     WITH(l->batches[0].batch, 2, "begin with batch 1");
     WITH(l->batches[1].batch, 1, "not above");
+    WITH(l->batches[1].threads, 2, "batches[1].configuration has 2 threads, whose classes sum to 3");
+    WITH(l->batches[1].queue_depth, 33, "queue_depth 33; the limit has 3 and 32");
+    WITH(l->queue_depth, 64, "has 3 threads and queue_depth 64; its batch sizes have 3 and 32 at most");
     WITH(p.layout.cluster_neurons, 128, "layout.hash");
     WITH(p.d_model, 65, "layout");
     WITH(l->gap, 1.5, "gap");
@@ -154,7 +159,7 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 3", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"revision\": 4", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -180,7 +185,7 @@ static void tiles(void)
     size_t len;
     plan_sample(&p);
     CHECK(plan_text(&p, &text, &len, &e) == 0);
-    memcpy(strstr(text, "\"revision\": 3"), "\"revision\": 2", 13);
+    memcpy(strstr(text, "\"revision\": 4"), "\"revision\": 2", 13);
     CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
     free(text);
     p.layout.form = LAYOUT_TILES;
@@ -188,6 +193,14 @@ static void tiles(void)
     p.layout_hash = layout_hash(&p.layout);
     CHECK(plan_check(&p, "x", &e) < 0 && strstr(e.msg, "limits[0].mode is 'exact'; with layout.form 'tiles' it must be 'dense'"));
     plan_done(&p);
+}
+
+static void take_limits(const struct plan_limit *l, struct plan_batch *b)
+{
+    b->threads = l->threads;
+    b->n_classes = l->n_classes;
+    b->queue_depth = l->queue_depth;
+    memcpy(b->classes, l->classes, sizeof b->classes);
 }
 
 int main(void)
@@ -232,11 +245,25 @@ int main(void)
     CHECK(plan_note(&p, &e, "flash has no figure for depth 32") == 0 && p.n_notes == 1);
     char *full = malloc(len + 1);
     memcpy(full, text, len);
-    memcpy(strstr(full, "\"revision\": 3"), "\"revision\": 4", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 4"));
+    full[len] = 0;
+    memcpy(strstr(full, "\"revision\": 4"), "\"revision\": 5", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 5"));
+    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 3", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
+    free(full);
+
+    /* Before revision 4 all batch sizes had the limit's cores and queue depth. */
+    for (int i = 0; i < 2; i++)
+        for (int k = 0; k < 2; k++)
+            take_limits(&p.limits[i], &p.limits[i].batches[k]);
+    free(text);
+    CHECK(plan_text(&p, &text, &len, &e) == 0 && !strstr(text, "configuration"));
+    full = malloc(len + 1);
+    memcpy(full, text, len);
+    full[len] = 0;
     memcpy(strstr(full, "\"revision\": 4"), "\"revision\": 1", 13);
     CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 3 */
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 4 */
     free(again);
     plan_done(&q);
     free(full);
@@ -249,6 +276,10 @@ int main(void)
     plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-2.json", &q, &e) == 0, "%s", e.msg);
     CHECK(q.revision == 2 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
+    free(again);
+    plan_done(&q);
+    CHECK_MSG(plan_read("tests/golden/plan-revision-3.json", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.revision == 3 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);
 

@@ -41,6 +41,27 @@ static void test_run(int n)
     pool_free(p);
 }
 
+/* Fewer workers take part, then all again, and what they are told is how many. */
+static void test_use(void)
+{
+    struct pool *p;
+    CHECK(pool_new(4, NULL, &p, &e) == 0);
+    CHECK(pool_use(p, 5, NULL, &e) == ERR_LIMIT && pool_use(p, 0, NULL, &e) == ERR_LIMIT && pool_threads(p) == 4);
+    for (int round = 0; round < 200; round++) {
+        int n = 1 + round * 7 % 4, ok = 1;
+        struct roll r = { .calls = { 0 } };
+        CHECK(pool_use(p, n, NULL, &e) == 0 && pool_threads(p) == n);
+        for (int i = 0; i < 5; i++)
+            pool_run(p, call, &r);
+        for (int i = 0; i < 4; i++)
+            ok = ok && r.calls[i] == (i < n ? 5 : 0) && (i >= n || r.n_threads[i] == n);
+        CHECK_MSG(ok, "%d of 4 workers", n);
+        if (round % 50 == 0)
+            usleep(2000); /* past the spinning */
+    }
+    pool_free(p); /* those that sleep leave as well */
+}
+
 struct shares {
     atomic_int inside, total;
     int over; /* written by the caller between jobs: nobody may be inside then */
@@ -213,6 +234,7 @@ int main(void)
     test_each(8, pool_for_shrinking, shrink);
     test_order();
     test_pinning();
+    test_use();
     report_cost();
     return test_done();
 }

@@ -26,6 +26,7 @@ enum presence {
     BESIDE,                  /* where they do, the file may have it */
     DELTA, DELTA_APART, DELTA_JOINED, /* in recurrent layers; as hyper-parameters say */
     SELECTED,                /* experts are chosen by biased scores */
+    FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is gated and not fused where the file has it */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
 
@@ -66,9 +67,9 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_SHARED_UP]   = { "shared_up", "ffn_up_shexp.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
     [MODEL_ATTN_SINKS]  = { "attn_sinks", "attn_sinks.weight", NULL, 1, SINKS, { D_HEADS, NONE } },
     [MODEL_FFN_ROUTER_BIAS] = { "ffn_router_bias", "ffn_gate_inp.bias", NULL, 1, EXPERT_BIASED, { D_EXPERTS, NONE } },
-    [MODEL_FFN_GATE_BIAS] = { "ffn_gate_bias", NULL, "ffn_gate_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
-    [MODEL_FFN_UP_BIAS] = { "ffn_up_bias", NULL, "ffn_up_exps.bias", 1, EXPERT_BIASED, { D_FF, NONE } },
-    [MODEL_FFN_DOWN_BIAS] = { "ffn_down_bias", NULL, "ffn_down_exps.bias", 1, EXPERT_BIASED, { D_MODEL, NONE } },
+    [MODEL_FFN_GATE_BIAS] = { "ffn_gate_bias", "ffn_gate.bias", "ffn_gate_exps.bias", 1, FFN_BIASED, { D_FF, NONE } },
+    [MODEL_FFN_UP_BIAS] = { "ffn_up_bias", "ffn_up.bias", "ffn_up_exps.bias", 1, FFN_BIASED, { D_FF, NONE } },
+    [MODEL_FFN_DOWN_BIAS] = { "ffn_down_bias", "ffn_down.bias", "ffn_down_exps.bias", 1, FFN_BIASED, { D_MODEL, NONE } },
     [MODEL_ATTN_POST_NORM] = { "attn_post_norm", "post_attention_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
     [MODEL_FFN_POST_NORM] = { "ffn_post_norm", "post_ffw_norm.weight", NULL, 1, POST_NORMED, { D_MODEL, NONE } },
     [MODEL_LEAD_GATE] = { "lead_gate", "ffn_gate.weight", NULL, 1, LEAD, { D_MODEL, D_FF_LEAD } },
@@ -240,6 +241,8 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case POST_NORMED: return h->post_norms ? MODEL_REQUIRED : MODEL_ABSENT;
     case SINKS:       return h->sinks ? MODEL_REQUIRED : MODEL_ABSENT;
     case EXPERT_BIASED: return h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT;
+    case FFN_BIASED:  return h->n_experts > 0 ? (h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT)
+                                              : h->ffn_up == MODEL_FFN_UP_ALONE ? MODEL_OPTIONAL : MODEL_ABSENT;
     case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;
@@ -275,7 +278,7 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
     if (!model_is_lead(h, layer))
         return roles[r].presence == LEAD ? MODEL_ABSENT : p;
     switch (roles[r].presence) { /* attention's alone, and the FFN of its own */
-    case SHARED_GATED: case EXPERT_BIASED: case SHARED: case SELECTED: case ROUTED: case DENSE_MAYBE:
+    case SHARED_GATED: case EXPERT_BIASED: case FFN_BIASED: case SHARED: case SELECTED: case ROUTED: case DENSE_MAYBE:
         return MODEL_ABSENT;
     default:
         return model_role_is_ffn(r) ? MODEL_ABSENT : p;

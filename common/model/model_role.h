@@ -20,7 +20,7 @@ enum model_role {
     MODEL_ATTN_OUTPUT_BIAS, MODEL_ATTN_Q_NORM, MODEL_ATTN_K_NORM,
     MODEL_SHARED_ROUTER, MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, /* the expert that every token uses */
     MODEL_ATTN_SINKS, MODEL_FFN_ROUTER_BIAS,
-    MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS, MODEL_FFN_DOWN_BIAS,              /* of experts */
+    MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS, MODEL_FFN_DOWN_BIAS,              /* of experts or the FFN */
     MODEL_ATTN_POST_NORM, MODEL_FFN_POST_NORM,
     MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN,                          /* the FFN of layers before the experts' */
     MODEL_SELECT_BIAS,                                                        /* of routers' scores, for choosing */

@@ -76,7 +76,7 @@ static const struct family families[] = {
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, two_norms, kv_rank, q_rank;
+        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, two_norms, kv_rank, q_rank;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -132,6 +132,8 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
         return s->two_norms && model_role_presence(h, role) != MODEL_ABSENT;
     if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
         return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->qk_norms && model_role_at(h, role, layer) == MODEL_OPTIONAL);
+    if (role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_DOWN_BIAS)
+        return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->ffn_biases && model_role_at(h, role, layer) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs || s->family->kinds;
     if (s->family->kinds && role == MODEL_ATTN_V)
@@ -655,6 +657,8 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "1", .help = "Groups of experts, of which half are open to a token." },
         { .name = "qk-norms", .type = OPT_FLAG, .dest = &s.qk_norms,
           .help = "Norms of queries and keys where the architecture may have them." },
+        { .name = "ffn-biases", .type = OPT_FLAG, .dest = &s.ffn_biases,
+          .help = "Biases of the FFN's three matrices where it may have them." },
         { .name = "two-norms", .type = OPT_FLAG, .dest = &s.two_norms,
           .help = "A norm of attention's own beside the FFN's (falcon, as in 40B)." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,

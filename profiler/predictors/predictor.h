@@ -34,6 +34,7 @@ struct predictor_data {
     size_t n, n_train;
     const float *f;          /* [n][d], what the gates see */
     const float *x;          /* [n][d], what the predictor sees; may be f */
+    float *bias[2];          /* [n_ff] biases of gates and ups, which are scaled with their rows; NULL: none */
 };
 
 /* Statistics of a block's inputs and its leading directions, from the training tokens. */
@@ -54,10 +55,10 @@ const float *predictor_base_scale(const struct predictor_base *b); /* [d] 1 / st
 int predictor_columns_new(const struct predictor_data *data, float *gate, float *up, int max_rank, struct pool *pool,
                           struct predictor_base **out, struct err *e);
 
-/* How active each neuron is for n tokens f[n][d]: targets[n][n_ff] in 255ths; above 127: active. gate, up (or NULL): as
- * predictor_base_new left them; unscaled ones decide alike but are not as soft as meant. */
-int predictor_targets(const float *gate, const float *up, int d, int n_ff, const float *f, size_t n, struct pool *pool,
-                      uint8_t *targets, struct err *e);
+/* How active each neuron is for n tokens f[n][d]: targets[n][n_ff] in 255ths; above 127: active. gate, up (or NULL), their
+ * biases (of either or NULL): as predictor_base_new left them; unscaled ones decide alike but are not as soft as meant. */
+int predictor_targets(const float *gate, const float *up, float *const bias[2], int d, int n_ff, const float *f, size_t n,
+                      struct pool *pool, uint8_t *targets, struct err *e);
 
 /* Float weights: fc1[rank][d], fc2[n_ff][rank], bias[n_ff]; owned. */
 struct predictor_weights {

@@ -123,7 +123,7 @@ struct scaling {
     int d;
     double ridge;
     const float *l, *mean_f;
-    float *rows, *mean_z;          /* mean_z may be NULL */
+    float *rows, *bias, *mean_z;   /* the last two may be NULL */
     float *tmp;                    /* of each worker: [PANEL][COLUMNS] */
 };
 
@@ -151,17 +151,19 @@ static void scale_panel(void *ctx, int begin, int end, int worker)
         float by = v > 1e-20 ? (float)(1 / sqrt(v)) : 1;
         for (size_t j = 0; j < d; j++)
             row[j] *= by;
+        if (s->bias)
+            s->bias[(size_t)begin + i] *= by;
         if (s->mean_z)
-            s->mean_z[(size_t)begin + i] = (float)mean * by;
+            s->mean_z[(size_t)begin + i] = (float)mean * by + (s->bias ? s->bias[(size_t)begin + i] : 0);
     }
 }
 
 /* Scale rows to unit variance of their products; w->cov holds L of the FFN's inputs. mean_z: of the scaled products, or
  * NULL. */
-static int scale_rows(struct work *w, double ridge, float *rows, int n_ff, float *mean_z, struct err *e)
+static int scale_rows(struct work *w, double ridge, float *rows, int n_ff, float *bias, float *mean_z, struct err *e)
 {
     int d = w->data->d;
-    struct scaling s = { d, ridge, w->tmp, w->mean_f, rows, mean_z,
+    struct scaling s = { d, ridge, w->tmp, w->mean_f, rows, bias, mean_z,
                          malloc((size_t)pool_threads(w->pool) * PANEL * COLUMNS * sizeof(float)) };
     if (!s.tmp)
         return err_set(e, ERR_NOMEM, "panels of a matrix of %d x %d", n_ff, d);
@@ -232,8 +234,8 @@ static int statistics(struct predictor_base *b, struct work *w, struct err *e)
     for (int i = 0; i < d; i++)
         b->scale_x[i] = (float)w->cov[(size_t)i * (size_t)d + (size_t)i];
     if ((r = factor(w->cov, d, RIDGE, &ridge, e)) < 0 ||
-        (r = scale_rows(w, ridge, w->gate, b->n_ff, b->mean_z, e)) < 0 ||
-        (w->up && (r = scale_rows(w, ridge, w->up, b->n_ff, NULL, e)) < 0))
+        (r = scale_rows(w, ridge, w->gate, b->n_ff, data->bias[0], b->mean_z, e)) < 0 ||
+        (w->up && (r = scale_rows(w, ridge, w->up, b->n_ff, data->bias[1], NULL, e)) < 0))
         return r;
     if (data->x == data->f) {
         memcpy(w->kb, w->cov, dd * sizeof *w->kb); /* K = C: B = L */
@@ -459,6 +461,7 @@ enum { TOKENS = 64 };
 
 struct targets {
     const float *gate, *up, *f;
+    float *const *bias;
     int d, n_ff;
     size_t n;
     float *z, *u;       /* of each worker: [TOKENS][n_ff] */
@@ -483,6 +486,9 @@ static void target_tokens(void *ctx, int begin, int end, int worker)
         linalg_gemm(0, 1, (int)n, n_ff, d, 1, f, d, t->gate, d, 0, z, n_ff);
         if (u)
             linalg_gemm(0, 1, (int)n, n_ff, d, 1, f, d, t->up, d, 0, u, n_ff);
+        for (int k = 0; k < 2 && (k == 0 || u); k++)
+            for (size_t i = 0; t->bias[k] && i < all; i++)
+                (k ? u : z)[i] += t->bias[k][i % (size_t)n_ff];
         for (size_t i = 0; i < all; i++) {
             int active = z[i] > 0 && (!u || u[i] > 0);
             int v = (int)(255 * soft(z[i]) * (u ? soft(u[i]) : 1) + 0.5f);
@@ -491,11 +497,11 @@ static void target_tokens(void *ctx, int begin, int end, int worker)
     }
 }
 
-int predictor_targets(const float *gate, const float *up, int d, int n_ff, const float *f, size_t n, struct pool *pool,
-                      uint8_t *targets, struct err *e)
+int predictor_targets(const float *gate, const float *up, float *const bias[2], int d, int n_ff, const float *f, size_t n,
+                      struct pool *pool, uint8_t *targets, struct err *e)
 {
     size_t size = (size_t)pool_threads(pool) * TOKENS * (size_t)n_ff * sizeof(float);
-    struct targets t = { .gate = gate, .up = up, .d = d, .n_ff = n_ff, .f = f, .n = n, .z = malloc(size),
+    struct targets t = { .gate = gate, .up = up, .bias = bias, .d = d, .n_ff = n_ff, .f = f, .n = n, .z = malloc(size),
                          .u = up ? malloc(size) : NULL, .out = targets };
     int r = t.z && (t.u || !up) ? 0 : err_set(e, ERR_NOMEM, "gates of %d neurons", n_ff);
     if (!r)

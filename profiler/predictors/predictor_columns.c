@@ -29,7 +29,7 @@ struct columns {
 
 /* Rows to variance 1 of their products with the tokens, which are written to z[rows][n] unless it is NULL: then tmp holds
  * them. mean may be NULL. */
-static void scale_panel(const struct columns *c, float *rows, int begin, int end, float *z, float *mean)
+static void scale_panel(const struct columns *c, float *rows, int begin, int end, float *bias, float *z, float *mean)
 {
     size_t d = (size_t)c->b->d, n = c->n;
     linalg_gemm(0, 1, end - begin, (int)n, (int)d, 1, rows, (int)d, c->f, (int)d, 0, z, (int)n);
@@ -45,8 +45,10 @@ static void scale_panel(const struct columns *c, float *rows, int begin, int end
             z[i * n + t] *= by;
         for (size_t j = 0; j < d; j++)
             rows[i * d + j] *= by;
+        if (bias)
+            bias[begin + (int)i] *= by;
         if (mean)
-            mean[i] = (float)sum * by;
+            mean[i] = (float)sum * by + (bias ? bias[begin + (int)i] : 0);
     }
 }
 
@@ -55,9 +57,9 @@ static void scale_panels(void *ctx, int begin, int end, int worker)
     struct columns *c = ctx;
     size_t d = (size_t)c->b->d, first = (size_t)begin, stride = PANEL * (c->n + PREDICTOR_COLUMNS);
     double *squares = c->squares + first / PANEL * d;
-    scale_panel(c, c->gate + first * d, begin, end, c->z + first * c->n, c->b->mean_z + first);
+    scale_panel(c, c->gate + first * d, begin, end, c->data->bias[0], c->z + first * c->n, c->b->mean_z + first);
     if (c->up)
-        scale_panel(c, c->up + first * d, begin, end, c->tmp + (size_t)worker * stride, NULL);
+        scale_panel(c, c->up + first * d, begin, end, c->data->bias[1], c->tmp + (size_t)worker * stride, NULL);
     for (size_t i = first; i < (size_t)end; i++)
         for (size_t j = 0; j < d; j++)
             squares[j] += (double)c->gate[i * d + j] * (double)c->gate[i * d + j];

@@ -108,9 +108,11 @@ static int figures(struct import *p, const struct predict *w, const struct predi
     struct trace_predictor *x = &p->list[l->layer];
     struct predictor_counts c = { 0 };
     uint64_t *counts = malloc(n_ff * sizeof *counts);
+    float *bias[2] = { NULL, NULL };
     int r = counts ? predictor_counts_new(&c, e) : err_set(e, ERR_NOMEM, "counts");
     if (r == 0 &&
-        (r = predictor_targets(gate, up, data.d, data.n_ff, data.f, n, p->pool, targets, e)) == 0 &&
+        (r = predictor_biases(p->m, l->layer, 0, bias, e)) == 0 &&
+        (r = predictor_targets(gate, up, bias, data.d, data.n_ff, data.f, n, p->pool, targets, e)) == 0 &&
         (r = predictor_count(w, &data, 0, n, targets, p->pool, &c, e)) == 0 &&
         (r = trace_counts(p->trace, l->layer, 0, counts, NULL, e)) == 0) {
         *x = (struct trace_predictor){ .input = w->input, .layer = l->layer, .rank = w->rank, .relu = 1,
@@ -124,6 +126,7 @@ static int figures(struct import *p, const struct predict *w, const struct predi
         r = x->hot_density < 0 ? ERR_NOMEM : 0;
     }
     predictor_counts_free(&c);
+    free(bias[0]), free(bias[1]);
     free(counts);
     return r;
 }

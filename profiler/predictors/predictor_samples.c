@@ -216,6 +216,22 @@ void predictor_block_free(struct predictor_block *b)
 
 /* ---- matrices ---- */
 
+int predictor_biases(const struct model *m, int layer, int block, float *out[2], struct err *e)
+{
+    static const enum model_role roles[2] = { MODEL_FFN_GATE_BIAS, MODEL_FFN_UP_BIAS };
+    size_t bytes = (size_t)m->h.n_ff * sizeof(float);
+    int r = 0;
+    for (int i = 0; i < (m->h.act == MODEL_ACT_DRELU ? 2 : 1) && r == 0; i++) {
+        const struct gguf_tensor *t = m->layer[layer][roles[i]]; /* F32 of n_ff elements a block: model_open saw to it */
+        if (!t)
+            continue;
+        out[i] = malloc(bytes);
+        r = out[i] ? gguf_read(m->gguf, t, (uint64_t)block * bytes, out[i], bytes, e)
+                   : err_set(e, ERR_NOMEM, "biases of %d neurons", m->h.n_ff);
+    }
+    return r;
+}
+
 int predictor_tensor_open(const struct gguf *g, const struct gguf_tensor *t, const struct trace_info *trace,
                           struct predictor_tensor *out, struct err *e)
 {

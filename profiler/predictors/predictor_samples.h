@@ -3,7 +3,7 @@
 
 /* What a predictor is made from: the sampled inputs of a layer out of a trace, and the matrices of its blocks
  * out of the model. One sequence in eight is held out of training, whole, so that what is measured was not seen. */
-#include "common/model/gguf.h"
+#include "common/model/model.h"
 #include "common/model/predict.h"
 #include "common/offline/trace/trace.h"
 
@@ -54,6 +54,10 @@ struct predictor_block {
 int predictor_block_gather(const struct predictor_samples *s, const struct predictor_layer *l, int block, size_t least,
                            struct predictor_block *out, struct err *e);
 void predictor_block_free(struct predictor_block *b);
+
+/* Biases of a block's gates and, where they decide too, of its ups: out[2], each [n_ff] in malloc'd memory, or NULL where there are
+ * none. The caller frees them, after an error too. */
+int predictor_biases(const struct model *m, int layer, int block, float *out[2], struct err *e);
 
 /* Floats of one block's share of a tensor, out[elements]. Blocks are read in order from 0; after the last the tensor's
  * hash is compared with the trace's: ERR_MISMATCH. One reader per tensor and pass. */

@@ -53,6 +53,7 @@ struct block {
     int block;
     struct predictor_block data;
     float *gate, *up;            /* up: NULL when the gate alone decides */
+    float *bias[2];              /* theirs; NULL: none */
     float *shift;                /* of scores; NULL: none */
     uint8_t *held;               /* targets of held-out tokens */
     uint8_t *train;              /* of training tokens; NULL until needed */
@@ -77,7 +78,8 @@ static struct predictor_data data_of(const struct block *b, int input)
 {
     const struct model_hparams *h = &b->p->info->h;
     return (struct predictor_data){ .d = h->d_model, .n_ff = h->n_ff, .n = b->data.n, .n_train = b->data.n_train,
-                                    .f = b->data.input[PREDICT_FFN], .x = b->data.input[input] };
+                                    .f = b->data.input[PREDICT_FFN], .x = b->data.input[input],
+                                    .bias = { b->bias[0], b->bias[1] } };
 }
 
 static int targets(const struct block *b, size_t first, size_t n, uint8_t **out, struct err *e)
@@ -86,7 +88,7 @@ static int targets(const struct block *b, size_t first, size_t n, uint8_t **out,
     *out = malloc(n * (size_t)h->n_ff + 1);
     if (!*out)
         return err_set(e, ERR_NOMEM, "targets of %zu tokens", n);
-    return predictor_targets(b->gate, b->up, h->d_model, h->n_ff,
+    return predictor_targets(b->gate, b->up, b->bias, h->d_model, h->n_ff,
                              b->data.input[PREDICT_FFN] + first * (size_t)h->d_model, n, b->p->pool, *out, e);
 }
 
@@ -211,13 +213,14 @@ static int all_blocks(struct pass *s, const struct predictor_layer *l, struct te
             r = err_set(e, ERR_NOMEM, "matrices of %d neurons", p->info->h.n_ff);
         if (!r && (r = predictor_tensor_next(&t->gate, p->n_blocks, b.gate, e)) == 0 &&
             (!t->two || (r = predictor_tensor_next(&t->up, p->n_blocks, b.up, e)) == 0) &&
+            (r = predictor_biases(p->model, s->layer, k, b.bias, e)) == 0 &&
             (r = predictor_block_gather(&p->samples, l, k, LEAST_TRAIN, &b.data, e)) == 0 &&
             (!t->loss_weighting || (r = read_shift(s, &b, t, e)) == 0)) {
             stand_ins += b.data.stand_in;
             r = one_block(s, &b, e);
         }
         predictor_block_free(&b.data);
-        free(b.gate), free(b.up), free(b.shift), free(b.held), free(b.train);
+        free(b.gate), free(b.up), free(b.bias[0]), free(b.bias[1]), free(b.shift), free(b.held), free(b.train);
     }
     if (stand_ins && !s->counts && !r)
         log_info("layer %d: %d of %d experts were used by few of the sampled tokens; tokens of the whole layer stand in for "

@@ -64,17 +64,20 @@ static int block(struct check *c, const struct predictor_layer *l, int k, const 
 {
     const struct model_hparams *h = &c->info->h;
     struct predictor_block b = { 0 };
+    float *bias[2] = { NULL, NULL };
     int n, r = predictor_block_gather(&c->samples, l, k, 0, &b, e);
+    r = r ? r : predictor_biases(c->model, l->layer, k, bias, e);
     uint8_t *targets = r ? NULL : malloc(b.n * (size_t)h->n_ff + 1);
     if (!r && !targets)
         r = err_set(e, ERR_NOMEM, "targets of %zu tokens", b.n);
     if (!r)
-        r = predictor_targets(gate, up, h->d_model, h->n_ff, b.input[PREDICT_FFN], b.n, c->pool, targets, e);
+        r = predictor_targets(gate, up, bias, h->d_model, h->n_ff, b.input[PREDICT_FFN], b.n, c->pool, targets, e);
     const struct trace_predictor *list = trace_predictors_list(c->p, &n);
     for (int i = 0; i < n && !r; i++)
         if (list[i].layer == l->layer && list[i].block == k)
             r = one(c, i, &b, targets, e);
     predictor_block_free(&b);
+    free(bias[0]), free(bias[1]);
     free(targets);
     return r;
 }

@@ -57,7 +57,7 @@ struct dense_layer {
     const float *shared_router;                /* f32[d_model] */
     const float *sinks, *router_bias;          /* f32[n_heads], f32[n_experts]; or NULL */
     const float *select_bias;                  /* f32[n_experts], or NULL: the engine's */
-    const float *down_bias;                    /* f32[n_experts][d_model], or NULL: the engine's */
+    const float *down_bias;                    /* f32[n_blocks][d_model], or NULL: the engine's */
 };
 
 struct dense_weights {

@@ -130,7 +130,11 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
+    const float *bias = g->weights.layers[layer].down_bias;
     int r = pipeline_run(g->pipe, layer, &f, 1, e);
+    for (int t = 0; r == 0 && bias && t < n; t++)
+        for (int c = 0; c < g->h.d_model; c++)
+            g->acc[(size_t)t * (size_t)g->h.d_model + (size_t)c] += bias[c];
     if (r == 0 && g->h.post_norms)
         r = g->dense->backend->norm(g->dense, layer, DENSE_NORM_FFN_POST, g->acc, n, g->acc, e);
     return r < 0 ? r : engine_add_residual(g, g->acc, n, e);

@@ -63,12 +63,28 @@ static uint8_t is_active(const struct block *b, uint32_t pos)
     return (uint8_t)on;
 }
 
+/* A neuron's biases, in the block; NULL: none. */
+static const float *bias_of(const struct block *b, const float *layer)
+{
+    return layer ? layer + (size_t)b->block * (size_t)b->shape->n_ff : NULL;
+}
+
+static struct pipeline_bias biases_of(const struct block *b)
+{
+    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL };
+    return (struct pipeline_bias){ bias_of(b, of.gate), bias_of(b, of.up) };
+}
+
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
 static void flush_gates(struct block *b, struct gather *w)
 {
     if (!w->n)
         return;
     gathered_rows(b, w, LAYOUT_GATE);
+    const float *bias = biases_of(b).gate;
+    for (int t = 0; bias && t < b->n_tokens; t++)
+        for (int i = 0; i < w->n; i++)
+            w->a[t * SCHEDULE_GATHER_ROWS + i] += bias[w->pos[i]];
     for (int t = 0; t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
             b->rows[(size_t)t * (size_t)b->shape->n_ff + w->pos[i]] =
@@ -100,6 +116,10 @@ static void gates_in_order(struct block *b, uint32_t pos0, uint32_t n, const uin
     kernels->rows[f][s->type[LAYOUT_GATE]](b->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
                                              lp->record_bytes, (int)n, b->x[f], b->x_stride[f], b->n_tokens,
                                              b->c->d_model);
+    const float *bias = biases_of(b).gate;
+    for (int t = 0; bias && t < b->n_tokens; t++)
+        for (uint32_t i = pos0; i < pos0 + n; i++)
+            b->rows[(size_t)t * (size_t)s->n_ff + i] += bias[i];
     for (uint32_t i = pos0; i < pos0 + n; i++)
         b->active[i] = is_active(b, i);
     c->computed += n;
@@ -127,18 +147,10 @@ INLINE uint64_t gather(struct block *b, const struct entry *e, int part, int rol
     return sum;
 }
 
-/* Of the block; both or none. */
-static struct pipeline_bias biases_of(const struct block *b)
-{
-    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL };
-    size_t at = (size_t)b->block * (size_t)b->shape->n_ff;
-    return of.gate ? (struct pipeline_bias){ of.gate + at, of.up + at } : of;
-}
-
 static void flush_ups(struct block *b, struct gather *w)
 {
     size_t n_ff = (size_t)b->shape->n_ff;
-    struct pipeline_bias of = biases_of(b);
+    const float *bias = biases_of(b).up;
     if (!w->n)
         return;
     gathered_rows(b, w, LAYOUT_UP);
@@ -146,11 +158,8 @@ static void flush_ups(struct block *b, struct gather *w)
         float *h = b->rows + (size_t)t * n_ff, *gate = w->b, *up = w->a + t * SCHEDULE_GATHER_ROWS;
         for (int i = 0; i < w->n; i++)
             gate[i] = h[w->pos[i]];
-        if (of.gate)
-            for (int i = 0; i < w->n; i++) {
-                gate[i] += of.gate[w->pos[i]];
-                up[i] += of.up[w->pos[i]];
-            }
+        for (int i = 0; bias && i < w->n; i++)
+            up[i] += bias[w->pos[i]];
         nn_ffn_act(up, gate, up, w->n, b->c->act);
         for (int i = 0; i < w->n; i++)
             h[w->pos[i]] = up[i];
@@ -240,10 +249,10 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
         tile_rows(b, &k, LAYOUT_UP, w->a, SCHEDULE_GATHER_ROWS);
         for (int t = 0; t < b->n_tokens; t++) {
             float *h = b->rows + (size_t)t * n_ff + k.pos, *up = w->a + t * SCHEDULE_GATHER_ROWS;
-            for (uint32_t i = 0; of.gate && i < k.n; i++) {
+            for (uint32_t i = 0; of.gate && i < k.n; i++)
                 h[i] += of.gate[k.pos + i];
+            for (uint32_t i = 0; of.up && i < k.n; i++)
                 up[i] += of.up[k.pos + i];
-            }
             nn_ffn_act(h, h, up, (int)k.n, b->c->act);
         }
     } while (next_tile(b, x, &k));

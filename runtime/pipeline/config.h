@@ -26,8 +26,8 @@ struct pipeline_memory {
     uint8_t *predict;              /* scratch.predict; NULL without predictors */
 };
 
-/* Biases of a layer's gates and ups, of every block, in pack order: f32[n_blocks][n_ff]; NULL: none. Only of activations that
- * give no exact zeros, whose gates are never asked for alone. */
+/* Biases of a layer's gates and ups, of every block, in pack order: f32[n_blocks][n_ff]; either may be NULL: none. A gate's is added
+ * before it is asked whether the gate is open. */
 struct pipeline_bias {
     const float *gate, *up;
 };

@@ -74,4 +74,32 @@ while read -r name options; do
     check "$name: the logits of eight prompts" equal "$name"
     check "$name: the same bytes at the floor" streamed
 done < $golden/models.txt
+
+# ---- gates with biases that shut: exact mode asks for the gate with its bias ----
+naive() { logits 1,42,7,99,200 --mode "$1" --kv f32 --act f32 > "$tmp/out" && python3 tests/e2e/naive.py "$tmp/m.gguf" 1,42,7,99,200 \
+    --compare "$tmp/out" --max "$2"; }
+modes() { logits "${prompts[7]}" --mode exact > "$tmp/exact" && logits "${prompts[7]}" --mode dense > "$tmp/dense" && cmp "$tmp/exact" "$tmp/dense"; }
+# Predictors see the gate with its bias: with those of full rank and recall 0.9999 predicted mode is exact mode, all but a little.
+predicted()
+{
+    rm -f "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
+    "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts datasets/prompts/stories-profile.csv --max-tokens 4000 --ctx 100 \
+        --out "$tmp/t.h5" && "$BIN/thermo-profile" predictors -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --rank 64 --method svd \
+        --type f16 --recall 0.9999 --quality-tokens 0 --json > "$tmp/predictors.json" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --mode predicted \
+        --out "$tmp/plan.json" && "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" \
+        --out "$tmp/m.thermo" && naive predicted 1e-4 && python3 - "$tmp/predictors.json" << 'EOF'
+import json, sys
+for p in json.load(open(sys.argv[1]))["predictors"]:
+    print("layer %d: density %.3f of %.3f" % (p["layer"], p["density"], p["true_density"]))
+    assert p["density"] < 1.1 * p["true_density"] + 0.02
+EOF
+}
+for act in relu drelu; do
+    check "biases of a $act FFN: traced, planned, packed" chain --layers 2 --d-model 64 --heads 4 --ff 96 --ffn-biases --act $act --type f32
+    check "$act: logits by plain Python" naive exact 1e-4
+    check "$act: exact and dense mode give the same bytes" modes
+    check "$act: the same bytes at the floor" streamed
+    [ $act = drelu ] || check "$act: predictors of full rank know the biases" predicted
+done
 done_testing

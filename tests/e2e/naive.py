@@ -102,11 +102,14 @@ def logits(g, ids, gating, watch=None):
         s = [1 / (1 + math.exp(-z[i])) for i in best]
         return [(i, a / sum(s)) for i, a in zip(best, s)]
 
-    def ffn(gate, up, down, n, seen=None):
-        u = mul(up, n)
+    def add(x, bias):
+        return [a + b for a, b in zip(x, bias)] if bias else x
+
+    def ffn(gate, up, down, n, seen=None, biases=(None, None, None)):
+        u, g = add(mul(up, n), biases[1]), add(mul(gate, n), biases[0])
         if seen:
-            seen([a > 0 and (act == "relu" or b > 0) for a, b in zip(mul(gate, n), u)])
-        return mul(down, [act_of(a) * (max(b, 0.0) if act == "drelu" else b) for a, b in zip(mul(gate, n), u)])
+            seen([a > 0 and (act == "relu" or b > 0) for a, b in zip(g, u)])
+        return add(mul(down, [act_of(a) * (max(b, 0.0) if act == "drelu" else b) for a, b in zip(g, u)]), biases[2])
 
     for pos, token in enumerate(ids):
         x = list(g.t["token_embd.weight"][token])
@@ -133,8 +136,9 @@ def logits(g, ids, gating, watch=None):
             else:
                 turned = g.t.get("blk.%d.ffn_down_t.weight" % l)
                 down = list(zip(*turned)) if turned else t("ffn_down")
+                biases = [g.t.get("blk.%d.ffn_%s.bias" % (l, r)) for r in ("gate", "up", "down")]
                 seen = watch and (lambda active: watch(l, x, active))
-                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), down, n, seen))]
+                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), down, n, seen, biases))]
     return mul(g.t.get("output.weight", g.t["token_embd.weight"]), norm(x, g.t["output_norm.weight"], eps))
 
 

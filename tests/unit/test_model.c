@@ -513,6 +513,11 @@ static void tensors(void)
           ERR_FORMAT && says("token_embd.weight' is of shape 64 x 8"));
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 0, QUANT_F32, &h) == 0);
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q.bias", TINY_D, 2, QUANT_F32, &h) == ERR_FORMAT && says("blk.0.attn_q.bias"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.ffn_gate.bias", TINY_FF, 0, QUANT_F32, &h) == 0);
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.1.ffn_up.bias", TINY_FF + 1, 0, QUANT_F32, &h) == ERR_FORMAT && says("blk.1.ffn_up.bias"));
+    CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.ffn_down.bias", TINY_D, 0, QUANT_F16, &h) == ERR_UNSUPPORTED && says("only F32"));
+    CHECK(opens(moe, QUANT_Q4_0, NULL, 4, "blk.0.ffn_gate.bias", TINY_FF, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
+          says("blk.0.ffn_gate.bias"));
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.0.attn_q_norm.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&
           says("blk.0.attn_q_norm.weight"));
     CHECK(opens(NULL, QUANT_F16, NULL, 0, "blk.2.attn_norm.weight", TINY_D, 0, QUANT_F32, &h) == ERR_UNSUPPORTED &&

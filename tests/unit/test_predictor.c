@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+static float *const none[2] = { NULL, NULL }; /* biases */
 enum { D = 64, FF = 300, N = 3400, TRAIN = 3000, TRUE_RANK = 48, QUIET = FF / 2 };
 
 static uint64_t state = 7;
@@ -114,8 +115,8 @@ static struct result run(int rank, int threads, int epochs, int two_inputs)
     struct predictor_data d = { .d = D, .n_ff = FF, .n = N, .n_train = TRAIN, .f = f, .x = two_inputs ? x : f };
     const struct predictor_options o = { .epochs = epochs, .batch = 128, .lr = 2e-3, .weight = 8, .seed = 3 };
     CHECK_MSG(predictor_base_new(&d, gate, NULL, rank, pool, &b, &e) == 0, "%s", e.msg);
-    CHECK(predictor_targets(gate, NULL, D, FF, f, TRAIN, pool, train, &e) == 0);
-    CHECK(predictor_targets(gate, NULL, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, none, D, FF, f, TRAIN, pool, train, &e) == 0);
+    CHECK(predictor_targets(gate, NULL, none, D, FF, f + TRAIN * D, N - TRAIN, pool, held, &e) == 0);
     CHECK(predictor_start(b, rank, &w, &e) == 0);
     for (int i = 0; i < 2; i++) {
         if (i && epochs)
@@ -163,7 +164,7 @@ static void few_of_many(int two_inputs)
         struct predictor_packed q = { 0 };
         struct predictor_counts c;
         CHECK_MSG(predictor_base_new(&d, gate[i], NULL, i ? 64 : K, pool, &b, &e) == 0, "%s", e.msg);
-        CHECK(predictor_targets(gate[i], NULL, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
+        CHECK(predictor_targets(gate[i], NULL, none, WIDE, NEURONS, f + SEEN * WIDE, TOKENS - SEEN, pool, held, &e) == 0);
         CHECK(predictor_start(b, K, &w, &e) == 0 && predictor_quantise(&w, b, NULL, QUANT_F32, &q, &e) == 0 &&
               predictor_counts_new(&c, &e) == 0 && predictor_count(&q.p, &d, SEEN, TOKENS - SEEN, held, pool, &c, &e) == 0);
         density[i] = predictor_point_of(&c, 0.95).density;

@@ -118,6 +118,22 @@ static void list_append(struct cache *c, uint32_t i)
     c->used_levels[n / 64] |= (uint64_t)1 << n % 64;
 }
 
+static void list_prepend(struct cache *c, uint32_t i)
+{
+    struct slot *s = slots(c);
+    int n = level_of(c, s[i].unit);
+    struct level *l = &levels(c)[n];
+    if (l->head == CACHE_NONE) {
+        list_append(c, i);
+        return;
+    }
+    s[i].prev = CACHE_NONE;
+    s[i].next = l->head;
+    s[i].listed = 1;
+    s[l->head].prev = i;
+    l->head = i;
+}
+
 static void list_remove(struct cache *c, uint32_t i)
 {
     struct slot *s = slots(c);
@@ -238,6 +254,19 @@ void cache_unpin(struct cache *c, uint32_t i)
     assert(i < c->n_slots && s->pins > 0);
     if (--s->pins == 0 && s->state == SLOT_READY)
         list_append(c, i);
+}
+
+void cache_unpin_first(struct cache *c, uint32_t i)
+{
+    struct slot *s = &slots(c)[i];
+    assert(i < c->n_slots && s->pins > 0);
+    if (--s->pins == 0 && s->state == SLOT_READY)
+        list_prepend(c, i);
+}
+
+int cache_full(const struct cache *c)
+{
+    return c->free_head == CACHE_NONE;
 }
 
 /* List a, then list b, as list to (which is a, b or emptied before). */

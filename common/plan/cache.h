@@ -45,6 +45,9 @@ void cache_prefetch(const struct cache *c, uint32_t unit, int stage);
 uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted);
 void cache_ready(struct cache *c, uint32_t slot);   /* loading -> ready */
 void cache_unpin(struct cache *c, uint32_t slot);
+/* The same, but the unit is not wanted again soon: of its level it is the first to go. */
+void cache_unpin_first(struct cache *c, uint32_t slot);
+int cache_full(const struct cache *c);              /* 1: no slot is free, so that what is admitted drives something out */
 
 /* A token (or batch step) has passed: ageing. */
 void cache_tick(struct cache *c);

@@ -296,7 +296,8 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
         t->cold, "ns", "missed units", s->missed, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
         s->gap_bytes, "longest read", (double)s->c.read_bytes, NULL);
     put(m, n, "(M6)",
-        "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many are missing", s->exposed, "ns", NULL);
+        "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many miss",
+        s->exposed, "ns", NULL);
 }
 
 static void predict_lines(const struct totals *s, struct explain_line *m, int *n)

@@ -43,9 +43,30 @@ static int count_tokens(const struct engine *g, const float *weight, int expert,
     return m;
 }
 
+/* Which experts of a pass the cold cache had better not remember, out[n_experts]. A prompt uses more experts than the cache holds,
+ * expert after expert, which would drive out each before it is used again. An LRU cache that had seen the tokens one by one would end
+ * with the experts that the last ones use, as many as it holds: those are admitted, and for others nothing goes. */
+static void find_passing(const struct engine *g, int layer, int n, uint8_t *out)
+{
+    int part = g->n_parts - 1, n_experts = g->h.n_experts;
+    uint32_t units = layout_of(g->shapes, layer)->part[part].n_units - engine_first_cold(g, layer, 0, part);
+    uint32_t slots = cache_slots(g->caches[layer * g->n_parts + part]), room = units ? slots / units : 0;
+    const float *weight = expert_weights(g, n);
+    memset(out, 0, (size_t)n_experts);
+    if (g->c.mode != PLAN_DENSE || n <= g->c.choice.max_batch || !room)
+        return;
+    memset(out, 1, (size_t)n_experts);
+    for (int t = n - 1; t >= 0 && room; t--)
+        for (int k = 0; k < n_experts && room; k++)
+            if (weight[t * n_experts + k] > 0 && out[k]) {
+                out[k] = 0;
+                room--;
+            }
+}
+
 /* Experts that run together, from expert `from` on: those that were chosen, as many as there is room for. Their inputs
  * are not filled in. Returns the first that is left over. */
-static int next_experts(const struct engine *g, int n, int from, struct pipeline_ffn *f, int *n_f)
+static int next_experts(const struct engine *g, int n, int from, const uint8_t *passing, struct pipeline_ffn *f, int *n_f)
 {
     const float *weight = expert_weights(g, n);
     size_t d = (size_t)g->h.d_model, q8 = kernels_act_bytes(KERNELS_ACT_Q8, g->h.d_model), row = 0;
@@ -57,7 +78,7 @@ static int next_experts(const struct engine *g, int n, int from, struct pipeline
             break;
         struct acts in = { .n_cols = g->h.d_model, .n_tokens = m, .q8 = g->picked_q8 + row * q8 }, seen = in;
         seen.q8 = g->seen_q8 ? g->seen_q8 + row * q8 : NULL;
-        f[(*n_f)++] = (struct pipeline_ffn){ .block = from, .in = in, .seen = seen,
+        f[(*n_f)++] = (struct pipeline_ffn){ .block = from, .passing = passing[from], .in = in, .seen = seen,
                                              .rows = g->ffn + row * (size_t)g->h.n_ff, .out = g->sums + row * d };
         row += (size_t)m;
     }
@@ -90,12 +111,15 @@ static void see(struct engine *g, struct pipeline_ffn *f, int n_f, int n, const 
 }
 
 /* The blocks of a layer that come first, where that is known before attention. */
-static int first_blocks(const struct engine *g, int n, struct pipeline_ffn *f)
+static int first_blocks(const struct engine *g, int layer, int n, struct pipeline_ffn *f)
 {
+    uint8_t passing[MODEL_MAX_EXPERTS];
     int n_f = !g->h.n_experts;
     f[0] = (struct pipeline_ffn){ .block = 0 };
-    if (g->h.early_router)
-        next_experts(g, n, 0, f, &n_f);
+    if (g->h.early_router) {
+        find_passing(g, layer, n, passing);
+        next_experts(g, n, 0, passing, f, &n_f);
+    }
     return n_f;
 }
 
@@ -103,7 +127,7 @@ static int first_blocks(const struct engine *g, int n, struct pipeline_ffn *f)
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
-    int n_f = first_blocks(g, n, f);
+    int n_f = first_blocks(g, layer, n, f);
     return n_f ? pipeline_prefetch(g->pipe, layer, f, n_f, e) : 0;
 }
 
@@ -116,7 +140,7 @@ int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *
         return 0;
     if (g->h.n_experts)
         memcpy(g->block_in, in->f32, (size_t)in->n_tokens * (size_t)in->n_cols * sizeof(float));
-    int n_f = first_blocks(g, in->n_tokens, f);
+    int n_f = first_blocks(g, layer, in->n_tokens, f);
     if (!n_f)
         return 0;
     if (g->h.n_experts)
@@ -185,12 +209,14 @@ static int finish_experts(struct engine *g, int layer, int n, struct err *e)
 static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
+    uint8_t passing[MODEL_MAX_EXPERTS];
     int from = predicted_from(g, layer), n_f, r;
     size_t d = (size_t)g->h.d_model;
     if (!g->h.early_router && (r = engine_route(g, layer, router_input(g, layer, n), n, e)) < 0)
         return r;
     memset(g->mix, 0, (size_t)n * d * sizeof *g->mix);
-    for (int b = next_experts(g, n, 0, f, &n_f); n_f; b = next_experts(g, n, b, f, &n_f)) {
+    find_passing(g, layer, n, passing);
+    for (int b = next_experts(g, n, 0, passing, f, &n_f); n_f; b = next_experts(g, n, b, passing, f, &n_f)) {
         float *in = g->picked;
         pick_tokens(g, f, n_f, n, g->xn, in);
         for (int i = 0; i < n_f; i++) {

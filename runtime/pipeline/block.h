@@ -63,6 +63,7 @@ struct block {
     const struct pipeline_config *c;
     /* written by the coordinator before workers start */
     int layer, block, n_tokens;
+    int passing;          /* what it needs is not wanted again soon: nothing goes from the cache for it */
     const struct layout_shape *shape;    /* of the layer */
     uint32_t hot[LAYOUT_MAX_PARTS];      /* neurons of the resident prefixes, and where these are */
     uint8_t *hot_base[LAYOUT_MAX_PARTS];

@@ -145,11 +145,13 @@ void pipeline_begin(struct pipeline *p, int predicted)
 
 int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *f, int n, struct err *e)
 {
-    int blocks[SCHEDULE_MAX_BLOCKS];
+    int blocks[SCHEDULE_MAX_BLOCKS] = { 0 };
     assert(n <= SCHEDULE_MAX_BLOCKS);
     for (int i = 0; i < n; i++)
         blocks[i] = f[i].block;
     scheduler_begin(p->s, layer, blocks, n, p->predicted);
+    for (int i = 0; i < n; i++)
+        scheduler_block(p->s, i)->passing = f[i].passing;
     p->prepared = 1;
     return p->c.no_prefetch ? 0 : scheduler_read(p->s, SCHEDULE_READS_AHEAD, 1, e);
 }

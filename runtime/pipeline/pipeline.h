@@ -44,6 +44,7 @@ void pipeline_begin(struct pipeline *p, int predicted);
  * while an earlier one computes. */
 struct pipeline_ffn {
     int block;
+    int passing;                /* 1: for it nothing goes from the cold cache, and what it finds there is the first to go: see block.h */
     struct acts in;             /* [n_tokens][d_model] */
     struct acts seen;           /* what its predictor sees, as many tokens; f32 NULL: in */
     float *rows, *out;          /* scratch f32[n_tokens][n_ff]; f32[n_tokens][d_model] */

@@ -128,9 +128,17 @@ int read_queue_lookup(struct read_queue *q, const struct list *l, struct entry *
 void read_queue_release(struct read_queue *q, const struct list *l, const struct entry *e)
 {
     if (e->kind == KIND_CACHED || e->kind == KIND_ADMITTED)
-        cache_unpin(cache_of(q, l), e->where);
+        (l->of->passing ? cache_unpin_first : cache_unpin)(cache_of(q, l), e->where);
     else if (e->kind == KIND_STAGED && --q->buffers[e->where].refs == 0)
         q->free_buffers[q->n_free++] = e->where;
+}
+
+/* A slot for a unit that is read, or CACHE_NONE. */
+static uint32_t admit(struct read_queue *q, const struct list *l, const struct entry *e)
+{
+    struct cache *c = cache_of(q, l);
+    uint32_t evicted;
+    return l->of->passing && cache_full(c) ? CACHE_NONE : cache_admit(c, cache_unit_of(l, e->unit), &evicted);
 }
 
 /* ---- reads ---- */
@@ -171,11 +179,10 @@ static size_t next_read(const struct list *l)
 /* Where the read of a single unit goes to: its slot, if it is given one now. */
 static void choose_place(struct read_queue *q, const struct list *l, struct entry *e, int alone, struct buffer *b)
 {
-    uint32_t evicted, slot;
     b->direct = b->refused = 0;
     if (!l->direct || !alone)
         return;
-    slot = cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
+    uint32_t slot = admit(q, l, e);
     b->direct = slot != CACHE_NONE;
     b->refused = !b->direct;
     if (b->direct) {
@@ -264,7 +271,7 @@ static void take_in(struct read_queue *q, struct buffer *b)
         if (e->kind != KIND_READING) /* cached, in a gap */
             continue;
         uint8_t *data = b->req.buf + (unit_offset(l, e->unit) - b->start);
-        uint32_t evicted, slot = b->refused ? CACHE_NONE : cache_admit(cache_of(q, l), cache_unit_of(l, e->unit), &evicted);
+        uint32_t slot = b->refused ? CACHE_NONE : admit(q, l, e);
         if (slot == CACHE_NONE) {
             e->kind = KIND_STAGED;
             e->base = data;

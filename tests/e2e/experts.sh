@@ -72,6 +72,21 @@ P
 check "bytes and hits are those planned, with little memory" as_planned "$little"
 check "and with half" as_planned "$half"
 
+prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
+{
+    "$run" generate --model "$pack" --plan "$plan" --memory "$half" --prompt "$(rows 3)" -n 1 --temp 0 --prefill-chunk 64 --json -q > "$tmp/run" &&
+        python3 - "$plan" "$tmp/run" "$half" <<'P'
+import json, sys
+limit = next(l for l in json.load(open(sys.argv[1]))["limits"] if l["memory_bytes"] == int(sys.argv[3]))
+slots = [c[0] for c in limit["batches"][0]["cold"]]
+run = json.loads(open(sys.argv[2]).readlines()[-1])["prompt"]
+share = sum(slots) / (len(slots) * 16 * 2)
+print(f'hits {run["cold_hit_rate"]:.3f}; of the units {share:.3f} have a slot')
+assert run["cold_hit_rate"] > 0.6 * share # in turn they would find next to nothing
+P
+}
+check "a prompt in chunks finds what there is" prompted
+
 group=
 if mkdir "/sys/fs/cgroup/memory/thermo-experts-$$" 2> /dev/null; then
     group=/sys/fs/cgroup/memory/thermo-experts-$$ file=memory.limit_in_bytes

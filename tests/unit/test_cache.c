@@ -188,6 +188,32 @@ static void test_rules(void)
     free(mem);
 }
 
+/* What is unpinned as the first to go goes before what is older; a free slot drives nothing out. */
+static void test_first(enum cache_policy policy)
+{
+    void *mem = aligned_alloc(64, cache_bytes(10, 3));
+    struct cache *c = cache_init(mem, 10, 3, policy);
+    uint32_t ev, slot[3] = { 0 };
+    int ready;
+    for (uint32_t u = 0; u < 3; u++) {
+        CHECK(!cache_full(c) && cache_lookup(c, u, &ready) == CACHE_NONE);
+        slot[u] = cache_admit(c, u, &ev);
+        cache_ready(c, slot[u]);
+        (u == 1 ? cache_unpin_first : cache_unpin)(c, slot[u]);
+    }
+    CHECK(cache_full(c)); /* 1, 0, 2 */
+    CHECK(cache_lookup(c, 2, &ready) == slot[2]);
+    cache_unpin_first(c, slot[2]);
+    cache_lookup(c, 5, &ready);
+    uint32_t s = cache_admit(c, 5, &ev);
+    CHECK(ev == (policy == CACHE_LRU ? 2 : 1)); /* LFU: of the level of 1, while 2 has been used twice */
+    cache_ready(c, s);
+    cache_unpin(c, s);
+    cache_lookup(c, 6, &ready);
+    CHECK(cache_admit(c, 6, &ev) != CACHE_NONE && ev == (policy == CACHE_LRU ? 1 : 0));
+    free(mem);
+}
+
 static void test_empty(void)
 {
     void *mem = aligned_alloc(64, cache_bytes(1000, 0));
@@ -230,6 +256,8 @@ static double scan_hits(enum cache_policy policy)
 int main(void)
 {
     test_rules();
+    test_first(CACHE_LRU);
+    test_first(CACHE_LFU);
     test_empty();
     for (int p = 0; p < CACHE_POLICIES; p++)
         for (uint32_t n = 1; n <= UNITS; n = n * 2 + 1)

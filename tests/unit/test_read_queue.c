@@ -212,6 +212,29 @@ static void test_direct(void)
     end();
 }
 
+/* What is not wanted again soon drives nothing out, and is the first to go where it was found. */
+static void test_passing(void)
+{
+    begin((struct pipeline_sample){ .form = LAYOUT_SPLIT, .depth = 4, .slots = 2, .padded = 1 });
+    const struct cache *cache = t.s.caches[1 * 2 + 1];
+    int pressure;
+    t.b.passing = 1; /* into free slots */
+    want(10), want(20);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 2 && all_right(KIND_ADMITTED));
+    release_all(); /* the last one that is released is the first to go */
+    want(30);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1 && all_right(KIND_STAGED) && cache_stats(cache).evictions == 0);
+    release_all();
+    CHECK(want(10) && all_right(KIND_CACHED));
+    release_all();
+    t.b.passing = 0;
+    want(30);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1 && all_right(KIND_ADMITTED) && cache_stats(cache).evictions == 1);
+    release_all();
+    CHECK(want(20) && !want(10));
+    end();
+}
+
 /* Where a plan has joins, one read goes through gaps; what arrives unasked is dropped; and what the list may still get is
  * waited for. */
 static void test_gaps(void)
@@ -293,6 +316,7 @@ int main(void)
     test_most();
     test_cache();
     test_direct();
+    test_passing();
     test_gaps();
     test_verify();
     test_faults();

@@ -17,7 +17,7 @@ struct given {
     int splice, segment, head_dim, cycle;
     double agree;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
-    double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, noise, layer_share;
+    double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, route_skew, noise, layer_share;
     uint64_t seed;
     int prompt_rows, prompt_words, threads, dry_run, json;
 };
@@ -96,6 +96,8 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "route-memory", .alias_of = "route-persistence" },
         { .name = "route-persistence", .type = OPT_DOUBLE, .dest = &g->route_memory, .min = 0, .max = 1, .arg = "X",
           .def = "the setting's", .help = "Part of the routers' variance that persists as the gates' does." },
+        { .name = "route-skew", .type = OPT_DOUBLE, .dest = &g->route_skew, .min = 0, .max = 5, .arg = "S", .def = "0",
+          .help = "Spread of experts' popularity: deviation of what a logit always has, in deviations of the rest of it." },
         { .name = "noise", .type = OPT_DOUBLE, .dest = &g->noise, .min = 0, .max = 0.5, .arg = "X", .def = "the setting's",
           .help = "Part of the gates' variance outside of the low-rank part that predictors can find." },
         { .name = "layer-share", .type = OPT_DOUBLE, .dest = &g->layer_share, .min = 0, .max = 0.5, .arg = "X", .def = "the setting's",
@@ -186,8 +188,8 @@ static int routed(const struct given *g, const struct synth_route *route, struct
         return err_set(e, ERR_USAGE, "--route-segment needs --route-splice");
     if (s->n_experts == 0)
         return err_set(e, ERR_USAGE, "--routes needs experts: --shape %s has none, and --experts is not given", s->name);
-    if (g->route_memory >= 0)
-        return err_set(e, ERR_USAGE, "--route-persistence: with --routes the route says which experts follow");
+    if (g->route_memory >= 0 || g->route_skew >= 0)
+        return err_set(e, ERR_USAGE, "--route-persistence and --route-skew: with --routes the route says which experts follow");
     if (g->prompt_rows >= 0 || g->prompt_words >= 0)
         return err_set(e, ERR_USAGE, "--prompt-rows and --prompt-words: with --routes the prompt is the route's text");
     q->route = route;
@@ -233,6 +235,8 @@ static int request(const struct given *g, const struct synth_route *route, struc
     choose_int(&s->n_experts_used, g->experts_used >= 0 ? g->experts_used : g->experts == 0 ? 0 : -1);
     choose(&s->rope_base, g->rope_base);
     choose_int(&s->head_dim, g->head_dim);
+    if (s->n_experts == 0 && g->route_skew > 0)
+        return err_set(e, ERR_USAGE, "--route-skew needs --experts");
     setting += s->n_experts > 0; /* each is there twice: dense, experts */
     q->setting = synth_settings[setting];
     struct synth_setting *p = &q->setting;
@@ -244,6 +248,7 @@ static int request(const struct given *g, const struct synth_route *route, struc
     choose(&p->memory[1].share, g->long_share);
     choose(&p->memory[1].period, g->long_period);
     choose(&p->route_memory, g->route_memory);
+    choose(&p->route_skew, g->route_skew);
     choose(&p->noise, g->noise);
     choose(&p->layer_share, g->layer_share);
     return routed(g, route, q, e);
@@ -353,7 +358,7 @@ int main(int argc, char **argv)
         .d_model = -1,
         .heads = -1, .kv_heads = -1, .ff = -1, .vocab = -1, .context = -1, .experts = -1, .experts_used = -1,
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
-        .long_share = -1, .long_period = -1, .route_memory = -1, .noise = -1, .layer_share = -1, .seed = 1,
+        .long_share = -1, .long_period = -1, .route_memory = -1, .route_skew = -1, .noise = -1, .layer_share = -1, .seed = 1,
         .prompt_rows = -1, .prompt_words = -1, .splice = -1, .segment = -1, .head_dim = -1,
         .cycle = -1, .agree = -1,
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,

@@ -23,14 +23,14 @@ const struct synth_shape synth_shapes[] = {
     { 0 }
 };
 
-/* Rate, skew, layer spread, memory, the routers' memory, noise, layers' own share; sources in --help and on the page. */
+/* Rate, skew, layer spread, memory, the routers' memory and skew, noise, layers' own share; sources in --help and on the page. */
 const struct synth_setting synth_settings[] = {
-    { "published", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.005, 0 },
-    { "published", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.005, 0 },
-    { "trained", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0.085, 0.075 },
-    { "trained", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0.085, 0.075 },
-    { "hard", 0, 0.10, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005, 0 },
-    { "hard", 1, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0.005, 0 },
+    { "published", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0, 0.005, 0 },
+    { "published", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0, 0.005, 0 },
+    { "trained", 0, 0.10, 0.65, 0.3, { { 0.24, 8 }, { 0.56, 32 } }, 0, 0, 0.085, 0.075 },
+    { "trained", 1, 0.15, 1.0, 0.3, { { 0.2, 8 }, { 0.7, 32 } }, 0.6, 0, 0.085, 0.075 },
+    { "hard", 0, 0.10, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0, 0.005, 0 },
+    { "hard", 1, 0.15, 0.3, 0, { { 0, 8 }, { 0, 32 } }, 0, 0, 0.005, 0 },
     { 0 }
 };
 

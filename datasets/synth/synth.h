@@ -45,6 +45,7 @@ struct synth_setting {
     double layer_spread; /* s_layer */
     struct synth_class memory[SYNTH_CLASSES];
     double route_memory; /* share of memory in the routers' variance */
+    double route_skew;   /* deviation of what an expert's logit always has, in deviations of the rest: popularity */
     double noise;        /* eta */
     double layer_share;  /* of the gates' variance: what the layer's own attention brings */
 };

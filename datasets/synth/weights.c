@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* Streams of random numbers that are not a tensor's own. */
-enum { KEY_CODE = 1000, KEY_CARRIER, KEY_EMBED, KEY_ORDER, KEY_OWN };
+enum { KEY_CODE = 1000, KEY_CARRIER, KEY_EMBED, KEY_ORDER, KEY_OWN, KEY_POPULAR };
 
 /* What the rows of one tensor have in common. */
 struct rows {
@@ -360,6 +360,8 @@ static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
     int early = d->ask.shape.small;
     double memory = early && r->t->layer == 0 ? 0 : d->ask.setting.route_memory;
     double scale = early ? 1.5 : 1.5 * d->layer[r->t->layer].rms;
+    uint32_t n = (uint32_t)d->ask.shape.n_experts, rank = synth_permute(key_of(d, KEY_POPULAR, (uint64_t)r->t->layer), (uint32_t)row, n);
+    double always = scale * d->ask.setting.route_skew * synth_quantile((rank + 0.5) / n) / SYNTH_CONSTS;
     for (int c = 0; c < d->ask.shape.d_model; c++) {
         double share = 0;
         if (c >= d->code0 && c < d->memory0)
@@ -367,7 +369,7 @@ static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
         else if (c >= d->memory0 && c < d->route0)
             share = memory / (SYNTH_BLOCK * d->n_strands);
         double sign = synth_mix(r->key + row, (uint64_t)c) & 1 ? 1 : -1;
-        float v = (float)(sign * scale * sqrt(share));
+        float v = (float)(c < SYNTH_CONSTS ? always : sign * scale * sqrt(share));
         uint32_t bits;
         memcpy(&bits, &v, sizeof bits);
         bytes_put32(out + 4 * (size_t)c, bits);

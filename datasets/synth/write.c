@@ -161,15 +161,16 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
 {
     static const char *const acts[MODEL_ACTS] = { "silu", "relu", "drelu" };
     const struct synth_setting *s = &d->ask.setting;
-    char text[256], key[96];
+    char text[400], key[96];
     int r;
     snprintf(text, sizeof text, "synthetic %s, %s", d->ask.shape.name, s->name);
     if ((r = gguf_writer_str(w, "general.architecture", arch_of(d), e)) < 0 ||
         (r = gguf_writer_str(w, "general.name", text, e)) < 0)
         return r;
     snprintf(text, sizeof text, "gguf-synth: rate %g, skew %g, layer spread %g, memory %g at %g and %g at %g tokens, "
-             "route memory %g, noise %g, layer share %g, seed %" PRIu64, s->rate, s->skew, s->layer_spread, s->memory[0].share,
-             s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->noise, s->layer_share, d->ask.seed);
+             "route memory %g, route skew %g, noise %g, layer share %g, seed %" PRIu64, s->rate, s->skew, s->layer_spread,
+             s->memory[0].share, s->memory[0].period, s->memory[1].share, s->memory[1].period, s->route_memory, s->route_skew, s->noise,
+             s->layer_share, d->ask.seed);
     if ((r = gguf_writer_str(w, "general.description", text, e)) < 0 ||
         (r = gguf_writer_u32(w, "general.file_type",
                              d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1, e)) < 0 ||

@@ -159,6 +159,20 @@ check "cycle: a draft that agrees in three of five places" cycle draft --cycle-a
 check "cycle: greedy generation goes round the text" round
 check "cycle: some of the draft's guesses are right, some are not" drafted
 
+# Share of choices that the hottest quarter of 16 experts takes.
+popular() # AT-LEAST AT-MOST OPTIONS...
+{
+    least=$1 most=$2
+    shift 2
+    "$BIN/gguf-synth" --shape tiny --ff 64 --act silu --experts 16 --experts-used 2 --prompts "$tmp/text.csv" --prompt-rows 6 "$@" "$tmp/m.gguf" && trace &&
+        "$TOOL" csv "$tmp/t.h5" | awk -F, -v least="$least" -v most="$most" 'NR > 1 { for (i = 4; i <= NF; i++) { n[$3 "," $i]++; all++ } }
+            END { for (l = 0; l < 3; l++) { for (k = 0; k < 4; k++) { best = ""; for (x in n) if (x ~ "^" l "," && (best == "" || n[x] > n[best])) best = x
+                sum += n[best]; delete n[best] } }
+                print sum / all; exit !(least <= sum / all && sum / all <= most) }'
+}
+check "experts are about even" popular 0.25 0.45
+check "some are more popular" popular 0.6 0.9 --route-skew 1.2
+check "a popularity beside a route" refused 2 'the route says which experts follow' 99 '' --route-skew 1
 check "a cycle beside a route" refused 2 "with --routes the head" 99 "" --cycle 20
 check "no route" refused 3 'column 2 is' 1 'phase,layer,step,e0,e1,e2'
 check "no experts" refused 3 "no column 'e0'" 1 'phase,step,layer'

@@ -17,7 +17,8 @@ struct given {
     int splice, segment, head_dim, cycle;
     double agree;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
-    double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, route_skew, noise, layer_share;
+    double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, route_skew;
+    double noise, layer_share;
     uint64_t seed;
     int prompt_rows, prompt_words, threads, dry_run, json;
 };

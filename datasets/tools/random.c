@@ -38,7 +38,7 @@ struct family {
     int rope_share;             /* rope.dimension_count is a head over it */
     int fused;                  /* attn_qkv, and ffn_up has Gate too */
     int ungated;                /* no Gate */
-    int delta;                  /* recurrent layers: heads as long as attention's, twice as many of values as of keys; 2: Qwen3.5's keys */
+    int delta;                  /* recurrent layers: twice as many heads of values as of keys; 2: Qwen3.5's keys */
     int layer_norm;             /* the key of its eps */
     int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
@@ -76,7 +76,7 @@ static const struct family families[] = {
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, two_norms, kv_rank, q_rank;
+        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, two_norms, delta_dim, delta_heads, kv_rank, q_rank;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -389,12 +389,13 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
     return put_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
 }
 
-/* Of recurrent layers; heads of keys are as many as kv heads, of values twice as many. */
+/* Of recurrent layers; there are twice as many heads of values as of keys. */
 static int put_delta(struct make *m, const struct shape *s, struct err *e)
 {
     const struct { const char *key; int value; } keys[] = {
-        { "ssm.conv_kernel", 4 }, { "ssm.state_size", s->head_dim }, { "ssm.group_count", s->kv_heads },
-        { "ssm.time_step_rank", 2 * s->kv_heads }, { "ssm.inner_size", 2 * s->kv_heads * s->head_dim }, { "full_attention_interval", 4 },
+        { "ssm.conv_kernel", 4 }, { "ssm.state_size", s->delta_dim }, { "ssm.group_count", s->delta_heads },
+        { "ssm.time_step_rank", 2 * s->delta_heads }, { "ssm.inner_size", 2 * s->delta_heads * s->delta_dim },
+        { "full_attention_interval", 4 },
     };
     const char *a = s->family->arch;
     uint8_t recurrent[MODEL_MAX_LAYERS + 8] = { 0 }, sections[16] = { 0 };
@@ -551,6 +552,10 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--kv-rank and --q-rank are not known for --arch %s", s->family->arch);
     if (s->family->kinds && (s->layers < 6 || s->window == 0))
         return err_set(e, ERR_USAGE, "--arch %s needs --window and 6 --layers or more", s->family->arch);
+    if (!s->family->delta && (s->delta_heads > 0 || s->delta_dim > 0))
+        return err_set(e, ERR_USAGE, "--delta-heads and --delta-dim are not known for --arch %s", s->family->arch);
+    s->delta_heads = s->delta_heads ? s->delta_heads : s->kv_heads;
+    s->delta_dim = s->delta_dim ? s->delta_dim : s->head_dim;
     s->kv_rank = s->family->latent && s->kv_rank == 0 ? 4 * s->head_dim : s->kv_rank;
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
@@ -661,6 +666,11 @@ int cmd_random(int argc, char **argv)
           .help = "Biases of the FFN's three matrices where it may have them." },
         { .name = "two-norms", .type = OPT_FLAG, .dest = &s.two_norms,
           .help = "A norm of attention's own beside the FFN's (falcon, as in 40B)." },
+        { .name = "delta-heads", .type = OPT_INT, .dest = &s.delta_heads, .min = 1, .max = 1024,
+          .arg = "N", .def = "as many as kv-heads",
+          .help = "Heads of queries and keys of recurrent layers; there are twice as many of values." },
+        { .name = "delta-dim", .type = OPT_INT, .dest = &s.delta_dim, .min = 1, .max = MODEL_MAX_DELTA,
+          .arg = "N", .def = "as head-dim", .help = "Length of these heads." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
           "see all and do not rotate then), of gpt-oss and gemma2 0, 2, 4, ..., "

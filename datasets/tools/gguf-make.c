@@ -138,6 +138,7 @@ int make_save(struct make *m, const char *path, struct err *e)
 static const struct opt_command commands[] = {
     { "requant", cmd_requant, "the same model with every weight matrix in another type" },
     { "powerinfer", cmd_powerinfer, "the same model as PowerInfer's GGUF: transposed Down, predictors" },
+    { "apply-delta", cmd_apply_delta, "a model out of another and what it differs by" },
     { "random", cmd_random, "a model of a given shape with random weights" },
     { 0 }
 };

@@ -53,5 +53,6 @@ int make_type(const char *name, uint32_t *out, struct err *e);
 int cmd_requant(int argc, char **argv);
 int cmd_random(int argc, char **argv);
 int cmd_powerinfer(int argc, char **argv);
+int cmd_apply_delta(int argc, char **argv);
 
 #endif

@@ -85,6 +85,15 @@ devices: planner profiler
 	    --flags="$$P_FLAGS" --page "$$P_REPORT/devices.html" --markdown "$$P_REPORT/devices.md" --json "$$P_REPORT/devices.json" \
 	    --jobs '$(or $(patsubst -j%,%,$(filter -j%,$(MAKEFLAGS))),$(if $(filter -j,$(MAKEFLAGS)),0,1))'
 
+# How much memory models of several sizes should get on three classes of devices, and what it should hold: tables in STUDY_REPORT.
+# docs/study.md.   make study [STUDY="--models 7B --devices phone --batches 1,8"]
+STUDY_REPORT ?= build/study
+STUDY        ?=
+
+.PHONY: study
+study: planner profiler
+	$(Q)mkdir -p $(STUDY_REPORT) && BIN=$(BIN) scripts/study.py --json $(STUDY_REPORT)/study.json --markdown $(STUDY_REPORT)/study.md $(STUDY)
+
 # format-check reports and changes nothing; format rewrites the FILES you name.
 format-check:
 	$(Q)python3 scripts/format_check.py $(C_FILES)

@@ -11,6 +11,7 @@
 #include <assert.h>
 
 #define ROWS_MIN 8 /* neighbouring rows from which the contiguous kernel is used */
+#define DOWN_TOKENS 96 /* whose sums stay in the second level while tiles are added to them; as many as a kernel takes at a time */
 
 struct gather { /* a worker's own */
     const void **ptr;
@@ -260,41 +261,41 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
     w->counts->computed += x->n;
 }
 
-/* h of a tile in the form that Down asks for; int8 activations are made tile by tile. */
-static const void *tile_h(struct block *b, struct gather *w, const struct neuron_tile *k, enum kernels_act f, size_t *stride)
+/* h of a tile for tokens [t0, end) in the form that Down asks for; int8 activations are made tile by tile. */
+static const void *tile_h(struct block *b, struct gather *w, const struct neuron_tile *k, enum kernels_act f, int t0, int end,
+                          size_t *stride)
 {
-    const float *h = b->rows + k->pos;
     size_t n_ff = (size_t)b->shape->n_ff;
+    const float *h = b->rows + (size_t)t0 * n_ff + k->pos;
     *stride = f == KERNELS_ACT_F32 ? n_ff * sizeof *h : kernels_act_bytes(f, (int)k->n);
     assert(f == KERNELS_ACT_F32 || *stride <= SCHEDULE_GATHER_ROWS * sizeof *w->b);
-    for (int t = 0; t < b->n_tokens && f != KERNELS_ACT_F32; t++)
+    for (int t = 0; t < end - t0 && f != KERNELS_ACT_F32; t++)
         kernels_act_prepare((uint8_t *)w->b + (size_t)t * *stride, f, h + (size_t)t * n_ff, (int)k->n);
     return f == KERNELS_ACT_F32 ? (const void *)h : w->b;
 }
 
-/* out[t][col] += <a tile's elements of Down's row col, h_t>. */
-static void tile_down(struct block *b, const struct neuron_tile *k, struct gather *w)
+/* out[t][col] += <a tile's elements of Down's row col, h_t> for tokens [t0, end). */
+static void tile_down(struct block *b, const struct neuron_tile *k, struct gather *w, int t0, int end)
 {
     const struct layout_part *lp = &b->shape->part[0];
     uint32_t type = b->shape->type[LAYOUT_DOWN], bytes = layout_tile_down_bytes(lp, k->n);
     const uint8_t *rows = k->data + layout_tile_offset(lp, LAYOUT_DOWN, k->n);
     enum kernels_act f = form_of(b, LAYOUT_DOWN);
     size_t stride, d_model = (size_t)b->c->d_model;
-    const void *h = tile_h(b, w, k, f, &stride);
-    for (int col = w->col0, end = w->col0 + w->n_cols, n; col < end; col += n) {
-        n = end - col < SCHEDULE_GATHER_ROWS ? end - col : SCHEDULE_GATHER_ROWS;
-        kernels->rows[f][type](w->a, SCHEDULE_GATHER_ROWS, rows + (size_t)col * bytes, bytes, n, h, stride, b->n_tokens, (int)k->n);
-        for (int t = 0; t < b->n_tokens; t++)
-            for (int i = 0; i < n; i++)
-                b->out[(size_t)t * d_model + (size_t)(col + i)] += w->a[t * SCHEDULE_GATHER_ROWS + i];
+    const void *h = tile_h(b, w, k, f, t0, end, &stride);
+    for (int col = w->col0, last = w->col0 + w->n_cols, n; col < last; col += n) {
+        n = last - col < SCHEDULE_GATHER_ROWS ? last - col : SCHEDULE_GATHER_ROWS;
+        kernels->rows[f][type](w->a, SCHEDULE_GATHER_ROWS, rows + (size_t)col * bytes, bytes, n, h, stride, end - t0, (int)k->n);
+        for (int t = t0; t < end; t++)
+            kernels->axpy_f32(b->out + (size_t)t * d_model + (size_t)col, 1, w->a + (t - t0) * SCHEDULE_GATHER_ROWS, n);
     }
 }
 
-static void tiles_down(struct block *b, const struct entry *x, struct gather *w)
+static void tiles_down(struct block *b, const struct entry *x, struct gather *w, int t0, int end)
 {
     struct neuron_tile k = first_tile(b, x);
     do {
-        tile_down(b, &k, w);
+        tile_down(b, &k, w, t0, end);
     } while (next_tile(b, x, &k));
 }
 
@@ -376,8 +377,11 @@ void compute_down(struct block *b, uint32_t from, uint32_t to, int col0, int n_c
     w.col0 = col0;
     w.n_cols = n_cols;
     if (has_tiles(b)) {
-        for (uint32_t k = from; k < to; k++)
-            tiles_down(b, &l->e[k], &w);
+        for (int t = 0, end; t < b->n_tokens; t = end) {
+            end = b->n_tokens - t < DOWN_TOKENS ? b->n_tokens : t + DOWN_TOKENS;
+            for (uint32_t k = from; k < to; k++)
+                tiles_down(b, &l->e[k], &w, t, end);
+        }
         return;
     }
     for (uint32_t k = from; k < to; k++)

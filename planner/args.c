@@ -23,7 +23,7 @@ static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
 {
-    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1 };
+    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1, .prompt_weight = -1 };
 }
 
 void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
@@ -66,6 +66,9 @@ void args_rows(struct args *a, struct opt *rows)
           .def = "the model's, at most 4096, whatever the memory" },
         { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = PLAN_LARGEST_BATCH,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
+        { .name = "prompt-weight", .type = OPT_DOUBLE, .dest = &a->prompt_weight, .arg = "N", .min = 0, .max = 1e6,
+          .help = "Tokens of prompts for each decoded token: how much the time of prompts counts where the chunk in which they are "
+                  "processed takes memory from neurons.", .def = "1" },
         { .name = "cost", .type = OPT_CHOICE, .dest = &a->cost, .arg = "MODEL", .choices = cost_choices,
           .help = "Cost model: measured curves, or the paper's Equations 1-11 (docs/cost-model.md).",
           .def = "measured" },
@@ -292,6 +295,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->form = a->form - 1;
     q->packed = a->packed - 1;
     q->max_kl = a->max_kl;
+    q->prompt_weight = a->prompt_weight >= 0 ? a->prompt_weight : PLAN_PROMPT_WEIGHT;
     q->recall = a->recall;
     q->predictor = a->predictor - 1;
     q->kv_f16 = a->kv;

@@ -11,12 +11,12 @@ struct args {
     /* choices as in the tables of args.c */
     int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, cluster_neurons;
     int corrections, no_verify;
-    double min_speed, recall, max_kl;
+    double min_speed, recall, max_kl, prompt_weight;
     uint64_t rlimit;
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 25
+#define ARGS_ROWS 26
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

@@ -346,7 +346,8 @@ static int make_fit(struct setup *s, struct err *e)
     pack_budget_model(s->pack, &m);
     uint64_t beside = taken_beside(s), memory = s->memory_bytes > beside ? s->memory_bytes - beside : 0;
     struct plan_fit f = { .model = &m, .memory_bytes = memory, .choice = c->choice, .hot = s->hot, .cold = s->cold,
-                          .streamed = s->streamed, .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
+                          .streamed = s->streamed, .lower_chunk = !s->args.chunk,
+                          .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
     if (r < 0 && beside)
         return err_wrap(e, "of %llu bytes of memory %s takes %llu", (unsigned long long)s->memory_bytes, s->args.beside_what,

@@ -109,6 +109,8 @@ struct plan_limit {
     struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
 
+#define PLAN_PROMPT_WEIGHT 1.0 /* where nothing was asked for */
+
 /* What was asked for, as far as the limits do not say it. */
 struct plan_request {
     int known;                  /* 0: the plan does not record it, and the rest is 0 */
@@ -116,6 +118,7 @@ struct plan_request {
     int context;                /* 0: left to the planner */
     double recall;              /* 0: that of the predictors */
     double max_kl;              /* < 0: none */
+    double prompt_weight;       /* tokens of prompts for each decoded token */
     int n_cores;
     struct plan_class cores[PLAN_MAX_CLASSES]; /* most cores of these classes; of others all */
 };

@@ -145,6 +145,10 @@ int plan_fit(struct plan_fit *f, struct err *e)
     f->choice.cold = f->cold;
     f->scaled = f->uncoalesced = 0;
     int r = fits(f, e);
+    while (r == 0 && f->lower_chunk && f->choice.prefill_chunk > 1 && f->budget.floor > f->memory_bytes) {
+        f->choice.prefill_chunk /= 2;
+        r = fits(f, e);
+    }
     if (r == 0 && f->choice.read_bytes && f->budget.floor > f->memory_bytes) {
         f->choice.read_bytes = 0;
         f->uncoalesced = 1;

@@ -638,8 +638,8 @@ static int get_wish(struct rd *r, json_t *o, const char *key, name_fn *names, in
 
 static void read_request(struct rd *r, json_t *j, struct plan_request *q)
 {
-    static const char *const keys[] = { "cold_policy", "context", "cores", "form", "max_kl", "mode", "packed", "predictor", "recall",
-                                        NULL };
+    static const char *const keys[] = { "cold_policy", "context", "cores", "form", "max_kl", "mode", "packed", "predictor", "prompt_weight",
+                                        "recall", NULL };
     json_t *cores = json_object_get(j, "cores");
     size_t at = enter(r, "request");
     q->known = at_most(r, j, keys);
@@ -651,6 +651,7 @@ static void read_request(struct rd *r, json_t *j, struct plan_request *q)
     q->context = json_object_get(j, "context") ? get_int(r, j, "context", 1, MODEL_MAX_CONTEXT) : 0;
     q->max_kl = json_object_get(j, "max_kl") ? get_real(r, j, "max_kl", 100) : -1;
     q->recall = json_object_get(j, "recall") ? get_real(r, j, "recall", 1) : 0;
+    q->prompt_weight = json_object_get(j, "prompt_weight") ? get_real(r, j, "prompt_weight", 1e6) : PLAN_PROMPT_WEIGHT;
     q->n_cores = cores ? read_classes(r, cores, "cores", PLAN_MAX_CORES, q->cores) : 0;
     leave(r, at);
 }

@@ -384,6 +384,8 @@ static void put_request(struct text *t, const struct plan_request *q)
         put_bool(t, "packed", q->packed);
     if (q->predictor >= 0)
         put_str(t, "predictor", predict_input_name((enum predict_input)q->predictor));
+    if (q->prompt_weight < PLAN_PROMPT_WEIGHT || q->prompt_weight > PLAN_PROMPT_WEIGHT)
+        put_exact(t, "prompt_weight", q->prompt_weight);
     if (q->recall > 0)
         put_exact(t, "recall", q->recall);
     end(t, '}');

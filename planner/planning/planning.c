@@ -6,6 +6,7 @@
 #include "common/kernels/quant.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning_batches.h"
+#include "planner/planning/planning_chunk.h"
 #include "planner/planning/planning_measured.h"
 #include "planner/planning/planning_paper.h"
 #include "planner/planning/planning_parts.h"
@@ -18,43 +19,9 @@
 #include <string.h>
 
 #define DEFAULT_CONTEXT 4096
-#define PREFILL_CHUNK   64
 #define LARGE_READ      (256u << 10)
-#define ROUNDING        1e-6  /* of a time to ticks, layer by layer, and more */
 
 /* --- one limit --- */
-
-/* Tokens of a prefill pass: 64, less where their scratch would take more than a sixteenth of the memory. */
-static int fit_chunk(const struct problem *p, struct limits *lim, const struct cost_choice *c, struct err *e)
-{
-    struct limits one = *lim;
-    struct budget small, b;
-    int r;
-    one.prefill_chunk = 1;
-    if ((r = account_of(&p->space, c, &one, NULL, &small, e)) < 0)
-        return r;
-    for (lim->prefill_chunk = lim->context < PREFILL_CHUNK ? lim->context :
-         PREFILL_CHUNK; lim->prefill_chunk > 1; lim->prefill_chunk /= 2) {
-        if ((r = account_of(&p->space, c, lim, NULL, &b, e)) < 0)
-            return r;
-        if (b.total - small.total <= lim->memory_bytes / 16 && b.total <= lim->memory_bytes)
-            return 0;
-    }
-    return 0;
-}
-
-double planning_speed_bound(const struct problem *p, int any_memory)
-{
-    int64_t least = SOLVE_NEVER;
-    for (int i = 0; i < p->configs.sp.n_configs; i++) {
-        const struct solve_config *c = &p->configs.sp.configs[i];
-        int64_t t = any_memory ? c->best_ticks : c->relaxed_ticks;
-        if (solve_cores_ok(&p->configs.sp, c) && c->bound != SOLVE_NEVER && t < least)
-            least = t;
-    }
-    return least <= p->configs.sp.max_ticks && least != SOLVE_NEVER ? (1 + ROUNDING) * 1e9 * SOLVE_TICKS_PER_NS / (double)least :
-                                                             INFINITY;
-}
 
 /* What log speeds, of a limit and of `rest` more like it but for the memory, must add up to. */
 struct incumbent {
@@ -75,7 +42,7 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
     struct cost_choice least;
     int r = account_least(&p->space, lim, &least, e);
     if (r == 0)
-        r = fit_chunk(p, lim, &least, e);
+        r = planning_chunk(p, lim, &least, q->prompt_weight, e);
     for (;; lim->prefill_chunk /= 2) {
         if (r < 0 || (r = problem_fill(p, lim, e)) < 0)
             return r;

@@ -15,6 +15,7 @@
 #include "common/base/progress.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/figures.h"
+#include "planner/planning/planning_chunk.h"
 #include "planner/planning/planning_parts.h"
 #include "planner/planning/variants.h"
 

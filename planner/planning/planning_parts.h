@@ -16,7 +16,4 @@ struct planning_bound {
 int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
                     double *score, struct err *e);
 
-/* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
-double planning_speed_bound(const struct problem *p, int any_memory);
-
 #endif

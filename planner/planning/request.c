@@ -6,7 +6,7 @@
 
 void request_init(struct request *q)
 {
-    *q = (struct request){ .max_batch = 1, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
+    *q = (struct request){ .max_batch = 1, .prompt_weight = PLAN_PROMPT_WEIGHT, .mode = -1, .form = -1, .kv_f16 = 1, .down_type = -1,
                                     .policy = -1, .predictor = -1, .packed = -1, .max_kl = -1, .rlimit = REQUEST_RLIMIT };
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         q->cores[k] = -1;
@@ -16,7 +16,8 @@ void request_record(const struct request *q, const struct hw *hw, struct plan_re
 {
     *out = (struct plan_request){ .known = 1, .mode = q->mode, .form = q->for_pack ? (int)q->for_pack->form : q->form,
                                   .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
-                                  .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl };
+                                  .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
+                                  .prompt_weight = q->prompt_weight };
     for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {
         if (q->cores[k] < 0)
             continue;
@@ -56,6 +57,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->recall = known ? asked->recall : l->recall;
     out->max_kl = known ? asked->max_kl : -1;
     out->predictor = known ? asked->predictor : -1;
+    out->prompt_weight = known ? asked->prompt_weight : PLAN_PROMPT_WEIGHT;
     for (int k = 0; k < hw->n_classes; k++)
         out->cores[k] = cores_of(asked, hw->classes[k].name);
 }

@@ -18,6 +18,7 @@ struct request {
     int cores[HW_MAX_CLASSES];          /* -1: all */
     int context;                        /* 0: the model's, at most 4096, whatever the memory */
     int max_batch;
+    double prompt_weight;               /* tokens of prompts for each decoded token: what a prompt's time counts (planning_chunk.h) */
     enum plan_cost cost;
     enum plan_stat stat;                /* which of the device's figures */
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense;

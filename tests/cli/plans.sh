@@ -12,10 +12,10 @@ flags="--form split --context 256 --cores mid=1,little=0 --policy lru"
 d="$tmp/the plans/small model"
 plans() { # TARGET [VARIABLE=VALUE...]: the last of a name counts
     MAKEFLAGS='' MAKELEVEL='' $MAKE -s -j2 CC="${CC:-cc}" SANITIZE="${SANITIZE:-}" "$1" MODEL="$tmp/small model.json" \
-        DEVICES="'$tmp/my devices'/*.csv" MEMORY="9MiB 10MiB" PLANS="$tmp/the plans" PLANS_STATE="$tmp/state" PLAN_FLAGS="$flags" \
+        DEVICES="'$tmp/my devices'/*.csv" MEMORY="8MiB 9MiB" PLANS="$tmp/the plans" PLANS_STATE="$tmp/state" PLAN_FLAGS="$flags" \
         PLANS_REPORT="$tmp/report" "${@:2}"
 }
-py=(scripts/plans.py --model "$tmp/small model.json" --devices "$tmp/my devices/both.csv" --memory "9MiB 10MiB" --plans "$tmp/the plans"
+py=(scripts/plans.py --model "$tmp/small model.json" --devices "$tmp/my devices/both.csv" --memory "8MiB 9MiB" --plans "$tmp/the plans"
     --state "$tmp/state" --flags "$flags")
 py() { "${py[@]}" "$@"; }
 made() { find "$d" -type f -newer "$tmp/mark" | sed 's|.*/||' | sort | tr '\n' ' '; }
@@ -29,7 +29,7 @@ junit() { python3 tests/cli/junit_check.py "${2:-$tmp/report/plans.xml}" "$1"; }
 
 mark
 check "plans for all" says 0 "4 plans in $d" plans plans
-check "four of them, and nothing else" is "$(made)" "oneplus-12-10MiB.json oneplus-12-9MiB.json oneplus-ace-2-10MiB.json oneplus-ace-2-9MiB.json "
+check "four of them, and nothing else" is "$(made)" "oneplus-12-8MiB.json oneplus-12-9MiB.json oneplus-ace-2-8MiB.json oneplus-ace-2-9MiB.json "
 check "nor beside them" is "$(ls "$tmp/the plans")" "small model"
 check "no path of this machine is in them" sh -c "! grep -rF -e '$tmp' -e '$PWD' '$tmp/the plans'"
 "$BIN/thermo-profile" import -q --db "$tmp/one.sqlite" --csv "$tmp/my devices/oneplus-12.csv"
@@ -46,9 +46,9 @@ touch "$tmp/my devices/"*.csv "$tmp/small model.json"
 check "newer files of the same content" plans plans
 check "make nothing either" is "$(made)" ""
 rm "$d/oneplus-12-9MiB.json"
-echo ' ' >> "$d/oneplus-12-10MiB.json"
+echo ' ' >> "$d/oneplus-12-8MiB.json"
 check "plans that went or were altered" plans plans
-check "are made again" is "$(made)" "oneplus-12-10MiB.json oneplus-12-9MiB.json "
+check "are made again" is "$(made)" "oneplus-12-8MiB.json oneplus-12-9MiB.json "
 check "with the same bytes" diff -r "$tmp/the plans" "$tmp/kept plans"
 check "nothing got worse" says 0 "4 plans compared with $tmp/kept plans/small model: 0 worse, 0 new" plans plans-check BASELINE="$tmp/kept plans"
 
@@ -77,18 +77,18 @@ mark
 check "a slower device" says 2 "2 worse, 0 new" plans plans-check BASELINE="$tmp/kept plans"
 check "is named" grep -q 'oneplus-12-9MiB: worse: .* tokens/s, was' "$tmp/said"
 check "with the status that make hides" grep -q 'Error 1$' "$tmp/said"
-check "its plans alone were made again" is "$(made)" "oneplus-12-10MiB.json oneplus-12-9MiB.json "
+check "its plans alone were made again" is "$(made)" "oneplus-12-8MiB.json oneplus-12-9MiB.json "
 check "the other is not" sh -c "! grep 'ace-2.*worse:' '$tmp/said'"
-check "JUnit: two failures" junit "tests=4 failures=2 errors=0 skipped=0 failed=oneplus-12-10MiB,oneplus-12-9MiB"
+check "JUnit: two failures" junit "tests=4 failures=2 errors=0 skipped=0 failed=oneplus-12-8MiB,oneplus-12-9MiB"
 check "the summary: two worse, and why" json - "d['exit_status'] == 1 and d['counts']['worse'] == 2 and p['oneplus-12-9MiB']['compared'] == 'worse' and
     any(c['worse'] and 'tokens/s' in c['text'] for c in p['oneplus-12-9MiB']['changes']) and p['oneplus-ace-2-9MiB']['compared'] == 'same'"
 check "the script itself returns 1" status 1 py --baseline "$tmp/kept plans"
 check "within a tolerance" says 0 " 0 worse" plans plans-check BASELINE="$tmp/kept plans" TOLERANCE=60
-check "a limit that is no longer planned" says 2 "oneplus-12-9MiB is no longer planned" plans plans-check BASELINE="$tmp/kept plans" TOLERANCE=60 MEMORY=10MiB
+check "a limit that is no longer planned" says 2 "oneplus-12-9MiB is no longer planned" plans plans-check BASELINE="$tmp/kept plans" TOLERANCE=60 MEMORY=8MiB
 check "is a failure of its own" junit "tests=4 failures=2 errors=0 skipped=0 failed=oneplus-12-9MiB,oneplus-ace-2-9MiB"
 mark
-check "other flags" plans plans PLAN_FLAGS="$flags --kv f32" MEMORY=10MiB
-check "make plans again" is "$(made)" "oneplus-12-10MiB.json oneplus-ace-2-10MiB.json "
+check "other flags" plans plans PLAN_FLAGS="$flags --kv f32" MEMORY=8MiB
+check "make plans again" is "$(made)" "oneplus-12-8MiB.json oneplus-ace-2-8MiB.json "
 
 # No plan is possible: exit status 4, skipped, with the nearest value; worse where there was one.
 check "a limit below the floor" says 2 "infeasible: oneplus-12-1MiB: .*below the floor" plans plans MEMORY="1MiB 9MiB"
@@ -99,9 +99,9 @@ check "the summary: the nearest value as a number" json - "d['exit_status'] == 4
     p['oneplus-12-1MiB']['contradict'] == ['memory'] and 7e6 < p['oneplus-12-1MiB']['nearest']['memory_bytes'] < 9e6"
 check "the script itself returns 4" status 4 py --memory 1MiB
 check "or 0 when asked to" status 0 py --memory 1MiB --infeasible-ok
-check "what was not kept is no regression" says 0 "2 infeasible" py --memory "1MiB 9MiB 10MiB" --baseline "$tmp/kept plans" --tolerance 60
+check "what was not kept is no regression" says 0 "2 infeasible" py --memory "1MiB 8MiB 9MiB" --baseline "$tmp/kept plans" --tolerance 60
 cp "$tmp/kept plans/small model/oneplus-12-9MiB.json" "$tmp/kept plans/small model/oneplus-12-1MiB.json"
-check "what was kept is" says 1 "oneplus-12-1MiB: worse: no plan any more" py --memory "1MiB 9MiB 10MiB" --baseline "$tmp/kept plans" --tolerance 60 \
+check "what was kept is" says 1 "oneplus-12-1MiB: worse: no plan any more" py --memory "1MiB 8MiB 9MiB" --baseline "$tmp/kept plans" --tolerance 60 \
     --junit "$tmp/gone.xml"
 check "in JUnit too" junit "tests=6 failures=1 errors=0 skipped=1 failed=oneplus-12-1MiB" "$tmp/gone.xml"
 cp "$tmp/kept plans/small model/oneplus-12-9MiB.json" "$d/oneplus-12-1MiB.json"
@@ -109,8 +109,8 @@ check "a plan of former inputs" status 4 py --memory 1MiB
 check "does not stay where there is none" test ! -e "$d/oneplus-12-1MiB.json"
 
 # Failures are errors, with the planner's exit status.
-echo '{ "format": "thermo-plan"' > "$tmp/kept plans/small model/oneplus-12-10MiB.json"
-check "a kept plan that is damaged" says 3 "failed: *oneplus-12-10MiB: .*oneplus-12-10MiB.json" py --baseline "$tmp/kept plans" --tolerance 60 --junit "$tmp/bad.xml"
+echo '{ "format": "thermo-plan"' > "$tmp/kept plans/small model/oneplus-12-8MiB.json"
+check "a kept plan that is damaged" says 3 "failed: *oneplus-12-8MiB: .*oneplus-12-8MiB.json" py --baseline "$tmp/kept plans" --tolerance 60 --junit "$tmp/bad.xml"
 check "is an error in JUnit" junit "tests=5 failures=1 errors=1 skipped=0 failed=oneplus-12-1MiB" "$tmp/bad.xml"
 check "flags that solve refuses" status 2 py --flags "--context none"
 check "a profile that is none" says 3 "no column 'device'" py --devices "$tmp/one.json"

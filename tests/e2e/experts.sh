@@ -12,8 +12,8 @@ check "trace, without maps" "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf"
 solve() { "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$hw" --memory "$1" --context 512 --cores mid=2,big=0,little=0 --out "$plan"; }
 check "a plan for ample memory" solve 128MiB
 all=$(sed -n 's/.*"account_bytes": \([0-9]*\).*/\1/p' "$plan") floor=$(sed -n 's/.*"floor_bytes": \([0-9]*\).*/\1/p' "$plan")
-little=$((floor + (all - floor) / 5)) half=$((floor + (all - floor) / 2))
-check "a plan for three limits" solve "$little,$half,128MiB"
+little=$((floor + (all - floor) / 20)) more=$((floor + (all - floor) / 5))
+check "a plan for three limits" solve "$little,$more,128MiB"
 cached() # each layer has slots, and no prefix, under the first two limits; the last has everything
 {
     python3 - "$plan" <<'P'
@@ -28,11 +28,11 @@ P
 }
 check "its cold cache has slots for experts" cached
 check "every figure follows" "$BIN/thermo-plan" check "$plan" --traces "$tmp/t.h5" --hardware "$hw"
-explained() { "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$half" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain"; }
+explained() { "$BIN/thermo-plan" explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$more" > "$tmp/explain" && grep -q 't_missed' "$tmp/explain"; }
 check "explained" explained
 adds_up()
 {
-    local args=(explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$half" --no-gains)
+    local args=(explain "$plan" --traces "$tmp/t.h5" --hardware "$hw" --memory "$more" --no-gains)
     "$BIN/thermo-plan" "${args[@]}" > "$tmp/x.txt" && "$BIN/thermo-plan" "${args[@]}" --json > "$tmp/x.json" &&
         python3 -B tests/explain_sums.py "$plan" 1 "$tmp/x.txt" "$tmp/x.json"
 }
@@ -45,7 +45,7 @@ same()
 {
     local runs=0 memory flags
     logits --memory 128MiB > "$tmp/want" && [ -s "$tmp/want" ] || return 1
-    for memory in "$floor" "$little" "$half"; do
+    for memory in "$floor" "$little" "$more"; do
         for flags in '--threads 1 --prefill-chunk 1 --io pread' '--threads 2 --prefill-chunk 7 --io io_uring' '--threads 3 --io pread' \
             '--threads 2 --prefill-chunk 1 --io io_uring --no-warm-start'; do
             # shellcheck disable=SC2086
@@ -70,7 +70,7 @@ assert abs(mb / planned["read_bytes"] - 1) < 0.1 and abs(hits - planned["hit_rat
 P
 }
 check "bytes and hits are those planned, with little memory" as_planned "$little"
-check "and with half" as_planned "$half"
+check "and with more" as_planned "$more"
 
 prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
 {
@@ -106,7 +106,7 @@ in_cgroup()
     sleep 0.2
     [ $r -eq 0 ] && cmp "$tmp/want" "$tmp/got"
 }
-for memory in $little $half; do
+for memory in $little $more; do
     if [ -n "${SANITIZE:-}" ]; then
         skip "in a memory cgroup of $memory bytes" "a sanitizer takes memory of its own"
     elif [ -n "$group" ]; then

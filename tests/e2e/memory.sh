@@ -92,7 +92,11 @@ check "one byte below the floor: exit 4" below
 check "it names the floor in bytes and in MiB" grep -q "floor of $floor bytes ([0-9.]* MiB)" "$tmp/err"
 check "and what to change" grep -q -- '--context.*--threads' "$tmp/err"
 check "nothing on stdout" test ! -s "$tmp/out"
-check "planner and runtime agree on the floor to the byte" grep -q "\"floor_bytes\": $(floor_of "$plan" --threads "$(threads_of "$plan")")," "$plan"
+chunk=$(sed -n 's/.*"prefill_chunk": \([0-9]*\).*/\1/p' "$plan")
+same=$(floor_of "$plan" --threads "$(threads_of "$plan")" --prefill-chunk "$chunk")
+check "planner and runtime agree on the floor to the byte" grep -q "\"floor_bytes\": $same," "$plan"
+lowered() { [ "$chunk" -gt 1 ] && [ "$floor" -lt "$same" ]; }
+check "without --prefill-chunk the chunk is lowered to fit" lowered
 smaller() { f=$(floor_of "$plan" --context 64 --threads 1 --prefill-chunk 1); [ "$f" -lt "$floor" ]; }
 check "a smaller context, thread count and chunk lower it" smaller
 done_testing

@@ -22,6 +22,7 @@ static int same(const struct plan *a, const struct plan *b)
     const struct plan_request *q = &a->request, *w = &b->request;
     ok = ok && q->known == w->known && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
          q->predictor == w->predictor && q->context == w->context && q->recall == w->recall && q->max_kl == w->max_kl &&
+         q->prompt_weight == w->prompt_weight &&
          q->n_cores == w->n_cores && q->cores[0].n == w->cores[0].n && !strcmp(q->cores[0].name, w->cores[0].name);
     for (int i = 0; ok && i < a->n_limits; i++) {
         const struct plan_limit *x = &a->limits[i], *y = &b->limits[i];
@@ -114,6 +115,7 @@ static void test_rules(void)
     WITH(p.request.cores[0].n, PLAN_MAX_CORES + 1, "request.cores[0].n");
     WITH(p.request.form, LAYOUT_BUNDLE, "'request' asks for 'bundle'");
     WITH(p.request.max_kl, 101.0, "request.max_kl");
+    WITH(p.request.prompt_weight, 2e6, "request.prompt_weight");
     WITH(p.request.recall, 1.5, "request.recall");
     p.limits[1].batches[0].hot[0] = 192; /* not the whole of 200, but whole clusters */
     struct err e = { 0 };
@@ -231,7 +233,8 @@ int main(void)
     CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
     free(again);
     plan_done(&q);
-    p.request = (struct plan_request){ .known = 1, .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1 };
+    p.request = (struct plan_request){ .known = 1, .mode = -1, .form = -1, .packed = -1, .policy = -1, .predictor = -1, .max_kl = -1,
+                                       .prompt_weight = PLAN_PROMPT_WEIGHT };
     CHECK(plan_text(&p, &again, &len_again, &e) == 0 && strstr(again, "\"request\": {},\n"));
     CHECK(plan_parse(again, len_again, "text", &q, &e) == 0 && same(&p, &q));
     free(again);
@@ -275,10 +278,14 @@ int main(void)
     free(again);
     plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-2.json", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT); /* nobody could ask */
+    q.request.prompt_weight = p.request.prompt_weight;
     CHECK(q.revision == 2 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-3.json", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT);
+    q.request.prompt_weight = p.request.prompt_weight;
     CHECK(q.revision == 3 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);

@@ -119,6 +119,24 @@ static void test_reads(void)
     CHECK(plan_fit(&small.f, &e) == 0 && small.f.uncoalesced && small.f.choice.read_bytes == 0 && !small.f.scaled);
 }
 
+/* The chunk of prompts gives way, if it may, as far as the floor asks, and no further; nothing does where memory is enough. */
+static void test_chunk(void)
+{
+    struct sample s;
+    struct err e;
+    sample_init(&s, LAYOUT_SPLIT, 0);
+    CHECK(budget_compute(&s.m, &s.f.choice, &s.f.budget, &e) == 0);
+    uint64_t floor = s.f.budget.floor;
+    s.f.choice.prefill_chunk = 256;
+    s.f.memory_bytes = floor;
+    CHECK(plan_fit(&s.f, &e) == ERR_INFEASIBLE && strstr(e.msg, "prefill chunk 256"));
+    s.f.lower_chunk = 1;
+    CHECK(plan_fit(&s.f, &e) == 0 && s.f.choice.prefill_chunk == 4 && s.f.budget.total <= floor && s.f.scaled);
+    s.f.choice.prefill_chunk = 256;
+    s.f.memory_bytes = UINT64_MAX / 4;
+    CHECK(plan_fit(&s.f, &e) == 0 && s.f.choice.prefill_chunk == 256);
+}
+
 static void test_predictors(void)
 {
     struct sample s;
@@ -147,6 +165,7 @@ int main(void)
     test_order();
     test_bundles();
     test_reads();
+    test_chunk();
     test_predictors();
     return test_done();
 }

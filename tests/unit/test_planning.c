@@ -4,6 +4,7 @@
 #include "planner/heap.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning.h"
+#include "planner/planning/planning_chunk.h"
 #include "planner/solve/solve_z3.h"
 #include "tests/planning_sample.h"
 #include "tests/test.h"
@@ -192,6 +193,48 @@ static void test_whole(void)
     plan_done(&p2);
     free(a);
     free(b);
+    inputs_done(&in);
+    hw_free(&hw);
+}
+
+/* The chunk is the best of all by its own rule, whatever the memory and the weight; a least speed that is reached anyway changes
+ * nothing, and with a heavier weight it is no smaller. */
+static void test_chunk(void)
+{
+    struct inputs in = sample_inputs(4, 256, 512, 1, 1);
+    struct hw hw = sample_hw(1, 2, 50000);
+    struct request q = request(0);
+    struct err e = { 0 };
+    uint64_t floor_bytes;
+    int sizes[2] = { PLANNING_MOST_CHUNK, 0 };
+    q.context = 1024;
+    CHECK(planning_floor(&q, &in, &hw, &floor_bytes, &e) == 0);
+    for (int i = 0; i < 5; i += 2)
+        for (int last = 0, k = 0; k < 3; k++) {
+            struct plan p, fast;
+            q.memory[0] = floor_bytes + (uint64_t)i * 900000;
+            q.prompt_weight = (double[]){ 0, 1, 1000 }[k];
+            q.min_tokens_per_s = 0;
+            char *text = plan_for(&q, &in, &hw, &p, &e), *other;
+            CHECK_MSG(text != NULL, "%s", e.msg);
+            if (!text)
+                break;
+            int chunk = p.limits[0].prefill_chunk;
+            CHECK_MSG(chunk >= last && (chunk & (chunk - 1)) == 0, "%d after %d", chunk, last);
+            last = chunk;
+            sizes[0] = chunk < sizes[0] ? chunk : sizes[0];
+            sizes[1] = chunk > sizes[1] ? chunk : sizes[1];
+            q.min_tokens_per_s = 0.5 * p.limits[0].batches[0].predicted.tokens_per_s;
+            other = plan_for(&q, &in, &hw, &fast, &e);
+            CHECK_MSG(other && fast.limits[0].prefill_chunk == chunk &&
+                          !(fast.limits[0].batches[0].predicted.tokens_per_s < p.limits[0].batches[0].predicted.tokens_per_s),
+                      "%s", e.msg);
+            free(text);
+            free(other);
+            plan_done(&p);
+            plan_done(&fast);
+        }
+    CHECK_MSG(sizes[0] == 1 && sizes[1] >= 64, "%d to %d", sizes[0], sizes[1]);
     inputs_done(&in);
     hw_free(&hw);
 }
@@ -620,6 +663,7 @@ int main(void)
     heap_keep();
     test_exhaustive();
     test_whole();
+    test_chunk();
     test_infeasible();
     test_advice();
     test_sustained();

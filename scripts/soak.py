@@ -35,7 +35,8 @@ class Soak:
 
     def floor_of(self):
         p = subprocess.run([f"{self.args.bin}/thermo-run", "logits", "--model", self.args.model, "--plan", self.args.plan,
-                            "--memory", "1MiB", "--tokens", "1"], capture_output=True, text=True, check=False)
+                            "--memory", "1MiB", "--tokens", "1", "--prefill-chunk", "32",
+                            "--threads", str(os.cpu_count() or 1)], capture_output=True, text=True, check=False)
         words = p.stderr.split("below the floor of ")
         if len(words) < 2:
             sys.exit(f"soak.py: thermo-run does not say what its floor is: {p.stderr.strip()}")

@@ -13,6 +13,8 @@
 #define PAUSE      16   /* passes without guesses after they did not pay; doubled each time, up to: */
 #define PAUSE_MOST 1024
 #define TRIED      2    /* guesses of a try */
+#define REFRESH    64   /* passes with guesses before one without, which tells what t1 is now; */
+#define REFRESHED  0.5  /* the weight of what it was before */
 
 void guess_init(struct guess *g, const struct guess_config *c, struct session *s)
 {
@@ -87,10 +89,12 @@ static int take(struct guess *g, int class, int n)
     struct guess_class *k = &g->of[class];
     if (g->c.always)
         return n;
-    int paying = g->pass_ns > 0 ? guess_paying(g, class) : 0; /* the first pass tells what one takes */
+    if (g->pass_ns <= 0 || g->since >= REFRESH) /* the first pass, too, tells what one takes */
+        return 0;
+    int paying = guess_paying(g, class);
     if (paying)
         return n < paying ? n : paying;
-    if (g->pass_ns <= 0 || k->pause-- > 0)
+    if (k->pause-- > 0)
         return 0;
     k->wait = k->wait ? k->wait * 2 : PAUSE;
     k->wait = k->wait < PAUSE_MOST ? k->wait : PAUSE_MOST;
@@ -102,10 +106,13 @@ static int take(struct guess *g, int class, int n)
 static void learn(struct guess *g, int class, int n, int accepted, double ns)
 {
     if (n == 0) {
-        g->pass_ns = g->pass_ns > 0 ? MEMORY * g->pass_ns + (1 - MEMORY) * ns : ns;
+        double before = g->pass_ns <= 0 ? 0 : g->since >= REFRESH ? REFRESHED : MEMORY;
+        g->pass_ns = before * g->pass_ns + (1 - before) * ns;
+        g->since = 0;
         return;
     }
     struct guess_class *k = &g->of[class];
+    g->since++;
     g->stats.passes++;
     g->stats.guessed += (uint64_t)n;
     g->stats.accepted += (uint64_t)accepted;

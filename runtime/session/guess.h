@@ -58,6 +58,7 @@ struct guess {
     struct guess_stats stats;
     double pass_ns, more, each;  /* t1, 0 before it is known; x; y */
     struct guess_class of[GUESS_CLASSES];
+    int since;                   /* passes with guesses since the last one without */
     int32_t drawn[GUESS_MOST + 1];
     int n, at, begun;            /* tokens drawn, of which `at` were handed out */
 };

@@ -20,7 +20,7 @@ fi
 
 check "figures of the phone" "$BIN/thermo-profile" import -q --db "$tmp/hw.sqlite" --csv datasets/devices/oneplus-12.csv
 check "plans for two limits" "$P" solve -q --description "$paper" --hardware "$tmp/hw.sqlite" \
-    --memory $memory --mode predicted --form bundle --packed no --policy lfu --act q8 --down-type source --context 1024 --out "$tmp/m.json"
+    --memory $memory --mode predicted --form bundle --packed no --policy lfu --act q8 --down-type source --context 1024 --prompt-weight 0 --out "$tmp/m.json"
 speeds()
 {
     python3 - "$tmp/m.json" <<'PY'

@@ -61,7 +61,7 @@ equal()
 # In the default arithmetic: with all memory, and with none for neurons, in other chunks.
 streamed()
 {
-    floor=$(logits 1 --memory 1MiB 2>&1 > /dev/null | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p')
+    floor=$(logits 1 --memory 1MiB --prefill-chunk 7 2>&1 > /dev/null | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p')
     logits "${prompts[7]}" > "$tmp/all" && logits "${prompts[7]}" --memory "${floor:-1}" --prefill-chunk 7 > "$tmp/floor" &&
         cmp "$tmp/all" "$tmp/floor"
 }

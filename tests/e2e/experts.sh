@@ -74,8 +74,8 @@ check "and with more" as_planned "$more"
 
 prompted() # a prompt uses all experts, one after the other, and yet finds what the cache holds
 {
-    "$run" generate --model "$pack" --plan "$plan" --memory "$half" --prompt "$(rows 3)" -n 1 --temp 0 --prefill-chunk 64 --json -q > "$tmp/run" &&
-        python3 - "$plan" "$tmp/run" "$half" <<'P'
+    "$run" generate --model "$pack" --plan "$plan" --memory "$more" --prompt "$(rows 3)" -n 1 --temp 0 --prefill-chunk 64 --json -q > "$tmp/run" &&
+        python3 - "$plan" "$tmp/run" "$more" <<'P'
 import json, sys
 limit = next(l for l in json.load(open(sys.argv[1]))["limits"] if l["memory_bytes"] == int(sys.argv[3]))
 slots = [c[0] for c in limit["batches"][0]["cold"]]

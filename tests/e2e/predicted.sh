@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/bin/bash
 # Predicted mode: the logits of a prompt are the same bytes under any memory, thread count, chunk and read backend, in
 # every layout and whatever the input of the predictors; the peak of memory stays under the budget.
 . tests/run_chain.sh
@@ -97,10 +97,10 @@ check "planner and runtime agree on its account and floor to the byte" agree
 # Below what all predictors take, the planner says which are streamed; the runtime does that and nothing else.
 streams()
 {
-    floor=$(sed -n 's/.*"floor_bytes": \([0-9]*\).*/\1/p' "$tmp/bundle.json")
-    "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --mode predicted --context 512 \
-        --for-pack "$tmp/bundle.thermo" --memory $((floor + 200000)) --out "$tmp/streams.json" > "$tmp/log" 2>&1 ||
-        { cat "$tmp/log"; return 1; }
+    local solve=("$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --mode predicted --context 512 \
+        --for-pack "$tmp/bundle.thermo" --out "$tmp/streams.json")
+    floor=$("${solve[@]}" --memory 1MiB 2>&1 | sed -n 's/.*below the floor of \([0-9]*\) bytes.*/\1/p')
+    "${solve[@]}" --memory $((floor + 200000)) > "$tmp/log" 2>&1 || { cat "$tmp/log"; return 1; }
     "$run" generate --model "$tmp/bundle.thermo" --plan "$tmp/streams.json" --prompt 'Once upon a time' -n 24 --temp 0 \
         --threads "$(threads_of "$tmp/streams.json")" --ignore-eos --json -q > "$tmp/out" && python3 - "$tmp/out" "$tmp/streams.json" << 'PY'
 import json, sys

@@ -322,5 +322,7 @@ int main(int argc, char **argv)
         k = dump ? csv(&r) : policies(&r, &e);
     if (k < 0)
         fprintf(stderr, "routes: %s\n", e.msg);
+    free(r.experts);
+    free(r.there);
     return k < 0 ? err_exit_status(e.code) : 0;
 }

@@ -50,7 +50,7 @@ static inline void kernels_q8_sums(struct kernels_q8_group *g, int b)
 
 #if defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) /* gcc says that it leaves loops with checks in them as they are */
+#elif defined(__SANITIZE_ADDRESS__) /* gcc says that it leaves loops with checks in them as they are */
 #define UNROLL
 #else
 #define UNROLL _Pragma("GCC unroll 16")

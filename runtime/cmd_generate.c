@@ -258,7 +258,8 @@ static int run_loaded(struct run *r, struct err *e)
     if (c == 0) {
         int64_t start = progress_now_ns();
         int drafts = r->a->guess == GENERATE_GUESS_DRAFT;
-        const struct guess_config q = { .most = r->a->guess ? r->a->guess_most : 0, .source = drafts ? draft_guess : guess_lookup,
+        const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : 8,
+                                        .source = drafts ? draft_guess : guess_lookup,
                                         .ctx = &r->draft, .costly = drafts, .never = r->eog,
                                         .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED };
         r->draft.never = q.never;
@@ -298,7 +299,7 @@ static int run_engine(struct run *r, struct err *e)
     if (c < 0)
         return c;
     if (r->a->guess == GENERATE_GUESS_DRAFT)
-        c = draft_start(&r->draft, r->s, e);
+        c = draft_start(&r->draft, e);
     r->report.load_ns = (uint64_t)(progress_now_ns() - start);
     const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling };
     if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
@@ -329,7 +330,8 @@ static int generate(struct generate_args *a, struct err *e)
     if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
         (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
         (c = open_draft(a, &r.draft, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
-        (a->guess && (c = setup_can_guess(&s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
+        (a->guess && (c = setup_can_guess(&s, e)) < 0) ||
+        (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
         goto out;
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
@@ -353,7 +355,7 @@ out:
 
 int cmd_generate(int argc, char **argv)
 {
-    struct generate_args a = { .n = 128, .seed = UINT64_MAX, .guess_most = 8 };
+    struct generate_args a = { .n = 128, .seed = UINT64_MAX };
     struct err e = { 0 };
     setup_args_init(&a.setup);
     sampling_init(&a.sampling);

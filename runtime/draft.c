@@ -20,28 +20,27 @@ int draft_open(struct draft *d, const struct setup_args *main, const char *model
 }
 
 /* The same pieces in the same places. */
-static int same_tokens(const struct setup *a, const struct setup *b, struct err *e)
+int draft_check(const struct draft *d, const struct setup *main, struct err *e)
 {
+    const struct setup *a = &d->setup;
     size_t n, m;
     int most = a->pack->h.n_vocab;
-    if (b->pack->h.n_vocab != most)
-        return err_set(e, ERR_MISMATCH, "draft model '%s' has %d tokens, '%s' has %d", a->args.model, most, b->args.model,
-                       b->pack->h.n_vocab);
+    if (main->pack->h.n_vocab != most)
+        return err_set(e, ERR_MISMATCH, "draft model '%s' has %d tokens, '%s' has %d", a->args.model, most, main->args.model,
+                       main->pack->h.n_vocab);
     for (int32_t i = 0; i < most; i++) {
-        const char *x = tokenizer_piece(a->tokenizer, i, &n), *y = tokenizer_piece(b->tokenizer, i, &m);
+        const char *x = tokenizer_piece(a->tokenizer, i, &n), *y = tokenizer_piece(main->tokenizer, i, &m);
         if (n != m || memcmp(x, y, n) != 0)
-            return err_set(e, ERR_MISMATCH, "draft model '%s': token %d is another than in '%s'", a->args.model, i, b->args.model);
+            return err_set(e, ERR_MISMATCH, "draft model '%s': token %d is another than in '%s'", a->args.model, i, main->args.model);
     }
     return 0;
 }
 
-int draft_start(struct draft *d, const struct setup *main, struct err *e)
+int draft_start(struct draft *d, struct err *e)
 {
-    int r = same_tokens(&d->setup, main, e);
-    if (r < 0 || (r = setup_engine(&d->setup, &d->engine, e)) < 0)
-        return r;
-    const struct session_config c = { .cancel = main->args.cancel };
-    return session_init(&d->session, d->engine, &c, e);
+    int r = setup_engine(&d->setup, &d->engine, e);
+    const struct session_config c = { .cancel = d->setup.args.cancel };
+    return r < 0 ? r : session_init(&d->session, d->engine, &c, e);
 }
 
 void draft_close(struct draft *d)

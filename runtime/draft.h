@@ -18,8 +18,9 @@ struct draft {
  * do without. memory 0: the plan's. */
 int draft_open(struct draft *d, const struct setup_args *main, const char *model, const char *plan, uint64_t memory, struct err *e);
 
-/* Loads it. ERR_MISMATCH where the vocabularies differ. */
-int draft_start(struct draft *d, const struct setup *main, struct err *e);
+/* ERR_MISMATCH where the vocabularies differ. Before either is loaded. */
+int draft_check(const struct draft *d, const struct setup *main, struct err *e);
+int draft_start(struct draft *d, struct err *e); /* loads it */
 void draft_close(struct draft *d); /* accepts a zeroed one */
 
 /* A guess_source; ctx: a struct draft. It draws as the session's own sampler will, with the same numbers: the better the two models

@@ -14,7 +14,6 @@
 #define PLANNING_MOST_CHUNK 512
 int planning_chunk(struct problem *p, struct limits *lim, const struct cost_choice *least, double weight, struct err *e);
 
-
 /* The speed of a filled problem that nothing can exceed, at batch 1; with any_memory, whatever the limit. */
 double planning_speed_bound(const struct problem *p, int any_memory);
 

@@ -4,7 +4,6 @@
 #include "runtime/session/batch.h"
 
 #include <assert.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -222,11 +221,9 @@ static int draw(struct batch *b, struct batch_text *t, enum batch_end *how, stru
     if (t->n == 0)
         return 0;
     *how = BATCH_FAILED;
-    float *logits = session_logits(&t->session, why);
-    for (int i = 0; logits && i < b->c.n_eog && t->ignore_eos; i++)
-        logits[b->c.eog[i]] = -INFINITY;
-    if (!logits || (t->last = session_sample(&t->session, why)) < 0)
+    if ((t->last = session_sample_but(&t->session, b->c.eog, t->ignore_eos ? b->c.n_eog : 0, why)) < 0)
         return 0;
+    const float *logits = session_logits(&t->session, why); /* those that it was drawn from */
     t->n_drawn++;
     t->logprob += (double)logits[t->last] - sample_log_sum(logits, c->pack->h.n_vocab, NULL);
     *how = BATCH_EOS;

@@ -108,7 +108,7 @@ static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_rol
                                  .segment = PACK_NONE,
                                  .n_dims = (uint32_t)t->n_dims,
                                  .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
-    int r = 0, begun = 0, by_neuron = role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS;
+    int r = 0, begun = 0, by_neuron = role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_THRESHOLD;
     size_t piece = by_neuron ? (size_t)t->row_bytes : PIECE;
     if (piece > PIECE)
         return err_set(e, ERR_LIMIT, "tensor '%s': a row of %zu bytes; at most %u are possible", t->name, piece, PIECE);

@@ -96,8 +96,8 @@ static void text(const struct pack *p, int tensors)
     hash_text(p->model_hash, a);
     hash_text(p->order_hash, b);
     hash_text(p->layout_hash, c);
-    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d", h->name, h->arch,
-           h->n_layers, h->d_model, h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff);
+    printf("model     %s: %s, %d layers, width %d, %d/%d heads of %d, %s FFN of %d%s", h->name, h->arch, h->n_layers, h->d_model,
+           h->n_heads, h->n_kv_heads, h->head_dim, model_act_name(h->act), h->n_ff, h->thresholds ? " with thresholds" : "");
     if (h->n_experts)
         printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     if (h->n_lead)
@@ -248,6 +248,7 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_int(m, "n_experts", p->h.n_experts);
     js_set_int(m, "n_experts_used", p->h.n_experts_used);
     js_set_str(m, "activation", model_act_name(p->h.act));
+    js_set_bool(m, "thresholds", p->h.thresholds);
     js_set(o, "model", m);
     js_set_hash(o, "model_hash", p->model_hash);
     js_set_hash(o, "order_hash", p->order_hash);

@@ -182,7 +182,7 @@ static int open_inputs(struct inputs *in, const struct args *a, struct err *e)
     if (a->predictors > NONE && !in->predictors)
         return err_set(e, ERR_USAGE, "--predictors %s: '%s' holds none; 'thermo-profile predictors' makes them",
                        predictor_choices[a->predictors], a->traces);
-    if ((r = source_open(&in->source, a->model, t, e)) < 0)
+    if ((r = source_open(&in->source, a->model, in->trace, e)) < 0)
         return r;
     if (a->requant_from) {
         if ((r = gguf_open(a->requant_from, &in->better, e)) < 0 || (r = model_split(in->better, &in->source.model->h, e)) < 0 ||

@@ -39,19 +39,24 @@ static int compare_tables(const struct source *s, struct err *e)
     return 0;
 }
 
-int source_open(struct source *s, const char *path, const struct trace_info *trace, struct err *e)
+int source_open(struct source *s, const char *path, struct trace *t, struct err *e)
 {
+    const struct trace_info *trace = trace_info(t);
     struct model_given given = model_as(&trace->h);
+    float *thresholds = NULL;
     *s = (struct source){ .trace = trace, .path = path };
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
-    if ((r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0) {
+    r = trace_thresholds(t, &thresholds, e);
+    given.thresholds = thresholds;
+    if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0) {
         s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
         s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
         if (!s->hash || !s->read_bytes)
             r = err_set(e, ERR_NOMEM, "opening '%s'", path);
     }
+    free(thresholds);
     if (r < 0)
         source_close(s);
     return r;

@@ -16,9 +16,9 @@ struct source {
     uint64_t *read_bytes;     /* [gguf->n_tensors]: how much has been read */
 };
 
-/* Opens the model and compares every name, type and shape with the trace: ERR_MISMATCH names file, tensor and
- * both values. trace must outlive the source. */
-int source_open(struct source *s, const char *path, const struct trace_info *trace, struct err *e);
+/* Opens the model, with the trace's thresholds if it has some, and compares every name, type and shape with the trace: ERR_MISMATCH
+ * names file, tensor and both values. trace must outlive the source. */
+int source_open(struct source *s, const char *path, struct trace *trace, struct err *e);
 void source_close(struct source *s);
 
 /* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte

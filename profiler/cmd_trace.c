@@ -10,6 +10,7 @@
 #include "common/offline/trace/trace.h"
 #include "profiler/cmd.h"
 #include "profiler/trace/recorder.h"
+#include "profiler/trace/thresholds.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,9 @@ static const struct opt_usage usage = {
     "is one "
     "sequence (beginning-of-sequence token, then the text); a row longer than --ctx is cut into several. Weights "
     "are read "
-    "layer by layer, so the model may be larger than memory. An interrupted run leaves OUT.partial; --resume continues "
-    "it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
+    "layer by layer, so the model may be larger than memory. With --silence a gated SiLU or GELU model gets thresholds of its neurons "
+    "first, and what is traced, and later packed and run, is the model with these. An interrupted run leaves OUT.partial; --resume "
+    "continues it. Several machines share a corpus with --shard; 'thermo-profile merge' merges their traces.",
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.0.h5 --shard 0/4\n"
     "  thermo-profile trace --model m.gguf --prompts prompts.csv --out m.h5 --dry-run --json\n",
@@ -36,8 +38,9 @@ static const char *const gating_names[] = { "softmax", "sigmoid", NULL };
 static const enum model_router gating_routers[] = { MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK };
 
 struct options {
-    const char *model, *prompts, *out, *column, *shard, *cpu;
-    uint64_t max_tokens, n_ctx, window, samples;
+    const char *model, *prompts, *out, *column, *shard, *cpu, *silence;
+    uint64_t max_tokens, n_ctx, window, samples, silence_tokens;
+    double share;                /* of neurons to be silent; 0: no thresholds */
     int act, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
 };
 
@@ -55,7 +58,8 @@ static int parse_shard(struct options *o, struct err *e)
 
 static int parse(struct options *o, int argc, char **argv, struct err *e)
 {
-    *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gating = -1, .gzip = 1 };
+    *o = (struct options){ .column = "text", .cpu = "auto", .window = 2048, .samples = 4096, .act = -1, .gating = -1, .gzip = 1,
+                            .silence_tokens = THRESHOLDS_TOKENS };
     const struct opt opts[] = {
         { "model", 'm', OPT_STRING, &o->model, "FILE", "model, GGUF; of a split one the first file.",
           .required = 1, .file = OPT_READ },
@@ -82,6 +86,12 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           "how routers weight the chosen experts, for files that do not state it (smallthinker's may not: see "
           "moe_primary_router_apply_softmax in the model's config.json). The trace records it for all later steps.",
           .def = "what the file says", .choices = gating_names },
+        { "silence", 0, OPT_STRING, &o->silence, "SHARE",
+          "make neurons silent whose gates are small, this share of them for a token (40%), by a threshold for each: a model whose "
+          "activation gives no zeros is then planned and run as a sparse one, at a loss that 'thermo-profile silence' states.",
+          .def = "none" },
+        { "silence-tokens", 0, OPT_U64, &o->silence_tokens, "N", "thresholds follow from the corpus's first N tokens.", .def = "4096",
+          .min = 1, .max = 1e9 },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1,
           .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.",
@@ -99,6 +109,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         return r;
     if (n_pos)
         return err_set(e, ERR_USAGE, "'%s' is not an option; prompts are given with --prompts FILE", argv[1]);
+    if (o->silence && (r = thresholds_share(o->silence, "--silence", &o->share, e)) < 0)
+        return r;
     return parse_shard(o, e);
 }
 
@@ -109,6 +121,7 @@ static struct js *describe(const struct trace_info *i, const struct recorder_siz
     struct js *j = js_object();
     js_set_str(j, "model", i->h.name);
     js_set_str(j, "act", model_act_name(i->h.act));
+    js_set_bool(j, "thresholds", i->h.thresholds);
     js_set_str(j, "cpu", i->tier);
     js_set_int(j, "shard", i->shard);
     js_set_int(j, "n_shards", i->n_shards);
@@ -137,7 +150,7 @@ static void say_corpus(FILE *f, const struct trace_info *i)
     fprintf(f, "model    %s: %d layers, FFN of %d", i->h.name, i->h.n_layers, i->h.n_ff);
     if (i->h.n_experts)
         fprintf(f, " x %d experts, %d used", i->h.n_experts, i->h.n_experts_used);
-    fprintf(f, ", %s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act),
+    fprintf(f, ", %s%s\ncorpus   %llu tokens in %llu sequences", model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "",
             (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences);
     if (i->n_shards > 1)
         fprintf(f, " (shard %d of %d, of %llu tokens)", i->shard, i->n_shards, (unsigned long long)i->corpus.n_tokens);
@@ -291,6 +304,37 @@ out:
     return r;
 }
 
+/* The model again, with thresholds: from the first tokens of the whole corpus, so that all shards have the same. */
+static int silence(const struct options *o, const struct corpus_options *corpus, const struct tokenizer *tok, struct gguf *g,
+                   struct model **m, struct err *e)
+{
+    struct corpus_options co = *corpus;
+    struct corpus *c = NULL;
+    struct thresholds *t = NULL;
+    struct pool *pool = NULL;
+    size_t n = (size_t)(*m)->h.n_layers * (size_t)(*m)->h.n_ff;
+    int cpus[POOL_MAX_THREADS], threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
+    float *at = calloc(n, sizeof *at);
+    co.max_tokens = co.max_tokens && co.max_tokens < o->silence_tokens ? co.max_tokens : o->silence_tokens;
+    co.window = co.samples = 0, co.shard = 0, co.n_shards = 1;
+    int r = at ? 0 : err_set(e, ERR_NOMEM, "thresholds");
+    if (r == 0 && !o->dry_run && (r = corpus_read(&co, tok, (*m)->h.n_vocab, &c, e)) == 0 &&
+        (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) == 0 && (r = thresholds_new(*m, c, pool, &t, e)) == 0)
+        thresholds_at(t, o->share, at);
+    if (r == 0) {
+        struct model_given given = model_as(&(*m)->h);
+        given.thresholds = at;
+        model_close(*m);
+        *m = NULL;
+        r = model_open(g, &given, m, e);
+    }
+    thresholds_free(t);
+    pool_free(pool);
+    corpus_free(c);
+    free(at);
+    return r;
+}
+
 int cmd_trace(int argc, char **argv)
 {
     struct options o;
@@ -307,7 +351,7 @@ int cmd_trace(int argc, char **argv)
         return opt_fail(&e);
     kernels_init(mask);
     file_catch_interrupt();
-    const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE };
+    const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE, NULL };
     if ((r = gguf_open(o.model, &g, &e)) < 0 ||
         (r = model_open(g, &given, &m, &e)) < 0 ||
         (r = tokenizer_open(g, &tok, &e)) < 0)
@@ -325,6 +369,8 @@ int cmd_trace(int argc, char **argv)
                                        .samples = o.samples,
                                        .shard = o.shard_i,
                                        .n_shards = o.shard_n };
+    if (o.silence && (r = silence(&o, &co, tok, g, &m, &e)) < 0)
+        goto out;
     if ((r = corpus_read(&co, tok, m->h.n_vocab, &c, &e)) == 0)
         r = run(&o, m, c, kernels->name, &e);
 out:

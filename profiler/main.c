@@ -10,6 +10,7 @@ int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
         { "trace", cmd_trace, "run a model over prompts and record which neurons fire" },
+        { "silence", cmd_silence, "state what silencing neurons by thresholds costs" },
         { "merge", cmd_merge, "merge the traces of all shards of a run" },
         { "predictors", cmd_predictors, "make predictors of active neurons, from a trace" },
         { "predictors-measure", cmd_predictors_measure, "measure the predictors that a trace holds" },

@@ -35,9 +35,10 @@ struct engine_sample {
     int window;                /* 0: none, and rotation everywhere */
     int rank;                  /* of predictors from every input, of every layer and block; 0: none */
     uint32_t predictor_type;
+    int thresholds;            /* 1: of every neuron (silu); THRESHOLDS_BAD: the last layer has one that is no number */
     int picks;                 /* their fc1 picks inputs; PICKS_BEYOND: the last row of each picks one that is not there */
 };
-enum { PICKS_BEYOND = 2 };
+enum { PICKS_BEYOND = 2, THRESHOLDS_BAD = 2 };
 
 /* What the naive pass of a predicted mode skips. */
 struct es_predict {
@@ -64,6 +65,11 @@ static inline float es_weight(int layer, int block, int role, int row, int col)
 static inline float es_norm(int layer, int role, int i)
 {
     return 1.0f + 0.3f * es_weight(layer, 9, role, 0, i);
+}
+
+static inline float es_threshold(int layer, int i)
+{
+    return 0.05f + fabsf(es_weight(layer, 0, MODEL_FFN_THRESHOLD, 0, i));
 }
 
 static inline uint32_t es_order(int layer, int block, int n_ff, int pos) /* a permutation */
@@ -178,6 +184,7 @@ static inline uint8_t *es_meta(const struct engine_sample *s, struct model_hpara
              !gguf_writer_u32(w, "tokenizer.ggml.bos_token_id", 1, e) &&
              !gguf_writer_u32(w, "tokenizer.ggml.eos_token_id", 2, e) && !gguf_writer_kv_raw(w, &t, e) &&
              !gguf_writer_kv_raw(w, &sc, e) && !gguf_writer_kv_raw(w, &ty, e);
+    ok = ok && (!s->thresholds || !gguf_writer_bool(w, "thermocline.thresholds", 1, e));
     for (size_t i = 0; ok && i < sizeof numbers / sizeof *numbers; i++) {
         snprintf(key, sizeof key, "%s.%s", arch, numbers[i].key);
         ok = !numbers[i].value || !gguf_writer_u32(w, key, numbers[i].value, e);
@@ -208,6 +215,20 @@ static inline int es_dense(struct writer *w, enum model_role role, int layer, ui
         data[i] =
             d1 > 1 ? es_weight(layer, 0, (int)role, (int)(i / d0), (int)(i % d0)) : es_norm(layer, (int)role, (int)i);
     return write_section(w, &t, data, (size_t)(d0 * d1) * 4, e);
+}
+
+static inline int es_thresholds(struct writer *w, const struct engine_sample *s, int layer, const uint32_t *order, struct err *e)
+{
+    const struct write_entry t = { .kind = PACK_DENSE, .role = MODEL_FFN_THRESHOLD, .type = QUANT_F32, .layer = (uint32_t)layer,
+                                   .block = PACK_NONE, .segment = PACK_NONE, .n_dims = 1, .dims = { (uint64_t)s->n_ff, 1, 1, 1 } };
+    float *data = malloc((size_t)s->n_ff * sizeof *data);
+    for (int i = 0; i < s->n_ff; i++)
+        data[i] = es_threshold(layer, (int)order[i]);
+    if (s->thresholds == THRESHOLDS_BAD && layer == ES_LAYERS - 1)
+        data[3] = NAN;
+    int r = write_section(w, &t, data, (size_t)s->n_ff * sizeof *data, e);
+    free(data);
+    return r;
 }
 
 /* Tiles are made of a source that has the pack's types. */
@@ -369,6 +390,8 @@ static inline int es_sections(struct writer *w, const struct engine_sample *s, c
              es_dense(w, MODEL_ATTN_V, l, ES_D, ES_KV * ES_DIM, e) |
              es_dense(w, MODEL_ATTN_OUTPUT, l, ES_HEADS * ES_DIM, ES_D, e) |
              es_dense(w, MODEL_FFN_NORM, l, ES_D, 1, e);
+        if (s->thresholds)
+            r |= es_thresholds(w, s, l, orders + l * s->n_ff, e);
         if (s->experts)
             r |= es_dense(w, MODEL_FFN_ROUTER, l, ES_D, (uint64_t)s->experts, e);
     }
@@ -501,6 +524,8 @@ static inline void es_naive_ffn(const struct engine_sample *s, int layer, int bl
         es_row(s, layer, block, LAYOUT_DOWN, i, d);
         for (int c = 0; c < ES_D; c++)
             gx += (double)g[c] * x[c], ux += (double)u[c] * x[c];
+        if (s->thresholds && fabs(gx / (1 + exp(-gx))) < (double)es_threshold(layer, i))
+            continue;
         h = s->act == MODEL_ACT_SILU                         ? gx / (1 + exp(-gx)) * ux
             : gx > 0 && (s->act == MODEL_ACT_RELU || ux > 0) ? gx * ux
                                                              : 0;

@@ -60,6 +60,11 @@ static void sample_tensor(struct trace_sample *s, const char *name, enum model_r
                                 .hash = { 17 + a, 99 + b } };
 }
 
+static inline float sample_threshold(int layer, int j)
+{
+    return (float)(layer * SAMPLE_FF + j) / 128;
+}
+
 static void sample_init(struct trace_sample *s, int n_experts, int shard, int n_shards)
 {
     memset(s, 0, sizeof *s);
@@ -123,6 +128,15 @@ static void sample_init(struct trace_sample *s, int n_experts, int shard, int n_
         sample_tensor(s, "blk.%d.ffn_up.weight", MODEL_FFN_UP, l, SAMPLE_D, SAMPLE_FF, e);
         sample_tensor(s, "blk.%d.ffn_down.weight", MODEL_FFN_DOWN, l, SAMPLE_FF, SAMPLE_D, e);
     }
+}
+
+/* A dense one becomes one of neurons with thresholds. */
+static inline void sample_add_thresholds(struct trace_sample *s)
+{
+    s->info.h.act = MODEL_ACT_SILU;
+    s->info.h.thresholds = 1;
+    for (int l = 0; l < SAMPLE_LAYERS; l++)
+        sample_tensor(s, "blk.%d.ffn_gate.threshold", MODEL_FFN_THRESHOLD, l, SAMPLE_FF, 1, 1);
 }
 
 /* Count over batches straight from the definition. n = 1 of consecutive: the tokens. */
@@ -223,6 +237,8 @@ static int sample_layer(struct trace_sample *s, struct trace_writer *w, int laye
                 row[j] = (uint16_t)(sample_mix((uint64_t)set, s->global[s->samples[t]], (uint64_t)j) & 0x3fff);
             r = trace_writer_append(w, (enum trace_set)set, layer, 1, set == TRACE_SET_FFN_RMS ? (void *)&rms : row, e);
         }
+    for (int j = 0; j < SAMPLE_FF && !r && i->h.thresholds; j++)
+        r = trace_writer_append(w, TRACE_SET_THRESHOLDS, layer, 1, (float[1]){ sample_threshold(layer, j) }, e);
     return r;
 }
 

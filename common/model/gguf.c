@@ -38,6 +38,8 @@ struct priv {
     struct gguf **sub;                        /* the other shards: they own their tensors' names */
     int n_sub;
     char *part_names;                         /* of parts of fused tensors */
+    char *added_names;                        /* of added tensors, and their values */
+    uint8_t *added;
 };
 
 /* Bytes of one value of each scalar type; 0 for strings and arrays. */
@@ -433,6 +435,8 @@ void gguf_close(struct gguf *g)
     free(p->keys_by_name);
     free(p->tensors_by_name);
     free(p->part_names);
+    free(p->added_names);
+    free(p->added);
     free(p->names);
     free(p->file);
     free(p->header);
@@ -855,12 +859,47 @@ int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e)
     return sort_names(g, p->file, e);
 }
 
+int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e)
+{
+    struct priv *p = g->priv;
+    uint64_t all = g->n_tensors + (uint64_t)n;
+    size_t bytes;
+    assert(n > 0 && len > 0 && !p->added);
+    if (!ck_mul_size((size_t)n * sizeof *values, (size_t)len, &bytes) || all > GGUF_MAX_TENSORS)
+        return err_set(e, ERR_LIMIT, "'%s': %d tensors more", p->file, n);
+    const struct gguf_tensor **by_name = calloc(all, sizeof *by_name);
+    struct gguf_tensor *table = calloc(all, sizeof *table);
+    p->added_names = calloc((size_t)n, sizeof *names);
+    p->added = malloc(bytes);
+    if (!by_name || !table || !p->added_names || !p->added) {
+        free(by_name), free(table);
+        return err_set(e, ERR_NOMEM, "'%s': %" PRIu64 " tensors", p->file, all);
+    }
+    memcpy(p->added_names, names, (size_t)n * sizeof *names);
+    memcpy(p->added, values, bytes);
+    if (g->n_tensors)
+        memcpy(table, g->tensors, g->n_tensors * sizeof *table);
+    for (int i = 0; i < n; i++)
+        table[g->n_tensors + (uint64_t)i] = (struct gguf_tensor){
+            .name = p->added_names + (size_t)i * sizeof *names, .type = QUANT_F32, .n_dims = 1, .dims = { len, 1, 1, 1 },
+            .row_bytes = len * 4, .n_rows = 1, .bytes = len * 4, .memory = p->added + (size_t)i * (size_t)len * 4 };
+    free(g->tensors), free(p->tensors_by_name);
+    g->tensors = table, g->n_tensors = all, p->tensors_by_name = by_name;
+    for (uint64_t i = 0; i < all; i++)
+        by_name[i] = &table[i];
+    return sort_names(g, p->file, e);
+}
+
 /* --- contents ---------------------------------------------------------------------------- */
 
 int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf, size_t len,
               struct err *e)
 {
     assert(ck_range(offset, len, t->bytes));
+    if (t->memory) {
+        memcpy(buf, t->memory + offset, len);
+        return 0;
+    }
     if (t->shard >= g->n_shards)
         return err_set(e, ERR_UNSUPPORTED, "tensor '%s': this header has no file behind it", t->name);
     int r = 0;

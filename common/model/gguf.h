@@ -45,6 +45,7 @@ struct gguf_tensor {
     int shard;               /* which file */
     uint64_t offset;         /* absolute, in that file */
     uint64_t piece_bytes, stride_bytes; /* a part of a fused tensor of experts: pieces of it; else 0 */
+    const uint8_t *memory;   /* of a tensor that was added (gguf_add_vectors); NULL: it is in the file */
 };
 
 struct gguf {
@@ -96,6 +97,10 @@ struct gguf_part {
 };
 typedef int gguf_parts_fn(void *ctx, const struct gguf_tensor *t, struct gguf_part out[GGUF_MAX_PARTS], struct err *e);
 int gguf_split(struct gguf *g, gguf_parts_fn *parts, void *ctx, struct err *e);
+
+/* n vectors of len F32 elements more, as if they were the file's last tensors: names[n], values[n][len] (or what a file would have of
+ * them: little-endian). All is copied. Pointers to tensors are no longer valid. ERR_FORMAT where a name is there already. Once. */
+int gguf_add_vectors(struct gguf *g, int n, const char (*names)[64], uint64_t len, const float *values, struct err *e);
 
 /* Read len bytes of a tensor at offset within it. */
 int gguf_read(const struct gguf *g, const struct gguf_tensor *t, uint64_t offset, void *buf,

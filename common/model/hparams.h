@@ -88,6 +88,8 @@ struct model_hparams {
     int nope_period;             /* 0, or layers l where it divides l + period_offset do not rotate queries and keys */
     int period_offset;
     int tied_output;             /* the head is token_embd */
+    int thresholds;              /* each neuron of a gated FFN, of an activation without zeros, has a threshold t >= 0: its gate g
+                                  * counts as 0 where |act(g)| < t, and the neuron is silent (nn_silence) */
     int down_by_neuron;          /* the file has Down transposed, "ffn_down_t": a row of d_model per neuron (PowerInfer) */
 };
 

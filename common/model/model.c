@@ -4,6 +4,7 @@
 
 #include "common/kernels/quant.h"
 
+#include <float.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,6 +150,53 @@ int model_split(struct gguf *g, const struct model_hparams *h, struct err *e)
     return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
 }
 
+/* ---- thresholds ---- */
+
+int model_bad_threshold(const float *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(t[i] >= 0 && t[i] <= FLT_MAX))
+            return i;
+    return -1;
+}
+
+static int check_threshold(const struct gguf *g, const char *name, const float *t, int n, struct err *e)
+{
+    int i = model_bad_threshold(t, n);
+    return i < 0 ? 0 : err_set(e, ERR_FORMAT, "'%s': tensor '%s': the threshold of neuron %d is %g; a number from 0 on is needed",
+                               gguf_name(g), name, i, (double)t[i]);
+}
+
+/* Those that are given, as tensors of the file; or those of the file, looked at. */
+static int take_thresholds(struct gguf *g, const struct model_hparams *h, const float *given, struct err *e)
+{
+    size_t n_ff = (size_t)h->n_ff;
+    char (*names)[64] = calloc((size_t)h->n_layers, sizeof *names);
+    float *row = malloc(n_ff * sizeof *row);
+    int r = names && row ? 0 : err_set(e, ERR_NOMEM, "thresholds of %d layers", h->n_layers), there = 0;
+    for (int l = 0; l < h->n_layers && r == 0; l++) {
+        model_tensor_name(h, MODEL_FFN_THRESHOLD, l, names[l], sizeof names[l]);
+        int same = 0;
+        const float *t = given ? given + (size_t)l * n_ff : row;
+        const struct gguf_tensor *x = gguf_tensor(g, names[l]);
+        if (x && (x->memory || g->n_shards > 0) && x->type == QUANT_F32 && x->bytes == n_ff * sizeof *row) {
+            r = gguf_read(g, x, 0, row, n_ff * sizeof *row, e);
+            same = r == 0 && !memcmp(row, t, n_ff * sizeof *row);
+        } else if (!given) {
+            continue; /* it is refused as any other of that shape, or has no values */
+        }
+        there += same;
+        if (r == 0 && x && !same)
+            r = err_set(e, ERR_MISMATCH, "'%s': tensor '%s': the model has other thresholds already", gguf_name(g), names[l]);
+        r = r ? r : check_threshold(g, names[l], t, h->n_ff, e);
+    }
+    if (r == 0 && given && !there)
+        r = gguf_add_vectors(g, h->n_layers, (const char(*)[64])names, n_ff, given, e);
+    free(names);
+    free(row);
+    return r;
+}
+
 int model_open(struct gguf *g, const struct model_given *given, struct model **out, struct err *e)
 {
     struct model *m = calloc(1, sizeof *m);
@@ -159,7 +207,8 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     int r = model_hparams_read(g, given, &m->h, e);
     if (r < 0)
         goto fail;
-    if ((r = model_split(g, &m->h, e)) < 0)
+    if ((r = model_split(g, &m->h, e)) < 0 ||
+        (m->h.thresholds && (r = take_thresholds(g, &m->h, given ? given->thresholds : NULL, e)) < 0))
         goto fail;
     m->layer = calloc((size_t)model_depth(&m->h), sizeof *m->layer);
     if (!m->layer) {

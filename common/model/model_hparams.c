@@ -608,6 +608,20 @@ static void read_tied(struct reader *rd, struct model_hparams *h)
         rd->r = err_set(rd->e, ERR_FORMAT, "'%s': it has no tensors and no key '%s'", gguf_name(rd->g), key);
 }
 
+static void read_thresholds(struct reader *rd, const struct model_given *given, struct model_hparams *h)
+{
+    static const char key[] = "thermocline.thresholds";
+    int there = 0, r = rd->r < 0 ? rd->r : gguf_get_bool(rd->g, key, &there, rd->e);
+    h->thresholds = there || given->thresholds;
+    const char *why = !h->thresholds ? NULL
+                      : h->n_experts > 0 ? "experts are sparse by themselves: silencing neurons inside them costs more than it saves"
+                      : h->ffn_up == MODEL_FFN_UP_UNGATED ? "its FFN has no gate that says what is silent before Up is computed"
+                      : h->act == MODEL_ACT_SILU || h->act == MODEL_ACT_GELU ? NULL : "its activation gives exact zeros already";
+    if (r >= 0 && why)
+        r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': thresholds of neurons: %s", gguf_name(rd->g), why);
+    rd->r = r < 0 ? r : rd->r;
+}
+
 static const struct model_arch *find_arch(struct reader *rd, struct model_hparams *h)
 {
     char *name = read_str(rd, "general.architecture"), list[320];
@@ -627,7 +641,7 @@ static const struct model_arch *find_arch(struct reader *rd, struct model_hparam
 
 int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e)
 {
-    static const struct model_given nothing = { -1, MODEL_ROUTER_NONE };
+    static const struct model_given nothing = { -1, MODEL_ROUTER_NONE, NULL };
     struct model_hparams h = { 0 };
     struct reader rd = { .g = g, .e = e };
     given = given ? given : &nothing;
@@ -667,6 +681,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     read_act(&rd, given->act, &h);
     read_vocab(&rd, &h);
     read_tied(&rd, &h);
+    read_thresholds(&rd, given, &h);
     h.down_by_neuron = gguf_tensor(g, "blk.0.ffn_down_t.weight") != NULL;
     if (rd.r < 0)
         return rd.r;
@@ -692,6 +707,8 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
     }
     if (r == 0 && h->router != MODEL_ROUTER_NONE)
         r = gguf_writer_str(w, "thermocline.router", model_router_name(h->router), e);
+    if (r == 0 && h->thresholds)
+        r = gguf_writer_bool(w, "thermocline.thresholds", 1, e);
     if (r == 0 && (r = gguf_writer_str(w, "thermocline.hidden_act", model_act_name(h->act), e)) == 0 &&
         (r = gguf_writer_bool(w, "thermocline.tied_output", h->tied_output, e)) == 0)
         r = gguf_writer_blob(w, out, len, e);

@@ -27,6 +27,7 @@ enum presence {
     DELTA, DELTA_APART, DELTA_JOINED, /* in recurrent layers; as hyper-parameters say */
     SELECTED,                /* experts are chosen by biased scores */
     FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is gated and not fused where the file has it */
+    THRESHOLDED,             /* where neurons have thresholds */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
 
@@ -104,6 +105,7 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_DELTA_BETA_ALPHA] = { "delta_beta_alpha", "ssm_ba.weight", NULL, 1, DELTA_JOINED, { D_MODEL, D_V_HEADS_2 } },
     [MODEL_DELTA_NORM] = { "delta_norm", "ssm_norm.weight", NULL, 1, DELTA, { D_DELTA, NONE } },
     [MODEL_DELTA_OUT] = { "delta_out", "ssm_out.weight", NULL, 1, DELTA, { D_INNER, D_MODEL } },
+    [MODEL_FFN_THRESHOLD] = { "ffn_threshold", "ffn_gate.threshold", NULL, 1, THRESHOLDED, { D_FF, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -243,6 +245,7 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case EXPERT_BIASED: return h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT;
     case FFN_BIASED:  return h->n_experts > 0 ? (h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT)
                                               : h->ffn_up == MODEL_FFN_UP_ALONE ? MODEL_OPTIONAL : MODEL_ABSENT;
+    case THRESHOLDED: return h->thresholds ? MODEL_REQUIRED : MODEL_ABSENT;
     case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;

@@ -390,6 +390,23 @@ float nn_shared_weight(const float *w, const float *x, int n)
     return nn_sigmoid((float)sum);
 }
 
+/* |act(g)| lies between g / 2 and g for g >= 0, and is at most |g| / 2 below; rounded as nn_ffn_act does too, for rounding is
+ * monotone and halves are exact. */
+void nn_silence(float *gate, const float *threshold, int n, enum model_act act)
+{
+    for (int i = 0; i < n; i++) {
+        float g = gate[i], t = threshold[i];
+        if (g >= 0 ? g < t : -0.5f * g < t) {
+            gate[i] = 0;
+        } else if (!(0.5f * g >= t)) {
+            float one = 1, a;
+            nn_ffn_act(&a, &g, &one, 1, act);
+            if (fabsf(a) < t)
+                gate[i] = 0;
+        }
+    }
+}
+
 int nn_act_is_sparse(enum model_act act)
 {
     return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU;

@@ -116,7 +116,29 @@ float nn_shared_weight(const float *w, const float *x, int n);
 /* Logits of the head as the model has them: scaled, capped. f32[n], in place. */
 void nn_logits(float *z, size_t n, const struct model_hparams *h);
 
+/* gate[i] = 0 where |act(gate[i])| < threshold[i], for SILU and GELU: the neuron is silent, and h is 0. What is no number stays. Most
+ * gates are decided without a transcendental function, and as with it. f32[n]. */
+void nn_silence(float *gate, const float *threshold, int n, enum model_act act);
+
 /* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
 int nn_act_is_sparse(enum model_act act);
+
+/* Do neurons give exact zeros, by their activation or their thresholds? Else every one fires for every token. */
+static inline int nn_is_sparse(const struct model_hparams *h)
+{
+    return h->thresholds || nn_act_is_sparse(h->act);
+}
+
+/* Does the gate alone say whether a neuron fires, so that those whose gate is open are those that fire? */
+static inline int nn_gate_decides(const struct model_hparams *h)
+{
+    return h->thresholds || h->act == MODEL_ACT_RELU;
+}
+
+/* Is a gate open, after nn_silence where neurons have thresholds? */
+static inline int nn_is_open(float gate, int thresholds)
+{
+    return thresholds ? gate != 0 : gate > 0;
+}
 
 #endif

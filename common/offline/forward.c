@@ -169,7 +169,7 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
 {
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
-    return d * 4 + 4 + (observed ? k * bits * (h->act == MODEL_ACT_RELU ? 1 : 2) : 0) +
+    return d * 4 + 4 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
            k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->expert_norms ? d * 4 : 0);
 }
 
@@ -225,7 +225,7 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
     if (run->on_layer && n > f->cap_bits) {
         f->cap_bits = 0;
         r |= grow(&f->active, n * f->k, f->row_bytes);
-        if (f->h->act != MODEL_ACT_RELU)
+        if (!nn_gate_decides(f->h))
             r |= grow(&f->open, n * f->k, f->row_bytes);
         if (!r)
             f->cap_bits = n;
@@ -291,7 +291,7 @@ void forward_sample_f16(uint16_t *out, const float *x, size_t n)
 
 void forward_probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x)
 {
-    if (f->run->probe && !model_is_lead(f->h, f->layer))
+    if (f->run->probe && f->run->probe->input && !model_is_lead(f->h, f->layer))
         f->run->probe->input(f->run->probe->ctx, which, first, n, x);
 }
 
@@ -342,11 +342,11 @@ static void record_bits(const struct forward *f, const float *gate, const float 
         size_t n = f->n_ff - at < 64 ? f->n_ff - at : 64;
         uint64_t g = 0, u = 0;
         for (size_t i = 0; i < n; i++) {
-            g |= (uint64_t)(gate[at + i] > 0) << i;
+            g |= (uint64_t)nn_is_open(gate[at + i], f->h->thresholds) << i;
             u |= (uint64_t)(up[at + i] > 0) << i;
         }
         uint64_t all = n == 64 ? ~0ull : (1ull << n) - 1;
-        uint64_t a = f->h->act == MODEL_ACT_RELU ? g : f->h->act == MODEL_ACT_DRELU ? g & u : all;
+        uint64_t a = nn_gate_decides(f->h) ? g : f->h->act == MODEL_ACT_DRELU ? g & u : all;
         uint8_t bytes[8];
         for (int i = 0; i < 8; i++) /* byte order on disk is the order of neurons, whatever the host's */
             bytes[i] = (uint8_t)(a >> 8 * i);
@@ -375,11 +375,15 @@ static void ffn(struct forward *f, struct scratch *s, int expert, const float *n
         float *gate = s->gate + (size_t)t * f->n_ff, *up = s->up + (size_t)t * f->n_ff;
         forward_add_bias(gate, of_expert(f, MODEL_FFN_GATE_BIAS, expert, f->n_ff), f->n_ff);
         forward_add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, expert, f->n_ff), f->n_ff);
+        if (probe && probe->gates)
+            probe->gates(probe->ctx, expert, rows[t] / f->k, gate, up);
+        if (f->w[MODEL_FFN_THRESHOLD])
+            nn_silence(gate, f->w[MODEL_FFN_THRESHOLD], f->h->n_ff, f->h->act);
         if (f->run->on_layer)
             record_bits(f, gate, up, rows[t]);
         nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
     }
-    if (probe) {
+    if (probe && probe->neurons) {
         size_t tokens[TILE];
         for (int t = 0; t < n; t++)
             tokens[t] = rows[t] / f->k;
@@ -682,7 +686,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             r = err_set(e, ERR_INTR, "interrupted");
             break;
         }
-        if ((r = load_layer(f, l, e)) < 0 || (!lead && run->probe && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
+        if ((r = load_layer(f, l, e)) < 0 ||
+            (!lead && run->probe && run->probe->layer && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
             break;
         if (f->h->early_router)
             route(f);

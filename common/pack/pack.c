@@ -400,7 +400,7 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     uint8_t *meta = priv(p)->meta = malloc(s->bytes ? s->bytes : 1);
     if (!meta)
         return err_set(e, ERR_NOMEM, "'%s': metadata of %llu bytes", priv(p)->name, (unsigned long long)s->bytes);
-    const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE }; /* the metadata say which router */
+    const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE, NULL }; /* the metadata say which router */
     int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
                          "metadata", e);
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
@@ -410,6 +410,8 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     if (!priv(p)->dense_index)
         return err_set(e, ERR_NOMEM, "'%s': tables of %d layers", priv(p)->name, model_depth(&p->h));
     p->meta_bytes = s->bytes;
+    if (p->h.thresholds && p->revision < 5)
+        return err_set(e, ERR_FORMAT, "'%s': neurons with thresholds in revision %d, which has none", priv(p)->name, p->revision);
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||
         (uint32_t)p->h.n_ff != h->n_ff || (uint32_t)p->h.d_model != h->d_model)
         return err_set(

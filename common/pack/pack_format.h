@@ -1,8 +1,9 @@
 #ifndef COMMON_PACK_PACK_FORMAT_H
 #define COMMON_PACK_PACK_FORMAT_H
 
-/* On-disk structs of a packed model, revision 4 (3 has no tiles; 2 one kind of layer; 1 neither identity nor unit checks). schemas/pack.md
- * is the specification; this is its C form. All integers are little-endian; loads go through bytes.h (pack.c, packer/write.c). */
+/* On-disk structs of a packed model, revision 5 (4 has no thresholds; 3 no tiles; 2 one kind of layer; 1 neither identity nor unit
+ * checks). schemas/pack.md is the specification; this is its C form. All integers are little-endian; loads go through bytes.h
+ * (pack.c, packer/write.c). */
 #include <stdint.h>
 
 #define PACK_MAGIC "THRMPACK"

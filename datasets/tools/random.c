@@ -76,7 +76,7 @@ static const struct family families[] = {
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, two_norms, delta_dim, delta_heads, kv_rank, q_rank;
+        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank;
     double rope_base, rope_factor;
     uint64_t seed;
     const struct family *family;
@@ -117,6 +117,8 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
         t->mean = 4, t->deviation = 1;
     else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
         t->mean = -0.4f, t->deviation = 0.15f;
+    else if (r == MODEL_FFN_THRESHOLD) /* noise stays within 3.5 deviations */
+        t->mean = 0.3f, t->deviation = 0.08f;
     else if (strstr(t->name, ".bias"))
         t->deviation = 0.2f;
     else if (r == MODEL_ATTN_SINKS)
@@ -492,6 +494,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = put_rope(m, s, e)) < 0 ||
         (r = put_f32(m, a, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
+        (s->thresholds && (r = gguf_writer_bool(m->w, "thermocline.thresholds", 1, e)) < 0) ||
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
         (r = put_scales(m, f, e)) < 0 || (s->window > 0 && (r = put_u32(m, a, "attention.sliding_window", s->window, e)) < 0))
         return r;
@@ -578,7 +581,7 @@ static int read_back(struct shape *s, struct model_hparams *h, struct err *e)
     int r = make_new(&m, e);
     if (r == 0 && (r = put_keys(&m, s, e)) == 0 && (r = gguf_writer_bool(m.w, "thermocline.tied_output", !s->untied, e)) == 0 &&
         (r = gguf_writer_blob(m.w, &head, &len, e)) == 0 && (r = gguf_parse(head, len, len, "keys", &g, e)) == 0) {
-        const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE };
+        const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL };
         r = model_hparams_read(g, &given, h, e);
     }
     gguf_close(g);
@@ -664,6 +667,8 @@ int cmd_random(int argc, char **argv)
           .help = "Norms of queries and keys where the architecture may have them." },
         { .name = "ffn-biases", .type = OPT_FLAG, .dest = &s.ffn_biases,
           .help = "Biases of the FFN's three matrices where it may have them." },
+        { .name = "thresholds", .type = OPT_FLAG, .dest = &s.thresholds,
+          .help = "Thresholds below which neurons of a gated SiLU or GELU FFN are silent; only Thermocline reads them." },
         { .name = "two-norms", .type = OPT_FLAG, .dest = &s.two_norms,
           .help = "A norm of attention's own beside the FFN's (falcon, as in 40B)." },
         { .name = "delta-heads", .type = OPT_INT, .dest = &s.delta_heads, .min = 1, .max = 1024,

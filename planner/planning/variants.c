@@ -168,11 +168,12 @@ static void add_policies(struct variants *w)
 int variants_new(const struct request *q, const struct inputs *in, const struct layout *l, struct variants *out,
              struct err *e)
 {
-    int sparse = nn_act_is_sparse(in->h.act), r = 0;
+    int sparse = nn_is_sparse(&in->h), r = 0;
     size_t n = (size_t)SPACE_MAX_VARIANTS * (size_t)in->n_layers;
     if ((q->mode == PLAN_EXACT || q->mode == PLAN_PREDICTED) && !sparse)
         return err_set(e, q->mode == PLAN_EXACT ? ERR_USAGE : ERR_UNSUPPORTED,
-                       "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in dense mode",
+                       "--mode %s: the model's activation (%s) gives no zeros to skip; it runs in dense mode "
+                       "('thermo-profile trace --silence' makes thresholds of neurons, which do)",
                        plan_mode_name((enum plan_mode)q->mode), model_act_name(in->h.act));
     struct variants w = { .input = malloc(n), .always = malloc(n * sizeof *w.always) };
     if (!w.input || !w.always)
@@ -234,7 +235,7 @@ static int add_layout(const struct request *q, const struct inputs *in, enum lay
 
 static int is_dense(const struct request *q, const struct inputs *in)
 {
-    return q->mode == PLAN_DENSE || (q->mode < 0 && !nn_act_is_sparse(in->h.act));
+    return q->mode == PLAN_DENSE || (q->mode < 0 && !nn_is_sparse(&in->h));
 }
 
 static int check_tiles(const struct request *q, const struct inputs *in, struct err *e)
@@ -255,7 +256,7 @@ int variants_layouts(const struct request *q, const struct inputs *in, struct la
         return r;
     /* What mostly wins comes first, so that the others may be left out by its bound: of neurons that are needed whole one segment is
      * one stream. */
-    int whole = q->mode == PLAN_DENSE || q->mode == PLAN_PREDICTED || !nn_act_is_sparse(in->h.act);
+    int whole = q->mode == PLAN_DENSE || q->mode == PLAN_PREDICTED || !nn_is_sparse(&in->h);
     const enum layout_form forms[] = { whole ? LAYOUT_BUNDLE : LAYOUT_SPLIT, whole ? LAYOUT_TWO_PHASE : LAYOUT_BUNDLE,
                                        whole ? LAYOUT_SPLIT : LAYOUT_TWO_PHASE };
     *n = 0;

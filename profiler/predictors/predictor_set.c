@@ -762,7 +762,10 @@ int predictor_set_new(struct trace *t, const struct model *m, const struct predi
         if (!o->layers || o->layers[l])
             p->layer[n++] = l;
     p->n_layers = n, p->o.layers = NULL;
-    if (h->act == MODEL_ACT_SILU)
+    if (h->thresholds)
+        r = err_set(e, ERR_UNSUPPORTED, "'%s': its neurons have thresholds (trace --silence), and fire for gates far from zero on either "
+                    "side: predictors say on which side a gate is", p->info->path);
+    else if (h->act == MODEL_ACT_SILU)
         r = err_set(e, ERR_UNSUPPORTED,
                     "'%s': with activation silu every neuron is active: there is nothing to predict",
                     p->info->path);

@@ -125,8 +125,9 @@ static void print_text(const struct trace_info *i, const struct layer_stats *all
     if (i->h.n_experts)
         printf(" x %d experts, %d used, routed by %s", i->h.n_experts, i->h.n_experts_used,
                model_router_name(i->h.router));
-    printf(", %s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
-           model_act_name(i->h.act), (unsigned long long)i->n_tokens, (unsigned long long)i->n_sequences,
+    printf(", %s%s\ncorpus    %llu tokens in %llu sequences of at most %llu, from '%s', column '%s'\n",
+           model_act_name(i->h.act), i->h.thresholds ? " with thresholds" : "", (unsigned long long)i->n_tokens,
+           (unsigned long long)i->n_sequences,
            (unsigned long long)i->corpus.n_ctx, i->corpus.prompts, i->corpus.column);
     printf("samples   maps of %llu tokens (%llu sequences), FFN inputs of %llu tokens\n",
            (unsigned long long)i->window_tokens, (unsigned long long)i->window_sequences,
@@ -197,6 +198,7 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
     js_set_str(m, "arch", i->h.arch);
     js_set_hash(m, "hash", i->model_hash);
     js_set_str(m, "act", model_act_name(i->h.act));
+    js_set_bool(m, "thresholds", i->h.thresholds);
     js_set_int(m, "n_layers", i->h.n_layers);
     js_set_int(m, "d_model", i->h.d_model);
     js_set_int(m, "n_ff", i->h.n_ff);

@@ -431,6 +431,14 @@ static int copy_rows(struct recorder *t, struct trace_writer *w, int layer, int 
     return 0;
 }
 
+/* Thresholds that the model has; buf holds a row. */
+static int write_thresholds(const struct recorder *t, struct trace_writer *w, int layer, uint8_t *buf, struct err *e)
+{
+    const struct gguf_tensor *x = t->m->layer[layer][MODEL_FFN_THRESHOLD];
+    int r = x ? gguf_read(t->m->gguf, x, 0, buf, (size_t)x->bytes, e) : 0;
+    return r < 0 || !x ? r : trace_writer_append(w, TRACE_SET_THRESHOLDS, layer, (uint64_t)t->info.h.n_ff, buf, e);
+}
+
 static int write_corpus(const struct recorder *t, struct trace_writer *w, struct err *e)
 {
     const struct corpus *c = t->c;
@@ -450,6 +458,8 @@ static int write_trace(struct recorder *t, const char *out, int gzip, struct has
     size_t buf_bytes = 1 << 20;
     if (buf_bytes < row)
         buf_bytes = row;
+    if (buf_bytes < (size_t)t->info.h.n_ff * sizeof(float))
+        buf_bytes = (size_t)t->info.h.n_ff * sizeof(float);
     if (buf_bytes < (size_t)t->info.h.d_model * 2)
         buf_bytes = (size_t)t->info.h.d_model * 2;
     uint64_t *sum = malloc(observe_size(&t->info.h) * sizeof *sum);
@@ -467,6 +477,7 @@ static int write_trace(struct recorder *t, const char *out, int gzip, struct has
                                : write_counts(t, w, l, sum, e);
         for (int k = 0; k < N_COPIED && !r; k++)
             r = copy_rows(t, w, l, k, buf, buf_bytes, e);
+        r = r < 0 ? r : write_thresholds(t, w, l, buf, e);
         progress_add(&p, 1);
     }
     if (!r)

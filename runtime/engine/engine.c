@@ -160,7 +160,7 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     g->n_parts = g->shapes->n_parts;
     g->verifier = (struct verifier){ .pack = c->pack, .n_blocks = g->n_blocks, .off = c->no_verify, .hot = c->choice.hot,
                                      .predictor = c->predictor, .always = c->always };
-    g->dense_mode = c->mode == PLAN_DENSE || !nn_act_is_sparse(g->h.act);
+    g->dense_mode = c->mode == PLAN_DENSE || !nn_is_sparse(&g->h);
     int r = set_up(g, e);
     if (r < 0) {
         engine_close(g);

@@ -107,7 +107,9 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %s; vectors are F32", p->file.path,
                        model_role_name(d->role), layer, quant_traits(d->type)->name);
     *w->v = (const float *)to;
-    return 0;
+    int bad = w->role == MODEL_FFN_THRESHOLD ? model_bad_threshold(*w->v, g->h.n_ff) : -1;
+    return bad < 0 ? 0 : err_set(e, ERR_FORMAT, "'%s': tensor %s of layer %d: %g at %d; a number from 0 on is needed", p->file.path,
+                                 model_role_name(w->role), layer, (double)(*w->v)[bad], bad);
 }
 
 static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
@@ -134,6 +136,7 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
         { MODEL_ATTN_POST_NORM, NULL, &l->attn_post_norm }, { MODEL_FFN_POST_NORM, NULL, &l->ffn_post_norm },
         { MODEL_ATTN_SINKS, NULL, &l->sinks },    { MODEL_FFN_ROUTER_BIAS, NULL, &l->router_bias },
         { MODEL_FFN_GATE_BIAS, NULL, &g->biases[i].gate }, { MODEL_FFN_UP_BIAS, NULL, &g->biases[i].up },
+        { MODEL_FFN_THRESHOLD, NULL, &g->biases[i].silence },
         { MODEL_FFN_DOWN_BIAS, NULL, &l->down_bias }, { MODEL_EXPERT_NORM, NULL, &experts_norm },
         { MODEL_EXPERT_POST_NORM, NULL, &l->experts_post_norm }, { MODEL_SHARED_POST_NORM, NULL, &l->shared_post_norm },
         { MODEL_ROUTER_SCALE, NULL, &l->router_norm }, { MODEL_EXPERT_SCALE, NULL, &l->expert_scale },

@@ -56,11 +56,11 @@ static int counts_for(const struct block *b, int t, uint32_t pos)
 }
 
 /* A neuron is active when its gate opens for any token; every one is where nothing is skipped. */
-static uint8_t is_active(const struct block *b, uint32_t pos)
+static uint8_t is_active(const struct block *b, uint32_t pos, int thresholds)
 {
     int on = b->c->dense_mode;
     for (int t = 0; t < b->n_tokens && !on; t++)
-        on = b->rows[(size_t)t * (size_t)b->shape->n_ff + pos] > 0;
+        on = nn_is_open(b->rows[(size_t)t * (size_t)b->shape->n_ff + pos], thresholds);
     return (uint8_t)on;
 }
 
@@ -72,8 +72,8 @@ static const float *bias_of(const struct block *b, const float *layer)
 
 static struct pipeline_bias biases_of(const struct block *b)
 {
-    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL };
-    return (struct pipeline_bias){ bias_of(b, of.gate), bias_of(b, of.up) };
+    struct pipeline_bias of = b->c->biases ? b->c->biases[b->layer] : (struct pipeline_bias){ NULL, NULL, NULL };
+    return (struct pipeline_bias){ bias_of(b, of.gate), bias_of(b, of.up), bias_of(b, of.silence) };
 }
 
 /* A gate is 0, which is shut, for tokens for which its neuron does not count. */
@@ -82,16 +82,19 @@ static void flush_gates(struct block *b, struct gather *w)
     if (!w->n)
         return;
     gathered_rows(b, w, LAYOUT_GATE);
-    const float *bias = biases_of(b).gate;
-    for (int t = 0; bias && t < b->n_tokens; t++)
+    const struct pipeline_bias of = biases_of(b);
+    for (int t = 0; of.gate && t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
-            w->a[t * SCHEDULE_GATHER_ROWS + i] += bias[w->pos[i]];
+            w->a[t * SCHEDULE_GATHER_ROWS + i] += of.gate[w->pos[i]];
+    for (int t = 0; of.silence && t < b->n_tokens; t++)
+        for (int i = 0; i < w->n; i++)
+            nn_silence(w->a + t * SCHEDULE_GATHER_ROWS + i, of.silence + w->pos[i], 1, b->c->act);
     for (int t = 0; t < b->n_tokens; t++)
         for (int i = 0; i < w->n; i++)
             b->rows[(size_t)t * (size_t)b->shape->n_ff + w->pos[i]] =
                 counts_for(b, t, w->pos[i]) ? w->a[t * SCHEDULE_GATHER_ROWS + i] : 0;
     for (int i = 0; i < w->n; i++)
-        b->active[w->pos[i]] = is_active(b, w->pos[i]);
+        b->active[w->pos[i]] = is_active(b, w->pos[i], of.silence != NULL);
     w->counts->computed += (uint64_t)w->n;
     w->n = 0;
 }
@@ -117,12 +120,16 @@ static void gates_in_order(struct block *b, uint32_t pos0, uint32_t n, const uin
     kernels->rows[f][s->type[LAYOUT_GATE]](b->rows + pos0, (size_t)s->n_ff, records + lp->role_offset[LAYOUT_GATE],
                                              lp->record_bytes, (int)n, b->x[f], b->x_stride[f], b->n_tokens,
                                              b->c->d_model);
-    const float *bias = biases_of(b).gate;
-    for (int t = 0; bias && t < b->n_tokens; t++)
-        for (uint32_t i = pos0; i < pos0 + n; i++)
-            b->rows[(size_t)t * (size_t)s->n_ff + i] += bias[i];
+    const struct pipeline_bias of = biases_of(b);
+    for (int t = 0; (of.gate || of.silence) && t < b->n_tokens; t++) {
+        float *gate = b->rows + (size_t)t * (size_t)s->n_ff + pos0;
+        for (uint32_t i = 0; of.gate && i < n; i++)
+            gate[i] += of.gate[pos0 + i];
+        if (of.silence)
+            nn_silence(gate, of.silence + pos0, (int)n, b->c->act);
+    }
     for (uint32_t i = pos0; i < pos0 + n; i++)
-        b->active[i] = is_active(b, i);
+        b->active[i] = is_active(b, i, of.silence != NULL);
     c->computed += n;
 }
 
@@ -254,6 +261,8 @@ static void tiles_entry(struct block *b, const struct entry *x, struct gather *w
                 h[i] += of.gate[k.pos + i];
             for (uint32_t i = 0; of.up && i < k.n; i++)
                 up[i] += of.up[k.pos + i];
+            if (of.silence)
+                nn_silence(h, of.silence + k.pos, (int)k.n, b->c->act);
             nn_ffn_act(h, h, up, (int)k.n, b->c->act);
         }
     } while (next_tile(b, x, &k));

@@ -27,9 +27,9 @@ struct pipeline_memory {
 };
 
 /* Biases of a layer's gates and ups, of every block, in pack order: f32[n_blocks][n_ff]; either may be NULL: none. A gate's is added
- * before it is asked whether the gate is open. */
+ * before it is asked whether the gate is open. silence: thresholds below which a gate counts as 0 (nn_silence), or NULL. */
 struct pipeline_bias {
-    const float *gate, *up;
+    const float *gate, *up, *silence;
 };
 
 struct pipeline_config {

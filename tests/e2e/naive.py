@@ -105,8 +105,10 @@ def logits(g, ids, gating, watch=None):
     def add(x, bias):
         return [a + b for a, b in zip(x, bias)] if bias else x
 
-    def ffn(gate, up, down, n, seen=None, biases=(None, None, None)):
+    def ffn(gate, up, down, n, seen=None, biases=(None, None, None), thresholds=None):
         u, g = add(mul(up, n), biases[1]), add(mul(gate, n), biases[0])
+        if thresholds: # a neuron is silent where |act(g)| < t
+            g = [x if abs(act_of(x)) >= t else 0.0 for x, t in zip(g, thresholds)]
         if seen:
             seen([a > 0 and (act == "relu" or b > 0) for a, b in zip(g, u)])
         return add(mul(down, [act_of(a) * (max(b, 0.0) if act == "drelu" else b) for a, b in zip(g, u)]), biases[2])
@@ -138,7 +140,7 @@ def logits(g, ids, gating, watch=None):
                 down = list(zip(*turned)) if turned else t("ffn_down")
                 biases = [g.t.get("blk.%d.ffn_%s.bias" % (l, r)) for r in ("gate", "up", "down")]
                 seen = watch and (lambda active: watch(l, x, active))
-                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), down, n, seen, biases))]
+                x = [a + b for a, b in zip(x, ffn(t("ffn_gate"), t("ffn_up"), down, n, seen, biases, g.t.get("blk.%d.ffn_gate.threshold" % l)))]
     return mul(g.t.get("output.weight", g.t["token_embd.weight"]), norm(x, g.t["output_norm.weight"], eps))
 
 

@@ -116,9 +116,9 @@ static void forgeries(void)
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "form is 3"));
     memcpy(copy, good, good_len);
-    bytes_put32(copy + 8, 5);
+    bytes_put32(copy + 8, 6);
     mend(copy);
-    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 5"));
+    CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 6"));
     memcpy(copy, good, good_len);
     memcpy(copy, "GGUF", 4);
     CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "thermo-pack pack"));

@@ -8,6 +8,7 @@
 #include "tests/test.h"
 #include "tests/trace_sample.h"
 
+#include <math.h>
 #include <hdf5.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -33,6 +34,10 @@ static int read_all(const char *path)
     int r = trace_open(path, &t, &e);
     if (!r && (r = trace_verify(t, &e)) == 0 && !hash_equal(trace_info(t)->content_hash, content))
         r = err_set(&e, ERR_FORMAT, "'%s': other content", path);
+    float *at = NULL;
+    if (!r)
+        r = trace_thresholds(t, &at, &e);
+    free(at);
     for (int l = 0; !r && l < trace_info(t)->h.n_layers; l++) {
         uint64_t n = trace_info(t)->n_samples;
         uint16_t *x = malloc((size_t)n * SAMPLE_D * 2), *route = malloc((size_t)trace_info(t)->n_tokens * 4);
@@ -209,6 +214,57 @@ static void liars(void)
     trace_close(t);
 }
 
+/* One of a layer's thresholds, with valid checksums. */
+static void set_threshold(float v)
+{
+    hid_t f = open_again(), d = H5Dopen2(f, "/layers/0001/thresholds", H5P_DEFAULT);
+    float all[SAMPLE_FF];
+    H5Dread(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all);
+    all[7] = v;
+    H5Dwrite(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all);
+    H5Dclose(d), H5Fclose(f);
+    struct trace *t = NULL;
+    float *at = NULL;
+    CHECK(!trace_open(bad, &t, &e) && trace_thresholds(t, &at, &e) == ERR_FORMAT && !at);
+    CHECK_MSG(strstr(e.msg, "'/layers/0001/thresholds' has") && strstr(e.msg, "for neuron 7") && strstr(e.msg, bad), "%s", e.msg);
+    trace_close(t);
+}
+
+static void thresholds(void)
+{
+    set_u64("/model", "thresholds", 1); /* of the trace with experts */
+    lie("thresholds in revision 1", "revision and thresholds contradict");
+    free(bytes);
+    bytes = NULL;
+    sample_init(&s, 0, 0, 1);
+    sample_add_thresholds(&s);
+    CHECK(!sample_write(&s, good, 4, &content, &e) && !file_slurp(good, 64 << 20, &bytes, &n_bytes, &e));
+    if (!bytes)
+        return;
+    CHECK_MSG(!read_all(good), "%s", e.msg);
+    set_threshold(NAN);
+    set_threshold(-1);
+    set_threshold(INFINITY);
+    const hsize_t longer[1] = { SAMPLE_FF + 1 }, chunk[1] = { SAMPLE_FF };
+    replace("/layers/0000/thresholds", H5T_IEEE_F32LE, 1, longer, chunk, 0);
+    lie("a threshold too many", "/layers/0000/thresholds");
+    replace("/layers/0000/thresholds", H5T_IEEE_F64LE, 1, chunk, chunk, 0);
+    lie("thresholds of another type", "element type");
+    hid_t f = open_again();
+    H5Ldelete(f, "/layers/0001/thresholds", H5P_DEFAULT);
+    H5Fclose(f);
+    lie("no thresholds", "/layers/0001/thresholds");
+    set_u64("/", "revision", 1);
+    lie("revision 1 with thresholds", "revision and thresholds contradict");
+    f = open_again();
+    H5Adelete_by_name(f, "/model", "thresholds", H5P_DEFAULT);
+    H5Fclose(f);
+    lie("revision 2 without", "revision and thresholds contradict");
+    set_u64("/model", "n_experts", 2);
+    lie("thresholds with experts", "contradict");
+    flips();
+}
+
 int main(void)
 {
     test_path(dir, sizeof dir, "thermo-trace-XXXXXX");
@@ -223,6 +279,7 @@ int main(void)
         truncations();
         flips();
         liars();
+        thresholds();
     }
     free(bytes);
     unlink(good), unlink(bad), rmdir(dir);

@@ -392,6 +392,52 @@ static void test_cut(void)
     unlink(path);
 }
 
+/* Neurons with thresholds: silent ones are left out, by every layout, in exact and in dense mode. */
+static void test_thresholds(void)
+{
+    struct err e = { 0 };
+    struct pack *p = NULL;
+    struct engine *g = NULL;
+    struct variant v = { .threads = 1, .chunk = 4, .depth = 4, .lanes = 1, .hot = 10, .buffered = 1, .backend = &io_pread_backend };
+    struct engine_sample s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    for (int form = 0; form < LAYOUT_FORMS; form++) {
+        char name[64];
+        s = sample((enum layout_form)form, 0, QUANT_F32, form == LAYOUT_TILES ? QUANT_Q8_0 : QUANT_F32);
+        s.act = MODEL_ACT_SILU;
+        s.thresholds = 1;
+        if (form == LAYOUT_TILES)
+            s.cluster = 96, s.n_ff = 224;
+        snprintf(name, sizeof name, "thresholds, %s", layout_form_name(s.form));
+        test_model(&s, name, 2e-4);
+    }
+    static float plain[ES_SEQ * ES_VOCAB];
+    struct engine_stats st, full;
+    s = sample(LAYOUT_SPLIT, 0, QUANT_F32, QUANT_F32);
+    s.act = MODEL_ACT_SILU;
+    CHECK(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0 && p->revision == 4 && run(p, &v, plain, &full, &e) == 0);
+    pack_close(p);
+    s.thresholds = 1;
+    CHECK(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0 && p->revision == 5 && run(p, &v, other, &st, &e) == 0);
+    pack_close(p);
+    CHECK(memcmp(plain, other, sizeof plain) != 0);
+    /* The revision before had none. */
+    uint8_t head[256];
+    FILE *f = fopen(path, "r+b");
+    CHECK(f && fread(head, 1, sizeof head, f) == sizeof head);
+    bytes_put32(head + 8, 4);
+    bytes_put64(head + 248, hash_64(head, 248));
+    rewind(f);
+    CHECK(fwrite(head, 1, sizeof head, f) == sizeof head && fclose(f) == 0);
+    CHECK_MSG(pack_open(path, &p, &e) == ERR_FORMAT && strstr(e.msg, "thresholds in revision 4"), "%s", e.msg);
+    s.thresholds = THRESHOLDS_BAD;
+    CHECK(es_pack(path, &s, &e) == 0 && pack_open(path, &p, &e) == 0);
+    struct engine_config ec = config(p, &v);
+    CHECK(engine_open(&ec, &g, &e) == ERR_FORMAT);
+    CHECK_MSG(strstr(e.msg, "ffn_threshold of layer 2: nan at 3"), "%s", e.msg);
+    pack_close(p);
+    unlink(path);
+}
+
 /* A flipped byte in a hot cluster is found when it is loaded, and named. */
 static void test_damage(void)
 {
@@ -466,5 +512,6 @@ int main(void)
     test_faults();
     test_cut();
     test_damage();
+    test_thresholds();
     return test_done();
 }

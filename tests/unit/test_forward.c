@@ -349,7 +349,7 @@ static void probe(void)
     float *a = malloc(len * 4096 * sizeof *a), *b = malloc(len * 4096 * sizeof *b), worst = 0, off = 0, row[256];
     for (int i = 0; i < PREDICT_INPUTS; i++)
         p.in[i] = calloc(len, 256 * sizeof(float));
-    const struct forward_probe look = { &p, probe_layer, probe_input, probe_neurons };
+    const struct forward_probe look = { .ctx = &p, .layer = probe_layer, .input = probe_input, .neurons = probe_neurons };
     struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1, .probe = &look };
     CHECK_MSG(!pool_new(1, NULL, &pool, &e) && !forward_new(model, pool, 64, &f, &e) && !forward_run(f, &run, &e) &&
                   !forward_logits(f, 0, len, a, &e), "%s", e.msg);
@@ -375,6 +375,72 @@ static void probe(void)
     forward_free(f);
     pool_free(pool);
     free(ids), free(a), free(b);
+}
+
+/* A probe silences by the definition what thresholds silence. */
+struct silenced {
+    int layer, wrong;
+    float thresholds[8 * 1280];
+    uint64_t fired;
+};
+
+static int silenced_layer(void *ctx, int layer, struct err *e)
+{
+    (void)e;
+    ((struct silenced *)ctx)->layer = layer;
+    return 0;
+}
+
+static void silenced_gates(void *ctx, int block, size_t token, float *gate, float *up)
+{
+    struct silenced *s = ctx;
+    (void)block, (void)token, (void)up;
+    for (int i = 0; i < 1280; i++)
+        if (fabsf(gate[i] / (1 + expf(-gate[i]))) < s->thresholds[s->layer * 1280 + i])
+            gate[i] = 0;
+}
+
+static int silenced_count(void *ctx, const struct forward_layer *l, struct err *e)
+{
+    struct silenced *s = ctx;
+    (void)e;
+    s->wrong += l->open != l->active;
+    for (size_t i = 0; i < l->n_tokens * 1280; i++)
+        s->fired += l->active[i / 1280 * l->row_bytes + i % 1280 / 8] >> i % 8 & 1;
+    return 0;
+}
+
+static void silenced(void)
+{
+    static struct silenced s;
+    struct err e = { 0 };
+    struct gguf *g[2] = { NULL, NULL };
+    struct model *m[2] = { NULL, NULL };
+    struct pool *pool = NULL;
+    size_t len = 0;
+    uint32_t *ids = prompt_ids(0, &len, &e);
+    uint64_t starts[2] = { 0, len };
+    float *z[2] = { malloc(len * 4096 * sizeof(float)), malloc(len * 4096 * sizeof(float)) };
+    for (int i = 0; i < 8 * 1280; i++)
+        s.thresholds[i] = 0.02f + 0.2f * (float)(i % 97) / 97;
+    CHECK(!pool_new(2, NULL, &pool, &e));
+    for (int i = 0; i < 2; i++) {
+        const struct model_given given = { MODEL_ACT_SILU, MODEL_ROUTER_NONE, i ? s.thresholds : NULL };
+        const struct forward_probe look = { .ctx = &s, .layer = silenced_layer, .gates = silenced_gates };
+        struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1, .probe = i ? NULL : &look,
+                                   .on_layer = i ? silenced_count : NULL, .ctx = &s };
+        struct forward *f = NULL;
+        CHECK_MSG(!gguf_open(MODEL, &g[i], &e) && !model_open(g[i], &given, &m[i], &e) && !forward_new(m[i], pool, 64, &f, &e) &&
+                      !forward_run(f, &run, &e) && !forward_logits(f, 0, len, z[i], &e), "%s", e.msg);
+        forward_free(f);
+        model_close(m[i]);
+        gguf_close(g[i]);
+    }
+    double share = (double)s.fired / (double)(len * 8 * 1280);
+    printf("# with thresholds %.3f fire\n", share);
+    CHECK(!memcmp(z[0], z[1], len * 4096 * sizeof(float)) && !s.wrong && share > 0.1 && share < 0.9);
+    pool_free(pool);
+    free(ids), free(z[0]), free(z[1]);
 }
 
 int main(void)
@@ -423,6 +489,7 @@ int main(void)
     }
     free(s1), free(s2);
     experts();
+    silenced();
     probe();
     model_close(model);
     gguf_close(gguf);

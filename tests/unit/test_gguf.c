@@ -381,6 +381,44 @@ static void parts(void)
     unlink(in_dir("fused.gguf"));
 }
 
+/* Added vectors are read and hashed as if they were in the file. */
+static void added(void)
+{
+    static const int number[] = { 0, 1, 2 };
+    const char names[2][64] = { "n", "z" };
+    const uint64_t len[4] = { 12, 1, 1, 1 };
+    struct fill_ctx c = { .number = number, .row_bytes = 1, .last = -1 };
+    struct hash128 in_file, in_memory;
+    float values[2][12], got[12];
+    for (int n = 3; n >= 1; n -= 2) { /* all three in the file, then the first alone */
+        struct gguf_writer *w;
+        struct gguf *g;
+        CHECK(gguf_writer_new(&w, &e) == 0 && gguf_writer_tensor(w, "o", QUANT_F32, 1, len, &e) == 0);
+        for (int i = 0; i < n - 1; i++)
+            CHECK(gguf_writer_tensor(w, names[i], QUANT_F32, 1, len, &e) == 0);
+        CHECK(gguf_writer_save(w, in_dir("added.gguf"), fill, &c, &e) == 0);
+        gguf_writer_free(w);
+        CHECK(gguf_open(in_dir("added.gguf"), &g, &e) == 0 && g->n_tensors == (uint64_t)n);
+        for (int i = 0; i < 2 && n == 3; i++)
+            CHECK(gguf_read(g, gguf_tensor(g, names[i]), 0, values[i], sizeof got, &e) == 0);
+        if (n == 1) {
+            CHECK(gguf_add_vectors(g, 2, names, 12, values[0], &e) == 0 && g->n_tensors == 3);
+            const struct gguf_tensor *t = gguf_tensor(g, "z");
+            CHECK(t && t == &g->tensors[2] && gguf_read(g, t, 0, got, sizeof got, &e) == 0 && !memcmp(got, values[1], sizeof got));
+            CHECK(t && gguf_read(g, t, 40, got, 8, &e) == 0 && !memcmp(got, &values[1][10], 8));
+        }
+        CHECK(gguf_hash(g, n == 1 ? &in_memory : &in_file, NULL, NULL, NULL, &e) == 0);
+        gguf_close(g);
+    }
+    CHECK(hash_equal(in_file, in_memory));
+    struct gguf *g;
+    const char there[1][64] = { "o" };
+    CHECK(gguf_open(in_dir("added.gguf"), &g, &e) == 0 && gguf_add_vectors(g, 1, there, 12, values[0], &e) == ERR_FORMAT &&
+          strstr(e.msg, "'o' occurs twice"));
+    gguf_close(g);
+    unlink(in_dir("added.gguf"));
+}
+
 static void writer_refuses(void)
 {
     struct gguf_writer *w;
@@ -407,6 +445,7 @@ int main(void)
     shards();
     heads();
     parts();
+    added();
     writer_refuses();
     CHECK(rmdir(dir) == 0);
     return test_done();

@@ -30,7 +30,7 @@ static int hparams_given(const struct tiny_edit *ed, const struct model_given *g
 
 static int hparams(const struct tiny_edit *ed, int override, struct model_hparams *h)
 {
-    const struct model_given given = { override, MODEL_ROUTER_NONE };
+    const struct model_given given = { override, MODEL_ROUTER_NONE, NULL };
     return hparams_given(ed, &given, h);
 }
 
@@ -149,7 +149,7 @@ static const struct tiny_edit small_edits[] = {
 static int small(const char *key, char kind, double number, enum model_router router, struct model_hparams *h)
 {
     struct tiny_edit ed[16] = { { key, kind, number, NULL } };
-    const struct model_given given = { -1, router };
+    const struct model_given given = { -1, router, NULL };
     memcpy(ed + 1, small_edits, sizeof small_edits);
     return hparams_given(ed, &given, h);
 }
@@ -160,7 +160,7 @@ static void smallthinker(void)
     /* Who does not say sigmoid or softmax is asked. */
     CHECK(hparams_given(small_edits, NULL, &h) == ERR_USAGE && says("--expert-gating") &&
           says("smallthinker.expert_gating_func"));
-    CHECK(hparams_given(small_edits, &(struct model_given){ -1, MODEL_ROUTER_SOFTMAX_TOPK }, &h) == 0);
+    CHECK(hparams_given(small_edits, &(struct model_given){ -1, MODEL_ROUTER_SOFTMAX_TOPK, NULL }, &h) == 0);
     CHECK(h.router == MODEL_ROUTER_SOFTMAX_TOPK && h.early_router && h.n_experts == 8 && h.n_experts_used == 3);
     CHECK(h.act == MODEL_ACT_RELU && h.rope == MODEL_ROPE_NEOX && !h.window && !h.nope_period);
     CHECK(model_attends_from(&h, 1, 60) == 0 && model_rotates(&h, 0));
@@ -183,9 +183,9 @@ static void smallthinker(void)
     struct tiny_edit wide[16] = { { "smallthinker.attention.key_length", 'u', 32, NULL },
                                   { "smallthinker.attention.value_length", 'u', 32, NULL } };
     memcpy(wide + 2, small_edits, sizeof small_edits);
-    CHECK(hparams_given(wide, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK }, &h) == 0 && h.head_dim == 32);
+    CHECK(hparams_given(wide, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL }, &h) == 0 && h.head_dim == 32);
     CHECK(h.n_rot == 32);
-    CHECK(hparams_given(NULL, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK }, &h) == ERR_USAGE &&
+    CHECK(hparams_given(NULL, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL }, &h) == ERR_USAGE &&
           says("no experts"));
     for (int r = 0; r < MODEL_ROUTERS; r++)
         CHECK(model_router_by_name(model_router_name((enum model_router)r)) == r);
@@ -449,7 +449,7 @@ static void stated(void)
     uint8_t *b = tiny_header(small_edits, QUANT_F16, NULL, 0, &len), *blob = NULL;
     struct gguf *g, *g2;
     struct model_hparams h, h2;
-    const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK };
+    const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK, NULL };
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
     CHECK(model_hparams_read(g, &given, &h, &e) == 0 && model_meta_blob(g, &h, NULL, &blob, &meta_len, &e) == 0);
     CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0);
@@ -524,6 +524,59 @@ static void tensors(void)
           says("blk.2.attn_norm.weight"));
 }
 
+/* Thresholds that are given become tensors of the file; which files can have some. */
+static void thresholds(void)
+{
+    static float t[TINY_LAYERS * TINY_FF], other[TINY_LAYERS * TINY_FF], row[TINY_FF];
+    for (int i = 0; i < TINY_LAYERS * TINY_FF; i++)
+        t[i] = other[i] = (float)i / 7;
+    other[TINY_FF + 3]++;
+    struct model_given given = { -1, MODEL_ROUTER_NONE, t };
+    struct model_hparams h;
+    struct gguf *g;
+    struct model *m;
+    size_t len, meta_len;
+    uint8_t *b = tiny_header(NULL, QUANT_F16, NULL, 0, &len), *blob;
+    tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
+    uint64_t n = g->n_tensors;
+    CHECK_MSG(model_open(g, &given, &m, &e) == 0, "%s", e.msg);
+    CHECK(m->h.thresholds && g->n_tensors == n + TINY_LAYERS && g->tensors[n].memory);
+    const struct gguf_tensor *x = gguf_tensor(g, "blk.1.ffn_gate.threshold");
+    CHECK(x && x == m->layer[1][MODEL_FFN_THRESHOLD] && x->bytes == sizeof row && x->dims[0] == TINY_FF && x->type == QUANT_F32);
+    CHECK(x && gguf_read(g, x, 0, row, sizeof row, &e) == 0 && !memcmp(row, t + TINY_FF, sizeof row));
+    CHECK(x && gguf_read(g, x, 8, row, 4, &e) == 0 && row[0] == t[TINY_FF + 2]);
+    CHECK(model_meta_blob(g, &m->h, NULL, &blob, &meta_len, &e) == 0);
+    model_close(m);
+    CHECK(model_open(g, &given, &m, &e) == 0 && g->n_tensors == n + TINY_LAYERS); /* the same once more */
+    model_close(m);
+    given.thresholds = other;
+    m = NULL;
+    CHECK(model_open(g, &given, &m, &e) == ERR_MISMATCH && says("blk.1.ffn_gate.threshold") && says("other thresholds"));
+    gguf_close(g);
+    tiny_check(gguf_parse(blob, meta_len, meta_len, "meta", &g, &e), &e); /* as a pack has it */
+    CHECK(model_hparams_read(g, NULL, &h, &e) == 0 && h.thresholds);
+    gguf_close(g);
+    free(blob);
+    static const float wrong[] = { -1e-30f, NAN, INFINITY, -INFINITY };
+    for (int i = 0; i < 4; i++) {
+        memcpy(other, t, sizeof other);
+        other[TINY_FF + 5] = wrong[i];
+        tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
+        CHECK_MSG(model_open(g, &given, &m, &e) == ERR_FORMAT && says("'blk.1.ffn_gate.threshold': the threshold of neuron 5 is"),
+                  "%s", e.msg);
+        gguf_close(g);
+    }
+    free(b);
+    given.thresholds = t;
+    static const struct tiny_edit relu[] = { { "llama.hidden_act", 's', 0, "relu" }, { 0 } };
+    static const struct tiny_edit moe[] = { { "llama.expert_count", 'u', 4, NULL }, { "llama.expert_used_count", 'u', 2, NULL }, { 0 } };
+    CHECK(hparams_given(NULL, &given, &h) == 0 && h.thresholds);
+    CHECK(hparams_given(NULL, NULL, &h) == 0 && !h.thresholds);
+    CHECK(hparams_given(relu, &given, &h) == ERR_UNSUPPORTED && says("exact zeros already"));
+    CHECK(hparams_given(moe, &given, &h) == ERR_UNSUPPORTED && says("experts are sparse by themselves"));
+    CHECK(model_bad_threshold(t, TINY_FF) == -1 && model_bad_threshold(wrong, 4) == 0 && model_bad_threshold(wrong + 1, 1) == 0);
+}
+
 /* Presence and shape by hyper-parameters: what one has, the other gives. */
 static void fused(void)
 {
@@ -588,6 +641,7 @@ static void names(void)
     CHECK(model_role_is_per_layer(MODEL_FFN_NORM) && !model_role_is_per_layer(MODEL_OUTPUT_NORM));
     CHECK(!strcmp(model_role_name(MODEL_ATTN_OUTPUT), "attn_output"));
     roles();
+    thresholds();
     fused();
     beside();
     CHECK(model_act_by_name("mish") == -1 && model_act_by_name("gelu") == MODEL_ACT_GELU && model_act_by_name("swish") == MODEL_ACT_SILU);
@@ -611,7 +665,7 @@ static void meta(void)
     struct model_hparams h, h2;
     memcpy(b, "PWRI", 4);
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
-    const struct model_given drelu = { MODEL_ACT_DRELU, MODEL_ROUTER_NONE };
+    const struct model_given drelu = { MODEL_ACT_DRELU, MODEL_ROUTER_NONE, NULL };
     CHECK(model_hparams_read(g, &drelu, &h, &e) == 0 && h.act == MODEL_ACT_DRELU);
     CHECK(model_meta_blob(g, &h, skip_template, &blob, &meta_len, &e) == 0);
     CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0 && g2->n_tensors == 0 && g2->is_pwri);

@@ -39,6 +39,38 @@ static void rmsnorm(void)
     CHECK(!memcmp(x, out, sizeof x));
 }
 
+/* Against the definition, where the decision is made by act alone. */
+static void silence(void)
+{
+    static const float edges[] = { 0, -0.0f, 1e-45f, -1e-45f, 1e-38f, 0.2784645f, -1.2784645f, 1, -1, 3, -3, 88, -88, 1e30f, -1e30f,
+                                   INFINITY, -INFINITY };
+    static const float at[] = { 0, 1e-45f, 1e-6f, 0.05f, 0.2f, 0.2784644f, 0.2784646f, 0.5f, 1, 1e30f, 3.4e38f };
+    enum { E = sizeof edges / sizeof *edges, T = sizeof at / sizeof *at, N = 20000 };
+    static float gate[N], got[N], t[N];
+    static const enum model_act acts[] = { MODEL_ACT_SILU, MODEL_ACT_GELU };
+    for (int a = 0; a < 2; a++) {
+        int bad = 0, silent = 0;
+        for (int i = 0; i < N; i++) {
+            gate[i] = i < E * T ? edges[i % E] : 4 * uniform();
+            t[i] = i < E * T ? at[i / E] : i % 2 ? 0.3f * fabsf(uniform()) : fabsf(gate[i]) * (0.5f + 0.5f * fabsf(uniform()));
+        }
+        memcpy(got, gate, sizeof got);
+        nn_silence(got, t, N, acts[a]);
+        for (int i = 0; i < N; i++) {
+            float act, one = 1;
+            nn_ffn_act(&act, &gate[i], &one, 1, acts[a]);
+            int s = fabsf(act) < t[i];
+            silent += s;
+            bad += s ? got[i] != 0 : memcmp(&got[i], &gate[i], sizeof got[i]) != 0;
+        }
+        CHECK_MSG(bad == 0 && silent > N / 4 && silent < N * 3 / 4, "%d wrong, %d silent", bad, silent);
+    }
+    gate[0] = NAN, t[0] = 1;
+    nn_silence(gate, t, 1, MODEL_ACT_SILU);
+    CHECK(isnan(gate[0]) && nn_is_open(gate[0], 1));
+    CHECK(!nn_is_open(0, 1) && !nn_is_open(-0.0f, 1) && nn_is_open(-1, 1) && !nn_is_open(-1, 0));
+}
+
 static void rope(void)
 {
     float freqs[4], div[4] = { 1, 2, 4, 8 };
@@ -285,6 +317,7 @@ int main(void)
 {
     unsigned have = cpu_detect();
     kernels_init(have);
+    silence();
     rmsnorm();
     rope();
     heads();

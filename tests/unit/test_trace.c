@@ -172,6 +172,41 @@ static void merging(int n_experts, int n_shards)
     CHECK(access(in("no.h5"), F_OK) != 0);
 }
 
+/* ---- thresholds ---- */
+
+static void thresholds(void)
+{
+    const char *paths[2];
+    char name[2][400];
+    struct hash128 plain, whole, merged;
+    struct trace *t = NULL;
+    float *at = NULL;
+    sample_init(&s, 0, 0, 1);
+    s.info.h.act = MODEL_ACT_SILU;
+    CHECK(!sample_write(&s, in("a.h5"), 1, &plain, &e));
+    CHECK(!trace_open(in("a.h5"), &t, &e) && !trace_thresholds(t, &at, &e) && !at);
+    trace_close(t);
+    sample_init(&s, 0, 0, 1);
+    sample_add_thresholds(&s);
+    CHECK_MSG(!sample_write(&s, in("a.h5"), 1, &whole, &e), "%s", e.msg);
+    CHECK(!hash_equal(plain, whole));
+    for (int i = 0; i < 2; i++) {
+        snprintf(name[i], sizeof name[0], "%s/shard%d.h5", dir, i);
+        paths[i] = name[i];
+        sample_init(&part, 0, i, 2);
+        sample_add_thresholds(&part);
+        CHECK(!sample_write(&part, paths[i], 1, NULL, &e));
+    }
+    CHECK_MSG(!trace_merge(paths, 2, in("merged.h5"), 1, 0, NULL, NULL, &merged, &e) && hash_equal(whole, merged), "%s", e.msg);
+    CHECK(!trace_open(in("merged.h5"), &t, &e) && !trace_verify(t, &e) && !trace_thresholds(t, &at, &e));
+    int bad = !at;
+    for (int i = 0; i < SAMPLE_LAYERS * SAMPLE_FF && !bad; i++)
+        bad = at[i] != sample_threshold(i / SAMPLE_FF, i % SAMPLE_FF);
+    CHECK(!bad && trace_info(t)->h.thresholds);
+    free(at);
+    trace_close(t);
+}
+
 /* ---- the writer refuses what is not whole ---- */
 
 static void unfinished(void)
@@ -257,6 +292,7 @@ int main(void)
     round_trip(3);
     merging(0, 3);
     merging(4, 3);
+    thresholds();
     unfinished();
     observing(0, 1);
     observing(4, 2);

@@ -22,6 +22,7 @@ struct trace {
     struct trace_info info;
     struct trace_h5_file h5;
     uint64_t *starts, *index;
+    int revision;
     struct {
         struct trace_h5_set set;
         int layer;               /* -1: closed */
@@ -83,9 +84,10 @@ static int check_format(struct trace *t, struct err *e)
                        "\"thermocline-trace\"", t->info.path);
     if ((r = trace_h5_get_u64(&t->h5, "/", "revision", 0, UINT64_MAX, &revision, e)) < 0)
         return r;
-    if (revision != TRACE_REVISION)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': trace revision %llu; this build reads %d", t->info.path,
+    if (revision < 1 || revision > TRACE_REVISION)
+        return err_set(e, ERR_UNSUPPORTED, "'%s': trace revision %llu; this build reads 1 to %d", t->info.path,
                        (unsigned long long)revision, TRACE_REVISION);
+    t->revision = (int)revision;
     return 0;
 }
 
@@ -126,6 +128,10 @@ static int check_info(const struct trace *t, struct err *e)
         return bad(t, e, "n_experts and n_experts_used contradict each other");
     if ((h->n_experts > 0) != (h->router != MODEL_ROUTER_NONE))
         return bad(t, e, "n_experts and router contradict each other");
+    if (t->revision != trace_revision_of(h))
+        return bad(t, e, "revision and thresholds contradict each other");
+    if (h->thresholds && (h->n_experts > 0 || (h->act != MODEL_ACT_SILU && h->act != MODEL_ACT_GELU)))
+        return bad(t, e, "thresholds with experts, or with an activation that gives zeros anyway");
     if (h->early_router && !h->n_experts)
         return bad(t, e, "early_router without experts");
     if ((h->window > 0) != (h->window_period > 0))
@@ -268,14 +274,14 @@ static int check_tensor(const struct trace *t, const struct trace_tensor *x, str
 static int check_ffn(const struct trace *t, struct err *e)
 {
     const struct model_hparams *h = &t->info.h;
-    static const enum model_role roles[3] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+    static const enum model_role roles[4] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN, MODEL_FFN_THRESHOLD };
     for (int l = 0; l < h->n_layers; l++)
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < (h->thresholds ? 4 : 3); i++) {
             const struct trace_tensor *x = trace_tensor_find(&t->info, roles[i], l);
             uint64_t want[4];
             if (!x || model_tensor_shape(h, roles[i], want) < 0 || memcmp(want, x->dims, sizeof want))
                 return err_set(e, ERR_FORMAT,
-                               "'%s': tensor %s of layer %d is missing or does not have n_ff x d_model elements",
+                               "'%s': tensor %s of layer %d is missing or does not have the dimensions that n_ff and d_model give it",
                                t->info.path, model_role_name(roles[i]), l);
         }
     return 0;
@@ -587,4 +593,30 @@ const struct trace_tensor *trace_tensor_find(const struct trace_info *info, enum
         if (info->tensors[i].role == role && info->tensors[i].layer == layer)
             return &info->tensors[i];
     return NULL;
+}
+
+int trace_thresholds(struct trace *t, float **out, struct err *e)
+{
+    const struct model_hparams *h = &t->info.h;
+    size_t n = (size_t)h->n_ff;
+    int r = 0;
+    *out = NULL;
+    if (!h->thresholds)
+        return 0;
+    float *all = malloc((size_t)h->n_layers * n * sizeof *all);
+    if (!all)
+        return err_set(e, ERR_NOMEM, "'%s': thresholds of %d layers", t->info.path, h->n_layers);
+    for (int l = 0; l < h->n_layers && r == 0; l++) {
+        float *own = all + (size_t)l * n;
+        r = trace_read_rows(t, TRACE_SET_THRESHOLDS, l, 0, n, own, e);
+        int bad_at = r ? -1 : model_bad_threshold(own, h->n_ff);
+        if (bad_at >= 0)
+            r = err_set(e, ERR_FORMAT, "'%s': dataset '/layers/%04d/thresholds' has %g for neuron %d; a number from 0 on is needed",
+                        t->info.path, l, (double)own[bad_at], bad_at);
+    }
+    if (r < 0)
+        free(all);
+    else
+        *out = all;
+    return r;
 }

@@ -27,6 +27,10 @@ int trace_verify(struct trace *t, struct err *e);
 const uint64_t *trace_sequence_starts(const struct trace *t);
 const uint64_t *trace_sequence_index(const struct trace *t);
 
+/* Thresholds of the neurons, f32[n_layers][n_ff], malloc'd: the traced model is the file's with these (model_given). *out is NULL where it
+ * has none. ERR_FORMAT for one that is no number from 0 on. */
+int trace_thresholds(struct trace *t, float **out, struct err *e);
+
 /* Token ids [first, first+n). */
 int trace_tokens(struct trace *t, uint64_t first, uint64_t n, uint32_t *ids, struct err *e);
 

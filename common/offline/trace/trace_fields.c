@@ -70,6 +70,7 @@ const struct trace_field trace_fields[] = {
     { "/model", "nope_period", TRACE_FIELD_OPT_INT, AT(h.nope_period), 0, 1, MODEL_MAX_LAYERS },
     { "/model", "period_offset", TRACE_FIELD_OPT_INT, AT(h.period_offset), 0, 1, MODEL_MAX_LAYERS },
     { "/model", "down_by_neuron", TRACE_FIELD_OPT_INT, AT(h.down_by_neuron), 0, 0, 1 },
+    { "/model", "thresholds", TRACE_FIELD_OPT_INT, AT(h.thresholds), 0, 0, 1 },
     { "/model", "tied_output", TRACE_FIELD_INT, AT(h.tied_output), 0, 0, 1 },
     { "/model", "vocab_text_bytes", TRACE_FIELD_U64, AT(vocab_text_bytes), 0, 0, COUNT_MAX },
     { "/model", "n_merges", TRACE_FIELD_U64, AT(n_merges), 0, 0, COUNT_MAX },
@@ -77,9 +78,11 @@ const struct trace_field trace_fields[] = {
 };
 const int trace_n_fields = sizeof trace_fields / sizeof trace_fields[0];
 
-const char *trace_active_text(enum model_act act)
+const char *trace_active_text(const struct model_hparams *h)
 {
-    switch (act) {
+    if (h->thresholds)
+        return "|act(gate)| >= the neuron's threshold";
+    switch (h->act) {
     case MODEL_ACT_RELU: return "gate > 0";
     case MODEL_ACT_DRELU: return "gate > 0 and up > 0";
     default: return "always: this activation function gives no exact zeros";

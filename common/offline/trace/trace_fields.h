@@ -22,7 +22,7 @@ struct trace_field {
 extern const struct trace_field trace_fields[];
 extern const int trace_n_fields;
 
-/* What "active" means for an activation function, in words; stored with the counts. */
-const char *trace_active_text(enum model_act act);
+/* What "active" means for a model, in words; stored with the counts. */
+const char *trace_active_text(const struct model_hparams *h);
 
 #endif

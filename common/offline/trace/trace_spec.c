@@ -31,6 +31,7 @@ const struct trace_set_spec trace_set_specs[TRACE_SETS] = {
     [TRACE_SET_FFN_INPUT]     = { "ffn_input", TRACE_PART_LAYER, TRACE_F16, 0 },
     [TRACE_SET_FFN_RMS]       = { "ffn_rms", TRACE_PART_LAYER, TRACE_F32, 0 },
     [TRACE_SET_GATE_SIGNS]    = { "gate_signs", TRACE_PART_LAYER, TRACE_U8, 0 },
+    [TRACE_SET_THRESHOLDS]    = { "thresholds", TRACE_PART_LAYER, TRACE_F32, 1 },
 };
 
 size_t trace_type_bytes(enum trace_type t)
@@ -75,6 +76,7 @@ int trace_set_dims(const struct trace_info *info, enum trace_set s, uint64_t dim
     case TRACE_SET_BLOCK_INPUT:
     case TRACE_SET_FFN_INPUT: d[0] = info->n_samples, d[1] = (uint64_t)h->d_model, n = 2; break;
     case TRACE_SET_GATE_SIGNS: d[0] = info->n_samples, d[1] = k, d[2] = bits, n = 3; break;
+    case TRACE_SET_THRESHOLDS: d[0] = h->thresholds ? n_ff : 0; break;
     case TRACE_SETS: break;
     }
     for (int i = 0; i < 3; i++)
@@ -102,6 +104,11 @@ struct hash128 trace_part_hash(const struct trace_info *info, enum trace_part pa
     return hash_final128(h);
 }
 
+int trace_revision_of(const struct model_hparams *h)
+{
+    return h->thresholds ? TRACE_REVISION : 1;
+}
+
 static void add_part(struct hash *h, enum trace_part part, int layer, struct hash128 v)
 {
     char path[32];
@@ -117,7 +124,7 @@ struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 
     struct hash_room room;
     struct hash *h = hash_new_in(&room);
     hash_update_str(h, "thermocline-trace");
-    hash_update_u32(h, TRACE_REVISION);
+    hash_update_u32(h, (uint32_t)trace_revision_of(&info->h));
     hash_update_u64(h, info->model_hash.lo);
     hash_update_u64(h, info->model_hash.hi);
     hash_update_str(h, model_act_name(info->h.act));

@@ -18,6 +18,7 @@ enum trace_set {
     TRACE_SET_COUNTS, TRACE_SET_GATE_COUNTS, TRACE_SET_BATCH_SEQ, TRACE_SET_BATCH_CONS,
     TRACE_SET_ROUTED, TRACE_SET_ROUTED_SEQ, TRACE_SET_ROUTED_CONS, TRACE_SET_MAPS, TRACE_SET_ROUTING,
     TRACE_SET_BLOCK_INPUT, TRACE_SET_FFN_INPUT, TRACE_SET_FFN_RMS, TRACE_SET_GATE_SIGNS,
+    TRACE_SET_THRESHOLDS,
     TRACE_SETS
 };
 
@@ -47,6 +48,9 @@ struct hash128 trace_content_hash(const struct trace_info *info, struct hash128 
 
 /* First bytes of the state file of an interrupted run (profiler/trace/journal.c). */
 #define TRACE_PARTIAL_MAGIC "THRMPART"
+
+/* What a trace with these contents is written as: the least revision that has them. */
+int trace_revision_of(const struct model_hparams *h);
 
 const char *trace_rope_name(enum model_rope r);
 

@@ -13,7 +13,7 @@
 
 /* Below 0 (numbers) or -1 (counts): not given. */
 struct given {
-    const char *shape, *setting, *type, *ffn_type, *out, *prompts, *routes;
+    const char *shape, *setting, *type, *ffn_type, *pre, *out, *prompts, *routes;
     int splice, segment, head_dim, cycle;
     double agree;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
@@ -50,13 +50,14 @@ static const struct opt_usage usage = {
     "  gguf-synth --shape mistral-7b --prompts words.csv mistral-published.gguf\n"
     "  gguf-synth --shape mixtral-47b --setting hard --dry-run mixtral.gguf\n"
     "  gguf-synth --shape qwen3-30b --act silu --routes qwen.routes.csv --prompts route.csv qwen.gguf\n"
+    "  gguf-synth --shape qwen3-30b --arch qwen3moe --type q4_k_m --pre qwen2 --act silu --setting hard --routes qwen.routes.csv q.gguf\n"
     "  gguf-synth --shape mistral-7b --layers 4 --rate 0.05 --long-period 200 quarter.gguf\n", "w"
 };
 
 static int parse(int argc, char **argv, struct given *g, struct err *e)
 {
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
-    static const char *const archs[] = { "llama", "smallthinker", NULL };
+    static const char *const archs[] = { "llama", "smallthinker", "qwen3moe", NULL }; /* in the order of enum synth_arch */
     static const char *const gatings[] = { "softmax", "sigmoid", NULL };
     const struct opt opts[] = {
         { .name = "shape", .type = OPT_STRING, .dest = &g->shape, .arg = "NAME", .def = "mistral-7b",
@@ -64,13 +65,17 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "setting", .type = OPT_STRING, .dest = &g->setting, .arg = "NAME", .def = "published",
           .help = "Activation pattern to start from: published, trained or hard." },
         { .name = "type", .short_name = 't', .type = OPT_STRING, .dest = &g->type, .arg = "TYPE", .def = "q4_0",
-          .help = "Type of the matrices: q4_0, q8_0 or f16. Norms and routers are f32." },
+          .help = "Type of the matrices: q4_0, q8_0 or f16; q4_k_m, with --act silu --setting hard: Q4_K and Q6_K as llama-quantize mixes "
+                  "them. Norms and routers are f32." },
         { .name = "ffn-type", .type = OPT_STRING, .dest = &g->ffn_type, .arg = "TYPE", .def = "--type's",
           .help = "Type of Gate, Up and Down, with --act silu: any that can be written (q4_k, q6_k, mxfp4, ...)." },
         { .name = "act", .type = OPT_CHOICE, .dest = &g->act, .choices = acts, .arg = "NAME", .def = "relu",
           .help = "Activation (ARCH.hidden_act); with drelu, Up closes a fifth of the open gates." },
         { .name = "arch", .type = OPT_CHOICE, .dest = &g->arch, .choices = archs, .arg = "NAME", .def = "the shape's",
-          .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention." },
+          .help = "Architecture; with llama, experts are routed as mixtral's: by softmax, after attention. qwen3moe: with --act silu "
+                  "--setting hard." },
+        { .name = "pre", .type = OPT_STRING, .dest = &g->pre, .arg = "NAME", .def = "a SentencePiece vocabulary",
+          .help = "A BPE vocabulary of this pre-tokenizer: llama-bpe, qwen2, gpt-4o, gemma4, ..." },
         { .name = "gating", .type = OPT_CHOICE, .dest = &g->gating, .choices = gatings, .arg = "NAME",
           .def = "sigmoid", .help = "How smallthinker's routers weight experts." },
         { .name = "seed", .type = OPT_U64, .dest = &g->seed, .arg = "N", .def = "1", .help = "Seed of everything." },
@@ -203,7 +208,8 @@ static int routed(const struct given *g, const struct synth_route *route, struct
 
 static int request(const struct given *g, const struct synth_route *route, struct synth_request *q, struct err *e)
 {
-    int shape = 0, setting = 0, type = quant_by_name(g->type);
+    int shape = 0, setting = 0, mixture = !strcmp(g->type, "q4_k_m");
+    int type = mixture ? (int)SYNTH_Q4_K_M : quant_by_name(g->type);
     while (synth_shapes[shape].name && strcmp(synth_shapes[shape].name, g->shape))
         shape++;
     if (!synth_shapes[shape].name)
@@ -212,17 +218,17 @@ static int request(const struct given *g, const struct synth_route *route, struc
         setting++;
     if (!synth_settings[setting].name)
         return err_set(e, ERR_USAGE, "--setting %s: published, trained and hard are known", g->setting);
-    if (type < 0 || !synth_type_ok((uint32_t)type))
-        return err_set(e, ERR_USAGE, "--type %s: q4_0, q8_0 and f16 are known", g->type);
+    if (!mixture && (type < 0 || !synth_type_ok((uint32_t)type)))
+        return err_set(e, ERR_USAGE, "--type %s: q4_0, q8_0, f16 and q4_k_m are known", g->type);
     int ffn = g->ffn_type ? quant_by_name(g->ffn_type) : type, own = g->ffn_type != NULL;
     if (own && (ffn < 0 || ffn == QUANT_F32 || !quant_traits((uint32_t)ffn)->quant ||
                 quant_traits((uint32_t)ffn)->block_elems < SYNTH_BLOCK))
         return err_set(e, ERR_USAGE, "--ffn-type %s: no type with quant blocks that can be written", g->ffn_type);
     *q = (struct synth_request){ .shape = synth_shapes[shape], .act = (enum model_act)g->act, .type = (uint32_t)type,
-                                 .ffn_type = (uint32_t)ffn, .seed = g->seed };
+                                 .ffn_type = (uint32_t)ffn, .pre = g->pre, .seed = g->seed };
     struct synth_shape *s = &q->shape;
-    choose_int(&s->small, g->arch);
-    if (!s->small && g->gating >= 0)
+    choose_int(&s->arch, g->arch);
+    if (s->arch != SYNTH_SMALLTHINKER && g->gating >= 0)
         return err_set(e, ERR_USAGE, "--gating is only known for --arch smallthinker");
     q->router = g->gating == 0 ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_SIGMOID_TOPK;
     choose_int(&s->n_layers, g->layers);

@@ -10,11 +10,11 @@
 #include <string.h>
 
 /* Layers, width, heads, kv heads, FFN, vocabulary, context, experts and how many are used, rotary base,
- * whether it is a smallthinker, channels of a head where they are not the width divided by heads. */
+ * the architecture, channels of a head where they are not the width divided by heads. */
 const struct synth_shape synth_shapes[] = {
     { "mistral-7b", 32, 4096, 32, 8, 14336, 32000, 32768, 0, 0, 1e4, 0, 0 },
     { "mixtral-47b", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, 1e6, 0, 0 },
-    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, 1, 0 },
+    { "smallthinker-4b", 32, 1536, 12, 2, 768, 151936, 32768, 32, 4, 1.5e6, SYNTH_SMALLTHINKER, 0 },
     { "qwen3-30b", 48, 2048, 32, 4, 768, 151936, 32768, 128, 8, 1e6, 0, 128 },
     { "gpt-oss-20b", 24, 2880, 64, 8, 2880, 201088, 32768, 32, 4, 1.5e5, 0, 64 },
     { "llama-1b", 22, 2048, 32, 4, 5632, 32000, 2048, 0, 0, 1e4, 0, 0 },
@@ -37,6 +37,11 @@ const struct synth_setting synth_settings[] = {
 #define UP_OPEN 0.8 /* dReLU: P(up > 0), whatever the gate does */
 #define SLOPE   6   /* two carriers half a period apart: weights e^6 to 1 */
 
+static int head_dim(const struct synth_shape *s)
+{
+    return s->head_dim ? s->head_dim : s->d_model / s->n_heads;
+}
+
 static int check(const struct synth_request *q, struct err *e)
 {
     const struct synth_shape *s = &q->shape;
@@ -52,6 +57,12 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--head-dim %d is not a multiple of %d", s->head_dim, SYNTH_BLOCK);
     if (s->n_heads % s->n_kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->n_heads, s->n_kv_heads);
+    if (q->type == SYNTH_Q4_K_M && (q->act != MODEL_ACT_SILU || q->setting.memory[0].share + q->setting.memory[1].share > 0 ||
+                                    q->setting.layer_share > 0))
+        return err_set(e, ERR_USAGE, "--type q4_k_m goes with --act silu and --setting hard: thresholds and memory need blocks of 32");
+    if (q->type == SYNTH_Q4_K_M && (s->d_model % 256 != 0 || s->n_ff % 256 != 0 || s->n_heads * head_dim(s) % 256 != 0))
+        return err_set(e, ERR_USAGE, "--type q4_k_m: --d-model %d, --ff %d and heads of %d in all have to be multiples of 256",
+                       s->d_model, s->n_ff, s->n_heads * head_dim(s));
     if (q->ffn_type != q->type) {
         int block = quant_traits(q->ffn_type)->block_elems;
         if (q->act != MODEL_ACT_SILU)
@@ -64,8 +75,9 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--experts-used %d is outside 1 to --experts %d", s->n_experts_used, s->n_experts);
     if (s->n_experts == 0 && s->n_experts_used > 0)
         return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->n_experts_used);
-    if (s->small && s->n_experts == 0)
-        return err_set(e, ERR_USAGE, "--arch smallthinker needs --experts and --experts-used");
+    if (s->arch != SYNTH_LLAMA && s->n_experts == 0)
+        return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used",
+                       s->arch == SYNTH_QWEN3MOE ? "qwen3moe" : "smallthinker");
     double memory = q->setting.memory[0].share + q->setting.memory[1].share;
     if (memory + q->setting.layer_share > 1)
         return err_set(e, ERR_USAGE, "--short-share %g, --long-share %g and --layer-share %g add up to more than 1",
@@ -73,6 +85,9 @@ static int check(const struct synth_request *q, struct err *e)
     if (q->setting.route_memory > 0 && memory == 0)
         return err_set(e, ERR_USAGE, "--route-persistence %g needs gates that persist (--short-share, --long-share)",
                        q->setting.route_memory);
+    if (s->arch == SYNTH_QWEN3MOE && (q->act != MODEL_ACT_SILU || memory + q->setting.layer_share > 0))
+        return err_set(e, ERR_USAGE, "--arch qwen3moe goes with --act silu and --setting hard: its norms of queries and keys leave no room "
+                       "for scores of a stated size");
     if (q->act == MODEL_ACT_DRELU && q->setting.rate >= UP_OPEN)
         return err_set(e, ERR_USAGE, "--rate %g: drelu reaches less than %g", q->setting.rate, UP_OPEN);
     return 0;
@@ -196,15 +211,53 @@ static void layer_rates(struct synth_design *d)
     }
 }
 
-/* Gate and Up of unit variance; E[silu(x)^2 y^2] = 0.3558 for x, y ~ N(0, 1); all layers together add 3. */
+/* llama-quantize's rule for attn_v and ffn_down: the first and last eighth of the layers, and every third between. */
+static int has_more_bits(int layer, int n)
+{
+    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
+}
+
+uint32_t synth_type_of(const struct synth_request *q, enum model_role role, int layer, int *more)
+{
+    *more = 0;
+    if (model_role_is_vector(role) || role == MODEL_FFN_ROUTER)
+        return QUANT_F32;
+    if (model_role_is_ffn(role) && q->ffn_type != q->type)
+        return q->ffn_type;
+    if (q->type != SYNTH_Q4_K_M)
+        return q->type;
+    *more = role == MODEL_OUTPUT ||
+            ((role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && has_more_bits(layer, q->shape.n_layers));
+    return *more ? QUANT_Q6_K : QUANT_Q4_K;
+}
+
+/* Gate and Up of unit variance; E[silu(x)^2 y^2] = 0.3558 for x, y ~ N(0, 1); all layers together add 3. Attention as rows have it. */
+static double pool_deviation(const struct synth_shape *s, enum model_role role)
+{
+    switch (role) {
+    case MODEL_FFN_DOWN:    return sqrt(3 / (0.3558 * s->n_layers * s->n_ff));
+    case MODEL_ATTN_Q:
+    case MODEL_ATTN_K:      return sqrt(2.0 / s->d_model);
+    case MODEL_ATTN_OUTPUT: return 1 / sqrt((double)s->n_heads * head_dim(s) * s->n_layers);
+    default:                return 1 / sqrt(s->d_model);
+    }
+}
+
 static int pools(struct synth_design *d, struct err *e)
 {
-    const struct synth_shape *s = &d->ask.shape;
-    if (d->ask.ffn_type == d->ask.type)
-        return 0;
-    d->pool[0] = synth_pool(d->ask.ffn_type, 1 / sqrt(s->d_model), synth_mix(d->ask.seed, 0x706f6f6cu));
-    d->pool[1] = synth_pool(d->ask.ffn_type, sqrt(3 / (0.3558 * s->n_layers * s->n_ff)), synth_mix(d->ask.seed, 0x706f6f6du));
-    return d->pool[0] && d->pool[1] ? 0 : err_set(e, ERR_NOMEM, "%d blocks", 2 * SYNTH_POOL);
+    static const enum model_role roles[] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN, MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V,
+                                             MODEL_ATTN_OUTPUT };
+    const struct synth_request *q = &d->ask;
+    size_t n = q->type == SYNTH_Q4_K_M ? sizeof roles / sizeof roles[0] : q->ffn_type != q->type ? 3 : 0;
+    for (size_t i = 0; i < n; i++)
+        for (int l = 0, more; l < q->shape.n_layers; l++) {
+            uint32_t type = synth_type_of(q, roles[i], l, &more);
+            uint64_t key = roles[i] == MODEL_FFN_DOWN ? 0x706f6f6du : 0x706f6f6cu;
+            uint8_t **pool = &d->pool[roles[i]][more];
+            if (!*pool && !(*pool = synth_pool(type, pool_deviation(&q->shape, roles[i]), synth_mix(q->seed, key))))
+                return err_set(e, ERR_NOMEM, "%d blocks", SYNTH_POOL);
+        }
+    return 0;
 }
 
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e)
@@ -214,7 +267,7 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
     int r = check(ask, e);
     if (r < 0)
         return r;
-    d.head_dim = s->head_dim ? s->head_dim : s->d_model / s->n_heads;
+    d.head_dim = head_dim(s);
     d.group = s->n_heads / s->n_kv_heads;
     d.gate_rate = ask->act == MODEL_ACT_DRELU ? ask->setting.rate / UP_OPEN : ask->setting.rate;
     d.up_bias = ask->act == MODEL_ACT_DRELU ? synth_quantile(UP_OPEN) : 0;
@@ -248,9 +301,11 @@ void synth_design_done(struct synth_design *d)
     free(d->recorded);
     free(d->token);
     free(d->place);
-    free(d->pool[0]);
-    free(d->pool[1]);
-    d->pool[0] = d->pool[1] = NULL;
+    for (int r = 0; r < MODEL_ROLES; r++)
+        for (int more = 0; more < 2; more++) {
+            free(d->pool[r][more]);
+            d->pool[r][more] = NULL;
+        }
     d->layer = NULL;
     d->recorded = d->token = d->place = NULL;
 }

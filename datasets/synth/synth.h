@@ -23,11 +23,14 @@
 
 /* --- what is asked for (shape.c) ----------------------------------------------------------- */
 
+enum synth_arch { SYNTH_LLAMA, SYNTH_SMALLTHINKER, SYNTH_QWEN3MOE };
+#define SYNTH_Q4_K_M 0x10000u /* a type that is a mixture: Q4_K, and Q6_K where llama-quantize takes it */
+
 struct synth_shape {
     const char *name;
     int n_layers, d_model, n_heads, n_kv_heads, n_ff, n_vocab, n_ctx, n_experts, n_experts_used;
     double rope_base;
-    int small;           /* architecture smallthinker, else llama */
+    int arch;            /* enum synth_arch */
     int head_dim;        /* 0: d_model / n_heads */
 };
 
@@ -66,8 +69,9 @@ struct synth_request {
     struct synth_setting setting;
     enum model_act act;
     enum model_router router; /* smallthinker: softmax or sigmoid */
-    uint32_t type;
+    uint32_t type;            /* or SYNTH_Q4_K_M: blocks from pools but for embeddings and head (SiLU alone, no memory) */
     uint32_t ffn_type;        /* of Gate, Up and Down; another than `type`: blocks from a pool, and no thresholds (SiLU alone) */
+    const char *pre;          /* pre-tokenizer of a BPE vocabulary; NULL: SentencePiece's */
     uint64_t seed;
     const struct synth_route *route; /* replayed; NULL: routers of random rows */
     int splice, segment;      /* steps to replay, made of pieces of `segment` recorded ones; splice 0: as recorded */
@@ -107,10 +111,13 @@ struct synth_design {
     int n_places;                    /* steps of the replayed route, or tokens of the cycle; 0: neither */
     int *recorded, *token;           /* [n_places]: recorded step (NULL without a route), token */
     int *place;                      /* [n_vocab]: of a token, or -1 */
-    uint8_t *pool[2];                /* [SYNTH_POOL] blocks of the FFN's type: of Gate and Up, of Down; NULL: ask.type is theirs */
+    uint8_t *pool[MODEL_ROLES][2];   /* [SYNTH_POOL] blocks of a role, [1] where it has more bits; NULL: rows are made otherwise */
 };
 
 int synth_design(const struct synth_request *ask, struct synth_design *out, struct err *e);
+
+/* Type of a role's tensor, by the rules of the mixture if there is one; is it a mixture's with more bits? */
+uint32_t synth_type_of(const struct synth_request *q, enum model_role role, int layer, int *more);
 void synth_design_done(struct synth_design *d);
 
 /* --- replayed routes (routes.c) and the text that their head goes round (places.c) ------------ */
@@ -199,7 +206,9 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
 #define SYNTH_LETTERS   (SYNTH_SPECIAL + 1 + '~' - '!' + 1) /* the first group of letters */
 #define SYNTH_MIN_VOCAB 384
 
-int synth_vocab(struct gguf_writer *w, int n_vocab, struct err *e);
+/* pre: NULL for SentencePiece merging; "gemma4" for BPE of characters; else BPE of bytes under that pre-tokenizer. Tokens from
+ * SYNTH_LETTERS on are the same groups of letters in all three. */
+int synth_vocab(struct gguf_writer *w, int n_vocab, const char *pre, struct err *e);
 
 /* Is this token a word by itself: a group of letters with a blank before it? */
 int synth_is_word(int token);

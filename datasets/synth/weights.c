@@ -90,7 +90,7 @@ static void route_router_row(const struct rows *r, uint64_t expert, uint8_t *out
 {
     const struct synth_design *d = r->d;
     const struct synth_route *route = d->ask.route;
-    double scale = d->ask.shape.small ? 1 : d->layer[r->t->layer].rms;
+    double scale = d->ask.shape.arch == SYNTH_SMALLTHINKER ? 1 : d->layer[r->t->layer].rms;
     size_t used = (size_t)route->n_used;
     memset(out, 0, 4 * (size_t)d->ask.shape.d_model);
     for (int s = 0; s < route->n_steps; s++) {
@@ -165,8 +165,9 @@ static const struct synth_strand *strand_of_head(const struct synth_design *d, i
 static int pair_of(const struct synth_design *d, int element, int *first)
 {
     int half = d->head_dim / 2;
-    *first = d->ask.shape.small ? element < half : element % 2 == 0;
-    return d->ask.shape.small ? element % half : element / 2;
+    int halves = d->ask.shape.arch != SYNTH_LLAMA;
+    *first = halves ? element < half : element % 2 == 0;
+    return halves ? element % half : element / 2;
 }
 
 /* Channels of the stream are divided by embed_rms before layer 0 sees them. */
@@ -342,7 +343,7 @@ static void up_row(const struct rows *r, uint64_t row, uint8_t *out)
 static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    if (token >= SYNTH_SPECIAL) {
+    if (token >= (d->ask.pre ? SYNTH_LETTERS : SYNTH_SPECIAL)) {
         noise_row(r, token, out);
         if (d->n_places > 0)
             place_head(r, token, out);
@@ -357,7 +358,7 @@ static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
 static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    int early = d->ask.shape.small;
+    int early = d->ask.shape.arch == SYNTH_SMALLTHINKER;
     double memory = early && r->t->layer == 0 ? 0 : d->ask.setting.route_memory;
     double scale = early ? 1.5 : 1.5 * d->layer[r->t->layer].rms;
     uint32_t n = (uint32_t)d->ask.shape.n_experts, rank = synth_permute(key_of(d, KEY_POPULAR, (uint64_t)r->t->layer), (uint32_t)row, n);
@@ -437,13 +438,13 @@ static void ones(const struct synth_tensor *t, uint8_t *out)
         bytes_put32(out + 4 * i, 0x3f800000);
 }
 
-/* Rows of Gate, Up and Down of a type of their own: any block of the pool, one after the other. */
-static void pool_row(const struct rows *r, uint64_t row, uint8_t *out)
+/* Rows of blocks from a pool, any one after the other. */
+static void pool_row(const struct rows *r, const uint8_t *pool, uint64_t row, uint8_t *out)
 {
     const struct synth_design *d = r->d;
-    const uint8_t *pool = d->pool[r->t->role == MODEL_FFN_DOWN];
     size_t bytes = (size_t)quant_traits(r->t->type)->block_bytes, n = (size_t)r->t->row_bytes / bytes;
-    if (r->t->role == MODEL_FFN_DOWN && (int)(row % (uint64_t)d->ask.shape.d_model) < d->ordinary0) {
+    int writes = r->t->role == MODEL_FFN_DOWN || r->t->role == MODEL_ATTN_OUTPUT;
+    if (writes && (int)(row % (uint64_t)d->ask.shape.d_model) < d->ordinary0) {
         memset(out, 0, n * bytes); /* zero weights in every type */
         return;
     }
@@ -451,14 +452,38 @@ static void pool_row(const struct rows *r, uint64_t row, uint8_t *out)
         memcpy(out + b * bytes, pool + synth_mix(r->key, row * n + b) % SYNTH_POOL * bytes, bytes);
 }
 
+/* Embeddings and head of a mixture: made in Q8_0, which holds the levels of both exactly, and quantised anew, a few blocks at a time. */
+static void requantised_rows(const struct synth_design *d, const struct synth_tensor *t, uint64_t first, uint64_t n, uint8_t *out)
+{
+    enum { ROW = 1 << 16 };
+    struct synth_tensor exact = *t;
+    uint8_t row[ROW / SYNTH_BLOCK * sizeof(struct quant_q8_0)];
+    float values[256];
+    exact.type = QUANT_Q8_0;
+    exact.row_bytes = quant_row_bytes(QUANT_Q8_0, t->dims[0]);
+    for (uint64_t i = 0; i < n; i++) {
+        synth_rows(d, &exact, first + i, 1, row);
+        for (uint64_t c = 0; c < t->dims[0]; c += 256) {
+            quant_traits(QUANT_Q8_0)->dequant(values, row + quant_row_bytes(QUANT_Q8_0, c), 256);
+            quant_traits(t->type)->quant(out + i * t->row_bytes + quant_row_bytes(t->type, c), values, 256);
+        }
+    }
+}
+
 void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint64_t first, uint64_t n, uint8_t *out)
 {
     struct rows r = { .d = d, .t = t, .key = key_of(d, (uint64_t)t->role, (uint64_t)(t->layer + 1)),
                       .n_blocks = (int)(t->dims[0] / SYNTH_BLOCK) };
     void (*make)(const struct rows *, uint64_t, uint8_t *) = noise_row;
-    if (d->pool[0] && model_role_is_ffn(t->role)) {
+    int more;
+    synth_type_of(&d->ask, t->role, t->layer, &more);
+    if (d->pool[t->role][more]) {
         for (uint64_t i = 0; i < n; i++)
-            pool_row(&r, first + i, out + i * t->row_bytes);
+            pool_row(&r, d->pool[t->role][more], first + i, out + i * t->row_bytes);
+        return;
+    }
+    if (t->type != QUANT_F32 && !synth_type_ok(t->type)) {
+        requantised_rows(d, t, first, n, out);
         return;
     }
     if (t->type != QUANT_F32) {

@@ -53,19 +53,15 @@ static struct model_hparams hparams(const struct synth_design *d)
     const struct synth_shape *s = &d->ask.shape;
     return (struct model_hparams){ .n_layers = s->n_layers, .d_model = s->d_model, .n_heads = s->n_heads,
                                    .n_kv_heads = s->n_kv_heads, .head_dim = d->head_dim, .n_ff = s->n_ff,
-                                   .n_vocab = s->n_vocab, .n_experts = s->n_experts };
-}
-
-static int is_f32(enum model_role role)
-{
-    return model_role_is_vector(role) || role == MODEL_FFN_ROUTER;
+                                   .n_vocab = s->n_vocab, .n_experts = s->n_experts,
+                                   .qk_norm = s->arch == SYNTH_QWEN3MOE ? MODEL_QK_NORM_HEAD : MODEL_QK_NORM_NONE };
 }
 
 /* Tensor of a role into *out; 0: not in this model. */
 static int tensor_of(const struct synth_design *d, enum model_role role, int layer, struct synth_tensor *out)
 {
-    uint32_t type = is_f32(role) ? QUANT_F32 : model_role_is_ffn(role) ? d->ask.ffn_type : d->ask.type;
-    struct synth_tensor t = { .role = role, .layer = layer, .type = type };
+    int more;
+    struct synth_tensor t = { .role = role, .layer = layer, .type = synth_type_of(&d->ask, role, layer, &more) };
     struct model_hparams h = hparams(d);
     if (model_role_presence(&h, role) != MODEL_REQUIRED)
         return 0;
@@ -81,8 +77,9 @@ uint64_t synth_file_bytes(const struct synth_design *d)
     struct synth_tensor t;
     uint64_t sum = 0;
     for (int role = 0; role < MODEL_ROLES; role++)
-        if (tensor_of(d, (enum model_role)role, 0, &t))
-            sum += t.bytes * (model_role_is_per_layer((enum model_role)role) ? (uint64_t)d->ask.shape.n_layers : 1);
+        for (int l = 0, n = model_role_is_per_layer((enum model_role)role) ? d->ask.shape.n_layers : 1; l < n; l++)
+            if (tensor_of(d, (enum model_role)role, l, &t))
+                sum += t.bytes;
     return sum;
 }
 
@@ -119,7 +116,8 @@ static int add_tensors(struct job *j, struct err *e)
 
 static const char *arch_of(const struct synth_design *d)
 {
-    return d->ask.shape.small ? "smallthinker" : "llama";
+    static const char *const names[] = { "llama", "smallthinker", "qwen3moe" };
+    return names[d->ask.shape.arch];
 }
 
 static const char *arch_key(const struct synth_design *d, const char *name, char key[96])
@@ -131,21 +129,22 @@ static const char *arch_key(const struct synth_design *d, const char *name, char
 static int put_numbers(struct gguf_writer *w, const struct synth_design *d, struct err *e)
 {
     const struct synth_shape *s = &d->ask.shape;
+    int small = s->arch == SYNTH_SMALLTHINKER, qwen = s->arch == SYNTH_QWEN3MOE;
     const struct { const char *key; int value, there; } numbers[] = {
         { "block_count", s->n_layers, 1 },
         { "context_length", s->n_ctx, 1 },
         { "embedding_length", s->d_model, 1 },
-        { "feed_forward_length", s->n_ff, 1 },
+        { "feed_forward_length", qwen ? 8 * s->n_ff : s->n_ff, 1 }, /* qwen's is of a FFN that no layer has */
         { "attention.head_count", s->n_heads, 1 },
         { "attention.head_count_kv", s->n_kv_heads, 1 },
         { "attention.key_length", d->head_dim, s->head_dim > 0 },
         { "attention.value_length", d->head_dim, s->head_dim > 0 },
-        { "rope.dimension_count", d->head_dim, 1 },
-        { "vocab_size", s->n_vocab, 1 },
+        { "rope.dimension_count", d->head_dim, !qwen },
+        { "vocab_size", s->n_vocab, !qwen },
         { "expert_count", s->n_experts, s->n_experts > 0 },
         { "expert_used_count", s->n_experts_used, s->n_experts > 0 },
-        { "expert_feed_forward_length", s->n_ff, s->small },
-        { "expert_gating_func", d->ask.router == MODEL_ROUTER_SIGMOID_TOPK ? 2 : 1, s->small },
+        { "expert_feed_forward_length", s->n_ff, small || qwen },
+        { "expert_gating_func", d->ask.router == MODEL_ROUTER_SIGMOID_TOPK ? 2 : 1, small },
     };
     char key[96];
     int r = 0;
@@ -154,7 +153,7 @@ static int put_numbers(struct gguf_writer *w, const struct synth_design *d, stru
             r = gguf_writer_u32(w, arch_key(d, numbers[i].key, key), (uint32_t)numbers[i].value, e);
     if (r < 0 || (r = gguf_writer_f32(w, arch_key(d, "rope.freq_base", key), (float)s->rope_base, e)) < 0)
         return r;
-    return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), 1e-5f, e);
+    return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), qwen ? 1e-6f : 1e-5f, e);
 }
 
 static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct err *e)
@@ -173,11 +172,12 @@ static int put_keys(struct gguf_writer *w, const struct synth_design *d, struct 
              s->layer_share, d->ask.seed);
     if ((r = gguf_writer_str(w, "general.description", text, e)) < 0 ||
         (r = gguf_writer_u32(w, "general.file_type",
-                             d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1, e)) < 0 ||
+                             d->ask.type == SYNTH_Q4_K_M ? 15 : d->ask.type == QUANT_Q4_0 ? 2 : d->ask.type == QUANT_Q8_0 ? 7 : 1,
+                             e)) < 0 ||
         (r = gguf_writer_u32(w, "general.quantization_version", 2, e)) < 0 || (r = put_numbers(w, d, e)) < 0 ||
-        (r = gguf_writer_str(w, arch_key(d, "hidden_act", key), acts[d->ask.act], e)) < 0)
+        (d->ask.shape.arch != SYNTH_QWEN3MOE && (r = gguf_writer_str(w, arch_key(d, "hidden_act", key), acts[d->ask.act], e)) < 0))
         return r;
-    return synth_vocab(w, d->ask.shape.n_vocab, e);
+    return synth_vocab(w, d->ask.shape.n_vocab, d->ask.pre, e);
 }
 
 /* --- the file ------------------------------------------------------------------------------ */

@@ -2,6 +2,7 @@
  * made row by row while the writer asks for them, so memory does not grow with the model. */
 #include "common/base/log.h"
 #include "common/base/progress.h"
+#include "common/base/splitmix.h"
 #include "common/cli/opt.h"
 #include "common/kernels/quant.h"
 #include "common/model/model.h"
@@ -20,7 +21,14 @@ int make_new(struct make *m, struct err *e)
 void make_free(struct make *m)
 {
     gguf_writer_free(m->w);
+    for (int i = 0; i < m->n_pools; i++)
+        free(m->pools[i]);
     free(m->tensors);
+}
+
+int make_more_bits(int layer, int n)
+{
+    return layer < n / 8 || layer >= 7 * n / 8 || (layer - n / 8) % 3 == 2;
 }
 
 uint32_t make_file_type(uint32_t type)
@@ -76,6 +84,13 @@ struct saving {
     struct progress progress;
 };
 
+static void pooled(const struct make_tensor *t, uint64_t offset, uint8_t *out, size_t len)
+{
+    size_t block = quant_traits(t->type)->block_bytes;
+    for (size_t at = 0; at < len; at += block)
+        memcpy(out + at, t->pool + splitmix_at(t->stream ^ (offset + at)) % MAKE_POOL * block, block);
+}
+
 static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, struct err *e)
 {
     struct saving *s = ctx;
@@ -83,6 +98,8 @@ static int fill(void *ctx, int tensor, uint64_t offset, void *buf, size_t len, s
     int r = 0;
     if (t->source && t->source_tensor->type == t->type) {
         r = gguf_read(t->source, t->source_tensor, offset, buf, len, e); /* bit for bit */
+    } else if (t->pool) {
+        pooled(t, offset, buf, len);
     } else {
         size_t row_bytes = quant_row_bytes(t->type, t->dims[0]);
         for (size_t at = 0; r == 0 && at < len; at += row_bytes)

@@ -25,13 +25,19 @@ struct make_tensor {
     void *ctx;                  /* of `row` */
     float mean, deviation;      /* of random tensors */
     uint64_t stream;            /* their random stream */
+    const uint8_t *pool;        /* MAKE_POOL blocks of the type, of which rows are made in place of `row`; or NULL */
 };
+
+#define MAKE_POOL  4096
+#define MAKE_POOLS 32
 
 struct make {
     struct gguf_writer *w;
     struct make_tensor *tensors;
     int n_tensors, cap_tensors;
     uint64_t bytes;             /* of all tensors */
+    uint8_t *pools[MAKE_POOLS]; /* owned */
+    int n_pools;
     int router_unstated;        /* the source does not say how its routers weigh experts */
 };
 
@@ -43,6 +49,10 @@ int make_add(struct make *m, const struct make_tensor *t, struct err *e);
 
 /* Check that the header is a model this project reads, and that there is room; write the file. */
 int make_save(struct make *m, const char *path, struct err *e);
+
+/* Has attn_v or ffn_down of layer `layer` of n more bits in llama-quantize's mixtures (Q4_K_M)? Those of the first and last eighth of
+ * the layers have, and of every third between. */
+int make_more_bits(int layer, int n);
 
 /* GGUF's general.file_type for "mostly this type". */
 uint32_t make_file_type(uint32_t type);

@@ -40,6 +40,7 @@ struct family {
     int ungated;                /* no Gate */
     int delta;                  /* recurrent layers: twice as many heads of values as of keys; 2: Qwen3.5's keys */
     int layer_norm;             /* the key of its eps */
+    int positions;              /* learned ones; neither rotation nor eps nor kv heads are stated, and all biases are there */
     int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
@@ -72,16 +73,38 @@ static const struct family families[] = {
     { .arch = "qwen35moe", .key_length = 1, .experts = 1, .expert_width = 1, .shared = 1, .untied = 1, .rope_share = 4, .delta = 2 },
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
+    { .arch = "opt", .ungated = 1, .positions = 1 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank;
-    double rope_base, rope_factor;
+        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank, wide,
+        full_kv_heads, pooled;
+    double rope_base, rope_factor, eps;
     uint64_t seed;
     const struct family *family;
-    const char *type_name, *tokenizer_from, *name;
-    uint32_t type;
+    const char *type_name, *more_name, *embd_name, *expert_name, *tokenizer_from, *name, *published;
+    uint32_t type, more, embd, expert;     /* more: of what has more bits in a mixture */
+};
+
+/* Sizes and types of files that people download; gguf-make takes what their keys say. */
+static const struct published {
+    const char *name, *arch, *type, *more, *embd, *expert;
+    int layers, d_model, heads, kv_heads, full_kv_heads, head_dim, ff, wide, vocab, context, experts, experts_used, untied, window;
+    int rope_freqs;
+    double rope_base, yarn, eps;
+} published[] = {
+    { "llama-3.1-8b-q4_k_m", "llama", "q4_k", "q6_k", NULL, NULL,
+      32, 4096, 32, 8, 0, 0, 14336, 0, 128256, 131072, 0, 0, 1, 0, 1, 5e5, 0, 1e-5 },
+    { "qwen3-8b-q4_k_m", "qwen3", "q4_k", "q6_k", NULL, NULL,
+      36, 4096, 32, 8, 0, 128, 12288, 0, 151936, 40960, 0, 0, 1, 0, 0, 1e6, 0, 1e-6 },
+    { "qwen3-30b-a3b-q4_k_m", "qwen3moe", "q4_k", "q6_k", NULL, NULL,
+      48, 2048, 32, 4, 0, 128, 768, 6144, 151936, 40960, 128, 8, 1, 0, 0, 1e6, 0, 1e-6 },
+    { "gpt-oss-20b-mxfp4", "gpt-oss", "q8_0", NULL, NULL, "mxfp4",
+      24, 2880, 64, 8, 0, 64, 2880, 2880, 201088, 131072, 32, 4, 1, 128, 0, 1.5e5, 32, 1e-5 },
+    { "gemma-4-26b-a4b-q4_0", "gemma4", "q4_0", NULL, "q6_k", NULL,
+      30, 2816, 16, 8, 2, 256, 704, 2112, 262144, 262144, 128, 8, 0, 1024, 0, 1e6, 0, 1e-6 },
+    { 0 }
 };
 
 /* --- weights ----------------------------------------------------------------------------- */
@@ -135,7 +158,8 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
     if (role == MODEL_ATTN_Q_NORM || role == MODEL_ATTN_K_NORM)
         return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->qk_norms && model_role_at(h, role, layer) == MODEL_OPTIONAL);
     if (role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_DOWN_BIAS)
-        return model_role_at(h, role, layer) == MODEL_REQUIRED || (s->ffn_biases && model_role_at(h, role, layer) == MODEL_OPTIONAL);
+        return model_role_at(h, role, layer) == MODEL_REQUIRED ||
+               ((s->ffn_biases || s->family->positions) && model_role_at(h, role, layer) == MODEL_OPTIONAL);
     if (role == MODEL_ROPE_FREQS)
         return s->rope_freqs || s->family->kinds;
     if (s->family->kinds && role == MODEL_ATTN_V)
@@ -147,17 +171,59 @@ static int is_wanted(const struct model_hparams *h, const struct shape *s, enum 
     return model_role_at(h, role, layer) == MODEL_REQUIRED;
 }
 
+/* Of the matrices alone. */
+static uint32_t type_of(const struct model_hparams *h, const struct shape *s, enum model_role role, int layer)
+{
+    int more = (role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && layer >= 0 && make_more_bits(layer, h->n_layers);
+    if (model_role_is_vector(role) || role == MODEL_FFN_ROUTER)
+        return QUANT_F32;
+    if (role == MODEL_TOKEN_EMBD)
+        return s->embd;
+    if (model_role_is_ffn(role) && h->n_experts > 0 && s->expert_name)
+        return s->expert;
+    return role == MODEL_OUTPUT || more ? s->more : s->type;
+}
+
+/* Blocks of a tensor's distribution and type: one pool for all tensors that share both. */
+static int pool_of(struct make *m, struct make_tensor *t, struct err *e)
+{
+    const struct quant_traits *q = quant_traits(t->type);
+    float values[256];
+    uint8_t *pool;
+    if (q->block_elems < 2 || q->block_elems > 256)
+        return 0;
+    for (int i = 0; i < m->n_tensors; i++) {
+        const struct make_tensor *o = &m->tensors[i];
+        if (o->pool && o->type == t->type && o->mean >= t->mean && o->mean <= t->mean && o->deviation >= t->deviation &&
+            o->deviation <= t->deviation) {
+            t->pool = o->pool;
+            return 0;
+        }
+    }
+    if (m->n_pools == MAKE_POOLS || !(pool = malloc((size_t)MAKE_POOL * q->block_bytes)))
+        return err_set(e, ERR_NOMEM, "tensor '%s': a pool of blocks, the %d-th", t->name, m->n_pools + 1);
+    m->pools[m->n_pools++] = pool;
+    for (uint64_t b = 0; b < MAKE_POOL; b++) {
+        for (int i = 0; i < q->block_elems; i++)
+            values[i] = t->mean + t->deviation * noise(splitmix_at(t->stream + b * 256 + (uint64_t)i));
+        q->quant(pool + b * q->block_bytes, values, (size_t)q->block_elems);
+    }
+    t->pool = pool;
+    return 0;
+}
+
 static int add_named(struct make *m, const struct shape *s, struct make_tensor *t, struct err *e)
 {
     t->stream = splitmix_at(s->seed ^ hash_64(t->name, strlen(t->name)));
-    return make_add(m, t, e);
+    int r = s->pooled ? pool_of(m, t, e) : 0;
+    return r < 0 ? r : make_add(m, t, e);
 }
 
 /* Parts of a fused tensor: the last part stands for all. 0: the tensor is not there by itself. */
 static int fuse(const struct model_hparams *h, const struct family *f, enum model_role role, struct make_tensor *t)
 {
     if (((f->fused || f->joined) && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K)) ||
-        ((f->fused || f->ungated) && role == MODEL_FFN_GATE))
+        ((f->fused || f->ungated) && (role == MODEL_FFN_GATE || role == MODEL_FFN_GATE_BIAS)))
         return 0;
     if (f->fused && role == MODEL_FFN_UP)
         t->dims[1] *= 2;
@@ -187,7 +253,7 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
         return 0;
     if (!fuse(h, s->family, role, &t))
         return 0;
-    t.type = model_role_is_vector(role) || role == MODEL_FFN_ROUTER ? QUANT_F32 : s->type;
+    t.type = type_of(h, s, role, layer);
     distribution(h, role, &t);
     return add_named(m, s, &t, e);
 }
@@ -382,7 +448,7 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
         r = put_u32(m, a, keys[i].key, keys[i].value, e);
     for (int l = 0; l < s->layers; l++) {
         window[l] = (l + 1) % 6 != 0;
-        bytes_put32(kv + 4 * (size_t)l, (uint32_t)(window[l] || s->kv_heads == 1 ? s->kv_heads : s->kv_heads / 2));
+        bytes_put32(kv + 4 * (size_t)l, (uint32_t)(window[l] ? s->kv_heads : s->full_kv_heads));
     }
     snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
     if (r < 0 || (r = put_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
@@ -480,7 +546,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
 {
     const struct family *f = s->family;
     const char *a = f->arch;
-    int r, wide = f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
+    int r, wide = s->wide ? s->wide : f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
     if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
         (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
         (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
@@ -488,11 +554,12 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
         (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
-        (!f->kinds && (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0) ||
+        (!f->kinds && !f->positions && (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0) ||
         ((f->own_keys || f->rope_share) &&
          (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
-        (r = put_rope(m, s, e)) < 0 ||
-        (r = put_f32(m, a, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 1e-5, e)) < 0 ||
+        (!f->positions && (r = put_rope(m, s, e)) < 0) ||
+        (!f->positions && (r = put_f32(m, a, f->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", s->eps,
+                                       e)) < 0) ||
         (s->act >= 0 && (r = put_str(m, a, "hidden_act", model_act_name((enum model_act)s->act), e)) < 0) ||
         (s->thresholds && (r = gguf_writer_bool(m->w, "thermocline.thresholds", 1, e)) < 0) ||
         (s->experts > 0 && (r = put_experts(m, s, e)) < 0) ||
@@ -536,6 +603,8 @@ static int check_experts(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
     if (s->two_norms && !s->family->joined)
         return err_set(e, ERR_USAGE, "--two-norms is not known for --arch %s", arch);
+    if (s->family->positions && (s->kv_heads != s->heads || s->context < 4))
+        return err_set(e, ERR_USAGE, "--arch %s has as many --kv-heads as --heads, and a --context of 4 or more", arch);
     if (!s->family->window && s->window > 0)
         return err_set(e, ERR_USAGE, "--window is not known for --arch %s", arch);
     return 0;
@@ -566,9 +635,44 @@ static int check(struct shape *s, struct err *e)
     if (r < 0)
         return r;
     s->untied |= s->family->untied;
-    if (s->act < 0 && s->family->own_keys)
+    s->full_kv_heads = s->full_kv_heads ? s->full_kv_heads : s->kv_heads == 1 ? 1 : s->kv_heads / 2;
+    if (s->heads % s->full_kv_heads != 0)
+        return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --full-kv-heads %d", s->heads, s->full_kv_heads);
+    if (s->act < 0 && s->family->own_keys && !s->published)
         s->act = strcmp(s->family->arch, "smallthinker") ? MODEL_ACT_SILU : MODEL_ACT_RELU;
-    return make_type(s->type_name, &s->type, e);
+    if ((r = make_type(s->type_name, &s->type, e)) < 0 ||
+        (r = make_type(s->more_name ? s->more_name : s->type_name, &s->more, e)) < 0 ||
+        (r = make_type(s->embd_name ? s->embd_name : s->type_name, &s->embd, e)) < 0)
+        return r;
+    return make_type(s->expert_name ? s->expert_name : s->type_name, &s->expert, e);
+}
+
+/* What a published file has, into s, before the options are read, which go before it. */
+static int start_from(struct shape *s, int *arch, int argc, char **argv, struct err *e)
+{
+    const struct published *p = published;
+    const char *name = NULL;
+    for (int i = 1; i < argc; i++)
+        if (!strncmp(argv[i], "--published=", 12))
+            name = argv[i] + 12;
+        else if (!strcmp(argv[i], "--published") && i + 1 < argc)
+            name = argv[i + 1];
+    if (!name)
+        return 0;
+    while (p->name && strcmp(p->name, name))
+        p++;
+    if (!p->name)
+        return err_set(e, ERR_USAGE, "--published %s is not known (see --help)", name);
+    for (*arch = 0; strcmp(families[*arch].arch, p->arch); ++*arch)
+        ;
+    *s = (struct shape){ .layers = p->layers, .d_model = p->d_model, .heads = p->heads, .kv_heads = p->kv_heads, .head_dim = p->head_dim,
+                         .full_kv_heads = p->full_kv_heads, .ff = p->ff, .wide = p->wide, .vocab = p->vocab,
+                         .context = p->context, .experts = p->experts, .experts_used = p->experts_used, .untied = p->untied,
+                         .window = p->window, .rope_freqs = p->rope_freqs, .rope_scaling = p->yarn > 0 ? YARN : PLAIN,
+                         .rope_factor = p->yarn, .rope_base = p->rope_base, .eps = p->eps, .type_name = p->type, .more_name = p->more,
+                         .embd_name = p->embd, .expert_name = p->expert, .name = p->name, .published = p->name, .act = -1, .groups = 1,
+                         .seed = 1, .pooled = 1 };
+    return 0;
 }
 
 /* What the keys say to the reader, which is what the tensors follow from. */
@@ -612,20 +716,36 @@ int cmd_random(int argc, char **argv)
         "smallthinker).",
         "  gguf-make random --act silu --layers 4 --d-model 256 --heads 8 --kv-heads 4 --ff 704 --type q8_0 s.gguf\n"
         "  gguf-make random --act relu --experts 4 --experts-used 2 --vocab 300 moe.gguf\n"
+        "  gguf-make random --published gpt-oss-20b-mxfp4 --tokenizer-from vocabulary.gguf gpt-oss-20b.gguf\n"
         "  gguf-make random --arch smallthinker --experts 8 --experts-used 2 --gating sigmoid --window 64 small.gguf\n", "w"
     };
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
                                          "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "nemotron", "falcon", NULL };
+                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
     int arch = 0;
     struct shape s = { .layers = 2, .d_model = 128, .heads = 4, .ff = 256, .vocab = -1, .context = 512, .seed = 1,
-                       .rope_base = 10000, .rope_factor = 4, .groups = 1, .type_name = "f16", .name = "random", .act = -1 };
+                       .rope_base = 10000, .rope_factor = 4, .groups = 1, .type_name = "f16", .name = "random", .act = -1, .eps = 1e-5 };
     const struct opt opts[] = {
+        { .name = "published", .type = OPT_STRING, .dest = &s.published, .arg = "NAME", .def = "none",
+          .help = "Sizes, types and keys of a file that people download, with --pooled: llama-3.1-8b-q4_k_m, qwen3-8b-q4_k_m, "
+                  "qwen3-30b-a3b-q4_k_m, gpt-oss-20b-mxfp4, gemma-4-26b-a4b-q4_0. Other options go before it." },
+        { .name = "more-bits", .type = OPT_STRING, .dest = &s.more_name, .arg = "TYPE", .def = "--type's",
+          .help = "Type of the head, and of attn_v and ffn_down in the layers that llama-quantize's mixtures give more bits." },
+        { .name = "embd-type", .type = OPT_STRING, .dest = &s.embd_name, .arg = "TYPE", .def = "--type's",
+          .help = "Type of the embeddings." },
+        { .name = "expert-type", .type = OPT_STRING, .dest = &s.expert_name, .arg = "TYPE", .def = "that of other matrices",
+          .help = "Type of the experts." },
+        { .name = "pooled", .type = OPT_FLAG, .dest = &s.pooled,
+          .help = "Make rows of 4,096 quantised blocks for each type and deviation, at the speed of the disk." },
+        { .name = "wide", .type = OPT_INT, .dest = &s.wide, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
+          .def = "4 * ff with experts of a width of their own, else ff", .help = "feed_forward_length." },
+        { .name = "full-kv-heads", .type = OPT_INT, .dest = &s.full_kv_heads, .min = 1, .max = MODEL_MAX_DIM, .arg = "N",
+          .def = "half of kv-heads", .help = "Key and value heads of gemma4's layers without a window." },
         { .name = "arch", .type = OPT_CHOICE, .dest = &arch, .choices = archs,
           .arg = "NAME", .def = "llama", .help = "Architecture." },
         { .name = "act", .type = OPT_CHOICE, .dest = &s.act, .choices = acts,
@@ -702,9 +822,11 @@ int cmd_random(int argc, char **argv)
         { 0 }
     };
     struct err e = { 0 };
-    int n, r = opt_parse(opts, &usage, argc, argv, &n, &e);
-    if (r != 0)
-        return r > 0 ? 0 : opt_fail(&e);
+    int n, r = start_from(&s, &arch, argc, argv, &e);
+    if (r < 0 || (r = opt_parse(opts, &usage, argc, argv, &n, &e)) < 0)
+        return opt_fail(&e);
+    if (r > 0)
+        return 0;
     s.family = &families[arch];
     if (n != 1) {
         err_set(&e, ERR_USAGE, "one file is needed, OUT.gguf (%d given)", n);

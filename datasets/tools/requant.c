@@ -37,8 +37,7 @@ static int copy_keys(struct make *m, const struct gguf *g, uint32_t type, struct
     return gguf_writer_u32(m->w, "general.quantization_version", 2, e);
 }
 
-/* Has this tensor more bits in llama-quantize's mixtures (Q4_K_M)? The head, and attn_v and ffn_down of the first and last eighth of
- * the layers and of every third between. */
+/* Has this tensor more bits in llama-quantize's mixtures? The head, and attn_v and ffn_down of some layers. */
 static int has_more_bits(const char *name, int n_layers)
 {
     int layer, end = 0;
@@ -47,7 +46,7 @@ static int has_more_bits(const char *name, int n_layers)
     if (sscanf(name, "blk.%d.%n", &layer, &end) != 1 || !end ||
         (strcmp(name + end, "attn_v.weight") && strcmp(name + end, "ffn_down.weight")))
         return 0;
-    return layer < n_layers / 8 || layer >= 7 * n_layers / 8 || (layer - n_layers / 8) % 3 == 2;
+    return make_more_bits(layer, n_layers);
 }
 
 static int count_layers(const struct gguf *g)

@@ -45,9 +45,54 @@ repeats()
     done
 }
 
+# published NAME OPTIONS... -- TENSOR:TYPE...: shrunk, it has the published file's types.
+published()
+{
+    name=$1
+    shift
+    options=
+    while [ "$1" != -- ]; do options="$options $1"; shift; done
+    shift
+    # shellcheck disable=SC2086
+    "$M" random -q --published "$name" --vocab 300 $options "$T/p.gguf" && python3 - "$T/p.gguf" "$@" << 'EOF2'
+import sys
+sys.path.insert(0, "tests/e2e")
+from naive import Gguf
+g = object.__new__(Gguf)
+g.b, g.at = open(sys.argv[1], "rb").read(), 4
+version, tensors, keys = g.num("I"), g.num("Q"), g.num("Q")
+for _ in range(keys):
+    g.text(), g.value(g.num("I"))
+types = {}
+for _ in range(tensors):
+    name = g.text()
+    [g.num("Q") for _ in range(g.num("I"))]
+    types[name] = g.num("I")
+    g.num("Q")
+for want in sys.argv[2:]:
+    name, kind = want.split(":")
+    assert types.get(name) == int(kind), "%s is %s, not %s" % (name, types.get(name), kind)
+EOF2
+}
+small="--d-model 256 --heads 4 --kv-heads 2 --ff 256 --head-dim 64"
+
 check "requantising to F32 and back gives the same bytes" round_trip
 check "Q8_0 and Q4_0 files have the sizes their blocks make" sizes
 check "random models are readable and the same twice" repeats
+if command -v python3 > /dev/null; then
+    # Of eight layers, Q4_K_M gives more bits to 0, 3, 6 and 7.
+    check "published: Llama 3.1" published llama-3.1-8b-q4_k_m $small --layers 8 -- token_embd.weight:12 output.weight:14 rope_freqs.weight:0 \
+        blk.0.attn_v.weight:14 blk.1.attn_v.weight:12 blk.3.ffn_down.weight:14 blk.4.ffn_down.weight:12 blk.7.ffn_down.weight:14 \
+        blk.0.ffn_up.weight:12 blk.0.attn_output.weight:12
+    check "published: Qwen3-30B-A3B" published qwen3-30b-a3b-q4_k_m $small --layers 8 --experts 4 --experts-used 2 -- blk.0.ffn_down_exps.weight:14 \
+        blk.1.ffn_down_exps.weight:12 blk.1.ffn_gate_exps.weight:12 blk.1.ffn_gate_inp.weight:0 blk.1.attn_q_norm.weight:0
+    check "published: gpt-oss" published gpt-oss-20b-mxfp4 $small --layers 2 --experts 4 --experts-used 2 -- blk.0.ffn_up_exps.weight:39 \
+        blk.0.ffn_up_exps.bias:0 blk.1.attn_q.weight:8 token_embd.weight:8 output.weight:8 blk.0.attn_sinks.weight:0
+    check "published: Gemma 4" published gemma-4-26b-a4b-q4_0 $small --layers 6 --full-kv-heads 1 --experts 4 --experts-used 2 --wide 512 -- \
+        token_embd.weight:14 blk.5.ffn_gate_up_exps.weight:2 blk.5.ffn_down.weight:2 blk.0.attn_v.weight:2
+fi
+check "a published file that is not known" fails 2 "--published other" "$M" random --published other "$T/x.gguf"
+check "full kv heads that do not divide" fails 2 "--full-kv-heads 3" "$M" random --arch gemma4 --layers 6 --window 8 --full-kv-heads 3 "$T/x.gguf"
 check "a type that is not known" fails 2 "--type q9" "$M" requant --type q9 $MODEL "$T/x.gguf"
 check "a type that cannot be written" fails 2 "--type IQ2_XS" "$M" requant --type IQ2_XS $MODEL "$T/x.gguf"
 check "no output" fails 2 "1 given" "$M" requant --type f16 $MODEL

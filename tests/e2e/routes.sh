@@ -96,6 +96,27 @@ for type in mxfp4 q4_k; do
     check "$type: every choice is the route's" choices
 done
 
+# Real layout: norms of queries and keys, llama-quantize's mixture, a BPE vocabulary whose words are one token each.
+mixture()
+{
+    "$BIN/gguf-synth" --shape tiny --arch qwen3moe --type q4_k_m --pre qwen2 --act silu --setting hard --d-model 512 --heads 4 --ff 256 \
+        --vocab 500 --experts 9 --routes "$tmp/route.csv" --prompts "$tmp/text.csv" "$tmp/m.gguf"
+}
+check "qwen3moe in Q4_K_M: a model of the route" mixture
+check "qwen3moe in Q4_K_M: trace" trace
+check "qwen3moe in Q4_K_M: every choice is the route's" choices
+check "qwen3moe in Q4_K_M: plan and pack" chain
+bpe_replays()
+{
+    "$BIN/thermo-run" generate -q --model "$tmp/m.thermo" --plan "$tmp/plan.json" -p '' -n 16 --temp 0 --no-echo > "$tmp/said" &&
+        tr -d '"' < "$tmp/text.csv" > "$tmp/plain.csv" && python3 -c 'import sys
+text = open(sys.argv[1]).read().splitlines()[1].split(",")[1].split()
+said = open(sys.argv[2]).read().split()
+print(text, said)
+sys.exit(len(text) != 13 or said != text + text[:3])' "$tmp/plain.csv" "$tmp/said"
+}
+check "qwen3moe in Q4_K_M: greedy generation is the route's text" bpe_replays
+
 check "splice: a model of pieces" synth "$tmp/m.gguf" --act silu --route-splice 30 --route-segment 4 --prompts "$tmp/text.csv"
 check "splice: trace" trace
 # Every piece of four steps is one of the route: its layers 0 and 1 are there in the same order, one step after the other.

@@ -11,6 +11,7 @@
 #include "common/base/version.h"
 #include "common/cli/opt.h"
 #include "common/kernels/kernels.h"
+#include "common/kernels/quant.h"
 #include "common/offline/hwdb/hwdb.h"
 #include "profiler/probe/probe.h"
 #include "profiler/show/show.h"
@@ -33,7 +34,7 @@ enum { STORAGE,
 static const char *const table_names[N_TABLES] = { "storage", "memory", "compute" };
 
 struct args {
-    const char *db, *device, *storage, *only, *description, *cpu;
+    const char *db, *device, *storage, *only, *types, *description, *cpu;
     int quick, dry_run, json;
     double seconds, wait, patience;
     uint64_t range_bytes;
@@ -61,6 +62,10 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
           .help = "A sparse grid in well under half a minute, for a first look and for CI." },
         { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST",
           .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
+        { .name = "types", .type = OPT_STRING, .dest = &a->types, .arg = "LIST",
+          .help = "Types of weights whose kernels are measured, separated by commas; a plan takes the nearest type's figures for those of "
+                  "a type that was not.",
+          .def = "f16,q8_0,q4_0,q4_k,q6_k,f32,bf16,mxfp4; quick: the first five" },
         { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = LEAST_RANGE, .max = 1e15,
           .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.",
           .def = "4 GiB, as large as a model, or half of what is free where that is less; quick: 128 MiB" },
@@ -166,6 +171,26 @@ static int default_range(const struct session *s, uint64_t *out, struct err *e)
     return 0;
 }
 
+/* Types that --types names. */
+static int parse_types(const char *list, uint32_t types[QUANT_LIMIT], int *n, struct err *e)
+{
+    *n = 0;
+    for (const char *p = list; p && *p;) {
+        size_t len = strcspn(p, ",");
+        char name[16];
+        snprintf(name, sizeof name, "%.*s", (int)(len < sizeof name ? len : sizeof name - 1), p);
+        int type = len < sizeof name ? quant_by_name(name) : -1;
+        if (type < 0 || !kernels->rows[KERNELS_ACT_F32][type])
+            return err_set(e, ERR_USAGE, "--types: '%.*s' is no type of weights that this program computes with", (int)len, p);
+        for (int i = 0; i < *n; i++)
+            if (types[i] == (uint32_t)type)
+                return err_set(e, ERR_USAGE, "--types names %s twice", name);
+        types[(*n)++] = (uint32_t)type;
+        p += len + (p[len] == ',');
+    }
+    return !list || *n ? 0 : err_set(e, ERR_USAGE, "--types names no type");
+}
+
 static int make_probes(struct session *s, struct err *e)
 {
     static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
@@ -175,6 +200,10 @@ static int make_probes(struct session *s, struct err *e)
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
     struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds,
                               .storage_dir = s->storage, .range_bytes = a->range_bytes };
+    uint32_t types[QUANT_LIMIT];
+    c.types = types;
+    if (r == 0)
+        r = parse_types(a->types, types, &c.n_types, e);
     if (r == 0 && !c.range_bytes)
         r = default_range(s, &c.range_bytes, e);
     for (int i = 0; i < N_PROBES && r == 0; i++)

@@ -388,19 +388,22 @@ static double kernel_bw(const struct hw *hw, const struct cost_choice *c, uint32
 /* Sum over chosen cores of their rate in float row products of the gates' type, (9). */
 static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const struct cost_choice *c)
 {
-    double f_k[HW_MAX_CLASSES];
+    double f_k[HW_MAX_CLASSES], f = 0;
     char name[64];
-    int q8 = kernels_act_form(s->type[LAYOUT_GATE], c->act_q8) == KERNELS_ACT_Q8;
-    kernel_name("rows", s->type[LAYOUT_GATE], q8 ? "q8" : "f32", name, sizeof name);
-    for (int k = 0; k < c->n_classes; k++)
-        f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
-    double f = cost_f_cpu(c->n, f_k, c->n_classes);
-    return f > 0 ? f : c->threads * hw_class_flops_per_s(hw, -1, name, stat_of(c));
+    uint32_t type = s->type[LAYOUT_GATE];
+    int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
+    for (int i = 0; i < 3 && f <= 0; i++) { /* in rows_ns's order */
+        kernel_name("rows", i < 2 ? type : stand_in(type), q8 && i != 1 ? "q8" : "f32", name, sizeof name);
+        for (int k = 0; k < c->n_classes; k++)
+            f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
+        if ((f = cost_f_cpu(c->n, f_k, c->n_classes)) <= 0)
+            f = c->threads * hw_class_flops_per_s(hw, -1, name, stat_of(c));
+    }
+    return f;
 }
 
 /* (M4)'s curve for one read size. */
-static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes,
-                                     uint64_t range)
+static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choice *c, double read_bytes, uint64_t range)
 {
     struct cost_reads out = { .n = 1 }; /* no reads, no time */
     struct hw_read q = { .backend = c->backend, .pattern = HW_RANDOM, .block_bytes = (uint64_t)read_bytes,
@@ -512,9 +515,8 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
     if (c->model != PLAN_COST_PAPER)
         cost_work_rates(hw, in, s, c, &r);
     if (r.gate_ns <= 0 && r.seq_bw <= 0)
-        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict "
-                                           "a speed "
-                       "from; run thermo-profile hardware, or import them", hw->name);
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has neither compute nor memory figures: nothing to predict a speed from; run "
+                                           "thermo-profile hardware, or import them", hw->name);
     if (c->model == PLAN_COST_PAPER && r.f_cpu <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
     *out = r;

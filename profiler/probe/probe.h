@@ -31,6 +31,8 @@ struct probe_config {
     int quick;
     double seconds_per_point;  /* over all repetitions; 0: the probe's own */
     const char *storage_dir;
+    const uint32_t *types;     /* of weights, whose kernels "compute" measures; n_types 0: its own */
+    int n_types;
     uint64_t range_bytes;      /* largest range that storage is read in, and size of the test file */
 };
 

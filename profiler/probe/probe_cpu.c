@@ -267,14 +267,14 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
     return 0;
 }
 
-static int add_threads(struct compute_probe *c, int core_class, int threads, int quick)
+static int add_threads(struct compute_probe *c, int core_class, int threads, const struct probe_config *config)
 {
-    static const uint32_t types[] = { QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, /* quick: these */
-                                      QUANT_F32, QUANT_BF16, QUANT_Q4_K, QUANT_Q6_K };
-    const int n = quick ? 3 : 7;
+    static const uint32_t types[] = { QUANT_F16, QUANT_Q8_0, QUANT_Q4_0, QUANT_Q4_K, QUANT_Q6_K, /* quick: these */
+                                      QUANT_F32, QUANT_BF16, QUANT_MXFP4 };
+    const int n = config->n_types ? config->n_types : config->quick ? 5 : 8;
     struct point at = { .core_class = core_class, .threads = threads };
     for (int i = 0; i < n; i++)
-        if (add_type(c, types[i], at, quick) < 0)
+        if (add_type(c, config->n_types ? config->types[i] : types[i], at, config->quick) < 0)
             return -1;
     return 0;
 }
@@ -297,12 +297,12 @@ int probe_compute_new(const struct probe_config *config, struct probe **out, str
     struct compute_probe *c = calloc(1, sizeof *c);
     int bad = !c;
     for (int k = 0; !bad && k < cpus->n_classes; k++) {
-        bad = add_threads(c, k, 1, config->quick) < 0;
+        bad = add_threads(c, k, 1, config) < 0;
         if (!bad && cpus->classes[k].n_cores > 1)
-            bad = add_threads(c, k, cpus->classes[k].n_cores, config->quick) < 0;
+            bad = add_threads(c, k, cpus->classes[k].n_cores, config) < 0;
     }
     if (!bad && cpus->n_classes > 1)
-        bad = add_threads(c, -1, cpus->n, config->quick) < 0;
+        bad = add_threads(c, -1, cpus->n, config) < 0;
     if (bad) {
         if (c)
             free(c->points);

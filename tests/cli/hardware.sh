@@ -266,6 +266,14 @@ else
     skip "a directory in memory is told apart" "/dev/shm is no tmpfs"
 fi
 
+check "--types wants types of weights" says 2 "'q9' is no type" "$P" hardware --db "$db" --device box --types q4_0,q9
+check "--types wants each once" says 2 "q4_k twice" "$P" hardware --db "$db" --device box --types q4_k,q4_k
+some_types()
+{
+    "$P" hardware --db "$tmp/types.sqlite" --device box --only compute --types iq4_nl --quick --seconds-per-point 0.003 --patience 0 -q > /dev/null &&
+        sqlite3 "$tmp/types.sqlite" "select distinct kernel from compute" > "$tmp/kernels" && grep -q rows/iq4_nl/ "$tmp/kernels" && ! grep -q q4_0 "$tmp/kernels"
+}
+check "--types: those kernels alone" some_types
 check "--only wants known tables" says 2 "'disk' is none of" "$P" hardware --db "$db" --device box --only disk
 check "--storage wants a directory" says 2 "--storage '$db' is not a directory" "$P" hardware --db "$db" --device box --storage "$db"
 check "--device is needed" says 2 "--device" "$P" hardware --db "$db"

@@ -358,6 +358,10 @@ int cmd_trace(int argc, char **argv)
         goto out;
     if (!o.n_ctx)
         o.n_ctx = m->h.n_ctx_train < 512 ? (uint64_t)m->h.n_ctx_train : 512;
+    if (m->h.n_positions > 0 && o.n_ctx > (uint64_t)m->h.n_ctx_train) {
+        r = err_set(&e, ERR_USAGE, "--ctx %llu: the model has %d positions", (unsigned long long)o.n_ctx, m->h.n_ctx_train);
+        goto out;
+    }
     if (o.n_ctx > (uint64_t)m->h.n_ctx_train)
         log_warn("--ctx %llu is more than the %d the model was trained on", (unsigned long long)o.n_ctx,
                  m->h.n_ctx_train);

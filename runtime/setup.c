@@ -175,7 +175,7 @@ static int or_plan(int given, int none, int planned)
     return given == none ? planned : given;
 }
 
-static void fill_config(struct setup *s)
+static int fill_config(struct setup *s, struct err *e)
 {
     const struct setup_args *a = &s->args;
     const struct plan_limit *l = &s->limit;
@@ -210,8 +210,12 @@ static void fill_config(struct setup *s)
         log_warn("the plan is for %d threads, but %d processors are available here: using %d", l->threads, cpus, cpus);
         c->choice.threads = cpus;
     }
+    if (s->pack->h.n_positions > 0 && c->choice.context > s->pack->h.n_ctx_train)
+        return err_set(e, ERR_USAGE, "a context of %d, but the model has %d positions (--context)", c->choice.context,
+                       s->pack->h.n_ctx_train);
     if (c->choice.context > s->pack->h.n_ctx_train)
         log_warn("a context of %d, but the model was trained with %d", c->choice.context, s->pack->h.n_ctx_train);
+    return 0;
 }
 
 /* ---- predicted mode ---- */
@@ -408,7 +412,8 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     /* Tables and metadata are read: no read-ahead into a cgroup that may be as small as the budget, no copy kept. */
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_DONTNEED);
-    fill_config(s);
+    if ((r = fill_config(s, e)) < 0)
+        goto fail;
     take_threads(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
         (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)

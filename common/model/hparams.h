@@ -12,9 +12,10 @@
 #define MODEL_MAX_CONTEXT (1 << 24)
 #define MODEL_MAX_DELTA   512 /* delta_dim */
 #define MODEL_MAX_CONV    64  /* conv_width */
+#define MODEL_FIRST_POSITION 2 /* OPT's first two rows of positions are no position's */
 
 enum model_act { MODEL_ACT_SILU, MODEL_ACT_RELU, MODEL_ACT_DRELU, MODEL_ACT_SWIGLU_OAI, MODEL_ACT_GELU,
-                 MODEL_ACT_GELU_UNGATED, MODEL_ACTS };
+                 MODEL_ACT_GELU_UNGATED, MODEL_ACT_RELU_UNGATED, MODEL_ACTS };
 enum model_rope { MODEL_ROPE_NORM, MODEL_ROPE_NEOX };
 /* How the weights of the chosen experts follow from the router's logits; nn_route has the formulas. */
 enum model_router { MODEL_ROUTER_NONE, MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK, MODEL_ROUTER_SOFTMAX_ALL, MODEL_ROUTERS };
@@ -87,6 +88,8 @@ struct model_hparams {
                                   * `window` positions */
     int nope_period;             /* 0, or layers l where it divides l + period_offset do not rotate queries and keys */
     int period_offset;
+    int n_positions;             /* 0, or rows of learned positions: that of position p, row p + MODEL_FIRST_POSITION, is added to its
+                                  * embedding, and there are n_ctx_train of them */
     int tied_output;             /* the head is token_embd */
     int thresholds;              /* each neuron of a gated FFN, of an activation without zeros, has a threshold t >= 0: its gate g
                                   * counts as 0 where |act(g)| < t, and the neuron is silent (nn_silence) */
@@ -215,6 +218,12 @@ static inline struct model_hparams model_of_layer(const struct model_hparams *h,
 static inline int model_attends_from(const struct model_hparams *h, int layer, int pos)
 {
     return model_has_window(h, layer) && pos >= h->window ? pos - h->window + 1 : 0;
+}
+
+/* Row of a token's learned position. */
+static inline int model_position_row(int pos)
+{
+    return pos + MODEL_FIRST_POSITION;
 }
 
 /* Do queries and keys of that layer carry their position? */

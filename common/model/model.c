@@ -110,6 +110,8 @@ static int fused_of(const struct model_hparams *h, struct fused out[4])
         out[n++] = (struct fused){ "ffn_gate_up_exps.weight", { "ffn_gate_exps.weight", "ffn_up_exps.weight" }, { ff, ff }, 0 };
     else if (h->ffn_up != MODEL_FFN_UP_ALONE)
         out[n++] = (struct fused){ "ffn_up.weight", { "ffn_gate.weight", "ffn_up.weight" }, { ff, ff }, h->ffn_up == MODEL_FFN_UP_UNGATED };
+    if (h->n_experts == 0 && h->ffn_up == MODEL_FFN_UP_UNGATED)
+        out[n++] = (struct fused){ "ffn_up.bias", { "ffn_gate.bias", "ffn_up.bias" }, { ff, ff }, 1 };
     return n;
 }
 

@@ -104,6 +104,10 @@ static const struct model_arch archs[] = {
     { .family = { "falcon", "Falcon 7B and 40B", "attention beside the FFN, which has no gate: packs hold Up twice" },
       .rope = MODEL_ROPE_NEOX, .act = MODEL_ACT_GELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK,
       .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .parallel = 1, .more_keys = layer_norm_keys },
+    { .family = { "opt", "OPT 125M to 66B, but for 350M", "ReLU without a gate: exactly sparse; packs hold Up twice. PowerInfer's files, "
+                  "or others with its keys and tensors; no predictors" },
+      .act = MODEL_ACT_RELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1,
+      .positions = 1, .nope = 1, .nope_period = 1, .qkv_bias = 1, .output_bias = 1, .more_keys = layer_norm_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

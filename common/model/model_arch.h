@@ -42,6 +42,7 @@ struct model_arch {
     int window;                  /* of a file that does not say */
     float rope_theta_window;     /* of layers with a window, where the file does not say; 0: as others */
     int layer_norm, parallel;
+    int positions;               /* learned; queries and keys do not rotate where nope_period is 1 */
     int delta;                   /* recurrent layers, queries with gates; 1: value heads in groups, betas and alphas in one matrix;
                                   * 2: tiled, in two. Layers that predict further tokens are left out */
     int no_width;                /* feed_forward_length may be absent: the experts' is taken */

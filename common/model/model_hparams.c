@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai", "gelu", "gelu_ungated" };
+static const char *const act_names[MODEL_ACTS] = { "silu", "relu", "drelu", "swiglu_oai", "gelu", "gelu_ungated", "relu_ungated" };
 static const char *const router_names[MODEL_ROUTERS] = { "none", "softmax_topk", "sigmoid_topk", "softmax_all" };
 
 int model_act_by_name(const char *name)
@@ -574,6 +574,18 @@ static void read_act(struct reader *rd, int override, struct model_hparams *h)
     free(name);
 }
 
+/* context_length is the number of rows. */
+static void read_positions(struct reader *rd, struct model_hparams *h)
+{
+    if (rd->r < 0 || !rd->a->positions)
+        return;
+    h->n_positions = h->n_ctx_train;
+    h->n_ctx_train -= MODEL_FIRST_POSITION;
+    if (h->n_ctx_train < 1)
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.context_length' is %d: of so many rows of positions the first %d are none",
+                        gguf_name(rd->g), rd->arch, h->n_positions, MODEL_FIRST_POSITION);
+}
+
 static void read_vocab(struct reader *rd, struct model_hparams *h)
 {
     const struct gguf_key *k = gguf_find(rd->g, "tokenizer.ggml.tokens");
@@ -669,7 +681,9 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
     h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
-    h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 0);
+    h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+                         rd.a->positions ? 1e-5f : 0); /* OPT's files do not say it */
+    read_positions(&rd, &h);
     (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : rd.a->delta ? read_delta : read_attention)(&rd, &h);
     if (!rd.a->kinds)
         read_window(&rd, &h);

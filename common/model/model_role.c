@@ -6,7 +6,7 @@
 /* Dimensions as hyper-parameters; NONE ends the list. */
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
            D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE,
-           D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_RANK /* any */ };
+           D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_POSITIONS, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -26,8 +26,9 @@ enum presence {
     BESIDE,                  /* where they do, the file may have it */
     DELTA, DELTA_APART, DELTA_JOINED, /* in recurrent layers; as hyper-parameters say */
     SELECTED,                /* experts are chosen by biased scores */
-    FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is gated and not fused where the file has it */
+    FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is not fused where the file has it */
     THRESHOLDED,             /* where neurons have thresholds */
+    POSITIONED,              /* with learned positions */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
 
@@ -106,11 +107,14 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_DELTA_NORM] = { "delta_norm", "ssm_norm.weight", NULL, 1, DELTA, { D_DELTA, NONE } },
     [MODEL_DELTA_OUT] = { "delta_out", "ssm_out.weight", NULL, 1, DELTA, { D_INNER, D_MODEL } },
     [MODEL_FFN_THRESHOLD] = { "ffn_threshold", "ffn_gate.threshold", NULL, 1, THRESHOLDED, { D_FF, NONE } },
+    [MODEL_POSITION_EMBD] = { "position_embd", "position_embd.weight", NULL, 0, POSITIONED, { D_MODEL, D_POSITIONS } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
 /* Down by neuron. */
 static const struct role down_t = { "ffn_down", "ffn_down_t.weight", NULL, 1, ALWAYS, { D_MODEL, D_FF } };
+
+static const struct role down_t_bias = { "ffn_down_bias", "ffn_down_t.bias", NULL, 1, FFN_BIASED, { D_MODEL, NONE } };
 
 /* The FFN's norm where the file names it after what comes before it. */
 static const struct role post_norm = { "ffn_norm", "post_attention_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
@@ -124,6 +128,8 @@ static const struct role *role_of(const struct model_hparams *h, enum model_role
 {
     if (h->expert_norms && r >= MODEL_SHARED_GATE && r <= MODEL_SHARED_DOWN)
         return &shared_ffn[r - MODEL_SHARED_GATE];
+    if (r == MODEL_FFN_DOWN_BIAS && h->down_by_neuron)
+        return &down_t_bias;
     return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : r == MODEL_FFN_NORM && h->ffn_norm_named_post ? &post_norm : &roles[r];
 }
 
@@ -205,6 +211,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_DELTA:    return (uint64_t)h->delta_dim;
     case D_V_HEADS:  return (uint64_t)h->delta_v_heads;
     case D_V_HEADS_2: return 2 * (uint64_t)h->delta_v_heads;
+    case D_POSITIONS: return (uint64_t)h->n_positions;
     case D_ONE:      return 1;
     case D_RANK:     return 0;
     case NONE:       break;
@@ -244,8 +251,9 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     case SINKS:       return h->sinks ? MODEL_REQUIRED : MODEL_ABSENT;
     case EXPERT_BIASED: return h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT;
     case FFN_BIASED:  return h->n_experts > 0 ? (h->expert_bias ? MODEL_REQUIRED : MODEL_ABSENT)
-                                              : h->ffn_up == MODEL_FFN_UP_ALONE ? MODEL_OPTIONAL : MODEL_ABSENT;
+                                              : h->ffn_up != MODEL_FFN_UP_FUSED ? MODEL_OPTIONAL : MODEL_ABSENT;
     case THRESHOLDED: return h->thresholds ? MODEL_REQUIRED : MODEL_ABSENT;
+    case POSITIONED:  return h->n_positions > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case SHARED:      return h->n_ff_shared > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case ROUTED:      return h->n_experts > 0 ? MODEL_REQUIRED : MODEL_ABSENT;
     case DENSE_MAYBE: return h->n_experts > 0 ? MODEL_ABSENT : MODEL_OPTIONAL;

@@ -32,6 +32,7 @@ enum model_role {
     MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_CONV, MODEL_DELTA_DT, MODEL_DELTA_A, MODEL_DELTA_BETA, MODEL_DELTA_ALPHA,
     MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_NORM, MODEL_DELTA_OUT,                /* of recurrent layers */
     MODEL_FFN_THRESHOLD,                                                      /* below which a neuron is silent */
+    MODEL_POSITION_EMBD,                                                      /* per model */
     MODEL_ROLES
 };
 

@@ -278,6 +278,10 @@ void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_
         for (int i = 0; i < n; i++)
             h[i] = gelu(gate[i]);
         break;
+    case MODEL_ACT_RELU_UNGATED:
+        for (int i = 0; i < n; i++)
+            h[i] = gate[i] > 0 ? gate[i] : 0;
+        break;
     case MODEL_ACTS:
         break;
     }
@@ -409,5 +413,5 @@ void nn_silence(float *gate, const float *threshold, int n, enum model_act act)
 
 int nn_act_is_sparse(enum model_act act)
 {
-    return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU;
+    return act == MODEL_ACT_RELU || act == MODEL_ACT_DRELU || act == MODEL_ACT_RELU_UNGATED;
 }

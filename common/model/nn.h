@@ -92,7 +92,8 @@ void nn_each_head(float *out, const float *x, int n, int head0, int head1, const
 
 /* h[i] = act(gate[i]) * up[i] (gated forms): RELU relu(g)*u, SILU g/(1+exp(-g))*u, DRELU relu(g)*relu(u), SWIGLU_OAI
  * g' = min(g, 7), u' = min(max(u, -7), 7): g'/(1+exp(-1.702 g')) * (u' + 1) (gpt-oss), GELU
- * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u, GELU_UNGATED the same without u. */
+ * (1 + tanh(sqrt(2 / pi) (g + 0.044715 g^3))) g / 2 * u, GELU_UNGATED the same without u, RELU_UNGATED
+ * relu(g). */
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act);
 
 /* Routing of a token: chosen[0..used) are the indices of the largest of n logits, best first, the lower index first among
@@ -132,7 +133,7 @@ static inline int nn_is_sparse(const struct model_hparams *h)
 /* Does the gate alone say whether a neuron fires, so that those whose gate is open are those that fire? */
 static inline int nn_gate_decides(const struct model_hparams *h)
 {
-    return h->thresholds || h->act == MODEL_ACT_RELU;
+    return h->thresholds || h->act == MODEL_ACT_RELU || h->act == MODEL_ACT_RELU_UNGATED;
 }
 
 /* Is a gate open, after nn_silence where neurons have thresholds? */

@@ -560,6 +560,28 @@ static void experts(struct forward *f)
 
 /* ---- the run ---- */
 
+/* The learned position of every token is added to it. Sequences are at most n_ctx_train long. */
+static int add_positions(struct forward *f, const struct forward_run *run, struct err *e)
+{
+    const struct gguf_tensor *t = f->m->global[MODEL_POSITION_EMBD];
+    float *all = t ? malloc((size_t)f->max_len * f->d * sizeof *all) : NULL;
+    void *raw = t ? malloc((size_t)t->row_bytes) : NULL;
+    int r = !t || (all && raw) ? 0 : err_set(e, ERR_NOMEM, "positions of %d tokens", f->max_len);
+    for (int p = 0; t && p < f->max_len && p < f->h->n_ctx_train && r == 0; p++)
+        if ((r = gguf_read(f->m->gguf, t, (uint64_t)model_position_row(p) * t->row_bytes, raw, (size_t)t->row_bytes, e)) == 0)
+            quant_traits(t->type)->dequant(all + (size_t)p * f->d, raw, f->d);
+    for (size_t s = 0; t && s < (size_t)run->n_sequences && r == 0; s++) {
+        size_t first = (size_t)run->starts[s], n = (size_t)run->starts[s + 1] - first;
+        if (n > (size_t)f->h->n_ctx_train)
+            r = err_set(e, ERR_LIMIT, "a sequence of %zu tokens: the model has %d positions", n, f->h->n_ctx_train);
+        for (size_t i = 0; r == 0 && i < n * f->d; i++)
+            f->x[first * f->d + i] += all[i];
+    }
+    free(raw);
+    free(all);
+    return r;
+}
+
 static int embed(struct forward *f, const struct forward_run *run, struct err *e)
 {
     const struct gguf_tensor *t = f->m->global[MODEL_TOKEN_EMBD];
@@ -575,7 +597,7 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
             f->x[i * f->d + k] *= f->h->embd_scale;
     }
     free(row);
-    return r;
+    return r < 0 ? r : add_positions(f, run, e);
 }
 
 void forward_set_substitute(struct forward *f, forward_substitute *fn, void *ctx)

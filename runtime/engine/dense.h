@@ -62,7 +62,7 @@ struct dense_layer {
 
 struct dense_weights {
     struct dense_layer *layers; /* [model_depth] */
-    struct dense_matrix embd, output;
+    struct dense_matrix embd, output, positions; /* positions: learned, or no data */
     const float *output_norm, *output_norm_bias; /* f32[d_model]; the bias may be NULL */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };

@@ -489,19 +489,40 @@ static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e
 
 /* ---- the rest ---- */
 
+/* Rows of learned positions are made to floats a few at a time. */
+static int add_positions(const struct cpu *c, const struct engine_token *tokens, int n, float *x, struct err *e)
+{
+    enum { PIECE = 256 }; /* of every type's blocks a multiple */
+    const struct dense_matrix *m = &c->c.w->positions;
+    const struct quant_traits *q = quant_traits(m->type);
+    size_t d_model = (size_t)c->c.h->d_model;
+    float piece[PIECE];
+    for (int t = 0; t < n; t++) {
+        if (tokens[t].pos >= c->c.h->n_ctx_train)
+            return err_set(e, ERR_LIMIT, "position %d: the model has %d", tokens[t].pos, c->c.h->n_ctx_train);
+        const uint8_t *row = m->data + (size_t)model_position_row(tokens[t].pos) * m->row_bytes;
+        for (size_t at = 0; at < d_model; at += PIECE) {
+            size_t len = d_model - at < PIECE ? d_model - at : PIECE;
+            q->dequant(piece, row + quant_row_bytes(m->type, at), len);
+            for (size_t i = 0; i < len; i++)
+                x[(size_t)t * d_model + at + i] += piece[i];
+        }
+    }
+    return 0;
+}
+
 static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_matrix *m = &c->c.w->embd;
     const struct quant_traits *q = quant_traits(m->type);
     size_t d_model = (size_t)c->c.h->d_model;
-    (void)e;
     for (int t = 0; t < n; t++)
         q->dequant(x + (size_t)t * d_model, m->data + (size_t)tokens[t].id * m->row_bytes, d_model);
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;
-    return 0;
+    return c->c.w->positions.data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
 static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)

@@ -176,6 +176,7 @@ int load_dense(struct engine *g, struct err *e)
     progress_init(&bar, "loading dense weights", "B", total);
     const struct wanted w[] = {
         { MODEL_TOKEN_EMBD, &g->weights.embd, NULL },
+        { MODEL_POSITION_EMBD, &g->weights.positions, NULL },
         { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm },
         { MODEL_OUTPUT_NORM_BIAS, NULL, &g->weights.output_norm_bias },
         { MODEL_OUTPUT, &g->weights.output, NULL },

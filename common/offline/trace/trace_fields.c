@@ -83,7 +83,8 @@ const char *trace_active_text(const struct model_hparams *h)
     if (h->thresholds)
         return "|act(gate)| >= the neuron's threshold";
     switch (h->act) {
-    case MODEL_ACT_RELU: return "gate > 0";
+    case MODEL_ACT_RELU:
+    case MODEL_ACT_RELU_UNGATED: return "gate > 0";
     case MODEL_ACT_DRELU: return "gate > 0 and up > 0";
     default: return "always: this activation function gives no exact zeros";
     }

@@ -58,7 +58,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
         { "shares", 0, OPT_STRING, &o->shares, "LIST", "shares of the neurons to be silent.", .def = "30%,40%,50%" },
         { "ctx", 'c', OPT_U64, &o->n_ctx, "N", "longest sequence, in tokens.", .def = "512, or the model's own if less", .min = 2,
           .max = MODEL_MAX_CONTEXT },
-        { "silence-tokens", 0, OPT_U64, &o->tokens, "N", "thresholds follow from the first N tokens.", .def = "4096", .min = 1, .max = 1e9 },
+        { "silence-tokens", 0, OPT_U64, &o->tokens, "N", "thresholds follow from the first N tokens.",
+          .def = "4096", .min = 1, .max = 1e9 },
         { "held-out-tokens", 0, OPT_U64, &o->held_tokens, "N", "tokens of the other text.", .def = "4096", .min = 2, .max = 1e9 },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.", .def = "auto" },
@@ -111,7 +112,8 @@ static int run(const struct options *o, const struct model *m, const struct toke
     struct thresholds_quality q[THRESHOLDS_MOST];
     int cpus[POOL_MAX_THREADS], r, threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
     struct corpus_options a = { .prompts = o->prompts, .column = o->column, .n_ctx = o->n_ctx, .max_tokens = o->tokens, .n_shards = 1 };
-    struct corpus_options b = { .prompts = o->held_out, .column = o->column, .n_ctx = o->n_ctx, .max_tokens = o->held_tokens, .n_shards = 1 };
+    struct corpus_options b = { .prompts = o->held_out, .column = o->column, .n_ctx = o->n_ctx,
+                                .max_tokens = o->held_tokens, .n_shards = 1 };
     if (!a.n_ctx)
         a.n_ctx = b.n_ctx = (uint64_t)(m->h.n_ctx_train < 512 ? m->h.n_ctx_train : 512);
     if ((r = corpus_read(&a, tok, m->h.n_vocab, &from, e)) == 0 && (r = corpus_read(&b, tok, m->h.n_vocab, &on, e)) == 0 &&

@@ -236,7 +236,7 @@ static void note_gap(const struct search *s, int n_layouts)
     int reads = s->last.tables.table[0] != NULL && s->q->policy < 0;
     const char *other = n_layouts > 1 && reads ? "other layouts, and the eviction policy, which a sample of layers decides" :
                         n_layouts > 1 ? "other layouts" : "the eviction policy, which a sample of layers decides";
-    if (s->found && s->best.layout.form == LAYOUT_TILES && s->q->form < 0 && !s->q->for_pack)
+    if (s->found && s->best.layout.form == LAYOUT_TILES && s->q->form < 0 && !s->q->for_pack && n_layouts <= 2)
         notes_add(s->notes, "tiles keep the model's own bytes; layouts that store Down by neuron, in another type, were not "
                   "compared (--form bundle plans one)");
     if (!s->q->prove && (n_layouts > 1 || reads))

@@ -182,8 +182,8 @@ int variants_new(const struct request *q, const struct inputs *in, const struct 
         r = add_all_predicted(q, in, l, 0, &w, e);
     else
         w.variant[w.n++] = (struct space_variant){ .mode = q->mode >= 0 ? (enum plan_mode)q->mode :
-                                                     sparse ? PLAN_EXACT : PLAN_DENSE };
-    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse)
+                                                     sparse && l->form != LAYOUT_TILES ? PLAN_EXACT : PLAN_DENSE };
+    if (r == 0 && q->mode < 0 && q->max_kl >= 0 && sparse && l->form != LAYOUT_TILES)
         r = add_all_predicted(q, in, l, 1, &w, e);
     if (r < 0) {
         variants_done(&w);
@@ -241,7 +241,7 @@ static int is_dense(const struct request *q, const struct inputs *in)
 static int check_tiles(const struct request *q, const struct inputs *in, struct err *e)
 {
     int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
-    if (!tiles || is_dense(q, in))
+    if (!tiles || is_dense(q, in) || (q->mode < 0 && in->h.thresholds))
         return 0;
     return err_set(e, ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
                    q->for_pack ? "--for-pack" : "--form tiles");
@@ -269,5 +269,8 @@ int variants_layouts(const struct request *q, const struct inputs *in, struct la
     for (size_t i = 0; i < sizeof forms / sizeof *forms && r == 0; i++)
         if (q->form < 0 || q->form == (int)forms[i])
             r = add_layout(q, in, forms[i], out, n, e);
+    /* What thresholds save of narrow models may be less than what Down by neuron adds: then every neuron is read, as from tiles. */
+    if (r == 0 && q->mode < 0 && q->form < 0 && q->down_type == -1 && in->h.thresholds && inputs_requantises(in))
+        r = add_layout(q, in, LAYOUT_TILES, out, n, e);
     return r;
 }

@@ -58,6 +58,30 @@ check "the pack is of revision 5" revision "$tmp/m.thermo" 5
 verified() { "$BIN/thermo-pack" verify --model "$tmp/m.gguf" --traces "$tmp/t.h5" "$tmp/m.thermo" > "$tmp/out" && grep -q "largest difference 0" "$tmp/out"; }
 check "verify: the pack gives the model's own logits" verified
 
+# ---- Down in quant blocks: tiles in dense mode are planned where they are faster than what is skipped ----
+tiles()
+{
+    rm -f "$tmp/m.gguf"
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 --layers 2 --d-model 64 --heads 4 --ff 256 --type q8_0 --thresholds "$tmp/m.gguf" &&
+        trace && solve "$@" && "$BIN/thermo-plan" check -q "$tmp/plan.json" --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" && pack &&
+        python3 - "$tmp/plan.json" << 'EOF'
+import json, sys
+p = json.load(open(sys.argv[1]))
+print(p["layout"]["form"], p["limits"][0]["mode"])
+assert (p["layout"]["form"] == "tiles") == (p["limits"][0]["mode"] == "dense")
+EOF
+}
+check "of the planner's choice: planned, checked, packed" tiles
+check "dense mode, in tiles: planned, checked, packed" tiles --mode dense
+check "verify: tiles give the model's own logits" verified
+logits_of() { logits $ids --kv f32 --act f32 > "$tmp/$1"; }
+near() { python3 -c 'import json, sys
+a, b = (json.load(open(f))["logits"] for f in sys.argv[1:])
+print("largest difference", max(abs(x - y) for x, y in zip(a, b)))
+sys.exit(not max(abs(x - y) for x, y in zip(a, b)) < 0.01 * max(map(abs, a)))' "$@"; }
+alike() { logits_of a && tiles --mode exact && logits_of b && near "$tmp/a" "$tmp/b"; }
+check "and but for the rounding of Down those of exact mode" alike
+
 # ---- thresholds made by trace --silence ----
 for arch in llama gemma; do
     silenced() { rm -f "$tmp/m.gguf"; "$BIN/gguf-make" random -q $shape --arch $arch "$tmp/m.gguf" && trace --silence 60% && solve && pack; }

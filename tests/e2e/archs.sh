@@ -102,4 +102,13 @@ for act in relu drelu; do
     check "$act: the same bytes at the floor" streamed
     [ $act = drelu ] || check "$act: predictors of full rank know the biases" predicted
 done
+# Of 100 rows of positions two are none.
+few_positions()
+{
+    chain --arch opt --layers 2 --d-model 64 --heads 4 --ff 96 --type f32 --context 100 || return
+    status 2 logits 1,2,3 2> "$tmp/error" > /dev/null
+    cat "$tmp/error"
+    grep -q "a context of 256, but the model has 98 positions" "$tmp/error" && logits 1,2,3 --context 98 > /dev/null
+}
+check "opt: a context beyond the model's positions is refused" few_positions
 done_testing

@@ -11,13 +11,14 @@ TEST_RULES   := tests/check-layers.sh tests/check-headers.sh tests/check-symbols
 TEST_LIBS    := $(PROGRAMS:%=$(B)/%.a) $(B)/common/offline.a $(B)/common.a
 TEST_ENV     := TEST_RUNNER='$(TEST_RUNNER)' BIN=$(BIN) B=$(B) CC='$(CC)' MAKE='$(MAKE)' SANITIZE=$(SANITIZE)
 # What takes longest begins first, so that none of it is left alone at the end.
-TEST_LONG    := $(addprefix tests/,cli/slurm.sh e2e/reference.sh cli/trace.sh cli/plan.sh cli/predictors.sh e2e/predicted.sh) \
-                $(filter %/test_planning %/test_engine %/test_kernels,$(TEST_PROGS))
-# What looks at sources, makefiles, scripts, data sets and documents: the same whatever the programs were built with, and left
-# out under sanitizers. Commands that the scripts among them run are other tests' as well.
+TEST_LONG    := $(addprefix tests/cli/,slurm.sh pipeline.sh plan.sh gains.sh mutations.sh report.sh) tests/e2e/predicted.sh \
+                $(filter %/test_planning %/test_batch %/test_engine,$(TEST_PROGS))
+# What looks at sources, makefiles, scripts, data sets and documents, or at whether what two commands say of a plan agrees (gains,
+# properties: explain and solve as plan.sh, report.sh and describe.sh run them): the same whatever the programs were built with, and
+# left out under sanitizers. Commands that the scripts among them run are other tests' as well.
 TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,accuracy.sh bench.sh build.sh completions.sh datasets.sh \
-                devices.sh docs.sh hardened.sh install.sh plans.sh prompts.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh e2e/real.sh))
-TESTS        ?= $(TEST_LONG) $(filter-out $(TEST_LONG) $(if $(SANITIZE),$(TEST_ONCE)),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY))
+                devices.sh docs.sh gains.sh hardened.sh install.sh plans.sh prompts.sh properties.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh e2e/real.sh))
+TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
 TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet.

@@ -184,7 +184,7 @@ def main():
         r = Run(tmp, each, rng)
         device, model, of_experts = ['--hardware', hw], ['--description', small], ['--description', experts]
         asked = ['--context', '256', '--memory', '8MiB', '--rlimit', '200000000', '--min-speed', '0', '--act', 'f32',
-                 '--figures', 'typical']
+                 '--figures', 'typical', '--form', 'split']
         r.plan('exact, two batch sizes', model + device,
                ['--context', '256', '--memory', '8MiB,9MiB', '--max-batch', '2', '--form', 'split'], model + device)
         r.plan('predicted, experts', of_experts + device, ['--context', '256', '--memory', '11MiB', '--mode', 'predicted'], of_experts + device)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# run.sh LOGDIR TEST...: run test programs and scripts that print TAP, TEST_JOBS at a time (the processors, at most 8): one line
-# each as it ends, then a line that counts test points over all of them. A test that dies, prints no plan or runs past
+# run.sh LOGDIR TEST...: run test programs and scripts that print TAP, TEST_JOBS at a time (twice the processors, at most 8, for many wait
+# for storage, for a daemon or for a moment to come): one line each as it ends, then a line that counts test points over all of them. A test that dies, prints no plan or runs past
 # TEST_TIMEOUT seconds counts as one failure. TEST_RUNNER is put before each program (an emulator). Of a failed test, what
 # it printed apart from passed points is shown. LOGDIR/log/NAME.log.counts keeps points passed, failed and skipped, seconds
 # and CPU seconds, so that `sort -rnk5 LOGDIR/log/*.counts` says where the time goes. CHANGED=1: tests that passed with the same inputs are left
@@ -71,7 +71,7 @@ case $python in
 '' | "$(command -v python3)") ;;
 *) PATH=${python%/*}:$PATH ;;
 esac
-jobs=$(nproc)
+jobs=$(($(nproc) * 2))
 [ "$jobs" -le 8 ] || jobs=8
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs"
 cat "$logs"/log/*.counts | awk -v tests=$# '

@@ -18,6 +18,14 @@
 #define TEST_CASES(n) (n)
 #endif
 
+/* The same where a case takes long: make check tries n, TEST_TIMES=K (of the environment) K times as many. */
+static inline int test_cases(int n)
+{
+    const char *times = getenv("TEST_TIMES");
+    int k = times ? atoi(times) : 1;
+    return TEST_CASES(n) * (k > 1 ? k : 1);
+}
+
 static int test_n, test_bad;
 #define CHECK(x) test_check((x) != 0, #x, __FILE__, __LINE__)
 #define CHECK_MSG(x, ...)                                                       \

@@ -1,7 +1,7 @@
 /* Z3 behind solve.h. Two questions are asked.
  *
- * First, whether the user's limits can hold together, over integers: one Boolean per configuration, the
- * cores it takes per class, its queue depth and the context as integers, memory and time as reals. Each limit
+ * First, where no choice within the user's limits is known, whether they can hold together, over integers: one Boolean per
+ * configuration, the cores it takes per class, its queue depth and the context as integers, memory and time as reals. Each limit
  * of the user's is one named assumption, so a contradiction comes back as a core, which is then made
  * minimal by dropping one name after the other. Layers do not appear: what a configuration needs is known
  * exactly (solve_bound), and the question stays small however many layers there are.
@@ -496,7 +496,9 @@ static int search(struct search *w, struct err *e)
     int r = solve_greedy(w->p, best, e);
     if (r < 0)
         return r;
-    r = solve_z3_core(w->p, w->seed, &best->core, e);
+    best->core = 0;
+    if (!best->feasible) /* a choice within all limits is the proof that they hold together */
+        r = solve_z3_core(w->p, w->seed, &best->core, e);
     if (r == 0 && best->core == 0) {
         if (!best->feasible) /* relaxed limits hold; whether whole units fit, rounding tells */
             r = solve_result_new(w->p, best, e);

@@ -40,9 +40,9 @@ everything()
         "$1" "$P" hardware --db "$tmp/h.db" --device x --quick --dry-run &&
         "$1" "$L" solve "${want[@]}" --memory 18MiB --out "$tmp/p.json" &&
         "$1" "$L" solve "${want[@]}" --memory 18MiB --out "$tmp/p.json" --json &&
-        "$1" "$L" check "$plan" && "$1" "$L" explain "$tmp/plan.json" "${inputs[@]}" &&
+        "$1" "$L" check "$plan" && "$1" "$L" explain "$tmp/plan.json" "${inputs[@]}" --no-gains &&
         "$1" "$L" sweep "${want[@]}" --memory 14MiB..18MiB --steps 3 &&
-        "$1" "$L" report "$tmp/plan.json" "${inputs[@]}" --out "$tmp/r.html" &&
+        "$1" "$L" report "$tmp/plan.json" "${inputs[@]}" --no-gains --out "$tmp/r.html" &&
         "$1" "$L" calibrate --plan "$plan" --hardware "$hardware" --telemetry "$tmp/run.jsonl" &&
         "$1" "$BIN/thermo-pack" pack --model "$model" --traces "$traces" --plan "$plan" --out "$tmp/m.thermo" &&
         "$1" "$BIN/thermo-pack" inspect "$packed" && "$1" "$BIN/thermo-pack" verify "$packed" --json &&

@@ -50,7 +50,7 @@ check "export" whole 0 4 -- "$P" export --db "$hardware" --out "$tmp/d/out"
 check "solve" whole 0 -- "$L" solve "${want[@]}" --memory 18MiB --out "$tmp/d/out"
 check "sweep --out" whole 0 -- "$L" sweep "${want[@]}" --memory 14MiB..18MiB --steps 3 --out "$tmp/d/out"
 check "sweep --svg" whole 0 1 -- "$L" sweep "${want[@]}" --memory 14MiB..18MiB --steps 3 --svg "$tmp/d/out"
-check "report" whole 0 8 -- "$L" report "$tmp/plan.json" "${inputs[@]}" --out "$tmp/d/out"
+check "report" whole 0 8 -- "$L" report "$tmp/plan.json" "${inputs[@]}" --no-gains --out "$tmp/d/out"
 check "pack" whole 0 4 512 5000 -- "$BIN/thermo-pack" pack --model "$model" --traces "$traces" --plan "$plan" --out "$tmp/d/out"
 check "gguf-make requant" whole 0 4 512 -- "$BIN/gguf-make" requant --type q8_0 "$model" "$tmp/d/out"
 check "gguf-make random" whole 0 4 128 -- "$BIN/gguf-make" random "$tmp/d/out"
@@ -78,7 +78,7 @@ check "sweep --out /dev/stdout into a pipe" eval '"$L" sweep "${want[@]}" --memo
     cmp - "$tmp/plain.csv"'
 into_file() # behind what is there, with what the command itself prints after it
 {
-    { echo first && "$L" report "$tmp/plan.json" "${inputs[@]}" --out /dev/stdout && echo last; } > "$tmp/page" || return 1
+    { echo first && "$L" report "$tmp/plan.json" "${inputs[@]}" --no-gains --out /dev/stdout && echo last; } > "$tmp/page" || return 1
     [ "$(head -n 1 "$tmp/page")" = first ] && grep -q '</html>' "$tmp/page" && grep -qx 'wrote /dev/stdout' "$tmp/page" &&
         [ "$(tail -n 1 "$tmp/page")" = last ]
 }

@@ -7,14 +7,16 @@ scratch
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > "$tmp/p.csv"
 hw=$tmp/hw.sqlite
 
-# packed MODEL [SOLVE_OPTION...]: traced, planned and packed
+# written TYPE FROM TO: the model FROM in another type, not traced yet
+written() { rm -f "${3%.gguf}.h5" && "$BIN/gguf-make" requant -q --type "$1" "$2" "$3"; }
+# packed MODEL [SOLVE_OPTION...]: traced, once, planned and packed
 packed()
 {
-    m=$1; shift
-    rm -f "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
-    "$BIN/thermo-profile" trace -q --model "$m" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
-        "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$hw" --memory 64MiB --context 64 "$@" --out "$tmp/plan.json" &&
-        "$BIN/thermo-pack" pack -q --model "$m" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
+    m=$1 t=${1%.gguf}.h5; shift
+    rm -f "$tmp/plan.json" "$tmp/m.thermo"
+    { [ -e "$t" ] || "$BIN/thermo-profile" trace -q --model "$m" --prompts "$tmp/p.csv" --out "$t"; } &&
+        "$BIN/thermo-plan" solve -q --traces "$t" --hardware "$hw" --memory 64MiB --context 64 "$@" --out "$tmp/plan.json" &&
+        "$BIN/thermo-pack" pack -q --model "$m" --traces "$t" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 
 # the text at the memory floor, where neurons are read, equals dense mode's
@@ -49,7 +51,7 @@ EOF
 # a product or so, through two layers.
 same_weights()
 {
-    "$BIN/gguf-make" requant -q --type f32 "$tmp/q.gguf" "$tmp/back.gguf" && packed "$tmp/back.gguf" --form split --down-type f32 &&
+    written f32 "$tmp/q.gguf" "$tmp/back.gguf" && packed "$tmp/back.gguf" --form split --down-type f32 &&
         logits f32 > "$tmp/want" && packed "$tmp/q.gguf" --form split --down-type f32 && logits f32 > "$tmp/f32" && logits q8 > "$tmp/q8" &&
         near "$tmp/want" "$tmp/f32" 1e-4 && near "$tmp/want" "$tmp/q8" 0.1
 }
@@ -62,10 +64,10 @@ tiles()
         near "$tmp/want" "$tmp/f32" 1e-5 && near "$tmp/want" "$tmp/q8" 0.1 && same_text
 }
 
-for t in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
-    check "$t is written" "$BIN/gguf-make" requant -q --type $t "$tmp/f32.gguf" "$tmp/q.gguf"
-    check "$t: text" chain "$tmp/q.gguf" --form split --down-type $t
-    check "$t: weights" same_weights
-    check "$t: tiles" tiles $t
+for type in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
+    check "$type is written" written $type "$tmp/f32.gguf" "$tmp/q.gguf"
+    check "$type: text" chain "$tmp/q.gguf" --form split --down-type $type
+    check "$type: weights" same_weights
+    check "$type: tiles" tiles $type
 done
 done_testing

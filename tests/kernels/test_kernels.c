@@ -19,6 +19,7 @@ enum { MAX_COLS = 1120,
        FEW_ROWS = 13, /* all sizes up to these are tried; up to the others, some */
        FEW_TOKENS = 9,
        MAX_ROWS = 40,
+       QUANTISED = 2, /* rows of a matrix */
        MAX_TOKENS = 40,
        PAGE = 4096,
        ROOM = 48 * PAGE };
@@ -102,27 +103,38 @@ static struct halves halves_of(uint32_t type)
     }
 }
 
-static void fill_row(uint8_t *row, uint32_t type, int n, int kind)
+/* Any bits at all, but for the scales: those of the kind, or of numbers such as a model's. */
+static void fill_blocks(uint8_t *row, uint32_t type, int n, int kind)
 {
-    static float tmp[MAX_COLS];
+    static const uint16_t scales[] = { 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000, 0x3c00 };
     const struct quant_traits *q = quant_traits(type);
-    fill_floats(tmp, n, kind);
-    q->quant(row, tmp, (size_t)n);
-    if (kind == KIND_RANDOM || q->block_elems == 1)
-        return;
     const struct halves at = halves_of(type);
-    for (int b = 0; b < n / q->block_elems; b++, row += q->block_bytes) { /* any bits at all, but for the scales */
-        static const uint16_t scales[] = { 0x7bff, 0xfbff, 0x0001, 0x8001, 0x0000, 0x8000, 0x3c00 };
+    for (int b = 0; b < n / q->block_elems; b++, row += q->block_bytes) {
         uint8_t same = (uint8_t[]){ 0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0 }[rnd() % 6];
-        int random = rnd() % 2;
+        int random = kind == KIND_RANDOM || rnd() % 2;
         for (int i = 0; i < q->block_bytes; i++)
             row[i] = random ? (uint8_t)rnd() : same;
         for (int i = 0; i < 2; i++)
-            if (at.at[i] >= 0)
-                memcpy(row + at.at[i], &scales[rnd() % 7], 2);
+            if (at.at[i] >= 0) {
+                const uint16_t scale = kind == KIND_RANDOM ? quant_f32_to_f16(uniform() / 64) : scales[rnd() % 7];
+                memcpy(row + at.at[i], &scale, 2);
+            }
         if (type == QUANT_MXFP4)
-            row[0] = (uint8_t[]){ 0, 1, 2, 100, 128, 150 }[rnd() % 6];
+            row[0] = kind == KIND_RANDOM ? (uint8_t)(118 + rnd() % 12) : (uint8_t[]){ 0, 1, 2, 100, 128, 150 }[rnd() % 6];
     }
+}
+
+/* A row; `quantised`: one that the quantiser made, which takes longer than its products. */
+static void fill_row(uint8_t *row, uint32_t type, int n, int kind, int quantised)
+{
+    static float tmp[MAX_COLS];
+    const struct quant_traits *q = quant_traits(type);
+    if (q->block_elems > 1 && !(quantised && kind == KIND_RANDOM)) {
+        fill_blocks(row, type, n, kind);
+        return;
+    }
+    fill_floats(tmp, n, kind);
+    q->quant(row, tmp, (size_t)n);
 }
 
 /* ---- products ---- */
@@ -260,7 +272,7 @@ static int groupings_same(const struct batch *b, unsigned of)
         for (int tokens = 1; tokens <= FEW_TOKENS && ok; tokens++)
             if (rnd() % of == 0)
                 ok &= some_grouping_same(b, rows, tokens);
-    for (unsigned i = 0; i < 48 / of && ok; i++)
+    for (unsigned i = 0; i < (of < 48 ? 48 / of : 1) && ok; i++)
         ok &= some_grouping_same(b, 1 + (int)(rnd() % MAX_ROWS), 1 + (int)(rnd() % MAX_TOKENS));
     return ok;
 }
@@ -272,7 +284,7 @@ static void make_batch(struct batch *b, uint32_t type, enum kernels_act form, in
                          .act_bytes = kernels_act_bytes(form, n) };
     for (int r = 0; r < MAX_ROWS; r++) {
         uint8_t *p = guarded(SLOT_ROWS + r, b->row_bytes, front);
-        fill_row(p, type, n, kind);
+        fill_row(p, type, n, kind, r < QUANTISED);
         b->row[r] = p;
     }
     for (int t = 0; t < MAX_TOKENS; t++) {
@@ -286,7 +298,7 @@ static void make_batch(struct batch *b, uint32_t type, enum kernels_act form, in
             kernels->rows[form][type](&b->bits[t][r], 0, b->row[r], 0, 1, b->act[t], 0, 1, n);
 }
 
-static void test_products(uint32_t type, enum kernels_act form)
+static void test_products(int tier, uint32_t type, enum kernels_act form)
 {
     static const int blocked[] = { 32, 64, 96, 128, 160, 224, 512, 544, 1056, 1088, 1120 };
     static const int odd[] = { 1, 2, 7, 8, 9, 15, 16, 17, 31, 33, 63, 100, 129, 255, 1039 };
@@ -300,7 +312,8 @@ static void test_products(uint32_t type, enum kernels_act form)
                 right = 0;
                 printf("# n_cols %d, kind %d\n", b.n_cols, kind);
             }
-            if (same && !groupings_same(&b, kind == 0 ? 1 : 6)) { /* how values are grouped depends on sizes alone */
+            /* How values are grouped depends on sizes alone, and the scalar tier has one loop for all groups. */
+            if (same && !groupings_same(&b, (kind == 0 ? 1 : 6) * (tier == CPU_SCALAR ? 12 : 1))) {
                 same = 0;
                 printf("# n_cols %d, kind %d\n", b.n_cols, kind);
             }
@@ -334,7 +347,7 @@ static void make_sums(struct sums *s, uint32_t type, int n, int kind)
     for (int r = 0; r < s->n_rows; r++) {
         uint8_t *p = guarded(10 + r % AX_SLOTS, quant_row_bytes(type, (uint64_t)n), r % AX_SLOTS & 1);
         if (r < AX_SLOTS)
-            fill_row(p, type, n, kind);
+            fill_row(p, type, n, kind, r < QUANTISED);
         s->row[r] = p;
         if (rnd() % 3 == 0) {
             s->row[r] = NULL;
@@ -572,9 +585,9 @@ int main(void)
         CHECK(!strcmp(kernels->name, cpu_tier_name(tier)));
         test_forms();
         for (int i = 0; i < N_TYPES; i++) {
-            test_products(types[i], KERNELS_ACT_F32);
+            test_products(tier, types[i], KERNELS_ACT_F32);
             if (kernels->rows[KERNELS_ACT_Q8][types[i]])
-                test_products(types[i], KERNELS_ACT_Q8);
+                test_products(tier, types[i], KERNELS_ACT_Q8);
             test_axpy(types[i]);
         }
         test_quant_q8(&scalar);

@@ -8,5 +8,6 @@ int cmd_bench(int argc, char **argv);
 int cmd_perplexity(int argc, char **argv);
 int cmd_serve(int argc, char **argv);
 int cmd_logits(int argc, char **argv);
+int cmd_engines(int argc, char **argv);
 
 #endif

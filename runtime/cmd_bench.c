@@ -359,6 +359,7 @@ static int measure(struct bench *b, struct err *e)
     if (r == 0 || (r == ERR_INTR && b->g))
         (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
     session_done(&b->session);
+    report_accel_lost(b->g);
     engine_close(b->g);
     return r;
 }

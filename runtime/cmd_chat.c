@@ -7,6 +7,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
+#include "runtime/report.h"
 #include "runtime/sampling.h"
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
@@ -419,6 +420,7 @@ static int run_engine(struct talk *t, struct err *e)
     if ((r = session_init(&t->session, g, &q, e)) == 0)
         r = converse(t, e);
     session_done(&t->session);
+    report_accel_lost(g);
     engine_close(g);
     return r;
 }

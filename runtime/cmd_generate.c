@@ -305,6 +305,7 @@ static int run_engine(struct run *r, struct err *e)
     if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
         c = run_loaded(r, e);
     session_done(&r->session);
+    report_accel_lost(r->g);
     engine_close(r->g);
     return c;
 }

@@ -4,6 +4,7 @@
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
+#include "runtime/report.h"
 #include "runtime/session/session.h"
 #include "runtime/setup.h"
 
@@ -44,6 +45,7 @@ static int print_logits(struct setup *s, const int32_t *ids, int n, struct err *
     if (r == 0)
         print(v, s->pack->h.n_vocab);
     session_done(&q);
+    report_accel_lost(g);
     engine_close(g);
     return r < 0 ? r : file_stdout(e);
 }

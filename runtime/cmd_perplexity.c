@@ -250,6 +250,7 @@ static int score(const struct args *a, struct setup *s, const int32_t *ids, int 
         print(a, s, q.g, &q.sum, (uint64_t)(progress_now_ns() - start));
     session_done(&q.session);
     session_done(&q.exact);
+    report_accel_lost(q.g);
     engine_close(q.g);
     return r;
 }

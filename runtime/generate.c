@@ -1,4 +1,5 @@
 #include "runtime/generate.h"
+#include "runtime/report.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,7 @@ void generate_set_close(struct generate_set *g)
 {
     if (g->engine)
         batch_done(&g->batch);
+    report_accel_lost(g->engine);
     engine_close(g->engine);
     for (int i = 0; g->requests && i < g->n; i++)
         request_done(&g->requests[i]);

@@ -39,6 +39,11 @@ uint64_t machine_peak_bytes(void)
     return field_kb("/proc/self/status", "VmHWM:");
 }
 
+uint64_t machine_resident_bytes(void)
+{
+    return field_kb("/proc/self/status", "VmRSS:");
+}
+
 static uint64_t limit_at(const char *base, const char *dir, const char *file)
 {
     char path[1024], text[64];

@@ -19,6 +19,7 @@ int main(int argc, char **argv)
         { "bench", cmd_bench, "measure prompt and generation speed" },
         { "perplexity", cmd_perplexity, "perplexity over a text or token ids" },
         { "logits", cmd_logits, "logits of the next token, as JSON" },
+        { "engines", cmd_engines, "list accelerators" },
         { 0 },
     };
     machine_tune();

@@ -90,6 +90,33 @@ void report_token(FILE *f, int n, int32_t id, const char *text, size_t len, uint
     fflush(f);
 }
 
+void report_accel_lost(const struct engine *g)
+{
+    struct accel_info i;
+    const char *lost;
+    if (g && engine_accel_info(g, &i, &lost) && lost)
+        log_warn("%s: the processor worked alone from there on", lost);
+}
+
+static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
+{
+    struct accel_info i;
+    const char *lost;
+    if (!engine_accel_info(g, &i, &lost))
+        return;
+    fputs(",\"engine\":{\"device\":", f);
+    report_string(f, i.device.name, strlen(i.device.name));
+    fprintf(f, ",\"zero_copy\":%s,\"neurons\":%llu,\"neurons_large\":%llu,\"driver_bytes\":%llu,\"host_bytes\":%llu,\"device_bytes\":%llu"
+            ",\"built\":%d,\"cached\":%d,\"lost\":", i.zero_copy ? "true" : "false", (unsigned long long)engine_accel_neurons(g, 1),
+            (unsigned long long)engine_accel_neurons(g, INT32_MAX), (unsigned long long)s->accel_driver_bytes,
+            (unsigned long long)i.host_bytes, (unsigned long long)i.device_bytes, i.built, i.cached);
+    if (lost)
+        report_string(f, lost, strlen(lost));
+    else
+        fputs("null", f);
+    putc('}', f);
+}
+
 void report_configuration(FILE *f, const struct setup *s, const struct engine *g)
 {
     const struct budget_choice *c = &s->config.choice;
@@ -118,6 +145,7 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
         fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
                 (unsigned long long)b->item[i]);
     fprintf(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
+    report_accel(f, s, g);
 }
 
 void report_batches(FILE *f, const struct engine *g, const struct engine_stats *s)
@@ -155,6 +183,10 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
         (unsigned long long)s->gate_lookups, (unsigned long long)s->gate_hits, (unsigned long long)s->evictions,
         (unsigned long long)s->refused);
     report_batches(f, g, s);
+    if (engine_configuration(g)->accel.accel)
+        fprintf(f, ",\"engine\":{\"passes\":%llu,\"neurons\":%llu,\"products\":%llu,\"wait_ms\":%.3f}",
+                (unsigned long long)s->accel.passes, (unsigned long long)s->accel.neurons, (unsigned long long)s->accel.products,
+                (double)s->accel.wait_ns / 1e6);
     fprintf(f, ",\"active_hot\":%llu,\"active_cold\":%llu,\"active_read\":%llu,\"density\":%.6f,\"computed\":%.6f}",
             (unsigned long long)s->neurons_hot, (unsigned long long)s->neurons_cold,
             (unsigned long long)s->neurons_read, report_share(active, s->neurons_possible),
@@ -223,6 +255,10 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
         log_info("neurons: %.1f %% active; of those %.1f %% hot, %.1f %% cached, %.1f %% read",
                  100 * report_share(active, d->neurons_possible), 100 * report_share(d->neurons_hot, active),
                  100 * report_share(d->neurons_cold, active), 100 * report_share(d->neurons_read, active));
+        if (engine_configuration(g)->accel.accel)
+            log_info("accelerator: %.0f neurons and %.0f other products per token; waited for %.1f %% of the time",
+                     (double)d->accel.neurons / steps, (double)d->accel.products / steps,
+                     100 * report_share(d->accel.wait_ns, r->decode_ns));
         if (s->config.mode == PLAN_PREDICTED)
             log_info("        %.1f %% were computed, predicted at recall %g; prediction took %.1f %% of the time",
                      100 * report_share(d->neurons_computed, d->neurons_possible), s->config.recall,

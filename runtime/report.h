@@ -40,6 +40,9 @@ void report_batches(FILE *f, const struct engine *g, const struct engine_stats *
 /* The members of a JSON object that say what ran: model, plan, threads, memory, backend; no braces. */
 void report_configuration(FILE *f, const struct setup *s, const struct engine *g);
 
+/* Warns where a fault has ended the accelerator's work; before the engine is closed. */
+void report_accel_lost(const struct engine *g);
+
 double report_rate(uint64_t n, uint64_t ns);    /* per second; 0 when ns is 0 */
 double report_share(uint64_t part, uint64_t whole); /* 0 when whole is 0 */
 

@@ -1,6 +1,6 @@
 /* A plan says what was best on the machine that it was made for; this one may have less. First the limit gives way (the largest
  * that fits), then what the limit says (common/plan/plan_fit.h); the same inputs always give the same outcome. */
-#include "runtime/setup.h"
+#include "runtime/setup_impl.h"
 
 #include "common/base/cpu.h"
 #include "common/base/hash.h"
@@ -72,7 +72,7 @@ int setup_options(struct opt *rows, struct setup_args *a)
     };
     int n = (int)(sizeof all / sizeof all[0]);
     memcpy(rows, all, sizeof all);
-    return n;
+    return n + setup_accel_options(rows + n, &a->accel);
 }
 
 /* ---- do the files belong together ---- */
@@ -338,12 +338,18 @@ static uint64_t taken_beside(const struct setup *s)
 {
     const struct budget_choice *c = &s->config.choice;
     uint64_t context = (uint64_t)c->context, sequences = (uint64_t)c->max_batch;
-    return s->args.beside + s->args.beside_per_token * context +
+    return setup_accel_bytes(s) + s->args.beside + s->args.beside_per_token * context +
            (s->args.beside_per_sequence + s->args.beside_per_place * context) * sequences;
 }
 
+static const char *beside_what(const struct setup *s)
+{
+    return !s->config.accel.accel ? s->args.beside_what : s->args.beside_what ? "the accelerator, and what else is beside the model," :
+           "the accelerator";
+}
+
 /* What the memory does not hold of the plan is left out; without reads through gaps its predictions do not hold. */
-static int make_fit(struct setup *s, struct err *e)
+static int try_fit(struct setup *s, struct err *e)
 {
     struct engine_config *c = &s->config;
     struct budget_model m;
@@ -354,7 +360,7 @@ static int make_fit(struct setup *s, struct err *e)
                           .predictors = c->choice.predictors.rank ? s->predictor_bytes : NULL };
     int r = plan_fit(&f, e);
     if (r < 0 && beside)
-        return err_wrap(e, "of %llu bytes of memory %s takes %llu", (unsigned long long)s->memory_bytes, s->args.beside_what,
+        return err_wrap(e, "of %llu bytes of memory %s takes %llu", (unsigned long long)s->memory_bytes, beside_what(s),
                         (unsigned long long)beside);
     if (r < 0)
         return r;
@@ -368,6 +374,19 @@ static int make_fit(struct setup *s, struct err *e)
         s->other = 1;
     }
     return 0;
+}
+
+/* An accelerator that does not fit is left out, where that may be. */
+static int make_fit(struct setup *s, struct err *e)
+{
+    const struct budget_choice choice = s->config.choice;
+    int r = try_fit(s, e);
+    if (r != ERR_INFEASIBLE || !s->config.accel.accel)
+        return r;
+    const struct err why = *e;
+    s->config.choice = choice;
+    r = setup_accel_drop(s, &why, e);
+    return r < 0 ? r : try_fit(s, e);
 }
 
 /* ---- life ---- */
@@ -390,8 +409,8 @@ static void say_scaled(const struct setup *s)
     char memory[24], planned[24];
     size_format(s->memory_bytes, memory, sizeof memory);
     size_format(s->limit.memory_bytes, planned, sizeof planned);
-    if (s->scaled && s->args.beside && s->memory_bytes >= s->limit.memory_bytes)
-        log_info("of %s %s takes %s: fewer neurons stay in memory than planned", memory, s->args.beside_what,
+    if (s->scaled && taken_beside(s) && s->memory_bytes >= s->limit.memory_bytes)
+        log_info("of %s %s takes %s: fewer neurons stay in memory than planned", memory, beside_what(s),
                  size_format(taken_beside(s), planned, sizeof planned));
     else if (s->scaled)
         log_warn("%s are not enough for the plan's limit of %s as it is run here: fewer neurons stay in memory than "
@@ -415,9 +434,12 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     if ((r = fill_config(s, e)) < 0)
         goto fail;
     take_threads(s);
-    if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
+    if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = setup_accel_open(s, e)) < 0 ||
+        (r = make_fit(s, e)) < 0 ||
         (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
+    setup_accel_always(s);
+    s->other = s->other || s->config.accel.accel; /* plans know of none */
     say_scaled(s);
     return 0;
 fail:
@@ -427,6 +449,8 @@ fail:
 
 void setup_close(struct setup *s)
 {
+    if (s->config.accel.accel)
+        s->config.accel.accel->backend->close(s->config.accel.accel);
     tokenizer_close(s->tokenizer);
     pack_close(s->pack);
     free(s->hot);
@@ -453,7 +477,7 @@ static void say_decided(const struct setup *s)
                   c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);
     for (int i = 0; i < BUDGET_ITEMS; i++)
         log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
-    if (s->args.beside)
+    if (taken_beside(s))
         log_debug("account: %-10s %s", "beside", size_format(taken_beside(s), bytes, sizeof bytes));
     for (int l = 0; l < s->pack->h.n_layers; l++) {
         const struct layout_shape *of = layout_of(shapes, l);
@@ -469,6 +493,26 @@ static void say_decided(const struct setup *s)
                   c->mode != PLAN_PREDICTED || s->predictor[l] < 0 ? "" :
                   s->streamed[l] ? ", predictor streamed" : ", predictor in memory");
     }
+}
+
+static void say_accel(const struct setup *s, const struct engine *g)
+{
+    struct accel_info i;
+    const char *lost;
+    char driver[24], host[24], own[24];
+    if (!engine_accel_info(g, &i, &lost))
+        return;
+    if (lost)
+        log_warn("%s: the processor works alone", lost);
+    if (i.note[0])
+        log_warn("%s", i.note);
+    log_debug("accelerator: '%s' (%s, driver %s), %s; %llu of the neurons in passes of one token, %llu in large ones; %d programs "
+              "built, %d cached", i.device.name, i.device.platform, i.device.driver,
+                  i.zero_copy ? "weights where they are" : "weights copied",
+              (unsigned long long)engine_accel_neurons(g, 1), (unsigned long long)engine_accel_neurons(g, INT32_MAX), i.built, i.cached);
+    log_debug("accelerator: memory: driver %s, buffers here %s, on the device %s",
+              size_format(s->accel_driver_bytes, driver, sizeof driver), size_format(i.host_bytes, host, sizeof host),
+              size_format(i.device_bytes, own, sizeof own));
 }
 
 int setup_can_guess(const struct setup *s, struct err *e)
@@ -491,8 +535,10 @@ int setup_engine(struct setup *s, struct engine **out, struct err *e)
     say_decided(s);
     machine_trim();
     int r = engine_open(&s->config, out, e);
+    s->config.accel.accel = NULL; /* the engine's, or closed */
     if (r < 0)
         return r;
+    say_accel(s, *out);
     machine_trim();
     if (s->config.mlock && !engine_locked(*out, &why))
         log_warn("memory is not locked (%s): under pressure it may be swapped; see 'ulimit -l', or pass --no-mlock",

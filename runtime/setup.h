@@ -10,7 +10,12 @@
 
 #include "runtime/engine/engine.h"
 
-#define SETUP_OPTIONS 20 /* rows that setup_options fills, at most */
+#define SETUP_OPTIONS 24 /* rows that setup_options fills, at most */
+
+struct setup_accel_args {            /* options of an accelerator, as they were given */
+    const char *engine, *height, *cache;
+    int work, fail;
+};
 
 struct setup_args {
     const char *model, *plan, *cpu;
@@ -25,6 +30,7 @@ struct setup_args {
     int batch;                       /* so many, and no more than the plan's; 0: the plan's */
     int kv_positions;                /* of all sequences together; 0: the context of each */
     const struct cancel *cancel;     /* of loading, and what the commands give their sessions; or NULL */
+    struct setup_accel_args accel;
     int no_warm_start, no_mlock, no_prefetch, no_overlap, no_cache, no_verify;
 };
 
@@ -39,6 +45,7 @@ struct setup {
     int other;                       /* or the mode is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */
     struct budget budget;
+    uint64_t accel_driver_bytes;     /* what the process grew by when the accelerator was opened */
     uint32_t *hot, *cold, *always;   /* config points to these */
     signed char *predictor;
     unsigned char *streamed;
@@ -54,6 +61,10 @@ static inline int setup_differs(const struct setup *s)
 {
     return s->scaled || s->other;
 }
+
+/* The i-th back end of accelerators, or NULL; rows of their options, how many were filled. */
+const struct accel_backend *setup_accel_backend(int i);
+int setup_accel_options(struct opt *rows, struct setup_accel_args *a);
 
 void setup_args_init(struct setup_args *a);
 int setup_options(struct opt *rows, struct setup_args *a); /* how many were filled */

@@ -1,12 +1,13 @@
 #!/bin/sh
-# deps.sh [build|all|ci|package]: install the Debian packages that building (and, by default, testing) needs; ci adds a
+# deps.sh [build|all|ci|package]: install the Debian packages that building (and, by default, testing) needs,
+# with a processor's OpenCL for testing; ci adds a
 # cross compiler and an emulator for aarch64, shells whose completions are tried, what looks at manual pages, Slurm, and z3 as a program;
 # package, to build, what makes Debian packages and static programs. As root or with sudo that asks no password it
 # installs; else it prints the one command and exits 1.
 build='gcc libc6-dev make pkg-config libz3-dev libhdf5-dev libzstd-dev libcsv-dev libsqlite3-dev libjansson-dev
        libxxhash-dev libpcre2-dev liburing-dev libopenblas-dev liblapacke-dev'
 check='clang clang-format clang-tidy cppcheck libclang-rt-dev hdf5-tools sqlite3 python3-jsonschema
-       binutils git'
+       binutils git ocl-icd-libopencl1 pocl-opencl-icd'
 cross='ccache gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 package='dpkg-dev debhelper fakeroot mmdebstrap lintian gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user'
 shells='zsh fish mandoc man-db groff-base'

@@ -25,8 +25,8 @@ ROOMS = {
     },
     'profiler': {'trace': '', 'predictors': 'trace', 'probe': '', 'show': 'predictors',
                  '': 'trace predictors probe show'},
-    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine', 'chat': '',
-                '': 'io pipeline engine session chat'},
+    'runtime': {'io': '', 'accel': '', 'opencl': 'accel', 'pipeline': 'io', 'engine': 'io accel pipeline', 'session': 'io pipeline engine',
+                'chat': '', '': 'io accel opencl pipeline engine session chat'},
     'packer': {'': ''},
 }
 

@@ -82,6 +82,21 @@ struct dense_memory {
     void *act;                  /* int8 activations of [tokens] inputs */
 };
 
+/* Reads of the layer's FFN may be under way during attention: an implementation calls this now and then, from the thread that
+ * called it, and gives up with what it returns below 0. */
+struct dense_reads {
+    int (*poll)(void *ctx, struct err *e);
+    void *ctx;
+};
+
+/* Products that something else makes: of n matrices with the same input, out[i] = f32[n_tokens][m[i]->n_rows]. 1: they are there; 0: it
+ * does not take these. */
+struct dense_elsewhere {
+    int (*products)(void *ctx, const struct dense_matrix *const m[], float *const out[], int n, const struct acts *in,
+                    const struct dense_reads *reads, struct err *e);
+    void *ctx;
+};
+
 /* All that it points to outlives the implementation. */
 struct dense_config {
     const struct model_hparams *h;
@@ -91,14 +106,8 @@ struct dense_config {
     struct budget_kv kv;
     const struct kv_pages *pages; /* where positions lie; the engine changes it between calls */
     int tokens;                 /* of a call, at most */
+    const struct dense_elsewhere *elsewhere; /* or NULL */
     struct dense_memory memory;
-};
-
-/* Reads of the layer's FFN may be under way during attention: an implementation calls this now and then, from the thread that
- * called it, and gives up with what it returns below 0. */
-struct dense_reads {
-    int (*poll)(void *ctx, struct err *e);
-    void *ctx;
 };
 
 enum dense_norm { DENSE_NORM_ATTENTION, DENSE_NORM_FFN, DENSE_NORM_FFN_POST, DENSE_NORM_SHARED, DENSE_NORM_EXPERTS_POST };

@@ -40,6 +40,7 @@ struct product {
 struct products {
     struct product p[4];
     int n, n_tokens;
+    const struct acts *in;
     const struct dense_reads *reads; /* or NULL */
     struct err *e;
     int failed;         /* of reads; worker 0 */
@@ -72,6 +73,7 @@ static void add_product(struct products *s, const struct dense_matrix *m, struct
     p->out = out;
     p->x = acts_in_form(a, m->form, &p->x_stride);
     s->n_tokens = a->n_tokens;
+    s->in = a;
 }
 
 /* How many of n items make a piece, when all of them cost `bytes` of reading or so: none smaller than SCHEDULE_PIECE_BYTES, for
@@ -83,8 +85,24 @@ static int piece_of(const struct cpu *c, int n, uint64_t bytes)
     return n < (int)pieces ? 1 : (int)(((uint64_t)n + pieces - 1) / pieces);
 }
 
+/* 1: something else made them. */
+static int made_elsewhere(const struct cpu *c, const struct products *s, struct err *e)
+{
+    const struct dense_elsewhere *x = c->c.elsewhere;
+    const struct dense_matrix *m[4];
+    float *out[4];
+    for (int i = 0; i < s->n; i++) {
+        m[i] = s->p[i].m;
+        out[i] = s->p[i].out;
+    }
+    return x ? x->products(x->ctx, m, out, s->n, s->in, s->reads, e) : 0;
+}
+
 static int run_products(const struct cpu *c, struct products *s)
 {
+    int done = made_elsewhere(c, s, s->e);
+    if (done)
+        return done < 0 ? done : 0;
     int rows = 0;
     uint64_t bytes = 0;
     for (int i = 0; i < s->n; i++) {
@@ -98,9 +116,9 @@ static int run_products(const struct cpu *c, struct products *s)
     return s->failed;
 }
 
-static int one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out)
+static int one_product(const struct cpu *c, const struct dense_matrix *m, struct acts *a, float *out, struct err *e)
 {
-    struct products p = { .n = 0 };
+    struct products p = { .e = e };
     add_product(&p, m, a, out);
     return run_products(c, &p);
 }
@@ -543,8 +561,7 @@ static int cpu_route(struct dense *d, int layer, struct acts *in, float *logits,
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_layer *l = &c->c.w->layers[layer];
-    int r = one_product(c, &l->router, in, logits), n = c->c.h->n_experts;
-    (void)e;
+    int r = one_product(c, &l->router, in, logits, e), n = c->c.h->n_experts;
     for (int t = 0; t < in->n_tokens; t++)
         add_bias(logits + (size_t)t * (size_t)n, l->router_bias, n);
     return r;
@@ -557,15 +574,14 @@ static int cpu_shared(struct dense *d, int layer, struct acts *in, float *tmp, f
     const struct dense_layer *l = &c->c.w->layers[layer];
     int n = in->n_tokens, r, d_model = h->d_model, width = l->shared_gate.n_rows;
     float *gate = c->c.memory.shared, *up = gate + (size_t)c->c.tokens * (size_t)width;
-    struct products p = { .n = 0 };
-    (void)e;
+    struct products p = { .e = e };
     add_product(&p, &l->shared_gate, in, gate);
     add_product(&p, &l->shared_up, in, up);
     if ((r = run_products(c, &p)) < 0)
         return r;
     nn_ffn_act(gate, gate, up, n * width, h->act);
     struct acts hidden = { .f32 = gate, .n_cols = width, .n_tokens = n, .q8 = c->c.memory.act };
-    if ((r = one_product(c, &l->shared_down, &hidden, tmp)) < 0)
+    if ((r = one_product(c, &l->shared_down, &hidden, tmp, e)) < 0)
         return r;
     if (l->shared_post_norm)
         norms(c, l->shared_post_norm, NULL, tmp, n, tmp);
@@ -591,10 +607,11 @@ static int cpu_head(struct dense *d, const float *hidden, int n, float *logits, 
 {
     const struct cpu *c = cpu_of(d);
     const struct dense_memory *m = &c->c.memory;
-    (void)e;
     norms(c, c->c.w->output_norm, c->c.w->output_norm_bias, hidden, n, m->normed);
     struct acts in = { .f32 = m->normed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = m->act };
-    int r = one_product(c, &c->c.w->output, &in, logits);
+    int r = one_product(c, &c->c.w->output, &in, logits, e);
+    if (r < 0)
+        return r;
     nn_logits(logits, (size_t)n * (size_t)c->c.h->n_vocab, c->c.h);
     return r;
 }

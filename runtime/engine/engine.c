@@ -102,7 +102,8 @@ static int open_dense(struct engine *g, struct err *e)
     size_t q_dim = (size_t)model_most_q(&g->h), kv_dim = (size_t)model_most_kv(&g->h) / 2,
            tokens = (size_t)s->tokens;
     struct dense_config d = { .h = &g->h, .w = &g->weights, .pool = g->pool, .context = c->context,
-                              .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens };
+                              .kv_f16 = c->kv_f16, .kv = g->kv_shape, .pages = &g->pages, .tokens = s->tokens,
+                              .elsewhere = engine_accel_products(g) };
     d.memory = (struct dense_memory){ .kv = g->kv, .q = scratch(g, s->qkv), .attn = scratch(g, s->attn),
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
@@ -140,7 +141,7 @@ static int set_up(struct engine *g, struct err *e)
         return r;
     io_close(g->io);
     g->io = NULL;
-    if ((r = open_dense(g, e)) < 0 || (r = engine_open_reading(g, e)) < 0)
+    if ((r = engine_accel_open(g, e)) < 0 || (r = open_dense(g, e)) < 0 || (r = engine_open_reading(g, e)) < 0)
         return r;
     engine_watch(g, NULL);
     engine_stats_reset(g);
@@ -175,7 +176,7 @@ void engine_close(struct engine *g)
     if (!g)
         return;
     pool_free(g->pool);
-    int in_flight = g->lost || io_close(g->io); /* before the memory that reads in flight write to */
+    int used = engine_accel_close(g), in_flight = g->lost || io_close(g->io) || used; /* before the memory that reads in flight write to */
     pipeline_free(g->pipe);
     if (!in_flight) /* else the process is about to end, and the mapping with it */
         arena_close(&g->arena);

@@ -14,6 +14,7 @@
 #include "common/plan/cache.h"
 #include "common/plan/plan.h"
 
+#include "runtime/accel/accel.h"
 #include "runtime/engine/dense.h"
 #include "runtime/engine/token.h"
 #include "runtime/io/io.h"
@@ -21,6 +22,35 @@
 #include <stdint.h>
 
 struct engine;
+
+/* ---- an accelerator (runtime/accel/accel.h, docs/engines.md) ---- */
+
+#define ENGINE_MAX_HEIGHTS 16
+
+enum engine_work { ENGINE_WORK_FFN, ENGINE_WORK_HEAD, ENGINE_WORK_ALL };
+
+/* Hot neurons of each FFN for passes of up to so many tokens; whole clusters, at most what is resident. */
+struct engine_height {
+    int tokens;                   /* 0, of the last: all larger passes */
+    uint32_t neurons;             /* or, where this is 0, */
+    double share;                 /* of the FFN's, 0 to 1 */
+};
+
+struct engine_accel_config {
+    struct accel *accel;          /* opened, nothing added; the engine closes it. NULL: there is none */
+    enum engine_work work;
+    struct engine_height heights[ENGINE_MAX_HEIGHTS]; /* tokens ascend; a pass is by the first that holds it, or by the last */
+    int n_heights;
+    int fail_exit;                /* 1: a fault ends the pass with ERR_IO; 0: the processor goes on alone */
+};
+
+struct engine_accel_stats {
+    uint64_t passes, neurons;     /* with its help; of FFNs, computed by it, for how many tokens whatever */
+    uint64_t wait_ns;             /* for it, when the processor was done */
+    uint64_t products;            /* other than FFNs' */
+};
+
+/* ---- the engine ---- */
 
 /* Who computes a pass of up to so many tokens, and how many reads are in flight. */
 struct engine_batch {
@@ -52,6 +82,7 @@ struct engine_config {
     int no_prefetch;              /* 1: no reads before attention (for measurements) */
     int no_warm_start;            /* 1: the cold cache is empty at first */
     const struct dense_backend *dense; /* who does dense work; NULL: the processor */
+    struct engine_accel_config accel; /* beside the processor, for FFNs of hot neurons and products */
     int no_verify;                /* 1: what is read while the model runs is not verified (for measurements) */
     int no_overlap;               /* 1: reads first, then arithmetic (for measurements) */
     /* For tests. */
@@ -77,6 +108,7 @@ struct engine_stats {
     uint64_t verify_bytes, verify_ns;         /* read and verified; sum over threads, a part of the times above */
     uint64_t repaired;                        /* since open: reads that differed from their checksums and, made again, did not */
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
+    struct engine_accel_stats accel;
 };
 
 /* Maps the memory of the account, loads dense tensors, predictors and hot neurons and fills the cold cache (progress on
@@ -144,6 +176,20 @@ int engine_can_keep(const struct engine *g, int seq, int n);
 
 /* Positions in pages that no sequence has, where several share the KV cache. */
 int engine_free_positions(const struct engine *g);
+
+/* What the accelerator is; 0: there is none. lost: a fault has ended its work, and why; else NULL. */
+int engine_accel_info(const struct engine *g, struct accel_info *out, const char **lost);
+
+/* Hot neurons that it computes for a pass of n tokens, in all FFNs together. */
+uint64_t engine_accel_neurons(const struct engine *g, int n);
+
+/* Those of one FFN where this height is asked for: whole clusters of what is resident in every part, or all. */
+uint32_t engine_accel_height(const struct layout_shapes *shapes, const struct budget_choice *c, const struct engine_height *x, int n_blocks,
+                             int layer, int block);
+
+/* What the engine will ask of an accelerator, with scratch of its choice; and the memory for that, which is in no item of the account. */
+void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum engine_work work, struct accel_need *out);
+uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum engine_work work, const struct accel *a);
 
 const struct engine_config *engine_configuration(const struct engine *g);
 struct engine_stats engine_stats(const struct engine *g);

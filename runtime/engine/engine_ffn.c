@@ -155,7 +155,7 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
     struct pipeline_ffn f = { .in = { .f32 = g->xn, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 },
                               .rows = g->ffn, .out = g->acc };
     const float *bias = g->weights.layers[layer].down_bias;
-    int r = pipeline_run(g->pipe, layer, &f, 1, e);
+    int r = engine_accel_run(g, layer, &f, 1, e);
     for (int t = 0; r == 0 && bias && t < n; t++)
         for (int c = 0; c < g->h.d_model; c++)
             g->acc[(size_t)t * (size_t)g->h.d_model + (size_t)c] += bias[c];
@@ -225,7 +225,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
         }
         if (from == PREDICT_BLOCK || from == PREDICT_RESIDUAL)
             see(g, f, n_f, n, from == PREDICT_BLOCK ? g->block_in : g->x);
-        if ((r = pipeline_run(g->pipe, layer, f, n_f, e)) < 0)
+        if ((r = engine_accel_run(g, layer, f, n_f, e)) < 0)
             return r;
         add_experts(g, layer, f, n_f, n);
     }

@@ -162,6 +162,7 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     g->broken = 1; /* until it is through */
     set_states(g, tokens, n, 1);
     g->predicted = predicted;
+    engine_accel_use(g, n);
     pipeline_begin(g->pipe, predicted);
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
     for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {

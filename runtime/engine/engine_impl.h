@@ -55,6 +55,7 @@ struct engine {
     int predicted;                 /* this pass computes only what is predicted */
     uint64_t pass;                 /* passes begun */
     int broken, lost;              /* a pass failed: renew first; reads never came back: there is no more reading */
+    struct engine_accel *accel;    /* or NULL */
     struct engine_stats stats, base; /* base: what reset subtracts (counters of caches, io and pipeline) */
 };
 
@@ -102,6 +103,15 @@ int load_neurons_cold(struct engine *g, struct err *e);
 int engine_open_io(struct engine *g, uint8_t *region, size_t bytes, int depth, struct err *e);
 int engine_open_reading(struct engine *g, struct err *e);
 int engine_renew(struct engine *g, struct err *e);
+
+/* ---- engine_accel.c ---- */
+int engine_accel_open(struct engine *g, struct err *e);   /* when all weights are there */
+int engine_accel_close(struct engine *g);                 /* 1: memory is still in use */
+void engine_accel_use(struct engine *g, int n);           /* a pass of n tokens begins */
+const uint32_t *engine_accel_beside(const struct engine *g); /* struct pipeline_config.beside, or NULL */
+const struct dense_elsewhere *engine_accel_products(struct engine *g); /* struct dense_config.elsewhere, or NULL */
+/* pipeline_run, with the accelerator's share of it. */
+int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
 /* ---- engine_forward.c ---- */
 int engine_norm(struct engine *g, int layer, enum dense_norm which, int n, struct err *e); /* xn from x, n tokens */

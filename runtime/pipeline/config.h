@@ -63,6 +63,10 @@ struct pipeline_config {
 
     const struct pipeline_bias *biases; /* [layer], or NULL */
 
+    /* [layer][block] neurons, the first ones, that something else computes: not listed, not looked up, no part of the output. Whole
+     * clusters, or all, that are resident in every part. The owner changes it between passes. NULL: none. */
+    const uint32_t *beside;
+
     /* predictors; all NULL in a model that has none in use */
     const signed char *predictor;  /* [layer]: enum predict_input, or -1: every gate is computed */
     const unsigned char *streamed; /* [layer] 1: its predictors are read whenever they are used; NULL: of none */

@@ -205,6 +205,8 @@ static void add_counts(struct pipeline *p, int n)
 {
     const struct counts c = scheduler_counts(p->s);
     uint64_t possible = (uint64_t)n * (uint64_t)p->c.shapes->n_ff;
+    for (int i = 0; i < n; i++)
+        possible -= scheduler_block(p->s, i)->beside;
     struct pipeline_stats *s = &p->stats;
     s->verified.bytes += c.verified.bytes;
     s->verified.ns += c.verified.ns;

@@ -500,6 +500,8 @@ static void reset_pass(struct pass *p, int layer, int block)
         b->hot_base[i] = c->hot + c->hot_at[config_hot(c, layer, block, i)];
         resident = b->hot[i] < resident ? b->hot[i] : resident;
     }
+    b->beside = c->beside ? c->beside[config_block(c, layer, block)] : 0;
+    assert(b->beside <= resident && (b->beside % cluster == 0 || b->beside == (uint32_t)s->n_ff));
     b->fused = (resident + cluster - 1) / cluster; /* a resident prefix is whole clusters, or everything */
     p->all_resolved = p->finished = 0;
     for (int i = 0; i < p->s->n_tiles; i++)

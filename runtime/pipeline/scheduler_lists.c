@@ -197,8 +197,8 @@ void pass_list_known(struct pass *p)
     const struct layout_part *lp = &s->part[0];
     for (uint32_t c = 0; c < s->n_clusters; c++) {
         uint32_t first = c * cluster, n = n_ff - first < cluster ? n_ff - first : cluster;
-        p->gate_left[c] = n;
-        if (p->b.pred.on && first >= p->b.pred.always)
+        p->gate_left[c] = first < p->b.beside ? 0 : n;
+        if (first < p->b.beside || (p->b.pred.on && first >= p->b.pred.always))
             continue;
         if (c < p->b.fused || s->n_parts == 1)
             p->gate_left[c] = 0;

@@ -264,6 +264,8 @@ static uint32_t list_units(struct pass *p, enum list_id list, uint32_t first, ui
 static uint32_t list_cluster(struct pass *p, uint32_t c, uint32_t first, uint32_t end)
 {
     int one_part = p->b.shape->n_parts == 1;
+    if (first < p->b.beside) /* nobody waits for it */
+        return 0;
     if (first >= p->b.hot[0]) {
         uint32_t skipped = list_units(p, one_part ? LIST_NEURON : LIST_GATE, first, end);
         return one_part ? end - first : skipped;

@@ -1,0 +1,452 @@
+/* The accelerator beside the processor: which hot neurons it has, what is queued when an FFN begins, the sum of both, and what happens
+ * when it fails. Its neurons are a prefix of each FFN's resident ones, so that it never waits for reads. */
+#include "runtime/engine/engine_impl.h"
+
+#include "common/base/progress.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PRODUCT_TOKENS 32 /* of a product at a time, at most */
+#define MOST_PRODUCTS  4
+
+struct engine_accel {
+    struct accel *a;
+    struct engine *g;
+    struct dense_elsewhere elsewhere;
+    struct accel_need need;
+    uint8_t *takes;             /* [layer][block]: it can have an FFN's neurons */
+    uint32_t *beside;           /* [layer][block]: how many, in this pass */
+    float *out;                 /* f32[scratch.rows][d_model] */
+    int by;                     /* index of the height of this pass; -1: not set */
+    int lost, stale;            /* stale: the pipeline may have begun a layer without what was its share */
+    struct err why;
+};
+
+struct piece {
+    const uint8_t *data;
+    size_t bytes;
+};
+
+/* ---- heights ---- */
+
+static size_t ffns_of(const struct engine *g)
+{
+    return (size_t)g->h.n_layers * (size_t)g->n_blocks;
+}
+
+/* Of tiles, whose last may be a smaller one, whole clusters alone. */
+uint32_t engine_accel_height(const struct layout_shapes *shapes, const struct budget_choice *c, const struct engine_height *x, int n_blocks,
+                             int layer, int block)
+{
+    const struct layout_shape *s = layout_of(shapes, layer);
+    size_t parts = (size_t)s->n_parts;
+    const uint32_t *hot = c->hot ? c->hot + ((size_t)layer * (size_t)n_blocks + (size_t)block) * parts : NULL;
+    uint32_t n_ff = (uint32_t)s->n_ff, n = x->neurons ? x->neurons : (uint32_t)(x->share * n_ff + 0.5);
+    for (size_t p = 0; p < parts; p++)
+        n = !hot ? 0 : hot[p] < n ? hot[p] : n;
+    return n >= n_ff && s->part[0].record_neurons == 1 ? n_ff : n / s->cluster_neurons * s->cluster_neurons;
+}
+
+static uint32_t height_of(const struct engine *g, const struct engine_height *x, int layer, int block)
+{
+    return engine_accel_height(g->shapes, &g->c.choice, x, g->n_blocks, layer, block);
+}
+
+static uint32_t most_of(const struct engine *g, int layer, int block)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < g->c.accel.n_heights; i++) {
+        uint32_t n = height_of(g, &g->c.accel.heights[i], layer, block);
+        most = n > most ? n : most;
+    }
+    return most;
+}
+
+static int index_of(const struct engine *g, int n)
+{
+    const struct engine_accel_config *c = &g->c.accel;
+    int i = 0;
+    while (i + 1 < c->n_heights && c->heights[i].tokens < n)
+        i++;
+    return i;
+}
+
+static uint32_t share_of(const struct engine *g, int by, size_t i)
+{
+    const struct engine_accel *x = g->accel;
+    int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
+    return !x->lost && x->takes[i] ? height_of(g, &g->c.accel.heights[by], layer, block) : 0;
+}
+
+void engine_accel_use(struct engine *g, int n)
+{
+    struct engine_accel *x = g->accel;
+    if (!x)
+        return;
+    x->stale = 0;
+    g->stats.accel.passes += !x->lost;
+    int by = index_of(g, n);
+    if (by == x->by)
+        return;
+    for (size_t i = 0; i < ffns_of(g); i++)
+        x->beside[i] = share_of(g, by, i);
+    x->by = by;
+}
+
+uint64_t engine_accel_neurons(const struct engine *g, int n)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; g->accel && i < ffns_of(g); i++)
+        sum += share_of(g, index_of(g, n), i);
+    return sum;
+}
+
+const uint32_t *engine_accel_beside(const struct engine *g)
+{
+    return g->accel ? g->accel->beside : NULL;
+}
+
+/* ---- matrices ---- */
+
+/* The first h neurons of an FFN, from the hot region. */
+static void fill_ffn(const struct engine *g, int layer, int block, uint32_t h, struct accel_ffn *f)
+{
+    const struct layout_shape *s = layout_of(g->shapes, layer);
+    const struct layout_part *first = &s->part[0], *last = &s->part[g->n_parts - 1];
+    const uint8_t *gate = g->hot + g->hot_at[engine_hot_index(g, layer, block, 0)];
+    const uint8_t *rest = g->hot + g->hot_at[engine_hot_index(g, layer, block, g->n_parts - 1)];
+    int tiles = first->record_neurons > 1, t = (int)first->record_neurons, d = g->h.d_model;
+    const struct pipeline_bias *b = &g->biases[layer];
+    size_t at = (size_t)block * (size_t)s->n_ff;
+    f->gate = (struct accel_matrix){ .data = gate + first->role_offset[LAYOUT_GATE], .type = s->type[LAYOUT_GATE], .n_rows = (int)h,
+                                     .n_cols = d,
+                                     .row_stride = tiles ? first->role_bytes[LAYOUT_GATE] : first->record_bytes };
+    f->up = (struct accel_matrix){ .data = rest + last->role_offset[LAYOUT_UP], .type = s->type[LAYOUT_UP], .n_rows = (int)h, .n_cols = d,
+                                   .row_stride = tiles ? last->role_bytes[LAYOUT_UP] : last->record_bytes };
+    f->down = (struct accel_matrix){ .data = rest + last->role_offset[LAYOUT_DOWN], .type = s->type[LAYOUT_DOWN],
+                                     .n_rows = tiles ? d : (int)h,
+                                     .n_cols = tiles ? (int)h : d,
+                                         .row_stride = tiles ? last->role_bytes[LAYOUT_DOWN] : last->record_bytes };
+    f->turned = !tiles;
+    if (tiles) {
+        f->gate.group_rows = f->up.group_rows = f->down.run_elems = t;
+        f->gate.group_stride = f->up.group_stride = f->down.run_stride = first->record_bytes;
+    }
+    f->gate_bias = b->gate ? b->gate + at : NULL;
+    f->up_bias = b->up ? b->up + at : NULL;
+    f->silence = b->silence ? b->silence + at : NULL;
+    f->act = g->h.act;
+}
+
+static int can_take(const struct engine *g, int layer, int block, uint32_t h)
+{
+    const struct accel *a = g->accel->a;
+    struct accel_ffn f = { 0 };
+    if (!h)
+        return 0;
+    fill_ffn(g, layer, block, h, &f);
+    return a->backend->takes(a, &f.gate, 0) && a->backend->takes(a, &f.up, 0) && a->backend->takes(a, &f.down, f.turned);
+}
+
+static void add_matrix(const struct dense_matrix *m, struct piece *to, int *n)
+{
+    if (m->data)
+        to[(*n)++] = (struct piece){ m->data, (size_t)m->n_rows * m->row_bytes };
+}
+
+static int by_address(const void *a, const void *b)
+{
+    const struct piece *p = a, *q = b;
+    return ((uintptr_t)p->data > (uintptr_t)q->data) - ((uintptr_t)p->data < (uintptr_t)q->data);
+}
+
+static void add_dense(const struct engine *g, struct piece *to, int *n)
+{
+    if (g->c.accel.work >= ENGINE_WORK_HEAD)
+        add_matrix(&g->weights.output, to, n);
+    for (int i = 0; i < model_depth(&g->h) && g->c.accel.work >= ENGINE_WORK_ALL; i++) {
+        const struct dense_layer *l = &g->weights.layers[i];
+        const struct dense_matrix *const all[] = { &l->q, &l->k, &l->v, &l->o, &l->q_a, &l->q_b, &l->kv_a, &l->delta_qkv, &l->delta_z,
+                                                   &l->delta_beta, &l->delta_alpha, &l->delta_out, &l->shared_gate, &l->shared_up,
+                                                   &l->shared_down };
+        for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
+            add_matrix(all[k], to, n);
+    }
+    for (int i = 0; i < model_depth(&g->h); i++) {
+        size_t bytes = (size_t)g->n_blocks * (size_t)g->shapes->n_ff * sizeof(float);
+        if (g->biases[i].gate)
+            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].gate, bytes };
+        if (g->biases[i].up)
+            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].up, bytes };
+        if (g->biases[i].silence)
+            to[(*n)++] = (struct piece){ (const uint8_t *)g->biases[i].silence, bytes };
+    }
+}
+
+static int add_weights(struct engine *g, struct err *e)
+{
+    struct engine_accel *x = g->accel;
+    size_t most = ffns_of(g) * (size_t)g->n_parts + (size_t)model_depth(&g->h) * 18 + 1;
+    struct piece *all = malloc(most * sizeof *all);
+    int n = 0, r = 0;
+    if (!all)
+        return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    for (size_t i = 0; i < ffns_of(g); i++)
+        for (int p = 0; p < g->n_parts; p++) {
+            int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
+            size_t bytes = (size_t)layout_bytes(&layout_of(g->shapes, layer)->part[p], most_of(g, layer, block));
+            if (bytes)
+                all[n++] = (struct piece){ g->hot + g->hot_at[engine_hot_index(g, layer, block, p)], bytes };
+        }
+    add_dense(g, all, &n);
+    qsort(all, (size_t)n, sizeof *all, by_address);
+    for (int i = 0; i < n && r == 0; i++)
+        r = x->a->backend->add(x->a, all[i].data, all[i].bytes, e);
+    free(all);
+    return r;
+}
+
+/* ---- life ---- */
+
+void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum engine_work work, struct accel_need *out)
+{
+    uint64_t widest = 0, rows = 0, tokens = s->tokens < PRODUCT_TOKENS ? (uint64_t)s->tokens : PRODUCT_TOKENS;
+    *out = (struct accel_need){ .tokens = s->rows, .d_model = p->h.d_model, .neurons = p->h.n_ff };
+    if (work == ENGINE_WORK_FFN)
+        return;
+    for (int l = -1; l < model_depth(&p->h); l++) {
+        uint64_t sum = 0;
+        for (int i = 0; i < p->n_dense; i++) {
+            const struct pack_dense *d = &p->dense[i];
+            if (d->layer != l || d->dims[1] < 2)
+                continue;
+            sum = l < 0 && d->dims[1] < sum ? sum : l < 0 ? d->dims[1] : sum + d->dims[1];
+            widest = d->dims[0] > widest ? d->dims[0] : widest;
+        }
+        rows = sum > rows && (l < 0 || work == ENGINE_WORK_ALL) ? sum : rows;
+    }
+    out->inputs = tokens * widest;
+    out->outputs = tokens * rows;
+}
+
+uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s, enum engine_work work, const struct accel *a)
+{
+    struct accel_need need;
+    engine_accel_need(p, s, work, &need);
+    uint64_t ffns = (uint64_t)p->h.n_layers * (uint64_t)model_ffn_blocks(&p->h);
+    return a->backend->buffers(a, &need) + (uint64_t)s->rows * (uint64_t)p->h.d_model * 4 +
+           ffns * (5 + (uint64_t)p->shapes.n_parts * 2 * sizeof(struct piece)) + (uint64_t)model_depth(&p->h) * 18 * sizeof(struct piece) +
+           65536;
+}
+
+int engine_accel_open(struct engine *g, struct err *e)
+{
+    struct accel *a = g->c.accel.accel;
+    int r;
+    if (!a)
+        return 0;
+    struct engine_accel *x = g->accel = calloc(1, sizeof *x);
+    if (!x)
+        return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    *x = (struct engine_accel){ .a = a, .g = g, .by = -1, .takes = calloc(ffns_of(g), 1), .beside = calloc(ffns_of(g), sizeof *x->beside),
+                                .out = calloc((size_t)g->scratch.rows * (size_t)g->h.d_model, sizeof *x->out) };
+    if (!x->takes || !x->beside || !x->out)
+        return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    engine_accel_need(g->c.pack, &g->scratch, g->c.accel.work, &x->need);
+    if ((r = add_weights(g, e)) < 0 || (r = a->backend->allocate(a, &x->need, e)) < 0) {
+        if (g->c.accel.fail_exit)
+            return e->code = r == ERR_NOMEM ? r : ERR_IO;
+        x->lost = 1;
+        x->why = *e;
+        return 0;
+    }
+    for (size_t i = 0; i < ffns_of(g); i++) {
+        int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
+        x->takes[i] = (uint8_t)can_take(g, layer, block, most_of(g, layer, block));
+    }
+    return 0;
+}
+
+int engine_accel_close(struct engine *g)
+{
+    struct engine_accel *x = g->accel;
+    struct accel *a = g->c.accel.accel;
+    int used = a ? a->backend->close(a) : 0;
+    if (x) {
+        free(x->takes);
+        free(x->beside);
+        free(x->out);
+    }
+    free(x);
+    g->accel = NULL;
+    return used;
+}
+
+int engine_accel_info(const struct engine *g, struct accel_info *out, const char **lost)
+{
+    const struct engine_accel *x = g->accel;
+    if (!x)
+        return 0;
+    x->a->backend->describe(x->a, out);
+    *lost = x->lost ? x->why.msg : NULL;
+    return 1;
+}
+
+/* ---- faults ---- */
+
+/* From here on the processor works alone; or that is not wanted: ERR_IO. */
+static int fault(struct engine *g, const struct err *why, struct err *e)
+{
+    struct engine_accel *x = g->accel;
+    if (!x->lost) {
+        x->lost = x->stale = 1;
+        x->why = *why;
+        memset(x->beside, 0, ffns_of(g) * sizeof *x->beside);
+    }
+    return g->c.accel.fail_exit ? err_set(e, ERR_IO, "%s", why->msg) : 0;
+}
+
+/* ---- FFNs ---- */
+
+static int queue(struct engine *g, int layer, const struct pipeline_ffn *f, int n, struct err *e)
+{
+    struct engine_accel *x = g->accel;
+    struct accel_ffn all[SCHEDULE_MAX_BLOCKS];
+    float *out = x->out;
+    int k = 0;
+    assert(n <= SCHEDULE_MAX_BLOCKS);
+    for (int i = 0; i < n; i++) {
+        uint32_t h = x->beside[(size_t)layer * (size_t)g->n_blocks + (size_t)f[i].block];
+        if (!h)
+            continue;
+        all[k] = (struct accel_ffn){ .in = f[i].in.f32, .out = out, .n_tokens = f[i].in.n_tokens };
+        fill_ffn(g, layer, f[i].block, h, &all[k++]);
+        out += (size_t)f[i].in.n_tokens * (size_t)g->h.d_model;
+        g->stats.accel.neurons += h;
+    }
+    int r = k ? x->a->backend->ffn(x->a, all, k, e) : 0;
+    return r < 0 ? r : k;
+}
+
+/* The processor's sum first: for each element there are two terms, whatever was done first. */
+static void add_sums(const struct engine *g, int layer, struct pipeline_ffn *f, int n)
+{
+    const struct engine_accel *x = g->accel;
+    const float *from = x->out;
+    for (int i = 0; i < n; i++) {
+        size_t all = (size_t)f[i].in.n_tokens * (size_t)g->h.d_model;
+        if (!x->beside[(size_t)layer * (size_t)g->n_blocks + (size_t)f[i].block])
+            continue;
+        for (size_t k = 0; k < all; k++)
+            f[i].out[k] += from[k];
+        from += all;
+    }
+}
+
+/* What the accelerator had is gone: all of these FFNs again, every gate of them, for what predictors see may be gone, too. */
+static int run_alone(struct engine *g, int layer, struct pipeline_ffn *f, int n, struct err *e)
+{
+    pipeline_begin(g->pipe, 0);
+    int r = pipeline_run(g->pipe, layer, f, n, e);
+    pipeline_begin(g->pipe, g->predicted);
+    return r;
+}
+
+int engine_accel_run(struct engine *g, int layer, struct pipeline_ffn *f, int n, struct err *e)
+{
+    struct engine_accel *x = g->accel;
+    struct err why = { 0 };
+    if (!x || x->lost) {
+        int done = pipeline_run(g->pipe, layer, f, n, e), again = done == 0 && x && x->stale;
+        if (again)
+            x->stale = 0;
+        return again ? run_alone(g, layer, f, n, e) : done;
+    }
+    int queued = queue(g, layer, f, n, &why), r = pipeline_run(g->pipe, layer, f, n, e), waited = 0;
+    if (queued > 0) {
+        int64_t start = progress_now_ns();
+        waited = x->a->backend->wait(x->a, NULL, NULL, &why);
+        g->stats.accel.wait_ns += (uint64_t)(progress_now_ns() - start);
+    }
+    if (r < 0)
+        return r;
+    if (queued < 0 || waited < 0) {
+        r = fault(g, &why, e);
+        x->stale = 0;
+        return r < 0 ? r : run_alone(g, layer, f, n, e);
+    }
+    add_sums(g, layer, f, n);
+    return 0;
+}
+
+/* ---- other products ---- */
+
+struct polled {
+    const struct dense_reads *reads;
+    int failed;
+};
+
+static int poll(void *ctx, struct err *e)
+{
+    struct polled *p = ctx;
+    return p->failed = p->reads->poll(p->reads->ctx, e);
+}
+
+static int some_products(struct engine_accel *x, const struct dense_matrix *const m[], float *const out[], int n, const struct acts *in,
+                         int t0,
+                         int n_tokens, struct polled *polled, struct err *e)
+{
+    struct accel_product p[MOST_PRODUCTS];
+    for (int i = 0; i < n; i++)
+        p[i] = (struct accel_product){ { .data = m[i]->data, .type = m[i]->type, .n_rows = m[i]->n_rows, .n_cols = m[i]->n_cols,
+                                         .row_stride = m[i]->row_bytes },
+                                       in->f32 + (size_t)t0 * (size_t)in->n_cols, out[i] + (size_t)t0 * (size_t)m[i]->n_rows, n_tokens };
+    int r = x->a->backend->products(x->a, p, n, e);
+    return r < 0 ? r : x->a->backend->wait(x->a, polled->reads ? poll : NULL, polled, e);
+}
+
+static int products(void *ctx, const struct dense_matrix *const m[], float *const out[], int n, const struct acts *in,
+                    const struct dense_reads *reads, struct err *e)
+{
+    struct engine_accel *x = ctx;
+    struct polled polled = { reads, 0 };
+    struct err why = { 0 };
+    uint64_t rows = 0, tokens = PRODUCT_TOKENS;
+    int r = 0;
+    if (x->lost || n > MOST_PRODUCTS)
+        return 0;
+    for (int i = 0; i < n; i++) {
+        const struct accel_matrix one = { .data = m[i]->data, .type = m[i]->type, .n_rows = m[i]->n_rows, .n_cols = m[i]->n_cols,
+                                          .row_stride = m[i]->row_bytes };
+        if (!x->a->backend->takes(x->a, &one, 0))
+            return 0;
+        rows += (uint64_t)m[i]->n_rows;
+    }
+    tokens = tokens * (uint64_t)in->n_cols > x->need.inputs ? x->need.inputs / (uint64_t)in->n_cols : tokens;
+    tokens = tokens * rows > x->need.outputs ? x->need.outputs / rows : tokens;
+    if (!tokens)
+        return 0;
+    for (int t = 0; t < in->n_tokens && r == 0; t += (int)tokens) {
+        int some = in->n_tokens - t < (int)tokens ? in->n_tokens - t : (int)tokens;
+        r = some_products(x, m, out, n, in, t, some, &polled, &why);
+    }
+    if (polled.failed < 0) {
+        *e = why;
+        return r;
+    }
+    if (r < 0)
+        return fault(x->g, &why, e);
+    x->g->stats.accel.products += (uint64_t)n;
+    return 1;
+}
+
+const struct dense_elsewhere *engine_accel_products(struct engine *g)
+{
+    struct engine_accel *x = g->accel;
+    if (!x || g->c.accel.work == ENGINE_WORK_FFN)
+        return NULL;
+    x->elsewhere = (struct dense_elsewhere){ products, x };
+    return &x->elsewhere;
+}

@@ -1,0 +1,342 @@
+/* Products of quantised rows with float32 activations: OpenCL C 1.2. Built once for each element type, with
+ *   TYPE   number of the type (common/kernels/quant.h)
+ *   LANES  work items that share a row, a power of two; their sums are added as a tree
+ *   ROWS   rows of a work group, of LANES * ROWS items
+ * A sum's order depends on these alone, never on how many tokens a call has. Halves are converted by vload_half: no arithmetic in half
+ * precision is needed. Blocks as in common/kernels/quant.h. */
+#pragma OPENCL FP_CONTRACT OFF
+
+typedef global const uchar *bytes;
+
+#define FLOATS 0
+#define HALVES 1
+#define BFLOATS 30
+#define PLAIN (TYPE == FLOATS || TYPE == HALVES || TYPE == BFLOATS) /* any number of elements */
+
+static float half_at(bytes p)
+{
+    return vload_half(0, (global const half *)p);
+}
+
+static ushort short_at(bytes p)
+{
+    return (ushort)(p[0] | p[1] << 8);
+}
+
+static uint int_at(bytes p)
+{
+    return (uint)p[0] | (uint)p[1] << 8 | (uint)p[2] << 16 | (uint)p[3] << 24;
+}
+
+#if TYPE == 20 || TYPE == 23
+constant float values[16] = { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 };
+#endif
+#if TYPE == 39
+constant float values[16] = { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 };
+#endif
+#if TYPE == 20 || TYPE == 23 || TYPE == 39
+static float16 look(uchar16 q)
+{
+    return (float16)(values[q.s0], values[q.s1], values[q.s2], values[q.s3], values[q.s4], values[q.s5], values[q.s6], values[q.s7],
+                     values[q.s8], values[q.s9], values[q.sa], values[q.sb], values[q.sc], values[q.sd], values[q.se], values[q.sf]);
+}
+#endif
+
+#if TYPE == 6 || TYPE == 7
+/* A fifth bit for each of sixteen nibbles. */
+static int16 fifth(uint bits)
+{
+    const uint16 at = (uint16)(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    return convert_int16(((uint16)(bits) >> at & (uint16)(1)) << (uint16)(4));
+}
+#endif
+
+#if TYPE == 12 || TYPE == 13
+/* Scale and minimum of sub-block i. */
+static float2 scale_min(bytes p, int i)
+{
+    bytes s = p + 4;
+    int scale = i < 4 ? s[i] & 63 : (s[i + 4] & 15) | (s[i - 4] >> 6) << 4;
+    int least = i < 4 ? s[i + 4] & 63 : s[i + 4] >> 4 | (s[i] >> 6) << 4;
+    return (float2)(half_at(p) * (float)scale, half_at(p + 2) * (float)least);
+}
+#endif
+
+/* The 32 weights of block b of a run. */
+static void weights(bytes run, uint b, float16 *lo, float16 *hi)
+{
+#if TYPE == FLOATS
+    global const float *p = (global const float *)run + 32 * b;
+    *lo = vload16(0, p);
+    *hi = vload16(1, p);
+#elif TYPE == HALVES
+    global const half *p = (global const half *)run + 32 * b;
+    *lo = vload_half16(0, p);
+    *hi = vload_half16(1, p);
+#elif TYPE == BFLOATS
+    global const ushort *p = (global const ushort *)run + 32 * b;
+    *lo = as_float16(convert_uint16(vload16(0, p)) << (uint16)(16));
+    *hi = as_float16(convert_uint16(vload16(1, p)) << (uint16)(16));
+#elif TYPE == 2
+    bytes p = run + 18 * b;
+    float d = half_at(p);
+    uchar16 q = vload16(0, p + 2);
+    *lo = d * (convert_float16(q & (uchar16)(15)) - 8.0f);
+    *hi = d * (convert_float16(q >> (uchar16)(4)) - 8.0f);
+#elif TYPE == 3
+    bytes p = run + 20 * b;
+    float d = half_at(p), m = half_at(p + 2);
+    uchar16 q = vload16(0, p + 4);
+    *lo = d * convert_float16(q & (uchar16)(15)) + m;
+    *hi = d * convert_float16(q >> (uchar16)(4)) + m;
+#elif TYPE == 6
+    bytes p = run + 22 * b;
+    float d = half_at(p);
+    uint h = int_at(p + 2);
+    uchar16 q = vload16(0, p + 6);
+    *lo = d * (convert_float16(convert_int16(q & (uchar16)(15)) | fifth(h)) - 16.0f);
+    *hi = d * (convert_float16(convert_int16(q >> (uchar16)(4)) | fifth(h >> 16)) - 16.0f);
+#elif TYPE == 7
+    bytes p = run + 24 * b;
+    float d = half_at(p), m = half_at(p + 2);
+    uint h = int_at(p + 4);
+    uchar16 q = vload16(0, p + 8);
+    *lo = d * convert_float16(convert_int16(q & (uchar16)(15)) | fifth(h)) + m;
+    *hi = d * convert_float16(convert_int16(q >> (uchar16)(4)) | fifth(h >> 16)) + m;
+#elif TYPE == 8
+    bytes p = run + 34 * b;
+    float d = half_at(p);
+    *lo = d * convert_float16(as_char16(vload16(0, p + 2)));
+    *hi = d * convert_float16(as_char16(vload16(1, p + 2)));
+#elif TYPE == 10
+    bytes p = run + 84 * (b / 8), q = p + 16 + b % 8 / 4 * 32, s = p + b % 8 * 2;
+    float d = half_at(p + 80), least = half_at(p + 82);
+    uchar16 shift = (uchar16)(b % 4 * 2);
+    *lo = d * (float)(s[0] & 15) * convert_float16(vload16(0, q) >> shift & (uchar16)(3)) - least * (float)(s[0] >> 4);
+    *hi = d * (float)(s[1] & 15) * convert_float16(vload16(1, q) >> shift & (uchar16)(3)) - least * (float)(s[1] >> 4);
+#elif TYPE == 11
+    bytes p = run + 110 * (b / 8), q = p + 32 + b % 8 / 4 * 32;
+    float d = half_at(p + 108);
+    uchar16 shift = (uchar16)(b % 4 * 2), bit = (uchar16)(b % 8);
+    for (uint k = 0; k < 2; k++) {
+        uint i = b % 8 * 2 + k;
+        int scale = (p[96 + i % 8] >> i / 8 * 4 & 15) | (p[104 + i % 4] >> i / 4 * 2 & 3) << 4;
+        uchar16 v = vload16(k, q) >> shift & (uchar16)(3);
+        v |= (vload16(k, p) >> bit & (uchar16)(1)) << (uchar16)(2);
+        *(k ? hi : lo) = d * (float)(scale - 32) * (convert_float16(v) - 4.0f);
+    }
+#elif TYPE == 12
+    bytes p = run + 144 * (b / 8), q = p + 16 + b % 8 / 2 * 32;
+    float2 s = scale_min(p, b % 8);
+    uchar16 shift = (uchar16)(b % 2 * 4);
+    *lo = s.x * convert_float16(vload16(0, q) >> shift & (uchar16)(15)) - s.y;
+    *hi = s.x * convert_float16(vload16(1, q) >> shift & (uchar16)(15)) - s.y;
+#elif TYPE == 13
+    bytes p = run + 176 * (b / 8), q = p + 48 + b % 8 / 2 * 32, h = p + 16;
+    float2 s = scale_min(p, b % 8);
+    uchar16 shift = (uchar16)(b % 2 * 4), bit = (uchar16)(b % 8);
+    *lo = s.x * convert_float16(vload16(0, q) >> shift & (uchar16)(15) | (vload16(0, h) >> bit & (uchar16)(1)) << (uchar16)(4)) - s.y;
+    *hi = s.x * convert_float16(vload16(1, q) >> shift & (uchar16)(15) | (vload16(1, h) >> bit & (uchar16)(1)) << (uchar16)(4)) - s.y;
+#elif TYPE == 14
+    bytes p = run + 210 * (b / 8), q = p + b % 8 / 4 * 64 + b % 2 * 32, h = p + 128 + b % 8 / 4 * 32;
+    global const char *s = (global const char *)p + 192 + b % 8 * 2;
+    float d = half_at(p + 208);
+    uchar16 low = (uchar16)(b % 4 / 2 * 4), high = (uchar16)(b % 4 * 2);
+    *lo = d * (float)s[0] *
+          (convert_float16(vload16(0, q) >> low & (uchar16)(15) | (vload16(0, h) >> high & (uchar16)(3)) << (uchar16)(4)) - 32.0f);
+    *hi = d * (float)s[1] *
+          (convert_float16(vload16(1, q) >> low & (uchar16)(15) | (vload16(1, h) >> high & (uchar16)(3)) << (uchar16)(4)) - 32.0f);
+#elif TYPE == 20
+    bytes p = run + 18 * b;
+    float d = half_at(p);
+    uchar16 q = vload16(0, p + 2);
+    *lo = d * look(q & (uchar16)(15));
+    *hi = d * look(q >> (uchar16)(4));
+#elif TYPE == 23
+    bytes p = run + 136 * (b / 8);
+    uint i = b % 8;
+    int scale = (p[4 + i / 2] >> i % 2 * 4 & 15) | (short_at(p + 2) >> i * 2 & 3) << 4;
+    float d = half_at(p) * (float)(scale - 32);
+    uchar16 q = vload16(0, p + 8 + i * 16);
+    *lo = d * look(q & (uchar16)(15));
+    *hi = d * look(q >> (uchar16)(4));
+#elif TYPE == 39
+    bytes p = run + 17 * b;
+    float d = ldexp(1.0f, (int)p[0] - 128);
+    uchar16 q = vload16(0, p + 1);
+    *lo = d * look(q & (uchar16)(15));
+    *hi = d * look(q >> (uchar16)(4));
+#endif
+}
+
+/* One weight, of types that have no blocks. */
+static float weight(bytes run, uint i)
+{
+#if TYPE == FLOATS
+    return ((global const float *)run)[i];
+#elif TYPE == HALVES
+    return vload_half(i, (global const half *)run);
+#elif TYPE == BFLOATS
+    return as_float((uint)((global const ushort *)run)[i] << 16);
+#else
+    return 0;
+#endif
+}
+
+static float added(float16 v)
+{
+    float8 a = v.lo + v.hi;
+    float4 b = a.lo + a.hi;
+    float2 c = b.lo + b.hi;
+    return c.x + c.y;
+}
+
+/* out[t][r] = <row r, x[t]>. Rows as struct accel_matrix has them: at, strides in bytes; run_blocks of 32 elements. */
+#define PRODUCT(NAME, TOKENS)                                                                                                    \
+    kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, uint run_blocks, ulong run_stride, \
+                     global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols, uint n_tokens,   \
+                     local float *shared)                                                                                         \
+    {                                                                                                                             \
+        uint lane = get_local_id(0) % LANES, row = get_group_id(0) * ROWS + get_local_id(0) / LANES;                              \
+        uint t0 = get_global_id(1) * TOKENS, r = min(row, n_rows - 1);                                                            \
+        bytes p = w + at + r / group_rows * group_stride + r % group_rows * row_stride;                                           \
+        float16 sum[TOKENS];                                                                                                      \
+        float rest[TOKENS];                                                                                                       \
+        for (uint t = 0; t < TOKENS; t++)                                                                                         \
+            sum[t] = (float16)(0), rest[t] = 0;                                                                                   \
+        for (uint b = lane; b < n_cols / 32; b += LANES) {                                                                        \
+            float16 lo, hi;                                                                                                       \
+            weights(p + b / run_blocks * run_stride, b % run_blocks, &lo, &hi);                                                   \
+            for (uint t = 0; t < TOKENS; t++) {                                                                                   \
+                global const float *v = x + x_at + (size_t)min(t0 + t, n_tokens - 1) * n_cols + 32 * b;                           \
+                sum[t] += lo * vload16(0, v);                                                                                     \
+                sum[t] += hi * vload16(1, v);                                                                                     \
+            }                                                                                                                     \
+        }                                                                                                                         \
+        if (PLAIN && lane == 0)                                                                                                   \
+            for (uint i = n_cols / 32 * 32; i < n_cols; i++) {                                                                    \
+                float v = weight(p + i / 32 / run_blocks * run_stride, i - i / 32 / run_blocks * run_blocks * 32);                \
+                for (uint t = 0; t < TOKENS; t++)                                                                                 \
+                    rest[t] += v * x[x_at + (size_t)min(t0 + t, n_tokens - 1) * n_cols + i];                                      \
+            }                                                                                                                     \
+        for (uint t = 0; t < TOKENS; t++) {                                                                                       \
+            float s = added(sum[t]) + rest[t];                                                                                    \
+            if (LANES > 1) {                                                                                                      \
+                local float *mine = shared + get_local_id(0);                                                                     \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                                                     \
+                *mine = s;                                                                                                        \
+                for (uint half_of = LANES / 2; half_of > 0; half_of /= 2) {                                                       \
+                    barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+                    float other = lane < half_of ? mine[half_of] : 0;                                                             \
+                    barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+                    *mine += other;                                                                                               \
+                }                                                                                                                 \
+                s = *mine;                                                                                                        \
+            }                                                                                                                     \
+            if (lane == 0 && row < n_rows && t0 + t < n_tokens)                                                                   \
+                out[out_at + (size_t)(t0 + t) * n_rows + row] = s;                                                                \
+        }                                                                                                                         \
+    }
+PRODUCT(product_1, 1)
+PRODUCT(product_4, 4)
+
+/* part[slice][t][c] = sum over the slice's neurons i, ascending, of h[t][i] * row_i[c]. An item has 32 columns. Rows whose factor is 0 for all
+ * of its tokens are not read: adding nothing and adding zero is the same, for finite weights. */
+#define TURNED(NAME, TOKENS)                                                                                                       \
+    kernel void NAME(bytes w, ulong at, ulong row_stride, global const float *h, uint h_at, global float *part, uint part_at,     \
+                     uint slice, uint n_rows, uint n_cols, uint n_tokens)                                                          \
+    {                                                                                                                             \
+        uint b = get_global_id(0), t0 = get_global_id(1) * TOKENS, from = get_global_id(2) * slice, to = min(from + slice, n_rows); \
+        if (b >= (n_cols + 31) / 32)                                                                                              \
+            return;                                                                                                               \
+        global const float *v[TOKENS];                                                                                            \
+        for (uint t = 0; t < TOKENS; t++)                                                                                         \
+            v[t] = h + h_at + (size_t)min(t0 + t, n_tokens - 1) * n_rows;                                                         \
+        if (32 * b + 32 <= n_cols) {                                                                                              \
+            float16 low[TOKENS], high[TOKENS];                                                                                    \
+            for (uint t = 0; t < TOKENS; t++)                                                                                     \
+                low[t] = high[t] = (float16)(0);                                                                                  \
+            for (uint i = from; i < to; i++) {                                                                                    \
+                float16 lo, hi;                                                                                                   \
+                int any = 0;                                                                                                      \
+                for (uint t = 0; t < TOKENS; t++)                                                                                 \
+                    any |= v[t][i] != 0;                                                                                          \
+                if (!any)                                                                                                         \
+                    continue;                                                                                                     \
+                weights(w + at + i * row_stride, b, &lo, &hi);                                                                    \
+                for (uint t = 0; t < TOKENS; t++) {                                                                               \
+                    low[t] += v[t][i] * lo;                                                                                       \
+                    high[t] += v[t][i] * hi;                                                                                      \
+                }                                                                                                                 \
+            }                                                                                                                     \
+            for (uint t = 0; t < TOKENS && t0 + t < n_tokens; t++) {                                                              \
+                global float *o = part + part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + 32 * b;              \
+                vstore16(low[t], 0, o);                                                                                           \
+                vstore16(high[t], 1, o);                                                                                          \
+            }                                                                                                                     \
+        } else if (PLAIN) {                                                                                                       \
+            for (uint c = 32 * b; c < n_cols; c++)                                                                                \
+                for (uint t = 0; t < TOKENS && t0 + t < n_tokens; t++) {                                                          \
+                    float s = 0;                                                                                                  \
+                    for (uint i = from; i < to; i++)                                                                              \
+                        if (v[t][i] != 0)                                                                                         \
+                            s += v[t][i] * weight(w + at + i * row_stride, c);                                                    \
+                    part[part_at + ((size_t)get_global_id(2) * n_tokens + t0 + t) * n_cols + c] = s;                              \
+                }                                                                                                                 \
+        }                                                                                                                         \
+    }
+TURNED(turned_1, 1)
+TURNED(turned_4, 4)
+
+/* out[i] = sum over slices, ascending, of part[slice][i], i < n. */
+kernel void sum_slices(global const float *part, uint part_at, uint n_slices, uint n, global float *out, uint out_at)
+{
+    uint i = get_global_id(0);
+    if (i >= n)
+        return;
+    float s = 0;
+    for (uint k = 0; k < n_slices; k++)
+        s += part[part_at + (size_t)k * n + i];
+    out[out_at + i] = s;
+}
+
+static float gelu(float g)
+{
+    return 0.5f * g * (1.0f + tanh(0.797884560802865f * g * (1.0f + 0.044715f * g * g)));
+}
+
+static float activation(float g, float u, uint act)
+{
+    if (act == 0)
+        return g / (1.0f + exp(-g)) * u;
+    if (act == 1)
+        return g > 0 ? g * u : 0;
+    if (act == 2)
+        return g > 0 && u > 0 ? g * u : 0;
+    if (act == 3) {
+        float c = fmin(g, 7.0f);
+        return c / (1.0f + exp(-1.702f * c)) * (fmin(fmax(u, -7.0f), 7.0f) + 1);
+    }
+    if (act == 6)
+        return fmax(g, 0.0f);
+    return gelu(g) * (act == 4 ? u : 1);
+}
+
+/* gate[t][i] = act(gate[t][i] + its bias, up[t][i] + its bias), nn_ffn_act; 0 where |act(gate, 1)| is below its threshold, nn_silence.
+ * present: bit 0 gates' biases, bit 1 ups', bit 2 thresholds; f32[n] in buffers of their own. */
+kernel void activate(global float *gate, global const float *up, uint at, uint n, uint n_tokens, uint act, uint present,
+                     bytes gate_bias, ulong gate_at, bytes up_bias, ulong up_at, bytes silence, ulong silence_at)
+{
+    uint i = get_global_id(0);
+    if (i >= n * n_tokens)
+        return;
+    float g = gate[at + i], u = up[at + i];
+    if (present & 1)
+        g += *((global const float *)(gate_bias + gate_at) + i % n);
+    if (present & 2)
+        u += *((global const float *)(up_bias + up_at) + i % n);
+    float h = activation(g, u, act);
+    if (present & 4 && fabs(activation(g, 1, act)) < *((global const float *)(silence + silence_at) + i % n))
+        h = 0;
+    gate[at + i] = h;
+}

@@ -1,0 +1,296 @@
+/* Single commands of an in-order queue. Each has an event, which says afterwards whether it was done. */
+#include "runtime/opencl/opencl_impl.h"
+
+#include "common/base/pool.h"
+#include "common/base/progress.h"
+
+#include <string.h>
+#include <time.h>
+
+/* kernels.cl has these numbers. */
+_Static_assert(MODEL_ACT_SILU == 0 && MODEL_ACT_RELU == 1 && MODEL_ACT_DRELU == 2 && MODEL_ACT_SWIGLU_OAI == 3 && MODEL_ACT_GELU == 4 &&
+               MODEL_ACT_GELU_UNGATED == 5 && MODEL_ACT_RELU_UNGATED == 6 && MODEL_ACTS == 7, "activations");
+
+#define SILENCE_MS 30000
+#define SPIN_LOOKS 500
+#define SLEEP_NS   40000
+#define LOOK_NS    100000000 /* between two looks, as far as it counts */
+
+int opencl_failed(struct opencl *o, int32_t code, const char *what, struct err *e)
+{
+    char buf[32];
+    o->broken = 1;
+    return err_set(e, ERR_IO, "OpenCL device '%s': %s failed: %s", o->info.device.name, what, opencl_api_error(code, buf, sizeof buf));
+}
+
+int opencl_buffer(struct opencl *o, uint64_t bytes, uint64_t flags, void *host, opencl_mem *out, struct err *e)
+{
+    int32_t r = OPENCL_SUCCESS;
+    if (bytes > o->buffer_bytes || bytes > SIZE_MAX)
+        return err_set(e, ERR_LIMIT, "OpenCL device '%s': a buffer of %llu bytes is needed; its largest is %llu", o->info.device.name,
+                       (unsigned long long)bytes, (unsigned long long)o->buffer_bytes);
+    *out = o->api.CreateBuffer(o->context, flags, (size_t)bytes, host, &r);
+    if (*out)
+        return 0;
+    o->broken = 1;
+    char buf[32];
+    return err_set(e, ERR_LIMIT, "OpenCL device '%s': no buffer of %llu bytes: %s", o->info.device.name, (unsigned long long)bytes,
+                   opencl_api_error(r, buf, sizeof buf));
+}
+
+/* Room for the event of the next command, or a fault that was asked for. */
+static int ready(struct opencl *o, opencl_event **to, struct err *e)
+{
+    if (o->broken)
+        return err_set(e, ERR_IO, "OpenCL device '%s' failed before", o->info.device.name);
+    if (o->c.fault && o->c.fault(o->c.fault_ctx))
+        return opencl_failed(o, OPENCL_OUT_OF_RESOURCES, "a command", e);
+    if (o->n_events == OPENCL_EVENTS) {
+        int r = opencl_queue_wait(o, NULL, NULL, e);
+        if (r < 0)
+            return r;
+    }
+    *to = &o->events[o->n_events];
+    return 0;
+}
+
+static int queued(struct opencl *o, int32_t code, const char *what, struct err *e)
+{
+    if (code != OPENCL_SUCCESS)
+        return opencl_failed(o, code, what, e);
+    o->n_events++;
+    return 0;
+}
+
+int opencl_write(struct opencl *o, opencl_mem to, uint64_t at, const float *from, uint64_t n, struct err *e)
+{
+    opencl_event *ev = NULL;
+    int r = ready(o, &ev, e);
+    return r < 0 ? r : queued(o, o->api.EnqueueWriteBuffer(o->queue, to, 0, (size_t)at * 4, (size_t)n * 4, from, 0, NULL, ev),
+                              "writing to a buffer", e);
+}
+
+int opencl_read(struct opencl *o, opencl_mem from, uint64_t at, float *to, uint64_t n, struct err *e)
+{
+    opencl_event *ev = NULL;
+    int r = ready(o, &ev, e);
+    return r < 0 ? r : queued(o, o->api.EnqueueReadBuffer(o->queue, from, 0, (size_t)at * 4, (size_t)n * 4, to, 0, NULL, ev),
+                              "reading a buffer", e);
+}
+
+/* ---- kernels ---- */
+
+struct args {                   /* of a kernel, in order */
+    struct opencl *o;
+    opencl_kernel k;
+    uint32_t n;
+    int32_t bad;
+};
+
+static void arg(struct args *a, size_t size, const void *v)
+{
+    int32_t r = a->o->api.SetKernelArg(a->k, a->n++, size, v);
+    a->bad = a->bad ? a->bad : r;
+}
+
+static void arg_mem(struct args *a, opencl_mem m)
+{
+    arg(a, sizeof m, &m);
+}
+
+static void arg_u32(struct args *a, uint64_t v)
+{
+    uint32_t x = (uint32_t)v;
+    arg(a, sizeof x, &x);
+}
+
+static void arg_u64(struct args *a, uint64_t v)
+{
+    arg(a, sizeof v, &v);
+}
+
+static int run(struct args *a, const size_t global[3], const size_t local[3], const char *what, struct err *e)
+{
+    opencl_event *ev = NULL;
+    int r = ready(a->o, &ev, e);
+    if (r < 0)
+        return r;
+    if (a->bad)
+        return opencl_failed(a->o, a->bad, what, e);
+    return queued(a->o, a->o->api.EnqueueNDRangeKernel(a->o->queue, a->k, 3, NULL, global, local, 0, NULL, ev), what, e);
+}
+
+static size_t up_to(size_t n, size_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
+                         opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+{
+    int four = n_tokens > 1;
+    size_t items = (size_t)o->lanes * (size_t)o->rows;
+    struct args a = { .o = o, .k = o->kernels[m->type].product[four] };
+    arg_mem(&a, w.mem);
+    arg_u64(&a, w.at);
+    arg_u64(&a, m->row_stride);
+    arg_u32(&a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
+    arg_u64(&a, m->group_stride);
+    arg_u32(&a, m->run_elems ? (uint64_t)m->run_elems / 32 : UINT32_MAX);
+    arg_u64(&a, m->run_stride);
+    arg_mem(&a, x);
+    arg_u32(&a, x_at);
+    arg_mem(&a, out);
+    arg_u32(&a, out_at);
+    arg_u32(&a, (uint64_t)m->n_rows);
+    arg_u32(&a, (uint64_t)m->n_cols);
+    arg_u32(&a, (uint64_t)n_tokens);
+    arg(&a, items * sizeof(float), NULL);
+    const size_t global[3] = { up_to((size_t)m->n_rows, (size_t)o->rows) * (size_t)o->lanes, four ? ((size_t)n_tokens + 3) / 4 : 1, 1 };
+    const size_t local[3] = { items, 1, 1 };
+    return run(&a, global, local, "a product", e);
+}
+
+/* A slice is no shorter than 256 neurons, and a multiple of 32. The number of tokens has no say. */
+static int slice_of(const struct opencl *o, int n_rows)
+{
+    int slice = (n_rows + o->slices - 1) / o->slices;
+    slice = o->slices == 1 ? n_rows : slice < 256 ? 256 : (slice + 31) / 32 * 32;
+    return slice < 1 ? 1 : slice;
+}
+
+int opencl_queue_slices(const struct opencl *o, int n_rows)
+{
+    int slice = slice_of(o, n_rows);
+    return (n_rows + slice - 1) / slice;
+}
+
+static int some_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at, opencl_mem part,
+                       uint64_t part_at, int n_tokens, struct err *e)
+{
+    int four = n_tokens > 1;
+    size_t columns = ((size_t)m->n_cols + 31) / 32, items = o->lanes > 1 ? (size_t)(o->lanes * o->rows < 32 ? o->lanes * o->rows : 32) : 1;
+    struct args a = { .o = o, .k = o->kernels[m->type].turned[four] };
+    arg_mem(&a, w.mem);
+    arg_u64(&a, w.at);
+    arg_u64(&a, m->row_stride);
+    arg_mem(&a, h);
+    arg_u32(&a, h_at);
+    arg_mem(&a, part);
+    arg_u32(&a, part_at);
+    arg_u32(&a, (uint64_t)slice_of(o, m->n_rows));
+    arg_u32(&a, (uint64_t)m->n_rows);
+    arg_u32(&a, (uint64_t)m->n_cols);
+    arg_u32(&a, (uint64_t)n_tokens);
+    const size_t global[3] = { up_to(columns, items), four ? ((size_t)n_tokens + 3) / 4 : 1, (size_t)opencl_queue_slices(o, m->n_rows) };
+    const size_t local[3] = { items, 1, 1 };
+    return run(&a, global, local, "a sum of rows", e);
+}
+
+int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at,
+                        opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+{
+    int slices = opencl_queue_slices(o, m->n_rows), r = 0;
+    if (slices == 1)
+        return some_turned(o, m, w, h, h_at, out, out_at, n_tokens, e);
+    for (int t = 0, n; t < n_tokens && r == 0; t += n) {
+        n = n_tokens - t < OPENCL_SLICE_TOKENS ? n_tokens - t : OPENCL_SLICE_TOKENS;
+        uint64_t sums = (uint64_t)n * (uint64_t)m->n_cols;
+        struct args a = { .o = o, .k = o->kernels[m->type].sum };
+        if ((r = some_turned(o, m, w, h, h_at + (uint64_t)t * (uint64_t)m->n_rows, part, 0, n, e)) < 0)
+            return r;
+        arg_mem(&a, part);
+        arg_u32(&a, 0);
+        arg_u32(&a, (uint64_t)slices);
+        arg_u32(&a, sums);
+        arg_mem(&a, out);
+        arg_u32(&a, out_at + (uint64_t)t * (uint64_t)m->n_cols);
+        const size_t local[3] = { (size_t)(o->lanes * o->rows), 1, 1 }, global[3] = { up_to((size_t)sums, local[0]), 1, 1 };
+        r = run(&a, global, local, "a sum of slices", e);
+    }
+    return r;
+}
+
+int opencl_queue_activate(struct opencl *o, opencl_mem gate, opencl_mem up, uint64_t at, int n, int n_tokens, enum model_act act,
+                          const struct opencl_biases *b, struct err *e)
+{
+    struct args a = { .o = o, .k = o->kernels[QUANT_F32].activate };
+    opencl_mem none = up; /* an argument that is not looked at */
+    arg_mem(&a, gate);
+    arg_mem(&a, up);
+    arg_u32(&a, at);
+    arg_u32(&a, (uint64_t)n);
+    arg_u32(&a, (uint64_t)n_tokens);
+    arg_u32(&a, (uint64_t)act);
+    arg_u32(&a, (b->gate.mem ? 1 : 0) | (b->up.mem ? 2 : 0) | (b->silence.mem ? 4 : 0));
+    arg_mem(&a, b->gate.mem ? b->gate.mem : none);
+    arg_u64(&a, b->gate.at);
+    arg_mem(&a, b->up.mem ? b->up.mem : none);
+    arg_u64(&a, b->up.at);
+    arg_mem(&a, b->silence.mem ? b->silence.mem : none);
+    arg_u64(&a, b->silence.at);
+    const size_t local[3] = { (size_t)(o->lanes * o->rows), 1, 1 }, global[3] = { up_to((size_t)n * (size_t)n_tokens, local[0]), 1, 1 };
+    return run(&a, global, local, "an activation", e);
+}
+
+/* ---- waiting ---- */
+
+void opencl_queue_forget(struct opencl *o)
+{
+    for (int i = 0; i < o->n_events; i++)
+        o->api.ReleaseEvent(o->events[i]);
+    o->n_events = 0;
+}
+
+/* Events from `from` on that are done, one after another; ERR_IO: one was not. */
+static int done_from(struct opencl *o, int from, struct err *e)
+{
+    for (; from < o->n_events; from++) {
+        int32_t status = 1, r = o->api.GetEventInfo(o->events[from], OPENCL_EVENT_COMMAND_EXECUTION_STATUS, sizeof status, &status, NULL);
+        if (r != OPENCL_SUCCESS || status < 0)
+            return opencl_failed(o, r != OPENCL_SUCCESS ? r : status, "a command that was queued", e);
+        if (status != 0)
+            break;
+    }
+    return from;
+}
+
+int opencl_queue_wait(struct opencl *o, int (*meanwhile)(void *ctx, struct err *e), void *ctx, struct err *e)
+{
+    int done = 0, r = 0;
+    int64_t silence = (int64_t)(o->c.silence_ms ? o->c.silence_ms : SILENCE_MS) * 1000000, waited = 0, last = progress_now_ns();
+    if (o->broken)
+        return err_set(e, ERR_IO, "OpenCL device '%s' failed before", o->info.device.name);
+    if (!o->n_events)
+        return 0;
+    int32_t code = o->api.Flush(o->queue);
+    if (code != OPENCL_SUCCESS)
+        return opencl_failed(o, code, "starting what was queued", e);
+    for (int looks = 0; done < o->n_events; looks++) {
+        int now = done_from(o, done, e);
+        if (now < 0)
+            return now;
+        waited = now > done ? 0 : waited;
+        done = now;
+        if (done == o->n_events)
+            break;
+        int64_t at = progress_now_ns();
+        waited += at - last < LOOK_NS ? at - last : LOOK_NS; /* a process that was stopped does not know of the device */
+        last = at;
+        if (waited > silence) {
+            o->broken = 1;
+            return err_set(e, ERR_IO, "OpenCL device '%s' has not answered for %lld ms", o->info.device.name,
+                           (long long)(silence / 1000000));
+        }
+        if (meanwhile && r == 0)
+            r = meanwhile(ctx, e);
+        const struct timespec pause = { 0, SLEEP_NS };
+        if (looks < SPIN_LOOKS)
+            pool_relax();
+        else
+            nanosleep(&pause, NULL);
+    }
+    opencl_queue_forget(o);
+    code = o->api.Finish(o->queue); /* at once: it lets drivers clear up */
+    return code != OPENCL_SUCCESS ? opencl_failed(o, code, "what was queued", e) : r < 0 ? r : 0;
+}

@@ -1,0 +1,219 @@
+/* The accelerator of a command line: its options, which back ends there are, its memory. */
+#include "runtime/setup_impl.h"
+
+#include "common/base/log.h"
+
+#include "runtime/machine.h"
+#include "runtime/opencl/opencl.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct accel_backend *const backends[] = { &opencl_backend };
+static const char *const work_names[] = { "ffn", "head", "all", NULL };
+static const char *const fail_names[] = { "cpu", "exit", NULL };
+
+const struct accel_backend *setup_accel_backend(int i)
+{
+    return i < (int)(sizeof backends / sizeof backends[0]) ? backends[i] : NULL;
+}
+
+int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
+{
+    const struct opt all[] = {
+        { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME[:DEVICE]",
+          .help = "Accelerator beside the processor: none, opencl (the first GPU, or else the first device) or opencl:N, as 'thermo-run "
+                  "engines' lists them. It computes the hottest neurons of each FFN in 32-bit floating point, while the processor "
+                  "computes the others.", .def = "none" },
+        { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "SPEC",
+          .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
+                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.", .def = "100%" },
+        { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,
+          .help = "What else it computes: ffn nothing, head the output head, all also the products of attention, shared experts and layers "
+                  "before the experts'.", .def = "ffn" },
+        { .name = "engine-cache", .type = OPT_STRING, .dest = &a->cache, .arg = "DIR",
+          .help = "Folder that keeps the accelerator's programs, which are built otherwise at every start. It holds code: nobody else "
+                  "should be able to write there." },
+        { .name = "engine-fail", .type = OPT_CHOICE, .dest = &a->fail, .arg = "WHAT", .choices = fail_names,
+          .help = "When the accelerator fails: cpu, the processor goes on alone, with a warning; exit, the run ends with exit status 6.",
+          .def = "cpu" },
+    };
+    memcpy(rows, all, sizeof all);
+    return (int)(sizeof all / sizeof all[0]);
+}
+
+/* ---- heights ---- */
+
+static int bad_height(const char *text, struct err *e)
+{
+    return err_set(e, ERR_USAGE,
+                   "--engine-height '%s': [T:]N or [T:]P%%, separated by commas, with T ascending and none for the last; at most %d",
+                   text, ENGINE_MAX_HEIGHTS);
+}
+
+/* One of them; *at moves behind it. */
+static int parse_height(const char **at, struct engine_height *out)
+{
+    char *end;
+    errno = 0;
+    double v = strtod(*at, &end);
+    if (end == *at || errno || **at == '-' || **at == '+' || **at == ' ')
+        return 0;
+    out->tokens = 0;
+    if (*end == ':') {
+        if (!(v >= 1 && v <= BUDGET_MAX_CHUNK) || v != (int)v)
+            return 0;
+        out->tokens = (int)v;
+        const char *second = end + 1;
+        v = strtod(second, &end);
+        if (end == second || errno || *second == '-' || *second == '+' || *second == ' ')
+            return 0;
+    }
+    if (*end == '%') {
+        if (!(v >= 0 && v <= 100))
+            return 0;
+        out->neurons = 0;
+        out->share = v / 100;
+        end++;
+    } else {
+        if (!(v >= 0 && v <= MODEL_MAX_DIM) || v != (uint32_t)v)
+            return 0;
+        out->neurons = (uint32_t)v;
+        out->share = 0;
+    }
+    *at = end;
+    return 1;
+}
+
+static int parse_heights(const char *text, struct engine_accel_config *c, struct err *e)
+{
+    const char *at = text;
+    for (c->n_heights = 0;; at++) {
+        if (c->n_heights == ENGINE_MAX_HEIGHTS)
+            return bad_height(text, e);
+        struct engine_height *h = &c->heights[c->n_heights++];
+        if (!parse_height(&at, h) || (*at != ',' && *at) || (!*at != !h->tokens) ||
+            (c->n_heights > 1 && h->tokens && h->tokens <= h[-1].tokens))
+            return bad_height(text, e);
+        if (!*at)
+            return 0;
+    }
+}
+
+/* ---- opening ---- */
+
+static int parse_engine(const char *text, const struct accel_backend **out, int *device, struct err *e)
+{
+    *out = NULL;
+    *device = -1;
+    if (!text || !strcmp(text, "none"))
+        return 0;
+    size_t n = strcspn(text, ":");
+    for (int i = 0; setup_accel_backend(i); i++)
+        if (strlen(setup_accel_backend(i)->name) == n && !memcmp(setup_accel_backend(i)->name, text, n))
+            *out = setup_accel_backend(i);
+    char *end = NULL;
+    long v = text[n] ? strtol(text + n + 1, &end, 10) : -1;
+    if (!*out || (text[n] && (text[n + 1] < '0' || text[n + 1] > '9' || *end || v > 4095)))
+        return err_set(e, ERR_USAGE, "--engine '%s': none, opencl or opencl:N, with N from 'thermo-run engines'", text);
+    *device = (int)v;
+    return 0;
+}
+
+static int add_type(uint32_t type, uint32_t *types, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (types[i] == type)
+            return n;
+    types[n] = type;
+    return n + 1;
+}
+
+/* Types of what it may be asked for: neurons, and matrices beside them. */
+static int types_of(const struct setup *s, uint32_t *types)
+{
+    const struct layout *l = &s->pack->shapes.l;
+    int n = 0, work = s->args.accel.work;
+    for (int i = 0; i < l->n_kinds * LAYOUT_ROLES; i++)
+        n = add_type(l->type[i / LAYOUT_ROLES][i % LAYOUT_ROLES], types, n);
+    for (int i = 0; i < s->pack->n_dense; i++) {
+        const struct pack_dense *d = &s->pack->dense[i];
+        int head = d->role == MODEL_OUTPUT || d->role == MODEL_TOKEN_EMBD;
+        if (d->dims[1] > 1 && ((work >= ENGINE_WORK_HEAD && head) || (work == ENGINE_WORK_ALL && !head)))
+            n = add_type(d->type, types, n);
+    }
+    return n;
+}
+
+static int failed(const struct setup *s, const struct err *why, struct err *e)
+{
+    if (s->args.accel.fail)
+        return err_set(e, ERR_IO, "%s", why->msg);
+    log_warn("%s: the processor works alone", why->msg);
+    return 0;
+}
+
+int setup_accel_open(struct setup *s, struct err *e)
+{
+    const struct setup_accel_args *a = &s->args.accel;
+    const struct accel_backend *b;
+    struct engine_accel_config *c = &s->config.accel;
+    struct err why = { 0 };
+    uint32_t types[QUANT_LIMIT];
+    int device, r = parse_engine(a->engine, &b, &device, e);
+    if (r < 0)
+        return r;
+    if (!b && (a->height || a->cache))
+        return err_set(e, ERR_USAGE, "--engine-height and --engine-cache belong to an accelerator; see --engine");
+    if (!b)
+        return 0;
+    c->work = (enum engine_work)a->work;
+    c->fail_exit = a->fail;
+    if ((r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
+        return r;
+    const struct accel_config open = { .device = device, .cache = a->cache, .types = types, .n_types = types_of(s, types) };
+    uint64_t before = machine_resident_bytes();
+    if (b->open(&open, &c->accel, &why) < 0)
+        return failed(s, &why, e);
+    uint64_t after = machine_peak_bytes(), mib = 1 << 20;
+    s->accel_driver_bytes = (after > before ? after - before + mib - 1 : mib) / mib * mib;
+    return 0;
+}
+
+int setup_accel_drop(struct setup *s, const struct err *why, struct err *e)
+{
+    struct accel *a = s->config.accel.accel;
+    s->config.accel.accel = NULL;
+    s->accel_driver_bytes = 0;
+    a->backend->close(a);
+    machine_trim();
+    return failed(s, why, e);
+}
+
+uint64_t setup_accel_bytes(const struct setup *s)
+{
+    const struct engine_accel_config *c = &s->config.accel;
+    struct budget_model m;
+    struct budget_scratch b;
+    struct err ignored;
+    pack_budget_model(s->pack, &m);
+    if (!c->accel || budget_scratch(&m, &s->config.choice, &b, &ignored) < 0)
+        return 0;
+    return s->accel_driver_bytes + engine_accel_bytes(s->pack, &b, c->work, c->accel);
+}
+
+void setup_accel_always(struct setup *s)
+{
+    const struct engine_accel_config *c = &s->config.accel;
+    for (int l = 0; l < s->pack->h.n_layers && c->accel && s->config.mode == PLAN_PREDICTED; l++) {
+        uint32_t least = UINT32_MAX;
+        for (int i = 0; i < c->n_heights && (!i || c->heights[i - 1].tokens < s->config.choice.max_batch); i++)
+            for (int b = 0; b < model_ffn_blocks(&s->pack->h); b++) {
+                uint32_t n = engine_accel_height(&s->pack->shapes, &s->config.choice, &c->heights[i], model_ffn_blocks(&s->pack->h), l, b);
+                least = n < least ? n : least;
+            }
+        s->always[l] = least > s->always[l] ? least : s->always[l];
+    }
+}

@@ -1,0 +1,20 @@
+#ifndef RUNTIME_SETUP_IMPL_H
+#define RUNTIME_SETUP_IMPL_H
+
+/* What setup.c and setup_accel.c share. */
+#include "runtime/setup.h"
+
+/* Opens what --engine names, with programs for the pack's types, before the account is made: fills config.accel and accel_driver_bytes. A
+ * failure is ERR_IO where --engine-fail exit is given, and otherwise a warning. ERR_USAGE: options that cannot be. */
+int setup_accel_open(struct setup *s, struct err *e);
+
+/* Without it from here on: there is not the memory for it, which is why. As above. */
+int setup_accel_drop(struct setup *s, const struct err *why, struct err *e);
+
+/* Memory that the account has no item for: the driver's, and buffers for the choice's passes. */
+uint64_t setup_accel_bytes(const struct setup *s);
+
+/* When it fits: in predicted mode what it has in every pass of decoding is not predicted. */
+void setup_accel_always(struct setup *s);
+
+#endif

@@ -20,7 +20,7 @@ TEST_ONCE    := $(TEST_RULES) $(wildcard $(addprefix tests/,$(addprefix cli/,acc
                 devices.sh docs.sh gains.sh hardened.sh install.sh plans.sh prompts.sh properties.sh reproducible.sh runner.sh scripts.sh) e2e/demo.sh e2e/real.sh))
 TESTS        ?= $(filter-out $(if $(SANITIZE),$(TEST_ONCE)),$(TEST_LONG) $(filter-out $(TEST_LONG),$(TEST_SCRIPTS) $(TEST_PROGS) $(FUZZ_REPLAY)))
 # A first answer within a minute: rules, modules, formats, corpora of the fuzzers, and all programs on a tiny model.
-TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
+TEST_FAST    := $(filter-out %/test_planning %/test_engine %/test_kernels %/test_corruption %/test_batch,$(TEST_PROGS)) $(FUZZ_REPLAY) tests/e2e/quick.sh
 # Where threads meet.
 TEST_THREADS := $(filter $(addprefix $(B)/tests/unit/test_,pool batch cache% io% read_queue scheduler compute pipeline% engine% dense% session% runtime%),$(TEST_PROGS))
 

@@ -66,6 +66,12 @@ void args_rows(struct args *a, struct opt *rows)
           .def = "the model's, at most 4096, whatever the memory" },
         { .name = "max-batch", .type = OPT_INT, .dest = &a->max_batch, .arg = "N", .min = 1, .max = PLAN_LARGEST_BATCH,
           .help = "Plan for 1, 2, 4, 8 sequences up to this number.", .def = "1" },
+        { .name = "batch-weights", .type = OPT_STRING, .dest = &a->batch_weights, .arg = "LIST",
+          .help = "How many tokens are made at each of the batch sizes 1, 2, 4, 8 up to --max-batch, in proportion: "
+                  "whole numbers, 8,1,1,2.",
+          .def = "one sequence alone makes as many as all other batch sizes together, which make the same" },
+        { .name = "chunk", .type = OPT_INT, .dest = &a->chunk, .arg = "N", .min = 1, .max = BUDGET_MAX_CHUNK,
+          .help = "Tokens of a prompt that are processed at once.", .def = "chosen by --prompt-weight, at most 512" },
         { .name = "prompt-weight", .type = OPT_DOUBLE, .dest = &a->prompt_weight, .arg = "N", .min = 0, .max = 1e6,
           .help = "Tokens of prompts for each decoded token: how much the time of prompts counts where the chunk in which they are "
                   "processed takes memory from neurons.", .def = "1" },
@@ -195,6 +201,23 @@ static int parse_cores(const char *list, const struct hw *hw, struct request *q,
     return 0;
 }
 
+/* One number for each batch size that is planned for. */
+static int parse_weights(const char *list, int n, struct request *q, struct err *e)
+{
+    char item[64], *end;
+    int given = 0;
+    while (next_item(&list, item, sizeof item)) {
+        long w = strtol(item, &end, 10);
+        if (end == item || *end || w < 1 || w > PLAN_LARGEST_WEIGHT)
+            return err_set(e, ERR_USAGE, "--batch-weights: '%s' is not a whole number from 1 to %d", item, PLAN_LARGEST_WEIGHT);
+        if (given < n)
+            q->weight[given] = (int)w;
+        given++;
+    }
+    return given == n || given == 0 ? 0 : err_set(e, ERR_USAGE, "--batch-weights: %d numbers for %d batch sizes (--max-batch %d)", given, n,
+                                                  q->max_batch);
+}
+
 static int parse_down_type(const char *text, const struct inputs *in, int *type, struct err *e)
 {
     *type = -1;
@@ -289,6 +312,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->min_tokens_per_s = a->min_speed;
     q->context = a->context;
     q->max_batch = a->max_batch;
+    q->chunk = a->chunk;
     q->cost = (enum plan_cost)a->cost;
     q->stat = (enum plan_stat)a->stat;
     q->mode = a->mode - 1;
@@ -304,8 +328,13 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->policy = a->policy - 1;
     q->rlimit = a->rlimit;
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
-        (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0)
+        (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0 ||
+        (r = parse_weights(a->batch_weights, o->in.n_batches, q, e)) < 0)
         return r;
+    if (q->chunk > planning_context(q, &o->in))
+        return err_set(e, ERR_USAGE, "--chunk %d is more than the context of %d", q->chunk, planning_context(q, &o->in));
+    if (q->chunk && a->prompt_weight >= 0)
+        return err_set(e, ERR_USAGE, "--prompt-weight chooses the chunk, which --chunk gives");
     if (q->mode >= 0 && q->mode != PLAN_PREDICTED && (a->recall > 0 || a->predictor || a->max_kl >= 0))
         return err_set(e, ERR_USAGE, "--recall, --max-kl and --predictor belong to predicted mode, not to --mode %s",
                        plan_mode_name((enum plan_mode)q->mode));

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """properties.py COUNT [SEED]: what holds of plans with --prove, on COUNT random problems (device, model, limits, options). More
 memory, more cores, faster storage or memory give no plan that is slower by more than its gap; what fits less memory fits more; no
-form, policy or padding that is asked for beats the planner's own choice by more than its gap, but for forms that a note of the plan says
-were not compared; check accepts every plan. Plans whose
-prompts are processed in other chunks are not compared: the chunk is not part of what is minimised. TAP.
-BIN: the programs. TRACE: a trace of the embedded model to plan from, besides random descriptions."""
+form, policy, padding or fewer cores that are asked for beats the planner's own choice by more than its gap, but for
+forms that a note of the plan says were not compared; a chunk and weights of batch sizes that are asked for are those of the plan; check
+accepts every plan. The chunk is not part of what is minimised: plans are compared with that of the first one asked for (--chunk), but
+for a smaller one, which leaves memory for no fewer neurons and is to be no slower by more than its gap. TAP.
+BIN: the programs. TRACE: a trace of the embedded model to plan from, besides random descriptions. One process at a time."""
 import csv
 import json
 import os
@@ -73,7 +74,7 @@ def description(rng, path):
 
 class Solver:
     def __init__(self, tmp):
-        self.out, self.plans, self.notes = os.path.join(tmp, 'p.json'), 0, []
+        self.out, self.plans, self.notes, self.weights = os.path.join(tmp, 'p.json'), 0, [], [1]
 
     def floor(self, *args):
         """The least memory of any plan; 0: there is none."""
@@ -89,18 +90,13 @@ class Solver:
         self.plans += 1
         with open(self.out, encoding='utf-8') as f:
             plan = json.load(f)
-        self.notes = plan['notes']
+        self.notes, self.weights = plan['notes'], plan['request'].get('batch_weights', [1])
         return plan['limits'][0]
 
 
-def cost(limit):
-    """What is minimised, but for a factor: common to all plans."""
-    return sum(1 / b['predicted']['tokens_per_s'] for b in limit['batches'])
-
-
-def slower(limit, than):
-    same = limit['prefill_chunk'] == than['prefill_chunk']
-    return same and cost(limit) * (1 - limit['gap']) > cost(than) * (1 + DIGITS)
+def cost(limit, weights):
+    """What is minimised, but for a factor: common to all plans of one request."""
+    return sum(w / b['predicted']['tokens_per_s'] for w, b in zip(weights, limit['batches']))
 
 
 def problem(rng, tmp, solver):
@@ -112,7 +108,11 @@ def problem(rng, tmp, solver):
         model, predicted = ['--traces', os.environ['TRACE']], False
     args = [*model, '--context', str(rng.choice([32, 128, 300]))]
     args += ['--mode', rng.choice(['exact', 'dense', 'predicted', 'predicted'] if predicted else ['exact', 'exact', 'dense'])]
-    args += ['--cost', rng.choice(['measured', 'measured', 'measured', 'paper']), '--max-batch', rng.choice(['1', '1', '1', '2', '4'])]
+    batch = rng.choice(['1', '1', '1', '2', '4'])
+    args += ['--cost', rng.choice(['measured', 'measured', 'measured', 'paper']), '--max-batch', batch]
+    asked = [rng.randrange(1, 9) for _ in range(int(batch).bit_length())] if batch != '1' and rng.random() < 0.5 else None
+    if asked:
+        args += ['--batch-weights', ','.join(map(str, asked))]
     memory = int(solver.floor(*args, '--hardware', hw) * rng.uniform(1, 1.9))
     if not memory:
         return None
@@ -120,35 +120,44 @@ def problem(rng, tmp, solver):
     best = solver.solve(*args, *here)
     if best is None:
         return None
+    weights = solver.weights
     bad, left_out = [], any('were not compared' in note for note in solver.notes)
     if best['account_bytes'] > memory:
         bad.append(f'{best["account_bytes"]} bytes of {memory}')
+    if asked and weights != asked:
+        bad.append(f'weights {weights}, {asked} were asked for')
     said = run(PLAN, 'check', solver.out, *model, '--hardware', hw)
     if said.returncode:
         bad.append(f'check: {said.stderr}')
+    chunk = ['--chunk', str(best['prefill_chunk'])]
 
     def compare(what, limit, than):
         if limit is None or than is None:
             bad.append(f'{what}: no plan')
-        elif slower(limit, than):
-            bad.append(f'{what}: {cost(limit):.6g} within {100 * limit["gap"]:.3f} %, {cost(than):.6g} without')
+        elif cost(limit, weights) * (1 - limit['gap']) > cost(than, weights) * (1 + DIGITS):
+            bad.append(f'{what}: {cost(limit, weights):.6g} within {100 * limit["gap"]:.3f} %, {cost(than, weights):.6g} without')
 
+    if best['prefill_chunk'] > 1:
+        less = solver.solve(*args, *here, '--chunk', str(rng.randrange(1, best['prefill_chunk'])))
+        compare('smaller chunk', less, best)
     more = int(memory * rng.choice([1.003, 1.03, 1.3]))
-    compare(f'memory {memory}, {more}', solver.solve(*args, '--hardware', hw, '--memory', str(more)), best)
+    compare(f'memory {memory}, {more}', solver.solve(*args, *chunk, '--hardware', hw, '--memory', str(more)), best)
     name, n, _ = rng.choice(device.classes)
-    fewer = solver.solve(*args, *here, '--cores', f'{name}={rng.randrange(n)}')
+    fewer = solver.solve(*args, *here, *chunk, '--cores', f'{name}={rng.randrange(n)}')
     if fewer:
         compare(f'fewer cores {name}', best, fewer)
     for what in ('storage', 'memory'):
         device.write(hw, **{what: rng.uniform(1.05, 2)})
-        compare(f'faster {what}', solver.solve(*args, *here), best)
+        compare(f'faster {what}', solver.solve(*args, *here, *chunk), best)
     device.write(hw)
     forced = [('--form', f) for f in ('split', 'bundle', 'two-phase') if not left_out] + [('--policy', rng.choice(['lru', 'lfu']))]
     forced += [('--packed', rng.choice(['no', 'yes']))]
     for flags in forced:
-        limit = solver.solve(*args, *here, *flags)
+        limit = solver.solve(*args, *here, *chunk, *flags)
         if limit:
             compare(' '.join(flags), best, limit)
+            if limit['prefill_chunk'] != best['prefill_chunk']:
+                bad.append(f'{" ".join(flags)}: chunk {limit["prefill_chunk"]}, {best["prefill_chunk"]} was asked for')
     return bad
 
 

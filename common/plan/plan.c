@@ -274,7 +274,9 @@ static int check_request(const struct plan *p, int li, const char *name, struct 
     const struct plan_request *q = &p->request;
     const struct plan_limit *l = &p->limits[li];
     const char *what = q->mode >= 0 && q->mode != (int)l->mode ? "mode" : q->policy >= 0 && q->policy != (int)l->policy ? "cold_policy" :
-                       q->context > 0 && q->context != l->context ? "context" : NULL;
+                       q->context > 0 && q->context != l->context ? "context" :
+                       q->prefill_chunk > 0 && q->prefill_chunk != l->prefill_chunk ? "prefill_chunk" :
+                       q->n_weights > 0 && q->n_weights != l->n_batches ? "batches (by batch_weights)" : NULL;
     for (int i = 0; i < p->n_layers && q->predictor >= 0 && l->mode == PLAN_PREDICTED; i++)
         if (l->predictor[i] >= 0 && l->predictor[i] != q->predictor)
             what = "predictors";

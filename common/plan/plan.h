@@ -17,6 +17,7 @@
 #define PLAN_MAX_LIMITS  64
 #define PLAN_MAX_BATCHES 16
 #define PLAN_LARGEST_BATCH 32 /* that thermo-plan plans for */
+#define PLAN_LARGEST_WEIGHT 64 /* of a batch size */
 #define PLAN_MAX_CLASSES 8
 #define PLAN_MAX_CORES   1024 /* that a request may name of one class */
 #define PLAN_MAX_NOTES   64
@@ -119,6 +120,9 @@ struct plan_request {
     double recall;              /* 0: that of the predictors */
     double max_kl;              /* < 0: none */
     double prompt_weight;       /* tokens of prompts for each decoded token */
+    int prefill_chunk;          /* 0: left to the planner */
+    int n_weights;              /* 0: tokens of all batch sizes count the same; else as many as each limit has batch sizes */
+    int weight[PLAN_MAX_BATCHES]; /* how many tokens are made at each batch size, in proportion: 1 to PLAN_LARGEST_WEIGHT */
     int n_cores;
     struct plan_class cores[PLAN_MAX_CLASSES]; /* most cores of these classes; of others all */
 };

@@ -636,11 +636,32 @@ static int get_wish(struct rd *r, json_t *o, const char *key, name_fn *names, in
     return json_object_get(o, key) ? get_choice(r, o, key, names, n) : -1;
 }
 
+/* A whole number for each batch size; how many. */
+static int read_weights(struct rd *r, json_t *j, int out[PLAN_MAX_BATCHES])
+{
+    size_t at = enter(r, "batch_weights"), n = json_array_size(j);
+    if (!json_is_array(j) || n < 1 || n > PLAN_MAX_BATCHES) {
+        fail(r, "is not an array of 1 to %d numbers", PLAN_MAX_BATCHES);
+        n = 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        size_t at_i = enter_at(r, i);
+        json_t *w = json_array_get(j, i);
+        if (!json_is_integer(w) || json_integer_value(w) < 1 || json_integer_value(w) > PLAN_LARGEST_WEIGHT)
+            fail(r, "is not a whole number from 1 to %d", PLAN_LARGEST_WEIGHT);
+        else
+            out[i] = (int)json_integer_value(w);
+        leave(r, at_i);
+    }
+    leave(r, at);
+    return (int)n;
+}
+
 static void read_request(struct rd *r, json_t *j, struct plan_request *q)
 {
-    static const char *const keys[] = { "cold_policy", "context", "cores", "form", "max_kl", "mode", "packed", "predictor", "prompt_weight",
-                                        "recall", NULL };
-    json_t *cores = json_object_get(j, "cores");
+    static const char *const keys[] = { "batch_weights", "cold_policy",   "context",       "cores",  "form", "max_kl", "mode", "packed",
+                                        "predictor",     "prefill_chunk", "prompt_weight", "recall", NULL };
+    json_t *cores = json_object_get(j, "cores"), *weights = json_object_get(j, "batch_weights");
     size_t at = enter(r, "request");
     q->known = at_most(r, j, keys);
     q->policy = get_wish(r, j, "cold_policy", policy_name, CACHE_POLICIES);
@@ -652,6 +673,8 @@ static void read_request(struct rd *r, json_t *j, struct plan_request *q)
     q->max_kl = json_object_get(j, "max_kl") ? get_real(r, j, "max_kl", 100) : -1;
     q->recall = json_object_get(j, "recall") ? get_real(r, j, "recall", 1) : 0;
     q->prompt_weight = json_object_get(j, "prompt_weight") ? get_real(r, j, "prompt_weight", 1e6) : PLAN_PROMPT_WEIGHT;
+    q->prefill_chunk = json_object_get(j, "prefill_chunk") ? get_int(r, j, "prefill_chunk", 1, BUDGET_MAX_CHUNK) : 0;
+    q->n_weights = weights ? read_weights(r, weights, q->weight) : 0;
     q->n_cores = cores ? read_classes(r, cores, "cores", PLAN_MAX_CORES, q->cores) : 0;
     leave(r, at);
 }

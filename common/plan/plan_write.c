@@ -363,11 +363,21 @@ static void put_layout(struct text *t, const struct plan *p)
     end(t, '}');
 }
 
+static void put_weights(struct text *t, const struct plan_request *q)
+{
+    key(t, "batch_weights");
+    for (int i = 0; i < q->n_weights; i++)
+        putf(t, "%s%d", i ? ", " : "[", q->weight[i]);
+    put(t, "]", 1);
+}
+
 /* What was left to the planner is absent. */
 static void put_request(struct text *t, const struct plan_request *q)
 {
     key(t, "request");
     begin(t, '{');
+    if (q->n_weights)
+        put_weights(t, q);
     if (q->policy >= 0)
         put_str(t, "cold_policy", cache_policy_name((enum cache_policy)q->policy));
     if (q->context > 0)
@@ -384,6 +394,8 @@ static void put_request(struct text *t, const struct plan_request *q)
         put_bool(t, "packed", q->packed);
     if (q->predictor >= 0)
         put_str(t, "predictor", predict_input_name((enum predict_input)q->predictor));
+    if (q->prefill_chunk > 0)
+        put_int(t, "prefill_chunk", q->prefill_chunk);
     if (q->prompt_weight < PLAN_PROMPT_WEIGHT || q->prompt_weight > PLAN_PROMPT_WEIGHT)
         put_exact(t, "prompt_weight", q->prompt_weight);
     if (q->recall > 0)

@@ -207,12 +207,13 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
 
 /* --- the gap --- */
 
-/* Sum over batch sizes of the time of a token. */
-static double time_of(const struct plan_limit *l, const struct plan_figures *figures)
+/* Weighed sum over batch sizes of the time of a token. */
+static double time_of(const struct plan *p, const struct plan_limit *l, const struct plan_figures *figures)
 {
+    const int *weight = p->request.weight;
     double sum = 0;
     for (int i = 0; i < l->n_batches; i++)
-        sum += 1e9 / figures[i].tokens_per_s;
+        sum += (weight[i] > 0 ? weight[i] : 1) * 1e9 / figures[i].tokens_per_s;
     return sum;
 }
 
@@ -291,7 +292,7 @@ static int price_limit(const struct problem *pr, const struct plan *p, const str
         n++;
     }
     if (r == 0)
-        *ns = time_of(l, figures);
+        *ns = time_of(p, l, figures);
     while (n-- > 0)
         free(figures[n].layers);
     return r;
@@ -301,10 +302,12 @@ int alternatives_refute_gap(const struct problem *pr, const struct plan *p, cons
 {
     const struct plan_limit *l = &p->limits[li];
     struct plan more;
-    double was = 0, is = 0;
+    struct plan_figures figures[PLAN_MAX_BATCHES];
+    double is = 0;
     int layers, r = copy_limit(p, l, &more, e);
     for (int i = 0; i < l->n_batches; i++)
-        was += 1e9 / l->batches[i].predicted.tokens_per_s;
+        figures[i] = l->batches[i].predicted;
+    double was = time_of(p, l, figures);
     if (r == 0 && (layers = fill_with_layers(pr, p, l, &more.limits[0])) > 0 && (r = price_limit(pr, p, &more.limits[0], &is, e)) == 0 &&
         is < was * (1 - l->gap - 2 * COMPARE_TOLERANCE))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d].gap says that no plan in memory_bytes %llu is faster by more than %.3g %%; "

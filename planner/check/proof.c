@@ -101,13 +101,15 @@ void proof_done(struct proof *p)
     p->text = NULL;
 }
 
-/* The objective of a limit's plan, ticks: sum of w_b T_b over its batch sizes, w_b = largest / b and T_b the time of b tokens. Plans keep
- * six digits of a speed. */
-static double objective_of(const struct plan_limit *l)
+/* The objective of a limit's plan, ticks: sum of w_b T_b over its batch sizes, w_b = weight x largest / b and T_b the time of b tokens.
+ * Plans keep six digits of a speed. */
+static double objective_of(const struct plan *p, const struct plan_limit *l)
 {
     double sum = 0;
-    for (int i = 0; i < l->n_batches; i++)
-        sum += (double)l->max_batch * 1e9 * SOLVE_TICKS_PER_NS / l->batches[i].predicted.tokens_per_s;
+    for (int i = 0; i < l->n_batches; i++) {
+        int weight = p->request.weight[i] > 0 ? p->request.weight[i] : 1;
+        sum += (double)weight * l->max_batch * 1e9 * SOLVE_TICKS_PER_NS / l->batches[i].predicted.tokens_per_s;
+    }
     return sum;
 }
 
@@ -116,11 +118,8 @@ static int compare_gaps(const struct plan *plan, const char *path, const char *t
 {
     for (int i = 0; i < plan->n_limits; i++) {
         const struct plan_limit *l = &plan->limits[i];
-        int sizes[PLAN_MAX_BATCHES];
-        for (int k = 0; k < l->n_batches; k++)
-            sizes[k] = l->batches[k].batch;
-        int64_t claim = certificate_claimed(text, l->memory_bytes, l->context, sizes, l->n_batches);
-        double gap = 1 - (double)claim / objective_of(l);
+        int64_t claim = certificate_claimed(text, l->memory_bytes, l->context);
+        double gap = 1 - (double)claim / objective_of(plan, l);
         if (claim == 0 || gap > l->gap + 1e-5)
             return err_set(e, ERR_MISMATCH, "%s: for %" PRIu64 " bytes its claim is a gap of %.3g %%, the plan's is %.3g %%", path,
                            l->memory_bytes, claim ? 100 * gap : 100.0, 100 * l->gap);

@@ -15,7 +15,7 @@ int diagnosis_floor(const struct problem *p, const struct limits *lim, uint64_t 
     struct limits one = *lim;
     struct cost_choice c;
     struct budget b;
-    one.prefill_chunk = 1;
+    one.prefill_chunk = lim->own_chunk ? lim->prefill_chunk : 1;
     int r = account_least(&p->space, &one, &c, e);
     if (r == 0)
         r = account_of(&p->space, &c, &one, NULL, &b, e);
@@ -83,6 +83,8 @@ static int tell_memory(const struct problem *p, const struct limits *lim, struct
         out->near_memory_bytes_at_batch_1 = one_batch;
         say(s, " and --max-batch %d (%llu bytes with --max-batch 1)", lim->max_batch, (unsigned long long)one_batch);
     }
+    if (lim->own_chunk)
+        say(s, "; the floor with a smaller --chunk is lower");
     if (context > 0)
         say(s, "; with that memory the largest --context is %d", context);
     else

@@ -35,14 +35,34 @@ static int takes_incumbent(const struct problem *p, const struct incumbent *h)
            log(planning_speed_bound(p, 0)) + (h->rest ? h->rest * log(planning_speed_bound(p, 1)) : 0) >= h->score;
 }
 
-/* 1: solved, feasible or not; 0: it cannot take the incumbent. */
-static int solve_one(struct problem *p, const struct request *q, const struct incumbent *h,
-                     struct limits *lim, struct solve_result *res, struct err *e)
+/* By its own measure, whatever the least speed. */
+static int choose_chunk(struct problem *p, const struct request *q, int by_speed, struct limits *lim, struct err *e)
 {
     struct cost_choice least;
+    double least_speed = lim->min_tokens_per_s;
     int r = account_least(&p->space, lim, &least, e);
+    lim->min_tokens_per_s = by_speed ? least_speed : 0;
     if (r == 0)
         r = planning_chunk(p, lim, &least, q->prompt_weight, e);
+    lim->min_tokens_per_s = least_speed;
+    return r;
+}
+
+/* Is there memory for any configuration, however slow? */
+static int has_memory(const struct problem *p)
+{
+    int fits = 0;
+    for (int i = 0; i < p->configs.sp.n_configs && !fits; i++)
+        fits = p->configs.sp.configs[i].bound != SOLVE_NEVER && solve_cores_ok(&p->configs.sp, &p->configs.sp.configs[i]);
+    return fits;
+}
+
+/* *chunk: see planning_chunks. 1: solved, feasible or not; 0: it cannot take the incumbent. */
+static int solve_one(struct problem *p, const struct request *q, const struct incumbent *h, int *chunk, int by_speed,
+                     struct limits *lim, struct solve_result *res, struct err *e)
+{
+    int given = lim->prefill_chunk > 0;
+    int r = given ? 0 : choose_chunk(p, q, by_speed, lim, e);
     for (;; lim->prefill_chunk /= 2) {
         if (r < 0 || (r = problem_fill(p, lim, e)) < 0)
             return r;
@@ -52,7 +72,10 @@ static int solve_one(struct problem *p, const struct request *q, const struct in
                                          planning_measured(p, &p->configs.sp, q, res, e);
         if (r < 0)
             return r;
-        if (res->feasible || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
+        int fits = has_memory(p);
+        if (res->feasible || (fits && !by_speed))
+            *chunk = lim->prefill_chunk;
+        if (res->feasible || given || (fits && !by_speed) || lim->prefill_chunk == 1 || !(res->core & SOLVE_MEMORY))
             return 1;
         solve_result_done(res);
     }
@@ -82,20 +105,20 @@ static int64_t provable_bound(const struct problem *p, int64_t bound)
     return bound;
 }
 
-/* The proof of one limit under one layout. */
+/* The proof of one limit under one layout. Where several batch sizes have a configuration each, it is in planning_batches.h, but that
+ * nothing fits one sequence alone is a proof for all. */
 static int certify(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res, struct err *e)
 {
     if (res->feasible && (q->cost == PLAN_COST_PAPER ? q->certificate != NULL : q->prove)) /* with or without the file, the same plan */
         res->bound = provable_bound(p, res->bound);
-    if (!q->certificate)
+    if (!q->certificate || (lim->only_batch && res->feasible))
         return 0;
     say_limit(p, lim, q->certificate);
-    certificate_claim(q->certificate, lim->memory_bytes, lim->context, lim->only_batch ? inputs_batch_sizes[lim->only_batch - 1] : 0,
-                      res->feasible ? res->bound : SOLVE_NEVER);
+    certificate_claim(q->certificate, lim->memory_bytes, lim->context, res->feasible ? res->bound : SOLVE_NEVER);
     int r = configs_certify(&p->configs, &p->space, &p->residencies, q->certificate, e);
     if (r > 0)
         certificate_say(q->certificate, "not all of these are refuted: the claim is not proven");
-    if (r >= 0 && res->feasible && !lim->only_batch)
+    if (r >= 0 && res->feasible)
         certificate_result(q->certificate, &p->configs.sp, res);
     return r < 0 ? r : 0;
 }
@@ -121,9 +144,8 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
  * read, completions are looked at only between products: a queue that holds what is read meanwhile keeps the disk busy,
  * which (M4) and (M13) take for granted. There, of equal threads, the deepest queue is taken. The bound stays that of all
  * configurations, so the gap holds what this gives away. */
-static int prefer_equals(struct problem *p, const struct request *q, struct solve_result *res, struct err *e)
+static int prefer_equals(struct problem *p, struct solve_result *res, struct err *e)
 {
-    const int found = res->config;
     int64_t most = res->objective + res->objective / 100;
     int r = 0, reads = reads_neurons(p, res);
     for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
@@ -150,17 +172,22 @@ static int prefer_equals(struct problem *p, const struct request *q, struct solv
             solve_result_done(&now);
         }
     }
+    return r;
+}
+
+/* The same, and Z3 is asked about the residencies of what is taken instead. */
+static int prefer_and_refine(struct problem *p, const struct request *q, struct solve_result *res, struct err *e)
+{
+    const int found = res->config;
+    int r = prefer_equals(p, res, e);
     return r == 0 && res->config != found && q->cost == PLAN_COST_MEASURED ? planning_refine(p, q, res, e) : r;
 }
 
-/* A filled problem over measured curves: solved, certified, and with the preference among what is nearly equal. */
-static int solve_filled(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res, struct err *e)
+/* One batch size of several by itself, in the closed form: where to begin. */
+static int solve_alone(struct problem *p, struct solve_result *res, struct err *e)
 {
-    *res = (struct solve_result){ 0 };
-    int r = planning_measured(p, &p->configs.sp, q, res, e);
-    if (r == 0 && (r = certify(p, q, lim, res, e)) == 0 && res->feasible)
-        r = prefer_equals(p, q, res, e);
-    if (r < 0)
+    int r = solve_greedy(&p->configs.sp, res, e);
+    if (r == 0 && res->feasible && (r = prefer_equals(p, res, e)) < 0)
         solve_result_done(res);
     return r;
 }
@@ -236,19 +263,19 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
 }
 
 /* 1: planned; 0: it cannot take the incumbent. Over measured curves several batch sizes have a configuration each. */
-static int solve_limit(struct problem *p, const struct request *q, const struct incumbent *h, struct limits *lim, struct planning_chosen *x,
-                       struct err *e)
+static int solve_limit(struct problem *p, const struct request *q, const struct incumbent *h, int *chunk, int by_speed, struct limits *lim,
+                       struct planning_chosen *x, struct err *e)
 {
     struct solve_result res;
     int several = p->space.in->n_batches > 1 && q->cost == PLAN_COST_MEASURED;
     lim->only_batch = several;
-    int r = solve_one(p, q, h, lim, &res, e);
+    int r = solve_one(p, q, h, chunk, by_speed, lim, &res, e);
     if (r != 1)
         return r;
     if ((r = certify(p, q, lim, &res, e)) == 0 && !res.feasible)
         r = diagnosis_infeasible(p, lim, res.core, q->diagnosis, e);
-    else if (r == 0 && (r = prefer_equals(p, q, &res, e)) == 0)
-        r = several ? planning_batches(p, q, lim, &res, solve_filled, x, e) : planning_chosen_of(p, lim, &res, x, e);
+    else if (r == 0 && (r = prefer_and_refine(p, q, &res, e)) == 0)
+        r = several ? planning_batches(p, q, lim, &res, solve_alone, x, e) : planning_chosen_of(p, lim, &res, x, e);
     if (r == 0)
         r = diagnosis_infeasible(p, lim, SOLVE_MEMORY | SOLVE_SPEED, q->diagnosis, e); /* fast enough for one sequence alone */
     solve_result_done(&res);
@@ -267,7 +294,7 @@ static void fill_head(const struct problem *p, const struct request *q, struct p
                            .layout_hash = layout_hash(&p->space.shapes.l), .hardware_hash = p->space.hw->hash,
                            .n_layers = in->n_layers, .n_blocks = in->n_blocks, .n_ff = in->h.n_ff,
                            .d_model = in->h.d_model, .layout = p->space.shapes.l, .n_parts = p->space.shapes.n_parts };
-    request_record(q, p->space.hw, &plan->request);
+    request_record(q, p->space.hw, in->n_batches, &plan->request);
     solve_z3_version(plan->solver, sizeof plan->solver);
     snprintf(plan->model_name, sizeof plan->model_name, "%s", in->name);
     snprintf(plan->device, sizeof plan->device, "%.63s", p->space.hw->name);
@@ -338,17 +365,20 @@ static int note_quality(const struct inputs *in, const struct plan_limit *l, str
                      row->ppl_ratio);
 }
 
-/* Of a token at every batch size, each as likely. */
-static double mean_speed(const struct plan_limit *l)
+/* Of a token, at the batch sizes by their weights. */
+static double mean_speed(const struct plan_limit *l, const int *weight)
 {
     double sum = 0;
-    for (int b = 0; b < l->n_batches; b++)
-        sum += 1 / l->batches[b].predicted.tokens_per_s;
-    return l->n_batches / sum;
+    int all = 0;
+    for (int b = 0; b < l->n_batches; b++) {
+        sum += weight[b] / l->batches[b].predicted.tokens_per_s;
+        all += weight[b];
+    }
+    return all / sum;
 }
 
-int planning_layout(struct problem *p, const struct request *q, double least, struct plan *out, struct planning_bound *bounds,
-                    double *score, struct err *e)
+int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
+                    struct planning_bound *bounds, double *score, struct err *e)
 {
     struct plan plan;
     int r = 1;
@@ -361,11 +391,14 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
         struct limits lim = { .memory_bytes = q->memory[i], .min_tokens_per_s = q->min_tokens_per_s,
                                       .context = planning_context(q, p->space.in),
                                       .max_batch = inputs_batch_sizes[p->space.in->n_batches - 1],
-                                      .kv_f16 = q->kv_f16, .act_q8 = q->act_q8, .model = q->cost, .stat = q->stat };
+                                      .prefill_chunk = q->chunk ? q->chunk : chunks->of[i],
+                                      .own_chunk = q->chunk > 0, .kv_f16 = q->kv_f16, .act_q8 = q->act_q8,
+                                      .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
+        request_weights(q, p->space.in->n_batches, lim.weight);
         struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
-        if ((r = solve_limit(p, q, &h, &lim, &x, e)) != 1)
+        if ((r = solve_limit(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &x, e)) != 1)
             break;
         plan.n_limits = i + 1;
         r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
@@ -375,7 +408,7 @@ int planning_layout(struct problem *p, const struct request *q, double least, st
             r = note_quality(p->space.in, &plan.limits[i], &plan, e);
         if (r < 0)
             break;
-        *score += log(mean_speed(&plan.limits[i]));
+        *score += log(mean_speed(&plan.limits[i], lim.weight));
         r = 1;
     }
     if (r == 1 && (r = note_requantised(p->space.in, &plan, e)) == 0)
@@ -452,6 +485,7 @@ void planning_limits(const struct plan *p, const struct plan_limit *l, struct li
                                     .context = l->context, .max_batch = l->max_batch,
                                     .prefill_chunk = l->prefill_chunk, .kv_f16 = l->kv_f16, .act_q8 = l->act_q8,
                                     .model = p->cost, .stat = p->stat };
+    memcpy(out->weight, p->request.weight, sizeof out->weight);
     for (int k = 0; k < HW_MAX_CLASSES; k++)
         out->cores[k] = -1;
 }

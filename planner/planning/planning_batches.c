@@ -1,5 +1,6 @@
 #include "planner/planning/planning_batches.h"
 
+#include "planner/search/joint.h"
 #include "planner/search/price.h"
 #include "planner/solve/solve_z3.h"
 
@@ -21,8 +22,6 @@ struct alone {
     int64_t *bound;
     int n;
     struct cost_choice best;
-    int64_t proven;
-    int finished;
 };
 
 /* What is solved for. */
@@ -47,7 +46,7 @@ static int begin(struct together *t, struct problem *p, const struct limits *lim
 {
     *t = (struct together){ .p = p, .lim = lim, .n = p->space.in->n_batches };
     for (int b = 0; b < t->n; b++)
-        t->weight[b] = configs_weight(t->n, b, 0);
+        t->weight[b] = configs_weight(lim, t->n, b);
     t->figures = calloc((size_t)p->space.in->n_layers, sizeof *t->figures);
     return t->figures ? 0 : err_set(e, ERR_NOMEM, "out of memory for batch sizes");
 }
@@ -263,13 +262,29 @@ static int improve(const struct together *t, const struct cost_choice *from, str
 
 /* --- each batch size alone --- */
 
-static int keep(struct together *t, int batch, const struct solve_result *res, struct err *e)
+/* Depths of one queue and cores follow each other in the problem. */
+static int keep_runs(const struct configs *c, int batch, struct joint *j, struct err *e)
+{
+    int r = 0;
+    for (int i = 0, next; i < c->sp.n_configs && r == 0; i = next) {
+        struct joint_run x = { .least_depth = c->choices[i].depth, .bound = SOLVE_NEVER };
+        for (next = i; next < c->sp.n_configs && (next == i || c->choices[next].depth > c->choices[next - 1].depth); next++)
+            x.bound = c->sp.configs[next].bound < x.bound ? c->sp.configs[next].bound : x.bound;
+        x.deepest = c->choices[next - 1];
+        x.deepest.only_batch = 0;
+        if (solve_cores_ok(&c->sp, &c->sp.configs[i]))
+            r = joint_add(j, batch, &x, e);
+    }
+    return r;
+}
+
+static int keep(struct together *t, int batch, const struct solve_result *res, struct joint *j, struct err *e)
 {
     const struct configs *c = &t->p->configs;
     struct alone *a = &t->alone[batch];
     size_t n = (size_t)c->sp.n_configs;
     *a = (struct alone){ .choice = malloc((n + 1) * sizeof *a->choice), .bound = malloc((n + 1) * sizeof *a->bound),
-                         .best = c->choices[res->config], .proven = res->bound, .finished = res->finished };
+                         .best = c->choices[res->config] };
     if (!a->choice || !a->bound)
         return err_set(e, ERR_NOMEM, "out of memory for batch sizes");
     a->best.only_batch = 0;
@@ -279,7 +294,7 @@ static int keep(struct together *t, int batch, const struct solve_result *res, s
             a->choice[a->n].only_batch = 0;
             a->bound[a->n++] = c->sp.configs[i].bound;
         }
-    return 0;
+    return keep_runs(c, batch, j, e);
 }
 
 /* The configuration with a queue like `as` that promises most; NULL: there is none. */
@@ -322,15 +337,22 @@ static int hand_over(const struct together *t, struct solution *s, struct planni
     return 1;
 }
 
-/* Bounds and what is solved to its end: of all. */
-static void add_bounds(const struct together *t, struct planning_chosen *out)
+/* --- the bound --- */
+
+struct trying {
+    const struct together *t;
+    struct solution *now, *best;
+};
+
+/* A configuration for each batch size that the bound does not rule out: taken where it gains so much. */
+static int try_leaf(void *ctx, const struct cost_choice *choice, int64_t *objective, struct err *e)
 {
-    out->finished = 1;
-    for (int b = 0; b < t->n; b++) {
-        out->bound += t->weight[b] * t->alone[b].proven;
-        out->finished &= t->alone[b].finished;
-    }
-    out->bound = out->bound < out->objective ? out->bound : out->objective;
+    struct trying *x = ctx;
+    int r = solve_fast(x->t, choice, x->now, e);
+    if (r == 1 && x->now->objective < x->best->objective - (int64_t)(LEAST_GAIN * (double)x->best->objective))
+        copy_solution(x->t, x->best, x->now);
+    *objective = x->best->objective;
+    return r < 0 ? r : 0;
 }
 
 /* Z3 may find better residencies for the configurations that were found, and the certificate states what it was found from. */
@@ -342,32 +364,49 @@ static int refine(const struct together *t, const struct request *q, struct solu
     return r;
 }
 
+static int certify(struct joint *j, const struct limits *lim, int64_t bound, struct certificate *c, struct err *e)
+{
+    certificate_say(c, "\nall batch sizes: the same neurons in memory, cores and queue depth of their own");
+    certificate_claim(c, lim->memory_bytes, lim->context, bound);
+    int r = joint_certify(j, c, e);
+    if (r > 0)
+        certificate_say(c, "not all of these are refuted: the claim is not proven");
+    return r < 0 ? r : 0;
+}
+
 int planning_batches(struct problem *p, const struct request *q, const struct limits *lim, const struct solve_result *first,
                      planning_solve_fn *solve, struct planning_chosen *out, struct err *e)
 {
     struct together t;
     struct solution now = { 0 }, best = { 0 };
-    struct limits one = *lim;
+    struct limits one = *lim, all = *lim;
+    struct joint joint;
     int r = begin(&t, p, lim, e);
+    all.only_batch = 0;
+    joint_init(&joint, p, &all, t.weight, t.n);
     if (r == 0)
-        r = keep(&t, 0, first, e);
+        r = keep(&t, 0, first, &joint, e);
     for (int b = 1; b < t.n && r == 0; b++) {
         struct solve_result res;
         one.only_batch = b + 1;
-        if ((r = problem_fill(p, &one, e)) < 0 || (r = solve(p, q, &one, &res, e)) < 0)
+        if ((r = problem_fill(p, &one, e)) < 0 || (r = solve(p, &res, e)) < 0)
             break;
-        r = res.feasible ? keep(&t, b, &res, e) :
+        r = res.feasible ? keep(&t, b, &res, &joint, e) :
                            err_set(e, ERR_INFEASIBLE, "batch size %d does not fit where 1 does", inputs_batch_sizes[b]);
         solve_result_done(&res);
     }
     if (r == 0 && (r = new_solution(&t, &now, e)) == 0 && (r = new_solution(&t, &best, e)) == 0)
         r = search(&t, &now, &best, e);
     if (r >= 0 && best.objective != SOLVE_NEVER)
-        r = refine(&t, q, &now, &best, e);
-    if (r >= 0)
-        r = best.objective == SOLVE_NEVER ? 0 : hand_over(&t, &best, out);
-    if (r == 1)
-        add_bounds(&t, out);
+        r = joint_search(&joint, best.objective, try_leaf, &(struct trying){ &t, &now, &best }, e);
+    if (r >= 0 && best.objective != SOLVE_NEVER && (r = refine(&t, q, &now, &best, e)) >= 0) {
+        int64_t bound = joint.bound < best.objective ? joint.bound : best.objective;
+        r = q->certificate ? certify(&joint, lim, bound, q->certificate, e) : 0;
+        r = r < 0 ? r : hand_over(&t, &best, out);
+        out->bound = bound;
+        out->finished = joint.finished;
+    }
+    joint_done(&joint);
     free(now.residencies);
     free(best.residencies);
     end(&t);

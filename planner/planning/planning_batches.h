@@ -5,9 +5,10 @@
  * back end, lanes, the rule for coalesced reads, predictors and the cache's policy; each has its own cores and queue depth, and the
  * account has room for the most threads and the deepest queue of any.
  *
- * Each batch size is solved by itself first, as if it were alone: w_b times its bound, added up, is what no plan can beat, whatever it
- * shares. Then residencies for all are solved for with a configuration each, from those that are best alone, and configurations are
- * chosen anew for these residencies, until nothing gains. The gap therefore holds what sharing costs. One owner thread. */
+ * Each batch size is solved by itself first, as if it were alone. Then residencies for all are solved for with a configuration each, from
+ * those that are best alone, and configurations are chosen anew for these residencies, until nothing gains. How much faster any
+ * configurations with residencies for all could be, the search of planner/search/joint.h bounds; what it does not rule out is tried. One
+ * owner thread. */
 #include "planner/planning/request.h"
 #include "planner/search/problem.h"
 
@@ -31,9 +32,8 @@ void planning_chosen_done(struct planning_chosen *c); /* accepts a zeroed one */
 int planning_chosen_of(struct problem *p, const struct limits *lim, const struct solve_result *res, struct planning_chosen *out,
                        struct err *e);
 
-/* Solves a filled problem, the only_batch of lim, and certifies it. The result is the caller's to free where 0 is returned. */
-typedef int planning_solve_fn(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res,
-                              struct err *e);
+/* Solves a filled problem of one batch size. The result is the caller's to free where 0 is returned. */
+typedef int planning_solve_fn(struct problem *p, struct solve_result *res, struct err *e);
 
 /* Of all batch sizes, from the solution of the first one; p is filled for lim, with only_batch 1. The other problems are filled here,
  * and solved by `solve`. 1: planned; 0: nothing is as fast as lim asks for, or ERR_*. */

@@ -38,6 +38,7 @@ struct search {
     double score, subsampled;     /* its sum of log speeds; that of its layout's estimate, NAN: not made */
     uint64_t bytes;             /* of its FFN in the file */
     int found;
+    struct planning_chunks chunks;
     struct problem last;        /* padded and packed follow each other and mostly replay the same: the last that was replayed, */
     struct problem subsample;      /* and the last subsampled estimate */
     struct err why;             /* the first form's reason to be infeasible: its floor is the lower one */
@@ -62,7 +63,9 @@ static int mean_bound(struct problem *p, struct limits *lim, enum plan_cost cost
 {
     const int *sizes = inputs_batch_sizes;
     int n = p->space.in->n_batches, joint = cost == PLAN_COST_PAPER, r = 0;
-    double time = 0;
+    double time = 0, all = 0;
+    for (int b = 0; b < n; b++)
+        all += (double)configs_weight(lim, n, b) * sizes[b];
     for (int b = joint ? n - 1 : 0; b < n && r == 0; b++) {
         int64_t least = SOLVE_NEVER;
         lim->only_batch = joint ? 0 : b + 1;
@@ -72,9 +75,9 @@ static int mean_bound(struct problem *p, struct limits *lim, enum plan_cost cost
             if (solve_cores_ok(&p->configs.sp, c) && c->bound < least)
                 least = c->bound;
         }
-        time += (double)least / sizes[b];
+        time += (double)least * (joint ? 1 : (double)configs_weight(lim, n, b));
     }
-    *score += log(n * 1e9 * SOLVE_TICKS_PER_NS / time);
+    *score += log(all * 1e9 * SOLVE_TICKS_PER_NS / time);
     return r;
 }
 
@@ -201,7 +204,7 @@ static int search_layout(struct search *s, const struct layout *l, const struct 
     struct request mine = *s->q;
     if (s->why.code) /* the first refusal is reported */
         mine.diagnosis = NULL;
-    r = planning_layout(&p, &mine, s->q->prove ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
+    r = planning_layout(&p, &mine, &s->chunks, s->q->prove ? -INFINITY : least_score(s, bytes), &plan, bounds, &score, &now);
     problem_done(&s->last);
     s->last = p;
     if (r == ERR_INFEASIBLE) {
@@ -251,23 +254,36 @@ static int copy_notes(const struct notes *n, struct plan *p, struct err *e)
     return r;
 }
 
+static int search_layouts(struct search *s, const struct layout *layouts, int n, struct err *e)
+{
+    int r = 0;
+    for (int i = 0; i < n && r == 0; i++) {
+        struct variants variants;
+        int64_t start_ns = progress_now_ns();
+        if ((r = variants_new(s->q, s->in, &layouts[i], &variants, e)) < 0)
+            break;
+        int tried = r = may_win(s, &layouts[i], &variants, e);
+        if (r > 0)
+            r = search_layout(s, &layouts[i], &variants, e);
+        if (r >= 0)
+            say_layout(s, &layouts[i], tried ? "solved" : "cannot win", start_ns);
+        variants_done(&variants);
+    }
+    return r;
+}
+
 int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e)
 {
     struct layout layouts[VARIANTS_LAYOUTS];
     struct search s = { .q = q, .in = in, .hw = hw, .notes = notes, .score = -INFINITY, .subsampled = NAN };
     int n, r = variants_layouts(q, in, layouts, &n, e);
-    for (int i = 0; i < n && r == 0; i++) {
-        struct variants variants;
-        int64_t start_ns = progress_now_ns();
-        if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
-            break;
-        int tried = r = may_win(&s, &layouts[i], &variants, e);
-        if (r > 0)
-            r = search_layout(&s, &layouts[i], &variants, e);
-        if (r >= 0)
-            say_layout(&s, &layouts[i], tried ? "solved" : "cannot win", start_ns);
-        variants_done(&variants);
+    if (r == 0)
+        r = search_layouts(&s, layouts, n, e);
+    if (r == 0 && !s.found && q->min_tokens_per_s > 0 && !q->chunk) { /* a smaller chunk may be fast enough */
+        s.chunks = (struct planning_chunks){ .by_speed = 1 };
+        s.why.code = 0;
+        r = search_layouts(&s, layouts, n, e);
     }
     note_gap(&s, n);
     problem_done(&s.last);
@@ -304,7 +320,7 @@ int planning_floor(const struct request *q, const struct inputs *in, const struc
         struct problem p;
         struct variants variants;
         struct limits lim = { .context = planning_context(q, in), .max_batch = inputs_batch_sizes[in->n_batches - 1],
-                                      .kv_f16 = q->kv_f16 };
+                                      .kv_f16 = q->kv_f16, .prefill_chunk = q->chunk, .own_chunk = q->chunk > 0 };
         uint64_t one = UINT64_MAX;
         if ((r = variants_new(q, in, &layouts[i], &variants, e)) < 0)
             break;

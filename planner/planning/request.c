@@ -12,12 +12,19 @@ void request_init(struct request *q)
         q->cores[k] = -1;
 }
 
-void request_record(const struct request *q, const struct hw *hw, struct plan_request *out)
+void request_weights(const struct request *q, int n, int out[PLAN_MAX_BATCHES])
+{
+    for (int b = 0; b < n; b++)
+        out[b] = q->weight[0] > 0 ? q->weight[b] : b == 0 && n > 1 ? n - 1 : 1;
+}
+
+void request_record(const struct request *q, const struct hw *hw, int n, struct plan_request *out)
 {
     *out = (struct plan_request){ .known = 1, .mode = q->mode, .form = q->for_pack ? (int)q->for_pack->form : q->form,
                                   .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
                                   .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
-                                  .prompt_weight = q->prompt_weight };
+                                  .prompt_weight = q->prompt_weight, .prefill_chunk = q->chunk, .n_weights = n > 1 ? n : 0 };
+    request_weights(q, out->n_weights, out->weight);
     for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {
         if (q->cores[k] < 0)
             continue;
@@ -57,6 +64,9 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->recall = known ? asked->recall : l->recall;
     out->max_kl = known ? asked->max_kl : -1;
     out->predictor = known ? asked->predictor : -1;
+    out->chunk = known ? asked->prefill_chunk : 0;
+    for (int b = 0; b < l->n_batches; b++) /* all the same in plans that name none */
+        out->weight[b] = known && asked->n_weights ? asked->weight[b] : 1;
     out->prompt_weight = known ? asked->prompt_weight : PLAN_PROMPT_WEIGHT;
     for (int k = 0; k < hw->n_classes; k++)
         out->cores[k] = cores_of(asked, hw->classes[k].name);

@@ -18,6 +18,9 @@ struct request {
     int cores[HW_MAX_CLASSES];          /* -1: all */
     int context;                        /* 0: the model's, at most 4096, whatever the memory */
     int max_batch;
+    int chunk;                          /* tokens of a prompt at once; 0: left to the planner (planning_chunk.h) */
+    int weight[PLAN_MAX_BATCHES];       /* of each batch size up to max_batch: tokens made at it, in proportion; [0] 0: as
+                                         * request_weights says */
     double prompt_weight;               /* tokens of prompts for each decoded token: what a prompt's time counts (planning_chunk.h) */
     enum plan_cost cost;
     enum plan_stat stat;                /* which of the device's figures */
@@ -44,8 +47,11 @@ struct request {
 /* Nothing asked for. */
 void request_init(struct request *q);
 
-/* What a plan keeps of a request. */
-void request_record(const struct request *q, const struct hw *hw, struct plan_request *out);
+/* Weights of n batch sizes. Where none were asked for, one sequence alone counts as much as all others together: n - 1, and 1 each. */
+void request_weights(const struct request *q, int n, int out[PLAN_MAX_BATCHES]);
+
+/* What a plan for n batch sizes keeps of a request. */
+void request_record(const struct request *q, const struct hw *hw, int n, struct plan_request *out);
 
 /* The request that planning_make answers with this limit, under the plan's layout and the limit's context: for solving again with
  * more memory or another device. A plan that does not record its request is taken to have asked for what it has, with all

@@ -62,11 +62,9 @@ static int backends_of(const struct hw *hw, enum hw_backend out[2])
     return n;
 }
 
-/* Take a backend at the choice's depth: io_uring has one lane, pread a thread for each read in flight. */
-static void set_backend(struct cost_choice *c, enum hw_backend b)
+void configs_set_lanes(struct cost_choice *c)
 {
-    c->backend = b;
-    c->lanes = b == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
+    c->lanes = c->backend == HW_PREAD ? (c->depth < BUDGET_MAX_LANES ? c->depth : BUDGET_MAX_LANES) : 1;
 }
 
 static int set_memory(const struct maker *m, const struct cost_choice *c, struct solve_config *out, struct err *e)
@@ -119,7 +117,8 @@ static int add_depths(struct maker *m, struct cost_choice *c, enum hw_backend ba
 {
     int first = m->out->sp.n_configs, r = 0;
     for (c->depth = 1; c->depth <= MAX_DEPTH && r == 0; c->depth *= 2) {
-        set_backend(c, backend);
+        c->backend = backend;
+        configs_set_lanes(c);
         r = add_config(m, c, e);
     }
     return r < 0 ? r : bounds_add(&m->bounds, (struct bounds_run){ first, 1, m->out->sp.n_configs - first }, e);
@@ -181,9 +180,10 @@ static int most_configs(const struct maker *m)
     return m->s->n_groups * cores * 2 * rules_of(m) * depths;
 }
 
-int64_t configs_weight(int n_batches, int batch_index, int only_batch)
+int64_t configs_weight(const struct limits *lim, int n_batches, int batch_index)
 {
-    return only_batch ? 1 : inputs_batch_sizes[n_batches - 1] / inputs_batch_sizes[batch_index];
+    int own = lim->weight[batch_index] > 0 ? lim->weight[batch_index] : 1;
+    return (int64_t)own * (inputs_batch_sizes[n_batches - 1] / inputs_batch_sizes[batch_index]);
 }
 
 /* The problem without configurations. */
@@ -195,7 +195,7 @@ static struct solve_problem empty_problem(const struct space *s, const struct li
                                 .memory = (int64_t)(lim->memory_bytes / SOLVE_BYTE_UNIT),
                                 .max_ticks = SOLVE_NEVER, .context = lim->context };
     for (int b = 0; b < sp.n_batches; b++)
-        sp.weight[b] = configs_weight(s->in->n_batches, b, lim->only_batch);
+        sp.weight[b] = lim->only_batch ? 1 : configs_weight(lim, s->in->n_batches, b);
     if (lim->min_tokens_per_s > 0 && lim->only_batch <= 1)
         sp.max_ticks = solve_ticks(1e9 / lim->min_tokens_per_s);
     for (int k = 0; k < sp.n_classes; k++) {
@@ -235,19 +235,17 @@ int configs_fill(struct configs *out, const struct space *s, const struct reside
 
 /* --- certificates --- */
 
-/* What a run of configurations is, for the reader. */
-static void run_name(const struct configs *c, const struct space *s, const struct bounds_run *run, char *out, size_t size)
+void configs_name(const struct space *s, const struct cost_choice *a, int least_depth, char *out, size_t size)
 {
-    const struct cost_choice *a = &c->choices[run->first], *b = &c->choices[run->first + (run->n - 1) * run->step];
     size_t at = 0;
     for (int k = 0; k < a->n_classes && at < size; k++)
         if (a->n[k])
             at += (size_t)snprintf(out + at, size - at, "%d %s, ", a->n[k], s->hw->n_classes ? s->hw->classes[k].name : "cpu");
     if (at < size)
         at += (size_t)snprintf(out + at, size - at, "%s, queue depth %d", a->backend == HW_URING ? "io_uring" : a->backend == HW_PREAD ?
-                               "pread" : "reads", a->depth);
-    if (b->depth != a->depth && at < size)
-        at += (size_t)snprintf(out + at, size - at, " to %d (the best of each)", b->depth);
+                               "pread" : "reads", least_depth);
+    if (least_depth != a->depth && at < size)
+        at += (size_t)snprintf(out + at, size - at, " to %d (the best of each)", a->depth);
     if (a->rule && at < size)
         at += (size_t)snprintf(out + at, size - at, ", coalesced reads %d", a->rule);
     if (s->n_groups > 1 && at < size)
@@ -266,7 +264,7 @@ int configs_certify(const struct configs *c, const struct space *s, const struct
         char name[256];
         if (!solve_cores_ok(&c->sp, &c->sp.configs[run->first]))
             continue;
-        run_name(c, s, run, name, sizeof name);
+        configs_name(s, &c->choices[run->first + (run->n - 1) * run->step], c->choices[run->first].depth, name, sizeof name);
         if ((r = bounds_run_config(&c->sp, &source, run, &one, e)) == 0)
             r = certificate_config(out, &c->sp, &one, name, e);
         open += r == 0;

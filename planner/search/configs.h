@@ -20,13 +20,19 @@ struct configs {
     int n_runs;
 };
 
-/* w_b of a step's time: time per token counts, so it is the largest batch size by this one; 1 where it is the only one solved for. */
-int64_t configs_weight(int n_batches, int batch_index, int only_batch);
+/* w_b of a step's time: time per token counts, so it is the batch size's weight times the largest batch size by this one. */
+int64_t configs_weight(const struct limits *lim, int n_batches, int batch_index);
 
 /* All configurations, each with its bounds, the most promising with curves. What *out held is the caller's to free. memo: of this
  * space and these residencies alone. */
 int configs_fill(struct configs *out, const struct space *s, const struct residencies *residencies, const struct limits *lim,
                  struct curve_memo *memo, struct err *e);
+
+/* The lanes that a choice's back end has at its depth: io_uring one, pread a thread for each read in flight. */
+void configs_set_lanes(struct cost_choice *c);
+
+/* "2 big, io_uring, queue depth 8 to 32 (the best of each)": configurations of least_depth to the choice's depth. */
+void configs_name(const struct space *s, const struct cost_choice *deepest, int least_depth, char *out, size_t size);
 
 /* Writes the proof that no configuration with the user's cores has an objective below the certificate's newest claim.
  * Returns how many runs of configurations are written without being refuted, 0 for a proof; or an error. */

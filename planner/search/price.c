@@ -334,3 +334,67 @@ int price_together(const struct space *s, const struct residencies *residencies,
     }
     return r;
 }
+
+/* --- points one by one --- */
+
+void price_steps_done(struct price_steps *x)
+{
+    free(x->from);
+    free(x->n);
+    free(x->ticks);
+    free(x->at);
+    *x = (struct price_steps){ .from = NULL };
+}
+
+/* A layer's points, after those before it, each with what the layer takes at any residency. */
+static int add_layer(struct pricing *w, struct price_steps *out, struct err *e)
+{
+    const struct space_group *g = &w->s->group[w->c->group];
+    struct variant_price variants[SPACE_MAX_VARIANTS];
+    double shared = 0, least = 0;
+    int r = 0, from = w->n;
+    if (price_variants(w, variants, &shared, &least)) {
+        int like = space_representative(w->s, w->layer);
+        out->from[w->layer] = out->from[like];
+        out->n[w->layer] = out->n[like];
+        return 0;
+    }
+    for (int i = 0; i < g->n && r == 0; i++)
+        if (variants[i].c.variant >= 0)
+            r = price_variant(w, &variants[i], e);
+    for (int i = from; i < w->n; i++)
+        w->pts[i].ticks += (int64_t)(shared * SOLVE_TICKS_PER_NS);
+    out->from[w->layer] = (size_t)from;
+    out->n[w->layer] = w->n - from;
+    return r;
+}
+
+int price_steps(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                int batch_index, struct price_steps *out, struct err *e)
+{
+    size_t layers = (size_t)s->in->n_layers;
+    int batch = inputs_batch_sizes[batch_index], r;
+    struct cost_choice one = *c;
+    struct pricing w = { .s = s, .residencies = residencies, .c = &one, .given = c, .batch_index = batch_index };
+    if (least_depth < c->depth)
+        one.backend = HW_ANY_BACKEND; /* as in price_all */
+    *out = (struct price_steps){ .from = calloc(layers, sizeof *out->from), .n = calloc(layers, sizeof *out->n) };
+    w.representative = malloc((size_t)s->shapes.l.n_kinds * sizeof *w.representative);
+    if (!out->from || !out->n || !w.representative)
+        r = err_set(e, ERR_NOMEM, "out of memory for curves");
+    else
+        r = rates_of(s, c, least_depth, batch, &w.rates, e);
+    double head = r < 0 ? 0 : cost_head_ns(s->hw, s->in, c, w.rates, batch, s->notes);
+    for (w.layer = 0; w.layer < s->in->n_layers && r == 0; w.layer++)
+        r = add_layer(&w, out, e);
+    if (r == 0 && !(out->ticks = malloc(((size_t)w.n + 1) * sizeof *out->ticks)))
+        r = err_set(e, ERR_NOMEM, "out of memory for curves");
+    for (int i = 0; i < w.n && r == 0; i++)
+        out->ticks[i] = w.pts[i].ticks;
+    out->fixed_ticks = solve_ticks(head);
+    out->at = w.pts;
+    free(w.representative);
+    free(w.rates);
+    free(w.cold);
+    return r;
+}

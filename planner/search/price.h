@@ -37,4 +37,20 @@ int price_volumes(const struct space *s, const struct residencies *residencies, 
 int price_together(const struct space *s, const struct residencies *residencies, const struct cost_choice *choices, int n,
                    const int64_t *weight, struct solve_config *out, struct err *e);
 
+/* The time of every residency of every layer at one batch size, one by one, with all that the layer takes: for sums over batch sizes, and
+ * the least of several configurations. */
+struct price_steps {
+    int64_t fixed_ticks;                /* beside the layers */
+    size_t *from;                       /* [n_layers]: a layer's first point; that of its representative, where it costs the same */
+    int *n;                             /* [n_layers]: points of the layer */
+    int64_t *ticks;
+    struct solve_point *at;             /* the points themselves; the same, in the same order, whatever the batch size and the choice,
+                                         * but for their ticks and for what `from` shares */
+};
+
+/* As price_curves; free with price_steps_done, on failure too. The choice's only_batch is not looked at. */
+int price_steps(const struct space *s, const struct residencies *residencies, const struct cost_choice *c, int least_depth,
+                int batch_index, struct price_steps *out, struct err *e);
+void price_steps_done(struct price_steps *x); /* accepts a zeroed one */
+
 #endif

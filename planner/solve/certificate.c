@@ -76,37 +76,24 @@ void certificate_say(struct certificate *c, const char *text)
     }
 }
 
-#define CLAIM "(define-fun claim%d () Int %lld) ; bytes %llu context %d batch %d\n"
+#define CLAIM "(define-fun claim%d () Int %lld) ; bytes %llu context %d\n"
 
-void certificate_claim(struct certificate *c, uint64_t memory, int context, int batch, int64_t claim)
+void certificate_claim(struct certificate *c, uint64_t memory, int context, int64_t claim)
 {
     c->claim = claim;
-    fprintf(c->f, CLAIM, ++c->n_claims, (long long)claim, (unsigned long long)memory, context, batch);
+    fprintf(c->f, CLAIM, ++c->n_claims, (long long)claim, (unsigned long long)memory, context);
 }
 
-int64_t certificate_claimed(const char *text, uint64_t memory, int context, const int *sizes, int n)
+int64_t certificate_claimed(const char *text, uint64_t memory, int context)
 {
     int64_t least = 0;
-    wide sum = 0;
-    int next = 0; /* which of the sizes is due */
     for (const char *at = text; (at = strstr(at, "(define-fun claim")); at++) {
-        int index, its_context, batch;
+        int index, its_context;
         long long claim;
         unsigned long long its_memory;
-        if (sscanf(at, CLAIM, &index, &claim, &its_memory, &its_context, &batch) != 5 || its_memory != memory || its_context != context)
-            continue;
-        if (batch == 0) {
-            sum = claim;
-            next = n;
-        } else {
-            next = batch == sizes[0] ? 0 : next;
-            if (next >= n || batch != sizes[next])
-                return 0; /* in no order of ours */
-            sum = (next ? sum : 0) + (wide)(sizes[n - 1] / sizes[next]) * claim;
-            next++;
-        }
-        if (next == n && (least == 0 || sum < least))
-            least = sum < INT64_MAX ? (int64_t)sum : INT64_MAX;
+        if (sscanf(at, CLAIM, &index, &claim, &its_memory, &its_context) == 4 && its_memory == memory && its_context == context &&
+            (least == 0 || claim < least))
+            least = claim;
     }
     return least;
 }

@@ -29,9 +29,8 @@ struct certificate *certificate_new(FILE *f);
 void certificate_say(struct certificate *c, const char *text);
 
 /* The claim about all configurations that follow, until the next: no plan with this memory (bytes) and context has an objective below
- * it; batch: of the step of so many sequences alone, 0: of all that the problem has. Written as a constant that refutations name, so
- * that who changes it changes them. */
-void certificate_claim(struct certificate *c, uint64_t memory, int context, int batch, int64_t claim);
+ * it. Written as a constant that refutations name, so that who changes it changes them. */
+void certificate_claim(struct certificate *c, uint64_t memory, int context, int64_t claim);
 
 /* One configuration of p, which has curves, under the claim. name: what it is, for the comment. 1: written; 0: written, but with
  * the multipliers picked the claim is not refuted (the configuration's bound lies below it); ERR_NOMEM. */
@@ -47,8 +46,7 @@ int certificate_checks(const struct certificate *c);
 /* Frees it, flushes f. ERR_IO where anything was not written; accepts NULL. */
 int certificate_done(struct certificate *c, struct err *e);
 
-/* The least claim of a file about this memory and context; 0: there is none. Claims about the batch sizes sizes[n], which follow one
- * another in this order, are one: the sum of theirs, each sizes[n - 1] / sizes[i] times. */
-int64_t certificate_claimed(const char *text, uint64_t memory, int context, const int *sizes, int n);
+/* The least claim of a file about this memory and context; 0: there is none. */
+int64_t certificate_claimed(const char *text, uint64_t memory, int context);
 
 #endif

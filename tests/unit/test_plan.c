@@ -22,7 +22,8 @@ static int same(const struct plan *a, const struct plan *b)
     const struct plan_request *q = &a->request, *w = &b->request;
     ok = ok && q->known == w->known && q->mode == w->mode && q->form == w->form && q->packed == w->packed && q->policy == w->policy &&
          q->predictor == w->predictor && q->context == w->context && q->recall == w->recall && q->max_kl == w->max_kl &&
-         q->prompt_weight == w->prompt_weight &&
+         q->prompt_weight == w->prompt_weight && q->prefill_chunk == w->prefill_chunk && q->n_weights == w->n_weights &&
+         !memcmp(q->weight, w->weight, sizeof q->weight) &&
          q->n_cores == w->n_cores && q->cores[0].n == w->cores[0].n && !strcmp(q->cores[0].name, w->cores[0].name);
     for (int i = 0; ok && i < a->n_limits; i++) {
         const struct plan_limit *x = &a->limits[i], *y = &b->limits[i];
@@ -116,6 +117,10 @@ static void test_rules(void)
     WITH(p.request.form, LAYOUT_BUNDLE, "'request' asks for 'bundle'");
     WITH(p.request.max_kl, 101.0, "request.max_kl");
     WITH(p.request.prompt_weight, 2e6, "request.prompt_weight");
+    WITH(p.request.prefill_chunk, 32, "limits[0].prefill_chunk is not what");
+    WITH(p.request.n_weights, 1, "limits[0].batches (by batch_weights) is not what");
+    WITH(p.request.weight[1], 65, "request.batch_weights[1] is not a whole number from 1 to 64");
+    WITH(p.request.weight[0], 0, "request.batch_weights[0]");
     WITH(p.request.recall, 1.5, "request.recall");
     p.limits[1].batches[0].hot[0] = 192; /* not the whole of 200, but whole clusters */
     struct err e = { 0 };
@@ -144,6 +149,15 @@ static const char *said_of(const char *text, const char *from, const char *to, s
 }
 
 /* Types that differ from layer to layer: three layers, of which the middle one has others. */
+/* What could not be asked for in earlier revisions. */
+static void take_new_wishes(const struct plan_request *from, struct plan_request *to)
+{
+    to->prompt_weight = from->prompt_weight;
+    to->prefill_chunk = from->prefill_chunk;
+    to->n_weights = from->n_weights;
+    memcpy(to->weight, from->weight, sizeof to->weight);
+}
+
 static void mixed_types(void)
 {
     const uint32_t odd[LAYOUT_ROLES] = { QUANT_Q4_0, QUANT_Q8_0, QUANT_F16 };
@@ -161,7 +175,7 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 4", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"revision\": 5", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -187,7 +201,7 @@ static void tiles(void)
     size_t len;
     plan_sample(&p);
     CHECK(plan_text(&p, &text, &len, &e) == 0);
-    memcpy(strstr(text, "\"revision\": 4"), "\"revision\": 2", 13);
+    memcpy(strstr(text, "\"revision\": 5"), "\"revision\": 2", 13);
     CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
     free(text);
     p.layout.form = LAYOUT_TILES;
@@ -249,11 +263,18 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 4"), "\"revision\": 5", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 5"));
-    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 6", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 6"));
+    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
+
+    CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);
+    CHECK(q.request.n_weights == 0 && q.request.prefill_chunk == 0); /* nobody could ask */
+    take_new_wishes(&p.request, &q.request);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    free(again);
+    plan_done(&q);
 
     /* Before revision 4 all batch sizes had the limit's cores and queue depth. */
     for (int i = 0; i < 2; i++)
@@ -264,9 +285,9 @@ int main(void)
     full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 4"), "\"revision\": 1", 13);
+    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 1", 13);
     CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 4 */
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 5 */
     free(again);
     plan_done(&q);
     free(full);
@@ -279,13 +300,13 @@ int main(void)
     plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-2.json", &q, &e) == 0, "%s", e.msg);
     CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT); /* nobody could ask */
-    q.request.prompt_weight = p.request.prompt_weight;
+    take_new_wishes(&p.request, &q.request);
     CHECK(q.revision == 2 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-3.json", &q, &e) == 0, "%s", e.msg);
     CHECK(q.request.prompt_weight == PLAN_PROMPT_WEIGHT);
-    q.request.prompt_weight = p.request.prompt_weight;
+    take_new_wishes(&p.request, &q.request);
     CHECK(q.revision == 3 && same_layout(&p, &q) && plan_text(&q, &again, &len_again, &e) == 0 && !memcmp(text, again, len));
     free(again);
     plan_done(&q);

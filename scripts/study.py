@@ -93,6 +93,8 @@ def case(tmp, model, device, quality, batch):
     solve = [os.path.join(BIN, "thermo-plan"), "solve", "-q", "--description", description, "--hardware", hw, "--context", str(CONTEXT), "--max-batch",
              str(batch), "--mode", "predicted", "--act", "q8", "--form", "bundle", "--packed", "no", "--policy", "lru", "--down-type", "source",
              "--out", out]
+    if batch > 1:  # nearly all tokens are made at this batch size
+        solve += ["--batch-weights", "1," * (batch.bit_length() - 1) + "64"]
     refused = json.loads(run(*solve, "--memory", "1KiB", "--json", allowed=(4,)).stdout)
     floor, ffn = refused["nearest"]["memory_bytes"], ffn_bytes(d) + d["predictors"]["bytes"]
     limits = sorted({int(floor * 1.02 + step * ffn * 1.02) // 4096 * 4096 for step in STEPS})

@@ -463,7 +463,8 @@ static int node_of(const struct joint *j, const struct cost_choice *like, struct
 }
 
 /* The part of a node whose deepest queue and most threads are within these; item NULL: there is none. */
-static int within(struct joint *j, const struct joint_node *x, const int depth[2], const int threads[2], struct joint_node *out, struct err *e)
+static int within(struct joint *j, const struct joint_node *x, const int depth[2], const int threads[2], struct joint_node *out,
+                  struct err *e)
 {
     int n = 0, any = 1, part = 0;
     *out = (struct joint_node){ .item = malloc(((size_t)x->from[j->n] + 1) * sizeof *out->item), .flat = depth[0], .deep = depth[1],
@@ -491,7 +492,8 @@ static int within(struct joint *j, const struct joint_node *x, const int depth[2
 
 static int begin(struct joint *j, struct joint_node *x, int64_t objective, struct err *e);
 
-static int begin_within(struct joint *j, const struct joint_node *x, int flat, int deep, int few, int many, int64_t objective, struct err *e)
+static int begin_within(struct joint *j, const struct joint_node *x, int flat, int deep, int few, int many, int64_t objective,
+                        struct err *e)
 {
     struct joint_node part;
     int r = within(j, x, (int[]){ flat, deep }, (int[]){ few, many }, &part, e);

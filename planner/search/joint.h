@@ -47,8 +47,8 @@ void joint_done(struct joint *j); /* accepts a zeroed one */
 /* objective: of the best plan known, SOLVE_NEVER: none. Choices that may beat it by more than rounding are given to leaf. */
 int joint_search(struct joint *j, int64_t objective, joint_leaf_fn *leaf, void *ctx, struct err *e);
 
-/* Writes the proof of the certificate's newest claim, which is about all batch sizes: a configuration for each closed node. Returns how many
- * are written without being refuted, 0 for a proof; or an error. */
+/* Writes the proof of the certificate's newest claim, which is about all batch sizes: a configuration for each closed node. Returns how
+ * many are written without being refuted, 0 for a proof; or an error. */
 int joint_certify(struct joint *j, struct certificate *out, struct err *e);
 
 #endif

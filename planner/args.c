@@ -23,7 +23,7 @@ static const char *const policy_choices[] = { "auto", "lru", "lfu", NULL };
 
 void args_init(struct args *a)
 {
-    *a = (struct args){ .kv = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1, .prompt_weight = -1 };
+    *a = (struct args){ .kv = 1, .act = 1, .max_batch = 1, .rlimit = REQUEST_RLIMIT, .max_kl = -1, .prompt_weight = -1 };
 }
 
 void args_origin_rows(struct args_origin *a, int needed, struct opt rows[ARGS_ORIGIN_ROWS])
@@ -107,7 +107,8 @@ void args_rows(struct args *a, struct opt *rows)
         { .name = "kv", .type = OPT_CHOICE, .dest = &a->kv, .arg = "TYPE", .choices = kv_choices,
           .help = "Type of the KV cache.", .def = "f16" },
         { .name = "act", .type = OPT_CHOICE, .dest = &a->act, .arg = "FORM", .choices = act_choices,
-          .help = "Activations in row products: float, or int8 where the weights allow it.", .def = "f32" },
+          .help = "Activations in row products: int8 where the weights allow it, as llama.cpp computes, or float: exact, "
+                  "and slower.", .def = "q8" },
         { .name = "down-type", .type = OPT_STRING, .dest = &a->down_type, .arg = "TYPE",
           .help = "Type that Down is stored in by neuron, in all layers: Q8_0, F16, ...; source: in each layer the model's.",
           .def = "the model's where it is a float type, else Q8_0" },

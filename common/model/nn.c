@@ -2,8 +2,10 @@
  * table, so that it is as fast as the weights' products and keeps their bit rules; what is short is
  * plain C, the same bits on every tier. Attention needs no pointer per position of the caller: the
  * values' rows are handed to axpy in runs of a few dozen, which its row order makes invisible. */
+#include "common/base/inline.h"
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
+#include "common/model/nn_exp.h"
 
 #include <math.h>
 #include <string.h>
@@ -138,16 +140,44 @@ void nn_softmax(float *x, int n)
     nn_softmax_sink(x, n, -INFINITY);
 }
 
+/* The largest of x and first. NaN is passed over, but for first. */
+static float largest(const float *x, int n, float first)
+{
+    nn_f4 most = nn_all(first);
+    int i = 0;
+    for (; i + NN_EXP_LANES <= n; i += NN_EXP_LANES) {
+        const nn_f4 v = nn_load(x + i);
+        most = nn_pick(v > most, v, most);
+    }
+    for (; i < n; i++)
+        most[0] = x[i] > most[0] ? x[i] : most[0];
+    for (i = 1; i < NN_EXP_LANES; i++)
+        most[0] = most[i] > most[0] ? most[i] : most[0];
+    return most[0];
+}
+
+/* x[i] = exp(x[i] - top); returns their sum, in an order of its own. */
+static double exp_all(float *x, int n, float top)
+{
+    double part[NN_EXP_LANES] = { 0 };
+    int i = 0;
+    for (; i + NN_EXP_LANES <= n; i += NN_EXP_LANES) {
+        const nn_f4 v = nn_exp(nn_load(x + i) - nn_all(top));
+        memcpy(x + i, &v, sizeof v);
+        for (int k = 0; k < NN_EXP_LANES; k++)
+            part[k] += (double)v[k];
+    }
+    for (int k = 0; i < n; i++, k++) {
+        x[i] = nn_exp(nn_all(x[i] - top))[0];
+        part[k] += (double)x[i];
+    }
+    return (part[0] + part[1]) + (part[2] + part[3]);
+}
+
 void nn_softmax_sink(float *x, int n, float sink)
 {
-    float top = sink > x[0] ? sink : x[0];
-    for (int i = 1; i < n; i++)
-        top = x[i] > top ? x[i] : top;
-    double sum = (double)expf(sink - top);
-    for (int i = 0; i < n; i++) {
-        x[i] = expf(x[i] - top);
-        sum += (double)x[i];
-    }
+    float top = largest(x, n, sink > x[0] ? sink : x[0]);
+    double sum = (double)expf(sink - top) + exp_all(x, n, top);
     float inv = (float)(1.0 / sum);
     for (int i = 0; i < n; i++)
         x[i] *= inv;
@@ -244,46 +274,67 @@ void nn_each_head(float *out, const float *x, int n, int head0, int head1, const
                                                 m->rows, x + (size_t)i * m->x_step, m->x_stride * sizeof *x, n, m->cols);
 }
 
-static float gelu(float g)
+static nn_f4 silu4(nn_f4 g, float slope)
 {
-    return 0.5f * g * (1.0f + tanhf(0.797884560802865f * g * (1.0f + 0.044715f * g * g)));
+    return g / (nn_all(1) + nn_exp(g * nn_all(-slope)));
+}
+
+/* 0.5 g (1 + tanh(y)) = g / (1 + exp(-2y)), y = sqrt(2 / pi) (g + 0.044715 g^3) */
+static nn_f4 gelu4(nn_f4 g)
+{
+    const nn_f4 y = nn_all(0.797884560802865f) * g * (nn_all(1) + nn_all(0.044715f) * g * g);
+    return g / (nn_all(1) + nn_exp(nn_all(-2) * y));
+}
+
+static nn_f4 at_most(nn_f4 v, float most)
+{
+    return nn_pick(v < nn_all(most), v, nn_all(most));
+}
+
+static nn_f4 at_least(nn_f4 v, float least)
+{
+    return nn_pick(v > nn_all(least), v, nn_all(least));
+}
+
+INLINE nn_f4 act4(nn_f4 g, nn_f4 u, enum model_act act)
+{
+    const nn_f4 none = nn_all(0);
+    switch (act) {
+    case MODEL_ACT_SILU: return silu4(g, 1) * u;
+    case MODEL_ACT_RELU: return nn_pick(g > none, g * u, none);
+    case MODEL_ACT_DRELU: return nn_pick((g > none) & (u > none), g * u, none);
+    case MODEL_ACT_SWIGLU_OAI: return silu4(at_most(g, 7), 1.702f) * (at_least(at_most(u, 7), -7) + nn_all(1));
+    case MODEL_ACT_GELU: return gelu4(g) * u;
+    case MODEL_ACT_GELU_UNGATED: return gelu4(g);
+    case MODEL_ACT_RELU_UNGATED: return nn_pick(g > none, g, none);
+    case MODEL_ACTS: break;
+    }
+    return none;
+}
+
+INLINE void act_all(float *h, const float *gate, const float *up, int n, enum model_act act)
+{
+    const int gated = act != MODEL_ACT_GELU_UNGATED && act != MODEL_ACT_RELU_UNGATED; /* else there is no up */
+    int i = 0;
+    for (; i + NN_EXP_LANES <= n; i += NN_EXP_LANES) { /* h may be gate or up */
+        const nn_f4 g = nn_load(gate + i), v = act4(g, gated ? nn_load(up + i) : g, act);
+        memcpy(h + i, &v, sizeof v);
+    }
+    for (; i < n; i++)
+        h[i] = act4(nn_all(gate[i]), nn_all(gated ? up[i] : 0), act)[0];
 }
 
 void nn_ffn_act(float *h, const float *gate, const float *up, int n, enum model_act act)
 {
     switch (act) {
-    case MODEL_ACT_SILU:
-        for (int i = 0; i < n; i++)
-            h[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
-        break;
-    case MODEL_ACT_RELU:
-        for (int i = 0; i < n; i++)
-            h[i] = gate[i] > 0 ? gate[i] * up[i] : 0;
-        break;
-    case MODEL_ACT_DRELU:
-        for (int i = 0; i < n; i++)
-            h[i] = gate[i] > 0 && up[i] > 0 ? gate[i] * up[i] : 0;
-        break;
-    case MODEL_ACT_SWIGLU_OAI:
-        for (int i = 0; i < n; i++) {
-            float g = fminf(gate[i], 7), u = fminf(fmaxf(up[i], -7), 7);
-            h[i] = g / (1.0f + expf(-1.702f * g)) * (u + 1);
-        }
-        break;
-    case MODEL_ACT_GELU:
-        for (int i = 0; i < n; i++)
-            h[i] = gelu(gate[i]) * up[i];
-        break;
-    case MODEL_ACT_GELU_UNGATED:
-        for (int i = 0; i < n; i++)
-            h[i] = gelu(gate[i]);
-        break;
-    case MODEL_ACT_RELU_UNGATED:
-        for (int i = 0; i < n; i++)
-            h[i] = gate[i] > 0 ? gate[i] : 0;
-        break;
-    case MODEL_ACTS:
-        break;
+    case MODEL_ACT_SILU: act_all(h, gate, up, n, MODEL_ACT_SILU); break;
+    case MODEL_ACT_RELU: act_all(h, gate, up, n, MODEL_ACT_RELU); break;
+    case MODEL_ACT_DRELU: act_all(h, gate, up, n, MODEL_ACT_DRELU); break;
+    case MODEL_ACT_SWIGLU_OAI: act_all(h, gate, up, n, MODEL_ACT_SWIGLU_OAI); break;
+    case MODEL_ACT_GELU: act_all(h, gate, up, n, MODEL_ACT_GELU); break;
+    case MODEL_ACT_GELU_UNGATED: act_all(h, gate, up, n, MODEL_ACT_GELU_UNGATED); break;
+    case MODEL_ACT_RELU_UNGATED: act_all(h, gate, up, n, MODEL_ACT_RELU_UNGATED); break;
+    case MODEL_ACTS: break;
     }
 }
 

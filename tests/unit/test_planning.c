@@ -86,7 +86,7 @@ static void test_exhaustive(void)
     for (int i = 0; i < test_cases(24); i++) {
         sample_state = (uint64_t)i + 3;
         int layers = i % 6 == 5 ? 3 : 2, wide = layers == 3 ? 64 : 64 * (1 + (int)(3 * sample_uniform()));
-        struct inputs in = sample_inputs(layers, 128 << (int)(2 * sample_uniform()), wide, i % 7 == 6 ? 2 : 1,
+        struct inputs in = sample_inputs(layers, 128 << (int)(2 * sample_uniform()), wide, i % 6 == 5 ? 2 : 1,
                                          1 << i % 4);
         struct hw hw = sample_hw(1 + i % 2, 1 + (int)(3 * sample_uniform()), 10000 + 90000 * sample_uniform());
         struct request q = request(0);
@@ -473,7 +473,7 @@ static void refuse(struct advised *a, int i)
 {
     sample_state = (uint64_t)i + 1000;
     int layers = 2 + i % 2, max_batch = 1 << (int)(3 * sample_uniform()), n_ff = 64 * (1 + (int)(3 * sample_uniform()));
-    int blocks = i % 9 == 8 ? 2 : 1, kind = i % 4;
+    int blocks = i % 6 == 5 ? 2 : 1, kind = i % 4;
     struct inputs in = sample_inputs(layers, 128, n_ff, blocks, max_batch);
     struct inputs single = sample_inputs(layers, 128, n_ff, blocks, 1);
     struct hw hw = sample_hw(1 + i % 2, 2, 10000 + 90000 * sample_uniform());

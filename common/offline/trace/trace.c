@@ -79,6 +79,8 @@ static int check_format(struct trace *t, struct err *e)
     char format[64];
     uint64_t revision;
     int r = trace_h5_get_text(&t->h5, "/", "format", format, sizeof format, e);
+    if (r == ERR_NOMEM || r == ERR_IO)
+        return r;
     if (r < 0 || strcmp(format, "thermocline-trace"))
         return err_set(e, ERR_FORMAT, "'%s' is an HDF5 file, but no trace: its attribute 'format' is not "
                        "\"thermocline-trace\"", t->info.path);

@@ -134,7 +134,7 @@ static void text_gains(const struct plan *p, const struct plan_limit *l, const s
 {
     double now = l->batches[0].predicted.tokens_per_s;
     if (g->n)
-        printf("What more would buy, solved again with the plan's layout and context (%.4g tokens/s as it is)\n", now);
+        printf("What more would buy, solved again with the plan's layout, context and chunk (%.4g tokens/s as it is)\n", now);
     for (int i = 0; i < g->n; i++)
         printf("  %-40s %.4g tokens/s (%+.1f %%)\n", g->gain[i].what, g->gain[i].tokens_per_s,
                100 * (g->gain[i].tokens_per_s / now - 1));

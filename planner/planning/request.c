@@ -64,7 +64,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->recall = known ? asked->recall : l->recall;
     out->max_kl = known ? asked->max_kl : -1;
     out->predictor = known ? asked->predictor : -1;
-    out->chunk = known ? asked->prefill_chunk : 0;
+    out->chunk = l->prefill_chunk;
     for (int b = 0; b < l->n_batches; b++) /* all the same in plans that name none */
         out->weight[b] = known && asked->n_weights ? asked->weight[b] : 1;
     out->prompt_weight = known ? asked->prompt_weight : PLAN_PROMPT_WEIGHT;

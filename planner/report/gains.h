@@ -2,7 +2,7 @@
 #define PLANNER_REPORT_GAINS_H
 
 /* What more of something would buy: each gain is the plan that `solve` makes of the plan's own request with that one thing
- * changed, under the same layout and context. One owner thread. */
+ * changed, under the same layout, context and chunk. One owner thread. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/plan.h"
 

@@ -61,7 +61,7 @@ static void gains_figure(struct page *out, const struct report *r, int index)
                                  .totals = totals, .parts = parts, .colours = colours, .values = v };
     report_figure(out, "What more would buy, tokens/s");
     plot_draw_bars(out, &b);
-    report_figure_end(out, "Each bar is a plan of its own, solved for with that one thing changed and the same layout and context.");
+    report_figure_end(out, "Each bar is a plan of its own, solved for with that one thing changed and the same layout, context and chunk.");
 }
 
 static void gains_table(struct page *out, const struct report *r, int index)

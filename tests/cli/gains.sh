@@ -35,7 +35,7 @@ PY
 }
 
 # promised NAME CORES OPTION...: a plan under these options, in all limits of which every gain holds. The cores that it may have, or
-# none: all. With the layout and the context that it has come to.
+# none: all. With the layout, the context and the chunk that it has come to.
 promised()
 {
     local name=$1 cores=$2 m change model
@@ -46,7 +46,7 @@ promised()
     local gains=0
     for m in $(python3 -c 'import json, sys; print(*[l["memory_bytes"] for l in json.load(open(sys.argv[1]))["limits"]])' "$tmp/$name.json"); do
         "$P" explain "$tmp/$name.json" "${model[@]}" --hardware "$tmp/phone.sqlite" --memory "$m" --json > "$tmp/x.json" || return 1
-        # A line a gain: what changes, the memory, the cores, and the options that keep the layout and the context.
+        # A line a gain: what changes, the memory, the cores, and the options that keep the layout, the context and the chunk.
         python3 - "$tmp/x.json" "$tmp/$name.json" "$m" "$cores" > "$tmp/list" <<'PY' || return 1
 import json, sys
 x, plan, m, cores = json.load(open(sys.argv[1])), json.load(open(sys.argv[2])), int(sys.argv[3]), sys.argv[4]
@@ -58,7 +58,7 @@ for g in x["gains"]:
     most = [p.split("=") for p in cores.split(",") if p]
     most = ",".join("%s=%d" % (k, int(n) + (k == change)) for k, n in most)
     print(change, g["memory_bytes"], *(["--cores", most] if most else []), "--form", plan["layout"]["form"], "--packed",
-          "yes" if plan["layout"]["packed"] else "no", "--context", limit["context"])
+          "yes" if plan["layout"]["packed"] else "no", "--context", limit["context"], "--chunk", limit["prefill_chunk"])
 PY
         local i=0 fixed
         while read -r change bytes fixed; do
@@ -116,7 +116,7 @@ recorded()
     python3 - "$tmp/few.json" "$tmp/open.json" <<'PY'
 import json, sys
 few, open_ = (json.load(open(p))["request"] for p in sys.argv[1:])
-assert few == {"cold_policy": "lru", "context": 256, "cores": [{"n": 1, "name": "big"}, {"n": 2, "name": "mid"}, {"n": 0, "name": "little"}], "form": "bundle"}, few
+assert few == {"batch_weights": [1, 1], "cold_policy": "lru", "context": 256, "cores": [{"n": 1, "name": "big"}, {"n": 2, "name": "mid"}, {"n": 0, "name": "little"}], "form": "bundle"}, few
 assert open_ == {}, open_
 PY
 }

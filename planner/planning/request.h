@@ -53,9 +53,9 @@ void request_weights(const struct request *q, int n, int out[PLAN_MAX_BATCHES]);
 /* What a plan for n batch sizes keeps of a request. */
 void request_record(const struct request *q, const struct hw *hw, int n, struct plan_request *out);
 
-/* The request that planning_make answers with this limit, under the plan's layout, the limit's context and its chunk: for solving again with
- * more memory or another device. A plan that does not record its request is taken to have asked for what it has, with all
- * cores. out borrows the layout from the plan. */
+/* The request that planning_make answers with this limit, under the plan's layout, the limit's context and its chunk: for solving
+ * again with more memory or another device. A plan that does not record its request is taken to have asked for what it has, with
+ * all cores. out borrows the layout from the plan. */
 void request_again(const struct plan *p, const struct plan_limit *l, const struct hw *hw, struct request *out);
 
 #endif

@@ -23,11 +23,11 @@ const struct accel_backend *setup_accel_backend(int i)
 int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
 {
     const struct opt all[] = {
-        { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME[:DEVICE]",
+        { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
           .help = "Accelerator beside the processor: none, opencl (the first GPU, or else the first device) or opencl:N, as 'thermo-run "
                   "engines' lists them. It computes the hottest neurons of each FFN in 32-bit floating point, while the processor "
                   "computes the others.", .def = "none" },
-        { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "SPEC",
+        { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "LIST",
           .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
                   "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.", .def = "100%" },
         { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,

@@ -214,7 +214,8 @@ static void forget(struct cache *c, uint32_t i)
     s->pins = 0;
 }
 
-uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted)
+/* A slot for the unit, which has been counted `more` times more than its count says. */
+static uint32_t admit(struct cache *c, uint32_t unit, int more, uint32_t *evicted)
 {
     *evicted = CACHE_NONE;
     if (!c->n_slots)
@@ -225,7 +226,7 @@ uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted)
         c->free_head = slots(c)[i].next;
     } else {
         i = victim(c);
-        if (i == CACHE_NONE || (c->policy == CACHE_LFU && level_of(c, unit) < level_of(c, slots(c)[i].unit))) {
+        if (i == CACHE_NONE || (c->policy == CACHE_LFU && level_of(c, unit) + more < level_of(c, slots(c)[i].unit))) {
             c->stats.refused++;
             return CACHE_NONE;
         }
@@ -237,6 +238,31 @@ uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted)
     slots(c)[i] = (struct slot){ .unit = unit, .pins = 1, .state = SLOT_LOADING };
     map_of(c)[unit] = i;
     return i;
+}
+
+uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted)
+{
+    return admit(c, unit, 0, evicted);
+}
+
+uint32_t cache_admit_early(struct cache *c, uint32_t unit, uint32_t *evicted)
+{
+    return admit(c, unit, 1, evicted);
+}
+
+uint32_t cache_find(const struct cache *c, uint32_t unit)
+{
+    assert(unit < c->n_units);
+    return c->n_slots ? map_of(c)[unit] : CACHE_NONE;
+}
+
+void cache_drop(struct cache *c, uint32_t i)
+{
+    struct slot *s = &slots(c)[i];
+    assert(i < c->n_slots && s->pins == 1 && s->state != SLOT_FREE && !s->listed);
+    forget(c, i);
+    s->next = c->free_head;
+    c->free_head = i;
 }
 
 void cache_ready(struct cache *c, uint32_t i)

@@ -43,7 +43,13 @@ void cache_prefetch(const struct cache *c, uint32_t unit, int stage);
  * CACHE_NONE when every slot is pinned or when the policy would keep what it has: then use the
  * data once from staging. */
 uint32_t cache_admit(struct cache *c, uint32_t unit, uint32_t *evicted);
+/* The same for a unit that is not there and whose lookup comes later, perhaps: judged as if it had been counted already. */
+uint32_t cache_admit_early(struct cache *c, uint32_t unit, uint32_t *evicted);
+/* Its slot, ready or loading, or CACHE_NONE; counts nothing, pins nothing. */
+uint32_t cache_find(const struct cache *c, uint32_t unit);
 void cache_ready(struct cache *c, uint32_t slot);   /* loading -> ready */
+/* The slot of a unit with a single pin is free, and the unit is not in the cache: it was not wanted after all. */
+void cache_drop(struct cache *c, uint32_t slot);
 void cache_unpin(struct cache *c, uint32_t slot);
 /* The same, but the unit is not wanted again soon: of its level it is the first to go. */
 void cache_unpin_first(struct cache *c, uint32_t slot);

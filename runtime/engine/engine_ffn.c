@@ -205,12 +205,50 @@ static int finish_experts(struct engine *g, int layer, int n, struct err *e)
     return r < 0 ? r : engine_add_residual(g, g->mix, n, e);
 }
 
+/* The layer after this one in the order of passes, or -1. */
+static int layer_after(const struct engine *g, int layer)
+{
+    int i = 0;
+    while (model_layer_at(&g->h, i) != layer)
+        i++;
+    int next = i + 1 < model_depth(&g->h) ? model_layer_at(&g->h, i + 1) : -1;
+    return next >= 0 && !model_is_lead(&g->h, next) ? next : -1;
+}
+
+#define GUESS_TOKENS 4 /* of a pass, at most, whose experts are guessed */
+
+/* Which experts the next layer will use, from what its router says of the residual stream as it is before this layer's FFN: they are
+ * read while that is computed (expert_prefetch.h), after what the layer itself lacks of the blocks f[n_f]. xn and the router's memory stay
+ * as they are. */
+static int guess_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
+{
+    int next = layer_after(g, layer), n_guesses = 0, r;
+    if (n > GUESS_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_guesses(g->pipe, next))
+        return 0;
+    struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
+    float logits[GUESS_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
+    uint16_t chosen[MODEL_MAX_EXPERTS], guesses[GUESS_TOKENS * MODEL_MAX_EXPERTS];
+    if ((r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0)
+        return r;
+    if (router_input(g, next, n) == g->xn && (r = g->dense->backend->norm(g->dense, next, DENSE_NORM_FFN, g->x, n, g->acc, e)) < 0)
+        return r;
+    if ((r = g->dense->backend->route(g->dense, next, &in, logits, e)) < 0)
+        return r;
+    for (int t = 0; t < n; t++) {
+        nn_route(chosen, part, logits + t * g->h.n_experts, g->weights.layers[next].select_bias, &g->h);
+        for (int s = 0; s < g->h.n_experts_used; s++)
+            guesses[n_guesses++] = chosen[s];
+    }
+    pipeline_guess(g->pipe, next, guesses, n_guesses);
+    return 0;
+}
+
 /* Experts on the tokens routed to them; a token's sum is over experts in ascending order. */
 static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
     struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
     uint8_t passing[MODEL_MAX_EXPERTS];
-    int from = predicted_from(g, layer), n_f, r;
+    int from = predicted_from(g, layer), first = 1, n_f, r;
     size_t d = (size_t)g->h.d_model;
     if (!g->h.early_router && (r = engine_route(g, layer, router_input(g, layer, n), n, e)) < 0)
         return r;
@@ -225,6 +263,9 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
         }
         if (from == PREDICT_BLOCK || from == PREDICT_RESIDUAL)
             see(g, f, n_f, n, from == PREDICT_BLOCK ? g->block_in : g->x);
+        if (first && (r = guess_experts(g, layer, f, n_f, n, e)) < 0)
+            return r;
+        first = 0;
         if ((r = engine_accel_run(g, layer, f, n_f, e)) < 0)
             return r;
         add_experts(g, layer, f, n_f, n);

@@ -49,6 +49,13 @@ struct list {
     uint32_t known_to;    /* the first unit that may still be appended */
 };
 
+/* Entries [first, first + n) of a list came with one read: those of them that are ADMITTED or STAGED. Others are of another
+ * kind, and were there before. */
+struct read_arrival {
+    struct list *list;
+    uint32_t first, n;
+};
+
 /* Which neurons of a block are predicted. Written before workers start, but for the bits (scheduler_predict.c). */
 struct predicted {
     int on;                 /* this pass predicts; else every gate is computed, and nothing below counts */

@@ -5,6 +5,7 @@
 #include "common/base/progress.h"
 
 #include "runtime/pipeline/compute.h"
+#include "runtime/pipeline/expert_prefetch.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 #include "runtime/pipeline/read_queue.h"
 #include "runtime/pipeline/scheduler.h"
@@ -20,6 +21,7 @@ struct pipeline {
     struct scheduler *s;
     /* owned by the coordinator */
     int threads;             /* that take part */
+    uint32_t depth;          /* reads in flight */
     int predicted, prepared; /* this pass; blocks of a layer have begun, and pipeline_run has not been called */
     struct pipeline_stats stats; /* of the pipeline's own; others are counted by the parts */
 };
@@ -33,6 +35,7 @@ struct pipeline *pipeline_new(const struct pipeline_config *c, struct err *e)
     }
     p->c = *c;
     p->threads = c->choice.threads;
+    p->depth = (uint32_t)c->choice.queue_depth;
     p->q = read_queue_new(&p->c, e);
     p->s = p->q ? scheduler_new(&p->c, p->q, e) : NULL;
     if (!p->s) {
@@ -54,6 +57,7 @@ void pipeline_free(struct pipeline *p)
 void pipeline_use(struct pipeline *p, int threads, int depth)
 {
     p->threads = threads;
+    p->depth = (uint32_t)(depth < p->c.choice.queue_depth ? depth : p->c.choice.queue_depth);
     scheduler_use(p->s, threads);
     read_queue_use(p->q, (uint32_t)depth);
 }
@@ -156,12 +160,25 @@ int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *
     return p->c.no_prefetch ? 0 : scheduler_read(p->s, SCHEDULE_READS_AHEAD, 1, e);
 }
 
+int pipeline_guesses(struct pipeline *p, int layer)
+{
+    return expert_prefetch_wants(read_queue_experts(p->q), layer);
+}
+
+void pipeline_guess(struct pipeline *p, int layer, const uint16_t *blocks, int n)
+{
+    expert_prefetch_begin(read_queue_experts(p->q), layer, blocks, n);
+}
+
 int pipeline_poll(struct pipeline *p, struct err *e)
 {
-    if (!p->prepared || !read_queue_in_flight(p->q))
+    struct expert_prefetch *f = read_queue_experts(p->q);
+    int r;
+    if (!(p->prepared && read_queue_in_flight(p->q)) && !expert_prefetch_busy(f))
         return 0;
-    int r = scheduler_collect(p->s, 0, e);
-    return r < 0 ? r : scheduler_read(p->s, UINT32_MAX, 1, e);
+    if ((r = scheduler_collect(p->s, 0, e)) < 0)
+        return r;
+    return p->prepared ? scheduler_read(p->s, UINT32_MAX, 1, e) : expert_prefetch_issue(f, p->depth, e);
 }
 
 /* Blocks that were prepared are those that come. */
@@ -246,6 +263,9 @@ struct pipeline_stats pipeline_stats(const struct pipeline *p)
     const struct predictor_prefetch *f = read_queue_predictors(p->q);
     read_queue_gates(p->q, &s.gate_lookups, &s.gate_hits);
     s.stall_ns = scheduler_stall_ns(p->s);
+    const struct expert_prefetch_stats x = expert_prefetch_stats(read_queue_experts(p->q));
+    s.guessed = x.reads;
+    s.guesses_used = x.taken;
     s.predictor_bytes = f ? predictor_prefetch_bytes(f) : 0;
     return s;
 }

@@ -5,11 +5,14 @@
 
 #include "common/base/progress.h"
 
+#include "runtime/pipeline/expert_prefetch.h"
 #include "runtime/pipeline/predictor_prefetch.h"
 
 #include <assert.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#define EXPERT_TAGS 0x40000000u /* of requests of experts that are read ahead: beyond those of buffers and of predictors */
 
 struct buffer {
     struct io_request req;
@@ -26,6 +29,7 @@ struct read_queue {
     struct buffer *buffers;
     uint32_t *free_buffers, n_free;
     struct predictor_prefetch *predictors;
+    struct expert_prefetch *experts;
     uint64_t gate_lookups, gate_hits;
     atomic_uint reads;    /* in flight, when reads were last issued */
 };
@@ -58,6 +62,10 @@ struct read_queue *read_queue_new(const struct pipeline_config *c, struct err *e
         read_queue_free(q);
         return NULL;
     }
+    if (!(q->experts = expert_prefetch_new(c, EXPERT_TAGS, e))) {
+        read_queue_free(q);
+        return NULL;
+    }
     return q;
 }
 
@@ -65,6 +73,7 @@ void read_queue_free(struct read_queue *q)
 {
     if (!q)
         return;
+    expert_prefetch_free(q->experts);
     predictor_prefetch_free(q->predictors);
     free(q);
 }
@@ -78,6 +87,11 @@ static int is_direct(const struct pipeline_config *c, const struct list *l)
 void read_queue_use(struct read_queue *q, uint32_t depth)
 {
     q->depth = depth < q->n_buffers ? depth : q->n_buffers;
+}
+
+void read_queue_begin(struct read_queue *q, int layer)
+{
+    expert_prefetch_close(q->experts, layer);
 }
 
 void read_queue_rule(const struct read_queue *q, struct list *l)
@@ -110,15 +124,17 @@ void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint3
     cache_prefetch(cache_of(q, l), cache_unit_of(l, unit), stage);
 }
 
-int read_queue_lookup(struct read_queue *q, const struct list *l, struct entry *e)
+int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e)
 {
-    int is_ready = 0, gates = l->part == 0;
+    int is_ready = 0, gates = l->part == 0, guessed;
     e->where = cache_lookup(cache_of(q, l), cache_unit_of(l, e->unit), &is_ready);
     e->kind = KIND_MISSING;
     q->gate_lookups += (uint64_t)gates;
     if (e->where == CACHE_NONE)
         return 0;
-    assert(is_ready); /* no read outlives its pass */
+    if (gates && (guessed = expert_prefetch_take(q->experts, l, e, e->where)) > 0)
+        return guessed == 1;
+    assert(is_ready); /* no other read outlives its pass */
     q->gate_hits += (uint64_t)gates;
     e->kind = KIND_CACHED;
     e->base = slot_memory(q, l, e->where);
@@ -224,8 +240,8 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     struct io_request *batch[READ_QUEUE_BATCH];
     int n = 0, r;
     uint32_t fewer = q->depth + predictor_prefetch_in_flight(q->predictors); /* that wait for a turn, not for a buffer */
-    if (q->depth < q->n_buffers && fewer < most)
-        most = fewer;
+    if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts)) && fewer < most)
+        most = fewer; /* experts that are read ahead have no buffers: the back end has room for so many reads and no more */
     *pressure = 0;
     for (int i = 0; i < n_lists; i++)
         while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {
@@ -241,7 +257,10 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
                 n = 0;
             }
         }
-    if ((r = n ? io_submit(io, batch, n, e) : 0) == 0)
+    r = n ? io_submit(io, batch, n, e) : 0;
+    if (q->n_free < q->n_buffers) /* what is needed now has the storage for itself */
+        most = 0;
+    if (r == 0 && (r = expert_prefetch_issue(q->experts, most < q->depth ? most : q->depth, e)) == 0)
         atomic_store_explicit(&q->reads, (unsigned)io->in_flight, memory_order_relaxed);
     return r;
 }
@@ -295,6 +314,12 @@ int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[R
     struct io_request *done[READ_QUEUE_BATCH];
     int n = io_reap(q->c->io, done, READ_QUEUE_BATCH, wait, e), arrivals = 0, r;
     for (int i = 0; i < n; i++) {
+        if (done[i]->tag >= EXPERT_TAGS) {
+            if ((r = expert_prefetch_came(q->experts, done[i], &out[arrivals], e)) < 0)
+                return r;
+            arrivals += r;
+            continue;
+        }
         if (done[i]->tag >= q->n_buffers) {
             if ((r = predictor_prefetch_came(q->predictors, done[i], e)) < 0)
                 return r;
@@ -334,6 +359,11 @@ int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct v
     if (c->bytes)
         c->ns += (uint64_t)(progress_now_ns() - start);
     return r;
+}
+
+struct expert_prefetch *read_queue_experts(struct read_queue *q)
+{
+    return q->experts;
 }
 
 struct predictor_prefetch *read_queue_predictors(struct read_queue *q)

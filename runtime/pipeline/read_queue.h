@@ -23,15 +23,9 @@
 
 struct read_queue;
 struct predictor_prefetch;
+struct expert_prefetch;
 
 #define READ_QUEUE_BATCH 64 /* arrivals of one call */
-
-/* Entries [first, first + n) of a list came with one read: those of them that are ADMITTED or STAGED. Others are of another
- * kind, and were there before. */
-struct read_arrival {
-    struct list *list;
-    uint32_t first, n;
-};
 
 /* c outlives it. Takes memory.reads and the buffers at the beginning of staging; behind those, streamed predictors (predictor_prefetch.h).
  * NULL: ERR_NOMEM. */
@@ -41,17 +35,21 @@ void read_queue_free(struct read_queue *q); /* after the backend is closed; acce
 /* At most so many reads of neurons are in flight from now on, of those that there are buffers for. Between passes. */
 void read_queue_use(struct read_queue *q, uint32_t depth);
 
+/* Lists of a layer are made next, for all units of it that this pass needs now. */
+void read_queue_begin(struct read_queue *q, int layer);
+
 /* A list's rule for reading: neighbouring units in one read, and for neurons units through gaps where the plan has joins. */
 void read_queue_rule(const struct read_queue *q, struct list *l);
 
 /* What the lookup of a unit will touch, ahead of it, in stages (cache_prefetch). */
 void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint32_t unit, int stage);
 
-/* The bytes of the entry's unit: 1, CACHED and pinned; 0, MISSING. */
-int read_queue_lookup(struct read_queue *q, const struct list *l, struct entry *e);
+/* The bytes of the entry's unit: 1, CACHED, or ADMITTED where it was read ahead, and pinned; 0, MISSING, or READING where it is on its
+ * way. */
+int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e);
 
-/* Starts reads of the lists in their order, and of each in list order, until `most` are in flight or no buffer is free. A read
- * whose window reaches known_to waits. *pressure: reads wait for buffers. ERR_IO, ERR_INTR. */
+/* Starts reads of the lists in their order, and of each in list order, until `most` are in flight or no buffer is free; then of experts
+ * that are read ahead. A read whose window reaches known_to waits. *pressure: reads wait for buffers. ERR_IO, ERR_INTR. */
 int read_queue_issue(struct read_queue *q, struct list *const *lists, int n, uint32_t most, int *pressure, struct err *e);
 
 /* Takes in what has arrived; waits for a read when `wait` is set and one is in flight. Reads of streamed predictors are theirs,
@@ -67,6 +65,9 @@ uint32_t read_queue_reads(struct read_queue *q);
 
 /* A worker: verifies those of entries idx[n] of a list that were read in this pass. ERR_IO names the unit. */
 int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct verify_counts *c, struct err *e);
+
+/* Experts that are read ahead. */
+struct expert_prefetch *read_queue_experts(struct read_queue *q);
 
 /* Streamed predictors, or NULL. */
 struct predictor_prefetch *read_queue_predictors(struct read_queue *q);

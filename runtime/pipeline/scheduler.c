@@ -522,6 +522,7 @@ void scheduler_begin(struct scheduler *s, int layer, const int *blocks, int n, i
     s->now.stage = STAGE_NONE;
     s->now.alone = s->now.complete = 0;
     s->now.ns = 0;
+    read_queue_begin(s->q, layer);
     for (int i = 0; i < n; i++)
         reset_pass(&s->pass[i], layer, blocks[i]);
     for (int i = 0; i < n; i++)

@@ -98,7 +98,7 @@ void pass_add_hot(struct pass *p, enum list_id list, uint32_t pos0, uint32_t n, 
 /* A unit that is not hot: cached and pinned, or to be read. */
 void pass_add_unit(struct pass *p, enum list_id list, uint32_t unit)
 {
-    const struct list *l = &p->b.list[list];
+    struct list *l = &p->b.list[list];
     const struct layout_shape *s = p->b.shape;
     const struct layout_part *lp = &s->part[l->part];
     struct entry *e = append(p, list, unit * lp->neurons_per_unit, layout_unit_neurons(s, lp, unit));

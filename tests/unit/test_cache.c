@@ -214,6 +214,36 @@ static void test_first(enum cache_policy policy)
     free(mem);
 }
 
+/* A unit that is admitted before it is looked up: found without being counted, dropped without a trace. */
+static void test_early(void)
+{
+    static _Alignas(64) uint8_t mem[16384];
+    uint32_t ev;
+    int ready = 0;
+    CHECK(cache_bytes(8, 2) <= sizeof mem);
+    struct cache *c = cache_init(mem, 8, 2, CACHE_LFU);
+    CHECK(cache_find(c, 3) == CACHE_NONE);
+    uint32_t a = cache_admit_early(c, 3, &ev);
+    CHECK(a != CACHE_NONE && ev == CACHE_NONE && cache_find(c, 3) == a && cache_unit(c, a) == 3);
+    cache_ready(c, a);
+    cache_drop(c, a);
+    CHECK(cache_find(c, 3) == CACHE_NONE && cache_unit(c, a) == CACHE_NONE && !cache_full(c));
+    for (uint32_t u = 0; u < 2; u++) { /* both slots taken, by units that were looked up once */
+        CHECK(cache_lookup(c, u, &ready) == CACHE_NONE);
+        uint32_t s = cache_admit(c, u, &ev);
+        cache_ready(c, s);
+        cache_unpin(c, s);
+    }
+    CHECK(cache_full(c) && cache_admit(c, 5, &ev) == CACHE_NONE); /* never looked up: colder than both */
+    uint32_t b = cache_admit_early(c, 5, &ev);                    /* as if it had been */
+    CHECK(b != CACHE_NONE && ev == 0 && cache_find(c, 0) == CACHE_NONE);
+    CHECK(cache_lookup(c, 5, &ready) == b && !ready);             /* pinned twice now */
+    cache_ready(c, b);
+    cache_unpin(c, b);
+    cache_unpin(c, b);
+    CHECK(cache_find(c, 5) == b && cache_stats(c).hits == 1);
+}
+
 static void test_empty(void)
 {
     void *mem = aligned_alloc(64, cache_bytes(1000, 0));
@@ -258,6 +288,7 @@ int main(void)
     test_rules();
     test_first(CACHE_LRU);
     test_first(CACHE_LFU);
+    test_early();
     test_empty();
     for (int p = 0; p < CACHE_POLICIES; p++)
         for (uint32_t n = 1; n <= UNITS; n = n * 2 + 1)

@@ -256,6 +256,39 @@ static void test_warm_start(void)
     }
 }
 
+/* Experts that are read ahead: the same bits and hits as without, on every back end; what is guessed wrong leaves no trace. */
+static void test_guesses(void)
+{
+    static const struct io_backend *const backends[] = { &io_pread_backend, &io_delay_backend };
+    struct err e;
+    struct pack *p;
+    struct engine_sample s = sample(LAYOUT_TILES, 0, QUANT_Q4_0, QUANT_Q8_0);
+    s.act = MODEL_ACT_SILU;
+    s.cluster = 64;
+    s.n_ff = 192;
+    s.experts = 8;
+    s.used = 2;
+    if (es_pack(path, &s, &e) < 0 || pack_open(path, &p, &e) < 0) {
+        CHECK(!"pack");
+        return;
+    }
+    for (int i = 0; i < 12; i++) {
+        struct variant v = { .threads = 1 + i % 3, .chunk = 1, .depth = 1 + i % 5, .lanes = 1 + i % 2, .cold = 6 + i % 3,
+                             .policy = i % 2 ? CACHE_LFU : CACHE_LRU, .backend = backends[i % 2] };
+        struct engine_stats without = { 0 }, with = { 0 };
+        CHECK(run(p, &v, first, &without, &e) == 0 && !without.guessed && without.reads > 0);
+        v.prefetch = 1;
+        CHECK(run(p, &v, other, &with, &e) == 0 && !memcmp(first, other, sizeof first));
+        CHECK_MSG(with.guessed > 0 && with.guesses_used <= with.guessed && with.lookups == without.lookups && with.hits <= with.lookups,
+                  "%llu guessed, %llu used", (unsigned long long)with.guessed, (unsigned long long)with.guesses_used);
+        if (i == 0)
+            printf("# %llu guessed, %llu used, %llu reads, %llu without\n", (unsigned long long)with.guessed,
+                   (unsigned long long)with.guesses_used, (unsigned long long)with.reads, (unsigned long long)without.reads);
+    }
+    pack_close(p);
+    unlink(path);
+}
+
 /* Layers so wide that a worker sums whole rows of Down while others compute neurons. */
 static void test_wide(void)
 {
@@ -507,6 +540,7 @@ int main(void)
     test_tiles_q8();
     test_batch();
     test_warm_start();
+    test_guesses();
     test_wide();
     test_joins();
     test_faults();

@@ -36,6 +36,10 @@ report()
     echo "$p $f $s $took $cpu" > "$log.counts"
 }
 
+# Leaks that are not ours, where the sanitizer looks for leaks.
+LSAN_OPTIONS=suppressions=$(cd "${0%/*}" && pwd)/lsan.supp:print_suppressions=0${LSAN_OPTIONS:+:$LSAN_OPTIONS}
+export LSAN_OPTIONS
+
 if [ "$1" = --one ]; then
     logs=$2 t=$3
     name=${t##*tests/}

@@ -6,6 +6,7 @@
 
 #include "common/base/ckmath.h"
 #include "common/base/progress.h"
+#include "common/model/logits.h"
 #include "common/offline/forward.h"
 
 #include <math.h>
@@ -155,20 +156,6 @@ static int longest(const struct corpus *c)
     return (int)most;
 }
 
-/* ln sum exp of x, and where the largest is. */
-static double log_sum_exp(const float *x, int n, int *top)
-{
-    int best = 0;
-    double sum = 0;
-    for (int i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)x[i] - (double)x[best]);
-    *top = best;
-    return (double)x[best] + log(sum);
-}
-
 struct sums {
     double kl, agree, nll[2];
     uint64_t n, scored;
@@ -176,24 +163,18 @@ struct sums {
 
 static void compare(struct quality *q, struct sums *s, const float *a, const float *b, int n, int64_t next)
 {
-    int top_a, top_b;
-    double za = log_sum_exp(a, n, &top_a), zb = log_sum_exp(b, n, &top_b), kl = 0;
-    for (int i = 0; i < n; i++) {
-        double la = (double)a[i] - za, lb = (double)b[i] - zb, diff = fabs((double)a[i] - (double)b[i]);
-        kl += exp(la) * (la - lb);
-        if (diff > q->max_logit_diff)
-            q->max_logit_diff = diff;
-    }
-    if (kl < 0)
-        kl = 0; /* rounding of equal distributions */
+    const struct logits_difference d = logits_compare(a, b, n);
+    double kl = d.kl < 0 ? 0 : d.kl; /* rounding of equal distributions */
+    for (int i = 0; i < n; i++)
+        q->max_logit_diff = fmax(q->max_logit_diff, fabs((double)a[i] - (double)b[i]));
     s->kl += kl;
     if (kl > q->kl_max)
         q->kl_max = kl;
-    s->agree += top_a == top_b;
+    s->agree += d.same;
     s->n++;
     if (next >= 0) {
-        s->nll[0] += za - (double)a[next];
-        s->nll[1] += zb - (double)b[next];
+        s->nll[0] += d.log_sum_a - (double)a[next];
+        s->nll[1] += d.log_sum_b - (double)b[next];
         s->scored++;
     }
 }

@@ -2,6 +2,7 @@
 #include "common/base/file.h"
 #include "common/base/progress.h"
 #include "common/cli/opt.h"
+#include "common/model/logits.h"
 
 #include "runtime/cmd.h"
 #include "runtime/prompt.h"
@@ -92,21 +93,17 @@ static int get_ids(const struct args *a, const struct setup *s, int32_t **ids, i
 /* Logits of the text's token `target`, and of exact mode, or NULL. */
 static void add_scores(const float *v, const float *exact, int n, int32_t target, struct sum *sum)
 {
-    int top, exact_top;
-    double all = sample_log_sum(v, n, &top), kl = 0;
-    sum->nll += all - (double)v[target];
     sum->scored++;
-    if (!exact)
+    if (!exact) {
+        sum->nll += logits_log_sum(v, n, NULL) - (double)v[target];
         return;
-    double exact_all = sample_log_sum(exact, n, &exact_top);
-    for (int i = 0; i < n; i++) {
-        double p = (double)exact[i] - exact_all, q = (double)v[i] - all;
-        kl += exp(p) * (p - q);
     }
-    sum->exact_nll += exact_all - (double)exact[target];
-    sum->kl += kl;
-    sum->kl_max = kl > sum->kl_max ? kl : sum->kl_max;
-    sum->same += top == exact_top;
+    const struct logits_difference d = logits_compare(exact, v, n);
+    sum->nll += d.log_sum_b - (double)v[target];
+    sum->exact_nll += d.log_sum_a - (double)exact[target];
+    sum->kl += d.kl;
+    sum->kl_max = d.kl > sum->kl_max ? d.kl : sum->kl_max;
+    sum->same += d.same;
 }
 
 struct run {

@@ -1,6 +1,5 @@
 /* The model runs the same text once per variant: exactly, and with the neurons that the predictors of one input predict
- * at one recall. All variants run side by side as sequences of one dense pass (common/offline/forward), so that a layer
- * is read from the file once for all of them:
+ * at one recall. All variants run side by side (compare.h):
  *
  *   tokens of a run:  exact | ffn 0.90 | ffn 0.95 | ... | block 0.90 | ...      each: the same pieces of text
  *
@@ -11,13 +10,14 @@
 #include "common/offline/forward.h"
 #include "profiler/predictors/predictor_samples.h"
 #include "profiler/predictors/predictor_set.h"
+#include "profiler/trace/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const double targets[] = { 0.90, 0.95, 0.98, 0.99, 0.995, 0.999 };
-enum { TARGETS = sizeof targets / sizeof *targets, VARIANTS = 1 + PREDICT_INPUTS * TARGETS, TILE = FORWARD_TILE, SCORED = 8 };
+enum { TARGETS = sizeof targets / sizeof *targets, VARIANTS = 1 + PREDICT_INPUTS * TARGETS, TILE = FORWARD_TILE };
 enum { LEAST = 16, LEAST_PIECE = 64, AUTO_LEAST = 128, AUTO_MOST = 4096 };
 #define AUTO_ELEMENTS 1.9e12        /* weights times tokens: 256 tokens of a 7B model */
 #define RUN_BYTES     (256u << 20)  /* residual streams and inputs of a run */
@@ -32,8 +32,6 @@ struct piece {
 struct variant {                 /* 0: exact */
     enum predict_input input;
     double target;
-    double kl, kl_max, nll;      /* summed */
-    uint64_t agree;
 };
 
 /* What the neurons did, added up by each worker for itself. */
@@ -61,6 +59,7 @@ struct quality {
     uint8_t *x, *hidden;         /* of each worker: [TILE] tokens */
     float *h, *scores;
     size_t x_bytes, hidden_bytes, rank;
+    struct compare compare;
     struct progress progress;
 };
 
@@ -251,82 +250,10 @@ static void take_away(void *ctx, int worker, int block, const size_t *tokens, in
     }
 }
 
-/* ---- comparing ---- */
-
-struct compare {
-    const float *logits;         /* [n_variants][SCORED][n_vocab] */
-    int n_vocab, n;
-    const uint32_t *next;        /* [SCORED]; UINT32_MAX: unknown */
-    double (*kl)[SCORED], (*nll)[SCORED]; /* [n_variants] */
-    uint8_t (*same)[SCORED];
-};
-
-static double log_sum_exp(const float *x, int n, int *top)
-{
-    int best = 0;
-    double sum = 0;
-    for (int i = 1; i < n; i++)
-        best = x[i] > x[best] ? i : best;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)x[i] - (double)x[best]);
-    *top = best;
-    return (double)x[best] + log(sum);
-}
-
-static void compare_token(void *ctx, int begin, int end, int worker)
-{
-    const struct compare *c = ctx;
-    size_t vocab = (size_t)c->n_vocab;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int v = i / c->n, t = i % c->n, top_a, top_b;
-        const float *a = c->logits + (size_t)t * vocab, *b = c->logits + ((size_t)v * SCORED + (size_t)t) * vocab;
-        double za = log_sum_exp(a, c->n_vocab, &top_a), zb = log_sum_exp(b, c->n_vocab, &top_b), kl = 0;
-        for (size_t k = 0; k < vocab; k++) {
-            double la = (double)a[k] - za;
-            kl += exp(la) * (la - ((double)b[k] - zb));
-        }
-        c->kl[v][t] = kl > 0 ? kl : 0; /* rounding of equal distributions */
-        c->same[v][t] = top_a == top_b;
-        c->nll[v][t] = c->next[t] != UINT32_MAX ? zb - (double)b[c->next[t]] : 0;
-    }
-}
-
-struct sums {
-    uint64_t tokens, with_next;
-};
-
-/* Tokens [at, at + n) of a run's stretch; next: of their successors. */
-static int score(struct quality *q, struct forward *f, size_t at, int n, const uint32_t *next, float *logits,
-                 struct sums *s, struct err *e)
-{
-    double kl[VARIANTS][SCORED], nll[VARIANTS][SCORED];
-    uint8_t same[VARIANTS][SCORED];
-    size_t vocab = (size_t)q->info->h.n_vocab;
-    for (int v = 0; v < q->n_variants; v++) {
-        int r = forward_logits(f, (size_t)v * q->run_tokens + at, (size_t)n, logits + (size_t)v * SCORED * vocab, e);
-        if (r < 0)
-            return r;
-    }
-    struct compare c = { logits, (int)vocab, n, next, kl, nll, same };
-    pool_for(q->pool, n * q->n_variants, 1, compare_token, &c);
-    for (int t = 0; t < n; t++) {
-        s->tokens++;
-        s->with_next += next[t] != UINT32_MAX;
-        for (int v = 0; v < q->n_variants; v++) {
-            q->v[v].kl += kl[v][t];
-            q->v[v].kl_max = fmax(q->v[v].kl_max, kl[v][t]);
-            q->v[v].nll += nll[v][t];
-            q->v[v].agree += same[v][t];
-        }
-    }
-    return 0;
-}
-
 /* ---- runs ---- */
 
 static int one_run(struct quality *q, struct forward *f, struct trace *text, const struct piece *pieces, size_t n,
-                   float *logits, struct sums *s, struct err *e)
+                   struct err *e)
 {
     size_t v_n = (size_t)q->n_variants, at = 0;
     q->run_tokens = 0;
@@ -351,12 +278,12 @@ static int one_run(struct quality *q, struct forward *f, struct trace *text, con
     }
     at = 0;
     for (size_t i = 0; i < n && !r; at += pieces[i++].n)
-        for (size_t t = pieces[i].skip; t < pieces[i].n && !r; t += SCORED) {
-            uint32_t next[SCORED];
-            int m = (int)(pieces[i].n - t < SCORED ? pieces[i].n - t : SCORED);
+        for (size_t t = pieces[i].skip; t < pieces[i].n && !r; t += COMPARE_TOKENS) {
+            uint32_t next[COMPARE_TOKENS];
+            int m = (int)(pieces[i].n - t < COMPARE_TOKENS ? pieces[i].n - t : COMPARE_TOKENS);
             for (int k = 0; k < m; k++)
                 next[k] = t + (size_t)k + 1 < pieces[i].n ? ids[at + t + (size_t)k + 1] : UINT32_MAX;
-            r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : score(q, f, at + t, m, next, logits, s, e);
+            r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : compare_score(&q->compare, f, q->run_tokens, at + t, m, next, e);
         }
     free(ids), free(starts);
     return r;
@@ -386,7 +313,7 @@ static int reserve(struct quality *q, size_t tokens, struct err *e)
                : err_set(e, ERR_NOMEM, "a run of %zu tokens", tokens);
 }
 
-static void result(const struct quality *q, const struct sums *s, struct trace_predict_quality *rows)
+static void result(const struct quality *q, struct trace_predict_quality *rows)
 {
     for (int v = 1; v < q->n_variants; v++) {
         struct tally t = { 0 };
@@ -394,14 +321,15 @@ static void result(const struct quality *q, const struct sums *s, struct trace_p
             const struct tally *x = &q->tally[w * VARIANTS + v];
             t.all += x->all, t.active += x->active, t.predicted += x->predicted, t.hit += x->hit;
         }
-        double n = (double)s->tokens, all = (double)t.all;
+        const struct compare *c = &q->compare;
+        double n = (double)c->tokens, all = (double)t.all;
         rows[v - 1] = (struct trace_predict_quality){
             .input = q->v[v].input, .target = q->v[v].target,
             .recall = t.active ? (double)t.hit / (double)t.active : 1,
             .density = (double)t.predicted / all, .true_density = (double)t.active / all,
-            .kl_mean = q->v[v].kl / n, .kl_max = q->v[v].kl_max, .top1 = (double)q->v[v].agree / n,
-            .ppl_ratio = s->with_next ? exp((q->v[v].nll - q->v[0].nll) / (double)s->with_next) : 1,
-            .tokens = s->tokens };
+            .kl_mean = c->v[v].kl / n, .kl_max = c->v[v].kl_max, .top1 = (double)c->v[v].same / n,
+            .ppl_ratio = c->with_next ? exp((c->v[v].nll - c->v[0].nll) / (double)c->with_next) : 1,
+            .tokens = c->tokens };
     }
 }
 
@@ -409,13 +337,13 @@ static int measure(struct quality *q, struct trace *text, const struct model *m,
                    struct trace_predict_quality *rows, struct err *e)
 {
     size_t most = RUN_BYTES / (2 * sizeof(float) * (size_t)m->h.d_model * (size_t)q->n_variants), longest = 1, n_runs = 0;
-    struct sums s = { 0 };
     struct forward *f = NULL;
     for (size_t i = 0; i < n; i++)
         longest = longest > pieces[i].n ? longest : pieces[i].n;
     most = most > longest ? most : longest;
-    float *logits = malloc((size_t)q->n_variants * SCORED * (size_t)m->h.n_vocab * sizeof *logits);
-    int r = logits ? reserve(q, most, e) : err_set(e, ERR_NOMEM, "logits");
+    int r = compare_init(&q->compare, q->pool, q->n_variants, m->h.n_vocab, e);
+    if (!r)
+        r = reserve(q, most, e);
     if (!r)
         r = forward_new(m, q->pool, (int)longest, &f, e);
     for (int pass = 0; pass < 2 && !r; pass++) { /* counted, then done */
@@ -426,16 +354,16 @@ static int measure(struct quality *q, struct trace *text, const struct model *m,
             for (end = at + 1; end < n && tokens + pieces[end].n <= most; end++)
                 tokens += pieces[end].n;
             if (pass)
-                r = one_run(q, f, text, pieces + at, end - at, logits, &s, e);
+                r = one_run(q, f, text, pieces + at, end - at, e);
             n_runs += !pass;
         }
     }
     if (n_runs)
         progress_done(&q->progress);
     if (!r)
-        result(q, &s, rows);
+        result(q, rows);
     forward_free(f);
-    free(logits);
+    compare_done(&q->compare);
     return r;
 }
 

@@ -1,17 +1,17 @@
-/* The text runs once for each share and once without thresholds, side by side as sequences of one dense pass, so that a layer is read
- * from the file once for all of them. Token t of variant v of a run is token v * n + t of the pass. */
+/* The text runs once for each share and once without thresholds, side by side (compare.h). */
 #include "profiler/trace/thresholds.h"
 
 #include "common/base/file.h"
 #include "common/base/progress.h"
 #include "common/model/nn.h"
 #include "common/offline/forward.h"
+#include "profiler/trace/compare.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SCORED = 8, VARIANTS = 1 + THRESHOLDS_MOST, RUN_TOKENS = 2048 };
+enum { VARIANTS = 1 + THRESHOLDS_MOST, RUN_TOKENS = 2048 };
 
 struct quality {
     const struct model *m;
@@ -20,9 +20,8 @@ struct quality {
     size_t n;                    /* tokens of the run, of one variant */
     float *thresholds[VARIANTS]; /* of all layers; [0]: NULL */
     uint32_t *fired;             /* [n_variants * n]: neurons of a token in all layers */
-    float *logits;               /* [n_variants][SCORED][n_vocab] */
-    double kl[VARIANTS], kl_max[VARIANTS], nll[VARIANTS];
-    uint64_t same[VARIANTS], active[VARIANTS], tokens, with_next;
+    uint64_t active[VARIANTS];
+    struct compare compare;
 };
 
 static int next_layer(void *ctx, int layer, struct err *e)
@@ -44,70 +43,6 @@ static void gates(void *ctx, int block, size_t token, float *gate, float *up)
             fired -= !nn_is_open(gate[i], 1);
     }
     q->fired[token] += fired;
-}
-
-/* ln sum exp of x, and where the largest is. */
-static double log_sum_exp(const float *x, int n, int *top)
-{
-    int best = 0;
-    double sum = 0;
-    for (int i = 1; i < n; i++)
-        best = x[i] > x[best] ? i : best;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)x[i] - (double)x[best]);
-    *top = best;
-    return (double)x[best] + log(sum);
-}
-
-struct compare {
-    const struct quality *q;
-    int n;
-    const uint32_t *next;        /* of each token; UINT32_MAX: it is its sequence's last */
-    double kl[VARIANTS][SCORED], nll[VARIANTS][SCORED];
-    uint8_t same[VARIANTS][SCORED];
-};
-
-static void compare_token(void *ctx, int begin, int end, int worker)
-{
-    struct compare *c = ctx;
-    size_t vocab = (size_t)c->q->m->h.n_vocab;
-    (void)worker;
-    for (int i = begin; i < end; i++) {
-        int v = i / c->n, t = i % c->n, top_a, top_b;
-        const float *a = c->q->logits + (size_t)t * vocab, *b = c->q->logits + ((size_t)v * SCORED + (size_t)t) * vocab;
-        double za = log_sum_exp(a, (int)vocab, &top_a), zb = log_sum_exp(b, (int)vocab, &top_b), kl = 0;
-        for (size_t k = 0; k < vocab && v; k++) {
-            double la = (double)a[k] - za;
-            kl += exp(la) * (la - ((double)b[k] - zb));
-        }
-        c->kl[v][t] = kl > 0 ? kl : 0; /* rounding of equal distributions */
-        c->same[v][t] = top_a == top_b;
-        c->nll[v][t] = c->next[t] != UINT32_MAX ? zb - (double)b[c->next[t]] : 0;
-    }
-}
-
-/* Tokens [at, at + n) of the run. */
-static int score(struct quality *q, struct forward *f, size_t at, int n, const uint32_t *next, struct err *e)
-{
-    struct compare c = { .q = q, .n = n, .next = next };
-    size_t vocab = (size_t)q->m->h.n_vocab;
-    for (int v = 0; v < q->n_variants; v++) {
-        int r = forward_logits(f, (size_t)v * q->n + at, (size_t)n, q->logits + (size_t)v * SCORED * vocab, e);
-        if (r < 0)
-            return r;
-    }
-    pool_for(q->pool, n * q->n_variants, 1, compare_token, &c);
-    q->tokens += (uint64_t)n;
-    for (int t = 0; t < n; t++) {
-        q->with_next += next[t] != UINT32_MAX;
-        for (int v = 0; v < q->n_variants; v++) {
-            q->kl[v] += c.kl[v][t];
-            q->kl_max[v] = fmax(q->kl_max[v], c.kl[v][t]);
-            q->nll[v] += c.nll[v][t];
-            q->same[v] += c.same[v][t];
-        }
-    }
-    return 0;
 }
 
 /* Sequences [s0, s1) of the corpus. */
@@ -132,15 +67,15 @@ static int one_run(struct quality *q, struct forward *f, const struct corpus *c,
     }
     for (size_t i = 0; i < v_n * q->n && r == 0; i++)
         q->active[i / q->n] += q->fired[i];
-    for (size_t t = 0, s = s0; t < q->n && r == 0; t += SCORED) {
-        uint32_t next[SCORED];
-        int m = (int)(q->n - t < SCORED ? q->n - t : SCORED);
+    for (size_t t = 0, s = s0; t < q->n && r == 0; t += COMPARE_TOKENS) {
+        uint32_t next[COMPARE_TOKENS];
+        int m = (int)(q->n - t < COMPARE_TOKENS ? q->n - t : COMPARE_TOKENS);
         for (int k = 0; k < m; k++) {
             uint64_t at = from + t + (uint64_t)k + 1;
             next[k] = at < c->starts[s + 1] ? c->tokens[at] : UINT32_MAX;
             s += at == c->starts[s + 1];
         }
-        r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : score(q, f, t, m, next, e);
+        r = file_interrupted() ? err_set(e, ERR_INTR, "interrupted") : compare_score(&q->compare, f, q->n, t, m, next, e);
     }
     free(ids), free(starts), free(q->fired);
     q->fired = NULL;
@@ -172,25 +107,25 @@ int thresholds_measure(const struct thresholds *t, const struct model *m, const 
 {
     struct quality q = { .m = m, .pool = pool, .n_variants = 1 + n };
     size_t all = (size_t)m->h.n_layers * (size_t)m->h.n_ff;
-    q.logits = malloc((size_t)q.n_variants * SCORED * (size_t)m->h.n_vocab * sizeof *q.logits);
-    int r = q.logits ? 0 : err_set(e, ERR_NOMEM, "logits");
+    int r = compare_init(&q.compare, pool, q.n_variants, m->h.n_vocab, e);
     for (int v = 1; v <= n && r == 0; v++) {
         if (!(q.thresholds[v] = malloc(all * sizeof *q.thresholds[v])))
             r = err_set(e, ERR_NOMEM, "thresholds");
         else
             thresholds_at(t, share[v - 1], q.thresholds[v]);
     }
-    if (r == 0 && (r = all_runs(&q, c, e)) == 0 && q.with_next == 0)
+    if (r == 0 && (r = all_runs(&q, c, e)) == 0 && q.compare.with_next == 0)
         r = err_set(e, ERR_INPUT, "no sequence of the text has two tokens");
     for (int v = 1; v <= n && r == 0; v++) {
-        double tokens = (double)q.tokens, with_next = (double)q.with_next;
+        const struct compare_variant *x = &q.compare.v[v];
+        double tokens = (double)q.compare.tokens, with_next = (double)q.compare.with_next;
         out[v - 1] = (struct thresholds_quality){ .share = share[v - 1], .density = (double)q.active[v] / (tokens * (double)all),
-                                                  .kl_mean = q.kl[v] / tokens, .kl_max = q.kl_max[v],
-                                                  .top1 = (double)q.same[v] / tokens, .perplexity = exp(q.nll[v] / with_next),
-                                                  .perplexity_full = exp(q.nll[0] / with_next), .n_tokens = q.tokens };
+                                                  .kl_mean = x->kl / tokens, .kl_max = x->kl_max, .top1 = (double)x->same / tokens,
+                                                  .perplexity = exp(x->nll / with_next),
+                                                  .perplexity_full = exp(q.compare.v[0].nll / with_next), .n_tokens = q.compare.tokens };
     }
     for (int v = 1; v <= n; v++)
         free(q.thresholds[v]);
-    free(q.logits);
+    compare_done(&q.compare);
     return r;
 }

@@ -3,6 +3,8 @@
  * the KV cache full, whatever they make; with the usual cache, context times places, that is true of any texts. */
 #include "runtime/session/batch.h"
 
+#include "common/model/logits.h"
+
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -225,7 +227,7 @@ static int draw(struct batch *b, struct batch_text *t, enum batch_end *how, stru
         return 0;
     const float *logits = session_logits(&t->session, why); /* those that it was drawn from */
     t->n_drawn++;
-    t->logprob += (double)logits[t->last] - sample_log_sum(logits, c->pack->h.n_vocab, NULL);
+    t->logprob += (double)logits[t->last] - logits_log_sum(logits, c->pack->h.n_vocab, NULL);
     *how = BATCH_EOS;
     if (!t->ignore_eos && is_eog(b, t->last))
         return 0;

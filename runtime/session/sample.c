@@ -42,19 +42,6 @@ double sampler_uniform(struct sampler *s)
     return (double)(next(s) >> 11) * 0x1p-53;
 }
 
-double sample_log_sum(const float *logits, int n, int *top)
-{
-    double sum = 0;
-    int best = 0;
-    for (int i = 1; i < n; i++)
-        best = logits[i] > logits[best] ? i : best;
-    for (int i = 0; i < n; i++)
-        sum += exp((double)logits[i] - (double)logits[best]);
-    if (top)
-        *top = best;
-    return log(sum) + (double)logits[best];
-}
-
 static int better(struct candidate a, struct candidate b)
 {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);

@@ -30,9 +30,6 @@ void sampler_init(struct sampler *s, const struct sample_params *p);
 int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history,
                      void *mem);
 
-/* log of the sum of exp(logits[i]), f32[n], n > 0; log p(i) is logits[i] less that. *top, unless NULL: the likeliest. */
-double sample_log_sum(const float *logits, int n, int *top);
-
 double sampler_uniform(struct sampler *s); /* [0, 1) */
 
 #endif

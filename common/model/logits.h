@@ -1,0 +1,17 @@
+#ifndef COMMON_MODEL_LOGITS_H
+#define COMMON_MODEL_LOGITS_H
+
+/* Distributions of the next token, as logits give them. Sums in double, in the order of the tokens. Thread-safe; cannot fail. */
+
+/* ln of the sum of exp(x[i]), f32[n], n > 0; ln p(i) is x[i] less that. *top, unless NULL: the likeliest, the first among equals. */
+double logits_log_sum(const float *x, int n, int *top);
+
+struct logits_difference {
+    double kl;                   /* KL(a, b) in nats; where they are equal, rounding may leave it below 0 */
+    double log_sum_a, log_sum_b;
+    int same;                    /* the likeliest token is the same */
+};
+
+struct logits_difference logits_compare(const float *a, const float *b, int n);
+
+#endif

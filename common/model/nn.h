@@ -2,8 +2,8 @@
 #define COMMON_MODEL_NN_H
 
 /* The equations of the network on plain arrays, single-threaded; profiler and runtime share them
- * and each writes its own forward pass around them. Thread-safe; cannot fail. Transcendentals are libm's
- * float functions, so every tier gives the same bits here. */
+ * and each writes its own forward pass around them. Thread-safe; cannot fail. Transcendentals are plain
+ * C (libm's, or nn_exp.h), so every tier gives the same bits here. */
 #include "common/model/model.h"
 
 #include <stddef.h>
@@ -121,7 +121,7 @@ void nn_logits(float *z, size_t n, const struct model_hparams *h);
  * gates are decided without a transcendental function, and as with it. f32[n]. */
 void nn_silence(float *gate, const float *threshold, int n, enum model_act act);
 
-/* Does this activation give exact zeros from the gate alone (RELU, DRELU)? */
+/* Does this activation give exact zeros from the gate alone (RELU, DRELU, RELU_UNGATED)? */
 int nn_act_is_sparse(enum model_act act);
 
 /* Do neurons give exact zeros, by their activation or their thresholds? Else every one fires for every token. */

@@ -100,7 +100,7 @@ struct engine_stats {
     uint64_t predictor_bytes;                 /* of those, streamed predictors */
     uint64_t lookups, hits, evictions, refused; /* of the cold cache, units */
     uint64_t gate_lookups, gate_hits;         /* of those, in parts that hold gates */
-    uint64_t guessed, guesses_used;           /* units that were read ahead of their router's choice, and those needed; these are no hits */
+    uint64_t prefetched, prefetches_used;     /* units read ahead of their router's choice, and those needed, which are no hits */
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
     uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */

@@ -215,19 +215,19 @@ static int layer_after(const struct engine *g, int layer)
     return next >= 0 && !model_is_lead(&g->h, next) ? next : -1;
 }
 
-#define GUESS_TOKENS 4 /* of a pass, at most, whose experts are guessed */
+#define EXPECT_TOKENS 4 /* of a pass, at most, whose experts are foreseen */
 
 /* Which experts the next layer will use, from what its router says of the residual stream as it is before this layer's FFN: they are
  * read while that is computed (expert_prefetch.h), after what the layer itself lacks of the blocks f[n_f]. xn and the router's memory stay
  * as they are. */
-static int guess_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
+static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn *f, int n_f, int n, struct err *e)
 {
-    int next = layer_after(g, layer), n_guesses = 0, r;
-    if (n > GUESS_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_guesses(g->pipe, next))
+    int next = layer_after(g, layer), n_likely = 0, r;
+    if (n > EXPECT_TOKENS || g->h.early_router || g->c.mode != PLAN_DENSE || next < 0 || !pipeline_expects(g->pipe, next))
         return 0;
     struct acts in = { .f32 = g->acc, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 };
-    float logits[GUESS_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
-    uint16_t chosen[MODEL_MAX_EXPERTS], guesses[GUESS_TOKENS * MODEL_MAX_EXPERTS];
+    float logits[EXPECT_TOKENS * MODEL_MAX_EXPERTS], part[MODEL_MAX_EXPERTS];
+    uint16_t chosen[MODEL_MAX_EXPERTS], likely[EXPECT_TOKENS * MODEL_MAX_EXPERTS];
     if ((r = pipeline_prefetch(g->pipe, layer, f, n_f, e)) < 0)
         return r;
     if (router_input(g, next, n) == g->xn && (r = g->dense->backend->norm(g->dense, next, DENSE_NORM_FFN, g->x, n, g->acc, e)) < 0)
@@ -237,9 +237,9 @@ static int guess_experts(struct engine *g, int layer, const struct pipeline_ffn 
     for (int t = 0; t < n; t++) {
         nn_route(chosen, part, logits + t * g->h.n_experts, g->weights.layers[next].select_bias, &g->h);
         for (int s = 0; s < g->h.n_experts_used; s++)
-            guesses[n_guesses++] = chosen[s];
+            likely[n_likely++] = chosen[s];
     }
-    pipeline_guess(g->pipe, next, guesses, n_guesses);
+    pipeline_expect(g->pipe, next, likely, n_likely);
     return 0;
 }
 
@@ -263,7 +263,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
         }
         if (from == PREDICT_BLOCK || from == PREDICT_RESIDUAL)
             see(g, f, n_f, n, from == PREDICT_BLOCK ? g->block_in : g->x);
-        if (first && (r = guess_experts(g, layer, f, n_f, n, e)) < 0)
+        if (first && (r = expect_experts(g, layer, f, n_f, n, e)) < 0)
             return r;
         first = 0;
         if ((r = engine_accel_run(g, layer, f, n_f, e)) < 0)

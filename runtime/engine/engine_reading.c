@@ -48,9 +48,9 @@ static struct engine_stats gathered(const struct engine *g)
     s.predictor_bytes += p.predictor_bytes;
     s.gate_lookups += p.gate_lookups;
     s.gate_hits += p.gate_hits;
-    s.guessed += p.guessed;
-    s.guesses_used += p.guesses_used;
-    s.hits -= p.guesses_used;
+    s.prefetched += p.prefetched;
+    s.prefetches_used += p.prefetches_used;
+    s.hits -= p.prefetches_used;
     s.neurons_hot += p.neurons_hot;
     s.neurons_cold += p.neurons_cold;
     s.neurons_read += p.neurons_read;
@@ -122,8 +122,8 @@ struct engine_stats engine_stats(const struct engine *g)
     s.refused -= g->base.refused;
     s.gate_lookups -= g->base.gate_lookups;
     s.gate_hits -= g->base.gate_hits;
-    s.guessed -= g->base.guessed;
-    s.guesses_used -= g->base.guesses_used;
+    s.prefetched -= g->base.prefetched;
+    s.prefetches_used -= g->base.prefetches_used;
     s.neurons_hot -= g->base.neurons_hot;
     s.neurons_cold -= g->base.neurons_cold;
     s.neurons_read -= g->base.neurons_read;

@@ -96,6 +96,24 @@ static inline uint32_t config_hot_neurons(const struct pipeline_config *c, int l
     return c->choice.hot ? c->choice.hot[config_hot(c, layer, block, part)] : 0;
 }
 
+static inline struct cache *config_cache(const struct pipeline_config *c, int layer, int part)
+{
+    return c->caches[config_part(c, layer, part)];
+}
+
+/* Where a slot of the layer's part is in the cold region. */
+static inline uint8_t *config_slot(const struct pipeline_config *c, int layer, int part, uint32_t slot)
+{
+    return c->cold + c->cold_at[config_part(c, layer, part)] + (size_t)slot * budget_slot_bytes(layout_of(c->shapes, layer), part);
+}
+
+/* Are slots and units whole device blocks, so that a unit can be read into its slot? */
+static inline int config_reads_into_slots(const struct pipeline_config *c, int layer, int part)
+{
+    const struct layout_shape *s = layout_of(c->shapes, layer);
+    return budget_reads_into_slots(s, part) && (uintptr_t)config_slot(c, layer, part, 0) % s->block_bytes == 0;
+}
+
 static inline int config_streams(const struct pipeline_config *c, int layer)
 {
     return c->streamed && c->streamed[layer] && c->predictor[layer] >= 0;

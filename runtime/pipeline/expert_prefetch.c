@@ -3,14 +3,14 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum state { GUESS_FREE, GUESS_READING, GUESS_ARRIVED };
+enum state { AHEAD_FREE, AHEAD_READING, AHEAD_ARRIVED };
 
 /* A unit that is read, or was, and that no list has taken whole. */
-struct guess {
+struct ahead {
     struct io_request req;
     struct list *list;      /* that waits for it, or NULL */
     uint32_t entry;         /* of the list */
-    uint32_t unit, slot;    /* of the layer's cache; pinned once by the guess */
+    uint32_t unit, slot;    /* of the layer's cache; pinned once here */
     int layer, dropped;     /* dropped: nobody wants it when it comes */
     enum state state;
 };
@@ -21,8 +21,8 @@ struct verdict {
 
 struct expert_prefetch {
     const struct pipeline_config *c;
-    struct guess guesses[EXPERT_PREFETCH_UNITS];
-    int n_reading;
+    struct ahead units[EXPERT_PREFETCH_UNITS];
+    int n_reading, n_held;              /* units that are not free: READING, or ARRIVED too */
     int layer;                          /* whose units are wanted */
     uint32_t wanted[EXPERT_PREFETCH_UNITS]; /* of its cache, likeliest first */
     int n_wanted, next;
@@ -43,7 +43,7 @@ struct expert_prefetch *expert_prefetch_new(const struct pipeline_config *c, uin
     f->c = c;
     f->verdict = v;
     for (uint32_t i = 0; i < EXPERT_PREFETCH_UNITS; i++)
-        f->guesses[i].req.tag = tag + i;
+        f->units[i].req.tag = tag + i;
     return f;
 }
 
@@ -60,23 +60,23 @@ static const struct layout_part *part_of(const struct pipeline_config *c, int la
     return &layout_of(c->shapes, layer)->part[0];
 }
 
-static struct cache *cache_of(const struct pipeline_config *c, int layer)
-{
-    return c->caches[config_part(c, layer, 0)];
-}
-
 static int is_possible(const struct pipeline_config *c, int layer)
 {
-    const struct layout_shape *s = layout_of(c->shapes, layer);
-    uintptr_t cold = (uintptr_t)c->cold + c->cold_at[config_part(c, layer, 0)];
-    return !c->no_prefetch && !c->no_overlap && s->n_parts == 1 && c->n_blocks > 1 && c->dense_mode &&
-           cache_slots(cache_of(c, layer)) && budget_reads_into_slots(s, 0) && cold % s->block_bytes == 0;
+    return !c->no_prefetch && !c->no_overlap && c->shapes->n_parts == 1 && c->n_blocks > 1 && c->dense_mode &&
+           cache_slots(config_cache(c, layer, 0)) && config_reads_into_slots(c, layer, 0);
 }
 
-static void drop(struct expert_prefetch *f, struct guess *g)
+/* It has been taken or dropped. */
+static void let_go(struct expert_prefetch *f, struct ahead *g)
 {
-    cache_drop(cache_of(f->c, g->layer), g->slot);
-    g->state = GUESS_FREE;
+    g->state = AHEAD_FREE;
+    f->n_held--;
+}
+
+static void drop(struct expert_prefetch *f, struct ahead *g)
+{
+    cache_drop(config_cache(f->c, g->layer, 0), g->slot);
+    let_go(f, g);
 }
 
 int expert_prefetch_wants(struct expert_prefetch *f, int layer)
@@ -101,15 +101,15 @@ void expert_prefetch_begin(struct expert_prefetch *f, int layer, const uint16_t 
 {
     const struct pipeline_config *c = f->c;
     const struct layout_part *lp = part_of(c, layer);
-    for (struct guess *g = f->guesses; g < f->guesses + EXPERT_PREFETCH_UNITS; g++) {
-        if (g->state == GUESS_ARRIVED)
+    for (struct ahead *g = f->units; g < f->units + EXPERT_PREFETCH_UNITS; g++) {
+        if (g->state == AHEAD_ARRIVED)
             drop(f, g);
-        g->dropped |= g->state == GUESS_READING && !g->list;
+        g->dropped |= g->state == AHEAD_READING && !g->list;
     }
     judge(&f->verdict[layer]);
     f->layer = layer;
     f->n_wanted = f->next = 0;
-    if (cache_slots(cache_of(c, layer)) < 2 * (uint32_t)n * lp->n_units) /* guesses would drive out what is needed */
+    if (cache_slots(config_cache(c, layer, 0)) < 2 * (uint32_t)n * lp->n_units) /* they would drive out what is needed */
         return;
     for (int i = 0; i < n; i++) {
         uint32_t first = (config_hot_neurons(c, layer, blocks[i], 0) + lp->neurons_per_unit - 1) / lp->neurons_per_unit;
@@ -124,10 +124,10 @@ void expert_prefetch_close(struct expert_prefetch *f, int layer)
         f->n_wanted = f->next;
 }
 
-static struct guess *a_free_one(struct expert_prefetch *f)
+static struct ahead *a_free_one(struct expert_prefetch *f)
 {
-    for (struct guess *g = f->guesses; g < f->guesses + EXPERT_PREFETCH_UNITS; g++)
-        if (g->state == GUESS_FREE)
+    for (struct ahead *g = f->units; g < f->units + EXPERT_PREFETCH_UNITS; g++)
+        if (g->state == AHEAD_FREE)
             return g;
     return NULL;
 }
@@ -138,18 +138,19 @@ static struct io_request *start(struct expert_prefetch *f, uint32_t unit)
     const struct pipeline_config *c = f->c;
     const struct layout_shape *s = layout_of(c->shapes, f->layer);
     const struct layout_part *lp = &s->part[0];
-    struct cache *cache = cache_of(c, f->layer);
-    struct guess *g = a_free_one(f);
+    struct cache *cache = config_cache(c, f->layer, 0);
+    struct ahead *g = a_free_one(f);
     uint32_t slot, evicted, block = unit / lp->n_units, u = unit % lp->n_units;
     if (!g || cache_find(cache, unit) != CACHE_NONE || (slot = cache_admit_early(cache, unit, &evicted)) == CACHE_NONE)
         return NULL;
     uint64_t bytes = layout_bytes(lp, layout_unit_neurons(s, lp, u));
-    *g = (struct guess){ .req = { .tag = g->req.tag }, .unit = unit, .slot = slot, .layer = f->layer, .state = GUESS_READING };
-    g->req.buf = c->cold + c->cold_at[config_part(c, f->layer, 0)] + (size_t)slot * budget_slot_bytes(s, 0);
+    *g = (struct ahead){ .req = { .tag = g->req.tag }, .unit = unit, .slot = slot, .layer = f->layer, .state = AHEAD_READING };
+    g->req.buf = config_slot(c, f->layer, 0, slot);
     g->req.offset = pack_unit_offset(c->pack, f->layer, (int)block, 0, u);
     g->req.len = (uint32_t)((bytes + s->block_bytes - 1) / s->block_bytes * s->block_bytes);
     assert(g->req.offset % s->block_bytes == 0 && g->req.len <= budget_slot_bytes(s, 0));
     f->n_reading++;
+    f->n_held++;
     f->stats.reads++;
     f->verdict[f->layer].tried++;
     return &g->req;
@@ -179,8 +180,10 @@ int expert_prefetch_in_flight(const struct expert_prefetch *f)
 
 int expert_prefetch_take(struct expert_prefetch *f, struct list *l, struct entry *x, uint32_t slot)
 {
-    struct guess *g = f->guesses, *end = g + EXPERT_PREFETCH_UNITS;
-    while (g < end && (g->state == GUESS_FREE || g->layer != l->of->layer || g->slot != slot))
+    struct ahead *g = f->units, *end = g + EXPERT_PREFETCH_UNITS;
+    if (!f->n_held)
+        return 0;
+    while (g < end && (g->state == AHEAD_FREE || g->layer != l->of->layer || g->slot != slot))
         g++;
     if (g == end)
         return 0;
@@ -188,31 +191,31 @@ int expert_prefetch_take(struct expert_prefetch *f, struct list *l, struct entry
     f->stats.taken++;
     f->verdict[g->layer].taken++;
     x->where = slot;
-    if (g->state == GUESS_READING) {
+    if (g->state == AHEAD_READING) {
         x->kind = KIND_READING;
         g->list = l;
         g->entry = (uint32_t)(x - l->e);
         g->dropped = 0;
         return 2;
     }
-    cache_unpin(cache_of(f->c, g->layer), slot); /* the lookup's pin stays */
+    cache_unpin(config_cache(f->c, g->layer, 0), slot); /* the lookup's pin stays */
     x->kind = KIND_ADMITTED;
     x->base = g->req.buf;
-    g->state = GUESS_FREE;
+    let_go(f, g);
     return 1;
 }
 
 int expert_prefetch_came(struct expert_prefetch *f, const struct io_request *r, struct read_arrival *out, struct err *e)
 {
-    struct guess *g = &f->guesses[r->tag - f->guesses[0].req.tag];
-    struct cache *cache = cache_of(f->c, g->layer);
-    assert(r == &g->req && g->state == GUESS_READING);
+    struct ahead *g = &f->units[r->tag - f->units[0].req.tag];
+    struct cache *cache = config_cache(f->c, g->layer, 0);
+    assert(r == &g->req && g->state == AHEAD_READING);
     f->n_reading--;
     if (r->result < 0)
         return io_failed(f->c->io, r, e);
     cache_ready(cache, g->slot);
     if (!g->list) {
-        g->state = GUESS_ARRIVED;
+        g->state = AHEAD_ARRIVED;
         if (g->dropped)
             drop(f, g);
         return 0;
@@ -221,7 +224,7 @@ int expert_prefetch_came(struct expert_prefetch *f, const struct io_request *r, 
     cache_unpin(cache, g->slot);
     x->kind = KIND_ADMITTED;
     x->base = g->req.buf;
-    g->state = GUESS_FREE;
+    let_go(f, g);
     *out = (struct read_arrival){ g->list, g->entry, 1 };
     return 1;
 }

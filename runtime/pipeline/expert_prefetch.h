@@ -9,8 +9,8 @@
  *                             │                   └─────── not taken ───────► its slot is free again: it is not in the cache
  *                             └── taken by a list ──► the list's entry becomes ready when it has come
  *
- * A layer whose guesses fail more often than they help (EXPERT_PREFETCH_LEAST of EXPERT_PREFETCH_TRIES units) rests for a while, so
- * that a model whose routers cannot be guessed pays for a few reads in hundred. No bit of any result depends on guesses.
+ * A layer of which fewer than EXPERT_PREFETCH_LEAST of EXPERT_PREFETCH_TRIES units were taken rests for a while, so that a model whose
+ * routers cannot be foreseen pays for few such reads. No bit of any result depends on what is read ahead.
  *
  * Only where slots and units are whole device blocks, in layouts of one part (tiles, bundles): what is read alone goes into its slot.
  * Threads: the coordinator calls everything. Rules 7 and 18 of runtime/README.md. */
@@ -21,7 +21,7 @@
 struct expert_prefetch;
 
 #define EXPERT_PREFETCH_UNITS 48 /* that are wanted, or read and not taken yet, at most */
-#define EXPERT_PREFETCH_TRIES 64 /* units by which a layer's guesses are judged */
+#define EXPERT_PREFETCH_TRIES 64 /* units by which a layer is judged */
 #define EXPERT_PREFETCH_LEAST 42 /* of these have to be taken */
 #define EXPERT_PREFETCH_REST  256 /* passes that a layer rests when they were not */
 
@@ -29,9 +29,11 @@ struct expert_prefetch;
 struct expert_prefetch *expert_prefetch_new(const struct pipeline_config *c, uint32_t tag, struct err *e);
 void expert_prefetch_free(struct expert_prefetch *f); /* after the backend is closed; accepts NULL */
 
-/* The layer's blocks[n], likeliest first, are wanted next; what was guessed before and not taken goes. 0: this layer rests, or has
- * nothing that could be read ahead, and nothing is wanted; nor is it where the cache has less room than for twice as many blocks. */
+/* Can units of the layer be read ahead, and does it not rest? To be asked once a pass. */
 int expert_prefetch_wants(struct expert_prefetch *f, int layer);
+
+/* The layer's blocks[n], likeliest first, are wanted next; what was wanted before and has not been taken goes. Nothing is wanted where the
+ * cache has less room than for twice as many blocks. */
 void expert_prefetch_begin(struct expert_prefetch *f, int layer, const uint16_t *blocks, int n);
 
 /* Units of the layer are looked up from here on: of what is wanted of it, nothing more is begun. */
@@ -45,7 +47,7 @@ int expert_prefetch_busy(const struct expert_prefetch *f);
 
 int expert_prefetch_in_flight(const struct expert_prefetch *f);
 
-/* After a lookup that found the unit in `slot`, pinned: 0, it was cached; else it was guessed, and the entry is ADMITTED (1) or, not
+/* After a lookup that found the unit in `slot`, pinned: 0, it was cached; else it was read ahead, and the entry is ADMITTED (1) or, not
  * there yet, READING (2). */
 int expert_prefetch_take(struct expert_prefetch *f, struct list *l, struct entry *x, uint32_t slot);
 

@@ -160,12 +160,12 @@ int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *
     return p->c.no_prefetch ? 0 : scheduler_read(p->s, SCHEDULE_READS_AHEAD, 1, e);
 }
 
-int pipeline_guesses(struct pipeline *p, int layer)
+int pipeline_expects(struct pipeline *p, int layer)
 {
     return expert_prefetch_wants(read_queue_experts(p->q), layer);
 }
 
-void pipeline_guess(struct pipeline *p, int layer, const uint16_t *blocks, int n)
+void pipeline_expect(struct pipeline *p, int layer, const uint16_t *blocks, int n)
 {
     expert_prefetch_begin(read_queue_experts(p->q), layer, blocks, n);
 }
@@ -264,8 +264,8 @@ struct pipeline_stats pipeline_stats(const struct pipeline *p)
     read_queue_gates(p->q, &s.gate_lookups, &s.gate_hits);
     s.stall_ns = scheduler_stall_ns(p->s);
     const struct expert_prefetch_stats x = expert_prefetch_stats(read_queue_experts(p->q));
-    s.guessed = x.reads;
-    s.guesses_used = x.taken;
+    s.prefetched = x.reads;
+    s.prefetches_used = x.taken;
     s.predictor_bytes = f ? predictor_prefetch_bytes(f) : 0;
     return s;
 }

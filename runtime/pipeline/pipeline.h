@@ -27,7 +27,7 @@ struct pipeline_stats {
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */
     struct verify_counts verified;            /* ns: sum over threads, a part of the times above */
     uint64_t predictor_bytes;                 /* of streamed predictors, read */
-    uint64_t guessed, guesses_used;           /* units of the cold cache that were read ahead, and those of them that were needed */
+    uint64_t prefetched, prefetches_used;     /* units of the cold cache that were read ahead, and those of them that were needed */
 };
 
 /* Takes its memory from the configuration, and from malloc a table of tiles per block. NULL: ERR_NOMEM, ERR_IO. */
@@ -59,12 +59,12 @@ int pipeline_prefetch(struct pipeline *p, int layer, const struct pipeline_ffn *
  * start reading what is missing. The bytes of `seen` are not needed afterwards. pipeline_run of the same blocks comes next. */
 int pipeline_predict(struct pipeline *p, int layer, struct pipeline_ffn *f, int n, struct err *e);
 
-/* Is it worth guessing which blocks of a layer come next? 0: no guess of this layer can be used. */
-int pipeline_guesses(struct pipeline *p, int layer);
+/* Can anything of a layer be read before its blocks are chosen? To be asked once a pass, before pipeline_expect. */
+int pipeline_expects(struct pipeline *p, int layer);
 
 /* These blocks of a later layer will probably come next, likeliest first: what is missing of them is read when nothing else is
- * (expert_prefetch.h). Replaces the guess before. */
-void pipeline_guess(struct pipeline *p, int layer, const uint16_t *blocks, int n);
+ * (expert_prefetch.h). Replaces what was expected before. */
+void pipeline_expect(struct pipeline *p, int layer, const uint16_t *blocks, int n);
 
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);

@@ -78,12 +78,6 @@ void read_queue_free(struct read_queue *q)
     free(q);
 }
 
-static int is_direct(const struct pipeline_config *c, const struct list *l)
-{
-    uintptr_t cold = (uintptr_t)c->cold + c->cold_at[config_part(c, l->of->layer, l->part)];
-    return budget_reads_into_slots(l->of->shape, l->part) && cold % l->of->shape->block_bytes == 0;
-}
-
 void read_queue_use(struct read_queue *q, uint32_t depth)
 {
     q->depth = depth < q->n_buffers ? depth : q->n_buffers;
@@ -98,14 +92,14 @@ void read_queue_rule(const struct read_queue *q, struct list *l)
 {
     int n = l == &l->of->list[LIST_GATE] ? 0 : q->c->n_coalesce;
     reads_rule_init(l->of->shape, l->part, q->c->coalesce, n, q->buffer_bytes, &l->rule);
-    l->direct = is_direct(q->c, l);
+    l->direct = config_reads_into_slots(q->c, l->of->layer, l->part);
 }
 
 /* ---- the cache ---- */
 
 static struct cache *cache_of(const struct read_queue *q, const struct list *l)
 {
-    return q->c->caches[config_part(q->c, l->of->layer, l->part)];
+    return config_cache(q->c, l->of->layer, l->part);
 }
 
 static uint32_t cache_unit_of(const struct list *l, uint32_t unit)
@@ -115,8 +109,7 @@ static uint32_t cache_unit_of(const struct list *l, uint32_t unit)
 
 static uint8_t *slot_memory(const struct read_queue *q, const struct list *l, uint32_t slot)
 {
-    const struct pipeline_config *c = q->c;
-    return c->cold + c->cold_at[config_part(c, l->of->layer, l->part)] + (size_t)slot * budget_slot_bytes(l->of->shape, l->part);
+    return config_slot(q->c, l->of->layer, l->part, slot);
 }
 
 void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint32_t unit, int stage)
@@ -126,14 +119,14 @@ void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint3
 
 int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e)
 {
-    int is_ready = 0, gates = l->part == 0, guessed;
+    int is_ready = 0, gates = l->part == 0, ahead;
     e->where = cache_lookup(cache_of(q, l), cache_unit_of(l, e->unit), &is_ready);
     e->kind = KIND_MISSING;
     q->gate_lookups += (uint64_t)gates;
     if (e->where == CACHE_NONE)
         return 0;
-    if (gates && (guessed = expert_prefetch_take(q->experts, l, e, e->where)) > 0)
-        return guessed == 1;
+    if (gates && (ahead = expert_prefetch_take(q->experts, l, e, e->where)) > 0)
+        return ahead == 1;
     assert(is_ready); /* no other read outlives its pass */
     q->gate_hits += (uint64_t)gates;
     e->kind = KIND_CACHED;

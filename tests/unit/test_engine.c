@@ -256,8 +256,8 @@ static void test_warm_start(void)
     }
 }
 
-/* Experts that are read ahead: the same bits and hits as without, on every back end; what is guessed wrong leaves no trace. */
-static void test_guesses(void)
+/* Experts that are read ahead: the same bits and hits as without, on every back end; what was not needed leaves no trace. */
+static void test_expert_prefetch(void)
 {
     static const struct io_backend *const backends[] = { &io_pread_backend, &io_delay_backend };
     struct err e;
@@ -276,14 +276,15 @@ static void test_guesses(void)
         struct variant v = { .threads = 1 + i % 3, .chunk = 1, .depth = 1 + i % 5, .lanes = 1 + i % 2, .cold = 6 + i % 3,
                              .policy = i % 2 ? CACHE_LFU : CACHE_LRU, .backend = backends[i % 2] };
         struct engine_stats without = { 0 }, with = { 0 };
-        CHECK(run(p, &v, first, &without, &e) == 0 && !without.guessed && without.reads > 0);
+        CHECK(run(p, &v, first, &without, &e) == 0 && !without.prefetched && without.reads > 0);
         v.prefetch = 1;
         CHECK(run(p, &v, other, &with, &e) == 0 && !memcmp(first, other, sizeof first));
-        CHECK_MSG(with.guessed > 0 && with.guesses_used <= with.guessed && with.lookups == without.lookups && with.hits <= with.lookups,
-                  "%llu guessed, %llu used", (unsigned long long)with.guessed, (unsigned long long)with.guesses_used);
+        CHECK_MSG(with.prefetched > 0 && with.prefetches_used <= with.prefetched && with.lookups == without.lookups &&
+                      with.hits <= with.lookups,
+                  "%llu prefetched, %llu used", (unsigned long long)with.prefetched, (unsigned long long)with.prefetches_used);
         if (i == 0)
-            printf("# %llu guessed, %llu used, %llu reads, %llu without\n", (unsigned long long)with.guessed,
-                   (unsigned long long)with.guesses_used, (unsigned long long)with.reads, (unsigned long long)without.reads);
+            printf("# %llu prefetched, %llu used, %llu reads, %llu without\n", (unsigned long long)with.prefetched,
+                   (unsigned long long)with.prefetches_used, (unsigned long long)with.reads, (unsigned long long)without.reads);
     }
     pack_close(p);
     unlink(path);
@@ -540,7 +541,7 @@ int main(void)
     test_tiles_q8();
     test_batch();
     test_warm_start();
-    test_guesses();
+    test_expert_prefetch();
     test_wide();
     test_joins();
     test_faults();

@@ -1,5 +1,5 @@
-/* Replay is most of a run of the planner, so adjacent memory limits of one context are solved together: those of the plan, each
- * with a MiB and a GiB more. A change of the device is a run of its own, for all of them. */
+/* Replay is most of a run of the planner, so adjacent memory limits of one context and chunk are solved together: those of the
+ * plan, each with a MiB and a GiB more. A change of the device is a run of its own, for all of them. */
 #include "planner/report/gains.h"
 
 #include "common/base/progress.h"
@@ -146,7 +146,7 @@ static int find(const struct group *g, const struct plan *p, const struct hw *hw
 static int group_size(const struct plan_limit *l, int n)
 {
     int k = 1;
-    while (k < n && k < AT_ONCE && l[k].context == l[0].context)
+    while (k < n && k < AT_ONCE && l[k].context == l[0].context && l[k].prefill_chunk == l[0].prefill_chunk)
         k++;
     return k;
 }

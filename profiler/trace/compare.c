@@ -33,9 +33,8 @@ static void one_token(void *ctx, int begin, int end, int worker)
         int v = i / c->n, t = i % c->n;
         const float *a = c->logits + (size_t)t * vocab, *b = c->logits + ((size_t)v * COMPARE_TOKENS + (size_t)t) * vocab;
         const struct logits_difference d = logits_compare(a, b, c->n_vocab);
-        c->token[v * COMPARE_TOKENS + t] = (struct compare_token){ .kl = d.kl > 0 ? d.kl : 0, /* rounding of equal distributions */
-                                                                   .nll = c->next[t] != UINT32_MAX ? d.log_sum_b - (double)b[c->next[t]] : 0,
-                                                                   .same = d.same };
+        const double nll = c->next[t] != UINT32_MAX ? d.log_sum_b - (double)b[c->next[t]] : 0;
+        c->token[v * COMPARE_TOKENS + t] = (struct compare_token){ d.kl > 0 ? d.kl : 0, nll, d.same }; /* rounding of equal ones */
     }
 }
 

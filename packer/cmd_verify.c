@@ -218,7 +218,6 @@ struct args {
 
 static int against_source(const struct verify *v, const struct args *a, struct quality *q, struct err *e)
 {
-    int cpus[POOL_MAX_THREADS];
     struct trace *t = NULL;
     struct source s = { 0 };
     struct pool *pool = NULL;
@@ -226,7 +225,7 @@ static int against_source(const struct verify *v, const struct args *a, struct q
     if (r == 0 && !hash_equal(trace_info(t)->model_hash, v->p->model_hash))
         r = err_set(e, ERR_MISMATCH, "'%s' is a trace of another model than '%s' was packed from", a->traces, a->path);
     if (r == 0 && (r = source_open(&s, a->model, t, e)) == 0) {
-        if ((r = pool_new(cpu_allowed(cpus, POOL_MAX_THREADS), NULL, &pool, e)) == 0)
+        if ((r = pool_new_any(0, &pool, e)) == 0)
             r = quality_measure(s.model, t, v->p, pool, a->quality_tokens, q, e);
         pool_free(pool);
         source_close(&s);

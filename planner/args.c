@@ -215,8 +215,8 @@ static int parse_weights(const char *list, int n, struct request *q, struct err 
             q->weight[given] = (int)w;
         given++;
     }
-    return given == n || given == 0 ? 0 : err_set(e, ERR_USAGE, "--batch-weights: %d numbers for %d batch sizes (--max-batch %d)", given, n,
-                                                  q->max_batch);
+    return given == n ? 0 : err_set(e, ERR_USAGE, "--batch-weights: %d numbers for %d batch sizes (--max-batch %d)", given, n,
+                                    q->max_batch);
 }
 
 static int parse_down_type(const char *text, const struct inputs *in, int *type, struct err *e)
@@ -330,7 +330,7 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->rlimit = a->rlimit;
     if ((r = parse_memory(a->memory, q, e)) < 0 || (r = parse_cores(a->cores, &o->hw, q, e)) < 0 ||
         (r = parse_down_type(a->down_type, &o->in, &q->down_type, e)) < 0 ||
-        (r = parse_weights(a->batch_weights, o->in.n_batches, q, e)) < 0)
+        (a->batch_weights && (r = parse_weights(a->batch_weights, o->in.n_batches, q, e)) < 0))
         return r;
     if (q->chunk > planning_context(q, &o->in))
         return err_set(e, ERR_USAGE, "--chunk %d is more than the context of %d", q->chunk, planning_context(q, &o->in));

@@ -1,5 +1,4 @@
 /* The run of the three predictor commands: make, measure or import, then quality, then the report. */
-#include "common/base/cpu.h"
 #include "common/base/file.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
@@ -290,7 +289,7 @@ out:
 
 int cmd_predictors_run(const struct cmd_predictors *o, struct err *e)
 {
-    int cpus[POOL_MAX_THREADS], threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS), r;
+    int r;
     struct trace *t = NULL;
     struct gguf *g = NULL;
     struct model *m = NULL;
@@ -301,7 +300,7 @@ int cmd_predictors_run(const struct cmd_predictors *o, struct err *e)
         goto out;
     const struct model_given given = model_as(&trace_info(t)->h);
     if ((r = model_open(g, &given, &m, e)) < 0 ||
-        (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0)
+        (r = pool_new_any(o->threads, &pool, e)) < 0)
         goto out;
     const struct model_hparams *a = &m->h, *b = &trace_info(t)->h;
     if (a->n_layers != b->n_layers || a->d_model != b->d_model || a->n_ff != b->n_ff || a->n_experts != b->n_experts) {

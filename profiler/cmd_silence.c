@@ -110,14 +110,14 @@ static int run(const struct options *o, const struct model *m, const struct toke
     struct thresholds *t = NULL;
     struct pool *pool = NULL;
     struct thresholds_quality q[THRESHOLDS_MOST];
-    int cpus[POOL_MAX_THREADS], r, threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
+    int r;
     struct corpus_options a = { .prompts = o->prompts, .column = o->column, .n_ctx = o->n_ctx, .max_tokens = o->tokens, .n_shards = 1 };
     struct corpus_options b = { .prompts = o->held_out, .column = o->column, .n_ctx = o->n_ctx,
                                 .max_tokens = o->held_tokens, .n_shards = 1 };
     if (!a.n_ctx)
         a.n_ctx = b.n_ctx = (uint64_t)(m->h.n_ctx_train < 512 ? m->h.n_ctx_train : 512);
     if ((r = corpus_read(&a, tok, m->h.n_vocab, &from, e)) == 0 && (r = corpus_read(&b, tok, m->h.n_vocab, &on, e)) == 0 &&
-        (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) == 0 && (r = thresholds_new(m, from, pool, &t, e)) == 0 &&
+        (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = thresholds_new(m, from, pool, &t, e)) == 0 &&
         (r = thresholds_measure(t, m, on, o->share, o->n, pool, q, e)) == 0)
         r = print(o, m, q, e);
     thresholds_free(t);

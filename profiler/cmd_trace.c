@@ -276,9 +276,8 @@ static int run(const struct options *o, const struct model *m, const struct corp
     struct pool *pool = NULL;
     struct hash128 content = { 0, 0 };
     uint64_t free_bytes = 0, resumed = 0;
-    int cpus[POOL_MAX_THREADS], r;
-    int threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
-    if ((r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) < 0 ||
+    int r;
+    if ((r = pool_new_any(o->threads, &pool, e)) < 0 ||
         (r = recorder_new(m, c, tier, pool_threads(pool), &t, e)) < 0 ||
         (r = file_free_bytes(o->out, &free_bytes, e)) < 0)
         goto out;
@@ -313,13 +312,12 @@ static int silence(const struct options *o, const struct corpus_options *corpus,
     struct thresholds *t = NULL;
     struct pool *pool = NULL;
     size_t n = (size_t)(*m)->h.n_layers * (size_t)(*m)->h.n_ff;
-    int cpus[POOL_MAX_THREADS], threads = o->threads ? o->threads : cpu_allowed(cpus, POOL_MAX_THREADS);
     float *at = calloc(n, sizeof *at);
     co.max_tokens = co.max_tokens && co.max_tokens < o->silence_tokens ? co.max_tokens : o->silence_tokens;
     co.window = co.samples = 0, co.shard = 0, co.n_shards = 1;
     int r = at ? 0 : err_set(e, ERR_NOMEM, "thresholds");
     if (r == 0 && !o->dry_run && (r = corpus_read(&co, tok, (*m)->h.n_vocab, &c, e)) == 0 &&
-        (r = pool_new(threads > 0 ? threads : 1, NULL, &pool, e)) == 0 && (r = thresholds_new(*m, c, pool, &t, e)) == 0)
+        (r = pool_new_any(o->threads, &pool, e)) == 0 && (r = thresholds_new(*m, c, pool, &t, e)) == 0)
         thresholds_at(t, o->share, at);
     if (r == 0) {
         struct model_given given = model_as(&(*m)->h);

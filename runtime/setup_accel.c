@@ -53,22 +53,27 @@ static int bad_height(const char *text, struct err *e)
                    text, ENGINE_MAX_HEIGHTS);
 }
 
+/* A number without a sign; *end is behind it. */
+static int parse_number(const char *at, char **end, double *v)
+{
+    errno = 0;
+    *v = strtod(at, end);
+    return *end != at && !errno && *at != '-' && *at != '+' && *at != ' ';
+}
+
 /* One of them; *at moves behind it. */
 static int parse_height(const char **at, struct engine_height *out)
 {
     char *end;
-    errno = 0;
-    double v = strtod(*at, &end);
-    if (end == *at || errno || **at == '-' || **at == '+' || **at == ' ')
+    double v;
+    if (!parse_number(*at, &end, &v))
         return 0;
     out->tokens = 0;
     if (*end == ':') {
         if (!(v >= 1 && v <= BUDGET_MAX_CHUNK) || v != (int)v)
             return 0;
         out->tokens = (int)v;
-        const char *second = end + 1;
-        v = strtod(second, &end);
-        if (end == second || errno || *second == '-' || *second == '+' || *second == ' ')
+        if (!parse_number(end + 1, &end, &v))
             return 0;
     }
     if (*end == '%') {

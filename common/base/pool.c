@@ -13,6 +13,7 @@
  * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits. */
 #include "common/base/pool.h"
 
+#include "common/base/cpu.h"
 #include "common/base/progress.h"
 
 #include <errno.h>
@@ -348,6 +349,12 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     }
     *out = p;
     return 0;
+}
+
+int pool_new_any(int n_threads, struct pool **out, struct err *e)
+{
+    int cpus[POOL_MAX_THREADS], n = n_threads ? n_threads : cpu_allowed(cpus, POOL_MAX_THREADS);
+    return pool_new(n > 0 ? n : 1, NULL, out, e);
 }
 
 void pool_free(struct pool *p)

@@ -17,6 +17,8 @@ struct pool;
 /* cpus: NULL, or n_threads CPU numbers to pin worker i to (-1: do not pin). Worker 0 is the calling thread; its
  * former affinity returns in pool_free, which that thread calls. Workers block all signals. */
 int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e);
+/* Unpinned. n_threads 0: one for each processor that this process may run on. */
+int pool_new_any(int n_threads, struct pool **out, struct err *e);
 void pool_free(struct pool *p); /* joins; accepts NULL */
 int pool_threads(const struct pool *p); /* that take part */
 

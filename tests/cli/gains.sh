@@ -116,7 +116,8 @@ recorded()
     python3 - "$tmp/few.json" "$tmp/open.json" <<'PY'
 import json, sys
 few, open_ = (json.load(open(p))["request"] for p in sys.argv[1:])
-assert few == {"batch_weights": [1, 1], "cold_policy": "lru", "context": 256, "cores": [{"n": 1, "name": "big"}, {"n": 2, "name": "mid"}, {"n": 0, "name": "little"}], "form": "bundle"}, few
+assert few == {"batch_weights": [1, 1], "cold_policy": "lru", "context": 256, "form": "bundle",
+               "cores": [{"n": 1, "name": "big"}, {"n": 2, "name": "mid"}, {"n": 0, "name": "little"}]}, few
 assert open_ == {}, open_
 PY
 }

@@ -42,6 +42,10 @@ PY
 check "a plan at 18 MiB, context 256" solve --memory 18MiB --context 256 --out "$tmp/a.json"
 check "a plan at 18 MiB, context 512" solve --memory 18MiB --context 512 --out "$tmp/a512.json"
 check "several limits and batches" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m.json"
+weights() { says 2 "--batch-weights: $2" solve --memory 18MiB --max-batch 2 --batch-weights "$1" --out "$tmp/w.json"; }
+check "one number for each batch size" weights 3 '1 numbers for 2 batch sizes'
+check "an empty list is none" weights '' '0 numbers for 2 batch sizes'
+check "weights are whole numbers" weights 1,0 "'0' is not a whole number from 1 to 64"
 check "the same inputs again" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m2.json"
 check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
 check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"

@@ -140,10 +140,6 @@ static int price_item(struct joint *j, struct joint_item *x, struct err *e)
     if (!j->like.from) {
         size_t layers = (size_t)j->p->space.in->n_layers;
         j->like = x->steps;
-        x->steps.at = NULL;
-        x->steps.ticks = NULL;
-        x->steps.from = NULL;
-        x->steps.n = NULL;
         size_t points = 0;
         for (size_t l = 0; l < layers; l++)
             points = j->like.from[l] + (size_t)j->like.n[l] > points ? j->like.from[l] + (size_t)j->like.n[l] : points;

@@ -425,7 +425,9 @@ if stage "3 plan" "what goes where" "$why"; then
         --memory "$memory" "${plan_words[@]}" "$@" --out "$plan"); }
     rm -f -- "$state/plan"
     r=4
-    if [ -z "$pack_why" ]; then
+    # A layout that is asked for is planned, whatever that of the pack is; stage 4 packs again where the two differ.
+    own_layout='\ --(form|packed|down-type|cluster-neurons)[=\ ]'
+    if [ -z "$pack_why" ] && ! [[ " ${plan_words[*]} " =~ $own_layout ]]; then
         set_solve --for-pack "$pack"
         run "${solve[@]}"
         r=$?

@@ -243,7 +243,7 @@ static int check_tiles(const struct request *q, const struct inputs *in, struct 
     int tiles = q->for_pack ? q->for_pack->form == LAYOUT_TILES : q->form == LAYOUT_TILES;
     if (!tiles || is_dense(q, in) || (q->mode < 0 && in->h.thresholds))
         return 0;
-    return err_set(e, ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
+    return err_set(e, q->for_pack ? ERR_INFEASIBLE : ERR_USAGE, "%s: tiles are computed whole, so they are for --mode dense alone",
                    q->for_pack ? "--for-pack" : "--form tiles");
 }
 

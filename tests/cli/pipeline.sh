@@ -121,6 +121,11 @@ plainly check "back" eval 'go o && stages "trace plan pack"'
 packed=$(stat -c '%i %.9Y' o/model.thermo)
 plainly check "below the floor: exit status 4" status 4 go o --memory 1MiB
 plainly check "and above again, with the pack that is there" eval 'go o && stages plan && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
+plainly check "a layout that the pack has not is planned and packed" eval 'go o --plan-flags "--context 64 --form two-phase" && stages "plan pack"'
+plainly check "and asked for again with other words, planned alone" eval 'go o --plan-flags "--form two-phase --context 64" && stages plan'
+plainly check "tiles, in dense mode" eval 'go o --plan-flags "--context 64 --mode dense --form tiles" && stages "plan pack"'
+plainly check "a mode that tiles have not: packed again" eval 'go o --plan-flags "--context 64 --mode exact" && stages "plan pack" && because "another layout"'
+plainly check "and as before" eval 'go o && stages plan'
 plainly check "--fresh" eval 'go o --fresh && stages "trace plan pack"'
 
 # ---- results lost, damaged or replaced ----

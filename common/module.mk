@@ -13,3 +13,9 @@ $(B)/common/kernels/kernels_avx2.o $(B)/common/kernels/kernels_avx2_k.o:   CFLAG
 $(B)/common/kernels/kernels_avx512.o $(B)/common/kernels/kernels_avx512_k.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
 $(B)/common/kernels/kernels_dotprod.o $(B)/common/kernels/kernels_dotprod_k.o: CFLAGS_file += -march=armv8.2-a+dotprod
 $(B)/common/kernels/kernels_i8mm.o:   CFLAGS_file += -march=armv8.2-a+dotprod+i8mm
+# The accelerator's kernels are a source of their own, which becomes a string at build time.
+$(B)/common/opencl/opencl_program.o: CPPFLAGS_file += -I$(B)
+$(B)/common/opencl/opencl_program.o: $(B)/opencl_kernels.inc
+$(B)/opencl_kernels.inc: common/opencl/kernels.cl
+	@mkdir -p $(@D)
+	$(Q)sed -e 's/\\/\\\\/g' -e 's/"/\\"/g' -e 's/.*/"&\\n"/' $< > $@

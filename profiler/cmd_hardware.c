@@ -26,15 +26,18 @@ enum { STORAGE,
        MEMORY,
        COMPUTE,
        N_TABLES,
-       WORK = N_TABLES, /* goes with compute */
+       ENGINE = N_TABLES,
+       N_NAMES,
+       WORK = N_NAMES, /* goes with compute */
        N_PROBES };
 #define FULL_RANGE  (4ull << 30)
 #define QUICK_RANGE (128ull << 20)
 #define LEAST_RANGE (8ull << 20)
-static const char *const table_names[N_TABLES] = { "storage", "memory", "compute" };
+static const char *const table_names[N_NAMES] = { "storage", "memory", "compute", "engine" };
+#define TABLE_LIST "storage, memory, compute, engine"
 
 struct args {
-    const char *db, *device, *storage, *only, *types, *description, *cpu;
+    const char *db, *device, *storage, *only, *types, *description, *cpu, *engine, *engine_cache;
     int quick, dry_run, json;
     double seconds, wait, patience;
     uint64_t range_bytes;
@@ -44,6 +47,9 @@ struct session {
     struct args a;
     struct probe_cpus cpus;
     struct probe_env env;
+    struct probe_accel_config accel; /* backend NULL: none is measured */
+    int accel_asked;                 /* by name: without it the command fails */
+    char accel_name[HW_NAME];
     struct probe *probes[N_PROBES]; /* NULL: not asked for */
     char storage[4096], command[256], started[32];
 };
@@ -61,7 +67,14 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "quick", .type = OPT_FLAG, .dest = &a->quick,
           .help = "A sparse grid in well under half a minute, for a first look and for CI." },
         { .name = "only", .type = OPT_STRING, .dest = &a->only, .arg = "LIST",
-          .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute" },
+          .help = "Which tables to measure, separated by commas.", .def = "storage,memory,compute, and engine where --engine has one" },
+        { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
+          .help = "Accelerator to measure beside the processor: none, opencl or opencl:N, as 'thermo-run engines' lists them; auto: the "
+                  "first that is no CPU. Its products and FFNs by type, shape and tokens, launches, copies, bandwidth alone and with the "
+                  "processor.", .def = "auto" },
+        { .name = "engine-cache", .type = OPT_STRING, .dest = &a->engine_cache, .arg = "DIR",
+          .help = "Folder that keeps the accelerator's programs, which are built otherwise at every start. It holds code: nobody else "
+                  "should be able to write there." },
         { .name = "types", .type = OPT_STRING, .dest = &a->types, .arg = "LIST",
           .help = "Types of weights whose kernels are measured, separated by commas; a plan takes the nearest type's figures for those of "
                   "a type that was not.",
@@ -91,7 +104,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .program = "thermo-profile hardware",
         .synopsis = "",
         .about = "Measures this machine for the planner: each class of cores with the engine's own kernels, what it does beside "
-                 "arithmetic, memory bandwidth in sweeps and by random rows, and storage over block size, queue depth, lanes, "
+                 "arithmetic, memory bandwidth in sweeps and by random rows, an accelerator, storage over block size, queue depth, lanes, "
                  "range and backend. Raw samples are stored beside the summaries, with their conditions. Nothing else should "
                  "run meanwhile: the processors' time of other programs is watched, what they disturbed is measured again, and "
                  "tables for which that did not help are marked; plans made of them say so. The test file is unlinked as "
@@ -99,6 +112,7 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         .examples = "thermo-profile hardware --db hw.sqlite --device laptop\n"
                     "thermo-profile hardware --db hw.sqlite --device phone --storage /data/local/tmp --range 2GiB\n"
                     "thermo-profile hardware --db hw.sqlite --device ci --quick --only compute,memory\n"
+                    "thermo-profile hardware --db hw.sqlite --device laptop --only engine --engine opencl:0\n"
                     "thermo-plan solve --hardware hw.sqlite --device laptop ...",
     };
     int n_pos, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
@@ -111,22 +125,22 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
 static int parse_only(const char *list, int wanted[N_PROBES], struct err *e)
 {
     for (int i = 0; i < N_PROBES; i++)
-        wanted[i] = list == NULL && i < N_TABLES;
+        wanted[i] = list == NULL && i < N_NAMES;
     for (const char *p = list; p && *p;) {
         size_t n = strcspn(p, ",");
         int found = 0;
-        for (int i = 0; i < N_TABLES; i++)
+        for (int i = 0; i < N_NAMES; i++)
             if (n == strlen(table_names[i]) && strncmp(p, table_names[i], n) == 0)
                 wanted[i] = found = 1;
         if (!found)
-            return err_set(e, ERR_USAGE, "--only: '%.*s' is none of storage, memory, compute", (int)n, p);
+            return err_set(e, ERR_USAGE, "--only: '%.*s' is none of " TABLE_LIST, (int)n, p);
         p += n + (p[n] == ',');
     }
     wanted[WORK] = wanted[COMPUTE];
     for (int i = 0; i < N_PROBES; i++)
         if (wanted[i])
             return 0;
-    return err_set(e, ERR_USAGE, "--only names no table; there are storage, memory, compute");
+    return err_set(e, ERR_USAGE, "--only names no table; there are " TABLE_LIST);
 }
 
 static int check_names(struct session *s, struct err *e)
@@ -191,19 +205,66 @@ static int parse_types(const char *list, uint32_t types[QUANT_LIMIT], int *n, st
     return !list || *n ? 0 : err_set(e, ERR_USAGE, "--types names no type");
 }
 
+/* The first accelerator that is no CPU, by its number, as plans will name it. What a driver's list says wrong is a warning. */
+static void find_accel(struct session *s)
+{
+    struct accel_device all[64];
+    for (int b = 0; engines_backend(b) && !s->accel.backend; b++) {
+        struct err why = { 0 };
+        int n = engines_backend(b)->list(all, 64, &why);
+        if (n < 0)
+            log_warn("accelerators are not measured: %s", why.msg);
+        for (int i = 0; i < n && i < 64 && !s->accel.backend; i++)
+            if (strcmp(all[i].kind, "gpu") == 0 || strcmp(all[i].kind, "accelerator") == 0) {
+                s->accel.backend = engines_backend(b);
+                s->accel.device = i;
+                snprintf(s->accel_name, sizeof s->accel_name, "%s:%d", engines_backend(b)->name, i);
+            }
+    }
+}
+
+/* What --engine names, where the table is wanted. */
+static int choose_accel(struct session *s, int *wanted, struct err *e)
+{
+    const char *name = s->a.engine ? s->a.engine : "auto";
+    int by_list = s->a.only && *wanted, is_auto = !strcmp(name, "auto"), r;
+    if (s->a.only && !*wanted) {
+        if (s->a.engine && strcmp(name, "none") && !is_auto)
+            return err_set(e, ERR_USAGE, "--engine '%s': --only does not name the table 'engine'", name);
+        return 0;
+    }
+    s->accel.device = -1;
+    if (is_auto)
+        find_accel(s);
+    else if ((r = engines_parse("--engine", name, &s->accel.backend, &s->accel.device, e)) < 0)
+        return r;
+    else
+        snprintf(s->accel_name, sizeof s->accel_name, "%.60s", name);
+    s->accel.name = s->accel_name;
+    s->accel.cache = s->a.engine_cache;
+    s->accel_asked = by_list || (!is_auto && s->accel.backend);
+    *wanted = s->accel.backend != NULL;
+    if (by_list && !*wanted)
+        return err_set(e, ERR_USAGE, "--only names the table 'engine', and there is no accelerator%s",
+                       is_auto ? " that is no CPU; --engine opencl:N measures any" : ": see --engine");
+    return 0;
+}
+
 static int make_probes(struct session *s, struct err *e)
 {
     static int (*const make[N_PROBES])(const struct probe_config *, struct probe **, struct err *) = {
-        probe_storage_new, probe_memory_new, probe_compute_new, probe_work_new
+        probe_storage_new, probe_memory_new, probe_compute_new, probe_accel_new, probe_work_new
     };
     const struct args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
     struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds,
-                              .storage_dir = s->storage, .range_bytes = a->range_bytes };
+                              .storage_dir = s->storage, .range_bytes = a->range_bytes, .accel = &s->accel };
     uint32_t types[QUANT_LIMIT];
     c.types = types;
     if (r == 0)
         r = parse_types(a->types, types, &c.n_types, e);
+    if (r == 0)
+        r = choose_accel(s, &wanted[ENGINE], e);
     if (r == 0 && !c.range_bytes)
         r = default_range(s, &c.range_bytes, e);
     for (int i = 0; i < N_PROBES && r == 0; i++)
@@ -275,9 +336,16 @@ static int measure(struct session *s, struct err *e)
     int64_t start = progress_now_ns();
     watch_init(&watch, patience(s));
     progress_init(&progress, "measuring", "samples", total);
-    for (int i = 0; i < N_PROBES && r == 0; i++)
+    for (int i = 0; i < N_PROBES && r == 0; i++) {
         if (s->probes[i])
             r = probe_run(s->probes[i], start, &watch, &progress, e);
+        if (i == ENGINE && r < 0 && r != ERR_INTR && !s->accel_asked) {
+            log_warn("%s; the accelerator is not measured", e->msg);
+            probe_free(s->probes[i]);
+            s->probes[i] = NULL;
+            r = 0;
+        }
+    }
     progress_done(&progress);
     return r;
 }
@@ -292,7 +360,7 @@ static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
     int r = 0;
     for (int i = 0; i < N_PROBES; i++) {
         const struct probe *p = s->probes[i];
-        if (!p || p->reps_done == 0)
+        if (!p || p->reps_done == 0 || i == ENGINE) /* whose conditions no table has */
             continue;
         watch_merge(&seen[table_of[i]], n[table_of[i]], &p->conditions, p->n_taken);
         n[table_of[i]] += p->n_taken;
@@ -306,6 +374,12 @@ static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
         hw_marks_words(&seen[t], words, sizeof words);
         if (words[0])
             log_warn("%s: not measured on a quiet machine, and marked so: %s", hw_table_name((enum hw_table)t), words);
+    }
+    if (r == 0 && s->probes[ENGINE] && s->probes[ENGINE]->reps_done > 0) {
+        char words[400];
+        hw_marks_words(&s->probes[ENGINE]->conditions, words, sizeof words);
+        if (words[0])
+            log_warn("engine: not measured on a quiet machine: %s", words);
     }
     return r;
 }

@@ -1,10 +1,10 @@
 /* thermo-run engines: which accelerators there are, and their limits. */
 #include "common/base/file.h"
 #include "common/cli/opt.h"
+#include "common/engines/engines.h"
 
 #include "runtime/cmd.h"
 #include "runtime/report.h"
-#include "runtime/setup.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,10 +59,10 @@ int cmd_engines(int argc, char **argv)
         return r > 0 ? 0 : opt_fail(&e);
     if (n_pos)
         r = err_set(&e, ERR_USAGE, "unexpected argument '%s'; see thermo-run engines --help", argv[1]);
-    for (int b = 0; setup_accel_backend(b) && r == 0; b++) {
-        int n = setup_accel_backend(b)->list(devices, MOST, &e);
+    for (int b = 0; engines_backend(b) && r == 0; b++) {
+        int n = engines_backend(b)->list(devices, MOST, &e);
         for (int i = 0; i < n && i < MOST; i++, any++)
-            (json ? print_json : print_text)(setup_accel_backend(b)->name, i, &devices[i]);
+            (json ? print_json : print_text)(engines_backend(b)->name, i, &devices[i]);
         r = n < 0 ? n : 0;
     }
     if (r == 0 && !any && !json)

@@ -62,8 +62,7 @@ static inline int setup_differs(const struct setup *s)
     return s->scaled || s->other;
 }
 
-/* The i-th back end of accelerators, or NULL; rows of their options, how many were filled. */
-const struct accel_backend *setup_accel_backend(int i);
+/* Rows of options of an accelerator; how many were filled. */
 int setup_accel_options(struct opt *rows, struct setup_accel_args *a);
 
 void setup_args_init(struct setup_args *a);

@@ -2,23 +2,17 @@
 #include "runtime/setup_impl.h"
 
 #include "common/base/log.h"
+#include "common/engines/engines.h"
 
 #include "runtime/machine.h"
-#include "runtime/opencl/opencl.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct accel_backend *const backends[] = { &opencl_backend };
 static const char *const work_names[] = { "ffn", "head", "all", NULL };
 static const char *const fail_names[] = { "cpu", "exit", NULL };
-
-const struct accel_backend *setup_accel_backend(int i)
-{
-    return i < (int)(sizeof backends / sizeof backends[0]) ? backends[i] : NULL;
-}
 
 int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
 {
@@ -109,24 +103,6 @@ static int parse_heights(const char *text, struct engine_accel_config *c, struct
 
 /* ---- opening ---- */
 
-static int parse_engine(const char *text, const struct accel_backend **out, int *device, struct err *e)
-{
-    *out = NULL;
-    *device = -1;
-    if (!text || !strcmp(text, "none"))
-        return 0;
-    size_t n = strcspn(text, ":");
-    for (int i = 0; setup_accel_backend(i); i++)
-        if (strlen(setup_accel_backend(i)->name) == n && !memcmp(setup_accel_backend(i)->name, text, n))
-            *out = setup_accel_backend(i);
-    char *end = NULL;
-    long v = text[n] ? strtol(text + n + 1, &end, 10) : -1;
-    if (!*out || (text[n] && (text[n + 1] < '0' || text[n + 1] > '9' || *end || v > 4095)))
-        return err_set(e, ERR_USAGE, "--engine '%s': none, opencl or opencl:N, with N from 'thermo-run engines'", text);
-    *device = (int)v;
-    return 0;
-}
-
 static int add_type(uint32_t type, uint32_t *types, int n)
 {
     for (int i = 0; i < n; i++)
@@ -167,7 +143,7 @@ int setup_accel_open(struct setup *s, struct err *e)
     struct engine_accel_config *c = &s->config.accel;
     struct err why = { 0 };
     uint32_t types[QUANT_LIMIT];
-    int device, r = parse_engine(a->engine, &b, &device, e);
+    int device, r = engines_parse("--engine", a->engine, &b, &device, e);
     if (r < 0)
         return r;
     if (!b && (a->height || a->cache))

@@ -9,8 +9,14 @@
 --   * Times are UTC, ISO 8601. Names compare byte by byte.
 --   * Every point belongs to one run. Points are never updated: a later run adds points of its own,
 --     and a reader takes, table by table (compute, memory, storage, accelerator), all points of the
---     newest run (largest id) of the device that has any in that table. One exception: an import
+--     newest run (largest id) of the device that has any in that table; of memory, of the newest that
+--     has rows of engines 'cpu', and of the newest that has others. One exception: an import
 --     replaces the device's former import, for its CSV file is the record.
+--   * Accelerators that were measured: engine is what `thermo-run --engine` names ('opencl:0'); ops are
+--     'matmul/TYPE' (one product), 'ffn/TYPE' (rows neurons of cols elements: Gate, Up, activation and
+--     Down), 'launch', 'copy/in' and 'copy/out' (a product of one row, of few columns), each with its
+--     launch and copies. memory has its bandwidth alone ('opencl:0', threads 0) and together with
+--     threads of the CPU that sweep ('cpu+opencl:0'). Imports may name other engines ('npu').
 --   * p10, p50, p90 are percentiles over the point's samples. What can be relied on is p10 of a rate
 --     and p90 of a time; NULL there means that only the middle is known.
 --   * origin says what a figure rests on: 'measured' here, 'published' elsewhere, or 'estimated';

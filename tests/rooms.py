@@ -12,6 +12,7 @@ ROOMS = {
     'common': {
         'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model',
         'pack': 'base kernels model plan',
+        'accel': 'base kernels model', 'opencl': 'base kernels model accel', 'engines': 'base kernels model accel opencl',
         'offline': 'base cli kernels model plan pack',
     },
     'planner': {
@@ -25,8 +26,8 @@ ROOMS = {
     },
     'profiler': {'trace': '', 'predictors': 'trace', 'probe': '', 'show': 'predictors',
                  '': 'trace predictors probe show'},
-    'runtime': {'io': '', 'accel': '', 'opencl': 'accel', 'pipeline': 'io', 'engine': 'io accel pipeline', 'session': 'io pipeline engine',
-                'chat': '', '': 'io accel opencl pipeline engine session chat'},
+    'runtime': {'io': '', 'pipeline': 'io', 'engine': 'io pipeline', 'session': 'io pipeline engine',
+                'chat': '', '': 'io pipeline engine session chat'},
     'packer': {'': ''},
 }
 

@@ -9,6 +9,7 @@
 #include "common/base/pool.h"
 #include "common/base/progress.h"
 #include "common/base/splitmix.h"
+#include "common/engines/engines.h"
 #include "common/offline/hwdb/hwdb.h"
 #include "profiler/probe/watch.h"
 
@@ -26,6 +27,13 @@ void probe_cpus_find(struct probe_cpus *out);
 /* CPU numbers for `threads` threads of a class (-1: all classes, fastest first); returns how many there are. */
 int probe_cpus_pick(const struct probe_cpus *c, int core_class, int threads, int *cpus);
 
+struct probe_accel_config {
+    const char *name; /* what the database and plans call it */
+    const struct accel_backend *backend;
+    int device;        /* -1: the back end's choice */
+    const char *cache; /* of its programs, or NULL */
+};
+
 struct probe_config {
     const struct probe_cpus *cpus;
     int quick;
@@ -34,10 +42,11 @@ struct probe_config {
     const uint32_t *types;     /* of weights, whose kernels "compute" measures; n_types 0: its own */
     int n_types;
     uint64_t range_bytes;      /* largest range that storage is read in, and size of the test file */
+    const struct probe_accel_config *accel;
 };
 
 struct probe {
-    const char *table;         /* "compute", "memory", "storage"; "work" for what the engine does beside these */
+    const char *table;         /* "compute", "memory", "storage"; "work": what the runtime does beside; "engine": an accelerator */
     int n_points, reps;
     double seconds;            /* of one sample */
     uint64_t disk_bytes;       /* of the test file */
@@ -66,6 +75,7 @@ int probe_compute_new(const struct probe_config *c, struct probe **out, struct e
 int probe_memory_new(const struct probe_config *c, struct probe **out, struct err *e);
 int probe_work_new(const struct probe_config *c, struct probe **out, struct err *e); /* with compute, into its table */
 int probe_storage_new(const struct probe_config *c, struct probe **out, struct err *e);
+int probe_accel_new(const struct probe_config *c, struct probe **out, struct err *e);
 void probe_free(struct probe *p); /* accepts NULL; removes what the probe put on disk */
 
 double probe_expected_seconds(const struct probe *p);
@@ -77,6 +87,9 @@ int probe_run(struct probe *p, int64_t start_ns, struct watch *w, struct progres
 
 /* Percentiles of a point's samples. */
 struct hw_dist probe_dist(const struct probe *p, int point);
+
+/* Bytes per second that one of n_threads threads reads, its part of a buffer in order, for so long. */
+double probe_memory_sweep(char *buf, size_t len, int thread, int n_threads, double seconds);
 
 /* Runs fn(ctx, thread) on pinned threads (cpus[i] -1: not pinned); the first is the caller. */
 int probe_threads(int n, const int *cpus, pool_fn *fn, void *ctx, struct err *e);

@@ -95,6 +95,15 @@ static void read_rows(void *ctx, int worker, int n_threads)
     w->sink[worker] = sum[0] ^ sum[1];
 }
 
+double probe_memory_sweep(char *buf, size_t len, int thread, int n_threads, double seconds)
+{
+    const struct memory_probe m = { .buf = buf, .len = len };
+    const struct point p = { HW_SEQ, SWEEP_BYTES, n_threads };
+    struct work w = { .m = &m, .p = &p, .seconds = seconds };
+    read_rows(&w, thread, n_threads);
+    return w.bytes_per_s[thread];
+}
+
 static int sample(struct probe *base, int i, int rep, double *value, struct err *e)
 {
     (void)rep;

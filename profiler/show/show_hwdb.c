@@ -107,6 +107,14 @@ static void print_summary(const struct hw *h)
             printf("  %-13s%7.1f MB/s (sustained %.1f), random reads of %s, 32 in flight\n", i ? "" : "flash", v / 1e6,
                    hw_storage_bytes_per_s(h, &q, HW_SUSTAINED) / 1e6, size_text(blocks[i], block));
     }
+    for (int i = 0; i < h->n_accels; i++) {
+        char both[HW_NAME + 8];
+        const char *engine = h->accels[i].engine;
+        snprintf(both, sizeof both, "cpu+%s", engine);
+        printf("  %-13s%s: launch %.1f us, %.2f GB/s of weights, %.2f together with the processor\n", i ? "" : "accelerator", engine,
+               h->accels[i].launch_ns / 1e3, hw_memory_bytes_per_s(h, engine, HW_SEQ, 64 << 10, 1, HW_TYPICAL) / 1e9,
+               hw_memory_bytes_per_s(h, both, HW_SEQ, 64 << 10, hw_cores(h, -1), HW_TYPICAL) / 1e9);
+    }
 }
 
 static int same_curve(const struct hw_compute *a, const struct hw_compute *b)
@@ -229,8 +237,12 @@ static void print_accels(const struct hw *h)
     }
     for (int i = 0; i < h->n_accel_points; i++) {
         const struct hw_accel_point *p = &h->accel_points[i];
-        printf("  %-10s %-16s %6d x %-6d batch %-4d %10.1f us %10.1f GFLOP/s%s\n", h->accels[p->accel].engine, p->op, p->rows,
-               p->cols, p->batch, p->ns.p50 / 1e3, 2.0 * p->rows * p->cols * p->batch / p->ns.p50, mark(p->origin));
+        double flops = strncmp(p->op, "matmul/", 7) == 0 ? 2 : strncmp(p->op, "ffn/", 4) == 0 ? 6 : 0;
+        printf("  %-10s %-16s %6d x %-6d batch %-4d %10.1f us", h->accels[p->accel].engine, p->op, p->rows, p->cols, p->batch,
+               p->ns.p50 / 1e3);
+        if (flops > 0)
+            printf(" %10.1f GFLOP/s", flops * p->rows * p->cols * p->batch / p->ns.p50);
+        printf("%s\n", mark(p->origin));
     }
 }
 

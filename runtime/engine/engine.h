@@ -14,7 +14,7 @@
 #include "common/plan/cache.h"
 #include "common/plan/plan.h"
 
-#include "runtime/accel/accel.h"
+#include "common/accel/accel.h"
 #include "runtime/engine/dense.h"
 #include "runtime/engine/token.h"
 #include "runtime/io/io.h"
@@ -23,7 +23,7 @@
 
 struct engine;
 
-/* ---- an accelerator (runtime/accel/accel.h, docs/engines.md) ---- */
+/* ---- an accelerator (common/accel/accel.h, docs/engines.md) ---- */
 
 #define ENGINE_MAX_HEIGHTS 16
 

@@ -80,8 +80,8 @@ PY
 
 dry_run()
 {
-    "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --dry-run --json > "$tmp/json" &&
-        "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --dry-run --json --quick --patience 7 > "$tmp/json2" &&
+    "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --engine none --dry-run --json > "$tmp/json" &&
+        "$P" hardware --db "$tmp/none.sqlite" --device box --storage "$tmp/drive" --engine none --dry-run --json --quick --patience 7 > "$tmp/json2" &&
         [ ! -e "$tmp/none.sqlite" ] && [ -z "$(ls -A "$tmp/drive")" ] && python3 - "$tmp/json" "$tmp/json2" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
@@ -240,12 +240,41 @@ memory_filesystem()
         [ "$(sqlite3 "$tmp/shm.sqlite" 'SELECT sum(direct), (SELECT direct_verified FROM run) FROM storage')" = '0|0' ]
 }
 
+# An accelerator, by name: its points beside all that was there, whose memory figures stay what they were; out and in again.
+engine()
+{
+    "$P" show --json "$db" > "$tmp/json1"
+    "$P" hardware --db "$db" --device box --only engine --engine opencl:0 --quick --types q8_0 --engine-cache "$tmp" \
+        --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" && grep -q '^  accelerator  opencl:0: launch' "$tmp/out" &&
+        sql "SELECT count(*) FROM accelerator_point p WHERE (SELECT count(*) FROM sample WHERE table_name = 'accelerator_point' AND row_id = p.id) <> 3" 0 &&
+        "$P" show --json "$db" > "$tmp/json2" && "$P" export --db "$db" --out "$tmp/box.csv" && "$P" import -q --db "$tmp/box.sqlite" --csv "$tmp/box.csv" &&
+        "$P" show --json "$tmp/box.sqlite" > "$tmp/json3" && python3 - "$tmp"/json[123] <<'PY'
+import json, sys
+a, b, c = (json.load(open(x))['devices'][0] for x in sys.argv[1:])
+cpu = [m for m in b['memory'] if m['engines'] == 'cpu']
+assert cpu == a['memory'] and b['conditions'] == a['conditions'] and b['compute'] == a['compute'], 'others changed'
+assert {m['engines'] for m in b['memory']} == {'cpu', 'opencl:0', 'cpu+opencl:0'}
+e, = b['accelerators']
+ops = {p['op'] for p in e['points']}
+assert e['engine'] == 'opencl:0' and e['launch_ns'] > 0 and ops == {'launch', 'copy/in', 'copy/out', 'matmul/q8_0', 'ffn/q8_0'}, e
+assert a['hash'] != b['hash'] == c['hash']
+PY
+}
+
 check "a quick run of all tables" measure
 check "the schema is the published file" schema_is_the_file
 check "every point has its raw samples" every_point_has_its_samples
 check "conditions" conditions
 check "views answer" views_answer
 check "one table again" again
+if "$BIN/thermo-run" engines --json 2> /dev/null | grep -q opencl:0; then
+    check "an accelerator" engine
+else
+    skip "an accelerator" "no OpenCL device"
+fi
+check "--engine wants a name that there is" says 2 "none, opencl or opencl:N" "$P" hardware --db "$db" --device box --engine vulkan
+check "--only engine wants an accelerator" says 2 "there is no accelerator" "$P" hardware --db "$db" --device box --only engine --engine none
+check "an accelerator that is not there" says 3 "OpenCL" "$P" hardware --db "$db" --device box --only engine --engine opencl:999 --quick
 if grep -q '^cpu0 .*[1-9]' /proc/stat 2> /dev/null; then
     check "beside busy programs" busy
 else

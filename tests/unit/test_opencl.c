@@ -5,7 +5,7 @@
 #include "common/base/file.h"
 #include "common/kernels/kernels.h"
 #include "common/model/nn.h"
-#include "runtime/opencl/opencl.h"
+#include "common/opencl/opencl.h"
 #include "tests/test.h"
 
 #include <dirent.h>

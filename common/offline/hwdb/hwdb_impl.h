@@ -16,8 +16,13 @@ struct sqlite3;
 #define HWDB_COMPUTE_ROWS                                                                      \
     " FROM compute p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("compute")    \
     "ORDER BY kernel, ifnull(c.rank, -1), c.name, pattern, resident, threads, batch, row_len"
+/* Of the processor's own bandwidth, and of accelerators' alone and with it, each the newest. */
+#define HWDB_NEWEST_MEMORY(which)                                                              \
+    "(SELECT max(r.id) FROM run r WHERE r.device_id = ?1 AND EXISTS"                           \
+    " (SELECT 1 FROM memory WHERE run_id = r.id AND engines " which " 'cpu'))"
 #define HWDB_MEMORY_ROWS                                                                       \
-    " FROM memory p" HWDB_NEWEST("memory") "ORDER BY engines, pattern, threads, row_bytes"
+    " FROM memory p WHERE run_id = CASE engines WHEN 'cpu' THEN " HWDB_NEWEST_MEMORY("=")      \
+    " ELSE " HWDB_NEWEST_MEMORY("<>") " END ORDER BY engines, pattern, threads, row_bytes"
 #define HWDB_STORAGE_ROWS                                                                      \
     " FROM storage p LEFT JOIN core_class c ON c.id = core_class_id" HWDB_NEWEST("storage")    \
     "ORDER BY backend, pattern, lanes, ifnull(c.rank, -1), c.name, range_bytes, queue_depth, block_bytes"

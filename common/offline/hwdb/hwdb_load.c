@@ -394,19 +394,20 @@ static void each_conditions(struct row *r, void *element, void *ctx)
 /* The row of the run that a table's points are from; before revision 3 there is none, and the run itself says when it
  * measured. An import that brings no conditions has none. */
 #define STARTED_AT "CASE WHEN r.content_hash IS NULL THEN r.started_at END"
-#define RUN_OF(table)                                                                                            \
+#define RUN_OF(table, which)                                                                                            \
     " WHERE r.id = (SELECT max(s.id) FROM run s WHERE s.device_id = ?1 AND EXISTS"                              \
-    " (SELECT 1 FROM " table " WHERE run_id = s.id))"
-#define CONDITIONS_OF(table)                                                                                     \
-    { "SELECT r.id, " STARTED_AT " AS measured_at, NULL AS marks FROM run r" RUN_OF(table),                      \
+    " (SELECT 1 FROM " table " WHERE run_id = s.id" which "))"
+#define CONDITIONS_OF(table, which)                                                                                     \
+    { "SELECT r.id, " STARTED_AT " AS measured_at, NULL AS marks FROM run r" RUN_OF(table, which),                      \
       "SELECT r.id, ifnull(c.measured_at, " STARTED_AT ") AS measured_at, marks, others, stolen, waited_for_cpu," \
       " short_of_memory, spread, disturbed, repeated, paused_s"                                                  \
-      " FROM run r LEFT JOIN conditions c ON c.run_id = r.id AND c.table_name = '" table "'" RUN_OF(table) }
+      " FROM run r LEFT JOIN conditions c ON c.run_id = r.id AND c.table_name = '" table "'" RUN_OF(table, which) }
 
 static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
 {
-    static const char *const sql[HW_TABLES][2] = { CONDITIONS_OF("compute"), CONDITIONS_OF("memory"),
-                                                   CONDITIONS_OF("storage") };
+    static const char *const sql[HW_TABLES][2] = {
+        CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"), CONDITIONS_OF("storage", "")
+    };
     int64_t revision = 0;
     int r = hwdb_revision(db, path, &revision, e);
     for (int t = 0; t < HW_TABLES && r == 0; t++) {

@@ -1,5 +1,5 @@
-#ifndef RUNTIME_OPENCL_OPENCL_API_H
-#define RUNTIME_OPENCL_OPENCL_API_H
+#ifndef COMMON_OPENCL_OPENCL_API_H
+#define COMMON_OPENCL_OPENCL_API_H
 
 /* The part of the OpenCL 1.2 interface that is used (Khronos OpenCL Working Group, The OpenCL Specification, version 1.2, revision
  * 19): declared here, so that building needs no package, and found by dlopen, so that running does not either. Names are those of the

@@ -1,6 +1,6 @@
 /* Devices, as their drivers describe them. What a driver says is text and numbers of somebody else's: text is cut and cleaned, numbers
  * that do not come are 0, and a device without what is needed is listed but not used. */
-#include "runtime/opencl/opencl_impl.h"
+#include "common/opencl/opencl_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
-#ifndef RUNTIME_OPENCL_OPENCL_IMPL_H
-#define RUNTIME_OPENCL_OPENCL_IMPL_H
+#ifndef COMMON_OPENCL_OPENCL_IMPL_H
+#define COMMON_OPENCL_OPENCL_IMPL_H
 
 /* What the files of the back end share: opencl.c (life, weights, what is queued and waited for), opencl_device.c (which devices there
  * are), opencl_program.c (building and the cache), opencl_queue.c (single commands), opencl_test.c (comparison with the processor). */
 #include "common/base/hash.h"
 
-#include "runtime/opencl/opencl.h"
-#include "runtime/opencl/opencl_api.h"
+#include "common/opencl/opencl.h"
+#include "common/opencl/opencl_api.h"
 
 #define OPENCL_EVENTS 512       /* commands that are in the queue together */
 #define OPENCL_MOST_DEVICES 64

@@ -1,10 +1,11 @@
 /* Life of the back end, weights as buffers, and what a call queues. Weights of the caller's are not copied where the device has no
  * memory of its own: a window is a buffer over whole pages of them (drivers copy what does not begin at a page), as many pieces as fit
  * the largest buffer. Two windows never share a page: a piece that would is copied. */
-#include "runtime/opencl/opencl_impl.h"
+#include "common/opencl/opencl_impl.h"
 
 #include "common/base/ckmath.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -23,16 +24,31 @@ static const struct opencl *opencl_in(const struct accel *a)
     return (const struct opencl *)(const void *)a;
 }
 
+/* Drivers with a compiler (LLVM) may set handlers of signals when they are loaded, and end the process by them. Those that were there
+ * before stay. */
+static const int ending[] = { SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2 };
+enum { N_ENDING = sizeof ending / sizeof ending[0] };
+
+static void keep_handlers(struct sigaction *was, int restore)
+{
+    for (int i = 0; i < N_ENDING; i++)
+        sigaction(ending[i], restore ? &was[i] : NULL, restore ? NULL : &was[i]);
+}
+
 /* ---- life ---- */
 
 static int list(struct accel_device *out, int most, struct err *e)
 {
     struct opencl_api api;
     struct opencl_devices d;
+    struct sigaction was[N_ENDING];
+    keep_handlers(was, 0);
     int r = opencl_api_load(&api, e);
-    if (r <= 0)
-        return r;
-    if ((r = opencl_devices(&api, &d, e)) < 0)
+    int ok = r > 0;
+    if (ok)
+        r = opencl_devices(&api, &d, e);
+    keep_handlers(was, 1);
+    if (!ok || r < 0)
         return r;
     for (int i = 0; i < d.n && i < most; i++)
         out[i] = d.at[i].is;
@@ -154,7 +170,9 @@ static int open_it(const struct accel_config *c, struct accel **out, struct err 
 {
     struct opencl_devices *d = malloc(sizeof *d);
     struct opencl *o = calloc(1, sizeof *o);
+    struct sigaction was[N_ENDING];
     int r = d && o ? 0 : err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    keep_handlers(was, 0);
     if (r == 0) {
         o->accel.backend = &opencl_backend;
         o->c = *c;
@@ -164,7 +182,9 @@ static int open_it(const struct accel_config *c, struct accel **out, struct err 
     if (r == 0)
         r = choose(o, d, c->device, e);
     free(d);
-    if (r < 0 || (r = make_programs(o, e)) < 0) {
+    r = r < 0 ? r : make_programs(o, e);
+    keep_handlers(was, 1);
+    if (r < 0) {
         if (o)
             close_it(&o->accel);
         return r;

@@ -1,5 +1,5 @@
-#ifndef RUNTIME_ACCEL_ACCEL_H
-#define RUNTIME_ACCEL_ACCEL_H
+#ifndef COMMON_ACCEL_ACCEL_H
+#define COMMON_ACCEL_ACCEL_H
 
 /* A dense engine beside the processor (docs/engines.md): hot clusters' FFNs and other products, queued, computed while the
  * processor does something else, and waited for. A back end is a table of these functions in a folder of its own.

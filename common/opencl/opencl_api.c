@@ -1,6 +1,6 @@
 /* The library and its functions. An ICD loader answers for all drivers of the system, which are files that its package and theirs put
  * into /etc/OpenCL/vendors; this knows none of them. */
-#include "runtime/opencl/opencl_api.h"
+#include "common/opencl/opencl_api.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

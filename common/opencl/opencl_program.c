@@ -9,7 +9,7 @@
  *
  * in little-endian order, under a name that has the key. It is code: only a regular file of this user (or of root), which nobody else can
  * write to, is read; hashes find damage, not forgery. */
-#include "runtime/opencl/opencl_impl.h"
+#include "common/opencl/opencl_impl.h"
 
 #include "common/base/bytes.h"
 #include "common/base/file.h"

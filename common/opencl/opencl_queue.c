@@ -1,5 +1,5 @@
 /* Single commands of an in-order queue. Each has an event, which says afterwards whether it was done. */
-#include "runtime/opencl/opencl_impl.h"
+#include "common/opencl/opencl_impl.h"
 
 #include "common/base/pool.h"
 #include "common/base/progress.h"

@@ -1,6 +1,6 @@
 /* Every kernel of a type against the processor's reference (common/kernels/quant.h) in double, on pseudo-random weights: what a program is
  * compared with before it is used. The bound is that of any order of a float32 sum: n terms of |w x| each err by n * 2^-24 at most. */
-#include "runtime/opencl/opencl_impl.h"
+#include "common/opencl/opencl_impl.h"
 
 #include "common/model/nn.h"
 

@@ -5,6 +5,7 @@
 #include "common/kernels/kernels.h"
 #include "common/kernels/quant.h"
 #include "common/model/model_arch.h"
+#include "common/model/tokenizer.h"
 
 #include <stdio.h>
 
@@ -20,6 +21,15 @@ static void print_types(void)
     printf(".\n");
 }
 
+static void print_tokenizers(void)
+{
+    const struct tokenizer_model *m;
+    printf("Tokenizers (`tokenizer.ggml.model`): ");
+    for (int i = 0; (m = tokenizer_model(i)); i++)
+        printf("%s%s (%s)", i ? ", " : "", m->name, m->what);
+    printf(".\n");
+}
+
 static void print_families(void)
 {
     const struct model_family *f;
@@ -32,8 +42,8 @@ int cmd_models(int argc, char **argv)
 {
     static const struct opt_usage usage = {
         "thermo-profile models", "",
-        "List the architectures (general.architecture of a GGUF file) and the types of matrices that all programs understand, as "
-        "Markdown. What a file has beyond them is refused by the name of key, tensor or value.",
+        "List the architectures (general.architecture of a GGUF file), the types of matrices and the tokenizers that all programs "
+        "understand, as Markdown. What a file has beyond them is refused by the name of key, tensor or value.",
         "  thermo-profile models\n", NULL
     };
     const struct opt opts[] = { { 0 } };
@@ -45,6 +55,8 @@ int cmd_models(int argc, char **argv)
     if (r != 0)
         return r > 0 ? 0 : opt_fail(&e);
     print_types();
+    printf("\n");
+    print_tokenizers();
     printf("\n");
     print_families();
     return 0;

@@ -4,7 +4,7 @@
  * texts, and for BPE the merges. Texts are kept as they occur in plain text (SentencePiece's U+2581
  * as a space, BPE's printable characters as bytes), so the pool serves lookups and output alike.
  * Special tokens are found in the text first, the longest first, and what lies between them is
- * handed to tokenizer_spm.c or tokenizer_bpe.c. */
+ * handed to tokenizer_spm.c, tokenizer_bpe.c or tokenizer_rwkv.c. */
 #include "common/model/tokenizer_impl.h"
 
 #include "common/base/bytes.h"
@@ -19,6 +19,7 @@
 #define MAX_MERGES (1u << 24) /* ranks are exact in a float */
 #define MAX_TEXT   (1u << 30) /* bytes, of a pool and of a text to encode */
 #define TOKENS_KEY "tokenizer.ggml.tokens"
+#define MODEL_KEY  "tokenizer.ggml.model"
 
 /* --- lists and heaps --------------------------------------------------------------------- */
 
@@ -154,12 +155,56 @@ static struct sizes block_sizes(uint64_t n_vocab, uint64_t text_bytes, uint64_t 
 
 uint64_t tokenizer_heap_bound(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges)
 {
-    return block_sizes(n_vocab, text_bytes, n_merges).total + (n_merges ? PRE_HEAP_BOUND : 0) + 64;
+    uint64_t with = block_sizes(n_vocab, text_bytes, n_merges).total, without = block_sizes(n_vocab, text_bytes, 0).total;
+    uint64_t most = with > without ? with : without; /* a file may have merges that its model does not use */
+    return most + (n_merges ? PRE_HEAP_BOUND : 0) + 64;
 }
 
 size_t tokenizer_heap_bytes(const struct tokenizer *t)
 {
     return t->block_bytes + pre_heap_bytes(t->pre);
+}
+
+/* --- models ------------------------------------------------------------------------------ */
+
+static const struct model_row {
+    struct tokenizer_model m;
+    enum tokenizer_kind kind;
+    bool of_characters;
+} models[] = {
+    { { "llama", "SentencePiece BPE" }, TOKENIZER_SPM, false },
+    { { "gpt2", "BPE of bytes" }, TOKENIZER_BPE, false },
+    { { "gemma4", "BPE of characters" }, TOKENIZER_BPE, true },
+    { { "rwkv", "longest match" }, TOKENIZER_RWKV, false },
+};
+enum { MODELS = sizeof models / sizeof models[0] };
+
+const struct tokenizer_model *tokenizer_model(int i)
+{
+    return i < MODELS ? &models[i].m : NULL;
+}
+
+/* The model that the file names; *out is NULL for one that is not known. */
+static int model_of(const struct gguf *g, const struct model_row **out, struct err *e)
+{
+    char *name;
+    int r = gguf_get_str(g, MODEL_KEY, &name, e);
+    *out = NULL;
+    if (r <= 0)
+        return r < 0 ? r : err_set(e, ERR_FORMAT, "'%s': key '" MODEL_KEY "' is absent", gguf_name(g));
+    for (int i = 0; i < MODELS; i++)
+        if (!strcmp(name, models[i].m.name))
+            *out = &models[i];
+    if (!*out) {
+        char known[128] = "";
+        size_t n = 0;
+        for (int i = 0; i < MODELS && n < sizeof known; i++)
+            n += (size_t)snprintf(known + n, sizeof known - n, "%s%s", i == 0 ? "" : i + 1 < MODELS ? ", " : " and ", models[i].m.name);
+        err_set(e, ERR_UNSUPPORTED, "'%s': key '" MODEL_KEY "' is '%.64s'%s: only %s are supported", gguf_name(g), name,
+                !strcmp(name, "bert") ? " (WordPiece)" : "", known);
+    }
+    free(name);
+    return *out ? 0 : ERR_UNSUPPORTED;
 }
 
 /* --- opening ----------------------------------------------------------------------------- */
@@ -229,6 +274,7 @@ static int byte_token(const char *s, size_t len)
     return v;
 }
 
+/* The text is in the pool already, or is copied there. */
 static int special_text(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
                         struct err *e)
 {
@@ -240,7 +286,7 @@ static int special_text(struct tokenizer *t, const struct gguf *g, int32_t id, c
         t->special_first[first / 8] |= (uint8_t)(1u << first % 8);
         t->special_len[len / 8] |= (uint8_t)(1u << len % 8);
     }
-    memcpy(t->pool + t->offset[id], s, len);
+    memmove(t->pool + t->offset[id], s, len);
     return 0;
 }
 
@@ -253,9 +299,20 @@ static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, cons
     int r = 0;
     if (type < TOKEN_NORMAL || type > TOKEN_BYTE)
         return err_set(e, ERR_FORMAT, "'%s': token %" PRId32 " is of unknown type %" PRId32, gguf_name(g), id, type);
+    if (t->kind == TOKENIZER_RWKV) { /* tokens of all types are written with escapes */
+        long n = tokenizer_rwkv_text(s, len, out);
+        if (n < 0)
+            return err_set(e, ERR_FORMAT, "'%s': token %" PRId32 ", '%.*s', has an escape that is none of \\t, \\n, \\r, \\xNN, \\\\, "
+                           "\\' and \\\"", gguf_name(g), id, len < 64 ? (int)len : 64, s);
+        s = out;
+        len = (size_t)n;
+    }
     if (tokenizer_type_is_special((enum token_type)type)) {
         if ((r = special_text(t, g, id, s, len, e)) < 0)
             return r;
+    } else if (t->kind == TOKENIZER_RWKV) {
+        opaque = type == TOKEN_UNUSED;
+        type = TOKEN_NORMAL;
     } else if (type == TOKEN_BYTE) {
         int b = byte_token(s, len);
         if (b < 0)
@@ -287,6 +344,8 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
         return r;
     if (t->kind == TOKENIZER_SPM && (!types || !scores))
         return bad(g, types ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", "is absent", e);
+    if (t->kind == TOKENIZER_RWKV && !types)
+        return bad(g, "tokenizer.ggml.token_type", "is absent", e);
     const struct gguf_key *k = gguf_find(g, TOKENS_KEY);
     const char *s;
     uint64_t len;
@@ -309,6 +368,8 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
         char c = (char)b;
         t->byte_id[b] = tokenizer_lookup(t, &c, 1, false);
     }
+    if (t->kind == TOKENIZER_RWKV)
+        tokenizer_rwkv_sort(t);
     return 0;
 }
 
@@ -414,11 +475,11 @@ static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
 
 static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
-    bool spm = t->kind == TOKENIZER_SPM;
+    bool spm = t->kind == TOKENIZER_SPM, bpe = t->kind == TOKENIZER_BPE;
     int r;
     t->add_bos = t->add_space = spm;
     memset(t->byte_id, 0xff, sizeof t->byte_id);
-    if (!spm && (r = read_pre(t, g, e)) < 0)
+    if (bpe && (r = read_pre(t, g, e)) < 0)
         return r;
     if ((r = special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
         (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : -1, &t->unk, e)) < 0 ||
@@ -427,36 +488,29 @@ static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
         (r = read_rstrip(t, g, e)) < 0)
         return r;
     t->add_bos |= t->of_characters; /* files of Gemma 4 that say otherwise are wrong */
-    if (!spm) {
+    if (bpe) {
         r = tokenizer_bpe_merges(t, g, e);
         return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
     }
-    for (int b = 0; t->unk < 0 && b < 256; b++)
-        if (t->byte_id[b] < 0)
-            return err_set(e, ERR_FORMAT, "'%s': the vocabulary has neither a token <0x%02X> nor an unknown token",
+    for (int b = 0; t->unk < 0 && b < 256; b++) {
+        char c = (char)b;
+        size_t size;
+        if (spm ? t->byte_id[b] < 0 : tokenizer_rwkv_match(t, &c, 1, &size) < 0)
+            return err_set(e, ERR_FORMAT, spm ? "'%s': the vocabulary has neither a token <0x%02X> nor an unknown token"
+                                              : "'%s': the vocabulary has neither a token of the byte 0x%02X nor an unknown token",
                            gguf_name(g), (unsigned)b);
-    return read_flag(g, "tokenizer.ggml.add_space_prefix", &t->add_space, e);
+    }
+    return !spm ? 0 : read_flag(g, "tokenizer.ggml.add_space_prefix", &t->add_space, e);
 }
 
 int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
 {
     uint64_t n_vocab, text_bytes, n_merges;
-    char *model;
-    int r = gguf_get_str(g, "tokenizer.ggml.model", &model, e);
-    if (r == 0)
-        return bad(g, "tokenizer.ggml.model", "is absent", e);
-    if (r < 0)
+    const struct model_row *model;
+    int r = model_of(g, &model, e);
+    if (r < 0 || (r = tokenizer_measure(g, &n_vocab, &text_bytes, &n_merges, e)) < 0)
         return r;
-    bool spm = !strcmp(model, "llama"), gemma4 = !strcmp(model, "gemma4"), bpe = gemma4 || !strcmp(model, "gpt2");
-    if (!spm && !bpe)
-        err_set(e, ERR_UNSUPPORTED, "'%s': key 'tokenizer.ggml.model' is '%.64s'%s: only llama, gpt2 and gemma4 are supported",
-                gguf_name(g), model, !strcmp(model, "bert") ? " (WordPiece)" : "");
-    free(model);
-    if (!spm && !bpe)
-        return ERR_UNSUPPORTED;
-    if ((r = tokenizer_measure(g, &n_vocab, &text_bytes, &n_merges, e)) < 0)
-        return r;
-    if (spm)
+    if (model->kind != TOKENIZER_BPE)
         n_merges = 0;
     else if (n_merges == 0)
         return bad(g, "tokenizer.ggml.merges", "is absent or empty", e);
@@ -465,8 +519,8 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
     if (!block)
         return err_set(e, ERR_NOMEM, "'%s': a vocabulary of %" PRIu64 " bytes", gguf_name(g), s.total);
     struct tokenizer *t = (struct tokenizer *)(void *)block;
-    t->kind = spm ? TOKENIZER_SPM : TOKENIZER_BPE;
-    t->of_characters = gemma4;
+    t->kind = model->kind;
+    t->of_characters = model->of_characters;
     t->n_vocab = (int)n_vocab;
     t->block_bytes = (size_t)s.total;
     t->offset = (uint32_t *)(void *)(block + s.offset);
@@ -566,6 +620,8 @@ static int encode_plain(const struct tokenizer *t, const char *text, size_t len,
 {
     if (len == 0)
         return 0;
+    if (t->kind == TOKENIZER_RWKV)
+        return tokenizer_rwkv_encode(t, text, len, ids, e);
     return t->kind == TOKENIZER_SPM ? tokenizer_spm_encode(t, text, len, t->add_space, ids, e)
                                     : tokenizer_bpe_encode(t, text, len, ids, e);
 }

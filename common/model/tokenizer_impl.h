@@ -14,7 +14,7 @@ enum token_type {
 #define TOKEN_EOG    0x80u /* flags beside the type */
 #define TOKEN_RSTRIP 0x40u /* takes the white space behind it */
 
-enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE };
+enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_RWKV };
 
 #define SPECIAL_MAX_LEN 255u /* bytes of a special token's text */
 
@@ -29,7 +29,10 @@ struct tokenizer {
     size_t block_bytes, max_len; /* max_len: longest text in the table */
     uint32_t *offset;          /* [n_vocab + 1] into pool */
     uint8_t *type;             /* [n_vocab] enum token_type, perhaps with flags */
-    float *score;              /* [n_vocab], SPM */
+    union {
+        float *score;          /* [n_vocab], SPM */
+        uint32_t *order;       /* [n_order] ids by text, RWKV */
+    };
     char *pool;                /* token texts as they appear in plain text, one after the other */
     uint32_t *table;           /* [mask + 1] open addressing by text: id + 1, 0 empty */
     uint32_t mask;
@@ -43,6 +46,7 @@ struct tokenizer {
     uint32_t *merge;           /* [n_merges][2] left and right id; the index is the rank */
     uint32_t *merge_table;     /* [merge_mask + 1] open addressing by pair: rank + 1, 0 empty */
     struct pre *pre;
+    uint32_t n_order;          /* RWKV */
 };
 
 static inline enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
@@ -71,6 +75,16 @@ int tokenizer_spm_encode(const struct tokenizer *t, const char *text, size_t len
                          struct ids *out, struct err *e);
 int tokenizer_bpe_encode(const struct tokenizer *t, const char *text, size_t len, struct ids *out,
                          struct err *e);
+int tokenizer_rwkv_encode(const struct tokenizer *t, const char *text, size_t len, struct ids *out,
+                          struct err *e);
+
+/* The longest token at the beginning of text[0..len), *size bytes long; -1: no token begins so. Time O(*size log n_vocab), or of the
+ * longest token's length where another goes on like the text. */
+int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t len, size_t *size);
+void tokenizer_rwkv_sort(struct tokenizer *t); /* fills order, once the tokens are in the table */
+
+/* The bytes that an escaped text stands for, into out[len]; -1 when it has an escape that is not known. */
+long tokenizer_rwkv_text(const char *text, size_t len, char *out);
 
 /* The bytes that a BPE token's text stands for (GPT-2's mapping of bytes to printable characters), into
  * out[len]; -1 when it holds a character outside the mapping. */

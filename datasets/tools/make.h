@@ -47,6 +47,13 @@ void make_free(struct make *m); /* accepts a zeroed one */
 /* Declare a tensor, after all keys. When its rows do not divide into blocks of its type: ERR_UNSUPPORTED. */
 int make_add(struct make *m, const struct make_tensor *t, struct err *e);
 
+/* An array key of n elements in len bytes, as GGUF holds them. */
+int make_array(struct make *m, const char *name, enum gguf_value type, int n, const void *data, size_t len, struct err *e);
+
+/* Keys of a made-up vocabulary of n >= 260 tokens. */
+enum make_tokenizer { MAKE_LLAMA, MAKE_RWKV };
+int make_vocabulary(struct make *m, enum make_tokenizer kind, int n, struct err *e);
+
 /* Check that the header is a model this project reads, and that there is room; write the file. */
 int make_save(struct make *m, const char *path, struct err *e);
 

@@ -79,7 +79,7 @@ static const struct family families[] = {
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
         rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank, wide,
-        full_kv_heads, pooled;
+        full_kv_heads, pooled, tokenizer;
     double rope_base, rope_factor, eps;
     uint64_t seed;
     const struct family *family;
@@ -297,75 +297,6 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
 
 /* --- vocabulary -------------------------------------------------------------------------- */
 
-/* Token i of the made-up vocabulary: text, type (1 normal, 2 unknown, 3 control, 6 byte) and score. After the
- * bytes come the blank and the letters, then all strings of two letters, of three, ...; those of n letters can be
- * merged from one of n - 1 and a letter. */
-static void made_up(int i, char text[16], int32_t *type, float *score)
-{
-    static const char *const first[] = { "<unk>", "<s>", "</s>" };
-    *score = 0;
-    if (i < 3) {
-        snprintf(text, 16, "%s", first[i]);
-        *type = i == 0 ? 2 : 3;
-    } else if (i < 3 + 256) {
-        snprintf(text, 16, "<0x%02X>", (unsigned)(i - 3));
-        *type = 6;
-    } else if (i == 3 + 256) {
-        snprintf(text, 16, "\xe2\x96\x81");
-        *type = 1;
-        *score = -1;
-    } else {
-        int k = i - 3 - 256 - 1, n = 1, count = 26;
-        *type = 1;
-        *score = -(float)(k + 2);
-        for (; k >= count; n++, count *= 26)
-            k -= count;
-        text[n] = '\0';
-        for (; n > 0; k /= 26)
-            text[--n] = (char)('a' + k % 26);
-    }
-}
-
-static int put_array(struct make *m, const char *name, enum gguf_value type, int n, const void *data, size_t len,
-                     struct err *e)
-{
-    struct gguf_key k = { name, GGUF_ARRAY, type, (uint64_t)n, data, len };
-    return gguf_writer_kv_raw(m->w, &k, e);
-}
-
-static int make_up_tokenizer(struct make *m, int n, struct err *e)
-{
-    uint8_t *texts = malloc((size_t)n * 24), *types = malloc((size_t)n * 4), *scores = malloc((size_t)n * 4);
-    size_t len = 0;
-    int r = texts && types && scores ? 0 : err_set(e, ERR_NOMEM, "a vocabulary of %d tokens", n);
-    for (int i = 0; r == 0 && i < n; i++) {
-        char text[16];
-        int32_t type;
-        float score;
-        uint32_t bits;
-        made_up(i, text, &type, &score);
-        memcpy(&bits, &score, sizeof bits);
-        size_t k = strlen(text);
-        bytes_put64(texts + len, k);
-        memcpy(texts + len + 8, text, k);
-        len += 8 + k;
-        bytes_put32(types + 4 * (size_t)i, (uint32_t)type);
-        bytes_put32(scores + 4 * (size_t)i, bits);
-    }
-    if (r == 0 && (r = gguf_writer_str(m->w, "tokenizer.ggml.model", "llama", e)) == 0 &&
-        (r = gguf_writer_str(m->w, "tokenizer.ggml.pre", "default", e)) == 0 &&
-        (r = put_array(m, "tokenizer.ggml.tokens", GGUF_STRING, n, texts, len, e)) == 0 &&
-        (r = put_array(m, "tokenizer.ggml.scores", GGUF_F32, n, scores, 4 * (size_t)n, e)) == 0 &&
-        (r = put_array(m, "tokenizer.ggml.token_type", GGUF_I32, n, types, 4 * (size_t)n, e)) == 0 &&
-        (r = gguf_writer_u32(m->w, "tokenizer.ggml.unknown_token_id", 0, e)) == 0 &&
-        (r = gguf_writer_u32(m->w, "tokenizer.ggml.bos_token_id", 1, e)) == 0)
-        r = gguf_writer_u32(m->w, "tokenizer.ggml.eos_token_id", 2, e);
-    free(texts);
-    free(types);
-    free(scores);
-    return r;
-}
-
 static int copy_tokenizer(struct make *m, const char *path, int *n_vocab, struct err *e)
 {
     struct gguf *g;
@@ -451,10 +382,10 @@ static int put_kinds(struct make *m, const struct shape *s, struct err *e)
         bytes_put32(kv + 4 * (size_t)l, (uint32_t)(window[l] ? s->kv_heads : s->full_kv_heads));
     }
     snprintf(name, sizeof name, "%s.attention.head_count_kv", a);
-    if (r < 0 || (r = put_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
+    if (r < 0 || (r = make_array(m, name, GGUF_I32, s->layers, kv, 4 * (size_t)s->layers, e)) < 0)
         return r;
     snprintf(name, sizeof name, "%s.attention.sliding_window_pattern", a);
-    return put_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
+    return make_array(m, name, GGUF_BOOL, s->layers, window, (size_t)s->layers, e);
 }
 
 /* Of recurrent layers; there are twice as many heads of values as of keys. */
@@ -478,10 +409,10 @@ static int put_delta(struct make *m, const struct shape *s, struct err *e)
     snprintf(name, sizeof name, "%s.attention.recurrent_layers", a);
     if (r == 0 && s->nextn > 0)
         r = put_u32(m, a, "nextn_predict_layers", s->nextn, e);
-    if (r < 0 || (r = put_array(m, name, GGUF_BOOL, s->layers + s->nextn, recurrent, (size_t)(s->layers + s->nextn), e)) < 0)
+    if (r < 0 || (r = make_array(m, name, GGUF_BOOL, s->layers + s->nextn, recurrent, (size_t)(s->layers + s->nextn), e)) < 0)
         return r;
     snprintf(name, sizeof name, "%s.rope.dimension_sections", a);
-    return s->family->delta == 2 ? put_array(m, name, GGUF_I32, 4, sections, sizeof sections, e) : 0;
+    return s->family->delta == 2 ? make_array(m, name, GGUF_I32, 4, sections, sizeof sections, e) : 0;
 }
 
 static int put_latent(struct make *m, const struct shape *s, struct err *e)
@@ -576,7 +507,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
     if (s->tokenizer_from)
         r = copy_tokenizer(m, s->tokenizer_from, &s->vocab, e);
     else
-        r = make_up_tokenizer(m, s->vocab = s->vocab < 0 ? 512 : s->vocab, e);
+        r = make_vocabulary(m, (enum make_tokenizer)s->tokenizer, s->vocab = s->vocab < 0 ? 512 : s->vocab, e);
     return r < 0 || !f->own_keys ? r : put_u32(m, a, "vocab_size", s->vocab, e);
 }
 
@@ -724,6 +655,7 @@ int cmd_random(int argc, char **argv)
                                          "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
                                          "qwen35", "qwen35moe", "nemotron", "falcon", "opt", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
+    static const char *const tokenizers[] = { "llama", "rwkv", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
@@ -802,6 +734,8 @@ int cmd_random(int argc, char **argv)
           "of gemma3 all but 5, 11, 17, ..." },
         { .name = "vocab", .type = OPT_INT, .dest = &s.vocab, .min = 260, .max = MODEL_MAX_VOCAB,
           .arg = "N", .def = "512", .help = "Tokens of the made-up vocabulary." },
+        { .name = "tokenizer", .type = OPT_CHOICE, .dest = &s.tokenizer, .choices = tokenizers,
+          .arg = "NAME", .def = "llama", .help = "Kind of the made-up vocabulary." },
         { .name = "tokenizer-from", .type = OPT_STRING, .dest = &s.tokenizer_from,
           .arg = "X.gguf", .file = OPT_READ, .help = "Copy the tokenizer of this model instead of making one up." },
         { .name = "context", .type = OPT_INT, .dest = &s.context, .min = 1, .max = MODEL_MAX_CONTEXT,

@@ -20,4 +20,15 @@ check "the same text as in dense mode" same
 at_the_floor() { text --memory "${floor:-1}" > "$tmp/floor" && cmp "$tmp/exact" "$tmp/floor"; }
 check "and at the floor, where neurons are read" at_the_floor
 check "below it: exit status 4" status 4 text --memory 1MiB
+
+# RWKV's tokenizer: llama.cpp makes 40 tokens of these texts.
+printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it. \344\270\255\345\233\275 \303\251\n' > "$tmp/p.csv"
+rwkv()
+{
+    "$BIN/gguf-make" random -q --act relu --context 64 --tokenizer rwkv --vocab 600 "$m" &&
+        "$BIN/thermo-profile" trace --model "$m" --prompts "$tmp/p.csv" --out "$t" > "$tmp/log" 2>&1 && grep -q ' 40 tokens in 2 sequences' "$tmp/log" &&
+        "$BIN/thermo-plan" solve -q --traces "$t" --hardware "$hw" --memory 64MiB --context 64 --form split --out "$plan" &&
+        rm "$pack" && "$BIN/thermo-pack" pack -q --model "$m" --traces "$t" --plan "$plan" --out "$pack" && same
+}
+check "RWKV's tokenizer" rwkv
 done_testing

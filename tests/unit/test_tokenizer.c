@@ -54,13 +54,11 @@ static int round_trip(const struct tokenizer *t, const char *text, size_t len)
     return ok && at == len;
 }
 
-static void golden(const struct tokenizer *t)
+/* Every case of a document, and their number. */
+static size_t check_cases(const struct tokenizer *t, const json_t *doc)
 {
-    json_error_t je;
-    json_t *doc = json_load_file("tests/golden/tokenizer-reglu-tales.json", 0, &je);
     json_t *cases = json_object_get(doc, "cases"), *c;
     size_t i;
-    CHECK(json_array_size(cases) == 24);
     json_array_foreach(cases, i, c) {
         json_t *text = json_object_get(c, "text"), *ids = json_object_get(c, "ids");
         int32_t want[256];
@@ -69,6 +67,14 @@ static void golden(const struct tokenizer *t)
         CHECK(same_ids(t, json_string_value(text), json_string_length(text), 0, want, (int)json_array_size(ids)));
         CHECK(round_trip(t, json_string_value(text), json_string_length(text)));
     }
+    return json_array_size(cases);
+}
+
+static void golden(const struct tokenizer *t)
+{
+    json_error_t je;
+    json_t *doc = json_load_file("tests/golden/tokenizer-reglu-tales.json", 0, &je);
+    CHECK(check_cases(t, doc) == 24);
     json_decref(doc);
 }
 
@@ -445,8 +451,151 @@ static void bpe_of_characters(void)
     tokenizer_close(t);
 }
 
+/* A tokenizer of RWKV's kind, from texts as a file has them. NULL types: the file has none. An edit of the key "-" is a merge. */
+static struct tokenizer *rwkv(const char *const *tokens, const int32_t *types, int n, const struct tiny_edit *ed, int *code)
+{
+    struct gguf_writer *w;
+    struct gguf *g;
+    struct tokenizer *t = NULL;
+    uint8_t *blob;
+    size_t len;
+    uint64_t a, b, c;
+    tiny_check(gguf_writer_new(&w, &e), &e);
+    tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "rwkv", &e), &e);
+    tiny_strings(w, "tokenizer.ggml.tokens", tokens, n);
+    if (types)
+        tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, n);
+    for (; ed && ed->key; ed++)
+        if (*ed->key != '-')
+            tiny_edited(w, ed, ed->key);
+        else
+            tiny_strings(w, "tokenizer.ggml.merges", &ed->text, 1);
+    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
+    gguf_writer_free(w);
+    tiny_check(gguf_parse(blob, len, len, "rwkv", &g, &e), &e);
+    *code = tokenizer_open(g, &t, &e);
+    if (*code == 0 && tokenizer_measure(g, &a, &b, &c, &e) == 0)
+        CHECK_MSG(tokenizer_heap_bytes(t) <= tokenizer_heap_bound(a, b, c), "heap %zu", tokenizer_heap_bytes(t));
+    gguf_close(g);
+    free(blob);
+    return t;
+}
+
+enum { R_NL2 = 257, R_AB, R_ABCDE, R_BCD, R_HAN, R_HAN_PART, R_SAME, R_PAD, R_BACK, R_QUOTE, R_USER, R_EMPTY, R_BYTE, R_N };
+
+/* <s>, the bytes from id 1 on, and what the rules are about. */
+static void rwkv_vocabulary(const char *tokens[R_N], int32_t types[R_N])
+{
+    static const char *const more[] = { "\\n\\n", "ab", "abcde", "bcd", "\\xe4\\xb8\\xad", "\\xe4\\xb8", "\\x61b", "[PAD264]",
+                                        "\\\\n", "\\'\\\"", "<\\tag>", "", "yz" };
+    static char bytes[256][8];
+    tokens[0] = "<s>";
+    types[0] = 3;
+    for (int i = 1; i < R_N; i++) {
+        if (i <= 256)
+            snprintf(bytes[i - 1], sizeof bytes[0], i - 1 == '\\' ? "\\\\" : i - 1 > ' ' && i - 1 < 127 ? "%c" : "\\x%02x", i - 1);
+        tokens[i] = i <= 256 ? bytes[i - 1] : more[i - 257];
+        types[i] = i == R_USER ? 4 : i == R_PAD ? 5 : i == R_BYTE ? 6 : 1;
+    }
+}
+
+#define B(c) ((c) + 1)
+
+static void rwkv_rules(void)
+{
+    static const struct tiny_edit keys[] = { { "tokenizer.ggml.bos_token_id", 'u', 0, NULL },
+                                             { "tokenizer.ggml.eos_token_id", 'u', 0, NULL },
+                                             { "tokenizer.ggml.eot_token_id", 'u', R_NL2, NULL }, { "-", 's', 0, "a b" }, { 0 } };
+    static const struct tiny_edit bos[] = { { "tokenizer.ggml.bos_token_id", 'u', 0, NULL },
+                                            { "tokenizer.ggml.add_bos_token", 'b', 1, NULL }, { 0 } };
+    const char *tokens[R_N];
+    int32_t types[R_N], *ids;
+    int code, n;
+    size_t len;
+    rwkv_vocabulary(tokens, types);
+    struct tokenizer *t = rwkv(tokens, types, R_N, keys, &code); /* with merges, which mean nothing here */
+    CHECK(code == 0);
+    CHECK(IS("abcd", R_SAME, B('c'), B('d'))); /* the longest at each place, not the fewest; of twins the later */
+    CHECK(IS("abcdeabcd", R_ABCDE, R_SAME, B('c'), B('d'))); /* a beginning of abcde that is no token leads nowhere */
+    CHECK(IS("bcde", R_BCD, B('e')));
+    CHECK(IS("\n\n\n", R_NL2, B('\n')));
+    CHECK(IS("\xe4\xb8\xad\xe4\xb8\xae\xe4", R_HAN, R_HAN_PART, B(0xae), B(0xe4)));
+    CHECK(IS("\\n\n'\"'", R_BACK, B('\n'), R_QUOTE, B('\'')));
+    CHECK(IS("<s>[PAD264]", B('<'), B('s'), B('>'), B('['), B('P'), B('A'), B('D'), B('2'), B('6'), B('4'), B(']')));
+    CHECK(IS("a<\tag>b", B('a'), R_USER, B('b')));
+    CHECK(IS("yzz", R_BYTE, B('z')));
+    CHECK(same_ids(t, "ab<s>\0", 6, 1, (const int32_t[]){ R_SAME, 0, B(0) }, 3));
+    CHECK(same_ids(t, "", 0, 0, NULL, 0));
+    char all[512];
+    for (int i = 0; i < 512; i++)
+        all[i] = (char)(i * 7 / 2);
+    CHECK(round_trip(t, all, sizeof all));
+    CHECK(!memcmp(tokenizer_piece(t, R_HAN_PART, &len), "\xe4\xb8", 2) && len == 2);
+    CHECK(!memcmp(tokenizer_piece(t, R_PAD, &len), "[PAD264]", 8) && len == 8);
+    tokenizer_piece(t, 0, &len);
+    CHECK(len == 0);
+    tokenizer_piece(t, R_EMPTY, &len);
+    CHECK(len == 0);
+    CHECK(tokenizer_is_eog(t, 0) && tokenizer_is_eog(t, R_NL2) && !tokenizer_is_eog(t, R_AB) && !tokenizer_adds_space(t));
+    CHECK(tokenizer_encode(t, "a", 1, 1, 0, &ids, &n, &e) == 0 && n == 1 && tokenizer_bos(t) == 0); /* no BOS unless the file asks */
+    free(ids);
+    tokenizer_close(t);
+    t = rwkv(tokens, types, R_N, bos, &code);
+    CHECK(code == 0 && tokenizer_encode(t, "a", 1, 1, 0, &ids, &n, &e) == 0 && n == 2 && ids[0] == 0);
+    free(ids);
+    tokenizer_close(t);
+}
+
+static void rwkv_refusals(void)
+{
+    static const char *const bad[] = { "a\\", "\\x", "\\x4", "\\x4G", "\\x-1", "\\X41", "\\a", "\\xAB" };
+    static const struct tiny_edit unknown[] = { { "tokenizer.ggml.unknown_token_id", 'u', 0, NULL }, { 0 } };
+    const char *tokens[R_N];
+    int32_t types[R_N];
+    int code;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        rwkv_vocabulary(tokens, types);
+        tokens[i % 2 ? R_AB : 0] = bad[i];
+        CHECK(rwkv(tokens, types, R_N, NULL, &code) == NULL && code == ERR_FORMAT && says("has an escape that is none of"));
+    }
+    rwkv_vocabulary(tokens, types);
+    CHECK(rwkv(tokens, NULL, R_N, NULL, &code) == NULL && code == ERR_FORMAT && says("'tokenizer.ggml.token_type' is absent"));
+    types[B('q')] = 5;
+    CHECK(rwkv(tokens, types, R_N, NULL, &code) == NULL && code == ERR_FORMAT && says("neither a token of the byte 0x71 nor an unknown"));
+    struct tokenizer *t = rwkv(tokens, types, R_N, unknown, &code);
+    CHECK(code == 0);
+    CHECK(IS("aqab", B('a'), 0, R_SAME));
+    tokenizer_close(t);
+}
+
+/* Ids by llama.cpp under a vocabulary that gguf-make makes up. */
+static void rwkv_golden(void)
+{
+    enum { MOST = 1000 };
+    static const char *tokens[MOST];
+    static int32_t types[MOST];
+    json_error_t je;
+    json_t *doc = json_load_file("tests/golden/tokenizer-rwkv.json", JSON_ALLOW_NUL, &je);
+    json_t *texts = json_object_get(doc, "tokens"), *kinds = json_object_get(doc, "types"), *x;
+    size_t i, n = json_array_size(texts);
+    CHECK(n == 700 && json_array_size(kinds) == n);
+    json_array_foreach(texts, i, x)
+        tokens[i] = json_string_value(x);
+    json_array_foreach(kinds, i, x)
+        types[i] = (int32_t)json_integer_value(x);
+    int code;
+    struct tokenizer *t = rwkv(tokens, types, (int)n, NULL, &code);
+    CHECK(code == 0);
+    CHECK(check_cases(t, doc) == 24);
+    tokenizer_close(t);
+    json_decref(doc);
+}
+
 int main(void)
 {
+    rwkv_rules();
+    rwkv_refusals();
+    rwkv_golden();
     bpe_of_characters();
     embedded();
     spm_rules();

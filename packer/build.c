@@ -100,13 +100,15 @@ static int order_bias(struct work *k, int layer, int block, struct err *e)
 
 static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_role role, int layer, struct err *e)
 {
+    uint64_t shape[4];
+    int n_dims = model_tensor_shape_at(&k->b->source->model->h, role, layer, shape); /* files may count dimensions of 1 */
     struct write_entry entry = { .kind = PACK_DENSE,
                                  .role = role,
                                  .type = t->type,
                                  .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
                                  .block = PACK_NONE,
                                  .segment = PACK_NONE,
-                                 .n_dims = (uint32_t)t->n_dims,
+                                 .n_dims = (uint32_t)n_dims,
                                  .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
     int r = 0, begun = 0, by_neuron = role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_THRESHOLD;
     size_t piece = by_neuron ? (size_t)t->row_bytes : PIECE;

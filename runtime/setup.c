@@ -517,7 +517,7 @@ static void say_accel(const struct setup *s, const struct engine *g)
 
 int setup_can_guess(const struct setup *s, struct err *e)
 {
-    if (!s->pack->h.full_period)
+    if (!model_has_states(&s->pack->h))
         return 0;
     return err_set(e, ERR_UNSUPPORTED, "'%s': --guess takes tokens back, and the state of recurrent layers (architecture '%s') cannot be",
                    s->args.model, s->pack->h.arch);

@@ -55,6 +55,10 @@ struct model_hparams {
     int delta_k_heads, delta_v_heads; /* heads of queries and keys, of values */
     int delta_tiled;             /* value head i belongs to key head i % delta_k_heads; else to i / (delta_v_heads / delta_k_heads) */
     int delta_joined;            /* one matrix gives betas and alphas, of each key head's value heads in turn */
+    /* RWKV-7 (arXiv:2503.14456), common/model/nn_wkv.h: every layer is recurrent, and neither attention nor rotation is there; n_heads is
+     * d_model / wkv_dim, head_dim is wkv_dim. */
+    int wkv_dim;                 /* 0: not so; or elements of a head: its state is a matrix [wkv_dim][wkv_dim] */
+    int decay_rank, rate_rank, value_rank, gate_rank; /* elements that decays, learning rates, mixes of values and gates are made of */
     int out_gate;                /* each head's queries are followed by as many logits, whose sigmoids multiply what the head gives */
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
@@ -114,16 +118,21 @@ static inline int model_layer_at(const struct model_hparams *h, int i)
     return i < h->n_lead ? h->n_layers + i : i - h->n_lead;
 }
 
-/* Has it a state in place of keys and values? */
+/* Are there layers with a state in place of keys and values? Is it one? */
+static inline int model_has_states(const struct model_hparams *h)
+{
+    return h->full_period > 0 || h->wkv_dim > 0;
+}
+
 static inline int model_is_recurrent(const struct model_hparams *h, int layer)
 {
-    return h->full_period > 0 && (layer + 1) % h->full_period != 0;
+    return h->wkv_dim > 0 || (h->full_period > 0 && (layer + 1) % h->full_period != 0);
 }
 
 /* Layers with keys and values, and which of them a layer is, or would be. */
 static inline int model_kv_layers(const struct model_hparams *h)
 {
-    return h->full_period > 0 ? h->n_layers / h->full_period : model_depth(h);
+    return h->wkv_dim > 0 ? 0 : h->full_period > 0 ? h->n_layers / h->full_period : model_depth(h);
 }
 
 static inline int model_kv_layer(const struct model_hparams *h, int layer)
@@ -138,7 +147,7 @@ static inline int model_recurrent_layers(const struct model_hparams *h)
 
 static inline int model_recurrent_layer(const struct model_hparams *h, int layer)
 {
-    return layer - layer / h->full_period;
+    return h->wkv_dim > 0 ? layer : layer - layer / h->full_period;
 }
 
 /* Recurrent layers: elements of all values; of queries, keys and values; and floats of a sequence's state in a layer, of which the
@@ -158,8 +167,28 @@ static inline size_t model_conv_floats(const struct model_hparams *h)
     return (size_t)(h->conv_width - 1) * (size_t)model_delta_channels(h);
 }
 
+/* Of RWKV: elements of the widest of the four that are made of few; what comes before the matrices in a state: the last inputs of time
+ * mixing and of the FFN; floats of a token that a pass works with (nn_wkv.h). */
+static inline int model_wkv_rank(const struct model_hparams *h)
+{
+    int a = h->decay_rank > h->rate_rank ? h->decay_rank : h->rate_rank, b = h->value_rank > h->gate_rank ? h->value_rank : h->gate_rank;
+    return a > b ? a : b;
+}
+
+static inline size_t model_wkv_shifts(const struct model_hparams *h)
+{
+    return 2 * (size_t)h->d_model;
+}
+
+static inline size_t model_wkv_token(const struct model_hparams *h)
+{
+    return h->wkv_dim ? 8 * (size_t)h->d_model + (size_t)model_wkv_rank(h) : 0;
+}
+
 static inline size_t model_state_floats(const struct model_hparams *h)
 {
+    if (h->wkv_dim)
+        return model_wkv_shifts(h) + (size_t)h->d_model * (size_t)h->wkv_dim;
     return h->full_period ? model_conv_floats(h) + (size_t)model_delta_inner(h) * (size_t)h->delta_dim : 0;
 }
 

@@ -102,6 +102,10 @@ static int fused_of(const struct model_hparams *h, struct fused out[4])
 {
     uint64_t q = (uint64_t)model_q_dim(h), kv = (uint64_t)h->n_kv_heads * (uint64_t)h->head_dim, ff = (uint64_t)h->n_ff;
     int n = 0;
+    if (h->wkv_dim) {
+        out[n++] = (struct fused){ "channel_mix_key.weight", { "ffn_gate.weight", "ffn_up.weight" }, { ff, ff }, 1 };
+        return n;
+    }
     if (!h->kv_rank) {
         out[n++] = (struct fused){ "attn_qkv.weight", { "attn_q.weight", "attn_k.weight", "attn_v.weight" }, { q, kv, kv }, 0 };
         out[n++] = (struct fused){ "attn_qkv.bias", { "attn_q.bias", "attn_k.bias", "attn_v.bias" }, { q, kv, kv }, 0 };
@@ -229,7 +233,7 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     for (int l = 0; l < m->h.n_layers; l++)
         if ((r = check_predictor(m, l, e)) < 0)
             goto fail;
-    for (uint64_t i = 0; m->h.n_nextn > 0 && i < g->n_tensors; i++)
+    for (uint64_t i = 0; (m->h.n_nextn > 0 || m->h.wkv_dim > 0) && i < g->n_tensors; i++)
         n_found += (uint64_t)model_leaves_out(&m->h, g->tensors[i].name);
     if (n_found != g->n_tensors) {
         r = name_unknown(m, e);

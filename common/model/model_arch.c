@@ -17,6 +17,10 @@ static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit
 static const char *const delta_keys[] = { "ssm.conv_kernel", "ssm.inner_size", "ssm.state_size", "ssm.time_step_rank", "ssm.group_count",
                                           "full_attention_interval", "attention.recurrent_layers", "rope.dimension_sections",
                                           "nextn_predict_layers", NULL };
+static const char *const rwkv7_keys[] = { "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
+                                          "attention.layer_norm_epsilon", "attention.head_count", "token_shift_count", "wkv.head_size",
+                                          "attention.decay_lora_rank", "attention.iclr_lora_rank",
+                                          "attention.value_residual_mix_lora_rank", "attention.gate_lora_rank", NULL };
 static const char *const layer_norm_keys[] = { "attention.layer_norm_epsilon", NULL };
 static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
                                            "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
@@ -108,6 +112,11 @@ static const struct model_arch archs[] = {
                   "or others with its keys and tensors; no predictors" },
       .act = MODEL_ACT_RELU_UNGATED, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1,
       .positions = 1, .nope = 1, .nope_period = 1, .qkv_bias = 1, .output_bias = 1, .more_keys = layer_norm_keys },
+    { .family = { "rwkv7", "RWKV-7 Goose",
+                  "recurrent, with a state of each sequence in the account's `kv`; its FFN is ReLU^2 without a gate: exactly sparse; "
+                  "packs hold Up twice; no predictors" },
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .wkv = 1,
+      .more_keys = rwkv7_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };
@@ -142,7 +151,7 @@ const struct model_arch *model_arch_find(const char *name)
 
 int model_arch_knows(const struct model_arch *a, const char *key)
 {
-    for (size_t i = 0; i < sizeof known_keys / sizeof known_keys[0]; i++)
+    for (size_t i = 0; !a->wkv && i < sizeof known_keys / sizeof known_keys[0]; i++)
         if (!strcmp(known_keys[i], key))
             return 1;
     for (int i = 0; a->more_keys && a->more_keys[i]; i++)

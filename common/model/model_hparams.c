@@ -301,6 +301,27 @@ static void read_delta(struct reader *rd, struct model_hparams *h)
             refuse(rd, key, "without a period", "every full_attention_interval-th layer must be one that is not recurrent");
 }
 
+/* Time mixing of RWKV-7. Its files have no heads of attention. */
+static void read_wkv(struct reader *rd, struct model_hparams *h)
+{
+    only_int(rd, "attention.head_count", 0, "time mixing's heads follow from wkv.head_size");
+    only_int(rd, "token_shift_count", 2, "time mixing and the FFN have one each");
+    int dim = read_int(rd, "wkv.head_size", 1, MODEL_MAX_DELTA, -1);
+    h->decay_rank = read_int(rd, "attention.decay_lora_rank", 1, MODEL_MAX_DIM, -1);
+    h->rate_rank = read_int(rd, "attention.iclr_lora_rank", 1, MODEL_MAX_DIM, -1);
+    h->value_rank = read_int(rd, "attention.value_residual_mix_lora_rank", 1, MODEL_MAX_DIM, -1);
+    h->gate_rank = read_int(rd, "attention.gate_lora_rank", 1, MODEL_MAX_DIM, -1);
+    if (rd->r < 0)
+        return;
+    if (h->d_model % dim != 0) {
+        rd->r = err_set(rd->e, ERR_FORMAT, "'%s': key '%s.wkv.head_size' is %d, which does not divide the embedding length, %d",
+                        gguf_name(rd->g), rd->arch, dim, h->d_model);
+        return;
+    }
+    h->wkv_dim = h->head_dim = dim;
+    h->n_heads = h->n_kv_heads = h->d_model / dim;
+}
+
 /* Latent attention: one KV head, of what keys and values are made of. The keys without _mla are those of the cache. */
 static void read_latent(struct reader *rd, struct model_hparams *h)
 {
@@ -684,11 +705,13 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     h.rms_eps = read_float(&rd, rd.a->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
                          rd.a->positions ? 1e-5f : 0); /* OPT's files do not say it */
     read_positions(&rd, &h);
-    (rd.a->latent ? read_latent : rd.a->kinds ? read_kinds : rd.a->delta ? read_delta : read_attention)(&rd, &h);
-    if (!rd.a->kinds)
+    (rd.a->latent ? read_latent : rd.a->wkv ? read_wkv : rd.a->kinds ? read_kinds : rd.a->delta ? read_delta : read_attention)(&rd, &h);
+    if (!rd.a->kinds && !rd.a->wkv)
         read_window(&rd, &h);
     read_scales(&rd, &h);
-    if (rd.r == 0)
+    if (rd.r == 0 && rd.a->wkv)
+        h.rope_scale = h.rope_mscale = 1;
+    else if (rd.r == 0)
         read_rope(&rd, &h);
     if (rd.r == 0)
         read_experts(&rd, given->router, &h);

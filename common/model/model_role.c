@@ -2,11 +2,13 @@
 #include "common/model/model_role.h"
 
 #include <stdio.h>
+#include <string.h>
 
 /* Dimensions as hyper-parameters; NONE ends the list. */
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
            D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE,
-           D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_POSITIONS, D_RANK /* any */ };
+           D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_POSITIONS,
+           D_DECAY_RANK, D_RATE_RANK, D_VALUE_RANK, D_GATE_RANK, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -28,6 +30,8 @@ enum presence {
     SELECTED,                /* experts are chosen by biased scores */
     FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is not fused where the file has it */
     THRESHOLDED,             /* where neurons have thresholds */
+    WKV,                     /* with time mixing in place of attention */
+    WKV_LATER,               /* the same in every layer but the first */
     POSITIONED,              /* with learned positions */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -108,6 +112,30 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_DELTA_OUT] = { "delta_out", "ssm_out.weight", NULL, 1, DELTA, { D_INNER, D_MODEL } },
     [MODEL_FFN_THRESHOLD] = { "ffn_threshold", "ffn_gate.threshold", NULL, 1, THRESHOLDED, { D_FF, NONE } },
     [MODEL_POSITION_EMBD] = { "position_embd", "position_embd.weight", NULL, 0, POSITIONED, { D_MODEL, D_POSITIONS } },
+    [MODEL_EMBD_NORM] = { "embd_norm", "token_embd_norm.weight", NULL, 0, WKV, { D_MODEL, NONE } },
+    [MODEL_EMBD_NORM_BIAS] = { "embd_norm_bias", "token_embd_norm.bias", NULL, 0, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_LERP] = { "wkv_lerp", "time_mix_lerp_fused.weight", NULL, 1, WKV, { D_MODEL, NONE } }, /* and six of them */
+    [MODEL_WKV_R] = { "wkv_r", "time_mix_receptance.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
+    [MODEL_WKV_K] = { "wkv_k", "time_mix_key.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
+    [MODEL_WKV_V] = { "wkv_v", "time_mix_value.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
+    [MODEL_WKV_OUTPUT] = { "wkv_output", "time_mix_output.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
+    [MODEL_WKV_DECAY_A] = { "wkv_decay_a", "time_mix_w1.weight", NULL, 1, WKV, { D_MODEL, D_DECAY_RANK } },
+    [MODEL_WKV_DECAY_B] = { "wkv_decay_b", "time_mix_w2.weight", NULL, 1, WKV, { D_DECAY_RANK, D_MODEL } },
+    [MODEL_WKV_DECAY] = { "wkv_decay", "time_mix_w0.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_RATE_A] = { "wkv_rate_a", "time_mix_a1.weight", NULL, 1, WKV, { D_MODEL, D_RATE_RANK } },
+    [MODEL_WKV_RATE_B] = { "wkv_rate_b", "time_mix_a2.weight", NULL, 1, WKV, { D_RATE_RANK, D_MODEL } },
+    [MODEL_WKV_RATE] = { "wkv_rate", "time_mix_a0.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_VALUE_A] = { "wkv_value_a", "time_mix_v1.weight", NULL, 1, WKV_LATER, { D_MODEL, D_VALUE_RANK } },
+    [MODEL_WKV_VALUE_B] = { "wkv_value_b", "time_mix_v2.weight", NULL, 1, WKV_LATER, { D_VALUE_RANK, D_MODEL } },
+    [MODEL_WKV_VALUE] = { "wkv_value", "time_mix_v0.weight", NULL, 1, WKV_LATER, { D_MODEL, NONE } },
+    [MODEL_WKV_GATE_A] = { "wkv_gate_a", "time_mix_g1.weight", NULL, 1, WKV, { D_MODEL, D_GATE_RANK } },
+    [MODEL_WKV_GATE_B] = { "wkv_gate_b", "time_mix_g2.weight", NULL, 1, WKV, { D_GATE_RANK, D_MODEL } },
+    [MODEL_WKV_K_K] = { "wkv_k_k", "time_mix_k_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_K_A] = { "wkv_k_a", "time_mix_k_a.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_R_K] = { "wkv_r_k", "time_mix_r_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_NORM] = { "wkv_norm", "time_mix_ln.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_NORM_BIAS] = { "wkv_norm_bias", "time_mix_ln.bias", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_FFN_LERP] = { "ffn_lerp", "channel_mix_lerp_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -119,6 +147,11 @@ static const struct role down_t_bias = { "ffn_down_bias", "ffn_down_t.bias", NUL
 /* The FFN's norm where the file names it after what comes before it. */
 static const struct role post_norm = { "ffn_norm", "post_attention_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
 
+/* RWKV's names. Its FFN has no gate: channel_mix_key is split into Gate and Up, which are the same (model_split). */
+static const struct role wkv_norm = { "ffn_norm", "attn_norm_2.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
+static const struct role wkv_norm_bias = { "ffn_norm_bias", "attn_norm_2.bias", NULL, 1, ALWAYS, { D_MODEL, NONE } };
+static const struct role wkv_down = { "ffn_down", "channel_mix_value.weight", NULL, 1, ALWAYS, { D_FF, D_MODEL } };
+
 /* The expert that every token uses where the file calls it the layer's FFN. */
 static const struct role shared_ffn[3] = { { "shared_gate", "ffn_gate.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
                                            { "shared_up", "ffn_up.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
@@ -128,6 +161,8 @@ static const struct role *role_of(const struct model_hparams *h, enum model_role
 {
     if (h->expert_norms && r >= MODEL_SHARED_GATE && r <= MODEL_SHARED_DOWN)
         return &shared_ffn[r - MODEL_SHARED_GATE];
+    if (h->wkv_dim && (r == MODEL_FFN_NORM || r == MODEL_FFN_NORM_BIAS || r == MODEL_FFN_DOWN))
+        return r == MODEL_FFN_NORM ? &wkv_norm : r == MODEL_FFN_NORM_BIAS ? &wkv_norm_bias : &wkv_down;
     if (r == MODEL_FFN_DOWN_BIAS && h->down_by_neuron)
         return &down_t_bias;
     return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : r == MODEL_FFN_NORM && h->ffn_norm_named_post ? &post_norm : &roles[r];
@@ -180,6 +215,9 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 int model_leaves_out(const struct model_hparams *h, const char *name)
 {
     int blk, depth = model_depth(h);
+    if (h->wkv_dim)
+        return !strcmp(name, "blk.0.time_mix_v0.weight") || !strcmp(name, "blk.0.time_mix_v1.weight") ||
+               !strcmp(name, "blk.0.time_mix_v2.weight");
     return h->n_nextn > 0 && sscanf(name, "blk.%d.", &blk) == 1 && blk >= depth && blk - depth < h->n_nextn;
 }
 
@@ -212,6 +250,10 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_V_HEADS:  return (uint64_t)h->delta_v_heads;
     case D_V_HEADS_2: return 2 * (uint64_t)h->delta_v_heads;
     case D_POSITIONS: return (uint64_t)h->n_positions;
+    case D_DECAY_RANK: return (uint64_t)h->decay_rank;
+    case D_RATE_RANK: return (uint64_t)h->rate_rank;
+    case D_VALUE_RANK: return (uint64_t)h->value_rank;
+    case D_GATE_RANK: return (uint64_t)h->gate_rank;
     case D_ONE:      return 1;
     case D_RANK:     return 0;
     case NONE:       break;
@@ -219,12 +261,29 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     return 1;
 }
 
+/* What only layers with keys and values have. */
+static int is_attention(enum model_role r)
+{
+    switch (r) {
+    case MODEL_ATTN_Q: case MODEL_ATTN_K: case MODEL_ATTN_V: case MODEL_ATTN_OUTPUT:
+    case MODEL_ATTN_Q_BIAS: case MODEL_ATTN_K_BIAS: case MODEL_ATTN_V_BIAS: case MODEL_ATTN_OUTPUT_BIAS:
+    case MODEL_ATTN_Q_NORM: case MODEL_ATTN_K_NORM: case MODEL_ATTN_SINKS:
+        return 1;
+    default:
+        return 0;
+    }
+}
+
 enum model_presence model_role_presence(const struct model_hparams *h, enum model_role r)
 {
     if (r >= MODEL_ROLES || (h->n_experts > 0 && r == MODEL_FFN_DOWN && h->down_by_neuron))
         return MODEL_ABSENT;
+    if (h->wkv_dim && (is_attention(r) || roles[r].presence == FFN_BIASED || roles[r].presence == MAYBE))
+        return MODEL_ABSENT;
     switch (roles[r].presence) {
     case ALWAYS:      return MODEL_REQUIRED;
+    case WKV:         return h->wkv_dim ? MODEL_REQUIRED : MODEL_ABSENT;
+    case WKV_LATER:   return h->wkv_dim && h->n_layers > 1 ? MODEL_REQUIRED : MODEL_ABSENT;
     case MAYBE:       return MODEL_OPTIONAL;
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case PLAIN:       return h->kv_rank ? MODEL_ABSENT : MODEL_REQUIRED;
@@ -266,25 +325,14 @@ static int is_delta(enum model_role r)
     return roles[r].presence == DELTA || roles[r].presence == DELTA_APART || roles[r].presence == DELTA_JOINED;
 }
 
-/* What only layers with keys and values have. */
-static int is_attention(enum model_role r)
-{
-    switch (r) {
-    case MODEL_ATTN_Q: case MODEL_ATTN_K: case MODEL_ATTN_V: case MODEL_ATTN_OUTPUT:
-    case MODEL_ATTN_Q_BIAS: case MODEL_ATTN_K_BIAS: case MODEL_ATTN_V_BIAS: case MODEL_ATTN_OUTPUT_BIAS:
-    case MODEL_ATTN_Q_NORM: case MODEL_ATTN_K_NORM: case MODEL_ATTN_SINKS:
-        return 1;
-    default:
-        return 0;
-    }
-}
-
 enum model_presence model_role_at(const struct model_hparams *h, enum model_role r, int layer)
 {
     enum model_presence p = model_role_presence(h, r);
     if (p == MODEL_ABSENT || !roles[r].per_layer)
         return p;
-    if (h->full_period && (model_is_recurrent(h, layer) ? is_attention(r) : is_delta(r)))
+    if (roles[r].presence == WKV_LATER && layer == 0)
+        return MODEL_ABSENT;
+    if (model_has_states(h) && (model_is_recurrent(h, layer) ? is_attention(r) : is_delta(r)))
         return MODEL_ABSENT;
     if (!model_is_lead(h, layer))
         return roles[r].presence == LEAD ? MODEL_ABSENT : p;
@@ -313,6 +361,10 @@ int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_
     dims[2] = dims[3] = 1;
     if (h->n_experts > 0 && role->experts)
         dims[n++] = dim_value(h, D_EXPERTS);
+    if (r == MODEL_WKV_LERP) { /* of r, w, k, v, a, g */
+        dims[3] = 6;
+        return 4;
+    }
     if (r == MODEL_ATTN_K_B || r == MODEL_ATTN_V_B) /* of each head */
         dims[n++] = dim_value(h, D_HEADS);
     return n;

@@ -33,6 +33,12 @@ enum model_role {
     MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_NORM, MODEL_DELTA_OUT,                /* of recurrent layers */
     MODEL_FFN_THRESHOLD,                                                      /* below which a neuron is silent */
     MODEL_POSITION_EMBD,                                                      /* per model */
+    MODEL_EMBD_NORM, MODEL_EMBD_NORM_BIAS,                                    /* per model */
+    MODEL_WKV_LERP, MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT,  /* time mixing */
+    MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B, MODEL_WKV_DECAY, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_RATE,
+    MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B, MODEL_WKV_VALUE, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B,
+    MODEL_WKV_K_K, MODEL_WKV_K_A, MODEL_WKV_R_K, MODEL_WKV_NORM, MODEL_WKV_NORM_BIAS,
+    MODEL_FFN_LERP,                                                           /* its token shift */
     MODEL_ROLES
 };
 
@@ -54,7 +60,8 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
 /* "blk.3.attn_q.weight"; returns 0, or -1 when the role has no such name. Experts: "ffn_gate_exps". */
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
 
-/* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens? */
+/* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens, or the mix of values in RWKV's first
+ * layer, which has nothing to mix? */
 int model_leaves_out(const struct model_hparams *h, const char *name);
 
 /* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.

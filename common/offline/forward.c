@@ -46,7 +46,10 @@ static int check_types(const struct model *m, struct err *e)
                                                 MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN,
                                                 MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A, MODEL_ATTN_Q_B,
                                                 MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B, MODEL_DELTA_QKV, MODEL_DELTA_Z,
-                                                MODEL_DELTA_BETA, MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT };
+                                                MODEL_DELTA_BETA, MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT,
+                                                MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT, MODEL_WKV_DECAY_A,
+                                                MODEL_WKV_DECAY_B, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_VALUE_A,
+                                                MODEL_WKV_VALUE_B, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B };
     for (int l = 0; l < model_depth(&m->h); l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
@@ -61,7 +64,7 @@ static void scratch_free(struct scratch *s)
 {
     free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
     free(s->scores), free(s->made), free(s->low), free(s->heads);
-    free(s->gated), free(s->channels), free(s->z), free(s->betas), free(s->state);
+    free(s->gated), free(s->channels), free(s->z), free(s->betas), free(s->state), free(s->wkv);
 }
 
 static int widest_ffn(const struct model_hparams *h)
@@ -101,6 +104,12 @@ static int scratch_new(const struct forward *f, struct scratch *s)
         if (!s->channels || !s->z || !s->betas || !s->state)
             return ERR_NOMEM;
     }
+    if (f->h->wkv_dim) {
+        s->wkv = malloc(TILE * model_wkv_token(f->h) * sizeof(float));
+        s->state = malloc(model_state_floats(f->h) * sizeof(float));
+        if (!s->wkv || !s->state)
+            return ERR_NOMEM;
+    }
     return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
 }
 
@@ -129,6 +138,8 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     if (r < 0 ||
         (r = vector(m, m->global[MODEL_OUTPUT_NORM], &f->output_norm, e)) < 0 ||
         (m->global[MODEL_OUTPUT_NORM_BIAS] && (r = vector(m, m->global[MODEL_OUTPUT_NORM_BIAS], &f->output_bias, e)) < 0) ||
+        (m->global[MODEL_EMBD_NORM] && ((r = vector(m, m->global[MODEL_EMBD_NORM], &f->embd_norm, e)) < 0 ||
+                                        (r = vector(m, m->global[MODEL_EMBD_NORM_BIAS], &f->embd_bias, e)) < 0)) ||
         (r = weights_new(m, &f->weights, e)) < 0)
         goto fail;
     float *divisor = NULL;
@@ -150,9 +161,9 @@ void forward_free(struct forward *f)
     for (int i = 0; f->scratch && i < pool_threads(f->pool); i++)
         scratch_free(&f->scratch[i]);
     weights_free(f->weights);
-    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->head);
+    free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->embd_norm), free(f->embd_bias), free(f->head);
     free(f->down);
-    free(f->x), free(f->normed), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
+    free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
     free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
@@ -170,7 +181,8 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
     return d * 4 + 4 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
-           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->expert_norms ? d * 4 : 0);
+           k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
+           (h->expert_norms ? d * 4 : 0);
 }
 
 uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t n_tokens, int observed)
@@ -184,6 +196,8 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
     if (h->full_period)
         worker += 4 * (TILE * (uint64_t)(model_delta_channels(h) + 2 * model_delta_inner(h) + 4 * h->delta_v_heads) +
                        model_state_floats(h));
+    if (h->wkv_dim)
+        worker += 4 * (TILE * (uint64_t)model_wkv_token(h) + model_state_floats(h));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
     return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
 }
@@ -211,8 +225,10 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         r |= grow(&f->x, n * f->d, sizeof(float));
         r |= grow(&f->blocks, n * f->k, sizeof(uint16_t));
         r |= grow(&f->sample_of, n, sizeof(int32_t));
-        if (f->h->n_experts > 0 || f->h->parallel)
+        if (f->h->n_experts > 0 || f->h->parallel || f->h->wkv_dim)
             r |= grow(&f->normed, n * f->d, sizeof(float));
+        if (f->h->wkv_dim)
+            r |= grow(&f->values, n * f->d, sizeof(float));
         if (f->h->n_experts > 0) {
             if (f->h->expert_norms)
                 r |= grow(&f->sum, n * f->d, sizeof(float));
@@ -402,6 +418,7 @@ static void ffn_norm(const struct forward *f, float *out, const float *x, int n)
     forward_norm(f, out, x, own ? own : w[MODEL_ATTN_NORM], own ? w[MODEL_FFN_NORM_BIAS] : w[MODEL_ATTN_NORM_BIAS], n);
 }
 
+/* All norms before any FFN: where attention goes beside it, or what it sees is mixed with what came before. */
 static void parallel_sweep(void *ctx, int begin, int end, int worker)
 {
     struct forward *f = ctx;
@@ -415,7 +432,9 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
     struct scratch *s = &f->scratch[worker];
     size_t rows[TILE] = { 0 };
     float *x = f->x + (size_t)begin * f->d;
-    if (f->h->parallel)
+    if (f->h->wkv_dim)
+        forward_shift(f, s->norm, (size_t)begin, end - begin);
+    else if (f->h->parallel)
         memcpy(s->norm, f->normed + (size_t)begin * f->d, (size_t)(end - begin) * f->d * sizeof *x);
     else
         ffn_norm(f, s->norm, x, end - begin);
@@ -595,6 +614,8 @@ static int embed(struct forward *f, const struct forward_run *run, struct err *e
             quant_traits(t->type)->dequant(f->x + i * f->d, row, f->d);
         for (size_t k = 0; !r && f->h->embd_scale > 0 && k < f->d; k++)
             f->x[i * f->d + k] *= f->h->embd_scale;
+        if (!r && f->embd_norm)
+            forward_norm(f, f->x + i * f->d, f->x + i * f->d, f->embd_norm, f->embd_bias, 1);
     }
     free(row);
     return r < 0 ? r : add_positions(f, run, e);
@@ -716,6 +737,8 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
         if (f->h->parallel)
             pool_for(f->pool, (int)f->n_tokens, TILE, parallel_sweep, f);
         pool_for(f->pool, (int)run->n_sequences, 1, forward_attention_sweep, f);
+        if (f->h->wkv_dim)
+            pool_for(f->pool, (int)f->n_tokens, TILE, parallel_sweep, f);
         if (lead)
             pool_for(f->pool, (int)f->n_tokens, TILE, lead_sweep, f);
         else if (f->h->n_experts > 0)

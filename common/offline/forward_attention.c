@@ -123,6 +123,6 @@ void forward_attention_sweep(void *ctx, int begin, int end, int worker)
         for (size_t t = first; run->n_samples && t < first + len; t++)
             if (f->sample_of[t] >= 0)
                 forward_sample_f16(f->block_input + (size_t)f->sample_of[t] * f->d, f->x + t * f->d, f->d);
-        (model_is_recurrent(f->h, f->layer) ? forward_recurrent : attend)(f, &f->scratch[worker], first, len);
+        (f->h->wkv_dim ? forward_wkv : model_is_recurrent(f->h, f->layer) ? forward_recurrent : attend)(f, &f->scratch[worker], first, len);
     }
 }

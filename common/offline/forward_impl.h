@@ -2,7 +2,7 @@
 #define OFFLINE_FORWARD_IMPL_H
 
 /* What the files of the dense pass share: forward.c has set-up, FFN and order, forward_attention.c attention,
- * forward_recurrent.c what other layers have in its place. */
+ * forward_recurrent.c and forward_wkv.c what other layers have in its place. */
 #include "common/offline/forward.h"
 
 #include "common/model/nn.h"
@@ -22,6 +22,7 @@ struct scratch {
     float *channels, *z, *betas; /* recurrent layers: [FORWARD_TILE] of model_delta_channels, model_delta_inner (and as much again for what
                                 * the output matrix sees), 4 * delta_v_heads */
     float *state;              /* model_state_floats */
+    float *wkv;                /* RWKV: [FORWARD_TILE][model_wkv_token] */
 };
 
 struct forward {
@@ -33,12 +34,14 @@ struct forward {
     size_t d, n_ff, n_shared, q_len, kv_len, k;
     size_t row_bytes;          /* of bits, padded */
     float *freqs, *output_norm, *output_bias; /* freqs: [2][n_rot / 2], of layers without a window and with one; output_bias: or NULL */
+    float *embd_norm, *embd_bias; /* of embeddings; or NULL */
     void *head;                /* the output matrix, read when asked for */
     struct weights *weights;
     struct scratch *scratch;   /* [threads] */
 
     float *x;                  /* [n_tokens][d]: of the run */
-    float *normed;             /* [n_tokens][d]: what the FFN sees, where there are experts or attention goes beside it */
+    float *normed;             /* [n_tokens][d]: what the FFN sees, where there are experts, attention goes beside it or it shifts */
+    float *values;             /* [n_tokens][d]: RWKV's of the first layer */
     float *sum;                /* the same: where what experts give is normed before it is added */
     size_t n_tokens, cap_tokens, cap_bits, cap_samples;
     uint8_t *active, *open;
@@ -95,5 +98,13 @@ void forward_attention_sweep(void *ctx, int begin, int end, int worker);
 
 /* x += the layer's gated delta net, of a sequence of len tokens, from its beginning. */
 void forward_recurrent(const struct forward *f, struct scratch *s, size_t first, size_t len);
+
+/* ---- forward_wkv.c ---- */
+
+/* x += the layer's time mixing (RWKV), likewise. */
+void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_t len);
+
+/* What the FFN sees of n tokens of the run from `first` on: f->normed of each mixed with that of the token before it. */
+void forward_shift(const struct forward *f, float *out, size_t first, int n);
 
 #endif

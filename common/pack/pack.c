@@ -285,7 +285,8 @@ static int add_dense(struct pack *p, const struct section *s, uint32_t i, struct
     if (!row || !t || !t->dequant)
         return err_set(e, ERR_UNSUPPORTED, "'%s': tensor %s of layer %d has type %u with rows of %llu", priv(p)->name,
                        model_role_name(role), per_layer ? (int)s->layer : -1, s->type, (unsigned long long)s->dims[0]);
-    if (!ck_mul_u64(row, s->dims[1], &bytes) || !ck_mul_u64(bytes, s->dims[2], &bytes) || bytes != s->bytes)
+    if (!ck_mul_u64(row, s->dims[1], &bytes) || !ck_mul_u64(bytes, s->dims[2], &bytes) ||
+        !ck_mul_u64(bytes, s->dims[3], &bytes) || bytes != s->bytes)
         return bad_entry(p, i, e, "its size does not follow from its type and shape");
     struct pack_dense *d = &p->dense[p->n_dense++];
     *dense_slot(p, role, per_layer ? (int)s->layer : -1) = p->n_dense;

@@ -167,6 +167,11 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
                       e)) < 0 ||
         (r = in_range("delta_k_heads", h->delta_k_heads, h->full_period > 0, h->delta_v_heads, e)) < 0 ||
         (r = in_range("out_gate", h->out_gate, 0, 1, e)) < 0 ||
+        (r = in_range("wkv_dim", h->wkv_dim, 0, MODEL_MAX_DELTA, e)) < 0 ||
+        (r = in_range("decay_rank", h->decay_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("rate_rank", h->rate_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("value_rank", h->value_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("gate_rank", h->gate_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
@@ -215,18 +220,23 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     widest = widest > n_shared ? widest : n_shared;
     widest = widest > low ? widest : low;
     widest = widest > inner ? widest : inner;
+    widest = widest > (uint64_t)model_wkv_rank(h) ? widest : (uint64_t)model_wkv_rank(h);
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
-    b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + kv_dim), 4));
-    b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
+    if (!h->wkv_dim) {
+        b.qkv = up64(mul(&s, mul(&s, tokens, q_dim + kv_dim), 4));
+        b.attn = up64(mul(&s, mul(&s, tokens, h->kv_rank ? q_dim + out_dim : q_dim), 4));
+    }
     b.latent = h->kv_rank ? up64(mul(&s, mul(&s, tokens, (uint64_t)model_q_dim(h) + low), 4)) : 0;
     uint64_t made = h->out_gate ? (uint64_t)model_q_dim(h) : 0; /* a layer has one or the other */
     b.made = h->out_gate || h->full_period ? up64(mul(&s, mul(&s, tokens, made > delta || !h->full_period ? made : delta), 4)) : 0;
+    if (h->wkv_dim)
+        b.made = up64(mul(&s, mul(&s, tokens, (uint64_t)model_wkv_token(h)), 4));
     b.shared = up64(mul(&s, mul(&s, tokens, n_shared), 8));
     int least_kv = h->n_kv_window && h->n_kv_window < h->n_kv_heads ? h->n_kv_window : h->n_kv_heads;
     uint64_t heads = (uint64_t)(h->n_heads / least_kv);
     heads = heads < NN_ATTN_HEADS ? heads : NN_ATTN_HEADS;
-    b.scores = mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
+    b.scores = h->wkv_dim ? 0 : mul(&s, threads * heads, up64(mul(&s, (uint64_t)c->context, 4)));
     b.logits = up64(mul(&s, mul(&s, (uint64_t)c->max_batch, (uint64_t)h->n_vocab), 4));
     b.ffn = up64(mul(&s, mul(&s, rows, (uint64_t)h->n_ff), 4));
     uint64_t units = m->shapes.n_clusters;
@@ -280,7 +290,7 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
         add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shapes.n_parts * 16));
-    add(&t, mul(&t, (uint64_t)model_depth(h), 768));
+    add(&t, mul(&t, (uint64_t)model_depth(h), h->wkv_dim ? 1536 : 768));
     if (c->predictors.rank)
         add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
     s->bad |= t.bad;

@@ -44,6 +44,7 @@ struct family {
     int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
+    int wkv;                    /* RWKV-7: its keys alone, and its names */
 };
 
 static const struct family families[] = {
@@ -74,12 +75,13 @@ static const struct family families[] = {
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
     { .arch = "opt", .ungated = 1, .positions = 1 },
+    { .arch = "rwkv7", .ungated = 1, .untied = 1, .wkv = 1 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
         rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank, wide,
-        full_kv_heads, pooled, tokenizer;
+        decay_rank, rate_rank, value_rank, gate_rank, full_kv_heads, pooled, tokenizer;
     double rope_base, rope_factor, eps;
     uint64_t seed;
     const struct family *family;
@@ -131,7 +133,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
 {
     double fan_in = 1 / sqrt((double)t->dims[0]);
     int writes = r == MODEL_ATTN_OUTPUT || r == MODEL_FFN_DOWN || r == MODEL_SHARED_DOWN || r == MODEL_LEAD_DOWN ||
-                 r == MODEL_DELTA_OUT;
+                 r == MODEL_DELTA_OUT || r == MODEL_WKV_OUTPUT;
     t->mean = 0;
     t->deviation = (float)(writes ? fan_in / sqrt(2.0 * h->n_layers) : fan_in);
     if (r == MODEL_TOKEN_EMBD || r == MODEL_OUTPUT)
@@ -140,6 +142,14 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
         t->mean = 4, t->deviation = 1;
     else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
         t->mean = -0.4f, t->deviation = 0.15f;
+    else if (r == MODEL_WKV_LERP || r == MODEL_FFN_LERP)
+        t->mean = 0.5f, t->deviation = 0.25f;
+    else if (r == MODEL_WKV_DECAY) /* as of trained ones: most states last for tens of tokens */
+        t->mean = -2, t->deviation = 1.5f;
+    else if (r == MODEL_WKV_RATE || r == MODEL_WKV_VALUE)
+        t->deviation = 1;
+    else if (r == MODEL_WKV_R_K)
+        t->deviation = 0.2f;
     else if (r == MODEL_FFN_THRESHOLD) /* noise stays within 3.5 deviations */
         t->mean = 0.3f, t->deviation = 0.08f;
     else if (strstr(t->name, ".bias"))
@@ -225,6 +235,10 @@ static int fuse(const struct model_hparams *h, const struct family *f, enum mode
     if (((f->fused || f->joined) && (role == MODEL_ATTN_Q || role == MODEL_ATTN_K)) ||
         ((f->fused || f->ungated) && (role == MODEL_FFN_GATE || role == MODEL_FFN_GATE_BIAS)))
         return 0;
+    if (f->wkv && role == MODEL_FFN_UP) {
+        char *end = strstr(t->name, "ffn_up.");
+        snprintf(end, sizeof t->name - (size_t)(end - t->name), "channel_mix_key.weight");
+    }
     if (f->fused && role == MODEL_FFN_UP)
         t->dims[1] *= 2;
     if ((f->fused || f->joined) && role == MODEL_ATTN_V) {
@@ -280,6 +294,22 @@ static int add_nextn(struct make *m, const struct model_hparams *h, const struct
     return r;
 }
 
+/* RWKV's first layer mixes no values, but files have what would do it. */
+static int add_unused(struct make *m, const struct model_hparams *h, const struct shape *s, struct err *e)
+{
+    uint64_t d = (uint64_t)h->d_model, rank = (uint64_t)h->rate_rank; /* converters copy the learning rates' */
+    const uint64_t dims[3][2] = { { d, 1 }, { d, rank }, { rank, d } };
+    int r = 0;
+    for (int i = 0; r == 0 && i < 3; i++) {
+        struct make_tensor t = { .row = random_row, .type = i ? s->type : QUANT_F32, .n_dims = i ? 2 : 1,
+                                 .dims = { dims[i][0], dims[i][1], 1, 1 } };
+        snprintf(t.name, sizeof t.name, "blk.0.time_mix_v%d.weight", i);
+        distribution(h, i ? MODEL_WKV_RATE_A : MODEL_WKV_RATE, &t);
+        r = add_named(m, s, &t, e);
+    }
+    return r;
+}
+
 static int add_tensors(struct make *m, const struct model_hparams *h, const struct shape *s, struct err *e)
 {
     int r = 0;
@@ -290,6 +320,8 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
         for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role))
                 r = add_tensor(m, h, s, (enum model_role)role, model_layer_at(h, i), e);
+    if (r == 0 && h->wkv_dim)
+        r = add_unused(m, h, s, e);
     for (int i = 0; r == 0 && i < h->n_nextn; i++)
         r = add_nextn(m, h, s, model_depth(h) + i, e);
     return r;
@@ -472,19 +504,35 @@ static int put_rope(struct make *m, const struct shape *s, struct err *e)
     return s->rope_scaling == YARN ? put_u32(m, a, "rope.scaling.original_context_length", (int)(s->context / s->rope_factor), e) : 0;
 }
 
-/* The keys that the architecture's converters write. */
-static int put_keys(struct make *m, struct shape *s, struct err *e)
+/* Small matrices are as wide as converters make them where files do not say it. */
+static int wkv_rank(int stated, int d_model, double exponent, double factor)
+{
+    double blocks = floor(pow(d_model, exponent) * factor / 32 + 0.5);
+    return stated ? stated : 32 * (blocks < 1 ? 1 : (int)blocks);
+}
+
+static int put_wkv(struct make *m, struct shape *s, struct err *e)
+{
+    const struct { const char *key; int value; } keys[] = {
+        { "attention.head_count", 0 }, { "wkv.head_size", s->head_dim },
+        { "attention.decay_lora_rank", wkv_rank(s->decay_rank, s->d_model, 0.5, 1.8) },
+        { "attention.iclr_lora_rank", wkv_rank(s->rate_rank, s->d_model, 0.5, 1.8) },
+        { "attention.value_residual_mix_lora_rank", wkv_rank(s->value_rank, s->d_model, 0.5, 1.3) },
+        { "attention.gate_lora_rank", wkv_rank(s->gate_rank, s->d_model, 0.8, 0.6) },
+    };
+    int r = put_f32(m, s->family->arch, "attention.layer_norm_epsilon", s->eps, e);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
+        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
+    return r;
+}
+
+/* Attention, rotation and what the FFN has. */
+static int put_attention(struct make *m, struct shape *s, struct err *e)
 {
     const struct family *f = s->family;
     const char *a = f->arch;
-    int r, wide = s->wide ? s->wide : f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
-    if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
-        (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
-        (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
-        (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
-        (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
-        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
-        (r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
+    int r;
+    if ((r = put_u32(m, a, "attention.head_count", s->heads, e)) < 0 ||
         (!f->kinds && !f->positions && (r = put_u32(m, a, "attention.head_count_kv", s->kv_heads, e)) < 0) ||
         ((f->own_keys || f->rope_share) &&
          (r = put_u32(m, a, "rope.dimension_count", s->head_dim / (f->rope_share ? f->rope_share : 1), e)) < 0) ||
@@ -502,6 +550,23 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
     if (!f->latent && !f->kinds && (f->key_length || s->head_dim * s->heads != s->d_model) &&
         ((r = put_u32(m, a, "attention.key_length", s->head_dim, e)) < 0 ||
          (r = put_u32(m, a, "attention.value_length", s->head_dim, e)) < 0))
+        return r;
+    return 0;
+}
+
+/* The keys that the architecture's converters write. */
+static int put_keys(struct make *m, struct shape *s, struct err *e)
+{
+    const struct family *f = s->family;
+    const char *a = f->arch;
+    int r, wide = s->wide ? s->wide : f->expert_width && !f->own_keys ? 4 * s->ff : s->ff;
+    if ((r = gguf_writer_str(m->w, "general.architecture", a, e)) < 0 ||
+        (r = gguf_writer_str(m->w, "general.name", s->name, e)) < 0 ||
+        (r = gguf_writer_u32(m->w, "general.file_type", make_file_type(s->type), e)) < 0 ||
+        (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
+        (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
+        (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
+        (r = (f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
         return r;
     m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;
     if (s->tokenizer_from)
@@ -560,6 +625,15 @@ static int check(struct shape *s, struct err *e)
     s->delta_heads = s->delta_heads ? s->delta_heads : s->kv_heads;
     s->delta_dim = s->delta_dim ? s->delta_dim : s->head_dim;
     s->kv_rank = s->family->latent && s->kv_rank == 0 ? 4 * s->head_dim : s->kv_rank;
+    if (s->family->wkv && (s->kv_heads != s->heads || s->head_dim * s->heads != s->d_model))
+        return err_set(e, ERR_USAGE, "--arch %s has --heads of --d-model / --heads elements, and no --kv-heads", s->family->arch);
+    if (s->family->wkv && (s->act >= 0 || s->experts > 0 || s->thresholds || s->ffn_biases || s->qk_norms || s->rope_freqs ||
+                           s->rope_scaling))
+        return err_set(e, ERR_USAGE, "--arch %s has no --act, --experts, --thresholds, --ffn-biases, --qk-norms and no rotation",
+                       s->family->arch);
+    if (!s->family->wkv && (s->decay_rank || s->rate_rank || s->value_rank || s->gate_rank))
+        return err_set(e, ERR_USAGE, "--decay-rank, --rate-rank, --value-rank and --gate-rank are not known for --arch %s",
+                       s->family->arch);
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
     int r = check_experts(s, e);
@@ -653,7 +727,7 @@ int cmd_random(int argc, char **argv)
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
                                          "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", NULL };
+                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", "rwkv7", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const tokenizers[] = { "llama", "rwkv", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
@@ -728,6 +802,14 @@ int cmd_random(int argc, char **argv)
           .help = "Heads of queries and keys of recurrent layers; there are twice as many of values." },
         { .name = "delta-dim", .type = OPT_INT, .dest = &s.delta_dim, .min = 1, .max = MODEL_MAX_DELTA,
           .arg = "N", .def = "as head-dim", .help = "Length of these heads." },
+        { .name = "decay-rank", .type = OPT_INT, .dest = &s.decay_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "as converters make it", .help = "rwkv7: elements that decays are made of." },
+        { .name = "rate-rank", .type = OPT_INT, .dest = &s.rate_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "likewise", .help = "Likewise of learning rates." },
+        { .name = "value-rank", .type = OPT_INT, .dest = &s.value_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "likewise", .help = "Likewise of mixes of values." },
+        { .name = "gate-rank", .type = OPT_INT, .dest = &s.gate_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "likewise", .help = "Likewise of gates." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,
           .arg = "N", .def = "none", .help = "Positions that some layers see: of smallthinker 1, 2, 3, 5, 6, 7, ... (0, 4, 8, ... "
           "see all and do not rotate then), of gpt-oss and gemma2 0, 2, 4, ..., "

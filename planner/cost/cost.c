@@ -247,7 +247,7 @@ double cost_state_bytes(const struct model_hparams *h, int batch)
 
 double cost_state_flops(const struct model_hparams *h, int batch)
 {
-    return batch * 7.0 * model_delta_inner(h) * h->delta_dim;
+    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + 9.0 * h->d_model * h->wkv_dim);
 }
 
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
@@ -685,15 +685,15 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     int batch = inputs_batch_sizes[batch_index], shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
     struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
-    int latent = in->h.kv_rank ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
+    int wkv = in->h.wkv_dim > 0, latent = in->h.kv_rank || wkv ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
     memcpy(m, il->attn, sizeof il->attn);
     memcpy(m + n, il->latent, (size_t)latent * sizeof *m);
     m[n += latent] = il->router;
     memcpy(m + n + 1, il->shared, sizeof il->shared);
     l->products_ns += dense_part_ns(hw, c, r, m, n + 1 + (shared ? INPUTS_SHARED : 0), &kv, batch, notes);
-    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + (latent ? 2 + (in->h.q_rank > 0) : 0) + (il->router.rows > 0) + 2 * shared,
-                                r->start_ns);
-    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+    int more = wkv ? COST_WKV_JOBS : latent ? 2 + (in->h.q_rank > 0) : 0;
+    l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared, r->start_ns);
+    l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 
 void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,

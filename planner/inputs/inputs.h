@@ -32,7 +32,7 @@ struct inputs_matrix {          /* a resident weight matrix: rows row products o
 #define INPUTS_LATENT 5
 struct inputs_layer {
     struct inputs_matrix attn[INPUTS_ATTN];     /* Q, K, V, output */
-    struct inputs_matrix latent[INPUTS_LATENT]; /* of latent attention, in place of K and V; rows 0: none */
+    struct inputs_matrix latent[INPUTS_LATENT]; /* of latent attention, in place of K and V, or of RWKV; rows 0: none */
     struct inputs_matrix router;                /* rows 0: none */
     struct inputs_matrix shared[INPUTS_SHARED]; /* gate, up and down of the expert that every token uses; rows 0: none */
     uint32_t ffn_type[LAYOUT_ROLES];            /* of the source model's gate, up and down */

@@ -57,6 +57,24 @@ static void recurrent_matrices(struct inputs_matrix *m, const struct trace_info 
     }
 }
 
+/* What time mixing multiplies: r, k, v and output; the first of each two small matrices count as one. */
+static void wkv_matrices(struct inputs_layer *il, const struct trace_info *ti, int l)
+{
+    static const enum model_role whole[INPUTS_ATTN] = { MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT };
+    static const enum model_role low[INPUTS_LATENT - 1][2] = {
+        { MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B }, { MODEL_WKV_RATE_A, MODEL_WKV_RATE_B },
+        { MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B }, { MODEL_WKV_GATE_A, MODEL_WKV_GATE_B } };
+    for (int a = 0; a < INPUTS_ATTN; a++)
+        il->attn[a] = matrix_of(trace_tensor_find(ti, whole[a], l));
+    il->latent[0] = matrix_of(trace_tensor_find(ti, low[0][0], l));
+    for (int a = 0; a < INPUTS_LATENT - 1; a++) {
+        struct inputs_matrix first = matrix_of(trace_tensor_find(ti, low[a][0], l));
+        il->latent[a + 1] = matrix_of(trace_tensor_find(ti, low[a][1], l));
+        il->latent[0].rows += a ? first.rows : 0;
+        il->latent[0].bytes += a ? first.bytes : 0;
+    }
+}
+
 static int read_matrices(struct inputs *in, const struct trace_info *ti, struct err *e)
 {
     static const enum model_role attn[INPUTS_ATTN] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT };
@@ -79,9 +97,11 @@ static int read_matrices(struct inputs *in, const struct trace_info *ti, struct 
     for (int l = 0; l < model_depth(&in->h); l++) {
         for (int a = 0; a < INPUTS_ATTN; a++)
             in->layers[l].attn[a] = matrix_of(trace_tensor_find(ti, attn[a], l));
-        if (model_is_recurrent(&in->h, l))
+        if (in->h.full_period && model_is_recurrent(&in->h, l))
             recurrent_matrices(in->layers[l].attn, ti, l);
-        for (int a = 0; a < INPUTS_LATENT; a++)
+        if (in->h.wkv_dim)
+            wkv_matrices(&in->layers[l], ti, l);
+        for (int a = 0; !in->h.wkv_dim && a < INPUTS_LATENT; a++)
             in->layers[l].latent[a] = matrix_of(trace_tensor_find(ti, latent[a], l));
         for (int a = 0; a < INPUTS_SHARED; a++)
             in->layers[l].shared[a] = matrix_of(trace_tensor_find(ti, (model_is_lead(&in->h, l) ? lead : shared)[a], l));

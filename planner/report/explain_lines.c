@@ -209,6 +209,18 @@ static void step_lines(const struct totals *s, struct explain_line *m, int *n)
           "-t_overlap", -s->t.overlap, NULL);
 }
 
+/* Of a model that has no keys and values. */
+static void state_lines(const struct model_hparams *h, const struct cost_rates *r, struct explain_line *m, int *n)
+{
+    put(m, n, "(M8)", "V_kv = bytes of a state, read and written per layer and step", cost_state_bytes(h, 1), "bytes", "d",
+        (double)h->d_model, "wkv_dim", (double)h->wkv_dim, NULL);
+    put(m, n, "(M9)", "F_kv = 9 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu", cost_state_flops(h, 1), "FLOP", "f_cpu", r->f_cpu,
+        NULL);
+    put(m, n, "(M16)", "t_alone = 2 * tau_norm(d), per layer", cost_serial_ns(1, 2, r->norm_ns, 0, 0), "ns", "tau_norm", r->norm_ns, NULL);
+    put(m, n, "(M15)", "tau_start: a job that threads share is started and waited for", r->start_ns, "ns", "per layer in attention",
+        (double)(COST_ATTENTION_JOBS + COST_WKV_JOBS), NULL);
+}
+
 static void attention_lines(const struct problem *pr, const struct totals *s, double positions, struct explain_line *m, int *n)
 {
     const struct model_hparams *h = &pr->space.in->h;
@@ -218,6 +230,10 @@ static void attention_lines(const struct problem *pr, const struct totals *s, do
     terms(put(m, n, "(M9)", "t_attention = max(rows of Q, K, V, output + t_attend, (weights + V_kv) / B_seq) + (M15) + (M16), sum over "
               "layers", s->attention, "ns", "B_seq", r->seq_bw, NULL),
           "products and K, V", s->products, "jobs (M15)", s->jobs, "one thread's work (M16)", s->serial_work, NULL);
+    if (model_kv_layers(h) == 0) {
+        state_lines(h, r, m, n);
+        return;
+    }
     put(m, n, "(M8)", "V_kv = 2 * positions * kv_dim * width, read per layer and step", kv_bytes, "bytes",
         "positions", positions, "kv_dim", model_kv_dim(h) / 2.0, "width", s->c.kv_f16 ? 2.0 : 4.0, NULL);
     put(m, n, "(M9)", "F_kv = 4 * positions * heads * head_dim, per layer", kv_flops, "FLOP", "positions", positions, "heads",

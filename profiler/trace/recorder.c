@@ -266,7 +266,7 @@ void recorder_sizes(const struct recorder *t, struct recorder_sizes *out)
     s.flop = 2 * weights * (double)c->n_tokens;
     for (uint64_t i = 0; i < c->n_sequences; i++) {
         double len = (double)(c->starts[i + 1] - c->starts[i]);
-        s.flop += 2 * len * len * model_depth(h) * (double)h->n_heads * h->head_dim;
+        s.flop += 2 * len * len * model_kv_layers(h) * (double)h->n_heads * h->head_dim;
     }
     *out = s;
 }

@@ -19,6 +19,7 @@
 #include "common/kernels/acts.h"
 #include "common/kernels/kernels.h"
 #include "common/model/model.h"
+#include "common/model/nn_wkv.h"
 
 #include "runtime/engine/kv_pages.h"
 #include "runtime/engine/token.h"
@@ -34,6 +35,13 @@ struct dense_matrix {           /* [n_rows][n_cols] */
     enum kernels_act form;      /* of its input */
 };
 
+/* Time mixing of RWKV (common/model/nn_wkv.h), and the FFN's token shift. */
+struct dense_wkv {
+    struct dense_matrix r, k, v, o, low[NN_WKV_INPUTS][2]; /* low: the two small ones of decays, rates, values and gates; others empty */
+    struct nn_wkv_weights w;
+    const float *ffn_lerp;      /* f32[d_model] */
+};
+
 struct dense_layer {
     struct dense_matrix q, k, v, o;
     /* Of latent attention, in place of k and v, and of q where there is q_a; k_b and v_b: n_rows of each head. */
@@ -42,6 +50,7 @@ struct dense_layer {
     /* Of recurrent layers (common/model/nn_delta.h), in place of q, k, v and o; beta with alpha's rows where there is no alpha. */
     struct dense_matrix delta_qkv, delta_z, delta_beta, delta_alpha, delta_out;
     const float *delta_conv, *delta_dt, *delta_a, *delta_norm;
+    struct dense_wkv *wkv;      /* RWKV, likewise; or NULL */
     struct dense_matrix router; /* with experts; else empty */
     struct dense_matrix shared_gate, shared_up, shared_down; /* of an expert that every token uses, or the FFN of a layer before
                                 * the experts'; else empty */
@@ -64,6 +73,7 @@ struct dense_weights {
     struct dense_layer *layers; /* [model_depth] */
     struct dense_matrix embd, output, positions; /* positions: learned, or no data */
     const float *output_norm, *output_norm_bias; /* f32[d_model]; the bias may be NULL */
+    const float *embd_norm, *embd_norm_bias;     /* of embeddings; or NULL */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };
 
@@ -132,9 +142,14 @@ struct dense_backend {
      * rotates, were written to the KV cache at (seq, pos), whose page is the sequence's alone. in: the layer's normed input,
      * f32[n_tokens][d_model]; tokens: [n_tokens]; out: f32[n_tokens][d_model], not in; normed where the layer has weights for
      * that. Latent attention (model_hparams.kv_rank) caches what k and v are made of, in one plane. A recurrent layer has the state of
-     * each sequence instead, which its tokens, in order and without a gap, move on; position 0 begins with zeros. */
+     * each sequence instead (RWKV too), which its tokens, in order and without a gap, move on; position 0 begins with zeros. */
     int (*attention)(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                      const struct dense_reads *reads, float *out, struct err *e);
+
+    /* RWKV: out[t] = what the layer's FFN sees, x[t], its norm, mixed with that of the token before it in the sequence, which is part of
+     * the state. f32[n][d_model]; out is not x. Only for models that have such layers, after attention of the same tokens. Their attention
+     * keeps the first layer's values of a pass for the others. */
+    int (*shift)(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e);
 
     /* The first n positions of page `from` are those of page `to` from here on, in every layer. */
     int (*copy_page)(struct dense *d, int from, int to, int n, struct err *e);

@@ -367,6 +367,16 @@ struct recurrent {
 
 enum { CHANNELS = 256 }; /* of an item of the convolution */
 
+static void find_sequences(struct recurrent *s)
+{
+    for (int t = 0, i; t < s->n; t++) {
+        for (i = 0; i < s->n_seqs && s->seqs[i] != s->tokens[t].seq; i++)
+            continue;
+        if (i == s->n_seqs)
+            s->seqs[s->n_seqs++] = s->tokens[t].seq;
+    }
+}
+
 static float *state_of(const struct cpu *c, int layer, int seq)
 {
     size_t at = (size_t)seq * (size_t)model_recurrent_layers(c->c.h) + (size_t)model_recurrent_layer(c->c.h, layer);
@@ -454,12 +464,7 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     s.out = s.z + n * inner;
     s.low = s.out + n * inner;
     s.gates = s.low + n * 2 * heads;
-    for (int t = 0, i; t < s.n; t++) {
-        for (i = 0; i < s.n_seqs && s.seqs[i] != tokens[t].seq; i++)
-            continue;
-        if (i == s.n_seqs)
-            s.seqs[s.n_seqs++] = tokens[t].seq;
-    }
+    find_sequences(&s);
     add_product(&first, &l->delta_qkv, in, s.channels);
     add_product(&first, &l->delta_z, in, s.z);
     add_product(&first, &l->delta_beta, in, s.low);
@@ -478,6 +483,153 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
     return run_products(c, &last);
 }
 
+/* ---- time mixing of RWKV ---- */
+
+struct wkv {
+    struct recurrent r;          /* whose memory is not used */
+    const float *x;              /* f32[n][d_model]: inputs */
+    const float *lerp;
+    int part;                    /* of the state's last inputs: 0 of time mixing, 1 of the FFN */
+    float *first;                /* f32[tokens][d_model]: values of the first layer, kept from layer to layer of a pass */
+    float *mixed;                /* f32[n][d_model]: one mixed input; the mix of values; what the output matrix sees */
+    float *few;                  /* f32[n][rank] */
+    struct nn_wkv_token all;     /* f32[n][d_model] each */
+};
+
+/* Inputs of tokens mixed with those of the tokens before them in their sequences. */
+static void mix_tokens(void *ctx, int begin, int end, int worker)
+{
+    const struct wkv *s = ctx;
+    const struct recurrent *r = &s->r;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t d = (size_t)h->d_model;
+    (void)worker;
+    for (int t = begin; t < end; t++) {
+        int i = t - 1;
+        while (i >= 0 && r->tokens[i].seq != r->tokens[t].seq)
+            i--;
+        const float *before = r->tokens[t].pos == 0 ? NULL
+                              : i >= 0 ? s->x + (size_t)i * d
+                                       : state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d;
+        nn_wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, h);
+    }
+}
+
+/* The states have the inputs of all tokens; nothing asks for those before any more. */
+static void keep_inputs(const struct wkv *s)
+{
+    const struct recurrent *r = &s->r;
+    size_t d = (size_t)r->cpu->c.h->d_model;
+    for (int t = 0; t < r->n; t++)
+        memcpy(state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d, s->x + (size_t)t * d, d * sizeof(float));
+}
+
+static struct nn_wkv_token token_of(const struct wkv *s, size_t t)
+{
+    size_t at = t * (size_t)s->r.cpu->c.h->d_model;
+    return (struct nn_wkv_token){ s->all.r + at, s->all.k + at, s->all.v + at, s->all.w + at, s->all.a + at, s->all.g + at };
+}
+
+static void gate_wkv(void *ctx, int begin, int end, int worker)
+{
+    const struct wkv *s = ctx;
+    const struct model_hparams *h = s->r.cpu->c.h;
+    size_t d = (size_t)h->d_model;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
+        const struct nn_wkv_token own = token_of(s, t);
+        nn_wkv_gates(&own, s->first + t * d, s->mixed + t * d, &s->r.cpu->c.w->layers[s->r.layer].wkv->w, h);
+    }
+}
+
+/* Item i: a head of a sequence, all its tokens. */
+static void move_wkv(void *ctx, int begin, int end, int worker)
+{
+    const struct wkv *s = ctx;
+    const struct recurrent *r = &s->r;
+    const struct model_hparams *h = r->cpu->c.h;
+    size_t d = (size_t)h->d_model, dim = (size_t)h->wkv_dim;
+    (void)worker;
+    for (int i = begin; i < end; i++) {
+        int seq = r->seqs[i / h->n_heads], head = i % h->n_heads;
+        float *state = state_of(r->cpu, r->layer, seq) + model_wkv_shifts(h) + (size_t)head * dim * dim;
+        for (size_t t = 0; t < (size_t)r->n; t++) {
+            if (r->tokens[t].seq != seq)
+                continue;
+            if (r->tokens[t].pos == 0)
+                memset(state, 0, dim * dim * sizeof *state);
+            const struct nn_wkv_token own = token_of(s, t);
+            nn_wkv_head(s->mixed + t * d + (size_t)head * dim, state, &own, &r->cpu->c.w->layers[r->layer].wkv->w, head, h);
+        }
+    }
+}
+
+/* All that is made of the inputs, one after another; values come last, as their mix needs the memory of mixed inputs. */
+static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
+{
+    static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
+    const struct cpu *c = s->r.cpu;
+    const struct dense_wkv *l = c->c.w->layers[s->r.layer].wkv;
+    const struct dense_matrix *const whole[NN_WKV_INPUTS] = { [NN_WKV_R] = &l->r, [NN_WKV_K] = &l->k, [NN_WKV_V] = &l->v };
+    float *const to[NN_WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
+    int d = c->c.h->d_model, n = s->r.n, r = 0;
+    for (int i = 0; i < NN_WKV_INPUTS && r == 0; i++) {
+        enum nn_wkv_input which = order[i];
+        const struct dense_matrix *low = l->low[which];
+        struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
+        struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
+        s->lerp = l->w.lerp + (size_t)which * (size_t)d;
+        pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)d * 8), mix_tokens, s);
+        if (whole[which])
+            add_product(&first, whole[which], &in, to[which]);
+        if (low[0].data)
+            add_product(&first, &low[0], &in, s->few);
+        r = run_products(c, &first);
+        if (r < 0 || !low[0].data)
+            continue;
+        nn_wkv_low(s->few, n * low[0].n_rows, which);
+        struct acts few = { .f32 = s->few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
+        add_product(&then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
+        r = run_products(c, &then);
+    }
+    return r;
+}
+
+static int wkv_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens, const struct dense_reads *reads,
+                         float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct model_hparams *h = c->c.h;
+    const size_t n = (size_t)in->n_tokens, part = n * (size_t)h->d_model;
+    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = in->n_tokens }, .x = in->f32, .first = c->c.memory.made };
+    struct products last = { .reads = reads, .e = e };
+    s.mixed = s.first + (size_t)c->c.tokens * (size_t)h->d_model;
+    s.all = (struct nn_wkv_token){ .r = s.mixed + part, .k = s.mixed + 2 * part, .v = s.mixed + 3 * part, .w = s.mixed + 4 * part,
+                                   .a = s.mixed + 5 * part, .g = s.mixed + 6 * part };
+    s.few = s.mixed + 7 * part;
+    find_sequences(&s.r);
+    int r = wkv_products(&s, reads, e), items = s.r.n_seqs * h->n_heads;
+    if (r < 0)
+        return r;
+    keep_inputs(&s);
+    pool_for(c->c.pool, s.r.n, piece_of(c, s.r.n, part * 16), gate_wkv, &s);
+    pool_for(c->c.pool, items, piece_of(c, items, part * (uint64_t)h->wkv_dim * 4), move_wkv, &s);
+    struct acts values = { .f32 = s.mixed, .n_cols = h->d_model, .n_tokens = s.r.n, .q8 = c->c.memory.act };
+    add_product(&last, &c->c.w->layers[layer].wkv->o, &values, out);
+    return run_products(c, &last);
+}
+
+static int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = n }, .x = x, .lerp = c->c.w->layers[layer].wkv->ffn_lerp,
+                     .part = 1, .mixed = out };
+    (void)e;
+    pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * 8), mix_tokens, &s);
+    keep_inputs(&s);
+    return 0;
+}
+
 static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
@@ -491,7 +643,10 @@ static int cpu_copy_state(struct dense *d, int from, int to, struct err *e)
 static int cpu_attention(struct dense *d, int layer, struct acts *in, const struct engine_token *tokens,
                          const struct dense_reads *reads, float *out, struct err *e)
 {
-    return (model_is_recurrent(cpu_of(d)->c.h, layer) ? recurrent_attention : cached_attention)(d, layer, in, tokens, reads, out, e);
+    const struct model_hparams *h = cpu_of(d)->c.h;
+    if (h->wkv_dim)
+        return wkv_attention(d, layer, in, tokens, reads, out, e);
+    return (model_is_recurrent(h, layer) ? recurrent_attention : cached_attention)(d, layer, in, tokens, reads, out, e);
 }
 
 static int cpu_copy_page(struct dense *d, int from, int to, int n, struct err *e)
@@ -540,6 +695,8 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     float scale = c->c.h->embd_scale;
     for (size_t i = 0; scale > 0 && i < (size_t)n * d_model; i++)
         x[i] *= scale;
+    if (c->c.w->embd_norm)
+        norms(c, c->c.w->embd_norm, c->c.w->embd_norm_bias, x, n, x);
     return c->c.w->positions.data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
@@ -637,6 +794,6 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
-    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state,
+    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .shift = cpu_shift,
     .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

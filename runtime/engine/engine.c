@@ -127,10 +127,13 @@ static int set_up(struct engine *g, struct err *e)
     g->weights.layers = calloc((size_t)model_depth(&g->h), sizeof *g->weights.layers);
     g->weights.rope_freqs = calloc((size_t)g->h.n_rot + 1, sizeof *g->weights.rope_freqs);
     g->biases = calloc((size_t)model_depth(&g->h), sizeof *g->biases);
+    g->wkv = g->h.wkv_dim ? calloc((size_t)model_depth(&g->h), sizeof *g->wkv) : NULL;
     g->taken = calloc((size_t)c->choice.max_batch, sizeof *g->taken);
     g->state_pos = calloc((size_t)c->choice.max_batch, sizeof *g->state_pos);
-    if (!g->state_pos || !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
+    if (!g->state_pos || (g->h.wkv_dim && !g->wkv) || !g->weights.layers || !g->weights.rope_freqs || !g->biases || !g->taken)
         return err_set(e, ERR_NOMEM, "out of memory for the tables of %d layers", model_depth(&g->h));
+    for (int i = 0; g->wkv && i < model_depth(&g->h); i++)
+        g->weights.layers[i].wkv = &g->wkv[i];
     if ((r = pool_new(c->choice.threads, c->cpus, &g->pool, e)) < 0 ||
         (r = arena_open(&g->arena, &g->budget, c->mlock, e)) < 0)
         return r;
@@ -184,6 +187,7 @@ void engine_close(struct engine *g)
         g->dense->backend->close(g->dense);
     free(g->weights.layers);
     free(g->biases);
+    free(g->wkv);
     free(g->predictors);
     free(g->pieces);
     free(g->verifier.row_checks);
@@ -217,13 +221,13 @@ void engine_give_sequence(struct engine *g, int seq)
 
 int engine_can_keep(const struct engine *g, int seq, int n)
 {
-    return !g->h.full_period || n == g->state_pos[seq] ? n : 0;
+    return !model_has_states(&g->h) || n == g->state_pos[seq] ? n : 0;
 }
 
 int engine_share_sequence(struct engine *g, int to, int from, int n, struct err *e)
 {
     assert(engine_can_keep(g, from, n) == n);
-    int r = g->h.full_period && n > 0 ? g->dense->backend->copy_state(g->dense, from, to, e) : 0;
+    int r = model_has_states(&g->h) && n > 0 ? g->dense->backend->copy_state(g->dense, from, to, e) : 0;
     if (r < 0)
         return r;
     kv_pages_share(&g->pages, to, from, n);

@@ -283,14 +283,24 @@ int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e)
     return engine_add_residual(g, g->mix, n, e);
 }
 
-int engine_ffn(struct engine *g, int layer, int n, struct err *e)
+/* xn: what the layer's FFN sees. */
+static int ffn_input(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
+{
+    const struct dense_backend *b = g->dense->backend;
+    if (!g->h.wkv_dim)
+        return g->h.parallel ? 0 : engine_norm(g, layer, DENSE_NORM_FFN, n, e);
+    int r = b->norm(g->dense, layer, DENSE_NORM_FFN, g->x, n, g->acc, e);
+    return r < 0 ? r : b->shift(g->dense, layer, tokens, g->acc, n, g->xn, e);
+}
+
+int engine_ffn(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e)
 {
     struct pipeline_ffn f = { .seen = { .f32 = g->x, .n_cols = g->h.d_model, .n_tokens = n, .q8 = g->act_q8 } };
     int r;
     if (!g->h.n_experts && predicted_from(g, layer) == PREDICT_RESIDUAL &&
         (r = pipeline_predict(g->pipe, layer, &f, 1, e)) < 0)
         return r;
-    if (!g->h.parallel && (r = engine_norm(g, layer, DENSE_NORM_FFN, n, e)) < 0)
+    if ((r = ffn_input(g, layer, tokens, n, e)) < 0)
         return r;
     return g->h.n_experts ? ffn_experts(g, layer, n, e) : ffn_dense(g, layer, n, e);
 }

@@ -57,7 +57,7 @@ int engine_check_tokens(const struct engine *g, const struct engine_token *token
             tokens[t].pos >= g->c.choice.context)
             return err_set(e, ERR_LIMIT, "position %d of sequence %d; the context holds %d of %d sequences",
                            tokens[t].pos, tokens[t].seq, g->c.choice.context, g->c.choice.max_batch);
-        if (g->h.full_period && tokens[t].pos > 0 && tokens[t].pos != next_position(g, tokens, t))
+        if (model_has_states(&g->h) && tokens[t].pos > 0 && tokens[t].pos != next_position(g, tokens, t))
             return err_set(e, ERR_USAGE, "position %d of sequence %d, whose recurrent layers have taken in %d", tokens[t].pos,
                            tokens[t].seq, next_position(g, tokens, t));
     }
@@ -112,7 +112,7 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
     if ((r = attention(g, layer, tokens, n, e)) < 0)
         return r;
     add_time(g, &g->stats.attention_ns, &start, &before);
-    r = engine_ffn(g, layer, n, e);
+    r = engine_ffn(g, layer, tokens, n, e);
     const float *scale = g->weights.layers[layer].out_scale;
     for (size_t i = 0; scale && i < (size_t)n * (size_t)g->h.d_model; i++)
         g->x[i] *= *scale;

@@ -24,6 +24,7 @@ struct engine {
     struct pool *pool;
     struct io *io;
     struct dense_weights weights;
+    struct dense_wkv *wkv;         /* [layer], or NULL */
     struct pipeline_bias *biases;  /* [layer] */
     struct dense *dense;
     int n_blocks, n_parts, dense_mode;
@@ -121,7 +122,7 @@ int engine_add_residual(struct engine *g, const float *v, int n, struct err *e);
 int engine_route(struct engine *g, int layer, float *in, int n, struct err *e);
 int engine_prefetch(struct engine *g, int layer, int n, struct err *e);   /* gates that have to be read */
 int engine_look_ahead(struct engine *g, int layer, struct acts *in, struct err *e); /* in: what attention sees */
-int engine_ffn(struct engine *g, int layer, int n, struct err *e);        /* x += FFN(x) */
+int engine_ffn(struct engine *g, int layer, const struct engine_token *tokens, int n, struct err *e); /* x += FFN(x) */
 int engine_resident_ffn(struct engine *g, int layer, int n, struct err *e); /* the same in layers before the experts' */
 
 #endif

@@ -112,6 +112,28 @@ static int load_one(struct engine *g, const struct wanted *w, int layer, struct 
                                  model_role_name(w->role), layer, (double)(*w->v)[bad], bad);
 }
 
+/* What RWKV has in place of attention. */
+static int load_wkv(struct engine *g, int i, struct progress *bar, struct err *e)
+{
+    struct dense_wkv *x = g->weights.layers[i].wkv;
+    const struct wanted w[] = {
+        { MODEL_WKV_R, &x->r, NULL }, { MODEL_WKV_K, &x->k, NULL }, { MODEL_WKV_V, &x->v, NULL },
+        { MODEL_WKV_OUTPUT, &x->o, NULL },
+        { MODEL_WKV_DECAY_A, &x->low[NN_WKV_W][0], NULL }, { MODEL_WKV_DECAY_B, &x->low[NN_WKV_W][1], NULL },
+        { MODEL_WKV_RATE_A, &x->low[NN_WKV_A][0], NULL }, { MODEL_WKV_RATE_B, &x->low[NN_WKV_A][1], NULL },
+        { MODEL_WKV_VALUE_A, &x->low[NN_WKV_V][0], NULL }, { MODEL_WKV_VALUE_B, &x->low[NN_WKV_V][1], NULL },
+        { MODEL_WKV_GATE_A, &x->low[NN_WKV_G][0], NULL }, { MODEL_WKV_GATE_B, &x->low[NN_WKV_G][1], NULL },
+        { MODEL_WKV_LERP, NULL, &x->w.lerp }, { MODEL_WKV_DECAY, NULL, &x->w.decay }, { MODEL_WKV_RATE, NULL, &x->w.rate },
+        { MODEL_WKV_VALUE, NULL, &x->w.value }, { MODEL_WKV_K_K, NULL, &x->w.k_k }, { MODEL_WKV_K_A, NULL, &x->w.k_a },
+        { MODEL_WKV_R_K, NULL, &x->w.r_k }, { MODEL_WKV_NORM, NULL, &x->w.norm }, { MODEL_WKV_NORM_BIAS, NULL, &x->w.norm_bias },
+        { MODEL_FFN_LERP, NULL, &x->ffn_lerp },
+    };
+    int r = 0;
+    for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
+        r = load_one(g, &w[k], i, bar, e);
+    return r;
+}
+
 static int load_layer(struct engine *g, int i, struct progress *bar, struct err *e)
 {
     struct dense_layer *l = &g->weights.layers[i];
@@ -152,6 +174,8 @@ static int load_layer(struct engine *g, int i, struct progress *bar, struct err 
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
         r = load_one(g, &w[k], i, bar, e);
+    if (r == 0 && l->wkv)
+        r = load_wkv(g, i, bar, e);
     if (g->h.parallel) { /* the FFN's is attention's, where that has no other */
         l->ffn_norm = l->attn_norm;
         l->ffn_norm_bias = l->attn_norm_bias;
@@ -179,6 +203,8 @@ int load_dense(struct engine *g, struct err *e)
         { MODEL_POSITION_EMBD, &g->weights.positions, NULL },
         { MODEL_OUTPUT_NORM, NULL, &g->weights.output_norm },
         { MODEL_OUTPUT_NORM_BIAS, NULL, &g->weights.output_norm_bias },
+        { MODEL_EMBD_NORM, NULL, &g->weights.embd_norm },
+        { MODEL_EMBD_NORM_BIAS, NULL, &g->weights.embd_norm_bias },
         { MODEL_OUTPUT, &g->weights.output, NULL },
         { MODEL_ROPE_FREQS, NULL, &divisor },
     };

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A model with recurrent layers (gated delta nets) beside attention: its states make no bit differ, whatever the chunk, the threads, or
-# what other sequences do, and whether a sequence was forked; they are in the account.
+# Models with recurrent layers, gated delta nets beside attention and RWKV: their states make no bit differ, whatever the chunk, the threads,
+# or what other sequences do, and whether a sequence was forked; they are in the account.
 . tests/tap.sh
 scratch
 command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
@@ -9,10 +9,10 @@ start='abc def ghi jkl mno pqr stu vwx yz abc def ghi jkl mno pqr stu vwx yz abc
 printf 'text\n%s\n%s one\n%s two\nabc def\n%s one more\nxyz\n' "$start" "$start" "$start" "$start" > "$tmp/p.csv"
 phone "$tmp/hw.sqlite" > /dev/null 2>&1
 
-chain()
+chain() # gguf-make's options
 {
-    "$BIN/gguf-make" random -q --arch qwen35moe --vocab 260 --context 256 --layers 8 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 \
-        --ff 32 --experts 6 --experts-used 2 --type f32 "$tmp/m.gguf" &&
+    rm -f "$tmp/m.gguf" "$tmp/t.h5" "$tmp/plan.json" "$tmp/m.thermo"
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 --type f32 "$@" "$tmp/m.gguf" &&
         "$BIN/thermo-profile" trace -q --model "$tmp/m.gguf" --prompts "$tmp/p.csv" --out "$tmp/t.h5" &&
         "$BIN/thermo-plan" solve -q --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --max-batch 4 \
             --out "$tmp/plan.json" &&
@@ -20,8 +20,6 @@ chain()
         "$BIN/thermo-pack" pack -q --model "$tmp/m.gguf" --traces "$tmp/t.h5" --plan "$tmp/plan.json" --out "$tmp/m.thermo"
 }
 files=(--model "$tmp/m.thermo" --plan "$tmp/plan.json" -q)
-check "profiled, planned, packed" chain
-
 chunks()
 {
     ids=$(seq -s, 3 93)
@@ -30,7 +28,6 @@ chunks()
         "$run" logits "${files[@]}" --tokens "$ids" --prefill-chunk $chunk --threads 1 > "$tmp/chunk" && cmp "$tmp/all" "$tmp/chunk" || return 1
     done
 }
-check "token by token and in chunks: the same bytes" chunks
 
 best()
 {
@@ -47,7 +44,6 @@ one = lambda t: re.sub('\ufffd+', '\ufffd', t)  # bytes that are no UTF-8
 assert [one(l['text']) for l in c] == [one(t) for t in alone], (c, alone)
 assert len({l['text'] for l in c}) == 3"
 }
-check "forked for the best of three: each is what its seed gives alone" best
 
 # Beginnings that are the same are shared where the state is there, and read again where it is not.
 prompts()
@@ -64,19 +60,41 @@ for t, r in zip(texts, many):
                             '--temp', '0', '--no-echo'], capture_output=True, check=True).stdout.decode(errors='replace')
     assert one(r['text']) == one(alone[:-1]), (t, r, alone)"
 }
-check "six prompts at four places: each is what it is alone" prompts
-
-check "guesses, which are taken back, are refused" says 3 'the state of recurrent layers' "$run" generate "${files[@]}" --prompt abc --guess lookup
-
-# Six recurrent layers of 256 channels, 3 of which the convolution keeps, and 4 matrices of 32 x 32; two layers with keys and values.
-account()
+# Of three sequences.
+account() # STATES PAGES
 {
     python3 -B -c "
 import json
 kv = [l for l in map(json.loads, open('$tmp/best')) if 'account' in l][-1]['account']['kv']
-states = 6 * (3 * 256 + 4 * 32 * 32) * 4
-pages = 3 * 8 * 32 * 2 * 2 * 64 * 2
+states, pages = $1, $2
 assert 3 * states + pages <= kv <= 3 * states + pages + 4096, (kv, states, pages)"
 }
-check "states of three sequences are in the account" account
+
+# ---- RWKV: what its FFN sees depends on the token before it ----
+modes()
+{
+    ids=$(seq -s, 3 93)
+    for mode in exact dense; do
+        "$run" logits "${files[@]}" --tokens "$ids" --mode $mode > "$tmp/$mode" || return 1
+    done
+    cmp "$tmp/exact" "$tmp/dense"
+}
+
+all() # NAME STATES PAGES OPTIONS...
+{
+    check "$1: profiled, planned, packed" chain "${@:4}"
+    check "$1: token by token and in chunks: the same bytes" chunks
+    check "$1: forked for the best of three: each is what its seed gives alone" best
+    check "$1: six prompts at four places: each is what it is alone" prompts
+    check "$1: guesses, which are taken back, are refused" says 3 'the state of recurrent layers' "$run" generate "${files[@]}" --prompt abc \
+        --guess lookup
+    check "$1: states of three sequences are in the account" account "$2" "$3"
+}
+
+# Six recurrent layers of 256 channels, 3 of which the convolution keeps, and 4 matrices of 32 x 32; two layers with keys and values.
+all "delta nets" $((6 * (3 * 256 + 4 * 32 * 32) * 4)) $((3 * 8 * 32 * 2 * 2 * 64 * 2)) --arch qwen35moe --layers 8 --d-model 64 --heads 4 \
+    --kv-heads 2 --head-dim 32 --ff 32 --experts 6 --experts-used 2
+# Four layers, two inputs of 96 and 3 matrices of 32 x 32 each.
+all RWKV $((4 * (2 * 96 + 3 * 32 * 32) * 4)) 0 --arch rwkv7 --layers 4 --d-model 96 --heads 3 --ff 160
+check "RWKV: exact and dense mode give the same bytes" modes
 done_testing

@@ -263,6 +263,60 @@ static int qwen35(const char *key, char kind, double number, struct model_hparam
     return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
 }
 
+/* The keys of RWKV-7, as small as the others, with up to one edit. */
+static int rwkv7(const char *key, char kind, double number, struct model_hparams *h)
+{
+    static const struct tiny_edit all[] = {
+        { "general.architecture", 's', 0, "rwkv7" }, { "rwkv7.context_length", 'u', 64, NULL },
+        { "rwkv7.embedding_length", 'u', 64, NULL }, { "rwkv7.block_count", 'u', 3, NULL },
+        { "rwkv7.feed_forward_length", 'u', 96, NULL }, { "rwkv7.attention.head_count", 'u', 0, NULL },
+        { "rwkv7.attention.layer_norm_epsilon", 'f', 1e-5, NULL }, { "rwkv7.wkv.head_size", 'u', 16, NULL },
+        { "rwkv7.attention.decay_lora_rank", 'u', 24, NULL }, { "rwkv7.attention.iclr_lora_rank", 'u', 20, NULL },
+        { "rwkv7.attention.value_residual_mix_lora_rank", 'u', 8, NULL }, { "rwkv7.attention.gate_lora_rank", 'u', 40, NULL },
+    };
+    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
+}
+
+static void wkv_roles(const struct model_hparams *h)
+{
+    uint64_t d[4];
+    char name[64];
+    CHECK(model_role_presence(h, MODEL_ATTN_Q) == MODEL_ABSENT && model_role_presence(h, MODEL_ATTN_OUTPUT) == MODEL_ABSENT);
+    CHECK(model_role_presence(h, MODEL_ROPE_FREQS) == MODEL_ABSENT && model_role_presence(h, MODEL_FFN_UP_BIAS) == MODEL_ABSENT);
+    CHECK(model_role_at(h, MODEL_EMBD_NORM_BIAS, -1) == MODEL_REQUIRED && model_role_at(h, MODEL_FFN_LERP, 2) == MODEL_REQUIRED);
+    CHECK(model_role_at(h, MODEL_WKV_VALUE_A, 0) == MODEL_ABSENT && model_role_at(h, MODEL_WKV_VALUE_A, 1) == MODEL_REQUIRED);
+    CHECK(model_tensor_shape(h, MODEL_WKV_LERP, d) == 4 && d[0] == 64 && d[1] == 1 && d[2] == 1 && d[3] == 6);
+    CHECK(model_role_is_vector(MODEL_WKV_LERP) && !model_role_is_vector(MODEL_WKV_R));
+    CHECK(model_tensor_shape(h, MODEL_WKV_RATE_B, d) == 2 && d[0] == 20 && d[1] == 64);
+    CHECK(model_tensor_shape(h, MODEL_WKV_GATE_A, d) == 2 && d[0] == 64 && d[1] == 40);
+    CHECK(model_tensor_name(h, MODEL_FFN_NORM_BIAS, 1, name, sizeof name) == 0 && !strcmp(name, "blk.1.attn_norm_2.bias"));
+    CHECK(model_tensor_name(h, MODEL_FFN_DOWN, 2, name, sizeof name) == 0 && !strcmp(name, "blk.2.channel_mix_value.weight"));
+    CHECK(model_leaves_out(h, "blk.0.time_mix_v1.weight") && !model_leaves_out(h, "blk.1.time_mix_v1.weight"));
+}
+
+static void wkv(void)
+{
+    struct model_hparams h;
+    int ok = rwkv7(NULL, 0, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.wkv_dim == 16 && h.n_heads == 4 && h.n_kv_heads == 4 && h.head_dim == 16 && h.decay_rank == 24 && h.rate_rank == 20 &&
+          h.value_rank == 8 && h.gate_rank == 40 && h.layer_norm && h.n_rot == 0);
+    CHECK(h.act == MODEL_ACT_RELU && h.ffn_up == MODEL_FFN_UP_UNGATED);
+    wkv_roles(&h);
+    CHECK(rwkv7("rwkv7.wkv.head_size", 'u', 24, &h) == ERR_FORMAT && says("wkv.head_size") && says("64"));
+    CHECK(rwkv7("rwkv7.wkv.head_size", 'u', 0, &h) == ERR_FORMAT && says("wkv.head_size"));
+    CHECK(rwkv7("rwkv7.wkv.head_size", 'u', 1024, &h) == ERR_LIMIT && says("wkv.head_size"));
+    CHECK(rwkv7("rwkv7.attention.gate_lora_rank", 'u', 0, &h) == ERR_FORMAT && says("gate_lora_rank"));
+    CHECK(rwkv7("rwkv7.attention.gate_lora_rank", 'u', 1u << 30, &h) == ERR_LIMIT && says("gate_lora_rank"));
+    CHECK(rwkv7("rwkv7.attention.decay_lora_rank", '-', 0, &h) == ERR_FORMAT && says("decay_lora_rank"));
+    CHECK(rwkv7("rwkv7.token_shift_count", 'u', 1, &h) == ERR_UNSUPPORTED && says("token_shift_count"));
+    CHECK(rwkv7("rwkv7.token_shift_count", 'u', 2, &h) == 0);
+    CHECK(rwkv7("rwkv7.attention.head_count", 'u', 4, &h) == ERR_UNSUPPORTED && says("head_count"));
+    CHECK(rwkv7("rwkv7.rope.freq_base", 'f', 10000, &h) == ERR_UNSUPPORTED && says("rope.freq_base"));
+}
+
 /* Which tensors recurrent layers have, and which the others. */
 static void recurrent_roles(const struct model_hparams *h)
 {
@@ -736,6 +790,7 @@ int main(void)
     smallthinker();
     lead();
     recurrent();
+    wkv();
     latent();
     kinds();
     stated();

@@ -1,0 +1,96 @@
+/* RWKV-7 by its recurrence. Sums over keys are kernels, which keep their order; what is elementwise is plain C in lanes. */
+#include "common/model/nn_wkv.h"
+
+#include "common/kernels/kernels.h"
+#include "common/model/nn.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { LANES = 8 };
+
+static const float DECAY = -0.606531f;   /* -e^-0.5, to the digits of other implementations */
+static const double NORM_EPS = 64e-5;    /* whatever the head's length */
+static const double LEAST_NORM = 1e-12;
+
+void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const struct model_hparams *h)
+{
+    for (int i = 0; i < h->d_model; i++)
+        out[i] = x[i] + ((before ? before[i] : 0) - x[i]) * lerp[i];
+}
+
+void nn_wkv_low(float *x, int n, enum nn_wkv_input which)
+{
+    for (int i = 0; i < n; i++)
+        x[i] = which == NN_WKV_W ? tanhf(x[i]) : which == NN_WKV_G ? nn_sigmoid(x[i]) : x[i];
+}
+
+void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
+                  const struct model_hparams *h)
+{
+    for (int i = 0; i < h->d_model; i++) {
+        t->w[i] = expf(DECAY * nn_sigmoid(t->w[i] + w->decay[i]));
+        t->a[i] = nn_sigmoid(t->a[i] + w->rate[i]);
+        if (w->value)
+            t->v[i] += (first[i] - t->v[i]) * nn_sigmoid(mix[i] + w->value[i]);
+        else
+            first[i] = t->v[i];
+    }
+}
+
+/* row = decay * row + k * v - b * d */
+static void move_on(float *row, float decay, float k, const float *v, float b, const float *d, size_t n)
+{
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        float next[LANES];
+        for (size_t j = 0; j < LANES; j++)
+            next[j] = decay * row[i + j] + k * v[i + j] - b * d[i + j];
+        memcpy(row + i, next, sizeof next);
+    }
+    for (; i < n; i++)
+        row[i] = decay * row[i] + k * v[i] - b * d[i];
+}
+
+/* o = LayerNorm(o) with weights and bias */
+static void norm(float *o, const float *w, const float *bias, size_t n)
+{
+    double sum = 0, squares = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += (double)o[i];
+    double mean = sum / (double)n;
+    for (size_t i = 0; i < n; i++)
+        squares += ((double)o[i] - mean) * ((double)o[i] - mean);
+    float middle = (float)mean, scale = (float)(1.0 / sqrt(squares / (double)n + NORM_EPS));
+    for (size_t i = 0; i < n; i++)
+        o[i] = (o[i] - middle) * scale * w[i] + bias[i];
+}
+
+void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h)
+{
+    const size_t dim = (size_t)h->wkv_dim, at = (size_t)head * dim;
+    float *k = t->k + at, u[MODEL_MAX_DELTA] = { 0 }, d[MODEL_MAX_DELTA];
+    const float *r = t->r + at, *v = t->v + at, *a = t->a + at;
+    const void *rows[MODEL_MAX_DELTA] = { NULL };
+    double squares = 0, bonus = 0;
+    for (size_t i = 0; i < dim; i++) {
+        rows[i] = s + i * dim;
+        u[i] = k[i] * w->k_k[at + i];
+        squares += (double)u[i] * u[i];
+        k[i] += (a[i] - 1) * (k[i] * w->k_a[at + i]);
+        bonus += (double)r[i] * k[i] * w->r_k[at + i];
+    }
+    double length = sqrt(squares);
+    float unit = (float)(1 / (length > LEAST_NORM ? length : LEAST_NORM));
+    for (size_t i = 0; i < dim; i++)
+        u[i] *= unit;
+    memset(d, 0, dim * sizeof *d);
+    kernels->axpy[QUANT_F32](d, dim, rows, u, dim, (int)dim, 1, 0, (int)dim);
+    for (size_t i = 0; i < dim; i++)
+        move_on(s + i * dim, t->w[at + i], k[i], v, u[i] * a[i], d, dim);
+    memset(o, 0, dim * sizeof *o);
+    kernels->axpy[QUANT_F32](o, dim, rows, r, dim, (int)dim, 1, 0, (int)dim);
+    norm(o, w->norm + at, w->norm_bias + at, dim);
+    for (size_t i = 0; i < dim; i++)
+        o[i] = (o[i] + v[i] * (float)bonus) * t->g[at + i];
+}

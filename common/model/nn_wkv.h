@@ -1,0 +1,65 @@
+#ifndef COMMON_MODEL_NN_WKV_H
+#define COMMON_MODEL_NN_WKV_H
+
+/* The equations of RWKV-7 (arXiv:2503.14456), one token at a time, so that bits do not depend on how tokens are grouped. d = d_model;
+ * x, x' are a token's normed input and that of the token before it, zeros at a sequence's beginning.
+ *
+ * Keys of such files, after "rwkv7.": context_length, embedding_length (d), block_count, feed_forward_length, attention.layer_norm_epsilon,
+ * wkv.head_size (wkv_dim), attention.decay_lora_rank, attention.iclr_lora_rank, attention.value_residual_mix_lora_rank,
+ * attention.gate_lora_rank; attention.head_count is 0, token_shift_count is 2 or absent.
+ *
+ * Tensors, row length first; vectors are F32, matrices of any type:
+ *   token_embd [d, n_vocab], token_embd_norm [d] and .bias (LayerNorm of embeddings), output_norm and .bias, output [d, n_vocab]
+ *   of a layer attn_norm, attn_norm_2 (the FFN's) [d] and their .bias
+ *   time_mix_lerp_fused [d, 1, 1, 6] of r, w, k, v, a, g; time_mix_receptance, _key, _value, _output [d, d]
+ *   time_mix_w0 [d], _w1 [d, decay_rank], _w2 [decay_rank, d]; likewise _a (rate_rank), _v (value_rank), _g (gate_rank; without _g0)
+ *   time_mix_k_k, _k_a, _r_k [d], time_mix_ln [d] and .bias
+ *   channel_mix_lerp_k [d], channel_mix_key [d, n_ff], channel_mix_value [n_ff, d]
+ * _v of the first layer may be there, and nobody reads it.
+ *
+ * Time mixing, in place of attention:
+ *   x_i = x + (x' - x) lerp_i  for i of r, w, k, v, a, g                             nn_wkv_mix
+ *   r = R x_r, k = K x_k, v = V x_v
+ *   w = exp(-e^-0.5 sigmoid(w0 + W2 tanh(W1 x_w))), a = sigmoid(a0 + A2 A1 x_a), g = G2 sigmoid(G1 x_g)
+ *   v += (v of the first layer - v) sigmoid(v0 + V2 V1 x_v)                          nn_wkv_gates
+ *   of each head, S [wkv_dim of keys][wkv_dim of values] its state:                  nn_wkv_head
+ *     u = k k_k / |k k_k|, k = k + (a - 1) k k_a
+ *     S = diag(w) S - (u a) (u^T S) + k v^T, o = S^T r
+ *     o = (LayerNorm(o) + v sum(r k r_k)) g
+ *   out = O o
+ * FFN: x_k = x + (x' - x) lerp_k, of its own input; Down relu(Up x_k)^2. So neurons are exactly sparse.
+ *
+ * The state of a sequence in a layer is f32[model_state_floats]: the last input of time mixing [d], that of the FFN [d], S of each head; a
+ * sequence begins with zeros. The values of the first layer go with the tokens of a pass. Single-threaded; thread-safe; cannot fail. */
+#include "common/model/hparams.h"
+
+enum nn_wkv_input { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_V, NN_WKV_A, NN_WKV_G, NN_WKV_INPUTS };
+
+/* Vectors of a layer, f32[d_model]. */
+struct nn_wkv_weights {
+    const float *lerp;           /* f32[NN_WKV_INPUTS][d_model] */
+    const float *decay, *rate, *value; /* w0, a0, v0; value is NULL in the first layer */
+    const float *k_k, *k_a, *r_k, *norm, *norm_bias;
+};
+
+/* What is made of a token, f32[d_model] each. */
+struct nn_wkv_token {
+    float *r, *k, *v, *w, *a, *g;
+};
+
+/* out = x + (before - x) * lerp, f32[d_model]; before NULL: zeros. out is neither. */
+void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const struct model_hparams *h);
+
+/* What the first of two small matrices gives, f32[n], in place: tanh for decays, sigmoid for gates, nothing for others. */
+void nn_wkv_low(float *x, int n, enum nn_wkv_input which);
+
+/* w, a: what their matrices give, become decays and rates; v is mixed with that of the first layer by `mix`, what its small matrices give.
+ * In the first layer v becomes `first`, and mix is not read. */
+void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
+                  const struct model_hparams *h);
+
+/* One head: its state s f32[wkv_dim][wkv_dim] moves on by a token; its part of the token's k is overwritten. o: f32[wkv_dim], what the
+ * output matrix sees. */
+void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h);
+
+#endif

@@ -65,9 +65,10 @@ static void escape(const char *bytes, size_t len, char text[TEXT_BYTES])
  * and of signs, letter groups with a blank and without in turn; what stands at the end is padding. */
 static int32_t rwkv_token(int i, int n, char text[TEXT_BYTES])
 {
-    static const char *const some[] = { "\t\t", "\t\n", "\t ", "\n\t", "\n\n", "\n ", "\r\n", " \t", " \n", "  ", "\\\\", "''", "\"\"",
-                                        "\\n", "...", "\xc2\xa0", "\xc3\xa9", "\xc3\xbc", "\xce\xb1", "\xd0\xb0", "\xe2\x80",
-                                        "\xe2\x80\x99", "\xe3\x81", "\xe3\x81\xae", "\xe4\xb8", "\xe4\xb8\xad", "\xe4\xb8\xad\xe5\x9b\xbd", "\xf0\x9f",
+    static const char *const some[] = { "\t\t", "\t\n", "\t ", "\n\t", "\n\n", "\n ", "\r\n", " \t", " \n", "  ",
+                                        "\\\\", "''", "\"\"", "\\n", "...", "\xc2\xa0", "\xc3\xa9", "\xc3\xbc",
+                                        "\xce\xb1", "\xd0\xb0", "\xe2\x80", "\xe2\x80\x99", "\xe3\x81", "\xe3\x81\xae",
+                                        "\xe4\xb8", "\xe4\xb8\xad", "\xe4\xb8\xad\xe5\x9b\xbd", "\xf0\x9f",
                                         "\xf0\x9f\x98\x80", "\n\n\n\n", "    ", "        " };
     enum { SOME = sizeof some / sizeof some[0] };
     int k = i - 257;

@@ -547,7 +547,8 @@ void scheduler_inputs(struct scheduler *s, struct acts *const *in)
         p->b.n_tokens = in[i]->n_tokens;
         if (!p->begun)
             prediction_input(p, in[i], bits);
-        bits += (size_t)p->b.n_tokens * p->b.pred.row_bytes;
+        if (bits) /* none where nothing is predicted */
+            bits += (size_t)p->b.n_tokens * p->b.pred.row_bytes;
     }
 }
 

@@ -42,9 +42,6 @@ chmod +x bin/wrapper
 for p in thermo-profile thermo-plan thermo-pack thermo-run; do ln -s wrapper bin/$p; done
 export BIN=$tmp/bin
 
-# The pipeline is the same whatever the programs were built with: under sanitizers, which slow them, a part of it.
-plainly() { [ -n "${SANITIZE:-}" ] || "$@"; }
-
 random() { "$real/gguf-make" random -q --act relu --context 128 "$@"; } # [--seed N] FILE
 random --seed 1 in/m.gguf && random --seed 2 in/other.gguf || exit 1
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it.\n' > in/p.csv
@@ -116,25 +113,25 @@ packed=$(stat -c '%i %.9Y' o/model.thermo)
 check "another limit" eval 'go o --memory 8MiB,32MiB && stages plan && because "because --memory (was 64MiB) changed"'
 check "another device" eval 'go o --hardware in/other.sqlite && stages plan && because "the device.s figures"'
 check "another flag" eval 'go o --plan-flags "--context 32" && stages plan && because "was --context 64"'
-plainly check "other tokens to trace" eval 'go o --max-tokens 20 && stages "trace plan pack"'
-plainly check "back" eval 'go o && stages "trace plan pack"'
+check "other tokens to trace" eval 'go o --max-tokens 20 && stages "trace plan pack"'
+check "back" eval 'go o && stages "trace plan pack"'
 packed=$(stat -c '%i %.9Y' o/model.thermo)
-plainly check "below the floor: exit status 4" status 4 go o --memory 1MiB
-plainly check "and above again, with the pack that is there" eval 'go o && stages plan && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
-plainly check "a layout that the pack has not is planned and packed" eval 'go o --plan-flags "--context 64 --form two-phase" && stages "plan pack"'
-plainly check "and asked for again with other words, planned alone" eval 'go o --plan-flags "--form two-phase --context 64" && stages plan'
-plainly check "tiles, in dense mode" eval 'go o --plan-flags "--context 64 --mode dense --form tiles" && stages "plan pack"'
-plainly check "a mode that tiles have not: packed again" eval 'go o --plan-flags "--context 64 --mode exact" && stages "plan pack" && because "another layout"'
-plainly check "and as before" eval 'go o && stages plan'
-plainly check "--fresh" eval 'go o --fresh && stages "trace plan pack"'
+check "below the floor: exit status 4" status 4 go o --memory 1MiB
+check "and above again, with the pack that is there" eval 'go o && stages plan && [ "$(stat -c "%i %.9Y" o/model.thermo)" = "$packed" ]'
+check "a layout that the pack has not is planned and packed" eval 'go o --plan-flags "--context 64 --form two-phase" && stages "plan pack"'
+check "and asked for again with other words, planned alone" eval 'go o --plan-flags "--form two-phase --context 64" && stages plan'
+check "tiles, in dense mode" eval 'go o --plan-flags "--context 64 --mode dense --form tiles" && stages "plan pack"'
+check "a mode that tiles have not: packed again" eval 'go o --plan-flags "--context 64 --mode exact" && stages "plan pack" && because "another layout"'
+check "and as before" eval 'go o && stages plan'
+check "--fresh" eval 'go o --fresh && stages "trace plan pack"'
 
 # ---- results lost, damaged or replaced ----
-plainly check "a trace that was emptied" eval ': > o/traces.h5; go o && stages trace && because "not what was made"'
-plainly check "a trace that is gone" eval 'rm o/traces.h5; go o && stages trace && because "is gone"'
-plainly check "a plan that was edited" eval 'echo >> o/plan.json; go o && stages plan && because "not what was made"'
-plainly check "a pack that was cut" eval 'truncate -s -100 o/model.thermo; go o && stages pack'
-plainly check "a pack of another model" eval 'go q --model in/other.gguf && cp q/model.thermo o/ && go o && stages pack && anew && same_as o fresh'
-plainly check "a copy of the folder" eval 'cp -r o copied && go copied && stages ""'
+check "a trace that was emptied" eval ': > o/traces.h5; go o && stages trace && because "not what was made"'
+check "a trace that is gone" eval 'rm o/traces.h5; go o && stages trace && because "is gone"'
+check "a plan that was edited" eval 'echo >> o/plan.json; go o && stages plan && because "not what was made"'
+check "a pack that was cut" eval 'truncate -s -100 o/model.thermo; go o && stages pack'
+check "a pack of another model" eval 'go q --model in/other.gguf && cp q/model.thermo o/ && go o && stages pack && anew && same_as o fresh'
+check "a copy of the folder" eval 'cp -r o copied && go copied && stages ""'
 
 # ---- killed and interrupted ----
 killed() # before|after PROGRAM-COMMAND STAGES: what is left to do the next time
@@ -146,13 +143,13 @@ killed() # before|after PROGRAM-COMMAND STAGES: what is left to do the next time
     [ $r -eq 137 ] || { echo "exit status $r, it was not killed"; return 1; }
     go k && stages "$3" && same_as k fresh
 }
-plainly check "killed before the trace" killed before thermo-profile-trace "trace plan pack"
-plainly check "killed after the trace" killed after thermo-profile-trace "trace plan pack"
-plainly check "a trace that was whole is not made again" because 'nothing to resume'
-plainly check "killed before the plan" killed before thermo-plan-solve "plan pack"
-plainly check "killed after the plan" killed after thermo-plan-solve "plan pack"
-plainly check "killed before the pack" killed before thermo-pack-pack pack
-plainly check "killed after the pack" killed after thermo-pack-pack pack
+check "killed before the trace" killed before thermo-profile-trace "trace plan pack"
+check "killed after the trace" killed after thermo-profile-trace "trace plan pack"
+check "a trace that was whole is not made again" because 'nothing to resume'
+check "killed before the plan" killed before thermo-plan-solve "plan pack"
+check "killed after the plan" killed after thermo-plan-solve "plan pack"
+check "killed before the pack" killed before thermo-pack-pack pack
+check "killed after the pack" killed after thermo-pack-pack pack
 
 # Six chunks. Half of what they take on disk is past the first one, which has all maps and a fifth of the samples.
 long="--prompts $here/datasets/prompts/stories-profile.csv --max-tokens 20000"
@@ -183,24 +180,24 @@ early() # before its first chunk is whole: nothing is kept, and nobody says that
     mv half stop-at
     [ $r -eq 130 ] && [ ! -e r/traces.h5.partial ] && because 'nothing of it was kept' && ! grep -q -e '--resume goes on' talk
 }
-plainly check "interrupted at its very start" early
-plainly check "a trace killed" stopped KILL 137
-plainly check "is resumed too" resumed
+check "interrupted at its very start" early
+check "a trace killed" stopped KILL 137
+check "is resumed too" resumed
 check "interrupted, and then the prompts change" eval 'stopped TERM 130 && go r && anew && same_as r fresh && [ ! -e r/traces.h5.partial ]'
-plainly check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $long --model in/other.gguf && ! grep -q "going on where" talk &&
+check "interrupted, and then the model changes" eval 'stopped TERM 130 && go r $long --model in/other.gguf && ! grep -q "going on where" talk &&
     go whole2 $long --model in/other.gguf && same_as r whole2'
-plainly check "interrupted, and what is left is damaged" eval 'stopped TERM 130 && head -c 3000 /dev/zero > r/traces.h5.partial && go r $long &&
+check "interrupted, and what is left is damaged" eval 'stopped TERM 130 && head -c 3000 /dev/zero > r/traces.h5.partial && go r $long &&
     [ "$(content r)" = "$(content whole)" ]'
 
 measure() { pipeline --model in/m.gguf --prompts in/p.csv --memory 64MiB --tokens 0 --out h "$@" || { cat talk; return 1; }; }
-plainly check "measured here" eval 'measure && because "^== 2 hardware: what this machine can do"'
-plainly check "and not again" eval 'measure && because "^== 2 hardware: up to date"'
-plainly check "for another name it is" eval 'measure --device box && because "2 hardware: .*because --device" && because "3 plan: .*because"'
-plainly check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 2 hardware: what"'
-plainly check "a database that cannot be read" eval 'echo rubbish > h/hardware.sqlite && measure && because unreadable && [ -e h/hardware.sqlite.unreadable ]'
+check "measured here" eval 'measure && because "^== 2 hardware: what this machine can do"'
+check "and not again" eval 'measure && because "^== 2 hardware: up to date"'
+check "for another name it is" eval 'measure --device box && because "2 hardware: .*because --device" && because "3 plan: .*because"'
+check "killed before it is measured" eval 'rm -rf h; : > before-thermo-profile-hardware; ! measure > /dev/null 2>&1 && measure && because "^== 2 hardware: what"'
+check "a database that cannot be read" eval 'echo rubbish > h/hardware.sqlite && measure && because unreadable && [ -e h/hardware.sqlite.unreadable ]'
 limitless() { pipeline --model in/m.gguf --prompts in/p.csv --tokens 0 --out h "$@" || { cat talk; return 1; }; }
-plainly check "no limit given: half of what is free" eval 'rm -f h/.pipeline/memory; limitless && because "3 plan: .*because --memory" && grep -qx "[0-9]*KiB" h/.pipeline/memory'
-plainly check "and kept from then on" eval 'echo 65536KiB > h/.pipeline/memory; limitless && stages plan && limitless && stages ""'
+check "no limit given: half of what is free" eval 'rm -f h/.pipeline/memory; limitless && because "3 plan: .*because --memory" && grep -qx "[0-9]*KiB" h/.pipeline/memory'
+check "and kept from then on" eval 'echo 65536KiB > h/.pipeline/memory; limitless && stages plan && limitless && stages ""'
 
 # ---- names ----
 odd() # FILE
@@ -212,7 +209,7 @@ odd() # FILE
     (cd names && "$here/scripts/pipeline.sh" --model="$1" --prompts="$1.csv" --hardware="$1.sqlite" --memory=64MiB --tokens=0 \
         --out="$1.d" > ../text 2> ../talk) && stages ""
 }
-plainly check "a leading dash, non-ASCII" odd $'-m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
+check "a leading dash, non-ASCII" odd $'-m\xc3\xb6del-\xe6\xa8\xa1\xe5\x9e\x8b.gguf'
 check "spaces, quotes, what a shell expands, an equals sign" odd " it's \"mine\"  \\ \$HOME \`date\`; a=*%s[x].gguf"
 installed() # as packages do: programs beside it, data sets under ../share
 {
@@ -234,7 +231,7 @@ in_path() # the script alone, the programs in PATH
         env -u BIN PATH="$real:$PATH" alone/thermo-pipeline --model in/m.gguf --prompts in/p.csv --hardware in/hw.sqlite --memory 64MiB \
             --tokens 0 --out alone/o 2> talk || { cat talk; return 1; }
 }
-plainly check "programs in PATH" in_path
+check "programs in PATH" in_path
 made() # through make
 {
     cp in/m.gguf "in/it's \$mine (1) #.gguf"
@@ -255,7 +252,7 @@ folder() # several models in a folder that cannot be written, each with a folder
     stages "" && [ "$(ls ro)" = "$(printf 'm.gguf\nother.gguf')" ] && cmp co/build/pipeline/m/plan.json fresh/plan.json &&
         ! cmp -s co/build/pipeline/m/model.thermo co/build/pipeline/other/model.thermo
 }
-plainly check "several models in a read-only folder" eval 'anew && folder'
+check "several models in a read-only folder" eval 'anew && folder'
 
 # ---- refusals, before anything is done ----
 mine() { mkdir mine && echo '{}' > mine/plan.json && status 1 go mine && because 'was not made here' && [ "$(cat mine/plan.json)" = '{}' ]; }
@@ -280,7 +277,7 @@ check "a flag with a value" refused 2 "takes no value" --full=yes
 check "measuring and not measuring" refused 2 "one of them" --full
 several() { cp in/hw.sqlite in/two.sqlite && "$real/thermo-profile" import -q --db in/two.sqlite --csv "$here/datasets/devices/oneplus-ace-2.csv" > /dev/null &&
     refused 2 "name one with --device" --hardware in/two.sqlite && go o --hardware in/two.sqlite --device 'OnePlus 12'; }
-plainly check "several devices" several
+check "several devices" several
 
 waits() # a second one in the same folder waits for the first
 {

@@ -46,8 +46,8 @@ weights() { says 2 "--batch-weights: $2" solve --memory 18MiB --max-batch 2 --ba
 check "one number for each batch size" weights 3 '1 numbers for 2 batch sizes'
 check "an empty list is none" weights '' '0 numbers for 2 batch sizes'
 check "weights are whole numbers" weights 1,0 "'0' is not a whole number from 1 to 64"
-check "the same inputs again" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m2.json"
-check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
+plainly check "the same inputs again" solve --memory 16MiB,18MiB --max-batch 2 --out "$tmp/m2.json"
+plainly check "give the same bytes" cmp "$tmp/m.json" "$tmp/m2.json"
 check "the paper's equations" solve --memory 18MiB --cost paper --out "$tmp/paper.json"
 check "this machine, what it sustains" "$P" solve "${mine[@]}" --memory 18MiB --context 256 --figures sustained --out "$tmp/slow.json"
 check "dense mode" solve --memory 18MiB --mode dense --out "$tmp/dense.json"
@@ -75,7 +75,7 @@ check "another model is found" status 5 tampered '/"model": {/,/"layers"/{s/"has
 check "another device is found" status 5 "$P" check "$tmp/a.json" "${mine[@]}" --device test
 
 # Against an older plan.
-check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
+plainly check "nothing changed" "$P" check "$tmp/m.json" --against "$tmp/m2.json"
 check "a promise got worse" status 1 "$P" check "$tmp/a.json" --against "$tmp/m.json"
 
 # Limits that contradict each other: named, with the nearest values; following the advice gives a plan.

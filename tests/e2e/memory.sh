@@ -1,6 +1,7 @@
 #!/bin/sh
 # Memory is a ceiling: the peak stays under the budget, the program runs in a memory cgroup of exactly the budget, and
-# below the floor it refuses. At the floor, in the middle, and with everything resident.
+# below the floor it refuses. At the floor, in the middle, and with everything resident; BUDGETS=n: at n budgets from
+# the floor to everything.
 . tests/run_chain.sh
 scratch
 chain_start
@@ -53,6 +54,7 @@ want() { "$run" generate --model "$pack" --plan "$plan" --mode $mode --prompt 'O
 want
 middle=$((floor + 6 * 1024 * 1024)) all=$((floor + 17 * 1024 * 1024))
 sizes="$floor $middle $all"
+[ -z "${BUDGETS:-}" ] || sizes=$(seq -f %.0f "$floor" $((17 * 1024 * 1024 / (BUDGETS - 1))) "$all")
 if [ -n "${SANITIZE:-}" ]; then
     sizes=
     skip "peak and memory cgroup" "a sanitizer takes memory of its own"

@@ -187,6 +187,8 @@ static uint32_t type_of(const struct model_hparams *h, const struct shape *s, en
     int more = (role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && layer >= 0 && make_more_bits(layer, h->n_layers);
     if (model_role_is_vector(role) || role == MODEL_FFN_ROUTER)
         return QUANT_F32;
+    if (role >= MODEL_WKV_DECAY_A && role <= MODEL_WKV_GATE_B) /* as converters and llama-quantize leave them */
+        return role <= MODEL_WKV_DECAY_B ? QUANT_F32 : quant_traits(s->type)->block_elems > 1 ? QUANT_F16 : s->type;
     if (role == MODEL_TOKEN_EMBD)
         return s->embd;
     if (model_role_is_ffn(role) && h->n_experts > 0 && s->expert_name)
@@ -301,7 +303,7 @@ static int add_unused(struct make *m, const struct model_hparams *h, const struc
     const uint64_t dims[3][2] = { { d, 1 }, { d, rank }, { rank, d } };
     int r = 0;
     for (int i = 0; r == 0 && i < 3; i++) {
-        struct make_tensor t = { .row = random_row, .type = i ? s->type : QUANT_F32, .n_dims = i ? 2 : 1,
+        struct make_tensor t = { .row = random_row, .type = i ? type_of(h, s, MODEL_WKV_RATE_A, 0) : QUANT_F32, .n_dims = i ? 2 : 1,
                                  .dims = { dims[i][0], dims[i][1], 1, 1 } };
         snprintf(t.name, sizeof t.name, "blk.0.time_mix_v%d.weight", i);
         distribution(h, i ? MODEL_WKV_RATE_A : MODEL_WKV_RATE, &t);

@@ -25,7 +25,7 @@ check "below it: exit status 4" status 4 text --memory 1MiB
 printf 'text\nOnce there was a dog.\nA cat sat on the mat and looked at it. \344\270\255\345\233\275 \303\251\n' > "$tmp/p.csv"
 rwkv()
 {
-    "$BIN/gguf-make" random -q --act relu --context 64 --tokenizer rwkv --vocab 600 "$m" &&
+    "$BIN/gguf-make" random -q --arch rwkv7 --context 64 --tokenizer rwkv --vocab 600 "$m" &&
         "$BIN/thermo-profile" trace --model "$m" --prompts "$tmp/p.csv" --out "$t" > "$tmp/log" 2>&1 && grep -q ' 40 tokens in 2 sequences' "$tmp/log" &&
         "$BIN/thermo-plan" solve -q --traces "$t" --hardware "$hw" --memory 64MiB --context 64 --form split --out "$plan" &&
         rm "$pack" && "$BIN/thermo-pack" pack -q --model "$m" --traces "$t" --plan "$plan" --out "$pack" && same

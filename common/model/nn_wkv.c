@@ -19,9 +19,9 @@ void nn_wkv_mix(float *out, const float *x, const float *before, const float *le
         out[i] = x[i] + ((before ? before[i] : 0) - x[i]) * lerp[i];
 }
 
-void nn_wkv_low(float *x, int n, enum nn_wkv_input which)
+void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which)
 {
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         x[i] = which == NN_WKV_W ? tanhf(x[i]) : which == NN_WKV_G ? nn_sigmoid(x[i]) : x[i];
 }
 

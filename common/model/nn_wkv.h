@@ -51,7 +51,7 @@ struct nn_wkv_token {
 void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const struct model_hparams *h);
 
 /* What the first of two small matrices gives, f32[n], in place: tanh for decays, sigmoid for gates, nothing for others. */
-void nn_wkv_low(float *x, int n, enum nn_wkv_input which);
+void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which);
 
 /* w, a: what their matrices give, become decays and rates; v is mixed with that of the first layer by `mix`, what its small matrices give.
  * In the first layer v becomes `first`, and mix is not read. */

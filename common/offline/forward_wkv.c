@@ -33,7 +33,7 @@ static void make(const struct forward *f, struct scratch *s, const struct nn_wkv
         if (!low[in][0] || !forward_tensor(f, low[in][0]))
             continue;
         forward_matrix(f, low[in][0], few, mixed, n);
-        nn_wkv_low(few, n * (int)forward_tensor(f, low[in][0])->dims[1], in);
+        nn_wkv_low(few, (size_t)n * (size_t)forward_tensor(f, low[in][0])->dims[1], in);
         forward_matrix(f, low[in][1], in == NN_WKV_V ? mixed : to[in], few, n); /* values, mixed last, have their own */
     }
 }

@@ -587,7 +587,7 @@ static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct e
         r = run_products(c, &first);
         if (r < 0 || !low[0].data)
             continue;
-        nn_wkv_low(s->few, n * low[0].n_rows, which);
+        nn_wkv_low(s->few, (size_t)n * (size_t)low[0].n_rows, which);
         struct acts few = { .f32 = s->few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
         add_product(&then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);

@@ -32,6 +32,14 @@ void kernels_fill_k_dotprod(struct kernels *k);
     X(q6_k, Q6_K)              \
     X(iq4_xs, IQ4_XS)
 
+/* Types that are read and not written: products by dequantisation, with float activations alone. */
+#define KERNELS_READ_TYPES(X) \
+    X(iq2_xxs, IQ2_XXS)       \
+    X(iq2_xs, IQ2_XS)         \
+    X(iq2_s, IQ2_S)           \
+    X(iq3_xxs, IQ3_XXS)       \
+    X(iq3_s, IQ3_S)
+
 /* Activations of a block whose largest magnitude is below this are zero: 127 / max must not
  * overflow. */
 #define KERNELS_Q8_TINY 0x1p-100f

@@ -208,6 +208,7 @@ AXPY(q8_0, QUANT_Q8_0)
 AXPY(q4_0, QUANT_Q4_0)
 #define AXPY_BLOCKS(name, TYPE) AXPY(name, QUANT_##TYPE)
 KERNELS_BLOCK_TYPES(AXPY_BLOCKS)
+KERNELS_READ_TYPES(AXPY_BLOCKS)
 
 /* ---- vectors ---- */
 
@@ -292,6 +293,8 @@ void kernels_fill_scalar(struct kernels *k)
     SET(KERNELS_ACT_Q8, QUANT_##TYPE, name##_q8);         \
     k->axpy[QUANT_##TYPE] = axpy_row_##name;
     KERNELS_BLOCK_TYPES(SET_BLOCKS)
+#define SET_READ(name, TYPE) k->axpy[QUANT_##TYPE] = axpy_row_##name;
+    KERNELS_READ_TYPES(SET_READ)
 #undef SET
     k->axpy[QUANT_F32] = axpy_row_f32;
     k->axpy[QUANT_F16] = axpy_row_f16;

@@ -176,17 +176,17 @@ static const struct quant_traits traits[QUANT_LIMIT] = {
     [QUANT_Q5_K] = { "Q5_K", 256, 176, quant_q5_k_read, quant_q5_k_write },
     [QUANT_Q6_K] = { "Q6_K", 256, 210, quant_q6_k_read, quant_q6_k_write },
     [QUANT_IQ4_XS] = { "IQ4_XS", 256, 136, quant_iq4_xs_read, quant_iq4_xs_write },
+    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, quant_iq2_xxs_read, NULL },
+    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, quant_iq2_xs_read, NULL },
+    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, quant_iq2_s_read, NULL },
+    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, quant_iq3_xxs_read, NULL },
+    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, quant_iq3_s_read, NULL },
     /* known by name and size alone */
     [QUANT_Q8_1] = { "Q8_1", BLOCK, 36, NULL, NULL },
     [QUANT_TQ1_0] = { "TQ1_0", 256, 54, NULL, NULL },
     [QUANT_TQ2_0] = { "TQ2_0", 256, 66, NULL, NULL },
     [QUANT_IQ1_S] = { "IQ1_S", 256, 50, NULL, NULL },
     [QUANT_IQ1_M] = { "IQ1_M", 256, 56, NULL, NULL },
-    [QUANT_IQ2_XXS] = { "IQ2_XXS", 256, 66, NULL, NULL },
-    [QUANT_IQ2_XS] = { "IQ2_XS", 256, 74, NULL, NULL },
-    [QUANT_IQ2_S] = { "IQ2_S", 256, 82, NULL, NULL },
-    [QUANT_IQ3_XXS] = { "IQ3_XXS", 256, 98, NULL, NULL },
-    [QUANT_IQ3_S] = { "IQ3_S", 256, 110, NULL, NULL },
 };
 
 const struct quant_traits *quant_traits(uint32_t type)

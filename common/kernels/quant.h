@@ -112,6 +112,38 @@ struct quant_iq4_xs { /* w = d * (scale - 32) * quant_iq4_values[q], sub-blocks 
 };
 _Static_assert(sizeof(struct quant_iq4_xs) == 136, "IQ4_XS block");
 
+/* Entries of codebooks (quant_iq_codebooks.h), signs and scales: quant_iq.c. Read, not written. */
+struct quant_iq2_xxs {
+    uint16_t d;
+    uint8_t qs[64]; /* of 32 elements: four entries, then a word of four times seven signs and a scale of 4 bits */
+};
+_Static_assert(sizeof(struct quant_iq2_xxs) == 66, "IQ2_XXS block");
+
+struct quant_iq2_xs {
+    uint16_t d;
+    uint8_t qs[64]; /* of 8 elements: a word of an entry (9 bits) and seven signs */
+    uint8_t scales[8];
+};
+_Static_assert(sizeof(struct quant_iq2_xs) == 74, "IQ2_XS block");
+
+struct quant_iq2_s {
+    uint16_t d;
+    uint8_t qs[32], signs[32], qh[8], scales[8];
+};
+_Static_assert(sizeof(struct quant_iq2_s) == 82, "IQ2_S block");
+
+struct quant_iq3_xxs {
+    uint16_t d;
+    uint8_t qs[64], scales[32]; /* of 32 elements: a word of four times seven signs and a scale of 4 bits */
+};
+_Static_assert(sizeof(struct quant_iq3_xxs) == 98, "IQ3_XXS block");
+
+struct quant_iq3_s {
+    uint16_t d;
+    uint8_t qs[64], qh[8], signs[32], scales[4];
+};
+_Static_assert(sizeof(struct quant_iq3_s) == 110, "IQ3_S block");
+
 extern const int8_t quant_iq4_values[16], quant_mxfp4_values[16];
 
 struct quant_traits {

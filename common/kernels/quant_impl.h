@@ -23,6 +23,11 @@ QUANT_ROW_FNS(q5_k)
 QUANT_ROW_FNS(q6_k)
 QUANT_ROW_FNS(iq4_xs)
 #undef QUANT_ROW_FNS
+void quant_iq2_xxs_read(float *out, const void *in, size_t n);
+void quant_iq2_xs_read(float *out, const void *in, size_t n);
+void quant_iq2_s_read(float *out, const void *in, size_t n);
+void quant_iq3_xxs_read(float *out, const void *in, size_t n);
+void quant_iq3_s_read(float *out, const void *in, size_t n);
 
 static inline float quant_half_at(const uint8_t *p)
 {

@@ -196,6 +196,31 @@ static uint32_t type_of(const struct model_hparams *h, const struct shape *s, en
     return role == MODEL_OUTPUT || more ? s->more : s->type;
 }
 
+/* A type that this build reads; those that it does not write (IQ2, IQ3) are made of random bytes. */
+static int random_type(const char *name, uint32_t *out, struct err *e)
+{
+    int t = quant_by_name(name);
+    if (t < 0 || quant_traits((uint32_t)t)->quant || !quant_traits((uint32_t)t)->dequant)
+        return make_type(name, out, e);
+    *out = (uint32_t)t;
+    return 0;
+}
+
+/* A block of a type that is read and not written (IQ2, IQ3): any bytes are one, and its scale, a half that comes first, gives it the
+ * tensor's deviation. */
+static void any_block(const struct quant_traits *q, const struct make_tensor *t, uint64_t b, uint8_t *out)
+{
+    float values[256];
+    double sum = 0;
+    for (int i = 0; i < q->block_bytes; i++)
+        out[i] = (uint8_t)splitmix_at(t->stream + b * 256 + (uint64_t)i);
+    bytes_put16(out, quant_f32_to_f16(1));
+    q->dequant(values, out, (size_t)q->block_elems);
+    for (int i = 0; i < q->block_elems; i++)
+        sum += (double)values[i] * (double)values[i];
+    bytes_put16(out, quant_f32_to_f16(t->deviation / (float)sqrt(sum / q->block_elems)));
+}
+
 /* Blocks of a tensor's distribution and type: one pool for all tensors that share both. */
 static int pool_of(struct make *m, struct make_tensor *t, struct err *e)
 {
@@ -216,9 +241,12 @@ static int pool_of(struct make *m, struct make_tensor *t, struct err *e)
         return err_set(e, ERR_NOMEM, "tensor '%s': a pool of blocks, the %d-th", t->name, m->n_pools + 1);
     m->pools[m->n_pools++] = pool;
     for (uint64_t b = 0; b < MAKE_POOL; b++) {
-        for (int i = 0; i < q->block_elems; i++)
+        for (int i = 0; i < q->block_elems && q->quant; i++)
             values[i] = t->mean + t->deviation * noise(splitmix_at(t->stream + b * 256 + (uint64_t)i));
-        q->quant(pool + b * q->block_bytes, values, (size_t)q->block_elems);
+        if (q->quant)
+            q->quant(pool + b * q->block_bytes, values, (size_t)q->block_elems);
+        else
+            any_block(q, t, b, pool + b * q->block_bytes);
     }
     t->pool = pool;
     return 0;
@@ -227,7 +255,7 @@ static int pool_of(struct make *m, struct make_tensor *t, struct err *e)
 static int add_named(struct make *m, const struct shape *s, struct make_tensor *t, struct err *e)
 {
     t->stream = splitmix_at(s->seed ^ hash_64(t->name, strlen(t->name)));
-    int r = s->pooled ? pool_of(m, t, e) : 0;
+    int r = s->pooled || !quant_traits(t->type)->quant ? pool_of(m, t, e) : 0;
     return r < 0 ? r : make_add(m, t, e);
 }
 
@@ -647,11 +675,11 @@ static int check(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --full-kv-heads %d", s->heads, s->full_kv_heads);
     if (s->act < 0 && s->family->own_keys && !s->published)
         s->act = strcmp(s->family->arch, "smallthinker") ? MODEL_ACT_SILU : MODEL_ACT_RELU;
-    if ((r = make_type(s->type_name, &s->type, e)) < 0 ||
-        (r = make_type(s->more_name ? s->more_name : s->type_name, &s->more, e)) < 0 ||
-        (r = make_type(s->embd_name ? s->embd_name : s->type_name, &s->embd, e)) < 0)
+    if ((r = random_type(s->type_name, &s->type, e)) < 0 ||
+        (r = random_type(s->more_name ? s->more_name : s->type_name, &s->more, e)) < 0 ||
+        (r = random_type(s->embd_name ? s->embd_name : s->type_name, &s->embd, e)) < 0)
         return r;
-    return make_type(s->expert_name ? s->expert_name : s->type_name, &s->expert, e);
+    return random_type(s->expert_name ? s->expert_name : s->type_name, &s->expert, e);
 }
 
 /* What a published file has, into s, before the options are read, which go before it. */

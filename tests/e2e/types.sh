@@ -70,4 +70,16 @@ for type in q4_1 q5_0 q5_1 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs mxfp4; do
     check "$type: weights" same_weights
     check "$type: tiles" tiles $type
 done
+
+# Types that are read and not written: files of random blocks. Down is stored as Q8_0 where neurons are read.
+for type in iq2_xxs iq2_xs iq2_s iq3_xxs iq3_s; do
+    check "$type is made of random bytes" eval 'rm -f "$tmp/q.h5" && "$BIN/gguf-make" random -q --act relu --context 64 --layers 2 --d-model 512 \
+        --ff 512 --heads 8 --untied --type $type --seed 3 "$tmp/q.gguf"'
+    check "$type: text" chain "$tmp/q.gguf" --form split
+    check "$type: weights" same_weights
+    check "$type: tiles" tiles $type
+    check "$type is not written" says 2 "$type" "$BIN/gguf-make" requant --type $type "$tmp/f32.gguf" "$tmp/no.gguf"
+    check "$type: no rows of it can be stored" says 2 "down-type.*$type" "$BIN/thermo-plan" solve -q --traces "$tmp/q.h5" --hardware "$hw" \
+        --memory 64MiB --context 64 --form split --down-type $type --out "$tmp/no.json"
+done
 done_testing

@@ -26,6 +26,7 @@ enum { MAX_COLS = 1120,
 
 static const uint32_t types[] = { QUANT_F32,  QUANT_F16,  QUANT_BF16,   QUANT_Q8_0,  QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1,
                                   QUANT_Q2_K, QUANT_Q3_K, QUANT_Q4_K,   QUANT_Q5_K,  QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS,
+                                  QUANT_IQ2_XXS, QUANT_IQ2_XS, QUANT_IQ2_S, QUANT_IQ3_XXS, QUANT_IQ3_S,
                                   QUANT_MXFP4 };
 enum { N_TYPES = sizeof types / sizeof *types };
 
@@ -129,7 +130,7 @@ static void fill_row(uint8_t *row, uint32_t type, int n, int kind, int quantised
 {
     static float tmp[MAX_COLS];
     const struct quant_traits *q = quant_traits(type);
-    if (q->block_elems > 1 && !(quantised && kind == KIND_RANDOM)) {
+    if (q->block_elems > 1 && !(quantised && q->quant && kind == KIND_RANDOM)) {
         fill_blocks(row, type, n, kind);
         return;
     }
@@ -549,7 +550,7 @@ static void test_forms(void)
     CHECK(kernels_act_form(QUANT_Q4_0, 1) == KERNELS_ACT_Q8 && kernels_act_form(QUANT_Q8_0, 1) == KERNELS_ACT_Q8);
     CHECK(kernels_act_form(QUANT_F16, 1) == KERNELS_ACT_F32 && kernels_act_form(QUANT_Q4_0, 0) == KERNELS_ACT_F32);
     CHECK(kernels_act_form(12345, 1) == KERNELS_ACT_F32);
-    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_IQ2_XS]);
+    CHECK(!kernels->rows[KERNELS_ACT_Q8][QUANT_F16] && !kernels->rows[KERNELS_ACT_F32][QUANT_IQ1_S]);
 }
 
 /* Where two tiers add in the order of kernels.h, products of int8 have the same bits on both. */

@@ -84,7 +84,7 @@ static void sizes(void)
     CHECK(quant_by_name("q8_0") == QUANT_Q8_0 && quant_by_name("BF16") == QUANT_BF16);
     CHECK(quant_by_name("q9_0") == -1 && quant_by_name("") == -1);
     CHECK(quant_traits(4) == NULL && quant_traits(QUANT_LIMIT) == NULL && quant_traits(UINT32_MAX) == NULL);
-    CHECK(quant_traits(QUANT_IQ2_XS) && !quant_traits(QUANT_IQ2_XS)->dequant);
+    CHECK(quant_traits(QUANT_IQ1_S) && !quant_traits(QUANT_IQ1_S)->dequant);
 }
 
 /* Hand-made blocks: the element order and the offset. */

@@ -4,11 +4,13 @@
 #include "common/kernels/quant_impl.h"
 #include "common/kernels/quant_iq_codebooks.h"
 
+#include <string.h>
+
 enum { N = 256 };
 
 #define AT(type, p, field) ((p) + offsetof(struct quant_##type, field))
 
-static const uint8_t quant_iq2_levels[4] = { 8, 25, 43, 0 }, quant_iq3_levels[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
+static const uint8_t quant_iq2_levels[4] = { 8, 25, 43 }, quant_iq3_levels[8] = { 4, 12, 20, 28, 36, 44, 52, 62 };
 
 /* Seven signs are stored; the eighth makes the number of negative ones even. */
 static unsigned eight_signs(uint32_t seven)
@@ -17,12 +19,29 @@ static unsigned eight_signs(uint32_t seven)
     return seven | (unsigned)__builtin_parity(seven) << 7;
 }
 
-static void put2(float *out, float d, unsigned entry, unsigned signs)
+/* w or, with sign 1, -w. */
+static inline float signed_by(float w, unsigned sign)
 {
-    for (int j = 0; j < 8; j++) {
-        float w = d * (float)quant_iq2_levels[entry >> 2 * j & 3];
-        out[j] = signs >> j & 1 ? -w : w;
-    }
+    uint32_t bits;
+    memcpy(&bits, &w, sizeof bits);
+    bits ^= sign << 31;
+    memcpy(&w, &bits, sizeof w);
+    return w;
+}
+
+static inline void put2(float *out, float d, unsigned entry, unsigned signs)
+{
+    float w[4];
+    for (int i = 0; i < 4; i++)
+        w[i] = d * (float)quant_iq2_levels[i];
+    for (int j = 0; j < 8; j++)
+        out[j] = signed_by(w[entry >> 2 * j & 3], signs >> j & 1);
+}
+
+static inline void put3(float *out, float d, const uint8_t levels[8], unsigned entry, unsigned signs)
+{
+    for (int j = 0; j < 4; j++)
+        out[j] = signed_by(d * (float)levels[entry >> 3 * j & 7], signs >> j & 1);
 }
 
 /* Scales are (s + 1/2) / 4 of d in IQ2 and (s + 1/2) / 2 in IQ3_XXS. */
@@ -69,23 +88,25 @@ void quant_iq3_xxs_read(float *out, const void *in, size_t n)
 {
     const uint8_t *b = in;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_iq3_xxs))
-        for (int i = 0; i < N; i++) {
-            uint32_t more = bytes_le32(AT(iq3_xxs, b, scales) + i / 32 * 4);
-            unsigned entry = iq3_xxs_codebook[AT(iq3_xxs, b, qs)[i / 4]], signs = eight_signs(more >> i / 8 % 4 * 7);
-            float w = scale(quant_half_at(AT(iq3_xxs, b, d)), more >> 28, 0.5f) * (float)quant_iq3_levels[entry >> 3 * (i % 4) & 7];
-            out[at + (size_t)i] = signs >> i % 8 & 1 ? -w : w;
+        for (int i = 0; i < N / 32; i++) {
+            uint32_t more = bytes_le32(AT(iq3_xxs, b, scales) + 4 * i);
+            float d = scale(quant_half_at(AT(iq3_xxs, b, d)), more >> 28, 0.5f);
+            for (int k = 0; k < 8; k++)
+                put3(out + at + 32 * i + 4 * k, d, quant_iq3_levels, iq3_xxs_codebook[AT(iq3_xxs, b, qs)[8 * i + k]],
+                     eight_signs(more >> k / 2 * 7) >> k % 2 * 4);
         }
 }
 
 void quant_iq3_s_read(float *out, const void *in, size_t n)
 {
+    static const uint8_t odd[8] = { 1, 3, 5, 7, 9, 11, 13, 15 };
     const uint8_t *b = in;
     for (size_t at = 0; at < n; at += N, b += sizeof(struct quant_iq3_s))
-        for (int i = 0; i < N; i++) {
-            int k = i / 4; /* entry */
-            unsigned high = AT(iq3_s, b, qh)[k / 8] >> k % 8 & 1, s = AT(iq3_s, b, scales)[i / 64] >> i / 32 % 2 * 4 & 15;
-            unsigned entry = iq3_s_codebook[AT(iq3_s, b, qs)[k] | high << 8];
-            float w = quant_half_at(AT(iq3_s, b, d)) * (float)(1 + 2 * s) * (float)(2 * (entry >> 3 * (i % 4) & 7) + 1);
-            out[at + (size_t)i] = AT(iq3_s, b, signs)[i / 8] >> i % 8 & 1 ? -w : w;
+        for (int i = 0; i < N / 32; i++) {
+            unsigned s = AT(iq3_s, b, scales)[i / 2] >> i % 2 * 4 & 15, high = AT(iq3_s, b, qh)[i];
+            float d = quant_half_at(AT(iq3_s, b, d)) * (float)(1 + 2 * s);
+            for (int k = 0; k < 8; k++)
+                put3(out + at + 32 * i + 4 * k, d, odd, iq3_s_codebook[AT(iq3_s, b, qs)[8 * i + k] | (high >> k & 1) << 8],
+                     (unsigned)AT(iq3_s, b, signs)[4 * i + k / 2] >> k % 2 * 4);
         }
 }

@@ -117,6 +117,9 @@ void args_rows(struct args *a, struct opt *rows)
           .def = "64, in tiles 256" },
         { .name = "policy", .type = OPT_CHOICE, .dest = &a->policy, .arg = "NAME", .choices = policy_choices,
           .help = "Eviction policy of the cold cache.", .def = "auto: the one that misses less in the trace" },
+        { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
+          .help = "Accelerator of the device that computes the hottest neurons of each FFN where that is faster: its name in the "
+                  "database, or none.", .def = "auto: the first that thermo-run knows" },
         { .name = "for-pack", .type = OPT_STRING, .dest = &a->for_pack, .arg = "FILE", .file = OPT_READ,
           .help = "Plan for the layout of this pack, so that it need not be packed again.", .def = "none" },
         { .name = "corrections", .type = OPT_FLAG, .dest = &a->corrections,
@@ -217,6 +220,27 @@ static int parse_weights(const char *list, int n, struct request *q, struct err 
     }
     return given == n ? 0 : err_set(e, ERR_USAGE, "--batch-weights: %d numbers for %d batch sizes (--max-batch %d)", given, n,
                                     q->max_batch);
+}
+
+/* A name must be that of an accelerator with figures. */
+static int parse_engine(const char *name, const struct hw *hw, struct request *q, struct err *e)
+{
+    char known[200] = "";
+    if (!name || !strcmp(name, "auto"))
+        return 0;
+    snprintf(q->engine, sizeof q->engine, "%.63s", name);
+    if (!strcmp(name, "none"))
+        return 0;
+    if (q->cost == PLAN_COST_PAPER)
+        return err_set(e, ERR_USAGE, "--engine '%s': the paper's equations (--cost paper) know of no accelerator", name);
+    if (request_engine(q, hw))
+        return 0;
+    for (int i = 0; i < hw->n_accels; i++) {
+        strncat(known, known[0] ? ", " : "", sizeof known - strlen(known) - 1);
+        strncat(known, hw->accels[i].engine, sizeof known - strlen(known) - 1);
+    }
+    return err_set(e, ERR_USAGE, "--engine: device '%s' has no figures of products by '%s'; accelerators that it has: %s", hw->name, name,
+                   known[0] ? known : "none");
 }
 
 static int parse_down_type(const char *text, const struct inputs *in, int *type, struct err *e)
@@ -325,6 +349,8 @@ static int fill_request(const struct args *a, struct args_inputs *o, struct err 
     q->predictor = a->predictor - 1;
     q->kv_f16 = a->kv;
     q->act_q8 = a->act;
+    if ((r = parse_engine(a->engine, &o->hw, q, e)) < 0)
+        return r;
     q->cluster_neurons = (uint32_t)a->cluster_neurons;
     q->policy = a->policy - 1;
     q->rlimit = a->rlimit;

@@ -7,7 +7,7 @@
 #include "planner/planning/planning.h"
 
 struct args {
-    const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights;
+    const char *traces, *description, *hardware, *device, *memory, *cores, *for_pack, *down_type, *batch_weights, *engine;
     /* choices as in the tables of args.c */
     int cost, stat, mode, form, packed, predictor, kv, act, policy, context, max_batch, chunk, cluster_neurons;
     int corrections, no_verify;
@@ -16,7 +16,7 @@ struct args {
 };
 
 /* Defaults, and rows for the option table (ARGS_ROWS of them are written to rows; add yours and the end). */
-#define ARGS_ROWS 28
+#define ARGS_ROWS 29
 void args_init(struct args *a);
 void args_rows(struct args *a, struct opt *rows);
 

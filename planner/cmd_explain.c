@@ -73,10 +73,12 @@ static void text_lines(const char *title, const struct explain_line *lines, int 
 static void text_layers(const struct plan *p, const struct plan_limit *l, const struct explain *x)
 {
     const struct plan_figures *f = &l->batches[0].predicted;
-    printf("\nPer layer at batch 1 (times in us); attention, predict, the longer of compute and memory%s, io and exposed, less what\n"
+    int engine = l->batches[0].engine_neurons > 0;
+    printf("\nPer layer at batch 1 (times in us); attention, predict, the longe%s of compute%s memory%s%s, io and exposed, less what\n"
            "overlaps, are the total\n"
-           "  layer      hot     cold   active  attention  predict  compute   memory       io  exposed  overlap    total  binds     "
-           "hits   best possible\n", p->cost == PLAN_COST_PAPER ? " (the paper's equations: compute)" : "");
+           "  layer      hot     cold   active  attention  predict  compute   memory%s       io  exposed  overlap    total  binds     "
+           "hits   best possible\n", engine ? "st" : "r", engine ? "," : " and", engine ? " and both (with the accelerator)" : "",
+           p->cost == PLAN_COST_PAPER ? " (the paper's equations: compute)" : "", engine ? "     both" : "");
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *g = &f->layers[i];
         char hot[32];
@@ -85,9 +87,11 @@ static void text_layers(const struct plan *p, const struct plan_limit *l, const 
                                                                                               0, 1));
         else
             snprintf(hot, sizeof hot, "%u", plan_hot(p, &l->batches[0], i, 0, 0));
-        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f  %-8s", i, hot,
-               plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active, g->attention_ns / 1e3, g->predict_ns / 1e3,
-               g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3, g->io_ns / 1e3, g->exposed_ns / 1e3,
+        printf("  %5d %8s %8u %8.1f %10.1f %8.1f %8.1f %8.1f", i, hot, plan_cold(p, &l->batches[0], i, p->n_parts - 1), g->active,
+               g->attention_ns / 1e3, g->predict_ns / 1e3, g->ffn_compute_ns / 1e3, g->ffn_memory_ns / 1e3);
+        if (engine)
+            printf(" %8.1f", g->ffn_engine_ns / 1e3);
+        printf(" %8.1f %8.1f %8.1f %8.1f  %-8s", g->io_ns / 1e3, g->exposed_ns / 1e3,
                explain_overlap_ns(p->cost, g) / 1e3, g->total_ns / 1e3,
                explain_bound_names[explain_binds(g)]);
         printf(" %5.1f %% %5.1f %%\n", 100 * g->hit_rate, 100 * x->best_hit_rate[i]);
@@ -143,6 +147,21 @@ static void text_gains(const struct plan *p, const struct plan_limit *l, const s
                "another build made this plan" : "this plan does not record what was asked for");
 }
 
+static void text_engine(const struct explain *x)
+{
+    if (x->engine)
+        printf("\nAccelerator %s beside the processor, at the plan's residencies, cores and queue\n", x->engine);
+    for (int i = 0; i < x->n_heights; i++) {
+        const struct explain_height *h = &x->height[i];
+        if (h->neurons)
+            printf("  batch %d: it computes %u neurons of each FFN that are in memory: %.4g tokens/s; without it %.4g (%+.1f %%)\n", h->batch,
+                   h->neurons, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
+        else if (h->best)
+            printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN, is %.4g (%+.1f %%)\n", h->batch,
+                   h->without, h->best, h->at_best, 100 * (h->at_best / h->without - 1));
+    }
+}
+
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
 {
     char a[32], b[32];
@@ -169,6 +188,7 @@ static void print_text(const struct plan *p, const struct plan_limit *l, const s
     text_layers(p, l, x);
     if (x->inputs)
         text_inputs(p, l, x);
+    text_engine(x);
     explain_count(p, l, count);
     printf("\nWhat binds: compute in %d layers, memory in %d, io in %d\n", count[EXPLAIN_COMPUTE], count[EXPLAIN_MEMORY],
            count[EXPLAIN_IO]);
@@ -242,6 +262,29 @@ static void json_gains(struct js *to, const struct gains *g)
     js_set(to, "gains", gains);
 }
 
+static void json_engine(struct js *to, const struct explain *x)
+{
+    struct js *o = js_object(), *list = js_array();
+    for (int i = 0; i < x->n_heights; i++) {
+        struct js *j = js_object();
+        js_set_int(j, "batch", x->height[i].batch);
+        js_set_int(j, "neurons", (int)x->height[i].neurons);
+        js_set_num(j, "tokens_per_s", x->height[i].tokens_per_s);
+        js_set_num(j, "without_tokens_per_s", x->height[i].without);
+        js_set_int(j, "best_neurons", (int)x->height[i].best);
+        js_set_num(j, "best_tokens_per_s", x->height[i].at_best);
+        js_append(list, j);
+    }
+    if (!x->engine) {
+        js_free(o);
+        js_free(list);
+        return;
+    }
+    js_set_str(o, "name", x->engine);
+    js_set(o, "batches", list);
+    js_set(to, "engine", o);
+}
+
 static int print_json(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g, struct err *e)
 {
     struct js *o = js_object(), *account = js_object(), *layers = js_array(), *binds = js_object();
@@ -264,7 +307,8 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     for (int i = 0; i < p->n_layers; i++) {
         struct js *j = js_object();
         for (int c = 0; c < PLAN_COLUMNS; c++)
-            js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
+            if (plan_columns[c].at != offsetof(struct plan_layer_figures, ffn_engine_ns) || l->batches[0].engine_neurons)
+                js_set_num(j, plan_columns[c].key, *plan_column_at(&l->batches[0].predicted.layers[i], c));
         js_set_num(j, "overlap_ns", explain_overlap_ns(p->cost, &l->batches[0].predicted.layers[i]));
         js_set_str(j, "binds", explain_bound_names[explain_binds(&l->batches[0].predicted.layers[i])]);
         js_set_num(j, "best_hit_rate", x->best_hit_rate[i]);
@@ -277,6 +321,7 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     for (int i = 0; i < EXPLAIN_BOUNDS; i++)
         js_set_int(binds, explain_bound_names[i], count[i]);
     js_set(o, "binds", binds);
+    json_engine(o, x);
     json_gains(o, g);
     int r = js_print(stdout, o, 2, 6, e);
     js_free(o);

@@ -54,6 +54,8 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
                size_format((uint64_t)f->read_bytes, a, sizeof a));
         if (l->n_batches > 1)
             printf("; %d thread%s, depth %d", l->batches[i].threads, l->batches[i].threads > 1 ? "s" : "", l->batches[i].queue_depth);
+        if (l->batches[i].engine_neurons)
+            printf("; %u neurons of each FFN on %s", l->batches[i].engine_neurons, p->engine);
         printf("\n");
     }
     printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,

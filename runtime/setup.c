@@ -155,6 +155,7 @@ static int take_limit(struct setup *s, const struct plan *p, const struct plan_l
     memcpy(s->always, l->always, layers * sizeof *s->always);
     memcpy(s->predictor, l->predictor, layers);
     memcpy(s->streamed, b->streamed, layers);
+    memcpy(s->planned_engine, p->engine, sizeof s->planned_engine);
     s->n_planned = l->n_batches;
     for (int i = 0; i < l->n_batches; i++) {
         plan_batch_choice(&s->planned[i], &l->batches[i]);

@@ -42,7 +42,7 @@ struct setup {
     struct plan_limit limit;         /* as chosen, without its arrays */
     struct plan_figures predicted;   /* of batch 1; layers is NULL */
     int scaled;                      /* hot or cold is smaller than planned, */
-    int other;                       /* or the mode is another: the plan's predictions do not hold */
+    int other;                       /* or the mode or the accelerator is another: the plan's predictions do not hold */
     uint64_t memory_bytes;           /* the ceiling */
     struct budget budget;
     uint64_t accel_driver_bytes;     /* what the process grew by when the accelerator was opened */
@@ -53,6 +53,7 @@ struct setup {
     int cpus[BUDGET_MAX_THREADS];    /* to pin workers to; config.cpus points here, or is NULL */
     struct plan_batch planned[PLAN_MAX_BATCHES]; /* [n_planned]: the plan's batch sizes, without their arrays */
     int n_planned;
+    char planned_engine[64];         /* the plan's accelerator, "": none */
     struct engine_batch batches[PLAN_MAX_BATCHES]; /* of these: config.batches points here, or is NULL */
     int batch_cpus[PLAN_MAX_BATCHES][BUDGET_MAX_THREADS]; /* likewise */
 };

@@ -20,10 +20,10 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
         { .name = "engine", .type = OPT_STRING, .dest = &a->engine, .arg = "NAME",
           .help = "Accelerator beside the processor: none, opencl (the first GPU, or else the first device) or opencl:N, as 'thermo-run "
                   "engines' lists them. It computes the hottest neurons of each FFN in 32-bit floating point, while the processor "
-                  "computes the others.", .def = "none" },
+                  "computes the others.", .def = "the plan's, or none" },
         { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "LIST",
           .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
-                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.", .def = "100%" },
+                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.", .def = "the plan's, or 100%" },
         { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,
           .help = "What else it computes: ffn nothing, head the output head, all also the products of attention, shared experts and layers "
                   "before the experts'.", .def = "ffn" },
@@ -136,6 +136,35 @@ static int failed(const struct setup *s, const struct err *why, struct err *e)
     return 0;
 }
 
+/* Heights of the limit's batch sizes; larger passes, such as a prompt's, have that of the largest. 1: the plan gives neurons to an
+ * accelerator. */
+static int planned_heights(const struct setup *s, struct engine_accel_config *c)
+{
+    int planned = 0;
+    c->n_heights = 0;
+    for (int i = 0; i < s->n_planned && i < ENGINE_MAX_HEIGHTS; i++) {
+        c->heights[c->n_heights++] = (struct engine_height){ .tokens = s->planned[i].batch, .neurons = s->planned[i].engine_neurons };
+        planned |= s->planned[i].engine_neurons > 0;
+    }
+    if (c->n_heights)
+        c->heights[c->n_heights - 1].tokens = 0;
+    return planned;
+}
+
+/* What the plan or --engine names; *b NULL: none. planned: the plan has heights. */
+static int choose_engine(struct setup *s, int planned, const struct accel_backend **b, int *device, struct err *e)
+{
+    const struct setup_accel_args *a = &s->args.accel;
+    struct err why = { 0 };
+    if (a->engine || !planned)
+        return engines_parse("--engine", a->engine, b, device, e);
+    if (engines_find(s->planned_engine, b, device) == 0)
+        return 0;
+    *b = NULL;
+    err_set(&why, ERR_INPUT, "the plan gives neurons to accelerator '%s', which this program cannot drive", s->planned_engine);
+    return failed(s, &why, e);
+}
+
 int setup_accel_open(struct setup *s, struct err *e)
 {
     const struct setup_accel_args *a = &s->args.accel;
@@ -143,21 +172,24 @@ int setup_accel_open(struct setup *s, struct err *e)
     struct engine_accel_config *c = &s->config.accel;
     struct err why = { 0 };
     uint32_t types[QUANT_LIMIT];
-    int device, r = engines_parse("--engine", a->engine, &b, &device, e);
+    int planned = planned_heights(s, c), device, r = choose_engine(s, planned, &b, &device, e);
     if (r < 0)
         return r;
+    s->other |= planned != (b != NULL) || (b && (a->height || a->work != ENGINE_WORK_FFN));
     if (!b && (a->height || a->cache))
         return err_set(e, ERR_USAGE, "--engine-height and --engine-cache belong to an accelerator; see --engine");
     if (!b)
         return 0;
     c->work = (enum engine_work)a->work;
     c->fail_exit = a->fail;
-    if ((r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
+    if ((a->height || !planned) && (r = parse_heights(a->height ? a->height : "100%", c, e)) < 0)
         return r;
     const struct accel_config open = { .device = device, .cache = a->cache, .types = types, .n_types = types_of(s, types) };
     uint64_t before = machine_resident_bytes();
-    if (b->open(&open, &c->accel, &why) < 0)
+    if (b->open(&open, &c->accel, &why) < 0) {
+        s->other |= planned;
         return failed(s, &why, e);
+    }
     uint64_t after = machine_peak_bytes(), mib = 1 << 20;
     s->accel_driver_bytes = (after > before ? after - before + mib - 1 : mib) / mib * mib;
     return 0;
@@ -167,6 +199,7 @@ int setup_accel_drop(struct setup *s, const struct err *why, struct err *e)
 {
     struct accel *a = s->config.accel.accel;
     s->config.accel.accel = NULL;
+    s->other |= s->planned_engine[0] != 0;
     s->accel_driver_bytes = 0;
     a->backend->close(a);
     machine_trim();

@@ -74,8 +74,9 @@ static inline void plan_sample(struct plan *p)
             pb->predicted.read_bytes = 4096;
             pb->predicted.hit_rate = 0.875;
             for (int k = 0; k < 3; k++)
-                for (int c = 0; c < PLAN_COLUMNS; c++)
-                    *plan_column_at(&pb->predicted.layers[k], c) = 0.0625 * (c + 1) + k * 0.03125;
+                for (int c = 0, n = 0; c < PLAN_COLUMNS; c++)
+                    if (plan_columns[c].at != offsetof(struct plan_layer_figures, ffn_engine_ns)) /* it has no accelerator */
+                        *plan_column_at(&pb->predicted.layers[k], c) = 0.0625 * ++n + k * 0.03125;
         }
     }
 }

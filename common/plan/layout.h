@@ -154,6 +154,16 @@ static inline double layout_role_bytes(const struct layout_part *p, int role, in
     return role == LAYOUT_DOWN && p->record_neurons > 1 ? (double)p->role_bytes[role] * d_model / p->record_neurons : p->role_bytes[role];
 }
 
+/* Of the first n neurons of an FFN, those that an accelerator can have beside the pipeline: within the prefix of every part, hot[n_parts],
+ * and whole clusters; or all. */
+static inline uint32_t layout_height(const struct layout_shape *s, const uint32_t *hot, uint32_t n)
+{
+    uint32_t n_ff = (uint32_t)s->n_ff;
+    for (int p = 0; p < s->n_parts; p++)
+        n = hot[p] < n ? hot[p] : n;
+    return n >= n_ff && s->part[0].record_neurons == 1 ? n_ff : n / s->cluster_neurons * s->cluster_neurons;
+}
+
 /* Unit that holds the neuron at pack position p, and the offset of the record that holds it in the unit's payload. */
 static inline uint32_t layout_unit_of(const struct layout_part *p, uint32_t pos)
 {

@@ -22,6 +22,7 @@ const struct plan_column plan_columns[PLAN_COLUMNS] = {
     { "attention_ns", offsetof(struct plan_layer_figures, attention_ns) },
     { "exposed_ns", offsetof(struct plan_layer_figures, exposed_ns) },
     { "ffn_compute_ns", offsetof(struct plan_layer_figures, ffn_compute_ns) },
+    { "ffn_engine_ns", offsetof(struct plan_layer_figures, ffn_engine_ns) },
     { "ffn_memory_ns", offsetof(struct plan_layer_figures, ffn_memory_ns) },
     { "hit_rate", offsetof(struct plan_layer_figures, hit_rate) },
     { "io_ns", offsetof(struct plan_layer_figures, io_ns) },
@@ -172,6 +173,11 @@ static int check_batch(const struct plan *p, const struct layout_shapes *s, cons
     if (sum != b->threads || b->threads > l->threads || b->queue_depth > l->queue_depth)
         return rule(name, e, "limits[%d].batches[%d].configuration has %d threads, whose classes sum to %d, and queue_depth %d; the limit "
                     "has %d and %d", li, bi, b->threads, sum, b->queue_depth, l->threads, l->queue_depth);
+    if (b->engine_neurons && !p->engine[0])
+        return rule(name, e, "limits[%d].batches[%d].engine_neurons is %u; the plan names no engine", li, bi, b->engine_neurons);
+    if (b->engine_neurons > (uint32_t)p->n_ff || (b->engine_neurons % cluster && b->engine_neurons != (uint32_t)p->n_ff))
+        return rule(name, e, "limits[%d].batches[%d].engine_neurons is %u; whole clusters of %u, or all %d neurons, are needed", li, bi,
+                    b->engine_neurons, cluster, p->n_ff);
     for (int layer = 0; layer < p->n_layers; layer++)
         if (b->streamed[layer] && (l->mode != PLAN_PREDICTED || l->predictor[layer] < 0 || !l->predictor_buffers))
             return rule(name, e, "limits[%d].batches[%d].streamed has layer %d, which %s", li, bi, layer,
@@ -320,6 +326,12 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
         if (p->limits[i].mode != PLAN_DENSE)
             return rule(name, e, "limits[%d].mode is '%s'; with layout.form 'tiles' it must be 'dense'", i,
                         plan_mode_name(p->limits[i].mode));
+    int used = 0;
+    for (int i = 0; i < p->n_limits; i++)
+        for (int b = 0; b < p->limits[i].n_batches; b++)
+            used |= p->limits[i].batches[b].engine_neurons > 0;
+    if (p->engine[0] && !used)
+        return rule(name, e, "engine is '%s', and no batch size gives neurons to it", p->engine);
     for (int i = 0; i < p->n_limits; i++)
         if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;

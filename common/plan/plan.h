@@ -34,16 +34,17 @@ const char *plan_cost_name(enum plan_cost c); /* "measured" "paper" */
 const char *plan_stat_name(enum plan_stat s); /* "typical" "sustained" */
 
 /* What the cost model expects of one decode step, whole and per layer. Times in ns, per step.
- * total = attention + predict + max(ffn_compute, ffn_memory, io) + exposed. */
+ * total = attention + predict + max(ffn_compute, ffn_memory, ffn_engine, io) + exposed. */
 struct plan_layer_figures {
     double attention_ns, predict_ns, ffn_compute_ns, ffn_memory_ns, io_ns, exposed_ns, total_ns;
+    double ffn_engine_ns; /* until the processor's neurons and the accelerator's are computed, beside each other; 0: it has none */
     double active;        /* mean active neurons of a step (all blocks that run) */
     double read_bytes;    /* mean bytes read from flash */
     double hit_rate;      /* of the cold cache: hits / lookups, units */
 };
 
 /* The same as named columns, for text and reports. */
-#define PLAN_COLUMNS 10
+#define PLAN_COLUMNS 11
 struct plan_column {
     const char *key;
     size_t at; /* offset of the double in struct plan_layer_figures */
@@ -74,6 +75,7 @@ struct plan_batch {
     int threads, n_classes;     /* threads: sum over classes, the main thread included; no more than the limit's */
     struct plan_class classes[PLAN_MAX_CLASSES];
     int queue_depth;            /* likewise */
+    uint32_t engine_neurons;    /* of each FFN, the hottest of those in memory that the plan's engine computes; 0: none */
     uint32_t *hot;              /* [layer][block][part]: neurons; whole clusters, or n_ff */
     uint32_t *cold;             /* [layer][part]: slots of one unit */
     unsigned char *streamed;    /* [layer] predicted mode, 1: the layer's predictors do not stay in memory but are read
@@ -121,6 +123,7 @@ struct plan_request {
     double max_kl;              /* < 0: none */
     double prompt_weight;       /* tokens of prompts for each decoded token */
     int prefill_chunk;          /* 0: left to the planner */
+    char engine[64];            /* the accelerator that was asked for, or "none"; "": left to the planner */
     int n_weights;              /* 0: tokens of all batch sizes count the same; else as many as each limit has batch sizes */
     int weight[PLAN_MAX_BATCHES]; /* how many tokens are made at each batch size, in proportion: 1 to PLAN_LARGEST_WEIGHT */
     int n_cores;
@@ -138,6 +141,7 @@ struct plan {
     char model_name[96];
     struct hash128 model_hash, trace_hash, order_hash, layout_hash, hardware_hash;
     char device[64];
+    char engine[64];            /* the accelerator that batch sizes give neurons to, as --engine of thermo-run names it; "": none */
     int n_layers, n_blocks, n_ff, d_model;
     struct layout layout;       /* types of n_layers layers */
     int n_parts;                /* follows from layout.form */
@@ -174,13 +178,14 @@ static inline uint32_t plan_cold(const struct plan *p, const struct plan_batch *
     return b->cold[(size_t)layer * (size_t)p->n_parts + (size_t)part];
 }
 
-/* What of a batch size is plain: its size, cores and queue depth. */
+/* What of a batch size is plain: its size, cores, queue depth and the engine's neurons. */
 static inline void plan_batch_choice(struct plan_batch *to, const struct plan_batch *from)
 {
     to->batch = from->batch;
     to->threads = from->threads;
     to->n_classes = from->n_classes;
     to->queue_depth = from->queue_depth;
+    to->engine_neurons = from->engine_neurons;
     for (int i = 0; i < from->n_classes; i++)
         to->classes[i] = from->classes[i];
 }

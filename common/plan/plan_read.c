@@ -362,7 +362,8 @@ static void read_model(struct rd *r, json_t *j, struct plan *p)
     leave(r, at);
 }
 
-static void read_figures(struct rd *r, json_t *j, const struct plan *p, struct plan_figures *f)
+/* with_engine: of a batch size that gives neurons to the engine. */
+static void read_figures(struct rd *r, json_t *j, const struct plan *p, int with_engine, struct plan_figures *f)
 {
     static const char *const keys[] = { "head_ns", "hit_rate", "layers", "read_bytes", "step_ns", "tokens_per_s",
                                         NULL };
@@ -374,12 +375,15 @@ static void read_figures(struct rd *r, json_t *j, const struct plan *p, struct p
     f->step_ns = get_real(r, j, "step_ns", 1e18);
     f->tokens_per_s = get_real(r, j, "tokens_per_s", 1e18);
     const char *cols[PLAN_COLUMNS + 1] = { NULL };
-    for (int c = 0; c < PLAN_COLUMNS; c++)
-        cols[c] = plan_columns[c].key;
+    for (int c = 0, n = 0; c < PLAN_COLUMNS; c++)
+        if (with_engine || plan_columns[c].at != offsetof(struct plan_layer_figures, ffn_engine_ns))
+            cols[n++] = plan_columns[c].key;
     json_t *layers = json_object_get(j, "layers");
     size_t at_layers = enter(r, "layers");
     expect(r, layers, cols);
     for (int c = 0; c < PLAN_COLUMNS && r->code == 0; c++) {
+        if (!with_engine && plan_columns[c].at == offsetof(struct plan_layer_figures, ffn_engine_ns))
+            continue;
         size_t at_col = enter(r, plan_columns[c].key);
         json_t *a = as_array(r, json_object_get(layers, plan_columns[c].key), (size_t)p->n_layers);
         for (int i = 0; a && i < p->n_layers; i++) {
@@ -447,16 +451,18 @@ static void read_configuration(struct rd *r, json_t *j, const struct plan_limit 
 
 static void read_batch(struct rd *r, json_t *j, const struct plan *p, const struct plan_limit *l, struct plan_batch *b)
 {
-    static const char *const keys[] = { "streamed", "configuration", "batch", "cold", "hot", "predicted", NULL };
+    static const char *const keys[] = { "streamed", "configuration", "engine_neurons", "batch", "cold", "hot", "predicted", NULL };
+    static const int since[] = { 1, 4, 6 }; /* revisions of the first three, which are optional */
     const char *present[sizeof keys / sizeof *keys];
-    int n = 0;
-    for (int i = 0; keys[i]; i++) /* the first two are optional, the second from revision 4 on */
-        if (i > 1 || (json_object_get(j, keys[i]) && (i == 0 || p->revision > 3)))
+    int n = 0, with_engine = p->revision >= since[2] && json_object_get(j, keys[2]) != NULL;
+    for (int i = 0; keys[i]; i++)
+        if (i > 2 || (json_object_get(j, keys[i]) && p->revision >= since[i]))
             present[n++] = keys[i];
     present[n] = NULL;
     expect(r, j, present);
     read_configuration(r, p->revision > 3 ? json_object_get(j, "configuration") : NULL, l, b);
     b->batch = get_int(r, j, "batch", 1, BUDGET_MAX_BATCH);
+    b->engine_neurons = with_engine ? (uint32_t)get_u64(r, j, "engine_neurons", 1, MODEL_MAX_DIM) : 0;
     const int hot_dims[3] = { p->n_layers, p->n_blocks, p->n_parts }, cold_dims[2] = { p->n_layers, p->n_parts };
     uint32_t *to = b->hot;
     size_t at = enter(r, "hot");
@@ -467,7 +473,7 @@ static void read_batch(struct rd *r, json_t *j, const struct plan *p, const stru
     read_u32s(r, json_object_get(j, "cold"), cold_dims, 2, &to);
     leave(r, at);
     read_streamed(r, json_object_get(j, "streamed"), p, b);
-    read_figures(r, json_object_get(j, "predicted"), p, &b->predicted);
+    read_figures(r, json_object_get(j, "predicted"), p, with_engine, &b->predicted);
 }
 
 static void read_coalesce(struct rd *r, json_t *j, struct plan_limit *l)
@@ -630,6 +636,19 @@ static void read_notes(struct rd *r, json_t *j, struct plan *p)
     leave(r, at);
 }
 
+/* The name of an accelerator: not empty, printable. */
+static void get_engine(struct rd *r, json_t *o, char out[64])
+{
+    get_str(r, o, "engine", out, 64);
+    size_t at = enter(r, "engine"), n = r->code == 0 ? strlen(out) : 1;
+    int bad = n == 0;
+    for (size_t i = 0; i < n && r->code == 0; i++)
+        bad |= out[i] < 0x21 || out[i] > 0x7e;
+    if (bad)
+        fail(r, "is not a name of 1 to 63 printable characters");
+    leave(r, at);
+}
+
 /* One of the names, or -1 where the key is absent. */
 static int get_wish(struct rd *r, json_t *o, const char *key, name_fn *names, int n)
 {
@@ -657,13 +676,15 @@ static int read_weights(struct rd *r, json_t *j, int out[PLAN_MAX_BATCHES])
     return (int)n;
 }
 
-static void read_request(struct rd *r, json_t *j, struct plan_request *q)
+static void read_request(struct rd *r, json_t *j, int revision, struct plan_request *q)
 {
-    static const char *const keys[] = { "batch_weights", "cold_policy",   "context",       "cores",  "form", "max_kl", "mode", "packed",
-                                        "predictor",     "prefill_chunk", "prompt_weight", "recall", NULL };
+    static const char *const keys[] = { "engine", "batch_weights", "cold_policy",   "context",       "cores",  "form", "max_kl", "mode",
+                                        "packed", "predictor",     "prefill_chunk", "prompt_weight", "recall", NULL };
     json_t *cores = json_object_get(j, "cores"), *weights = json_object_get(j, "batch_weights");
     size_t at = enter(r, "request");
-    q->known = at_most(r, j, keys);
+    q->known = at_most(r, j, keys + (revision < 6));
+    if (revision >= 6 && json_object_get(j, "engine"))
+        get_engine(r, j, q->engine);
     q->policy = get_wish(r, j, "cold_policy", policy_name, CACHE_POLICIES);
     q->form = get_wish(r, j, "form", form_name, LAYOUT_FORMS);
     q->mode = get_wish(r, j, "mode", mode_name, PLAN_MODES);
@@ -681,7 +702,7 @@ static void read_request(struct rd *r, json_t *j, struct plan_request *q)
 
 static void read_plan(struct rd *r, json_t *j, struct plan *p)
 {
-    static const char *const keys[] = { "request", "cost", "device", "figures", "format", "layout", "limits", "model",
+    static const char *const keys[] = { "request", "engine", "cost", "device", "figures", "format", "layout", "limits", "model",
                                         "notes", "revision", "rlimit",  "seed",   "solver", "tool",   NULL };
     static const char *const device_keys[] = { "hash", "name", NULL };
     const char *format = json_string_value(json_object_get(j, "format"));
@@ -696,8 +717,16 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
         return;
     }
     json_t *request = json_object_get(j, "request");
-    expect(r, j, keys + !request); /* the first is optional */
     p->revision = get_int(r, j, "revision", 1, PLAN_REVISION);
+    const char *present[sizeof keys / sizeof *keys];
+    int n = 0, engine = p->revision >= 6 && json_object_get(j, "engine") != NULL;
+    for (int i = 0; keys[i]; i++) /* the first two are optional */
+        if (i == 0 ? request != NULL : i == 1 ? engine : 1)
+            present[n++] = keys[i];
+    present[n] = NULL;
+    expect(r, j, present);
+    if (engine)
+        get_engine(r, j, p->engine);
     p->seed = get_u64(r, j, "seed", 0, INT64_MAX);
     p->rlimit = get_u64(r, j, "rlimit", 0, INT64_MAX);
     p->cost = (enum plan_cost)get_choice(r, j, "cost", cost_name, PLAN_COSTS);
@@ -714,7 +743,7 @@ static void read_plan(struct rd *r, json_t *j, struct plan *p)
     read_model(r, json_object_get(j, "model"), p);
     read_layout(r, json_object_get(j, "layout"), p);
     if (request)
-        read_request(r, request, &p->request);
+        read_request(r, request, p->revision, &p->request);
     if (r->code == 0)
         read_limits(r, json_object_get(j, "limits"), p);
 }

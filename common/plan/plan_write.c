@@ -227,6 +227,8 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_li
     }
     end(t, ']');
     put_configuration(t, l, b);
+    if (b->engine_neurons)
+        put_u64(t, "engine_neurons", b->engine_neurons);
     key(t, "hot");
     begin(t, '[');
     const uint32_t *hot = b->hot;
@@ -247,6 +249,8 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_li
     key(t, "layers");
     begin(t, '{');
     for (int c = 0; c < PLAN_COLUMNS; c++) {
+        if (plan_columns[c].at == offsetof(struct plan_layer_figures, ffn_engine_ns) && !b->engine_neurons)
+            continue;
         key(t, plan_columns[c].key);
         for (int i = 0; i < p->n_layers; i++)
             putf(t, "%s%.6g", i ? ", " : "[", *plan_column_at(&f->layers[i], c));
@@ -384,6 +388,8 @@ static void put_request(struct text *t, const struct plan_request *q)
         put_int(t, "context", q->context);
     if (q->n_cores)
         put_classes(t, "cores", q->cores, q->n_cores);
+    if (q->engine[0])
+        put_str(t, "engine", q->engine);
     if (q->form >= 0)
         put_str(t, "form", layout_form_name((enum layout_form)q->form));
     if (q->max_kl >= 0)
@@ -412,6 +418,8 @@ static void put_plan(struct text *t, const struct plan *p)
     put_hash(t, "hash", p->hardware_hash);
     put_str(t, "name", p->device);
     end(t, '}');
+    if (p->engine[0])
+        put_str(t, "engine", p->engine);
     put_str(t, "figures", plan_stat_name(p->stat));
     put_str(t, "format", "thermo-plan");
     put_layout(t, p);

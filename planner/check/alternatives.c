@@ -180,6 +180,32 @@ static int doubt_depths(const struct problem *pr, const struct plan *p, int li, 
     return r;
 }
 
+/* Where fewer neurons stay in memory than the engine may have, its number may be another. */
+static int doubt_engine(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    int cluster = (int)p->layout.cluster_neurons, r = 0;
+    for (int i = 0; i < l->n_batches && r == 0; i++) {
+        const struct plan_batch *b = &l->batches[i];
+        const int other[] = { (int)b->engine_neurons - cluster, (int)b->engine_neurons + cluster, p->n_ff };
+        int same = 0;
+        for (size_t k = 0; k < sizeof other / sizeof *other && b->engine_neurons && !same; k++) {
+            struct plan_limit alone = *l;
+            struct plan_batch as = *b;
+            struct cost_choice c;
+            as.engine_neurons = other[k] > 0 ? (uint32_t)other[k] : 0;
+            alone.batches = &as;
+            alone.n_batches = 1;
+            planning_choice(p, l, NULL, &c);
+            c.predicted = pr->space.predicted[0];
+            same = other[k] > 0 && other[k] <= p->n_ff && as.engine_neurons != b->engine_neurons && says_the_same(pr, p, &alone, &c);
+        }
+        if (same)
+            r = check_fields_add(f, no_bearing, e, "limits[%d].batches[%d].engine_neurons", li, i);
+    }
+    return r;
+}
+
 int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -199,8 +225,8 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
     f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
     if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
         r = doubt_policy(pr, p, li, f, e);
-    if (r == 0)
-        r = doubt_depths(pr, p, li, f, e);
+    if (r == 0 && (r = doubt_depths(pr, p, li, f, e)) == 0)
+        r = doubt_engine(pr, p, li, f, e);
     pr->space.notes = notes;
     return r;
 }

@@ -27,7 +27,7 @@ void calibrate_predicted(const struct plan *p, const struct plan_limit *l, doubl
         o[t] = 0;
     for (int i = 0; i < p->n_layers; i++) {
         const struct plan_layer_figures *f = &g->layers[i];
-        double busy = p->cost == PLAN_COST_PAPER ? f->ffn_compute_ns : fmax(f->ffn_compute_ns, f->ffn_memory_ns);
+        double busy = p->cost == PLAN_COST_PAPER ? f->ffn_compute_ns : fmax(fmax(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
         o[CALIBRATE_ATTENTION] += f->attention_ns;
         /* The paper counts gates as its predictor; the engine computes them in the FFN. */
         o[l->mode == PLAN_PREDICTED ? CALIBRATE_PREDICT : CALIBRATE_FFN] += f->predict_ns;
@@ -64,7 +64,7 @@ static double wait_at(const struct plan_limit *l, int n_layers, double ffn, doub
     double sum = 0;
     for (int i = 0; i < n_layers; i++) {
         const struct plan_layer_figures *f = &l->batches[0].predicted.layers[i];
-        double work = ffn * fmax(f->ffn_compute_ns, f->ffn_memory_ns);
+        double work = ffn * fmax(fmax(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
         if (l->mode == PLAN_PREDICTED && l->predictor[i] == PREDICT_BLOCK)
             work += f->attention_ns; /* reads begin before it */
         sum += fmax(0, io * f->io_ns - work) + io * f->exposed_ns;

@@ -392,6 +392,9 @@ static void compare_limit(struct teller *t, const struct plan *old, const struct
         if (i && x->batch == y->batch && (x->threads != y->threads || x->queue_depth != y->queue_depth))
             tell(t, 0, "memory %llu, batch %d: %d threads, depth %d; was %d threads, depth %d", m, x->batch, y->threads, y->queue_depth,
                  x->threads, x->queue_depth);
+        if (x->batch == y->batch && x->engine_neurons != y->engine_neurons)
+            tell(t, 0, "memory %llu, batch %d: %u neurons of each FFN for the accelerator; were %u", m, x->batch, y->engine_neurons,
+                 x->engine_neurons);
     }
     if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
         tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,

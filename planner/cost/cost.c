@@ -138,33 +138,6 @@ double cost_joined_ns(const struct cost_reads *curves, const struct replay_reads
     return n > 0 ? sum / (double)how->reads : 0;
 }
 
-/* Bytes that the first n units of a part bring, each read by itself. */
-static uint64_t units_read_bytes(const struct layout_part *p, uint64_t block, uint32_t n)
-{
-    uint64_t bytes = 0;
-    for (uint32_t u = 0; u < n; u++) {
-        uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
-        bytes += (to + block - 1) / block * block - from / block * block;
-    }
-    return bytes;
-}
-
-double cost_read_bytes(const struct layout_shape *s, int part)
-{
-    const struct layout_part *p = &s->part[part];
-    uint64_t block = s->block_bytes, a = block, b = p->stride_bytes % block;
-    while (b) {
-        uint64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    uint32_t period = (uint32_t)(block / a), n = p->n_units, left = n % period; /* offsets within a block repeat */
-    uint64_t bytes = units_read_bytes(p, block, left);
-    if (n > left)
-        bytes += units_read_bytes(p, block, period) * (n / period);
-    return (double)bytes / n;
-}
-
 double cost_exposed_ns(double reads, double one_read_ns)
 {
     return smaller(1, reads) * one_read_ns;
@@ -183,9 +156,15 @@ double cost_missing(int m, int k, double q)
     return p * pow(1 - q, k - m);
 }
 
+/* Of the FFN's neurons, without reading: c, or (M26). */
+static inline double cost_work_ns(const struct plan_layer_figures *f)
+{
+    return larger(larger(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
+}
+
 double cost_layer_ns(const struct plan_layer_figures *f)
 {
-    double ffn_ns = larger(f->ffn_compute_ns, larger(f->ffn_memory_ns, f->io_ns));
+    double ffn_ns = larger(cost_work_ns(f), f->io_ns);
     return f->attention_ns + f->predict_ns + ffn_ns + f->exposed_ns;
 }
 
@@ -197,13 +176,6 @@ double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns)
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads)
 {
     return record_bytes > 0 ? threads * gate_ns * smaller(gates / threads, SCHEDULE_JOB_BYTES / record_bytes) : 0;
-}
-
-double cost_positions(const struct model_hparams *h, int layer, int context)
-{
-    double all = context, w = h->window;
-    int bounded = context > 0 && model_attends_from(h, layer, context - 1) > 0;
-    return bounded ? w - w * w / (2 * all) : all / 2;
 }
 
 double cost_predict_ns(double hidden_rows, double tau_1, double scores, double tau_2, double bytes, double seq_bw)
@@ -226,28 +198,8 @@ double cost_streamed_ns(const struct plan_layer_figures *f, double layer_ns, dou
 
 double cost_lookahead_ns(const struct plan_layer_figures *f)
 {
-    double work_ns = f->attention_ns + larger(f->ffn_compute_ns, f->ffn_memory_ns);
+    double work_ns = f->attention_ns + cost_work_ns(f);
     return f->predict_ns + larger(work_ns, f->io_ns) + f->exposed_ns;
-}
-
-double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
-{
-    return batch * positions * model_kv_dim(h) * (kv_f16 ? 2 : 4);
-}
-
-double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
-{
-    return batch * 4.0 * positions * h->n_heads * h->head_dim;
-}
-
-double cost_state_bytes(const struct model_hparams *h, int batch)
-{
-    return batch * 2.0 * sizeof(float) * (double)model_state_floats(h);
-}
-
-double cost_state_flops(const struct model_hparams *h, int batch)
-{
-    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + 9.0 * h->d_model * h->wkv_dim);
 }
 
 double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_layers)
@@ -519,6 +471,11 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
                                            "thermo-profile hardware, or import them", hw->name);
     if (c->model == PLAN_COST_PAPER && r.f_cpu <= 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no compute rate, which --cost paper needs", hw->name);
+    if (c->height && c->engine) {
+        int ok = cost_engine_rates(hw, in, s, c, batch, &r, notes, e);
+        if (ok < 0)
+            return ok;
+    }
     *out = r;
     return 0;
 }
@@ -624,17 +581,15 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
 
 /* (M11), (M12): the FFN of a layer whose predictor says what to compute. In the paper's model a is the share of
  * neurons computed, W_ffn and F_ffn all three matrices. */
-static void predicted_layer(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
-                           const struct cost_rates *r, const double *row, int batch_index, int layer,
-                           struct cost_layer *l, struct notes *notes)
+static void predicted_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, const double *row,
+                            int batch_index, int layer, uint32_t height, struct cost_layer *l)
 {
     const struct predicted *f = c->predicted;
-    double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, 0);
-    double beyond = predicted_neurons(f, batch_index, layer, f->always[layer]), always = all - beyond;
-    double active = predicted_active(f, in, batch_index, layer, 0), open = active * in->loads[layer];
+    double gates = inputs_gates(in, batch_index, layer), all = predicted_neurons(f, batch_index, layer, height);
+    double beyond = predicted_neurons(f, batch_index, layer, height > f->always[layer] ? height : f->always[layer]), always = all - beyond;
+    double active = predicted_active(f, in, batch_index, layer, height), open = active * in->loads[layer];
     l->active = active;
     l->lookahead = f->input[layer] == PREDICT_BLOCK && c->model != PLAN_COST_PAPER;
-    l->predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
     l->density = gates > 0 ? all / gates : 0;
     l->ffn_bytes = gates * (row[LAYOUT_GATE] + row[LAYOUT_UP] + row[LAYOUT_DOWN]);
     if (c->model == PLAN_COST_PAPER) {
@@ -651,11 +606,11 @@ static void predicted_layer(const struct hw *hw, const struct inputs *in, const 
 
 /* Exact and dense mode: every gate is computed, Up and Down of those that fire, or of all. */
 static void known_layer(const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
-                        const double *row, int batch_index, int layer, struct cost_layer *l)
+                        const double *row, int batch_index, int layer, uint32_t height, struct cost_layer *l)
 {
     int batch = inputs_batch_sizes[batch_index], sparse = c->mode != PLAN_DENSE;
-    double gates = inputs_gates(in, batch_index, layer),
-           active = sparse ? inputs_active(in, batch_index, layer, 0) : gates;
+    double whole = inputs_gates(in, batch_index, layer), gates = height ? whole - whole / in->h.n_ff * height : whole,
+           active = sparse ? inputs_active(in, batch_index, layer, height) : gates;
     double open = sparse ? active * in->loads[layer] : gates;
     double updown = row[LAYOUT_UP] + row[LAYOUT_DOWN], flops = 2.0 * in->h.d_model * gates * batch;
     l->active = active;
@@ -696,26 +651,53 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
 }
 
-void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
-                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
-                   struct cost_layer *out, struct notes *notes)
+/* The neurons of the FFNs but for the first `height` of each. */
+static void neurons_of(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
+                       int batch_index, int layer, uint32_t height, struct cost_layer *l)
 {
-    double gates = inputs_gates(in, batch_index, layer);
-    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
-    add_resident(hw, in, c, r, batch_index, layer, &l, notes);
-    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
-        add_resident(hw, in, c, r, batch_index, i, &l, notes);
     double row[LAYOUT_ROLES];
     for (int i = 0; i < LAYOUT_ROLES; i++)
         row[i] = layout_role_bytes(&s->part[0], i, in->h.d_model);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
-        predicted_layer(hw, in, c, r, row, batch_index, layer, &l, notes);
+        predicted_layer(in, c, r, row, batch_index, layer, height, l);
     else
-        known_layer(in, c, r, row, batch_index, layer, &l);
+        known_layer(in, c, r, row, batch_index, layer, height, l);
     if (c->model != PLAN_COST_PAPER) {
-        l.start_ns = cost_start_ns(gates / in->h.n_ff, r->start_ns);
-        l.contention_ns = cost_contention_ns(l.jobs, r->turn_ns, r->threads);
-        l.compute_ns += l.start_ns + l.contention_ns;
+        l->start_ns = cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
+        l->contention_ns = cost_contention_ns(l->jobs, r->turn_ns, r->threads);
+        l->compute_ns += l->start_ns + l->contention_ns;
+    }
+}
+
+void cost_layer_beside(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
+                       int batch_index, int layer, uint32_t height, struct cost_layer *l)
+{
+    struct cost_layer x = *l;
+    if (!height)
+        return;
+    neurons_of(in, s, c, r, batch_index, layer, height, &x);
+    double at = (double)height * COST_HEIGHTS / in->h.n_ff;
+    int i = at < COST_HEIGHTS ? (int)at : COST_HEIGHTS - 1;
+    double ffn_ns = r->engine_ns[i] + (at - i) * (r->engine_ns[i + 1] - r->engine_ns[i]);
+    x.engine_ns = cost_engine_ns(r->launch_ns, inputs_gates(in, batch_index, layer) / in->h.n_ff, ffn_ns);
+    x.launch_ns = r->launch_ns;
+    x.active = l->active; /* of both */
+    x.density = l->density;
+    *l = x;
+}
+
+void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
+                   const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
+                   struct cost_layer *out, struct notes *notes)
+{
+    struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
+    add_resident(hw, in, c, r, batch_index, layer, &l, notes);
+    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
+        add_resident(hw, in, c, r, batch_index, i, &l, notes);
+    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
+        l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
+    neurons_of(in, s, c, r, batch_index, layer, 0, &l);
+    if (c->model != PLAN_COST_PAPER) {
         l.products_ns *= hw_correction(hw, HW_ATTENTION);
         l.jobs_ns *= hw_correction(hw, HW_ATTENTION);
         l.serial_ns *= hw_correction(hw, HW_ATTENTION);
@@ -933,9 +915,12 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     o.exposed_ns = f->reads > 0 ? last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
     o.ffn_memory_ns *= r->ffn_factor;
+    if (l->engine_ns > 0)
+        o.ffn_engine_ns = cost_both_ns(larger(o.ffn_compute_ns, o.ffn_memory_ns), r->ffn_factor * l->engine_ns,
+                                       r->ffn_factor * l->launch_ns, r->sigma);
     o.exposed_ns *= r->io_factor;
     if (f->at_once)
-        o.exposed_ns = burst_ns(c, r, f, larger(o.ffn_compute_ns, o.ffn_memory_ns), first_ns, o.io_ns);
+        o.exposed_ns = burst_ns(c, r, f, cost_work_ns(&o), first_ns, o.io_ns);
     double resident_ns = l->lookahead ? cost_lookahead_ns(&o) : cost_layer_ns(&o);
     double predictor_ns = r->io_factor * cost_stream_ns(f->predictor_bytes, r->stream_bw);
     double ahead_ns = l->feeds_ahead ? cost_streamed_ns(&o, resident_ns, predictor_ns) : INFINITY;
@@ -951,8 +936,7 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
             .hidden = known_ns - left_ns, .first = larger(0, first_ns - left_ns), .cold = r->io_factor * cold->ns,
             .last = r->io_factor * last_ns, .lane = o.io_ns - reads_ns, .scores = l->predict_ns,
             .feed = o.predict_ns - l->predict_ns, .predictor = predictor_ns,
-            .overlap = o.attention_ns + o.predict_ns + larger(o.ffn_compute_ns, o.ffn_memory_ns) + o.io_ns + o.exposed_ns -
-                       o.total_ns,
+            .overlap = o.attention_ns + o.predict_ns + cost_work_ns(&o) + o.io_ns + o.exposed_ns - o.total_ns,
         };
     return o;
 }

@@ -141,7 +141,14 @@ double cost_exposed_ns(double reads, double one_read_ns);
 double cost_tail_share(double reads, double tiles);
 double cost_missing(int m, int k, double q); /* P(m) */
 
-/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed,
+/* (M25) t_engine(h) = t_launch + sum over the FFNs of a step of (t_ffn(h, tokens) - t_launch): the accelerator's h hottest neurons of each,
+ *       copies included, queued together. Of types that differ each role counts a third of its own type's FFN.
+ * (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory) of the other neurons: while both work
+ *       each is slower, for they share memory, or cores. sigma = (B_cpu + B_engine) / B_together - 1, at least 0. */
+double cost_engine_ns(double launch_ns, double ffns, double ffn_ns);
+double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double sigma);
+
+/* (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_both, t_io) + t_exposed,
  *      t_io = max(t_stream - min(t_stream(D), t_attention), t_first) + t_reads - t_exposed in exact and dense mode: what needs no
  *      activations is asked for before attention, as much as D buffers hold, t_stream(D); and which neurons are to be read is
  *      known when the first job of gates is handed in, t_first = threads * tau_gate * min(gates / threads, SCHEDULE_JOB_BYTES of
@@ -206,6 +213,8 @@ struct cost_choice {
     int buffers;                    /* of streamed predictors; 0: there are none */
     int act_q8, kv_f16, context;
     int only_batch;                 /* as in struct limits */
+    const char *engine;             /* an accelerator of the device, by its name there; NULL: none. Borrowed */
+    uint32_t height;                /* of each FFN, the hottest neurons in memory that it computes, at most; 0 without it */
     int rule;                       /* how missing units are read: of the problem's; 0: neighbours only */
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
@@ -238,6 +247,8 @@ struct cost_rates;
 void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                      const struct cost_choice *c, struct cost_rates *out);
 
+#define COST_HEIGHTS 16
+
 /* Device curves at one choice, batch size and layout, looked up once. */
 struct cost_rates {
     double gate_ns, up_ns, down_ns;         /* per row */
@@ -255,6 +266,8 @@ struct cost_rates {
     double unit_bytes;                      /* of the last part, without padding */
     double norm_ns, rope_ns, attend_ns;
     int threads, lanes, cores, depth;       /* cores: among which I/O finds its own, (M5) */
+    double launch_ns, sigma;                /* (M25), (M26); 0 without an accelerator */
+    double engine_ns[COST_HEIGHTS + 1];     /* of an FFN, by sixteenths of its neurons */
     double f_cpu;                           /* flops/s of the chosen cores, for attention over KV and the paper */
     double b_io, b_mem;                     /* the paper's */
     double ffn_factor, io_factor;           /* corrections of a calibration; 1: none */
@@ -266,6 +279,7 @@ struct cost_layer {
     double products_ns, jobs_ns, serial_ns;  /* of attention_ns: (M9), (M15), (M16) */
     double start_ns, contention_ns;              /* of compute_ns: (M15), (M19) */
     int lookahead, feeds_ahead;             /* (M13) instead of (M7); (M20) through many buffers */
+    double engine_ns, launch_ns;            /* (M25), of which launch; 0: all neurons are the processor's */
     double jobs;                            /* (M19) */
     double gate_bytes;                      /* of a record of gates, in exact mode; else 0 */
     double ffn_bytes, density;              /* (10): W_ffn of the blocks a step reaches; a */
@@ -289,6 +303,21 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
                    const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
                    struct cost_layer *out, struct notes *notes);
 
+/* launch_ns, sigma and engine_ns of *r, for the choice's accelerator. ERR_UNSUPPORTED: the device has no figures that tell. */
+int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
+                      struct cost_rates *r, struct notes *notes, struct err *e);
+
+/* Do the device's figures of an accelerator tell the time of FFNs of this layout, of a type or one that stands for it? */
+int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model);
+
+/* How many neurons of each FFN the choice's accelerator computes where so many stay in memory. */
+uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, const struct cost_residency *k);
+
+/* What of a layer changes where the accelerator has the first `height` neurons of each FFN: those of the processor are the others. l: of
+ * cost_layer_of. Time of predictors stays. */
+void cost_layer_beside(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
+                       int batch_index, int layer, uint32_t height, struct cost_layer *l);
+
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes);
 
@@ -311,7 +340,8 @@ struct plan_layer_figures cost_figures(const struct cost_choice *c, const struct
 /* What those figures are sums of, over measured curves, ns, a calibration's factors in them; so that
  *   ffn_compute_ns = rows + start + contention + io_cpu + submission + cache_overhead + verify,
  *   io_ns = stream + single - hidden + first + cold - last + lane,
- *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns) + io_ns + exposed_ns -
+ *   predict_ns = scores + feed,  total_ns = attention_ns + predict_ns + max(ffn_compute_ns, ffn_memory_ns, ffn_engine_ns) + io_ns +
+ *   exposed_ns -
  *   overlap, each >= 0. */
 struct cost_terms {
     double rows, start, contention, io_cpu, submission, cache_overhead, verify; /* (M1) or (M12), (M15), (M19), (M5) twice, (M14), (M22) */

@@ -69,6 +69,62 @@ double cost_contention_ns(double jobs, double turn_ns, int threads)
     return 2 * jobs * turn_ns / threads;
 }
 
+/* --- of models and layouts --- */
+
+double cost_positions(const struct model_hparams *h, int layer, int context)
+{
+    double all = context, w = h->window;
+    int bounded = context > 0 && model_attends_from(h, layer, context - 1) > 0;
+    return bounded ? w - w * w / (2 * all) : all / 2;
+}
+
+double cost_kv_bytes(const struct model_hparams *h, int batch, double positions, int kv_f16)
+{
+    return batch * positions * model_kv_dim(h) * (kv_f16 ? 2 : 4);
+}
+
+double cost_kv_flops(const struct model_hparams *h, int batch, double positions)
+{
+    return batch * 4.0 * positions * h->n_heads * h->head_dim;
+}
+
+double cost_state_bytes(const struct model_hparams *h, int batch)
+{
+    return batch * 2.0 * sizeof(float) * (double)model_state_floats(h);
+}
+
+double cost_state_flops(const struct model_hparams *h, int batch)
+{
+    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + 9.0 * h->d_model * h->wkv_dim);
+}
+
+/* Bytes that the first n units of a part bring, each read by itself. */
+static uint64_t units_read_bytes(const struct layout_part *p, uint64_t block, uint32_t n)
+{
+    uint64_t bytes = 0;
+    for (uint32_t u = 0; u < n; u++) {
+        uint64_t from = p->first_offset + u * p->stride_bytes, to = from + p->unit_bytes;
+        bytes += (to + block - 1) / block * block - from / block * block;
+    }
+    return bytes;
+}
+
+double cost_read_bytes(const struct layout_shape *s, int part)
+{
+    const struct layout_part *p = &s->part[part];
+    uint64_t block = s->block_bytes, a = block, b = p->stride_bytes % block;
+    while (b) {
+        uint64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    uint32_t period = (uint32_t)(block / a), n = p->n_units, left = n % period; /* offsets within a block repeat */
+    uint64_t bytes = units_read_bytes(p, block, left);
+    if (n > left)
+        bytes += units_read_bytes(p, block, period) * (n / period);
+    return (double)bytes / n;
+}
+
 /* The thread that maintains the cache, or works while others wait, runs on the fastest class in use. */
 void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s,
                      const struct cost_choice *c, struct cost_rates *out)

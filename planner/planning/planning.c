@@ -212,6 +212,7 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     b->batch = inputs_batch_sizes[bi];
     b->threads = c->threads;
     b->queue_depth = c->depth;
+    b->engine_neurons = c->height;
     b->n_classes = fill_classes(p, c, b->classes);
     for (int l = 0; l < plan->n_layers; l++) {
         b->streamed[l] = (unsigned char)residencies[l].streamed;
@@ -377,6 +378,35 @@ static double mean_speed(const struct plan_limit *l, const int *weight)
     return all / sum;
 }
 
+const char *planning_engine(const struct request *q, const struct problem *p)
+{
+    const char *name = request_engine(q, p->space.hw);
+    for (int k = 0; k < p->space.shapes.l.n_kinds && name; k++)
+        if (!cost_engine_known(p->space.hw, name, &p->space.shapes.kind[k], p->space.in->h.d_model))
+            return NULL;
+    return name;
+}
+
+/* The plan names the accelerator where any batch size uses it. */
+static int name_engine(const struct problem *p, const struct request *q, struct plan *plan, struct err *e)
+{
+    const char *engine = request_engine(q, p->space.hw);
+    uint32_t most = 0;
+    for (int i = 0; i < plan->n_limits; i++)
+        for (int b = 0; b < plan->limits[i].n_batches; b++)
+            most = plan->limits[i].batches[b].engine_neurons > most ? plan->limits[i].batches[b].engine_neurons : most;
+    if (!engine)
+        return 0;
+    if (!planning_engine(q, p))
+        return plan_note(plan, e, "accelerator '%.40s': its figures do not tell the model's types, so it gets no neurons: thermo-profile "
+                                  "hardware --only engine --types measures them", engine);
+    if (!most)
+        return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures, and gets no neurons", engine);
+    snprintf(plan->engine, sizeof plan->engine, "%.63s", engine);
+    return plan_note(plan, e, "accelerator '%.40s': what its driver and its buffers take is not in the account; the runtime looks, and keeps so "
+                              "much less of neurons", engine);
+}
+
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
                     struct planning_bound *bounds, double *score, struct err *e)
 {
@@ -395,6 +425,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
                                       .own_chunk = q->chunk > 0, .kv_f16 = q->kv_f16, .act_q8 = q->act_q8,
                                       .model = q->cost, .stat = q->stat };
         memcpy(lim.cores, q->cores, sizeof lim.cores);
+        lim.engine = planning_engine(q, p);
         request_weights(q, p->space.in->n_batches, lim.weight);
         struct planning_chosen x = { 0 };
         const struct incumbent h = { least - *score, q->n_memory - 1 - i };
@@ -411,6 +442,8 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         *score += log(mean_speed(&plan.limits[i], lim.weight));
         r = 1;
     }
+    if (r == 1 && (r = name_engine(p, q, &plan, e)) == 0)
+        r = 1;
     if (r == 1 && (r = note_requantised(p->space.in, &plan, e)) == 0)
         r = 1;
     if (r != 1) {
@@ -446,7 +479,9 @@ int planning_text(const struct request *q, const struct inputs *in, const struct
     struct problem_request request = { .space.variants = variants.variant, .space.n_variants = variants.n, .policy = q->policy };
     r = problem_prepare(&p, in, hw, &plan->layout, &request, NULL, e);
     if (r == 0) {
-        r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, lim, out, e) : planning_measured_write(&p, q, plan, lim, out, e);
+        struct limits own = *lim;
+        own.engine = planning_engine(q, &p);
+        r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, &own, out, e) : planning_measured_write(&p, q, plan, &own, out, e);
         problem_done(&p);
     }
     variants_done(&variants);
@@ -474,6 +509,10 @@ void planning_choice(const struct plan *p, const struct plan_limit *l, const str
                                  .threads = b ? b->threads : l->threads, .depth = depth,
                                  .lanes = l->io_lanes < depth ? l->io_lanes : depth, .buffers = l->predictor_buffers, .act_q8 = l->act_q8,
                                  .kv_f16 = l->kv_f16, .context = l->context, .read_bytes = plan_read_bytes(l) };
+    if (b && b->engine_neurons) {
+        out->engine = p->engine;
+        out->height = b->engine_neurons;
+    }
     out->backend = l->io == PLAN_IO_URING ? HW_URING : l->io == PLAN_IO_PREAD ? HW_PREAD : HW_ANY_BACKEND;
     for (int k = 0; k < out->n_classes; k++)
         out->n[k] = classes[k].n;

@@ -19,6 +19,9 @@ struct diagnosis;
 int planning_make(const struct request *q, const struct inputs *in, const struct hw *hw, struct notes *notes,
                   struct plan *out, struct err *e);
 
+/* The accelerator that plans of a problem may use, as limits hold it; NULL: there is none, or its figures do not tell these types. */
+const char *planning_engine(const struct request *q, const struct problem *p);
+
 /* The context that a request means, whatever the memory: its own, or the model's, at most 4096. */
 int planning_context(const struct request *q, const struct inputs *in);
 

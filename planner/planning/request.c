@@ -1,6 +1,8 @@
 /* What a plan keeps of a request, and back. */
 #include "planner/planning/request.h"
 
+#include "common/engines/engines.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -24,6 +26,7 @@ void request_record(const struct request *q, const struct hw *hw, int n, struct 
                                   .packed = q->for_pack ? q->for_pack->packed : q->packed, .policy = q->policy,
                                   .predictor = q->predictor, .context = q->context, .recall = q->recall, .max_kl = q->max_kl,
                                   .prompt_weight = q->prompt_weight, .prefill_chunk = q->chunk, .n_weights = n > 1 ? n : 0 };
+    snprintf(out->engine, sizeof out->engine, "%.63s", q->engine);
     request_weights(q, out->n_weights, out->weight);
     for (int k = 0; k < hw->n_classes && out->n_cores < PLAN_MAX_CLASSES; k++) {
         if (q->cores[k] < 0)
@@ -32,6 +35,28 @@ void request_record(const struct request *q, const struct hw *hw, int n, struct 
         snprintf(c->name, sizeof c->name, "%.31s", hw->classes[k].name);
         c->n = q->cores[k];
     }
+}
+
+static int has_figures(const struct hw *hw, int accel)
+{
+    int n = 0;
+    for (int i = 0; i < hw->n_accel_points; i++)
+        n += hw->accel_points[i].accel == accel &&
+             (!strncmp(hw->accel_points[i].op, "ffn/", 4) || !strncmp(hw->accel_points[i].op, "matmul/", 7));
+    return n > 0;
+}
+
+const char *request_engine(const struct request *q, const struct hw *hw)
+{
+    const struct accel_backend *b;
+    int device;
+    for (int i = 0; hw && i < hw->n_accels && q->cost == PLAN_COST_MEASURED; i++) {
+        const char *name = hw->accels[i].engine;
+        int wanted = q->engine[0] ? !strcmp(q->engine, name) : engines_find(name, &b, &device) == 0 && b;
+        if (wanted && has_figures(hw, i))
+            return name;
+    }
+    return NULL;
 }
 
 /* The most cores of a class that were asked for; -1: all. */
@@ -65,6 +90,7 @@ void request_again(const struct plan *p, const struct plan_limit *l, const struc
     out->max_kl = known ? asked->max_kl : -1;
     out->predictor = known ? asked->predictor : -1;
     out->chunk = l->prefill_chunk;
+    snprintf(out->engine, sizeof out->engine, "%.63s", known ? asked->engine : p->engine[0] ? p->engine : "none");
     for (int b = 0; b < l->n_batches; b++) /* all the same in plans that name none */
         out->weight[b] = known && asked->n_weights ? asked->weight[b] : 1;
     out->prompt_weight = known ? asked->prompt_weight : PLAN_PROMPT_WEIGHT;

@@ -22,6 +22,7 @@ struct request {
     int weight[PLAN_MAX_BATCHES];       /* of each batch size up to max_batch: tokens made at it, in proportion; [0] 0: as
                                          * request_weights says */
     double prompt_weight;               /* tokens of prompts for each decoded token: what a prompt's time counts (planning_chunk.h) */
+    char engine[HW_NAME];               /* accelerator that may have neurons: its name, "none", or "" for the first that thermo-run knows */
     enum plan_cost cost;
     enum plan_stat stat;                /* which of the device's figures */
     int mode;                           /* a plan_mode, or -1: exact where the activation gives zeros, else dense;
@@ -49,6 +50,10 @@ void request_init(struct request *q);
 
 /* Weights of n batch sizes. Where none were asked for, one sequence alone counts as much as all others together: n - 1, and 1 each. */
 void request_weights(const struct request *q, int n, int out[PLAN_MAX_BATCHES]);
+
+/* The accelerator of a device that plans for a request may use, as the device names it, whose figures tell; NULL: none, or by the paper's
+ * equations. */
+const char *request_engine(const struct request *q, const struct hw *hw);
 
 /* What a plan for n batch sizes keeps of a request. */
 void request_record(const struct request *q, const struct hw *hw, int n, struct plan_request *out);

@@ -14,7 +14,7 @@ const char *const explain_bound_names[EXPLAIN_BOUNDS] = { "compute", "memory", "
 
 enum explain_bound explain_binds(const struct plan_layer_figures *f)
 {
-    if (f->io_ns >= f->ffn_compute_ns && f->io_ns >= f->ffn_memory_ns)
+    if (f->io_ns >= f->ffn_compute_ns && f->io_ns >= f->ffn_memory_ns && f->io_ns >= f->ffn_engine_ns)
         return f->io_ns > 0 ? EXPLAIN_IO : EXPLAIN_COMPUTE;
     return f->ffn_compute_ns >= f->ffn_memory_ns ? EXPLAIN_COMPUTE : EXPLAIN_MEMORY;
 }
@@ -28,7 +28,7 @@ void explain_count(const struct plan *p, const struct plan_limit *l, int count[E
 
 double explain_overlap_ns(enum plan_cost cost, const struct plan_layer_figures *f)
 {
-    double ffn_ns = cost == PLAN_COST_PAPER ? f->ffn_compute_ns : fmax(f->ffn_compute_ns, f->ffn_memory_ns);
+    double ffn_ns = cost == PLAN_COST_PAPER ? f->ffn_compute_ns : fmax(fmax(f->ffn_compute_ns, f->ffn_memory_ns), f->ffn_engine_ns);
     return f->attention_ns + f->predict_ns + ffn_ns + f->io_ns + f->exposed_ns - f->total_ns;
 }
 
@@ -112,6 +112,8 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
         r = explain_inputs(pr, p, l, &x.inputs, e);
     if (r == 0)
         r = find_best(pr, residencies, &x, e);
+    if (r == 0 && p->cost == PLAN_COST_MEASURED)
+        r = explain_engine(pr, p, l, &x, e);
     free(residencies);
     if (r < 0) {
         explain_done(&x);

@@ -38,7 +38,15 @@ struct explain_input {
     struct explain_rival rival[PREDICT_INPUTS]; /* other inputs than the plan's */
 };
 
-#define EXPLAIN_LINES 28
+/* What the accelerator brings at a batch size: the speed with the plan's height, without it, and at the best height beside none, of those
+ * that the planner tries; all at the plan's residencies, cores and queue. */
+struct explain_height {
+    int batch;
+    uint32_t neurons, best;
+    double tokens_per_s, without, at_best;
+};
+
+#define EXPLAIN_LINES 30
 
 struct explain {
     struct budget account;
@@ -46,6 +54,9 @@ struct explain {
     int n_paper, n_measured;
     struct explain_line paper[EXPLAIN_LINES], measured[EXPLAIN_LINES];
     struct explain_input *inputs;       /* [n_layers]: of a predicted plan by measured curves, batch 1; malloc'd, or NULL */
+    const char *engine;                 /* of the device, that the plan may use; NULL: none. Borrowed */
+    int n_heights;
+    struct explain_height height[PLAN_MAX_BATCHES]; /* of each batch size */
     double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
 };
 
@@ -57,6 +68,9 @@ void explain_done(struct explain *x);
 /* Fills inputs. pr as above. */
 int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,
                    struct err *e);
+
+/* Fills engine and height: planner/report/explain_engine.c. pr as above. */
+int explain_engine(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *x, struct err *e);
 
 /* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */
 double explain_saved_ns(const struct explain_input *x, double total_ns);

@@ -58,7 +58,10 @@ static void best_within(const struct problem *p, const struct cost_choice *choic
     for (int i = 0; i < k->n; i++) {
         if (k->point[i].bytes > bytes)
             continue;
-        struct plan_layer_figures f = cost_figures(&c, r, &cl, &k->point[i].flow);
+        const struct layout_shape *shape = layout_of(&p->space.shapes, layer);
+        struct cost_layer own = cl;
+        cost_layer_beside(p->space.in, shape, &c, r, 0, layer, cost_height(shape, &c, &k->point[i].residency), &own);
+        struct plan_layer_figures f = cost_figures(&c, r, &own, &k->point[i].flow);
         if (!out->known || f.total_ns < out->total_ns) {
             out->known = 1;
             out->total_ns = f.total_ns;

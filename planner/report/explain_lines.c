@@ -123,6 +123,7 @@ struct totals {
     const struct plan_figures *figures;
     struct cost_terms t;
     double attention, products, jobs, serial_work, predict, compute, memory, ffn, io, exposed, layers;
+    double engine, work, launch, both, processor, sizes; /* (M25), less launches, launches, (M26), c, neurons by layers */
     double gates, open, active;                     /* of layers that run exactly or densely: rows */
     double always, predicted, predicted_open, predicted_active, predicted_gates; /* of layers with predictors: rows */
     double gates_ns, open_ns, active_ns, always_ns, predicted_ns, predicted_open_ns, predicted_active_ns; /* by (M1) */
@@ -134,15 +135,16 @@ struct totals {
     struct cost_cold cold;
 };
 
-static void count_rows(const struct problem *pr, const struct cost_choice *c, int l, struct totals *s)
+/* height: of each FFN, what the accelerator has. */
+static void count_rows(const struct problem *pr, const struct cost_choice *c, int l, uint32_t height, struct totals *s)
 {
     const struct predicted *f = c->predicted;
     const struct inputs *in = pr->space.in;
     const struct cost_rates *r = &s->rates[pr->space.shapes.l.kind[l]];
-    double gates = inputs_gates(in, 0, l);
+    double whole = inputs_gates(in, 0, l), gates = height ? whole - whole / in->h.n_ff * height : whole;
     if (cost_mode_at(c, l) == PLAN_PREDICTED) {
-        double all = predicted_neurons(f, 0, l, 0), beyond = predicted_neurons(f, 0, l, f->always[l]);
-        double active = predicted_active(f, in, 0, l, 0);
+        double all = predicted_neurons(f, 0, l, height), beyond = predicted_neurons(f, 0, l, height > f->always[l] ? height : f->always[l]);
+        double active = predicted_active(f, in, 0, l, height);
         s->always += all - beyond, s->predicted += beyond, s->predicted_active += active;
         s->predicted_open += active * in->loads[l], s->predicted_gates += gates;
         s->always_ns += cost_rows_ns(all - beyond, r->gate_ns), s->predicted_ns += cost_rows_ns(beyond, r->scattered_ns);
@@ -150,7 +152,7 @@ static void count_rows(const struct problem *pr, const struct cost_choice *c, in
         s->predicted_active_ns += cost_rows_ns(active, r->down_ns);
         return;
     }
-    double active = c->mode == PLAN_DENSE ? gates : inputs_active(in, 0, l, 0);
+    double active = c->mode == PLAN_DENSE ? gates : inputs_active(in, 0, l, height);
     double open = c->mode == PLAN_DENSE ? gates : active * in->loads[l];
     s->gates += gates, s->active += active, s->open += open;
     s->gates_ns += cost_rows_ns(gates, r->gate_ns), s->open_ns += cost_rows_ns(open, r->up_ns);
@@ -175,15 +177,19 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     struct cost_terms t;
     struct cost_cold cold;
     cost_layer_of(pr->space.hw, pr->space.in, shape, &s->c, r, 0, l, &cl, NULL);
+    uint32_t height = cost_height(shape, &s->c, &residencies[l]);
+    cost_layer_beside(pr->space.in, shape, &s->c, r, 0, l, height, &cl);
     struct cost_flow w = cost_flow_of(pr->space.in, shape, &s->c, 0, l,
                                       miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
     cost_figures_of(&s->c, r, &cl, &w, &t);
     add_terms(&s->t, &t);
     s->predicted_rows += cost_mode_at(&s->c, l) == PLAN_PREDICTED ? t.rows : 0;
-    count_rows(pr, &s->c, l, s);
+    count_rows(pr, &s->c, l, height, s);
     s->attention += k->attention_ns, s->products += cl.products_ns, s->jobs += cl.jobs_ns, s->serial_work += cl.serial_ns;
     s->predict += k->predict_ns, s->compute += k->ffn_compute_ns, s->memory += k->ffn_memory_ns;
-    s->ffn += fmax(k->ffn_compute_ns, k->ffn_memory_ns);
+    s->processor += fmax(k->ffn_compute_ns, k->ffn_memory_ns);
+    s->ffn += fmax(fmax(k->ffn_compute_ns, k->ffn_memory_ns), k->ffn_engine_ns);
+    s->engine += r->ffn_factor * cl.engine_ns, s->launch += r->ffn_factor * cl.launch_ns, s->both += k->ffn_engine_ns, s->sizes += height;
     s->io += k->io_ns, s->exposed += k->exposed_ns, s->layers += k->total_ns;
     if (cl.lookahead)
         s->ahead += cost_lookahead_ns(k), s->serial += cost_layer_ns(k), s->n_ahead++;
@@ -253,8 +259,19 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
     double k = r->ffn_factor, row = (double)pr->space.shapes.kind[0].part[pr->space.shapes.n_parts - 1].record_bytes;
-    terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
-          "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
+    if (s->engine > 0) {
+        terms(put(m, n, "(M7)", "t_ffn = t_both, and max(t_compute, t_memory) of layers that are the processor's alone, sum over layers",
+                  s->ffn, "ns", NULL),
+              "t_compute", s->compute, "where t_memory is longer", s->processor - s->compute, "where the accelerator takes longer, and both "
+              "slow each other down", s->ffn - s->processor, NULL);
+        put(m, n, "(M26)", "t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory), sum over layers",
+            s->both, "ns", "c", s->processor, "sigma", r->sigma, NULL);
+        terms(put(m, n, "(M25)", "t_engine = t_launch + FFNs * (t_ffn(h) - t_launch), sum over layers", s->engine, "ns", "neurons of all "
+                  "layers", s->sizes, NULL), "launches and copies of nothing", s->launch, "neurons", s->engine - s->launch, NULL);
+    } else {
+        terms(put(m, n, "(M7)", "t_ffn = max(t_compute, t_memory), sum over layers", s->ffn, "ns", NULL),
+              "t_compute", s->compute, "where t_memory is longer", s->ffn - s->compute, NULL);
+    }
     terms(put(m, n, "(M1)", "t_compute = t_rows + t_foretold + t_tax + t_keeping + t_verify + t_start + t_turns, sum over "
               "layers", s->compute, "ns", NULL),
           "t_rows", t->rows - s->predicted_rows, "t_foretold", s->predicted_rows, "t_tax", t->io_cpu + t->submission,

@@ -48,7 +48,7 @@ const int report_part_colours[REPORT_PARTS] = { 0, 3, 2, 4, 1, 6, 5, 7 };
  * to the layer's total. */
 void report_parts_of(const struct plan *p, const struct plan_layer_figures *f, double out[REPORT_PARTS])
 {
-    double memory = p->cost == PLAN_COST_PAPER ? 0 : f->ffn_memory_ns, busy = fmax(f->ffn_compute_ns, memory);
+    double memory = p->cost == PLAN_COST_PAPER ? 0 : f->ffn_memory_ns, busy = fmax(fmax(f->ffn_compute_ns, memory), f->ffn_engine_ns);
     memset(out, 0, REPORT_PARTS * sizeof *out);
     out[REPORT_ATTENTION] = f->attention_ns;
     out[REPORT_PREDICT] = fmax(0, fmin(f->predict_ns, f->total_ns - f->attention_ns - busy - f->exposed_ns));

@@ -11,6 +11,10 @@
 
 #define MAX_DEPTH 128
 
+/* Heights that are tried, in sixteenths of an FFN's neurons, whole clusters; none first, which is taken where others are no faster. */
+static const int heights[] = { 0, 1, 2, 4, 6, 8, 10, 12, 14, 16 };
+enum { N_HEIGHTS = sizeof heights / sizeof heights[0] };
+
 void configs_done(struct configs *c)
 {
     for (int i = 0; i < c->sp.n_configs; i++)
@@ -130,6 +134,23 @@ static int rules_of(const struct maker *m)
     return m->lim->model == PLAN_COST_PAPER || m->s->n_rules < 1 ? 1 : m->s->n_rules;
 }
 
+/* Every height of the accelerator, where there is one; the paper's equations know of none. */
+static int add_heights(struct maker *m, struct cost_choice *c, enum hw_backend backend, struct err *e)
+{
+    uint32_t n_ff = (uint32_t)m->s->in->h.n_ff, cluster = m->s->shapes.l.cluster_neurons, was = UINT32_MAX;
+    int r = 0;
+    for (int i = 0; i < (m->lim->engine ? N_HEIGHTS : 1) && r == 0; i++) {
+        c->height = heights[i] == 16 ? n_ff : n_ff * (uint32_t)heights[i] / 16 / cluster * cluster;
+        c->engine = c->height ? m->lim->engine : NULL;
+        if (c->height != was)
+            r = add_depths(m, c, backend, e);
+        was = c->height;
+    }
+    c->height = 0;
+    c->engine = NULL;
+    return r;
+}
+
 /* Every backend, rule and queue depth with these cores; no pread where io_uring can be had and no core is left for its lanes.
  * Those are threads: they would share cores with the threads that compute, and no longer read as the probe measured them, on idle
  * cores. A plan that predicted 11 tokens/s made 6.7. */
@@ -142,7 +163,7 @@ static int add_queues(struct maker *m, struct cost_choice *c, struct err *e)
     for (int i = 0; i < n && r == 0; i++)
         for (c->rule = 0; c->rule < rules_of(m) && r == 0; c->rule++) {
             c->read_bytes = coalesce_read_bytes(&m->s->rules[c->rule]);
-            r = add_depths(m, c, backends[i], e);
+            r = add_heights(m, c, backends[i], e);
         }
     return r;
 }
@@ -177,7 +198,7 @@ static int most_configs(const struct maker *m)
         cores++;
     for (int depth = 1; depth <= MAX_DEPTH; depth *= 2)
         depths++;
-    return m->s->n_groups * cores * 2 * rules_of(m) * depths;
+    return m->s->n_groups * cores * 2 * rules_of(m) * depths * (m->lim->engine ? N_HEIGHTS : 1);
 }
 
 int64_t configs_weight(const struct limits *lim, int n_batches, int batch_index)
@@ -246,6 +267,8 @@ void configs_name(const struct space *s, const struct cost_choice *a, int least_
                                "pread" : "reads", least_depth);
     if (least_depth != a->depth && at < size)
         at += (size_t)snprintf(out + at, size - at, " to %d (the best of each)", a->depth);
+    if (a->height && at < size)
+        at += (size_t)snprintf(out + at, size - at, ", %u neurons of each FFN on %s", a->height, a->engine);
     if (a->rule && at < size)
         at += (size_t)snprintf(out + at, size - at, ", coalesced reads %d", a->rule);
     if (s->n_groups > 1 && at < size)

@@ -38,10 +38,19 @@ static const char functions_text[] =
     "(define-fun M20 ((t_layer Real) (t_predict Real) (t_io Real) (t_pred Real) (t_exposed Real) (t_longer Real)) Real\n"
     "    (least (largest t_layer (+ t_predict t_io t_pred t_exposed)) t_longer))\n";
 
+static const char engine_text[] =
+    "; (M26) t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory)\n"
+    "(define-fun M26 ((c Real) (t_engine Real) (t_work Real) (sigma Real)) Real (+ (largest c t_engine) (* sigma (least c t_work))))\n";
+
 static void functions(void *ctx, FILE *out)
 {
-    (void)ctx;
+    const struct equations *q = ctx;
+    int engine = 0;
+    for (int i = 0; i < q->p->configs.sp.n_configs; i++)
+        engine |= q->p->configs.choices[i].height > 0;
     fputs(functions_text, out);
+    if (engine)
+        fputs(engine_text, out);
 }
 
 /* Of a batch size of the problem: its index among all, and how many sequences it has. */
@@ -79,9 +88,12 @@ static int rates(void *ctx, int config, int batch, FILE *out, struct err *e)
     int r = know(q, config, batch, e);
     if (r < 0)
         return r;
-    fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d.\n", config,
+    char engine[HW_NAME + 40] = "";
+    if (c->height)
+        snprintf(engine, sizeof engine, ", %u neurons of each FFN on %s", c->height, c->engine);
+    fprintf(out, "\n; Configuration %d, batch %d: %d threads, %s, depth %d, reads by rule %d, inputs %d%s.\n", config,
             size_of(q, batch), c->threads, c->backend == HW_URING ? "io_uring" : c->backend == HW_PREAD ? "pread" : "any back end",
-            c->depth, c->rule, c->group);
+            c->depth, c->rule, c->group, engine);
     for (int k = 0; k < q->p->space.shapes.l.n_kinds; k++) {
         const struct cost_rates *x = &q->rates[k];
         const struct {
@@ -128,6 +140,9 @@ static void figures_of(const struct equations *q, int config, int batch, int lay
     if (id.streamed)
         out->flow.predictor_bytes = cost_predictor_bytes(s->in, c.predicted, batch, layer);
     cost_layer_of(s->hw, s->in, layout_of(&s->shapes, layer), &c, out->rates, batch, layer, &out->layer, NULL);
+    const struct layout_shape *shape = layout_of(&s->shapes, layer);
+    uint32_t height = cost_height(shape, &c, &residencies_at(&q->p->residencies, id.variant, batch, layer)->point[id.residency].residency);
+    cost_layer_beside(s->in, shape, &c, out->rates, batch, layer, height, &out->layer);
     out->f = cost_figures_of(&c, out->rates, &out->layer, &out->flow, &out->t);
 }
 
@@ -154,7 +169,13 @@ static void layer_time(const struct figures *x, double predict_ns, const char *s
     fprintf(out, "(%s (M9 %.4f %.4f %.4f) %.4f ", x->layer.lookahead ? "M13" : "M7", x->layer.products_ns, x->layer.jobs_ns,
             x->layer.serial_ns, predict_ns);
     compute(x, suffix, out);
-    fprintf(out, " %.4f ", x->f.ffn_memory_ns);
+    if (x->f.ffn_engine_ns > 0) {
+        double k = x->rates->ffn_factor, most = x->f.ffn_compute_ns > x->f.ffn_memory_ns ? x->f.ffn_compute_ns : x->f.ffn_memory_ns;
+        double work = x->layer.engine_ns > x->layer.launch_ns ? x->layer.engine_ns - x->layer.launch_ns : 0;
+        fprintf(out, " (M26 %.4f %.4f %.4f %.9f) ", most, k * x->layer.engine_ns, k * work, x->rates->sigma);
+    } else {
+        fprintf(out, " %.4f ", x->f.ffn_memory_ns);
+    }
     io(x, suffix, out);
     fprintf(out, " %.4f)", x->f.exposed_ns);
 }

@@ -16,6 +16,8 @@ struct variant_price {
     int kind;
 };
 
+#define PRICE_HEIGHTS 40 /* one for each prefix that residencies have */
+
 /* One (batch size, layer) of a configuration's curves. */
 struct pricing {
     const struct space *s;
@@ -23,6 +25,9 @@ struct pricing {
     const struct cost_choice *c, *given;
     struct cost_rates *rates;   /* by kind of layer */
     int batch_index, layer;
+    struct cost_layer beside[PRICE_HEIGHTS]; /* the layer where the accelerator has so many neurons of each FFN: of one variant */
+    uint32_t height[PRICE_HEIGHTS];
+    int n_beside;
     struct solve_point *pts;    /* grown as needed */
     int n, cap;
     struct cost_cold *cold;     /* of one variant */
@@ -75,6 +80,26 @@ static int price_cold(struct pricing *w, const struct cost_choice *c, const stru
     return 0;
 }
 
+/* The layer at a residency: the accelerator, if there is one, has some of its neurons. */
+static const struct cost_layer *layer_at(struct pricing *w, const struct variant_price *x, const struct cost_residency *k)
+{
+    const struct layout_shape *shape = layout_of(&w->s->shapes, w->layer);
+    uint32_t height = cost_height(shape, &x->c, k);
+    int i = 0;
+    if (!height)
+        return &x->layer;
+    while (i < w->n_beside && w->height[i] != height)
+        i++;
+    if (i == w->n_beside) {
+        i = i < PRICE_HEIGHTS ? i : 0;
+        w->beside[i] = x->layer;
+        w->height[i] = height;
+        w->n_beside = w->n_beside > i ? w->n_beside : i + 1;
+        cost_layer_beside(w->s->in, shape, &x->c, rates_at(w), w->batch_index, w->layer, height, &w->beside[i]);
+    }
+    return &w->beside[i];
+}
+
 /* The residencies, ascending in bytes, with predictors in memory, which take `bytes`, or streamed. */
 static int price_points(struct pricing *w, const struct variant_price *x, const struct residencies_list *k, int64_t bytes,
                         int streamed, struct err *e)
@@ -86,7 +111,8 @@ static int price_points(struct pricing *w, const struct variant_price *x, const 
         struct cost_flow flow = k->point[i].flow;
         if (streamed)
             flow.predictor_bytes = predictor_bytes;
-        double ns = x->own_ns + cost_ffn_part_ns(&x->c, rates, &x->layer, &flow, &w->cold[k->point[i].cold]);
+        const struct cost_layer *layer = layer_at(w, x, &k->point[i].residency);
+        double ns = x->own_ns + cost_ffn_part_ns(&x->c, rates, layer, &flow, &w->cold[k->point[i].cold]);
         uint32_t id = price_id((struct price_id){ i, x->c.variant, streamed });
         r = add_price(w, (struct solve_point){ k->point[i].bytes + bytes, solve_ticks(ns), id, x->kind }, e);
     }
@@ -112,6 +138,7 @@ static int price_variant(struct pricing *w, const struct variant_price *x, struc
     const struct residencies_list *k = residencies_at(w->residencies, x->c.variant, w->batch_index, w->layer);
     int64_t bytes = (int64_t)((x->more + budget_table_bytes(x->more)) / SOLVE_BYTE_UNIT);
     int r = price_cold(w, &x->c, k, e);
+    w->n_beside = 0;
     if (r == 0)
         r = price_points(w, x, k, bytes, 0, e);
     if (r == 0 && w->s->group[w->c->group].buffers && x->more > 0)

@@ -43,10 +43,7 @@ uint32_t engine_accel_height(const struct layout_shapes *shapes, const struct bu
     const struct layout_shape *s = layout_of(shapes, layer);
     size_t parts = (size_t)s->n_parts;
     const uint32_t *hot = c->hot ? c->hot + ((size_t)layer * (size_t)n_blocks + (size_t)block) * parts : NULL;
-    uint32_t n_ff = (uint32_t)s->n_ff, n = x->neurons ? x->neurons : (uint32_t)(x->share * n_ff + 0.5);
-    for (size_t p = 0; p < parts; p++)
-        n = !hot ? 0 : hot[p] < n ? hot[p] : n;
-    return n >= n_ff && s->part[0].record_neurons == 1 ? n_ff : n / s->cluster_neurons * s->cluster_neurons;
+    return hot ? layout_height(s, hot, x->neurons ? x->neurons : (uint32_t)(x->share * s->n_ff + 0.5)) : 0;
 }
 
 static uint32_t height_of(const struct engine *g, const struct engine_height *x, int layer, int block)

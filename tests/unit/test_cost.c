@@ -83,6 +83,53 @@ static void test_measured(void)
                                                                               4 * 100 * 256.0));
 }
 
+/* (M25), (M26): half of 512 neurons on an accelerator that takes 1 us for a launch and 5 us for these. */
+static void beside(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *choice,
+                   const struct cost_layer *base)
+{
+    struct hw_accel accel = { .engine = "opencl:0", .launch_ns = 1000 };
+    struct hw_accel_point points[] = { { .op = "ffn/f16", .rows = 256, .cols = 256, .batch = 1, .ns = { 6000, 6000, 6000 } },
+                                       { .op = "ffn/f16", .rows = 512, .cols = 256, .batch = 1, .ns = { 11000, 11000, 11000 } } };
+    struct hw_memory memory[8];
+    struct hw with = *hw;
+    struct cost_choice c = *choice;
+    struct cost_rates r;
+    struct cost_layer l = *base;
+    struct notes notes = { 0 };
+    struct err e = { 0 };
+    const struct cost_residency all = { .hot = { 512, 512 } }, half = { .hot = { 512, 128 } }, none = { .hot = { 512, 0 } };
+    with.accels = &accel, with.n_accels = 1, with.accel_points = points, with.n_accel_points = 2;
+    c.engine = "opencl:1", c.height = 256;
+    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, &notes, &e) == ERR_UNSUPPORTED && strstr(e.msg, "opencl:1"));
+    c.engine = "opencl:0";
+    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, &notes, &e) == 0 && r.sigma == 0 && notes.n == 1);
+    CHECK(near(r.engine_ns[8], 6000) && near(r.engine_ns[16], 11000) && near(r.launch_ns, 1000));
+    CHECK(cost_height(s, &c, &all) == 256 && cost_height(s, &c, &half) == 128 && cost_height(s, &c, &none) == 0);
+    cost_layer_beside(in, s, &c, &r, 0, 1, 256, &l);
+    double active = inputs_active(in, 0, 1, 256), total = inputs_active(in, 0, 1, 0);
+    CHECK(near(l.compute_ns, 256 * 30 + active * 75) && near(l.active, total) && near(l.engine_ns, 6000) && near(l.launch_ns, 1000));
+    struct cost_flow nothing = { .reads = 0 };
+    struct plan_layer_figures f = cost_figures(&c, &r, &l, &nothing);
+    double cpu = fmax(f.ffn_compute_ns, f.ffn_memory_ns);
+    CHECK(near(f.ffn_engine_ns, fmax(cpu, 6000)) && near(f.total_ns, f.attention_ns + fmax(cpu, 6000)));
+    /* 20 GB/s each, 25 together: each is slower by 1.6 while both work. */
+    int n = hw->n_memory;
+    CHECK(n > 0 && n <= 6);
+    memcpy(memory, hw->memory, (size_t)n * sizeof *memory);
+    double own = hw_memory_bytes_per_s(hw, "cpu", HW_SEQ, 64 << 10, c.threads, HW_TYPICAL);
+    memory[n] = (struct hw_memory){ .engines = "opencl:0", .row_bytes = 64 << 10, .bytes_per_s = { own, own, own } };
+    memory[n + 1] = (struct hw_memory){ .engines = "cpu+opencl:0", .row_bytes = 64 << 10, .threads = c.threads,
+                                        .bytes_per_s = { own, own * 1.25, own } };
+    with.memory = memory, with.n_memory = n + 2;
+    CHECK(cost_rates_of(&with, in, s, &c, 1, &r, NULL, &e) == 0 && near(r.sigma, 0.6));
+    f = cost_figures(&c, &r, &l, &nothing);
+    CHECK(near(f.ffn_engine_ns, fmax(cpu, 6000) + 0.6 * fmin(cpu, 5000)));
+    CHECK(near(cost_both_ns(10, 4, 5, 0.5), 10) && near(cost_engine_ns(1000, 2, 6000), 11000));
+    c.height = 0;
+    CHECK(cost_height(s, &c, &all) == 0);
+}
+
+
 /* One layer of a synthetic model, priced by hand. */
 static void test_layer(void)
 {
@@ -119,6 +166,7 @@ static void test_layer(void)
     double compute = 768 * 30 + 1e9 * cost_kv_flops(&in.h, 1, 100) / r.f_cpu;
     double memory = (768 * 512 + cost_kv_bytes(&in.h, 1, 100, 0)) / 20.0;
     CHECK(near(cl.attention_ns, fmax(compute, memory)));
+    beside(&hw, &in, &s, &c, &cl);
     /* Half of the gates resident, nothing else: the rest streams, every firing neuron beyond the prefix is read. */
     struct cost_residency k = { .hot = { 256, 0 } };
     struct cost_flow f = cost_flow_of(&in, &s, &c, 0, 1, NULL, &k);

@@ -175,7 +175,7 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 5", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"revision\": 6", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -201,7 +201,7 @@ static void tiles(void)
     size_t len;
     plan_sample(&p);
     CHECK(plan_text(&p, &text, &len, &e) == 0);
-    memcpy(strstr(text, "\"revision\": 5"), "\"revision\": 2", 13);
+    memcpy(strstr(text, "\"revision\": 6"), "\"revision\": 2", 13);
     CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
     free(text);
     p.layout.form = LAYOUT_TILES;
@@ -217,6 +217,37 @@ static void take_limits(const struct plan_limit *l, struct plan_batch *b)
     b->n_classes = l->n_classes;
     b->queue_depth = l->queue_depth;
     memcpy(b->classes, l->classes, sizeof b->classes);
+}
+
+/* A batch size that gives neurons to an accelerator: written, read, and the rules that it obeys. */
+static void check_engine(struct plan *p)
+{
+    struct plan_batch *b = &p->limits[0].batches[0];
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    b->engine_neurons = 64;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "names no engine"));
+    snprintf(p->engine, sizeof p->engine, "opencl:0");
+    snprintf(p->request.engine, sizeof p->request.engine, "opencl:0");
+    b->predicted.layers[1].ffn_engine_ns = 125;
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(!strcmp(q.engine, "opencl:0") && !strcmp(q.request.engine, "opencl:0") && q.limits[0].batches[0].engine_neurons == 64);
+    CHECK(q.limits[0].batches[0].predicted.layers[1].ffn_engine_ns == 125 && q.limits[0].batches[1].engine_neurons == 0);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 65", &e), "whole clusters of 64"));
+    CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 99999999", &e), "engine_neurons"));
+    CHECK(strstr(said_of(text, "\"ffn_engine_ns\"", "\"ffn_engine_us\"", &e), "unknown key"));
+    CHECK(strstr(said_of(text, "\"revision\": 6", "\"revision\": 5", &e), "unknown key"));
+    CHECK(strstr(said_of(text, "\"engine\": \"opencl:0\"", "\"engine\": \"open cl\"", &e), "printable"));
+    free(text);
+    b->engine_neurons = 0;
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "no batch size gives neurons to it"));
+    p->engine[0] = p->request.engine[0] = 0;
+    b->predicted.layers[1].ffn_engine_ns = 0;
 }
 
 int main(void)
@@ -263,11 +294,18 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 6", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 6"));
-    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 7", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 7"));
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
+
+    CHECK_MSG(plan_read("tests/golden/plan-revision-5.json", &q, &e) == 0 && q.revision == 5, "%s", e.msg);
+    take_new_wishes(&p.request, &q.request);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* but for the revision the same */
+    free(again);
+    plan_done(&q);
+    check_engine(&p);
 
     CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);
     CHECK(q.request.n_weights == 0 && q.request.prefill_chunk == 0); /* nobody could ask */
@@ -285,9 +323,9 @@ int main(void)
     full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 5"), "\"revision\": 1", 13);
+    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 1", 13);
     CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 5 */
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 6 */
     free(again);
     plan_done(&q);
     free(full);

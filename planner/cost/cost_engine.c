@@ -1,0 +1,120 @@
+/* The accelerator beside the processor: what its part of an FFN takes, from measured products and FFNs, and what both take together. */
+#include "planner/cost/cost.h"
+
+#include "common/kernels/quant.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double smaller(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+double cost_engine_ns(double launch_ns, double ffns, double ffn_ns)
+{
+    return launch_ns + ffns * larger(0, ffn_ns - launch_ns);
+}
+
+double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double sigma)
+{
+    return larger(cpu_ns, engine_ns) + sigma * smaller(cpu_ns, larger(0, engine_ns - launch_ns));
+}
+
+static double op_ns(const struct hw *hw, int accel, const char *op, uint32_t type, int rows, int cols, int tokens, enum hw_stat stat)
+{
+    char name[HW_NAME];
+    snprintf(name, sizeof name, "%s/%s", op, quant_traits(type)->name);
+    for (char *p = name; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+    return hw_accel_ns(hw, accel, name, rows, cols, tokens, stat);
+}
+
+/* (M25): an FFN of so many neurons; roles whose type was not measured as that of an FFN count by products. 0: not known. */
+static double ffn_ns(const struct hw *hw, const struct cost_choice *c, int accel, const uint32_t *type, int neurons, int d, int tokens)
+{
+    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    double launch = hw->accels[accel].launch_ns, sum = 0;
+    for (int role = 0; role < LAYOUT_ROLES; role++) {
+        double ns = op_ns(hw, accel, "ffn", type[role], neurons, d, tokens, stat);
+        if (ns <= 0) {
+            ns = op_ns(hw, accel, "matmul", type[role], neurons, d, tokens, stat);
+            double size = 3;
+            if (ns <= 0) { /* of four bits, as published; others by their bytes */
+                ns = hw_accel_ns(hw, accel, "matmul/q4", neurons, d, tokens, stat);
+                size *= larger(1, (double)quant_row_bytes(type[role], 256) / (double)quant_row_bytes(QUANT_Q4_0, 256));
+            }
+            ns = ns > 0 ? cost_engine_ns(launch, size, ns) : 0;
+        }
+        if (ns <= 0)
+            return 0;
+        sum += ns / LAYOUT_ROLES;
+    }
+    return sum;
+}
+
+static int accel_of(const struct hw *hw, const char *name)
+{
+    for (int i = 0; i < hw->n_accels && name; i++)
+        if (!strcmp(hw->accels[i].engine, name))
+            return i;
+    return -1;
+}
+
+int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model)
+{
+    const struct cost_choice any = { .stat = PLAN_TYPICAL };
+    int accel = accel_of(hw, engine);
+    return accel >= 0 && ffn_ns(hw, &any, accel, s->type, s->n_ff, d_model, 1) > 0;
+}
+
+/* sigma of (M26). Where bandwidths were not measured they are taken not to share. */
+static double sharing(const struct hw *hw, const struct cost_choice *c, struct notes *notes)
+{
+    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    char both[HW_NAME + 8];
+    snprintf(both, sizeof both, "cpu+%s", c->engine);
+    double cpu = hw_memory_bytes_per_s(hw, "cpu", HW_SEQ, 64u << 10, c->threads, stat);
+    double own = hw_memory_bytes_per_s(hw, c->engine, HW_SEQ, 64u << 10, 1, stat);
+    double together = hw_memory_bytes_per_s(hw, both, HW_SEQ, 64u << 10, c->threads, stat);
+    if (cpu > 0 && own > 0 && together > 0)
+        return larger(0, (cpu + own) / together - 1);
+    notes_add(notes, "%s: no bandwidth of '%s' together with the processor: they are taken not to slow each other down", hw->name, c->engine);
+    return 0;
+}
+
+/* Tokens that an FFN of a step has: of experts, those that the router gives it in the mean. */
+int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
+                        struct cost_rates *r, struct notes *notes, struct err *e)
+{
+    int accel = accel_of(hw, c->engine), b = 0;
+    if (accel < 0)
+        return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of accelerator '%s'", hw->name, c->engine);
+    while (inputs_batch_sizes[b] != batch && b + 1 < in->n_batches)
+        b++;
+    double ffns = inputs_gates(in, b, 0) / in->h.n_ff;
+    double each = in->n_blocks > 1 && ffns > 0 ? larger(1, batch * in->h.n_experts_used / ffns) : batch;
+    r->launch_ns = hw->accels[accel].launch_ns;
+    r->sigma = sharing(hw, c, notes);
+    r->engine_ns[0] = r->launch_ns;
+    for (int i = 1; i <= COST_HEIGHTS; i++) {
+        int n = (int)((long long)in->h.n_ff * i / COST_HEIGHTS);
+        r->engine_ns[i] = ffn_ns(hw, c, accel, s->type, n > 0 ? n : 1, in->h.d_model, (int)ceil(each));
+        if (r->engine_ns[i] <= 0)
+            return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of FFNs of accelerator '%s' for the model's types: run "
+                                               "thermo-profile hardware --engine with --types", hw->name, c->engine);
+    }
+    return 0;
+}
+
+uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, const struct cost_residency *k)
+{
+    return c->height && c->engine && c->model != PLAN_COST_PAPER ? layout_height(s, k->hot, c->height) : 0;
+}

@@ -154,8 +154,8 @@ static void text_engine(const struct explain *x)
     for (int i = 0; i < x->n_heights; i++) {
         const struct explain_height *h = &x->height[i];
         if (h->neurons)
-            printf("  batch %d: it computes %u neurons of each FFN that are in memory: %.4g tokens/s; without it %.4g (%+.1f %%)\n", h->batch,
-                   h->neurons, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
+            printf("  batch %d: it computes %u neurons of each FFN that are in memory: %.4g tokens/s; without it %.4g (%+.1f %%)\n",
+                   h->batch, h->neurons, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1));
         else if (h->best)
             printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN, is %.4g (%+.1f %%)\n", h->batch,
                    h->without, h->best, h->at_best, 100 * (h->at_best / h->without - 1));

@@ -23,7 +23,8 @@ int setup_accel_options(struct opt *rows, struct setup_accel_args *a)
                   "computes the others.", .def = "the plan's, or none" },
         { .name = "engine-height", .type = OPT_STRING, .dest = &a->height, .arg = "LIST",
           .help = "How many of the hottest neurons of each FFN the accelerator has, of those in memory: N or P%; for passes of up to T "
-                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.", .def = "the plan's, or 100%" },
+                  "tokens T:N or T:P%, separated by commas, and the last for all larger ones: 1:50%,4:70%,100%.",
+          .def = "the plan's, or 100%" },
         { .name = "engine-work", .type = OPT_CHOICE, .dest = &a->work, .arg = "WHAT", .choices = work_names,
           .help = "What else it computes: ffn nothing, head the output head, all also the products of attention, shared experts and layers "
                   "before the experts'.", .def = "ffn" },

@@ -86,7 +86,8 @@ static double sharing(const struct hw *hw, const struct cost_choice *c, struct n
     double together = hw_memory_bytes_per_s(hw, both, HW_SEQ, 64u << 10, c->threads, stat);
     if (cpu > 0 && own > 0 && together > 0)
         return larger(0, (cpu + own) / together - 1);
-    notes_add(notes, "%s: no bandwidth of '%s' together with the processor: they are taken not to slow each other down", hw->name, c->engine);
+    notes_add(notes, "%s: no bandwidth of '%s' together with the processor: they are taken not to slow each other down", hw->name,
+              c->engine);
     return 0;
 }
 

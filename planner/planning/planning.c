@@ -403,8 +403,8 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
     if (!most)
         return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures, and gets no neurons", engine);
     snprintf(plan->engine, sizeof plan->engine, "%.63s", engine);
-    return plan_note(plan, e, "accelerator '%.40s': what its driver and its buffers take is not in the account; the runtime looks, and keeps so "
-                              "much less of neurons", engine);
+    return plan_note(plan, e, "accelerator '%.40s': what its driver and its buffers take is not in the account; the runtime looks, and "
+                              "keeps so much less of neurons", engine);
 }
 
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
@@ -481,7 +481,8 @@ int planning_text(const struct request *q, const struct inputs *in, const struct
     if (r == 0) {
         struct limits own = *lim;
         own.engine = planning_engine(q, &p);
-        r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, &own, out, e) : planning_measured_write(&p, q, plan, &own, out, e);
+        r = q->cost == PLAN_COST_PAPER ? planning_paper_write(&p, q, plan, &own, out, e) :
+                                        planning_measured_write(&p, q, plan, &own, out, e);
         problem_done(&p);
     }
     variants_done(&variants);

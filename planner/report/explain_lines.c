@@ -262,8 +262,8 @@ static void ffn_lines(const struct problem *pr, const struct totals *s, struct e
     if (s->engine > 0) {
         terms(put(m, n, "(M7)", "t_ffn = t_both, and max(t_compute, t_memory) of layers that are the processor's alone, sum over layers",
                   s->ffn, "ns", NULL),
-              "t_compute", s->compute, "where t_memory is longer", s->processor - s->compute, "where the accelerator takes longer, and both "
-              "slow each other down", s->ffn - s->processor, NULL);
+              "t_compute", s->compute, "where t_memory is longer", s->processor - s->compute, "where the accelerator takes longer, and "
+              "both slow each other down", s->ffn - s->processor, NULL);
         put(m, n, "(M26)", "t_both = max(c, t_engine) + sigma * min(c, t_engine - t_launch), c = max(t_compute, t_memory), sum over layers",
             s->both, "ns", "c", s->processor, "sigma", r->sigma, NULL);
         terms(put(m, n, "(M25)", "t_engine = t_launch + FFNs * (t_ffn(h) - t_launch), sum over layers", s->engine, "ns", "neurons of all "

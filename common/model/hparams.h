@@ -59,6 +59,8 @@ struct model_hparams {
      * d_model / wkv_dim, head_dim is wkv_dim. */
     int wkv_dim;                 /* 0: not so; or elements of a head: its state is a matrix [wkv_dim][wkv_dim] */
     int decay_rank, rate_rank, value_rank, gate_rank; /* elements that decays, learning rates, mixes of values and gates are made of */
+    int mix_rank;                /* 0, or RWKV-6 (arXiv:2404.05892): elements that each input's mix is made of; the last three are 0 then */
+    int halve_period;            /* 0, or what leaves layers l where it divides l + 1 is halved */
     int out_gate;                /* each head's queries are followed by as many logits, whose sigmoids multiply what the head gives */
     float rope_theta, rms_eps;
     float rope_scale;            /* positions are multiplied by it: 1 / rope.scaling.factor */
@@ -129,6 +131,12 @@ static inline int model_is_recurrent(const struct model_hparams *h, int layer)
     return h->wkv_dim > 0 || (h->full_period > 0 && (layer + 1) % h->full_period != 0);
 }
 
+/* Is what leaves it halved? */
+static inline int model_halves(const struct model_hparams *h, int layer)
+{
+    return h->halve_period > 0 && (layer + 1) % h->halve_period == 0;
+}
+
 /* Layers with keys and values, and which of them a layer is, or would be. */
 static inline int model_kv_layers(const struct model_hparams *h)
 {
@@ -171,6 +179,8 @@ static inline size_t model_conv_floats(const struct model_hparams *h)
  * mixing and of the FFN; floats of a token that a pass works with (nn_wkv.h). */
 static inline int model_wkv_rank(const struct model_hparams *h)
 {
+    if (h->mix_rank) /* of all five mixes, and then of one mix or of decays */
+        return 5 * h->mix_rank + (h->mix_rank > h->decay_rank ? h->mix_rank : h->decay_rank);
     int a = h->decay_rank > h->rate_rank ? h->decay_rank : h->rate_rank, b = h->value_rank > h->gate_rank ? h->value_rank : h->gate_rank;
     return a > b ? a : b;
 }

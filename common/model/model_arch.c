@@ -21,6 +21,9 @@ static const char *const rwkv7_keys[] = { "context_length", "embedding_length", 
                                           "attention.layer_norm_epsilon", "attention.head_count", "token_shift_count", "wkv.head_size",
                                           "attention.decay_lora_rank", "attention.iclr_lora_rank",
                                           "attention.value_residual_mix_lora_rank", "attention.gate_lora_rank", NULL };
+static const char *const rwkv6_keys[] = { "context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size",
+                                          "attention.layer_norm_epsilon", "attention.head_count", "token_shift_count", "wkv.head_size",
+                                          "time_mix_extra_dim", "time_decay_extra_dim", "rescale_every_n_layers", NULL };
 static const char *const layer_norm_keys[] = { "attention.layer_norm_epsilon", NULL };
 static const char *const gemma4_keys[] = { "final_logit_softcapping", "rope.freq_base_swa", "rope.dimension_count_swa",
                                            "attention.key_length_swa", "attention.value_length_swa", "attention.shared_kv_layers",
@@ -115,8 +118,11 @@ static const struct model_arch archs[] = {
     { .family = { "rwkv7", "RWKV-7 Goose",
                   "recurrent, with a state of each sequence in the account's `kv`; its FFN is ReLU^2 without a gate: exactly sparse; "
                   "packs hold Up twice; no predictors" },
-      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .wkv = 1,
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .wkv = 7,
       .more_keys = rwkv7_keys },
+    { .family = { "rwkv6", "RWKV-6 Finch", "as rwkv7; what its FFN gives is weighted by a matrix that stays in memory" },
+      .act = MODEL_ACT_RELU, .act_only = 1, .router = MODEL_ROUTER_SOFTMAX_TOPK, .ffn_up = MODEL_FFN_UP_UNGATED, .layer_norm = 1, .wkv = 6,
+      .more_keys = rwkv6_keys },
 };
 
 enum { N_ARCHS = sizeof archs / sizeof archs[0] };

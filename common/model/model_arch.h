@@ -45,7 +45,7 @@ struct model_arch {
     int positions;               /* learned; queries and keys do not rotate where nope_period is 1 */
     int delta;                   /* recurrent layers, queries with gates; 1: value heads in groups, betas and alphas in one matrix;
                                   * 2: tiled, in two. Layers that predict further tokens are left out */
-    int wkv;                     /* RWKV-7: time mixing in place of attention, no key but those of more_keys */
+    int wkv;                     /* 6, 7: RWKV of that version: time mixing in place of attention, no key but those of more_keys */
     int no_width;                /* feed_forward_length may be absent: the experts' is taken */
     int post_norms, scaled_embd; /* embeddings are multiplied by sqrt(d_model) */
     int wide_layers;             /* a model of so many layers scales queries by sqrt(d_model / heads) */

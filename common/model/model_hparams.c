@@ -301,16 +301,25 @@ static void read_delta(struct reader *rd, struct model_hparams *h)
             refuse(rd, key, "without a period", "every full_attention_interval-th layer must be one that is not recurrent");
 }
 
-/* Time mixing of RWKV-7. Its files have no heads of attention. */
+/* Time mixing of RWKV-6 and RWKV-7. Their files have no heads of attention. */
 static void read_wkv(struct reader *rd, struct model_hparams *h)
 {
     only_int(rd, "attention.head_count", 0, "time mixing's heads follow from wkv.head_size");
     only_int(rd, "token_shift_count", 2, "time mixing and the FFN have one each");
     int dim = read_int(rd, "wkv.head_size", 1, MODEL_MAX_DELTA, -1);
-    h->decay_rank = read_int(rd, "attention.decay_lora_rank", 1, MODEL_MAX_DIM, -1);
-    h->rate_rank = read_int(rd, "attention.iclr_lora_rank", 1, MODEL_MAX_DIM, -1);
-    h->value_rank = read_int(rd, "attention.value_residual_mix_lora_rank", 1, MODEL_MAX_DIM, -1);
-    h->gate_rank = read_int(rd, "attention.gate_lora_rank", 1, MODEL_MAX_DIM, -1);
+    if (rd->a->wkv == 6) {
+        h->mix_rank = read_int(rd, "time_mix_extra_dim", 1, MODEL_MAX_DIM, -1);
+        h->decay_rank = read_int(rd, "time_decay_extra_dim", 1, MODEL_MAX_DIM, -1);
+        h->halve_period = read_int(rd, "rescale_every_n_layers", 0, INT32_MAX, 0);
+        if (rd->r == 0 && gguf_tensor(rd->g, "blk.0.time_mix_lerp_w.weight"))
+            rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': tensor 'blk.0.time_mix_lerp_w.weight': lerps apart are not supported; newer "
+                            "converters join the five of a layer in time_mix_lerp_fused", gguf_name(rd->g));
+    } else {
+        h->decay_rank = read_int(rd, "attention.decay_lora_rank", 1, MODEL_MAX_DIM, -1);
+        h->rate_rank = read_int(rd, "attention.iclr_lora_rank", 1, MODEL_MAX_DIM, -1);
+        h->value_rank = read_int(rd, "attention.value_residual_mix_lora_rank", 1, MODEL_MAX_DIM, -1);
+        h->gate_rank = read_int(rd, "attention.gate_lora_rank", 1, MODEL_MAX_DIM, -1);
+    }
     if (rd->r < 0)
         return;
     if (h->d_model % dim != 0) {

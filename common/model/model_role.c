@@ -8,7 +8,7 @@
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
            D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE,
            D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_POSITIONS,
-           D_DECAY_RANK, D_RATE_RANK, D_VALUE_RANK, D_GATE_RANK, D_RANK /* any */ };
+           D_DECAY_RANK, D_RATE_RANK, D_VALUE_RANK, D_GATE_RANK, D_MIX_RANK, D_MIX_RANK_5, D_HEAD, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
@@ -31,7 +31,8 @@ enum presence {
     FFN_BIASED,              /* of experts where hyper-parameters say so; of a FFN that is not fused where the file has it */
     THRESHOLDED,             /* where neurons have thresholds */
     WKV,                     /* with time mixing in place of attention */
-    WKV_LATER,               /* the same in every layer but the first */
+    WKV_6, WKV_7,            /* the same of RWKV-6, of RWKV-7 */
+    WKV_LATER,               /* of RWKV-7 in every layer but the first */
     POSITIONED,              /* with learned positions */
     DENSE_MAYBE              /* without experts, where the file has it */
 };
@@ -114,7 +115,7 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_POSITION_EMBD] = { "position_embd", "position_embd.weight", NULL, 0, POSITIONED, { D_MODEL, D_POSITIONS } },
     [MODEL_EMBD_NORM] = { "embd_norm", "token_embd_norm.weight", NULL, 0, WKV, { D_MODEL, NONE } },
     [MODEL_EMBD_NORM_BIAS] = { "embd_norm_bias", "token_embd_norm.bias", NULL, 0, WKV, { D_MODEL, NONE } },
-    [MODEL_WKV_LERP] = { "wkv_lerp", "time_mix_lerp_fused.weight", NULL, 1, WKV, { D_MODEL, NONE } }, /* and six of them */
+    [MODEL_WKV_LERP] = { "wkv_lerp", "time_mix_lerp_fused.weight", NULL, 1, WKV, { D_MODEL, NONE } }, /* and six of them, of RWKV-6 five */
     [MODEL_WKV_R] = { "wkv_r", "time_mix_receptance.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
     [MODEL_WKV_K] = { "wkv_k", "time_mix_key.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
     [MODEL_WKV_V] = { "wkv_v", "time_mix_value.weight", NULL, 1, WKV, { D_MODEL, D_MODEL } },
@@ -122,20 +123,26 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_WKV_DECAY_A] = { "wkv_decay_a", "time_mix_w1.weight", NULL, 1, WKV, { D_MODEL, D_DECAY_RANK } },
     [MODEL_WKV_DECAY_B] = { "wkv_decay_b", "time_mix_w2.weight", NULL, 1, WKV, { D_DECAY_RANK, D_MODEL } },
     [MODEL_WKV_DECAY] = { "wkv_decay", "time_mix_w0.weight", NULL, 1, WKV, { D_MODEL, NONE } },
-    [MODEL_WKV_RATE_A] = { "wkv_rate_a", "time_mix_a1.weight", NULL, 1, WKV, { D_MODEL, D_RATE_RANK } },
-    [MODEL_WKV_RATE_B] = { "wkv_rate_b", "time_mix_a2.weight", NULL, 1, WKV, { D_RATE_RANK, D_MODEL } },
-    [MODEL_WKV_RATE] = { "wkv_rate", "time_mix_a0.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_RATE_A] = { "wkv_rate_a", "time_mix_a1.weight", NULL, 1, WKV_7, { D_MODEL, D_RATE_RANK } },
+    [MODEL_WKV_RATE_B] = { "wkv_rate_b", "time_mix_a2.weight", NULL, 1, WKV_7, { D_RATE_RANK, D_MODEL } },
+    [MODEL_WKV_RATE] = { "wkv_rate", "time_mix_a0.weight", NULL, 1, WKV_7, { D_MODEL, NONE } },
     [MODEL_WKV_VALUE_A] = { "wkv_value_a", "time_mix_v1.weight", NULL, 1, WKV_LATER, { D_MODEL, D_VALUE_RANK } },
     [MODEL_WKV_VALUE_B] = { "wkv_value_b", "time_mix_v2.weight", NULL, 1, WKV_LATER, { D_VALUE_RANK, D_MODEL } },
     [MODEL_WKV_VALUE] = { "wkv_value", "time_mix_v0.weight", NULL, 1, WKV_LATER, { D_MODEL, NONE } },
-    [MODEL_WKV_GATE_A] = { "wkv_gate_a", "time_mix_g1.weight", NULL, 1, WKV, { D_MODEL, D_GATE_RANK } },
-    [MODEL_WKV_GATE_B] = { "wkv_gate_b", "time_mix_g2.weight", NULL, 1, WKV, { D_GATE_RANK, D_MODEL } },
-    [MODEL_WKV_K_K] = { "wkv_k_k", "time_mix_k_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
-    [MODEL_WKV_K_A] = { "wkv_k_a", "time_mix_k_a.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_GATE_A] = { "wkv_gate_a", "time_mix_g1.weight", NULL, 1, WKV_7, { D_MODEL, D_GATE_RANK } },
+    [MODEL_WKV_GATE_B] = { "wkv_gate_b", "time_mix_g2.weight", NULL, 1, WKV_7, { D_GATE_RANK, D_MODEL } },
+    [MODEL_WKV_K_K] = { "wkv_k_k", "time_mix_k_k.weight", NULL, 1, WKV_7, { D_MODEL, NONE } },
+    [MODEL_WKV_K_A] = { "wkv_k_a", "time_mix_k_a.weight", NULL, 1, WKV_7, { D_MODEL, NONE } },
     [MODEL_WKV_R_K] = { "wkv_r_k", "time_mix_r_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
     [MODEL_WKV_NORM] = { "wkv_norm", "time_mix_ln.weight", NULL, 1, WKV, { D_MODEL, NONE } },
     [MODEL_WKV_NORM_BIAS] = { "wkv_norm_bias", "time_mix_ln.bias", NULL, 1, WKV, { D_MODEL, NONE } },
     [MODEL_FFN_LERP] = { "ffn_lerp", "channel_mix_lerp_k.weight", NULL, 1, WKV, { D_MODEL, NONE } },
+    [MODEL_WKV_LERP_X] = { "wkv_lerp_x", "time_mix_lerp_x.weight", NULL, 1, WKV_6, { D_MODEL, NONE } },
+    [MODEL_WKV_MIX_A] = { "wkv_mix_a", "time_mix_w1.weight", NULL, 1, WKV_6, { D_MODEL, D_MIX_RANK_5 } },
+    [MODEL_WKV_MIX_B] = { "wkv_mix_b", "time_mix_w2.weight", NULL, 1, WKV_6, { D_MIX_RANK, D_MODEL } }, /* and five of them */
+    [MODEL_WKV_G] = { "wkv_g", "time_mix_gate.weight", NULL, 1, WKV_6, { D_MODEL, D_MODEL } },
+    [MODEL_FFN_LERP_R] = { "ffn_lerp_r", "channel_mix_lerp_r.weight", NULL, 1, WKV_6, { D_MODEL, NONE } },
+    [MODEL_FFN_R] = { "ffn_r", "channel_mix_receptance.weight", NULL, 1, WKV_6, { D_MODEL, D_MODEL } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -152,6 +159,13 @@ static const struct role wkv_norm = { "ffn_norm", "attn_norm_2.weight", NULL, 1,
 static const struct role wkv_norm_bias = { "ffn_norm_bias", "attn_norm_2.bias", NULL, 1, ALWAYS, { D_MODEL, NONE } };
 static const struct role wkv_down = { "ffn_down", "channel_mix_value.weight", NULL, 1, ALWAYS, { D_FF, D_MODEL } };
 
+/* RWKV-6's of decays, and its bonus, from wkv_decay_a on and at wkv_r_k. */
+static const struct role wkv6_decay[3] = {
+    { "wkv_decay_a", "time_mix_decay_w1.weight", NULL, 1, WKV, { D_MODEL, D_DECAY_RANK } },
+    { "wkv_decay_b", "time_mix_decay_w2.weight", NULL, 1, WKV, { D_DECAY_RANK, D_MODEL } },
+    { "wkv_decay", "time_mix_decay.weight", NULL, 1, WKV, { D_MODEL, NONE } } };
+static const struct role wkv6_bonus = { "wkv_r_k", "time_mix_first.weight", NULL, 1, WKV, { D_HEAD, D_HEADS } };
+
 /* The expert that every token uses where the file calls it the layer's FFN. */
 static const struct role shared_ffn[3] = { { "shared_gate", "ffn_gate.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
                                            { "shared_up", "ffn_up.weight", NULL, 1, SHARED, { D_MODEL, D_FF_SHARED } },
@@ -163,6 +177,10 @@ static const struct role *role_of(const struct model_hparams *h, enum model_role
         return &shared_ffn[r - MODEL_SHARED_GATE];
     if (h->wkv_dim && (r == MODEL_FFN_NORM || r == MODEL_FFN_NORM_BIAS || r == MODEL_FFN_DOWN))
         return r == MODEL_FFN_NORM ? &wkv_norm : r == MODEL_FFN_NORM_BIAS ? &wkv_norm_bias : &wkv_down;
+    if (h->mix_rank && r >= MODEL_WKV_DECAY_A && r <= MODEL_WKV_DECAY)
+        return &wkv6_decay[r - MODEL_WKV_DECAY_A];
+    if (h->mix_rank && r == MODEL_WKV_R_K)
+        return &wkv6_bonus;
     if (r == MODEL_FFN_DOWN_BIAS && h->down_by_neuron)
         return &down_t_bias;
     return r == MODEL_FFN_DOWN && h->down_by_neuron ? &down_t : r == MODEL_FFN_NORM && h->ffn_norm_named_post ? &post_norm : &roles[r];
@@ -215,6 +233,8 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 int model_leaves_out(const struct model_hparams *h, const char *name)
 {
     int blk, depth = model_depth(h);
+    if (h->mix_rank)
+        return 0;
     if (h->wkv_dim)
         return !strcmp(name, "blk.0.time_mix_v0.weight") || !strcmp(name, "blk.0.time_mix_v1.weight") ||
                !strcmp(name, "blk.0.time_mix_v2.weight");
@@ -254,6 +274,9 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     case D_RATE_RANK: return (uint64_t)h->rate_rank;
     case D_VALUE_RANK: return (uint64_t)h->value_rank;
     case D_GATE_RANK: return (uint64_t)h->gate_rank;
+    case D_MIX_RANK: return (uint64_t)h->mix_rank;
+    case D_MIX_RANK_5: return 5 * (uint64_t)h->mix_rank;
+    case D_HEAD:     return (uint64_t)h->head_dim;
     case D_ONE:      return 1;
     case D_RANK:     return 0;
     case NONE:       break;
@@ -283,7 +306,9 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
     switch (roles[r].presence) {
     case ALWAYS:      return MODEL_REQUIRED;
     case WKV:         return h->wkv_dim ? MODEL_REQUIRED : MODEL_ABSENT;
-    case WKV_LATER:   return h->wkv_dim && h->n_layers > 1 ? MODEL_REQUIRED : MODEL_ABSENT;
+    case WKV_6:       return h->mix_rank ? MODEL_REQUIRED : MODEL_ABSENT;
+    case WKV_7:       return h->wkv_dim && !h->mix_rank ? MODEL_REQUIRED : MODEL_ABSENT;
+    case WKV_LATER:   return h->wkv_dim && !h->mix_rank && h->n_layers > 1 ? MODEL_REQUIRED : MODEL_ABSENT;
     case MAYBE:       return MODEL_OPTIONAL;
     case UNTIED:      return h->tied_output ? MODEL_OPTIONAL : MODEL_REQUIRED;
     case PLAIN:       return h->kv_rank ? MODEL_ABSENT : MODEL_REQUIRED;
@@ -361,10 +386,12 @@ int model_tensor_shape(const struct model_hparams *h, enum model_role r, uint64_
     dims[2] = dims[3] = 1;
     if (h->n_experts > 0 && role->experts)
         dims[n++] = dim_value(h, D_EXPERTS);
-    if (r == MODEL_WKV_LERP) { /* of r, w, k, v, a, g */
-        dims[3] = 6;
+    if (r == MODEL_WKV_LERP) { /* of r, w, k, v, a, g; RWKV-6: w, k, v, r, g */
+        dims[3] = h->mix_rank ? 5 : 6;
         return 4;
     }
+    if (r == MODEL_WKV_MIX_B) /* of w, k, v, r, g */
+        dims[n++] = 5;
     if (r == MODEL_ATTN_K_B || r == MODEL_ATTN_V_B) /* of each head */
         dims[n++] = dim_value(h, D_HEADS);
     return n;

@@ -39,6 +39,7 @@ enum model_role {
     MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B, MODEL_WKV_VALUE, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B,
     MODEL_WKV_K_K, MODEL_WKV_K_A, MODEL_WKV_R_K, MODEL_WKV_NORM, MODEL_WKV_NORM_BIAS,
     MODEL_FFN_LERP,                                                           /* its token shift */
+    MODEL_WKV_LERP_X, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_G, MODEL_FFN_LERP_R, MODEL_FFN_R, /* RWKV-6 */
     MODEL_ROLES
 };
 

@@ -1,4 +1,4 @@
-/* RWKV-7 by its recurrence. Sums over keys are kernels, which keep their order; what is elementwise is plain C in lanes. */
+/* RWKV-6 and RWKV-7 by their recurrence. Sums over keys are kernels, which keep their order; what is elementwise is plain C in lanes. */
 #include "common/model/nn_wkv.h"
 
 #include "common/kernels/kernels.h"
@@ -13,10 +13,17 @@ static const float DECAY = -0.606531f;   /* -e^-0.5, to the digits of other impl
 static const double NORM_EPS = 64e-5;    /* whatever the head's length */
 static const double LEAST_NORM = 1e-12;
 
-void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const struct model_hparams *h)
+int nn_wkv_place(enum nn_wkv_input which, const struct model_hparams *h)
+{
+    static const int six[NN_WKV_INPUTS] = { [NN_WKV_W] = 0, [NN_WKV_K] = 1, [NN_WKV_V] = 2, [NN_WKV_R] = 3, [NN_WKV_G] = 4,
+                                            [NN_WKV_A] = -1 };
+    return h->mix_rank ? six[which] : (int)which;
+}
+
+void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h)
 {
     for (int i = 0; i < h->d_model; i++)
-        out[i] = x[i] + ((before ? before[i] : 0) - x[i]) * lerp[i];
+        out[i] = x[i] + ((before ? before[i] : 0) - x[i]) * (more ? lerp[i] + more[i] : lerp[i]);
 }
 
 void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which)
@@ -28,7 +35,11 @@ void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which)
 void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
                   const struct model_hparams *h)
 {
-    for (int i = 0; i < h->d_model; i++) {
+    for (int i = 0; h->mix_rank && i < h->d_model; i++) {
+        t->w[i] = expf(-expf(t->w[i] + w->decay[i]));
+        t->g[i] *= nn_sigmoid(t->g[i]);
+    }
+    for (int i = 0; !h->mix_rank && i < h->d_model; i++) {
         t->w[i] = expf(DECAY * nn_sigmoid(t->w[i] + w->decay[i]));
         t->a[i] = nn_sigmoid(t->a[i] + w->rate[i]);
         if (w->value)
@@ -66,9 +77,40 @@ static void norm(float *o, const float *w, const float *bias, size_t n)
         o[i] = (o[i] - middle) * scale * w[i] + bias[i];
 }
 
+void nn_wkv_receive(float *out, const float *r, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        out[i] *= nn_sigmoid(r[i]);
+}
+
+/* RWKV-6: the state moves on after it was asked. */
+static void head_6(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, size_t at, size_t dim)
+{
+    const float *r = t->r + at, *k = t->k + at, *v = t->v + at, none[MODEL_MAX_DELTA] = { 0 };
+    const void *rows[MODEL_MAX_DELTA] = { NULL };
+    double bonus = 0;
+    for (size_t i = 0; i < dim; i++) {
+        rows[i] = s + i * dim;
+        bonus += (double)r[i] * k[i] * w->r_k[at + i];
+    }
+    memset(o, 0, dim * sizeof *o);
+    kernels->axpy[QUANT_F32](o, dim, rows, r, dim, (int)dim, 1, 0, (int)dim);
+    for (size_t i = 0; i < dim; i++)
+        o[i] += v[i] * (float)bonus;
+    for (size_t i = 0; i < dim; i++)
+        move_on(s + i * dim, t->w[at + i], k[i], v, 0, none, dim);
+    norm(o, w->norm + at, w->norm_bias + at, dim);
+    for (size_t i = 0; i < dim; i++)
+        o[i] *= t->g[at + i];
+}
+
 void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h)
 {
     const size_t dim = (size_t)h->wkv_dim, at = (size_t)head * dim;
+    if (h->mix_rank) {
+        head_6(o, s, t, w, at, dim);
+        return;
+    }
     float *k = t->k + at, u[MODEL_MAX_DELTA] = { 0 }, d[MODEL_MAX_DELTA];
     const float *r = t->r + at, *v = t->v + at, *a = t->a + at;
     const void *rows[MODEL_MAX_DELTA] = { NULL };

@@ -29,6 +29,18 @@
  *   out = O o
  * FFN: x_k = x + (x' - x) lerp_k, of its own input; Down relu(Up x_k)^2. So neurons are exactly sparse.
  *
+ * RWKV-6 (arXiv:2404.05892), mix_rank > 0, has keys "rwkv6.", of which time_mix_extra_dim (mix_rank), time_decay_extra_dim (decay_rank) and
+ * rescale_every_n_layers (halve_period; 0 or absent: never) take the place of the ranks above, and in place of the layer's tensors from
+ * time_mix_lerp_fused to time_mix_r_k and of channel_mix_lerp_k
+ *   time_mix_lerp_x [d], time_mix_w1 [d, 5 mix_rank], time_mix_w2 [mix_rank, d, 5], time_mix_lerp_fused [d, 1, 1, 5] of w, k, v, r, g
+ *   time_mix_receptance, _key, _value, _gate, _output [d, d]; time_mix_decay [d], _decay_w1 [d, decay_rank], _decay_w2 [decay_rank, d]
+ *   time_mix_first [wkv_dim, heads]; channel_mix_lerp_k, channel_mix_lerp_r [d], channel_mix_receptance [d, d]
+ * Its time mixing, and its FFN:
+ *   z_i, of mix_rank elements each for i of w, k, v, r, g, = tanh(W1 (x + (x' - x) lerp_x)); x_i = x + (x' - x) (lerp_i + W2_i z_i)
+ *   r = R x_r, k = K x_k, v = V x_v, g = SiLU(G x_g), w = exp(-exp(decay + D2 tanh(D1 x_w)))
+ *   of each head o = S^T r + v sum(r k first), S = diag(w) S + k v^T; then o = LayerNorm(o) g, out = O o
+ *   (Down relu(Up x_k)^2) sigmoid(R' x_r), with inputs of its own; the residual after it is halved in layers that model_halves.
+ *
  * The state of a sequence in a layer is f32[model_state_floats]: the last input of time mixing [d], that of the FFN [d], S of each head; a
  * sequence begins with zeros. The values of the first layer go with the tokens of a pass. Single-threaded; thread-safe; cannot fail. */
 #include "common/model/hparams.h"
@@ -37,9 +49,10 @@ enum nn_wkv_input { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_V, NN_WKV_A, NN_WKV_G, 
 
 /* Vectors of a layer, f32[d_model]. */
 struct nn_wkv_weights {
-    const float *lerp;           /* f32[NN_WKV_INPUTS][d_model] */
+    const float *lerp;           /* f32[NN_WKV_INPUTS][d_model], or [5], in the file's order: nn_wkv_place */
     const float *decay, *rate, *value; /* w0, a0, v0; value is NULL in the first layer */
-    const float *k_k, *k_a, *r_k, *norm, *norm_bias;
+    const float *k_k, *k_a, *r_k, *norm, *norm_bias; /* RWKV-6: r_k is time_mix_first; rate, value, k_k and k_a are not there */
+    const float *lerp_x;         /* of RWKV-6 */
 };
 
 /* What is made of a token, f32[d_model] each. */
@@ -47,19 +60,26 @@ struct nn_wkv_token {
     float *r, *k, *v, *w, *a, *g;
 };
 
-/* out = x + (before - x) * lerp, f32[d_model]; before NULL: zeros. out is neither. */
-void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const struct model_hparams *h);
+/* Where an input is among the file's lerps and mixes; -1: the version has none. */
+int nn_wkv_place(enum nn_wkv_input which, const struct model_hparams *h);
+
+/* out = x + (before - x) * (lerp + more), f32[d_model]; before NULL: zeros; more may be NULL, and out may be it. out is neither of the
+ * others. */
+void nn_wkv_mix(float *out, const float *x, const float *before, const float *lerp, const float *more, const struct model_hparams *h);
 
 /* What the first of two small matrices gives, f32[n], in place: tanh for decays, sigmoid for gates, nothing for others. */
 void nn_wkv_low(float *x, size_t n, enum nn_wkv_input which);
 
 /* w, a: what their matrices give, become decays and rates; v is mixed with that of the first layer by `mix`, what its small matrices give.
- * In the first layer v becomes `first`, and mix is not read. */
+ * In the first layer v becomes `first`, and mix is not read. RWKV-6: w and g alone change, and neither first nor mix is read. */
 void nn_wkv_gates(const struct nn_wkv_token *t, float *first, const float *mix, const struct nn_wkv_weights *w,
                   const struct model_hparams *h);
 
 /* One head: its state s f32[wkv_dim][wkv_dim] moves on by a token; its part of the token's k is overwritten. o: f32[wkv_dim], what the
  * output matrix sees. */
 void nn_wkv_head(float *o, float *s, const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int head, const struct model_hparams *h);
+
+/* RWKV-6: out, what the FFN gives, times the sigmoids of r, f32[n]. */
+void nn_wkv_receive(float *out, const float *r, size_t n);
 
 #endif

@@ -49,7 +49,8 @@ static int check_types(const struct model *m, struct err *e)
                                                 MODEL_DELTA_BETA, MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT,
                                                 MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT, MODEL_WKV_DECAY_A,
                                                 MODEL_WKV_DECAY_B, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_VALUE_A,
-                                                MODEL_WKV_VALUE_B, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B };
+                                                MODEL_WKV_VALUE_B, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B,
+                                                MODEL_WKV_G, MODEL_FFN_R };
     for (int l = 0; l < model_depth(&m->h); l++)
         for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
@@ -445,6 +446,8 @@ static void dense_sweep(void *ctx, int begin, int end, int worker)
         sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
     }
     ffn(f, s, 0, s->norm, end - begin, rows);
+    if (f->h->mix_rank)
+        forward_receive(f, s, s->out, (size_t)begin, end - begin);
     forward_add_residual(f, x, s->out, f->w[MODEL_FFN_POST_NORM], end - begin);
 }
 
@@ -557,6 +560,8 @@ static void scale_out(struct forward *f)
     const float *scale = f->w[MODEL_OUT_SCALE];
     for (size_t i = 0; scale && i < f->n_tokens * f->d; i++)
         f->x[i] *= *scale;
+    for (size_t i = 0; model_halves(f->h, f->layer) && i < f->n_tokens * f->d; i++)
+        f->x[i] *= 0.5f;
 }
 
 static void experts(struct forward *f)

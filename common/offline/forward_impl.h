@@ -107,4 +107,7 @@ void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_
 /* What the FFN sees of n tokens of the run from `first` on: f->normed of each mixed with that of the token before it. */
 void forward_shift(const struct forward *f, float *out, size_t first, int n);
 
+/* RWKV-6: out, what the FFN gives n tokens, f32[n][d_model], is weighted by its receptance. */
+void forward_receive(const struct forward *f, struct scratch *s, float *out, size_t first, int n);
+
 #endif

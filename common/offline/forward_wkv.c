@@ -9,7 +9,24 @@ static struct nn_wkv_weights weights_of(const struct forward *f)
 {
     return (struct nn_wkv_weights){ f->w[MODEL_WKV_LERP], f->w[MODEL_WKV_DECAY], f->w[MODEL_WKV_RATE], f->w[MODEL_WKV_VALUE],
                                     f->w[MODEL_WKV_K_K], f->w[MODEL_WKV_K_A], f->w[MODEL_WKV_R_K], f->w[MODEL_WKV_NORM],
-                                    f->w[MODEL_WKV_NORM_BIAS] };
+                                    f->w[MODEL_WKV_NORM_BIAS], f->w[MODEL_WKV_LERP_X] };
+}
+
+/* Inputs of n tokens, s->norm, mixed into out, where `more` is added to the lerps: NULL or [n][d_model]. */
+static void mix(const struct forward *f, const struct scratch *s, float *out, const float *before, const float *lerp, const float *more,
+                int n)
+{
+    for (size_t k = 0; k < (size_t)n; k++)
+        nn_wkv_mix(out + k * f->d, s->norm + k * f->d, k ? s->norm + (k - 1) * f->d : before, lerp, more ? more + k * f->d : NULL, f->h);
+}
+
+/* RWKV-6: what the mix of an input is made of, cut from `all` of the five into `few`, gives what is added to its lerps. */
+static void make_more(const struct forward *f, float *out, float *few, const float *all, int place, int n)
+{
+    size_t rank = (size_t)f->h->mix_rank;
+    for (size_t k = 0; k < (size_t)n; k++)
+        memcpy(few + k * rank, all + (k * 5 + (size_t)place) * rank, rank * sizeof *few);
+    forward_product(out, f->d, forward_tensor(f, MODEL_WKV_MIX_B), f->w[MODEL_WKV_MIX_B], place, few, rank, n);
 }
 
 /* What time mixing makes of n tokens, s->norm, whose first comes after `before`. s->wkv: [FORWARD_TILE][d] of mixed inputs, then r, k, v,
@@ -17,18 +34,29 @@ static struct nn_wkv_weights weights_of(const struct forward *f)
 static void make(const struct forward *f, struct scratch *s, const struct nn_wkv_token *t, const float *before, int n)
 {
     static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
-    static const enum model_role whole[NN_WKV_INPUTS] = { [NN_WKV_R] = MODEL_WKV_R, [NN_WKV_K] = MODEL_WKV_K, [NN_WKV_V] = MODEL_WKV_V };
+    static const enum model_role whole[NN_WKV_INPUTS] = { [NN_WKV_R] = MODEL_WKV_R, [NN_WKV_K] = MODEL_WKV_K, [NN_WKV_V] = MODEL_WKV_V,
+                                                            [NN_WKV_G] = MODEL_WKV_G };
     static const enum model_role low[NN_WKV_INPUTS][2] = {
         [NN_WKV_W] = { MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B }, [NN_WKV_A] = { MODEL_WKV_RATE_A, MODEL_WKV_RATE_B },
         [NN_WKV_G] = { MODEL_WKV_GATE_A, MODEL_WKV_GATE_B }, [NN_WKV_V] = { MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B } };
     float *mixed = s->wkv, *few = s->wkv + 7 * FORWARD_TILE * f->d;
     float *const to[NN_WKV_INPUTS] = { t->r, t->w, t->k, t->v, t->a, t->g };
-    const float *lerp = f->w[MODEL_WKV_LERP];
+    const float *lerp = f->w[MODEL_WKV_LERP], *all = few;
+    if (f->h->mix_rank) {
+        mix(f, s, mixed, before, f->w[MODEL_WKV_LERP_X], NULL, n);
+        forward_matrix(f, MODEL_WKV_MIX_A, few, mixed, n);
+        few += (size_t)n * 5 * (size_t)f->h->mix_rank;
+        nn_wkv_low(s->wkv + 7 * FORWARD_TILE * f->d, (size_t)n * 5 * (size_t)f->h->mix_rank, NN_WKV_W);
+    }
     for (int i = 0; i < NN_WKV_INPUTS; i++) {
         enum nn_wkv_input in = order[i];
-        for (size_t k = 0; k < (size_t)n; k++)
-            nn_wkv_mix(mixed + k * f->d, s->norm + k * f->d, k ? s->norm + (k - 1) * f->d : before, lerp + (size_t)in * f->d, f->h);
-        if (whole[in])
+        int place = nn_wkv_place(in, f->h);
+        if (place < 0)
+            continue;
+        if (f->h->mix_rank)
+            make_more(f, mixed, few, all, place, n);
+        mix(f, s, mixed, before, lerp + (size_t)place * f->d, f->h->mix_rank ? mixed : NULL, n);
+        if (whole[in] && forward_tensor(f, whole[in]))
             forward_matrix(f, whole[in], to[in], mixed, n);
         if (!low[in][0] || !forward_tensor(f, low[in][0]))
             continue;
@@ -81,9 +109,22 @@ static int is_first(const struct forward_run *run, size_t token)
     return run->starts[from] == token;
 }
 
-void forward_shift(const struct forward *f, float *out, size_t first, int n)
+static void shift(const struct forward *f, float *out, enum model_role lerp, size_t first, int n)
 {
     for (size_t t = first; t < first + (size_t)n; t++)
         nn_wkv_mix(out + (t - first) * f->d, f->normed + t * f->d, is_first(f->run, t) ? NULL : f->normed + (t - 1) * f->d,
-                   f->w[MODEL_FFN_LERP], f->h);
+                   f->w[lerp], NULL, f->h);
+}
+
+void forward_shift(const struct forward *f, float *out, size_t first, int n)
+{
+    shift(f, out, MODEL_FFN_LERP, first, n);
+}
+
+void forward_receive(const struct forward *f, struct scratch *s, float *out, size_t first, int n)
+{
+    float *r = s->wkv + FORWARD_TILE * f->d;
+    shift(f, s->wkv, MODEL_FFN_LERP_R, first, n);
+    forward_matrix(f, MODEL_FFN_R, r, s->wkv, n);
+    nn_wkv_receive(out, r, (size_t)n * f->d);
 }

@@ -169,9 +169,10 @@ static int check_choice(const struct budget_model *m, const struct budget_choice
         (r = in_range("out_gate", h->out_gate, 0, 1, e)) < 0 ||
         (r = in_range("wkv_dim", h->wkv_dim, 0, MODEL_MAX_DELTA, e)) < 0 ||
         (r = in_range("decay_rank", h->decay_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("rate_rank", h->rate_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("value_rank", h->value_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
-        (r = in_range("gate_rank", h->gate_rank, h->wkv_dim > 0, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("mix_rank", h->mix_rank, 0, h->wkv_dim > 0 ? MODEL_MAX_DIM : 0, e)) < 0 ||
+        (r = in_range("rate_rank", h->rate_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("value_rank", h->value_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
+        (r = in_range("gate_rank", h->gate_rank, h->wkv_dim > 0 && !h->mix_rank, MODEL_MAX_DIM, e)) < 0 ||
         (r = in_range("n_experts", h->n_experts, 0, MODEL_MAX_EXPERTS, e)) < 0 ||
         (r = in_range("n_experts_used", h->n_experts_used, 0, h->n_experts, e)) < 0 ||
         (r = in_range("context", c->context, 1, MODEL_MAX_CONTEXT, e)) < 0 ||
@@ -290,7 +291,7 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
         add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shapes.n_parts * 16));
-    add(&t, mul(&t, (uint64_t)model_depth(h), h->wkv_dim ? 1536 : 768));
+    add(&t, mul(&t, (uint64_t)model_depth(h), h->wkv_dim ? 1792 : 768));
     if (c->predictors.rank)
         add(&t, mul(&t, segments, sizeof(struct predict) + sizeof(struct predict_pieces) + sizeof(void *)));
     s->bad |= t.bad;

@@ -44,7 +44,7 @@ struct family {
     int joined;                 /* attn_qkv */
     int kinds;                  /* Gemma 4: other heads in layers with a window, keys as values in the others, fused experts */
     int sigmoid;                /* of a file that states no gating */
-    int wkv;                    /* RWKV-7: its keys alone, and its names */
+    int wkv;                    /* 6, 7: RWKV of that version, its keys alone, and its names */
 };
 
 static const struct family families[] = {
@@ -75,13 +75,14 @@ static const struct family families[] = {
     { .arch = "nemotron", .rope_share = 2, .ungated = 1, .untied = 1, .layer_norm = 1 },
     { .arch = "falcon", .ungated = 1, .layer_norm = 1, .joined = 1 },
     { .arch = "opt", .ungated = 1, .positions = 1 },
-    { .arch = "rwkv7", .ungated = 1, .untied = 1, .wkv = 1 },
+    { .arch = "rwkv7", .ungated = 1, .untied = 1, .wkv = 7 },
+    { .arch = "rwkv6", .ungated = 1, .untied = 1, .wkv = 6 },
 };
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
         rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank, wide,
-        decay_rank, rate_rank, value_rank, gate_rank, full_kv_heads, pooled, tokenizer;
+        decay_rank, rate_rank, value_rank, gate_rank, mix_rank, halve_period, full_kv_heads, pooled, tokenizer;
     double rope_base, rope_factor, eps;
     uint64_t seed;
     const struct family *family;
@@ -142,7 +143,7 @@ static void distribution(const struct model_hparams *h, enum model_role r, struc
         t->mean = 4, t->deviation = 1;
     else if (r == MODEL_DELTA_A) /* decays between a half and nearly one */
         t->mean = -0.4f, t->deviation = 0.15f;
-    else if (r == MODEL_WKV_LERP || r == MODEL_FFN_LERP)
+    else if (r == MODEL_WKV_LERP || r == MODEL_FFN_LERP || r == MODEL_WKV_LERP_X || r == MODEL_FFN_LERP_R)
         t->mean = 0.5f, t->deviation = 0.25f;
     else if (r == MODEL_WKV_DECAY) /* as of trained ones: most states last for tens of tokens */
         t->mean = -2, t->deviation = 1.5f;
@@ -186,6 +187,8 @@ static uint32_t type_of(const struct model_hparams *h, const struct shape *s, en
 {
     int more = (role == MODEL_ATTN_V || role == MODEL_FFN_DOWN) && layer >= 0 && make_more_bits(layer, h->n_layers);
     if (model_role_is_vector(role) || role == MODEL_FFN_ROUTER)
+        return QUANT_F32;
+    if (role == MODEL_WKV_MIX_A || role == MODEL_WKV_MIX_B)
         return QUANT_F32;
     if (role >= MODEL_WKV_DECAY_A && role <= MODEL_WKV_GATE_B) /* as converters and llama-quantize leave them */
         return role <= MODEL_WKV_DECAY_B ? QUANT_F32 : quant_traits(s->type)->block_elems > 1 ? QUANT_F16 : s->type;
@@ -350,7 +353,7 @@ static int add_tensors(struct make *m, const struct model_hparams *h, const stru
         for (int role = 0; r == 0 && role < MODEL_ROLES; role++)
             if (model_role_is_per_layer((enum model_role)role))
                 r = add_tensor(m, h, s, (enum model_role)role, model_layer_at(h, i), e);
-    if (r == 0 && h->wkv_dim)
+    if (r == 0 && h->wkv_dim && !h->mix_rank)
         r = add_unused(m, h, s, e);
     for (int i = 0; r == 0 && i < h->n_nextn; i++)
         r = add_nextn(m, h, s, model_depth(h) + i, e);
@@ -541,6 +544,21 @@ static int wkv_rank(int stated, int d_model, double exponent, double factor)
     return stated ? stated : 32 * (blocks < 1 ? 1 : (int)blocks);
 }
 
+/* The sizes of small matrices are those of converters. */
+static int put_wkv_6(struct make *m, struct shape *s, struct err *e)
+{
+    const struct { const char *key; int value; } keys[] = {
+        { "attention.head_count", 0 }, { "wkv.head_size", s->head_dim },
+        { "time_mix_extra_dim", s->mix_rank ? s->mix_rank : s->d_model == 4096 ? 64 : 32 },
+        { "time_decay_extra_dim", s->decay_rank ? s->decay_rank : s->d_model == 4096 ? 128 : 64 },
+        { "rescale_every_n_layers", s->halve_period },
+    };
+    int r = put_f32(m, s->family->arch, "attention.layer_norm_epsilon", s->eps, e);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0] && r == 0; i++)
+        r = put_u32(m, s->family->arch, keys[i].key, keys[i].value, e);
+    return r;
+}
+
 static int put_wkv(struct make *m, struct shape *s, struct err *e)
 {
     const struct { const char *key; int value; } keys[] = {
@@ -596,7 +614,7 @@ static int put_keys(struct make *m, struct shape *s, struct err *e)
         (r = gguf_writer_u32(m->w, "general.quantization_version", 2, e)) < 0 ||
         (r = put_u32(m, a, "block_count", s->layers + s->nextn, e)) < 0 || (r = put_u32(m, a, "context_length", s->context, e)) < 0 ||
         (r = put_u32(m, a, "embedding_length", s->d_model, e)) < 0 || (r = put_u32(m, a, "feed_forward_length", wide, e)) < 0 ||
-        (r = (f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
+        (r = (f->wkv == 6 ? put_wkv_6 : f->wkv ? put_wkv : put_attention)(m, s, e)) < 0)
         return r;
     m->router_unstated = !strcmp(a, "smallthinker") && s->gating == UNSTATED;
     if (s->tokenizer_from)
@@ -661,9 +679,11 @@ static int check(struct shape *s, struct err *e)
                            s->rope_scaling))
         return err_set(e, ERR_USAGE, "--arch %s has no --act, --experts, --thresholds, --ffn-biases, --qk-norms and no rotation",
                        s->family->arch);
-    if (!s->family->wkv && (s->decay_rank || s->rate_rank || s->value_rank || s->gate_rank))
-        return err_set(e, ERR_USAGE, "--decay-rank, --rate-rank, --value-rank and --gate-rank are not known for --arch %s",
-                       s->family->arch);
+    if ((s->family->wkv != 7 && (s->rate_rank || s->value_rank || s->gate_rank)) || (!s->family->wkv && s->decay_rank))
+        return err_set(e, ERR_USAGE, "--decay-rank, --rate-rank, --value-rank and --gate-rank are not known for --arch %s%s",
+                       s->family->arch, s->family->wkv ? ", but for the first" : "");
+    if (s->family->wkv != 6 && (s->mix_rank || s->halve_period))
+        return err_set(e, ERR_USAGE, "--mix-rank and --halve-period are not known for --arch %s", s->family->arch);
     if (s->heads % s->kv_heads != 0)
         return err_set(e, ERR_USAGE, "--heads %d is not a multiple of --kv-heads %d", s->heads, s->kv_heads);
     int r = check_experts(s, e);
@@ -757,7 +777,7 @@ int cmd_random(int argc, char **argv)
     static const char *const archs[] = { "llama", "smallthinker", "qwen2", "qwen2moe", "qwen3", "qwen3moe", "olmoe", "gpt-oss",
                                          "mistral3", "seed_oss", "gemma", "gemma2", "gemma3", "gemma4", "smollm3", "granite",
                                          "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
-                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", "rwkv7", NULL };
+                                         "qwen35", "qwen35moe", "nemotron", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
     static const char *const tokenizers[] = { "llama", "rwkv", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
@@ -833,11 +853,15 @@ int cmd_random(int argc, char **argv)
         { .name = "delta-dim", .type = OPT_INT, .dest = &s.delta_dim, .min = 1, .max = MODEL_MAX_DELTA,
           .arg = "N", .def = "as head-dim", .help = "Length of these heads." },
         { .name = "decay-rank", .type = OPT_INT, .dest = &s.decay_rank, .min = 1, .max = MODEL_MAX_DIM,
-          .arg = "N", .def = "as converters make it", .help = "rwkv7: elements that decays are made of." },
+          .arg = "N", .def = "as converters make it", .help = "rwkv7, rwkv6: elements that decays are made of." },
         { .name = "rate-rank", .type = OPT_INT, .dest = &s.rate_rank, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "likewise", .help = "Likewise of learning rates." },
         { .name = "value-rank", .type = OPT_INT, .dest = &s.value_rank, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "likewise", .help = "Likewise of mixes of values." },
+        { .name = "mix-rank", .type = OPT_INT, .dest = &s.mix_rank, .min = 1, .max = MODEL_MAX_DIM,
+          .arg = "N", .def = "as converters make it", .help = "rwkv6: elements that each mix of inputs is made of." },
+        { .name = "halve-period", .type = OPT_INT, .dest = &s.halve_period, .min = 0, .max = MODEL_MAX_LAYERS,
+          .arg = "N", .def = "0", .help = "rwkv6: the residual is halved after every N layers; 0: never." },
         { .name = "gate-rank", .type = OPT_INT, .dest = &s.gate_rank, .min = 1, .max = MODEL_MAX_DIM,
           .arg = "N", .def = "likewise", .help = "Likewise of gates." },
         { .name = "window", .type = OPT_INT, .dest = &s.window, .min = 1, .max = MODEL_MAX_CONTEXT,

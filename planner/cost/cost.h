@@ -103,7 +103,8 @@ double cost_verify_ns(double bytes, double verify_ns_per_byte, int threads);
 /* (M15) jobs * tau_start(threads): each job that all threads share is started and waited for. Attention has three, with a
  *       router four; the FFN of each block one, and one more where a predictor runs apart from it; the head one. */
 #define COST_ATTENTION_JOBS 3
-#define COST_WKV_JOBS 9 /* more of RWKV's time mixing: its inputs differ, and four come by way of a small matrix */
+#define COST_WKV_JOBS 9 /* more of RWKV-7's time mixing: its inputs differ, and four come by way of a small matrix; about as many of
+                           * RWKV-6, whose mixes do */
 double cost_start_ns(double jobs, double start_ns);
 
 /* (M16) t_alone = 2 * tau_norm(d) + (heads + kv_heads) * tau_rope(head_dim), for each token: what one thread does between the
@@ -167,7 +168,8 @@ double cost_kv_bytes(const struct model_hparams *h, int batch, double positions,
 /* (M9) flops of attention over them: batch * 4 * positions * n_heads * head_dim */
 double cost_kv_flops(const struct model_hparams *h, int batch, double positions);
 
-/* The same of a recurrent layer, whose state is read and written, 7 flops for an element of its matrices, 9 of RWKV. */
+/* The same of a recurrent layer, whose state is read and written, 7 flops for an element of its matrices, 9 of RWKV-7,
+ * 5 of RWKV-6. */
 double cost_state_bytes(const struct model_hparams *h, int batch);
 double cost_state_flops(const struct model_hparams *h, int batch);
 

@@ -95,7 +95,7 @@ double cost_state_bytes(const struct model_hparams *h, int batch)
 
 double cost_state_flops(const struct model_hparams *h, int batch)
 {
-    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + 9.0 * h->d_model * h->wkv_dim);
+    return batch * (7.0 * model_delta_inner(h) * h->delta_dim + (h->mix_rank ? 5.0 : 9.0) * h->d_model * h->wkv_dim);
 }
 
 /* Bytes that the first n units of a part bring, each read by itself. */

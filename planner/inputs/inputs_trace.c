@@ -57,16 +57,26 @@ static void recurrent_matrices(struct inputs_matrix *m, const struct trace_info 
     }
 }
 
-/* What time mixing multiplies: r, k, v and output; the first of each two small matrices count as one. */
+/* What time mixing multiplies: r, k, v and output; the first of each two small matrices count as one. RWKV-6: what makes mixes and decays,
+ * gates, and what weights the FFN's output. */
 static void wkv_matrices(struct inputs_layer *il, const struct trace_info *ti, int l)
 {
     static const enum model_role whole[INPUTS_ATTN] = { MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT };
     static const enum model_role low[INPUTS_LATENT - 1][2] = {
         { MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B }, { MODEL_WKV_RATE_A, MODEL_WKV_RATE_B },
         { MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B }, { MODEL_WKV_GATE_A, MODEL_WKV_GATE_B } };
+    static const enum model_role six[INPUTS_LATENT] = { MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_DECAY_B, MODEL_WKV_G, MODEL_FFN_R };
     for (int a = 0; a < INPUTS_ATTN; a++)
         il->attn[a] = matrix_of(trace_tensor_find(ti, whole[a], l));
     il->latent[0] = matrix_of(trace_tensor_find(ti, low[0][0], l));
+    for (int a = 0; ti->h.mix_rank && a < INPUTS_LATENT; a++) {
+        struct inputs_matrix m = matrix_of(trace_tensor_find(ti, six[a], l));
+        m.rows += a ? 0 : il->latent[0].rows;
+        m.bytes += a ? 0 : il->latent[0].bytes;
+        il->latent[a] = m;
+    }
+    if (ti->h.mix_rank)
+        return;
     for (int a = 0; a < INPUTS_LATENT - 1; a++) {
         struct inputs_matrix first = matrix_of(trace_tensor_find(ti, low[a][0], l));
         il->latent[a + 1] = matrix_of(trace_tensor_find(ti, low[a][1], l));

@@ -220,7 +220,9 @@ static void state_lines(const struct model_hparams *h, const struct cost_rates *
 {
     put(m, n, "(M8)", "V_kv = bytes of a state, read and written per layer and step", cost_state_bytes(h, 1), "bytes", "d",
         (double)h->d_model, "wkv_dim", (double)h->wkv_dim, NULL);
-    put(m, n, "(M9)", "F_kv = 9 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu", cost_state_flops(h, 1), "FLOP", "f_cpu", r->f_cpu,
+    put(m, n, "(M9)", h->mix_rank ? "F_kv = 5 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu"
+                                  : "F_kv = 9 * d * wkv_dim, per layer; t_attend = F_kv / f_cpu",
+        cost_state_flops(h, 1), "FLOP", "f_cpu", r->f_cpu,
         NULL);
     put(m, n, "(M16)", "t_alone = 2 * tau_norm(d), per layer", cost_serial_ns(1, 2, r->norm_ns, 0, 0), "ns", "tau_norm", r->norm_ns, NULL);
     put(m, n, "(M15)", "tau_start: a job that threads share is started and waited for", r->start_ns, "ns", "per layer in attention",

@@ -38,8 +38,11 @@ struct dense_matrix {           /* [n_rows][n_cols] */
 /* Time mixing of RWKV (common/model/nn_wkv.h), and the FFN's token shift. */
 struct dense_wkv {
     struct dense_matrix r, k, v, o, low[NN_WKV_INPUTS][2]; /* low: the two small ones of decays, rates, values and gates; others empty */
+    /* RWKV-6: what the inputs' mixes are made of, [5 mix_rank][d_model], and the five of them, [5][d_model] rows of which n_rows is the
+     * first's; gates, and what weights the FFN's output. Else empty. */
+    struct dense_matrix mix_a, mix_b, g, ffn_r;
     struct nn_wkv_weights w;
-    const float *ffn_lerp;      /* f32[d_model] */
+    const float *ffn_lerp, *ffn_lerp_r; /* f32[d_model]; the second of RWKV-6 */
 };
 
 struct dense_layer {
@@ -148,8 +151,11 @@ struct dense_backend {
 
     /* RWKV: out[t] = what the layer's FFN sees, x[t], its norm, mixed with that of the token before it in the sequence, which is part of
      * the state. f32[n][d_model]; out is not x. Only for models that have such layers, after attention of the same tokens. Their attention
-     * keeps the first layer's values of a pass for the others. */
+     * keeps the first layer's values of a pass for the others. RWKV-6: it keeps as well what receive() weights with. */
     int (*shift)(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e);
+
+    /* RWKV-6: out[t], what the layer's FFN gives, is weighted as the last call of shift(), of the same tokens, found. f32[n][d_model]. */
+    int (*receive)(struct dense *d, int n, float *out, struct err *e);
 
     /* The first n positions of page `from` are those of page `to` from here on, in every layer. */
     int (*copy_page)(struct dense *d, int from, int to, int n, struct err *e);

@@ -488,7 +488,7 @@ static int recurrent_attention(struct dense *d, int layer, struct acts *in, cons
 struct wkv {
     struct recurrent r;          /* whose memory is not used */
     const float *x;              /* f32[n][d_model]: inputs */
-    const float *lerp;
+    const float *lerp, *more;    /* more: f32[n][d_model] that is added to it, or NULL */
     int part;                    /* of the state's last inputs: 0 of time mixing, 1 of the FFN */
     float *first;                /* f32[tokens][d_model]: values of the first layer, kept from layer to layer of a pass */
     float *mixed;                /* f32[n][d_model]: one mixed input; the mix of values; what the output matrix sees */
@@ -511,7 +511,7 @@ static void mix_tokens(void *ctx, int begin, int end, int worker)
         const float *before = r->tokens[t].pos == 0 ? NULL
                               : i >= 0 ? s->x + (size_t)i * d
                                        : state_of(r->cpu, r->layer, r->tokens[t].seq) + (size_t)s->part * d;
-        nn_wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, h);
+        nn_wkv_mix(s->mixed + (size_t)t * d, s->x + (size_t)t * d, before, s->lerp, s->more ? s->more + (size_t)t * d : NULL, h);
     }
 }
 
@@ -564,31 +564,72 @@ static void move_wkv(void *ctx, int begin, int end, int worker)
     }
 }
 
+static void mix_inputs(struct wkv *s, const float *lerp, const float *more)
+{
+    int n = s->r.n;
+    s->lerp = lerp;
+    s->more = more;
+    pool_for(s->r.cpu->c.pool, n, piece_of(s->r.cpu, n, (uint64_t)n * (uint64_t)s->r.cpu->c.h->d_model * 8), mix_tokens, s);
+}
+
+/* RWKV-6: what the mixes of all inputs are made of, at s->few. */
+static int begin_mixes(struct wkv *s, const struct dense_reads *reads, struct err *e)
+{
+    const struct cpu *c = s->r.cpu;
+    const struct dense_wkv *l = c->c.w->layers[s->r.layer].wkv;
+    struct products p = { .reads = reads, .e = e };
+    struct acts in = { .f32 = s->mixed, .n_cols = c->c.h->d_model, .n_tokens = s->r.n, .q8 = c->c.memory.act };
+    mix_inputs(s, l->w.lerp_x, NULL);
+    add_product(&p, &l->mix_a, &in, s->few);
+    int r = run_products(c, &p);
+    nn_wkv_low(s->few, (size_t)s->r.n * (size_t)l->mix_a.n_rows, NN_WKV_W);
+    return r;
+}
+
+/* And of one of them, at s->mixed. few: f32[n][mix_rank], written to. */
+static int make_mix(struct wkv *s, int place, float *few, const struct dense_reads *reads, struct err *e)
+{
+    const struct cpu *c = s->r.cpu;
+    struct dense_matrix m = c->c.w->layers[s->r.layer].wkv->mix_b;
+    size_t rank = (size_t)m.n_cols;
+    for (size_t t = 0; t < (size_t)s->r.n; t++)
+        memcpy(few + t * rank, s->few + (t * 5 + (size_t)place) * rank, rank * sizeof *few);
+    m.data += (size_t)place * (size_t)m.n_rows * m.row_bytes;
+    struct acts in = { .f32 = few, .n_cols = m.n_cols, .n_tokens = s->r.n, .q8 = c->c.memory.act };
+    struct products p = { .reads = reads, .e = e };
+    add_product(&p, &m, &in, s->mixed);
+    return run_products(c, &p);
+}
+
 /* All that is made of the inputs, one after another; values come last, as their mix needs the memory of mixed inputs. */
 static int wkv_products(struct wkv *s, const struct dense_reads *reads, struct err *e)
 {
     static const enum nn_wkv_input order[NN_WKV_INPUTS] = { NN_WKV_R, NN_WKV_W, NN_WKV_K, NN_WKV_A, NN_WKV_G, NN_WKV_V };
     const struct cpu *c = s->r.cpu;
     const struct dense_wkv *l = c->c.w->layers[s->r.layer].wkv;
-    const struct dense_matrix *const whole[NN_WKV_INPUTS] = { [NN_WKV_R] = &l->r, [NN_WKV_K] = &l->k, [NN_WKV_V] = &l->v };
+    const struct dense_matrix *const whole[NN_WKV_INPUTS] = { [NN_WKV_R] = &l->r, [NN_WKV_K] = &l->k, [NN_WKV_V] = &l->v,
+                                                                [NN_WKV_G] = &l->g };
     float *const to[NN_WKV_INPUTS] = { s->all.r, s->all.w, s->all.k, s->all.v, s->all.a, s->all.g };
-    int d = c->c.h->d_model, n = s->r.n, r = 0;
+    int d = c->c.h->d_model, n = s->r.n, six = c->c.h->mix_rank > 0, r = six ? begin_mixes(s, reads, e) : 0;
+    float *low_few = six ? s->few + (size_t)n * (size_t)l->mix_a.n_rows : s->few;
     for (int i = 0; i < NN_WKV_INPUTS && r == 0; i++) {
         enum nn_wkv_input which = order[i];
         const struct dense_matrix *low = l->low[which];
         struct products first = { .reads = reads, .e = e }, then = { .reads = reads, .e = e };
         struct acts in = { .f32 = s->mixed, .n_cols = d, .n_tokens = n, .q8 = c->c.memory.act };
-        s->lerp = l->w.lerp + (size_t)which * (size_t)d;
-        pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)d * 8), mix_tokens, s);
-        if (whole[which])
+        int place = nn_wkv_place(which, c->c.h);
+        if (place < 0 || (six && (r = make_mix(s, place, low_few, reads, e)) < 0))
+            continue;
+        mix_inputs(s, l->w.lerp + (size_t)place * (size_t)d, six ? s->mixed : NULL);
+        if (whole[which] && whole[which]->data)
             add_product(&first, whole[which], &in, to[which]);
         if (low[0].data)
-            add_product(&first, &low[0], &in, s->few);
+            add_product(&first, &low[0], &in, low_few);
         r = run_products(c, &first);
         if (r < 0 || !low[0].data)
             continue;
-        nn_wkv_low(s->few, (size_t)n * (size_t)low[0].n_rows, which);
-        struct acts few = { .f32 = s->few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
+        nn_wkv_low(low_few, (size_t)n * (size_t)low[0].n_rows, which);
+        struct acts few = { .f32 = low_few, .n_cols = low[0].n_rows, .n_tokens = n, .q8 = c->c.memory.act };
         add_product(&then, &low[1], &few, which == NN_WKV_V ? s->mixed : to[which]);
         r = run_products(c, &then);
     }
@@ -622,11 +663,25 @@ static int wkv_attention(struct dense *d, int layer, struct acts *in, const stru
 static int cpu_shift(struct dense *d, int layer, const struct engine_token *tokens, const float *x, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
-    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = n }, .x = x, .lerp = c->c.w->layers[layer].wkv->ffn_lerp,
-                     .part = 1, .mixed = out };
-    (void)e;
-    pool_for(c->c.pool, n, piece_of(c, n, (uint64_t)n * (uint64_t)c->c.h->d_model * 8), mix_tokens, &s);
+    const struct dense_wkv *l = c->c.w->layers[layer].wkv;
+    struct wkv s = { .r = { .cpu = c, .tokens = tokens, .layer = layer, .n = n }, .x = x, .part = 1, .mixed = out };
+    int r = 0;
+    mix_inputs(&s, l->ffn_lerp, NULL);
+    if (l->ffn_r.data) {
+        s.mixed = c->c.memory.made + (size_t)c->c.tokens * (size_t)c->c.h->d_model;
+        mix_inputs(&s, l->ffn_lerp_r, NULL);
+        struct acts in = { .f32 = s.mixed, .n_cols = c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
+        r = one_product(c, &l->ffn_r, &in, c->c.memory.made, e);
+    }
     keep_inputs(&s);
+    return r;
+}
+
+static int cpu_receive(struct dense *d, int n, float *out, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    (void)e;
+    nn_wkv_receive(out, c->c.memory.made, (size_t)n * (size_t)c->c.h->d_model);
     return 0;
 }
 
@@ -794,6 +849,6 @@ static void cpu_close(struct dense *d)
 
 const struct dense_backend dense_cpu_backend = {
     .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
-    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .shift = cpu_shift,
+    .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .shift = cpu_shift, .receive = cpu_receive,
     .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

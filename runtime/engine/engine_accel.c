@@ -171,13 +171,17 @@ static void add_dense(const struct engine *g, struct piece *to, int *n)
         for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
             add_matrix(all[k], to, n);
         if (l->wkv) { /* and nothing of `all` */
-            const struct dense_matrix *const some[] = { &l->wkv->r, &l->wkv->k, &l->wkv->v, &l->wkv->o };
+            const struct dense_matrix *const some[] = { &l->wkv->r, &l->wkv->k, &l->wkv->v, &l->wkv->o, &l->wkv->mix_a, &l->wkv->g,
+                                                        &l->wkv->ffn_r };
             for (size_t k = 0; k < sizeof some / sizeof some[0]; k++)
                 add_matrix(some[k], to, n);
             for (int k = 0; k < NN_WKV_INPUTS; k++) {
                 add_matrix(&l->wkv->low[k][0], to, n);
                 add_matrix(&l->wkv->low[k][1], to, n);
             }
+            struct dense_matrix mixes = l->wkv->mix_b;
+            mixes.n_rows *= 5;
+            add_matrix(&mixes, to, n);
         }
     }
     for (int i = 0; i < model_depth(&g->h); i++) {

@@ -161,6 +161,8 @@ static int ffn_dense(struct engine *g, int layer, int n, struct err *e)
             g->acc[(size_t)t * (size_t)g->h.d_model + (size_t)c] += bias[c];
     if (r == 0 && g->h.post_norms)
         r = g->dense->backend->norm(g->dense, layer, DENSE_NORM_FFN_POST, g->acc, n, g->acc, e);
+    if (r == 0 && g->h.mix_rank)
+        r = g->dense->backend->receive(g->dense, n, g->acc, e);
     return r < 0 ? r : engine_add_residual(g, g->acc, n, e);
 }
 

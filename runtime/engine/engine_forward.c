@@ -116,6 +116,8 @@ static int one_layer(struct engine *g, int layer, const struct engine_token *tok
     const float *scale = g->weights.layers[layer].out_scale;
     for (size_t i = 0; scale && i < (size_t)n * (size_t)g->h.d_model; i++)
         g->x[i] *= *scale;
+    for (size_t i = 0; model_halves(&g->h, layer) && i < (size_t)n * (size_t)g->h.d_model; i++)
+        g->x[i] *= 0.5f;
     add_time(g, &g->stats.ffn_ns, &start, &before);
     return r;
 }

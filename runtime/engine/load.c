@@ -126,7 +126,9 @@ static int load_wkv(struct engine *g, int i, struct progress *bar, struct err *e
         { MODEL_WKV_LERP, NULL, &x->w.lerp }, { MODEL_WKV_DECAY, NULL, &x->w.decay }, { MODEL_WKV_RATE, NULL, &x->w.rate },
         { MODEL_WKV_VALUE, NULL, &x->w.value }, { MODEL_WKV_K_K, NULL, &x->w.k_k }, { MODEL_WKV_K_A, NULL, &x->w.k_a },
         { MODEL_WKV_R_K, NULL, &x->w.r_k }, { MODEL_WKV_NORM, NULL, &x->w.norm }, { MODEL_WKV_NORM_BIAS, NULL, &x->w.norm_bias },
-        { MODEL_FFN_LERP, NULL, &x->ffn_lerp },
+        { MODEL_FFN_LERP, NULL, &x->ffn_lerp }, { MODEL_FFN_LERP_R, NULL, &x->ffn_lerp_r }, { MODEL_WKV_LERP_X, NULL, &x->w.lerp_x },
+        { MODEL_WKV_MIX_A, &x->mix_a, NULL }, { MODEL_WKV_MIX_B, &x->mix_b, NULL }, { MODEL_WKV_G, &x->g, NULL },
+        { MODEL_FFN_R, &x->ffn_r, NULL },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)

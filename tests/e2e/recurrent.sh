@@ -97,4 +97,6 @@ all "delta nets" $((6 * (3 * 256 + 4 * 32 * 32) * 4)) $((3 * 8 * 32 * 2 * 2 * 64
 # Four layers, two inputs of 96 and 3 matrices of 32 x 32 each.
 all RWKV $((4 * (2 * 96 + 3 * 32 * 32) * 4)) 0 --arch rwkv7 --layers 4 --d-model 96 --heads 3 --ff 160
 check "RWKV: exact and dense mode give the same bytes" modes
+all "RWKV-6" $((4 * (2 * 96 + 3 * 32 * 32) * 4)) 0 --arch rwkv6 --layers 4 --d-model 96 --heads 3 --ff 160 --halve-period 3
+check "RWKV-6: exact and dense mode give the same bytes" modes
 done_testing

@@ -317,6 +317,49 @@ static void wkv(void)
     CHECK(rwkv7("rwkv7.rope.freq_base", 'f', 10000, &h) == ERR_UNSUPPORTED && says("rope.freq_base"));
 }
 
+/* The same of RWKV-6. */
+static int rwkv6(const char *key, char kind, double number, struct model_hparams *h)
+{
+    static const struct tiny_edit all[] = {
+        { "general.architecture", 's', 0, "rwkv6" }, { "rwkv6.context_length", 'u', 64, NULL },
+        { "rwkv6.embedding_length", 'u', 64, NULL }, { "rwkv6.block_count", 'u', 3, NULL },
+        { "rwkv6.feed_forward_length", 'u', 96, NULL }, { "rwkv6.attention.head_count", 'u', 0, NULL },
+        { "rwkv6.attention.layer_norm_epsilon", 'f', 1e-5, NULL }, { "rwkv6.wkv.head_size", 'u', 16, NULL },
+        { "rwkv6.time_mix_extra_dim", 'u', 12, NULL }, { "rwkv6.time_decay_extra_dim", 'u', 24, NULL },
+        { "rwkv6.rescale_every_n_layers", 'u', 2, NULL },
+    };
+    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
+}
+
+static void wkv_6(void)
+{
+    struct model_hparams h;
+    uint64_t d[4];
+    char name[64];
+    int ok = rwkv6(NULL, 0, 0, &h) == 0;
+    CHECK_MSG(ok, "%s", e.msg);
+    if (!ok)
+        return;
+    CHECK(h.wkv_dim == 16 && h.n_heads == 4 && h.mix_rank == 12 && h.decay_rank == 24 && h.halve_period == 2 && h.rate_rank == 0 &&
+          h.act == MODEL_ACT_RELU && h.ffn_up == MODEL_FFN_UP_UNGATED && h.layer_norm);
+    CHECK(model_role_at(&h, MODEL_WKV_RATE_A, 1) == MODEL_ABSENT && model_role_at(&h, MODEL_WKV_VALUE_A, 1) == MODEL_ABSENT &&
+          model_role_at(&h, MODEL_WKV_K_K, 1) == MODEL_ABSENT && model_role_at(&h, MODEL_FFN_R, 0) == MODEL_REQUIRED);
+    CHECK(model_tensor_shape(&h, MODEL_WKV_LERP, d) == 4 && d[0] == 64 && d[1] == 1 && d[2] == 1 && d[3] == 5);
+    CHECK(model_tensor_shape(&h, MODEL_WKV_MIX_A, d) == 2 && d[0] == 64 && d[1] == 60);
+    CHECK(model_tensor_shape(&h, MODEL_WKV_MIX_B, d) == 3 && d[0] == 12 && d[1] == 64 && d[2] == 5);
+    CHECK(model_tensor_shape(&h, MODEL_WKV_R_K, d) == 2 && d[0] == 16 && d[1] == 4 && model_role_is_vector(MODEL_WKV_R_K));
+    CHECK(model_tensor_name(&h, MODEL_WKV_DECAY_A, 1, name, sizeof name) == 0 && !strcmp(name, "blk.1.time_mix_decay_w1.weight"));
+    CHECK(model_tensor_name(&h, MODEL_WKV_MIX_B, 1, name, sizeof name) == 0 && !strcmp(name, "blk.1.time_mix_w2.weight"));
+    CHECK(!model_leaves_out(&h, "blk.0.time_mix_v1.weight"));
+    CHECK(rwkv6("rwkv6.rescale_every_n_layers", '-', 0, &h) == 0 && h.halve_period == 0);
+    CHECK(rwkv6("rwkv6.rescale_every_n_layers", 'u', 0, &h) == 0 && h.halve_period == 0);
+    CHECK(rwkv6("rwkv6.time_mix_extra_dim", 'u', 0, &h) == ERR_FORMAT && says("time_mix_extra_dim"));
+    CHECK(rwkv6("rwkv6.time_mix_extra_dim", 'u', 1u << 30, &h) == ERR_LIMIT && says("time_mix_extra_dim"));
+    CHECK(rwkv6("rwkv6.time_decay_extra_dim", '-', 0, &h) == ERR_FORMAT && says("time_decay_extra_dim"));
+    CHECK(rwkv6("rwkv6.token_shift_count", 'u', 1, &h) == ERR_UNSUPPORTED && says("token_shift_count"));
+    CHECK(rwkv6("rwkv6.attention.gate_lora_rank", 'u', 8, &h) == ERR_UNSUPPORTED && says("gate_lora_rank"));
+}
+
 /* Which tensors recurrent layers have, and which the others. */
 static void recurrent_roles(const struct model_hparams *h)
 {
@@ -791,6 +834,7 @@ int main(void)
     lead();
     recurrent();
     wkv();
+    wkv_6();
     latent();
     kinds();
     stated();

@@ -1,4 +1,5 @@
-/* RWKV-7's time mixing against its definition in double precision: token shift, decays, rates and the mix of values, the matrix of a head
+/* Time mixing of RWKV-7, and of RWKV-6, against its definition in double precision:
+ * token shift, decays, rates and the mix of values, the matrix of a head
  * over several tokens, norm, bonus and gate. */
 #include "common/base/cpu.h"
 #include "common/kernels/kernels.h"
@@ -13,6 +14,10 @@ enum { DIM = 20, HEADS = 3, D = DIM * HEADS, TOKENS = 9 };
 static const struct model_hparams h = { .n_layers = 2, .d_model = D, .n_heads = HEADS, .n_kv_heads = HEADS, .head_dim = DIM,
                                         .wkv_dim = DIM, .decay_rank = 8, .rate_rank = 16, .value_rank = 4, .gate_rank = 12,
                                         .layer_norm = 1, .rms_eps = 1e-5f };
+
+static const struct model_hparams h6 = { .n_layers = 2, .d_model = D, .n_heads = HEADS, .n_kv_heads = HEADS, .head_dim = DIM,
+                                         .wkv_dim = DIM, .decay_rank = 8, .mix_rank = 6, .halve_period = 2, .layer_norm = 1,
+                                         .rms_eps = 1e-5f };
 
 static float value(int i)
 {
@@ -33,21 +38,31 @@ static void sizes(void)
     CHECK(model_has_states(&h) && model_is_recurrent(&h, 0) && model_is_recurrent(&h, 1));
     CHECK(model_kv_layers(&h) == 0 && model_recurrent_layers(&h) == 2 && model_recurrent_layer(&h, 1) == 1);
     CHECK(model_state_floats(&h) == 2 * D + D * DIM && model_wkv_rank(&h) == 16 && model_wkv_token(&h) == 8 * D + 16);
+    CHECK(model_state_floats(&h6) == 2 * D + D * DIM && model_wkv_rank(&h6) == 5 * 6 + 8);
+    CHECK(!model_halves(&h, 1) && !model_halves(&h6, 0) && model_halves(&h6, 1) && !model_halves(&h6, 2));
+    CHECK(nn_wkv_place(NN_WKV_A, &h) == 4 && nn_wkv_place(NN_WKV_A, &h6) == -1);
+    CHECK(nn_wkv_place(NN_WKV_W, &h6) == 0 && nn_wkv_place(NN_WKV_K, &h6) == 1 && nn_wkv_place(NN_WKV_V, &h6) == 2 &&
+          nn_wkv_place(NN_WKV_R, &h6) == 3 && nn_wkv_place(NN_WKV_G, &h6) == 4);
 }
 
 static void mix(void)
 {
-    float x[D], before[D], lerp[D], out[D], none[D];
+    float x[D], before[D], lerp[D], out[D], none[D], more[D], own[D];
     fill(x, D, 1, 0, 1);
     fill(before, D, 2, 0, 1);
     fill(lerp, D, 3, 0.5f, 0.5f);
-    nn_wkv_mix(out, x, before, lerp, &h);
-    nn_wkv_mix(none, x, NULL, lerp, &h);
+    fill(more, D, 4, 0, 1);
+    memcpy(own, more, sizeof own);
+    nn_wkv_mix(out, x, before, lerp, NULL, &h);
+    nn_wkv_mix(none, x, NULL, lerp, NULL, &h);
+    nn_wkv_mix(own, x, before, lerp, own, &h6);
     double worst = 0;
     for (int i = 0; i < D; i++) {
         double l = (double)lerp[i];
         worst = fmax(worst, fabs((double)out[i] - ((double)x[i] * (1 - l) + (double)before[i] * l)));
         worst = fmax(worst, fabs((double)none[i] - (double)x[i] * (1 - l)));
+        l += (double)more[i];
+        worst = fmax(worst, fabs((double)own[i] - ((double)x[i] * (1 - l) + (double)before[i] * l)));
     }
     CHECK_MSG(worst < 1e-6, "%g", worst);
 }
@@ -150,6 +165,70 @@ static void heads(void)
     CHECK_MSG(worst < 3e-5, "%g", worst);
 }
 
+static void gates_6(void)
+{
+    float w[D], g[D], v[D], was[3][D], decay[D], out[D];
+    double worst = 0;
+    fill(w, D, 1, 0, 2), fill(g, D, 2, 0, 3), fill(v, D, 3, 0, 1), fill(decay, D, 4, -2, 1), fill(out, D, 5, 0, 2);
+    memcpy(was[0], w, sizeof w), memcpy(was[1], g, sizeof g), memcpy(was[2], out, sizeof out);
+    const struct nn_wkv_weights weights = { .decay = decay };
+    const struct nn_wkv_token t = { .v = v, .w = w, .g = g };
+    nn_wkv_gates(&t, NULL, NULL, &weights, &h6);
+    nn_wkv_receive(out, v, D);
+    for (int i = 0; i < D; i++) {
+        worst = fmax(worst, fabs((double)w[i] - exp(-exp((double)was[0][i] + (double)decay[i]))));
+        worst = fmax(worst, fabs((double)g[i] - (double)was[1][i] * sigmoid((double)was[1][i])));
+        worst = fmax(worst, fabs((double)out[i] - (double)was[2][i] * sigmoid((double)v[i])));
+    }
+    CHECK_MSG(worst < 1e-6, "%g", worst);
+}
+
+/* o = (S + u k v^T)^T r, S = diag(w) S + k v^T, S[key][value]. */
+static void defined_6(double s[DIM][DIM], const struct nn_wkv_token *t, const struct nn_wkv_weights *w, int at, double *o)
+{
+    double sum = 0, squares = 0;
+    for (int j = 0; j < DIM; j++) {
+        o[j] = 0;
+        for (int i = 0; i < DIM; i++) {
+            double kv = (double)t->k[at + i] * (double)t->v[at + j];
+            o[j] += (double)t->r[at + i] * (s[i][j] + (double)w->r_k[at + i] * kv);
+            s[i][j] = s[i][j] * (double)t->w[at + i] + kv;
+        }
+        sum += o[j];
+    }
+    for (int j = 0; j < DIM; j++)
+        squares += (o[j] - sum / DIM) * (o[j] - sum / DIM);
+    for (int j = 0; j < DIM; j++)
+        o[j] = ((o[j] - sum / DIM) / sqrt(squares / DIM + 64e-5) * (double)w->norm[at + j] + (double)w->norm_bias[at + j]) *
+               (double)t->g[at + j];
+}
+
+static void heads_6(void)
+{
+    static float state[D * DIM];
+    static double s[HEADS][DIM][DIM];
+    float r[D], k[D], v[D], w[D], g[D], o[D], bonus[D], norm[D], bias[D];
+    double worst = 0;
+    memset(state, 0, sizeof state);
+    memset(s, 0, sizeof s);
+    fill(bonus, D, 13, 0, 0.5f), fill(norm, D, 14, 1, 0.2f), fill(bias, D, 15, 0, 0.2f);
+    const struct nn_wkv_weights weights = { .r_k = bonus, .norm = norm, .norm_bias = bias };
+    for (int t = 0; t < TOKENS; t++) {
+        fill(r, D, 20 + 7 * t, 0, 1), fill(k, D, 21 + 7 * t, 0, 1), fill(v, D, 22 + 7 * t, 0, 1), fill(g, D, 25 + 7 * t, 0.5f, 0.5f);
+        fill(w, D, 23 + 7 * t, 0.8f, 0.15f);
+        const struct nn_wkv_token token = { .r = r, .k = k, .v = v, .w = w, .g = g };
+        for (int i = 0; i < HEADS; i++) {
+            const int at = i * DIM;
+            double want[DIM];
+            nn_wkv_head(o + at, state + at * DIM, &token, &weights, i, &h6);
+            defined_6(s[i], &token, &weights, at, want);
+            for (int j = 0; j < DIM; j++)
+                worst = fmax(worst, fabs((double)o[at + j] - want[j]));
+        }
+    }
+    CHECK_MSG(worst < 3e-5, "%g", worst);
+}
+
 /* Keys of zeros have no direction, and change nothing but by decay. */
 static void no_key(void)
 {
@@ -180,9 +259,12 @@ int main(void)
     low();
     gates(0);
     gates(1);
+    gates_6();
     heads();
+    heads_6();
     kernels_init(cpu_detect());
     heads();
+    heads_6();
     no_key();
     return test_done();
 }

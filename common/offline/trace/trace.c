@@ -151,11 +151,13 @@ static int check_info(const struct trace *t, struct err *e)
         (h->full_period > 0 && (h->n_lead > 0 || h->delta_v_heads % h->delta_k_heads ||
                                 h->delta_v_heads > MODEL_MAX_DIM / 4 / h->delta_dim)))
         return bad(t, e, "full_period, conv_width, delta_dim, delta_k_heads and delta_v_heads contradict each other");
-    if ((h->wkv_dim > 0) != (h->decay_rank > 0) || (h->wkv_dim > 0) != (h->rate_rank > 0) || (h->wkv_dim > 0) != (h->value_rank > 0) ||
-        (h->wkv_dim > 0) != (h->gate_rank > 0) ||
+    int seven = h->wkv_dim > 0 && !h->mix_rank;
+    if ((h->wkv_dim > 0) != (h->decay_rank > 0) || seven != (h->rate_rank > 0) || seven != (h->value_rank > 0) ||
+        seven != (h->gate_rank > 0) || (h->mix_rank > 0 && !h->wkv_dim) ||
         (h->wkv_dim > 0 && (h->d_model % h->wkv_dim || h->head_dim != h->wkv_dim || h->n_heads != h->d_model / h->wkv_dim ||
                             h->n_experts > 0 || h->n_lead > 0 || h->full_period > 0 || h->kv_rank > 0)))
-        return bad(t, e, "wkv_dim, decay_rank, rate_rank, value_rank, gate_rank, head_dim, n_heads and d_model contradict each other");
+        return bad(t, e, "wkv_dim, decay_rank, rate_rank, value_rank, gate_rank, mix_rank, head_dim, n_heads and d_model contradict each "
+                         "other");
     if (h->n_heads % h->n_kv_heads)
         return bad(t, e, "n_heads is no multiple of n_kv_heads");
     if (i->shard >= i->n_shards)

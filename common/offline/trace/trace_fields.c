@@ -65,6 +65,8 @@ const struct trace_field trace_fields[] = {
     { "/model", "rate_rank", TRACE_FIELD_OPT_INT, AT(h.rate_rank), 0, 1, MODEL_MAX_DIM },
     { "/model", "value_rank", TRACE_FIELD_OPT_INT, AT(h.value_rank), 0, 1, MODEL_MAX_DIM },
     { "/model", "gate_rank", TRACE_FIELD_OPT_INT, AT(h.gate_rank), 0, 1, MODEL_MAX_DIM },
+    { "/model", "mix_rank", TRACE_FIELD_OPT_INT, AT(h.mix_rank), 0, 1, MODEL_MAX_DIM },
+    { "/model", "halve_period", TRACE_FIELD_OPT_INT, AT(h.halve_period), 0, 1, INT32_MAX },
     { "/model", "out_gate", TRACE_FIELD_OPT_INT, AT(h.out_gate), 0, 0, 1 },
     { "/model", "rope_theta", TRACE_FIELD_F32, AT(h.rope_theta), 0, 0, 0 },
     { "/model", "rope_scale", TRACE_FIELD_F32, AT(h.rope_scale), 0, 0, 0 },

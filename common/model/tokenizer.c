@@ -4,7 +4,7 @@
  * texts, and for BPE the merges. Texts are kept as they occur in plain text (SentencePiece's U+2581
  * as a space, BPE's printable characters as bytes), so the pool serves lookups and output alike.
  * Special tokens are found in the text first, the longest first, and what lies between them is
- * handed to tokenizer_spm.c, tokenizer_bpe.c or tokenizer_rwkv.c. */
+ * handed to tokenizer_spm.c, tokenizer_bpe.c, tokenizer_rwkv.c or tokenizer_unigram.c. */
 #include "common/model/tokenizer_impl.h"
 
 #include "common/base/bytes.h"
@@ -20,6 +20,7 @@
 #define MAX_TEXT   (1u << 30) /* bytes, of a pool and of a text to encode */
 #define TOKENS_KEY "tokenizer.ggml.tokens"
 #define MODEL_KEY  "tokenizer.ggml.model"
+#define CHARSMAP_KEY "tokenizer.ggml.precompiled_charsmap"
 
 /* --- lists and heaps --------------------------------------------------------------------- */
 
@@ -176,6 +177,7 @@ static const struct model_row {
     { { "gpt2", "BPE of bytes" }, TOKENIZER_BPE, false },
     { { "gemma4", "BPE of characters" }, TOKENIZER_BPE, true },
     { { "rwkv", "longest match" }, TOKENIZER_RWKV, false },
+    { { "t5", "SentencePiece unigram" }, TOKENIZER_UNIGRAM, false },
 };
 enum { MODELS = sizeof models / sizeof models[0] };
 
@@ -214,8 +216,15 @@ static int bad(const struct gguf *g, const char *key, const char *what, struct e
     return err_set(e, ERR_FORMAT, "'%s': key '%s' %s", gguf_name(g), key, what);
 }
 
-int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
-                      struct err *e)
+uint64_t tokenizer_beside_bytes(const struct gguf *g)
+{
+    const struct gguf_key *model = gguf_find(g, MODEL_KEY), *tokens = gguf_find(g, TOKENS_KEY), *map = gguf_find(g, CHARSMAP_KEY);
+    if (!model || model->type != GGUF_STRING || model->n != 2 || memcmp(model->data, "t5", 2))
+        return 0;
+    return 16 + (tokens ? 4 * tokens->n : 0) + (map ? map->data_len : 0); /* 16: what alignment takes */
+}
+
+static int measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges, struct err *e)
 {
     const struct gguf_key *k = gguf_find(g, TOKENS_KEY), *m = gguf_find(g, "tokenizer.ggml.merges");
     if (!k)
@@ -234,10 +243,23 @@ int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_by
     if (m && m->n > MAX_MERGES)
         return err_set(e, ERR_LIMIT, "'%s': key '%s' has %" PRIu64 " elements, more than the limit of %u",
                        gguf_name(g), m->name, m->n, MAX_MERGES);
+    const struct gguf_key *map = gguf_find(g, CHARSMAP_KEY);
+    if (map && map->data_len > MAX_TEXT)
+        return err_set(e, ERR_LIMIT, "'%s': key '" CHARSMAP_KEY "' has %zu bytes, more than the limit of %u", gguf_name(g),
+                       map->data_len, MAX_TEXT);
     *n_vocab = k->n;
     *text_bytes = bytes;
     *n_merges = m ? m->n : 0;
     return 0;
+}
+
+int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
+                      struct err *e)
+{
+    int r = measure(g, n_vocab, text_bytes, n_merges, e);
+    if (r == 0)
+        *text_bytes += tokenizer_beside_bytes(g);
+    return r;
 }
 
 /* An array of n_vocab 4-byte elements; NULL when absent. */
@@ -290,6 +312,11 @@ static int special_text(struct tokenizer *t, const struct gguf *g, int32_t id, c
     return 0;
 }
 
+static bool sentencepiece(const struct tokenizer *t)
+{
+    return t->kind == TOKENIZER_SPM || t->kind == TOKENIZER_UNIGRAM;
+}
+
 /* One token into pool, types and byte tokens; sets the next offset. */
 static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, const char *s, size_t len,
                      int32_t type, struct err *e)
@@ -320,7 +347,7 @@ static int add_token(struct tokenizer *t, const struct gguf *g, int32_t id, cons
         t->byte_id[b] = id;
         *out = (char)b;
         len = 1;
-    } else if (t->kind == TOKENIZER_SPM) {
+    } else if (sentencepiece(t)) {
         len = tokenizer_spm_text(s, len, out, &opaque);
     } else {
         long n = tokenizer_bpe_text(t, s, len, out);
@@ -342,7 +369,7 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
     if ((r = per_token(g, "tokenizer.ggml.token_type", GGUF_I32, t->n_vocab, &types, e)) < 0 ||
         (r = per_token(g, "tokenizer.ggml.scores", GGUF_F32, t->n_vocab, &scores, e)) < 0)
         return r;
-    if (t->kind == TOKENIZER_SPM && (!types || !scores))
+    if (sentencepiece(t) && (!types || !scores))
         return bad(g, types ? "tokenizer.ggml.scores" : "tokenizer.ggml.token_type", "is absent", e);
     if (t->kind == TOKENIZER_RWKV && !types)
         return bad(g, "tokenizer.ggml.token_type", "is absent", e);
@@ -354,7 +381,7 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
         int32_t type = types ? (int32_t)bytes_le32(types + 4 * (size_t)id) : TOKEN_NORMAL;
         if ((r = add_token(t, g, id, s, (size_t)len, type, e)) < 0)
             return r;
-        if (t->kind == TOKENIZER_SPM) {
+        if (sentencepiece(t)) {
             float score = bytes_lef32(scores + 4 * (size_t)id);
             if (!(score - score == 0))
                 return err_set(e, ERR_FORMAT, "'%s': the score of token %" PRId32 " is not finite", gguf_name(g), id);
@@ -370,6 +397,8 @@ static int read_tokens(struct tokenizer *t, const struct gguf *g, struct err *e)
     }
     if (t->kind == TOKENIZER_RWKV)
         tokenizer_rwkv_sort(t);
+    if (t->kind == TOKENIZER_UNIGRAM)
+        tokenizer_unigram_sort(t);
     return 0;
 }
 
@@ -408,7 +437,7 @@ static int read_eog(struct tokenizer *t, const struct gguf *g, struct err *e)
                                          "[e~[", DEEPSEEK_END };
     for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
         int32_t id;
-        int r = special_id(t, g, keys[i], i == 0 && t->kind == TOKENIZER_SPM ? 2 : -1, &id, e);
+        int r = special_id(t, g, keys[i], i ? -1 : t->kind == TOKENIZER_SPM ? 2 : t->kind == TOKENIZER_UNIGRAM ? 1 : -1, &id, e);
         if (r < 0)
             return r;
         mark_eog(t, id);
@@ -473,16 +502,37 @@ static int read_pre(struct tokenizer *t, const struct gguf *g, struct err *e)
     return r;
 }
 
+/* A table of normalisation: u32 how many bytes its trie has, the trie, texts that each end with a NUL. */
+static int read_charsmap(struct tokenizer *t, const struct gguf *g, struct err *e)
+{
+    const struct gguf_key *k = gguf_find(g, CHARSMAP_KEY);
+    if (!k)
+        return 0;
+    if (k->type != GGUF_ARRAY || (k->elem_type != GGUF_U8 && k->elem_type != GGUF_I8))
+        return bad(g, CHARSMAP_KEY, "is not an array of bytes", e);
+    uint32_t trie = k->data_len < 4 ? 0 : bytes_le32(k->data);
+    if (k->data_len < 5 || trie > k->data_len - 5)
+        return err_set(e, ERR_FORMAT, "'%s': key '" CHARSMAP_KEY "' has %zu bytes, no room for a size, a trie of %" PRIu32
+                       " bytes and a text", gguf_name(g), k->data_len, trie);
+    if (((const uint8_t *)k->data)[k->data_len - 1] != 0)
+        return bad(g, CHARSMAP_KEY, "does not end with a NUL", e);
+    memcpy(t->charsmap, k->data, k->data_len);
+    t->trie_nodes = trie / 4;
+    t->texts_at = 4 + trie;
+    t->charsmap_len = k->data_len;
+    return 0;
+}
+
 static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
 {
-    bool spm = t->kind == TOKENIZER_SPM, bpe = t->kind == TOKENIZER_BPE;
+    bool spm = t->kind == TOKENIZER_SPM, bpe = t->kind == TOKENIZER_BPE, unigram = t->kind == TOKENIZER_UNIGRAM;
     int r;
     t->add_bos = t->add_space = spm;
     memset(t->byte_id, 0xff, sizeof t->byte_id);
     if (bpe && (r = read_pre(t, g, e)) < 0)
         return r;
     if ((r = special_id(t, g, "tokenizer.ggml.bos_token_id", spm ? 1 : -1, &t->bos, e)) < 0 ||
-        (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : -1, &t->unk, e)) < 0 ||
+        (r = special_id(t, g, "tokenizer.ggml.unknown_token_id", spm ? 0 : unigram ? 2 : -1, &t->unk, e)) < 0 ||
         (r = read_flag(g, "tokenizer.ggml.add_bos_token", &t->add_bos, e)) < 0 ||
         (r = read_tokens(t, g, e)) < 0 || (r = read_eog(t, g, e)) < 0 ||
         (r = read_rstrip(t, g, e)) < 0)
@@ -492,6 +542,13 @@ static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
         r = tokenizer_bpe_merges(t, g, e);
         return r < 0 ? err_wrap(e, "'%s'", gguf_name(g)) : 0;
     }
+    if (unigram) {
+        if (t->unk < 0)
+            return err_set(e, ERR_FORMAT, "'%s': the vocabulary has no unknown token", gguf_name(g));
+        if ((r = read_flag(g, "tokenizer.ggml.remove_extra_whitespaces", &t->merge_spaces, e)) < 0 ||
+            (r = read_charsmap(t, g, e)) < 0)
+            return r;
+    }
     for (int b = 0; t->unk < 0 && b < 256; b++) {
         char c = (char)b;
         size_t size;
@@ -500,7 +557,7 @@ static int fill(struct tokenizer *t, const struct gguf *g, struct err *e)
                                               : "'%s': the vocabulary has neither a token of the byte 0x%02X nor an unknown token",
                            gguf_name(g), (unsigned)b);
     }
-    return !spm ? 0 : read_flag(g, "tokenizer.ggml.add_space_prefix", &t->add_space, e);
+    return !spm && !unigram ? 0 : read_flag(g, "tokenizer.ggml.add_space_prefix", &t->add_space, e);
 }
 
 int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
@@ -508,13 +565,14 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
     uint64_t n_vocab, text_bytes, n_merges;
     const struct model_row *model;
     int r = model_of(g, &model, e);
-    if (r < 0 || (r = tokenizer_measure(g, &n_vocab, &text_bytes, &n_merges, e)) < 0)
+    if (r < 0 || (r = measure(g, &n_vocab, &text_bytes, &n_merges, e)) < 0)
         return r;
+    uint64_t beside = tokenizer_beside_bytes(g), order_at = (text_bytes + 3) & ~3ull;
     if (model->kind != TOKENIZER_BPE)
         n_merges = 0;
     else if (n_merges == 0)
         return bad(g, "tokenizer.ggml.merges", "is absent or empty", e);
-    struct sizes s = block_sizes(n_vocab, text_bytes, n_merges);
+    struct sizes s = block_sizes(n_vocab, text_bytes + beside, n_merges);
     uint8_t *block = calloc(1, (size_t)s.total);
     if (!block)
         return err_set(e, ERR_NOMEM, "'%s': a vocabulary of %" PRIu64 " bytes", gguf_name(g), s.total);
@@ -527,6 +585,12 @@ int tokenizer_open(const struct gguf *g, struct tokenizer **out, struct err *e)
     t->type = block + s.type;
     t->score = (float *)(void *)(block + s.score);
     t->pool = (char *)(block + s.pool);
+    if (model->kind == TOKENIZER_RWKV)
+        t->order = (uint32_t *)(void *)(block + s.score);
+    if (model->kind == TOKENIZER_UNIGRAM) {
+        t->order = (uint32_t *)(void *)(block + s.pool + order_at);
+        t->charsmap = block + s.pool + order_at + 4 * n_vocab;
+    }
     t->table = (uint32_t *)(void *)(block + s.table);
     t->mask = (uint32_t)(table_size(n_vocab) - 1);
     t->merge = (uint32_t *)(void *)(block + s.merge);
@@ -622,6 +686,8 @@ static int encode_plain(const struct tokenizer *t, const char *text, size_t len,
         return 0;
     if (t->kind == TOKENIZER_RWKV)
         return tokenizer_rwkv_encode(t, text, len, ids, e);
+    if (t->kind == TOKENIZER_UNIGRAM)
+        return tokenizer_unigram_encode(t, text, len, ids, e);
     return t->kind == TOKENIZER_SPM ? tokenizer_spm_encode(t, text, len, t->add_space, ids, e)
                                     : tokenizer_bpe_encode(t, text, len, ids, e);
 }

@@ -3,8 +3,9 @@
 
 /* Text <-> token ids from GGUF metadata. SentencePiece ("llama": merge the adjacent pair with the highest
  * score, the leftmost on ties, byte fallback), byte-level BPE ("gpt2", with the pre-tokenizer patterns
- * that tokenizer.ggml.pre names: tokenizer_pre.c has the table), BPE of characters ("gemma4") and RWKV's longest match of
- * bytes ("rwkv"). Other models and patterns are ERR_UNSUPPORTED.
+ * that tokenizer.ggml.pre names: tokenizer_pre.c has the table), BPE of characters ("gemma4"), RWKV's longest match of
+ * bytes ("rwkv") and SentencePiece unigram ("t5": the pieces of normalised text whose scores add up to the most). Other
+ * models and patterns are ERR_UNSUPPORTED.
  * White space is Unicode's; letters, digits, marks and punctuation are those of PCRE2's Unicode version.
  * Constant after opening; thread-safe. The gguf is not needed after opening. */
 #include "common/base/err.h"
@@ -27,7 +28,10 @@ void tokenizer_close(struct tokenizer *t);
 /* Ids of text[0..len); BOS first when bos is set and the model wants it. Strings of control tokens in the
  * text are plain text unless parse_special (user-defined tokens are always found). *out is malloc'd, never
  * NULL on success. Invalid UTF-8 falls back to bytes; a byte for which a BPE vocabulary has no token is left
- * out. Time O(n log n), of RWKV O(n times the longest token), and about 80 bytes of heap for each byte of text meanwhile. */
+ * out. Time O(n log n), of RWKV O(n times the longest token), and about 80 bytes of heap for each byte of text meanwhile. A unigram model
+ * makes unknown tokens of what it has no pieces for, and takes time O(n times the longest token) and 17 bytes for each byte of
+ * normalised text; a text that normalisation makes more than 16 times as long is ERR_LIMIT, and one that leads out of a broken table of
+ * normalisation ERR_FORMAT. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t len, int bos,
                      int parse_special, int32_t **out, int *n, struct err *e);
 
@@ -46,10 +50,12 @@ const char *tokenizer_text(const struct tokenizer *t, int32_t id, size_t *len);
 int tokenizer_is_eog(const struct tokenizer *t, int32_t id); /* end of sequence, turn or text */
 
 /* Heap bytes the tokenizer holds, and an upper bound known without opening it, which the budget
- * charges: text_bytes is the summed length of all token strings, n_merges of BPE, 0 for others
- * (tokenizer_measure counts them). Opening itself takes a few KiB more. */
+ * charges: text_bytes is the summed length of all token strings and of what a unigram model has beside them
+ * (tokenizer_beside_bytes, 0 for others), n_merges of BPE, 0 for others (tokenizer_measure counts them). Opening
+ * itself takes a few KiB more. */
 size_t tokenizer_heap_bytes(const struct tokenizer *t);
 uint64_t tokenizer_heap_bound(uint64_t n_vocab, uint64_t text_bytes, uint64_t n_merges);
+uint64_t tokenizer_beside_bytes(const struct gguf *g);
 int tokenizer_measure(const struct gguf *g, uint64_t *n_vocab, uint64_t *text_bytes, uint64_t *n_merges,
                       struct err *e);
 

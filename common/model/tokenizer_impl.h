@@ -14,7 +14,7 @@ enum token_type {
 #define TOKEN_EOG    0x80u /* flags beside the type */
 #define TOKEN_RSTRIP 0x40u /* takes the white space behind it */
 
-enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_RWKV };
+enum tokenizer_kind { TOKENIZER_SPM, TOKENIZER_BPE, TOKENIZER_RWKV, TOKENIZER_UNIGRAM };
 
 #define SPECIAL_MAX_LEN 255u /* bytes of a special token's text */
 
@@ -29,10 +29,8 @@ struct tokenizer {
     size_t block_bytes, max_len; /* max_len: longest text in the table */
     uint32_t *offset;          /* [n_vocab + 1] into pool */
     uint8_t *type;             /* [n_vocab] enum token_type, perhaps with flags */
-    union {
-        float *score;          /* [n_vocab], SPM */
-        uint32_t *order;       /* [n_order] ids by text, RWKV */
-    };
+    float *score;              /* [n_vocab], SPM and unigram */
+    uint32_t *order;           /* [n_order] ids by text, RWKV and unigram */
     char *pool;                /* token texts as they appear in plain text, one after the other */
     uint32_t *table;           /* [mask + 1] open addressing by text: id + 1, 0 empty */
     uint32_t mask;
@@ -46,7 +44,13 @@ struct tokenizer {
     uint32_t *merge;           /* [n_merges][2] left and right id; the index is the rank */
     uint32_t *merge_table;     /* [merge_mask + 1] open addressing by pair: rank + 1, 0 empty */
     struct pre *pre;
-    uint32_t n_order;          /* RWKV */
+    uint32_t n_order;          /* RWKV and unigram */
+    /* Unigram */
+    bool merge_spaces;         /* runs of spaces become one, none at the end */
+    float unknown_score;
+    uint8_t *charsmap;         /* [charsmap_len] table of normalisation as in the file, unaligned */
+    size_t charsmap_len, texts_at; /* texts_at: behind the trie, where the texts begin; the last byte is 0 */
+    uint32_t trie_nodes;       /* u32 from byte 4 on; 0: no table */
 };
 
 static inline enum token_type tokenizer_type(const struct tokenizer *t, int32_t id)
@@ -82,6 +86,16 @@ int tokenizer_rwkv_encode(const struct tokenizer *t, const char *text, size_t le
  * longest token's length where another goes on like the text. */
 int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t len, size_t *size);
 void tokenizer_rwkv_sort(struct tokenizer *t); /* fills order, once the tokens are in the table */
+
+/* Sorts order[0..n_order) by text, twins by id. */
+void tokenizer_order_sort(struct tokenizer *t);
+/* Narrows order[*lo..*hi), texts of more than depth bytes that agree in the first depth, to those whose next byte is c. The one that is
+ * no longer than that comes first. */
+void tokenizer_order_narrow(const struct tokenizer *t, size_t *lo, size_t *hi, size_t depth, unsigned c);
+
+int tokenizer_unigram_encode(const struct tokenizer *t, const char *text, size_t len, struct ids *out,
+                             struct err *e);
+void tokenizer_unigram_sort(struct tokenizer *t); /* fills order and unknown_score, once the tokens are in the table */
 
 /* The bytes that an escaped text stands for, into out[len]; -1 when it has an escape that is not known. */
 long tokenizer_rwkv_text(const char *text, size_t len, char *out);

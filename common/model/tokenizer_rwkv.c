@@ -54,7 +54,7 @@ static bool precedes(const struct tokenizer *t, uint32_t a, uint32_t b)
 {
     size_t la = length(t, a), lb = length(t, b);
     int c = memcmp(t->pool + t->offset[a], t->pool + t->offset[b], la < lb ? la : lb);
-    return c < 0 || (c == 0 && la < lb);
+    return c < 0 || (c == 0 && (la < lb || (la == lb && a < b)));
 }
 
 static void sift(const struct tokenizer *t, uint32_t *heap, size_t n, size_t i)
@@ -70,14 +70,10 @@ static void sift(const struct tokenizer *t, uint32_t *heap, size_t n, size_t i)
     heap[i] = id;
 }
 
-void tokenizer_rwkv_sort(struct tokenizer *t)
+void tokenizer_order_sort(struct tokenizer *t)
 {
     uint32_t *o = t->order;
-    size_t n = 0;
-    for (int32_t id = 0; id < t->n_vocab; id++)
-        if (tokenizer_type(t, id) == TOKEN_NORMAL &&
-            tokenizer_lookup(t, t->pool + t->offset[id], length(t, (uint32_t)id), false) == id)
-            o[n++] = (uint32_t)id;
+    size_t n = t->n_order;
     for (size_t i = n / 2; i-- > 0;)
         sift(t, o, n, i);
     for (size_t k = n; k-- > 1;) {
@@ -86,7 +82,15 @@ void tokenizer_rwkv_sort(struct tokenizer *t)
         o[0] = last;
         sift(t, o, k, 0);
     }
-    t->n_order = (uint32_t)n;
+}
+
+void tokenizer_rwkv_sort(struct tokenizer *t)
+{
+    for (int32_t id = 0; id < t->n_vocab; id++)
+        if (tokenizer_type(t, id) == TOKEN_NORMAL &&
+            tokenizer_lookup(t, t->pool + t->offset[id], length(t, (uint32_t)id), false) == id)
+            t->order[t->n_order++] = (uint32_t)id;
+    tokenizer_order_sort(t);
 }
 
 /* --- encoding ---------------------------------------------------------------------------- */
@@ -104,14 +108,18 @@ static size_t bound(const struct tokenizer *t, size_t lo, size_t hi, size_t dept
     return lo;
 }
 
+void tokenizer_order_narrow(const struct tokenizer *t, size_t *lo, size_t *hi, size_t depth, unsigned c)
+{
+    *lo = bound(t, *lo, *hi, depth, c);
+    *hi = bound(t, *lo, *hi, depth, c + 1);
+}
+
 int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t len, size_t *size)
 {
     int32_t best = -1;
     size_t lo = 0, hi = t->n_order;
     for (size_t depth = 0; depth < len && lo < hi; depth++) {
-        unsigned c = (uint8_t)text[depth];
-        lo = bound(t, lo, hi, depth, c);
-        hi = bound(t, lo, hi, depth, c + 1);
+        tokenizer_order_narrow(t, &lo, &hi, depth, (uint8_t)text[depth]);
         if (lo < hi && length(t, t->order[lo]) == depth + 1) { /* the text so far; the others go on */
             best = (int32_t)t->order[lo++];
             *size = depth + 1;

@@ -51,7 +51,7 @@ int make_add(struct make *m, const struct make_tensor *t, struct err *e);
 int make_array(struct make *m, const char *name, enum gguf_value type, int n, const void *data, size_t len, struct err *e);
 
 /* Keys of a made-up vocabulary of n >= 260 tokens. */
-enum make_tokenizer { MAKE_LLAMA, MAKE_RWKV };
+enum make_tokenizer { MAKE_LLAMA, MAKE_RWKV, MAKE_UNIGRAM };
 int make_vocabulary(struct make *m, enum make_tokenizer kind, int n, struct err *e);
 
 /* Check that the header is a model this project reads, and that there is room; write the file. */

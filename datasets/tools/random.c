@@ -779,7 +779,7 @@ int cmd_random(int argc, char **argv)
                                          "granitemoe", "glm4moe", "deepseek2", "phi3", "arcee", "qwen3next",
                                          "qwen35", "qwen35moe", "nemotron", "falcon", "opt", "rwkv7", "rwkv6", NULL };
     _Static_assert(sizeof archs / sizeof *archs == sizeof families / sizeof *families + 1, "the same in the same order");
-    static const char *const tokenizers[] = { "llama", "rwkv", NULL }; /* in the order of enum make_tokenizer */
+    static const char *const tokenizers[] = { "llama", "rwkv", "unigram", NULL }; /* in the order of enum make_tokenizer */
     static const char *const scalings[] = { "none", "linear", "yarn", NULL };
     static const char *const gatings[] = { "unstated", "softmax", "sigmoid", NULL };
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */

@@ -9,6 +9,7 @@
 #include "common/base/progress.h"
 #include "common/base/version.h"
 #include "common/kernels/kernels.h"
+#include "common/model/tokenizer.h"
 #include "common/offline/forward.h"
 #include "common/offline/trace/trace_write.h"
 #include "profiler/trace/journal.h"
@@ -78,6 +79,7 @@ static void describe_vocab(struct recorder *t)
     size_t pos = 0;
     while (tokens && gguf_array_str(tokens, &pos, &s, &len) > 0)
         t->info.vocab_text_bytes += len;
+    t->info.vocab_text_bytes += tokenizer_beside_bytes(t->m->gguf);
     if (merges && merges->type == GGUF_ARRAY)
         t->info.n_merges = merges->n;
 }

@@ -35,7 +35,7 @@ sizes()
 
 repeats()
 {
-    for a in "--act relu --layers 3 --kv-heads 2 --type q4_0" "--experts 4 --experts-used 2 --untied --vocab 700" "--tokenizer rwkv --vocab 900" \
+    for a in "--act relu --layers 3 --kv-heads 2 --type q4_0" "--experts 4 --experts-used 2 --untied --vocab 700" "--tokenizer rwkv --vocab 900" "--tokenizer unigram --vocab 900" \
              "--tokenizer-from $MODEL --type f32"; do
         # shellcheck disable=SC2086
         "$M" random -q $a "$T/1.gguf" && "$M" random -q $a "$T/2.gguf" && cmp "$T/1.gguf" "$T/2.gguf" || return 1

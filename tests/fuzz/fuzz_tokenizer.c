@@ -1,6 +1,8 @@
 /* Any bytes as a prompt for the embedded model: byte fallback must bring every byte back. (All but U+2581, which
  * SentencePiece uses for the blank and cannot tell from one.) Behind a line "rwkv" they are a vocabulary of RWKV's kind, a token a
- * line beside those of the bytes, and behind an empty line a prompt for it: there each piece must be the longest that fits, too. */
+ * line beside those of the bytes, and behind an empty line a prompt for it: there each piece must be the longest that fits, too.
+ * Behind a line "unigram" come a byte of flags, hexadecimal digits to the end of the line (a table of normalisation), tokens, a line each,
+ * "U" before a user-defined one, and behind an empty line a prompt. */
 #include "common/base/bytes.h"
 #include "common/model/gguf.h"
 #include "common/model/tokenizer.h"
@@ -103,6 +105,71 @@ static void longest(const struct tokenizer *t, const uint8_t *data, size_t size,
     }
 }
 
+static int hex(uint8_t c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+static struct tokenizer *open_unigram(const uint8_t *data, size_t size, size_t *at)
+{
+    static uint8_t texts[TOKENS * (8 + TEXT)], types[TOKENS * 4], scores[TOKENS * 4], table[1 << 16];
+    struct gguf_writer *w = NULL;
+    struct gguf *g = NULL;
+    struct tokenizer *t = NULL;
+    uint8_t *blob = NULL, flags = *at < size ? data[*at] : 0;
+    struct err e;
+    size_t used = 0, len, n = 0, n_table = 0;
+    for (*at += *at < size; *at + 1 < size && n_table < sizeof table && hex(data[*at]) >= 0 && hex(data[*at + 1]) >= 0; *at += 2)
+        table[n_table++] = (uint8_t)(hex(data[*at]) * 16 + hex(data[*at + 1]));
+    *at += *at < size;
+    for (; *at < size && n < TOKENS; n++) {
+        const uint8_t *line = data + *at, *end = memchr(line, '\n', size - *at);
+        float score = -(float)((n * 37) % 64) / 8;
+        uint32_t bits;
+        len = end ? (size_t)(end - line) : size - *at;
+        *at += len + (end != NULL);
+        if (len == 0)
+            break;
+        int user = *line == 'U' && len > 1;
+        bytes_put32(types + 4 * n, n == 2 ? 2 : user ? 4 : 1);
+        memcpy(&bits, &score, sizeof bits);
+        bytes_put32(scores + 4 * n, bits);
+        used += put(texts + used, line + user, len - (size_t)user < TEXT ? len - (size_t)user : TEXT);
+    }
+    struct gguf_key tokens = { "tokenizer.ggml.tokens", GGUF_ARRAY, GGUF_STRING, n, texts, used };
+    struct gguf_key kinds = { "tokenizer.ggml.token_type", GGUF_ARRAY, GGUF_I32, n, types, 4 * n };
+    struct gguf_key sums = { "tokenizer.ggml.scores", GGUF_ARRAY, GGUF_F32, n, scores, 4 * n };
+    struct gguf_key map = { "tokenizer.ggml.precompiled_charsmap", GGUF_ARRAY, GGUF_U8, n_table, table, n_table };
+    if (gguf_writer_new(&w, &e) == 0 && gguf_writer_str(w, "tokenizer.ggml.model", "t5", &e) == 0 &&
+        gguf_writer_bool(w, "tokenizer.ggml.add_space_prefix", flags & 1, &e) == 0 &&
+        gguf_writer_bool(w, "tokenizer.ggml.remove_extra_whitespaces", flags >> 1 & 1, &e) == 0 &&
+        gguf_writer_kv_raw(w, &tokens, &e) == 0 && gguf_writer_kv_raw(w, &kinds, &e) == 0 && gguf_writer_kv_raw(w, &sums, &e) == 0 &&
+        (n_table == 0 || gguf_writer_kv_raw(w, &map, &e) == 0) && gguf_writer_blob(w, &blob, &len, &e) == 0 &&
+        gguf_parse(blob, len, len, "unigram", &g, &e) == 0 && tokenizer_open(g, &t, &e) < 0)
+        t = NULL;
+    gguf_close(g);
+    gguf_writer_free(w);
+    free(blob);
+    return t;
+}
+
+/* Every id is a token, and no two unknown ones (2) are neighbours within a text without user-defined tokens. */
+static void encode_unigram(const struct tokenizer *t, const uint8_t *data, size_t size)
+{
+    struct err e;
+    int32_t *ids;
+    int n;
+    size_t len;
+    if (tokenizer_encode(t, (const char *)data, size, 1, 1, &ids, &n, &e) < 0)
+        return;
+    for (int i = 0; i < n; i++) {
+        tokenizer_text(t, ids[i], &len);
+        if (len == 0 || (i && ids[i] == 2 && ids[i - 1] == 2 && !memmem(data, size, tokenizer_text(t, 2, &len), len)))
+            abort();
+    }
+    free(ids);
+}
+
 static void encode(const struct tokenizer *t, int of_lines, const uint8_t *data, size_t size)
 {
     struct err e;
@@ -119,7 +186,15 @@ static void encode(const struct tokenizer *t, int of_lines, const uint8_t *data,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    size_t at = 5;
+    size_t at = 8;
+    if (size >= at && !memcmp(data, "unigram\n", at)) {
+        struct tokenizer *u = open_unigram(data, size, &at);
+        if (u)
+            encode_unigram(u, data + at, size - at);
+        tokenizer_close(u);
+        return 0;
+    }
+    at = 5;
     if (size < at || memcmp(data, "rwkv\n", at)) {
         encode(open_once(), 0, data, size);
         return 0;

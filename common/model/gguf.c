@@ -224,6 +224,23 @@ static int walk_key(struct walk *w, uint64_t index, struct err *e)
     return 0;
 }
 
+/* Types that ik_llama.cpp alone writes, by name; "" for others. */
+static const char *foreign_type(uint32_t type)
+{
+    static const struct { uint32_t type; const char *name; } known[] = {
+        { 133, " (Q6_0 of ik_llama.cpp)" }, { 134, " (IQ1_BN of ik_llama.cpp)" }, { 135, " (IQ2_BN of ik_llama.cpp)" },
+        { 137, " (IQ2_K of ik_llama.cpp)" }, { 138, " (IQ3_K of ik_llama.cpp)" }, { 139, " (IQ4_K of ik_llama.cpp)" },
+        { 140, " (IQ5_K of ik_llama.cpp)" }, { 141, " (IQ6_K of ik_llama.cpp)" }, { 144, " (IQ4_KS of ik_llama.cpp)" },
+        { 145, " (IQ2_KS of ik_llama.cpp)" }, { 146, " (IQ4_KSS of ik_llama.cpp)" }, { 152, " (IQ5_KS of ik_llama.cpp)" },
+        { 153, " (IQ2_KT of ik_llama.cpp)" }, { 154, " (IQ3_KT of ik_llama.cpp)" }, { 155, " (IQ4_KT of ik_llama.cpp)" },
+        { 156, " (IQ3_KS of ik_llama.cpp)" }, { 157, " (IQ2_KL of ik_llama.cpp)" }, { 158, " (IQ1_KT of ik_llama.cpp)" },
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (known[i].type == type)
+            return known[i].name;
+    return "";
+}
+
 /* Shape, type and place of one tensor; w->data_begin is known in the second pass only. */
 static int check_tensor(const struct walk *w, struct gguf_tensor *t, struct err *e)
 {
@@ -237,8 +254,8 @@ static int check_tensor(const struct walk *w, struct gguf_tensor *t, struct err 
     }
     const struct quant_traits *q = quant_traits(t->type);
     if (!q)
-        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': element type %" PRIu32 " is not known",
-                       w->file, t->name, t->type);
+        return err_set(e, ERR_UNSUPPORTED, "'%s': tensor '%s': element type %" PRIu32 "%s is not known",
+                       w->file, t->name, t->type, foreign_type(t->type));
     if (t->dims[0] % (uint64_t)q->block_elems != 0)
         return err_set(e, ERR_FORMAT, "'%s': tensor '%s': row length %" PRIu64 " is not a multiple of "
                        "the %d elements in a %s block", w->file, t->name, t->dims[0], q->block_elems, q->name);

@@ -193,6 +193,7 @@ static void tensors(void)
     CHECK(tensor_refused(1, 33, 1, 1, 1, QUANT_Q4_0, 0, "33 is not a multiple of the 32"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, 4, 0, "element type 4"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, UINT32_MAX, 0, "element type 4294967295"));
+    CHECK(tensor_refused(1, 32, 1, 1, 1, 133, 0, "element type 133 (Q6_0 of ik_llama.cpp) is not known"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, 0, 8, "multiple of the alignment 32"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, 0, FILE_SIZE, "past the end"));
     CHECK(tensor_refused(1, 32, 1, 1, 1, 0, UINT64_MAX - 31, "past the end"));

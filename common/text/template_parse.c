@@ -152,7 +152,7 @@ static void number_token(struct parser *p)
     char digits[64];
     size_t n = 0, dots = 0;
     bool real = false;
-    while (p->at < p->n && n + 1 < sizeof digits) {
+    while (p->at < p->n && n + 2 < sizeof digits) { /* an exponent takes two */
         char c = p->s[p->at];
         bool exponent = (c == 'e' || c == 'E') && p->at + 1 < p->n && strchr("0123456789+-", p->s[p->at + 1]);
         if (c == '.' && (dots++ || p->at + 1 >= p->n || p->s[p->at + 1] < '0' || p->s[p->at + 1] > '9'))

@@ -87,7 +87,12 @@ int tokenizer_rwkv_encode(const struct tokenizer *t, const char *text, size_t le
 int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t len, size_t *size);
 void tokenizer_rwkv_sort(struct tokenizer *t); /* fills order, once the tokens are in the table */
 
-/* Sorts order[0..n_order) by text, twins by id. */
+static inline size_t tokenizer_text_len(const struct tokenizer *t, uint32_t id)
+{
+    return t->offset[id + 1] - t->offset[id];
+}
+
+/* tokenizer_order.c. Sorts order[0..n_order) by text, twins by id. */
 void tokenizer_order_sort(struct tokenizer *t);
 /* Narrows order[*lo..*hi), texts of more than depth bytes that agree in the first depth, to those whose next byte is c. The one that is
  * no longer than that comes first. */

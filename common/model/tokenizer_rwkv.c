@@ -1,7 +1,5 @@
 /* RWKV's "world" tokenizer: at each place of a text the longest token that begins there, whatever words or characters it
- * cuts. The trie of the tokens' bytes is implicit: ids sorted by text, so that those whose texts share a beginning stand side
- * by side, and a text that is the beginning of others stands before them. A byte more narrows that range by two binary
- * searches. It takes four bytes a token, in the place that scores have in other vocabularies, and no nodes.
+ * cuts (tokenizer_order.c finds it; ids by text stand in the place that scores have in other vocabularies).
  * Texts in the file are written as Python writes bytes: \t, \n, \r, \xNN, and a backslash before itself and quotes. */
 #include "common/model/tokenizer_impl.h"
 
@@ -43,76 +41,16 @@ long tokenizer_rwkv_text(const char *s, size_t len, char *out)
     return (long)n;
 }
 
-/* --- order ------------------------------------------------------------------------------- */
-
-static size_t length(const struct tokenizer *t, uint32_t id)
-{
-    return t->offset[id + 1] - t->offset[id];
-}
-
-static bool precedes(const struct tokenizer *t, uint32_t a, uint32_t b)
-{
-    size_t la = length(t, a), lb = length(t, b);
-    int c = memcmp(t->pool + t->offset[a], t->pool + t->offset[b], la < lb ? la : lb);
-    return c < 0 || (c == 0 && (la < lb || (la == lb && a < b)));
-}
-
-static void sift(const struct tokenizer *t, uint32_t *heap, size_t n, size_t i)
-{
-    uint32_t id = heap[i];
-    for (size_t child; (child = 2 * i + 1) < n; i = child) {
-        if (child + 1 < n && precedes(t, heap[child], heap[child + 1]))
-            child++;
-        if (!precedes(t, id, heap[child]))
-            break;
-        heap[i] = heap[child];
-    }
-    heap[i] = id;
-}
-
-void tokenizer_order_sort(struct tokenizer *t)
-{
-    uint32_t *o = t->order;
-    size_t n = t->n_order;
-    for (size_t i = n / 2; i-- > 0;)
-        sift(t, o, n, i);
-    for (size_t k = n; k-- > 1;) {
-        uint32_t last = o[k];
-        o[k] = o[0];
-        o[0] = last;
-        sift(t, o, k, 0);
-    }
-}
-
 void tokenizer_rwkv_sort(struct tokenizer *t)
 {
     for (int32_t id = 0; id < t->n_vocab; id++)
         if (tokenizer_type(t, id) == TOKEN_NORMAL &&
-            tokenizer_lookup(t, t->pool + t->offset[id], length(t, (uint32_t)id), false) == id)
+            tokenizer_lookup(t, t->pool + t->offset[id], tokenizer_text_len(t, (uint32_t)id), false) == id)
             t->order[t->n_order++] = (uint32_t)id;
     tokenizer_order_sort(t);
 }
 
 /* --- encoding ---------------------------------------------------------------------------- */
-
-/* The first of order[lo..hi) whose byte `depth` is not below c. All of them have that byte. */
-static size_t bound(const struct tokenizer *t, size_t lo, size_t hi, size_t depth, unsigned c)
-{
-    while (lo < hi) {
-        size_t mid = lo + (hi - lo) / 2;
-        if ((uint8_t)t->pool[t->offset[t->order[mid]] + depth] < c)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-void tokenizer_order_narrow(const struct tokenizer *t, size_t *lo, size_t *hi, size_t depth, unsigned c)
-{
-    *lo = bound(t, *lo, *hi, depth, c);
-    *hi = bound(t, *lo, *hi, depth, c + 1);
-}
 
 int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t len, size_t *size)
 {
@@ -120,7 +58,7 @@ int32_t tokenizer_rwkv_match(const struct tokenizer *t, const char *text, size_t
     size_t lo = 0, hi = t->n_order;
     for (size_t depth = 0; depth < len && lo < hi; depth++) {
         tokenizer_order_narrow(t, &lo, &hi, depth, (uint8_t)text[depth]);
-        if (lo < hi && length(t, t->order[lo]) == depth + 1) { /* the text so far; the others go on */
+        if (lo < hi && tokenizer_text_len(t, t->order[lo]) == depth + 1) { /* the text so far; the others go on */
             best = (int32_t)t->order[lo++];
             *size = depth + 1;
         }

@@ -1,7 +1,7 @@
 /* SentencePiece's unigram model: of all ways to cut a normalised text into tokens, the one whose scores add up to the most
  * (Viterbi). Sums are doubles of float scores; a user-defined token counts 0, and a character that no token stands for counts
- * the lowest score less 10. Neighbouring unknown characters become one unknown token. The trie of the tokens is the order by text that
- * RWKV's tokenizer uses.
+ * the lowest score less 10. Neighbouring unknown characters become one unknown token. The trie of the tokens is
+ * tokenizer_order.c's.
  * Normalisation: the longest sequence at each place that the file's table knows is replaced (the table is a double array whose
  * links are XORs, one u32 a node); then spaces are counted. A space is U+2581 in the vocabulary, one plain space
  * here, and so U+2581 in a text becomes a space too, but one that is no white space to the rules about spaces.
@@ -21,11 +21,6 @@ enum {
     MAX_KEY = 256,   /* bytes of a sequence that is replaced: a loop in a broken table ends */
 };
 
-static size_t length(const struct tokenizer *t, uint32_t id)
-{
-    return t->offset[id + 1] - t->offset[id];
-}
-
 /* --- vocabulary -------------------------------------------------------------------------- */
 
 /* Texts of user-defined tokens stand as in the file, and one with a space or U+2581 equals no normalised text. */
@@ -33,7 +28,7 @@ static bool matches(const struct tokenizer *t, int32_t id)
 {
     enum token_type type = tokenizer_type(t, id);
     const char *text = t->pool + t->offset[id];
-    size_t len = length(t, (uint32_t)id);
+    size_t len = tokenizer_text_len(t, (uint32_t)id);
     bool user = type == TOKEN_USER_DEFINED;
     return (type == TOKEN_NORMAL || type == TOKEN_UNUSED || user) && tokenizer_lookup(t, text, len, user) == id &&
            !(user && (memchr(text, ' ', len) || memmem(text, len, "\xe2\x96\x81", 3)));
@@ -192,7 +187,7 @@ static void viterbi(const struct tokenizer *t, const char *text, size_t n, struc
         for (size_t depth = 0; depth < n - at && lo < hi; depth++) {
             tokenizer_order_narrow(t, &lo, &hi, depth, (uint8_t)text[at + depth]);
             int32_t id = -1;
-            while (lo < hi && length(t, t->order[lo]) == depth + 1)
+            while (lo < hi && tokenizer_text_len(t, t->order[lo]) == depth + 1)
                 id = (int32_t)t->order[lo++]; /* of twins the later */
             if (id < 0)
                 continue;

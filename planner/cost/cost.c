@@ -8,7 +8,6 @@
 #include "common/kernels/quant.h"
 #include "common/plan/budget.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -212,20 +211,6 @@ double cost_step_ns(double head_ns, const struct plan_layer_figures *f, int n_la
 
 /* --- operands from device curves --- */
 
-static enum hw_stat stat_of(const struct cost_choice *c)
-{
-    return c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
-}
-
-/* "rows/q4_0/q8", "axpy/f16". */
-static void kernel_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
-{
-    const struct quant_traits *t = quant_traits(type);
-    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
-    for (char *p = out; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
-}
-
 /* ns per row with the chosen cores together: their rates add, as in (9). 0: unknown. */
 static double threads_row_ns(const struct hw *hw, const struct cost_choice *c, const char *kernel,
                              enum hw_pattern pattern, int dram, int row_len, int batch)
@@ -238,7 +223,7 @@ static double threads_row_ns(const struct hw *hw, const struct cost_choice *c, c
             continue;
         q.core_class = k;
         q.threads = c->n[k];
-        double ns = hw_row_ns(hw, &q, stat_of(c));
+        double ns = hw_row_ns(hw, &q, cost_stat(c->stat));
         known &= ns > 0;
         rate += ns > 0 ? 1 / ns : 0;
     }
@@ -246,7 +231,7 @@ static double threads_row_ns(const struct hw *hw, const struct cost_choice *c, c
         return 1 / rate;
     q.core_class = -1;
     q.threads = c->threads;
-    double ns = hw_row_ns(hw, &q, stat_of(c));
+    double ns = hw_row_ns(hw, &q, cost_stat(c->stat));
     return ns > 0 ? ns : rate > 0 ? 1 / rate : 0;
 }
 
@@ -272,18 +257,18 @@ static double rows_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
 {
     char name[64], plain[64];
     int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
-    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    hw_op_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
     double ns = kernel_row_ns(hw, c, name, pattern, row_len, batch);
     if (ns > 0)
         return ns;
-    kernel_name("rows", type, "f32", plain, sizeof plain);
+    hw_op_name("rows", type, "f32", plain, sizeof plain);
     ns = q8 ? kernel_row_ns(hw, c, plain, pattern, row_len, batch) : 0;
     if (ns > 0)
         notes_add(notes, "%s: no figure for kernel %s; %s taken instead", hw->name, name, plain);
     if (ns > 0)
         return ns;
     if (quant_traits(type) && quant_traits(type)->block_elems > 1 && type != stand_in(type)) {
-        kernel_name("rows", stand_in(type), q8 ? "q8" : "f32", plain, sizeof plain);
+        hw_op_name("rows", stand_in(type), q8 ? "q8" : "f32", plain, sizeof plain);
         ns = kernel_row_ns(hw, c, plain, pattern, row_len, batch);
     }
     if (ns > 0)
@@ -297,7 +282,7 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
                       struct notes *notes)
 {
     char name[64];
-    kernel_name("axpy", type, NULL, name, sizeof name);
+    hw_op_name("axpy", type, NULL, name, sizeof name);
     double ns = kernel_row_ns(hw, c, name, HW_RANDOM, row_len, batch);
     if (ns > 0)
         return ns;
@@ -312,10 +297,10 @@ static double axpy_ns(const struct hw *hw, const struct cost_choice *c, uint32_t
 static double memory_bw(const struct hw *hw, const struct cost_choice *c, enum hw_pattern pattern, uint64_t row_bytes,
                         struct notes *notes)
 {
-    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, stat_of(c));
+    double bw = hw_memory_bytes_per_s(hw, "cpu", pattern, row_bytes, c->threads, cost_stat(c->stat));
     if (bw > 0)
         return bw;
-    bw = hw_mem_bytes_per_s(hw, stat_of(c));
+    bw = hw_mem_bytes_per_s(hw, cost_stat(c->stat));
     if (bw > 0)
         notes_add(notes, "%s: no memory bandwidth for %d threads; the device's largest taken instead", hw->name,
                   c->threads);
@@ -330,7 +315,7 @@ static double kernel_bw(const struct hw *hw, const struct cost_choice *c, uint32
 {
     char name[64];
     int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8, measured = 0;
-    kernel_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
+    hw_op_name("rows", type, q8 ? "q8" : "f32", name, sizeof name);
     for (int i = 0; i < hw->n_compute && !measured; i++)
         measured = hw->compute[i].dram && hw->compute[i].pattern == pattern && !strcmp(hw->compute[i].kernel, name);
     double ns = measured ? threads_row_ns(hw, c, name, pattern, 1, row_len, 1) : 0;
@@ -345,11 +330,11 @@ static double f_cpu_of(const struct hw *hw, const struct layout_shape *s, const 
     uint32_t type = s->type[LAYOUT_GATE];
     int q8 = kernels_act_form(type, c->act_q8) == KERNELS_ACT_Q8;
     for (int i = 0; i < 3 && f <= 0; i++) { /* in rows_ns's order */
-        kernel_name("rows", i < 2 ? type : stand_in(type), q8 && i != 1 ? "q8" : "f32", name, sizeof name);
+        hw_op_name("rows", i < 2 ? type : stand_in(type), q8 && i != 1 ? "q8" : "f32", name, sizeof name);
         for (int k = 0; k < c->n_classes; k++)
-            f_k[k] = hw_class_flops_per_s(hw, k, name, stat_of(c));
+            f_k[k] = hw_class_flops_per_s(hw, k, name, cost_stat(c->stat));
         if ((f = cost_f_cpu(c->n, f_k, c->n_classes)) <= 0)
-            f = c->threads * hw_class_flops_per_s(hw, -1, name, stat_of(c));
+            f = c->threads * hw_class_flops_per_s(hw, -1, name, cost_stat(c->stat));
     }
     return f;
 }
@@ -363,7 +348,7 @@ static struct cost_reads reads_curve(const struct hw *hw, const struct cost_choi
     double bw = 0;
     for (int n = 1; out.n < COST_READ_POINTS; n *= 2) {
         q.queue_depth = n < c->depth ? n : c->depth;
-        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, stat_of(c))); /* a deeper queue is not slower: noise */
+        bw = larger(bw, hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat))); /* a deeper queue is not slower: noise */
         if (bw <= 0)
             return (struct cost_reads){ 0 };
         double each_ns = 1e9 * read_bytes / bw, more = q.queue_depth - out.count[out.n - 1];
@@ -387,11 +372,11 @@ static void queue_rates(const struct hw *hw, const struct layout_shape *s, const
                          .range_bytes = s->segment_bytes[s->part[0].segment], .queue_depth = c->depth, .lanes = 1,
                          .core_class = -1 };
     out->stream_block = (double)q.block_bytes;
-    out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+    out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
     out->stream_cpu_ns = hw_storage_cpu_ns_per_read(hw, &q);
     q.pattern = HW_RANDOM;
     if (out->stream_bw <= 0) {
-        out->stream_bw = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+        out->stream_bw = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
         if (out->stream_bw > 0)
             notes_add(notes, "%s: no sequential read figures; random ones of the same block taken instead", hw->name);
     }
@@ -405,7 +390,7 @@ static void queue_rates(const struct hw *hw, const struct layout_shape *s, const
     }
     out->cold_cpu_ns = out->joined_cpu_ns[0];
     q.block_bytes = (uint64_t)out->cold_bytes;
-    out->b_io = hw_storage_bytes_per_s(hw, &q, stat_of(c));
+    out->b_io = hw_storage_bytes_per_s(hw, &q, cost_stat(c->stat));
 }
 
 static void storage_rates(const struct hw *hw, const struct layout_shape *s,
@@ -462,7 +447,7 @@ int cost_rates_of(const struct hw *hw, const struct inputs *in, const struct lay
         r.rand_bw = larger(r.rand_bw, kernel_bw(hw, c, type[LAYOUT_GATE], HW_RANDOM, d));
     }
     r.f_cpu = f_cpu_of(hw, s, c);
-    r.b_mem = hw_mem_bytes_per_s(hw, stat_of(c));
+    r.b_mem = hw_mem_bytes_per_s(hw, cost_stat(c->stat));
     storage_rates(hw, s, c, &r, notes);
     if (c->model != PLAN_COST_PAPER)
         cost_work_rates(hw, in, s, c, &r);

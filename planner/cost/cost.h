@@ -221,6 +221,12 @@ struct cost_choice {
     uint32_t read_bytes;            /* of the longest read through gaps; 0: there is none */
 };
 
+/* Figures of a device that a plan goes by. */
+static inline enum hw_stat cost_stat(enum plan_stat s)
+{
+    return s == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+}
+
 /* Which neurons of a layer stay in memory: the same for each of its blocks. */
 struct cost_residency {
     uint32_t hot[LAYOUT_MAX_PARTS]; /* neurons per block */

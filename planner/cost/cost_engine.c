@@ -3,7 +3,6 @@
 
 #include "common/kernels/quant.h"
 
-#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -31,16 +30,14 @@ double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double si
 static double op_ns(const struct hw *hw, int accel, const char *op, uint32_t type, int rows, int cols, int tokens, enum hw_stat stat)
 {
     char name[HW_NAME];
-    snprintf(name, sizeof name, "%s/%s", op, quant_traits(type)->name);
-    for (char *p = name; *p; p++)
-        *p = (char)tolower((unsigned char)*p);
+    hw_op_name(op, type, NULL, name, sizeof name);
     return hw_accel_ns(hw, accel, name, rows, cols, tokens, stat);
 }
 
 /* (M25): an FFN of so many neurons; roles whose type was not measured as that of an FFN count by products. 0: not known. */
 static double ffn_ns(const struct hw *hw, const struct cost_choice *c, int accel, const uint32_t *type, int neurons, int d, int tokens)
 {
-    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    enum hw_stat stat = cost_stat(c->stat);
     double launch = hw->accels[accel].launch_ns, sum = 0;
     for (int role = 0; role < LAYOUT_ROLES; role++) {
         double ns = op_ns(hw, accel, "ffn", type[role], neurons, d, tokens, stat);
@@ -78,7 +75,7 @@ int cost_engine_known(const struct hw *hw, const char *engine, const struct layo
 /* sigma of (M26). Where bandwidths were not measured they are taken not to share. */
 static double sharing(const struct hw *hw, const struct cost_choice *c, struct notes *notes)
 {
-    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    enum hw_stat stat = cost_stat(c->stat);
     char both[HW_NAME + 8];
     snprintf(both, sizeof both, "cpu+%s", c->engine);
     double cpu = hw_memory_bytes_per_s(hw, "cpu", HW_SEQ, 64u << 10, c->threads, stat);
@@ -93,7 +90,7 @@ static double sharing(const struct hw *hw, const struct cost_choice *c, struct n
 
 /* Tokens that an FFN of a step has: of experts, those that the router gives it in the mean. */
 int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
-                        struct cost_rates *r, struct notes *notes, struct err *e)
+                      struct cost_rates *r, struct notes *notes, struct err *e)
 {
     int accel = accel_of(hw, c->engine), b = 0;
     if (accel < 0)

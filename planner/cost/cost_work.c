@@ -131,7 +131,7 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
 {
     const struct layout_part *part = &s->part[s->n_parts - 1];
     const struct model_hparams *h = &in->h;
-    enum hw_stat stat = c->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    enum hw_stat stat = cost_stat(c->stat);
     int first = 0, classes = 0;
     for (int k = c->n_classes - 1; k >= 0; k--)
         if (c->n[k] > 0) {

@@ -29,7 +29,7 @@ struct prompts {
 static struct prompts prompts_of(const struct problem *p, const struct limits *lim, const struct cost_choice *c)
 {
     const struct space *s = &p->space;
-    enum hw_stat stat = lim->stat == PLAN_SUSTAINED ? HW_SUSTAINED : HW_TYPICAL;
+    enum hw_stat stat = cost_stat(lim->stat);
     struct hw_read q = { .backend = c->backend, .pattern = HW_SEQ, .block_bytes = READ_BYTES, .queue_depth = READ_DEPTH, .lanes = 1,
                          .core_class = -1 };
     struct prompts o = { .dense_bytes = (double)s->budget.dense_bytes, .memory_bw = hw_mem_bytes_per_s(s->hw, stat) };

@@ -7,7 +7,6 @@
 
 #include "common/kernels/quant.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -208,9 +207,10 @@ static void op_of(const struct point *p, char *out, size_t len)
 {
     static const char *const names[] = { [LAUNCH] = "launch", [COPY_IN] = "copy/in", [COPY_OUT] = "copy/out", [PRODUCT] = "matmul",
                                          [FFN] = "ffn" };
-    snprintf(out, len, "%s%s%s", names[p->what], p->what >= PRODUCT ? "/" : "", p->what >= PRODUCT ? quant_traits(p->type)->name : "");
-    for (char *s = out; *s; s++)
-        *s = (char)tolower((unsigned char)*s);
+    if (p->what >= PRODUCT)
+        hw_op_name(names[p->what], p->type, NULL, out, len);
+    else
+        snprintf(out, len, "%s", names[p->what]);
 }
 
 static int store_point(struct accel_probe *m, struct hwdb *db, int i, struct err *e)

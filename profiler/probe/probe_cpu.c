@@ -8,7 +8,6 @@
 
 #include "common/kernels/kernels.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,11 +161,7 @@ static int prepare(struct probe *base, struct err *e)
 
 static void kernel_name(const struct point *p, char *out, size_t len)
 {
-    snprintf(out, len, "%s/%s%s", p->axpy ? "axpy" : "rows", quant_traits(p->type)->name,
-             p->axpy ? "" : p->act == KERNELS_ACT_Q8 ? "/q8"
-                                                     : "/f32");
-    for (char *s = out; *s; s++)
-        *s = (char)tolower((unsigned char)*s);
+    hw_op_name(p->axpy ? "axpy" : "rows", p->type, p->axpy ? NULL : p->act == KERNELS_ACT_Q8 ? "q8" : "f32", out, len);
 }
 
 static int store(struct probe *base, struct hwdb *db, struct err *e)

@@ -102,6 +102,10 @@ struct hw_accel_point {
     enum hw_origin origin;
 };
 
+/* The name that what was measured has by a weight type: "matmul/q4_0", "rows/q4_0/q8". act NULL: without it. A type that is not known is
+ * "?". */
+void hw_op_name(const char *op, uint32_t type, const char *act, char *out, size_t len);
+
 /* Terms of a decode step that running plans can correct: thermo-plan calibrate. */
 enum hw_term { HW_ATTENTION, HW_PREDICT, HW_FFN, HW_IO, HW_HEAD, HW_TERMS };
 const char *hw_term_name(enum hw_term t); /* "attention" "predict" "ffn" "io" "head" */

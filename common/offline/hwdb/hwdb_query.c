@@ -6,9 +6,21 @@
  * laws in between. */
 #include "common/offline/hwdb/hwdb.h"
 
+#include "common/kernels/quant.h"
+
+#include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+void hw_op_name(const char *op, uint32_t type, const char *act, char *out, size_t len)
+{
+    const struct quant_traits *t = quant_traits(type);
+    snprintf(out, len, "%s/%s%s%s", op, t ? t->name : "?", act ? "/" : "", act ? act : "");
+    for (char *p = out; *p; p++)
+        *p = (char)tolower((unsigned char)*p);
+}
 
 enum { DIMS = 3 };
 

@@ -3,8 +3,7 @@
 # nothing changes; the runtime takes engine and heights from the plan. The accelerators' figures are made up, in CSV.
 . tests/chain.sh
 . tests/tap.sh
-# Threads of OpenCL's driver may end while LeakSanitizer looks at them, which it takes for a crash of its own.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+leaks_unseen
 scratch
 P=$BIN/thermo-profile plan=$BIN/thermo-plan run=$BIN/thermo-run
 is() { [ "$1" = "$2" ] || { echo "'$1' instead of '$2'"; return 1; }; }

@@ -267,8 +267,7 @@ check "every point has its raw samples" every_point_has_its_samples
 check "conditions" conditions
 check "views answer" views_answer
 check "one table again" again
-# Threads of OpenCL's driver may end while LeakSanitizer looks at them, which it takes for a crash of its own.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+leaks_unseen
 if "$BIN/thermo-run" engines --json 2> /dev/null | grep -q opencl:0; then
     check "an accelerator" engine
 else

@@ -4,8 +4,7 @@
 # cache, faults, memory. Without an OpenCL device what needs one is skipped.
 . tests/chain.sh
 . tests/tap.sh
-# Threads of OpenCL's driver may end while LeakSanitizer looks at them, which it takes for a crash of its own.
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
+leaks_unseen
 run=$BIN/thermo-run
 ids=1,403,404,297,411,260,332,447,359,263,399,281,1000,2000,3000,7,8,9,300,301
 scratch

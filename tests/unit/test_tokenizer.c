@@ -1,6 +1,6 @@
 #include "common/model/tokenizer.h"
 #include "tests/test.h"
-#include "tests/tiny_gguf.h"
+#include "tests/tokenizer_sample.h"
 
 #include <jansson.h>
 #include <malloc.h>
@@ -14,19 +14,7 @@ static struct err e;
 static int same_ids(const struct tokenizer *t, const char *text, size_t len, int parse_special,
                     const int32_t *want, int n_want)
 {
-    int32_t *ids;
-    int n, ok;
-    if (tokenizer_encode(t, text, len, 0, parse_special, &ids, &n, &e) < 0)
-        return 0;
-    ok = n == n_want && (n == 0 || !memcmp(ids, want, (size_t)n * sizeof *ids));
-    if (!ok) {
-        printf("# '%.*s' gives", (int)len, text);
-        for (int i = 0; i < n; i++)
-            printf(" %d", ids[i]);
-        printf("\n");
-    }
-    free(ids);
-    return ok;
+    return sample_ids(t, text, len, 0, parse_special, want, n_want, &e);
 }
 
 /* The pieces of the ids of a text, less the space put before it, are the text. */
@@ -324,9 +312,6 @@ static struct tokenizer *bpe(const char *pre, const char *const *merges, int n_m
     static char texts[BPE_N][32];
     static int32_t types[BPE_N];
     struct gguf_writer *w;
-    struct gguf *g;
-    uint8_t *blob;
-    size_t len;
     for (int i = 0; i < BPE_N; i++) {
         if (i < 256)
             texts[i][printable(i, texts[i])] = '\0';
@@ -343,17 +328,7 @@ static struct tokenizer *bpe(const char *pre, const char *const *merges, int n_m
     tiny_array32(w, "tokenizer.ggml.token_type", GGUF_I32, types, BPE_N);
     if (merges)
         tiny_strings(w, "tokenizer.ggml.merges", merges, n_merges);
-    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
-    gguf_writer_free(w);
-    tiny_check(gguf_parse(blob, len, len, "bpe", &g, &e), &e);
-    struct tokenizer *t = NULL;
-    uint64_t a, b, c;
-    *code = tokenizer_open(g, &t, &e);
-    if (*code == 0 && tokenizer_measure(g, &a, &b, &c, &e) == 0)
-        CHECK_MSG(tokenizer_heap_bytes(t) <= tokenizer_heap_bound(a, b, c), "heap %zu", tokenizer_heap_bytes(t));
-    gguf_close(g);
-    free(blob);
-    return t;
+    return sample_tokenizer(w, "bpe", code, &e);
 }
 
 static void bpe_rules(void)
@@ -455,11 +430,6 @@ static void bpe_of_characters(void)
 static struct tokenizer *rwkv(const char *const *tokens, const int32_t *types, int n, const struct tiny_edit *ed, int *code)
 {
     struct gguf_writer *w;
-    struct gguf *g;
-    struct tokenizer *t = NULL;
-    uint8_t *blob;
-    size_t len;
-    uint64_t a, b, c;
     tiny_check(gguf_writer_new(&w, &e), &e);
     tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "rwkv", &e), &e);
     tiny_strings(w, "tokenizer.ggml.tokens", tokens, n);
@@ -470,15 +440,7 @@ static struct tokenizer *rwkv(const char *const *tokens, const int32_t *types, i
             tiny_edited(w, ed, ed->key);
         else
             tiny_strings(w, "tokenizer.ggml.merges", &ed->text, 1);
-    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
-    gguf_writer_free(w);
-    tiny_check(gguf_parse(blob, len, len, "rwkv", &g, &e), &e);
-    *code = tokenizer_open(g, &t, &e);
-    if (*code == 0 && tokenizer_measure(g, &a, &b, &c, &e) == 0)
-        CHECK_MSG(tokenizer_heap_bytes(t) <= tokenizer_heap_bound(a, b, c), "heap %zu", tokenizer_heap_bytes(t));
-    gguf_close(g);
-    free(blob);
-    return t;
+    return sample_tokenizer(w, "rwkv", code, &e);
 }
 
 enum { R_NL2 = 257, R_AB, R_ABCDE, R_BCD, R_HAN, R_HAN_PART, R_SAME, R_PAD, R_BACK, R_QUOTE, R_USER, R_EMPTY, R_BYTE, R_N };

@@ -3,7 +3,7 @@
 #include "common/base/bytes.h"
 #include "common/model/tokenizer.h"
 #include "tests/test.h"
-#include "tests/tiny_gguf.h"
+#include "tests/tokenizer_sample.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -84,11 +84,6 @@ static float scores[MOST];
 static struct tokenizer *unigram(int n, const struct tiny_edit *ed, size_t map_len, enum gguf_value elem, int *code)
 {
     struct gguf_writer *w;
-    struct gguf *g;
-    struct tokenizer *t = NULL;
-    uint8_t *blob;
-    size_t len;
-    uint64_t a, b, c;
     tiny_check(gguf_writer_new(&w, &e), &e);
     tiny_check(gguf_writer_str(w, "tokenizer.ggml.model", "t5", &e), &e);
     tiny_strings(w, "tokenizer.ggml.tokens", tokens, n);
@@ -101,32 +96,12 @@ static struct tokenizer *unigram(int n, const struct tiny_edit *ed, size_t map_l
         struct gguf_key k = { "tokenizer.ggml.precompiled_charsmap", GGUF_ARRAY, elem, n_elem, map.bytes, map_len };
         tiny_check(gguf_writer_kv_raw(w, &k, &e), &e);
     }
-    tiny_check(gguf_writer_blob(w, &blob, &len, &e), &e);
-    gguf_writer_free(w);
-    tiny_check(gguf_parse(blob, len, len, "unigram", &g, &e), &e);
-    *code = tokenizer_open(g, &t, &e);
-    if (*code == 0 && tokenizer_measure(g, &a, &b, &c, &e) == 0)
-        CHECK_MSG(tokenizer_heap_bytes(t) <= tokenizer_heap_bound(a, b, c), "heap %zu", tokenizer_heap_bytes(t));
-    gguf_close(g);
-    free(blob);
-    return t;
+    return sample_tokenizer(w, "unigram", code, &e);
 }
 
 static int same(const struct tokenizer *t, const char *text, size_t len, const int32_t *want, int n_want)
 {
-    int32_t *ids;
-    int n;
-    if (tokenizer_encode(t, text, len, 1, 0, &ids, &n, &e) < 0)
-        return 0;
-    int ok = n == n_want && (n == 0 || !memcmp(ids, want, (size_t)n * sizeof *ids));
-    if (!ok) {
-        printf("# '%.*s' gives", (int)len, text);
-        for (int i = 0; i < n; i++)
-            printf(" %d", ids[i]);
-        printf("\n");
-    }
-    free(ids);
-    return ok;
+    return sample_ids(t, text, len, 1, 0, want, n_want, &e);
 }
 
 static void golden(void)

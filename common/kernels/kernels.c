@@ -23,6 +23,7 @@ static inline void read_row(float *out, size_t out_stride, const uint8_t *row, c
         for (int c = 0; c < n_cols; c += q->block_elems, p += q->block_bytes) {
             q->dequant(w, p, (size_t)q->block_elems);
             for (int t = 0; t < n; t++) {
+                /* activations have no alignment */
                 memcpy(v, x + (size_t)(t0 + t) * x_stride + (size_t)c * sizeof *v, (size_t)q->block_elems * sizeof *v);
                 sum[t] += table.dot_f32(w, v, q->block_elems);
             }

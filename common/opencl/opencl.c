@@ -104,6 +104,7 @@ static int make_programs(struct opencl *o, struct err *e)
         again = 0;
         for (int i = -1; i < o->c.n_types && !again; i++) {
             uint32_t type = i < 0 ? QUANT_F32 : o->c.types[i];
+            /* kernels.cl has the types that are written too, and the comparison with the processor writes them */
             if (!quant_traits(type) || !quant_traits(type)->quant)
                 return err_set(e, ERR_UNSUPPORTED, "the accelerator has no kernels for type %u", type);
             if ((r = opencl_program_make(o, type, e)) < 0)

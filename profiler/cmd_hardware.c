@@ -33,6 +33,7 @@ enum { STORAGE,
 #define FULL_RANGE  (4ull << 30)
 #define QUICK_RANGE (128ull << 20)
 #define LEAST_RANGE (8ull << 20)
+#define LEAST_MEMORY_RANGE (8ull << 20)
 static const char *const table_names[N_NAMES] = { "storage", "memory", "compute", "engine" };
 #define TABLE_LIST "storage, memory, compute, engine"
 
@@ -40,7 +41,7 @@ struct args {
     const char *db, *device, *storage, *only, *types, *description, *cpu, *engine, *engine_cache;
     int quick, dry_run, json;
     double seconds, wait, patience;
-    uint64_t range_bytes;
+    uint64_t range_bytes, memory_range_bytes;
 };
 
 struct session {
@@ -82,6 +83,10 @@ static int parse(int argc, char **argv, struct args *a, struct err *e)
         { .name = "range", .type = OPT_SIZE, .dest = &a->range_bytes, .arg = "SIZE", .min = LEAST_RANGE, .max = 1e15,
           .help = "Size of the test file, and the largest range that reads fall in; a quarter of it is the small range.",
           .def = "4 GiB, as large as a model, or half of what is free where that is less; quick: 128 MiB" },
+        { .name = "memory-range", .type = OPT_SIZE, .dest = &a->memory_range_bytes, .arg = "SIZE", .min = LEAST_MEMORY_RANGE, .max = 1e15,
+          .help = "Size of the buffer that bandwidth and kernels on weights in memory are measured in. One that the caches hold gives the "
+                  "caches' figures.",
+          .def = "several times the last-level cache, 1 GiB or an eighth of the machine's memory at most" },
         { .name = "seconds-per-point", .type = OPT_DOUBLE, .dest = &a->seconds, .arg = "S", .min = 0.003, .max = 600,
           .help = "Time for each point, over all its repetitions.",
           .def = "storage 0.5, memory 0.35, compute 0.1; quick: 0.15, 0.1, 0.03" },
@@ -258,7 +263,8 @@ static int make_probes(struct session *s, struct err *e)
     const struct args *a = &s->a;
     int wanted[N_PROBES], r = parse_only(a->only, wanted, e);
     struct probe_config c = { .cpus = &s->cpus, .quick = a->quick, .seconds_per_point = a->seconds,
-                              .storage_dir = s->storage, .range_bytes = a->range_bytes, .accel = &s->accel };
+                              .storage_dir = s->storage, .range_bytes = a->range_bytes,
+                              .memory_range_bytes = a->memory_range_bytes, .accel = &s->accel };
     uint32_t types[QUANT_LIMIT];
     c.types = types;
     if (r == 0)

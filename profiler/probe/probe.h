@@ -42,6 +42,7 @@ struct probe_config {
     const uint32_t *types;     /* of weights, whose kernels "compute" measures; n_types 0: its own */
     int n_types;
     uint64_t range_bytes;      /* largest range that storage is read in, and size of the test file */
+    uint64_t memory_range_bytes; /* of the buffers of "compute" and "memory"; 0: several times the last-level cache */
     const struct probe_accel_config *accel;
 };
 

@@ -286,6 +286,13 @@ static size_t buffer_bytes(int n_threads)
     return len;
 }
 
+/* As asked for; each thread has a part beyond what it repeats in cache. */
+static size_t range_bytes(uint64_t wanted, int n_threads)
+{
+    size_t least = (size_t)n_threads * CACHE_BYTES * 2;
+    return wanted > least ? (size_t)wanted / 4096 * 4096 : least;
+}
+
 int probe_compute_new(const struct probe_config *config, struct probe **out, struct err *e)
 {
     const struct probe_cpus *cpus = config->cpus;
@@ -306,7 +313,7 @@ int probe_compute_new(const struct probe_config *config, struct probe **out, str
     }
     int n = c->base.n_points;
     c->cpus = *cpus;
-    c->len = buffer_bytes(cpus->n);
+    c->len = config->memory_range_bytes ? range_bytes(config->memory_range_bytes, cpus->n) : buffer_bytes(cpus->n);
     c->base = (struct probe){ .table = "compute", .n_points = n, .reps = config->quick ? QUICK_REPS : REPS,
                               .direct_verified = -1, .memory_bytes = c->len + SCRATCH_FLOATS * 4 * (size_t)cpus->n,
                               .prepare = prepare, .sample = sample, .store = store, .release = release, .done = done };

@@ -194,7 +194,9 @@ int probe_memory_new(const struct probe_config *c, struct probe **out, struct er
     }
     m->points = points;
     m->cpus = *c->cpus;
-    m->len = buffer_bytes(c->quick);
+    m->len = c->memory_range_bytes ? (size_t)c->memory_range_bytes / 4096 * 4096 : buffer_bytes(c->quick);
+    if (m->len < (size_t)c->cpus->n * SWEEP_BYTES)
+        m->len = (size_t)c->cpus->n * SWEEP_BYTES;
     m->base = (struct probe){ .table = "memory", .n_points = n, .reps = c->quick ? QUICK_REPS : REPS,
                               .direct_verified = -1, .memory_bytes = m->len, .prepare = prepare, .sample = sample,
                               .store = store, .release = release, .done = done };

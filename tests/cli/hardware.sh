@@ -23,7 +23,7 @@ sql()
 
 measure()
 {
-    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --seconds-per-point 0.006 --patience 0 \
+    "$P" hardware --db "$db" --device box --storage "$tmp/drive" --quick --range 16MiB --memory-range 8MiB --seconds-per-point 0.006 --patience 0 \
         --description "a test, quickly" > "$tmp/out" && grep -q GFLOP/s "$tmp/out" && grep -q GB/s "$tmp/out"
 }
 
@@ -68,7 +68,7 @@ views_answer()
 again()
 {
     before=$(sqlite3 "$db" 'SELECT count(*) FROM memory')
-    "$P" hardware --db "$db" --device box --only memory --quick --seconds-per-point 0.006 --patience 0 --json > "$tmp/json" &&
+    "$P" hardware --db "$db" --device box --only memory --quick --memory-range 8MiB --seconds-per-point 0.006 --patience 0 --json > "$tmp/json" &&
         sql 'SELECT count(*) FROM run' 2 && sql 'SELECT count(*) FROM memory' $((2 * before)) &&
         python3 - "$tmp/json" <<'PY'
 import json, sys
@@ -101,7 +101,7 @@ busy()
     for i in $(seq "$(nproc)"); do
         sh -c 'while :; do :; done' & hogs="$hogs $!"
     done
-    "$P" hardware --db "$tmp/busy.sqlite" --device box --storage "$tmp/drive" --only compute --quick --seconds-per-point 0.01 \
+    "$P" hardware --db "$tmp/busy.sqlite" --device box --storage "$tmp/drive" --only compute --quick --memory-range 8MiB --seconds-per-point 0.01 \
         --patience 0.6 > "$tmp/out" 2> "$tmp/err"
     got=$?
     kill $hogs
@@ -173,7 +173,7 @@ locked()
     hold "$tmp/locked.sqlite" "$tmp/let-go"
     says 1 "another program holds it locked" "$P" import --csv datasets/devices/oneplus-12.csv --db "$tmp/locked.sqlite" --wait 0.1 &&
         says 1 "another program holds it locked" "$P" hardware --device box --only storage --storage "$tmp/drive" --range 8MiB --quick \
-            --seconds-per-point 0.003 --patience 0 --db "$tmp/locked.sqlite" --wait 0.1
+            --memory-range 8MiB --seconds-per-point 0.003 --patience 0 --db "$tmp/locked.sqlite" --wait 0.1
     r=$?
     : > "$tmp/let-go"
     wait $holder
@@ -234,7 +234,7 @@ memory_filesystem()
 {
     dir=$(mktemp -d /dev/shm/thermo-test-XXXXXX) || return 1
     "$P" hardware --db "$tmp/shm.sqlite" --device box --storage "$dir" --only storage --quick --range 8MiB \
-        --seconds-per-point 0.006 --patience 0 > /dev/null 2> "$tmp/err"
+        --memory-range 8MiB --seconds-per-point 0.006 --patience 0 > /dev/null 2> "$tmp/err"
     got=$?
     rmdir "$dir" && [ $got -eq 0 ] && grep -q 'measures memory, not storage' "$tmp/err" &&
         [ "$(sqlite3 "$tmp/shm.sqlite" 'SELECT sum(direct), (SELECT direct_verified FROM run) FROM storage')" = '0|0' ]
@@ -245,7 +245,7 @@ engine()
 {
     "$P" show --json "$db" > "$tmp/json1"
     "$P" hardware --db "$db" --device box --only engine --engine opencl:0 --quick --types q8_0 --engine-cache "$tmp" \
-        --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" && grep -q '^  accelerator  opencl:0: launch' "$tmp/out" &&
+        --memory-range 8MiB --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" && grep -q '^  accelerator  opencl:0: launch' "$tmp/out" &&
         sql "SELECT count(*) FROM accelerator_point p WHERE (SELECT count(*) FROM sample WHERE table_name = 'accelerator_point' AND row_id = p.id) <> 3" 0 &&
         "$P" show --json "$db" > "$tmp/json2" && "$P" export --db "$db" --out "$tmp/box.csv" && "$P" import -q --db "$tmp/box.sqlite" --csv "$tmp/box.csv" &&
         "$P" show --json "$tmp/box.sqlite" > "$tmp/json3" && python3 - "$tmp"/json[123] <<'PY'
@@ -300,7 +300,7 @@ check "--types wants types of weights" says 2 "'q9' is no type" "$P" hardware --
 check "--types wants each once" says 2 "q4_k twice" "$P" hardware --db "$db" --device box --types q4_k,q4_k
 some_types()
 {
-    "$P" hardware --db "$tmp/types.sqlite" --device box --only compute --types iq4_nl --quick --seconds-per-point 0.003 --patience 0 -q > /dev/null &&
+    "$P" hardware --db "$tmp/types.sqlite" --device box --only compute --types iq4_nl --quick --memory-range 8MiB --seconds-per-point 0.003 --patience 0 -q > /dev/null &&
         sqlite3 "$tmp/types.sqlite" "select distinct kernel from compute" > "$tmp/kernels" && grep -q rows/iq4_nl/ "$tmp/kernels" && ! grep -q q4_0 "$tmp/kernels"
 }
 check "--types: those kernels alone" some_types
@@ -431,6 +431,6 @@ else
     skip "show a cut database" "not built into this program"
 fi
 check "imported figures never join measured ones, and nothing is measured first" says 5 "holds imported figures" \
-    "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --seconds-per-point 0.003
+    "$P" hardware --db "$p" --device "OnePlus 12" --quick --only memory --memory-range 8MiB --seconds-per-point 0.003
 check "--help teaches" sh -c "$P import --help | grep -q origin && $P hardware --help | grep -q seconds-per-point"
 done_testing

@@ -13,7 +13,7 @@ cat > bin/wrapper << END
 #!/bin/bash
 echo "\${0##*/}-\$1 \$\$" >> "$tmp/begun"
 more=
-[ "\$1" != hardware ] || more='--range 8MiB --seconds-per-point 0.003 --only storage,memory'
+[ "\$1" != hardware ] || more='--range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --only storage,memory'
 exec "$real/\${0##*/}" "\$@" \$more
 END
 chmod +x bin/wrapper

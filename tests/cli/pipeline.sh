@@ -20,7 +20,7 @@ if [ \$what = thermo-profile-hardware ]; then # --db FILE --device NAME
     if [ -e "$tmp/measured" ]; then
         cp "$tmp/measured" "\$3" && sqlite3 "\$3" "UPDATE device SET name = '\$5'"
     else
-        "$real/\${0##*/}" "\$@" --range 8MiB --seconds-per-point 0.003 --only storage,memory && cp "\$3" "$tmp/measured"
+        "$real/\${0##*/}" "\$@" --range 8MiB --memory-range 8MiB --seconds-per-point 0.003 --only storage,memory && cp "\$3" "$tmp/measured"
     fi
 elif [ -e "$tmp/stop" ] && [ \$what = thermo-profile-trace ]; then
     "$real/\${0##*/}" "\$@" & pid=\$!

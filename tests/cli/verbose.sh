@@ -18,7 +18,7 @@ says_more()
 phone "$tmp/hw.sqlite"
 check "thermo-profile trace" says_more 'layer 7: seen [1-9]' "$BIN/thermo-profile" trace --model "$model" \
     --prompts datasets/prompts/stories-profile.csv --max-tokens 64 --out "$tmp/t.h5"
-hardware() { "$BIN/thermo-profile" hardware --db "$tmp/here.sqlite" --device x --quick --patience 0 --only compute --seconds-per-point 0.003 -v 2> "$tmp/err" &&
+hardware() { "$BIN/thermo-profile" hardware --db "$tmp/here.sqlite" --device x --quick --patience 0 --only compute --memory-range 8MiB --seconds-per-point 0.003 -v 2> "$tmp/err" &&
     grep -q 'debug: compute: [1-9][0-9]* points' "$tmp/err"; }
 check "thermo-profile hardware" hardware
 check "thermo-plan solve" says_more 'so far the best: split.* tokens' "$BIN/thermo-plan" solve --traces "$tmp/t.h5" --hardware "$tmp/hw.sqlite" \

@@ -34,6 +34,8 @@ static const struct opt_usage usage = {
 };
 
 static const char *const act_names[] = { "silu", "relu", "drelu", NULL };
+static const char *const act_types[] = { "q8", "f32", NULL };
+enum { ACT_TYPE_Q8, ACT_TYPE_F32 };
 static const char *const gating_names[] = { "softmax", "sigmoid", NULL };
 static const enum model_router gating_routers[] = { MODEL_ROUTER_SOFTMAX_TOPK, MODEL_ROUTER_SIGMOID_TOPK };
 
@@ -41,7 +43,7 @@ struct options {
     const char *model, *prompts, *out, *column, *shard, *cpu, *silence;
     uint64_t max_tokens, n_ctx, window, samples, silence_tokens;
     double share;                /* of neurons to be silent; 0: no thresholds */
-    int act, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
+    int act, act_type, gating, threads, gzip, dry_run, resume, json, shard_i, shard_n;
 };
 
 static int parse_shard(struct options *o, struct err *e)
@@ -82,6 +84,9 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .max = 1e12 },
         { "act", 0, OPT_CHOICE, &o->act, "NAME", "activation function, for files that do not state it.",
           .def = "what the file says", .choices = act_names },
+        { "act-type", 0, OPT_CHOICE, &o->act_type, "TYPE",
+          "activations in products: q8, 8-bit where the weights allow it, as plans ask for by default, or f32: float "
+          "throughout, and several times as slow.", .def = "q8", .choices = act_types },
         { "expert-gating", 0, OPT_CHOICE, &o->gating, "NAME",
           "how routers weight the chosen experts, for files that do not state it (smallthinker's may not: see "
           "moe_primary_router_apply_softmax in the model's config.json). The trace records it for all later steps.",
@@ -96,7 +101,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .max = POOL_MAX_THREADS },
         { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, neon, dotprod, i8mm.",
           .def = "auto" },
-        { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9.", .def = "1", .min = 0,
+        { "h5-gzip", 0, OPT_INT, &o->gzip, "N", "compression of the trace, 0 (none) to 9; 1 leaves sampled vectors as they are, which "
+          "hardly shrink.", .def = "1", .min = 0,
           .max = 9 },
         { "dry-run", 'n', OPT_FLAG, &o->dry_run, NULL, "only print what the run needs: sizes, time, disk space.",
           .def = NULL },
@@ -123,6 +129,7 @@ static struct js *describe(const struct trace_info *i, const struct recorder_siz
     js_set_str(j, "act", model_act_name(i->h.act));
     js_set_bool(j, "thresholds", i->h.thresholds);
     js_set_str(j, "cpu", i->tier);
+    js_set_str(j, "act_type", act_types[i->act_q8 ? ACT_TYPE_Q8 : ACT_TYPE_F32]);
     js_set_int(j, "shard", i->shard);
     js_set_int(j, "n_shards", i->n_shards);
     js_set_u64(j, "sequences", i->n_sequences);
@@ -249,8 +256,8 @@ static int already_done(const struct recorder *t, const struct options *o, struc
         return err_wrap(e, "--resume found no '%s', only a complete file", name);
     const struct trace_info *a = trace_info(old), *b = recorder_info(t);
     r = hash_equal(a->model_hash, b->model_hash) && hash_equal(a->corpus.hash, b->corpus.hash) &&
-        a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act && a->h.router == b->h.router &&
-        a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
+        a->shard == b->shard && a->n_shards == b->n_shards && a->h.act == b->h.act && a->act_q8 == b->act_q8 &&
+        a->h.router == b->h.router && a->window_tokens == b->window_tokens && a->n_samples == b->n_samples;
     if (r)
         log_info("'%s' is complete already; there is nothing to resume", o->out);
     else
@@ -278,7 +285,7 @@ static int run(const struct options *o, const struct model *m, const struct corp
     uint64_t free_bytes = 0, resumed = 0;
     int r;
     if ((r = pool_new_any(o->threads, &pool, e)) < 0 ||
-        (r = recorder_new(m, c, tier, pool_threads(pool), &t, e)) < 0 ||
+        (r = recorder_new(m, c, tier, pool_threads(pool), o->act_type == ACT_TYPE_Q8, &t, e)) < 0 ||
         (r = file_free_bytes(o->out, &free_bytes, e)) < 0)
         goto out;
     if (o->dry_run) {

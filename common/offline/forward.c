@@ -1,24 +1,24 @@
-/* Orchestration of the dense pass. A run keeps one residual stream per token; each layer is two
- * parallel sweeps over it:
+/* Orchestration of the dense pass. A run keeps one residual stream per token; each layer is attention, then the FFN, over all
+ * of them, in batches of at most FORWARD_BATCH tokens. A batch goes through steps that all workers share: norms and whatever
+ * else a token has for itself by tokens, products by rows of the matrices, attention by heads. So the rows of a matrix are unpacked
+ * once for hundreds of tokens, and workers have enough to do where there is but one sequence. Recurrent layers
+ * are computed a sequence per work item, in tiles of FORWARD_TILE tokens.
  *
- *   attention   one sequence per work item: norm, Q K V, rotary, causal attention, output, add
- *   FFN         one tile of tokens per work item: norm, gate, up, activation, down, add
- *
- * With experts the second sweep is a normalising and a routing sweep and then one sweep per expert over its
- * tokens; a token's experts are added in ascending order. Early routers (smallthinker's) see the stream before
- * the attention sweep. Every token's arithmetic is done by one worker in a
- * fixed order, so bits depend neither on threads nor on grouping. Matrix rows are taken in blocks
- * that stay in the second-level cache while a tile of tokens passes over them. */
+ * With experts a norming and a routing step come first, then each expert has its tokens; a token's experts are added in ascending
+ * order. Early routers (smallthinker's) see the stream before attention. A number has the same bits whoever computes it
+ * and whatever is computed beside it, so results depend neither on threads nor on grouping. */
 #include "common/offline/forward_impl.h"
 
 #include "common/base/file.h"
-#include "common/kernels/kernels.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = FORWARD_TILE, ROW_BLOCK_BYTES = FORWARD_ROW_BLOCK_BYTES };
+enum { TILE = FORWARD_TILE, BATCH = FORWARD_BATCH, ROW_BLOCK_BYTES = FORWARD_ROW_BLOCK_BYTES };
+
+/* A work item of a product has so many rows, and so many tokens at least. */
+enum { ITEM_ROWS = 64, ITEM_TOKENS = 32 };
 
 /* ---- set-up ---- */
 
@@ -39,20 +39,20 @@ static int vector(const struct model *m, const struct gguf_tensor *t, float **ou
     return r;
 }
 
+static const enum model_role matrices[] = {
+    MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT, MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
+    MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN, MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A,
+    MODEL_ATTN_Q_B, MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B, MODEL_DELTA_QKV, MODEL_DELTA_Z, MODEL_DELTA_BETA,
+    MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT, MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT,
+    MODEL_WKV_DECAY_A, MODEL_WKV_DECAY_B, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_VALUE_A, MODEL_WKV_VALUE_B,
+    MODEL_WKV_GATE_A, MODEL_WKV_GATE_B, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_G, MODEL_FFN_R,
+};
+enum { N_MATRICES = sizeof matrices / sizeof *matrices };
+
 static int check_types(const struct model *m, struct err *e)
 {
-    static const enum model_role matrices[] = { MODEL_ATTN_Q, MODEL_ATTN_K, MODEL_ATTN_V, MODEL_ATTN_OUTPUT,
-                                                MODEL_FFN_ROUTER, MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN,
-                                                MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN,
-                                                MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN, MODEL_ATTN_Q_A, MODEL_ATTN_Q_B,
-                                                MODEL_ATTN_KV_A, MODEL_ATTN_K_B, MODEL_ATTN_V_B, MODEL_DELTA_QKV, MODEL_DELTA_Z,
-                                                MODEL_DELTA_BETA, MODEL_DELTA_ALPHA, MODEL_DELTA_BETA_ALPHA, MODEL_DELTA_OUT,
-                                                MODEL_WKV_R, MODEL_WKV_K, MODEL_WKV_V, MODEL_WKV_OUTPUT, MODEL_WKV_DECAY_A,
-                                                MODEL_WKV_DECAY_B, MODEL_WKV_RATE_A, MODEL_WKV_RATE_B, MODEL_WKV_VALUE_A,
-                                                MODEL_WKV_VALUE_B, MODEL_WKV_GATE_A, MODEL_WKV_GATE_B, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B,
-                                                MODEL_WKV_G, MODEL_FFN_R };
     for (int l = 0; l < model_depth(&m->h); l++)
-        for (size_t i = 0; i < sizeof matrices / sizeof *matrices; i++) {
+        for (size_t i = 0; i < N_MATRICES; i++) {
             const struct gguf_tensor *t = m->layer[l][matrices[i]];
             if (t && !kernels->rows[KERNELS_ACT_F32][t->type])
                 return err_set(e, ERR_UNSUPPORTED, "tensor '%s' has type %s, for which there is no kernel", t->name,
@@ -61,11 +61,29 @@ static int check_types(const struct model *m, struct err *e)
     return 0;
 }
 
+/* Bytes of a token's activations in int8, for the matrix with the longest rows. */
+static size_t act_bytes(const struct model *m)
+{
+    const struct model_hparams *h = &m->h;
+    uint64_t most = (uint64_t)(h->n_ff > h->d_model ? h->n_ff : h->d_model); /* Down that the file has by neuron is turned */
+    for (int l = 0; l < model_depth(h); l++)
+        for (size_t i = 0; i < N_MATRICES; i++) {
+            const struct gguf_tensor *t = m->layer[l][matrices[i]];
+            most = t && t->dims[0] > most ? t->dims[0] : most;
+        }
+    return kernels_act_bytes(KERNELS_ACT_Q8, (int)most);
+}
+
 static void scratch_free(struct scratch *s)
 {
-    free(s->norm), free(s->out), free(s->gate), free(s->up), free(s->q), free(s->k), free(s->v), free(s->att);
-    free(s->scores), free(s->made), free(s->low), free(s->heads);
-    free(s->gated), free(s->channels), free(s->z), free(s->betas), free(s->state), free(s->wkv);
+    free(s->norm), free(s->out), free(s->scores), free(s->act);
+    free(s->channels), free(s->z), free(s->betas), free(s->state), free(s->wkv);
+}
+
+static void batch_free(struct batch *b)
+{
+    free(b->norm), free(b->out), free(b->gate), free(b->up), free(b->q), free(b->att), free(b->k), free(b->v);
+    free(b->made), free(b->low), free(b->heads), free(b->gated), free(b->logits), free(b->act);
 }
 
 static int widest_ffn(const struct model_hparams *h)
@@ -76,27 +94,10 @@ static int widest_ffn(const struct model_hparams *h)
 
 static int scratch_new(const struct forward *f, struct scratch *s)
 {
-    size_t len = (size_t)f->max_len;
     s->norm = malloc(TILE * f->d * sizeof(float));
     s->out = malloc(TILE * f->d * sizeof(float));
-    size_t widest = (size_t)widest_ffn(f->h);
-    s->gate = malloc(TILE * widest * sizeof(float));
-    s->up = malloc(TILE * widest * sizeof(float));
-    s->q = malloc(len * f->q_len * sizeof(float));
-    s->k = malloc(len * f->kv_len * sizeof(float));
-    s->v = malloc(len * f->kv_len * sizeof(float));
-    size_t att = TILE * f->q_len, n_experts = (size_t)f->h->n_experts;
-    s->att = malloc((att > n_experts ? att : n_experts) * sizeof(float));
-    s->scores = malloc(len * NN_ATTN_HEADS * sizeof(float));
-    if (f->h->kv_rank) {
-        s->made = malloc(TILE * (size_t)model_q_dim(f->h) * sizeof(float));
-        s->low = malloc(TILE * (size_t)(f->h->q_rank + 1) * sizeof(float));
-        s->heads = malloc(TILE * (size_t)model_out_dim(f->h) * sizeof(float));
-        if (!s->made || !s->low || !s->heads)
-            return ERR_NOMEM;
-    }
-    if (f->h->out_gate && !(s->gated = malloc(len * 2 * f->q_len * sizeof(float))))
-        return ERR_NOMEM;
+    s->scores = malloc((size_t)f->max_len * NN_ATTN_HEADS * sizeof(float));
+    s->act = malloc(TILE * act_bytes(f->m));
     if (f->h->full_period) {
         s->channels = malloc(TILE * (size_t)model_delta_channels(f->h) * sizeof(float));
         s->z = malloc(2 * TILE * (size_t)model_delta_inner(f->h) * sizeof(float));
@@ -111,7 +112,36 @@ static int scratch_new(const struct forward *f, struct scratch *s)
         if (!s->wkv || !s->state)
             return ERR_NOMEM;
     }
-    return s->norm && s->out && s->gate && s->up && s->q && s->k && s->v && s->att && s->scores ? 0 : ERR_NOMEM;
+    return s->norm && s->out && s->scores && s->act ? 0 : ERR_NOMEM;
+}
+
+/* Positions that keys and values of a batch are kept of. */
+static size_t kv_rows(int max_len)
+{
+    return max_len > BATCH ? (size_t)max_len : BATCH;
+}
+
+/* f32[BATCH][n], or nothing where n is 0; 0 when there is no memory. */
+static int batch_floats(float **p, size_t n)
+{
+    return !n || (*p = malloc(BATCH * n * sizeof **p)) != NULL;
+}
+
+static int batch_new(struct forward *f)
+{
+    const struct model_hparams *h = f->h;
+    struct batch *b = &f->b;
+    size_t widest = (size_t)widest_ffn(h), kv = kv_rows(f->max_len) * f->kv_len * sizeof(float);
+    b->k = malloc(kv);
+    b->v = malloc(kv);
+    b->act = malloc(BATCH * act_bytes(f->m));
+    if (!b->k || !b->v || !b->act || !batch_floats(&b->norm, f->d) || !batch_floats(&b->out, f->d) || !batch_floats(&b->gate, widest) ||
+        !batch_floats(&b->up, widest) || !batch_floats(&b->q, f->q_len) || !batch_floats(&b->att, f->q_len) ||
+        !batch_floats(&b->made, h->kv_rank ? (size_t)model_q_dim(h) : 0) || !batch_floats(&b->low, (size_t)(h->kv_rank ? h->q_rank : 0)) ||
+        !batch_floats(&b->heads, h->kv_rank ? (size_t)model_out_dim(h) : 0) || !batch_floats(&b->gated, h->out_gate ? 2 * f->q_len : 0) ||
+        !batch_floats(&b->logits, (size_t)h->n_experts))
+        return ERR_NOMEM;
+    return 0;
 }
 
 int forward_new(const struct model *m, struct pool *pool, int max_len, struct forward **out, struct err *e)
@@ -134,7 +164,7 @@ int forward_new(const struct model *m, struct pool *pool, int max_len, struct fo
     if (!f->freqs || !f->scratch)
         r = err_set(e, ERR_NOMEM, "forward pass");
     for (int i = 0; i < threads && !r; i++)
-        if (scratch_new(f, &f->scratch[i]) < 0)
+        if (scratch_new(f, &f->scratch[i]) < 0 || (i == 0 && batch_new(f) < 0))
             r = err_set(e, ERR_NOMEM, "forward pass with sequences of %d tokens", max_len);
     if (r < 0 ||
         (r = vector(m, m->global[MODEL_OUTPUT_NORM], &f->output_norm, e)) < 0 ||
@@ -161,11 +191,12 @@ void forward_free(struct forward *f)
         return;
     for (int i = 0; f->scratch && i < pool_threads(f->pool); i++)
         scratch_free(&f->scratch[i]);
+    batch_free(&f->b);
     weights_free(f->weights);
     free(f->scratch), free(f->freqs), free(f->output_norm), free(f->output_bias), free(f->embd_norm), free(f->embd_bias), free(f->head);
     free(f->down);
     free(f->x), free(f->normed), free(f->values), free(f->sum), free(f->active), free(f->open), free(f->blocks), free(f->route_w);
-    free(f->expert_tokens), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
+    free(f->expert_tokens), free(f->pos), free(f->sample_of), free(f->block_input), free(f->ffn_input), free(f->ffn_rms);
     free(f);
 }
 
@@ -181,7 +212,7 @@ static uint64_t token_bytes(const struct model_hparams *h, int observed)
 {
     uint64_t d = (uint64_t)h->d_model, k = h->n_experts > 0 ? (uint64_t)h->n_experts_used : 1;
     uint64_t bits = ((uint64_t)h->n_ff + 63) / 64 * 8;
-    return d * 4 + 4 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
+    return d * 4 + 8 + (observed ? k * bits * (nn_gate_decides(h) ? 1 : 2) : 0) +
            k * 6 + (h->n_experts > 0 ? d * 4 + 4 : 0) + (h->parallel ? d * 4 : 0) + (h->wkv_dim ? d * 8 : 0) +
            (h->expert_norms ? d * 4 : 0);
 }
@@ -190,17 +221,17 @@ uint64_t forward_bytes(const struct model *m, int threads, int max_len, uint64_t
 {
     const struct model_hparams *h = &m->h;
     uint64_t q = (uint64_t)model_most_q(h), kv = (uint64_t)(h->kv_rank ? h->head_dim : model_most_kv(h) / 2);
-    uint64_t widest = (uint64_t)widest_ffn(h);
-    uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + 1 + model_out_dim(h)) : 0;
-    uint64_t worker = 4 * (TILE * (2 * (uint64_t)h->d_model + 2 * widest + q + latent) +
-                           (uint64_t)max_len * (q + 2 * kv + 1 + (h->out_gate ? 2 * q : 0)));
+    uint64_t latent = h->kv_rank ? (uint64_t)(model_q_dim(h) + h->q_rank + model_out_dim(h)) : 0;
+    uint64_t batch = BATCH * (4 * (2 * (uint64_t)h->d_model + 2 * (uint64_t)widest_ffn(h) + 2 * q + latent + (h->out_gate ? 2 * q : 0) +
+                                   (uint64_t)h->n_experts) + act_bytes(m)) + 8 * kv * kv_rows(max_len);
+    uint64_t worker = TILE * (8 * (uint64_t)h->d_model + act_bytes(m)) + 4 * (uint64_t)max_len * NN_ATTN_HEADS;
     if (h->full_period)
         worker += 4 * (TILE * (uint64_t)(model_delta_channels(h) + 2 * model_delta_inner(h) + 4 * h->delta_v_heads) +
                        model_state_floats(h));
     if (h->wkv_dim)
         worker += 4 * (TILE * (uint64_t)model_wkv_token(h) + model_state_floats(h));
     uint64_t down = h->down_by_neuron ? (uint64_t)h->d_model * (uint64_t)h->n_ff * 4 : 0;
-    return down + weights_bytes(m) + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
+    return down + weights_bytes(m) + batch + (uint64_t)threads * worker + n_tokens * token_bytes(h, observed);
 }
 
 uint64_t forward_weight_bytes(const struct model *m)
@@ -226,6 +257,7 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         r |= grow(&f->x, n * f->d, sizeof(float));
         r |= grow(&f->blocks, n * f->k, sizeof(uint16_t));
         r |= grow(&f->sample_of, n, sizeof(int32_t));
+        r |= grow(&f->pos, n, sizeof(uint32_t));
         if (f->h->n_experts > 0 || f->h->parallel || f->h->wkv_dim)
             r |= grow(&f->normed, n * f->d, sizeof(float));
         if (f->h->wkv_dim)
@@ -259,6 +291,9 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
         return err_set(e, ERR_NOMEM, "a run of %zu tokens", n);
     f->n_tokens = n;
     memset(f->blocks, 0, n * f->k * sizeof *f->blocks);
+    for (size_t s = 0; s < run->n_sequences; s++)
+        for (uint64_t t = run->starts[s]; t < run->starts[s + 1]; t++)
+            f->pos[t] = (uint32_t)(t - run->starts[s]);
     for (size_t t = 0; t < n; t++)
         f->sample_of[t] = -1;
     for (size_t s = 0; s < run->n_samples; s++)
@@ -268,29 +303,129 @@ static int reserve(struct forward *f, const struct forward_run *run, struct err 
 
 /* ---- products ---- */
 
-/* out[t][r] = row r . x_t for all rows of a matrix (or of one expert's share of it). */
-void forward_product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
-                    const float *x, size_t x_stride, int n_tokens)
+enum kernels_act forward_form(const struct forward *f, uint32_t type)
 {
-    size_t n_rows = (size_t)t->dims[1], row = (size_t)t->row_bytes;
-    size_t step = ROW_BLOCK_BYTES / row ? ROW_BLOCK_BYTES / row : 1;
-    const uint8_t *base = (const uint8_t *)data + (size_t)expert * n_rows * row;
-    for (size_t at = 0; at < n_rows; at += step) {
-        int n = (int)(n_rows - at < step ? n_rows - at : step);
-        kernels->rows[KERNELS_ACT_F32][t->type](out + at, out_stride, base + at * row, row, n, x,
-                                                x_stride * sizeof(float), n_tokens, (int)t->dims[0]);
+    return kernels_act_form(type, f->act_q8);
+}
+
+/* Rows [from, to) of a matrix for n tokens. Floats in tiles of tokens and blocks of rows that stay in the second level; the
+ * products of int8 have tiles of their own. */
+static void some_rows(const struct forward *f, const struct forward_product *p, size_t from, size_t to, const uint8_t *x, size_t x_stride,
+                      float *out, int n)
+{
+    const struct gguf_tensor *t = p->t;
+    const enum kernels_act form = forward_form(f, t->type);
+    const uint8_t *base = (const uint8_t *)p->data + (size_t)p->expert * (size_t)t->dims[1] * (size_t)t->row_bytes;
+    size_t row = (size_t)t->row_bytes, step = to - from;
+    int tile = n;
+    if (form == KERNELS_ACT_F32) {
+        tile = TILE;
+        step = ROW_BLOCK_BYTES / row ? ROW_BLOCK_BYTES / row : 1;
     }
+    for (int i = 0; i < n; i += tile)
+        for (size_t at = from; at < to; at += step)
+            kernels->rows[form][t->type](out + (size_t)i * p->stride + at, p->stride, base + at * row, row,
+                                         (int)(to - at < step ? to - at : step), x + (size_t)i * x_stride, x_stride,
+                                         n - i < tile ? n - i : tile, (int)t->dims[0]);
+}
+
+void forward_tile_product(const struct forward *f, struct scratch *s, const struct forward_product *p, const float *x, size_t x_stride,
+                          int n)
+{
+    const enum kernels_act form = forward_form(f, p->t->type);
+    const uint8_t *in = (const uint8_t *)x;
+    size_t stride = x_stride * sizeof *x;
+    if (form == KERNELS_ACT_Q8) {
+        stride = kernels_act_bytes(form, (int)p->t->dims[0]);
+        in = s->act;
+        for (int i = 0; i < n; i++)
+            kernels_act_prepare((uint8_t *)s->act + (size_t)i * stride, form, x + (size_t)i * x_stride, (int)p->t->dims[0]);
+    }
+    some_rows(f, p, 0, (size_t)p->t->dims[1], in, stride, p->out, n);
+}
+
+void forward_matrix(const struct forward *f, struct scratch *s, enum model_role r, float *out, const float *x, int n)
+{
+    const struct gguf_tensor *t = forward_tensor(f, r);
+    const struct forward_product p = { t, f->w[r], 0, out, (size_t)t->dims[1] };
+    forward_tile_product(f, s, &p, x, (size_t)t->dims[0], n);
+}
+
+/* Products of a batch; an item is ITEM_ROWS rows of one matrix and a piece of the tokens. */
+struct products {
+    const struct forward *f;
+    const struct forward_product *p;
+    int n_tokens, piece, n_pieces;
+    const float *x;
+    size_t x_stride, act_stride;
+    int n_cols;
+};
+
+static void prepare_some(void *ctx, int begin, int end, int worker)
+{
+    const struct products *s = ctx;
+    (void)worker;
+    for (size_t t = (size_t)begin; t < (size_t)end; t++)
+        kernels_act_prepare((uint8_t *)s->f->b.act + t * s->act_stride, KERNELS_ACT_Q8, s->x + t * s->x_stride, s->n_cols);
+}
+
+static int row_items(const struct forward_product *p)
+{
+    return (int)((p->t->dims[1] + ITEM_ROWS - 1) / ITEM_ROWS);
+}
+
+static void product_item(const struct products *s, int item)
+{
+    const struct forward_product *p = s->p;
+    int first = item % s->n_pieces * s->piece, n = s->n_tokens - first < s->piece ? s->n_tokens - first : s->piece;
+    item /= s->n_pieces;
+    for (; item >= row_items(p); p++)
+        item -= row_items(p);
+    size_t from = (size_t)item * ITEM_ROWS, rows = (size_t)p->t->dims[1], to = from + ITEM_ROWS < rows ? from + ITEM_ROWS : rows;
+    int q8 = forward_form(s->f, p->t->type) == KERNELS_ACT_Q8;
+    const uint8_t *x = q8 ? s->f->b.act : (const uint8_t *)s->x;
+    size_t stride = q8 ? s->act_stride : s->x_stride * sizeof *s->x;
+    some_rows(s->f, p, from, to, x + (size_t)first * stride, stride, p->out + (size_t)first * p->stride, n);
+}
+
+static void product_items(void *ctx, int begin, int end, int worker)
+{
+    (void)worker;
+    for (int i = begin; i < end; i++)
+        product_item(ctx, i);
+}
+
+void forward_products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens)
+{
+    struct products s = { .f = f, .p = p, .n_tokens = n_tokens, .x = x, .x_stride = x_stride,
+                          .n_cols = (int)p->t->dims[0] };
+    int items = 0, q8 = 0, want = 4 * pool_threads(f->pool);
+    for (int i = 0; i < n_products; i++) {
+        items += row_items(&p[i]);
+        q8 |= forward_form(f, p[i].t->type) == KERNELS_ACT_Q8;
+    }
+    if (q8) {
+        s.act_stride = kernels_act_bytes(KERNELS_ACT_Q8, s.n_cols);
+        pool_for(f->pool, n_tokens, 8, prepare_some, &s);
+    }
+    /* Few rows: tokens are divided, too. */
+    int pieces = items < want ? (want + items - 1) / items : 1, most = (n_tokens + ITEM_TOKENS - 1) / ITEM_TOKENS;
+    s.n_pieces = pieces < most ? pieces : most;
+    s.piece = (n_tokens + s.n_pieces - 1) / s.n_pieces;
+    s.n_pieces = (n_tokens + s.piece - 1) / s.piece;
+    pool_for(f->pool, items * s.n_pieces, 1, product_items, &s);
+}
+
+void forward_batch_matrix(struct forward *f, enum model_role r, float *out, const float *x, int n)
+{
+    const struct gguf_tensor *t = forward_tensor(f, r);
+    const struct forward_product p = { t, f->w[r], 0, out, (size_t)t->dims[1] };
+    forward_products(f, &p, 1, x, (size_t)t->dims[0], n);
 }
 
 const struct gguf_tensor *forward_tensor(const struct forward *f, enum model_role r)
 {
     return f->replaced[r] ? &f->other[r] : f->m->layer[f->layer][r];
-}
-
-void forward_matrix(const struct forward *f, enum model_role r, float *out, const float *x, int n)
-{
-    const struct gguf_tensor *t = forward_tensor(f, r);
-    forward_product(out, (size_t)t->dims[1], t, f->w[r], 0, x, (size_t)t->dims[0], n);
 }
 
 void forward_norm(const struct forward *f, float *out, const float *x, const float *w, const float *bias, int n)
@@ -312,9 +447,9 @@ void forward_probe_input(const struct forward *f, enum predict_input which, size
         f->run->probe->input(f->run->probe->ctx, which, first, n, x);
 }
 
-/* ---- attention ---- */
+/* ---- residual ---- */
 
-static float residual_scale(const struct forward *f)
+float forward_residual_scale(const struct forward *f)
 {
     return f->h->residual_scale > 0 ? f->h->residual_scale : 1;
 }
@@ -322,7 +457,7 @@ static float residual_scale(const struct forward *f)
 /* x += out of n tokens, normed before where there are weights w for that. */
 void forward_add_residual(const struct forward *f, float *x, float *out, const float *w, int n)
 {
-    float scale = residual_scale(f);
+    float scale = forward_residual_scale(f);
     if (w)
         forward_norm(f, out, out, w, NULL, n);
     for (size_t i = 0; i < (size_t)n * f->d; i++)
@@ -335,225 +470,7 @@ void forward_add_bias(float *x, const float *bias, size_t n)
         x[i] += bias[i];
 }
 
-/* ---- FFN ---- */
-
-static void sample_ffn(struct forward *f, const float *norm, size_t token)
-{
-    if (!f->run->n_samples || f->sample_of[token] < 0)
-        return;
-    size_t s = (size_t)f->sample_of[token];
-    const float *x = f->x + token * f->d;
-    double sum = 0;
-    for (size_t i = 0; i < f->d; i++)
-        sum += (double)x[i] * x[i];
-    f->ffn_rms[s] = (float)sqrt(sum / (double)f->d + (double)f->h->rms_eps);
-    forward_sample_f16(f->ffn_input + s * f->d, norm, f->d);
-}
-
-/* Bit rows of one token in one block. */
-static void record_bits(const struct forward *f, const float *gate, const float *up, size_t row)
-{
-    uint64_t *active = (uint64_t *)(void *)(f->active + row * f->row_bytes);
-    uint64_t *open = f->open ? (uint64_t *)(void *)(f->open + row * f->row_bytes) : NULL;
-    for (size_t at = 0; at < f->n_ff; at += 64) {
-        size_t n = f->n_ff - at < 64 ? f->n_ff - at : 64;
-        uint64_t g = 0, u = 0;
-        for (size_t i = 0; i < n; i++) {
-            g |= (uint64_t)nn_is_open(gate[at + i], f->h->thresholds) << i;
-            u |= (uint64_t)(up[at + i] > 0) << i;
-        }
-        uint64_t all = n == 64 ? ~0ull : (1ull << n) - 1;
-        uint64_t a = nn_gate_decides(f->h) ? g : f->h->act == MODEL_ACT_DRELU ? g & u : all;
-        uint8_t bytes[8];
-        for (int i = 0; i < 8; i++) /* byte order on disk is the order of neurons, whatever the host's */
-            bytes[i] = (uint8_t)(a >> 8 * i);
-        memcpy(&active[at / 64], bytes, 8);
-        for (int i = 0; open && i < 8; i++)
-            bytes[i] = (uint8_t)(g >> 8 * i);
-        if (open)
-            memcpy(&open[at / 64], bytes, 8);
-    }
-}
-
-/* A block's vector of n among those of a role; NULL where there are none. */
-static const float *of_expert(const struct forward *f, enum model_role role, int expert, size_t n)
-{
-    const float *all = f->w[role];
-    return all ? all + (size_t)expert * n : NULL;
-}
-
-/* s->out = FFN of block `expert` for n rows of norm; rows[i] is the bit row of the i-th. */
-static void ffn(struct forward *f, struct scratch *s, int expert, const float *norm, int n, const size_t *rows)
-{
-    const struct forward_probe *probe = f->run->probe;
-    forward_product(s->gate, f->n_ff, forward_tensor(f, MODEL_FFN_GATE), f->w[MODEL_FFN_GATE], expert, norm, f->d, n);
-    forward_product(s->up, f->n_ff, forward_tensor(f, MODEL_FFN_UP), f->w[MODEL_FFN_UP], expert, norm, f->d, n);
-    for (int t = 0; t < n; t++) {
-        float *gate = s->gate + (size_t)t * f->n_ff, *up = s->up + (size_t)t * f->n_ff;
-        forward_add_bias(gate, of_expert(f, MODEL_FFN_GATE_BIAS, expert, f->n_ff), f->n_ff);
-        forward_add_bias(up, of_expert(f, MODEL_FFN_UP_BIAS, expert, f->n_ff), f->n_ff);
-        if (probe && probe->gates)
-            probe->gates(probe->ctx, expert, rows[t] / f->k, gate, up);
-        if (f->w[MODEL_FFN_THRESHOLD])
-            nn_silence(gate, f->w[MODEL_FFN_THRESHOLD], f->h->n_ff, f->h->act);
-        if (f->run->on_layer)
-            record_bits(f, gate, up, rows[t]);
-        nn_ffn_act(gate, gate, up, f->h->n_ff, f->h->act);
-    }
-    if (probe && probe->neurons) {
-        size_t tokens[TILE];
-        for (int t = 0; t < n; t++)
-            tokens[t] = rows[t] / f->k;
-        probe->neurons(probe->ctx, (int)(s - f->scratch), expert, tokens, n, s->gate);
-    }
-    forward_product(s->out, f->d, forward_tensor(f, MODEL_FFN_DOWN), f->w[MODEL_FFN_DOWN], expert, s->gate, f->n_ff, n);
-    for (int t = 0; t < n; t++)
-        forward_add_bias(s->out + (size_t)t * f->d, of_expert(f, MODEL_FFN_DOWN_BIAS, expert, f->d), f->d);
-}
-
-/* What the FFN sees of n tokens: their norm. Where attention goes beside the FFN, both norms may be one. */
-static void ffn_norm(const struct forward *f, float *out, const float *x, int n)
-{
-    const float *const *w = (const float *const *)f->w;
-    const float *own = w[MODEL_EXPERT_NORM] ? w[MODEL_EXPERT_NORM] : w[MODEL_FFN_NORM];
-    forward_norm(f, out, x, own ? own : w[MODEL_ATTN_NORM], own ? w[MODEL_FFN_NORM_BIAS] : w[MODEL_ATTN_NORM_BIAS], n);
-}
-
-/* All norms before any FFN: where attention goes beside it, or what it sees is mixed with what came before. */
-static void parallel_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    (void)worker;
-    ffn_norm(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, end - begin);
-}
-
-static void dense_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    struct scratch *s = &f->scratch[worker];
-    size_t rows[TILE] = { 0 };
-    float *x = f->x + (size_t)begin * f->d;
-    if (f->h->wkv_dim)
-        forward_shift(f, s->norm, (size_t)begin, end - begin);
-    else if (f->h->parallel)
-        memcpy(s->norm, f->normed + (size_t)begin * f->d, (size_t)(end - begin) * f->d * sizeof *x);
-    else
-        ffn_norm(f, s->norm, x, end - begin);
-    forward_probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, x);
-    forward_probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, s->norm);
-    for (int t = begin; t < end; t++) {
-        rows[t - begin] = (size_t)t;
-        sample_ffn(f, s->norm + (size_t)(t - begin) * f->d, (size_t)t);
-    }
-    ffn(f, s, 0, s->norm, end - begin, rows);
-    if (f->h->mix_rank)
-        forward_receive(f, s, s->out, (size_t)begin, end - begin);
-    forward_add_residual(f, x, s->out, f->w[MODEL_FFN_POST_NORM], end - begin);
-}
-
-/* From the stream itself where routers are early, else from what the FFN sees. */
-static void route_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    float *logits = f->scratch[worker].att, *own = f->scratch[worker].norm; /* [n_experts] fit: see scratch_new */
-    for (size_t t = (size_t)begin; t < (size_t)end; t++) {
-        const float *in = (f->h->early_router ? f->x : f->normed) + t * f->d;
-        if (f->w[MODEL_ROUTER_SCALE]) {
-            nn_router_input(own, f->x + t * f->d, f->w[MODEL_ROUTER_SCALE], f->h->d_model, f->h->rms_eps);
-            in = own;
-        }
-        forward_product(logits, (size_t)f->h->n_experts, forward_tensor(f, MODEL_FFN_ROUTER), f->w[MODEL_FFN_ROUTER], 0, in, f->d, 1);
-        forward_add_bias(logits, f->w[MODEL_FFN_ROUTER_BIAS], (size_t)f->h->n_experts);
-        nn_route(f->blocks + t * f->k, f->route_w + t * f->k, logits, f->w[MODEL_SELECT_BIAS], f->h);
-    }
-}
-
-static void route(struct forward *f)
-{
-    pool_for(f->pool, (int)f->n_tokens, TILE, route_sweep, f);
-}
-
-static void norm_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    (void)worker;
-    ffn_norm(f, f->normed + (size_t)begin * f->d, f->x + (size_t)begin * f->d, end - begin);
-    forward_probe_input(f, PREDICT_RESIDUAL, (size_t)begin, end - begin, f->x + (size_t)begin * f->d);
-    forward_probe_input(f, PREDICT_FFN, (size_t)begin, end - begin, f->normed + (size_t)begin * f->d);
-    for (int t = begin; t < end; t++)
-        sample_ffn(f, f->normed + (size_t)t * f->d, (size_t)t);
-}
-
-static void expert_sweep(void *ctx, int begin, int end, int worker)
-{
-    struct forward *f = ctx;
-    struct scratch *s = &f->scratch[worker];
-    size_t rows[TILE] = { 0 };
-    for (int i = begin; i < end; i++) {
-        rows[i - begin] = f->expert_tokens[i];
-        memcpy(s->norm + (size_t)(i - begin) * f->d, f->normed + rows[i - begin] / f->k * f->d, f->d * sizeof(float));
-    }
-    ffn(f, s, f->expert, s->norm, end - begin, rows);
-    for (int i = 0; i < end - begin; i++) {
-        const float *scale = f->w[MODEL_EXPERT_SCALE];
-        float *x = (f->sum ? f->sum : f->x) + rows[i] / f->k * f->d, w = f->route_w[rows[i]] * residual_scale(f);
-        w *= scale ? scale[f->expert] : 1;
-        const float *o = s->out + (size_t)i * f->d;
-        for (size_t j = 0; j < f->d; j++)
-            x[j] += w * o[j];
-    }
-}
-
-/* x += weight FFN(in) of n tokens with matrices that stay in memory, `which`: gate, up and down. */
-static void resident_ffn(const struct forward *f, struct scratch *s, const enum model_role which[3], const float *in, float *x, int n)
-{
-    size_t width = (size_t)forward_tensor(f, which[0])->dims[1];
-    forward_product(s->gate, width, forward_tensor(f, which[0]), f->w[which[0]], 0, in, f->d, n);
-    forward_product(s->up, width, forward_tensor(f, which[1]), f->w[which[1]], 0, in, f->d, n);
-    nn_ffn_act(s->gate, s->gate, s->up, n * (int)width, f->h->act);
-    forward_product(s->out, f->d, forward_tensor(f, which[2]), f->w[which[2]], 0, s->gate, width, n);
-    if (f->w[MODEL_SHARED_POST_NORM])
-        forward_norm(f, s->out, s->out, f->w[MODEL_SHARED_POST_NORM], NULL, n);
-    for (int t = 0; t < n; t++) {
-        float w = residual_scale(f) * nn_shared_weight(f->w[MODEL_SHARED_ROUTER], in + (size_t)t * f->d, f->h->d_model);
-        for (size_t j = 0; j < f->d; j++)
-            x[(size_t)t * f->d + j] += w * s->out[(size_t)t * f->d + j];
-    }
-}
-
-/* The expert that every token uses. */
-static void shared_sweep(void *ctx, int begin, int end, int worker)
-{
-    static const enum model_role roles[3] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
-    struct forward *f = ctx;
-    size_t at = (size_t)begin * f->d;
-    resident_ffn(f, &f->scratch[worker], roles, f->normed + at, f->x + at, end - begin);
-}
-
-/* The FFN of a layer before the experts'. */
-static void lead_sweep(void *ctx, int begin, int end, int worker)
-{
-    static const enum model_role roles[3] = { MODEL_LEAD_GATE, MODEL_LEAD_UP, MODEL_LEAD_DOWN };
-    struct forward *f = ctx;
-    struct scratch *s = &f->scratch[worker];
-    float *x = f->x + (size_t)begin * f->d;
-    ffn_norm(f, s->norm, x, end - begin);
-    resident_ffn(f, s, roles, s->norm, x, end - begin);
-}
-
-/* Experts, shared expert and their sum are normed before they are added. */
-static void normed_sweep(void *ctx, int begin, int end, int worker)
-{
-    static const enum model_role roles[3] = { MODEL_SHARED_GATE, MODEL_SHARED_UP, MODEL_SHARED_DOWN };
-    struct forward *f = ctx;
-    struct scratch *s = &f->scratch[worker];
-    float *x = f->x + (size_t)begin * f->d, *sum = f->sum + (size_t)begin * f->d;
-    int n = end - begin;
-    forward_norm(f, sum, sum, f->w[MODEL_EXPERT_POST_NORM], NULL, n);
-    forward_norm(f, s->norm, x, f->w[MODEL_FFN_NORM], NULL, n);
-    resident_ffn(f, s, roles, s->norm, sum, n);
-    forward_add_residual(f, x, sum, f->w[MODEL_FFN_POST_NORM], n);
-}
+/* ---- the run ---- */
 
 static void scale_out(struct forward *f)
 {
@@ -563,26 +480,6 @@ static void scale_out(struct forward *f)
     for (size_t i = 0; model_halves(f->h, f->layer) && i < f->n_tokens * f->d; i++)
         f->x[i] *= 0.5f;
 }
-
-static void experts(struct forward *f)
-{
-    if (f->sum)
-        memset(f->sum, 0, f->n_tokens * f->d * sizeof *f->sum);
-    pool_for(f->pool, (int)f->n_tokens, TILE, norm_sweep, f);
-    if (!f->h->early_router)
-        route(f);
-    for (f->expert = 0; f->expert < f->h->n_experts; f->expert++) {
-        uint32_t n = 0;
-        for (size_t i = 0; i < f->n_tokens * f->k; i++)
-            if (f->blocks[i] == f->expert)
-                f->expert_tokens[n++] = (uint32_t)i;
-        pool_for(f->pool, (int)n, TILE, expert_sweep, f);
-    }
-    if (f->n_shared)
-        pool_for(f->pool, (int)f->n_tokens, TILE, f->sum ? normed_sweep : shared_sweep, f);
-}
-
-/* ---- the run ---- */
 
 /* The learned position of every token is added to it. Sequences are at most n_ctx_train long. */
 static int add_positions(struct forward *f, const struct forward_run *run, struct err *e)
@@ -728,6 +625,7 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
     if (r < 0 || (r = reserve(f, run, e)) < 0 || (r = embed(f, run, e)) < 0)
         return r;
     f->run = run;
+    f->act_q8 = run->act_q8;
     for (int i = 0; i < model_depth(f->h) && !r; i++) {
         int l = model_layer_at(f->h, i), lead = model_is_lead(f->h, l);
         if (file_interrupted()) {
@@ -738,18 +636,13 @@ int forward_run(struct forward *f, const struct forward_run *run, struct err *e)
             (!lead && run->probe && run->probe->layer && (r = run->probe->layer(run->probe->ctx, l, e)) < 0))
             break;
         if (f->h->early_router)
-            route(f);
+            forward_route(f);
         if (f->h->parallel)
-            pool_for(f->pool, (int)f->n_tokens, TILE, parallel_sweep, f);
-        pool_for(f->pool, (int)run->n_sequences, 1, forward_attention_sweep, f);
+            forward_norm_all(f);
+        forward_attention(f);
         if (f->h->wkv_dim)
-            pool_for(f->pool, (int)f->n_tokens, TILE, parallel_sweep, f);
-        if (lead)
-            pool_for(f->pool, (int)f->n_tokens, TILE, lead_sweep, f);
-        else if (f->h->n_experts > 0)
-            experts(f);
-        else
-            pool_for(f->pool, (int)f->n_tokens, TILE, dense_sweep, f);
+            forward_norm_all(f);
+        (lead ? forward_lead : f->h->n_experts > 0 ? forward_experts : forward_dense)(f);
         scale_out(f);
         if (lead)
             continue;
@@ -787,25 +680,6 @@ static int load_head(struct forward *f, const struct gguf_tensor **t, struct err
     return r;
 }
 
-/* A tile's logits, rows of the head shared out among the workers. */
-struct head {
-    const struct forward *f;
-    const struct gguf_tensor *t;
-    const float *x;
-    int n;
-    float *out;
-};
-
-static void head_rows(void *ctx, int begin, int end, int worker)
-{
-    const struct head *h = ctx;
-    size_t row = (size_t)h->t->row_bytes;
-    (void)worker;
-    kernels->rows[KERNELS_ACT_F32][h->t->type](h->out + begin, (size_t)h->f->h->n_vocab,
-                                               (const uint8_t *)h->f->head + (size_t)begin * row, row, end - begin, h->x,
-                                               h->f->d * sizeof(float), h->n, (int)h->t->dims[0]);
-}
-
 int forward_logits(struct forward *f, size_t first, size_t n, float *logits, struct err *e)
 {
     const struct gguf_tensor *t;
@@ -815,14 +689,12 @@ int forward_logits(struct forward *f, size_t first, size_t n, float *logits, str
     if (first > f->n_tokens || n > f->n_tokens - first)
         return err_set(e, ERR_LIMIT, "logits of %zu tokens from %zu; the run had %zu", n, first, f->n_tokens);
     size_t vocab = (size_t)f->h->n_vocab;
-    int step = ROW_BLOCK_BYTES / t->row_bytes ? (int)(ROW_BLOCK_BYTES / t->row_bytes) : 1;
-    float *norm = f->scratch[0].norm;
-    for (size_t at = 0; at < n; at += TILE) {
-        int k = (int)(n - at < TILE ? n - at : TILE);
-        forward_norm(f, norm, f->x + (first + at) * f->d, f->output_norm, f->output_bias, k);
-        struct head h = { f, t, norm, k, logits + at * vocab };
-        pool_for(f->pool, (int)vocab, step, head_rows, &h);
-        nn_logits(h.out, (size_t)k * vocab, f->h);
+    for (size_t at = 0; at < n; at += BATCH) {
+        int k = (int)(n - at < BATCH ? n - at : BATCH);
+        const struct forward_product p = { t, f->head, 0, logits + at * vocab, vocab };
+        forward_norm(f, f->b.norm, f->x + (first + at) * f->d, f->output_norm, f->output_bias, k);
+        forward_products(f, &p, 1, f->b.norm, f->d, k);
+        nn_logits(logits + at * vocab, (size_t)k * vocab, f->h);
     }
     return 0;
 }

@@ -2,8 +2,8 @@
 #define OFFLINE_FORWARD_H
 
 /* The dense pass: the whole model over many sequences at once, layer by layer, so that the weights of
- * a layer are read from the file once for all tokens and the model may be larger than memory. Float32
- * activations; every other way of running the model is compared with this one. Results depend
+ * a layer are read from the file once for all tokens and the model may be larger than memory. With float32
+ * activations every other way of running the model is compared with this one. Results depend
  * neither on the number of threads nor on how sequences are grouped into runs. One owner thread. */
 #include "common/base/err.h"
 #include "common/base/pool.h"
@@ -52,6 +52,8 @@ struct forward_run {
     const uint32_t *tokens;   /* ids */
     const uint64_t *starts;   /* [n_sequences + 1], from 0 */
     size_t n_sequences;
+    int act_q8;               /* 1: activations in int8 where a matrix's type has such products (kernels_act_form), as plans
+                               * ask for by default, many times as fast; 0: float32 throughout */
     const uint64_t *samples;  /* token indices to sample, ascending; may be NULL */
     size_t n_samples;
     /* Called after each layer, on the owner thread; NULL: nothing is observed. An error ends the run. */

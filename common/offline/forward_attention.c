@@ -1,4 +1,5 @@
-/* Attention of the dense pass: one sequence at a time, all its positions. */
+/* Attention of the dense pass, in batches: several whole sequences, or a part of a longer one, whose keys and values of earlier
+ * parts are kept. */
 #include "common/offline/forward_impl.h"
 
 #include "common/model/nn_delta.h"
@@ -6,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TILE = FORWARD_TILE };
+enum { BATCH = FORWARD_BATCH, ITEM = 8 };
 
 /* Biases, norms and rotation of a token at position pos. */
 static void place(const struct forward *f, float *q, float *k, float *v, int pos)
@@ -25,104 +26,218 @@ static void place(const struct forward *f, float *q, float *k, float *v, int pos
         q[i] *= scale;
 }
 
-/* Queries, keys and values of a sequence from s->norm, of n tokens from t on. */
-static void make_plain(const struct forward *f, struct scratch *s, size_t t, int n)
+/* A batch: tokens [first, first + n) of the run. Row 0 of keys and values is token `group`. */
+struct span {
+    struct forward *f;
+    size_t first, group;
+    int n;
+};
+
+/* ---- inputs ---- */
+
+static void norm_some(void *ctx, int begin, int end, int worker)
 {
-    const size_t dim = (size_t)f->own.head_dim;
-    if (f->own.out_gate) {
-        float *made = s->gated + t * 2 * f->q_len;
-        forward_matrix(f, MODEL_ATTN_Q, made, s->norm, n);
-        for (size_t i = 0; i < (size_t)(n * f->own.n_heads); i++)
-            memcpy(s->q + t * f->q_len + i * dim, made + 2 * i * dim, dim * sizeof *made);
-    } else {
-        forward_product(s->q + t * f->q_len, f->q_len, forward_tensor(f, MODEL_ATTN_Q), f->w[MODEL_ATTN_Q], 0, s->norm, f->d, n);
-    }
-    forward_product(s->k + t * f->kv_len, f->kv_len, forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, s->norm, f->d, n);
-    if (f->w[MODEL_ATTN_V])
-        forward_product(s->v + t * f->kv_len, f->kv_len, forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, s->norm, f->d, n);
-    else
-        memcpy(s->v + t * f->kv_len, s->k + t * f->kv_len, (size_t)n * f->kv_len * sizeof(float));
-    for (size_t i = t; i < t + (size_t)n; i++)
-        place(f, s->q + i * f->q_len, s->k + i * f->kv_len, s->v + i * f->kv_len, (int)i);
+    const struct span *s = ctx;
+    struct forward *f = s->f;
+    const float *own = f->w[MODEL_ATTN_NORM_2], *norm = own ? own : f->w[MODEL_ATTN_NORM];
+    const float *bias = f->w[own ? MODEL_ATTN_NORM_2_BIAS : MODEL_ATTN_NORM_BIAS];
+    size_t first = s->first + (size_t)begin;
+    float *out = f->b.norm + (size_t)begin * f->d;
+    (void)worker;
+    forward_norm(f, out, f->x + first * f->d, norm, bias, end - begin);
+    forward_probe_input(f, PREDICT_BLOCK, first, end - begin, out);
 }
 
-/* The same where heads share what keys and values are made of: s->q has queries turned into that, s->k it itself. */
-static void make_latent(const struct forward *f, struct scratch *s, size_t t, int n)
+static void place_some(void *ctx, int begin, int end, int worker)
 {
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
+    const struct batch *b = &f->b;
+    const size_t dim = (size_t)f->own.head_dim, heads = (size_t)f->own.n_heads;
+    (void)worker;
+    for (size_t i = (size_t)begin; i < (size_t)end; i++) {
+        const size_t row = s->first - s->group + i;
+        float *q = b->q + i * f->q_len, *k = b->k + row * f->kv_len, *v = b->v + row * f->kv_len;
+        for (size_t j = 0; f->own.out_gate && j < heads; j++)
+            memcpy(q + j * dim, b->gated + (i * heads + j) * 2 * dim, dim * sizeof *q);
+        if (!f->w[MODEL_ATTN_V])
+            memcpy(v, k, f->kv_len * sizeof *v);
+        place(f, q, k, v, (int)f->pos[s->first + i]);
+    }
+}
+
+/* Queries, keys and values of a batch from its norms. */
+static void make_plain(const struct span *s)
+{
+    struct forward *f = s->f;
+    const struct batch *b = &f->b;
+    size_t at = (s->first - s->group) * f->kv_len;
+    const struct gguf_tensor *q = forward_tensor(f, MODEL_ATTN_Q);
+    const struct forward_product p[3] = {
+        { q, f->w[MODEL_ATTN_Q], 0, f->own.out_gate ? b->gated : b->q, f->own.out_gate ? (size_t)q->dims[1] : f->q_len },
+        { forward_tensor(f, MODEL_ATTN_K), f->w[MODEL_ATTN_K], 0, b->k + at, f->kv_len },
+        { forward_tensor(f, MODEL_ATTN_V), f->w[MODEL_ATTN_V], 0, b->v + at, f->kv_len } };
+    forward_products(f, p, f->w[MODEL_ATTN_V] ? 3 : 2, b->norm, f->d, s->n);
+    pool_for(f->pool, s->n, ITEM, place_some, (void *)(uintptr_t)s);
+}
+
+/* ---- latent attention ---- */
+
+static void low_norm(void *ctx, int begin, int end, int worker)
+{
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
+    size_t rank = (size_t)f->own.q_rank;
+    (void)worker;
+    for (size_t i = (size_t)begin; i < (size_t)end; i++)
+        nn_rmsnorm(f->b.low + i * rank, f->b.low + i * rank, f->w[MODEL_ATTN_Q_A_NORM], f->own.q_rank, f->own.rms_eps);
+}
+
+static void place_latent(void *ctx, int begin, int end, int worker)
+{
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
+    size_t q_dim = (size_t)model_q_dim(&f->own);
+    (void)worker;
+    for (size_t i = (size_t)begin; i < (size_t)end; i++)
+        nn_latent_token(f->b.q + i * f->q_len, f->b.made + i * q_dim, f->b.k + (s->first - s->group + i) * f->kv_len,
+                        f->w[MODEL_ATTN_KV_A_NORM], f->freqs, &f->own, (int)f->pos[s->first + i]);
+}
+
+static void turn_heads(void *ctx, int begin, int end, int worker)
+{
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
     const struct model_hparams *h = &f->own;
-    size_t q_dim = (size_t)model_q_dim(h), rank = (size_t)h->q_rank;
     const struct nn_each_head turn = { f->w[MODEL_ATTN_K_B], forward_tensor(f, MODEL_ATTN_K_B)->type, h->kv_rank, h->nope_dim, f->q_len,
-                                       (size_t)h->head_dim, q_dim, (size_t)(h->nope_dim + h->n_rot) };
-    if (rank) {
-        forward_product(s->low, rank, forward_tensor(f, MODEL_ATTN_Q_A), f->w[MODEL_ATTN_Q_A], 0, s->norm, f->d, n);
-        for (size_t i = 0; i < (size_t)n; i++)
-            nn_rmsnorm(s->low + i * rank, s->low + i * rank, f->w[MODEL_ATTN_Q_A_NORM], h->q_rank, h->rms_eps);
-    }
-    enum model_role q = rank ? MODEL_ATTN_Q_B : MODEL_ATTN_Q;
-    forward_product(s->made, q_dim, forward_tensor(f, q), f->w[q], 0, rank ? s->low : s->norm, rank ? rank : f->d, n);
-    forward_product(s->k + t * f->kv_len, f->kv_len, forward_tensor(f, MODEL_ATTN_KV_A), f->w[MODEL_ATTN_KV_A], 0, s->norm, f->d, n);
-    for (size_t i = 0; i < (size_t)n; i++)
-        nn_latent_token(s->q + (t + i) * f->q_len, s->made + i * q_dim, s->k + (t + i) * f->kv_len, f->w[MODEL_ATTN_KV_A_NORM], f->freqs, h,
-                        (int)(t + i));
-    nn_each_head(s->q + t * f->q_len, s->made, n, 0, h->n_heads, &turn);
+                                       (size_t)h->head_dim, (size_t)model_q_dim(h), (size_t)(h->nope_dim + h->n_rot) };
+    (void)worker;
+    nn_each_head(f->b.q, f->b.made, s->n, begin, end, &turn);
 }
 
-/* What the output matrix sees of n tokens: s->att itself, or the values of its heads. */
-static const float *attended(const struct forward *f, struct scratch *s, int n)
+static void value_heads(void *ctx, int begin, int end, int worker)
 {
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
     const struct model_hparams *h = &f->own;
-    if (!h->kv_rank)
-        return s->att;
     const struct nn_each_head value = { f->w[MODEL_ATTN_V_B], forward_tensor(f, MODEL_ATTN_V_B)->type, h->value_dim, h->kv_rank,
                                         (size_t)model_out_dim(h), (size_t)h->value_dim, (size_t)(h->n_heads * h->kv_rank),
                                         (size_t)h->kv_rank };
-    nn_each_head(s->heads, s->att, n, 0, h->n_heads, &value);
-    return s->heads;
+    (void)worker;
+    nn_each_head(f->b.heads, f->b.att, s->n, begin, end, &value);
 }
 
-static void attend(const struct forward *f, struct scratch *s, size_t first, size_t len)
+/* Where heads share what keys and values are made of: b.q has queries turned into that, b.k it itself. */
+static void make_latent(const struct span *s)
 {
-    const struct model_hparams *h = &f->own;
-    float *x = f->x + first * f->d;
-    const float *values = h->kv_rank ? s->k : s->v;
-    const float *own = f->w[MODEL_ATTN_NORM_2], *norm = own ? own : f->w[MODEL_ATTN_NORM];
-    const float *bias = f->w[own ? MODEL_ATTN_NORM_2_BIAS : MODEL_ATTN_NORM_BIAS];
-    size_t width = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim) * (size_t)h->n_heads;
-    for (size_t t = 0; t < len; t += TILE) {
-        int n = (int)(len - t < TILE ? len - t : TILE);
-        forward_norm(f, s->norm, x + t * f->d, norm, bias, n);
-        forward_probe_input(f, PREDICT_BLOCK, first + t, n, s->norm);
-        (h->kv_rank ? make_latent : make_plain)(f, s, t, n);
+    struct forward *f = s->f;
+    const struct batch *b = &f->b;
+    size_t rank = (size_t)f->own.q_rank, q_dim = (size_t)model_q_dim(&f->own);
+    void *ctx = (void *)(uintptr_t)s;
+    enum model_role q = rank ? MODEL_ATTN_Q_A : MODEL_ATTN_Q;
+    const struct forward_product p[2] = {
+        { forward_tensor(f, q), f->w[q], 0, rank ? b->low : b->made, rank ? rank : q_dim },
+        { forward_tensor(f, MODEL_ATTN_KV_A), f->w[MODEL_ATTN_KV_A], 0, b->k + (s->first - s->group) * f->kv_len, f->kv_len } };
+    forward_products(f, p, 2, b->norm, f->d, s->n);
+    if (rank) {
+        pool_for(f->pool, s->n, ITEM, low_norm, ctx);
+        forward_batch_matrix(f, MODEL_ATTN_Q_B, b->made, b->low, s->n);
     }
+    pool_for(f->pool, s->n, ITEM, place_latent, ctx);
+    pool_for(f->pool, f->own.n_heads, 1, turn_heads, ctx);
+}
+
+/* ---- attention itself ---- */
+
+/* Heads of an item: those that share a KV head; fewer where one is all that there is. */
+static int item_heads(const struct model_hparams *h)
+{
+    return h->kv_rank ? NN_ATTN_HEADS : h->n_heads / h->n_kv_heads;
+}
+
+/* Item i: some heads of one token; tokens go by before the heads change. */
+static void attend_some(void *ctx, int begin, int end, int worker)
+{
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
+    const struct model_hparams *h = &f->own;
+    const struct batch *b = &f->b;
+    const float *values = h->kv_rank ? b->k : b->v;
     const struct nn_attn a = { .n_heads = h->n_heads, .n_kv_heads = h->n_kv_heads, .head_dim = h->head_dim, .value_dim = h->kv_rank,
-                               .kv_stride = f->kv_len, .scores_stride = len,
+                               .kv_stride = f->kv_len, .scores_stride = (size_t)f->max_len,
                                .scale = h->attn_scale > 0 ? h->attn_scale : 1.0f / sqrtf((float)h->head_dim),
                                .sinks = f->w[MODEL_ATTN_SINKS], .softcap = h->attn_softcap };
-    for (size_t t = 0; t < len; t += TILE) {
-        int n = (int)(len - t < TILE ? len - t : TILE);
-        for (int i = 0; i < n; i++) {
-            int pos = (int)t + i, from = model_attends_from(h, f->layer, pos);
-            nn_attention(s->att + (size_t)i * width, s->q + (size_t)pos * f->q_len, s->k + (size_t)from * f->kv_len,
-                         values + (size_t)from * f->kv_len, pos + 1 - from, 0, h->n_heads, &a, s->scores);
-            if (h->out_gate)
-                nn_gate_heads(s->att + (size_t)i * width, s->gated + (size_t)pos * 2 * f->q_len, h->n_heads, h->head_dim);
-        }
-        forward_matrix(f, MODEL_ATTN_OUTPUT, s->out, attended(f, s, n), n);
-        for (int i = 0; i < n; i++)
-            forward_add_bias(s->out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
-        forward_add_residual(f, x + t * f->d, s->out, f->w[MODEL_ATTN_POST_NORM], n);
+    size_t one = (size_t)(h->kv_rank ? h->kv_rank : h->head_dim), width = one * (size_t)h->n_heads;
+    for (int item = begin; item < end; item++) {
+        size_t i = (size_t)(item % s->n), token = s->first + i;
+        int head = item / s->n * item_heads(h), to = head + item_heads(h) < h->n_heads ? head + item_heads(h) : h->n_heads;
+        int pos = (int)f->pos[token], from = model_attends_from(h, f->layer, pos);
+        size_t row = token - s->group - (size_t)(pos - from);
+        float *out = b->att + i * width;
+        nn_attention(out, b->q + i * f->q_len, b->k + row * f->kv_len, values + row * f->kv_len, pos + 1 - from, head, to, &a,
+                     f->scratch[worker].scores);
+        if (h->out_gate)
+            nn_gate_heads(out + (size_t)head * one, b->gated + (i * (size_t)h->n_heads + (size_t)head) * 2 * one, to - head, h->head_dim);
     }
 }
 
-void forward_attention_sweep(void *ctx, int begin, int end, int worker)
+static void add_some(void *ctx, int begin, int end, int worker)
+{
+    const struct span *s = ctx;
+    const struct forward *f = s->f;
+    float *out = f->b.out + (size_t)begin * f->d;
+    (void)worker;
+    for (int i = begin; i < end; i++)
+        forward_add_bias(f->b.out + (size_t)i * f->d, f->w[MODEL_ATTN_OUTPUT_BIAS], f->d);
+    forward_add_residual(f, f->x + (s->first + (size_t)begin) * f->d, out, f->w[MODEL_ATTN_POST_NORM], end - begin);
+}
+
+static void attend(struct forward *f, size_t first, size_t group, size_t n)
+{
+    const struct model_hparams *h = &f->own;
+    struct span s = { f, first, group, (int)n };
+    int groups = (h->n_heads + item_heads(h) - 1) / item_heads(h);
+    pool_for(f->pool, s.n, ITEM, norm_some, &s);
+    (h->kv_rank ? make_latent : make_plain)(&s);
+    pool_for(f->pool, groups * s.n, ITEM, attend_some, &s);
+    if (h->kv_rank)
+        pool_for(f->pool, h->n_heads, 1, value_heads, &s);
+    forward_batch_matrix(f, MODEL_ATTN_OUTPUT, f->b.out, h->kv_rank ? f->b.heads : f->b.att, s.n);
+    pool_for(f->pool, s.n, ITEM, add_some, &s);
+}
+
+/* Whole sequences that fit a batch together; one that does not, in parts of about one length. */
+static void attend_all(struct forward *f)
+{
+    const struct forward_run *run = f->run;
+    for (size_t i = 0, end; i < run->n_sequences; i = end) {
+        size_t first = (size_t)run->starts[i], len;
+        for (end = i + 1; end < run->n_sequences && run->starts[end + 1] - first <= BATCH; end++)
+            ;
+        len = (size_t)run->starts[end] - first;
+        size_t parts = (len + BATCH - 1) / BATCH, each = parts ? (len + parts - 1) / parts : 0;
+        for (size_t t = 0; t < len; t += each)
+            attend(f, first + t, first, len - t < each ? len - t : each);
+    }
+}
+
+/* ---- layers ---- */
+
+static void recurrent_some(void *ctx, int begin, int end, int worker)
 {
     struct forward *f = ctx;
-    const struct forward_run *run = f->run;
     for (int i = begin; i < end; i++) {
-        size_t first = (size_t)run->starts[i], len = (size_t)(run->starts[i + 1] - run->starts[i]);
-        for (size_t t = first; run->n_samples && t < first + len; t++)
-            if (f->sample_of[t] >= 0)
-                forward_sample_f16(f->block_input + (size_t)f->sample_of[t] * f->d, f->x + t * f->d, f->d);
-        (f->h->wkv_dim ? forward_wkv : model_is_recurrent(f->h, f->layer) ? forward_recurrent : attend)(f, &f->scratch[worker], first, len);
+        size_t first = (size_t)f->run->starts[i], len = (size_t)(f->run->starts[i + 1] - f->run->starts[i]);
+        (f->h->wkv_dim ? forward_wkv : forward_recurrent)(f, &f->scratch[worker], first, len);
     }
+}
+
+void forward_attention(struct forward *f)
+{
+    for (size_t s = 0; s < f->run->n_samples; s++)
+        forward_sample_f16(f->block_input + s * f->d, f->x + (size_t)f->run->samples[s] * f->d, f->d);
+    if (f->h->wkv_dim || model_is_recurrent(f->h, f->layer))
+        pool_for(f->pool, (int)f->run->n_sequences, 1, recurrent_some, f);
+    else
+        attend_all(f);
 }

@@ -1,28 +1,40 @@
 #ifndef OFFLINE_FORWARD_IMPL_H
 #define OFFLINE_FORWARD_IMPL_H
 
-/* What the files of the dense pass share: forward.c has set-up, FFN and order, forward_attention.c attention,
- * forward_recurrent.c and forward_wkv.c what other layers have in its place. */
+/* What the files of the dense pass share: forward.c has set-up, products and order, forward_ffn.c FFNs, experts and routers,
+ * forward_attention.c attention, forward_recurrent.c and forward_wkv.c what other layers have in its place. */
 #include "common/offline/forward.h"
 
+#include "common/kernels/kernels.h"
 #include "common/model/nn.h"
 #include "common/offline/weights.h"
 
 enum { FORWARD_ROW_BLOCK_BYTES = 128 << 10 };
 
+/* Most tokens that go through a matrix together: unpacking its rows is then a small part of the products. */
+enum { FORWARD_BATCH = 512 };
+
 /* A worker's memory. */
 struct scratch {
-    float *norm, *out;         /* [FORWARD_TILE][d_model] */
-    float *gate, *up;          /* [FORWARD_TILE][the wider FFN] */
-    float *q, *k, *v;          /* [max_len][...] */
-    float *att;                /* [FORWARD_TILE][n_heads * head_dim], or router logits of a token */
+    float *norm, *out;         /* [FORWARD_TILE][d_model], of recurrent layers and routers */
     float *scores;             /* [NN_ATTN_HEADS][max_len] */
-    float *made, *low, *heads; /* latent attention: [FORWARD_TILE] of queries as they are made, of q_rank, of what the output matrix sees */
-    float *gated;              /* [max_len][2 * n_heads * head_dim]: queries with gates, as they are made */
+    void *act;                 /* [FORWARD_TILE] activations in int8, of recurrent layers */
     float *channels, *z, *betas; /* recurrent layers: [FORWARD_TILE] of model_delta_channels, model_delta_inner (and as much again for what
                                 * the output matrix sees), 4 * delta_v_heads */
     float *state;              /* model_state_floats */
     float *wkv;                /* RWKV: [FORWARD_TILE][model_wkv_token] */
+};
+
+/* What all workers share of a batch of tokens; NULL where the model has no use for it. [FORWARD_BATCH] each, but for k and v. */
+struct batch {
+    float *norm, *out;         /* [d_model] */
+    float *gate, *up;          /* [the widest FFN] */
+    float *q, *att;            /* [q_len] */
+    float *k, *v;              /* [max_len or FORWARD_BATCH][kv_len]: of all positions so far of the batch's sequences */
+    float *made, *low, *heads; /* latent attention: queries as they are made, of q_rank, what the output matrix sees */
+    float *gated;              /* [2 * q_len]: queries with gates, as they are made */
+    float *logits;             /* [n_experts]: of routers */
+    void *act;                 /* activations in int8, of the matrix with the longest rows */
 };
 
 struct forward {
@@ -38,6 +50,7 @@ struct forward {
     void *head;                /* the output matrix, read when asked for */
     struct weights *weights;
     struct scratch *scratch;   /* [threads] */
+    struct batch b;
 
     float *x;                  /* [n_tokens][d]: of the run */
     float *normed;             /* [n_tokens][d]: what the FFN sees, where there are experts, attention goes beside it or it shifts */
@@ -48,14 +61,15 @@ struct forward {
     uint16_t *blocks;          /* [n_tokens][k] */
     float *route_w;            /* [n_tokens][k] */
     uint32_t *expert_tokens;   /* [n_tokens]: of the expert being computed: token * k + slot */
+    uint32_t *pos;             /* [n_tokens]: in its sequence */
     int32_t *sample_of;        /* [n_tokens]: -1, or which sample */
     uint16_t *block_input, *ffn_input;
     float *ffn_rms;
     const struct forward_run *run;
+    int act_q8;                /* of the last run */
 
-    int layer, expert;         /* of the sweep */
+    int layer;                 /* of the sweep */
     const void *const *w;      /* by role */
-    uint32_t n_expert_tokens;
 
     forward_substitute *substitute; /* matrices of somebody else */
     void *substitute_ctx;
@@ -70,12 +84,30 @@ struct forward {
 /* The layer's tensor of a role; NULL: it has none. Its data is f->w[r]. */
 const struct gguf_tensor *forward_tensor(const struct forward *f, enum model_role r);
 
-/* out[t][r] = row r . x_t for all rows of a matrix (or of one expert's share of it). */
-void forward_product(float *out, size_t out_stride, const struct gguf_tensor *t, const void *data, int expert,
-                     const float *x, size_t x_stride, int n_tokens);
+/* The form of activations that a matrix of this type is multiplied with. */
+enum kernels_act forward_form(const struct forward *f, uint32_t type);
 
-/* The same of a role's matrix, which is not of experts; strides are its rows and their length. */
-void forward_matrix(const struct forward *f, enum model_role r, float *out, const float *x, int n);
+/* A product of a batch: out[t * stride + r] = row r . x_t for all rows of a matrix, or of one expert's share of it. */
+struct forward_product {
+    const struct gguf_tensor *t;
+    const void *data;
+    int expert;
+    float *out;
+    size_t stride;
+};
+
+/* Several of the same n_tokens inputs, at most FORWARD_BATCH, of x_stride floats: by all workers, on the owner thread. */
+void forward_products(struct forward *f, const struct forward_product *p, int n_products, const float *x, size_t x_stride, int n_tokens);
+
+/* One, of a role's matrix which is not of experts; out's stride is its rows. */
+void forward_batch_matrix(struct forward *f, enum model_role r, float *out, const float *x, int n);
+
+/* The same by one worker alone, for at most FORWARD_TILE tokens. */
+void forward_matrix(const struct forward *f, struct scratch *s, enum model_role r, float *out, const float *x, int n);
+
+/* A matrix of experts likewise. */
+void forward_tile_product(const struct forward *f, struct scratch *s, const struct forward_product *p, const float *x, size_t x_stride,
+                          int n);
 
 /* The model's norm of n tokens, with weights w and bias, f32[d_model], NULL where the model has none; out may be x. */
 void forward_norm(const struct forward *f, float *out, const float *x, const float *w, const float *bias, int n);
@@ -83,16 +115,30 @@ void forward_norm(const struct forward *f, float *out, const float *x, const flo
 /* x += out of n tokens, normed before where there are weights w for that. */
 void forward_add_residual(const struct forward *f, float *x, float *out, const float *w, int n);
 
+float forward_residual_scale(const struct forward *f);
 void forward_add_bias(float *x, const float *bias, size_t n);
 void forward_probe_input(const struct forward *f, enum predict_input which, size_t first, int n, const float *x);
 
 /* Samples saturate: an infinity would spoil whatever is fitted to them. */
 void forward_sample_f16(uint16_t *out, const float *x, size_t n);
 
+/* ---- forward_ffn.c ---- */
+
+/* The experts of all tokens, from f->x: route sees what it sees (h->early_router: the stream before attention). */
+void forward_route(struct forward *f);
+
+/* x += the layer's FFN, of all tokens of the run: of one block, of a layer before the experts', of experts. */
+void forward_dense(struct forward *f);
+void forward_lead(struct forward *f);
+void forward_experts(struct forward *f);
+
+/* f->normed of all tokens, where attention goes beside the FFN or the FFN sees the token before. */
+void forward_norm_all(struct forward *f);
+
 /* ---- forward_attention.c ---- */
 
-/* Attention of sequences [begin, end) of the run: ctx is the pass. */
-void forward_attention_sweep(void *ctx, int begin, int end, int worker);
+/* x += the layer's attention, or what it has in its place, of all sequences of the run. */
+void forward_attention(struct forward *f);
 
 /* ---- forward_recurrent.c ---- */
 

@@ -11,13 +11,13 @@ static void make(const struct forward *f, struct scratch *s, int n)
     const struct model_hparams *h = f->h;
     size_t heads = (size_t)h->delta_v_heads;
     float *low = s->betas, *gates = low + 2 * heads * FORWARD_TILE, *alphas = low + heads * FORWARD_TILE;
-    forward_matrix(f, MODEL_DELTA_QKV, s->channels, s->norm, n);
-    forward_matrix(f, MODEL_DELTA_Z, s->z, s->norm, n);
+    forward_matrix(f, s, MODEL_DELTA_QKV, s->channels, s->norm, n);
+    forward_matrix(f, s, MODEL_DELTA_Z, s->z, s->norm, n);
     if (h->delta_joined) {
-        forward_matrix(f, MODEL_DELTA_BETA_ALPHA, low, s->norm, n);
+        forward_matrix(f, s, MODEL_DELTA_BETA_ALPHA, low, s->norm, n);
     } else {
-        forward_matrix(f, MODEL_DELTA_BETA, low, s->norm, n);
-        forward_matrix(f, MODEL_DELTA_ALPHA, alphas, s->norm, n);
+        forward_matrix(f, s, MODEL_DELTA_BETA, low, s->norm, n);
+        forward_matrix(f, s, MODEL_DELTA_ALPHA, alphas, s->norm, n);
     }
     for (size_t t = 0; t < (size_t)n; t++)
         nn_delta_gates(gates + t * 2 * heads, low + t * heads * (h->delta_joined ? 2 : 1), h->delta_joined ? NULL : alphas + t * heads,
@@ -46,7 +46,7 @@ void forward_recurrent(const struct forward *f, struct scratch *s, size_t first,
                 nn_delta_step(out + i * inner + k * dim, delta + k * dim * dim, c, gates + i * 2 * heads, (int)k, h);
             nn_delta_out(out + i * inner, s->z + i * inner, f->w[MODEL_DELTA_NORM], h);
         }
-        forward_matrix(f, MODEL_DELTA_OUT, s->out, out, n);
+        forward_matrix(f, s, MODEL_DELTA_OUT, s->out, out, n);
         forward_add_residual(f, x, s->out, NULL, n);
     }
 }

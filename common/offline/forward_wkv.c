@@ -21,12 +21,13 @@ static void mix(const struct forward *f, const struct scratch *s, float *out, co
 }
 
 /* RWKV-6: what the mix of an input is made of, cut from `all` of the five into `few`, gives what is added to its lerps. */
-static void make_more(const struct forward *f, float *out, float *few, const float *all, int place, int n)
+static void make_more(const struct forward *f, struct scratch *s, float *out, float *few, const float *all, int place, int n)
 {
     size_t rank = (size_t)f->h->mix_rank;
     for (size_t k = 0; k < (size_t)n; k++)
         memcpy(few + k * rank, all + (k * 5 + (size_t)place) * rank, rank * sizeof *few);
-    forward_product(out, f->d, forward_tensor(f, MODEL_WKV_MIX_B), f->w[MODEL_WKV_MIX_B], place, few, rank, n);
+    const struct forward_product p = { forward_tensor(f, MODEL_WKV_MIX_B), f->w[MODEL_WKV_MIX_B], place, out, f->d };
+    forward_tile_product(f, s, &p, few, rank, n);
 }
 
 /* What time mixing makes of n tokens, s->norm, whose first comes after `before`. s->wkv: [FORWARD_TILE][d] of mixed inputs, then r, k, v,
@@ -44,7 +45,7 @@ static void make(const struct forward *f, struct scratch *s, const struct nn_wkv
     const float *lerp = f->w[MODEL_WKV_LERP], *all = few;
     if (f->h->mix_rank) {
         mix(f, s, mixed, before, f->w[MODEL_WKV_LERP_X], NULL, n);
-        forward_matrix(f, MODEL_WKV_MIX_A, few, mixed, n);
+        forward_matrix(f, s, MODEL_WKV_MIX_A, few, mixed, n);
         few += (size_t)n * 5 * (size_t)f->h->mix_rank;
         nn_wkv_low(s->wkv + 7 * FORWARD_TILE * f->d, (size_t)n * 5 * (size_t)f->h->mix_rank, NN_WKV_W);
     }
@@ -54,15 +55,15 @@ static void make(const struct forward *f, struct scratch *s, const struct nn_wkv
         if (place < 0)
             continue;
         if (f->h->mix_rank)
-            make_more(f, mixed, few, all, place, n);
+            make_more(f, s, mixed, few, all, place, n);
         mix(f, s, mixed, before, lerp + (size_t)place * f->d, f->h->mix_rank ? mixed : NULL, n);
         if (whole[in] && forward_tensor(f, whole[in]))
-            forward_matrix(f, whole[in], to[in], mixed, n);
+            forward_matrix(f, s, whole[in], to[in], mixed, n);
         if (!low[in][0] || !forward_tensor(f, low[in][0]))
             continue;
-        forward_matrix(f, low[in][0], few, mixed, n);
+        forward_matrix(f, s, low[in][0], few, mixed, n);
         nn_wkv_low(few, (size_t)n * (size_t)forward_tensor(f, low[in][0])->dims[1], in);
-        forward_matrix(f, low[in][1], in == NN_WKV_V ? mixed : to[in], few, n); /* values, mixed last, have their own */
+        forward_matrix(f, s, low[in][1], in == NN_WKV_V ? mixed : to[in], few, n); /* values, mixed last, have their own */
     }
 }
 
@@ -90,7 +91,7 @@ void forward_wkv(const struct forward *f, struct scratch *s, size_t first, size_
             for (int k = 0; k < h->n_heads; k++)
                 nn_wkv_head(mixed + (size_t)k * dim, states + (size_t)k * dim * dim, &own, &w, k, h);
         }
-        forward_matrix(f, MODEL_WKV_OUTPUT, s->out, s->wkv, n);
+        forward_matrix(f, s, MODEL_WKV_OUTPUT, s->out, s->wkv, n);
         forward_add_residual(f, x, s->out, NULL, n);
     }
 }
@@ -125,6 +126,6 @@ void forward_receive(const struct forward *f, struct scratch *s, float *out, siz
 {
     float *r = s->wkv + FORWARD_TILE * f->d;
     shift(f, s->wkv, MODEL_FFN_LERP_R, first, n);
-    forward_matrix(f, MODEL_FFN_R, r, s->wkv, n);
+    forward_matrix(f, s, MODEL_FFN_R, r, s->wkv, n);
     nn_wkv_receive(out, r, (size_t)n * f->d);
 }

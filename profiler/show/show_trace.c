@@ -191,6 +191,7 @@ static int print_json(const struct trace *t, const struct trace_predictors *p, c
     js_set_str(j, "kind", "trace");
     js_set_str(j, "tool", i->tool);
     js_set_str(j, "cpu", i->tier);
+    js_set_str(j, "act_type", i->act_q8 ? "q8" : "f32");
     js_set_int(j, "shard", i->shard);
     js_set_int(j, "n_shards", i->n_shards);
     js_set_hash(j, "content_hash", i->content_hash);

@@ -161,7 +161,7 @@ static int resume_file(struct journal *j, struct hash128 config, uint64_t size, 
         hash_text(config, b);
         return err_set(e, ERR_MISMATCH,
                        "'%s' belongs to another run (%s, this one is %s): model, prompts, --ctx, "
-                       "--max-tokens, --shard, --window-tokens, --samples, --act and --cpu must be the same",
+                       "--max-tokens, --shard, --window-tokens, --samples, --act, --act-type and --cpu must be the same",
                        j->path, a, b);
     }
     j->end = sizeof h;

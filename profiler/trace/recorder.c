@@ -84,8 +84,19 @@ static void describe_vocab(struct recorder *t)
         t->info.n_merges = merges->n;
 }
 
-int recorder_new(const struct model *m, const struct corpus *c, const char *tier, int threads, struct recorder **out,
-                struct err *e)
+/* Is there a matrix that int8 activations make a difference to? */
+static int has_q8(const struct trace_info *i)
+{
+    for (int k = 0; k < i->n_tensors; k++) {
+        const struct trace_tensor *t = &i->tensors[k];
+        if (t->layer >= 0 && t->n_dims > 1 && !model_role_is_predictor(t->role) && kernels_act_form(t->type, 1) == KERNELS_ACT_Q8)
+            return 1;
+    }
+    return 0;
+}
+
+int recorder_new(const struct model *m, const struct corpus *c, const char *tier, int threads, int act_q8, struct recorder **out,
+                 struct err *e)
 {
     struct recorder *t = calloc(1, sizeof *t);
     if (!t)
@@ -113,6 +124,7 @@ int recorder_new(const struct model *m, const struct corpus *c, const char *tier
         describe_vocab(t);
         r = describe_tensors(t, e);
     }
+    i->act_q8 = act_q8 && has_q8(i);
     if (r < 0)
         recorder_free(t);
     else
@@ -341,6 +353,7 @@ static int run_chunk(struct recorder *t, struct forward *f, uint64_t first, uint
                                      .n_sequences = t->n_sequences,
                                      .samples = samples,
                                      .n_samples = (size_t)x.samples,
+                                     .act_q8 = t->info.act_q8,
                                      .on_layer = on_layer,
                                      .ctx = t };
     int r = journal_begin(t->journal, first, n, (uint64_t)t->info.h.n_layers * layer_bytes(t, &x), e);
@@ -504,7 +517,7 @@ static struct hash128 config_hash(const struct recorder *t)
         hash_update_str(h, model_router_name(i->h.router));
     const uint64_t v[] = { i->model_hash.lo, i->model_hash.hi, i->corpus.hash.lo, i->corpus.hash.hi, i->corpus.n_ctx,
                            i->corpus.window_wanted, i->corpus.samples_wanted, (uint64_t)i->shard, (uint64_t)i->n_shards,
-                           CHUNK_TOKENS };
+                           CHUNK_TOKENS, (uint64_t)i->act_q8 };
     for (size_t k = 0; k < sizeof v / sizeof *v; k++)
         hash_update_u64(h, v[k]);
     return hash_final128(h);
@@ -555,42 +568,47 @@ int recorder_run(struct recorder *t, struct pool *pool, const char *out, int res
 
 /* ---- how fast ---- */
 
+enum { MEASURE_TOKENS = 256 };
+
 struct measure {
     const struct gguf_tensor *t;
+    enum kernels_act form;
     const uint8_t *rows;
-    int n_rows;
+    int n_rows, n_tokens;
     uint64_t *calls;       /* [threads] */
 };
 
 static void measure_sweep(void *ctx, int worker, int n_threads)
 {
-    enum { TILE = 32 };
     struct measure *c = ctx;
-    size_t cols = (size_t)c->t->dims[0];
-    float *x = calloc(cols * TILE, sizeof *x), *out = calloc((size_t)c->n_rows * TILE, sizeof *out);
+    size_t cols = (size_t)c->t->dims[0], stride = kernels_act_bytes(c->form, (int)cols), n = (size_t)c->n_tokens;
+    float *one = calloc(cols, sizeof *one), *out = calloc((size_t)c->n_rows * n, sizeof *out);
+    uint8_t *x = calloc(n, stride);
     (void)n_threads;
     int64_t end = progress_now_ns() + 200 * 1000000ll;
-    for (size_t i = 0; x && i < cols * TILE; i++)
-        x[i] = (float)(i % 17) - 8;
-    while (x && out && progress_now_ns() < end) {
-        kernels->rows[KERNELS_ACT_F32][c->t->type](out, (size_t)c->n_rows, c->rows, (size_t)c->t->row_bytes,
-                                                   c->n_rows, x, cols * sizeof *x, TILE, (int)cols);
-        c->calls[worker] += (uint64_t)c->n_rows * TILE * cols * 2;
+    for (size_t i = 0; one && i < cols; i++)
+        one[i] = (float)(i % 17) - 8;
+    for (size_t t = 0; one && x && t < n; t++)
+        kernels_act_prepare(x + t * stride, c->form, one, (int)cols);
+    while (one && x && out && progress_now_ns() < end) {
+        kernels->rows[c->form][c->t->type](out, (size_t)c->n_rows, c->rows, (size_t)c->t->row_bytes, c->n_rows, x, stride, c->n_tokens,
+                                           (int)cols);
+        c->calls[worker] += (uint64_t)c->n_rows * n * cols * 2;
     }
-    free(x);
-    free(out);
+    free(one), free(x), free(out);
 }
 
 double recorder_measure(const struct recorder *t, struct pool *pool)
 {
     const struct gguf_tensor *g = t->m->layer[0][MODEL_FFN_GATE];
-    struct measure c = { .t = g, .n_rows = g->dims[1] < 64 ? (int)g->dims[1] : 64 };
+    struct measure c = { .t = g, .form = kernels_act_form(g->type, t->info.act_q8), .n_rows = g->dims[1] < 64 ? (int)g->dims[1] : 64 };
     uint8_t *rows = malloc((size_t)g->row_bytes * (size_t)c.n_rows);
     struct err e;
     double sum = 0;
     c.rows = rows;
+    c.n_tokens = c.form == KERNELS_ACT_Q8 ? MEASURE_TOKENS : FORWARD_TILE; /* as the pass takes them */
     c.calls = calloc((size_t)pool_threads(pool), sizeof *c.calls);
-    if (rows && c.calls && kernels->rows[KERNELS_ACT_F32][g->type] &&
+    if (rows && c.calls && kernels->rows[c.form][g->type] &&
         gguf_read(t->m->gguf, g, 0, rows, (size_t)g->row_bytes * (size_t)c.n_rows, &e) == 0) {
         pool_run(pool, measure_sweep, &c);
         for (int i = 0; i < pool_threads(pool); i++)

@@ -22,10 +22,10 @@ struct recorder_sizes {
 
 struct recorder;
 
-/* corpus and model are borrowed. info is filled from them; the model's content hash is not yet known
- * (recorder_identify). */
-int recorder_new(const struct model *m, const struct corpus *c, const char *tier, int threads, struct recorder **out,
-                struct err *e);
+/* act_q8: activations of 8 bits where a matrix's type has such products (struct forward_run). corpus and model are borrowed. info is
+ * filled from them; the model's content hash is not yet known (recorder_identify). */
+int recorder_new(const struct model *m, const struct corpus *c, const char *tier, int threads, int act_q8, struct recorder **out,
+                 struct err *e);
 void recorder_free(struct recorder *t); /* accepts NULL */
 
 void recorder_sizes(const struct recorder *t, struct recorder_sizes *out);

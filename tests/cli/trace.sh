@@ -63,6 +63,32 @@ check "--act drelu: fewer firings than open gates" density drelu "0 < l['density
 check "another activation function, another identity" eval \
     '! "$P" merge --out "$tmp/x.h5" "$tmp/silu.h5" "$tmp/drelu.h5" 2> /dev/null'
 
+# weights that have int8 products: what plans ask for by default, and float
+quant() # OUT ARGUMENTS...
+{
+    "$P" trace -q --model "$tmp/q.gguf" --prompts "$tmp/q.csv" --samples 200 --window-tokens 600 --out "$tmp/$1" "${@:2}"
+}
+act_type() # TRACE TYPE
+{
+    "$P" show --json "$tmp/$1" | grep -q "\"act_type\": \"$2\""
+}
+check "a model of Q4_0" "$BIN/gguf-synth" -q --shape tiny --layers 2 --prompts "$tmp/q.csv" --prompt-rows 40 --prompt-words 37 "$tmp/q.gguf"
+check "its trace has int8 activations, and says so as schemas/trace.md has it" eval 'quant q8.h5 > /dev/null && act_type q8.h5 q8 &&
+    { ! command -v h5dump > /dev/null || python3 tests/cli/trace_check.py schemas/trace.md "$B/tests/tools/hash128" "$tmp/q8.h5"; }'
+check "one and three threads give the same bytes" eval 'quant q1.h5 --threads 1 > /dev/null && quant q3.h5 --threads 3 > /dev/null &&
+    cmp "$tmp/q8.h5" "$tmp/q1.h5" && cmp "$tmp/q8.h5" "$tmp/q3.h5"'
+check "so do shards, whose tokens go together otherwise" eval 'quant qs0.h5 --shard 0/2 > /dev/null && quant qs1.h5 --shard 1/2 > /dev/null &&
+    "$P" merge --out "$tmp/m.h5" "$tmp/qs0.h5" "$tmp/qs1.h5" > /dev/null && cmp "$tmp/q8.h5" "$tmp/m.h5"'
+check "--act-type f32 gives float ones" eval 'quant qf.h5 --act-type f32 > /dev/null && act_type qf.h5 f32 && ! cmp -s "$tmp/q8.h5" "$tmp/qf.h5"'
+check "which fire as often within 2 %" python3 -c "import json, subprocess, sys
+a, b = (json.loads(subprocess.check_output([sys.argv[1], 'show', '--json', f])) for f in sys.argv[2:])
+for l, m in zip(a['layers'], b['layers']):
+    assert 0.02 < l['density'] < 0.4 and abs(l['density'] / m['density'] - 1) < 0.02, (l['density'], m['density'])
+" "$P" "$tmp/q8.h5" "$tmp/qf.h5"
+check "weights without such products: float either way" eval 'trace f16.h5 --act-type q8 > /dev/null && cmp "$tmp/a.h5" "$tmp/f16.h5" && act_type f16.h5 f32'
+check "shards of both are of different runs" eval 'quant qsf.h5 --shard 1/2 --act-type f32 > /dev/null &&
+    says "differ in int8 activations: 1 and 0" 5 "$P" merge --out "$tmp/x.h5" "$tmp/qs0.h5" "$tmp/qsf.h5"'
+
 # shards
 for i in 0 1; do check "shard $i of 2" trace s$i.h5 --shard $i/2; done
 check "merged shards are the whole, to the byte" eval \

@@ -31,7 +31,7 @@ static void trace_some(uint64_t tokens)
     const struct corpus_options o = { .prompts = "datasets/prompts/stories-profile.csv", .column = "text", .n_ctx = 64,
                                       .max_tokens = tokens, .window = 64, .samples = 64, .n_shards = 1 };
     CHECK_MSG(!tokenizer_open(gguf, &tok, &e) && !corpus_read(&o, tok, VOCAB, &c, &e) &&
-                  !recorder_new(model, c, "test", 2, &t, &e) && !recorder_identify(t, &e) && !pool_new(2, NULL, &pool, &e) &&
+                  !recorder_new(model, c, "test", 2, 0, &t, &e) && !recorder_identify(t, &e) && !pool_new(2, NULL, &pool, &e) &&
                   !recorder_run(t, pool, path, 0, 1, &resumed, &content, &e), "%s", e.msg);
     pool_free(pool);
     recorder_free(t);

@@ -56,7 +56,7 @@ int trace_h5_get_f64(struct trace_h5_file *f, const char *group, const char *nam
 int trace_h5_get_text(struct trace_h5_file *f, const char *group, const char *name, char *out, size_t len,
                       struct err *e);
 
-/* text_bytes: element size of TRACE_TEXT. gzip 0..9; 0 leaves deflate out. */
+/* text_bytes: element size of TRACE_TEXT. gzip 0..9; 0 leaves deflate out, 1 leaves it out for TRACE_F16. */
 int trace_h5_set_create(struct trace_h5_file *f, struct trace_h5_set *s, const char *name, enum trace_type type,
                         size_t text_bytes, int n_dims, const uint64_t *dims, int gzip, struct err *e);
 /* Opens and checks type, shape, storage and filters. For TRACE_TEXT *text_bytes gets the element size. */

@@ -52,6 +52,7 @@ struct trace_info {
     uint64_t window_sequences;      /* the first sequences of the file have activation maps: */
     uint64_t window_tokens;         /* its first tokens */
     uint64_t n_samples;             /* FFN input samples per layer */
+    int act_q8;                     /* 1: int8 activations decided what fired, in matrices whose type has such products; 0: float32 */
     uint64_t n_batches[TRACE_BATCH_KINDS][TRACE_BATCH_SIZES];
     int shard, n_shards;            /* 0, 1 for a whole or merged trace */
     struct trace_corpus corpus;

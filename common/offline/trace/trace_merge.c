@@ -65,6 +65,7 @@ static int check_pair(const struct merge *m, int i, struct err *e)
         (r = hash_differs(m, i, "corpus", c->hash, d->hash, e)) < 0 ||
         (r = differs(m, i, "activation function", a->h.act, b->h.act, e)) < 0 ||
         (r = differs(m, i, "router", a->h.router, b->h.router, e)) < 0 ||
+        (r = differs(m, i, "int8 activations", (uint64_t)a->act_q8, (uint64_t)b->act_q8, e)) < 0 ||
         (r = differs(m, i, "context", c->n_ctx, d->n_ctx, e)) < 0 ||
         (r = differs(m, i, "corpus tokens", c->n_tokens, d->n_tokens, e)) < 0 ||
         (r = differs(m, i, "corpus sequences", c->n_sequences, d->n_sequences, e)) < 0 ||

@@ -4,6 +4,7 @@
 #include "packer/build.h"
 
 #include "common/base/bytes.h"
+#include "common/base/file_behind.h"
 #include "common/base/js.h"
 #include "common/base/log.h"
 #include "common/base/progress.h"
@@ -11,6 +12,7 @@
 #include "common/base/zstream.h"
 #include "common/pack/pack.h"
 #include "common/pack/unit_check.h"
+#include "packer/dense.h"
 #include "packer/write.h"
 
 #include <math.h>
@@ -18,7 +20,6 @@
 #include <string.h>
 
 #define PIECE (1u << 20)
-#define ZSTD_PAYS 0.92 /* compress a dense tensor when its first MiB shrinks at least to this */
 
 static const enum model_role ffn_roles[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
 
@@ -52,109 +53,15 @@ double build_relative_rms(const struct neurons_loss *l, int role)
     return l->weight2[role] > 0 ? sqrt(l->error2[role] / l->weight2[role]) : 0;
 }
 
-/* ---- dense tensors ---- */
-
-static int count_bytes(void *ctx, const void *data, size_t len, struct err *e)
-{
-    (void)data;
-    (void)e;
-    *(uint64_t *)ctx += len;
-    return 0;
-}
-
-static int zstd_pays(const void *data, size_t len, int *pays, struct err *e)
-{
-    uint64_t packed = 0;
-    struct zstream *z;
-    int r = zstream_new(3, PACK_ZSTD_WINDOW_LOG, count_bytes, &packed, &z, e);
-    if (r < 0)
-        return r;
-    r = zstream_write(z, data, len, e);
-    if (r == 0)
-        r = zstream_finish(z, e);
-    zstream_free(z);
-    *pays = len >= 4096 && (double)packed < ZSTD_PAYS * (double)len;
-    return r;
-}
-
 static int interrupted(struct err *e)
 {
     return file_interrupted() ? err_set(e, ERR_INTR, "interrupted; nothing was written") : 0;
 }
 
-/* A block's biases, in the piece, as its neurons lie in the pack. */
-static int order_bias(struct work *k, int layer, int block, struct err *e)
+static int put_dense(struct work *k, struct err *e)
 {
-    const struct model_hparams *h = &k->b->source->model->h;
-    size_t n = (size_t)h->n_ff;
-    const uint32_t *order = k->b->orders + ((size_t)layer * (size_t)model_ffn_blocks(h) + (size_t)block) * n;
-    float *to = malloc(n * sizeof *to), *from = (float *)(void *)k->piece;
-    if (!to)
-        return err_set(e, ERR_NOMEM, "biases of %zu neurons", n);
-    for (size_t i = 0; i < n; i++)
-        to[i] = from[order[i]];
-    memcpy(from, to, n * sizeof *to);
-    free(to);
-    return 0;
-}
-
-static int put_dense(struct work *k, const struct gguf_tensor *t, enum model_role role, int layer, struct err *e)
-{
-    uint64_t shape[4];
-    int n_dims = model_tensor_shape_at(&k->b->source->model->h, role, layer, shape); /* files may count dimensions of 1 */
-    struct write_entry entry = { .kind = PACK_DENSE,
-                                 .role = role,
-                                 .type = t->type,
-                                 .layer = layer < 0 ? PACK_NONE : (uint32_t)layer,
-                                 .block = PACK_NONE,
-                                 .segment = PACK_NONE,
-                                 .n_dims = (uint32_t)n_dims,
-                                 .dims = { t->dims[0], t->dims[1], t->dims[2], t->dims[3] } };
-    int r = 0, begun = 0, by_neuron = role == MODEL_FFN_GATE_BIAS || role == MODEL_FFN_UP_BIAS || role == MODEL_FFN_THRESHOLD;
-    size_t piece = by_neuron ? (size_t)t->row_bytes : PIECE;
-    if (piece > PIECE)
-        return err_set(e, ERR_LIMIT, "tensor '%s': a row of %zu bytes; at most %u are possible", t->name, piece, PIECE);
-    for (uint64_t at = 0; at < t->bytes;) {
-        size_t n = t->bytes - at < piece ? (size_t)(t->bytes - at) : piece;
-        if ((r = interrupted(e)) < 0 || (r = source_read(k->b->source, t, k->piece, n, e)) < 0 ||
-            (by_neuron && (r = order_bias(k, layer, (int)(at / piece), e)) < 0))
-            return r;
-        if (!begun) {
-            int pays = 0;
-            if ((r = zstd_pays(k->piece, n, &pays, e)) < 0)
-                return r;
-            entry.codec = pays ? PACK_ZSTD : PACK_RAW;
-            if ((r = write_begin(k->w, &entry, e)) < 0)
-                return r;
-            begun = 1;
-        }
-        if ((r = write_data(k->w, k->piece, n, e)) < 0)
-            return r;
-        at += n;
-        progress_add(&k->progress, n);
-    }
-    k->report->dense_bytes += t->bytes;
-    log_debug("%s: %s, %llu bytes%s", t->name, quant_traits(t->type)->name, (unsigned long long)t->bytes,
-              entry.codec == PACK_ZSTD ? ", compressed" : "");
-    return write_end(k->w, e);
-}
-
-static int put_all_dense(struct work *k, struct err *e)
-{
-    const struct model *m = k->b->source->model;
-    for (int role = 0; role < MODEL_ROLES; role++) {
-        int r = m->global[role] ? put_dense(k, m->global[role], (enum model_role)role, -1, e) : 0;
-        if (r < 0)
-            return r;
-    }
-    for (int l = 0; l < model_depth(&m->h); l++)
-        for (int role = 0; role < MODEL_ROLES; role++) {
-            const struct gguf_tensor *t = m->layer[l][role];
-            int r = t && model_role_is_dense((enum model_role)role) ? put_dense(k, t, (enum model_role)role, l, e) : 0;
-            if (r < 0)
-                return r;
-        }
-    return 0;
+    const struct dense_job j = { k->b->source, k->w, k->b->pool, k->b->orders, &k->progress };
+    return dense_put_all(&j, &k->report->dense_bytes, e);
 }
 
 /* ---- neurons ---- */
@@ -176,6 +83,20 @@ static int read_matrix(struct work *k, int layer, int block, int role, uint32_t 
     return gguf_read(b->better, u, n * (uint64_t)block, k->matrix[role], n, e);
 }
 
+/* The matrices of FFN n, counted over layers and blocks, are read by the kernel while the one before is being made. */
+static void ask_next(const struct work *k, size_t n)
+{
+    const struct source *s = k->b->source;
+    size_t blocks = (size_t)model_ffn_blocks(&s->model->h);
+    if (n >= (size_t)s->model->h.n_layers * blocks)
+        return;
+    for (int role = 0; role < LAYOUT_ROLES; role++) {
+        const struct gguf_tensor *t = ffn_tensor(k->b, (int)(n / blocks), role);
+        uint64_t bytes = t->bytes / blocks;
+        source_ask(s, t, n % blocks * bytes, bytes);
+    }
+}
+
 static int put_ffn(struct work *k, int layer, int block, struct err *e)
 {
     const struct layout_shape *s = layout_of(&k->b->shapes, layer);
@@ -190,6 +111,7 @@ static int put_ffn(struct work *k, int layer, int block, struct err *e)
     int r = interrupted(e);
     for (int role = 0; role < LAYOUT_ROLES && r == 0; role++)
         r = read_matrix(k, layer, block, role, types[role], e);
+    ask_next(k, n + 1);
     for (int i = 0; i < s->n_segments && r == 0; i++) {
         struct write_entry entry = { .kind = PACK_CLUSTERS, .layer = (uint32_t)layer, .block = (uint32_t)block,
                                      .segment = (uint32_t)i };
@@ -539,7 +461,7 @@ void build_estimate(const struct build *b, uint64_t *file_bytes, uint64_t *memor
     *file_bytes = predictors + dense + segments + tables + b->source->gguf->kv_len +
                   (b->source->gguf->n_tensors + blocks * 2 + n_predictors + 16) *
                       (s->l.block_bytes + PACK_ENTRY_BYTES);
-    *memory_bytes = ffn + 2 * b->panel_bytes + tables +
+    *memory_bytes = ffn + 2 * b->panel_bytes + tables + FILE_BEHIND_BYTES +
                     (uint64_t)pool_threads(b->pool) * 16 * (uint64_t)s->n_ff * 4;
 }
 
@@ -609,22 +531,24 @@ int build_run(const struct build *b, struct build_report *report, struct err *e)
     uint64_t ffn, neurons = n_ffn(b) * (uint64_t)b->shapes.n_ff;
     struct work k = { .b = b, .report = report };
     *report = (struct build_report){ 0 };
+    int64_t start = progress_now_ns();
     progress_init(&k.progress, "packing", "B", source_bytes(b, &ffn));
     int r = take_buffers(&k, e);
     if (r == 0 && (r = open_writer(&k, e)) == 0 && (r = put_meta(&k, e)) == 0 && (r = put_types(&k, e)) == 0 &&
-        (r = put_all_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
+        (r = put_dense(&k, e)) == 0 && (r = put_numbers(&k, PACK_ORDER, b->orders, neurons, 4, e)) == 0 &&
         (r = put_all_predictors(&k, e)) == 0 && (r = put_all_neurons(&k, e)) == 0 &&
         (r = put_numbers(&k, PACK_CHECKS, k.checks,
                          n_ffn(b) * (uint64_t)b->shapes.n_parts * b->shapes.n_clusters, 8, e)) == 0 &&
         (r = put_numbers(&k, PACK_UNIT_CHECKS, k.unit_checks, n_units(b), 4, e)) == 0)
         r = put_provenance(&k, e);
     if (r == 0) {
-        report->memory_bytes = ffn + neurons_memory(k.neurons);
+        report->memory_bytes = ffn + neurons_memory(k.neurons) + FILE_BEHIND_BYTES;
         r = write_commit(k.w, &report->file_bytes, e);
         report->dense_stored_bytes = report->file_bytes - report->neuron_bytes;
     } else {
         write_abort(k.w);
     }
+    report->seconds = (double)(progress_now_ns() - start) / 1e9;
     progress_done(&k.progress);
     for (int role = 0; role < LAYOUT_ROLES; role++)
         free(k.matrix[role]);

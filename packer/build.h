@@ -27,6 +27,7 @@ struct build {
 
 struct build_report {
     uint64_t file_bytes, predictor_bytes, neuron_bytes, dense_bytes, dense_stored_bytes, memory_bytes;
+    double seconds;                 /* from the first byte read to the rename */
     struct neurons_loss total;
     struct neurons_loss *layers;    /* [n_layers], owned */
 };

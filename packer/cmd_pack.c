@@ -81,7 +81,7 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .def = "128",
           .help =
               "When a tensor changes type, run this many tokens of the traced corpus through the source and "
-              "through the pack, and print how their logits differ; 0 leaves it out." },
+              "through the pack, and print how their logits differ, and how long that took; 0 leaves it out." },
         { .name = "predictors",
           .type = OPT_CHOICE,
           .dest = &a->predictors,
@@ -221,7 +221,7 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
                          .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .planned_predictors = a->predictors == PLANNED,
-                         .panel_bytes = 64u << 20 };
+                         .panel_bytes = 256u << 20 };
     int r = layout_derive(&in->plan.layout, h->d_model, h->n_ff, &b->shapes, e);
     if (r < 0)
         return err_wrap(e, "plan '%s'", a->plan);
@@ -250,9 +250,9 @@ static void report_changes(const struct build *b, const struct build_report *r)
 static void report_text(const struct build *b, const struct build_report *r, const struct quality *q)
 {
     char f[24], n[24];
-    printf("wrote %s: %s, of which %s are neurons in %s form\n", b->out_path,
+    printf("wrote %s: %s, of which %s are neurons in %s form; in %.1f s (%.0f MB/s)\n", b->out_path,
            size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
-           layout_form_name(b->shapes.l.form));
+           layout_form_name(b->shapes.l.form), r->seconds, (double)r->file_bytes / 1e6 / r->seconds);
     if (r->predictor_bytes)
         printf("predictors take %s\n", size_format(r->predictor_bytes, f, sizeof f));
     report_changes(b, r);
@@ -280,6 +280,7 @@ static int report_json(const struct build *b, const struct build_report *r, cons
     js_set_u64(o, "dense_bytes", r->dense_bytes);
     js_set_u64(o, "predictor_bytes", r->predictor_bytes);
     js_set_u64(o, "working_memory_bytes", r->memory_bytes);
+    js_set_num(o, "seconds", r->seconds);
     js_set_str(o, "form", layout_form_name(b->shapes.l.form));
     for (int role = 0; role < LAYOUT_ROLES; role++)
         if (r->total.weight2[role] > 0)

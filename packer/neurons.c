@@ -1,8 +1,8 @@
 /* Tiles are copied: rows of Gate and Up, of each row of Down some quant blocks.
  *
  * Else Down is stored by column, the source has rows, so a panel of columns is gathered at a time: sixteen
- * source rows are converted side by side, then each column of the panel gets sixteen consecutive
- * values, a cache line. Several panels per FFN mean several conversions of the matrix, and bounded
+ * source rows are converted side by side and interleaved, then each column of the panel gets sixteen consecutive
+ * values, a cache line of either. Several panels per FFN mean several conversions of the matrix, and bounded
  * memory. Conversion goes through float32, which is exact for every float type, so F16 stays F16 to
  * the bit; block types are quantised anew along the new rows, and what that costs is summed. A source that has Down
  * by neuron already (PowerInfer's) is taken row by row, as Gate and Up are. */
@@ -17,12 +17,15 @@
 
 #define LANES 16
 
+/* Elements of the largest quant block; of types without blocks so many are converted together. */
+enum { MOST_BLOCK = 256 };
+
 struct neurons {
     int d_model, n_threads;
     struct pool *pool;
     uint32_t panel;
     float *columns;                 /* [panel][d_model] */
-    float *rows;                    /* [n_threads][LANES][n_ff] */
+    float *rows;                    /* [n_threads][n_ff][LANES] */
     float *weights;                 /* [n_threads][2][d_model]: a row before and after */
     uint8_t *segment[LAYOUT_MAX_PARTS];
     uint64_t segment_cap[LAYOUT_MAX_PARTS];
@@ -116,16 +119,21 @@ static void gather_rows(void *ctx, int begin, int end, int worker)
     const struct neurons_in *in = j->in;
     const struct quant_traits *t = quant_traits(in->down_type);
     size_t row_bytes = quant_row_bytes(in->down_type, (uint64_t)in->n_ff), n_ff = (size_t)in->n_ff;
-    float *rows = j->n->rows + (size_t)worker * LANES * n_ff;
+    float *rows = j->n->rows + (size_t)worker * LANES * n_ff, tmp[LANES][MOST_BLOCK] = { { 0 } }; /* rows: [n_ff][LANES] */
+    const size_t piece = t->block_elems > 1 ? (size_t)t->block_elems : MOST_BLOCK;
     for (int r0 = begin * LANES; r0 < end * LANES && r0 < in->d_model; r0 += LANES) {
         int lanes = in->d_model - r0 < LANES ? in->d_model - r0 : LANES;
-        for (int k = 0; k < lanes; k++)
-            t->dequant(rows + (size_t)k * n_ff, in->down + (size_t)(r0 + k) * row_bytes, n_ff);
+        for (size_t i = 0; i < n_ff; i += piece) {
+            size_t n = n_ff - i < piece ? n_ff - i : piece;
+            for (int k = 0; k < lanes; k++)
+                t->dequant(tmp[k], in->down + (size_t)(r0 + k) * row_bytes + i / (size_t)t->block_elems * (size_t)t->block_bytes, n);
+            for (size_t c = 0; c < n; c++)
+                for (int k = 0; k < LANES; k++)
+                    rows[(i + c) * LANES + (size_t)k] = tmp[k][c];
+        }
         for (uint32_t p = j->first; p < j->last; p++) {
             float *col = j->n->columns + (size_t)(p - j->first) * (size_t)in->d_model + r0;
-            const float *src = rows + in->order[p];
-            for (int k = 0; k < lanes; k++)
-                col[k] = src[(size_t)k * n_ff];
+            memcpy(col, rows + (size_t)in->order[p] * LANES, (size_t)lanes * sizeof *col);
         }
     }
 }
@@ -174,6 +182,25 @@ static void put_tile(const struct neurons_in *in, const struct layout_part *p, u
         memcpy(down + c * piece, from + c * row, piece);
 }
 
+/* xxh3-64 of the records of cluster [first, end) of one part, in order, without padding; and the number of each of its units. */
+static void check_cluster(const struct job *j, int part, uint32_t first, uint32_t end)
+{
+    const struct layout_shape *s = j->in->shape;
+    const struct layout_part *p = &s->part[part];
+    const struct neurons_checks *k = j->checks;
+    uint32_t *units = k->units + unit_check_first(s, part);
+    struct hash_room room;
+    struct hash *h = hash_new_in(&room);
+    for (uint32_t u = layout_unit_of(p, first); u * p->neurons_per_unit < end; u++) {
+        uint64_t at = p->first_offset + (uint64_t)u * p->stride_bytes - j->out->offset[p->segment];
+        const uint8_t *records = j->n->segment[p->segment] + at;
+        size_t bytes = layout_bytes(p, layout_unit_neurons(s, p, u));
+        hash_update(h, records, bytes);
+        units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s->n_parts, k->ffn, part, u));
+    }
+    k->clusters[(size_t)part * s->n_clusters + first / s->cluster_neurons] = hash_final64(h);
+}
+
 static void build_cluster(void *ctx, int begin, int end, int worker)
 {
     const struct job *j = ctx;
@@ -197,35 +224,9 @@ static void build_cluster(void *ctx, int begin, int end, int worker)
                 for (int r = 0; r < p->n_roles && p->record_neurons == 1; r++)
                     put_row(j, p->role[r], pos, rec + p->role_offset[p->role[r]], tmp, loss);
             }
+            check_cluster(j, part, a, b);
         }
     }
-}
-
-/* xxh3-64 of a cluster's records of one part, in order, without padding; and the number of each of its units. */
-static int check_clusters(const struct job *j, struct err *e)
-{
-    const struct layout_shape *s = j->in->shape;
-    const struct neurons_checks *k = j->checks;
-    for (int part = 0; part < s->n_parts; part++) {
-        const struct layout_part *p = &s->part[part];
-        uint32_t *units = k->units + unit_check_first(s, part);
-        for (uint32_t a = j->first; a < j->last; a += s->cluster_neurons) {
-            uint32_t b = a + s->cluster_neurons < j->last ? a + s->cluster_neurons : j->last;
-            struct hash *h = hash_new();
-            if (!h)
-                return err_set(e, ERR_NOMEM, "hashing a cluster");
-            for (uint32_t u = layout_unit_of(p, a); u * p->neurons_per_unit < b; u++) {
-                uint64_t at = p->first_offset + (uint64_t)u * p->stride_bytes - j->out->offset[p->segment];
-                const uint8_t *records = j->n->segment[p->segment] + at;
-                size_t bytes = layout_bytes(p, layout_unit_neurons(s, p, u));
-                hash_update(h, records, bytes);
-                units[u] = unit_check_sum(records, bytes, unit_check_seed(k->identity, s->n_parts, k->ffn, part, u));
-            }
-            k->clusters[(size_t)part * s->n_clusters + a / s->cluster_neurons] = hash_final64(h);
-            hash_free(h);
-        }
-    }
-    return 0;
 }
 
 int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first, uint32_t last, struct neurons_out *out,
@@ -253,5 +254,5 @@ int neurons_build(struct neurons *n, const struct neurons_in *in, uint32_t first
             loss->error2[r] += n->loss[c].error2[r];
             loss->weight2[r] += n->loss[c].weight2[r];
         }
-    return check_clusters(&j, e);
+    return 0;
 }

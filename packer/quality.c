@@ -1,5 +1,5 @@
 /* Two passes over the same tokens. The second asks here for every FFN matrix; it is read back from
- * the pack unit by unit, converted to F32 and put into the source's order. Float32 products of an F32
+ * the pack, an FFN's part at a time, converted to F32 and put into the source's order. Float32 products of an F32
  * matrix and of an F16 or quantised one may add in different orders, so the first pass too is given
  * F32 matrices, made from the source: what differs then is the weights alone. */
 #include "packer/quality.h"
@@ -14,75 +14,178 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SOURCE_ROWS = 16, MOST_BLOCK = 256 };
+
 struct matrices {
     const struct model *m;
     const struct pack *p;           /* NULL: the source's own */
+    struct pool *pool;
     float *rows[LAYOUT_ROLES];      /* one layer's, all experts */
-    uint8_t *raw;                   /* one unit, or one source row */
-    float *column;                  /* [d_model] */
+    uint8_t *part;                  /* one part of one FFN, as the pack has it; NULL: none yet */
+    size_t part_room;
+    uint64_t part_first;            /* its place in the file; 0: none was read */
+    size_t row_room;                /* elements of the longest row */
+    float *piece, *row;             /* workers': [threads][SOURCE_ROWS][row_room], [threads][row_room] */
     uint32_t *order;
+    struct err *err;                /* [threads]: code 0 where all went well */
     struct progress progress;
 };
 
-/* Down that the file has by neuron is turned. */
+static int first_error(const struct matrices *k, struct err *e)
+{
+    for (int i = 0; i < pool_threads(k->pool); i++)
+        if (k->err[i].code < 0) {
+            *e = k->err[i];
+            return e->code;
+        }
+    return 0;
+}
+
+/* ---- from the source ---- */
+
+struct source_job {
+    struct matrices *k;
+    const struct gguf_tensor *t;
+    int turn;                       /* Down that the file has by neuron */
+    float *out;
+};
+
+static void source_rows(void *ctx, int begin, int end, int worker)
+{
+    const struct source_job *j = ctx;
+    const struct gguf_tensor *t = j->t;
+    size_t row = (size_t)t->row_bytes, n = (size_t)t->dims[0];
+    uint8_t *raw = (uint8_t *)(j->k->piece + (size_t)worker * SOURCE_ROWS * j->k->row_room);
+    float *turned = j->k->row + (size_t)worker * j->k->row_room;
+    for (size_t i = (size_t)begin * SOURCE_ROWS, last; begin < end; begin++) {
+        last = i + SOURCE_ROWS < t->n_rows ? i + SOURCE_ROWS : (size_t)t->n_rows;
+        if (gguf_read(j->k->m->gguf, t, i * row, raw, (last - i) * row, &j->k->err[worker]) < 0)
+            return;
+        for (const uint8_t *from = raw; i < last; i++, from += row) {
+            quant_traits(t->type)->dequant(j->turn ? turned : j->out + i * n, from, n);
+            for (size_t c = 0; j->turn && c < n; c++)
+                j->out[c * (size_t)t->n_rows + i] = turned[c];
+        }
+    }
+}
+
 static int from_source(struct matrices *k, const struct gguf_tensor *t, int turn, float *out, struct err *e)
 {
-    size_t row = (size_t)t->row_bytes, n = (size_t)t->dims[0];
-    int r = 0;
-    for (uint64_t i = 0; i < t->n_rows && r == 0; i++) {
-        if ((r = gguf_read(k->m->gguf, t, i * row, k->raw, row, e)) < 0)
-            break;
-        quant_traits(t->type)->dequant(turn ? k->column : out + i * n, k->raw, n);
-        for (size_t c = 0; turn && c < n; c++)
-            out[c * t->n_rows + i] = k->column[c];
-    }
-    return r;
+    struct source_job j = { k, t, turn, out };
+    pool_for(k->pool, (int)((t->n_rows + SOURCE_ROWS - 1) / SOURCE_ROWS), 4, source_rows, &j);
+    return first_error(k, e);
+}
+
+/* ---- from the pack ---- */
+
+struct pack_job {
+    const struct matrices *k;
+    const struct layout_shape *s;
+    const struct layout_part *lp;
+    int layer, block, part, role;
+    float *out;
+};
+
+static const uint8_t *unit_of(const struct pack_job *j, uint32_t u)
+{
+    return j->k->part + (pack_unit_offset(j->k->p, j->layer, j->block, j->part, u) - j->k->part_first);
 }
 
 /* A role of a tile of n neurons, the first of them `pos`; tiles have the source's order. */
-static void from_tile(struct matrices *k, const struct layout_shape *s, const uint8_t *tile, uint32_t pos, uint32_t n, int role, float *out)
+static void from_tile(const struct pack_job *j, const uint8_t *tile, uint32_t pos, uint32_t n)
 {
-    const struct layout_part *lp = &s->part[0];
-    const struct quant_traits *t = quant_traits(s->type[role]);
-    size_t d = (size_t)k->m->h.d_model, rows = role == LAYOUT_DOWN ? d : n;
-    size_t bytes = role == LAYOUT_DOWN ? layout_tile_down_bytes(lp, n) : lp->role_bytes[role];
+    const struct quant_traits *t = quant_traits(j->s->type[j->role]);
+    size_t d = (size_t)j->k->m->h.d_model, rows = j->role == LAYOUT_DOWN ? d : n;
+    size_t bytes = j->role == LAYOUT_DOWN ? layout_tile_down_bytes(j->lp, n) : j->lp->role_bytes[j->role];
     for (size_t i = 0; i < rows; i++) {
-        const uint8_t *row = tile + layout_tile_offset(lp, role, n) + i * bytes;
-        if (role == LAYOUT_DOWN)
-            t->dequant(out + i * (size_t)s->n_ff + pos, row, n);
+        const uint8_t *row = tile + layout_tile_offset(j->lp, j->role, n) + i * bytes;
+        if (j->role == LAYOUT_DOWN)
+            t->dequant(j->out + i * (size_t)j->s->n_ff + pos, row, n);
         else
-            t->dequant(out + (pos + i) * d, row, d);
+            t->dequant(j->out + (pos + i) * d, row, d);
     }
+}
+
+/* Units [begin, end): tiles, or rows of neurons. */
+static void pack_units(void *ctx, int begin, int end, int worker)
+{
+    const struct pack_job *j = ctx;
+    const struct layout_part *lp = j->lp;
+    size_t d = (size_t)j->k->m->h.d_model;
+    (void)worker;
+    for (uint32_t u = (uint32_t)begin; u < (uint32_t)end; u++) {
+        uint32_t n = layout_unit_neurons(j->s, lp, u), pos = u * lp->neurons_per_unit;
+        const uint8_t *unit = unit_of(j, u);
+        for (uint32_t i = 0; i < n; i += lp->record_neurons)
+            if (lp->record_neurons > 1)
+                from_tile(j, unit + layout_bytes(lp, i), pos + i, n - i < lp->record_neurons ? n - i : lp->record_neurons);
+            else
+                quant_traits(j->s->type[j->role])->dequant(j->out + (size_t)j->k->order[pos + i] * d,
+                                                           unit + (size_t)i * lp->record_bytes + lp->role_offset[j->role], d);
+    }
+}
+
+/* Rows of Down from its columns, so many at a time that they stay in the second level while all neurons go by. */
+static void pack_columns(void *ctx, int begin, int end, int worker)
+{
+    const struct pack_job *j = ctx;
+    const struct layout_part *lp = j->lp;
+    const struct quant_traits *t = quant_traits(j->s->type[j->role]);
+    size_t d = (size_t)j->k->m->h.d_model, n_ff = (size_t)j->s->n_ff, block = t->block_elems > 1 ? (size_t)t->block_elems : 32;
+    float some[MOST_BLOCK];
+    (void)worker;
+    for (size_t c0 = (size_t)begin * block; c0 < (size_t)end * block && c0 < d; c0 += block) {
+        size_t n = d - c0 < block ? d - c0 : block, at = c0 / (size_t)t->block_elems * (size_t)t->block_bytes;
+        for (uint32_t u = 0; u < lp->n_units; u++) {
+            const uint8_t *row = unit_of(j, u) + lp->role_offset[j->role] + at;
+            const uint32_t *neuron = j->k->order + (size_t)u * lp->neurons_per_unit;
+            for (uint32_t i = 0, m = layout_unit_neurons(j->s, lp, u); i < m; i++, row += lp->record_bytes) {
+                t->dequant(some, row, n);
+                for (size_t c = 0; c < n; c++)
+                    j->out[(c0 + c) * n_ff + neuron[i]] = some[c];
+            }
+        }
+    }
+}
+
+/* A part of an FFN into memory; the last one is kept. */
+static int read_part(struct matrices *k, const struct pack_job *j, struct err *e)
+{
+    uint32_t last = j->lp->n_units - 1;
+    uint64_t first = pack_unit_offset(k->p, j->layer, j->block, j->part, 0);
+    size_t bytes = (size_t)(pack_unit_offset(k->p, j->layer, j->block, j->part, last) - first +
+                            layout_bytes(j->lp, layout_unit_neurons(j->s, j->lp, last)));
+    if (k->part_first == first)
+        return 0;
+    k->part_first = 0;
+    if (bytes > k->part_room) {
+        free(k->part);
+        k->part_room = 0;
+        if (!(k->part = malloc(bytes)))
+            return err_set(e, ERR_NOMEM, "%zu bytes of neurons", bytes);
+        k->part_room = bytes;
+    }
+    int r = file_pread(&k->p->file, k->part, bytes, first, e);
+    if (r == 0)
+        k->part_first = first;
+    return r;
 }
 
 /* One FFN's share of a matrix: gate and up by row, down by column. */
 static int from_pack(struct matrices *k, int layer, int block, int role, float *out, struct err *e)
 {
     const struct layout_shape *s = layout_of(&k->p->shapes, layer);
-    size_t d = (size_t)k->m->h.d_model, n_ff = (size_t)s->n_ff;
-    int part = s->n_parts == 2 && role != LAYOUT_GATE;
-    const struct layout_part *lp = &s->part[part];
-    const struct quant_traits *t = quant_traits(s->type[role]);
-    int r = pack_order(k->p, layer, block, k->order, e);
-    for (uint32_t u = 0; u < lp->n_units && r == 0; u++) {
-        uint32_t n = layout_unit_neurons(s, lp, u);
-        r = file_pread(&k->p->file, k->raw, layout_bytes(lp, n), pack_unit_offset(k->p, layer, block, part, u), e);
-        for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons > 1; i += lp->record_neurons)
-            from_tile(k, s, k->raw + layout_bytes(lp, i), u * lp->neurons_per_unit + i,
-                      n - i < lp->record_neurons ? n - i : lp->record_neurons, role, out);
-        for (uint32_t i = 0; i < n && r == 0 && lp->record_neurons == 1; i++) {
-            size_t neuron = k->order[u * lp->neurons_per_unit + i];
-            const uint8_t *row = k->raw + (size_t)i * lp->record_bytes + lp->role_offset[role];
-            if (role != LAYOUT_DOWN) {
-                t->dequant(out + neuron * d, row, d);
-                continue;
-            }
-            t->dequant(k->column, row, d);
-            for (size_t c = 0; c < d; c++)
-                out[c * n_ff + neuron] = k->column[c];
-        }
-    }
-    return r;
+    struct pack_job j = { k, s, NULL, layer, block, s->n_parts == 2 && role != LAYOUT_GATE, role, out };
+    j.lp = &s->part[j.part];
+    int r = pack_order(k->p, layer, block, k->order, e), columns = role == LAYOUT_DOWN && j.lp->record_neurons == 1;
+    if (r < 0 || (r = read_part(k, &j, e)) < 0)
+        return r;
+    int each = quant_traits(s->type[role])->block_elems > 1 ? quant_traits(s->type[role])->block_elems : 32;
+    if (columns)
+        pool_for(k->pool, (k->m->h.d_model + each - 1) / each, 1, pack_columns, &j);
+    else
+        pool_for(k->pool, (int)j.lp->n_units, 1, pack_units, &j);
+    return 0;
 }
 
 static int give(void *ctx, int layer, enum model_role model_role, const float **rows, struct err *e)
@@ -99,18 +202,19 @@ static int give(void *ctx, int layer, enum model_role model_role, const float **
     return r;
 }
 
-static int take_matrices(struct matrices *k, const struct model *m, const struct pack *p, struct err *e)
+static int take_matrices(struct matrices *k, const struct model *m, struct pool *pool, struct err *e)
 {
-    size_t raw = (size_t)m->h.d_model * 4 > (size_t)m->h.n_ff * 4 ? (size_t)m->h.d_model * 4 : (size_t)m->h.n_ff * 4;
-    if (layout_most_bytes(&p->shapes) > raw)
-        raw = layout_most_bytes(&p->shapes);
-    size_t all;
+    size_t threads = (size_t)pool_threads(pool), all;
+    k->m = m;
+    k->pool = pool;
+    k->row_room = (size_t)(m->h.d_model > m->h.n_ff ? m->h.d_model : m->h.n_ff);
     if (!ck_mul_size((size_t)m->h.d_model * (size_t)m->h.n_ff, (size_t)model_ffn_blocks(&m->h), &all))
         return err_set(e, ERR_LIMIT, "matrices of one layer");
-    int ok = (k->raw = malloc(raw)) && (k->column = calloc((size_t)m->h.d_model, 4)) && (k->order = calloc((size_t)m->h.n_ff, 4));
+    int ok = (k->piece = calloc(threads * SOURCE_ROWS, k->row_room * sizeof(float))) != NULL &&
+             (k->row = calloc(threads, k->row_room * sizeof(float))) != NULL &&
+             (k->order = calloc((size_t)m->h.n_ff, sizeof *k->order)) != NULL && (k->err = calloc(threads, sizeof *k->err)) != NULL;
     for (int i = 0; i < LAYOUT_ROLES && ok; i++)
         ok = (k->rows[i] = calloc(all, 4)) != NULL;
-    k->m = m;
     return ok ? 0 : err_set(e, ERR_NOMEM, "three F32 matrices of %zu elements", all);
 }
 
@@ -118,9 +222,8 @@ static void free_matrices(struct matrices *k)
 {
     for (int i = 0; i < LAYOUT_ROLES; i++)
         free(k->rows[i]);
-    free(k->raw);
-    free(k->column);
-    free(k->order);
+    free(k->part), free(k->piece), free(k->row);
+    free(k->order), free(k->err);
 }
 
 /* The trace's first sequences, as many tokens as asked for. starts[n_sequences] <= n. */
@@ -218,7 +321,8 @@ int quality_measure(const struct model *m, struct trace *t, const struct pack *p
     struct matrices k = { 0 };
     struct corpus c = { 0 };
     struct quality q = { 0 };
-    int r = take_matrices(&k, m, p, e);
+    int64_t start = progress_now_ns();
+    int r = take_matrices(&k, m, pool, e);
     if (r == 0)
         r = take_corpus(&c, t, n_tokens, e);
     if (r == 0) {
@@ -232,6 +336,7 @@ int quality_measure(const struct model *m, struct trace *t, const struct pack *p
     free_matrices(&k);
     free(c.ids);
     free(c.starts);
+    q.seconds = (double)(progress_now_ns() - start) / 1e9;
     if (r == 0)
         *out = q;
     return r;
@@ -240,8 +345,8 @@ int quality_measure(const struct model *m, struct trace *t, const struct pack *p
 void quality_print(const struct quality *q)
 {
     printf("logits against the source, %llu tokens: KL %.3g nats (largest %.3g), same first choice %.2f %%, largest "
-           "difference %.3g, perplexity %.4g from %.4g\n", (unsigned long long)q->n_tokens, q->kl_mean, q->kl_max,
-           100 * q->top1_agreement, q->max_logit_diff, exp(q->nll_packed), exp(q->nll_source));
+           "difference %.3g, perplexity %.4g from %.4g; in %.1f s\n", (unsigned long long)q->n_tokens, q->kl_mean, q->kl_max,
+           100 * q->top1_agreement, q->max_logit_diff, exp(q->nll_packed), exp(q->nll_source), q->seconds);
 }
 
 struct js *quality_json(const struct quality *q)
@@ -254,5 +359,6 @@ struct js *quality_json(const struct quality *q)
     js_set_num(o, "max_logit_difference", q->max_logit_diff);
     js_set_num(o, "nll_source", q->nll_source);
     js_set_num(o, "nll_packed", q->nll_packed);
+    js_set_num(o, "seconds", q->seconds);
     return o;
 }

@@ -16,11 +16,12 @@ struct quality {
     double kl_mean, kl_max;    /* KL(source || packed) of the next-token distributions, nats */
     double top1_agreement;     /* share of tokens with the same most likely next token */
     double max_logit_diff;
+    double seconds;            /* that it took */
     double nll_source, nll_packed; /* mean negative log-likelihood of the corpus's next token, nats */
 };
 
-/* At most n_tokens of the trace's first sequences, each cut at the context. Memory: one layer's matrices in F32 and
- * two rows of logits per token. ERR_INTR after file_interrupted(). */
+/* At most n_tokens of the trace's first sequences, each cut at the context. Memory: one layer's matrices in F32, one FFN as it
+ * is packed, and two rows of logits per token. ERR_INTR after file_interrupted(). */
 int quality_measure(const struct model *m, struct trace *t, const struct pack *p, struct pool *pool, uint64_t n_tokens,
                     struct quality *out, struct err *e);
 

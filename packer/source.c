@@ -3,6 +3,7 @@
  * time of packing. */
 #include "packer/source.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,12 @@ void source_close(struct source *s)
     model_close(s->model);
     gguf_close(s->gguf);
     *s = (struct source){ 0 };
+}
+
+void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t offset, uint64_t bytes)
+{
+    if (!t->memory && !t->piece_bytes && t->shard < s->gguf->n_shards)
+        posix_fadvise(s->gguf->shards[t->shard].fd, (off_t)(t->offset + offset), (off_t)bytes, POSIX_FADV_WILLNEED);
 }
 
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e)

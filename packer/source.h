@@ -22,7 +22,10 @@ int source_open(struct source *s, const char *path, struct trace *trace, struct 
 void source_close(struct source *s);
 
 /* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte
- * its hash is compared with the trace's: ERR_MISMATCH. */
+ * its hash is compared with the trace's: ERR_MISMATCH. Several threads may read, each tensors of its own. */
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+/* Bytes of a tensor will be read soon: the kernel may begin. */
+void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t offset, uint64_t bytes);
 
 #endif

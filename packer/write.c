@@ -5,6 +5,7 @@
 
 #include "common/base/bytes.h"
 #include "common/base/ckmath.h"
+#include "common/base/file_behind.h"
 #include "common/base/version.h"
 #include "common/base/zstream.h"
 
@@ -15,6 +16,7 @@
 
 struct writer {
     struct file_out out;
+    struct file_behind *behind; /* all but table and header goes through it; out.pos is where the file ends so far */
     struct write_facts facts;
     struct write_entry *entries;
     uint32_t n, max;
@@ -23,12 +25,30 @@ struct writer {
     struct zstream *zstd;
 };
 
+static int append(void *ctx, const void *data, size_t len, struct err *e)
+{
+    struct writer *w = ctx;
+    int r = file_behind_write(w->behind, data, len, w->out.pos, e);
+    if (r == 0)
+        w->out.pos += len;
+    return r;
+}
+
+static int zeros(struct writer *w, uint64_t to_pos, struct err *e)
+{
+    static const char some[65536];
+    int r = 0;
+    while (w->out.pos < to_pos && r == 0)
+        r = append(w, some, to_pos - w->out.pos < sizeof some ? (size_t)(to_pos - w->out.pos) : sizeof some, e);
+    return r;
+}
+
 static int to_block(struct writer *w, struct err *e)
 {
     uint64_t at;
     if (!ck_align_u64(w->out.pos, w->facts.shapes.l.block_bytes, &at))
         return err_set(e, ERR_LIMIT, "'%s' grows beyond 2^64 bytes", w->out.path);
-    return file_out_zeros(&w->out, at, e);
+    return zeros(w, at, e);
 }
 
 int write_open(const char *path, const struct write_facts *f, uint32_t max_entries, struct writer **out, struct err *e)
@@ -46,10 +66,12 @@ int write_open(const char *path, const struct write_facts *f, uint32_t max_entri
     if (r == 0)
         r = file_out_open(&w->out, path, e);
     if (r == 0)
-        r = file_out_zeros(&w->out, PACK_HEADER_BYTES, e);
+        r = file_behind_new(&w->out, &w->behind, e);
+    if (r == 0)
+        r = zeros(w, PACK_HEADER_BYTES, e);
     if (r == 0 && (r = to_block(w, e)) == 0) {
         w->toc_offset = w->out.pos;
-        r = file_out_zeros(&w->out, w->toc_offset + (uint64_t)max_entries * PACK_ENTRY_BYTES, e);
+        r = zeros(w, w->toc_offset + (uint64_t)max_entries * PACK_ENTRY_BYTES, e);
     }
     if (r < 0) {
         write_abort(w);
@@ -65,15 +87,10 @@ void write_abort(struct writer *w)
         return;
     zstream_free(w->zstd);
     hash_free(w->hash);
+    file_behind_free(w->behind);
     file_out_abort(&w->out);
     free(w->entries);
     free(w);
-}
-
-static int append(void *ctx, const void *data, size_t len, struct err *e)
-{
-    struct writer *w = ctx;
-    return file_out_write(&w->out, data, len, e);
 }
 
 static int new_entry(struct writer *w, const struct write_entry *entry, struct err *e)
@@ -88,13 +105,28 @@ static int new_entry(struct writer *w, const struct write_entry *entry, struct e
     return r;
 }
 
+int write_compressor(zstream_sink *sink, void *ctx, struct zstream **out, struct err *e)
+{
+    return zstream_new(ZSTD_LEVEL, PACK_ZSTD_WINDOW_LOG, sink, ctx, out, e);
+}
+
+int write_stored(struct writer *w, const struct write_entry *entry, const void *data, size_t len, struct err *e)
+{
+    int r = new_entry(w, entry, e);
+    if (r == 0)
+        r = append(w, data, len, e);
+    if (r == 0)
+        w->entries[w->n++].stored_bytes = len;
+    return r;
+}
+
 int write_begin(struct writer *w, const struct write_entry *entry, struct err *e)
 {
     int r = new_entry(w, entry, e);
     if (r == 0 && !(w->hash = hash_new()))
         r = err_set(e, ERR_NOMEM, "writing '%s'", w->out.path);
     if (r == 0 && entry->codec == PACK_ZSTD)
-        r = zstream_new(ZSTD_LEVEL, PACK_ZSTD_WINDOW_LOG, append, w, &w->zstd, e);
+        r = write_compressor(append, w, &w->zstd, e);
     return r;
 }
 
@@ -146,7 +178,7 @@ int write_reserve(struct writer *w, const struct write_entry *entry, uint64_t by
 
 int write_at(struct writer *w, uint64_t offset, const void *data, size_t len, struct err *e)
 {
-    return file_out_pwrite(&w->out, data, len, offset, e);
+    return file_behind_write(w->behind, data, len, offset, e);
 }
 
 void write_set_checksum(struct writer *w, uint32_t index, uint64_t checksum)
@@ -210,10 +242,13 @@ int write_commit(struct writer *w, uint64_t *file_bytes, struct err *e)
         put_header(w, hash_64(toc, len), header);
         if (file_bytes)
             *file_bytes = w->out.pos;
-        r = file_out_pwrite(&w->out, toc, len, w->toc_offset, e);
+        if ((r = file_behind_flush(w->behind, e)) == 0)
+            r = file_out_pwrite(&w->out, toc, len, w->toc_offset, e);
     }
     if (r == 0)
         r = file_out_pwrite(&w->out, header, sizeof header, 0, e);
+    file_behind_free(w->behind);
+    w->behind = NULL;
     if (r == 0)
         r = file_out_commit(&w->out, e);
     free(toc);

@@ -7,6 +7,7 @@
 #include "common/base/err.h"
 #include "common/base/file.h"
 #include "common/base/hash.h"
+#include "common/base/zstream.h"
 #include "common/model/model.h"
 #include "common/pack/pack_format.h"
 #include "common/plan/layout.h"
@@ -36,6 +37,10 @@ void write_abort(struct writer *w); /* accepts NULL */
 int write_begin(struct writer *w, const struct write_entry *entry, struct err *e);
 int write_data(struct writer *w, const void *data, size_t len, struct err *e);
 int write_end(struct writer *w, struct err *e);
+
+/* What sections of codec PACK_ZSTD are compressed with, and one that was compressed by it elsewhere: entry has bytes and checksum. */
+int write_compressor(zstream_sink *sink, void *ctx, struct zstream **out, struct err *e);
+int write_stored(struct writer *w, const struct write_entry *entry, const void *data, size_t len, struct err *e);
 
 /* A whole section from memory. */
 int write_section(struct writer *w, const struct write_entry *entry, const void *data, size_t len, struct err *e);

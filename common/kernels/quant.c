@@ -7,7 +7,7 @@
 #include <math.h>
 #include <strings.h>
 
-enum { BLOCK = 32 };
+enum { BLOCK = 32, LANES = 8 };
 
 float quant_f16_to_f32(uint16_t h)
 {
@@ -104,6 +104,12 @@ static void q8_0_dequant(float *out, const void *in, size_t n)
     }
 }
 
+/* The whole number next to v, half away from zero, when it is cut off: what is added is the largest float below a half. */
+static float to_round(float v)
+{
+    return v + copysignf(0x1.fffffep-2f, v);
+}
+
 /* lrintf of a clamped value: defined for NaN and infinities too. */
 static int round_clamped(float v, float lo, float hi)
 {
@@ -117,13 +123,19 @@ static void q8_0_quant(void *out, const float *in, size_t n)
 {
     uint8_t *b = out;
     for (size_t i = 0; i < n; i += BLOCK, b += sizeof(struct quant_q8_0)) {
-        float top = 0;
-        for (int j = 0; j < BLOCK; j++)
-            top = fabsf(in[i + j]) > top ? fabsf(in[i + j]) : top;
+        float most[LANES] = { 0 }, top = 0; /* the largest has the same bits in any order */
+        int q[BLOCK];
+        for (int j = 0; j < BLOCK; j += LANES)
+            for (int k = 0; k < LANES; k++)
+                most[k] = fabsf(in[i + j + k]) > most[k] ? fabsf(in[i + j + k]) : most[k];
+        for (int k = 0; k < LANES; k++)
+            top = most[k] > top ? most[k] : top;
         float d = top / 127, inv = d != 0 ? 1 / d : 0;
         bytes_put16(b, quant_f32_to_f16(d));
         for (int j = 0; j < BLOCK; j++)
-            b[2 + j] = (uint8_t)round_clamped(roundf(in[i + j] * inv), -127, 127);
+            q[j] = round_clamped(to_round(in[i + j] * inv), -127, 127);
+        for (int j = 0; j < BLOCK; j++)
+            b[2 + j] = (uint8_t)q[j];
     }
 }
 

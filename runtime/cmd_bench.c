@@ -250,23 +250,31 @@ static double deviation(const struct test *t)
     return t->done > 1 ? sqrt(sum / (t->done - 1)) : 0;
 }
 
+/* Time to the first token of a prompt test by the plan; 0: not predicted. */
+static double predicted_ms(const struct bench *b, const struct test *t)
+{
+    return t->name[0] == 'p' ? report_prompt_ns(b->s, t->n) / 1e6 : 0;
+}
+
 static void print_md(const struct bench *b)
 {
     char memory[24], peak[24], size[24];
-    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | io MiB/token | stall | hit "
+    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
            "| rss peak |\n"
-           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
-        char ttft[32] = "";
+        char ttft[32] = "", plans[32] = "";
         if (t->ttft_ns)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
-        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
+        if (predicted_ms(b, t) > 0)
+            snprintf(plans, sizeof plans, "%.1f", predicted_ms(b, t));
+        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
                b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
                b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
-               mean(t), deviation(t), ttft, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
+               mean(t), deviation(t), ttft, plans, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
                100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
                size_format(machine_peak_bytes(), peak, sizeof peak));
     }
@@ -303,6 +311,8 @@ static void print_json(const struct bench *b)
                i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
                (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
+        if (predicted_ms(b, t) > 0)
+            printf(",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
         printf(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
         print_shares(t, n);
         for (int k = 0; k < n; k++)
@@ -315,18 +325,18 @@ static void print_json(const struct bench *b)
 static void print_csv(const struct bench *b)
 {
     puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,"
-         "read_bytes_per_token,stall_share,hit_rate,peak_bytes");
+         "read_bytes_per_token,stall_share,hit_rate,peak_bytes,ttft_predicted_ms");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
         putchar('"');
         for (const char *p = b->s->pack->h.name; *p; p++)
             printf(*p == '"' ? "\"\"" : "%c", *p);
-        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu\n",
+        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g\n",
                (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
                b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t),
                deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
-               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes());
+               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes(), predicted_ms(b, t));
     }
 }
 

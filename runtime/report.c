@@ -194,6 +194,13 @@ static void phase_json(FILE *f, const char *name, int tokens, uint64_t ns, const
             report_share(s->neurons_computed, s->neurons_possible));
 }
 
+double report_prompt_ns(const struct setup *s, int tokens)
+{
+    const struct budget_choice *c = &s->config.choice;
+    int other = setup_differs(s) || c->prefill_chunk != s->limit.prefill_chunk || c->threads != s->limit.threads;
+    return other ? 0 : plan_prompt_ns(&s->limit.prompt, tokens);
+}
+
 void report_summary_json(FILE *f, const struct setup *s, const struct engine *g, const struct report *r)
 {
     int steps = r->n_decoded ? r->n_decoded : 1;
@@ -201,6 +208,9 @@ void report_summary_json(FILE *f, const struct setup *s, const struct engine *g,
     report_configuration(f, s, g);
     fprintf(f, ",\"seed\":%llu,\"stop\":\"%s\",\"generated\":%d,\"load_ms\":%.3f,\"ttft_ms\":%.3f",
             (unsigned long long)r->seed, r->stop, r->n_generated, (double)r->load_ns / 1e6, (double)r->ttft_ns / 1e6);
+    double predicted_ns = report_prompt_ns(s, r->n_prompt);
+    if (predicted_ns > 0)
+        fprintf(f, ",\"ttft_predicted_ms\":%.6g", predicted_ns / 1e6);
     phase_json(f, "prompt", r->n_prompt, r->prompt_ns, g, &r->prompt);
     phase_json(f, "decode", r->n_decoded, r->decode_ns, g, &r->decode);
     if (r->guessing)
@@ -240,6 +250,8 @@ void report_summary_text(const struct setup *s, const struct engine *g, const st
     log_info("prompt: %d tokens in %.1f ms, %.1f tokens/s; first token after %.1f ms (loading took %.1f ms)",
              r->n_prompt, (double)r->prompt_ns / 1e6, report_rate((uint64_t)r->n_prompt, r->prompt_ns),
              (double)r->ttft_ns / 1e6, (double)r->load_ns / 1e6);
+    if (report_prompt_ns(s, r->n_prompt) > 0)
+        log_info("        the plan predicted the first token after %.1f ms", report_prompt_ns(s, r->n_prompt) / 1e6);
     if (d->passes) {
         log_info("decode: %d tokens (%s), %.1f tokens/s measured%s", r->n_generated, r->stop,
                  report_rate((uint64_t)r->n_decoded, r->decode_ns), setup_differs(s) || r->guesses.passes ? "" : ";");

@@ -43,6 +43,9 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
 /* Warns where a fault has ended the accelerator's work; before the engine is closed. */
 void report_accel_lost(const struct engine *g);
 
+/* Time to the first token of a prompt of so many tokens by the plan, ns; 0: it has none, or not for this chunk or what else differs. */
+double report_prompt_ns(const struct setup *s, int tokens);
+
 double report_rate(uint64_t n, uint64_t ns);    /* per second; 0 when ns is 0 */
 double report_share(uint64_t part, uint64_t whole); /* 0 when whole is 0 */
 

@@ -340,3 +340,26 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
                     layout_form_name((enum layout_form)p->request.form));
     return 0;
 }
+
+double plan_prompt_tokens_per_s(const struct plan_prompt *p)
+{
+    int i = p->n - 1;
+    double ns = p->n ? p->attention_ns[i] + p->ffn_ns[i] + p->wait_ns[i] : 0;
+    return ns > 0 ? 1e9 * p->tokens[i] / ns : 0;
+}
+
+double plan_prompt_ns(const struct plan_prompt *p, int tokens)
+{
+    double ns[PLAN_PROMPT_POINTS];
+    int i = 0;
+    if (!p->n || tokens < 1)
+        return 0;
+    for (int k = 0; k < p->n; k++)
+        ns[k] = p->attention_ns[k] + p->ffn_ns[k] + p->wait_ns[k];
+    while (i < p->n && p->tokens[i] < tokens)
+        i++;
+    if (i == p->n)
+        return ns[i - 1] * tokens / p->tokens[i - 1] + p->head_ns;
+    double before = i ? ns[i - 1] : ns[i], at = i ? (double)(tokens - p->tokens[i - 1]) / (p->tokens[i] - p->tokens[i - 1]) : 1;
+    return before + at * (ns[i] - before) + p->head_ns;
+}

@@ -83,6 +83,23 @@ struct plan_batch {
     struct plan_figures predicted;
 };
 
+/* What the cost model expects of prompts of 1, 2, 4 ... tokens, the last PLAN_PROMPT_TOKENS or the context, in passes of the limit's chunk
+ * (M27). The time to the first token is attention + ffn + wait of the prompt, and head. Times in ns, of the whole prompt. */
+#define PLAN_PROMPT_TOKENS 512
+#define PLAN_PROMPT_POINTS 16
+struct plan_prompt {
+    int n;                      /* points; 0: nothing is predicted, for the device's figures do not tell */
+    int tokens[PLAN_PROMPT_POINTS]; /* ascending, from 1 on */
+    double attention_ns[PLAN_PROMPT_POINTS], ffn_ns[PLAN_PROMPT_POINTS], wait_ns[PLAN_PROMPT_POINTS];
+    double read_bytes[PLAN_PROMPT_POINTS]; /* from flash */
+    double head_ns;
+};
+
+/* Time to the first token of a prompt of so many tokens, ns: linear between the points, beyond the last in proportion; 0 where
+ * nothing is predicted. */
+double plan_prompt_ns(const struct plan_prompt *p, int tokens);
+double plan_prompt_tokens_per_s(const struct plan_prompt *p); /* of the longest, without the head; 0 likewise */
+
 /* Configuration for one memory limit. */
 struct plan_limit {
     uint64_t memory_bytes;      /* the user's limit */
@@ -108,6 +125,7 @@ struct plan_limit {
     enum cache_policy policy;
     double gap;                 /* proven bound on (optimum - this) / optimum, in [0, 1] */
     int optimal;                /* 1: solved to the end; 0: best verified within rlimit */
+    struct plan_prompt prompt;
     int n_batches;
     struct plan_batch *batches; /* ascending; batches[0].batch == 1, the last one's == max_batch */
 };
@@ -188,6 +206,15 @@ static inline void plan_batch_choice(struct plan_batch *to, const struct plan_ba
     to->engine_neurons = from->engine_neurons;
     for (int i = 0; i < from->n_classes; i++)
         to->classes[i] = from->classes[i];
+}
+
+/* Neurons of each FFN that the plan's engine computes at any batch size of a limit, at most. */
+static inline uint32_t plan_any_engine(const struct plan_limit *l)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < l->n_batches; i++)
+        most = l->batches[i].engine_neurons > most ? l->batches[i].engine_neurons : most;
+    return most;
 }
 
 /* The largest batch of any limit, at least 1. */

@@ -554,14 +554,64 @@ static void read_predictors(struct rd *r, json_t *j, const struct plan *p, struc
     leave(r, where);
 }
 
+static void read_reals(struct rd *r, json_t *j, const char *key, int n, double *out)
+{
+    size_t at = enter(r, key);
+    json_t *a = as_array(r, json_object_get(j, key), (size_t)n);
+    for (int i = 0; a && i < n && r->code == 0; i++) {
+        size_t at_i = enter_at(r, (size_t)i);
+        out[i] = as_real(r, json_array_get(a, (size_t)i), 1e18);
+        leave(r, at_i);
+    }
+    leave(r, at);
+}
+
+static void read_prompt(struct rd *r, json_t *j, struct plan_prompt *q)
+{
+    static const char *const keys[] = { "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens", "wait_ns", NULL };
+    size_t at = enter(r, "prompt"), at_tokens;
+    expect(r, j, keys);
+    json_t *a = json_object_get(j, "tokens");
+    size_t n = json_array_size(a);
+    at_tokens = enter(r, "tokens");
+    if (!json_is_array(a) || n < 1 || n > PLAN_PROMPT_POINTS)
+        fail(r, "is not an array of 1 to %d lengths", PLAN_PROMPT_POINTS);
+    for (size_t i = 0; i < n && r->code == 0; i++) {
+        json_t *v = json_array_get(a, i);
+        int least = i ? q->tokens[i - 1] + 1 : 1;
+        size_t at_i = enter_at(r, i);
+        if (!json_is_integer(v) || json_integer_value(v) < least || json_integer_value(v) > MODEL_MAX_CONTEXT)
+            fail(r, "is not a whole number from %d to %d", least, MODEL_MAX_CONTEXT);
+        else
+            q->tokens[i] = (int)json_integer_value(v);
+        leave(r, at_i);
+    }
+    leave(r, at_tokens);
+    q->n = r->code == 0 ? (int)n : 0;
+    read_reals(r, j, "attention_ns", q->n, q->attention_ns);
+    read_reals(r, j, "ffn_ns", q->n, q->ffn_ns);
+    read_reals(r, j, "wait_ns", q->n, q->wait_ns);
+    read_reals(r, j, "read_bytes", q->n, q->read_bytes);
+    q->head_ns = get_real(r, j, "head_ns", 1e18);
+    leave(r, at);
+}
+
 static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct plan_limit *l)
 {
-    static const char *const keys[] = { "predictor_buffers", "account_bytes", "act",    "batches",       "classes",     "cold_policy",
+    static const char *const keys[] = { "prompt", "predictor_buffers",
+                                        "account_bytes", "act",    "batches",       "classes",     "cold_policy",
                                         "context",  "exempt",     "floor_bytes", "gap",      "io",          "kv",
                                         "max_batch",     "memory_bytes", "min_tokens_per_s", "mode", "optimal",
                                         "predictors",    "prefill_chunk", "recall", "threads", NULL };
-    int streams = json_object_get(j, "predictor_buffers") != NULL;
-    expect(r, j, keys + !streams); /* the first is optional */
+    const char *present[sizeof keys / sizeof *keys];
+    json_t *prompt = p->revision > 6 ? json_object_get(j, keys[0]) : NULL;
+    int streams = json_object_get(j, keys[1]) != NULL, k = 0;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (i > 1 || (i == 0 ? prompt != NULL : streams)) /* the first two are optional */
+            present[k++] = keys[i];
+    expect(r, j, present);
+    if (prompt)
+        read_prompt(r, prompt, &l->prompt);
     l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);

@@ -265,6 +265,30 @@ static void put_batch(struct text *t, const struct plan *p, const struct plan_li
     end(t, '}');
 }
 
+static void put_reals(struct text *t, const char *name, const double *v, int n)
+{
+    key(t, name);
+    for (int i = 0; i < n; i++)
+        putf(t, "%s%.6g", i ? ", " : "[", v[i]);
+    put(t, "]", 1);
+}
+
+static void put_prompt(struct text *t, const struct plan_prompt *q)
+{
+    key(t, "prompt");
+    begin(t, '{');
+    put_reals(t, "attention_ns", q->attention_ns, q->n);
+    put_reals(t, "ffn_ns", q->ffn_ns, q->n);
+    put_real(t, "head_ns", q->head_ns);
+    put_reals(t, "read_bytes", q->read_bytes, q->n);
+    key(t, "tokens");
+    for (int i = 0; i < q->n; i++)
+        putf(t, "%s%d", i ? ", " : "[", q->tokens[i]);
+    put(t, "]", 1);
+    put_reals(t, "wait_ns", q->wait_ns, q->n);
+    end(t, '}');
+}
+
 static void put_limit(struct text *t, const struct plan *p, const struct plan_limit *l)
 {
     line(t);
@@ -309,6 +333,8 @@ static void put_limit(struct text *t, const struct plan *p, const struct plan_li
     key(t, "predictors");
     put_predictors(t, l->predictor, l->mode == PLAN_PREDICTED ? p->n_layers : 0);
     put_int(t, "prefill_chunk", l->prefill_chunk);
+    if (l->prompt.n)
+        put_prompt(t, &l->prompt);
     put_real(t, "recall", l->recall);
     put_int(t, "threads", l->threads);
     end(t, '}');

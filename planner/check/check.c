@@ -197,6 +197,51 @@ static void take_figures(struct plan_figures *to, const struct plan_figures *fro
     to->layers = layers;
 }
 
+static int prompt_differs(const struct plan_prompt *said, const struct plan_prompt *is, const char *name, int li, struct err *e)
+{
+    if (said->n != is->n)
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].prompt has %d lengths; the equations give %d", name, li, said->n, is->n);
+    if (said->n && compare_differs(said->head_ns, is->head_ns))
+        return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].prompt.head_ns is %g; the equations give %g", name, li, said->head_ns,
+                       is->head_ns);
+    for (int i = 0; i < said->n; i++) {
+        const struct {
+            const char *key;
+            double said, is;
+        } of[] = { { "tokens", said->tokens[i], is->tokens[i] },
+                   { "attention_ns", said->attention_ns[i], is->attention_ns[i] },
+                   { "ffn_ns", said->ffn_ns[i], is->ffn_ns[i] },
+                   { "wait_ns", said->wait_ns[i], is->wait_ns[i] },
+                   { "read_bytes", said->read_bytes[i], is->read_bytes[i] } };
+        for (size_t k = 0; k < sizeof of / sizeof *of; k++)
+            if (compare_differs(of[k].said, of[k].is))
+                return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].prompt.%s[%d] is %g; the equations give %g", name, li, of[k].key, i,
+                               of[k].said, of[k].is);
+    }
+    return 0;
+}
+
+/* (M27). Plans until revision 6 have none. */
+static int check_prompt(const struct problem *pr, const struct plan *p, const char *name, int li, const struct repricing *repricing,
+                        struct cost_residency *residencies, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    struct plan_prompt is;
+    struct cost_choice c;
+    if (p->revision < 7)
+        return 0;
+    planning_choice(p, l, NULL, &c);
+    c.height = plan_any_engine(l);
+    c.predicted = pr->space.predicted[0];
+    planning_residencies(p, &l->batches[0], residencies);
+    int r = problem_prompt(pr, &c, residencies, l->prefill_chunk, &is, e);
+    if (r == 0 && repricing)
+        repricing->to->limits[li].prompt = is;
+    else if (r == 0)
+        r = prompt_differs(&l->prompt, &is, name, li, e);
+    return r;
+}
+
 /* (5) and every predicted figure; those of a repricing go there instead. */
 static int check_speed(const struct problem *pr, const struct plan *p, const char *name, int li,
                        const struct repricing *repricing, struct err *e)
@@ -224,6 +269,8 @@ static int check_speed(const struct problem *pr, const struct plan *p, const cha
         else if (r == 0)
             r = check_figures(p, &l->batches[i].predicted, &is, name, li, i, e);
     }
+    if (r == 0)
+        r = check_prompt(pr, p, name, li, repricing, residencies, e);
     if (r == 0 && !repricing && !cost_speed_ok(l->batches[0].predicted.tokens_per_s * (1 + COMPARE_TOLERANCE), l->min_tokens_per_s))
         r = err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] predicts %g tokens/s; its min_tokens_per_s is %g",
                     name, li, l->batches[0].predicted.tokens_per_s, l->min_tokens_per_s);

@@ -619,10 +619,10 @@ static void known_layer(const struct inputs *in, const struct cost_choice *c, co
 
 /* (M9), (M15), (M16) of what a layer keeps in memory: attention, router, shared expert. Layers before the experts' count with layer 0. */
 static void add_resident(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r,
-                         int batch_index, int layer, struct cost_layer *l, struct notes *notes)
+                         int batch, int layer, struct cost_layer *l, struct notes *notes)
 {
     const struct inputs_layer *il = &in->layers[layer];
-    int batch = inputs_batch_sizes[batch_index], shared = il->shared[0].rows > 0;
+    int shared = il->shared[0].rows > 0;
     struct kv kv = kv_of(&in->h, c, r, layer, batch);
     struct inputs_matrix m[INPUTS_ATTN + INPUTS_LATENT + 1 + INPUTS_SHARED];
     int wkv = in->h.wkv_dim > 0, latent = in->h.kv_rank || wkv ? INPUTS_LATENT : 0, n = INPUTS_ATTN;
@@ -634,6 +634,14 @@ static void add_resident(const struct hw *hw, const struct inputs *in, const str
     int more = wkv ? COST_WKV_JOBS : latent ? 2 + (in->h.q_rank > 0) : 0;
     l->jobs_ns += cost_start_ns(COST_ATTENTION_JOBS + more + (il->router.rows > 0) + 2 * shared, r->start_ns);
     l->serial_ns += cost_serial_ns(batch, 2, r->norm_ns, wkv ? 0 : in->h.n_heads + in->h.n_kv_heads, r->rope_ns);
+}
+
+void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
+                      int layer, struct cost_layer *l, struct notes *notes)
+{
+    add_resident(hw, in, c, r, batch, layer, l, notes);
+    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
+        add_resident(hw, in, c, r, batch, i, l, notes);
 }
 
 /* The neurons of the FFNs but for the first `height` of each. */
@@ -676,9 +684,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
                    struct cost_layer *out, struct notes *notes)
 {
     struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
-    add_resident(hw, in, c, r, batch_index, layer, &l, notes);
-    for (int i = in->h.n_layers; layer == 0 && i < model_depth(&in->h); i++)
-        add_resident(hw, in, c, r, batch_index, i, &l, notes);
+    cost_resident_of(hw, in, c, r, inputs_batch_sizes[batch_index], layer, &l, notes);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
     neurons_of(in, s, c, r, batch_index, layer, 0, &l);

@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M23) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M28) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
@@ -325,6 +325,11 @@ uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, 
  * cost_layer_of. Time of predictors stays. */
 void cost_layer_beside(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
                        int batch_index, int layer, uint32_t height, struct cost_layer *l);
+
+/* Adds (M9), (M15) and (M16) of what a layer keeps in memory, for `batch` tokens, to products_ns, jobs_ns and serial_ns. Layers before the
+ * experts' count with layer 0. */
+void cost_resident_of(const struct hw *hw, const struct inputs *in, const struct cost_choice *c, const struct cost_rates *r, int batch,
+                      int layer, struct cost_layer *l, struct notes *notes);
 
 double cost_head_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
                     const struct cost_rates *r, int batch, struct notes *notes);

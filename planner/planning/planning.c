@@ -4,6 +4,7 @@
 
 #include "common/base/version.h"
 #include "common/kernels/quant.h"
+#include "planner/cost/cost_prompt.h"
 #include "planner/planning/diagnosis.h"
 #include "planner/planning/planning_batches.h"
 #include "planner/planning/planning_chunk.h"
@@ -20,6 +21,8 @@
 
 #define DEFAULT_CONTEXT 4096
 #define LARGE_READ      (256u << 10)
+#define EQUAL_PART      100 /* of an objective, that it may be more to count as equal */
+#define PROMPT_PART     33  /* likewise, for the sake of prompts */
 
 /* --- one limit --- */
 
@@ -146,7 +149,7 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
  * configurations, so the gap holds what this gives away. */
 static int prefer_equals(struct problem *p, struct solve_result *res, struct err *e)
 {
-    int64_t most = res->objective + res->objective / 100;
+    int64_t most = res->objective + res->objective / EQUAL_PART;
     int r = 0, reads = reads_neurons(p, res);
     for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
         struct solve_problem one = p->configs.sp;
@@ -175,11 +178,73 @@ static int prefer_equals(struct problem *p, struct solve_result *res, struct err
     return r;
 }
 
+/* What a token of a prompt counts at a solution, in ticks, (M27). */
+static int prompt_ticks(const struct problem *p, const struct limits *lim, double weight, const struct solve_result *res, double *out,
+                        struct err *e)
+{
+    const struct space *s = &p->space;
+    const struct cost_choice *c = &p->configs.choices[res->config];
+    int tokens = lim->context < PLAN_PROMPT_TOKENS ? lim->context : PLAN_PROMPT_TOKENS;
+    struct cost_residency *residencies = malloc((size_t)s->in->n_layers * sizeof *residencies);
+    struct cost_prompt t;
+    if (!residencies)
+        return err_set(e, ERR_NOMEM, "out of memory for predictions");
+    for (int l = 0; l < s->in->n_layers; l++)
+        residencies[l] = problem_chosen(p, res, 0, l);
+    int r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, lim->prefill_chunk, tokens, &t, e);
+    if (r == 0)
+        *out = weight * SOLVE_TICKS_PER_NS * (t.attention_ns + t.ffn_ns + t.wait_ns) / tokens;
+    free(residencies);
+    return r;
+}
+
+/* Where the device's figures tell the time of prompts: of configurations whose rounded solution costs at most 1 / PROMPT_PART more,
+ * the one with the least time of a decoded token and `weight` tokens of prompts. Where decoding waits for the disk a thread or a read
+ * buffer less costs it nothing, and a prompt much. */
+static int prefer_for_prompts(struct problem *p, const struct limits *lim, double weight, struct solve_result *res, struct err *e)
+{
+    int64_t most = res->objective + res->objective / PROMPT_PART;
+    double best, ticks;
+    int r = prompt_ticks(p, lim, weight, res, &best, e);
+    best += (double)res->objective;
+    for (int i = 0; i < p->configs.sp.n_configs && r == 0; i++) {
+        struct solve_problem one = p->configs.sp;
+        struct solve_result now;
+        if (!p->configs.sp.configs[i].curves || p->configs.sp.configs[i].bound > most || (double)p->configs.sp.configs[i].bound >= best ||
+            i == res->config || p->configs.choices[i].height)
+            continue;
+        one.configs = &p->configs.sp.configs[i];
+        one.n_configs = 1;
+        if ((r = solve_greedy(&one, &now, e)) < 0)
+            break;
+        now.config = i;
+        if (!now.feasible || now.objective > most) {
+            solve_result_done(&now);
+            continue;
+        }
+        r = prompt_ticks(p, lim, weight, &now, &ticks, e);
+        if (r == 0 && (double)now.objective + ticks < best) {
+            best = (double)now.objective + ticks;
+            now.bound = res->bound;
+            now.finished = res->finished;
+            now.core = 0;
+            solve_result_done(res);
+            *res = now;
+        } else {
+            solve_result_done(&now);
+        }
+    }
+    return r;
+}
+
 /* The same, and Z3 is asked about the residencies of what is taken instead. */
-static int prefer_and_refine(struct problem *p, const struct request *q, struct solve_result *res, struct err *e)
+static int prefer_and_refine(struct problem *p, const struct request *q, const struct limits *lim, struct solve_result *res, struct err *e)
 {
     const int found = res->config;
     int r = prefer_equals(p, res, e);
+    if (r == 0 && q->cost == PLAN_COST_MEASURED && q->prompt_weight > 0 && p->configs.first_batch == 0 &&
+        !p->configs.choices[res->config].height && cost_prompt_known(p->space.hw))
+        r = prefer_for_prompts(p, lim, q->prompt_weight, res, e);
     return r == 0 && res->config != found && q->cost == PLAN_COST_MEASURED ? planning_refine(p, q, res, e) : r;
 }
 
@@ -223,6 +288,14 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     return problem_predict(p, c, bi, residencies, &b->predicted, e);
 }
 
+static int prompt_of(const struct problem *p, const struct cost_choice *most, const struct cost_residency *residencies,
+                     struct plan_limit *l, struct err *e)
+{
+    struct cost_choice c = *most;
+    c.height = plan_any_engine(l);
+    return problem_prompt(p, &c, residencies, l->prefill_chunk, &l->prompt, e);
+}
+
 /* The limit itself has the most threads and the deepest queue of its batch sizes. */
 static int fill_limit(const struct problem *p, const struct limits *lim, const struct planning_chosen *x,
                       const struct plan *plan, struct plan_limit *l, struct err *e)
@@ -255,6 +328,8 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
             l->predictor_buffers = c->buffers;
     struct budget account;
     if (r == 0)
+        r = prompt_of(p, c, x->residencies, l, e);
+    if (r == 0)
         r = planning_account(p, l, &account, e);
     if (r == 0) {
         l->account_bytes = account.total;
@@ -275,7 +350,7 @@ static int solve_limit(struct problem *p, const struct request *q, const struct 
         return r;
     if ((r = certify(p, q, lim, &res, e)) == 0 && !res.feasible)
         r = diagnosis_infeasible(p, lim, res.core, q->diagnosis, e);
-    else if (r == 0 && (r = prefer_and_refine(p, q, &res, e)) == 0)
+    else if (r == 0 && (r = prefer_and_refine(p, q, lim, &res, e)) == 0)
         r = several ? planning_batches(p, q, lim, &res, solve_alone, x, e) : planning_chosen_of(p, lim, &res, x, e);
     if (r == 0)
         r = diagnosis_infeasible(p, lim, SOLVE_MEMORY | SOLVE_SPEED, q->diagnosis, e); /* fast enough for one sequence alone */

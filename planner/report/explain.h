@@ -46,7 +46,7 @@ struct explain_height {
     double tokens_per_s, without, at_best;
 };
 
-#define EXPLAIN_LINES 30
+#define EXPLAIN_LINES 32
 
 struct explain {
     struct budget account;

@@ -351,6 +351,21 @@ static void predict_lines(const struct totals *s, struct explain_line *m, int *n
             r->stream_bw, "buffers", (double)s->c.buffers, NULL);
 }
 
+/* A prompt, of the longest length that the plan has. */
+static void prompt_line(const struct plan_limit *l, struct explain_line *m, int *n)
+{
+    const struct plan_prompt *q = &l->prompt;
+    int i = q->n - 1;
+    if (!q->n)
+        return;
+    struct explain_line *o = put(m, n, "(M27)", "t_first = t_prompt_attention + t_prompt_ffn + t_prompt_wait + t_prompt_head: until a "
+                                 "prompt's first token; wait: for storage, (M28)", plan_prompt_ns(q, q->tokens[i]), "ns",
+                                 "tokens", (double)q->tokens[i], "chunk", (double)l->prefill_chunk,
+                                 "tokens/s", plan_prompt_tokens_per_s(q), "V", q->read_bytes[i], "D", (double)l->queue_depth, NULL);
+    terms(o, "t_prompt_attention", q->attention_ns[i], "t_prompt_ffn", q->ffn_ns[i], "t_prompt_wait", q->wait_ns[i],
+          "t_prompt_head", q->head_ns, NULL);
+}
+
 int explain_measured(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *choice,
                      const struct cost_residency *residencies, struct explain *x, struct err *e)
 {
@@ -374,6 +389,7 @@ int explain_measured(const struct problem *pr, const struct plan_limit *l, const
         predict_lines(&s, x->measured, n);
     ffn_lines(pr, &s, x->measured, n);
     io_lines(&s, x->measured, n);
+    prompt_line(l, x->measured, n);
     if (hw->calibration)
         put(x->measured, n, "(C)", "factors of a calibration, which the times above have in them", (double)hw->calibration,
             "is its number", "attention", hw_correction(hw, HW_ATTENTION), "predict",

@@ -79,6 +79,41 @@ static void speed_table(struct page *out, const struct report *r)
     page_put(out, "</details>");
 }
 
+/* The longest prompt that each limit has a prediction of. */
+static void prompt_table(struct page *out, const struct report *r)
+{
+    static const char *const heads[] = { "Memory", "Prompt", "Chunk", "Tokens/s", "First token ms", "Attention ms", "FFN ms",
+                                         "Waiting ms", "Head ms", "Read" };
+    char size[32];
+    int any = 0;
+    for (int i = 0; i < r->p->n_limits; i++)
+        any |= r->p->limits[i].prompt.n;
+    if (!any)
+        return;
+    report_stack(out, "prompts", heads, 10);
+    for (int i = 0; i < r->p->n_limits; i++) {
+        const struct plan_limit *l = &r->p->limits[i];
+        const struct plan_prompt *q = &l->prompt;
+        int k = q->n - 1;
+        if (!q->n)
+            continue;
+        page_put(out, "<tr>");
+        report_cell(out, heads[0], "%s", size_format(l->memory_bytes, size, sizeof size));
+        report_cell(out, heads[1], "%d tokens", q->tokens[k]);
+        report_cell(out, heads[2], "%d", l->prefill_chunk);
+        report_cell(out, heads[3], "%.4g", plan_prompt_tokens_per_s(q));
+        report_cell(out, heads[4], "%.4g", plan_prompt_ns(q, q->tokens[k]) / 1e6);
+        report_cell(out, heads[5], "%.4g", q->attention_ns[k] / 1e6);
+        report_cell(out, heads[6], "%.4g", q->ffn_ns[k] / 1e6);
+        report_cell(out, heads[7], "%.4g", q->wait_ns[k] / 1e6);
+        report_cell(out, heads[8], "%.4g", q->head_ns / 1e6);
+        report_cell(out, heads[9], "%s", size_format((uint64_t)q->read_bytes[k], size, sizeof size));
+        page_put(out, "</tr>\n");
+    }
+    report_table_end(out);
+    page_put(out, "</details>");
+}
+
 static void speed_figure(struct page *out, const struct report *r)
 {
     double x[PLAN_MAX_LIMITS], y[PLAN_MAX_BATCHES][PLAN_MAX_LIMITS], mx[PLAN_MAX_LIMITS], my[PLAN_MAX_LIMITS];
@@ -194,6 +229,7 @@ void report_overview(struct page *out, const struct report *r)
     if (r->p->n_limits == 1)
         page_put(out, "<p>This plan has one memory limit. <code>thermo-plan sweep</code> draws the speed over a range of them.</p>\n");
     speed_table(out, r);
+    prompt_table(out, r);
     memory_table(out, r);
     page_put(out, "</section>\n");
 }

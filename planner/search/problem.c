@@ -1,6 +1,8 @@
 /* The steps in their order: space, tables, residencies, configurations. Each is made by a module of its own, from those before. */
 #include "planner/search/problem.h"
 
+#include "planner/cost/cost_prompt.h"
+
 #include "planner/search/price.h"
 
 #include <stdlib.h>
@@ -105,5 +107,48 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
         cost_totals(c, batch, cost_head_ns(s->hw, in, c, rates, batch, s->notes), flows, in->n_layers, out);
     free(rates);
     free(flows);
+    return r;
+}
+
+/* Is there what (M27) needs? Else why not is noted. */
+static int prompts_known(const struct problem *p, const struct cost_choice *c)
+{
+    const struct hw *hw = p->space.hw;
+    if (c->model == PLAN_COST_PAPER)
+        return 0;
+    if (c->height)
+        notes_add(p->space.notes, "the time of prompts is not predicted where an accelerator computes neurons");
+    else if (!cost_prompt_known(hw))
+        notes_add(p->space.notes, "%s: no row products of %d tokens or more; the time of prompts is not predicted", hw->name,
+                  COST_PROMPT_BATCH);
+    return !c->height && cost_prompt_known(hw);
+}
+
+int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int chunk,
+                   struct plan_prompt *out, struct err *e)
+{
+    const struct space *s = &p->space;
+    struct plan_prompt o = { 0 };
+    struct cost_rates *rates = NULL;
+    int most = c->context < PLAN_PROMPT_TOKENS ? c->context : PLAN_PROMPT_TOKENS, r = 0;
+    *out = o;
+    if (!prompts_known(p, c))
+        return 0;
+    for (int n = 1; r == 0 && o.n < PLAN_PROMPT_POINTS; n = 2 * n < most ? 2 * n : most) {
+        struct cost_prompt at = { 0 };
+        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, chunk, n, &at, e);
+        o.tokens[o.n] = n;
+        o.attention_ns[o.n] = at.attention_ns;
+        o.ffn_ns[o.n] = at.ffn_ns;
+        o.wait_ns[o.n] = at.wait_ns;
+        o.read_bytes[o.n++] = at.read_bytes;
+        if (n == most)
+            break;
+    }
+    if (r == 0 && (r = cost_rates_new(s->hw, s->in, &s->shapes, c, 1, &rates, s->notes, e)) == 0) {
+        o.head_ns = cost_head_ns(s->hw, s->in, c, rates, 1, s->notes);
+        *out = o;
+    }
+    free(rates);
     return r;
 }

@@ -45,4 +45,10 @@ struct cost_residency problem_chosen(const struct problem *p, const struct solve
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
                     const struct cost_residency *residencies, struct plan_figures *out, struct err *e);
 
+/* Prompts (M27) at a limit's choice, with the most threads and the deepest queue of its batch sizes, in passes of `chunk` tokens. None are
+ * predicted (out->n 0), and a note says why, where the device was not measured with many tokens or an accelerator has neurons; nor
+ * by the paper's equations. */
+int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int chunk,
+                   struct plan_prompt *out, struct err *e);
+
 #endif

@@ -19,7 +19,8 @@ enum { REPS = 5,
        CACHE_BYTES = 256 << 10,
        CHUNK = 64,
        MAX_ROW = 8192,
-       MAX_BATCH = 32 };
+       MANY = 256, /* tokens, as a prompt has them */
+       MAX_BATCH = MANY };
 
 /* Some virtual machines report the cache of the whole socket, and have as much of it as their neighbours leave. */
 #define MOST_BYTES (1u << 30)
@@ -235,8 +236,9 @@ static int add_grid(struct compute_probe *c, struct point p, const struct grid *
 static int add_type(struct compute_probe *c, uint32_t type, struct point at, int quick)
 {
     static const int lens[] = { 256, 512, 1024, 2048, 4096, 8192 }, few_lens[] = { 256, 1024, 4096 };
-    static const int batches[] = { 1, 8, 32 };
-    struct grid full = { quick ? few_lens : lens, batches, quick ? 3 : 6, quick ? 2 : 3 }, some = full, one = full;
+    static const int batches[] = { 1, 8, 32, MANY }, few_batches[] = { 1, 8, MANY }, ends[] = { 1, MANY };
+    struct grid full = { quick ? few_lens : lens, quick ? few_batches : batches, quick ? 3 : 6, quick ? 3 : 4 }, some = full, one = full;
+    struct grid cached = { full.lens, quick ? ends : few_batches, full.n_lens, quick ? 2 : 3 };
     some.n_batches = quick ? 1 : 2;
     one.n_batches = 1;
     at.type = type;
@@ -257,7 +259,7 @@ static int add_type(struct compute_probe *c, uint32_t type, struct point at, int
     at.axpy = 1;
     at.act = KERNELS_ACT_F32;
     for (at.dram = 0; at.dram < 2; at.dram++)
-        if (kernels->axpy[type] && (at.dram || !quick) && add_grid(c, at, &some) < 0)
+        if (kernels->axpy[type] && add_grid(c, at, at.dram ? &some : &cached) < 0)
             return -1;
     return 0;
 }

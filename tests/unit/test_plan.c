@@ -4,6 +4,7 @@
 #include "tests/plan_sample.h"
 #include "tests/test.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -175,7 +176,7 @@ static void mixed_types(void)
     CHECK_MSG(plan_parse(text, len, "x", &q, &e) == 0 && same_layout(&p, &q), "%s", e.msg);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     CHECK(!strcmp(said_of(text, "\"solver\"", "\"solver\"", &e), ""));
-    CHECK(strstr(said_of(text, "\"revision\": 6", "\"revision\": 1", &e), "unknown key 'exceptions'"));
+    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 1", &e), "unknown key 'exceptions'"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [3]", &e), "exceptions[0].layers[0] is 3; 0..2 is allowed"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": []", &e), "layers is not an array of 1 to 3"));
     CHECK(strstr(said_of(text, "\"layers\": [1]", "\"layers\": [1, 1]", &e), "layers[1] is 1; 2..2 is allowed"));
@@ -241,13 +242,40 @@ static void check_engine(struct plan *p)
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 65", &e), "whole clusters of 64"));
     CHECK(strstr(said_of(text, "\"engine_neurons\": 64", "\"engine_neurons\": 99999999", &e), "engine_neurons"));
     CHECK(strstr(said_of(text, "\"ffn_engine_ns\"", "\"ffn_engine_us\"", &e), "unknown key"));
-    CHECK(strstr(said_of(text, "\"revision\": 6", "\"revision\": 5", &e), "unknown key"));
+    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 5", &e), "unknown key"));
     CHECK(strstr(said_of(text, "\"engine\": \"opencl:0\"", "\"engine\": \"open cl\"", &e), "printable"));
     free(text);
     b->engine_neurons = 0;
     CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "no batch size gives neurons to it"));
     p->engine[0] = p->request.engine[0] = 0;
     b->predicted.layers[1].ffn_engine_ns = 0;
+}
+
+/* Times of prompts: absent, or points that ascend; between them times are linear. */
+static void check_prompt(struct plan *p)
+{
+    const struct plan_prompt of = { 2, { 1, 4 }, { 10, 40 }, { 20, 50 }, { 5, 0 }, { 4096, 8192 }, 7 };
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    p->limits[1].prompt = of;
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(q.limits[0].prompt.n == 0 && !memcmp(&q.limits[1].prompt, &of, sizeof of));
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    CHECK(plan_prompt_ns(&of, 1) == 42 && plan_prompt_ns(&of, 4) == 97 && plan_prompt_ns(&of, 0) == 0);
+    CHECK(fabs(plan_prompt_ns(&of, 2) - (35 + 55 / 3.0 + 7)) < 1e-9 && plan_prompt_ns(&of, 8) == 187);
+    CHECK(fabs(plan_prompt_tokens_per_s(&of) - 4e9 / 90) < 1e-3);
+    CHECK(strstr(said_of(text, "\"tokens\": [1, 4]", "\"tokens\": [4, 4]", &e), "limits[1].prompt.tokens[1] is not a whole number from 5"));
+    CHECK(strstr(said_of(text, "\"tokens\": [1, 4]", "\"tokens\": [0, 4]", &e), "prompt.tokens[0]"));
+    CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [5, -1]", &e), "prompt.wait_ns[1]"));
+    CHECK(strstr(said_of(text, "\"wait_ns\": [5, 0]", "\"wait_ns\": [0]", &e), "2 are needed"));
+    CHECK(strstr(said_of(text, "\"prompt\"", "\"prompts\"", &e), "unknown key"));
+    CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 6", &e), "unknown key"));
+    free(text);
+    p->limits[1].prompt = (struct plan_prompt){ 0 };
 }
 
 int main(void)
@@ -294,18 +322,25 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 7", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 7"));
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 8", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 8"));
+    memcpy(strstr(full, "\"revision\": 8"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 
+    CHECK_MSG(plan_read("tests/golden/plan-revision-6.json", &q, &e) == 0 && q.revision == 6, "%s", e.msg);
+    CHECK(q.limits[1].prompt.n == 0 && plan_prompt_ns(&q.limits[1].prompt, 512) == 0);
+    take_new_wishes(&p.request, &q.request);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    free(again);
+    plan_done(&q);
     CHECK_MSG(plan_read("tests/golden/plan-revision-5.json", &q, &e) == 0 && q.revision == 5, "%s", e.msg);
     take_new_wishes(&p.request, &q.request);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* but for the revision the same */
     free(again);
     plan_done(&q);
     check_engine(&p);
+    check_prompt(&p);
 
     CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);
     CHECK(q.request.n_weights == 0 && q.request.prefill_chunk == 0); /* nobody could ask */
@@ -323,9 +358,9 @@ int main(void)
     full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 6"), "\"revision\": 1", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 1", 13);
     CHECK_MSG(plan_parse(full, len, "x", &q, &e) == 0 && q.revision == 1 && same_layout(&p, &q), "%s", e.msg);
-    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 6 */
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len)); /* written as 7 */
     free(again);
     plan_done(&q);
     free(full);

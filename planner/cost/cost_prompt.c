@@ -1,0 +1,194 @@
+/* A prompt's passes by the curves of decode steps, at as many tokens as a pass has. What differs: attention's positions, which neurons and
+ * experts are needed at all, and reads that are used once, through the read buffers. */
+#include "planner/cost/cost_prompt.h"
+
+#include "common/plan/budget.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+int cost_prompt_known(const struct hw *hw)
+{
+    for (int i = 0; i < hw->n_compute; i++)
+        if (!strncmp(hw->compute[i].kernel, "rows/", 5) && hw->compute[i].batch >= COST_PROMPT_BATCH)
+            return 1;
+    return 0;
+}
+
+double cost_any(double p, double n)
+{
+    return p >= 1 ? 1 : p <= 0 ? 0 : -expm1(n * log1p(-p));
+}
+
+double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
+                           int threads)
+{
+    if (bytes <= 0 || bw <= 0)
+        return 0;
+    double read_ns = 1e9 * bytes / bw, first_ns = fmin(read_ns, 1e9 * depth * buffer_bytes / bw);
+    double before_ns = fmin(first_ns, ahead_ns + hot_ns), left_ns = read_ns - before_ns; /* what is read beside cold_ns */
+    double last_ns = cold_ns * fmin(1, buffer_bytes / bytes); /* nothing is read beside the sum of the last */
+    return fmax(0, left_ns + fmax(last_ns, threads * cold_ns / depth) - cold_ns);
+}
+
+#define RUN 32 /* neurons, a part of every cluster */
+
+/* One pass. */
+struct pass {
+    const struct hw *hw;
+    const struct inputs *in;
+    const struct cost_choice *c; /* its context is twice the mean position */
+    double n;                    /* tokens */
+};
+
+/* What a pass needs of a layer's FFN. */
+struct need {
+    double blocks, tokens;      /* that are reached, and tokens of each */
+    double gates, neurons;      /* rows: of gates; of Up, and those of Down that are touched */
+    double pairs;               /* of such a row of Down and a token for which it is added */
+    double beyond;              /* of the neurons, beyond the prefix of the last part */
+};
+
+static struct need need_of(const struct pass *p, int layer, uint32_t hot)
+{
+    const struct inputs *in = p->in;
+    int n_ff = in->h.n_ff, sparse = p->c->mode != PLAN_DENSE;
+    struct need o = { 0 };
+    double routed = 0;
+    for (int k = 0; k < in->n_blocks; k++) {
+        const struct inputs_curve *v = inputs_curve_at(in, 0, layer, k);
+        double reached = cost_any(v->routed, p->n);
+        routed += v->routed * p->n;
+        o.blocks += reached;
+        for (int i = 0, end; sparse && i < n_ff; i = end) { /* neighbours fire about as often */
+            end = n_ff - i < RUN ? n_ff : i + RUN;
+            double sum = v->cum[end] - v->cum[i], fires = (end - i) * cost_any(sum / (end - i) * in->loads[layer], p->n);
+            o.neurons += fires;
+            o.pairs += sum * p->n;
+            o.beyond += (uint32_t)i >= hot ? fires : 0;
+        }
+    }
+    o.tokens = in->n_blocks == 1 ? p->n : fmax(1, routed / fmax(o.blocks, 1e-9));
+    o.gates = o.blocks * n_ff;
+    if (!sparse) {
+        o.neurons = o.gates;
+        o.pairs = o.gates * o.tokens;
+        o.beyond = o.blocks * (n_ff - (double)hot);
+    }
+    return o;
+}
+
+/* Bytes that a pass reads of a layer: what is beyond the prefixes, but for what the cache's slots hold. */
+static double read_bytes(const struct inputs *in, const struct layout_shape *s, const struct need *w, const struct cost_residency *k)
+{
+    int last = s->n_parts - 1;
+    double bytes = 0;
+    for (int i = 0; i <= last; i++) {
+        const struct layout_part *lp = &s->part[i];
+        double units = w->blocks * ceil((in->h.n_ff - (double)k->hot[i]) / lp->neurons_per_unit);
+        if (i == last && last > 0)
+            units = fmin(units, w->beyond);
+        if (i == last)
+            units = fmax(0, units - (double)k->slots);
+        bytes += units * (double)lp->stride_bytes;
+    }
+    return bytes;
+}
+
+/* Of the neurons that a pass computes. */
+static double ffn_bytes(const struct inputs *in, const struct layout_shape *s, const struct need *w)
+{
+    double row[LAYOUT_ROLES];
+    for (int i = 0; i < LAYOUT_ROLES; i++)
+        row[i] = layout_role_bytes(&s->part[0], i, in->h.d_model);
+    return w->gates * row[LAYOUT_GATE] + w->neurons * (row[LAYOUT_UP] + row[LAYOUT_DOWN]);
+}
+
+static void add_ffn(const struct pass *p, const struct layout_shape *s, const struct cost_rates *r, const struct need *w,
+                    const struct cost_residency *k, double attention_ns, struct cost_prompt *o)
+{
+    const struct inputs *in = p->in;
+    double all = ffn_bytes(in, s, w), bytes = read_bytes(in, s, w, k);
+    double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) +
+                     cost_rows_ns(w->pairs / w->tokens, r->down_ns);
+    double compute_ns = fmax(rows_ns, cost_memory_ns(all, r->seq_bw, 0, 0)), cold = all > 0 ? compute_ns * fmin(1, bytes / all) : 0;
+    int together = in->n_used < SCHEDULE_MAX_BLOCKS ? in->n_used : SCHEDULE_MAX_BLOCKS;
+    double groups = in->n_blocks == 1 ? 1 : fmax(1, w->blocks / together);
+    int known = in->n_blocks == 1 || in->h.early_router;
+    o->ffn_ns += compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads);
+    o->wait_ns += groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, known ? attention_ns / groups : 0,
+                                               bytes / groups, r->stream_bw, r->stream_block, p->c->depth, r->threads);
+    o->read_bytes += bytes;
+}
+
+static double attention_ns(const struct pass *p, const struct cost_rates *r, int layer)
+{
+    const struct model_hparams *h = &p->in->h;
+    struct cost_layer l = { 0 };
+    double rope = h->wkv_dim ? 0 : h->n_heads + h->n_kv_heads;
+    int layers = 1 + (layer == 0 ? model_depth(h) - h->n_layers : 0); /* those before the experts' are counted with the first */
+    cost_resident_of(p->hw, p->in, p->c, r, (int)p->n, layer, &l, NULL);
+    return l.products_ns + l.jobs_ns + layers * (cost_serial_ns((int)p->n, 2, r->norm_ns, 0, 0) +
+                                                 cost_serial_ns((int)p->n, 0, 0, rope, r->rope_ns) / r->threads);
+}
+
+/* Layers mostly differ in nothing that attention's time depends on. */
+static int same_attention(const struct inputs *in, int a, int b)
+{
+    return a > 0 && model_is_recurrent(&in->h, a) == model_is_recurrent(&in->h, b) &&
+           model_has_window(&in->h, a) == model_has_window(&in->h, b) &&
+           !memcmp(&in->layers[a], &in->layers[b], sizeof in->layers[a]);
+}
+
+/* Passes of n tokens each, `times` of them, their mean position half of `context`. */
+static int add_passes(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *choice,
+                      const struct cost_residency *residencies, int n, double times, int context, struct cost_prompt *o, struct err *e)
+{
+    struct cost_choice c = *choice;
+    struct pass p = { hw, in, &c, n };
+    struct need *need = malloc((size_t)in->n_layers * sizeof *need);
+    struct cost_rates *rates = NULL;
+    struct cost_prompt one = { 0 };
+    double tokens = 0, attention = 0;
+    c.context = context;
+    if (!need)
+        return err_set(e, ERR_NOMEM, "out of memory for predictions");
+    for (int l = 0; l < in->n_layers; l++) {
+        need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1]);
+        tokens += need[l].tokens / in->n_layers;
+    }
+    int r = cost_rates_new(hw, in, s, &c, (int)lround(tokens), &rates, NULL, e);
+    for (int l = 0; l < in->n_layers && r == 0; l++) {
+        const struct cost_rates *rate = &rates[s->l.kind[l]];
+        if (l == 0 || !same_attention(in, l - 1, l))
+            attention = attention_ns(&p, rate, l);
+        one.attention_ns += attention;
+        add_ffn(&p, layout_of(s, l), rate, &need[l], &residencies[l], attention, &one);
+    }
+    o->attention_ns += times * one.attention_ns;
+    o->ffn_ns += times * one.ffn_ns;
+    o->wait_ns += times * one.wait_ns;
+    o->read_bytes += times * one.read_bytes;
+    free(need);
+    free(rates);
+    return r;
+}
+
+int cost_prompt_of(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *choice,
+                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt *out, struct err *e)
+{
+    struct cost_prompt o = { 0 };
+    struct cost_choice c = *choice;
+    int whole = tokens / chunk, rest = tokens % chunk, r = 0;
+    c.mode = c.mode == PLAN_PREDICTED ? PLAN_EXACT : c.mode;
+    c.predicted = NULL;
+    c.height = 0;
+    if (whole)
+        r = add_passes(hw, in, s, &c, residencies, chunk, whole, whole * chunk, &o, e);
+    if (r == 0 && rest)
+        r = add_passes(hw, in, s, &c, residencies, rest, 1, 2 * whole * chunk + rest, &o, e);
+    if (r == 0)
+        *out = o;
+    return r;
+}

@@ -1,0 +1,40 @@
+#ifndef PLANNER_COST_COST_PROMPT_H
+#define PLANNER_COST_COST_PROMPT_H
+
+/* How long a prompt takes until its first token. A prompt goes through the layers in passes of at most `chunk` tokens,
+ * exactly where decoding is predicted. Of a pass of n tokens, the mean position p:
+ *
+ * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_first = sum of t_pass + t_head
+ *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads
+ *       t_ffn = max(rows * tau(n), V / B_mem) + blocks * tau_start + (M22):  (M1) and (M2) of n tokens. All gates; in
+ *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down for each token of
+ *               those that fire for it; of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
+ *               the n k / that many tokens that it then has
+ * (M28) t_wait = max(0, (V - V_ahead) / B_io + max(t_c / reads, threads * t_c / D) - t_c)
+ *       t_c of t_ffn is of the neurons that are read, V bytes. Down is summed in order, so they are computed after those in
+ *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
+ *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
+ *       where the FFN's blocks are known by then, in attention. Experts run in groups, of which each waits for itself. */
+#include "planner/cost/cost.h"
+
+struct cost_prompt {
+    double attention_ns, ffn_ns, wait_ns, read_bytes;
+};
+
+#define COST_PROMPT_BATCH 64 /* tokens that a device's row products must have been measured with, at least */
+
+/* Do the device's figures tell how long many tokens take? */
+int cost_prompt_known(const struct hw *hw);
+
+/* (M27) of a prompt of `tokens` tokens, whole, without the head. residencies: [n_layers]. ERR_NOMEM, or an error of cost_rates_of. */
+int cost_prompt_of(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
+                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt *out, struct err *e);
+
+/* Expected number of things that any of n tokens needs, each with probability p: 1 - (1 - p)^n. */
+double cost_any(double p, double n);
+
+/* (M28), and what of it is a wait: beyond hot_ns + cold_ns. ahead_ns: time before hot_ns in which reads are under way. */
+double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
+                           int threads);
+
+#endif

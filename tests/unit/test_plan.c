@@ -202,7 +202,7 @@ static void tiles(void)
     size_t len;
     plan_sample(&p);
     CHECK(plan_text(&p, &text, &len, &e) == 0);
-    memcpy(strstr(text, "\"revision\": 6"), "\"revision\": 2", 13);
+    memcpy(strstr(text, "\"revision\": 7"), "\"revision\": 2", 13);
     CHECK(strstr(said_of(text, "\"form\": \"split\"", "\"form\": \"tiles\"", &e), "form is 'tiles'"));
     free(text);
     p.layout.form = LAYOUT_TILES;

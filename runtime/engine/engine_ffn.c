@@ -245,6 +245,26 @@ static int expect_experts(struct engine *g, int layer, const struct pipeline_ffn
     return 0;
 }
 
+#define FOLLOW_CHOICES 4 /* of an expert, in the mean, with which nearly all are chosen */
+
+/* What comes after the experts before `from`: the next group's, or else, where many tokens choose nearly all experts, the first of
+ * the next layer. They are read while these are computed. */
+static void follow_experts(struct engine *g, int layer, int from, const uint8_t *passing, int n)
+{
+    struct pipeline_ffn f[SCHEDULE_MAX_BLOCKS];
+    uint16_t blocks[SCHEDULE_MAX_BLOCKS];
+    int n_f = 0, next = layer;
+    if (g->c.mode != PLAN_DENSE)
+        return;
+    next_experts(g, n, from, passing, f, &n_f);
+    for (int i = 0; i < n_f; i++)
+        blocks[i] = (uint16_t)f[i].block;
+    if (!n_f && n > EXPECT_TOKENS && n * g->h.n_experts_used >= FOLLOW_CHOICES * g->h.n_experts && (next = layer_after(g, layer)) >= 0)
+        for (; n_f < g->scratch.blocks; n_f++)
+            blocks[n_f] = (uint16_t)n_f;
+    pipeline_follow(g->pipe, next, blocks, n_f);
+}
+
 /* Experts on the tokens routed to them; a token's sum is over experts in ascending order. */
 static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
 {
@@ -268,6 +288,7 @@ static int ffn_experts(struct engine *g, int layer, int n, struct err *e)
         if (first && (r = expect_experts(g, layer, f, n_f, n, e)) < 0)
             return r;
         first = 0;
+        follow_experts(g, layer, b, passing, n);
         if ((r = engine_accel_run(g, layer, f, n_f, e)) < 0)
             return r;
         add_experts(g, layer, f, n_f, n);

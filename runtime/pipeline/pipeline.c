@@ -170,13 +170,18 @@ void pipeline_expect(struct pipeline *p, int layer, const uint16_t *blocks, int 
     expert_prefetch_begin(read_queue_experts(p->q), layer, blocks, n);
 }
 
+void pipeline_follow(struct pipeline *p, int layer, const uint16_t *blocks, int n)
+{
+    read_queue_follow(p->q, layer, blocks, n);
+}
+
 int pipeline_poll(struct pipeline *p, struct err *e)
 {
     struct expert_prefetch *f = read_queue_experts(p->q);
     int r;
-    if (!(p->prepared && read_queue_in_flight(p->q)) && !expert_prefetch_busy(f))
+    if (!(p->prepared && read_queue_in_flight(p->q)) && !expert_prefetch_busy(f) && !read_queue_follows(p->q))
         return 0;
-    if ((r = scheduler_collect(p->s, 0, e)) < 0)
+    if ((r = scheduler_collect(p->s, 0, e)) < 0 || (!p->prepared && (r = scheduler_follow(p->s, e)) < 0))
         return r;
     return p->prepared ? scheduler_read(p->s, UINT32_MAX, 1, e) : expert_prefetch_issue(f, p->depth, e);
 }

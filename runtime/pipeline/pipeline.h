@@ -66,6 +66,10 @@ int pipeline_expects(struct pipeline *p, int layer);
  * (expert_prefetch.h). Replaces what was expected before. */
 void pipeline_expect(struct pipeline *p, int layer, const uint16_t *blocks, int n);
 
+/* These blocks come after those of the next pipeline_run, surely or very likely: what is missing of them is read into buffers that are
+ * free when all of that is on its way (read_queue_follow). Replaces what followed before; n 0: nothing. */
+void pipeline_follow(struct pipeline *p, int layer, const uint16_t *blocks, int n);
+
 /* Between the parts of an attention: take what has arrived and start more reads. */
 int pipeline_poll(struct pipeline *p, struct err *e);
 

@@ -14,6 +14,8 @@
 
 #define EXPERT_TAGS 0x40000000u /* of requests of experts that are read ahead: beyond those of buffers and of predictors */
 
+enum early { NOT_EARLY, EARLY_READING, EARLY_ARRIVED };
+
 struct buffer {
     struct io_request req;
     struct list *list;    /* whose units it has */
@@ -21,6 +23,8 @@ struct buffer {
     uint32_t first, n;    /* entries of the list */
     uint64_t start;       /* file offset of its first byte */
     int direct, refused;  /* the read goes to a slot of the cache, not here; the cache was asked for one and gave none */
+    enum early early;     /* a unit that no list has asked for yet: */
+    int layer, block, unwanted; /* whose it is, with `first` in place of an entry; unwanted: free when it has come */
 };
 
 struct read_queue {
@@ -30,6 +34,13 @@ struct read_queue {
     uint32_t *free_buffers, n_free;
     struct predictor_prefetch *predictors;
     struct expert_prefetch *experts;
+    struct {              /* the blocks that follow, units in order: the next one to be read early */
+        int layer, n, at;
+        uint16_t block[SCHEDULE_MAX_BLOCKS];
+        uint32_t unit;
+    } next;
+    uint32_t n_early;     /* buffers with such units */
+    int settle;           /* a layer's lists are made: what they have not taken of them goes */
     uint64_t gate_lookups, gate_hits;
     atomic_uint reads;    /* in flight, when reads were last issued */
 };
@@ -86,6 +97,7 @@ void read_queue_use(struct read_queue *q, uint32_t depth)
 void read_queue_begin(struct read_queue *q, int layer)
 {
     expert_prefetch_close(q->experts, layer);
+    q->settle = 1;
 }
 
 void read_queue_rule(const struct read_queue *q, struct list *l)
@@ -117,6 +129,8 @@ void read_queue_prefetch(const struct read_queue *q, const struct list *l, uint3
     cache_prefetch(cache_of(q, l), cache_unit_of(l, unit), stage);
 }
 
+static int take_early(struct read_queue *q, struct list *l, struct entry *e);
+
 int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e)
 {
     int is_ready = 0, gates = l->part == 0, ahead;
@@ -124,7 +138,7 @@ int read_queue_lookup(struct read_queue *q, struct list *l, struct entry *e)
     e->kind = KIND_MISSING;
     q->gate_lookups += (uint64_t)gates;
     if (e->where == CACHE_NONE)
-        return 0;
+        return q->n_early ? take_early(q, l, e) : 0;
     if (gates && (ahead = expert_prefetch_take(q->experts, l, e, e->where)) > 0)
         return ahead == 1;
     assert(is_ready); /* no other read outlives its pass */
@@ -226,6 +240,96 @@ static struct io_request *start_read(struct read_queue *q, struct list *l, size_
     return &b->req;
 }
 
+/* ---- units of the blocks that follow ---- */
+
+static void let_go(struct read_queue *q, struct buffer *b)
+{
+    b->early = NOT_EARLY;
+    q->n_early--;
+}
+
+static void set_free(struct read_queue *q, struct buffer *b)
+{
+    let_go(q, b);
+    q->free_buffers[q->n_free++] = b->req.tag;
+}
+
+int read_queue_can_follow(const struct read_queue *q)
+{
+    const struct pipeline_config *c = q->c;
+    return c->dense_mode && c->shapes->n_parts == 1 && c->n_blocks > 1 && q->n_buffers > 1 && !c->no_prefetch && !c->no_overlap;
+}
+
+void read_queue_follow(struct read_queue *q, int layer, const uint16_t *blocks, int n)
+{
+    q->next.layer = layer;
+    q->next.n = read_queue_can_follow(q) && n <= SCHEDULE_MAX_BLOCKS ? n : 0;
+    q->next.at = 0;
+    q->next.unit = 0;
+    for (int i = 0; i < q->next.n; i++)
+        q->next.block[i] = blocks[i];
+}
+
+int read_queue_follows(const struct read_queue *q)
+{
+    return q->n_early || q->next.at < q->next.n;
+}
+
+/* What lists have not taken is not needed: the storage said too much. */
+static void settle(struct read_queue *q)
+{
+    for (struct buffer *b = q->buffers; q->settle && q->n_early && b < q->buffers + q->n_buffers; b++) {
+        b->unwanted |= b->early == EARLY_READING;
+        if (b->early == EARLY_ARRIVED)
+            set_free(q, b);
+    }
+    q->settle = 0;
+}
+
+/* The next unit that is neither resident nor cached, or 0. */
+static int next_early(struct read_queue *q, int *block, uint32_t *unit)
+{
+    const struct layout_part *lp = &layout_of(q->c->shapes, q->next.layer)->part[0];
+    for (; q->next.at < q->next.n; q->next.at++, q->next.unit = 0) {
+        *block = q->next.block[q->next.at];
+        uint32_t hot = config_hot_neurons(q->c, q->next.layer, *block, 0), first = (hot + lp->neurons_per_unit - 1) / lp->neurons_per_unit;
+        for (*unit = q->next.unit > first ? q->next.unit : first; *unit < lp->n_units; ++*unit)
+            if (cache_find(config_cache(q->c, q->next.layer, 0), (uint32_t)*block * lp->n_units + *unit) == CACHE_NONE) {
+                q->next.unit = *unit + 1;
+                return 1;
+            }
+    }
+    return 0;
+}
+
+/* One unit a read, for such units are large. A buffer is left for what a list finds missing before them (rule 5). */
+static int issue_early(struct read_queue *q, uint32_t most, struct err *e)
+{
+    struct io_request *batch[READ_QUEUE_BATCH];
+    int n = 0, block;
+    uint32_t unit;
+    while (n < READ_QUEUE_BATCH && q->n_free > 1 && q->n_early + 1 < q->n_buffers && (uint32_t)(q->c->io->in_flight + n) < most &&
+           next_early(q, &block, &unit)) {
+        const struct layout_shape *s = layout_of(q->c->shapes, q->next.layer);
+        struct buffer *b = &q->buffers[q->free_buffers[--q->n_free]];
+        uint64_t at = pack_unit_offset(q->c->pack, q->next.layer, block, 0, unit);
+        uint64_t end = at + layout_bytes(&s->part[0], layout_unit_neurons(s, &s->part[0], unit));
+        b->list = NULL;
+        b->early = EARLY_READING;
+        b->layer = q->next.layer;
+        b->block = block;
+        b->first = unit;
+        b->refs = 0;
+        b->direct = b->refused = b->unwanted = 0;
+        b->req.offset = b->start = at / s->block_bytes * s->block_bytes;
+        b->req.len = (uint32_t)((end + s->block_bytes - 1) / s->block_bytes * s->block_bytes - b->start);
+        assert(b->req.len <= q->buffer_bytes);
+        q->n_early++;
+        batch[n++] = &b->req;
+    }
+    return n ? io_submit(q->c->io, batch, n, e) : 0;
+}
+
 int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_lists, uint32_t most, int *pressure,
                      struct err *e)
 {
@@ -235,6 +339,8 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     uint32_t fewer = q->depth + predictor_prefetch_in_flight(q->predictors); /* that wait for a turn, not for a buffer */
     if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts)) && fewer < most)
         most = fewer; /* experts that are read ahead have no buffers: the back end has room for so many reads and no more */
+    int waits = 0;
+    settle(q);
     *pressure = 0;
     for (int i = 0; i < n_lists; i++)
         while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {
@@ -251,6 +357,10 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
             }
         }
     r = n ? io_submit(io, batch, n, e) : 0;
+    for (int i = 0; i < n_lists; i++)
+        waits |= next_missing(lists[i]);
+    if (r == 0 && !waits)
+        r = issue_early(q, most < q->depth ? most : q->depth, e);
     if (q->n_free < q->n_buffers) /* what is needed now has the storage for itself */
         most = 0;
     if (r == 0 && (r = expert_prefetch_issue(q->experts, most < q->depth ? most : q->depth, e)) == 0)
@@ -302,6 +412,33 @@ static void take_in(struct read_queue *q, struct buffer *b)
         q->free_buffers[q->n_free++] = b->req.tag;
 }
 
+/* A unit that was read early is an entry's from here on: there (1), or on its way. */
+static int take_early(struct read_queue *q, struct list *l, struct entry *e)
+{
+    struct buffer *b = q->buffers, *end = b + q->n_buffers;
+    while (b < end && (b->early == NOT_EARLY || b->unwanted || b->layer != l->of->layer || b->block != l->of->block || b->first != e->unit))
+        b++;
+    if (b == end || l->part != 0)
+        return 0;
+    int arrived = b->early == EARLY_ARRIVED;
+    let_go(q, b);
+    b->list = l;
+    b->first = (uint32_t)(e - l->e);
+    b->n = 1;
+    e->kind = KIND_READING;
+    if (arrived)
+        take_in(q, b);
+    return arrived;
+}
+
+/* Nobody has asked for it yet. */
+static void keep_early(struct read_queue *q, struct buffer *b)
+{
+    b->early = EARLY_ARRIVED;
+    if (b->unwanted)
+        set_free(q, b);
+}
+
 int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[READ_QUEUE_BATCH], struct err *e)
 {
     struct io_request *done[READ_QUEUE_BATCH];
@@ -321,6 +458,10 @@ int read_queue_collect(struct read_queue *q, int wait, struct read_arrival out[R
         if (done[i]->result < 0)
             return io_failed(q->c->io, done[i], e);
         struct buffer *b = &q->buffers[done[i]->tag];
+        if (b->early != NOT_EARLY) {
+            keep_early(q, b);
+            continue;
+        }
         take_in(q, b);
         out[arrivals++] = (struct read_arrival){ b->list, b->first, b->n };
     }

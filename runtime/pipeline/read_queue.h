@@ -66,6 +66,13 @@ uint32_t read_queue_reads(struct read_queue *q);
 /* A worker: verifies those of entries idx[n] of a list that were read in this pass. ERR_IO names the unit. */
 int read_queue_verify(const struct list *l, const uint32_t *idx, int n, struct verify_counts *c, struct err *e);
 
+/* These blocks of a layer, at most SCHEDULE_MAX_BLOCKS, come after the lists that are read now: their units are read early, in order, into
+ * buffers that no list needs, all but one, when everything that lists lack is on its way. The lists that are made next take them, or
+ * they go. Replaces what followed before. Only units of one part, in dense mode, of several blocks: else it does nothing. */
+void read_queue_follow(struct read_queue *q, int layer, const uint16_t *blocks, int n);
+int read_queue_can_follow(const struct read_queue *q);
+int read_queue_follows(const struct read_queue *q); /* there may be something to start or to take in */
+
 /* Experts that are read ahead. */
 struct expert_prefetch *read_queue_experts(struct read_queue *q);
 

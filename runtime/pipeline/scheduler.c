@@ -391,6 +391,12 @@ static int issue(struct scheduler *s, uint32_t most, struct err *e)
     return r;
 }
 
+int scheduler_follow(struct scheduler *s, struct err *e)
+{
+    int pressure;
+    return read_queue_issue(s->q, NULL, 0, UINT32_MAX, &pressure, e);
+}
+
 int scheduler_read(struct scheduler *s, uint32_t most, int ahead, struct err *e)
 {
     int r = issue(s, most, e);

@@ -71,6 +71,8 @@ int scheduler_blocks(const struct scheduler *s);
 
 /* Start reads until `most` are in flight; ahead: of streamed predictors, those of later layers too. */
 int scheduler_read(struct scheduler *s, uint32_t most, int ahead, struct err *e);
+/* The same before a layer's lists are made: of what follows (read_queue_follow). */
+int scheduler_follow(struct scheduler *s, struct err *e);
 /* What has arrived becomes ready; wait: for one read at least, where one is in flight. */
 int scheduler_collect(struct scheduler *s, int wait, struct err *e);
 

@@ -308,8 +308,68 @@ static void test_faults(void)
     end();
 }
 
+/* The list of another block of the layer. */
+static void next_block(int block)
+{
+    release_all();
+    t.b.block = block;
+    read_queue_begin(t.q, t.b.layer);
+}
+
+/* Units of the block that follows are read into buffers that are free, all but one, when the list lacks nothing; its list takes them,
+ * or they go. */
+static void test_follow(void)
+{
+    const uint16_t block[] = { 0, 1 };
+    int pressure;
+    begin((struct pipeline_sample){ .form = LAYOUT_BUNDLE, .depth = 3, .hot_neurons = { 16 } });
+    uint32_t first = 16 / part()->neurons_per_unit;
+    read_queue_follow(t.q, 1, block, 1);
+    CHECK(!read_queue_follows(t.q) && !read_queue_can_follow(t.q)); /* not in exact mode */
+    t.s.c.dense_mode = 1;
+    read_queue_follow(t.q, 1, block, 1);
+    want(30), want(40), want(50), want(60);
+    CHECK(read_queue_follows(t.q) && issue(UINT32_MAX, &pressure) == 0 && pressure && read_queue_in_flight(t.q) == 3 && collect_all() == 3);
+    read_queue_release(t.q, t.l, &t.l->e[0]);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 1 && t.s.c.io->reads == 4); /* no buffer to spare */
+    for (int i = 1; i < 4; i++)
+        read_queue_release(t.q, t.l, &t.l->e[i]);
+    t.l->n = t.l->issue = 0;
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 6 && collect_all() == 0 && read_queue_in_flight(t.q) == 0);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && t.s.c.io->reads == 6); /* one buffer is left */
+    t.b.block = 0;
+    read_queue_begin(t.q, 1);
+    read_queue_follow(t.q, 0, NULL, 0);
+    CHECK(want(first) && want(first + 1) && !want(first + 2) && all_right(KIND_STAGED) == 0);
+    CHECK(right(&t.l->e[0]) && right(&t.l->e[1]) && t.l->e[0].kind == KIND_STAGED);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1 && all_right(KIND_STAGED) && t.s.c.io->reads == 7);
+    /* on their way when they are asked for */
+    release_all();
+    read_queue_follow(t.q, 1, block + 1, 1);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && read_queue_in_flight(t.q) == 2);
+    next_block(1);
+    CHECK(!want(first) && !want(first + 1) && t.l->e[0].kind == KIND_READING);
+    read_queue_follow(t.q, 0, NULL, 0);
+    CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 2 && all_right(KIND_STAGED) && t.s.c.io->reads == 9);
+    /* not asked for: arrived, or on their way */
+    for (int arrived = 0; arrived < 2; arrived++) {
+        release_all();
+        read_queue_follow(t.q, 1, block, 1);
+        CHECK(issue(UINT32_MAX, &pressure) == 0 && read_queue_in_flight(t.q) == 2 && (!arrived || collect_all() == 0));
+        next_block(1);
+        read_queue_follow(t.q, 0, NULL, 0);
+        want(90);
+        CHECK(issue(UINT32_MAX, &pressure) == 0 && collect_all() == 1 && all_right(KIND_STAGED) && !read_queue_follows(t.q));
+        release_all();
+        want(30), want(40), want(50);
+        CHECK(issue(UINT32_MAX, &pressure) == 0 && !pressure && collect_all() == 3 && all_right(KIND_STAGED));
+    }
+    end();
+}
+
 int main(void)
 {
+    test_follow();
     for (int f = 0; f < LAYOUT_FORMS; f++)
         test_buffers((enum layout_form)f);
     test_neighbours();

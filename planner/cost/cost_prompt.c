@@ -115,10 +115,11 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
     double compute_ns = fmax(rows_ns, cost_memory_ns(all, r->seq_bw, 0, 0)), cold = all > 0 ? compute_ns * fmin(1, bytes / all) : 0;
     int together = in->n_used < SCHEDULE_MAX_BLOCKS ? in->n_used : SCHEDULE_MAX_BLOCKS;
     double groups = in->n_blocks == 1 ? 1 : fmax(1, w->blocks / together);
-    int known = in->n_blocks == 1 || in->h.early_router;
+    double ahead_ns = in->n_blocks == 1 || in->h.early_router ? attention_ns / groups : 0;
+    ahead_ns += in->n_blocks > 1 ? compute_ns / groups : 0; /* the group before, or attention where all experts are needed */
     o->ffn_ns += compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads);
-    o->wait_ns += groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, known ? attention_ns / groups : 0,
-                                               bytes / groups, r->stream_bw, r->stream_block, p->c->depth, r->threads);
+    o->wait_ns += groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups,
+                                               r->stream_bw, r->stream_block, p->c->depth, r->threads);
     o->read_bytes += bytes;
 }
 

@@ -14,8 +14,8 @@
  *       t_c of t_ffn is of the neurons that are read, V bytes. Down is summed in order, so they are computed after those in
  *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
  *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
- *       where the FFN's blocks are known by then, in attention. Experts run in groups; a group's first buffers are read while the one before
- *       is computed. */
+ *       where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of one are read
+ *       while the one before is computed. */
 #include "planner/cost/cost.h"
 
 struct cost_prompt {

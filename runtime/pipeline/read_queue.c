@@ -40,7 +40,7 @@ struct read_queue {
         uint32_t unit;
     } next;
     uint32_t n_early;     /* buffers with such units */
-    int settle;           /* a layer's lists are made: what they have not taken of them goes */
+    int listing;           /* a layer's lists are made: what they have not taken of them goes */
     uint64_t gate_lookups, gate_hits;
     atomic_uint reads;    /* in flight, when reads were last issued */
 };
@@ -97,7 +97,7 @@ void read_queue_use(struct read_queue *q, uint32_t depth)
 void read_queue_begin(struct read_queue *q, int layer)
 {
     expert_prefetch_close(q->experts, layer);
-    q->settle = 1;
+    q->listing = 1;
 }
 
 void read_queue_rule(const struct read_queue *q, struct list *l)
@@ -276,14 +276,14 @@ int read_queue_follows(const struct read_queue *q)
 }
 
 /* What lists have not taken is not needed: the storage said too much. */
-static void settle(struct read_queue *q)
+static void drop_untaken(struct read_queue *q)
 {
-    for (struct buffer *b = q->buffers; q->settle && q->n_early && b < q->buffers + q->n_buffers; b++) {
+    for (struct buffer *b = q->buffers; q->listing && q->n_early && b < q->buffers + q->n_buffers; b++) {
         b->unwanted |= b->early == EARLY_READING;
         if (b->early == EARLY_ARRIVED)
             set_free(q, b);
     }
-    q->settle = 0;
+    q->listing = 0;
 }
 
 /* The next unit that is neither resident nor cached, or 0. */
@@ -340,7 +340,7 @@ int read_queue_issue(struct read_queue *q, struct list *const *lists, int n_list
     if ((q->depth < q->n_buffers || expert_prefetch_in_flight(q->experts)) && fewer < most)
         most = fewer; /* experts that are read ahead have no buffers: the back end has room for so many reads and no more */
     int waits = 0;
-    settle(q);
+    drop_untaken(q);
     *pressure = 0;
     for (int i = 0; i < n_lists; i++)
         while ((uint32_t)(io->in_flight + n) < most && next_missing(lists[i])) {

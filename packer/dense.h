@@ -19,6 +19,6 @@ struct dense_job {
 /* Adds the tensors' sizes to *bytes. Memory: what workers have compressed, at most DENSE_AHEAD_BYTES of tensors at a time. */
 int dense_put_all(const struct dense_job *j, uint64_t *bytes, struct err *e);
 
-#define DENSE_AHEAD_BYTES (256ull << 20)
+#define DENSE_AHEAD_BYTES (512ull << 20)
 
 #endif

@@ -1,4 +1,4 @@
-/* Buffers go round: the owner fills one, threads write those that are full, in whatever order they get them. A buffer begins at its file
+/* Buffers go round: the owner fills one, threads write those that are full, the first in the file first. A buffer begins at its file
  * offset modulo the block size, so that blocks of the file are blocks of memory. */
 #include "common/base/file_behind.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCK = 4096, BUFFERS = 4, WRITERS = 2, BUFFER_BYTES = FILE_BEHIND_BYTES / BUFFERS };
+enum { BLOCK = 4096, BUFFERS = 16, WRITERS = 2, BUFFER_BYTES = FILE_BEHIND_BYTES / BUFFERS };
 
 enum state { EMPTY, FILLING, FULL, WRITING };
 
@@ -77,12 +77,14 @@ static int write_buffer(const struct file_behind *b, const struct buffer *t)
     return r;
 }
 
+/* The first of them in the file. */
 static struct buffer *in_state(struct file_behind *b, enum state s)
 {
+    struct buffer *t = NULL;
     for (int i = 0; i < BUFFERS; i++)
-        if (b->b[i].state == s)
-            return &b->b[i];
-    return NULL;
+        if (b->b[i].state == s && (!t || b->b[i].offset < t->offset))
+            t = &b->b[i];
+    return t;
 }
 
 static void *writer(void *ctx)

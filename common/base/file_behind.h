@@ -14,8 +14,8 @@
 
 struct file_behind;
 
-/* Memory that it takes. */
-#define FILE_BEHIND_BYTES (4u * (4u << 20))
+/* Memory that it takes: enough for the disk to be busy while the caller reads what it goes on with. */
+#define FILE_BEHIND_BYTES (16u * (4u << 20))
 
 /* o is borrowed, open until file_behind_free, and keeps its own position. ERR_NOMEM; ERR_SYS for what cannot be opened or started. */
 int file_behind_new(const struct file_out *o, struct file_behind **out, struct err *e);

@@ -95,6 +95,17 @@ int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, str
     return 0;
 }
 
+void file_begin_sync(int fd)
+{
+#ifdef SYNC_FILE_RANGE_WRITE
+    int saved = errno;
+    sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE); /* an error is the sync's to report */
+    errno = saved;
+#else
+    (void)fd;
+#endif
+}
+
 int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e)
 {
     struct file f = { .fd = -1 };

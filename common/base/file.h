@@ -24,6 +24,9 @@ void file_close(struct file *f); /* accepts a zeroed or closed one */
  * end of file; code on a failed read: ERR_INPUT. Thread-safe. */
 int file_pread(const struct file *f, void *buf, size_t len, uint64_t offset, struct err *e);
 
+/* The kernel begins to write what was written to an open file and is still in memory alone; so a sync later waits for little. */
+void file_begin_sync(int fd);
+
 /* The whole file, malloc'd with one NUL beyond the end; at most limit bytes (ERR_LIMIT). */
 int file_slurp(const char *path, uint64_t limit, char **out, size_t *out_len, struct err *e);
 

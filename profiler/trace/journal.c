@@ -254,6 +254,11 @@ int journal_write(struct journal *j, const void *data, size_t len, struct err *e
     return r;
 }
 
+void journal_begin_sync(const struct journal *j)
+{
+    file_begin_sync(j->fd);
+}
+
 int journal_end(struct journal *j, struct err *e)
 {
     const struct journal_record rec = { j->open.first, j->open.n, j->end + sizeof j->open, j->open.bytes };

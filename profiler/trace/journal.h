@@ -34,6 +34,9 @@ int journal_begin(struct journal *j, uint64_t first, uint64_t n, uint64_t bytes,
 int journal_write(struct journal *j, const void *data, size_t len, struct err *e);
 int journal_end(struct journal *j, struct err *e);
 
+/* The kernel begins to write what there is; a call every few megabytes leaves journal_end little to wait for. */
+void journal_begin_sync(const struct journal *j);
+
 /* Read from a record's payload. */
 int journal_read(struct journal *j, const struct journal_record *r, uint64_t offset, void *buf, size_t len,
                  struct err *e);

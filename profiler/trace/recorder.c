@@ -321,6 +321,7 @@ static int on_layer(void *ctx, const struct forward_layer *l, struct err *e)
         (r = journal_write(t->journal, l->ffn_rms, n * sizeof *l->ffn_rms, e)) < 0 ||
         (r = write_bits(t, l, l->open, t->samples, t->n_samples, e)) < 0)
         return r;
+    journal_begin_sync(t->journal);
     log_debug("layer %d: seen %zu tokens of %zu sequences", l->layer, l->n_tokens, t->n_sequences);
     progress_set(&t->progress, t->done_tokens - t->resumed_tokens +
                                    t->n_tokens * (uint64_t)(l->layer + 1) / (uint64_t)t->info.h.n_layers);

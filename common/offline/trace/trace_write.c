@@ -192,6 +192,7 @@ static int end_set(struct trace_writer *w, struct err *e)
     w->hash = NULL;
     trace_h5_set_close(&w->set);
     w->open = 0;
+    file_begin_sync(w->out.fd);
     return 0;
 }
 

@@ -577,8 +577,8 @@ static void the_choice(const struct solve_question *q, const struct solve_open *
 void solve_text_claims(const struct solve_question *q, const struct solve_result *r, FILE *out)
 {
     char x[16];
-    fprintf(out, "\n; ---------------------------------------------------------------- claims\n\n; Nothing takes less, to within rounding:\n"
-                 "(push) (assert (< total ");
+    fprintf(out, "\n; ---------------------------------------------------------------- claims\n\n"
+                 "; Nothing takes less, to within rounding:\n(push) (assert (< total ");
     put_ns(out, r->bound - solve_text_slack(q->p));
     fprintf(out, ")) (check-sat) (pop) ; unsat\n");
     for (int i = 0; i < q->n_open; i++) {

@@ -440,7 +440,6 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
         (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
     setup_accel_always(s);
-    s->other = s->other || s->config.accel.accel; /* plans know of none */
     say_scaled(s);
     return 0;
 fail:

@@ -166,6 +166,14 @@ static int choose_engine(struct setup *s, int planned, const struct accel_backen
     return failed(s, &why, e);
 }
 
+/* Is it another device than the plan's? */
+static int is_another(const struct setup *s, const struct accel_backend *b, int device)
+{
+    const struct accel_backend *own;
+    int own_device;
+    return engines_find(s->planned_engine, &own, &own_device) < 0 || own != b || own_device != device;
+}
+
 int setup_accel_open(struct setup *s, struct err *e)
 {
     const struct setup_accel_args *a = &s->args.accel;
@@ -176,7 +184,7 @@ int setup_accel_open(struct setup *s, struct err *e)
     int planned = planned_heights(s, c), device, r = choose_engine(s, planned, &b, &device, e);
     if (r < 0)
         return r;
-    s->other |= planned != (b != NULL) || (b && (a->height || a->work != ENGINE_WORK_FFN));
+    s->other |= planned != (b != NULL) || (b && (a->height || a->work != ENGINE_WORK_FFN)) || (planned && is_another(s, b, device));
     if (!b && (a->height || a->cache))
         return err_set(e, ERR_USAGE, "--engine-height and --engine-cache belong to an accelerator; see --engine");
     if (!b)

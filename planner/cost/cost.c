@@ -540,18 +540,19 @@ enum plan_mode cost_mode_at(const struct cost_choice *c, int layer)
     return c->mode == PLAN_PREDICTED && c->predicted->input[layer] < 0 ? PLAN_EXACT : c->mode;
 }
 
-/* Rows, bytes and flops of the predictors that a step runs in a layer. */
+/* Rows, bytes and flops of the predictors that a step runs in a layer, whose first `height` neurons need none. */
 static double predictors_ns(const struct hw *hw, const struct inputs *in, const struct cost_choice *c,
-                            const struct cost_rates *r, int batch_index, int layer, struct notes *notes)
+                            const struct cost_rates *r, int batch_index, int layer, uint32_t height, struct notes *notes)
 {
     const struct predicted *f = c->predicted;
     int batch = inputs_batch_sizes[batch_index], d = in->h.d_model;
+    uint32_t known = height > f->always[layer] ? height : f->always[layer];
     double sum = 0, flops = 0;
     struct cost_choice q8 = *c;
     q8.act_q8 = 1; /* as predictors run, whatever the plan says of other activations */
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_predictor *x = inputs_predictor_at(in, f->input[layer], layer, k);
-        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - f->always[layer];
+        double reached = inputs_curve_at(in, batch_index, layer, k)->routed, scores = in->h.n_ff - known;
         int selected = x->type1 == PREDICT_PICK; /* a load each, in the time of a job that runs anyway */
         double tau_1 = selected ? 0 : rows_ns(hw, &q8, x->type1, HW_SEQ, d, batch, notes);
         double tau_2 = rows_ns(hw, &q8, x->type2, HW_SEQ, x->rank, batch, notes);
@@ -559,6 +560,8 @@ static double predictors_ns(const struct hw *hw, const struct inputs *in, const 
         sum += reached * cost_predict_ns(x->rank, tau_1, scores, tau_2, bytes, r->seq_bw);
         flops += reached * 2.0 * batch * ((selected ? 0 : (double)x->rank * d) + scores * x->rank);
     }
+    if (height && known == (uint32_t)in->h.n_ff) /* nothing is left to predict */
+        return 0;
     if (f->input[layer] != PREDICT_FFN)
         sum += cost_start_ns(inputs_gates(in, batch_index, layer) / in->h.n_ff, r->start_ns);
     return c->model == PLAN_COST_PAPER ? cost_dense_ns(0, flops, r->f_cpu) : sum;
@@ -662,13 +665,15 @@ static void neurons_of(const struct inputs *in, const struct layout_shape *s, co
     }
 }
 
-void cost_layer_beside(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
-                       int batch_index, int layer, uint32_t height, struct cost_layer *l)
+void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                       const struct cost_rates *r, int batch_index, int layer, uint32_t height, struct cost_layer *l)
 {
     struct cost_layer x = *l;
     if (!height)
         return;
     neurons_of(in, s, c, r, batch_index, layer, height, &x);
+    if (cost_mode_at(c, layer) == PLAN_PREDICTED)
+        x.predict_ns = hw_correction(hw, HW_PREDICT) * predictors_ns(hw, in, c, r, batch_index, layer, height, NULL);
     double at = (double)height * COST_HEIGHTS / in->h.n_ff;
     int i = at < COST_HEIGHTS ? (int)at : COST_HEIGHTS - 1;
     double ffn_ns = r->engine_ns[i] + (at - i) * (r->engine_ns[i + 1] - r->engine_ns[i]);
@@ -686,7 +691,7 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
     struct cost_layer l = { .feeds_ahead = in->n_blocks == 1 && c->buffers > COST_LEAST_BUFFERS };
     cost_resident_of(hw, in, c, r, inputs_batch_sizes[batch_index], layer, &l, notes);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
-        l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, notes);
+        l.predict_ns = predictors_ns(hw, in, c, r, batch_index, layer, 0, notes);
     neurons_of(in, s, c, r, batch_index, layer, 0, &l);
     if (c->model != PLAN_COST_PAPER) {
         l.products_ns *= hw_correction(hw, HW_ATTENTION);

@@ -322,9 +322,9 @@ int cost_engine_known(const struct hw *hw, const char *engine, const struct layo
 uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, const struct cost_residency *k);
 
 /* What of a layer changes where the accelerator has the first `height` neurons of each FFN: those of the processor are the others. l: of
- * cost_layer_of. Time of predictors stays. */
-void cost_layer_beside(const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, const struct cost_rates *r,
-                       int batch_index, int layer, uint32_t height, struct cost_layer *l);
+ * cost_layer_of. Predictors (M11) score the others alone; those that are streamed are read whole. */
+void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                       const struct cost_rates *r, int batch_index, int layer, uint32_t height, struct cost_layer *l);
 
 /* Adds (M9), (M15) and (M16) of what a layer keeps in memory, for `batch` tokens, to products_ns, jobs_ns and serial_ns. Layers before the
  * experts' count with layer 0. */

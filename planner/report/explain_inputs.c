@@ -60,7 +60,7 @@ static void best_within(const struct problem *p, const struct cost_choice *choic
             continue;
         const struct layout_shape *shape = layout_of(&p->space.shapes, layer);
         struct cost_layer own = cl;
-        cost_layer_beside(p->space.in, shape, &c, r, 0, layer, cost_height(shape, &c, &k->point[i].residency), &own);
+        cost_layer_beside(p->space.hw, p->space.in, shape, &c, r, 0, layer, cost_height(shape, &c, &k->point[i].residency), &own);
         struct plan_layer_figures f = cost_figures(&c, r, &own, &k->point[i].flow);
         if (!out->known || f.total_ns < out->total_ns) {
             out->known = 1;

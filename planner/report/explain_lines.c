@@ -178,7 +178,7 @@ static void add_layer(const struct problem *pr, const struct cost_residency *res
     struct cost_cold cold;
     cost_layer_of(pr->space.hw, pr->space.in, shape, &s->c, r, 0, l, &cl, NULL);
     uint32_t height = cost_height(shape, &s->c, &residencies[l]);
-    cost_layer_beside(pr->space.in, shape, &s->c, r, 0, l, height, &cl);
+    cost_layer_beside(pr->space.hw, pr->space.in, shape, &s->c, r, 0, l, height, &cl);
     struct cost_flow w = cost_flow_of(pr->space.in, shape, &s->c, 0, l,
                                       miss_tables_at(&pr->tables, s->c.variant, 0, l), &residencies[l]);
     cost_figures_of(&s->c, r, &cl, &w, &t);

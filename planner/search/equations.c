@@ -142,7 +142,7 @@ static void figures_of(const struct equations *q, int config, int batch, int lay
     cost_layer_of(s->hw, s->in, layout_of(&s->shapes, layer), &c, out->rates, batch, layer, &out->layer, NULL);
     const struct layout_shape *shape = layout_of(&s->shapes, layer);
     uint32_t height = cost_height(shape, &c, &residencies_at(&q->p->residencies, id.variant, batch, layer)->point[id.residency].residency);
-    cost_layer_beside(s->in, shape, &c, out->rates, batch, layer, height, &out->layer);
+    cost_layer_beside(s->hw, s->in, shape, &c, out->rates, batch, layer, height, &out->layer);
     out->f = cost_figures_of(&c, out->rates, &out->layer, &out->flow, &out->t);
 }
 

@@ -11,7 +11,7 @@
 struct variant_price {
     struct cost_choice c;
     struct cost_layer layer;
-    double own_ns;              /* that other variants of the group do not share */
+    int own;                    /* time of predictors is not that of all variants of the group, or of all residencies */
     uint64_t more;              /* bytes of its predictors beyond the least that a variant of the group takes */
     int kind;
 };
@@ -95,7 +95,7 @@ static const struct cost_layer *layer_at(struct pricing *w, const struct variant
         w->beside[i] = x->layer;
         w->height[i] = height;
         w->n_beside = w->n_beside > i ? w->n_beside : i + 1;
-        cost_layer_beside(w->s->in, shape, &x->c, rates_at(w), w->batch_index, w->layer, height, &w->beside[i]);
+        cost_layer_beside(w->s->hw, w->s->in, shape, &x->c, rates_at(w), w->batch_index, w->layer, height, &w->beside[i]);
     }
     return &w->beside[i];
 }
@@ -112,7 +112,8 @@ static int price_points(struct pricing *w, const struct variant_price *x, const 
         if (streamed)
             flow.predictor_bytes = predictor_bytes;
         const struct cost_layer *layer = layer_at(w, x, &k->point[i].residency);
-        double ns = x->own_ns + cost_ffn_part_ns(&x->c, rates, layer, &flow, &w->cold[k->point[i].cold]);
+        double own_ns = x->own ? layer->predict_ns : 0;
+        double ns = own_ns + cost_ffn_part_ns(&x->c, rates, layer, &flow, &w->cold[k->point[i].cold]);
         uint32_t id = price_id((struct price_id){ i, x->c.variant, streamed });
         r = add_price(w, (struct solve_point){ k->point[i].bytes + bytes, solve_ticks(ns), id, x->kind }, e);
     }
@@ -128,7 +129,7 @@ static void price_variant_of(const struct pricing *w, int variant, int kind, str
     x.c.predicted = s->predicted[variant];
     cost_layer_of(s->hw, s->in, layout_of(&s->shapes, w->layer), &x.c, rates_at(w), w->batch_index, w->layer, &x.layer, s->notes);
     x.more = space_predictor_bytes(s, variant, w->layer) - space_least_predictor_bytes(s, g, w->layer);
-    x.own_ns = g->n > 1 ? x.layer.predict_ns : 0;
+    x.own = g->n > 1 || x.c.height > 0;
     *out = x;
 }
 
@@ -178,7 +179,7 @@ static int price_variants(struct pricing *w, struct variant_price *variants, dou
         if (equivalent < g->first + i && equivalent >= g->first)
             continue;
         price_variant_of(w, equivalent, g->n > 1 ? i : 0, x);
-        *shared = x->layer.attention_ns + x->layer.predict_ns - x->own_ns;
+        *shared = x->layer.attention_ns + (x->own ? 0 : x->layer.predict_ns);
         if (x->c.model == PLAN_COST_PAPER)
             *floor_ns = i == 0 || x->layer.compute_ns < *floor_ns ? x->layer.compute_ns : *floor_ns;
         same = same && costs_the_same(w, x, &w->representative[kind_of(w)][i]);

@@ -98,7 +98,7 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
         own.variant = residencies[l].variant;
         own.predicted = s->predicted[own.variant];
         cost_layer_of(s->hw, in, shape, &own, rate, batch_index, l, &cl, s->notes);
-        cost_layer_beside(in, shape, &own, rate, batch_index, l, cost_height(shape, &own, &residencies[l]), &cl);
+        cost_layer_beside(s->hw, in, shape, &own, rate, batch_index, l, cost_height(shape, &own, &residencies[l]), &cl);
         flows[l] = cost_flow_of(in, shape, &own, batch_index, l,
                                 miss_tables_at(&p->tables, own.variant, batch_index, l), &residencies[l]);
         out->layers[l] = cost_figures(&own, rate, &cl, &flows[l]);

@@ -105,6 +105,7 @@ struct engine_stats {
     uint64_t neurons_possible;                /* passes x layers x blocks that ran x n_ff */
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
     uint64_t attention_ns, ffn_ns, head_ns, total_ns; /* ffn_ns: with every stall, also those before attention */
+    uint64_t neurons_scored;                  /* by predictors: neither always computed nor an accelerator's */
     uint64_t predict_ns;                      /* in addition to attention and FFN; where they overlap, its share */
     uint64_t verify_bytes, verify_ns;         /* read and verified; sum over threads, a part of the times above */
     uint64_t repaired;                        /* since open: reads that differed from their checksums and, made again, did not */

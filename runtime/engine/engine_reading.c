@@ -56,6 +56,7 @@ static struct engine_stats gathered(const struct engine *g)
     s.neurons_read += p.neurons_read;
     s.neurons_possible += p.neurons_possible;
     s.neurons_computed += p.neurons_computed;
+    s.neurons_scored += p.neurons_scored;
     s.ffn_ns += p.predict_stall_ns;
     s.predict_ns += p.predict_ns;
     s.stall_ns += p.stall_ns;
@@ -129,6 +130,7 @@ struct engine_stats engine_stats(const struct engine *g)
     s.neurons_read -= g->base.neurons_read;
     s.neurons_possible -= g->base.neurons_possible;
     s.neurons_computed -= g->base.neurons_computed;
+    s.neurons_scored -= g->base.neurons_scored;
     s.ffn_ns -= g->base.ffn_ns;
     s.predict_ns -= g->base.predict_ns;
     s.stall_ns -= g->base.stall_ns;

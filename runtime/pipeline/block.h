@@ -64,6 +64,7 @@ struct predicted {
     const uint8_t *want;    /* any, or the only token's bits */
     size_t row_bytes;
     uint32_t always, range, n_ranges; /* ranges begin at always, the first neuron that is predicted */
+    uint32_t first;         /* range that is scored: those before are the accelerator's, whole */
 };
 
 struct block {
@@ -87,6 +88,7 @@ struct block {
 /* What a job found; the scheduler adds them up. */
 struct counts {
     uint64_t active_hot, active_cold, active_read, computed; /* computed: gates, in predicted passes */
+    uint64_t scored;      /* by predictors */
     struct verify_counts verified;
 };
 

@@ -418,7 +418,7 @@ void compute_prepare(const struct compute_prediction *d)
     predict_prepare(q, d->hidden, (size_t)q->rank, d->of->n_tokens, d->prepared, d->prepared_stride);
 }
 
-void compute_scores(const struct compute_prediction *d, uint32_t range, const uint8_t *rows, const float *bias, int worker)
+uint32_t compute_scores(const struct compute_prediction *d, uint32_t range, const uint8_t *rows, const float *bias, int worker)
 {
     const struct block *b = d->of;
     const struct predicted *p = &b->pred;
@@ -430,6 +430,7 @@ void compute_scores(const struct compute_prediction *d, uint32_t range, const ui
         q.fc2 = rows;
         q.bias = bias;
     }
+    first = first < b->beside ? b->beside : first; /* a whole cluster's first neuron: so is a byte of bits */
     for (uint32_t at = first; at < end; at += SCHEDULE_SCORE_ROWS) {
         int n = (int)(end - at < SCHEDULE_SCORE_ROWS ? end - at : SCHEDULE_SCORE_ROWS);
         predict_scores(&q, (int)(at - from), n, d->prepared, d->prepared_stride, b->n_tokens, score, SCHEDULE_SCORE_ROWS);
@@ -437,11 +438,12 @@ void compute_scores(const struct compute_prediction *d, uint32_t range, const ui
             predict_decide(p->q, score + (size_t)t * SCHEDULE_SCORE_ROWS, n, p->bits + (size_t)t * p->row_bytes + at / 8);
     }
     if (b->n_tokens == 1)
-        return;
+        return end - first;
     for (uint32_t k = first / 8; k < (end + 7) / 8; k++) {
         uint8_t any = 0;
         for (int t = 0; t < b->n_tokens; t++)
             any |= p->bits[(size_t)t * p->row_bytes + k];
         p->any[k] = any;
     }
+    return end - first;
 }

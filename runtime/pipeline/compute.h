@@ -39,8 +39,8 @@ void compute_hidden(const struct compute_prediction *d, uint32_t from, uint32_t 
 /* All of the hidden layer, when its rows are done, in the form of fc2. */
 void compute_prepare(const struct compute_prediction *d);
 
-/* Bits of a range's neurons, for every token and for any. rows, bias: where fc2's row and bias of its first neuron are, if not in
- * memory with the predictor; else NULL. */
-void compute_scores(const struct compute_prediction *d, uint32_t range, const uint8_t *rows, const float *bias, int worker);
+/* Bits of a range's neurons but for those of an accelerator, for every token and for any. rows, bias: where fc2's row and bias of its
+ * first neuron are, if not in memory with the predictor; else NULL. Returns how many neurons were scored. */
+uint32_t compute_scores(const struct compute_prediction *d, uint32_t range, const uint8_t *rows, const float *bias, int worker);
 
 #endif

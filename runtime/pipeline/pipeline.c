@@ -79,7 +79,7 @@ static int scores(const struct job *j, int worker, struct counts *c, struct err 
     const float *bias = NULL;
     int r = j->predictors ? predictor_prefetch_range(j->predictors, j->from, &rows, &bias, &c->verified, e) : 0;
     if (r == 0)
-        compute_scores(j->prediction, j->from, rows, bias, worker);
+        c->scored += compute_scores(j->prediction, j->from, rows, bias, worker);
     return r;
 }
 
@@ -238,6 +238,7 @@ static void add_counts(struct pipeline *p, int n)
     s->neurons_read += c.active_read;
     s->neurons_possible += possible;
     s->neurons_computed += scheduler_block(p->s, 0)->pred.on ? c.computed : possible;
+    s->neurons_scored += c.scored;
     s->predict_ns += scheduler_predicted_ns(p->s) / (uint64_t)p->threads;
 }
 

@@ -22,6 +22,7 @@ struct pipeline_stats {
     uint64_t neurons_hot, neurons_cold, neurons_read; /* active ones, by where they were found */
     uint64_t neurons_possible;                /* blocks that ran x n_ff */
     uint64_t neurons_computed;                /* of those, whose gates were: all but for predicted passes */
+    uint64_t neurons_scored;                  /* by predictors: neither always computed nor an accelerator's */
     uint64_t predict_ns;                      /* predictions; where they overlap with other work, their share */
     uint64_t predict_stall_ns;                /* of stall_ns, before attention, for predictors that are streamed */
     uint64_t stall_ns;                        /* nobody could compute: waiting for reads */

@@ -313,6 +313,7 @@ static void add_counts(struct counts *to, const struct counts *c)
     to->active_hot += c->active_hot;
     to->active_cold += c->active_cold;
     to->active_read += c->active_read;
+    to->scored += c->scored;
     to->computed += c->computed;
     to->verified.bytes += c->verified.bytes;
     to->verified.ns += c->verified.ns;

@@ -10,7 +10,7 @@
  *                          frontier ──┴─────────┴──►  hot: ready │ cached: pin, ready │ missing: read
  *
  * A neuron counts for the tokens for which it is predicted and for no other, so that the outcome does not depend on
- * which tokens share a pass. Neurons before `always computed` count always. */
+ * which tokens share a pass. Neurons before `always computed` count always. Ranges whose neurons an accelerator computes are not scored. */
 #include "runtime/pipeline/scheduler_impl.h"
 
 #include <assert.h>
@@ -79,6 +79,15 @@ int prediction_feed(struct scheduler *s, int ahead, struct err *e)
     return r;
 }
 
+/* Ranges that are the accelerator's, whole. Of streamed predictors the last is scored in any case, so that all pieces are used. */
+static uint32_t ranges_beside(const struct block *b, int streamed)
+{
+    const struct predicted *d = &b->pred;
+    uint32_t beside = b->beside > d->always ? b->beside - d->always : 0;
+    uint32_t n = b->beside == (uint32_t)b->shape->n_ff ? d->n_ranges : beside / d->range;
+    return streamed && n && n == d->n_ranges ? n - 1 : n;
+}
+
 void prediction_reset(struct pass *p)
 {
     const struct pipeline_config *c = p->b.c;
@@ -93,6 +102,7 @@ void prediction_reset(struct pass *p)
     d->always = c->always ? c->always[p->b.layer] : 0;
     d->range = predict_range(c->shapes->l.cluster_neurons);
     d->n_ranges = (n_ff - d->always + d->range - 1) / d->range;
+    p->listed = d->first = ranges_beside(&p->b, config_streams(c, p->b.layer));
     memset(p->b.active, 0, n_ff); /* of neurons that are never listed */
 }
 
@@ -121,7 +131,7 @@ static struct pass *next_pass(struct scheduler *s)
         struct pass *p = &s->pass[i];
         if (!p->begun) {
             p->begun = 1;
-            if (p->b.pred.n_ranges) /* else every neuron is always computed */
+            if (p->b.pred.n_ranges > p->b.pred.first) /* else no neuron is predicted */
                 return p;
         }
     }
@@ -155,7 +165,8 @@ void prediction_begin(struct scheduler *s)
     d->grain = ((uint32_t)q->rank + pieces - 1) / pieces;
     d->grain = ((d->grain > least ? d->grain : least) + 3) / 4 * 4;
     memset(d->scored, 0, p->b.pred.n_ranges);
-    d->next = d->frontier = 0;
+    d->next = 0;
+    d->frontier = p->b.pred.first;
     d->left = d->rows = (uint32_t)q->rank;
     d->ranges = p->b.pred.n_ranges;
     d->streamed = config_streams(s->c, p->b.layer);
@@ -178,11 +189,21 @@ static void fill(const struct prediction *d, enum job_kind kind, struct job *j)
     j->selects = d->selects;
 }
 
+/* Ranges that need no scores; their weights, where they are streamed, make room as they come. */
+static void pass_over(struct prediction *d)
+{
+    for (; d->next < d->work.of->pred.first && d->next < d->ranges; d->next++)
+        if (d->streamed)
+            predictor_prefetch_used(d->prefetch, 0, d->next, 1);
+}
+
 int prediction_take(struct scheduler *s, struct job *j)
 {
     struct prediction *d = &s->now;
     if (d->stage == STAGE_NONE || d->stage == STAGE_PREPARING)
         return 0;
+    if (d->stage == STAGE_SCORES)
+        pass_over(d);
     if (d->stage == STAGE_PREPARE) {
         d->stage = STAGE_PREPARING;
         fill(d, JOB_PREPARE, j);

@@ -25,7 +25,8 @@ def row(table, key, field, value, unit):
 row('accelerator', f'engine={engine}', 'launch_ns', launch, 'ns')
 for b in 1, 8:
     for n in 64, 4096:
-        row('accelerator_point', f'engine={engine};op=ffn/f16;rows={n};cols=256;batch={b}', 'ns', launch + 3 * n * 256 * each, 'ns')
+        for kind in 'f16', 'q4_0':
+            row('accelerator_point', f'engine={engine};op=ffn/{kind};rows={n};cols=256;batch={b}', 'ns', launch + 3 * n * 256 * each, 'ns')
 row('memory', f'engines={engine};pattern=seq;row=64KiB', 'bytes_per_s', bw, 'B/s')
 for t in range(1, threads + 1):
     row('memory', f'engines=cpu+{engine};pattern=seq;row=64KiB;threads={t}', 'bytes_per_s', 1.8 * bw, 'B/s')
@@ -91,6 +92,15 @@ explained()
         python3 tests/explain_sums.py "$tmp/fast.json" 0 "$tmp/text" "$tmp/json" && grep -q 'batch 1: it computes [0-9]* neurons' "$tmp/text" &&
         "$plan" explain "$tmp/slow.json" --traces "$traces" --hardware "$tmp/slow.sqlite" --no-gains | grep -q 'batch 1: it gets no neurons'
 }
+reported()
+{
+    for name in fast slow plain; do
+        "$plan" report "$tmp/$name.json" --traces "$traces" --hardware "$tmp/$name.sqlite" --out "$tmp/$name.html" -q || return 1
+    done
+    grep -q '<h3>Accelerator opencl:0</h3>' "$tmp/fast.html" && grep -q '<td>[1-9][0-9]* of [0-9]*</td>' "$tmp/fast.html" &&
+        grep -q '<td>0 of [0-9]*</td>' "$tmp/slow.html" && ! grep -q 'Accelerator' "$tmp/plain.html"
+}
+check "the report has what it brings, where there is one" reported
 check "explain adds up, and says what it brings or why nothing" explained
 proven() { solve fast "$tmp/one.json" --prove --certificate "$tmp/cert.smt2" --smt2 "$tmp/one.smt2" && grep -q '(M26 ' "$tmp/one.smt2" &&
     "$plan" check "$tmp/one.json" $from --certificate "$tmp/cert.smt2"; }
@@ -108,6 +118,31 @@ END
 else
     skip "and Z3 the text" "no z3"
 fi
+
+predicted() # neurons that the accelerator has are not scored
+{
+    python3 - datasets/descriptions/small-relu.json "$tmp/model.json" << 'END' || return 1
+import json, sys
+d = json.load(open(sys.argv[1]))
+d['predictors'] = {'input': 'residual', 'type': 'Q4_0', 'rank': 64, 'bytes': 4 * 64 * (256 + 1024) * 18 // 32}
+d['sources']['predictors'] = 'made up'
+json.dump(d, open(sys.argv[2], 'w'))
+END
+    local from="--description $tmp/model.json --hardware $tmp/fast.sqlite"
+    for engine in none auto; do
+        "$plan" solve -q $from --memory 64MiB --context 256 --form split --packed no --down-type source --mode predicted --max-batch 2 --engine $engine \
+            --certificate "$tmp/$engine.smt2" --out "$tmp/$engine.json" > "$tmp/out" && "$plan" check -q "$tmp/$engine.json" $from --certificate "$tmp/$engine.smt2" || return 1
+    done
+    python3 - "$tmp/none.json" "$tmp/auto.json" << 'END'
+import json, sys
+a, b = (json.load(open(f)) for f in sys.argv[1:])
+for x, y in zip(a['limits'][0]['batches'], b['limits'][0]['batches']):
+    n, few, many = y.get('engine_neurons', 0), sum(y['predicted']['layers']['predict_ns']), sum(x['predicted']['layers']['predict_ns'])
+    print(n, few, many)
+    assert 0 < n and few < many * (1 - 0.5 * n / 1024) and y['predicted']['tokens_per_s'] > x['predicted']['tokens_per_s']
+END
+}
+check "predictors score what is left, and the certificate holds that too" predicted
 
 # ---- the runtime ----
 cannot_drive() { "$run" logits --model "$packed" --plan "$tmp/npu.json" --tokens 1,2 --memory 1GiB > "$tmp/a" 2> "$tmp/err" && grep -q "accelerator 'npu'" "$tmp/err" &&

@@ -106,7 +106,7 @@ static void beside(const struct hw *hw, const struct inputs *in, const struct la
     CHECK(cost_rates_of(&with, in, s, &c, 1, &r, &notes, &e) == 0 && r.sigma == 0 && notes.n == 1);
     CHECK(near(r.engine_ns[8], 6000) && near(r.engine_ns[16], 11000) && near(r.launch_ns, 1000));
     CHECK(cost_height(s, &c, &all) == 256 && cost_height(s, &c, &half) == 128 && cost_height(s, &c, &none) == 0);
-    cost_layer_beside(in, s, &c, &r, 0, 1, 256, &l);
+    cost_layer_beside(&with, in, s, &c, &r, 0, 1, 256, &l);
     double active = inputs_active(in, 0, 1, 256), total = inputs_active(in, 0, 1, 0);
     CHECK(near(l.compute_ns, 256 * 30 + active * 75) && near(l.active, total) && near(l.engine_ns, 6000) && near(l.launch_ns, 1000));
     struct cost_flow nothing = { .reads = 0 };

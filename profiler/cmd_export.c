@@ -209,6 +209,7 @@ static void put_accels(struct point *all, const struct hw *h, const struct hw_so
             put_row(&p, "description", a->description, "");
         put_whole(&p, "addressable_bytes", a->addressable_bytes, "B");
         put_number(&p, "launch_ns", a->launch_ns, "ns");
+        put_whole(&p, "driver_bytes", a->driver_bytes, "B");
         all->failed = p.failed;
     }
     for (int i = 0; i < h->n_accel_points && !all->failed; i++) {
@@ -257,7 +258,7 @@ static int put_all(FILE *f, const struct hw *h, const struct hw_sources *s, stru
     for (int i = 0; i < h->n_storage && !all.failed; i++)
         put_storage(&all, h, &h->storage_points[i], &s->storage[i]);
     put_accels(&all, h, s);
-    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage };
+    const struct hw_source *const first[HW_TABLES] = { s->compute, s->memory, s->storage, s->accels };
     for (int t = 0; t < HW_TABLES && !all.failed; t++)
         if (hw_time_of(h->conditions[t].measured_at) >= 0) /* there are points then */
             put_conditions(&all, &h->conditions[t], (enum hw_table)t, first[t]);

@@ -360,13 +360,13 @@ static int measure(struct session *s, struct err *e)
 static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
 {
     static const enum hw_table table_of[N_PROBES] = { [STORAGE] = HW_STORAGE, [MEMORY] = HW_MEMORY, [COMPUTE] = HW_COMPUTE,
-                                                      [WORK] = HW_COMPUTE };
+                                                      [WORK] = HW_COMPUTE, [ENGINE] = HW_ACCELERATOR };
     struct hw_conditions seen[HW_TABLES] = { { .watched = 0 } };
     uint64_t n[HW_TABLES] = { 0 };
     int r = 0;
     for (int i = 0; i < N_PROBES; i++) {
         const struct probe *p = s->probes[i];
-        if (!p || p->reps_done == 0 || i == ENGINE) /* whose conditions no table has */
+        if (!p || p->reps_done == 0)
             continue;
         watch_merge(&seen[table_of[i]], n[table_of[i]], &p->conditions, p->n_taken);
         n[table_of[i]] += p->n_taken;
@@ -380,12 +380,6 @@ static int write_conditions(struct session *s, struct hwdb *db, struct err *e)
         hw_marks_words(&seen[t], words, sizeof words);
         if (words[0])
             log_warn("%s: not measured on a quiet machine, and marked so: %s", hw_table_name((enum hw_table)t), words);
-    }
-    if (r == 0 && s->probes[ENGINE] && s->probes[ENGINE]->reps_done > 0) {
-        char words[400];
-        hw_marks_words(&s->probes[ENGINE]->conditions, words, sizeof words);
-        if (words[0])
-            log_warn("engine: not measured on a quiet machine: %s", words);
     }
     return r;
 }

@@ -513,10 +513,12 @@ static void on_accel(struct row *r, struct device *d)
         text(r, VALUE, r->cell[VALUE], p->description, sizeof p->description);
     else if (strcmp(r->cell[FIELD], "addressable_bytes") == 0)
         p->addressable_bytes = (uint64_t)integer(r, BYTES, 1e16);
+    else if (strcmp(r->cell[FIELD], "driver_bytes") == 0)
+        p->driver_bytes = (uint64_t)integer(r, BYTES, 1e16);
     else if (strcmp(r->cell[FIELD], "shares_memory") == 0)
         p->shares_memory = number(r, VALUE, r->cell[VALUE]) != 0;
     else if (!set_number(r, "launch_ns", NS, &p->launch_ns))
-        unknown_field(r, "description addressable_bytes launch_ns shares_memory");
+        unknown_field(r, "description addressable_bytes launch_ns shares_memory driver_bytes");
 }
 
 static void on_accel_point(struct row *r, struct device *d)
@@ -549,7 +551,7 @@ static void on_conditions(struct row *r, struct device *d)
     while (t < HW_TABLES && strcmp(hw_table_name((enum hw_table)t), table) != 0)
         t++;
     if (t == HW_TABLES)
-        bad(r, KEY, "table '%s' is none of compute, memory, storage", table);
+        bad(r, KEY, "table '%s' is none of compute, memory, storage, accelerator", table);
     key.table = (enum hw_table)t;
     struct conditions *p = point(r, d, &key);
     if (!p)

@@ -1,4 +1,4 @@
--- Thermocline hardware database, revision 3. SQLite 3.37 or later (STRICT tables).
+-- Thermocline hardware database, revision 4. SQLite 3.37 or later (STRICT tables).
 --
 -- What devices can do, for the planner. `thermo-profile hardware` measures the machine it runs on;
 -- `thermo-profile import` enters figures of machines one has not got. The programs create a
@@ -30,9 +30,11 @@
 --      brings a database of revision 1 here; a reader takes it as it is.
 --   3  conditions: when a table was measured, and what ran beside it. A writer brings an older database here; a
 --      reader takes it as it is.
+--   4  accelerator_memory and accelerator_conditions: what an accelerator's driver takes, and what ran beside its
+--      measurement. As before, a writer brings an older database here.
 
 PRAGMA application_id = 0x74686877; -- "thhw"
-PRAGMA user_version = 3;
+PRAGMA user_version = 4;
 
 CREATE TABLE device (
     id                     INTEGER PRIMARY KEY,
@@ -314,3 +316,33 @@ CREATE VIEW v_conditions AS
            round(100 * c.disturbed, 1) AS disturbed_percent
     FROM conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
     ORDER BY 1, 2, 3;
+
+-- Revision 4: what accelerators take, and what ran beside their measurement.
+
+-- Memory that opening an accelerator and building its programs took of the process at most, its buffers apart.
+CREATE TABLE accelerator_memory (
+    accelerator_id INTEGER PRIMARY KEY REFERENCES accelerator (id) ON DELETE CASCADE,
+    driver_bytes   INTEGER NOT NULL CHECK (driver_bytes >= 0)
+) STRICT;
+
+-- As conditions, of the accelerators that a run measured. There is none before revision 4.
+CREATE TABLE accelerator_conditions (
+    run_id          INTEGER PRIMARY KEY REFERENCES run (id) ON DELETE CASCADE,
+    measured_at     TEXT NOT NULL,                    -- when its run began
+    marks           TEXT CHECK (length(marks) BETWEEN 1 AND 63),
+    others          REAL CHECK (others >= 0),         -- CPU time of other programs / time of all CPUs
+    stolen          REAL CHECK (stolen >= 0),         -- time that the hypervisor gave others / time of all CPUs
+    waited_for_cpu  REAL CHECK (waited_for_cpu >= 0), -- share of time in which something waited for a CPU
+    short_of_memory REAL CHECK (short_of_memory >= 0), -- share of time in which something waited for memory
+    spread          REAL CHECK (spread >= 0),         -- (p90 - p10) / p50 of a point's samples, in the middle of all points
+    disturbed       REAL CHECK (disturbed BETWEEN 0 AND 1), -- share of samples in windows that are not clean
+    repeated        INTEGER CHECK (repeated >= 0),    -- samples that were taken again
+    paused_s        REAL CHECK (paused_s >= 0)        -- waiting for the machine to become quiet
+) STRICT;
+
+CREATE VIEW v_accelerator_conditions AS
+    SELECT d.name AS device, c.run_id AS run, c.measured_at, c.marks, round(100 * c.others, 1) AS others_percent,
+           round(100 * c.stolen, 1) AS stolen_percent, round(100 * c.spread, 1) AS spread_percent,
+           round(100 * c.disturbed, 1) AS disturbed_percent
+    FROM accelerator_conditions c JOIN run r ON r.id = c.run_id JOIN device d ON d.id = r.device_id
+    ORDER BY 1, 2;

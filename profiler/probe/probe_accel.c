@@ -48,6 +48,7 @@ struct accel_probe {
     char *buf; /* weights, and what the processor sweeps through */
     size_t len, at;
     float *in, *out;
+    uint64_t driver_bytes;
 };
 
 static struct accel_probe *probe_of(struct probe *base)
@@ -170,12 +171,40 @@ static int sample(struct probe *base, int i, int rep, double *value, struct err 
 
 /* ---- life ---- */
 
+/* A line of the process's status; 0: there is none. */
+static uint64_t resident_kib(const char *field)
+{
+    char line[256];
+    uint64_t v = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && !v && fgets(line, sizeof line, f))
+        if (!strncmp(line, field, strlen(field)))
+            v = strtoull(line + strlen(field), NULL, 10);
+    if (f)
+        fclose(f);
+    return v;
+}
+
+/* VmHWM is from here on the peak of what follows. Where that is not possible it is that of what was before, too: more, not less. */
+static void reset_peak(void)
+{
+    FILE *f = fopen("/proc/self/clear_refs", "we");
+    if (f) {
+        fputs("5", f);
+        fclose(f);
+    }
+}
+
 static int open_accel(struct accel_probe *m, struct err *e)
 {
     const struct accel_config c = { .device = m->c.device, .cache = m->c.cache, .types = m->types, .n_types = m->n_types };
     const struct accel_need need = { .tokens = MOST_TOKENS, .d_model = MOST_ROWS, .neurons = MOST_ROWS,
                                      .inputs = MOST_TOKENS * MOST_ROWS, .outputs = MOST_TOKENS * MOST_ROWS };
+    uint64_t before = resident_kib("VmRSS:"), after;
+    reset_peak();
     int r = m->c.backend->open(&c, &m->a, e);
+    after = resident_kib("VmHWM:");
+    m->driver_bytes = after > before ? (after - before) * 1024 : 0;
     if (r < 0 || (r = m->c.backend->add(m->a, m->buf, m->len, e)) < 0 || (r = m->c.backend->allocate(m->a, &need, e)) < 0)
         return r;
     m->c.backend->describe(m->a, &m->info);
@@ -233,7 +262,8 @@ static int store(struct probe *base, struct hwdb *db, struct err *e)
 {
     struct accel_probe *m = probe_of(base);
     const struct accel_device *d = &m->info.device;
-    struct hw_accel a = { .addressable_bytes = d->memory_bytes, .shares_memory = m->info.zero_copy, .origin = HW_MEASURED };
+    struct hw_accel a = { .addressable_bytes = d->memory_bytes, .shares_memory = m->info.zero_copy,
+                         .driver_bytes = m->driver_bytes, .origin = HW_MEASURED };
     snprintf(a.engine, sizeof a.engine, "%s", m->c.name);
     snprintf(a.description, sizeof a.description, "%.90s, %.90s, %.60s", d->name, d->platform, d->driver);
     for (int i = 0; i < base->n_points; i++)

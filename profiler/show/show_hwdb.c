@@ -233,6 +233,8 @@ static void print_accels(const struct hw *h)
             printf(", addresses %s", size_format(a->addressable_bytes, size, sizeof size));
         if (a->launch_ns > 0)
             printf(", launch %.1f us", a->launch_ns / 1e3);
+        if (a->driver_bytes)
+            printf(", its driver takes %s", size_format(a->driver_bytes, size, sizeof size));
         printf("%s\n", a->shares_memory ? ", shares the CPU's memory" : "");
     }
     for (int i = 0; i < h->n_accel_points; i++) {
@@ -358,6 +360,7 @@ static struct js *accels_json(const struct hw *h)
         set_known(o, "addressable_bytes", (double)h->accels[i].addressable_bytes);
         set_known(o, "launch_ns", h->accels[i].launch_ns);
         js_set_bool(o, "shares_memory", h->accels[i].shares_memory);
+        set_known(o, "driver_bytes", (double)h->accels[i].driver_bytes);
         js_set_str(o, "origin", hw_origin_name(h->accels[i].origin));
         for (int k = 0; k < h->n_accel_points; k++) {
             const struct hw_accel_point *p = &h->accel_points[k];

@@ -59,7 +59,7 @@ every_point_has_its_samples()
 
 views_answer()
 {
-    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions; do
+    for v in v_compute v_memory v_storage v_accelerator v_origin v_conditions v_accelerator_conditions; do
         sqlite3 "$db" "SELECT * FROM $v" > /dev/null || return 1
     done
 }
@@ -252,10 +252,11 @@ engine()
 import json, sys
 a, b, c = (json.load(open(x))['devices'][0] for x in sys.argv[1:])
 cpu = [m for m in b['memory'] if m['engines'] == 'cpu']
-assert cpu == a['memory'] and b['conditions'] == a['conditions'] and b['compute'] == a['compute'], 'others changed'
+assert cpu == a['memory'] and b['conditions'][:-1] == a['conditions'] == c['conditions'][:-1] and b['compute'] == a['compute'], 'others changed'
 assert {m['engines'] for m in b['memory']} == {'cpu', 'opencl:0', 'cpu+opencl:0'}
 e, = b['accelerators']
 ops = {p['op'] for p in e['points']}
+assert b['conditions'][-1]['table'] == 'accelerator' and c['conditions'][-1] == b['conditions'][-1] and e['driver_bytes'] > 0, b['conditions']
 assert e['engine'] == 'opencl:0' and e['launch_ns'] > 0 and ops == {'launch', 'copy/in', 'copy/out', 'matmul/q8_0', 'ffn/q8_0'}, e
 assert a['hash'] != b['hash'] == c['hash']
 PY
@@ -416,7 +417,7 @@ shown()
         "$P" show "$p" --json > "$tmp/json" && python3 - "$tmp/json" <<'PY'
 import json, sys
 d = json.load(open(sys.argv[1]))
-assert d['kind'] == 'hardware' and d['revision'] == 3
+assert d['kind'] == 'hardware' and d['revision'] == 4
 phone = {x['name']: x for x in d['devices']}['OnePlus 12']
 assert phone['app_memory_limit_bytes'] == 19 * 10**9 and [c['n_cores'] for c in phone['core_classes']] == [1, 5, 2]
 assert any(m['engines'] == 'cpu+npu' and m['bytes_per_s_p50'] == 59.6e9 for m in phone['memory'])

@@ -139,6 +139,10 @@ static int write_first(struct hwdb *d)
     seen.watched = 0; /* only when is known */
     if (!bad)
         bad = hwdb_add_conditions(d, HW_STORAGE, &seen, &e);
+    seen.watched = 1;
+    seen.others = 0.3;
+    if (!bad)
+        bad = hwdb_add_conditions(d, HW_ACCELERATOR, &seen, &e);
     return bad ? bad : hwdb_commit(d, &e);
 }
 
@@ -153,6 +157,7 @@ static void conditions(const struct hw *h)
           m->repeated == 7 && near(m->paused_s, 1.5));
     CHECK(!s->watched && !s->marks && !strcmp(s->measured_at, "2024-11-21T10:00:00Z"));
     CHECK(!c->watched && !strcmp(c->measured_at, "2024-11-21T10:00:00Z")); /* no row: the run says when */
+    CHECK(near(h->conditions[HW_ACCELERATOR].others, 0.3) && h->conditions[HW_ACCELERATOR].marks == m->marks);
     hw_marks_words(m, text, sizeof text);
     CHECK(!strcmp(text, "other programs took up to 45 % of the processors, samples of a point differ by 50 %"));
     hw_marks_words(s, text, sizeof text);
@@ -380,7 +385,7 @@ static void strangers(const char *data, size_t len)
         { "DROP TABLE conditions", "table 'conditions' is missing", ERR_FORMAT },
         { "DROP TABLE calibration_term", "table 'calibration_term' is missing", ERR_FORMAT },
         { "DROP TABLE sample; CREATE VIEW sample AS SELECT 1", "table 'sample' is missing", ERR_FORMAT },
-        { "PRAGMA user_version = 4", "has revision 4", ERR_UNSUPPORTED },
+        { "PRAGMA user_version = 5", "has revision 5", ERR_UNSUPPORTED },
         { "PRAGMA user_version = -1", "revision", ERR_FORMAT },
         { "PRAGMA application_id = 7", "is not a hardware database", ERR_FORMAT },
         { "PRAGMA foreign_keys = 0; DELETE FROM core_class WHERE name = 'little'", "is no core class",
@@ -645,11 +650,30 @@ static void corrections(void)
     hw_free(&raw);
 }
 
+/* Takes away what revision 4 brought. */
+#define REVISION_4 "DROP VIEW v_accelerator_conditions; DROP TABLE accelerator_conditions; DROP TABLE accelerator_memory; "
+
+/* A database of revision 3: read as it is; nothing is known of its accelerator's measurement. */
+static void revision_3(const struct hash128 *want)
+{
+    struct hw h = { 0 };
+    CHECK(edit(path, REVISION_4 "DELETE FROM calibration_term; PRAGMA user_version = 3"));
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(h.conditions[HW_MEMORY].watched && !h.conditions[HW_ACCELERATOR].measured_at[0] && !h.accels[0].driver_bytes);
+    struct hwdb_calibration c = taught(&h, 1.5, 1);
+    CHECK_MSG(store(&c) == 0, "%s", e.msg);
+    CHECK(edit(path, "SELECT * FROM v_accelerator_conditions; INSERT INTO accelerator_memory SELECT id, 12345 FROM accelerator"));
+    hw_free(&h);
+    CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && h.accels[0].driver_bytes == 12345 && !hash_equal(h.hash, *want), "%s", e.msg);
+    CHECK(edit(path, "DELETE FROM accelerator_memory"));
+    hw_free(&h);
+}
+
 /* A database of revision 2: read as it is, its runs say when; the first who writes makes the table of conditions. */
 static void revision_2(const struct hash128 *want)
 {
     struct hw h = { 0 };
-    CHECK(edit(path, "DROP VIEW v_conditions; DROP TABLE conditions; DELETE FROM calibration_term; PRAGMA user_version = 2"));
+    CHECK(edit(path, REVISION_4 "DROP VIEW v_conditions; DROP TABLE conditions; DELETE FROM calibration_term; PRAGMA user_version = 2"));
     CHECK_MSG(hwdb_load(path, "box", &h, &e) == 0 && hash_equal(h.hash, *want), "%s", e.msg);
     CHECK(!h.conditions[HW_MEMORY].watched && !strcmp(h.conditions[HW_MEMORY].measured_at, "2024-11-21T10:00:00Z"));
     struct hwdb_calibration c = taught(&h, 1.5, 1);
@@ -665,7 +689,7 @@ static void revision_2(const struct hash128 *want)
 static void revision_1(const struct hash128 *want)
 {
     struct hw h = { 0 };
-    CHECK(edit(path, "PRAGMA foreign_keys = 0; DROP VIEW v_conditions; DROP TABLE conditions; "
+    CHECK(edit(path, "PRAGMA foreign_keys = 0; " REVISION_4 "DROP VIEW v_conditions; DROP TABLE conditions; "
                      "DROP VIEW v_calibration; DROP TABLE calibration_term; "
                      "DROP TABLE calibration; CREATE TABLE correction (id INTEGER PRIMARY KEY); "
                      "PRAGMA user_version = 1"));
@@ -673,7 +697,7 @@ static void revision_1(const struct hash128 *want)
     CHECK(hwdb_correct(path, NULL, &h, &e) == 0);
     struct hwdb_calibration c = taught(&h, 1.5, 1);
     CHECK_MSG(store(&c) == 0, "%s", e.msg); /* the first that is written brings the tables up to date */
-    CHECK(edit(path, "SELECT * FROM v_calibration, v_conditions"));
+    CHECK(edit(path, "SELECT * FROM v_calibration, v_conditions, v_accelerator_conditions"));
     CHECK(hwdb_correct(path, NULL, &h, &e) == 1 && h.correction[HW_ATTENTION] == 1.5);
     hw_free(&h);
 }
@@ -710,6 +734,7 @@ int main(void)
     }
     free(data);
     corrections();
+    revision_3(&h.hash);
     revision_2(&h.hash);
     revision_1(&h.hash);
     second_run(h.hash);

@@ -91,6 +91,7 @@ struct hw_accel {
     uint64_t addressable_bytes; /* 0: not known */
     double launch_ns;           /* one empty launch and wait; 0: not known */
     int shares_memory;          /* its memory is the CPU's */
+    uint64_t driver_bytes;      /* of the process's memory, its driver and programs; 0: not known */
     enum hw_origin origin;
 };
 
@@ -111,9 +112,9 @@ enum hw_term { HW_ATTENTION, HW_PREDICT, HW_FFN, HW_IO, HW_HEAD, HW_TERMS };
 const char *hw_term_name(enum hw_term t); /* "attention" "predict" "ffn" "io" "head" */
 
 /* When a table was measured, and what ran beside it. Marks: what was not kept below its limit (profiler/probe/watch.h). */
-enum hw_table { HW_COMPUTE, HW_MEMORY, HW_STORAGE, HW_TABLES };
+enum hw_table { HW_COMPUTE, HW_MEMORY, HW_STORAGE, HW_ACCELERATOR, HW_TABLES };
 enum hw_mark { HW_OTHERS, HW_STOLEN, HW_WAITED, HW_SHORT_OF_MEMORY, HW_SPREAD, HW_MARKS };
-const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" */
+const char *hw_table_name(enum hw_table t); /* "compute" "memory" "storage" "accelerator" */
 const char *hw_mark_name(enum hw_mark m);   /* "others" "stolen" "waited" "memory" "spread" */
 
 struct hw_conditions {

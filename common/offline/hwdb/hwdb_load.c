@@ -316,6 +316,7 @@ static void each_accel(struct row *r, void *element, void *ctx)
     p->launch_ns = get_real(r, 4, 0);
     p->shares_memory = (int)get_int(r, 5, 0, 1);
     p->origin = (enum hw_origin)get_choice(r, 6, hwdb_origin_names, 3);
+    p->driver_bytes = (uint64_t)get_int_or(r, 7, 0, 0, INT64_MAX);
 }
 
 static void each_accel_point(struct row *r, void *element, void *ctx)
@@ -338,11 +339,16 @@ static void each_accel_point(struct row *r, void *element, void *ctx)
     p->origin = (enum hw_origin)get_choice(r, 9, hwdb_origin_names, 3);
 }
 
+#define ACCEL_COLUMNS "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin"
+#define DRIVER_BYTES  ", (SELECT driver_bytes FROM accelerator_memory WHERE accelerator_id = p.id)"
+
 static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading *l, struct err *e)
 {
     struct hw *h = l->h;
+    int64_t revision = 0;
     int r, n = 0;
-    if ((r = read_rows(db, path, "compute",
+    if ((r = hwdb_revision(db, path, &revision, e)) < 0 ||
+        (r = read_rows(db, path, "compute",
                        "SELECT p.id, core_class_id, kernel, tier, pattern, resident, threads, row_len, rows, batch,"
                        " ns_per_row_p10, ns_per_row_p50, ns_per_row_p90, flops_per_s, p.origin" HWDB_COMPUTE_ROWS, id,
                        sizeof *h->compute, HW_MAX_POINTS, each_compute, l, (void **)&h->compute, &h->n_compute, e)) < 0 ||
@@ -355,9 +361,8 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        " bytes_per_s_p10, bytes_per_s_p50, bytes_per_s_p90, latency_ns_p50, latency_ns_p99, cpu_ns_per_read,"
                        " p.origin" HWDB_STORAGE_ROWS, id, sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l,
                        (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
-        (r = read_rows(db, path, "accelerator",
-                       "SELECT p.id, engine, description, addressable_bytes, launch_ns, shares_memory, origin"
-                       HWDB_ACCEL_ROWS, id, sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
+        (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
+                       ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id, sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
         (r = read_rows(db, path, "accelerator_point",
                        "SELECT p.id, accelerator_id, op, rows, cols, batch, ns_p10, ns_p50, ns_p90, p.origin"
                        HWDB_ACCEL_POINT_ROWS, id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
@@ -406,14 +411,18 @@ static void each_conditions(struct row *r, void *element, void *ctx)
 static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw *h, struct err *e)
 {
     static const char *const sql[HW_TABLES][2] = {
-        CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"), CONDITIONS_OF("storage", "")
+        CONDITIONS_OF("compute", ""), CONDITIONS_OF("memory", " AND engines = 'cpu'"), CONDITIONS_OF("storage", ""),
+        { "", "SELECT r.id, c.measured_at, marks, others, stolen, waited_for_cpu, short_of_memory, spread, disturbed, repeated, paused_s"
+              " FROM run r JOIN accelerator_conditions c ON c.run_id = r.id" RUN_OF("accelerator", "") }
     };
     int64_t revision = 0;
     int r = hwdb_revision(db, path, &revision, e);
     for (int t = 0; t < HW_TABLES && r == 0; t++) {
         struct hw_conditions *c = NULL;
         int n = 0;
-        r = read_rows(db, path, "conditions", sql[t][revision >= 3], id, sizeof *c, 1, each_conditions, NULL,
+        if (t == HW_ACCELERATOR && revision < 4)
+            continue;
+        r = read_rows(db, path, t == HW_ACCELERATOR ? "accelerator_conditions" : "conditions", sql[t][revision >= 3], id, sizeof *c, 1, each_conditions, NULL,
                       (void **)&c, &n, e);
         if (r == 0 && n == 1)
             h->conditions[t] = *c;
@@ -484,6 +493,8 @@ static int hash_device(struct hw *h, struct err *e)
         hash_update_str(s, h->accels[i].engine);
         hash_ints(s, (int64_t[]){ (int64_t)h->accels[i].addressable_bytes, h->accels[i].shares_memory }, 2);
         hash_real(s, h->accels[i].launch_ns);
+        if (h->accels[i].driver_bytes)
+            hash_ints(s, (int64_t[]){ (int64_t)h->accels[i].driver_bytes }, 1);
     }
     for (int i = 0; i < h->n_accel_points; i++) {
         const struct hw_accel_point *p = &h->accel_points[i];

@@ -382,9 +382,24 @@ int hwdb_add_storage(struct hwdb *d, const struct hw_storage *p, const char *sou
     return r < 0 ? r : add_samples(d, "storage", "B/s", row, s, n, e);
 }
 
+static int add_accel_conditions(struct hwdb *d, const struct hw_conditions *c, struct err *e)
+{
+    char marks[HW_NAME];
+    if (!c->watched) /* the rest of the row is NULL */
+        return put(d, "accelerator_conditions", NULL, e, "INSERT INTO accelerator_conditions (run_id, measured_at) VALUES (?1, ?2)", "is",
+                   d->run_id, c->measured_at);
+    hw_marks_text(c->marks, marks);
+    return put(d, "accelerator_conditions", NULL, e,
+               "INSERT INTO accelerator_conditions VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)", "issddddddid",
+               d->run_id, c->measured_at, marks, c->others, c->stolen, c->waited_for_cpu, c->short_of_memory, c->spread, c->disturbed,
+               (int64_t)c->repeated, c->paused_s);
+}
+
 int hwdb_add_conditions(struct hwdb *d, enum hw_table t, const struct hw_conditions *c, struct err *e)
 {
     char marks[HW_NAME];
+    if (t == HW_ACCELERATOR)
+        return add_accel_conditions(d, c, e);
     if (!c->watched) /* the rest of the row is NULL */
         return put(d, "conditions", NULL, e, "INSERT INTO conditions (run_id, table_name, measured_at) VALUES (?1, ?2, ?3)",
                    "iss", d->run_id, hwdb_table_names[t], c->measured_at);
@@ -405,6 +420,9 @@ int hwdb_add_accel(struct hwdb *d, const struct hw_accel *p, const char *source,
                 " source) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) RETURNING id",
                 "issIDiss", d->run_id, p->engine, p->description, (int64_t)p->addressable_bytes, p->launch_ns,
                 (int64_t) !!p->shares_memory, hwdb_origin_names[p->origin], source);
+    if (r == 0 && p->driver_bytes)
+        r = put(d, "accelerator_memory", NULL, e, "INSERT INTO accelerator_memory VALUES (?1, ?2)", "ii", d->accel_id[d->n_accels],
+                (int64_t)p->driver_bytes);
     if (r == 0)
         d->n_accels++;
     return r;

@@ -273,6 +273,14 @@ static void json_engine(struct js *to, const struct explain *x)
         js_set_num(j, "without_tokens_per_s", x->height[i].without);
         js_set_int(j, "best_neurons", (int)x->height[i].best);
         js_set_num(j, "best_tokens_per_s", x->height[i].at_best);
+        struct js *tried = js_array();
+        for (int k = 0; k < x->height[i].n_tried; k++) {
+            struct js *one = js_object();
+            js_set_int(one, "neurons", (int)x->height[i].tried[k]);
+            js_set_num(one, "tokens_per_s", x->height[i].at[k]);
+            js_append(tried, one);
+        }
+        js_set(j, "heights", tried);
         js_append(list, j);
     }
     if (!x->engine) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""phones.py [--cpu-ns NS]
+"""phones.py [--cpu-ns NS] [--npu [--launch-us US]]
 
 Mixtral-47B on the OnePlus 12 from 7 to 19 GB as ranges: the best case that docs/phones.md predicts elsewhere (predictors without false
 positives, reads that cost no processor time) is left out; the range is from 1.1 times as many neurons predicted as fire to 1.8 times, with
 the processor time of a read from 0 to NS. Beside it stands the line between the two published speeds, which is an input of nothing.
-Prints the table of docs/phones.md."""
+With --npu instead: what the phone's NPU adds to decoding, by sequences decoded together, in the same band, its launches from 0 to US at the
+slow end; beside the plan's choice stands what the shares that the paper publishes would make. Prints the tables of docs/phones.md."""
 import argparse
 import csv
 import json
@@ -18,14 +19,21 @@ MEMORY = (7, 8, 9, 10, 11, 12, 13, 15, 17, 19)
 PUBLISHED = {7: 2.13, 19: 11.68}
 FALSE_ALARMS = (1.1, 1.8)
 MODEL, DEVICE = "datasets/descriptions/turbosparse-mixtral-47b-paper.json", "datasets/devices/oneplus-12.csv"
+NPU_MODELS = (("Bamboo-7B, in memory", "datasets/descriptions/bamboo-7b.json", 10, 32), ("Mixtral-47B, 19 GB", MODEL, 19, 4))
+SHARES = (8, 11) # sixteenths: half of the neurons at one sequence, about 70 % at many
 
 
-def device(tmp, cpu_ns):
+def device(tmp, cpu_ns, launch_us=0):
     db, table = os.path.join(tmp, "hw.sqlite"), os.path.join(tmp, "d.csv")
     with open(DEVICE, newline="", encoding="utf-8") as f:
         rows = list(csv.reader(f))
     more = [r[:3] + ["cpu_ns_per_read", str(cpu_ns), "ns", "estimated", "Scaled by clock from a measured machine."]
             for r in rows[1:] if r[1] == "storage" and r[3] == "bytes_per_s"] if cpu_ns else []
+    if launch_us: # of the measured products the time that they take is known whole
+        more.append([rows[1][0], "accelerator", "engine=npu", "launch_ns", str(1000 * launch_us), "ns", "estimated", "Not published; taken."])
+        for r in rows:
+            if r[1] == "accelerator_point":
+                r[4:6] = [repr(float(r[4]) * {"ms": 1e6, "us": 1e3, "ns": 1}[r[5]] + 1000 * launch_us), "ns"]
     with open(table, "w", newline="", encoding="utf-8") as f:
         csv.writer(f).writerows(rows + more)
     subprocess.run([os.path.join(BIN, "thermo-profile"), "import", "-q", "--db", db, "--csv", table], check=True)
@@ -34,12 +42,14 @@ def device(tmp, cpu_ns):
 
 def binds(batch):
     """Which term takes most of a token, and its share."""
-    p, spent = batch["predicted"]["layers"], {"arithmetic": 0.0, "memory": 0.0, "reads": 0.0, "attention": 0.0, "prediction": 0.0}
-    for total, attention, predict, compute, memory in zip(*(p[k + "_ns"] for k in ("total", "attention", "predict", "ffn_compute", "ffn_memory"))):
+    p, spent = batch["predicted"]["layers"], {"arithmetic": 0.0, "memory": 0.0, "NPU": 0.0, "reads": 0.0, "attention": 0.0, "prediction": 0.0}
+    both = p.get("ffn_engine_ns", [0.0] * len(p["total_ns"]))
+    for total, attention, predict, compute, memory, npu in zip(*(p[k + "_ns"] for k in ("total", "attention", "predict", "ffn_compute",
+                                                                                        "ffn_memory")), both):
         spent["attention"] += attention
         spent["prediction"] += predict
-        spent["arithmetic" if compute >= memory else "memory"] += max(compute, memory)
-        spent["reads"] += max(0.0, total - attention - predict - max(compute, memory))
+        spent["NPU" if npu > max(compute, memory) else "arithmetic" if compute >= memory else "memory"] += max(compute, memory, npu)
+        spent["reads"] += max(0.0, total - attention - predict - max(compute, memory, npu))
     most = max(spent, key=spent.get)
     return f"{most} {100 * spent[most] / batch['predicted']['step_ns']:.0f} %"
 
@@ -60,10 +70,54 @@ def plans(predicted_per_firing, cpu_ns):
             return [limit["batches"][0] for limit in json.load(f)["limits"]]
 
 
+def npu_plan(model, gb, most, predicted_per_firing, cpu_ns, launch_us):
+    """Batch sizes of a plan with the NPU, and what explain says of each."""
+    with tempfile.TemporaryDirectory() as tmp:
+        with open(model, encoding="utf-8") as f:
+            d = json.load(f)
+        d["predictors"]["predicted_per_firing"] = predicted_per_firing
+        d["sources"]["predictors.predicted_per_firing"] = "A band: what predictors of real models were measured to need."
+        path, out = os.path.join(tmp, "m.json"), os.path.join(tmp, "p.json")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump(d, f)
+        source = ["--description", path, "--hardware", device(tmp, cpu_ns, launch_us)]
+        subprocess.run([os.path.join(BIN, "thermo-plan"), "solve", "-q", *source, "--memory", f"{gb}GB", "--mode", "predicted", "--form", "bundle",
+                        "--packed", "no", "--act", "q8", "--down-type", "source", "--context", "1024", "--policy", "lru", "--max-batch", str(most),
+                        "--engine", "npu", "--out", out], check=True, stdout=subprocess.DEVNULL)
+        said = subprocess.run([os.path.join(BIN, "thermo-plan"), "explain", "-q", out, *source, "--no-gains", "--json"], check=True,
+                              stdout=subprocess.PIPE)
+        with open(out, encoding="utf-8") as f:
+            return list(zip(json.load(f)["limits"][0]["batches"], json.loads(said.stdout)["engine"]["batches"]))
+
+
+def npu_table(args):
+    print("| | sequences | NPU's neurons | tokens/s without it | with it | it adds | with a half | with 11/16 | what decides, slow and fast |")
+    print("|--|--|--|--|--|--|--|--|--|")
+    for name, model, gb, most in NPU_MODELS:
+        fast = npu_plan(model, gb, most, FALSE_ALARMS[0], 0, 0)
+        slow = npu_plan(model, gb, most, FALSE_ALARMS[1], args.cpu_ns, args.launch_us)
+        for (a, x), (b, y) in zip(slow, fast):
+            def span(of, say="{:.3g}".format):
+                low, high = say(of(a, x)), say(of(b, y))
+                return low if low == high else f"{low} to {high}"
+            n_ff = y["heights"][-1]["neurons"]
+            shares = [span(lambda _, e, k=k: e["heights"][k - 1]["tokens_per_s"]) for k in SHARES]
+            print("|", " | ".join((name, str(a["batch"]), span(lambda _, e: e["neurons"] / n_ff, "{:.0%}".format),
+                                   span(lambda _, e: e["without_tokens_per_s"]), span(lambda _, e: e["tokens_per_s"]),
+                                   span(lambda _, e: e["tokens_per_s"] / e["without_tokens_per_s"] - 1, "{:+.0%}".format), *shares,
+                                   f"{binds(a)}; {binds(b)}")), "|", flush=True)
+            name = ""
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--cpu-ns", type=float, default=1700, metavar="NS", help="processor time of a read at the slow end (default 1700)")
+    p.add_argument("--npu", action="store_true", help="what the NPU adds, by sequences decoded together")
+    p.add_argument("--launch-us", type=float, default=100, metavar="US", help="a launch of the NPU at the slow end (default 100)")
     args = p.parse_args()
+    if args.npu:
+        npu_table(args)
+        return 0
     fast, slow = plans(FALSE_ALARMS[0], 0), plans(FALSE_ALARMS[1], args.cpu_ns)
     print("| memory, GB | predicted, tokens/s | published, or the line between | what decides, at the fast end | at the slow end |\n|--|--|--|--|--|")
     (low, a), (high, b) = sorted(PUBLISHED.items())

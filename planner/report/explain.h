@@ -40,10 +40,12 @@ struct explain_input {
 
 /* What the accelerator brings at a batch size: the speed with the plan's height, without it, and at the best height beside none, of those
  * that the planner tries; all at the plan's residencies, cores and queue. */
+#define EXPLAIN_HEIGHTS 16
+
 struct explain_height {
-    int batch;
-    uint32_t neurons, best;
-    double tokens_per_s, without, at_best;
+    int batch, n_tried;
+    uint32_t neurons, best, tried[EXPLAIN_HEIGHTS]; /* tried: sixteenths of an FFN's neurons, in whole clusters, ascending */
+    double tokens_per_s, without, at_best, at[EXPLAIN_HEIGHTS]; /* at: tokens/s at each that was tried */
 };
 
 #define EXPLAIN_LINES 32

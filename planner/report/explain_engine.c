@@ -5,8 +5,6 @@
 
 #include <stdlib.h>
 
-#define STEPS 16
-
 static int speed_at(const struct problem *pr, const struct cost_choice *c, uint32_t height, const char *engine, int batch_index,
                     const struct cost_residency *residencies, struct plan_figures *f, struct err *e)
 {
@@ -28,9 +26,13 @@ static int batch_heights(const struct problem *pr, const struct plan *p, const s
     *out = (struct explain_height){ .batch = b->batch, .neurons = b->engine_neurons, .tokens_per_s = b->predicted.tokens_per_s };
     int r = speed_at(pr, &c, 0, engine, i, residencies, f, e);
     out->without = f->tokens_per_s;
-    for (uint32_t k = 1; k <= STEPS && r == 0; k++) {
-        uint32_t height = k == STEPS ? n_ff : n_ff * k / STEPS / cluster * cluster;
-        if (height && (r = speed_at(pr, &c, height, engine, i, residencies, f, e)) == 0 && f->tokens_per_s > out->at_best) {
+    for (uint32_t k = 1; k <= EXPLAIN_HEIGHTS && r == 0; k++) {
+        uint32_t height = k == EXPLAIN_HEIGHTS ? n_ff : n_ff * k / EXPLAIN_HEIGHTS / cluster * cluster;
+        if (!height || (r = speed_at(pr, &c, height, engine, i, residencies, f, e)) < 0)
+            continue;
+        out->tried[out->n_tried] = height;
+        out->at[out->n_tried++] = f->tokens_per_s;
+        if (f->tokens_per_s > out->at_best) {
             out->at_best = f->tokens_per_s;
             out->best = height;
         }

@@ -179,6 +179,26 @@ static void reading(struct page *out, const struct report *r, int index)
     page_put(out, "</p>\n");
 }
 
+/* What the device's accelerator brings, by batch size. */
+static void engine_table(struct page *out, const struct report *r, int index)
+{
+    const struct explain *x = &r->limits[index].explain;
+    const char *const heads[] = { "batch", "neurons of each FFN on it", "tokens/s", "without it", "it adds", "best height", "tokens/s there" };
+    if (!x->engine)
+        return;
+    page_put(out, "<h3>Accelerator ");
+    page_text(out, x->engine);
+    page_put(out, "</h3>\n<p>It computes the hottest neurons of each FFN beside the processor, of those in memory. Residencies, cores and "
+                  "queue are the plan's in each column; heights are sixteenths of an FFN.</p>\n");
+    report_table(out, NULL, heads, 7);
+    for (int i = 0; i < x->n_heights; i++) {
+        const struct explain_height *h = &x->height[i];
+        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n", h->batch,
+                 h->neurons, r->p->n_ff, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1), h->best, h->at_best);
+    }
+    report_table_end(out);
+}
+
 void report_limit_section(struct page *out, const struct report *r, int index)
 {
     const struct plan *p = r->p;
@@ -198,6 +218,7 @@ void report_limit_section(struct page *out, const struct report *r, int index)
     page_put(out, "</p>\n");
     reading(out, r, index);
     binds(out, r, index);
+    engine_table(out, r, index);
     page_put(out, "<div class='figs'>");
     report_time_figures(out, r, index);
     report_neuron_figures(out, r, index);

@@ -304,7 +304,8 @@ static int print_json(const struct plan *p, const struct plan_limit *l, const st
     js_set_num(o, "tokens_per_s", l->batches[0].predicted.tokens_per_s);
     js_set_num(o, "gap", l->gap);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);
+        if (i != BUDGET_ENGINE || x->account.item[i])
+            js_set_u64(account, budget_item_name((enum budget_item)i), x->account.item[i]);
     js_set_u64(account, "total", x->account.total);
     js_set_u64(account, "floor", x->account.floor);
     js_set(o, "account", account);

@@ -142,8 +142,9 @@ void report_configuration(FILE *f, const struct setup *s, const struct engine *g
     fprintf(f, ",\"memory_bytes\":%llu,\"account_bytes\":%llu,\"floor_bytes\":%llu,\"account\":{",
             (unsigned long long)s->memory_bytes, (unsigned long long)b->total, (unsigned long long)b->floor);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
-                (unsigned long long)b->item[i]);
+        if (i != BUDGET_ENGINE) /* telemetry's `engine` has it */
+            fprintf(f, "%s\"%s\":%llu", i ? "," : "", budget_item_name((enum budget_item)i),
+                    (unsigned long long)b->item[i]);
     fprintf(f, "},\"peak_bytes\":%llu", (unsigned long long)machine_peak_bytes());
     report_accel(f, s, g);
 }

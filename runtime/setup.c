@@ -476,7 +476,9 @@ static void say_decided(const struct setup *s)
         log_debug("passes of up to %d tokens: %d threads%s, %d reads in flight", c->batches[i].tokens, c->batches[i].threads,
                   c->batches[i].cpus ? ", each on its own processor" : "", c->batches[i].depth);
     for (int i = 0; i < BUDGET_ITEMS; i++)
-        log_debug("account: %-10s %s", budget_item_name((enum budget_item)i), size_format(s->budget.item[i], bytes, sizeof bytes));
+        if (i != BUDGET_ENGINE) /* "beside" has it */
+            log_debug("account: %-10s %s", budget_item_name((enum budget_item)i),
+                      size_format(s->budget.item[i], bytes, sizeof bytes));
     if (taken_beside(s))
         log_debug("account: %-10s %s", "beside", size_format(taken_beside(s), bytes, sizeof bytes));
     for (int l = 0; l < s->pack->h.n_layers; l++) {

@@ -22,7 +22,7 @@
 #define META_FIXED    (96u << 10) /* hyper-parameters, key tables, command line, plan header */
 
 static const char *const item_names[BUDGET_ITEMS] = {
-    "process", "stacks", "meta", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
+    "process", "stacks", "meta", "engine", "dense", "predictor", "kv", "scratch", "staging", "checks", "index", "hot", "cold",
 };
 
 const char *budget_item_name(enum budget_item i)
@@ -397,6 +397,34 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
     b->item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
 }
 
+#define ENGINE_PARTS   16 /* partial sums of Down, at most, of so many tokens */
+#define ENGINE_TOKENS  32
+#define ENGINE_TABLES  65536
+#define ENGINE_FFN     192 /* bytes of tables, of an FFN, and of a layer's other matrices */
+#define ENGINE_LAYER   512
+
+/* Inputs, gates, ups, outputs and partial sums of the tokens of a pass, f32; outputs twice more in the host's memory. */
+static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const struct budget_engine *e, const struct budget_scratch *c)
+{
+    uint64_t rows = (uint64_t)c->rows, d = (uint64_t)m->h.d_model, layers = (uint64_t)model_depth(&m->h);
+    struct sum all = { 0 };
+    if (!e->on)
+        return 0;
+    if (e->driver_bytes > UINT64_MAX / 4)
+        s->bad = 1;
+    add(&all, (e->driver_bytes + (1 << 20) - 1) >> 20 << 20);
+    add(&all, mul(s, rows, 8 * d));
+    if (e->shares_memory) {
+        add(&all, mul(s, rows, 8 * d));
+        add(&all, mul(s, rows, 8 * (uint64_t)m->h.n_ff));
+        add(&all, (uint64_t)ENGINE_PARTS * ENGINE_TOKENS * 4 * d);
+    }
+    add(&all, mul(s, layers, (uint64_t)model_ffn_blocks(&m->h) * ENGINE_FFN + ENGINE_LAYER));
+    add(&all, ENGINE_TABLES);
+    s->bad |= all.bad;
+    return up64(all.v);
+}
+
 int budget_compute(const struct budget_model *m, const struct budget_choice *c, struct budget *out, struct err *e)
 {
     const struct budget_predictors *p = &c->predictors;
@@ -411,6 +439,7 @@ int budget_compute(const struct budget_model *m, const struct budget_choice *c, 
     b.item[BUDGET_STACKS] =
         (uint64_t)(c->threads - 1) * POOL_STACK_BYTES + (uint64_t)c->io_lanes * BUDGET_IO_STACK_BYTES;
     b.item[BUDGET_META] = meta_bytes(&s, m, c);
+    b.item[BUDGET_ENGINE] = engine_bytes(&s, m, &c->engine, &scratch);
     b.item[BUDGET_DENSE] = up64(m->dense_bytes);
     b.item[BUDGET_KV] = kv.total;
     b.item[BUDGET_SCRATCH] = scratch.total;

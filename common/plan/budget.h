@@ -36,6 +36,13 @@ struct budget_predictors {
     uint32_t n, ranges;         /* predictors; ranges of neurons of one, at most */
 };
 
+/* An accelerator beside the processor: what its driver takes of the process's memory, and of which it needs buffers for every pass. */
+struct budget_engine {
+    int on;                     /* 0: there is none, and nothing below counts */
+    uint64_t driver_bytes;
+    int shares_memory;          /* all of its buffers are in the processor's memory, not those of outputs alone */
+};
+
 /* Choices of the plan (one memory limit) or of the runtime's command line. */
 struct budget_choice {
     int context;                /* KV positions per sequence */
@@ -50,6 +57,7 @@ struct budget_choice {
     struct budget_predictors predictors; /* predicted mode: those in use; else all 0 */
     uint64_t predictor_bytes;   /* sum of budget_dense_tensor() over those of them that stay in memory */
     uint32_t predictor_buffers; /* read buffers for the others, which are streamed; 0: there are none */
+    struct budget_engine engine; /* of plans; the runtime looks at the open device instead */
     const uint32_t *hot;        /* [layer][block][part] neurons of the resident prefix, or NULL: all zero */
     const uint32_t *cold;       /* [layer][part] slots, or NULL: all zero */
 };
@@ -60,6 +68,7 @@ enum budget_item {
     BUDGET_PROCESS,   /* code, libraries, libc, main stack, kernel memory; page tables of what is below */
     BUDGET_STACKS,    /* worker and I/O thread stacks */
     BUDGET_META,      /* tokenizer, hyper-parameters, tables of the pack, plan */
+    BUDGET_ENGINE,    /* an accelerator's driver and buffers */
     BUDGET_DENSE,     /* attention, norms, embeddings, head, routers, shared experts */
     BUDGET_PREDICTOR, /* predicted mode: predictors that stay in memory */
     BUDGET_KV,        /* K and V, and the tables of their pages */

@@ -68,11 +68,12 @@ static int says_the_same(const struct problem *pr, const struct plan *p, const s
 
 /* --- doubts --- */
 
-static int same_account(const struct problem *pr, const struct plan_limit *l)
+static int same_account(const struct problem *pr, const struct plan *p, const struct plan_limit *l)
 {
     struct budget b;
     struct err ignored = { 0 };
-    return planning_account(pr, l, &b, &ignored) == 0 && b.total == l->account_bytes && b.floor == l->floor_bytes;
+    return planning_account(pr, l, planning_limit_engine(p, l), &b, &ignored) == 0 &&
+           b.total == l->account_bytes && b.floor == l->floor_bytes;
 }
 
 static int doubt_lanes(const struct problem *pr, const struct plan *p, int li, const struct cost_choice *c, struct check_fields *f,
@@ -84,7 +85,7 @@ static int doubt_lanes(const struct problem *pr, const struct plan *p, int li, c
         struct plan_limit as = *l;
         struct cost_choice now = *c;
         now.lanes = as.io_lanes = other[i];
-        if (other[i] > 0 && same_account(pr, &as) && says_the_same(pr, p, l, &now))
+        if (other[i] > 0 && same_account(pr, p, &as) && says_the_same(pr, p, l, &now))
             return check_fields_add(f, no_bearing, e, "limits[%d].io.lanes", li);
     }
     return 0;
@@ -147,7 +148,7 @@ static int doubt_batches(const struct problem *pr, const struct plan *p, int li,
         struct budget b;
         alone.batches = &l->batches[i];
         alone.n_batches = 1;
-        if ((r = planning_account(pr, &alone, &b, e)) == 0 && b.total < l->account_bytes &&
+        if ((r = planning_account(pr, &alone, planning_limit_engine(p, l), &b, e)) == 0 && b.total < l->account_bytes &&
             (r = check_fields_add(f, why, e, "limits[%d].batches[%d].cold", li, i)) == 0)
             r = check_fields_add(f, why, e, "limits[%d].batches[%d].hot", li, i);
     }
@@ -298,7 +299,7 @@ static int fill_with_layers(const struct problem *pr, const struct plan *p, cons
     for (int k = 0; k < p->n_layers; k++) {
         struct budget b;
         make_whole(p, to, k);
-        int fits = planning_account(pr, to, &b, &ignored) == 0 && cost_memory_ok(b.total, to->memory_bytes);
+        int fits = planning_account(pr, to, planning_limit_engine(p, to), &b, &ignored) == 0 && cost_memory_ok(b.total, to->memory_bytes);
         if (!fits)
             copy_layer(p, from, to, k);
         n += fits;

@@ -146,7 +146,7 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
 {
     const struct plan_limit *l = &p->limits[li];
     struct budget b;
-    int r = planning_account(pr, l, &b, e);
+    int r = planning_account(pr, l, planning_limit_engine(p, l), &b, e);
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
     if (b.total != l->account_bytes || b.floor != l->floor_bytes)

@@ -330,7 +330,7 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
     if (r == 0)
         r = prompt_of(p, c, x->residencies, l, e);
     if (r == 0)
-        r = planning_account(p, l, &account, e);
+        r = planning_account(p, l, c->engine, &account, e);
     if (r == 0) {
         l->account_bytes = account.total;
         l->floor_bytes = account.floor;
@@ -462,6 +462,11 @@ const char *planning_engine(const struct request *q, const struct problem *p)
     return name;
 }
 
+static int known_driver(const struct hw *hw, const char *engine)
+{
+    return account_engine(hw, engine).driver_bytes > 0;
+}
+
 /* The plan names the accelerator where any batch size uses it. */
 static int name_engine(const struct problem *p, const struct request *q, struct plan *plan, struct err *e)
 {
@@ -478,8 +483,9 @@ static int name_engine(const struct problem *p, const struct request *q, struct 
     if (!most)
         return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures, and gets no neurons", engine);
     snprintf(plan->engine, sizeof plan->engine, "%.63s", engine);
-    return plan_note(plan, e, "accelerator '%.40s': what its driver and its buffers take is not in the account; the runtime looks, and "
-                              "keeps so much less of neurons", engine);
+    return known_driver(p->space.hw, engine) ? 0 :
+           plan_note(plan, e, "accelerator '%.40s': what its driver takes was not measured and is not in the account, which has its "
+                              "buffers; the runtime looks, and keeps so much less of neurons", engine);
 }
 
 int planning_layout(struct problem *p, const struct request *q, struct planning_chunks *chunks, double least, struct plan *out,
@@ -614,7 +620,15 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
     }
 }
 
-int planning_account(const struct problem *p, const struct plan_limit *l, struct budget *out, struct err *e)
+const char *planning_limit_engine(const struct plan *p, const struct plan_limit *l)
+{
+    for (int i = 0; i < l->n_batches; i++)
+        if (l->batches[i].engine_neurons)
+            return p->engine;
+    return NULL;
+}
+
+int planning_account(const struct problem *p, const struct plan_limit *l, const char *engine, struct budget *out, struct err *e)
 {
     struct budget worst = { .total = 0 };
     for (int i = 0; i < l->n_batches; i++) {
@@ -623,6 +637,7 @@ int planning_account(const struct problem *p, const struct plan_limit *l, struct
                                    .prefill_chunk = l->prefill_chunk, .threads = l->threads, .io_lanes = l->io_lanes,
                                    .queue_depth = l->queue_depth, .read_bytes = plan_read_bytes(l),
                                    .hot = l->batches[i].hot, .cold = l->batches[i].cold };
+        c.engine = account_engine(p->space.hw, engine);
         if (l->mode == PLAN_PREDICTED) {
             predicted_account(p->space.in, &p->space.shapes.kind[0], l->predictor, &c.predictors);
             for (int k = 0; k < p->space.in->n_layers; k++)

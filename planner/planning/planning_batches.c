@@ -90,6 +90,10 @@ struct cost_choice planning_largest(const struct cost_choice *c, int n)
         }
         most.depth = c[b].depth > most.depth ? c[b].depth : most.depth;
         most.lanes = c[b].lanes > most.lanes ? c[b].lanes : most.lanes;
+        if (c[b].height > most.height) { /* any at all takes the same memory */
+            most.height = c[b].height;
+            most.engine = c[b].engine;
+        }
     }
     return most;
 }

@@ -95,7 +95,7 @@ int explain_limit(struct problem *pr, const struct plan *p, const struct plan_li
     c.predicted = pr->space.predicted[0];
     planning_limits(p, l, &lim);
     planning_residencies(p, &l->batches[0], residencies);
-    int r = planning_account(pr, l, &x.account, e);
+    int r = planning_account(pr, l, planning_limit_engine(p, l), &x.account, e);
     if (r == 0 && l->mode == PLAN_PREDICTED) {
         struct cost_choice exact = c;
         struct budget b;

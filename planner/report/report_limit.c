@@ -183,7 +183,8 @@ static void reading(struct page *out, const struct report *r, int index)
 static void engine_table(struct page *out, const struct report *r, int index)
 {
     const struct explain *x = &r->limits[index].explain;
-    const char *const heads[] = { "batch", "neurons of each FFN on it", "tokens/s", "without it", "it adds", "best height", "tokens/s there" };
+    const char *const heads[] = { "batch", "neurons of each FFN on it", "tokens/s", "without it", "it adds", "best height",
+                                  "tokens/s there" };
     if (!x->engine)
         return;
     page_put(out, "<h3>Accelerator ");
@@ -193,8 +194,9 @@ static void engine_table(struct page *out, const struct report *r, int index)
     report_table(out, NULL, heads, 7);
     for (int i = 0; i < x->n_heights; i++) {
         const struct explain_height *h = &x->height[i];
-        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n", h->batch,
-                 h->neurons, r->p->n_ff, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1), h->best, h->at_best);
+        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
+                 h->batch, h->neurons, r->p->n_ff, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1), h->best,
+                 h->at_best);
     }
     report_table_end(out);
 }

@@ -157,6 +157,7 @@ static const struct {
     int colour;
 } items[BUDGET_ITEMS] = {
     [BUDGET_PROCESS] = { "process", 7 }, [BUDGET_STACKS] = { "thread stacks", 7 }, [BUDGET_META] = { "tokenizer, tables", 7 },
+    [BUDGET_ENGINE] = { "accelerator", 7 },
     [BUDGET_DENSE] = { "attention, embeddings, head", 0 }, [BUDGET_PREDICTOR] = { "predictors", 3 }, [BUDGET_KV] = { "KV cache", 5 },
     [BUDGET_SCRATCH] = { "activations", 4 }, [BUDGET_STAGING] = { "read buffers", 6 }, [BUDGET_CHECKS] = { "checksums", 7 },
     [BUDGET_INDEX] = { "index of neurons", 7 }, [BUDGET_HOT] = { "hot neurons", 2 }, [BUDGET_COLD] = { "cold cache", 1 },

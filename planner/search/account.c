@@ -2,6 +2,16 @@
 #include "planner/search/account.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+struct budget_engine account_engine(const struct hw *hw, const char *name)
+{
+    for (int i = 0; i < hw->n_accels && name; i++)
+        if (!strcmp(hw->accels[i].engine, name))
+            return (struct budget_engine){ .on = 1, .driver_bytes = hw->accels[i].driver_bytes,
+                                           .shares_memory = hw->accels[i].shares_memory };
+    return (struct budget_engine){ .on = 0 };
+}
 
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e)
@@ -19,6 +29,8 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .hot = hot, .cold = cold };
+    if (c->height && c->engine)
+        b.engine = account_engine(s->hw, c->engine);
     if (c->predicted) {
         b.predictors = s->group[c->group].predictors;
         b.predictor_bytes = b.predictors.bytes;

@@ -8,6 +8,9 @@
 
 /* Account of a choice with these residencies (residencies[n_layers]; NULL: none), at max_batch. Of a group of several
  * variants, with the predictors that take least. */
+/* What the account has for the device's accelerator of that name; NULL or one that is not there: nothing. */
+struct budget_engine account_engine(const struct hw *hw, const char *name);
+
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e);
 

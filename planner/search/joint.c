@@ -211,12 +211,19 @@ static int least_bytes(const struct joint *j, const struct joint_node *x, int64_
     struct budget b;
     most.threads = x->few;
     most.depth = x->flat;
+    most.height = 0;
+    most.engine = NULL;
     for (int k = 0; k < j->n; k++) {
-        int threads = BUDGET_MAX_THREADS, depth = BUDGET_MAX_DEPTH;
+        int threads = BUDGET_MAX_THREADS, depth = BUDGET_MAX_DEPTH, without = 0;
         for (int i = x->from[k]; i < x->from[k + 1]; i++) {
             const struct joint_run *run = &j->item[x->item[i]].run;
             threads = run->deepest.threads < threads ? run->deepest.threads : threads;
             depth = run->least_depth < depth ? run->least_depth : depth;
+            without |= !run->deepest.height;
+        }
+        if (!without) { /* each choice of this size has an accelerator */
+            most.height = j->item[x->item[x->from[k]]].run.deepest.height;
+            most.engine = j->item[x->item[x->from[k]]].run.deepest.engine;
         }
         most.threads = threads > most.threads ? threads : most.threads;
         most.depth = depth > most.depth ? depth : most.depth;

@@ -17,9 +17,9 @@ struct engine_accel {
     struct dense_elsewhere elsewhere;
     struct accel_need need;
     uint8_t *takes;             /* [layer][block]: it can have an FFN's neurons */
-    uint32_t *beside;           /* [layer][block]: how many, in this pass */
+    uint32_t *shares;           /* [height][layer][block]: how many, prepared once */
+    const uint32_t *beside;     /* [layer][block], of shares: how many, in this pass */
     float *out;                 /* f32[scratch.rows][d_model] */
-    int by;                     /* index of the height of this pass; -1: not set */
     int lost, stale;            /* stale: the pipeline may have begun a layer without what was its share */
     struct err why;
 };
@@ -70,11 +70,15 @@ static int index_of(const struct engine *g, int n)
     return i;
 }
 
-static uint32_t share_of(const struct engine *g, int by, size_t i)
+/* What each FFN gives by each height: a pass takes its own by a pointer, and waits for nothing. */
+static void prepare_shares(struct engine *g)
 {
     const struct engine_accel *x = g->accel;
-    int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
-    return !x->lost && x->takes[i] ? height_of(g, &g->c.accel.heights[by], layer, block) : 0;
+    for (int by = 0; by < g->c.accel.n_heights; by++)
+        for (size_t i = 0; i < ffns_of(g); i++) {
+            int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
+            x->shares[(size_t)by * ffns_of(g) + i] = x->takes[i] ? height_of(g, &g->c.accel.heights[by], layer, block) : 0;
+        }
 }
 
 void engine_accel_use(struct engine *g, int n)
@@ -84,19 +88,15 @@ void engine_accel_use(struct engine *g, int n)
         return;
     x->stale = 0;
     g->stats.accel.passes += !x->lost;
-    int by = index_of(g, n);
-    if (by == x->by)
-        return;
-    for (size_t i = 0; i < ffns_of(g); i++)
-        x->beside[i] = share_of(g, by, i);
-    x->by = by;
+    x->beside = x->shares + (size_t)index_of(g, n) * ffns_of(g);
+    pipeline_beside(g->pipe, x->beside);
 }
 
 uint64_t engine_accel_neurons(const struct engine *g, int n)
 {
     uint64_t sum = 0;
     for (size_t i = 0; g->accel && i < ffns_of(g); i++)
-        sum += share_of(g, index_of(g, n), i);
+        sum += g->accel->shares[(size_t)index_of(g, n) * ffns_of(g) + i];
     return sum;
 }
 
@@ -247,23 +247,25 @@ uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s
     engine_accel_need(p, s, work, &need);
     uint64_t ffns = (uint64_t)p->h.n_layers * (uint64_t)model_ffn_blocks(&p->h);
     return a->backend->buffers(a, &need) + (uint64_t)s->rows * (uint64_t)p->h.d_model * 4 +
-           ffns * (5 + (uint64_t)p->shapes.n_parts * 2 * sizeof(struct piece)) + (uint64_t)model_depth(&p->h) * 18 * sizeof(struct piece) +
-           65536;
+           ffns * (1 + 4 * ENGINE_MAX_HEIGHTS + (uint64_t)p->shapes.n_parts * 2 * sizeof(struct piece)) +
+           (uint64_t)model_depth(&p->h) * 18 * sizeof(struct piece) + 65536;
 }
 
 int engine_accel_open(struct engine *g, struct err *e)
 {
     struct accel *a = g->c.accel.accel;
-    int r;
+    int r, n_heights = g->c.accel.n_heights > 0 ? g->c.accel.n_heights : 1;
     if (!a)
         return 0;
     struct engine_accel *x = g->accel = calloc(1, sizeof *x);
     if (!x)
         return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
-    *x = (struct engine_accel){ .a = a, .g = g, .by = -1, .takes = calloc(ffns_of(g), 1), .beside = calloc(ffns_of(g), sizeof *x->beside),
+    *x = (struct engine_accel){ .a = a, .g = g, .takes = calloc(ffns_of(g), 1),
+                                .shares = calloc((size_t)n_heights * ffns_of(g), sizeof *x->shares),
                                 .out = calloc((size_t)g->scratch.rows * (size_t)g->h.d_model, sizeof *x->out) };
-    if (!x->takes || !x->beside || !x->out)
+    if (!x->takes || !x->shares || !x->out)
         return err_set(e, ERR_NOMEM, "out of memory for an accelerator");
+    x->beside = x->shares;
     engine_accel_need(g->c.pack, &g->scratch, g->c.accel.work, &x->need);
     if ((r = add_weights(g, e)) < 0 || (r = a->backend->allocate(a, &x->need, e)) < 0) {
         if (g->c.accel.fail_exit)
@@ -276,6 +278,7 @@ int engine_accel_open(struct engine *g, struct err *e)
         int layer = (int)(i / (size_t)g->n_blocks), block = (int)(i % (size_t)g->n_blocks);
         x->takes[i] = (uint8_t)can_take(g, layer, block, most_of(g, layer, block));
     }
+    prepare_shares(g);
     return 0;
 }
 
@@ -286,7 +289,7 @@ int engine_accel_close(struct engine *g)
     int used = a ? a->backend->close(a) : 0;
     if (x) {
         free(x->takes);
-        free(x->beside);
+        free(x->shares);
         free(x->out);
     }
     free(x);
@@ -313,7 +316,7 @@ static int fault(struct engine *g, const struct err *why, struct err *e)
     if (!x->lost) {
         x->lost = x->stale = 1;
         x->why = *why;
-        memset(x->beside, 0, ffns_of(g) * sizeof *x->beside);
+        memset(x->shares, 0, (size_t)g->c.accel.n_heights * ffns_of(g) * sizeof *x->shares);
     }
     return g->c.accel.fail_exit ? err_set(e, ERR_IO, "%s", why->msg) : 0;
 }

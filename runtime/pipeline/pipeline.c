@@ -62,6 +62,11 @@ void pipeline_use(struct pipeline *p, int threads, int depth)
     read_queue_use(p->q, (uint32_t)depth);
 }
 
+void pipeline_beside(struct pipeline *p, const uint32_t *beside)
+{
+    p->c.beside = beside;
+}
+
 /* ---- a worker ---- */
 
 static int hidden_rows(const struct job *j, struct counts *c, struct err *e)

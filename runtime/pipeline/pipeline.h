@@ -39,6 +39,9 @@ void pipeline_free(struct pipeline *p); /* after the backend is closed; accepts 
  * the configuration has. Between passes. */
 void pipeline_use(struct pipeline *p, int threads, int depth);
 
+/* From the next layer on, the config's `beside`. Between layers. */
+void pipeline_beside(struct pipeline *p, const uint32_t *beside);
+
 /* A forward pass begins. predicted: layers that have predictors compute only what those predict. */
 void pipeline_begin(struct pipeline *p, int predicted);
 

@@ -8,7 +8,8 @@ scratch
 P=$BIN/thermo-profile plan=$BIN/thermo-plan run=$BIN/thermo-run
 is() { [ "$1" = "$2" ] || { echo "'$1' instead of '$2'"; return 1; }; }
 
-# device NAME ENGINE LAUNCH_US NS_PER_WEIGHT: the measured device with such an accelerator, an FFN's weight in so many ns whatever the tokens.
+# device NAME ENGINE LAUNCH_US NS_PER_WEIGHT [DRIVER_BYTES]: the measured device with such an accelerator, an FFN's weight in so many ns whatever
+# the tokens; its buffers are in the processor's memory, and its driver takes so much.
 device()
 {
     python3 - "$tmp/box.csv" "$@" << 'END' > "$tmp/$1.csv" && "$P" import -q --db "$tmp/$1.sqlite" --csv "$tmp/$1.csv"
@@ -23,6 +24,9 @@ for r in rows:
 def row(table, key, field, value, unit):
     out.writerow([name, table, key, field, repr(value), unit, 'estimated', 'made up'])
 row('accelerator', f'engine={engine}', 'launch_ns', launch, 'ns')
+if len(sys.argv) > 6:
+    row('accelerator', f'engine={engine}', 'driver_bytes', int(sys.argv[6]), 'B')
+    row('accelerator', f'engine={engine}', 'shares_memory', 1, '')
 for b in 1, 8:
     for n in 64, 4096:
         for kind in 'f16', 'q4_0':
@@ -35,7 +39,7 @@ END
 
 solve() { # DEVICE OUT [...]
     local db=$tmp/$1.sqlite out=$2; shift 2
-    "$plan" solve --traces "$traces" --hardware "$db" --memory 64MiB --context 256 --form split --packed no --no-verify --out "$out" "$@"
+    "$plan" solve --traces "$traces" --hardware "$db" --memory ${memory:-64MiB} --context 256 --form split --packed no --no-verify --out "$out" "$@"
 }
 heights() { python3 -c "import json,sys
 p = json.load(open(sys.argv[1]))
@@ -160,6 +164,26 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
             ! cmp -s "$tmp/a" "$tmp/c"
     }
     check "the plan's engine and heights are taken, and --engine none overrides them" taken
+    # What its driver takes is measured, and a plan has room for that and its buffers: nothing has to give way, and the peak is within it.
+    fits()
+    {
+        "$P" hardware --db "$tmp/pocl.sqlite" --device pocl --only engine --engine opencl:0 --quick --types f16 --engine-cache "$tmp" \
+            --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" || return 1
+        local bytes memory
+        bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]))')
+        device driven opencl:0 1 0.001 "$bytes" && memory=$((bytes + (28 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
+            ! grep -q 'driver takes' "$tmp/driven.json" && "$plan" check -q "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" > "$tmp/out" &&
+            "$plan" explain "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" --no-gains > "$tmp/text" && grep -q '^  engine  *[0-9]' "$tmp/text" &&
+            "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine-cache "$tmp" --json -q > "$tmp/lines" &&
+            python3 - "$tmp/lines" "$tmp/driven.json" << 'END'
+import json, sys
+s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
+print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
+assert s['peak_bytes'] <= s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
+assert s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']
+END
+    }
+    check "a plan has room for its driver and buffers, and a run stays within it" fits
 else
     skip "the plan's engine and heights are taken" "no OpenCL device"
 fi

@@ -362,7 +362,8 @@ static int load_points(sqlite3 *db, const char *path, int64_t id, struct loading
                        " p.origin" HWDB_STORAGE_ROWS, id, sizeof *h->storage_points, HW_MAX_POINTS, each_storage, l,
                        (void **)&h->storage_points, &h->n_storage, e)) < 0 ||
         (r = read_rows(db, path, "accelerator", revision >= 4 ? ACCEL_COLUMNS DRIVER_BYTES HWDB_ACCEL_ROWS :
-                       ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id, sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
+                       ACCEL_COLUMNS ", NULL" HWDB_ACCEL_ROWS, id,
+                       sizeof *h->accels, HWDB_MAX_ACCELS, each_accel, l, (void **)&h->accels, &n, e)) < 0 ||
         (r = read_rows(db, path, "accelerator_point",
                        "SELECT p.id, accelerator_id, op, rows, cols, batch, ns_p10, ns_p50, ns_p90, p.origin"
                        HWDB_ACCEL_POINT_ROWS, id, sizeof *h->accel_points, HW_MAX_POINTS, each_accel_point, l,
@@ -422,8 +423,8 @@ static int load_conditions(sqlite3 *db, const char *path, int64_t id, struct hw 
         int n = 0;
         if (t == HW_ACCELERATOR && revision < 4)
             continue;
-        r = read_rows(db, path, t == HW_ACCELERATOR ? "accelerator_conditions" : "conditions", sql[t][revision >= 3], id, sizeof *c, 1, each_conditions, NULL,
-                      (void **)&c, &n, e);
+        r = read_rows(db, path, t == HW_ACCELERATOR ? "accelerator_conditions" : "conditions", sql[t][revision >= 3], id, sizeof *c, 1,
+                      each_conditions, NULL, (void **)&c, &n, e);
         if (r == 0 && n == 1)
             h->conditions[t] = *c;
         free(c);

@@ -206,6 +206,8 @@ static void memory_table(struct page *out, const struct report *r)
         heads[i + 1] = size_format(p->limits[i].memory_bytes, names[i], sizeof names[i]);
     report_table(out, "memory account", heads, p->n_limits + 1);
     for (int k = 0; k < BUDGET_ITEMS + 2; k++) {
+        if (k == BUDGET_ENGINE && !p->engine[0])
+            continue;
         page_put(out, "<tr><td>%s</td>", k < BUDGET_ITEMS ? items[k].name : k == BUDGET_ITEMS ? "total" : "least that runs (floor)");
         for (int i = 0; i < p->n_limits; i++) {
             const struct budget *b = &r->limits[i].explain.account;

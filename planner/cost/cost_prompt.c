@@ -22,14 +22,15 @@ double cost_any(double p, double n)
 }
 
 double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
-                           int threads)
+                           int threads, double down_share)
 {
     if (bytes <= 0 || bw <= 0)
         return 0;
     double read_ns = 1e9 * bytes / bw, first_ns = fmin(read_ns, 1e9 * depth * buffer_bytes / bw);
     double before_ns = fmin(first_ns, ahead_ns + hot_ns), left_ns = read_ns - before_ns; /* what is read beside cold_ns */
     double last_ns = cold_ns * fmin(1, buffer_bytes / bytes); /* nothing is read beside the sum of the last */
-    return fmax(0, left_ns + fmax(last_ns, threads * cold_ns / depth) - cold_ns);
+    double alone = threads * (1 - down_share) + down_share, turns = depth < threads ? fmax(1, alone / depth) : (double)threads / depth;
+    return fmax(0, left_ns + fmax(last_ns, turns * cold_ns) - cold_ns);
 }
 
 #define RUN 32 /* neurons, a part of every cluster */
@@ -79,21 +80,27 @@ static struct need need_of(const struct pass *p, int layer, uint32_t hot)
     return o;
 }
 
-/* Bytes that a pass reads of a layer: what is beyond the prefixes, but for what the cache's slots hold. */
-static double read_bytes(const struct inputs *in, const struct layout_shape *s, const struct need *w, const struct cost_residency *k)
+/* What a pass reads of a layer: what is beyond the prefixes, but for what the cache's slots hold. */
+struct brings {
+    double bytes, lookups, units; /* of the last part */
+};
+
+static struct brings brings_of(const struct inputs *in, const struct layout_shape *s, const struct need *w, const struct cost_residency *k)
 {
     int last = s->n_parts - 1;
-    double bytes = 0;
+    struct brings o = { 0 };
     for (int i = 0; i <= last; i++) {
         const struct layout_part *lp = &s->part[i];
         double units = w->blocks * ceil((in->h.n_ff - (double)k->hot[i]) / lp->neurons_per_unit);
         if (i == last && last > 0)
             units = fmin(units, w->beyond);
-        if (i == last)
-            units = fmax(0, units - (double)k->slots);
-        bytes += units * (double)lp->stride_bytes;
+        if (i == last) {
+            o.lookups = units;
+            units = o.units = fmax(0, units - (double)k->slots);
+        }
+        o.bytes += units * (double)lp->stride_bytes;
     }
-    return bytes;
+    return o;
 }
 
 /* Of the neurons that a pass computes. */
@@ -109,17 +116,20 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
                     const struct cost_residency *k, double attention_ns, struct cost_prompt *o)
 {
     const struct inputs *in = p->in;
-    double all = ffn_bytes(in, s, w), bytes = read_bytes(in, s, w, k);
-    double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) +
-                     cost_rows_ns(w->pairs / w->tokens, r->down_ns);
+    struct brings b = brings_of(in, s, w, k);
+    double all = ffn_bytes(in, s, w), bytes = b.bytes, down_ns = cost_rows_ns(w->pairs / w->tokens, r->down_ns);
+    double rows_ns = cost_rows_ns(w->gates, r->gate_ns) + cost_rows_ns(w->neurons, r->up_ns) + down_ns;
     double compute_ns = fmax(rows_ns, cost_memory_ns(all, r->seq_bw, 0, 0)), cold = all > 0 ? compute_ns * fmin(1, bytes / all) : 0;
     int together = in->n_used < SCHEDULE_MAX_BLOCKS ? in->n_used : SCHEDULE_MAX_BLOCKS;
     double groups = in->n_blocks == 1 ? 1 : fmax(1, w->blocks / together);
     double ahead_ns = in->n_blocks == 1 || in->h.early_router ? attention_ns / groups : 0;
     ahead_ns += in->n_blocks > 1 ? compute_ns / groups : 0; /* the group before, or attention where all experts are needed */
     o->ffn_ns += compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads);
+    o->ffn_ns += cost_io_cpu_ns(bytes / r->stream_block, r->stream_cpu_ns, r->threads, r->cores) +
+                 cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
     o->wait_ns += groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups,
-                                               r->stream_bw, r->stream_block, p->c->depth, r->threads);
+                                               r->stream_bw, r->stream_block, p->c->depth, r->threads,
+                                               rows_ns > 0 ? down_ns / rows_ns : 0);
     o->read_bytes += bytes;
 }
 

@@ -6,11 +6,12 @@
  *
  * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_first = sum of t_pass + t_head
  *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads
- *       t_ffn = max(rows * tau(n), V / B_mem) + blocks * tau_start + (M22):  (M1) and (M2) of n tokens. All gates; in
+ *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
  *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down for each token of
  *               those that fire for it; of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
  *               the n k / that many tokens that it then has
- * (M28) t_wait = max(0, (V - V_ahead) / B_io + max(t_c / reads, threads * t_c / D) - t_c)
+ * (M28) t_wait = max(0, (V - V_ahead) / B_io + max(t_c / reads, t_turns) - t_c),   t_turns = threads * t_c / D;
+ *       with fewer buffers than threads max(1, (threads (1 - w) + w) / D) * t_c, w: share of Down, which all threads sum
  *       t_c of t_ffn is of the neurons that are read, V bytes. Down is summed in order, so they are computed after those in
  *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
  *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
@@ -36,6 +37,6 @@ double cost_any(double p, double n);
 
 /* (M28), and what of it is a wait: beyond hot_ns + cold_ns. ahead_ns: time before hot_ns in which reads are under way. */
 double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, double bytes, double bw, double buffer_bytes, int depth,
-                           int threads);
+                           int threads, double down_share);
 
 #endif

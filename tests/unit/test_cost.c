@@ -350,12 +350,14 @@ static void test_prompt(void)
     CHECK(cost_any(0.5, 2) == 0.75 && cost_any(1, 5) == 1 && cost_any(0, 5) == 0 && near(cost_any(0.01, 1), 0.01));
     /* 100 bytes at 1 a ns through one buffer of 10: the first 10 are read beforehand; 90 more, and each of ten buffers is one of two
      * threads' while nothing else can be computed: 90 + 2 * 50 in place of 50. */
-    CHECK(near(cost_prompt_wait_ns(50, 50, 0, 100, 1e9, 10, 1, 2), 140));
-    CHECK(near(cost_prompt_wait_ns(50, 50, 0, 100, 1e9, 10, 4, 2), 60 + 25 - 50));
-    CHECK(near(cost_prompt_wait_ns(0, 50, 0, 100, 1e9, 10, 4, 2), 100 + 25 - 50)); /* nothing hides the first */
-    CHECK(near(cost_prompt_wait_ns(0, 50, 20, 100, 1e9, 10, 4, 2), 80 + 25 - 50)); /* but attention */
-    CHECK(cost_prompt_wait_ns(100, 50, 0, 100, 1e9, 10, 10, 2) == 0 && cost_prompt_wait_ns(9, 9, 9, 0, 1e9, 10, 1, 1) == 0);
-    CHECK(near(cost_prompt_wait_ns(0, 1000, 0, 100, 1e9, 10, 100, 2), 0));
+    CHECK(near(cost_prompt_wait_ns(50, 50, 0, 100, 1e9, 10, 1, 2, 0), 140));
+    CHECK(near(cost_prompt_wait_ns(50, 50, 0, 100, 1e9, 10, 4, 2, 0), 60 + 25 - 50));
+    CHECK(near(cost_prompt_wait_ns(0, 50, 0, 100, 1e9, 10, 4, 2, 0), 100 + 25 - 50)); /* nothing hides the first */
+    CHECK(near(cost_prompt_wait_ns(0, 50, 20, 100, 1e9, 10, 4, 2, 0), 80 + 25 - 50)); /* but attention */
+    CHECK(cost_prompt_wait_ns(100, 50, 0, 100, 1e9, 10, 10, 2, 0) == 0 && cost_prompt_wait_ns(9, 9, 9, 0, 1e9, 10, 1, 1, 0) == 0);
+    /* where all threads sum Down, a third of it: 90 + (2 * 2 / 3 + 1 / 3) * 50 */
+    CHECK(near(cost_prompt_wait_ns(50, 50, 0, 100, 1e9, 10, 1, 2, 1 / 3.0), 90 + 250 / 3.0 - 50));
+    CHECK(near(cost_prompt_wait_ns(0, 1000, 0, 100, 1e9, 10, 100, 2, 0), 0));
     struct hw hw = sample_hw(1, 2, 100000);
     CHECK(!cost_prompt_known(&hw));
     add_row(&hw, "rows/f16/f32", HW_SEQ, 1, 64, 10);

@@ -1,7 +1,7 @@
 # Everything here but the per-ISA kernels, which carry their own flags.
-common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avx512.c neon.c dotprod.c i8mm.c avx2_k.c avx512_k.c neon_k.c dotprod_k.c)))
+common_isa        := $(patsubst common/%,%,$(wildcard $(addprefix common/kernels/kernels_,avx2.c avx512.c neon.c dotprod.c i8mm.c avx2_k.c avx512_k.c neon_k.c dotprod_k.c amx.c)))
 common_src        := $(filter-out $(common_isa) offline/%,$(patsubst common/%,%,$(wildcard common/*/*.c)))
-common_src_x86_64 := $(filter %_avx2.c %_avx512.c %_avx2_k.c %_avx512_k.c,$(common_isa))
+common_src_x86_64 := $(filter %_avx2.c %_avx512.c %_avx2_k.c %_avx512_k.c %_amx.c,$(common_isa))
 common_src_aarch64 := $(filter %_neon.c %_dotprod.c %_i8mm.c %_neon_k.c %_dotprod_k.c,$(common_isa))
 # clang warns where it does not unroll as asked (at -O0, under sanitizers): no error. gcc ignores the flag.
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += -Wno-pass-failed
@@ -11,6 +11,7 @@ $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(SANITIZE),-O1)
 $(B)/common/kernels/kernels_%.o: CFLAGS_file += $(if $(findstring fuzzer,$(SANITIZE)),-fno-sanitize=all)
 $(B)/common/kernels/kernels_avx2.o $(B)/common/kernels/kernels_avx2_k.o:   CFLAGS_file += -mavx2 -mfma -mf16c
 $(B)/common/kernels/kernels_avx512.o $(B)/common/kernels/kernels_avx512_k.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni
+$(B)/common/kernels/kernels_amx.o: CFLAGS_file += -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mamx-tile -mamx-int8
 $(B)/common/kernels/kernels_dotprod.o $(B)/common/kernels/kernels_dotprod_k.o: CFLAGS_file += -march=armv8.2-a+dotprod
 $(B)/common/kernels/kernels_i8mm.o:   CFLAGS_file += -march=armv8.2-a+dotprod+i8mm
 # The accelerator's kernels are a source of their own, which becomes a string at build time.

@@ -5,7 +5,7 @@ flags="-std=c11 -I. -D_GNU_SOURCE -include scripts/analyze.h -O1 -Wall -Wextra $
 sources=() bad=0
 for f in "$@"; do
     case $f in
-    */kernels_neon.c | */kernels_dotprod.c | */kernels_i8mm.c | */kernels_avx*.c) ;; # their own flags; the kernel tests cover them
+    */kernels_neon.c | */kernels_dotprod.c | */kernels_i8mm.c | */kernels_avx*.c | */kernels_amx.c) ;; # their own flags; the kernel tests cover them
     common/base/err.c | tests/*) ;; # what analyze.h speaks of; and tests may die
     *.c) sources+=("$f") ;;
     esac

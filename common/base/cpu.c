@@ -10,6 +10,8 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #elif defined(__aarch64__)
 #include <sys/auxv.h>
 #ifndef HWCAP_ASIMDDP
@@ -24,6 +26,7 @@ static const char *const tier_names[CPU_TIERS] = {
     [CPU_SCALAR] = "scalar",
     [CPU_AVX2] = "avx2",
     [CPU_AVX512] = "avx512",
+    [CPU_AMX] = "amx",
     [CPU_NEON] = "neon",
     [CPU_DOTPROD] = "dotprod",
     [CPU_I8MM] = "i8mm",
@@ -33,6 +36,22 @@ const char *cpu_tier_name(enum cpu_tier t)
 {
     return (unsigned)t < CPU_TIERS ? tier_names[t] : "unknown";
 }
+
+#if defined(__x86_64__)
+#define AMX_BITS   (1u << 24 | 1u << 25) /* AMX-TILE and AMX-INT8: leaf 7, EDX */
+#define XCR0_TILES (3u << 17)
+
+/* Tiles of sixteen rows of 64 bytes, eight of them, and the kernel lets this process use them: their state is so large that Linux
+ * has it asked for, once. Threads and children may, too. */
+static int tiles_allowed(void)
+{
+    enum { REQUEST = 0x1023 /* ARCH_REQ_XCOMP_PERM */, DATA = 18 };
+    unsigned a, b, c, d;
+    if (!__get_cpuid_count(0x1d, 1, &a, &b, &c, &d) || b >> 16 < 8 || (b & 0xffff) < 64 || (c & 0xffff) < 16)
+        return 0;
+    return syscall(SYS_arch_prctl, REQUEST, DATA) == 0;
+}
+#endif
 
 unsigned cpu_detect(void)
 {
@@ -53,6 +72,8 @@ unsigned cpu_detect(void)
     const unsigned need = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
     if ((lo & 0xe6) == 0xe6 && (b7 & need) == need && (c7 & bit_AVX512VNNI))
         mask |= 1u << CPU_AVX512;
+    if (mask & 1u << CPU_AVX512 && (d7 & AMX_BITS) == AMX_BITS && (lo & XCR0_TILES) == XCR0_TILES && tiles_allowed())
+        mask |= 1u << CPU_AMX;
 #elif defined(__aarch64__)
     mask |= 1u << CPU_NEON;
     if (getauxval(AT_HWCAP) & HWCAP_ASIMDDP)
@@ -79,7 +100,7 @@ int cpu_parse(const char *text, unsigned *out, struct err *e)
         return 0;
     }
     return err_set(e, ERR_USAGE,
-                   "cpu tier '%s': expected auto, scalar, avx2, avx512, neon, dotprod or i8mm", text);
+                   "cpu tier '%s': expected auto, scalar, avx2, avx512, amx, neon, dotprod or i8mm", text);
 }
 
 /* The value of "key : value" when line is that key's. */

@@ -63,6 +63,8 @@ void kernels_init(unsigned cpu_mask)
         kernels_fill_avx2(&table);
     if (cpu_mask & 1u << CPU_AVX512)
         kernels_fill_avx512(&table);
+    if (cpu_mask & 1u << CPU_AMX)
+        kernels_fill_amx(&table);
 #elif defined(__aarch64__)
     if (cpu_mask & 1u << CPU_NEON)
         kernels_fill_neon(&table);

@@ -32,8 +32,7 @@ enum kernels_act {
 };
 
 /* Four blocks of 32 activations: element j of block b is x ~ d[b] * q, with d = max|x| / 127 and q in
- * [-127, 127] at qs[16 * b + j] for j < 16, else at qs[64 + 16 * b + j - 16] (the order in which
- * Q4_0 holds its nibbles). sum[2 * b] and sum[2 * b + 1] are the sums of the block's first and last sixteen q.
+ * [-127, 127] at qs[32 * b + j]. sum[2 * b] and sum[2 * b + 1] are the sums of the block's first and last sixteen q.
  * The blocks past the end are zero. */
 struct kernels_q8_group {
     float d[4];

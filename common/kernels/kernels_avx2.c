@@ -33,8 +33,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
         /* the packs work within 128-bit lanes; the permutation puts their dwords in order */
         __m256i b = _mm256_packs_epi16(_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3]));
         b = _mm256_permutevar8x32_epi32(b, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-        _mm_storeu_si128((void *)(g->qs + i % 4 * 16), _mm256_castsi256_si128(b));
-        _mm_storeu_si128((void *)(g->qs + 64 + i % 4 * 16), _mm256_extracti128_si256(b, 1));
+        _mm256_storeu_si256((void *)(g->qs + i % 4 * 32), b);
         g->d[i % 4] = zero ? 0 : top / 127.0f;
         kernels_q8_sums(g, i % 4);
     }

@@ -92,8 +92,9 @@ PRIM VF dot_two(VF acc, const struct kg *w, const struct k_scales4 *k, int r, co
     VF t = vf_zero();
     UNROLL
     for (int i = 0; i < 2; i++) {
-        lo[i] = _mm256_loadu_si256((const void *)(x + 32 + 32 * i));
-        hi[i] = _mm256_loadu_si256((const void *)(x + 96 + 32 * i));
+        const __m256i a = _mm256_loadu_si256((const void *)(x + 32 + 64 * i)), b = _mm256_loadu_si256((const void *)(x + 64 + 64 * i));
+        lo[i] = _mm256_permute2x128_si256(a, b, 0x20);
+        hi[i] = _mm256_permute2x128_si256(a, b, 0x31);
     }
     if (sub == 32)
         dot[0] = fours(dot_blocks(w[0].lo[0], w[0].hi[0], lo[0], hi[0], table), dot_blocks(w[0].lo[1], w[0].hi[1], lo[1], hi[1], table),
@@ -209,7 +210,7 @@ PRIM void gemm_dots(__m256i dot[2][PART_T], const struct gemm_tile *a, const str
                 UNROLL
                 for (int t = 0; t < n; t++) {
                     int32_t four;
-                    memcpy(&four, x + (size_t)t * a->x_stride + 4 * (k % 4) + 64 * (k / 4), sizeof four);
+                    memcpy(&four, x + (size_t)t * a->x_stride + 4 * k, sizeof four);
                     const __m256i x4 = _mm256_set1_epi32(four);
                     const __m256i m = table ? pairs_signed(q, x4) : _mm256_maddubs_epi16(q, x4);
                     p[v][t] = k == k0 ? m : _mm256_add_epi16(p[v][t], m);
@@ -239,7 +240,7 @@ PRIM void gemm_part(const struct gemm_tile *a, const struct gemm_extra *e, int r
             UNROLL
             for (int t = 0; t < n; t++)
                 dot[0][t] = dot[1][t] = _mm256_set1_epi32(e->start[t0 + t][h][b]);
-            gemm_dots(dot, a, w, row, x + offsetof(struct kernels_q8_group, qs) + (size_t)(b % 4) * 16, h, n, sub, table);
+            gemm_dots(dot, a, w, row, x + offsetof(struct kernels_q8_group, qs) + (size_t)(b % 4) * 32, h, n, sub, table);
             UNROLL
             for (int v = 0; v < 2; v++) {
                 const VF k = vf_load(w->s[h] + row + 8 * v);

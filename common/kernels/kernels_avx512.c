@@ -31,8 +31,8 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
         a = _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(a, inv), lo), hi);
         b = _mm512_min_ps(_mm512_max_ps(_mm512_mul_ps(b, inv), lo), hi);
         __m512i qa = _mm512_cvtps_epi32(a), qb = _mm512_cvtps_epi32(b);
-        _mm_storeu_si128((void *)(g->qs + i % 4 * 16), _mm512_cvtepi32_epi8(qa));
-        _mm_storeu_si128((void *)(g->qs + 64 + i % 4 * 16), _mm512_cvtepi32_epi8(qb));
+        _mm_storeu_si128((void *)(g->qs + i % 4 * 32), _mm512_cvtepi32_epi8(qa));
+        _mm_storeu_si128((void *)(g->qs + i % 4 * 32 + 16), _mm512_cvtepi32_epi8(qb));
         g->d[i % 4] = zero ? 0 : top / 127.0f;
         kernels_q8_sums(g, i % 4);
     }

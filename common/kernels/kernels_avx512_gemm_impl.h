@@ -53,7 +53,7 @@ PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, cons
 {
     const struct gemm_block *w = a->w + b;
     const uint8_t *x = a->x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + offsetof(struct kernels_q8_group, qs) +
-                       (size_t)(b % 4) * 16;
+                       (size_t)(b % 4) * 32;
     UNROLL
     for (int t = 0; t < T; t++) {
         UNROLL
@@ -64,7 +64,7 @@ PRIM void gemm_dots(__m512i dot[GEMM_V][GEMM_T], const struct gemm_tile *a, cons
     for (int k = 4 * h; k < 4 * h + sub / 4; k++) {
         UNROLL
         for (int t = 0; t < T; t++) {
-            const __m512i x4 = gemm_x(x + (size_t)t * a->x_stride + 4 * (k % 4) + 64 * (k / 4));
+            const __m512i x4 = gemm_x(x + (size_t)t * a->x_stride + 4 * k);
             UNROLL
             for (int v = 0; v < V; v++)
                 dot[v][t] = _mm512_dpbusd_epi32(dot[v][t], _mm512_loadu_si512(w->q[k][16 * v]), x4);

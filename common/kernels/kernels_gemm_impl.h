@@ -121,8 +121,8 @@ INLINE void gemm_ask(const struct gemm_rows *a, int first, int n, size_t o, size
 INLINE void gemm_rows(float *out, size_t out_stride, const struct gemm_rows *a, const uint8_t *x, size_t x_stride, int n_tokens,
                       struct k_ops ops, const struct gemm_tiles *tiles)
 {
-    gemm_sums acc[GEMM_CHUNK];
-    struct gemm_block w[4 * GEMM_GROUPS];
+    _Alignas(64) gemm_sums acc[GEMM_CHUNK];
+    _Alignas(64) struct gemm_block w[4 * GEMM_GROUPS];
     const size_t step = ops.bytes * (size_t)(GEMM_GROUPS / ops.groups);
     memset(acc, 0, (size_t)n_tokens * sizeof *acc);
     for (size_t o = 0; o < a->row_bytes; o += step, x += GEMM_GROUPS * sizeof(struct kernels_q8_group)) {

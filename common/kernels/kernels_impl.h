@@ -8,6 +8,7 @@
 void kernels_fill_scalar(struct kernels *k);
 void kernels_fill_avx2(struct kernels *k);
 void kernels_fill_avx512(struct kernels *k);
+void kernels_fill_amx(struct kernels *k); /* after kernels_fill_avx512 */
 void kernels_fill_neon(struct kernels *k);
 void kernels_fill_dotprod(struct kernels *k);
 void kernels_fill_i8mm(struct kernels *k);
@@ -48,7 +49,7 @@ void kernels_fill_k_dotprod(struct kernels *k);
 static inline void kernels_q8_sums(struct kernels_q8_group *g, int b)
 {
     for (int h = 0; h < 2; h++) {
-        const int8_t *q = g->qs + 64 * h + 16 * b;
+        const int8_t *q = g->qs + 32 * b + 16 * h;
         int s = 0;
         for (int j = 0; j < 16; j++)
             s += q[j];

@@ -43,7 +43,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
                 VF b = smaller(larger(vmulq_f32(vf_load(p + 4), inv), vf_set1(-127)), vf_set1(127));
                 q[j] = vcombine_s16(vmovn_s32(vcvtnq_s32_f32(a)), vmovn_s32(vcvtnq_s32_f32(b)));
             }
-            vst1q_s8(g->qs + 64 * k + i % 4 * 16, vcombine_s8(vmovn_s16(q[0]), vmovn_s16(q[1])));
+            vst1q_s8(g->qs + i % 4 * 32 + 16 * k, vcombine_s8(vmovn_s16(q[0]), vmovn_s16(q[1])));
         }
         g->d[i % 4] = zero ? 0 : top / 127.0f;
         kernels_q8_sums(g, i % 4);

@@ -173,8 +173,8 @@ PRIM struct xq x_q8(const uint8_t *x)
     struct xq r;
     r.d = vreinterpretq_f32_u8(vld1q_u8(x));
     for (int b = 0; b < 4; b++) {
-        r.lo[b] = vreinterpretq_s8_u8(vld1q_u8(x + 32 + 16 * b));
-        r.hi[b] = vreinterpretq_s8_u8(vld1q_u8(x + 96 + 16 * b));
+        r.lo[b] = vreinterpretq_s8_u8(vld1q_u8(x + 32 + 32 * b));
+        r.hi[b] = vreinterpretq_s8_u8(vld1q_u8(x + 48 + 32 * b));
     }
     return r;
 }

@@ -53,8 +53,8 @@ PRIM int32x4_t sum_fours(const uint8_t *x)
 /* Sixteens of blocks b and b + 1 of a group, in column order. */
 PRIM int32x4_t sums16(const uint8_t *x, int b)
 {
-    const uint8_t *p = x + 32 + 16 * b;
-    return vpaddq_s32(vpaddq_s32(sum_fours(p), sum_fours(p + 64)), vpaddq_s32(sum_fours(p + 16), sum_fours(p + 80)));
+    const uint8_t *p = x + 32 + 32 * b;
+    return vpaddq_s32(vpaddq_s32(sum_fours(p), sum_fours(p + 16)), vpaddq_s32(sum_fours(p + 32), sum_fours(p + 48)));
 }
 
 PRIM struct f16x k_sums(const uint8_t *x, int groups, int sub)
@@ -90,8 +90,8 @@ PRIM VF k_dot(VF acc, struct kg w, struct f16x s, int g, const uint8_t *x, int s
     int32x4_t lo[4], hi[4];
     UNROLL
     for (int b = 0; b < 4; b++) {
-        lo[b] = dot_offset(w.lo[b], offset, x + 32 + 16 * b);
-        hi[b] = dot_offset(w.hi[b], offset, x + 96 + 16 * b);
+        lo[b] = dot_offset(w.lo[b], offset, x + 32 + 32 * b);
+        hi[b] = dot_offset(w.hi[b], offset, x + 48 + 32 * b);
         if (sub == 32)
             lo[b] = vaddq_s32(lo[b], hi[b]);
     }

@@ -81,7 +81,7 @@ static float dot_q4_0_f32(const uint8_t *row, const uint8_t *x, int n)
 static inline int q8_value(const uint8_t *x, int i, int j)
 {
     const uint8_t *g = x + (size_t)(i / 4) * sizeof(struct kernels_q8_group);
-    return (int8_t)g[offsetof(struct kernels_q8_group, qs) + (size_t)(i % 4 * 16 + (j < 16 ? j : j + 48))];
+    return (int8_t)g[offsetof(struct kernels_q8_group, qs) + (size_t)(i % 4 * 32 + j)];
 }
 
 static inline float q8_scale(const uint8_t *x, int i)
@@ -230,7 +230,7 @@ static void quant_q8(struct kernels_q8_group *out, const float *x, int n)
             float v = zero ? 0 : x[j] * inv;
             v = v > -127 ? v : -127;
             v = v < 127 ? v : 127;
-            g->qs[b * 16 + (j < 16 ? j : j + 48)] = (int8_t)lrintf(v);
+            g->qs[b * 32 + j] = (int8_t)lrintf(v);
         }
         g->d[b] = zero ? 0 : top / 127.0f;
         kernels_q8_sums(g, b);

@@ -21,7 +21,7 @@
  *                                               16 more where the bit of an element is set, of 4 bytes at `at`
  *   struct kg look_up(struct kg, const int8_t values[16])
  *   struct kg kg_TYPE(const uint8_t *p, int g, int nb), of Q2_K to Q6_K
- *   struct kg                                   a group: signed bytes of four blocks, in two halves as kernels_q8_group has them
+ *   struct kg                                   a group: signed bytes of four blocks, in two halves
  *   void kg_store(uint8_t *to, struct kg)       column 16 h + j of block b at to[64 h + 16 b + j], h < 2, j < 16
  *   VF vf_i8(const uint8_t *p)                  VN signed bytes as floats
  *   struct f16x k_bytes(uint64_t lo, uint64_t hi, float k)  sixteen signed bytes times k
@@ -147,7 +147,9 @@ INLINE void k_strip_q8(const struct tile *a, int n, struct k_ops ops)
     }
 }
 
+#ifndef KERNELS_OPS_ONLY
 #include "common/kernels/kernels_gemm_impl.h"
+#endif
 #else
 INLINE VF k_add_mins(VF acc, const struct f16x *m, const struct f16x *sums, int n)
 {
@@ -515,6 +517,7 @@ KG(iq4_xs, look_up(nibbles(K_AT(iq4_xs, p, qs) + 64 * g, 16, 0, 4), quant_iq4_va
     }                                                                                                                   \
     AXPY(name, QUANT_##TYPE, sums_##name, 4)
 
+#ifndef KERNELS_OPS_ONLY /* a tier that has loops of its own */
 #define K_SET_Q8(name, TYPE)                                         \
     k->rows[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_##name##_q8;        \
     k->rows_at[KERNELS_ACT_Q8][QUANT_##TYPE] = rows_at_##name##_q8;
@@ -542,6 +545,7 @@ static void fill_k_f32(struct kernels *k)
 {
     KERNELS_BLOCK_TYPES(K_SET_F32)
 }
+#endif
 #endif
 
 #endif

@@ -158,7 +158,7 @@ static double act_value(const struct batch *b, const uint8_t *act, int c)
     }
     struct kernels_q8_group g;
     memcpy(&g, act + (size_t)(c / 128) * sizeof g, sizeof g);
-    return (double)g.d[c / 32 % 4] * g.qs[c % 32 / 16 * 64 + c / 32 % 4 * 16 + c % 16];
+    return (double)g.d[c / 32 % 4] * g.qs[c % 128];
 }
 
 /* With int8 activations scale and minimum of a weight are multiplied each by itself: what is rounded is |w| without the minimum
@@ -458,14 +458,14 @@ static void test_quant_q8(const struct kernels *scalar)
             int finite = 1;
             for (int j = 0; j < 32; j++) {
                 float v = 32 * b < n ? x[32 * b + j] : 0;
-                int q = g->qs[b % 4 * 16 + (j < 16 ? j : j + 48)];
+                int q = g->qs[b % 4 * 32 + j];
                 top = fmaxf(top, fabsf(v));
                 finite &= isfinite(v) != 0;
                 bound += q < -127 || (32 * b >= n && q);
             }
             bound += 32 * b >= n && g->d[b % 4] != 0;
             for (int j = 0; j < 32 && finite && top > 1e-30f; j++)
-                bound += fabs((double)g->d[b % 4] * g->qs[b % 4 * 16 + (j < 16 ? j : j + 48)] -
+                bound += fabs((double)g->d[b % 4] * g->qs[b % 4 * 32 + j] -
                               (double)x[32 * b + j]) > (double)top / 253.99;
         }
     }
@@ -572,6 +572,50 @@ static void test_tiers_same(unsigned have, int a, int b)
     }
 }
 
+/* The same for more tokens and rows than a kernel takes at a time. */
+static void test_many_same(unsigned have, int a, int b)
+{
+    enum { ROWS = 83, TOKENS = 273 };
+    static float one[TOKENS * ROWS], other[TOKENS * ROWS];
+    static const int tokens[] = { 16, 17, 256, 257, 271, 272, TOKENS };
+    for (int i = 0; i < N_TYPES; i++) {
+        const struct quant_traits *q = quant_traits(types[i]);
+        const int n = q->block_elems > 32 ? 1024 : 1120;
+        const size_t row = quant_row_bytes(types[i], (uint64_t)n), act = kernels_act_bytes(KERNELS_ACT_Q8, n);
+        kernels_init(have & ((2u << a) - 1));
+        if (!kernels->rows[KERNELS_ACT_Q8][types[i]])
+            continue;
+        uint8_t *w = malloc(ROWS * row), *x = malloc(TOKENS * act);
+        float *f = malloc((size_t)n * sizeof *f);
+        for (int r = 0; r < ROWS; r++)
+            fill_row(w + (size_t)r * row, types[i], n, KIND_RANDOM, 0);
+        for (int t = 0; t < TOKENS; t++) {
+            fill_floats(f, n, t % KINDS);
+            kernels_act_prepare(x + (size_t)t * act, KERNELS_ACT_Q8, f, n);
+        }
+        int same = 1;
+        for (size_t k = 0; k < sizeof tokens / sizeof *tokens; k++) {
+            const int rows = k % 2 ? ROWS : 8 + (int)(rnd() % (ROWS - 8));
+            kernels_init(have & ((2u << a) - 1));
+            kernels->rows[KERNELS_ACT_Q8][types[i]](one, ROWS, w, row, rows, x, act, tokens[k], n);
+            kernels_init(have & ((2u << b) - 1));
+            kernels->rows[KERNELS_ACT_Q8][types[i]](other, ROWS, w, row, rows, x, act, tokens[k], n);
+            for (int t = 0; t < tokens[k]; t++)
+                same &= !memcmp(one + t * ROWS, other + t * ROWS, (size_t)rows * sizeof *one);
+        }
+        CHECK_MSG(same, "%s: the same bits as with %s for many tokens", q->name, cpu_tier_name(a));
+        free(w);
+        free(x);
+        free(f);
+    }
+}
+
+static void test_both(unsigned have, int a, int b)
+{
+    test_tiers_same(have, a, b);
+    test_many_same(have, a, b);
+}
+
 int main(void)
 {
     unsigned have = cpu_detect();
@@ -596,6 +640,10 @@ int main(void)
         test_above();
     }
     if (have & 1u << CPU_AVX2 && have & 1u << CPU_AVX512)
-        test_tiers_same(have, CPU_AVX2, CPU_AVX512);
+        test_both(have, CPU_AVX2, CPU_AVX512);
+    if (have & 1u << CPU_AMX)
+        test_both(have, CPU_AVX512, CPU_AMX);
+    else
+        printf("# no AMX here: not compared with AVX-512\n");
     return test_done();
 }

@@ -62,7 +62,8 @@ static int parse(struct options *o, int argc, char **argv, struct err *e)
           .def = "4096", .min = 1, .max = 1e9 },
         { "held-out-tokens", 0, OPT_U64, &o->held_tokens, "N", "tokens of the other text.", .def = "4096", .min = 2, .max = 1e9 },
         { "threads", 't', OPT_INT, &o->threads, "N", "compute threads.", .def = "one per CPU", .min = 1, .max = POOL_MAX_THREADS },
-        { "cpu", 0, OPT_STRING, &o->cpu, "TIER", "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
+        { "cpu", 0, OPT_STRING, &o->cpu, "TIER",
+          "instructions to use: auto, scalar, avx2, avx512, amx, neon, dotprod, i8mm.", .def = "auto" },
         { "json", 0, OPT_FLAG, &o->json, NULL, "the table as JSON on standard output.", .def = NULL },
         { 0 },
     };

@@ -141,21 +141,23 @@ static int check_cores(const struct plan_limit *l, const char *name, int li, con
     return r;
 }
 
-/* (4): the account, to the byte; slots that could never be used are waste. */
+/* (4): the account, to the byte; slots that could never be used are waste. What an accelerator takes is the device's: without its
+ * figures the rest must fit beside it. */
 static int check_memory(const struct problem *pr, const struct plan *p, const char *name, int li, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
     struct budget b;
-    int r = planning_account(pr, l, planning_limit_engine(p, l), &b, e);
+    const char *engine = planning_limit_engine(p, l);
+    int r = planning_account(pr, l, engine, &b, e), known = !engine || pr->space.hw;
     if (r < 0)
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
-    if (b.total != l->account_bytes || b.floor != l->floor_bytes)
+    if (known ? b.total != l->account_bytes || b.floor != l->floor_bytes : b.total > l->account_bytes || b.floor > l->floor_bytes)
         return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].account_bytes is %llu and floor_bytes %llu; hot, cold, predictors, context, "
                        "kv, prefill_chunk, threads and io make them %llu and %llu", name, li, (unsigned long long)l->account_bytes,
                        (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor);
-    if (!cost_memory_ok(b.total, l->memory_bytes))
+    if (!cost_memory_ok(l->account_bytes, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
-                       (unsigned long long)b.total, (unsigned long long)l->memory_bytes);
+                       (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);
     for (int i = 0; i < l->n_batches; i++)
         for (int k = 0; k < p->n_layers; k++)
             for (int q = 0; q < p->n_parts; q++) {

@@ -6,7 +6,7 @@
 
 struct budget_engine account_engine(const struct hw *hw, const char *name)
 {
-    for (int i = 0; i < hw->n_accels && name; i++)
+    for (int i = 0; hw && name && i < hw->n_accels; i++)
         if (!strcmp(hw->accels[i].engine, name))
             return (struct budget_engine){ .on = 1, .driver_bytes = hw->accels[i].driver_bytes,
                                            .shares_memory = hw->accels[i].shares_memory };

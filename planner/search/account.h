@@ -6,11 +6,12 @@
 #include "planner/search/limits.h"
 #include "planner/space/space.h"
 
-/* Account of a choice with these residencies (residencies[n_layers]; NULL: none), at max_batch. Of a group of several
- * variants, with the predictors that take least. */
-/* What the account has for the device's accelerator of that name; NULL or one that is not there: nothing. */
+/* What the account has for the device's accelerator of that name; NULL or one that is not there, or without figures of a device
+ * (hw NULL): nothing. */
 struct budget_engine account_engine(const struct hw *hw, const char *name);
 
+/* Account of a choice with these residencies (residencies[n_layers]; NULL: none), at max_batch. Of a group of several
+ * variants, with the predictors that take least. */
 int account_of(const struct space *s, const struct cost_choice *c, const struct limits *lim,
                const struct cost_residency *residencies, struct budget *out, struct err *e);
 

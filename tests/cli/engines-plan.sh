@@ -52,6 +52,16 @@ check "one that thermo-run cannot drive" device other npu 1 0.001
 
 gets_some() { solve fast "$tmp/fast.json" --max-batch 2 && heights "$tmp/fast.json" && heights "$tmp/fast.json" | grep -q '^opencl:0 [1-9][0-9]* [1-9]'; }
 check "the fast one gets neurons at every batch size" gets_some
+check "that plan is checked without figures of the device" "$plan" check "$tmp/fast.json" --traces "$traces"
+less_account() # PLAN OUT: an account that does not even hold the neurons
+{
+    python3 -c "import json,sys
+p = json.load(open(sys.argv[1]))
+p['limits'][0]['account_bytes'] = p['limits'][0]['floor_bytes']
+json.dump(p, open(sys.argv[2], 'w'))" "$1" "$2"
+}
+check "so is an account" less_account "$tmp/fast.json" "$tmp/less.json"
+check "that is too small" says 3 account_bytes "$plan" check "$tmp/less.json" --traces "$traces"
 gets_none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(heights "$tmp/slow.json")" "- 0 0" && grep -q "makes no batch size faster" "$tmp/slow.json"; }
 check "the slow one none, and a note says so" gets_none
 same() # A B: but for the device, whose figures differ, and the notes

@@ -11,7 +11,7 @@
  * place in their group, so that the sums of a tile stay in registers. Four sums take turns: one begins while that of two steps ago is
  * stored and that of three steps ago is added.
  *
- * Rows of 4096 and 512 tokens, one core of a Xeon (Granite Rapids, a virtual machine whose int8 peak with VNNI is 360 to 410 billion
+ * Rows of 4096 and 512 tokens, one core of a Xeon (a virtual machine whose int8 peak with VNNI is 360 to 410 billion
  * products a second), against kernels_gemm_impl.h: Q4_0 227 to 246 (146 to 165), Q8_0 220 (141), IQ4_XS 230 (152), Q4_1 174 (126), Q5_K
  * 181 (152), Q4_K 173 (143), Q3_K 144 (130), Q6_K 134 (127). A minimum in each half (Q2_K) 107 (116): not used.
  *

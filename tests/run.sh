@@ -58,6 +58,8 @@ fi
 logs=$1
 shift
 mkdir -p "$logs/log"
+exec 9> "$logs/run.lock" # two runs in one folder would count each other's tests
+flock -n 9 || { echo "other tests run in $logs: waiting until they end" >&2; flock 9; }
 rm -f "$logs"/log/*.counts
 if command -v python3 > /dev/null; then # without it nothing is known of inputs, and every test runs
     all=$#
@@ -77,7 +79,7 @@ case $python in
 esac
 jobs=$(($(nproc) * 2))
 [ "$jobs" -le 8 ] || jobs=8
-printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs"
+printf '%s\n' "$@" | xargs -d '\n' -n 1 -P "${TEST_JOBS:-$jobs}" "$0" --one "$logs" 9>&-
 cat "$logs"/log/*.counts | awk -v tests=$# '
     { p += $1; f += $2; s += $3 }
     END { f += tests - NR; printf "%d passed, %d failed, %d skipped\n", p, f, s; exit f > 0 }'

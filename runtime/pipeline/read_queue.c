@@ -289,6 +289,8 @@ static void drop_untaken(struct read_queue *q)
 /* The next unit that is neither resident nor cached, or 0. */
 static int next_early(struct read_queue *q, int *block, uint32_t *unit)
 {
+    if (q->next.at >= q->next.n) /* no blocks, perhaps no layer */
+        return 0;
     const struct layout_part *lp = &layout_of(q->c->shapes, q->next.layer)->part[0];
     for (; q->next.at < q->next.n; q->next.at++, q->next.unit = 0) {
         *block = q->next.block[q->next.at];

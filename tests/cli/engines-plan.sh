@@ -64,12 +64,14 @@ check "so is an account" less_account "$tmp/fast.json" "$tmp/less.json"
 check "that is too small" says 3 account_bytes "$plan" check "$tmp/less.json" --traces "$traces"
 gets_none() { solve slow "$tmp/slow.json" --max-batch 2 && is "$(heights "$tmp/slow.json")" "- 0 0" && grep -q "makes no batch size faster" "$tmp/slow.json"; }
 check "the slow one none, and a note says so" gets_none
-same() # A B: but for the device, whose figures differ, and the notes
+same() # A B: but for the device, whose figures differ, the notes, and the gap, for the search ends where it is small enough
 {
     python3 - "$@" << 'END'
 import json, sys
 a, b = (json.load(open(f)) for f in sys.argv[1:3])
 for p in a, b:
+    if p['limits'][0].pop('gap') > 0.002:
+        sys.exit('a gap above 0.2 %')
     del p['device'], p['notes'], p['request']
 sys.exit(a != b and 'the plans differ')
 END
@@ -174,22 +176,23 @@ if "$run" engines --json 2> /dev/null | grep -q opencl:0; then
             ! cmp -s "$tmp/a" "$tmp/c"
     }
     check "the plan's engine and heights are taken, and --engine none overrides them" taken
-    # What its driver takes is measured, and a plan has room for that and its buffers: nothing has to give way, and the peak is within it.
+    # What its driver takes is measured, and a plan has room for that, a quarter more, for it differs from start to start, and its buffers:
+    # nothing has to give way, and the peak is within it (a sanitizer's own memory is not ours).
     fits()
     {
         "$P" hardware --db "$tmp/pocl.sqlite" --device pocl --only engine --engine opencl:0 --quick --types f16 --engine-cache "$tmp" \
             --seconds-per-point 0.003 --patience 0 -q > "$tmp/out" || return 1
         local bytes memory
-        bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]))')
+        bytes=$("$P" show --json "$tmp/pocl.sqlite" | python3 -c 'import json, sys; print(int(json.load(sys.stdin)["devices"][0]["accelerators"][0]["driver_bytes"]) * 5 // 4)')
         device driven opencl:0 1 0.001 "$bytes" && memory=$((bytes + (28 << 20))) && solve driven "$tmp/driven.json" --max-batch 2 > "$tmp/out" &&
             ! grep -q 'driver takes' "$tmp/driven.json" && "$plan" check -q "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" > "$tmp/out" &&
             "$plan" explain "$tmp/driven.json" --traces "$traces" --hardware "$tmp/driven.sqlite" --no-gains > "$tmp/text" && grep -q '^  engine  *[0-9]' "$tmp/text" &&
             "$run" generate --model "$packed" --plan "$tmp/driven.json" --prompt 'Once upon a time' -n 8 --temp 0 --engine-cache "$tmp" --json -q > "$tmp/lines" &&
-            python3 - "$tmp/lines" "$tmp/driven.json" << 'END'
+            python3 - "$tmp/lines" "$tmp/driven.json" "${SANITIZE:-}" << 'END'
 import json, sys
 s, l = json.loads(open(sys.argv[1]).readlines()[-1]), json.load(open(sys.argv[2]))['limits'][0]
 print(s['peak_bytes'], s['memory_bytes'], s['account_bytes'], l['account_bytes'], s['engine'])
-assert s['peak_bytes'] <= s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
+assert (sys.argv[3] or s['peak_bytes'] <= s['memory_bytes']) and s['memory_bytes'] == l['memory_bytes'] and s['engine']['lost'] is None and s['engine']['neurons'] > 0
 assert s['account_bytes'] + s['engine']['driver_bytes'] <= l['account_bytes'] and s['predicted']['valid']
 END
     }

@@ -47,7 +47,7 @@ print(p.get('engine', '-'), *[b.get('engine_neurons', 0) for b in p['limits'][0]
 
 check "the measured device" "$P" export --db "$hardware" --out "$tmp/box.csv"
 check "a fast accelerator beside it" device fast opencl:0 1 0.001
-check "a slow one" device slow opencl:0 400 10
+check "a slow one" device slow opencl:0 40000 1000
 check "one that thermo-run cannot drive" device other npu 1 0.001
 
 gets_some() { solve fast "$tmp/fast.json" --max-batch 2 && heights "$tmp/fast.json" && heights "$tmp/fast.json" | grep -q '^opencl:0 [1-9][0-9]* [1-9]'; }

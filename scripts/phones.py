@@ -54,15 +54,21 @@ def binds(batch):
     return f"{most} {100 * spent[most] / batch['predicted']['step_ns']:.0f} %"
 
 
+def described(tmp, model, predicted_per_firing):
+    """The model's description with such predictors: its path."""
+    with open(model, encoding="utf-8") as f:
+        d = json.load(f)
+    d["predictors"]["predicted_per_firing"] = predicted_per_firing
+    d["sources"]["predictors.predicted_per_firing"] = "A band: what predictors of real models were measured to need."
+    path = os.path.join(tmp, "m.json")
+    with open(path, "w", encoding="utf-8") as f:
+        json.dump(d, f)
+    return path
+
+
 def plans(predicted_per_firing, cpu_ns):
     with tempfile.TemporaryDirectory() as tmp:
-        with open(MODEL, encoding="utf-8") as f:
-            d = json.load(f)
-        d["predictors"]["predicted_per_firing"] = predicted_per_firing
-        d["sources"]["predictors.predicted_per_firing"] = "A band: what predictors of real models were measured to need."
-        path, out = os.path.join(tmp, "m.json"), os.path.join(tmp, "p.json")
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump(d, f)
+        path, out = described(tmp, MODEL, predicted_per_firing), os.path.join(tmp, "p.json")
         subprocess.run([os.path.join(BIN, "thermo-plan"), "solve", "-q", "--description", path, "--hardware", device(tmp, cpu_ns), "--memory",
                         ",".join(f"{m}GB" for m in MEMORY), "--mode", "predicted", "--form", "bundle", "--packed", "no", "--act", "q8",
                         "--down-type", "source", "--context", "1024", "--policy", "lru", "--out", out], check=True, stdout=subprocess.DEVNULL)
@@ -73,13 +79,7 @@ def plans(predicted_per_firing, cpu_ns):
 def npu_plan(model, gb, most, predicted_per_firing, cpu_ns, launch_us):
     """Batch sizes of a plan with the NPU, and what explain says of each."""
     with tempfile.TemporaryDirectory() as tmp:
-        with open(model, encoding="utf-8") as f:
-            d = json.load(f)
-        d["predictors"]["predicted_per_firing"] = predicted_per_firing
-        d["sources"]["predictors.predicted_per_firing"] = "A band: what predictors of real models were measured to need."
-        path, out = os.path.join(tmp, "m.json"), os.path.join(tmp, "p.json")
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump(d, f)
+        path, out = described(tmp, model, predicted_per_firing), os.path.join(tmp, "p.json")
         source = ["--description", path, "--hardware", device(tmp, cpu_ns, launch_us)]
         subprocess.run([os.path.join(BIN, "thermo-plan"), "solve", "-q", *source, "--memory", f"{gb}GB", "--mode", "predicted", "--form", "bundle",
                         "--packed", "no", "--act", "q8", "--down-type", "source", "--context", "1024", "--policy", "lru", "--max-batch", str(most),

@@ -142,6 +142,16 @@ static int reads_neurons(const struct problem *p, const struct solve_result *res
     return 0;
 }
 
+/* A solution of one configuration in place of res: what was proven of all stays. */
+static void take_instead(struct solve_result *now, struct solve_result *res)
+{
+    now->bound = res->bound;
+    now->finished = res->finished;
+    now->core = 0;
+    solve_result_done(res);
+    *res = *now;
+}
+
 /* Decoding may be bound by I/O, then threads make no difference to it; prompts are bound by compute. Of configurations
  * whose rounded solution costs at most 1 % more, take the one with most threads, of equals the fastest. Where neurons are
  * read, completions are looked at only between products: a queue that holds what is read meanwhile keeps the disk busy,
@@ -166,11 +176,7 @@ static int prefer_equals(struct problem *p, struct solve_result *res, struct err
         if (now.feasible && now.objective <= most &&
             (c->threads > best->threads || deeper > 0 || now.objective < res->objective)) {
             now.config = i;
-            now.bound = res->bound;
-            now.finished = res->finished;
-            now.core = 0;
-            solve_result_done(res);
-            *res = now;
+            take_instead(&now, res);
         } else {
             solve_result_done(&now);
         }
@@ -225,11 +231,7 @@ static int prefer_for_prompts(struct problem *p, const struct limits *lim, doubl
         r = prompt_ticks(p, lim, weight, &now, &ticks, e);
         if (r == 0 && (double)now.objective + ticks < best) {
             best = (double)now.objective + ticks;
-            now.bound = res->bound;
-            now.finished = res->finished;
-            now.core = 0;
-            solve_result_done(res);
-            *res = now;
+            take_instead(&now, res);
         } else {
             solve_result_done(&now);
         }
@@ -622,10 +624,7 @@ void planning_residencies(const struct plan *p, const struct plan_batch *b, stru
 
 const char *planning_limit_engine(const struct plan *p, const struct plan_limit *l)
 {
-    for (int i = 0; i < l->n_batches; i++)
-        if (l->batches[i].engine_neurons)
-            return p->engine;
-    return NULL;
+    return plan_any_engine(l) ? p->engine : NULL;
 }
 
 int planning_account(const struct problem *p, const struct plan_limit *l, const char *engine, struct budget *out, struct err *e)

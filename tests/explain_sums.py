@@ -18,7 +18,9 @@ def adds_up(lines, rel):
     """lines: (formula, value, {term: value}); every sum, and every term that has a line of its own."""
     values = {}
     for formula, value, _ in lines:
-        values.setdefault(re.split(r" = |: ", formula)[0], value)
+        name = re.split(r" = |: ", formula)[0]
+        assert name not in values, ("two lines define", name)
+        values[name] = value
     sums = linked = 0
     for formula, value, terms in lines:
         if terms:

@@ -4,7 +4,7 @@
 /* How long a prompt takes until its first token. A prompt goes through the layers in passes of at most `chunk` tokens,
  * exactly where decoding is predicted. Of a pass of n tokens, the mean position p:
  *
- * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_first = sum of t_pass + t_head
+ * (M27) t_pass = sum over layers of t_attention + t_ffn + t_wait,   t_to_first = sum of t_pass + t_head
  *       t_attention = (M9), (M15) and (M16) of n tokens at p; rotation is shared by the threads
  *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
  *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down for each token of

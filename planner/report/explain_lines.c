@@ -358,7 +358,7 @@ static void prompt_line(const struct plan_limit *l, struct explain_line *m, int 
     int i = q->n - 1;
     if (!q->n)
         return;
-    struct explain_line *o = put(m, n, "(M27)", "t_first = t_prompt_attention + t_prompt_ffn + t_prompt_wait + t_prompt_head: until a "
+    struct explain_line *o = put(m, n, "(M27)", "t_to_first = t_prompt_attention + t_prompt_ffn + t_prompt_wait + t_prompt_head: until a "
                                  "prompt's first token; wait: for storage, (M28)", plan_prompt_ns(q, q->tokens[i]), "ns",
                                  "tokens", (double)q->tokens[i], "chunk", (double)l->prefill_chunk,
                                  "tokens/s", plan_prompt_tokens_per_s(q), "V", q->read_bytes[i], "D", (double)l->queue_depth, NULL);

@@ -10,7 +10,7 @@ import sys
 # Of each room, the rooms of the same folder that it may include. "": the folder's own files, on top.
 ROOMS = {
     'common': {
-        'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model',
+        'base': '', 'cli': 'base', 'text': 'base', 'kernels': 'base', 'model': 'base kernels', 'plan': 'base kernels model accel',
         'pack': 'base kernels model plan',
         'accel': 'base kernels model', 'opencl': 'base kernels model accel', 'engines': 'base kernels model accel opencl',
         'offline': 'base cli kernels model plan pack',

@@ -1,7 +1,8 @@
 /* Products of quantised rows with float32 activations: OpenCL C 1.2. Built once for each element type, with
  *   TYPE   number of the type (common/kernels/quant.h)
- *   LANES  work items that share a row, a power of two; their sums are added as a tree
+ *   LANES  work items that share a row, a power of two
  *   ROWS   rows of a work group, of LANES * ROWS items
+ *   MANY_TOKENS  tokens of an item (LANES 1) or of a group in the kernels for many tokens, a multiple of 8
  * A sum's order depends on these alone, never on how many tokens a call has. Halves are converted by vload_half: no arithmetic in half
  * precision is needed. Blocks as in common/kernels/quant.h. */
 #pragma OPENCL FP_CONTRACT OFF
@@ -183,34 +184,62 @@ static float weight(bytes run, uint i)
 #endif
 }
 
-static float added(float16 v)
+/* Sums of a row: an item by itself has sixteen, of every sixteenth element, added as a tree at the end. Items that share a row have one
+ * each, of their blocks' elements one after another, and the sum of an item's is added to those of the items before it. */
+#if LANES == 1
+typedef float16 sums;
+#define NO_SUM (float16)(0)
+static float16 added_to(float16 s, float16 a, float16 b)
+{
+    s += a;
+    return s + b;
+}
+static float all_of(float16 v)
 {
     float8 a = v.lo + v.hi;
     float4 b = a.lo + a.hi;
     float2 c = b.lo + b.hi;
     return c.x + c.y;
 }
+#else
+typedef float sums;
+#define NO_SUM 0.0f
+static float in_turn(float s, float16 v)
+{
+    s += v.s0, s += v.s1, s += v.s2, s += v.s3, s += v.s4, s += v.s5, s += v.s6, s += v.s7;
+    s += v.s8, s += v.s9, s += v.sa, s += v.sb, s += v.sc, s += v.sd, s += v.se, s += v.sf;
+    return s;
+}
+static float added_to(float s, float16 a, float16 b)
+{
+    return in_turn(in_turn(s, a), b);
+}
+static float all_of(float s)
+{
+    return s;
+}
+#endif
 
 /* out[t][r] = <row r, x[t]>. Rows as struct accel_matrix has them: at, strides in bytes; run_blocks of 32 elements. */
+#define MATRIX bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, uint run_blocks, ulong run_stride
+#define ROW_AT(r) (w + at + (r) / group_rows * group_stride + (r) % group_rows * row_stride)
 #define PRODUCT(NAME, TOKENS)                                                                                                    \
-    kernel void NAME(bytes w, ulong at, ulong row_stride, uint group_rows, ulong group_stride, uint run_blocks, ulong run_stride, \
-                     global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols, uint n_tokens,   \
-                     local float *shared)                                                                                         \
+    kernel void NAME(MATRIX, global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols,         \
+                     uint n_tokens, local float *shared)                                                                         \
     {                                                                                                                             \
         uint lane = get_local_id(0) % LANES, row = get_group_id(0) * ROWS + get_local_id(0) / LANES;                              \
         uint t0 = get_global_id(1) * TOKENS, r = min(row, n_rows - 1);                                                            \
-        bytes p = w + at + r / group_rows * group_stride + r % group_rows * row_stride;                                           \
-        float16 sum[TOKENS];                                                                                                      \
+        bytes p = ROW_AT(r);                                                                                                      \
+        sums sum[TOKENS];                                                                                                         \
         float rest[TOKENS];                                                                                                       \
         for (uint t = 0; t < TOKENS; t++)                                                                                         \
-            sum[t] = (float16)(0), rest[t] = 0;                                                                                   \
+            sum[t] = NO_SUM, rest[t] = 0;                                                                                         \
         for (uint b = lane; b < n_cols / 32; b += LANES) {                                                                        \
             float16 lo, hi;                                                                                                       \
             weights(p + b / run_blocks * run_stride, b % run_blocks, &lo, &hi);                                                   \
             for (uint t = 0; t < TOKENS; t++) {                                                                                   \
                 global const float *v = x + x_at + (size_t)min(t0 + t, n_tokens - 1) * n_cols + 32 * b;                           \
-                sum[t] += lo * vload16(0, v);                                                                                     \
-                sum[t] += hi * vload16(1, v);                                                                                     \
+                sum[t] = added_to(sum[t], lo * vload16(0, v), hi * vload16(1, v));                                                \
             }                                                                                                                     \
         }                                                                                                                         \
         if (PLAIN && lane == 0)                                                                                                   \
@@ -220,18 +249,14 @@ static float added(float16 v)
                     rest[t] += v * x[x_at + (size_t)min(t0 + t, n_tokens - 1) * n_cols + i];                                      \
             }                                                                                                                     \
         for (uint t = 0; t < TOKENS; t++) {                                                                                       \
-            float s = added(sum[t]) + rest[t];                                                                                    \
+            float s = all_of(sum[t]) + rest[t];                                                                                   \
             if (LANES > 1) {                                                                                                      \
-                local float *mine = shared + get_local_id(0);                                                                     \
+                local float *row_of = shared + get_local_id(0) / LANES * LANES;                                                   \
                 barrier(CLK_LOCAL_MEM_FENCE);                                                                                     \
-                *mine = s;                                                                                                        \
-                for (uint half_of = LANES / 2; half_of > 0; half_of /= 2) {                                                       \
-                    barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
-                    float other = lane < half_of ? mine[half_of] : 0;                                                             \
-                    barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
-                    *mine += other;                                                                                               \
-                }                                                                                                                 \
-                s = *mine;                                                                                                        \
+                row_of[lane] = s;                                                                                                 \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                                                     \
+                for (uint i = 1; lane == 0 && i < LANES; i++)                                                                     \
+                    s += row_of[i];                                                                                               \
             }                                                                                                                     \
             if (lane == 0 && row < n_rows && t0 + t < n_tokens)                                                                   \
                 out[out_at + (size_t)(t0 + t) * n_rows + row] = s;                                                                \
@@ -240,13 +265,87 @@ static float added(float16 v)
 PRODUCT(product_1, 1)
 PRODUCT(product_4, 4)
 
+/* The same for many tokens, n_cols % 32 == 0: weights are converted once for MANY_TOKENS of them, and groups of the same rows and other
+ * tokens come one after another, so that caches have the rows. Bits are those of product_1. */
+#if LANES == 1
+kernel void product_many(MATRIX, global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols, uint n_tokens)
+{
+    uint t0 = get_group_id(0) * MANY_TOKENS, row = get_global_id(1);
+    if (row >= n_rows)
+        return;
+    bytes p = ROW_AT(row);
+    global const float *v[MANY_TOKENS];
+    float16 sum[MANY_TOKENS];
+    for (uint t = 0; t < MANY_TOKENS; t++) {
+        v[t] = x + x_at + (size_t)min(t0 + t, n_tokens - 1) * n_cols;
+        sum[t] = (float16)(0);
+    }
+    for (uint b = 0; b < n_cols / 32; b++) {
+        float16 lo, hi;
+        weights(p + b / run_blocks * run_stride, b % run_blocks, &lo, &hi);
+        for (uint t = 0; t < MANY_TOKENS; t++)
+            sum[t] = added_to(sum[t], lo * vload16(2 * b, v[t]), hi * vload16(2 * b + 1, v[t]));
+    }
+    for (uint t = 0; t < MANY_TOKENS && t0 + t < n_tokens; t++)
+        out[out_at + (size_t)(t0 + t) * n_rows + row] = all_of(sum[t]);
+}
+#else
+/* A group has ITEMS rows and MANY_TOKENS tokens, an item four rows and eight tokens of them. A block of 32 columns lies in local memory,
+ * converted, an item's own row of it. Blocks come in the order in which product_1's items have them. */
+#define ITEMS (LANES * ROWS)
+kernel void product_many(MATRIX, global const float *x, uint x_at, global float *out, uint out_at, uint n_rows, uint n_cols, uint n_tokens)
+{
+    local float ws[32 * ITEMS], xs[32 * MANY_TOKENS];
+    uint item = get_local_id(0), t0 = get_group_id(0) * MANY_TOKENS, r0 = get_group_id(1) * ITEMS;
+    uint mine = item / (MANY_TOKENS / 8), tokens = item % (MANY_TOKENS / 8);
+    bytes p = ROW_AT(min(r0 + item, n_rows - 1));
+    float8 all[4];
+    for (uint lane = 0; lane < LANES; lane++) {
+        float8 part[4];
+        for (uint r = 0; r < 4; r++)
+            part[r] = (float8)(0);
+        for (uint b = lane; b < n_cols / 32; b += LANES) {
+            float16 lo, hi;
+            float one[32];
+            weights(p + b / run_blocks * run_stride, b % run_blocks, &lo, &hi);
+            vstore16(lo, 0, one);
+            vstore16(hi, 1, one);
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint k = 0; k < 32; k++)
+                ws[k * ITEMS + item] = one[k];
+            for (uint i = item; i < 32 * MANY_TOKENS; i += ITEMS)
+                xs[i % 32 * MANY_TOKENS + i / 32] = x[x_at + (size_t)min(t0 + i / 32, n_tokens - 1) * n_cols + 32 * b + i % 32];
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint k = 0; k < 32; k++) {
+                float4 a = vload4(mine, ws + k * ITEMS);
+                float8 v = vload8(tokens, xs + k * MANY_TOKENS);
+                part[0] += a.s0 * v;
+                part[1] += a.s1 * v;
+                part[2] += a.s2 * v;
+                part[3] += a.s3 * v;
+            }
+        }
+        for (uint r = 0; r < 4; r++)
+            all[r] = lane ? all[r] + part[r] : part[r];
+    }
+    for (uint r = 0; r < 4; r++) {
+        float of[8];
+        vstore8(all[r], 0, of);
+        for (uint t = 0; t < 8; t++)
+            if (r0 + 4 * mine + r < n_rows && t0 + 8 * tokens + t < n_tokens)
+                out[out_at + (size_t)(t0 + 8 * tokens + t) * n_rows + r0 + 4 * mine + r] = of[t];
+    }
+}
+#endif
+
 /* part[slice][t][c] = sum over the slice's neurons i, ascending, of h[t][i] * row_i[c]. An item has 32 columns. Rows whose factor is 0 for all
  * of its tokens are not read: adding nothing and adding zero is the same, for finite weights. */
-#define TURNED(NAME, TOKENS)                                                                                                       \
+#define TURNED(NAME, TOKENS, COLUMNS_BY, TOKENS_BY)                                                                                \
     kernel void NAME(bytes w, ulong at, ulong row_stride, global const float *h, uint h_at, global float *part, uint part_at,     \
                      uint slice, uint n_rows, uint n_cols, uint n_tokens)                                                          \
     {                                                                                                                             \
-        uint b = get_global_id(0), t0 = get_global_id(1) * TOKENS, from = get_global_id(2) * slice, to = min(from + slice, n_rows); \
+        uint b = get_global_id(COLUMNS_BY), t0 = get_global_id(TOKENS_BY) * TOKENS;                                               \
+        uint from = get_global_id(2) * slice, to = min(from + slice, n_rows);                                                     \
         if (b >= (n_cols + 31) / 32)                                                                                              \
             return;                                                                                                               \
         global const float *v[TOKENS];                                                                                            \
@@ -285,8 +384,60 @@ PRODUCT(product_4, 4)
                 }                                                                                                                 \
         }                                                                                                                         \
     }
-TURNED(turned_1, 1)
-TURNED(turned_4, 4)
+TURNED(turned_1, 1, 0, 1)
+TURNED(turned_4, 4, 0, 1)
+
+/* The same for many tokens, n_cols % 32 == 0, and the sum of slices, in the order of sum_slices. */
+#if LANES == 1
+TURNED(turned_many, MANY_TOKENS, 1, 0)
+#else
+/* A group has 32 columns and ITEMS tokens, an item four columns and eight tokens of them; 32 neurons lie in local memory, converted. */
+kernel void turned_many(bytes w, ulong at, ulong row_stride, global const float *h, uint h_at, global float *out, uint out_at, uint slice,
+                        uint n_rows, uint n_cols, uint n_tokens)
+{
+    local float ws[32 * 32], hs[32 * ITEMS];
+    uint item = get_local_id(0), b = get_group_id(1), t0 = get_group_id(0) * ITEMS;
+    uint columns = item % 8, tokens = item / 8;
+    global const float *v = h + h_at + (size_t)min(t0 + item, n_tokens - 1) * n_rows;
+    float8 all[4];
+    for (uint from = 0; from < n_rows; from += slice) {
+        uint to = min(from + slice, n_rows);
+        float8 part[4];
+        for (uint c = 0; c < 4; c++)
+            part[c] = (float8)(0);
+        for (uint i0 = from; i0 < to; i0 += 32) {
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint i = item; i < 32; i += ITEMS) {
+                float16 lo = (float16)(0), hi = (float16)(0);
+                if (i0 + i < to)
+                    weights(w + at + (i0 + i) * row_stride, b, &lo, &hi);
+                vstore16(lo, 2 * i, ws);
+                vstore16(hi, 2 * i + 1, ws);
+            }
+            for (uint i = 0; i < 32; i++)
+                hs[i * ITEMS + item] = i0 + i < to ? v[i0 + i] : 0;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint i = 0; i < 32; i++) {
+                float4 a = vload4(columns, ws + 32 * i);
+                float8 f = vload8(tokens, hs + i * ITEMS);
+                part[0] += a.s0 * f;
+                part[1] += a.s1 * f;
+                part[2] += a.s2 * f;
+                part[3] += a.s3 * f;
+            }
+        }
+        for (uint c = 0; c < 4; c++)
+            all[c] = from ? all[c] + part[c] : part[c];
+    }
+    for (uint c = 0; c < 4; c++) {
+        float of[8];
+        vstore8(all[c], 0, of);
+        for (uint t = 0; t < 8; t++)
+            if (t0 + 8 * tokens + t < n_tokens)
+                out[out_at + (size_t)(t0 + 8 * tokens + t) * n_cols + 32 * b + 4 * columns + c] = of[t];
+    }
+}
+#endif
 
 /* out[i] = sum over slices, ascending, of part[slice][i], i < n. */
 kernel void sum_slices(global const float *part, uint part_at, uint n_slices, uint n, global float *out, uint out_at)

@@ -82,7 +82,8 @@ static int choose(struct opencl *o, const struct opencl_devices *d, int wanted, 
     most = (size_t)most * sizeof(float) > d->at[best].local_bytes ? (int)(d->at[best].local_bytes / sizeof(float)) : most;
     o->lanes = o->c.lanes ? o->c.lanes : cpu ? 1 : 32;
     o->rows = o->lanes == 1 ? 8 : 2;
-    o->slices = o->lanes == 1 ? 1 : OPENCL_SLICES;
+    o->slices = o->lanes == 1 ? 1 : ACCEL_SLICES;
+    o->local_bytes = d->at[best].local_bytes;
     while (o->rows > 1 && o->lanes * o->rows > most)
         o->rows /= 2;
     while (o->lanes > 1 && o->lanes * o->rows > most)
@@ -288,7 +289,7 @@ static struct sizes sizes_of(const struct opencl *o, const struct accel_need *n)
     uint64_t tokens = (uint64_t)n->tokens, d = (uint64_t)n->d_model;
     struct sizes s = { .in = (n->inputs > tokens * d ? n->inputs : tokens * d) * 4, .ffn = tokens * (uint64_t)n->neurons * 4,
                        .out = (n->outputs > tokens * d ? n->outputs : tokens * d) * 4 };
-    s.part = o->slices > 1 ? (uint64_t)o->slices * OPENCL_SLICE_TOKENS * d * 4 : 0;
+    s.part = o->slices > 1 ? (uint64_t)o->slices * ACCEL_SLICE_TOKENS * d * 4 : 0;
     s.host = s.out;
     return s;
 }

@@ -3,6 +3,7 @@
 
 /* What the files of the back end share: opencl.c (life, weights, what is queued and waited for), opencl_device.c (which devices there
  * are), opencl_program.c (building and the cache), opencl_queue.c (single commands), opencl_test.c (comparison with the processor). */
+#include "common/accel/accel_sums.h"
 #include "common/base/hash.h"
 
 #include "common/opencl/opencl.h"
@@ -11,8 +12,6 @@
 #define OPENCL_EVENTS 512       /* commands that are in the queue together */
 #define OPENCL_MOST_DEVICES 64
 #define OPENCL_OUTS   128       /* results that one wait brings */
-#define OPENCL_SLICES 16        /* of Down's sum, at most */
-#define OPENCL_SLICE_TOKENS 32  /* whose slices are there at a time */
 
 struct opencl_devices {
     int n;
@@ -29,7 +28,7 @@ struct opencl_devices {
 /* Kernels of an element type. */
 struct opencl_kernels {
     opencl_program_id program;  /* NULL: there are none */
-    opencl_kernel product[2], turned[2]; /* of one token, of four */
+    opencl_kernel product[3], turned[3]; /* of one token, of four, of many */
     opencl_kernel sum, activate;
 };
 
@@ -49,6 +48,7 @@ struct opencl {
     opencl_queue queue;
     int lanes, rows;            /* of a work group */
     int slices;                 /* of Down's sum, at most; 1: it is not divided */
+    size_t local_bytes;         /* that a work group may have */
     struct opencl_kernels kernels[QUANT_LIMIT];
     uint64_t buffer_bytes, free_bytes; /* the largest buffer; of the device's own memory */
 
@@ -89,9 +89,11 @@ int opencl_write(struct opencl *o, opencl_mem to, uint64_t at, const float *from
 int opencl_read(struct opencl *o, opencl_mem from, uint64_t at, float *to, uint64_t n, struct err *e);
 int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
                          opencl_mem out, uint64_t out_at, int n_tokens, struct err *e);
-/* part: f32[slices][OPENCL_SLICE_TOKENS][n_cols], where opencl_queue_slices is more than 1. */
+/* part: f32[slices][ACCEL_SLICE_TOKENS][n_cols], where opencl_queue_slices is more than 1. */
 int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at,
                         opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e);
+/* Tokens of an item or a group in the kernels for many: MANY_TOKENS. */
+int opencl_queue_many(const struct opencl *o);
 int opencl_queue_slices(const struct opencl *o, int n_rows);
 struct opencl_biases {
     struct opencl_place gate, up, silence; /* mem NULL: none */

@@ -35,8 +35,10 @@ static const char source[] =
 static const struct { const char *name; size_t at; } kernels_of[] = {
     { "product_1", offsetof(struct opencl_kernels, product) },
     { "product_4", offsetof(struct opencl_kernels, product) + sizeof(opencl_kernel) },
+    { "product_many", offsetof(struct opencl_kernels, product) + 2 * sizeof(opencl_kernel) },
     { "turned_1", offsetof(struct opencl_kernels, turned) },
     { "turned_4", offsetof(struct opencl_kernels, turned) + sizeof(opencl_kernel) },
+    { "turned_many", offsetof(struct opencl_kernels, turned) + 2 * sizeof(opencl_kernel) },
     { "sum_slices", offsetof(struct opencl_kernels, sum) },
     { "activate", offsetof(struct opencl_kernels, activate) },
 };
@@ -61,7 +63,8 @@ void opencl_program_drop(struct opencl *o, struct opencl_kernels *k)
 
 static void options_of(const struct opencl *o, uint32_t type, char *out, size_t size)
 {
-    snprintf(out, size, "-cl-std=CL1.2 -DTYPE=%u -DLANES=%d -DROWS=%d", type, o->lanes, o->rows);
+    snprintf(out, size, "-cl-std=CL1.2 -DTYPE=%u -DLANES=%d -DROWS=%d -DMANY_TOKENS=%d", type, o->lanes, o->rows,
+             opencl_queue_many(o));
 }
 
 static struct hash128 key_of(const struct opencl *o, uint32_t type)

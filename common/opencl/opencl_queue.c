@@ -125,30 +125,73 @@ static size_t up_to(size_t n, size_t of)
     return (n + of - 1) / of * of;
 }
 
-int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
-                         opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+/* A work group's local memory has a block of rows and of inputs, or a block of neurons and their activations. */
+int opencl_queue_many(const struct opencl *o)
 {
-    int four = n_tokens > 1;
-    size_t items = (size_t)o->lanes * (size_t)o->rows;
-    struct args a = { .o = o, .k = o->kernels[m->type].product[four] };
-    arg_mem(&a, w.mem);
-    arg_u64(&a, w.at);
-    arg_u64(&a, m->row_stride);
-    arg_u32(&a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
-    arg_u64(&a, m->group_stride);
-    arg_u32(&a, m->run_elems ? (uint64_t)m->run_elems / 32 : UINT32_MAX);
-    arg_u64(&a, m->run_stride);
+    return o->lanes == 1 ? 8 : 32;
+}
+
+/* Of so many tokens, the first that the kernels for many take. Those of one item a row take whole tiles. */
+static int many_of(const struct opencl *o, int n_cols, int n_tokens)
+{
+    int items = o->lanes * o->rows, tile = opencl_queue_many(o);
+    if (n_cols % 32)
+        return 0;
+    if (o->lanes == 1)
+        return n_tokens / tile * tile;
+    return items % 8 == 0 && (size_t)(32 * items + 32 * tile) * sizeof(float) <= o->local_bytes && n_tokens > tile / 4 ? n_tokens : 0;
+}
+
+static void matrix_args(struct args *a, const struct accel_matrix *m, struct opencl_place w)
+{
+    arg_mem(a, w.mem);
+    arg_u64(a, w.at);
+    arg_u64(a, m->row_stride);
+    arg_u32(a, m->group_rows ? (uint64_t)m->group_rows : (uint64_t)m->n_rows);
+    arg_u64(a, m->group_stride);
+    arg_u32(a, m->run_elems ? (uint64_t)m->run_elems / 32 : UINT32_MAX);
+    arg_u64(a, m->run_stride);
+}
+
+/* by: 0 one token, 1 four at a time, 2 many. */
+static int some_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
+                        opencl_mem out, uint64_t out_at, int n_tokens, int by, struct err *e)
+{
+    size_t items = (size_t)o->lanes * (size_t)o->rows, rows = (size_t)m->n_rows, tokens = (size_t)n_tokens;
+    struct args a = { .o = o, .k = o->kernels[m->type].product[by] };
+    matrix_args(&a, m, w);
     arg_mem(&a, x);
     arg_u32(&a, x_at);
     arg_mem(&a, out);
     arg_u32(&a, out_at);
-    arg_u32(&a, (uint64_t)m->n_rows);
+    arg_u32(&a, rows);
     arg_u32(&a, (uint64_t)m->n_cols);
-    arg_u32(&a, (uint64_t)n_tokens);
+    arg_u32(&a, tokens);
+    size_t tiles = (tokens + (size_t)opencl_queue_many(o) - 1) / (size_t)opencl_queue_many(o);
+    if (by == 2 && o->lanes == 1) {
+        const size_t global[3] = { tiles, up_to(rows, items), 1 }, local[3] = { 1, items, 1 };
+        return run(&a, global, local, "a product", e);
+    }
+    if (by == 2) {
+        const size_t global[3] = { tiles * items, (rows + items - 1) / items, 1 }, local[3] = { items, 1, 1 };
+        return run(&a, global, local, "a product", e);
+    }
     arg(&a, items * sizeof(float), NULL);
-    const size_t global[3] = { up_to((size_t)m->n_rows, (size_t)o->rows) * (size_t)o->lanes, four ? ((size_t)n_tokens + 3) / 4 : 1, 1 };
+    const size_t global[3] = { up_to(rows, (size_t)o->rows) * (size_t)o->lanes, by ? (tokens + 3) / 4 : 1, 1 };
     const size_t local[3] = { items, 1, 1 };
     return run(&a, global, local, "a product", e);
+}
+
+int opencl_queue_product(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem x, uint64_t x_at,
+                         opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+{
+    int many = many_of(o, m->n_cols, n_tokens), rest = n_tokens - many, r = 0;
+    if (many)
+        r = some_product(o, m, w, x, x_at, out, out_at, many, 2, e);
+    if (r == 0 && rest)
+        r = some_product(o, m, w, x, x_at + (uint64_t)many * (uint64_t)m->n_cols, out, out_at + (uint64_t)many * (uint64_t)m->n_rows, rest,
+                         rest > 1, e);
+    return r;
 }
 
 /* A slice is no shorter than 256 neurons, and a multiple of 32. The number of tokens has no say. */
@@ -166,11 +209,11 @@ int opencl_queue_slices(const struct opencl *o, int n_rows)
 }
 
 static int some_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at, opencl_mem part,
-                       uint64_t part_at, int n_tokens, struct err *e)
+                       uint64_t part_at, int n_tokens, int by, struct err *e)
 {
-    int four = n_tokens > 1;
+    size_t group = (size_t)o->lanes * (size_t)o->rows, tokens = (size_t)n_tokens, tile = (size_t)opencl_queue_many(o);
     size_t columns = ((size_t)m->n_cols + 31) / 32, items = o->lanes > 1 ? (size_t)(o->lanes * o->rows < 32 ? o->lanes * o->rows : 32) : 1;
-    struct args a = { .o = o, .k = o->kernels[m->type].turned[four] };
+    struct args a = { .o = o, .k = o->kernels[m->type].turned[by] };
     arg_mem(&a, w.mem);
     arg_u64(&a, w.at);
     arg_u64(&a, m->row_stride);
@@ -182,22 +225,27 @@ static int some_turned(struct opencl *o, const struct accel_matrix *m, struct op
     arg_u32(&a, (uint64_t)m->n_rows);
     arg_u32(&a, (uint64_t)m->n_cols);
     arg_u32(&a, (uint64_t)n_tokens);
-    const size_t global[3] = { up_to(columns, items), four ? ((size_t)n_tokens + 3) / 4 : 1, (size_t)opencl_queue_slices(o, m->n_rows) };
+    if (by == 2) { /* groups of the same columns one after another */
+        const size_t local[3] = { o->lanes == 1 ? 1 : group, 1, 1 };
+        const size_t global[3] = { o->lanes == 1 ? (tokens + tile - 1) / tile : up_to(tokens, group), columns, 1 };
+        return run(&a, global, local, "a sum of rows", e);
+    }
+    const size_t global[3] = { up_to(columns, items), by ? (tokens + 3) / 4 : 1, (size_t)opencl_queue_slices(o, m->n_rows) };
     const size_t local[3] = { items, 1, 1 };
     return run(&a, global, local, "a sum of rows", e);
 }
 
-int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at,
-                        opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+static int few_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at,
+                      opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
 {
     int slices = opencl_queue_slices(o, m->n_rows), r = 0;
     if (slices == 1)
-        return some_turned(o, m, w, h, h_at, out, out_at, n_tokens, e);
+        return some_turned(o, m, w, h, h_at, out, out_at, n_tokens, n_tokens > 1, e);
     for (int t = 0, n; t < n_tokens && r == 0; t += n) {
-        n = n_tokens - t < OPENCL_SLICE_TOKENS ? n_tokens - t : OPENCL_SLICE_TOKENS;
+        n = n_tokens - t < ACCEL_SLICE_TOKENS ? n_tokens - t : ACCEL_SLICE_TOKENS;
         uint64_t sums = (uint64_t)n * (uint64_t)m->n_cols;
         struct args a = { .o = o, .k = o->kernels[m->type].sum };
-        if ((r = some_turned(o, m, w, h, h_at + (uint64_t)t * (uint64_t)m->n_rows, part, 0, n, e)) < 0)
+        if ((r = some_turned(o, m, w, h, h_at + (uint64_t)t * (uint64_t)m->n_rows, part, 0, n, n > 1, e)) < 0)
             return r;
         arg_mem(&a, part);
         arg_u32(&a, 0);
@@ -208,6 +256,18 @@ int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct o
         const size_t local[3] = { (size_t)(o->lanes * o->rows), 1, 1 }, global[3] = { up_to((size_t)sums, local[0]), 1, 1 };
         r = run(&a, global, local, "a sum of slices", e);
     }
+    return r;
+}
+
+int opencl_queue_turned(struct opencl *o, const struct accel_matrix *m, struct opencl_place w, opencl_mem h, uint64_t h_at,
+                        opencl_mem part, opencl_mem out, uint64_t out_at, int n_tokens, struct err *e)
+{
+    int many = many_of(o, m->n_cols, n_tokens), rest = n_tokens - many, r = 0;
+    if (many)
+        r = some_turned(o, m, w, h, h_at, out, out_at, many, 2, e);
+    if (r == 0 && rest)
+        r = few_turned(o, m, w, h, h_at + (uint64_t)many * (uint64_t)m->n_rows, part, out, out_at + (uint64_t)many * (uint64_t)m->n_cols,
+                       rest, e);
     return r;
 }
 

@@ -4,6 +4,7 @@
  * the numbers come from files and command lines. */
 #include "common/plan/budget.h"
 
+#include "common/accel/accel_sums.h"
 #include "common/base/ckmath.h"
 #include "common/base/pool.h"
 #include "common/kernels/kernels.h"
@@ -397,12 +398,6 @@ static void fixed_items(struct budget *b, struct sum *s, const struct budget_mod
     b->item[BUDGET_PROCESS] = PROCESS_BYTES + budget_table_bytes(fixed.v);
 }
 
-#define ENGINE_PARTS   16 /* partial sums of Down, at most, of so many tokens */
-#define ENGINE_TOKENS  32
-#define ENGINE_TABLES  65536
-#define ENGINE_FFN     192 /* bytes of tables, of an FFN, and of a layer's other matrices */
-#define ENGINE_LAYER   512
-
 /* Inputs, gates, ups, outputs and partial sums of the tokens of a pass, f32; outputs twice more in the host's memory. */
 static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const struct budget_engine *e, const struct budget_scratch *c)
 {
@@ -417,10 +412,10 @@ static uint64_t engine_bytes(struct sum *s, const struct budget_model *m, const 
     if (e->shares_memory) {
         add(&all, mul(s, rows, 8 * d));
         add(&all, mul(s, rows, 8 * (uint64_t)m->h.n_ff));
-        add(&all, (uint64_t)ENGINE_PARTS * ENGINE_TOKENS * 4 * d);
+        add(&all, (uint64_t)ACCEL_SLICES * ACCEL_SLICE_TOKENS * 4 * d);
     }
-    add(&all, mul(s, layers, (uint64_t)model_ffn_blocks(&m->h) * ENGINE_FFN + ENGINE_LAYER));
-    add(&all, ENGINE_TABLES);
+    add(&all, mul(s, layers, (uint64_t)model_ffn_blocks(&m->h) * SCHEDULE_ENGINE_FFN + SCHEDULE_ENGINE_LAYER));
+    add(&all, SCHEDULE_ENGINE_TABLES);
     s->bad |= all.bad;
     return up64(all.v);
 }

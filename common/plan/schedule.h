@@ -32,6 +32,11 @@ static inline int schedule_row_parts(int threads)
 #define SCHEDULE_KV_PAGE     32            /* positions of a page of the KV cache */
 #define SCHEDULE_READ_BYTES  256           /* of state, for each read in flight and each buffer of streamed predictors */
 
+/* Tables beside an accelerator: whole; of an FFN, heights included; of a layer's other matrices. */
+#define SCHEDULE_ENGINE_TABLES 65536
+#define SCHEDULE_ENGINE_FFN    192
+#define SCHEDULE_ENGINE_LAYER  512
+
 /* A worker's gathered rows: pointer and position of each, padded to SCHEDULE_GATHER_ROW_BYTES, then two arrays
  * f32[tokens][SCHEDULE_GATHER_ROWS]. tokens <= 2^20. */
 #define SCHEDULE_GATHER_ROW_BYTES 16

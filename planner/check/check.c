@@ -153,8 +153,9 @@ static int check_memory(const struct problem *pr, const struct plan *p, const ch
         return err_wrap(e, "plan '%s': limits[%d]", name, li);
     if (known ? b.total != l->account_bytes || b.floor != l->floor_bytes : b.total > l->account_bytes || b.floor > l->floor_bytes)
         return err_set(e, ERR_FORMAT, "plan '%s': limits[%d].account_bytes is %llu and floor_bytes %llu; hot, cold, predictors, context, "
-                       "kv, prefill_chunk, threads and io make them %llu and %llu", name, li, (unsigned long long)l->account_bytes,
-                       (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor);
+                       "kv, prefill_chunk, threads and io make them %llu and %llu%s", name, li, (unsigned long long)l->account_bytes,
+                       (unsigned long long)l->floor_bytes, (unsigned long long)b.total, (unsigned long long)b.floor,
+                       engine ? "; plans of before accelerators were accounted for have to be solved anew" : "");
     if (!cost_memory_ok(l->account_bytes, l->memory_bytes))
         return err_set(e, ERR_INFEASIBLE, "plan '%s': limits[%d] takes %llu bytes of %llu", name, li,
                        (unsigned long long)l->account_bytes, (unsigned long long)l->memory_bytes);

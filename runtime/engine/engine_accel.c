@@ -220,6 +220,10 @@ static int add_weights(struct engine *g, struct err *e)
 
 /* ---- life ---- */
 
+#define FFN_BYTES(parts) (1 + 4 * ENGINE_MAX_HEIGHTS + (uint64_t)(parts) * 2 * sizeof(struct piece))
+#define LAYER_BYTES      (18 * sizeof(struct piece))
+_Static_assert(FFN_BYTES(LAYOUT_MAX_PARTS) <= SCHEDULE_ENGINE_FFN && LAYER_BYTES <= SCHEDULE_ENGINE_LAYER, "plans have room for tables");
+
 void engine_accel_need(const struct pack *p, const struct budget_scratch *s, enum engine_work work, struct accel_need *out)
 {
     uint64_t widest = 0, rows = 0, tokens = s->tokens < PRODUCT_TOKENS ? (uint64_t)s->tokens : PRODUCT_TOKENS;
@@ -247,8 +251,7 @@ uint64_t engine_accel_bytes(const struct pack *p, const struct budget_scratch *s
     engine_accel_need(p, s, work, &need);
     uint64_t ffns = (uint64_t)p->h.n_layers * (uint64_t)model_ffn_blocks(&p->h);
     return a->backend->buffers(a, &need) + (uint64_t)s->rows * (uint64_t)p->h.d_model * 4 +
-           ffns * (1 + 4 * ENGINE_MAX_HEIGHTS + (uint64_t)p->shapes.n_parts * 2 * sizeof(struct piece)) +
-           (uint64_t)model_depth(&p->h) * 18 * sizeof(struct piece) + 65536;
+           ffns * FFN_BYTES(p->shapes.n_parts) + (uint64_t)model_depth(&p->h) * LAYER_BYTES + SCHEDULE_ENGINE_TABLES;
 }
 
 int engine_accel_open(struct engine *g, struct err *e)

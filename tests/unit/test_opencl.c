@@ -18,7 +18,7 @@
 static const struct accel_backend *const be = &opencl_backend;
 static const uint32_t types[] = { QUANT_F32, QUANT_F16, QUANT_BF16, QUANT_Q4_0, QUANT_Q4_1, QUANT_Q5_0, QUANT_Q5_1, QUANT_Q8_0, QUANT_Q2_K,
                                   QUANT_Q3_K, QUANT_Q4_K, QUANT_Q5_K, QUANT_Q6_K, QUANT_IQ4_NL, QUANT_IQ4_XS, QUANT_MXFP4 };
-enum { N_TYPES = sizeof types / sizeof types[0], ARENA = 8 << 20, TOKENS = 40, MOST = 1024 };
+enum { N_TYPES = sizeof types / sizeof types[0], ARENA = 8 << 20, TOKENS = 80, MOST = 1024 };
 static uint32_t seed = 7;
 static char cache[4096];
 static int device = -1;
@@ -119,7 +119,7 @@ static int multiply(struct accel *a, const struct accel_matrix *m, const float *
 static double product_case(struct accel *a, uint32_t type, int *grouped)
 {
     struct err e = { 0 };
-    int rows = 1 + (int)rnd(90), cols = cols_of(type), n = 1 + (int)rnd(9);
+    int rows = 1 + (int)rnd(90), cols = cols_of(type), n = 1 + (int)rnd(rnd(2) ? 9 : TOKENS);
     struct accel_matrix m = matrix(type, rows, cols, rnd(64) * 64);
     for (int i = 0; i < n * cols; i++)
         x[i] = rnd(6) ? rndf() * 4 : 0;

@@ -16,7 +16,10 @@
 enum { REPS = 5,
        QUICK_REPS = 3,
        MOST_ROWS = 4096, /* of a product or an FFN, and columns of either */
-       MOST_TOKENS = 32,
+       MOST_TOKENS = 256,
+       COPY_TOKENS = 32,
+       PRODUCT_TOKENS = 32, /* of products, and of FFNs with more rows or columns than MANY_ROWS */
+       MANY_ROWS = 2048,
        SWEEP_ROWS = 8192, /* of a product that bandwidth is measured by, at most */
        SWEEP_BYTES = 32 << 20,
        PAGE = 4096 };
@@ -305,14 +308,16 @@ static void add(struct accel_probe *m, struct point p)
 
 static void add_type(struct accel_probe *m, uint32_t type, int quick)
 {
-    static const int full_sizes[] = { 256, 1024, 4096 }, quick_sizes[] = { 256, 2048 }, full_tokens[] = { 1, 4, 32 },
-                     quick_tokens[] = { 1, 8 };
+    static const int full_sizes[] = { 256, 1024, 4096 }, quick_sizes[] = { 256, 2048 }, full_tokens[] = { 1, 4, 32, 64, 256 },
+                     quick_tokens[] = { 1, 8, 64 };
     const int *sizes = quick ? quick_sizes : full_sizes, *tokens = quick ? quick_tokens : full_tokens, n = quick ? 2 : 3;
     for (int what = PRODUCT; what <= FFN; what++)
-        for (int b = 0; b < n; b++)
+        for (int b = 0; b < (quick ? 3 : 5); b++)
             for (int r = 0; r < n; r++)
-                for (int c = 0; c < n; c++)
-                    add(m, (struct point){ .what = (enum what)what, .type = type, .rows = sizes[r], .cols = sizes[c], .batch = tokens[b] });
+                for (int c = 0; c < n; c++) /* prompts are FFNs' alone */
+                    if (tokens[b] <= PRODUCT_TOKENS || (what == FFN && sizes[r] <= MANY_ROWS && sizes[c] <= MANY_ROWS))
+                        add(m, (struct point){ .what = (enum what)what, .type = type, .rows = sizes[r], .cols = sizes[c],
+                                               .batch = tokens[b] });
 }
 
 static void add_bandwidth(struct accel_probe *m, uint32_t type, int quick)
@@ -352,15 +357,15 @@ int probe_accel_new(const struct probe_config *config, struct probe **out, struc
     m->n_types = config->n_types ? config->n_types : quick ? 5 : 8;
     memcpy(m->types, config->n_types ? config->types : types, (size_t)m->n_types * sizeof *types);
     m->len = buffer_bytes(quick);
-    m->cap = m->n_types * 2 * 27 + 3 + 1 + POOL_MAX_THREADS;
+    m->cap = m->n_types * 2 * 45 + 3 + 1 + POOL_MAX_THREADS;
     m->points = calloc((size_t)m->cap, sizeof *m->points);
     if (!m->points) {
         free(m);
         return err_set(e, ERR_NOMEM, "measuring an accelerator: out of memory");
     }
     add(m, (struct point){ .what = LAUNCH, .type = QUANT_F32, .rows = 1, .cols = 32, .batch = 1 });
-    add(m, (struct point){ .what = COPY_IN, .type = QUANT_F32, .rows = 1, .cols = MOST_ROWS, .batch = MOST_TOKENS });
-    add(m, (struct point){ .what = COPY_OUT, .type = QUANT_F32, .rows = MOST_ROWS, .cols = 32, .batch = MOST_TOKENS });
+    add(m, (struct point){ .what = COPY_IN, .type = QUANT_F32, .rows = 1, .cols = MOST_ROWS, .batch = COPY_TOKENS });
+    add(m, (struct point){ .what = COPY_OUT, .type = QUANT_F32, .rows = MOST_ROWS, .cols = 32, .batch = COPY_TOKENS });
     for (int i = 0; i < m->n_types; i++)
         add_type(m, m->types[i], quick);
     add_bandwidth(m, m->types[0], quick);

@@ -10,7 +10,12 @@
  *
  * No wake-up is lost: a sleeper announces itself (sleepers) and then looks at the word once more, the caller
  * starts the job and then looks at sleepers; both are sequentially consistent, so at least one of the
- * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits. */
+ * two sees the other, and the condition is signalled under the lock that the sleeper holds until it waits.
+ *
+ * Linux may wake a worker on the caller's processor and leave both there while another is idle: where processors are few it hardly looks
+ * for an idle one. (6.18 on two: after a sleep both threads took turns on one for tens of milliseconds, and products of two threads
+ * took as long as those of one.) So on a machine of few processors a worker that sleeps may wake anywhere but where the caller is, and
+ * one that woke there in the midst of a job moves away; once awake it may run anywhere again. */
 #include "common/base/pool.h"
 
 #include "common/base/cpu.h"
@@ -27,6 +32,7 @@
 #include <unistd.h>
 
 #define SPIN_NS 30000
+#define FEW_CPUS 8
 #define LINE 64
 
 /* The thread sanitizer's own share of a stack leaves 128 KiB of POOL_STACK_BYTES, and a kernel for many tokens takes 130. */
@@ -40,6 +46,7 @@ struct worker {
     struct pool *pool;
     pthread_t thread;
     int index;
+    int asleep, kept_off; /* under the lock: in wait_job; the caller's processor is not in its mask */
 };
 
 #define CLOSED  0x80000000u
@@ -51,6 +58,8 @@ struct pool {
     int n_threads, cpus;   /* cpus: that the process may use */
     /* the caller's, between jobs; active is read by workers before they join one */
     int pinned_caller;
+    int pinned;            /* workers have processors of their own; under the lock */
+    atomic_int caller_cpu; /* where it was last; -1: not known */
     atomic_int active, spin; /* workers that take part; whether they spin */
     cpu_set_t caller_mask; /* restored by pool_free */
     struct worker *workers; /* [1..n_threads) have threads */
@@ -94,16 +103,70 @@ static int all_left(struct pool *p, unsigned joined)
     return atomic_load(&p->left) == joined;
 }
 
-static void wait_job(struct pool *p, unsigned old)
+/* Is it worth a look where threads run? */
+static int places_matter(const struct pool *p)
+{
+    return p->cpus <= FEW_CPUS && atomic_load_explicit(&p->spin, memory_order_relaxed);
+}
+
+static int note_caller(struct pool *p)
+{
+    int cpu = sched_getcpu();
+    atomic_store_explicit(&p->caller_cpu, cpu, memory_order_relaxed);
+    return cpu;
+}
+
+/* Under the lock. Not to this processor, if there are others. */
+static void keep_off(struct pool *p, struct worker *w, int cpu)
+{
+    cpu_set_t others = p->caller_mask;
+    CPU_CLR(cpu, &others);
+    if (!p->pinned && CPU_COUNT(&others))
+        w->kept_off = pthread_setaffinity_np(w->thread, sizeof others, &others) == 0;
+}
+
+static void let_anywhere(struct pool *p, struct worker *w)
+{
+    if (w->kept_off && !p->pinned)
+        pthread_setaffinity_np(w->thread, sizeof p->caller_mask, &p->caller_mask);
+    w->kept_off = 0;
+}
+
+void pool_woke(struct pool *p, int worker)
+{
+    if (!places_matter(p))
+        return;
+    int caller = atomic_load_explicit(&p->caller_cpu, memory_order_relaxed), cpu = worker ? sched_getcpu() : note_caller(p);
+    if (!worker || cpu < 0 || cpu != caller)
+        return;
+    pthread_mutex_lock(&p->lock);
+    keep_off(p, &p->workers[worker], cpu);
+    let_anywhere(p, &p->workers[worker]);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wait_job(struct pool *p, struct worker *w, unsigned old)
 {
     if (spin(p, new_job, old))
         return;
     pthread_mutex_lock(&p->lock);
     atomic_fetch_add(&p->sleepers, 1);
+    w->asleep = 1;
     while (!new_job(p, old))
         pthread_cond_wait(&p->wake, &p->lock);
+    w->asleep = 0;
+    let_anywhere(p, w);
     atomic_fetch_sub(&p->sleepers, 1);
     pthread_mutex_unlock(&p->lock);
+}
+
+/* Under the lock: sleepers are about to be woken. */
+static void keep_sleepers_off(struct pool *p)
+{
+    int cpu = places_matter(p) ? note_caller(p) : -1;
+    for (int i = 1; i < p->n_threads && cpu >= 0; i++)
+        if (p->workers[i].asleep)
+            keep_off(p, &p->workers[i], cpu);
 }
 
 /* Join the job that is there: 1, or 0 when it is closed or not this worker's. *number is its number either way. `active` changes only
@@ -125,7 +188,7 @@ static void *work(void *arg)
     struct pool *p = w->pool;
     unsigned seen = 0;
     for (;;) {
-        wait_job(p, seen);
+        wait_job(p, w, seen);
         if (!join_job(p, w->index, &seen))
             continue;
         pool_fn *fn = p->fn;
@@ -151,6 +214,7 @@ static void start(struct pool *p, pool_fn *fn, void *ctx)
     atomic_store(&p->job, (uint64_t)(NUMBER(atomic_load(&p->job)) + 1) << 32);
     if (atomic_load(&p->sleepers) > 0) {
         pthread_mutex_lock(&p->lock);
+        keep_sleepers_off(p);
         pthread_cond_broadcast(&p->wake);
         pthread_mutex_unlock(&p->lock);
     }
@@ -286,8 +350,13 @@ static int create_worker(struct pool *p, int i, struct err *e)
 static int pin_all(struct pool *p, int n, const int *cpus, struct err *e)
 {
     int r = 0;
-    for (int i = 0; r == 0 && cpus && i < n; i++)
+    if (!cpus)
+        return 0;
+    pthread_mutex_lock(&p->lock);
+    p->pinned = 1;
+    for (int i = 0; r == 0 && i < n; i++)
         r = pin(i ? p->workers[i].thread : pthread_self(), i, cpus[i], e);
+    pthread_mutex_unlock(&p->lock);
     return r;
 }
 
@@ -335,14 +404,15 @@ int pool_new(int n_threads, const int *cpus, struct pool **out, struct err *e)
     int r = 0, n_started = 1, has_mask = sched_getaffinity(0, sizeof p->caller_mask, &p->caller_mask) == 0;
     atomic_init(&p->job, CLOSED);
     p->cpus = has_mask ? CPU_COUNT(&p->caller_mask) : (int)sysconf(_SC_NPROCESSORS_ONLN);
+    atomic_init(&p->caller_cpu, -1);
     atomic_init(&p->active, n_threads);
     atomic_init(&p->spin, n_threads <= p->cpus);
     for (; r == 0 && n_started < n_threads; n_started++)
         if ((r = create_worker(p, n_started, e)) < 0)
             break;
+    p->pinned_caller = has_mask && cpus && cpus[0] >= 0;
     if (r == 0)
         r = pin_all(p, n_threads, cpus, e);
-    p->pinned_caller = r == 0 && has_mask && cpus && cpus[0] >= 0;
     if (r < 0) {
         stop(p, n_started);
         return r;

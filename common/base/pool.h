@@ -46,6 +46,10 @@ void pool_for(struct pool *p, int n, int grain, pool_range_fn *fn, void *ctx);
  * left, and at the end no worker waits for more than a small one. */
 void pool_for_shrinking(struct pool *p, int n, int least, pool_range_fn *fn, void *ctx);
 
+/* After a sleep inside a job, on the thread of that worker: it takes another processor if it woke on the caller's and may have one of its
+ * own (pool.c). The caller, worker 0, says where it is itself. */
+void pool_woke(struct pool *p, int worker);
+
 /* Between two looks at what another thread is about to change. */
 static inline void pool_relax(void)
 {

@@ -134,7 +134,7 @@ static void work(void *ctx, int worker, int n_threads)
             return;
         if (got == SCHEDULER_NOTHING) {
             if (worker > 0)
-                scheduler_wait(s, seen);
+                scheduler_wait(s, worker, seen);
             else if (scheduler_idle(s, seen, &e) < 0)
                 scheduler_fail(s, &e);
             continue;

@@ -451,7 +451,7 @@ unsigned scheduler_version(struct scheduler *s)
     return atomic_load(&s->version);
 }
 
-void scheduler_wait(struct scheduler *s, unsigned seen)
+void scheduler_wait(struct scheduler *s, int worker, unsigned seen)
 {
     for (int i = 0; s->spin && i < SPIN_LOOKS; i++) {
         if (atomic_load(&s->version) != seen)
@@ -464,6 +464,7 @@ void scheduler_wait(struct scheduler *s, unsigned seen)
         pthread_cond_wait(&s->wake, &s->lock);
     s->waiters--;
     pthread_mutex_unlock(&s->lock);
+    pool_woke(s->c->pool, worker);
 }
 
 /* Nothing to compute for the coordinator. Reads in flight while others compute: look at both. Reads alone: sleep
@@ -475,7 +476,7 @@ int scheduler_idle(struct scheduler *s, unsigned seen, struct err *e)
     pthread_mutex_unlock(&s->lock);
     if (!read_queue_in_flight(s->q)) {
         assert(!alone); /* else nothing would ever change */
-        scheduler_wait(s, seen);
+        scheduler_wait(s, 0, seen);
         return 0;
     }
     if (!alone) {
@@ -488,6 +489,7 @@ int scheduler_idle(struct scheduler *s, unsigned seen, struct err *e)
     int64_t t = progress_now_ns();
     int r = scheduler_collect(s, 1, e);
     s->stall_ns += (uint64_t)(progress_now_ns() - t);
+    pool_woke(s->c->pool, 0);
     return r;
 }
 

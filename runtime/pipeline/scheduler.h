@@ -102,7 +102,7 @@ enum scheduler_taken scheduler_take(struct scheduler *s, int worker, struct job 
 /* The job is done, with what it found; failed: it is not, and that is why; else NULL. */
 void scheduler_finish(struct scheduler *s, const struct job *j, const struct counts *c, const struct err *failed);
 /* No job, not the coordinator: until the version is another. */
-void scheduler_wait(struct scheduler *s, unsigned seen);
+void scheduler_wait(struct scheduler *s, int worker, unsigned seen);
 /* Outside of a job. The first failure is the one that is reported. */
 void scheduler_fail(struct scheduler *s, const struct err *why);
 

@@ -195,8 +195,47 @@ static void test_pinning(void)
     CHECK(CPU_EQUAL(&before, &after));
     cpus[1] = 1 << 20;
     CHECK(pool_new(2, cpus, &p, &e) == ERR_SYS && strstr(e.msg, "worker 1") && strstr(e.msg, "1048576"));
+    sched_getaffinity(0, sizeof after, &after);
+    CHECK(CPU_EQUAL(&before, &after));
     CHECK(pool_new(0, NULL, &p, &e) == ERR_LIMIT && pool_new(POOL_MAX_THREADS + 1, NULL, &p, &e) == ERR_LIMIT);
     pool_free(NULL);
+}
+
+/* Workers that slept wake elsewhere than where the caller is, and run anywhere once they are awake. */
+static void first_look(void *ctx, int worker, int n_threads)
+{
+    int *cpu = ctx;
+    cpu[worker] = sched_getcpu();
+    if (worker == 1 && n_threads == 2) {
+        cpu_set_t mine;
+        sched_getaffinity(0, sizeof mine, &mine);
+        cpu[2] = CPU_COUNT(&mine);
+    }
+    if (!worker) /* until the other has looked */
+        for (int64_t t = progress_now_ns(); progress_now_ns() - t < 200000;)
+            ;
+}
+
+static void test_places(void)
+{
+    struct pool *p = NULL;
+    cpu_set_t all;
+    int together = 0, whole = 1;
+    sched_getaffinity(0, sizeof all, &all);
+    if (CPU_COUNT(&all) < 2 || CPU_COUNT(&all) > 8 || pool_new(2, NULL, &p, &e) < 0)
+        return;
+    for (int i = 0; i < 100; i++) {
+        int cpu[3] = { -1, -2, 0 };
+        usleep(1000); /* longer than workers spin */
+        pool_run(p, first_look, cpu);
+        together += cpu[0] == cpu[1];
+        whole &= cpu[2] == CPU_COUNT(&all);
+    }
+    printf("# woke on the caller's processor: %d of 100\n", together);
+    CHECK(together < 50); /* the caller itself may have moved meanwhile */
+    CHECK(whole);
+    pool_woke(p, 0);
+    pool_free(p);
 }
 
 static void nothing(void *ctx, int worker, int n_threads)
@@ -234,6 +273,7 @@ int main(void)
     test_each(8, pool_for_shrinking, shrink);
     test_order();
     test_pinning();
+    test_places();
     test_use();
     report_cost();
     return test_done();

@@ -362,7 +362,7 @@ static void work(void *ctx, int worker, int n_threads)
             pretend(&j);
             scheduler_finish(sc, &j, &c, NULL);
         } else if (worker > 0) {
-            scheduler_wait(sc, version);
+            scheduler_wait(sc, 1, version);
         } else if (scheduler_idle(sc, version, &e) < 0) {
             scheduler_fail(sc, &e);
         }

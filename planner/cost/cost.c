@@ -873,6 +873,15 @@ static double ahead_cpu_ns(const struct cost_rates *r, const struct cost_layer *
     return streams * r->stream_cpu_ns + singles * r->cold_cpu_ns + share * cold->cpu_ns;
 }
 
+/* (M29) of neurons that are streamed, beyond t_stream - t_hidden. first_ns: what of the first buffers' reads attention does not hide. */
+static double held_ns(const struct cost_rates *r, const struct cost_layer *l, const struct cost_flow *f, double verify_ns, double first_ns)
+{
+    double row_ns = r->gate_ns + r->up_ns + r->down_ns, rows_ns = smaller(f->mu * l->active * row_ns, l->compute_ns);
+    return cost_full_ns(r->ffn_factor * (l->compute_ns - rows_ns), first_ns) +
+           cost_drain_ns(r->ffn_factor * (rows_ns + verify_ns), f->stream_bytes / r->stream_block, r->threads, r->depth,
+                         row_ns > 0 ? r->down_ns / row_ns : 0);
+}
+
 /* cold: of cost_cold_of, for this flow. t may be NULL. Inlined where only the time of one is asked for, by the million: what else
  * there is to tell then falls away. */
 INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const struct cost_rates *r, const struct cost_layer *l,
@@ -906,9 +915,12 @@ INLINE struct plan_layer_figures figures_of(const struct cost_choice *c, const s
     first_ns += r->ffn_factor * l->compute_ns * f->tail;
     double known_ns = r->io_factor * (stream_ns + single_ns);
     double left_ns = cost_ahead_ns(known_ns, r->io_factor * buffers_ns, f->ahead ? l->attention_ns : 0);
+    int in_order = c->mode == PLAN_DENSE && f->reads <= 0 && streams > 0;
+    if (in_order)
+        first_ns = left_ns + held_ns(r, l, f, verify_ns, smaller(known_ns, r->io_factor * buffers_ns) - (known_ns - left_ns));
     double reads_ns = larger(left_ns, first_ns) + r->io_factor * (cold->ns - last_ns);
     o.io_ns = larger(reads_ns, r->io_factor * cost_lane_ns(1, cpu_ns, r->threads, r->lanes, r->cores));
-    o.exposed_ns = f->reads > 0 ? last_ns : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
+    o.exposed_ns = f->reads > 0 ? last_ns : in_order ? 0 : cost_exposed_ns(streams, cost_stream_ns(r->stream_block, r->stream_bw));
     o.ffn_compute_ns = r->ffn_factor * (l->compute_ns + submission_ns + (io_cpu_ns + cache_overhead_ns) + verify_ns);
     o.ffn_memory_ns *= r->ffn_factor;
     if (l->engine_ns > 0)

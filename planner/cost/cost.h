@@ -4,7 +4,7 @@
 /* The cost model: how long a decode step takes. One pure function per equation, with its formula and source;
  * docs/cost-model.md is the page to read beside it. Times in ns, sizes in bytes, rates per second.
  * Numbers (1)-(11) are the paper's (PowerInfer-2, arXiv:2406.06282, algebra as DESIGN section 3 reconstructs it);
- * (M1)-(M28) are our own, over measured curves. All functions are pure and thread-safe. */
+ * (M1)-(M29) are our own, over measured curves. All functions are pure and thread-safe. */
 #include "common/offline/hwdb/hwdb.h"
 #include "common/plan/layout.h"
 #include "common/plan/plan.h"
@@ -157,6 +157,14 @@ double cost_both_ns(double cpu_ns, double engine_ns, double launch_ns, double si
 double cost_layer_ns(const struct plan_layer_figures *f);
 double cost_ahead_ns(double stream_ns, double buffers_ns, double attention_ns); /* t_stream less what attention hides */
 double cost_first_ns(double gates, double gate_ns, double record_bytes, int threads);
+
+/* (M29) of streams in dense mode (M7) is t_io = t_stream - min(t_stream(D), t_attention) + t_full + t_drain, and t_exposed 0. Neurons that
+ *       are streamed are computed after those in memory, t_h, in order, t_c. D buffers at most are read before: t_full = max(0, t_h - what
+ *       of t_stream(D) attention does not hide). Then each buffer is one thread's work, and is read again when its neurons are summed:
+ *       t_drain = t_c * max(1 / reads, threads / D); with fewer buffers than threads max(1, (threads (1 - w) + w) / D) in place of
+ *       threads / D, w: share of Down, which all threads sum. */
+double cost_full_ns(double hot_ns, double first_ns);
+double cost_drain_ns(double cold_ns, double reads, int threads, int depth, double down_share);
 
 /* Positions that a layer's attention sees, in the mean over a context that fills: context / 2; where a window w < context
  * ends it, w - w^2 / (2 context) */

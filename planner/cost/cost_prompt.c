@@ -28,9 +28,7 @@ double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, doubl
         return 0;
     double read_ns = 1e9 * bytes / bw, first_ns = fmin(read_ns, 1e9 * depth * buffer_bytes / bw);
     double before_ns = fmin(first_ns, ahead_ns + hot_ns), left_ns = read_ns - before_ns; /* what is read beside cold_ns */
-    double last_ns = cold_ns * fmin(1, buffer_bytes / bytes); /* nothing is read beside the sum of the last */
-    double alone = threads * (1 - down_share) + down_share, busy = depth < threads ? fmax(1, alone / depth) : (double)threads / depth;
-    return fmax(0, left_ns + fmax(last_ns, busy * cold_ns) - cold_ns);
+    return fmax(0, left_ns + cost_drain_ns(cold_ns, bytes / buffer_bytes, threads, depth, down_share) - cold_ns);
 }
 
 #define RUN 32 /* neurons, a part of every cluster */

@@ -151,3 +151,14 @@ void cost_work_rates(const struct hw *hw, const struct inputs *in, const struct 
     out->rope_ns = hw_work_ns(hw, "work/rope", first, 1, h->head_dim, stat);
     out->attend_ns = hw_work_ns(hw, "work/attend", first, 1, h->head_dim, stat);
 }
+
+double cost_full_ns(double hot_ns, double first_ns)
+{
+    return fmax(0, hot_ns - first_ns);
+}
+
+double cost_drain_ns(double cold_ns, double reads, int threads, int depth, double down_share)
+{
+    double alone = threads * (1 - down_share) + down_share, share = depth < threads ? fmax(1, alone / depth) : (double)threads / depth;
+    return cold_ns * fmax(1 / fmax(1, reads), share);
+}

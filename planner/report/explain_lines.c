@@ -317,7 +317,8 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
     const struct cost_rates *r = &s->r;
     const struct cost_terms *t = &s->t;
     terms(put(m, n, "(M7)", "t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_lanes, sum over layers; hidden: by attention; "
-              "first: until the neurons to read are known, beyond these; last: is in t_exposed; lanes: CPU time of reads, beyond that",
+              "first: until the neurons to read are known, beyond these, in dense mode while buffers are full, (M29); last: is in "
+              "t_exposed; lanes: CPU time of reads, beyond that",
               s->io, "ns", NULL),
           "t_stream", t->stream, "t_reads", t->single + t->cold, "-t_hidden", -t->hidden, "t_first", t->first, "-t_last", -t->last,
           "t_lanes", t->lane, NULL);
@@ -331,7 +332,7 @@ static void io_lines(const struct totals *s, struct explain_line *m, int *n)
         t->cold, "ns", "missed units", s->missed, "reads", s->cold.reads, "bytes", s->cold.bytes, "bytes in gaps",
         s->gap_bytes, "longest read", (double)s->c.read_bytes, NULL);
     put(m, n, "(M6)",
-        "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many miss",
+        "t_exposed = min(1, n) * t_reads(1), sum over layers; of experts E(max) less max(E), by how many miss; of streams in dense mode 0",
         s->exposed, "ns", NULL);
 }
 

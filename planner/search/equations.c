@@ -25,7 +25,7 @@ static const char functions_text[] =
     "(define-fun M22 ((V_read Real) (tau_verify Real) (threads Real) (k_ffn Real)) Real (* k_ffn (/ (* V_read tau_verify) threads)))\n"
     "; (M9), (M15), (M16): t_attention = products and K, V (M8, M17) + jobs + one thread's work\n"
     "(define-fun M9 ((t_products Real) (t_jobs Real) (t_alone Real)) Real (+ t_products t_jobs t_alone))\n"
-    "; (M3)-(M7), (M21): t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_lanes\n"
+    "; (M3)-(M7), (M21), (M29): t_io = t_stream - t_hidden + t_first + t_reads - t_last + t_lanes\n"
     "(define-fun M4 ((t_stream Real) (t_single Real) (t_hidden Real) (t_first Real) (t_reads Real) (t_last Real) (t_lanes Real)) Real\n"
     "    (+ (- (+ t_stream t_single) t_hidden) t_first (- t_reads t_last) t_lanes))\n"
     "; (M7) t_layer = t_attention + t_predict + max(t_compute, t_memory, t_io) + t_exposed\n"

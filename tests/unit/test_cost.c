@@ -51,6 +51,11 @@ static void test_measured(void)
     CHECK(near(cost_first_ns(100, 5, 1024, 2), 2 * 5 * 50) && near(cost_first_ns(1e6, 5, 1024, 2), 2 * 5 * 1024.0) &&
           cost_first_ns(100, 5, 0, 2) == 0); /* the first of two halves; a job of 1 MiB; no gates to wait for */
     CHECK(cost_ahead_ns(100, 90, 30) == 70 && cost_ahead_ns(100, 20, 30) == 80 && cost_ahead_ns(10, 10, 30) == 0);
+    /* (M29) 30 of neurons in memory, 20 of them beside the first buffers; a quarter of what is read is the last; two threads through eight
+     * buffers of many, through one: all of it, and a third that is Down both sum. */
+    CHECK(cost_full_ns(30, 20) == 10 && cost_full_ns(30, 40) == 0);
+    CHECK(near(cost_drain_ns(100, 4, 1, 8, 0), 25) && near(cost_drain_ns(100, 400, 2, 8, 0), 25) &&
+          near(cost_drain_ns(300, 400, 2, 1, 1 / 3.0), 500) && near(cost_drain_ns(100, 0.5, 1, 8, 0), 100));
     /* (M16) two tokens, two norms of 5 and 40 heads of 0.5; (M17) 10 positions of 32 heads of 2 ns by one thread, by the
      * three that get a piece of 64 KiB, by all eight; (M18), (M19) */
     CHECK(near(cost_serial_ns(2, 2, 5, 40, 0.5), 60));

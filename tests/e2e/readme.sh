@@ -8,7 +8,7 @@ mkdir "$tmp/build"
 ln -s "$(readlink -f "$BIN")" "$tmp/build/bin"
 
 # The indented lines of the section, continued lines joined.
-sed -n '/^## Five minutes/,/^## A real model/p' README.md | sed -n 's/^    //p' |
+sed -n '/^## Five minutes/,/^## How fast/p' README.md | sed -n 's/^    //p' |
     sed -e ':a' -e '/\\$/N; s/\\\n *//; ta' > "$tmp/commands"
 
 run()

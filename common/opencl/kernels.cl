@@ -290,6 +290,19 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
         out[out_at + (size_t)(t0 + t) * n_rows + row] = all_of(sum[t]);
 }
 #else
+/* part[i] += sum over 32 k, ascending, of a[k][i] * v[k], eight tokens wide. */
+static void add_tile(float8 *part, local const float *a, uint a_stride, local const float *v, uint v_stride)
+{
+    for (uint k = 0; k < 32; k++) {
+        float4 f = vload4(0, a + k * a_stride);
+        float8 x = vload8(0, v + k * v_stride);
+        part[0] += f.s0 * x;
+        part[1] += f.s1 * x;
+        part[2] += f.s2 * x;
+        part[3] += f.s3 * x;
+    }
+}
+
 /* A group has ITEMS rows and MANY_TOKENS tokens, an item four rows and eight tokens of them. A block of 32 columns lies in local memory,
  * converted, an item's own row of it. Blocks come in the order in which product_1's items have them. */
 #define ITEMS (LANES * ROWS)
@@ -316,14 +329,7 @@ kernel void product_many(MATRIX, global const float *x, uint x_at, global float 
             for (uint i = item; i < 32 * MANY_TOKENS; i += ITEMS)
                 xs[i % 32 * MANY_TOKENS + i / 32] = x[x_at + (size_t)min(t0 + i / 32, n_tokens - 1) * n_cols + 32 * b + i % 32];
             barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint k = 0; k < 32; k++) {
-                float4 a = vload4(mine, ws + k * ITEMS);
-                float8 v = vload8(tokens, xs + k * MANY_TOKENS);
-                part[0] += a.s0 * v;
-                part[1] += a.s1 * v;
-                part[2] += a.s2 * v;
-                part[3] += a.s3 * v;
-            }
+            add_tile(part, ws + 4 * mine, ITEMS, xs + 8 * tokens, MANY_TOKENS);
         }
         for (uint r = 0; r < 4; r++)
             all[r] = lane ? all[r] + part[r] : part[r];
@@ -417,14 +423,7 @@ kernel void turned_many(bytes w, ulong at, ulong row_stride, global const float 
             for (uint i = 0; i < 32; i++)
                 hs[i * ITEMS + item] = i0 + i < to ? v[i0 + i] : 0;
             barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint i = 0; i < 32; i++) {
-                float4 a = vload4(columns, ws + 32 * i);
-                float8 f = vload8(tokens, hs + i * ITEMS);
-                part[0] += a.s0 * f;
-                part[1] += a.s1 * f;
-                part[2] += a.s2 * f;
-                part[3] += a.s3 * f;
-            }
+            add_tile(part, ws + 4 * columns, 32, hs + 8 * tokens, ITEMS);
         }
         for (uint c = 0; c < 4; c++)
             all[c] = from ? all[c] + part[c] : part[c];

@@ -125,13 +125,13 @@ static size_t up_to(size_t n, size_t of)
     return (n + of - 1) / of * of;
 }
 
-/* A work group's local memory has a block of rows and of inputs, or a block of neurons and their activations. */
 int opencl_queue_many(const struct opencl *o)
 {
     return o->lanes == 1 ? 8 : 32;
 }
 
-/* Of so many tokens, the first that the kernels for many take. Those of one item a row take whole tiles. */
+/* How many of the tokens, from the first on, the kernels for many take. Those of one item a row take whole tiles; elsewhere local memory
+ * has to hold a block of rows and of inputs, or of neurons and their activations. */
 static int many_of(const struct opencl *o, int n_cols, int n_tokens)
 {
     int items = o->lanes * o->rows, tile = opencl_queue_many(o);

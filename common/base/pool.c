@@ -32,7 +32,7 @@
 #include <unistd.h>
 
 #define SPIN_NS 30000
-#define FEW_CPUS 8
+#define FEW_CPUS 8 /* beyond, Linux finds idle ones */
 #define LINE 64
 
 /* The thread sanitizer's own share of a stack leaves 128 KiB of POOL_STACK_BYTES, and a kernel for many tokens takes 130. */
@@ -116,7 +116,7 @@ static int note_caller(struct pool *p)
     return cpu;
 }
 
-/* Under the lock. Not to this processor, if there are others. */
+/* Under the lock: a worker may run anywhere but on this processor, if there are others. */
 static void keep_off(struct pool *p, struct worker *w, int cpu)
 {
     cpu_set_t others = p->caller_mask;
@@ -136,8 +136,12 @@ void pool_woke(struct pool *p, int worker)
 {
     if (!places_matter(p))
         return;
-    int caller = atomic_load_explicit(&p->caller_cpu, memory_order_relaxed), cpu = worker ? sched_getcpu() : note_caller(p);
-    if (!worker || cpu < 0 || cpu != caller)
+    if (!worker) {
+        note_caller(p);
+        return;
+    }
+    int cpu = sched_getcpu();
+    if (cpu < 0 || cpu != atomic_load_explicit(&p->caller_cpu, memory_order_relaxed))
         return;
     pthread_mutex_lock(&p->lock);
     keep_off(p, &p->workers[worker], cpu);

@@ -114,7 +114,17 @@ static void report_accel(FILE *f, const struct setup *s, const struct engine *g)
         report_string(f, lost, strlen(lost));
     else
         fputs("null", f);
-    putc('}', f);
+    fputs(",\"heights\":[", f);
+    for (int k = 0; k < s->config.accel.n_heights; k++) {
+        const struct engine_height *h = &s->config.accel.heights[k];
+        fprintf(f, "%s{\"tokens\":", k ? "," : "");
+        if (h->tokens)
+            fprintf(f, "%d", h->tokens);
+        else
+            fputs("null", f);
+        fprintf(f, ",\"neurons\":%llu}", (unsigned long long)engine_accel_neurons(g, h->tokens ? h->tokens : INT32_MAX));
+    }
+    fputs("]}", f);
 }
 
 void report_configuration(FILE *f, const struct setup *s, const struct engine *g)

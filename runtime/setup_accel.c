@@ -137,19 +137,17 @@ static int failed(const struct setup *s, const struct err *why, struct err *e)
     return 0;
 }
 
-/* Heights of the limit's batch sizes; larger passes, such as a prompt's, have that of the largest. 1: the plan gives neurons to an
- * accelerator. */
-static int planned_heights(const struct setup *s, struct engine_accel_config *c)
+/* Heights of the limit's batch sizes and prompts. 1: the plan gives neurons to an accelerator. */
+static int planned_heights(struct setup *s, struct engine_accel_config *c)
 {
-    int planned = 0;
-    c->n_heights = 0;
-    for (int i = 0; i < s->n_planned && i < ENGINE_MAX_HEIGHTS; i++) {
-        c->heights[c->n_heights++] = (struct engine_height){ .tokens = s->planned[i].batch, .neurons = s->planned[i].engine_neurons };
-        planned |= s->planned[i].engine_neurons > 0;
-    }
-    if (c->n_heights)
-        c->heights[c->n_heights - 1].tokens = 0;
-    return planned;
+    struct plan_height heights[ENGINE_MAX_HEIGHTS];
+    struct plan_limit l = s->limit;
+    l.batches = s->planned;
+    l.n_batches = s->n_planned;
+    c->n_heights = plan_heights(&l, heights, ENGINE_MAX_HEIGHTS);
+    for (int i = 0; i < c->n_heights; i++)
+        c->heights[i] = (struct engine_height){ .tokens = heights[i].tokens, .neurons = heights[i].neurons };
+    return plan_any_engine(&l) > 0;
 }
 
 /* What the plan or --engine names; *b NULL: none. planned: the plan has heights. */

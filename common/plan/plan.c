@@ -220,6 +220,27 @@ static int check_coalesce(const struct plan *p, const struct layout_shapes *s, i
     return 0;
 }
 
+/* Heights of prompts are stated for passes; a pass that a batch size holds has that one's. */
+static int check_heights(const struct plan *p, int li, const char *name, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    const struct plan_prompt *q = &l->prompt;
+    uint32_t cluster = p->layout.cluster_neurons;
+    if (q->with_engine && !p->engine[0])
+        return rule(name, e, "limits[%d].prompt has engine_neurons; the plan names no engine", li);
+    for (int i = 0; i < q->n && q->with_engine; i++) {
+        uint32_t h = q->engine_neurons[i];
+        int pass = q->tokens[i] < l->prefill_chunk ? q->tokens[i] : l->prefill_chunk;
+        if (h > (uint32_t)p->n_ff || (h % cluster && h != (uint32_t)p->n_ff))
+            return rule(name, e, "limits[%d].prompt.engine_neurons[%d] is %u; whole clusters of %u, or all %d neurons, are needed", li, i,
+                        h, cluster, p->n_ff);
+        if (h != plan_pass_height(l, pass))
+            return rule(name, e, "limits[%d].prompt.engine_neurons[%d] is %u; passes of %d tokens have %u, by batches, prompt.tokens and "
+                        "prefill_chunk", li, i, h, pass, plan_pass_height(l, pass));
+    }
+    return 0;
+}
+
 static int check_limit(const struct plan *p, const struct layout_shapes *s, int li, const char *name, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -271,7 +292,7 @@ static int check_limit(const struct plan *p, const struct layout_shapes *s, int 
     if (threads != l->threads || depth != l->queue_depth)
         return rule(name, e, "limits[%d] has %d threads and queue_depth %d; its batch sizes have %d and %d at most", li, l->threads,
                     l->queue_depth, threads, depth);
-    return 0;
+    return check_heights(p, li, name, e);
 }
 
 /* A limit under what was asked for. */
@@ -328,10 +349,9 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
                         plan_mode_name(p->limits[i].mode));
     int used = 0;
     for (int i = 0; i < p->n_limits; i++)
-        for (int b = 0; b < p->limits[i].n_batches; b++)
-            used |= p->limits[i].batches[b].engine_neurons > 0;
+        used |= plan_any_engine(&p->limits[i]) > 0;
     if (p->engine[0] && !used)
-        return rule(name, e, "engine is '%s', and no batch size gives neurons to it", p->engine);
+        return rule(name, e, "engine is '%s', and no batch size gives neurons to it, nor a prompt", p->engine);
     for (int i = 0; i < p->n_limits; i++)
         if ((r = check_limit(p, &shapes, i, name, e)) < 0 || (r = check_request(p, i, name, e)) < 0)
             return r;
@@ -339,6 +359,58 @@ int plan_check(const struct plan *p, const char *name, struct err *e)
         return rule(name, e, "layout.form is '%s'; 'request' asks for '%s'", layout_form_name(p->layout.form),
                     layout_form_name((enum layout_form)p->request.form));
     return 0;
+}
+
+uint32_t plan_pass_height(const struct plan_limit *l, int tokens)
+{
+    const struct plan_prompt *q = &l->prompt;
+    uint32_t height = 0;
+    for (int i = 0; i < l->n_batches; i++) {
+        height = l->batches[i].engine_neurons;
+        if (l->batches[i].batch >= tokens)
+            return height;
+    }
+    if (!q->with_engine)
+        return height;
+    height = 0;
+    for (int i = 0; i < q->n && q->tokens[i] <= tokens; i++)
+        height = q->engine_neurons[i];
+    return height;
+}
+
+static int add_height(struct plan_height *out, int n, int most, int tokens, uint32_t neurons)
+{
+    struct plan_height *last = n ? &out[n - 1] : NULL;
+    if (last && (n == most || last->neurons == neurons)) {
+        last->tokens = tokens;
+        last->neurons = neurons < last->neurons ? neurons : last->neurons;
+        return n;
+    }
+    out[n] = (struct plan_height){ tokens, neurons };
+    return n + 1;
+}
+
+int plan_heights(const struct plan_limit *l, struct plan_height *out, int most)
+{
+    const struct plan_prompt *q = &l->prompt;
+    int n = 0, from = l->n_batches ? l->batches[l->n_batches - 1].batch + 1 : 1;
+    for (int i = 0; i < l->n_batches; i++)
+        n = add_height(out, n, most, l->batches[i].batch, l->batches[i].engine_neurons);
+    for (int i = 0; i < q->n && q->with_engine; i++)
+        if (q->tokens[i] > from) {
+            n = add_height(out, n, most, q->tokens[i] - 1, plan_pass_height(l, from));
+            from = q->tokens[i];
+        }
+    n = add_height(out, n, most, 0, plan_pass_height(l, from));
+    return n;
+}
+
+int plan_revision(const struct plan *p)
+{
+    int with = 0;
+    for (int i = 0; i < p->n_limits; i++)
+        with |= p->limits[i].prompt.n && p->limits[i].prompt.with_engine;
+    return with ? 8 : 7;
 }
 
 double plan_prompt_tokens_per_s(const struct plan_prompt *p)

@@ -93,6 +93,9 @@ struct plan_prompt {
     double attention_ns[PLAN_PROMPT_POINTS], ffn_ns[PLAN_PROMPT_POINTS], wait_ns[PLAN_PROMPT_POINTS];
     double read_bytes[PLAN_PROMPT_POINTS]; /* from flash */
     double head_ns;
+    int with_engine;            /* 1: engine_neurons are stated; 0: they are 0, and plan_pass_height says what passes have */
+    uint32_t engine_neurons[PLAN_PROMPT_POINTS]; /* of each FFN, the hottest of those in memory that the plan's engine computes in a pass of
+                                 * so many tokens, or, of longer prompts, of the limit's chunk; 0: none */
 };
 
 /* Time to the first token of a prompt of so many tokens, ns: linear between the points, beyond the last in proportion; 0 where
@@ -149,7 +152,7 @@ struct plan_request {
 };
 
 struct plan {
-    int revision;               /* that was read: 1 has one type per role for all layers; PLAN_REVISION is written */
+    int revision;               /* that was read: 1 has one type per role for all layers; plan_revision() is written */
     char tool[64];              /* "thermo-plan 0.1.0" */
     char solver[64];            /* "z3 4.8.12", "exhaustive" */
     uint64_t seed, rlimit;
@@ -208,14 +211,33 @@ static inline void plan_batch_choice(struct plan_batch *to, const struct plan_ba
         to->classes[i] = from->classes[i];
 }
 
-/* Neurons of each FFN that the plan's engine computes at any batch size of a limit, at most. */
+/* Neurons of each FFN that the plan's engine computes at any batch size of a limit, or in prompts, at most. */
 static inline uint32_t plan_any_engine(const struct plan_limit *l)
 {
     uint32_t most = 0;
     for (int i = 0; i < l->n_batches; i++)
         most = l->batches[i].engine_neurons > most ? l->batches[i].engine_neurons : most;
+    for (int i = 0; i < l->prompt.n && l->prompt.with_engine; i++)
+        most = l->prompt.engine_neurons[i] > most ? l->prompt.engine_neurons[i] : most;
     return most;
 }
+
+/* Neurons of each FFN that the plan's engine computes in a pass of so many tokens: those of the first batch size that holds it; of
+ * larger passes those of the largest length of prompts that is not above it, or, where prompts have no heights, of the largest batch
+ * size. */
+uint32_t plan_pass_height(const struct plan_limit *l, int tokens);
+
+/* The same as a table: passes of up to so many tokens, ascending; the last one's 0 stands for all larger ones. Neighbours that are
+ * equal are one. Where there are more than `most` (> 0), those beyond are one with the last of them, with the least of their heights.
+ * Returns how many. */
+struct plan_height {
+    int tokens;
+    uint32_t neurons;
+};
+int plan_heights(const struct plan_limit *l, struct plan_height *out, int most);
+
+/* The least revision that has all that a plan says: 8 with heights of prompts, else 7. */
+int plan_revision(const struct plan *p);
 
 /* The largest batch of any limit, at least 1. */
 static inline int plan_max_batch(const struct plan *p)
@@ -236,8 +258,8 @@ int plan_note(struct plan *p, struct err *e, const char *fmt, ...) __attribute__
 
 /* All checks that need no other file: the layout derives for this model, hot is whole clusters or n_ff,
  * cold <= units of the part, batches, joins and limits ascend, classes sum to threads, threads and queue depth of a limit are the
- * most of its batches', floor <= account <= memory, layout_hash equal to layout_hash(layout). name stands for the file in
- * messages. */
+ * most of its batches', heights of prompts are those of the passes that they have, floor <= account <= memory, layout_hash equal to
+ * layout_hash(layout). name stands for the file in messages. */
 int plan_check(const struct plan *p, const char *name, struct err *e);
 
 /* Strict parse (types, ranges, array lengths, no unknown or missing key), then plan_check. While it runs

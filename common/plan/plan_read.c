@@ -566,11 +566,21 @@ static void read_reals(struct rd *r, json_t *j, const char *key, int n, double *
     leave(r, at);
 }
 
-static void read_prompt(struct rd *r, json_t *j, struct plan_prompt *q)
+static void read_heights(struct rd *r, json_t *heights, struct plan_prompt *q)
 {
-    static const char *const keys[] = { "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens", "wait_ns", NULL };
+    uint32_t *to = q->engine_neurons;
+    size_t at = enter(r, "engine_neurons");
+    if (heights)
+        read_u32s(r, heights, &q->n, 1, &to);
+    leave(r, at);
+}
+
+static void read_prompt(struct rd *r, json_t *j, int revision, struct plan_prompt *q)
+{
+    static const char *const keys[] = { "engine_neurons", "attention_ns", "ffn_ns", "head_ns", "read_bytes", "tokens", "wait_ns", NULL };
     size_t at = enter(r, "prompt"), at_tokens;
-    expect(r, j, keys);
+    json_t *heights = revision > 7 ? json_object_get(j, keys[0]) : NULL;
+    expect(r, j, keys + !heights); /* optional */
     json_t *a = json_object_get(j, "tokens");
     size_t n = json_array_size(a);
     at_tokens = enter(r, "tokens");
@@ -588,6 +598,8 @@ static void read_prompt(struct rd *r, json_t *j, struct plan_prompt *q)
     }
     leave(r, at_tokens);
     q->n = r->code == 0 ? (int)n : 0;
+    q->with_engine = heights != NULL;
+    read_heights(r, heights, q);
     read_reals(r, j, "attention_ns", q->n, q->attention_ns);
     read_reals(r, j, "ffn_ns", q->n, q->ffn_ns);
     read_reals(r, j, "wait_ns", q->n, q->wait_ns);
@@ -611,7 +623,7 @@ static void read_limit(struct rd *r, json_t *j, const struct plan *p, struct pla
             present[k++] = keys[i];
     expect(r, j, present);
     if (prompt)
-        read_prompt(r, prompt, &l->prompt);
+        read_prompt(r, prompt, p->revision, &l->prompt);
     l->predictor_buffers = streams ? get_int(r, j, "predictor_buffers", 1, BUDGET_MAX_STREAM) : 0;
     l->account_bytes = get_u64(r, j, "account_bytes", 0, INT64_MAX);
     l->floor_bytes = get_u64(r, j, "floor_bytes", 0, INT64_MAX);

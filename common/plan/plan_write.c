@@ -278,6 +278,10 @@ static void put_prompt(struct text *t, const struct plan_prompt *q)
     key(t, "prompt");
     begin(t, '{');
     put_reals(t, "attention_ns", q->attention_ns, q->n);
+    if (q->with_engine) {
+        key(t, "engine_neurons");
+        put_numbers(t, q->engine_neurons, q->n);
+    }
     put_reals(t, "ffn_ns", q->ffn_ns, q->n);
     put_real(t, "head_ns", q->head_ns);
     put_reals(t, "read_bytes", q->read_bytes, q->n);
@@ -474,7 +478,7 @@ static void put_plan(struct text *t, const struct plan *p)
     end(t, ']');
     if (p->request.known)
         put_request(t, &p->request);
-    put_int(t, "revision", PLAN_REVISION);
+    put_int(t, "revision", plan_revision(p));
     put_u64(t, "rlimit", p->rlimit);
     put_u64(t, "seed", p->seed);
     put_str(t, "solver", p->solver);

@@ -365,7 +365,7 @@ static int solve_limit(struct problem *p, const struct request *q, const struct 
 static void fill_head(const struct problem *p, const struct request *q, struct plan *plan)
 {
     const struct inputs *in = p->space.in;
-    *plan = (struct plan){ .revision = PLAN_REVISION, .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
+    *plan = (struct plan){ .tool = "thermo-plan " THERMO_VERSION, .seed = REQUEST_SEED,
                            .rlimit = q->rlimit, .cost = q->cost, .stat = q->stat, .model_hash = in->model_hash,
                            .trace_hash = in->trace_hash,
                            .order_hash = inputs_order_hash(in, p->space.shapes.l.form),
@@ -533,6 +533,7 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         plan_done(&plan);
         return r;
     }
+    plan.revision = plan_revision(&plan);
     *out = plan;
     return 1;
 }

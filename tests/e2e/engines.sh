@@ -101,4 +101,48 @@ assert s['predicted']['valid'] is False
 END
 }
 check "telemetry says what it did" telemetry
+
+# A plan whose prompts alone have neurons on it: none in passes of up to 11 tokens, 640 of each FFN in larger ones.
+prompts_plan()
+{
+    python3 - "$plan" "$tmp/prompts.json" << 'END'
+import json, sys
+p = json.load(open(sys.argv[1]))
+zeros = [0] * 4
+for l in p['limits']:
+    l['prompt'] = {'tokens': [1, 6, 12, 256], 'engine_neurons': [0, 0, 640, 640], 'attention_ns': zeros, 'ffn_ns': zeros, 'wait_ns': zeros,
+                   'read_bytes': zeros, 'head_ns': 0}
+    l['prefill_chunk'] = 64
+p['revision'], p['engine'], p['request'] = 8, 'opencl:0', {**p['request'], 'engine': 'opencl:0'}
+json.dump(p, open(sys.argv[2], 'w'))
+END
+}
+check "a plan that gives prompts alone neurons" prompts_plan
+alone() { "$run" logits --model "$packed" --plan "$tmp/prompts.json" --act f32 --kv f32 --memory 1GiB -q "$@"; }
+by_plan() { alone --engine-cache "$tmp" "$@"; }
+planned()
+{
+    by_plan --tokens $ids > "$tmp/a" && within "$tmp/cpu" "$tmp/a" 1e-4 && ! cmp -s "$tmp/cpu" "$tmp/a" &&
+        cl --engine-height 11:0,640 --prefill-chunk 64 > "$tmp/b" && cmp "$tmp/a" "$tmp/b"
+}
+check "a pass of a prompt has its height: the bytes of the same height by hand, within 1e-4 of the processor's" planned
+short()
+{
+    by_plan --tokens 1,403,404 > "$tmp/a" && alone --tokens 1,403,404 --engine none > "$tmp/b" && cmp "$tmp/a" "$tmp/b" &&
+        by_plan --tokens $ids --prefill-chunk 11 > "$tmp/a" && cmp "$tmp/cpu" "$tmp/a"
+}
+check "passes without one, of short prompts or small chunks, have the processor's bytes" short
+planned_telemetry()
+{
+    "$run" generate --model "$packed" --plan "$tmp/prompts.json" --prompt 'Once upon a time there was a little girl who lived in a house by the sea' \
+        -n 8 --temp 0 --memory 1GiB --engine-cache "$tmp" --json -q > "$tmp/lines" && python3 - "$tmp/lines" << 'END'
+import json, sys
+s = json.loads(open(sys.argv[1]).readlines()[-1])
+h = s['engine']['heights']
+print(h, s['prompt']['engine'], s['decode']['engine'])
+assert [x['tokens'] for x in h] == [11, None] and h[0]['neurons'] == 0 and h[1]['neurons'] == 8 * 640, h
+assert s['prompt']['engine']['neurons'] == 8 * 640 and s['decode']['engine']['neurons'] == 0
+END
+}
+check "telemetry says which passes had how many neurons" planned_telemetry
 done_testing

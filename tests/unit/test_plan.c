@@ -254,14 +254,16 @@ static void check_engine(struct plan *p)
 /* Times of prompts: absent, or points that ascend; between them times are linear. */
 static void check_prompt(struct plan *p)
 {
-    const struct plan_prompt of = { 2, { 1, 4 }, { 10, 40 }, { 20, 50 }, { 5, 0 }, { 4096, 8192 }, 7 };
+    const struct plan_prompt of = { .n = 2, .tokens = { 1, 4 }, .attention_ns = { 10, 40 }, .ffn_ns = { 20, 50 }, .wait_ns = { 5, 0 },
+                                    .read_bytes = { 4096, 8192 }, .head_ns = 7 };
     struct plan q;
     struct err e = { 0 };
     char *text, *again;
     size_t len, len_again;
     p->limits[1].prompt = of;
     CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
-    CHECK(q.limits[0].prompt.n == 0 && !memcmp(&q.limits[1].prompt, &of, sizeof of));
+    CHECK(q.limits[0].prompt.n == 0 && !memcmp(&q.limits[1].prompt, &of, offsetof(struct plan_prompt, with_engine)));
+    CHECK(!q.limits[1].prompt.with_engine && plan_revision(&q) == 7);
     CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
     plan_done(&q);
     free(again);
@@ -276,6 +278,74 @@ static void check_prompt(struct plan *p)
     CHECK(strstr(said_of(text, "\"revision\": 7", "\"revision\": 6", &e), "unknown key"));
     free(text);
     p->limits[1].prompt = (struct plan_prompt){ 0 };
+}
+
+static int same_heights(const struct plan_limit *l, int most, int n, const struct plan_height *want)
+{
+    struct plan_height got[2 * PLAN_MAX_BATCHES];
+    int same = plan_heights(l, got, most) == n;
+    for (int i = 0; i < n && same; i++)
+        same = got[i].tokens == want[i].tokens && got[i].neurons == want[i].neurons;
+    return same;
+}
+
+/* Heights of passes: of batch sizes, then of prompts' lengths; as a table, also one that is too small for all. */
+static void check_pass_heights(void)
+{
+    struct plan_batch b[] = { { .batch = 1, .engine_neurons = 0 }, { .batch = 4, .engine_neurons = 64 } };
+    struct plan_limit l = { .n_batches = 2, .batches = b };
+    l.prompt = (struct plan_prompt){ .n = 5, .tokens = { 1, 4, 8, 16, 32 }, .engine_neurons = { 0, 64, 128, 64, 256 } };
+    const struct plan_height decoding[] = { { 1, 0 }, { 0, 64 } };
+    CHECK(same_heights(&l, 16, 2, decoding) && plan_pass_height(&l, 1) == 0 && plan_pass_height(&l, 3) == 64);
+    CHECK(plan_pass_height(&l, 5) == 64 && plan_pass_height(&l, 1000) == 64 && plan_any_engine(&l) == 64); /* as the largest batch */
+    l.prompt.with_engine = 1;
+    const struct plan_height all[] = { { 1, 0 }, { 7, 64 }, { 15, 128 }, { 31, 64 }, { 0, 256 } };
+    CHECK(same_heights(&l, 16, 5, all) && same_heights(&l, 5, 5, all) && plan_any_engine(&l) == 256);
+    for (int n = 1, i = 0; n < 100; n++) {
+        i += i < 4 && n > all[i].tokens;
+        CHECK(plan_pass_height(&l, n) == all[i].neurons);
+    }
+    const struct plan_height few[] = { { 1, 0 }, { 7, 64 }, { 0, 64 } }, one[] = { { 0, 0 } };
+    CHECK(same_heights(&l, 3, 3, few) && same_heights(&l, 1, 1, one));
+    l.prompt.tokens[1] = 3; /* passes of 5 to 7 tokens have what is stated of 3, were it not what 4 have */
+    l.prompt.engine_neurons[1] = 192;
+    const struct plan_height gap[] = { { 1, 0 }, { 4, 64 }, { 7, 192 }, { 15, 128 }, { 31, 64 }, { 0, 256 } };
+    CHECK(same_heights(&l, 16, 6, gap) && plan_pass_height(&l, 4) == 64 && plan_pass_height(&l, 6) == 192);
+}
+
+/* The share of prompts in a plan: revision 8, and its rules. */
+static void check_prompt_engine(struct plan *p)
+{
+    struct plan_limit *l = &p->limits[1];
+    struct plan q;
+    struct err e = { 0 };
+    char *text, *again;
+    size_t len, len_again;
+    l->prompt = (struct plan_prompt){ .n = 4, .tokens = { 1, 32, 64, 512 }, .with_engine = 1, .engine_neurons = { 0, 64, 128, 128 } };
+    CHECK(plan_check(p, "x", &e) == ERR_FORMAT && strstr(e.msg, "limits[1].prompt has engine_neurons; the plan names no engine"));
+    snprintf(p->engine, sizeof p->engine, "opencl:0");
+    CHECK(plan_revision(p) == 8);
+    CHECK_MSG(plan_text(p, &text, &len, &e) == 0 && plan_parse(text, len, "x", &q, &e) == 0, "%s", e.msg);
+    CHECK(strstr(text, "\"revision\": 8") && strstr(text, "\"engine_neurons\": [0, 64, 128, 128]"));
+    CHECK(q.revision == 8 && q.limits[1].prompt.with_engine && !q.limits[0].prompt.with_engine && plan_any_engine(&q.limits[1]) == 128);
+    CHECK(plan_text(&q, &again, &len_again, &e) == 0 && len == len_again && !memcmp(text, again, len));
+    plan_done(&q);
+    free(again);
+    const char *was = "\"engine_neurons\": [0, 64, 128, 128]";
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 65, 128, 128]", &e), "limits[1].prompt.engine_neurons[1] is 65; whole"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, 128, 64]", &e), "engine_neurons[3] is 64; passes of 64 tokens have 128"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [64, 64, 128, 128]", &e), "engine_neurons[0] is 64; passes of 1 tokens have 0"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, 128]", &e), "prompt.engine_neurons has 3 elements; 4 are needed"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, 128, 99999999999]", &e), "prompt.engine_neurons[3]"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, 128, 99999936]", &e), "limits[1].prompt.engine_neurons[3] is 99999936"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 64, null, 128]", &e), "prompt.engine_neurons[2]"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": 64", &e), "prompt.engine_neurons is not an array"));
+    CHECK(strstr(said_of(text, was, "\"engine_neurons\": [0, 0, 0, 0]", &e), "nor a prompt"));
+    CHECK(strstr(said_of(text, "\"revision\": 8", "\"revision\": 7", &e), "unknown key"));
+    free(text);
+    l->prompt = (struct plan_prompt){ 0 };
+    p->engine[0] = 0;
+    CHECK(plan_revision(p) == 7);
 }
 
 int main(void)
@@ -322,9 +392,9 @@ int main(void)
     char *full = malloc(len + 1);
     memcpy(full, text, len);
     full[len] = 0;
-    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 8", 13);
-    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 8"));
-    memcpy(strstr(full, "\"revision\": 8"), "\"revision\": 3", 13);
+    memcpy(strstr(full, "\"revision\": 7"), "\"revision\": 9", 13);
+    CHECK(plan_parse(full, len, "x", &q, &e) == ERR_UNSUPPORTED && strstr(e.msg, "revision 9"));
+    memcpy(strstr(full, "\"revision\": 9"), "\"revision\": 3", 13);
     CHECK(plan_parse(full, len, "x", &q, &e) == ERR_FORMAT && strstr(e.msg, "configuration"));
     free(full);
 
@@ -341,6 +411,8 @@ int main(void)
     plan_done(&q);
     check_engine(&p);
     check_prompt(&p);
+    check_prompt_engine(&p);
+    check_pass_heights();
 
     CHECK_MSG(plan_read("tests/golden/plan-revision-4.json", &q, &e) == 0 && q.revision == 4, "%s", e.msg);
     CHECK(q.request.n_weights == 0 && q.request.prefill_chunk == 0); /* nobody could ask */

@@ -51,6 +51,7 @@ struct amx_tiles {
     const uint8_t *x;          /* the first token's groups */
     size_t x_stride;
     int groups, n_tokens;
+    int first; /* sums begin with these products; what acc holds does not count */
     const struct amx_rows *rows;
     size_t next, step; /* what the next panel is unpacked from: bytes of the rows */
 };
@@ -303,7 +304,7 @@ PRIM void amx_loop(const struct amx_tiles *a, int sub, int mins)
             VF acc[AMX_T];
             UNROLL
             for (int t = 0; t < AMX_T; t++)
-                acc[t] = vf_load(a->acc[slot + t][k]);
+                acc[t] = a->first ? vf_zero() : vf_load(a->acc[slot + t][k]);
             for (int b = k; b < 4 * a->groups; b += 4, i++) {
                 const amx_dots *done = c + (sub == 32 ? (i - 3) % AMX_RING : 2 * (i - 2) % AMX_RING);
                 const struct amx_add add = { done, a->w + b, x + (size_t)(b / 4) * sizeof(struct kernels_q8_group) + 4 * k, a->x_stride,
@@ -402,12 +403,11 @@ INLINE void amx_rows(float *out, size_t out_stride, const struct amx_rows *a, co
     const int most = ops.sub == 32 ? AMX_GROUPS : AMX_GROUPS / 2; /* groups */
     const size_t step = ops.bytes * (size_t)(most / ops.groups);
     const int slots = (n_tokens + AMX_T - 1) / AMX_T * AMX_T;
-    memset(acc, 0, (size_t)slots * sizeof *acc);
     for (size_t o = 0; o < a->row_bytes; o += step, x += (size_t)most * sizeof(struct kernels_q8_group)) {
         const size_t left = (a->row_bytes - o + ops.bytes - 1) / ops.bytes * (size_t)ops.groups;
         const struct amx_tiles t = { .acc = acc, .w = w, .x = x, .x_stride = x_stride,
                                      .groups = left < (size_t)most ? (int)left : most, .n_tokens = n_tokens,
-                                     .rows = a, .next = o + step, .step = step };
+                                     .first = o == 0, .rows = a, .next = o + step, .step = step };
         amx_panel(w, a, o, t.groups, ops);
         loop(&t);
     }

@@ -58,11 +58,17 @@ typedef void kernels_axpy_fn(float *acc, size_t acc_stride, const void *const *r
                              const float *h, size_t h_stride, int n_rows, int n_tokens,
                              int col0, int n_cols);
 
+/* The bits of axpy over rows at a fixed stride, rows + r * row_stride, all of which are added: each row is made to floats once for several
+ * tokens, whose sums stay in registers from row to row. For float types (F32, F16, BF16). */
+typedef void kernels_sums_fn(float *acc, size_t acc_stride, const void *rows, size_t row_stride, const float *h, size_t h_stride,
+                             int n_rows, int n_tokens, int n_cols);
+
 struct kernels {
     const char *name;                                      /* of the highest tier installed */
     kernels_rows_fn *rows[KERNELS_ACT_FORMS][QUANT_LIMIT]; /* NULL: no such product */
     kernels_rows_at_fn *rows_at[KERNELS_ACT_FORMS][QUANT_LIMIT];
     kernels_axpy_fn *axpy[QUANT_LIMIT];
+    kernels_sums_fn *sums[QUANT_LIMIT];
     void (*quant_q8)(struct kernels_q8_group *out, const float *x, int n); /* n % 32 == 0; same bits on all tiers */
     float (*dot_f32)(const float *a, const float *b, int n);
     float (*dot_f16)(const float *a, const uint16_t *b, int n); /* K cache in F16 */

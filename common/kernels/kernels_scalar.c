@@ -210,6 +210,20 @@ AXPY(q4_0, QUANT_Q4_0)
 KERNELS_BLOCK_TYPES(AXPY_BLOCKS)
 KERNELS_READ_TYPES(AXPY_BLOCKS)
 
+#define SUMS(name)                                                                                                              \
+    static void sums_##name(float *acc, size_t acc_stride, const void *rows, size_t row_stride, const float *h, size_t h_stride, \
+                            int n_rows, int n_tokens, int n_cols)                                                               \
+    {                                                                                                                           \
+        for (int r = 0; r < n_rows; r++) {                                                                                      \
+            const void *row = (const uint8_t *)rows + (size_t)r * row_stride;                                                   \
+            axpy_row_##name(acc, acc_stride, &row, h + r, h_stride, 1, n_tokens, 0, n_cols);                                    \
+        }                                                                                                                       \
+    }
+
+SUMS(f32)
+SUMS(f16)
+SUMS(bf16)
+
 /* ---- vectors ---- */
 
 /* The arithmetic that every tier repeats to the bit: inv = 127 / max|x|; q = x * inv to the nearest
@@ -301,6 +315,9 @@ void kernels_fill_scalar(struct kernels *k)
     k->axpy[QUANT_BF16] = axpy_row_bf16;
     k->axpy[QUANT_Q8_0] = axpy_row_q8_0;
     k->axpy[QUANT_Q4_0] = axpy_row_q4_0;
+    k->sums[QUANT_F32] = sums_f32;
+    k->sums[QUANT_F16] = sums_f16;
+    k->sums[QUANT_BF16] = sums_bf16;
     k->quant_q8 = quant_q8;
     k->dot_f32 = dot_f32;
     k->dot_f16 = dot_f16;

@@ -233,6 +233,23 @@ static void attention_values(const struct nn_attn *a, const uint8_t *v, size_t s
     }
 }
 
+/* Scores of a head become its weights. */
+static void attention_weights(const struct nn_attn *a, float *s, int n_pos, int head)
+{
+    for (int p = 0; p < n_pos; p++)
+        s[p] *= a->scale;
+    for (int p = 0; a->softcap > 0 && p < n_pos; p++)
+        s[p] = a->softcap * tanhf(s[p] / a->softcap);
+    nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[head] : -INFINITY);
+}
+
+/* How many heads from h on go together. */
+static int heads_from(const struct nn_attn *a, int h, int end)
+{
+    const int group = a->n_heads / a->n_kv_heads, n = group - h % group < end - h ? group - h % group : end - h;
+    return n < NN_ATTN_HEADS ? n : NN_ATTN_HEADS;
+}
+
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores)
 {
@@ -241,18 +258,85 @@ void nn_attention(float *out, const float *q, const void *k, const void *v, int 
     const int group = a->n_heads / a->n_kv_heads;
     for (int h = head0, n_heads; h < head1; h += n_heads) {
         size_t kv = (size_t)(h / group) * dim * elem;
-        n_heads = group - h % group < head1 - h ? group - h % group : head1 - h;
-        n_heads = n_heads < NN_ATTN_HEADS ? n_heads : NN_ATTN_HEADS;
+        n_heads = heads_from(a, h, head1);
         attention_scores(a, q + (size_t)h * dim, (const uint8_t *)k + kv, stride, n_pos, n_heads, scores);
-        for (int i = 0; i < n_heads; i++) {
-            float *s = scores + (size_t)i * a->scores_stride;
-            for (int p = 0; p < n_pos; p++)
-                s[p] *= a->scale;
-            for (int p = 0; a->softcap > 0 && p < n_pos; p++)
-                s[p] = a->softcap * tanhf(s[p] / a->softcap);
-            nn_softmax_sink(s, n_pos, a->sinks ? a->sinks[h + i] : -INFINITY);
-        }
+        for (int i = 0; i < n_heads; i++)
+            attention_weights(a, scores + (size_t)i * a->scores_stride, n_pos, h + i);
         attention_values(a, (const uint8_t *)v + kv, stride, n_pos, n_heads, scores, out + (size_t)h * width);
+    }
+}
+
+/* ---- several tokens ----
+ *
+ * Their queries, those of the heads that share a KV head, go through the products together: a row of K comes from the second level once
+ * for all of them, and V's rows by `sums`, which makes 16 of F16 to floats once for eight queries. All see the positions from
+ * the last one's first to the first one's last; what lies before and behind is each token's own, and added in its place in the order, so
+ * that nothing else takes part in any sum. Scores of positions that a token does not see are made and left alone.
+ *
+ * To reach, AVX-512, 512 positions of head_dim 128, F16: half of what additions alone could do in V, 0.4 in scores, whose sums over
+ * lanes take a third of the time. */
+
+/* Scores of a query, on a line of their own and never the same set of the cache. */
+static size_t run_stride(int n_tokens, int n_pos)
+{
+    return ((size_t)n_pos + (size_t)n_tokens - 1 + 15) / 16 * 16 + 16;
+}
+
+size_t nn_attention_floats(int n_tokens, int n_pos, const struct nn_attn *a)
+{
+    const int group = a->n_heads / a->n_kv_heads;
+    const size_t queries = (size_t)n_tokens * (size_t)(group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS);
+    return queries * (run_stride(n_tokens, n_pos) + (size_t)a->head_dim + value_dim(a));
+}
+
+/* out[i] += sum of scores[i][p] v_p over positions [p, end), in ascending order. */
+static void run_sums(const struct nn_attn *a, const uint8_t *v, size_t stride, int p, int end, const float *scores, size_t scores_stride,
+                     int n, float *out)
+{
+    const size_t width = value_dim(a);
+    for (int some; p < end; p += some) {
+        int64_t row = rows_from(a, p, end - p, &some);
+        kernels->sums[a->kv_f16 ? QUANT_F16 : QUANT_F32](out, width, v + (size_t)row * stride, stride, scores + p, scores_stride, some, n,
+                                                         (int)width);
+    }
+}
+
+/* The heads from h on, n of them, of all tokens. Query t * n + i is that of token t and head h + i. */
+static void run_heads(float *out, size_t out_step, const float *q, size_t q_step, const uint8_t *k, const uint8_t *v, int n_tokens,
+                      int n_pos, const int *from, int h, int n, const struct nn_attn *a, float *work)
+{
+    const size_t stride = a->kv_stride * (a->kv_f16 ? 2 : 4), dim = (size_t)a->head_dim, width = value_dim(a);
+    struct nn_attn own = *a;
+    own.scores_stride = run_stride(n_tokens, n_pos);
+    const int queries = n_tokens * n, first = from[n_tokens - 1] < n_pos ? from[n_tokens - 1] : n_pos;
+    float *scores = work, *qs = scores + (size_t)queries * own.scores_stride, *sums = qs + (size_t)queries * dim;
+    for (int t = 0; t < n_tokens; t++)
+        memcpy(qs + (size_t)(t * n) * dim, q + (size_t)t * q_step + (size_t)h * dim, (size_t)n * dim * sizeof *qs);
+    attention_scores(&own, qs, k, stride, n_pos + n_tokens - 1, queries, scores);
+    memset(sums, 0, (size_t)queries * width * sizeof *sums);
+    for (int t = 0; t < n_tokens; t++) {
+        float *s = scores + (size_t)(t * n) * own.scores_stride;
+        for (int i = 0; i < n; i++)
+            attention_weights(a, s + (size_t)i * own.scores_stride + from[t], n_pos + t - from[t], h + i);
+        run_sums(a, v, stride, from[t], first, s, own.scores_stride, n, sums + (size_t)(t * n) * width);
+    }
+    run_sums(a, v, stride, first, n_pos, scores, own.scores_stride, queries, sums);
+    for (int t = 0; t < n_tokens; t++) {
+        const int begin = from[t] > n_pos ? from[t] : n_pos;
+        run_sums(a, v, stride, begin, n_pos + t, scores + (size_t)(t * n) * own.scores_stride, own.scores_stride, n,
+                 sums + (size_t)(t * n) * width);
+        memcpy(out + (size_t)t * out_step + (size_t)h * width, sums + (size_t)(t * n) * width, (size_t)n * width * sizeof *out);
+    }
+}
+
+void nn_attention_run(float *out, size_t out_step, const float *q, size_t q_step, const void *k, const void *v, int n_tokens, int n_pos,
+                      const int *from, int head0, int head1, const struct nn_attn *a, float *work)
+{
+    const int group = a->n_heads / a->n_kv_heads;
+    for (int h = head0, n; h < head1; h += n) {
+        const size_t kv = (size_t)(h / group) * (size_t)a->head_dim * (a->kv_f16 ? 2 : 4);
+        n = heads_from(a, h, head1);
+        run_heads(out, out_step, q, q_step, (const uint8_t *)k + kv, (const uint8_t *)v + kv, n_tokens, n_pos, from, h, n, a, work);
     }
 }
 

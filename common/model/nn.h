@@ -70,6 +70,16 @@ struct nn_attn {
 void nn_attention(float *out, const float *q, const void *k, const void *v, int n_pos,
                   int head0, int head1, const struct nn_attn *a, float *scores);
 
+/* The same, bit for bit, of several tokens of a sequence that follow each other: a row of K or V is read once for all of them, and made
+ * to floats once for several queries. out, q: of the first token; out_step, q_step: floats to the next one's. The first token sees n_pos
+ * positions, token i those from from[i] to n_pos + i - 1 of them, and its own is the last; from[0] = 0, ascending. work: scratch of
+ * nn_attention_floats(n_tokens, n_pos, a) floats, any contents. a->scores_stride is not used. Rows that a token does not see may
+ * hold anything. */
+void nn_attention_run(float *out, size_t out_step, const float *q, size_t q_step, const void *k, const void *v, int n_tokens, int n_pos,
+                      const int *from, int head0, int head1, const struct nn_attn *a, float *work);
+size_t nn_attention_floats(int n_tokens, int n_pos, const struct nn_attn *a);
+#define NN_ATTN_TOKENS 8 /* the most of a run */
+
 /* Values of a token before they go to the cache, in place: + bias, NULL for none, then the model's norm without weights, if it has one. */
 void nn_values(float *v, const float *bias, const struct model_hparams *h);
 

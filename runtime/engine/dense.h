@@ -84,7 +84,8 @@ struct dense_weights {
  * between calls. */
 struct dense_memory {
     uint8_t *kv;                /* [layer with keys][K, V][kv.rows] rows, then states (struct budget_kv) */
-    float *q, *k, *v;           /* f32[tokens][rows of the matrix] */
+    float *q, *k, *v;           /* f32[tokens][rows of the matrix], of most layers' most; v begins where k ends, and attention uses both as
+                                 * scratch once they are in the cache */
     float *attn;                /* f32[tokens][n_heads][head_dim]; latent attention: kv_rank for each head, and then
                                  * [tokens][n_heads][value_dim] */
     float *latent;              /* of it: f32[tokens][n_heads][nope_dim + n_rot], then [tokens][q_rank]; or NULL */

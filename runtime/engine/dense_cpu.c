@@ -137,6 +137,7 @@ struct attention {
     const struct engine_token *tokens;
     int layer, n;
     float *heads;       /* what the output matrix sees */
+    int each;           /* tokens of an item of attention */
 };
 
 /* Row of the plane of K or V of a layer. */
@@ -208,14 +209,44 @@ static int items_of(const struct model_hparams *h)
     return (h->n_heads + item_heads(h) - 1) / item_heads(h);
 }
 
-/* Item i: some heads of one token. */
+/* Tokens of an item, at most: several where there are items enough for all workers. */
+static int item_tokens(const struct cpu *c, const struct model_hparams *h, int n)
+{
+    int t = n * items_of(h) / (pool_threads(c->c.pool) * PIECES);
+    return t < 1 ? 1 : t < NN_ATTN_TOKENS ? t : NN_ATTN_TOKENS;
+}
+
+/* A worker's share of what keys and values were made in, which is free once they are in the cache. */
+static float *own_floats(const struct cpu *c, const struct model_hparams *h, int worker, size_t *n)
+{
+    size_t all = (size_t)c->c.tokens * (size_t)(h->kv_rank ? h->head_dim : 2 * h->n_kv_heads * h->head_dim);
+    *n = all / (size_t)pool_threads(c->c.pool) / 16 * 16;
+    return c->c.memory.k + (size_t)worker * *n;
+}
+
+/* How many tokens from t on, before end, are one sequence's and follow each other, and have room. from: where each one's window begins,
+ * from that of the first one's on. */
+static int run_of(const struct attention *a, const struct nn_attn *shape, int t, int end, size_t floats, int from[NN_ATTN_TOKENS])
+{
+    const struct model_hparams *h = a->cpu->c.h;
+    const struct engine_token *tok = a->tokens;
+    int first = model_attends_from(h, a->layer, tok[t].pos), n = 0;
+    for (; t + n < end && tok[t + n].seq == tok[t].seq && tok[t + n].pos == tok[t].pos + n; n++) {
+        from[n] = model_attends_from(h, a->layer, tok[t + n].pos) - first;
+        if (nn_attention_floats(n + 1, tok[t].pos + 1 - first, shape) > floats)
+            break;
+    }
+    return n;
+}
+
+/* Item i: some heads of some tokens. */
 static void some_heads(void *ctx, int begin, int end, int worker)
 {
     const struct attention *a = ctx;
     const struct cpu *c = a->cpu;
     const struct model_hparams own = model_of_layer(c->c.h, a->layer), *h = &own;
     int group = h->n_heads / h->n_kv_heads, some = item_heads(h), items = items_of(h), width = h->kv_rank ? h->kv_rank : h->head_dim;
-    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim, out_dim = (size_t)h->n_heads * (size_t)width;
+    size_t q_dim = (size_t)h->n_heads * (size_t)h->head_dim, out_dim = (size_t)h->n_heads * (size_t)width, floats;
     struct nn_attn shape = { .n_heads = h->n_heads,
                                    .n_kv_heads = h->n_kv_heads,
                                    .head_dim = h->head_dim,
@@ -226,19 +257,29 @@ static void some_heads(void *ctx, int begin, int end, int worker)
                                    .scale = c->attn_scale,
                                    .sinks = c->c.w->layers[a->layer].sinks, .softcap = h->attn_softcap, .page = SCHEDULE_KV_PAGE };
     int heads = group < NN_ATTN_HEADS ? group : NN_ATTN_HEADS;
-    float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride;
-    for (int i = begin; i < end; i++) {
-        int t = i / items, head = i % items * some, end_head = head + some < h->n_heads ? head + some : h->n_heads;
-        const struct engine_token *tok = &a->tokens[t];
-        int from = model_attends_from(h, a->layer, tok->pos);
-        shape.pages = kv_pages_of(c->c.pages, tok->seq);
-        shape.first = from;
-        int first = shape.pages ? 0 : from; /* row of K and V that nn_attention counts from */
-        nn_attention(c->c.memory.attn + (size_t)t * out_dim, c->c.memory.q + (size_t)t * q_dim, kv_row(c, a->layer, 0, first),
-                     kv_row(c, a->layer, 1, first), tok->pos + 1 - from, head, end_head, &shape, scores);
-        if (h->out_gate)
-            nn_gate_heads(c->c.memory.attn + (size_t)t * out_dim + (size_t)head * (size_t)width,
-                          c->c.memory.made + 2 * ((size_t)t * q_dim + (size_t)head * (size_t)width), end_head - head, width);
+    float *scores = c->c.memory.scores + (size_t)worker * (size_t)heads * shape.scores_stride, *work = own_floats(c, h, worker, &floats);
+    for (int i = begin, n; i < end; i++) {
+        int t = i / items * a->each, to = t + a->each < a->n ? t + a->each : a->n;
+        int head = i % items * some, end_head = head + some < h->n_heads ? head + some : h->n_heads;
+        for (; t < to; t += n) {
+            const struct engine_token *tok = &a->tokens[t];
+            int begins[NN_ATTN_TOKENS], from = model_attends_from(h, a->layer, tok->pos);
+            float *out = c->c.memory.attn + (size_t)t * out_dim, *q = c->c.memory.q + (size_t)t * q_dim;
+            shape.pages = kv_pages_of(c->c.pages, tok->seq);
+            shape.first = from;
+            int first = shape.pages ? 0 : from; /* row of K and V that positions are counted from */
+            const uint8_t *k = kv_row(c, a->layer, 0, first), *v = kv_row(c, a->layer, 1, first);
+            n = run_of(a, &shape, t, to, floats, begins);
+            if (n > 1) {
+                nn_attention_run(out, out_dim, q, q_dim, k, v, n, tok->pos + 1 - from, begins, head, end_head, &shape, work);
+            } else {
+                n = 1;
+                nn_attention(out, q, k, v, tok->pos + 1 - from, head, end_head, &shape, scores);
+            }
+            for (int j = t; h->out_gate && j < t + n; j++)
+                nn_gate_heads(c->c.memory.attn + (size_t)j * out_dim + (size_t)head * (size_t)width,
+                              c->c.memory.made + 2 * ((size_t)j * q_dim + (size_t)head * (size_t)width), end_head - head, width);
+        }
     }
 }
 
@@ -326,9 +367,9 @@ static int cached_attention(struct dense *d, int layer, struct acts *in, const s
     const struct model_hparams own = model_of_layer(c->c.h, layer), *h = &own;
     const struct dense_layer *l = &c->c.w->layers[layer];
     const struct dense_memory *m = &c->c.memory;
-    int n = in->n_tokens, items = n * items_of(h), r;
+    int n = in->n_tokens, each = item_tokens(c, h, n), items = (n + each - 1) / each * items_of(h), r;
     float *attended = h->kv_rank ? m->attn + (size_t)c->c.tokens * (size_t)h->n_heads * (size_t)h->head_dim : m->attn;
-    struct attention a = { c, tokens, layer, n, attended };
+    struct attention a = { c, tokens, layer, n, attended, each };
     struct products o = { .reads = reads, .e = e };
     if ((r = (h->kv_rank ? latent_products : plain_products)(c, l, in, reads, e)) < 0)
         return r;

@@ -411,6 +411,40 @@ static int sums_same(const struct sums *s, int split, int col0, int n_cols)
     return gaps_kept(acc, stride, n_cols, s->n_tokens);
 }
 
+/* Rows at a fixed stride, all of them added, in two runs: the bits of axpy token by token and row by row. */
+static void test_sums(uint32_t type)
+{
+    static float want[MAX_TOKENS * 100], acc[MAX_TOKENS * 103], h[MAX_TOKENS * 301];
+    static uint8_t rows[300 * 420];
+    const size_t elem = quant_row_bytes(type, 1), stride = 103 * elem;
+    int same = 1;
+    for (int rep = 0; rep < 120; rep++) {
+        int n = 1 + (int)(rnd() % (rep % 4 ? 40 : 300)), tokens = 1 + (int)(rnd() % 20), cols = 1 + (int)(rnd() % 100),
+            split = (int)(rnd() % (unsigned)(n + 1));
+        fill_floats(h, MAX_TOKENS * 301, rep % KINDS);
+        for (int r = 0; r < n; r++) {
+            fill_row(rows + (size_t)r * stride, type, cols, rep % KINDS, 0);
+            for (int t = 0; t < tokens; t++)
+                if (rnd() % 4 == 0)
+                    h[t * 301 + r] = rnd() % 2 ? 0.0f : -0.0f;
+        }
+        memset(want, 0, sizeof want);
+        for (int i = 0; i < MAX_TOKENS * 103; i++)
+            acc[i] = i % 103 < cols ? 0 : 777;
+        for (int t = 0; t < tokens; t++)
+            for (int r = 0; r < n; r++) {
+                const void *row = rows + (size_t)r * stride;
+                kernels->axpy[type](want + t * cols, 0, &row, &h[t * 301 + r], 0, 1, 1, 0, cols);
+            }
+        kernels->sums[type](acc, 103, rows, stride, h, 301, split, tokens, cols);
+        kernels->sums[type](acc, 103, rows + (size_t)split * stride, stride, h + split, 301, n - split, tokens, cols);
+        for (int t = 0; t < tokens; t++)
+            same &= !memcmp(acc + t * 103, want + t * cols, (size_t)cols * sizeof *acc);
+        same &= gaps_kept(acc, 103, cols, tokens);
+    }
+    CHECK_MSG(same, "%s %s sums of rows in order", kernels->name, quant_traits(type)->name);
+}
+
 static void test_axpy(uint32_t type)
 {
     static const int sizes[] = { 32, 64, 96, 160, 288, 416, 1, 5, 17, 47, 100, 333 }, wide[] = { 256, 512, AX_COLS };
@@ -634,6 +668,8 @@ int main(void)
             if (kernels->rows[KERNELS_ACT_Q8][types[i]])
                 test_products(tier, types[i], KERNELS_ACT_Q8);
             test_axpy(types[i]);
+            if (quant_traits(types[i])->block_elems == 1)
+                test_sums(types[i]);
         }
         test_quant_q8(&scalar);
         test_vectors();

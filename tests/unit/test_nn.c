@@ -314,6 +314,72 @@ static void pages(int f16)
     CHECK(1);
 }
 
+/* Tokens that follow each other, at once: the bits of one after another, with what they do not see poisoned. */
+static int run_same(uint64_t *state, int f16)
+{
+    enum { PAGE = 8, N = 176, ROW = 2 * 48 + 5 };
+    static float q[8 * 10 * 48], k[N * ROW], v[N * ROW], want[8 * 10 * 48], got[8 * 10 * 48], scores[4 * N], sinks[10],
+        work[32 * (N + 48 + 96 + 48)];
+    static uint16_t kh[N * ROW], vh[N * ROW];
+    static const int groups[] = { 1, 2, 3, 4, 5 }, dims[] = { 1, 16, 20, 32, 47, 48 };
+    static int32_t table[N / PAGE];
+#define RANDOM(n) ((int)((*state = *state * 6364136223846793005u + 1442695040888963407u) >> 33) % (n))
+    int group = groups[RANDOM(5)], kv = 1 + RANDOM(2), dim = dims[RANDOM(6)], n = 1 + RANDOM(NN_ATTN_TOKENS), pos = RANDOM(150), from[NN_ATTN_TOKENS];
+    int window = RANDOM(2) ? 1 + RANDOM(60) : 1000, first = pos >= window ? pos - window + 1 : 0, paged = RANDOM(2);
+    struct nn_attn a = { .n_heads = group * kv, .n_kv_heads = kv, .head_dim = dim, .kv_f16 = f16, .kv_stride = ROW, .scores_stride = N,
+                         .value_dim = RANDOM(3) ? 0 : dim - RANDOM(dim), .scale = 0.2f, .sinks = RANDOM(2) ? sinks : NULL,
+                         .softcap = RANDOM(3) ? 0 : 5, .pages = paged ? table : NULL, .page = PAGE };
+    size_t width = (size_t)(a.value_dim ? a.value_dim : dim), out_step = width * (size_t)a.n_heads, q_step = (size_t)dim * (size_t)a.n_heads;
+    for (int i = 0; i < N / PAGE; i++) /* most neighbours stay so */
+        table[i] = i;
+    for (int i = 0; i < 6; i++) {
+        int x = RANDOM(N / PAGE), y = RANDOM(N / PAGE), z = table[x];
+        table[x] = table[y];
+        table[y] = z;
+    }
+    fill(q, 8 * 10 * 48);
+    fill(k, N * ROW);
+    fill(v, N * ROW);
+    fill(sinks, 10);
+    for (int p = 0; p < N; p++) /* behind the last: what no product survives */
+        for (int i = 0; p > pos + n - 1 && i < ROW; i++) {
+            size_t row = paged ? (size_t)table[p / PAGE] * PAGE + (size_t)p % PAGE : (size_t)p;
+            k[row * ROW + (size_t)i] = v[row * ROW + (size_t)i] = NAN;
+        }
+    size_t last = paged ? (size_t)table[(pos + n - 1) / PAGE] * PAGE + (size_t)(pos + n - 1) % PAGE : (size_t)(pos + n - 1);
+    for (int i = 0; i < ROW; i++) /* the last token alone sees these */
+        v[last * ROW + (size_t)i] = INFINITY;
+    kernels->to_f16(kh, k, N * ROW);
+    kernels->to_f16(vh, v, N * ROW);
+    for (int t = 0; t < n; t++) {
+        int begin = pos + t >= window ? pos + t - window + 1 : 0;
+        size_t at = paged ? 0 : (size_t)begin * ROW;
+        from[t] = begin - first;
+        a.first = begin;
+        nn_attention(want + (size_t)t * out_step, q + (size_t)t * q_step, f16 ? (void *)(kh + at) : (void *)(k + at),
+                     f16 ? (void *)(vh + at) : (void *)(v + at), pos + t + 1 - begin, 0, a.n_heads, &a, scores);
+    }
+    size_t at = paged ? 0 : (size_t)first * ROW, floats = nn_attention_floats(n, pos + 1 - first, &a);
+    a.first = first;
+    work[floats] = 12345;
+    nn_attention_run(got, out_step, q, q_step, f16 ? (void *)(kh + at) : (void *)(k + at), f16 ? (void *)(vh + at) : (void *)(v + at), n,
+                     pos + 1 - first, from, 0, a.n_heads, &a, work);
+    if (!memcmp(want, got, (size_t)n * out_step * sizeof *want) && work[floats] == 12345)
+        return 1;
+    printf("# %d tokens at %d, window %d, %d heads of %d (%d), group %d, paged %d\n", n, pos, window, a.n_heads, dim, (int)width, group, paged);
+    return 0;
+#undef RANDOM
+}
+
+static void runs(int f16)
+{
+    uint64_t state = 77;
+    int same = 1;
+    for (int i = 0; i < 400; i++)
+        same &= run_same(&state, f16);
+    CHECK_MSG(same, "%s: several tokens at once have the bits of each alone, %s", kernels->name, f16 ? "f16" : "f32");
+}
+
 /* exp of four: 1.5 units in the last place against double, the same bits in every lane, clamped ends. */
 static void exponential(void)
 {
@@ -356,6 +422,8 @@ int main(void)
         attention(1);
         pages(0);
         pages(1);
+        runs(0);
+        runs(1);
     }
     return test_done();
 }

@@ -366,7 +366,8 @@ static int run_same(uint64_t *state, int f16)
                      pos + 1 - first, from, 0, a.n_heads, &a, work);
     if (!memcmp(want, got, (size_t)n * out_step * sizeof *want) && work[floats] == 12345)
         return 1;
-    printf("# %d tokens at %d, window %d, %d heads of %d (%d), group %d, paged %d\n", n, pos, window, a.n_heads, dim, (int)width, group, paged);
+    printf("# %d tokens at %d, window %d, %d heads of %d (%d), group %d, paged %d\n", n, pos, window, a.n_heads, dim, (int)width, group,
+           paged);
     return 0;
 #undef RANDOM
 }

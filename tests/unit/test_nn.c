@@ -324,12 +324,14 @@ static int run_same(uint64_t *state, int f16)
     static const int groups[] = { 1, 2, 3, 4, 5 }, dims[] = { 1, 16, 20, 32, 47, 48 };
     static int32_t table[N / PAGE];
 #define RANDOM(n) ((int)((*state = *state * 6364136223846793005u + 1442695040888963407u) >> 33) % (n))
-    int group = groups[RANDOM(5)], kv = 1 + RANDOM(2), dim = dims[RANDOM(6)], n = 1 + RANDOM(NN_ATTN_TOKENS), pos = RANDOM(150), from[NN_ATTN_TOKENS];
+    int group = groups[RANDOM(5)], kv = 1 + RANDOM(2), dim = dims[RANDOM(6)], n = 1 + RANDOM(NN_ATTN_TOKENS);
+    int pos = RANDOM(150), from[NN_ATTN_TOKENS];
     int window = RANDOM(2) ? 1 + RANDOM(60) : 1000, first = pos >= window ? pos - window + 1 : 0, paged = RANDOM(2);
     struct nn_attn a = { .n_heads = group * kv, .n_kv_heads = kv, .head_dim = dim, .kv_f16 = f16, .kv_stride = ROW, .scores_stride = N,
                          .value_dim = RANDOM(3) ? 0 : dim - RANDOM(dim), .scale = 0.2f, .sinks = RANDOM(2) ? sinks : NULL,
                          .softcap = RANDOM(3) ? 0 : 5, .pages = paged ? table : NULL, .page = PAGE };
-    size_t width = (size_t)(a.value_dim ? a.value_dim : dim), out_step = width * (size_t)a.n_heads, q_step = (size_t)dim * (size_t)a.n_heads;
+    size_t width = (size_t)(a.value_dim ? a.value_dim : dim), heads = (size_t)a.n_heads, out_step = width * heads,
+           q_step = (size_t)dim * heads;
     for (int i = 0; i < N / PAGE; i++) /* most neighbours stay so */
         table[i] = i;
     for (int i = 0; i < 6; i++) {

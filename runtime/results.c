@@ -12,7 +12,7 @@
 
 static int failed(const struct results *r, struct err *e)
 {
-    return err_sys(e, ERR_SYS, "writing '%s'", r->partial);
+    return err_sys(e, ERR_SYS, "writing '%s'", r->partial ? r->partial : r->path);
 }
 
 static void pick_seed(uint64_t *seed)
@@ -98,8 +98,16 @@ int results_open(struct results *r, const char *path, int resume, struct hash128
     size_t n = strlen(path) + sizeof ".partial";
     r->file = NULL;
     r->path = strdup(path);
+    if (!r->path)
+        return err_set(e, ERR_NOMEM, "out of memory for a name");
+    if (file_in_place(path)) {
+        if (resume)
+            return err_set(e, ERR_USAGE, "--resume: '%s' is a device or a pipe, which holds no interrupted run", path);
+        r->file = fopen(path, "wb");
+        return r->file ? write_head(r, settings, seed, e) : failed(r, e);
+    }
     r->partial = malloc(n);
-    if (!r->path || !r->partial)
+    if (!r->partial)
         return err_set(e, ERR_NOMEM, "out of memory for a name");
     snprintf(r->partial, n, "%s.partial", path);
     return resume ? take_up(r, settings, seed, e) : begin(r, settings, seed, e);
@@ -107,7 +115,7 @@ int results_open(struct results *r, const char *path, int resume, struct hash128
 
 int results_flush(struct results *r, struct err *e)
 {
-    if (!r->partial)
+    if (!r->path)
         return file_stdout(e);
     return fflush(r->file) != 0 || ferror(r->file) ? failed(r, e) : 0;
 }
@@ -124,7 +132,7 @@ int results_commit(struct results *r, struct err *e)
 
 void results_close(struct results *r)
 {
-    if (r->partial && r->file)
+    if (r->path && r->file)
         fclose(r->file);
     free(r->path);
     free(r->partial);

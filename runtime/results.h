@@ -2,7 +2,8 @@
 #define RUNTIME_RESULTS_H
 
 /* Results of many prompts, a line each, in the order of the prompts. They go to PATH.partial, whole lines at a time, and the file gets
- * its name when all are there; what an interrupted run has left is continued from. Its first line says what made them. */
+ * its name when all are there; what an interrupted run has left is continued from. Its first line says what made them. A device or a
+ * pipe is written line by line as it is. */
 #include "common/base/err.h"
 #include "common/base/hash.h"
 
@@ -11,7 +12,7 @@
 
 struct results {
     FILE *file;
-    char *path, *partial;      /* owned; NULL: standard output */
+    char *path, *partial;      /* owned; no path: standard output; no partial: that, a device or a pipe */
     uint64_t n;                /* lines that are there, beside the first */
 };
 

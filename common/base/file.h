@@ -62,6 +62,9 @@ void file_out_abort(struct file_out *o); /* removes the temporary file; accepts 
  * /dev/stderr, /dev/fd/N and /proc/self/fd/N mean that descriptor. */
 int file_replace(const char *path, const void *data, size_t len, struct err *e);
 
+/* 1 where path is such a device, pipe or descriptor: it is written, and nothing takes its place. */
+int file_in_place(const char *path);
+
 /* Flush standard output. 0; ERR_SYS, with the system's reason, where this write or any before it failed. */
 int file_stdout(struct err *e);
 

@@ -55,11 +55,16 @@ static int write_as_is(const char *path, const void *data, size_t len, struct er
     return r;
 }
 
-int file_replace(const char *path, const void *data, size_t len, struct err *e)
+int file_in_place(const char *path)
 {
     struct stat st;
+    return named_descriptor(path) >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
+}
+
+int file_replace(const char *path, const void *data, size_t len, struct err *e)
+{
     struct file_out o;
-    if (named_descriptor(path) >= 0 || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+    if (file_in_place(path))
         return write_as_is(path, data, len, e);
     int r = file_out_open(&o, path, e);
     if (r < 0)

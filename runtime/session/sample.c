@@ -1,6 +1,6 @@
-/* The best k of all candidates are kept at the beginning of one array, as a heap with the worst of them on top: most others
- * are turned away by one comparison, so the usual top-k 40 costs little more than a look at each. Popping the worst
- * again and again sorts them, best first. */
+/* The k best candidates are selected by a heap with the worst of them on top: most others are turned away by one comparison. Then they
+ * make a heap with the best on top, which is taken apart only as far as a draw needs it: with all of a large vocabulary allowed
+ * (top-k 0), sorting takes longer than the model. */
 #include "runtime/session/sample.h"
 
 #include "common/base/splitmix.h"
@@ -47,35 +47,60 @@ static int better(struct candidate a, struct candidate b)
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
-static void sift(struct candidate *c, int n, int i)
+static int worse(struct candidate a, struct candidate b)
+{
+    return better(b, a);
+}
+
+/* before(a, b): a belongs above b. */
+static void sift(struct candidate *c, int n, int i, int (*before)(struct candidate, struct candidate))
 {
     struct candidate v = c[i];
     for (int k; (k = 2 * i + 1) < n; i = k) {
-        if (k + 1 < n && better(c[k], c[k + 1]))
+        if (k + 1 < n && before(c[k + 1], c[k]))
             k++;
-        if (!better(v, c[k]))
+        if (!before(c[k], v))
             break;
         c[i] = c[k];
     }
     c[i] = v;
 }
 
-/* The k best of n to c[0..k), best first. */
-static void sort_best(struct candidate *c, int n, int k)
+static void make_heap(struct candidate *c, int n, int (*before)(struct candidate, struct candidate))
 {
-    for (int i = k / 2; i-- > 0;)
-        sift(c, k, i);
+    for (int i = n / 2; i-- > 0;)
+        sift(c, n, i, before);
+}
+
+/* The k best of n to c[0..k), in any order. */
+static void select_best(struct candidate *c, int n, int k)
+{
+    if (k == n)
+        return;
+    make_heap(c, k, worse);
     for (int i = k; i < n; i++)
         if (better(c[i], c[0])) {
             c[0] = c[i];
-            sift(c, k, 0);
+            sift(c, k, 0, worse);
         }
-    for (int left = k; left > 1; left--) {
-        struct candidate t = c[0];
-        c[0] = c[left - 1];
-        c[left - 1] = t;
-        sift(c, left - 1, 0);
+}
+
+/* Candidates, the i-th best of which is asked for: those before `taken` are at the end, the best last, and the others are a heap. */
+struct ranked {
+    struct candidate *c;
+    int n, taken;
+};
+
+static struct candidate ranked_at(struct ranked *r, int i)
+{
+    for (; r->taken <= i; r->taken++) {
+        int last = r->n - r->taken - 1;
+        struct candidate t = r->c[0];
+        r->c[0] = r->c[last];
+        r->c[last] = t;
+        sift(r->c, last, 0, better);
     }
+    return r->c[r->n - 1 - i];
 }
 
 static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, const float *logits,
@@ -92,37 +117,53 @@ static void penalise(const struct sampler *s, struct candidate *c, int n_vocab, 
     }
 }
 
-/* Draw from n sorted candidates. */
-static int32_t draw(struct sampler *s, const struct candidate *best, int n)
+static double weight(struct candidate c, double top, double temp)
 {
-    double sum = 0, at, top = (double)best[0].logit, inv = 1.0 / s->p.temp;
-    for (int i = 0; i < n; i++)
-        sum += exp(((double)best[i].logit - top) * inv);
-    at = sampler_uniform(s) * sum;
-    for (int i = 0; i < n; i++) {
-        at -= exp(((double)best[i].logit - top) * inv);
-        if (at < 0)
-            return best[i].id;
-    }
-    return best[n - 1].id;
+    return exp(((double)c.logit - top) / temp);
 }
 
-/* How many of the n sorted candidates top-p and min-p keep, of those that top-k left; at least one. */
-static int filter(const struct sampler *s, const struct candidate *best, int n)
+/* Those of n candidates that min-p keeps to the front: how many. */
+static int keep_likely(struct candidate *c, int n, double top, double min_p)
 {
-    double top = (double)best[0].logit, sum = 0, cum = 0;
-    int keep = n;
+    int keep = 0;
     for (int i = 0; i < n; i++)
-        sum += exp((double)best[i].logit - top);
-    for (int i = 0; i < keep && s->p.top_p < 1; i++) {
-        cum += exp((double)best[i].logit - top) / sum;
-        if (cum >= s->p.top_p)
-            keep = i + 1;
-    }
-    for (int i = 1; i < keep && s->p.min_p > 0; i++)
-        if (exp((double)best[i].logit - top) < s->p.min_p)
-            keep = i;
+        if (!(weight(c[i], top, 1) < min_p)) /* not a number: no logit is finite */
+            c[keep++] = c[i];
     return keep;
+}
+
+/* How many of the best top-p keeps, of candidates that sum to `sum` before min-p; at least one. */
+static int keep_nucleus(struct ranked *r, double top, double sum, double top_p)
+{
+    double cum = 0;
+    int keep = 0;
+    do
+        cum += weight(ranked_at(r, keep++), top, 1) / sum;
+    while (keep < r->n && cum < top_p);
+    return keep;
+}
+
+/* Draw from k candidates. */
+static int32_t draw(struct sampler *s, struct candidate *c, int k)
+{
+    const struct sample_params *p = &s->p;
+    struct ranked r = { c, k, 0 };
+    double top = (double)c[0].logit, all = 0, sum = 0;
+    for (int i = 1; i < k; i++)
+        top = (double)c[i].logit > top ? (double)c[i].logit : top;
+    for (int i = 0; i < k && p->top_p < 1; i++)
+        all += weight(c[i], top, 1);
+    if (p->min_p > 0)
+        r.n = keep_likely(c, k, top, p->min_p);
+    make_heap(c, r.n, better);
+    int keep = p->top_p < 1 ? keep_nucleus(&r, top, all, p->top_p) : r.n;
+    for (int i = 0; i < keep; i++)
+        sum += weight(c[keep < r.n ? r.n - 1 - i : i], top, p->temp);
+    double at = sampler_uniform(s) * sum;
+    for (int i = 0; i < keep; i++)
+        if ((at -= weight(ranked_at(&r, i), top, p->temp)) < 0)
+            return ranked_at(&r, i).id;
+    return ranked_at(&r, keep - 1).id;
 }
 
 int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const int32_t *history, int n_history,
@@ -140,6 +181,6 @@ int32_t sampler_pick(struct sampler *s, const float *logits, int n_vocab, const 
         return c[best].id;
     }
     int k = s->p.top_k > 0 && s->p.top_k < n_vocab ? s->p.top_k : n_vocab;
-    sort_best(c, n_vocab, k);
-    return draw(s, c, filter(s, c, k));
+    select_best(c, n_vocab, k);
+    return draw(s, c, k);
 }

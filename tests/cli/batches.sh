@@ -148,6 +148,14 @@ resumes()
     done
 }
 check "an interrupted run goes on, from any byte" resumes
+pipe()
+{
+    mkfifo "$tmp/pipe" && { cat "$tmp/pipe" > "$tmp/piped" & } && prompts --output "$tmp/pipe"
+    wait $!
+    cmp "$tmp/a" "$tmp/piped" && [ -p "$tmp/pipe" ] && [ ! -e "$tmp/pipe.partial" ]
+}
+check "a pipe is written, not replaced" pipe
+check "and holds nothing to go on from" fails 2 'pipe' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 9 --output "$tmp/pipe" --resume
 head -n 4 "$tmp/o" > "$tmp/r.partial"
 check "not with another seed" fails 5 'seed 3' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 9 --seed 4 --output "$tmp/r" --resume
 check "not with other options" fails 5 'other options' "$run" generate "${files[@]}" --prompts "$tmp/p.csv" -n 8 --output "$tmp/r" --resume

@@ -3,6 +3,7 @@
 #include "tests/test.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define N 8
@@ -142,9 +143,88 @@ static void test_large(void)
     CHECK(ok);
 }
 
+struct ranked {
+    double logit;
+    int id;
+};
+
+static int best_first(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+    return x->logit != y->logit ? (x->logit < y->logit) - (x->logit > y->logit) : x->id - y->id;
+}
+
+/* By the definition: all sorted, cut by top-k, top-p and min-p, and drawn from. */
+static int reference(struct sampler *s, const float *l, int n)
+{
+    static struct ranked c[2000];
+    const struct sample_params *p = &s->p;
+    for (int i = 0; i < n; i++)
+        c[i] = (struct ranked){ (double)l[i], i };
+    qsort(c, (size_t)n, sizeof *c, best_first);
+    n = p->top_k > 0 && p->top_k < n ? p->top_k : n;
+    double all = 0, cum = 0, sum = 0;
+    int keep = 0;
+    for (int i = 0; i < n; i++)
+        all += exp(c[i].logit - c[0].logit);
+    for (; keep < n && (keep == 0 || ((p->top_p >= 1 || cum < p->top_p) && exp(c[keep].logit - c[0].logit) >= p->min_p)); keep++)
+        cum += exp(c[keep].logit - c[0].logit) / all;
+    for (int i = 0; i < keep; i++)
+        sum += exp((c[i].logit - c[0].logit) / p->temp);
+    double at = sampler_uniform(s) * sum;
+    for (int i = 0; i < keep; i++)
+        if ((at -= exp((c[i].logit - c[0].logit) / p->temp)) < 0)
+            return c[i].id;
+    return c[keep - 1].id;
+}
+
+static void test_definition(void)
+{
+    static float l[2000];
+    static const int top_k[] = { 0, 1, 40, 1999, 3000 };
+    static const double top_p[] = { 1, 0.95, 0.3, 0 }, min_p[] = { 0, 0.05, 1 }, temp[] = { 0.3, 1, 8 };
+    uint32_t x = 77;
+    int same = 0;
+    for (int i = 0; i < 2000; i++) {
+        x = x * 1664525u + 1013904223u;
+        l[i] = (float)(x >> 22) / 64.0f; /* 1024 values: some equal */
+    }
+    for (int i = 0; i < 5 * 4 * 3 * 3; i++) {
+        struct sample_params p = neutral();
+        p.top_k = top_k[i % 5];
+        p.top_p = top_p[i / 5 % 4];
+        p.min_p = min_p[i / 20 % 3];
+        p.temp = temp[i / 60];
+        struct sampler a, b;
+        sampler_init(&a, &p);
+        sampler_init(&b, &p);
+        for (int n = 0; n < 40; n++)
+            same += sampler_pick(&a, l, 2000, NULL, 0, mem) == reference(&b, l, 2000);
+    }
+    CHECK_MSG(same == 180 * 40, "%d of %d draws are the definition's", same, 180 * 40);
+}
+
+/* No logit is a number, or one is infinite: some token, whatever is cut. */
+static void test_not_finite(void)
+{
+    struct sample_params p = neutral();
+    p.min_p = 0.5;
+    for (int i = 0; i < 4; i++) {
+        const float none[3] = { NAN, NAN, NAN }, one[3] = { 0, INFINITY, 0 };
+        struct sampler s;
+        p.top_p = i & 1 ? 0.5 : 1;
+        p.top_k = i & 2;
+        sampler_init(&s, &p);
+        int32_t a = sampler_pick(&s, none, 3, NULL, 0, mem), b = sampler_pick(&s, one, 3, NULL, 0, mem);
+        CHECK(a >= 0 && a < 3 && b >= 0 && b < 3);
+    }
+}
+
 int main(void)
 {
     test_filters();
+    test_definition();
+    test_not_finite();
     test_frequencies(1);
     test_frequencies(0.5);
     test_frequencies(3);

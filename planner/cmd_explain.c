@@ -160,6 +160,16 @@ static void text_engine(const struct explain *x)
             printf("  batch %d: it gets no neurons: %.4g tokens/s; the best it makes, with %u of each FFN, is %.4g (%+.1f %%)\n", h->batch,
                    h->without, h->best, h->at_best, 100 * (h->at_best / h->without - 1));
     }
+    for (int i = 0; i < x->n_prompt_heights; i++) {
+        const struct explain_prompt_height *h = &x->prompt[i];
+        if (h->neurons)
+            printf("  prompt of %d tokens: it computes %u neurons of each FFN that are in memory: first token after %.4g ms; without it "
+                   "%.4g (%+.1f %%)\n", h->tokens, h->neurons, h->first_ns / 1e6, h->without_ns / 1e6,
+                   100 * (h->first_ns / h->without_ns - 1));
+        else if (h->best)
+            printf("  prompt of %d tokens: it gets no neurons: first token after %.4g ms; the best it makes, with %u of each FFN, is %.4g "
+                   "(%+.1f %%)\n", h->tokens, h->without_ns / 1e6, h->best, h->best_ns / 1e6, 100 * (h->best_ns / h->without_ns - 1));
+    }
 }
 
 static void print_text(const struct plan *p, const struct plan_limit *l, const struct explain *x, const struct gains *g)
@@ -262,6 +272,30 @@ static void json_gains(struct js *to, const struct gains *g)
     js_set(to, "gains", gains);
 }
 
+static struct js *json_prompts(const struct explain *x)
+{
+    struct js *list = js_array();
+    for (int i = 0; i < x->n_prompt_heights; i++) {
+        const struct explain_prompt_height *h = &x->prompt[i];
+        struct js *j = js_object(), *tried = js_array();
+        js_set_int(j, "tokens", h->tokens);
+        js_set_int(j, "neurons", (int)h->neurons);
+        js_set_num(j, "first_token_ns", h->first_ns);
+        js_set_num(j, "without_first_token_ns", h->without_ns);
+        js_set_int(j, "best_neurons", (int)h->best);
+        js_set_num(j, "best_first_token_ns", h->best_ns);
+        for (int k = 0; k < h->n_tried; k++) {
+            struct js *one = js_object();
+            js_set_int(one, "neurons", (int)h->tried[k]);
+            js_set_num(one, "first_token_ns", h->at_ns[k]);
+            js_append(tried, one);
+        }
+        js_set(j, "heights", tried);
+        js_append(list, j);
+    }
+    return list;
+}
+
 static void json_engine(struct js *to, const struct explain *x)
 {
     struct js *o = js_object(), *list = js_array();
@@ -290,6 +324,7 @@ static void json_engine(struct js *to, const struct explain *x)
     }
     js_set_str(o, "name", x->engine);
     js_set(o, "batches", list);
+    js_set(o, "prompts", json_prompts(x));
     js_set(to, "engine", o);
 }
 

@@ -60,8 +60,12 @@ static void print_limit(const struct plan *p, const struct plan_limit *l)
     }
     int longest = l->prompt.n ? l->prompt.tokens[l->prompt.n - 1] : 0;
     if (longest)
-        printf("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s\n",
+        printf("  prompts: %.4g tokens/s in chunks of %d; of %d tokens, the first token after %.4g s",
                plan_prompt_tokens_per_s(&l->prompt), l->prefill_chunk, longest, plan_prompt_ns(&l->prompt, longest) / 1e9);
+    if (longest && l->prompt.engine_neurons[l->prompt.n - 1])
+        printf("; %u neurons of each FFN on %s", l->prompt.engine_neurons[l->prompt.n - 1], p->engine);
+    if (longest)
+        printf("\n");
     printf("  proven within %.2f %% of the best%s\n", 100 * l->gap,
            l->optimal ? "" : " (solver stopped at its limit: best verified plan so far)");
 }

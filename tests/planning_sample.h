@@ -150,4 +150,32 @@ static inline struct hw sample_hw(int n_classes, int cores, double iops)
     return h;
 }
 
+/* The same with rows of 64 tokens, which take half as long for each. */
+static inline void sample_many_tokens(struct hw *h)
+{
+    for (int i = 0, n = h->n_compute; i < n; i++)
+        if (!strcmp(h->compute[i].kernel, "rows/f16/f32") && h->compute[i].batch == 1) {
+            struct hw_compute *c = &h->compute[h->n_compute++];
+            *c = h->compute[i];
+            c->batch = 64;
+            c->ns_per_row = (struct hw_dist){ 32 * c->ns_per_row.p10, 32 * c->ns_per_row.p50, 32 * c->ns_per_row.p90 };
+        }
+}
+
+/* Accelerator opencl:0: FFNs of F16, a launch and so many ns for a neuron, whatever the tokens, with up to 8, and with 64 and more (0: that
+ * was not measured). */
+static inline void sample_accel(struct hw *h, double launch_ns, double few_ns, double many_ns)
+{
+    h->accels = calloc(1, sizeof *h->accels);
+    h->accel_points = calloc(32, sizeof *h->accel_points);
+    h->n_accels = 1;
+    h->accels[0] = (struct hw_accel){ .engine = "opencl:0", .launch_ns = launch_ns, .shares_memory = 1, .driver_bytes = 4096 };
+    for (int b = 1; b <= (many_ns > 0 ? 512 : 8); b *= 8)
+        for (int n = 64; n <= 4096; n *= 2) {
+            double ns = launch_ns + n * (b > 8 ? many_ns : few_ns);
+            h->accel_points[h->n_accel_points++] = (struct hw_accel_point){ .op = "ffn/f16", .rows = n, .cols = 256, .batch = b,
+                                                                           .ns = { ns, ns, ns } };
+        }
+}
+
 #endif

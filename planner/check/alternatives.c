@@ -207,6 +207,49 @@ static int doubt_engine(const struct problem *pr, const struct plan *p, int li, 
     return r;
 }
 
+/* Does a limit with this in place of its length's height give the same times of prompts? */
+static int prompts_the_same(const struct problem *pr, const struct plan *p, const struct plan_limit *l, int at, uint32_t height,
+                            const struct cost_residency *residencies)
+{
+    struct plan_limit other = *l;
+    struct plan_prompt is;
+    struct err ignored = { 0 };
+    struct cost_choice c;
+    planning_choice(p, l, NULL, &c);
+    c.engine = p->engine;
+    c.predicted = pr->space.predicted[0];
+    other.prompt.engine_neurons[at] = height;
+    if (problem_prompt(pr, &c, residencies, &other, &is, &ignored) < 0)
+        return 0;
+    int same = 1;
+    for (int i = 0; i < is.n && same; i++)
+        same = !compare_differs(l->prompt.ffn_ns[i], is.ffn_ns[i]) && !compare_differs(l->prompt.wait_ns[i], is.wait_ns[i]);
+    return same;
+}
+
+/* Likewise of a prompt's passes. */
+static int doubt_prompt_heights(const struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
+{
+    const struct plan_limit *l = &p->limits[li];
+    int cluster = (int)p->layout.cluster_neurons, r = 0;
+    struct cost_residency *residencies = malloc((size_t)p->n_layers * sizeof *residencies);
+    if (!residencies)
+        return err_set(e, ERR_NOMEM, "out of memory for a check");
+    planning_residencies(p, &l->batches[0], residencies);
+    for (int i = 0; i < l->prompt.n && l->prompt.with_engine && r == 0; i++) {
+        const int own = (int)l->prompt.engine_neurons[i], other[] = { own - cluster, own + cluster, p->n_ff };
+        int same = 0;
+        if (l->prompt.tokens[i] <= l->max_batch || l->prompt.tokens[i] > l->prefill_chunk)
+            continue;
+        for (size_t k = 0; k < sizeof other / sizeof *other && own && !same; k++)
+            same = other[k] > 0 && other[k] <= p->n_ff && other[k] != own && prompts_the_same(pr, p, l, i, (uint32_t)other[k], residencies);
+        if (same)
+            r = check_fields_add(f, no_bearing, e, "limits[%d].prompt.engine_neurons[%d]", li, i);
+    }
+    free(residencies);
+    return r;
+}
+
 int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct check_fields *f, struct err *e)
 {
     const struct plan_limit *l = &p->limits[li];
@@ -226,8 +269,8 @@ int alternatives_doubts(struct problem *pr, const struct plan *p, int li, struct
     f->figures_tell |= r == 0 && !says_the_same(pr, p, l, &stat);
     if (r == 0 && (r = doubt_lanes(pr, p, li, &c, f, e)) == 0 && (r = doubt_backend(pr, p, li, &c, f, e)) == 0)
         r = doubt_policy(pr, p, li, f, e);
-    if (r == 0 && (r = doubt_depths(pr, p, li, f, e)) == 0)
-        r = doubt_engine(pr, p, li, f, e);
+    if (r == 0 && (r = doubt_depths(pr, p, li, f, e)) == 0 && (r = doubt_engine(pr, p, li, f, e)) == 0)
+        r = doubt_prompt_heights(pr, p, li, f, e);
     pr->space.notes = notes;
     return r;
 }

@@ -234,10 +234,10 @@ static int check_prompt(const struct problem *pr, const struct plan *p, const ch
     if (p->revision < 7)
         return 0;
     planning_choice(p, l, NULL, &c);
-    c.height = plan_any_engine(l);
+    c.engine = planning_limit_engine(p, l);
     c.predicted = pr->space.predicted[0];
     planning_residencies(p, &l->batches[0], residencies);
-    int r = problem_prompt(pr, &c, residencies, l->prefill_chunk, &is, e);
+    int r = problem_prompt(pr, &c, residencies, l, &is, e);
     if (r == 0 && repricing)
         repricing->to->limits[li].prompt = is;
     else if (r == 0)
@@ -446,6 +446,10 @@ static void compare_limit(struct teller *t, const struct plan *old, const struct
             tell(t, 0, "memory %llu, batch %d: %u neurons of each FFN for the accelerator; were %u", m, x->batch, y->engine_neurons,
                  x->engine_neurons);
     }
+    for (int i = 0; i < a->prompt.n && i < b->prompt.n && a->prefill_chunk == b->prefill_chunk; i++)
+        if (a->prompt.tokens[i] == b->prompt.tokens[i] && a->prompt.engine_neurons[i] != b->prompt.engine_neurons[i])
+            tell(t, 0, "memory %llu, prompts of %d tokens: %u neurons of each FFN for the accelerator; were %u", m, a->prompt.tokens[i],
+                 b->prompt.engine_neurons[i], a->prompt.engine_neurons[i]);
     if (a->threads != b->threads || a->queue_depth != b->queue_depth || a->mode != b->mode || a->policy != b->policy)
         tell(t, 0, "memory %llu: %s, %d threads, depth %d, %s; was %s, %d threads, depth %d, %s", m,
              plan_mode_name(b->mode), b->threads, b->queue_depth, cache_policy_name(b->policy),

@@ -70,6 +70,7 @@ static const struct row {
     { "limits[].predictors", FIGURES, 0 },
     { "limits[].prefill_chunk", MODEL, 0 },
     { "limits[].prompt.attention_ns", FIGURES, 0 },
+    { "limits[].prompt.engine_neurons", FIGURES, 0 },
     { "limits[].prompt.ffn_ns", FIGURES, 0 },
     { "limits[].prompt.head_ns", FIGURES, 0 },
     { "limits[].prompt.read_bytes", FIGURES, 0 },

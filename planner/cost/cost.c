@@ -674,10 +674,8 @@ void cost_layer_beside(const struct hw *hw, const struct inputs *in, const struc
     neurons_of(in, s, c, r, batch_index, layer, height, &x);
     if (cost_mode_at(c, layer) == PLAN_PREDICTED)
         x.predict_ns = hw_correction(hw, HW_PREDICT) * predictors_ns(hw, in, c, r, batch_index, layer, height, NULL);
-    double at = (double)height * COST_HEIGHTS / in->h.n_ff;
-    int i = at < COST_HEIGHTS ? (int)at : COST_HEIGHTS - 1;
-    double ffn_ns = r->engine_ns[i] + (at - i) * (r->engine_ns[i + 1] - r->engine_ns[i]);
-    x.engine_ns = cost_engine_ns(r->launch_ns, inputs_gates(in, batch_index, layer) / in->h.n_ff, ffn_ns);
+    x.engine_ns = cost_engine_ns(r->launch_ns, inputs_gates(in, batch_index, layer) / in->h.n_ff,
+                                 cost_engine_ffn_ns(r, in->h.n_ff, height));
     x.launch_ns = r->launch_ns;
     x.active = l->active; /* of both */
     x.density = l->density;

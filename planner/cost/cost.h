@@ -319,12 +319,23 @@ void cost_layer_of(const struct hw *hw, const struct inputs *in, const struct la
                    const struct cost_choice *c, const struct cost_rates *r, int batch_index, int layer,
                    struct cost_layer *out, struct notes *notes);
 
-/* launch_ns, sigma and engine_ns of *r, for the choice's accelerator. ERR_UNSUPPORTED: the device has no figures that tell. */
+/* launch_ns, sigma and engine_ns of *r, for the choice's accelerator and FFNs of so many tokens, (M25). ERR_UNSUPPORTED: the device has no
+ * figures that tell. */
+int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                         double tokens, struct cost_rates *r, struct notes *notes, struct err *e);
+
+/* The same of a step of `batch` tokens: of experts those that the router gives each in the mean. */
 int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
                       struct cost_rates *r, struct notes *notes, struct err *e);
 
 /* Do the device's figures of an accelerator tell the time of FFNs of this layout, of a type or one that stands for it? */
 int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model);
+
+/* Was that measured with so many tokens, or more? */
+int cost_engine_measured(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model, int tokens);
+
+/* An FFN of so many neurons on the accelerator, linear between the sixteenths of r->engine_ns. */
+double cost_engine_ffn_ns(const struct cost_rates *r, int n_ff, uint32_t height);
 
 /* How many neurons of each FFN the choice's accelerator computes where so many stay in memory. */
 uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, const struct cost_residency *k);

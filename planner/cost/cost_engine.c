@@ -65,6 +65,29 @@ static int accel_of(const struct hw *hw, const char *name)
     return -1;
 }
 
+/* Were products of this operation measured with so many tokens? */
+static int has_tokens(const struct hw *hw, int accel, const char *op, int tokens)
+{
+    for (int i = 0; i < hw->n_accel_points; i++)
+        if (hw->accel_points[i].accel == accel && hw->accel_points[i].batch >= tokens && !strcmp(hw->accel_points[i].op, op))
+            return 1;
+    return 0;
+}
+
+int cost_engine_measured(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model, int tokens)
+{
+    static const char *const ops[] = { "ffn", "matmul" };
+    int accel = accel_of(hw, engine), all = accel >= 0;
+    for (int role = 0; role < LAYOUT_ROLES && all; role++) {
+        char name[HW_NAME] = "matmul/q4";
+        for (int i = 1; i >= 0; i--) /* what ffn_ns takes first */
+            if (op_ns(hw, accel, ops[i], s->type[role], s->n_ff, d_model, 1, HW_TYPICAL) > 0)
+                hw_op_name(ops[i], s->type[role], NULL, name, sizeof name);
+        all = has_tokens(hw, accel, name, tokens);
+    }
+    return all;
+}
+
 int cost_engine_known(const struct hw *hw, const char *engine, const struct layout_shape *s, int d_model)
 {
     const struct cost_choice any = { .stat = PLAN_TYPICAL };
@@ -88,28 +111,41 @@ static double sharing(const struct hw *hw, const struct cost_choice *c, struct n
     return 0;
 }
 
-/* Tokens that an FFN of a step has: of experts, those that the router gives it in the mean. */
-int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
-                      struct cost_rates *r, struct notes *notes, struct err *e)
+int cost_engine_rates_of(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c,
+                         double tokens, struct cost_rates *r, struct notes *notes, struct err *e)
 {
-    int accel = accel_of(hw, c->engine), b = 0;
+    int accel = accel_of(hw, c->engine);
     if (accel < 0)
         return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of accelerator '%s'", hw->name, c->engine);
-    while (inputs_batch_sizes[b] != batch && b + 1 < in->n_batches)
-        b++;
-    double ffns = inputs_gates(in, b, 0) / in->h.n_ff;
-    double each = in->n_blocks > 1 && ffns > 0 ? larger(1, batch * in->h.n_experts_used / ffns) : batch;
     r->launch_ns = hw->accels[accel].launch_ns;
     r->sigma = sharing(hw, c, notes);
     r->engine_ns[0] = r->launch_ns;
     for (int i = 1; i <= COST_HEIGHTS; i++) {
         int n = (int)((long long)in->h.n_ff * i / COST_HEIGHTS);
-        r->engine_ns[i] = ffn_ns(hw, c, accel, s->type, n > 0 ? n : 1, in->h.d_model, (int)ceil(each));
+        r->engine_ns[i] = ffn_ns(hw, c, accel, s->type, n > 0 ? n : 1, in->h.d_model, (int)ceil(tokens));
         if (r->engine_ns[i] <= 0)
             return err_set(e, ERR_UNSUPPORTED, "device '%s' has no figures of FFNs of accelerator '%s' for the model's types: run "
                                                "thermo-profile hardware --engine with --types", hw->name, c->engine);
     }
     return 0;
+}
+
+int cost_engine_rates(const struct hw *hw, const struct inputs *in, const struct layout_shape *s, const struct cost_choice *c, int batch,
+                      struct cost_rates *r, struct notes *notes, struct err *e)
+{
+    int b = 0;
+    while (inputs_batch_sizes[b] != batch && b + 1 < in->n_batches)
+        b++;
+    double ffns = inputs_gates(in, b, 0) / in->h.n_ff;
+    double each = in->n_blocks > 1 && ffns > 0 ? larger(1, batch * in->h.n_experts_used / ffns) : batch;
+    return cost_engine_rates_of(hw, in, s, c, each, r, notes, e);
+}
+
+double cost_engine_ffn_ns(const struct cost_rates *r, int n_ff, uint32_t height)
+{
+    double at = (double)height * COST_HEIGHTS / n_ff;
+    int i = at < COST_HEIGHTS ? (int)at : COST_HEIGHTS - 1;
+    return r->engine_ns[i] + (at - i) * (r->engine_ns[i + 1] - r->engine_ns[i]);
 }
 
 uint32_t cost_height(const struct layout_shape *s, const struct cost_choice *c, const struct cost_residency *k)

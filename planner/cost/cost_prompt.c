@@ -16,6 +16,14 @@ int cost_prompt_known(const struct hw *hw)
     return 0;
 }
 
+int cost_prompt_engine_known(const struct hw *hw, const char *engine, const struct layout_shapes *s, int d_model)
+{
+    int known = engine != NULL;
+    for (int k = 0; k < s->l.n_kinds && known; k++)
+        known = cost_engine_measured(hw, engine, &s->kind[k], d_model, COST_PROMPT_BATCH);
+    return known;
+}
+
 double cost_any(double p, double n)
 {
     return p >= 1 ? 1 : p <= 0 ? 0 : -expm1(n * log1p(-p));
@@ -37,30 +45,31 @@ double cost_prompt_wait_ns(double hot_ns, double cold_ns, double ahead_ns, doubl
 struct pass {
     const struct hw *hw;
     const struct inputs *in;
-    const struct cost_choice *c; /* its context is twice the mean position */
+    const struct cost_choice *c; /* its context is twice the mean position, its height the pass's */
     double n;                    /* tokens */
 };
 
-/* What a pass needs of a layer's FFN. */
+/* What a pass needs of a layer's FFN, but for the accelerator's neurons. */
 struct need {
+    uint32_t height;            /* of each FFN, these */
     double blocks, tokens;      /* that are reached, and tokens of each */
     double gates, neurons;      /* rows: of gates; of Up, and those of Down that are touched */
     double pairs;               /* of such a row of Down and a token for which it is added */
     double beyond;              /* of the neurons, beyond the prefix of the last part */
 };
 
-static struct need need_of(const struct pass *p, int layer, uint32_t hot)
+static struct need need_of(const struct pass *p, int layer, uint32_t hot, uint32_t height)
 {
     const struct inputs *in = p->in;
     int n_ff = in->h.n_ff, sparse = p->c->mode != PLAN_DENSE;
-    struct need o = { 0 };
+    struct need o = { .height = height };
     double routed = 0;
     for (int k = 0; k < in->n_blocks; k++) {
         const struct inputs_curve *v = inputs_curve_at(in, 0, layer, k);
         double reached = cost_any(v->routed, p->n);
         routed += v->routed * p->n;
         o.blocks += reached;
-        for (int i = 0, end; sparse && i < n_ff; i = end) { /* neighbours fire about as often */
+        for (int i = (int)height, end; sparse && i < n_ff; i = end) { /* neighbours fire about as often */
             end = n_ff - i < RUN ? n_ff : i + RUN;
             double sum = v->cum[end] - v->cum[i], fires = (end - i) * cost_any(sum / (end - i) * in->loads[layer], p->n);
             o.neurons += fires;
@@ -69,7 +78,7 @@ static struct need need_of(const struct pass *p, int layer, uint32_t hot)
         }
     }
     o.tokens = in->n_blocks == 1 ? p->n : fmax(1, routed / fmax(o.blocks, 1e-9));
-    o.gates = o.blocks * n_ff;
+    o.gates = o.blocks * (n_ff - (double)height);
     if (!sparse) {
         o.neurons = o.gates;
         o.pairs = o.gates * o.tokens;
@@ -110,6 +119,24 @@ static double ffn_bytes(const struct inputs *in, const struct layout_shape *s, c
     return w->gates * row[LAYOUT_GATE] + w->neurons * (row[LAYOUT_UP] + row[LAYOUT_DOWN]);
 }
 
+/* (M26), and what is left of a wait: the accelerator goes on meanwhile. */
+static void add_both(const struct pass *p, const struct cost_rates *r, const struct need *w, double groups, double own_ns, double wait_ns,
+                     struct cost_prompt *o)
+{
+    double launch = groups * r->launch_ns, engine = 0, both = own_ns, longest = own_ns;
+    if (w->height) {
+        engine = launch + w->blocks * fmax(0, cost_engine_ffn_ns(r, p->in->h.n_ff, w->height) - r->launch_ns);
+        both = cost_both_ns(own_ns, engine, launch, r->sigma);
+        longest = fmax(own_ns, engine);
+    }
+    o->ffn_ns += both;
+    o->processor_ns += own_ns;
+    o->beyond_ns += longest - own_ns;
+    o->shared_ns += both - longest;
+    o->engine_ns += engine;
+    o->wait_ns += fmax(0, wait_ns - (longest - own_ns));
+}
+
 static void add_ffn(const struct pass *p, const struct layout_shape *s, const struct cost_rates *r, const struct need *w,
                     const struct cost_residency *k, double attention_ns, struct cost_prompt *o)
 {
@@ -122,12 +149,12 @@ static void add_ffn(const struct pass *p, const struct layout_shape *s, const st
     double groups = in->n_blocks == 1 ? 1 : fmax(1, w->blocks / together);
     double ahead_ns = in->n_blocks == 1 || in->h.early_router ? attention_ns / groups : 0;
     ahead_ns += in->n_blocks > 1 ? compute_ns / groups : 0; /* the group before, or attention where all experts are needed */
-    o->ffn_ns += compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads);
-    o->ffn_ns += cost_io_cpu_ns(bytes / r->stream_block, r->stream_cpu_ns, r->threads, r->cores) +
-                 cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
-    o->wait_ns += groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups,
-                                               r->stream_bw, r->stream_block, p->c->depth, r->threads,
-                                               rows_ns > 0 ? down_ns / rows_ns : 0);
+    double own_ns = compute_ns + cost_start_ns(groups, r->start_ns) + cost_verify_ns(bytes, r->verify_ns_per_byte, r->threads) +
+                    cost_io_cpu_ns(bytes / r->stream_block, r->stream_cpu_ns, r->threads, r->cores) +
+                    cost_cache_overhead_ns(b.lookups, r->lookup_ns, k->slots && !p->in->h.n_experts ? b.units : 0, r->admit_ns, r->threads);
+    double wait_ns = groups * cost_prompt_wait_ns((compute_ns - cold) / groups, cold / groups, ahead_ns, bytes / groups, r->stream_bw,
+                                                  r->stream_block, p->c->depth, r->threads, rows_ns > 0 ? down_ns / rows_ns : 0);
+    add_both(p, r, w, groups, own_ns, wait_ns, o);
     o->read_bytes += bytes;
 }
 
@@ -150,9 +177,33 @@ static int same_attention(const struct inputs *in, int a, int b)
            !memcmp(&in->layers[a], &in->layers[b], sizeof in->layers[a]);
 }
 
+/* Device curves of passes, FFNs with so many tokens. */
+static int pass_rates(const struct pass *p, const struct layout_shapes *s, double tokens, struct cost_rates **out, struct err *e)
+{
+    struct cost_choice c = *p->c;
+    c.height = 0; /* the accelerator's are those of as many tokens, not of a batch size */
+    int r = cost_rates_new(p->hw, p->in, s, &c, (int)lround(tokens), out, NULL, e);
+    for (int k = 0; k < s->l.n_kinds && r == 0 && p->c->height; k++)
+        r = cost_engine_rates_of(p->hw, p->in, &s->kind[k], p->c, tokens, &(*out)[k], NULL, e);
+    return r;
+}
+
+static void add_times(const struct cost_prompt *one, double times, struct cost_prompt *o)
+{
+    o->attention_ns += times * one->attention_ns;
+    o->ffn_ns += times * one->ffn_ns;
+    o->wait_ns += times * one->wait_ns;
+    o->read_bytes += times * one->read_bytes;
+    o->processor_ns += times * one->processor_ns;
+    o->beyond_ns += times * one->beyond_ns;
+    o->shared_ns += times * one->shared_ns;
+    o->engine_ns += times * one->engine_ns;
+}
+
 /* Passes of n tokens each, `times` of them, their mean position half of `context`. */
 static int add_passes(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *choice,
-                      const struct cost_residency *residencies, int n, double times, int context, struct cost_prompt *o, struct err *e)
+                      const struct cost_residency *residencies, int n, double times, int context, uint32_t height, struct cost_prompt *o,
+                      struct err *e)
 {
     struct cost_choice c = *choice;
     struct pass p = { hw, in, &c, n };
@@ -161,13 +212,14 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
     struct cost_prompt one = { 0 };
     double tokens = 0, attention = 0;
     c.context = context;
+    c.height = height;
     if (!need)
         return err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < in->n_layers; l++) {
-        need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1]);
+        need[l] = need_of(&p, l, residencies[l].hot[s->n_parts - 1], cost_height(layout_of(s, l), &c, &residencies[l]));
         tokens += need[l].tokens / in->n_layers;
     }
-    int r = cost_rates_new(hw, in, s, &c, (int)lround(tokens), &rates, NULL, e);
+    int r = pass_rates(&p, s, tokens, &rates, e);
     for (int l = 0; l < in->n_layers && r == 0; l++) {
         const struct cost_rates *rate = &rates[s->l.kind[l]];
         if (l == 0 || !same_attention(in, l - 1, l))
@@ -175,28 +227,25 @@ static int add_passes(const struct hw *hw, const struct inputs *in, const struct
         one.attention_ns += attention;
         add_ffn(&p, layout_of(s, l), rate, &need[l], &residencies[l], attention, &one);
     }
-    o->attention_ns += times * one.attention_ns;
-    o->ffn_ns += times * one.ffn_ns;
-    o->wait_ns += times * one.wait_ns;
-    o->read_bytes += times * one.read_bytes;
+    add_times(&one, times, o);
     free(need);
     free(rates);
     return r;
 }
 
 int cost_prompt_of(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *choice,
-                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt *out, struct err *e)
+                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt_heights heights,
+                   struct cost_prompt *out, struct err *e)
 {
     struct cost_prompt o = { 0 };
     struct cost_choice c = *choice;
     int whole = tokens / chunk, rest = tokens % chunk, r = 0;
     c.mode = c.mode == PLAN_PREDICTED ? PLAN_EXACT : c.mode;
     c.predicted = NULL;
-    c.height = 0;
     if (whole)
-        r = add_passes(hw, in, s, &c, residencies, chunk, whole, whole * chunk, &o, e);
+        r = add_passes(hw, in, s, &c, residencies, chunk, whole, whole * chunk, heights.chunk, &o, e);
     if (r == 0 && rest)
-        r = add_passes(hw, in, s, &c, residencies, rest, 1, 2 * whole * chunk + rest, &o, e);
+        r = add_passes(hw, in, s, &c, residencies, rest, 1, 2 * whole * chunk + rest, heights.rest, &o, e);
     if (r == 0)
         *out = o;
     return r;

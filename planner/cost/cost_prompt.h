@@ -9,18 +9,27 @@
  *       t_ffn = max(rows * tau(n), V / B_mem) + (M5) + (M14) + (M15) + (M22):  (M1) and (M2) of n tokens. All gates; in
  *               exact mode Up of neurons that fire for any of n tokens, sum of 1 - (1 - a_i)^n, and Down for each token of
  *               those that fire for it; of experts those that any token is routed to, sum of 1 - (1 - p_k)^n, each with
- *               the n k / that many tokens that it then has
+ *               the n k / that many tokens that it then has. Where the pass has a height h, these are the processor's neurons alone, c,
+ *               and t_ffn = (M26) of c and of (M25) for the h hottest neurons of each FFN, with as many tokens and a launch for each
+ *               group of experts
  * (M28) t_wait = max(0, (V - V_ahead) / B_io + max(t_c / reads, t_turns) - t_c),   t_turns = threads * t_c / D;
  *       with fewer buffers than threads max(1, (threads (1 - w) + w) / D) * t_c, w: share of Down, which all threads sum
  *       t_c of t_ffn is of the neurons that are read, V bytes. Down is summed in order, so they are computed after those in
  *       memory, and each buffer of neurons is one thread's work and one of D buffers from the beginning of its read to the
  *       end of its sum. The first D buffers, V_ahead at most, are read before, while neurons in memory are computed and,
  *       where the FFN's blocks are known by then, in attention. Experts run in groups; the first buffers of one are read
- *       while the one before is computed. */
+ *       while the one before is computed. Where the accelerator takes longer than c, it hides so much of the wait. */
 #include "planner/cost/cost.h"
 
 struct cost_prompt {
     double attention_ns, ffn_ns, wait_ns, read_bytes;
+    double processor_ns, beyond_ns, shared_ns; /* add up to ffn_ns: c; what (M25) takes longer; what both lose by sharing */
+    double engine_ns;               /* (M25) */
+};
+
+/* Neurons of each FFN that the accelerator has in passes of a whole chunk, and in the last, smaller one. */
+struct cost_prompt_heights {
+    uint32_t chunk, rest;
 };
 
 #define COST_PROMPT_BATCH 64 /* tokens that a device's row products must have been measured with, at least */
@@ -28,9 +37,14 @@ struct cost_prompt {
 /* Do the device's figures tell how long many tokens take? */
 int cost_prompt_known(const struct hw *hw);
 
-/* (M27) of a prompt of `tokens` tokens, whole, without the head. residencies: [n_layers]. ERR_NOMEM, or an error of cost_rates_of. */
+/* Do they tell it of this accelerator, for all kinds of layers? */
+int cost_prompt_engine_known(const struct hw *hw, const char *engine, const struct layout_shapes *s, int d_model);
+
+/* (M27) of a prompt of `tokens` tokens, whole, without the head. residencies: [n_layers]. c: its height is decoding's, and counts for
+ * nothing; its engine is that of the heights. ERR_NOMEM, or an error of cost_rates_of or cost_engine_rates_of. */
 int cost_prompt_of(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s, const struct cost_choice *c,
-                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt *out, struct err *e);
+                   const struct cost_residency *residencies, int chunk, int tokens, struct cost_prompt_heights heights,
+                   struct cost_prompt *out, struct err *e);
 
 /* Expected number of things that any of n tokens needs, each with probability p: 1 - (1 - p)^n. */
 double cost_any(double p, double n);

@@ -197,7 +197,7 @@ static int prompt_ticks(const struct problem *p, const struct limits *lim, doubl
         return err_set(e, ERR_NOMEM, "out of memory for predictions");
     for (int l = 0; l < s->in->n_layers; l++)
         residencies[l] = problem_chosen(p, res, 0, l);
-    int r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, lim->prefill_chunk, tokens, &t, e);
+    int r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, lim->prefill_chunk, tokens, (struct cost_prompt_heights){ 0 }, &t, e);
     if (r == 0)
         *out = weight * SOLVE_TICKS_PER_NS * (t.attention_ns + t.ffn_ns + t.wait_ns) / tokens;
     free(residencies);
@@ -290,12 +290,21 @@ static int fill_batch(const struct problem *p, const struct planning_chosen *x, 
     return problem_predict(p, c, bi, residencies, &b->predicted, e);
 }
 
-static int prompt_of(const struct problem *p, const struct cost_choice *most, const struct cost_residency *residencies,
-                     struct plan_limit *l, struct err *e)
+/* Heights of prompts, where decoding has paid for the accelerator's memory or it fits beside what is planned, and their times. */
+static int prompt_of(const struct problem *p, const struct limits *lim, const struct cost_choice *most,
+                     const struct cost_residency *residencies, struct plan_limit *l, struct err *e)
 {
     struct cost_choice c = *most;
-    c.height = plan_any_engine(l);
-    return problem_prompt(p, &c, residencies, l->prefill_chunk, &l->prompt, e);
+    struct budget b;
+    int r = lim->engine ? planning_account(p, l, lim->engine, &b, e) : 0;
+    c.height = 0;
+    c.engine = lim->engine;
+    if (r == 0 && c.engine && cost_memory_ok(b.total, lim->memory_bytes))
+        r = problem_prompt_heights(p, &c, residencies, l, e);
+    else if (r == 0 && c.engine && cost_prompt_engine_known(p->space.hw, c.engine, &p->space.shapes, p->space.in->h.d_model))
+        notes_add(p->space.notes, "memory %llu: the buffers of accelerator '%.40s' do not fit beside the plan, so prompts have no neurons "
+                                  "on it", (unsigned long long)lim->memory_bytes, c.engine);
+    return r < 0 ? r : problem_prompt(p, &c, residencies, l, &l->prompt, e);
 }
 
 /* The limit itself has the most threads and the deepest queue of its batch sizes. */
@@ -330,9 +339,9 @@ static int fill_limit(const struct problem *p, const struct limits *lim, const s
             l->predictor_buffers = c->buffers;
     struct budget account;
     if (r == 0)
-        r = prompt_of(p, c, x->residencies, l, e);
+        r = prompt_of(p, lim, c, x->residencies, l, e);
     if (r == 0)
-        r = planning_account(p, l, c->engine, &account, e);
+        r = planning_account(p, l, plan_any_engine(l) ? lim->engine : NULL, &account, e);
     if (r == 0) {
         l->account_bytes = account.total;
         l->floor_bytes = account.floor;
@@ -469,21 +478,21 @@ static int known_driver(const struct hw *hw, const char *engine)
     return account_engine(hw, engine).driver_bytes > 0;
 }
 
-/* The plan names the accelerator where any batch size uses it. */
+/* The plan names the accelerator where any batch size or prompt uses it. */
 static int name_engine(const struct problem *p, const struct request *q, struct plan *plan, struct err *e)
 {
     const char *engine = request_engine(q, p->space.hw);
     uint32_t most = 0;
     for (int i = 0; i < plan->n_limits; i++)
-        for (int b = 0; b < plan->limits[i].n_batches; b++)
-            most = plan->limits[i].batches[b].engine_neurons > most ? plan->limits[i].batches[b].engine_neurons : most;
+        most = plan_any_engine(&plan->limits[i]) > most ? plan_any_engine(&plan->limits[i]) : most;
     if (!engine)
         return 0;
     if (!planning_engine(q, p))
         return plan_note(plan, e, "accelerator '%.40s': its figures do not tell the model's types, so it gets no neurons: thermo-profile "
                                   "hardware --only engine --types measures them", engine);
     if (!most)
-        return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures, and gets no neurons", engine);
+        return plan_note(plan, e, "accelerator '%.40s': it makes no batch size faster by its figures%s, and gets no neurons", engine,
+                         cost_prompt_engine_known(p->space.hw, engine, &p->space.shapes, p->space.in->h.d_model) ? ", and no prompt" : "");
     snprintf(plan->engine, sizeof plan->engine, "%.63s", engine);
     return known_driver(p->space.hw, engine) ? 0 :
            plan_note(plan, e, "accelerator '%.40s': what its driver takes was not measured and is not in the account, which has its "

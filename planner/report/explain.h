@@ -48,6 +48,13 @@ struct explain_height {
     double tokens_per_s, without, at_best, at[EXPLAIN_HEIGHTS]; /* at: tokens/s at each that was tried */
 };
 
+/* The same of prompts that are one pass, until their first token. */
+struct explain_prompt_height {
+    int tokens, n_tried;
+    uint32_t neurons, best, tried[EXPLAIN_HEIGHTS];
+    double first_ns, without_ns, best_ns, at_ns[EXPLAIN_HEIGHTS]; /* best_ns, at_ns: of best and tried, none not among them */
+};
+
 #define EXPLAIN_LINES 32
 
 struct explain {
@@ -59,6 +66,8 @@ struct explain {
     const char *engine;                 /* of the device, that the plan may use; NULL: none. Borrowed */
     int n_heights;
     struct explain_height height[PLAN_MAX_BATCHES]; /* of each batch size */
+    int n_prompt_heights;
+    struct explain_prompt_height prompt[PLAN_PROMPT_POINTS]; /* of lengths above them, up to the chunk, where figures tell */
     double *best_hit_rate;              /* [n_layers]: Belady's bound at the plan's sizes, batch 1; malloc'd */
 };
 
@@ -71,7 +80,7 @@ void explain_done(struct explain *x);
 int explain_inputs(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain_input **out,
                    struct err *e);
 
-/* Fills engine and height: planner/report/explain_engine.c. pr as above. */
+/* Fills engine, height and prompt: planner/report/explain_engine.c. pr as above. */
 int explain_engine(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *x, struct err *e);
 
 /* What the plan's input saves a layer against the best other one, ns; NAN: there is no other. */

@@ -1,6 +1,7 @@
 /* What the accelerator brings: the same plan with other heights. */
 #include "planner/report/explain.h"
 
+#include "planner/cost/cost_prompt.h"
 #include "planner/planning/planning.h"
 
 #include <stdlib.h>
@@ -40,6 +41,72 @@ static int batch_heights(const struct problem *pr, const struct plan *p, const s
     return r;
 }
 
+static int prompt_height(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *c, int i,
+                         const struct cost_residency *residencies, struct explain_prompt_height *out, struct err *e)
+{
+    const struct plan_prompt *q = &l->prompt;
+    struct problem_heights at;
+    int r = problem_pass(pr, c, residencies, q->tokens[i], &at, e);
+    *out = (struct explain_prompt_height){ .tokens = q->tokens[i], .neurons = plan_pass_height(l, q->tokens[i]),
+                                           .first_ns = plan_prompt_ns(q, q->tokens[i]) };
+    for (int k = 0; k < at.n && r == 0; k++) {
+        double ns = at.ns[k] + q->head_ns;
+        if (!at.height[k]) {
+            out->without_ns = ns;
+            continue;
+        }
+        out->tried[out->n_tried] = at.height[k];
+        out->at_ns[out->n_tried++] = ns;
+        if (!out->best || ns < out->best_ns) {
+            out->best_ns = ns;
+            out->best = at.height[k];
+        }
+    }
+    return r;
+}
+
+/* t_ffn of the longest prompt, where its passes have neurons on the accelerator: a term of (M27). */
+static int prompt_line(const struct problem *pr, const struct plan_limit *l, const struct cost_choice *c,
+                       const struct cost_residency *residencies, struct explain *x, struct err *e)
+{
+    const struct plan_prompt *q = &l->prompt;
+    int tokens = q->tokens[q->n - 1], chunk = l->prefill_chunk;
+    const struct cost_prompt_heights h = { plan_pass_height(l, chunk), plan_pass_height(l, tokens % chunk) };
+    struct cost_prompt t;
+    int r = cost_prompt_of(pr->space.hw, pr->space.in, &pr->space.shapes, c, residencies, chunk, tokens, h, &t, e);
+    if (r < 0 || t.engine_ns <= 0 || x->n_measured == EXPLAIN_LINES)
+        return r;
+    const struct explain_number all[] = { { "t_prompt_processor", t.processor_ns }, { "t_prompt_beyond", t.beyond_ns },
+                                          { "t_prompt_sharing", t.shared_ns } };
+    struct explain_line *o = &x->measured[x->n_measured++];
+    *o = (struct explain_line){ .id = "(M26)", .unit = "ns", .value = q->ffn_ns[q->n - 1], .n = 3,
+                                .formula = "t_prompt_ffn = t_prompt_processor + t_prompt_beyond + t_prompt_sharing: of the processor's "
+                                           "neurons; until the accelerator has its own, too; what both lose by sharing memory",
+                                .operand = { { "t_engine", t.engine_ns }, { "tokens", (double)tokens },
+                                             { "neurons of each FFN", tokens < chunk ? h.rest : h.chunk } } };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].value > 1e-12 * o->value)
+            o->term[o->n_terms++] = all[i];
+    return 0;
+}
+
+static int prompt_heights(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *x,
+                          struct cost_residency *residencies, struct err *e)
+{
+    struct cost_choice c;
+    int r = 0;
+    if (!l->prompt.n || !cost_prompt_engine_known(pr->space.hw, x->engine, &pr->space.shapes, pr->space.in->h.d_model))
+        return 0;
+    planning_choice(p, l, NULL, &c);
+    c.predicted = pr->space.predicted[0];
+    c.engine = x->engine;
+    planning_residencies(p, &l->batches[0], residencies);
+    for (int i = 0; i < l->prompt.n && r == 0; i++)
+        if (l->prompt.tokens[i] > l->max_batch && l->prompt.tokens[i] <= l->prefill_chunk)
+            r = prompt_height(pr, l, &c, i, residencies, &x->prompt[x->n_prompt_heights++], e);
+    return r < 0 ? r : prompt_line(pr, l, &c, residencies, x, e);
+}
+
 int explain_engine(const struct problem *pr, const struct plan *p, const struct plan_limit *l, struct explain *x, struct err *e)
 {
     struct request q;
@@ -56,6 +123,8 @@ int explain_engine(const struct problem *pr, const struct plan *p, const struct 
     x->engine = engine;
     for (int i = 0; i < l->n_batches && r == 0; i++)
         r = batch_heights(&quiet, p, l, i, engine, residencies, &f, &x->height[x->n_heights++], e);
+    if (r == 0)
+        r = prompt_heights(&quiet, p, l, x, residencies, e);
     free(residencies);
     free(f.layers);
     return r;

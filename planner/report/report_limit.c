@@ -185,6 +185,8 @@ static void engine_table(struct page *out, const struct report *r, int index)
     const struct explain *x = &r->limits[index].explain;
     const char *const heads[] = { "batch", "neurons of each FFN on it", "tokens/s", "without it", "it adds", "best height",
                                   "tokens/s there" };
+    const char *const prompts[] = { "tokens of a prompt", "neurons of each FFN on it", "first token ms", "without it", "it adds",
+                                    "best height", "ms there" };
     if (!x->engine)
         return;
     page_put(out, "<h3>Accelerator ");
@@ -197,6 +199,16 @@ static void engine_table(struct page *out, const struct report *r, int index)
         page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
                  h->batch, h->neurons, r->p->n_ff, h->tokens_per_s, h->without, 100 * (h->tokens_per_s / h->without - 1), h->best,
                  h->at_best);
+    }
+    report_table_end(out);
+    if (!x->n_prompt_heights)
+        return;
+    report_table(out, NULL, prompts, 7);
+    for (int i = 0; i < x->n_prompt_heights; i++) {
+        const struct explain_prompt_height *h = &x->prompt[i];
+        page_put(out, "<tr><td>%d</td><td>%u of %d</td><td>%.4g</td><td>%.4g</td><td>%+.1f %%</td><td>%u</td><td>%.4g</td></tr>\n",
+                 h->tokens, h->neurons, r->p->n_ff, h->first_ns / 1e6, h->without_ns / 1e6, 100 * (h->first_ns / h->without_ns - 1),
+                 h->best, h->best_ns / 1e6);
     }
     report_table_end(out);
 }

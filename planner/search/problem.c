@@ -111,44 +111,120 @@ int problem_predict(const struct problem *p, const struct cost_choice *c, int ba
 }
 
 /* Is there what (M27) needs? Else why not is noted. */
-static int prompts_known(const struct problem *p, const struct cost_choice *c)
+static int prompts_known(const struct problem *p, const struct cost_choice *c, const struct plan_limit *l)
 {
     const struct hw *hw = p->space.hw;
+    int unstated = plan_any_engine(l) && !l->prompt.with_engine;
     if (c->model == PLAN_COST_PAPER)
         return 0;
-    if (c->height)
-        notes_add(p->space.notes, "the time of prompts is not predicted where an accelerator computes neurons");
+    if (unstated)
+        notes_add(p->space.notes, "the time of prompts is not predicted where an accelerator computes neurons, and was not measured with "
+                                  "%d tokens or more", COST_PROMPT_BATCH);
     else if (!cost_prompt_known(hw))
         notes_add(p->space.notes, "%s: no row products of %d tokens or more; the time of prompts is not predicted", hw->name,
                   COST_PROMPT_BATCH);
-    return !c->height && cost_prompt_known(hw);
+    return !unstated && cost_prompt_known(hw);
 }
 
-int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int chunk,
-                   struct plan_prompt *out, struct err *e)
+/* Lengths of prompts that are predicted: 1, 2, 4 ... and the longest. */
+static int prompt_lengths(const struct cost_choice *c, int tokens[PLAN_PROMPT_POINTS])
+{
+    int most = c->context < PLAN_PROMPT_TOKENS ? c->context : PLAN_PROMPT_TOKENS, n = 0;
+    for (int t = 1; n < PLAN_PROMPT_POINTS; t = 2 * t < most ? 2 * t : most) {
+        tokens[n++] = t;
+        if (t == most)
+            break;
+    }
+    return n;
+}
+
+int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies,
+                   const struct plan_limit *l, struct plan_prompt *out, struct err *e)
 {
     const struct space *s = &p->space;
-    struct plan_prompt o = { 0 };
+    struct plan_prompt o = { .with_engine = l->prompt.with_engine };
     struct cost_rates *rates = NULL;
-    int most = c->context < PLAN_PROMPT_TOKENS ? c->context : PLAN_PROMPT_TOKENS, r = 0;
-    *out = o;
-    if (!prompts_known(p, c))
+    int chunk = l->prefill_chunk, r = 0;
+    if (!prompts_known(p, c, l)) {
+        *out = (struct plan_prompt){ 0 };
         return 0;
-    for (int n = 1; r == 0 && o.n < PLAN_PROMPT_POINTS; n = 2 * n < most ? 2 * n : most) {
+    }
+    o.n = prompt_lengths(c, o.tokens);
+    for (int i = 0; i < o.n && r == 0; i++) {
+        const struct cost_prompt_heights heights = { plan_pass_height(l, chunk), plan_pass_height(l, o.tokens[i] % chunk) };
         struct cost_prompt at = { 0 };
-        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, chunk, n, &at, e);
-        o.tokens[o.n] = n;
-        o.attention_ns[o.n] = at.attention_ns;
-        o.ffn_ns[o.n] = at.ffn_ns;
-        o.wait_ns[o.n] = at.wait_ns;
-        o.read_bytes[o.n++] = at.read_bytes;
-        if (n == most)
-            break;
+        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, chunk, o.tokens[i], heights, &at, e);
+        o.attention_ns[i] = at.attention_ns;
+        o.ffn_ns[i] = at.ffn_ns;
+        o.wait_ns[i] = at.wait_ns;
+        o.read_bytes[i] = at.read_bytes;
+        o.engine_neurons[i] = o.with_engine ? plan_pass_height(l, o.tokens[i] < chunk ? o.tokens[i] : chunk) : 0;
     }
     if (r == 0 && (r = cost_rates_new(s->hw, s->in, &s->shapes, c, 1, &rates, s->notes, e)) == 0) {
         o.head_ns = cost_head_ns(s->hw, s->in, c, rates, 1, s->notes);
         *out = o;
     }
     free(rates);
+    return r;
+}
+
+/* The most neurons of an FFN that are in memory. */
+static uint32_t highest(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies)
+{
+    struct cost_choice all = *c;
+    uint32_t most = 0;
+    all.height = (uint32_t)p->space.in->h.n_ff;
+    for (int l = 0; l < p->space.in->n_layers; l++) {
+        uint32_t h = cost_height(layout_of(&p->space.shapes, l), &all, &residencies[l]);
+        most = h > most ? h : most;
+    }
+    return most;
+}
+
+int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
+                 struct problem_heights *out, struct err *e)
+{
+    const struct space *s = &p->space;
+    uint32_t n_ff = (uint32_t)s->in->h.n_ff, cluster = s->shapes.l.cluster_neurons, most = highest(p, c, residencies), height = 0;
+    struct problem_heights o = { .n = 0 };
+    int r = 0;
+    for (uint32_t k = 0; k <= PROBLEM_HEIGHTS && r == 0; k++) {
+        uint32_t was = height;
+        struct cost_prompt t;
+        height = k == PROBLEM_HEIGHTS ? n_ff : n_ff * k / PROBLEM_HEIGHTS / cluster * cluster;
+        if (k && (height == was || was >= most))
+            continue;
+        r = cost_prompt_of(s->hw, s->in, &s->shapes, c, residencies, tokens, tokens, (struct cost_prompt_heights){ height, 0 }, &t, e);
+        o.height[o.n] = height;
+        o.ns[o.n] = t.attention_ns + t.ffn_ns + t.wait_ns;
+        o.best = r == 0 && o.ns[o.n] < o.ns[o.best] ? o.n : o.best;
+        o.n++;
+    }
+    if (r == 0)
+        *out = o;
+    return r;
+}
+
+int problem_prompt_heights(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies,
+                           struct plan_limit *l, struct err *e)
+{
+    const struct space *s = &p->space;
+    struct plan_prompt q = { .with_engine = 1 };
+    int r = 0, decoding = plan_any_engine(l) > 0;
+    l->prompt = (struct plan_prompt){ 0 };
+    if (!cost_prompt_known(s->hw) || !cost_prompt_engine_known(s->hw, c->engine, &s->shapes, s->in->h.d_model))
+        return 0;
+    q.n = prompt_lengths(c, q.tokens);
+    l->prompt = q;
+    for (int i = 0; i < q.n && r == 0; i++) {
+        struct problem_heights at;
+        int tokens = q.tokens[i], own = tokens > l->max_batch && tokens <= l->prefill_chunk;
+        if (own && (r = problem_pass(p, c, residencies, tokens, &at, e)) == 0)
+            l->prompt.engine_neurons[i] = at.height[at.best];
+        else
+            l->prompt.engine_neurons[i] = plan_pass_height(l, tokens < l->prefill_chunk ? tokens : l->prefill_chunk);
+    }
+    if (!decoding && !plan_any_engine(l))
+        l->prompt = (struct plan_prompt){ 0 };
     return r;
 }

@@ -45,10 +45,27 @@ struct cost_residency problem_chosen(const struct problem *p, const struct solve
 int problem_predict(const struct problem *p, const struct cost_choice *c, int batch_index,
                     const struct cost_residency *residencies, struct plan_figures *out, struct err *e);
 
-/* Prompts (M27) at a limit's choice, with the most threads and the deepest queue of its batch sizes, in passes of `chunk` tokens. None are
- * predicted (out->n 0), and a note says why, where the device was not measured with many tokens or an accelerator has neurons; nor
- * by the paper's equations. */
-int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int chunk,
-                   struct plan_prompt *out, struct err *e);
+/* Prompts (M27) at a limit's choice, with the most threads and the deepest queue of its batch sizes, in passes of its chunk, which have
+ * its heights on the choice's engine. None are predicted (out->n 0), and a note says why, where the device was not measured with many
+ * tokens or an accelerator has neurons and heights of prompts are not stated; nor by the paper's equations. */
+int problem_prompt(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies,
+                   const struct plan_limit *l, struct plan_prompt *out, struct err *e);
+
+/* A pass of so many tokens at each height of the choice's engine: none, and sixteenths of an FFN's neurons, whole clusters, as far as
+ * so many are in memory. Times without the head, ns; best: the fastest, of equals the least height. */
+#define PROBLEM_HEIGHTS 16
+struct problem_heights {
+    int n, best;
+    uint32_t height[PROBLEM_HEIGHTS + 1];
+    double ns[PROBLEM_HEIGHTS + 1];
+};
+int problem_pass(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies, int tokens,
+                 struct problem_heights *out, struct err *e);
+
+/* Chooses heights of prompts for a limit whose batch sizes have theirs: for each length that passes have, the fastest; passes that a batch
+ * size holds have that one's. l->prompt then has lengths and heights alone; all 0 where device or accelerator was not measured
+ * with many tokens, or the accelerator gets nothing in prompts or decoding. */
+int problem_prompt_heights(const struct problem *p, const struct cost_choice *c, const struct cost_residency *residencies,
+                           struct plan_limit *l, struct err *e);
 
 #endif

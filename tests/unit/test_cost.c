@@ -371,9 +371,74 @@ static void test_prompt(void)
     hw_free(&hw);
 }
 
+static struct cost_prompt prompt_at(const struct hw *hw, const struct inputs *in, const struct layout_shapes *s,
+                                    const struct cost_choice *c, uint32_t hot, int tokens, uint32_t height)
+{
+    struct cost_residency residencies[2] = { { .hot = { hot, hot } }, { .hot = { hot, hot } } };
+    struct cost_prompt t = { 0 };
+    struct err e = { 0 };
+    CHECK_MSG(cost_prompt_of(hw, in, s, c, residencies, 64, tokens, (struct cost_prompt_heights){ height, 0 }, &t, &e) == 0, "%s", e.msg);
+    CHECK(near(t.ffn_ns, t.processor_ns + t.beyond_ns + t.shared_ns));
+    return t;
+}
+
+/* Prompts with the first neurons of each FFN on an accelerator that takes 1 us and 10 ns for each neuron with 64 tokens. */
+static void test_prompt_heights(void)
+{
+    struct inputs in = sample_inputs(2, 256, 512, 1, 1), experts = sample_inputs(2, 256, 512, 4, 1);
+    struct hw hw = sample_hw(1, 2, 50000), slow = sample_hw(1, 2, 50000), few = sample_hw(1, 2, 50000);
+    struct layout l;
+    struct layout_shapes s;
+    struct err e = { 0 };
+    struct cost_choice c = { .mode = PLAN_DENSE, .n_classes = 1, .n = { 2 }, .threads = 2, .backend = HW_URING, .depth = 8, .lanes = 1,
+                             .context = 200, .engine = "opencl:0" };
+    sample_many_tokens(&hw), sample_many_tokens(&slow), sample_many_tokens(&few);
+    sample_accel(&hw, 1000, 10, 10), sample_accel(&slow, 1000, 10, 1e6), sample_accel(&few, 1000, 10, 0);
+    CHECK(inputs_layout(&in, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    CHECK(cost_prompt_engine_known(&hw, "opencl:0", &s, 256) && !cost_prompt_engine_known(&hw, "opencl:1", &s, 256));
+    CHECK(!cost_prompt_engine_known(&few, "opencl:0", &s, 256) && !cost_prompt_engine_known(&hw, NULL, &s, 256));
+    /* Half of the neurons: the processor's half takes half as long, and the accelerator's is done before. */
+    struct cost_prompt none = prompt_at(&hw, &in, &s, &c, 512, 64, 0), half = prompt_at(&hw, &in, &s, &c, 512, 64, 256);
+    CHECK(none.engine_ns == 0 && near(none.processor_ns, none.ffn_ns) && near(half.processor_ns, none.processor_ns / 2));
+    CHECK(near(half.engine_ns, 2 * 3560) && half.processor_ns > half.engine_ns && near(half.ffn_ns, half.processor_ns));
+    CHECK(near(half.attention_ns, none.attention_ns) && half.wait_ns == 0);
+    /* All of them: the accelerator alone. No more than are in memory, whose rest is read. */
+    struct cost_prompt all = prompt_at(&hw, &in, &s, &c, 512, 64, 512), some = prompt_at(&hw, &in, &s, &c, 128, 64, 512);
+    CHECK(all.processor_ns == 0 && near(all.ffn_ns, 2 * 6120) && near(all.beyond_ns, all.ffn_ns));
+    CHECK(near(some.engine_ns, 2 * 2280) && some.read_bytes > 0 && some.wait_ns > 0);
+    /* Two passes have twice that; a height of decoding does not count. */
+    c.height = 64;
+    struct cost_prompt twice = prompt_at(&hw, &in, &s, &c, 512, 128, 256);
+    CHECK(near(twice.engine_ns, 2 * half.engine_ns) && near(twice.processor_ns, 2 * half.processor_ns));
+    /* What a slow one takes longer hides as much of a wait. */
+    struct cost_prompt late = prompt_at(&slow, &in, &s, &c, 128, 64, 64);
+    struct cost_prompt soon = prompt_at(&hw, &in, &s, &c, 128, 64, 64);
+    CHECK(near(late.engine_ns, 2 * (1000 + 64e6)) && near(late.ffn_ns, late.engine_ns) && soon.wait_ns > 0 && late.wait_ns == 0);
+    CHECK(near(soon.processor_ns, late.processor_ns));
+    /* In exact mode Down is the hot neurons' for the most part: less than their share of rows is left. */
+    c.mode = PLAN_EXACT;
+    none = prompt_at(&hw, &in, &s, &c, 512, 64, 0), half = prompt_at(&hw, &in, &s, &c, 512, 64, 256);
+    CHECK(half.processor_ns < none.processor_ns / 2 && half.processor_ns > none.processor_ns / 4);
+    /* Bandwidth: 40 GB/s each, 50 together; both lose 0.6 of what they work at the same time. */
+    double bw = hw_memory_bytes_per_s(&hw, "cpu", HW_SEQ, 64 << 10, 2, HW_TYPICAL);
+    hw.memory[hw.n_memory++] = (struct hw_memory){ .engines = "opencl:0", .row_bytes = 64 << 10, .bytes_per_s = { bw, bw, bw } };
+    hw.memory[hw.n_memory++] = (struct hw_memory){ .engines = "cpu+opencl:0", .row_bytes = 64 << 10, .threads = 2,
+                                                   .bytes_per_s = { bw, bw * 1.25, bw } };
+    CHECK(near(prompt_at(&hw, &in, &s, &c, 512, 64, 256).shared_ns, 0.6 * fmin(half.processor_ns, half.engine_ns - 2000)));
+    /* Two of four experts for each token: 32 tokens each, and a launch for each group of two. */
+    CHECK(inputs_layout(&experts, LAYOUT_SPLIT, 64, -1, &l, &e) == 0 && layout_derive(&l, 256, 512, &s, &e) == 0);
+    c.mode = PLAN_DENSE;
+    double blocks = 4 * cost_any(0.5, 64);
+    all = prompt_at(&hw, &experts, &s, &c, 512, 64, 512);
+    CHECK(near(all.engine_ns, 2 * (blocks / 2 * 1000 + blocks * 5120)) && all.processor_ns == 0);
+    inputs_done(&in), inputs_done(&experts);
+    hw_free(&hw), hw_free(&slow), hw_free(&few);
+}
+
 int main(void)
 {
     test_prompt();
+    test_prompt_heights();
     kernels_init(0);
     test_paper();
     test_measured();

@@ -659,9 +659,86 @@ static void test_variants(void)
     hw_free(&hw);
 }
 
+/* The time of a prompt that is one pass, of the limit as planned, but for one height. */
+static double first_ns(const struct problem *pr, const struct plan *p, const struct plan_limit *l, int i, uint32_t height)
+{
+    struct plan_limit as = *l;
+    struct plan_prompt q;
+    struct cost_choice c;
+    struct cost_residency residencies[4];
+    struct err e = { 0 };
+    planning_choice(p, l, NULL, &c);
+    c.engine = p->engine;
+    planning_residencies(p, &l->batches[0], residencies);
+    as.prompt.engine_neurons[i] = height;
+    return problem_prompt(pr, &c, residencies, &as, &q, &e) < 0 ? -1 : q.attention_ns[i] + q.ffn_ns[i] + q.wait_ns[i];
+}
+
+/* Heights of prompts: each is the best of all clusters, within what the planner's sixteenths leave; passes that a batch size holds have
+ * its height. Where figures of many tokens or memory are missing there are none. */
+static void test_prompt_heights(void)
+{
+    struct inputs in = sample_inputs(4, 256, 1024, 1, 4);
+    struct hw hw = sample_hw(1, 2, 50000), few = sample_hw(1, 2, 50000);
+    struct request q = request(64 << 20);
+    struct plan p;
+    struct err e = { 0 };
+    struct notes notes = { 0 };
+    q.max_batch = 4;
+    q.form = LAYOUT_SPLIT;
+    q.context = 256;
+    sample_many_tokens(&hw), sample_many_tokens(&few);
+    sample_accel(&hw, 20000, 1e5, 200), sample_accel(&few, 20000, 1e5, 0);
+    char *text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.revision == 8 && !strcmp(p.engine, "opencl:0") && p.limits[0].prompt.with_engine, "%s", e.msg);
+    const struct plan_limit *l = &p.limits[0];
+    struct problem pr;
+    CHECK(planning_problem(&p, l, &in, &hw, &notes, &pr, &e) == 0 && l->prefill_chunk == 256);
+    int some = 0, bad = 0;
+    for (int i = 0; i < l->prompt.n; i++) {
+        uint32_t own = l->prompt.engine_neurons[i];
+        double ns = first_ns(&pr, &p, l, i, own);
+        for (uint32_t h = 0; h <= 1024 && l->prompt.tokens[i] > 4; h += 64)
+            bad += first_ns(&pr, &p, l, i, h) < ns || ns <= 0; /* clusters are sixteenths here */
+        bad += l->prompt.tokens[i] <= 4 && own;
+        some += own > 0 && own < 1024;
+    }
+    CHECK(bad == 0 && some > 0 && plan_pass_height(l, 1) == 0 && plan_pass_height(l, 256) > 0);
+    problem_done(&pr);
+    struct plan_limit *t = &p.limits[0];
+    uint32_t was = t->prompt.engine_neurons[t->prompt.n - 1];
+    t->prompt.engine_neurons[t->prompt.n - 1] = was > 64 ? was - 64 : was + 64;
+    CHECK(check_plan(&p, "tampered", &in, &hw, &notes, &e) == ERR_FORMAT && strstr(e.msg, "limits[0].prompt.ffn_ns[8]"));
+    t->prompt.engine_neurons[t->prompt.n - 1] = was;
+    CHECK(check_plan(&p, "whole", &in, &few, &notes, &e) < 0); /* another device's figures */
+    CHECK(check_plan(&p, "whole", &in, &hw, &notes, &e) == 0);
+    uint64_t with = l->account_bytes;
+    plan_done(&p);
+    free(text);
+
+    q.memory[0] = with - 1; /* not a byte less, for everything else is in memory */
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.revision == 7 && !p.engine[0] && p.limits[0].prompt.n && !p.limits[0].prompt.with_engine, "%s", e.msg);
+    CHECK(text && strstr(text, "do not fit beside the plan"));
+    plan_done(&p);
+    free(text);
+    q.memory[0] = with;
+    text = plan_for(&q, &in, &hw, &p, &e);
+    CHECK_MSG(text && p.revision == 8 && p.limits[0].account_bytes == with, "%s", e.msg);
+    plan_done(&p);
+    free(text);
+    text = plan_for(&q, &in, &few, &p, &e);
+    CHECK_MSG(text && p.revision == 7 && !p.engine[0] && p.limits[0].prompt.n, "%s", e.msg);
+    plan_done(&p);
+    free(text);
+    inputs_done(&in);
+    hw_free(&hw), hw_free(&few);
+}
+
 int main(void)
 {
     heap_keep();
+    test_prompt_heights();
     test_exhaustive();
     test_whole();
     test_chunk();

@@ -383,14 +383,17 @@ static struct js *requantised(const struct work *k)
 static int put_provenance(struct work *k, struct err *e)
 {
     const struct build *b = k->b;
-    const struct trace_info *t = trace_info(b->trace);
-    struct js *o = js_object(), *trace = js_object();
+    const struct trace_info *t = b->trace ? trace_info(b->trace) : NULL;
+    struct js *o = js_object();
     js_set_str(o, "tool", "thermo-pack " THERMO_VERSION);
     js_set_str(o, "model_name", b->source->model->h.name);
-    set_hash(o, "model_hash", t->model_hash);
-    set_hash(trace, "content_hash", t->content_hash);
-    js_set_u64(trace, "tokens", t->n_tokens);
-    js_set(o, "trace", trace);
+    set_hash(o, "model_hash", b->model_hash);
+    if (t) {
+        struct js *trace = js_object();
+        set_hash(trace, "content_hash", t->content_hash);
+        js_set_u64(trace, "tokens", t->n_tokens);
+        js_set(o, "trace", trace);
+    }
     if (k->report->predictor_bytes) {
         const struct trace_predict_info *i = trace_predictors_info(b->predictors);
         struct js *x = js_object();
@@ -433,9 +436,10 @@ static uint64_t n_units(const struct build *b)
 static uint64_t source_bytes(const struct build *b, uint64_t *largest_ffn)
 {
     const struct gguf *g = b->source->gguf;
+    const struct model_hparams *h = &b->source->model->h;
     uint64_t sum = 0;
     for (uint64_t i = 0; i < g->n_tensors; i++)
-        sum += g->tensors[i].bytes;
+        sum += model_leaves_out(h, g->tensors[i].name) ? 0 : g->tensors[i].bytes;
     *largest_ffn = 0;
     for (int l = 0; l < b->source->model->h.n_layers; l++) {
         uint64_t ffn = 0;
@@ -515,10 +519,9 @@ static int pack_identity(const struct build *b, const struct write_facts *f, uin
 static int open_writer(struct work *k, struct err *e)
 {
     const struct build *b = k->b;
-    const struct trace_info *t = trace_info(b->trace);
-    struct write_facts f = { .h = b->source->model->h, .shapes = b->shapes, .model_hash = t->model_hash,
-                             .order_hash = b->plan->order_hash, .layout_hash = layout_hash(&b->shapes.l),
-                             .vocab_text_bytes = t->vocab_text_bytes, .n_merges = t->n_merges };
+    struct write_facts f = { .h = b->source->model->h, .shapes = b->shapes, .model_hash = b->model_hash,
+                             .order_hash = b->order_hash, .layout_hash = layout_hash(&b->shapes.l),
+                             .vocab_text_bytes = b->vocab_text_bytes, .n_merges = b->n_merges };
     int r = pack_identity(b, &f, &f.identity, e);
     uint64_t bytes, n = count_predictors(b, &bytes);
     uint32_t entries = (uint32_t)(b->source->gguf->n_tensors + n_ffn(b) * (uint64_t)b->shapes.n_segments + n + 8);

@@ -1,7 +1,7 @@
 #ifndef PACKER_BUILD_H
 #define PACKER_BUILD_H
 
-/* The making of a packed model: model + trace + plan -> file. */
+/* The making of a packed model: model + trace + plan -> file; or a layer that predicts further tokens, of which there is neither. */
 #include "common/base/pool.h"
 #include "common/offline/trace/trace.h"
 #include "common/offline/trace/trace_predict.h"
@@ -11,8 +11,10 @@
 
 struct build {
     const char *out_path;
-    const struct plan *plan;
-    struct trace *trace;
+    const struct plan *plan;        /* NULL, or whose predictors are packed (planned_predictors) */
+    struct trace *trace;            /* NULL: the model has none */
+    struct hash128 model_hash, order_hash;
+    uint64_t vocab_text_bytes, n_merges;
     struct source *source;
     struct gguf *better;            /* --requant-from: best source of tensors that change type, or NULL */
     struct hash128 better_hash;

@@ -102,6 +102,8 @@ static void text(const struct pack *p, int tensors)
         printf(" x %d experts, %d used", h->n_experts, h->n_experts_used);
     if (h->n_lead)
         printf("; %d layer%s before them, FFN of %d in memory", h->n_lead, h->n_lead == 1 ? "" : "s", h->n_ff_lead);
+    if (h->mtp)
+        printf("; block %d of its model, a layer for multi-token prediction", h->mtp);
     printf("\nhashes    model %s\n          order %s\n          layout %s\n", a, b, c);
     printf("format    revision %d; %s\n", p->revision,
            p->unit_checks.bytes ? "every unit has a checksum, which reads are held against" : "units have no checksums of their own");
@@ -240,6 +242,8 @@ static int print_json(const struct pack *p, int tensors, struct err *e)
     js_set_int(m, "n_layers", p->h.n_layers);
     if (p->h.n_lead)
         js_set_int(m, "n_lead", p->h.n_lead);
+    if (p->h.mtp)
+        js_set_int(m, "mtp_block", p->h.mtp);
     js_set_int(m, "d_model", p->h.d_model);
     js_set_int(m, "n_heads", p->h.n_heads);
     js_set_int(m, "n_kv_heads", p->h.n_kv_heads);

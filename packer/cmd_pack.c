@@ -142,20 +142,6 @@ static void close_inputs(struct inputs *in)
     plan_done(&in->plan);
 }
 
-/* Tiles have the source's order, whatever fires. */
-static int source_orders(const struct model_hparams *h, uint32_t **orders, struct hash128 *hash, struct err *e)
-{
-    size_t n_ff = (size_t)h->n_ff, n = (size_t)h->n_layers * (size_t)model_ffn_blocks(h) * n_ff;
-    uint32_t *all = malloc(n * sizeof *all);
-    if (!all)
-        return err_set(e, ERR_NOMEM, "orders of %d layers", h->n_layers);
-    for (size_t i = 0; i < n; i++)
-        all[i] = (uint32_t)(i % n_ff);
-    *hash = layout_order_hash(NULL, h->n_layers, model_ffn_blocks(h), h->n_ff);
-    *orders = all;
-    return 0;
-}
-
 static int take_orders(struct inputs *in, const struct args *a, struct err *e)
 {
     struct hash128 hash;
@@ -218,6 +204,8 @@ static int prepare(struct build *b, struct inputs *in, const struct args *a, str
 {
     const struct model_hparams *h = &in->source.model->h;
     *b = (struct build){ .out_path = a->out, .plan = &in->plan, .trace = in->trace, .source = &in->source,
+                         .model_hash = trace_info(in->trace)->model_hash, .order_hash = in->plan.order_hash,
+                         .vocab_text_bytes = trace_info(in->trace)->vocab_text_bytes, .n_merges = trace_info(in->trace)->n_merges,
                          .better = in->better, .better_hash = in->better_hash, .orders = in->orders, .pool = in->pool,
                          .predictors = in->predictors, .predictor_inputs = predictor_masks[a->predictors],
                          .planned_predictors = a->predictors == PLANNED,

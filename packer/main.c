@@ -10,6 +10,7 @@ int main(int argc, char **argv)
 {
     static const struct opt_command commands[] = {
         { "pack", cmd_pack, "write a packed model from a GGUF, its trace and a plan" },
+        { "mtp", cmd_mtp, "pack a model's layer for multi-token prediction, for thermo-run --guess mtp" },
         { "inspect", cmd_inspect, "show what a packed model holds" },
         { "verify", cmd_verify, "check every checksum of a packed model" },
         { 0 },

@@ -3,6 +3,9 @@
  * time of packing. */
 #include "packer/source.h"
 
+#include "common/base/progress.h"
+#include "common/plan/layout.h"
+
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +16,13 @@ static const struct trace_tensor *in_trace(const struct trace_info *t, const cha
         if (!strcmp(t->tensors[i].name, name))
             return &t->tensors[i];
     return NULL;
+}
+
+static int take_tables(struct source *s, struct err *e)
+{
+    s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
+    s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
+    return s->hash && s->read_bytes ? 0 : err_set(e, ERR_NOMEM, "opening '%s'", s->path);
 }
 
 static int compare_tables(const struct source *s, struct err *e)
@@ -51,14 +61,49 @@ int source_open(struct source *s, const char *path, struct trace *t, struct err 
         return r;
     r = trace_thresholds(t, &thresholds, e);
     given.thresholds = thresholds;
-    if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0) {
-        s->hash = calloc(s->gguf->n_tensors, sizeof *s->hash);
-        s->read_bytes = calloc(s->gguf->n_tensors, sizeof *s->read_bytes);
-        if (!s->hash || !s->read_bytes)
-            r = err_set(e, ERR_NOMEM, "opening '%s'", path);
-    }
+    if (r == 0 && (r = model_open(s->gguf, &given, &s->model, e)) == 0 && (r = compare_tables(s, e)) == 0)
+        r = take_tables(s, e);
     free(thresholds);
     if (r < 0)
+        source_close(s);
+    return r;
+}
+
+static void on_bytes(void *ctx, uint64_t done)
+{
+    progress_set(ctx, done);
+}
+
+/* As a trace's recorder hashes it: with fused tensors in their parts. */
+static int hash_whole(const char *path, struct hash128 *out, struct err *e)
+{
+    struct gguf *g;
+    struct model *m;
+    struct progress bar;
+    uint64_t total = 0;
+    int r = gguf_open(path, &g, e);
+    if (r < 0)
+        return r;
+    if ((r = model_open(g, NULL, &m, e)) == 0) {
+        for (uint64_t i = 0; i < g->n_tensors; i++)
+            total += g->tensors[i].bytes;
+        progress_init(&bar, "hashing the model", "B", total);
+        r = gguf_hash(g, out, NULL, on_bytes, &bar, e);
+        progress_done(&bar);
+        model_close(m);
+    }
+    gguf_close(g);
+    return r;
+}
+
+int source_open_mtp(struct source *s, const char *path, struct hash128 *model, struct err *e)
+{
+    const struct model_given given = { .act = -1, .mtp = 1 };
+    *s = (struct source){ .path = path };
+    int r = gguf_open(path, &s->gguf, e);
+    if (r < 0)
+        return r;
+    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = take_tables(s, e)) < 0 || (r = hash_whole(path, model, e)) < 0)
         source_close(s);
     return r;
 }
@@ -72,6 +117,19 @@ void source_close(struct source *s)
     model_close(s->model);
     gguf_close(s->gguf);
     *s = (struct source){ 0 };
+}
+
+int source_orders(const struct model_hparams *h, uint32_t **orders, struct hash128 *hash, struct err *e)
+{
+    size_t n_ff = (size_t)h->n_ff, n = (size_t)h->n_layers * (size_t)model_ffn_blocks(h) * n_ff;
+    uint32_t *all = malloc(n * sizeof *all);
+    if (!all)
+        return err_set(e, ERR_NOMEM, "orders of %d layers", h->n_layers);
+    for (size_t i = 0; i < n; i++)
+        all[i] = (uint32_t)(i % n_ff);
+    *hash = layout_order_hash(NULL, h->n_layers, model_ffn_blocks(h), h->n_ff);
+    *orders = all;
+    return 0;
 }
 
 void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t offset, uint64_t bytes)
@@ -90,7 +148,7 @@ int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t
         return r;
     hash_update(s->hash[i], buf, len);
     s->read_bytes[i] += len;
-    if (s->read_bytes[i] < t->bytes)
+    if (s->read_bytes[i] < t->bytes || !s->trace)
         return 0;
     struct hash128 is = hash_final128(s->hash[i]), want = in_trace(s->trace, t->name)->hash;
     hash_free(s->hash[i]);

@@ -10,7 +10,7 @@
 struct source {
     struct gguf *gguf;
     struct model *model;
-    const struct trace_info *trace;
+    const struct trace_info *trace; /* NULL: source_open_mtp's */
     const char *path;
     struct hash **hash;       /* [gguf->n_tensors]: running, NULL before the first and after the last byte */
     uint64_t *read_bytes;     /* [gguf->n_tensors]: how much has been read */
@@ -19,11 +19,18 @@ struct source {
 /* Opens the model, with the trace's thresholds if it has some, and compares every name, type and shape with the trace: ERR_MISMATCH
  * names file, tensor and both values. trace must outlive the source. */
 int source_open(struct source *s, const char *path, struct trace *trace, struct err *e);
+
+/* Opens the model's first layer that predicts further tokens instead (struct model_hparams.mtp), whose tensors no trace has. The whole
+ * model is read for its hash, *model: what a trace of it and its pack have. ERR_UNSUPPORTED where there is no such layer. */
+int source_open_mtp(struct source *s, const char *path, struct hash128 *model, struct err *e);
 void source_close(struct source *s);
 
 /* The next len bytes of a tensor; pieces must be asked for in order and once. At a tensor's last byte
- * its hash is compared with the trace's: ERR_MISMATCH. Several threads may read, each tensors of its own. */
+ * its hash is compared with the trace's, where there is one: ERR_MISMATCH. Several threads may read, each tensors of its own. */
 int source_read(struct source *s, const struct gguf_tensor *t, void *buf, size_t len, struct err *e);
+
+/* The order of tiles: the source's, whatever fires. [n_layers][n_blocks][n_ff] and its hash; the caller frees it. */
+int source_orders(const struct model_hparams *h, uint32_t **orders, struct hash128 *hash, struct err *e);
 
 /* Bytes of a tensor will be read soon: the kernel may begin. */
 void source_ask(const struct source *s, const struct gguf_tensor *t, uint64_t offset, uint64_t bytes);

@@ -356,7 +356,7 @@ int cmd_trace(int argc, char **argv)
         return opt_fail(&e);
     kernels_init(mask);
     file_catch_interrupt();
-    const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE, NULL };
+    const struct model_given given = { o.act, o.gating >= 0 ? gating_routers[o.gating] : MODEL_ROUTER_NONE, NULL, 0 };
     if ((r = gguf_open(o.model, &g, &e)) < 0 ||
         (r = model_open(g, &given, &m, &e)) < 0 ||
         (r = tokenizer_open(g, &tok, &e)) < 0)

@@ -33,6 +33,8 @@ struct model_hparams {
     int n_lead;                  /* layers before the first with experts: numbered n_layers and on here; the file's blk.0 and on */
     int n_ff_lead;               /* width of their FFN, which stays in memory */
     int n_nextn;                 /* layers at the file's end that predict further tokens: left out */
+    int mtp;                     /* 0, or this is the first of those by itself, the file's blk.mtp: one layer, whose input is
+                                  * made of a token's embedding and what the model's last layer gave (MODEL_MTP_*) */
     int d_model, n_heads, n_kv_heads, head_dim, n_ff, n_vocab, n_ctx_train;
     int n_experts, n_experts_used; /* n_experts 0: one dense FFN per layer; n_ff is then its width, else an expert's */
     int n_ff_shared;             /* 0, or width of the expert that every token uses */

@@ -125,10 +125,13 @@ static int parts_of(void *ctx, const struct gguf_tensor *t, struct gguf_part out
     struct fused f[4];
     int blk, at = 0, k = 0;
     uint64_t rows = 0;
-    if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at || blk < h->n_lead || blk >= model_depth(h))
+    if (sscanf(t->name, "blk.%d.%n", &blk, &at) != 1 || !at)
         return 0;
-    struct model_hparams own = model_of_layer(h, blk - h->n_lead);
-    if (model_is_recurrent(h, blk - h->n_lead) && !strncmp(t->name + at, "attn_qkv.", 9))
+    int layer = h->mtp ? blk - h->mtp : blk - h->n_lead;
+    if (layer < 0 || layer >= h->n_layers)
+        return 0;
+    struct model_hparams own = model_of_layer(h, layer);
+    if (model_is_recurrent(h, layer) && !strncmp(t->name + at, "attn_qkv.", 9))
         return 0; /* one matrix of a recurrent layer */
     int n = fused_of(&own, f);
     while (k < n && strcmp(t->name + at, f[k].suffix))
@@ -233,7 +236,7 @@ int model_open(struct gguf *g, const struct model_given *given, struct model **o
     for (int l = 0; l < m->h.n_layers; l++)
         if ((r = check_predictor(m, l, e)) < 0)
             goto fail;
-    for (uint64_t i = 0; (m->h.n_nextn > 0 || m->h.wkv_dim > 0) && i < g->n_tensors; i++)
+    for (uint64_t i = 0; (m->h.n_nextn > 0 || m->h.mtp > 0 || m->h.wkv_dim > 0) && i < g->n_tensors; i++)
         n_found += (uint64_t)model_leaves_out(&m->h, g->tensors[i].name);
     if (n_found != g->n_tensors) {
         r = name_unknown(m, e);

@@ -19,12 +19,13 @@ struct model_given {
     enum model_router router;    /* MODEL_ROUTER_NONE: not stated (--expert-gating); it must not contradict the file */
     const float *thresholds;     /* NULL, or of the neurons, f32[n_layers][n_ff]: the model that is read is the file's with these
                                   * (model_open). model_hparams_read asks only whether there are any */
+    int mtp;                     /* 1: read the file's first layer that predicts further tokens, as a model of its own */
 };
 
 /* What has been read once, for reading the same model again (from a trace's facts), but for thresholds. */
 static inline struct model_given model_as(const struct model_hparams *h)
 {
-    return (struct model_given){ (int)h->act, h->router, NULL };
+    return (struct model_given){ .act = (int)h->act, .router = h->router, .mtp = h->mtp > 0 };
 }
 
 /* Hyper-parameters from GGUF keys. given may be NULL: nothing is stated. The activation is the given one, else what
@@ -35,7 +36,9 @@ static inline struct model_given model_as(const struct model_hparams *h)
  * ERR_USAGE and names --expert-gating. The head is tied
  * when the file has tensors but no "output.weight"; a header without tensors says it in the key
  * "thermocline.tied_output". Neurons have thresholds where they are given or the key "thermocline.thresholds" says so: with experts,
- * without a gate, or with an activation that gives zeros anyway that is ERR_UNSUPPORTED. Every key "ARCH.*" that is not known
+ * without a gate, or with an activation that gives zeros anyway that is ERR_UNSUPPORTED. With given->mtp, or the key "thermocline.mtp"
+ * in a header without tensors, the hyper-parameters are those of the first layer that predicts further tokens (MODEL_MTP_*);
+ * ERR_UNSUPPORTED where the file has none, or layers are recurrent. Every key "ARCH.*" that is not known
  * here is ERR_UNSUPPORTED: one that is ignored may change the network. */
 int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e);
 
@@ -43,7 +46,8 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
  * which model_hparams_read and tokenizer_open work as from the file itself. h is what g is read as: its
  * activation and routers' function (so what was stated is remembered) and its tied head are written as
  * "thermocline.hidden_act", "thermocline.router" (where there are experts) and "thermocline.tied_output"; "thermocline.thresholds" is
- * there where neurons have thresholds. Keys for which
+ * there where neurons have thresholds. A layer that predicts further tokens, whose model has the tokenizer, has "thermocline.mtp" and
+ * "ARCH.vocab_size", and no "tokenizer.*". Keys for which
  * skip(name) is true are left out (skip may be NULL), and so are "split.*" and "general.alignment". */
 int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*skip)(const char *name),
                     uint8_t **out, size_t *len, struct err *e);

@@ -9,8 +9,9 @@ static const char *const mistral3_keys[] = { "attention.temperature_scale", NULL
 static const char *const granite_keys[] = { "attention.scale", "embedding_scale", "residual_scale", "logit_scale", NULL };
 static const char *const lead_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
                                          "expert_group_used_count", NULL };
-static const char *const deepseek2_keys[] = { "leading_dense_block_count", "expert_group_count", "expert_group_used_count",
-                                              "attention.q_lora_rank", "attention.kv_lora_rank", "attention.key_length_mla",
+static const char *const deepseek2_keys[] = { "leading_dense_block_count", "nextn_predict_layers", "expert_group_count",
+                                              "expert_group_used_count", "attention.q_lora_rank", "attention.kv_lora_rank",
+                                              "attention.key_length_mla",
                                               "attention.value_length_mla", NULL };
 static const char *const gemma_keys[] = { "attn_logit_softcapping", "final_logit_softcapping", "rope.freq_base_swa", NULL };
 
@@ -90,8 +91,9 @@ static const struct model_arch archs[] = {
     { .family = { "granite", "Granite 3", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .more_keys = granite_keys },
     { .family = { "granitemoe", "Granite 3 MoE", "" }, .router = MODEL_ROUTER_SOFTMAX_TOPK, .experts = 1, .shared_expert = 2,
       .more_keys = granite_keys },
-    { .family = { "glm4moe", "GLM-4.5, GLM-4.5-Air, GLM-4.6", "layers before the first with experts stay in memory; layers for multi-token "
-                  "prediction are left out" },
+    { .family = { "glm4moe", "GLM-4.5, GLM-4.5-Air, GLM-4.6",
+                  "layers before the first with experts stay in memory; the layer for multi-token prediction is packed by itself "
+                  "(`thermo-pack mtp`)" },
       .rope = MODEL_ROPE_NEOX, .router = MODEL_ROUTER_SIGMOID_TOPK, .sigmoid = 1, .stated_norm = 1, .experts = 1, .expert_width = 1,
       .shared_expert = 3, .lead = 1, .select_bias = 1, .qk_norm = MODEL_QK_NORM_HEAD, .qk_norm_optional = 1, .qkv_bias = 1,
       .ffn_norm_named_post = 1, .more_keys = lead_keys },

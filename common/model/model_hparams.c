@@ -176,6 +176,27 @@ static void read_layers(struct reader *rd, struct model_hparams *h)
     h->n_layers -= h->n_nextn + h->n_lead;
 }
 
+static const char mtp_key[] = "thermocline.mtp";
+
+/* The first layer that predicts further tokens, with experts as the last of the others has. */
+static void take_mtp(struct reader *rd, int given, struct model_hparams *h)
+{
+    int there = given;
+    if (rd->r == 0 && !given && rd->g->n_tensors == 0 && (rd->r = gguf_get_bool(rd->g, mtp_key, &there, rd->e)) > 0)
+        rd->r = 0;
+    if (rd->r < 0 || !there)
+        return;
+    if (rd->a->delta)
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': layers that predict further tokens are not supported for the architecture "
+                        "'%s', whose recurrent layers cannot take wrong guesses back", gguf_name(rd->g), rd->arch);
+    else if (h->n_nextn == 0)
+        rd->r = err_set(rd->e, ERR_UNSUPPORTED, "'%s': it has no layer that predicts further tokens: key '%s' is absent or 0",
+                        gguf_name(rd->g), arch_key(rd, "nextn_predict_layers"));
+    h->mtp = model_depth(h);
+    h->n_layers = 1;
+    h->n_lead = h->n_nextn = 0;
+}
+
 static void read_attention(struct reader *rd, struct model_hparams *h)
 {
     h->n_heads = read_int(rd, "attention.head_count", 1, MODEL_MAX_DIM, -1);
@@ -637,10 +658,12 @@ static void read_vocab(struct reader *rd, struct model_hparams *h)
 static void read_tied(struct reader *rd, struct model_hparams *h)
 {
     static const char key[] = "thermocline.tied_output";
+    char head[64];
     if (rd->r < 0)
         return;
     if (rd->g->n_tensors > 0) {
-        h->tied_output = gguf_tensor(rd->g, "output.weight") == NULL;
+        model_tensor_name(h, MODEL_OUTPUT, -1, head, sizeof head);
+        h->tied_output = gguf_tensor(rd->g, head) == NULL;
         return;
     }
     int r = gguf_get_bool(rd->g, key, &h->tied_output, rd->e);
@@ -683,7 +706,7 @@ static const struct model_arch *find_arch(struct reader *rd, struct model_hparam
 
 int model_hparams_read(const struct gguf *g, const struct model_given *given, struct model_hparams *out, struct err *e)
 {
-    static const struct model_given nothing = { -1, MODEL_ROUTER_NONE, NULL };
+    static const struct model_given nothing = { .act = -1 };
     struct model_hparams h = { 0 };
     struct reader rd = { .g = g, .e = e };
     given = given ? given : &nothing;
@@ -708,6 +731,7 @@ int model_hparams_read(const struct gguf *g, const struct model_given *given, st
     free(name);
     check_known_keys(&rd);
     read_layers(&rd, &h);
+    take_mtp(&rd, given->mtp, &h);
     h.d_model = read_int(&rd, "embedding_length", 1, MODEL_MAX_DIM, -1);
     h.n_ff = read_int(&rd, "feed_forward_length", rd.a->no_width ? 0 : 1, MODEL_MAX_DIM, rd.a->no_width ? 0 : -1);
     h.n_ctx_train = read_int(&rd, "context_length", 1, MODEL_MAX_CONTEXT, -1);
@@ -742,15 +766,20 @@ int model_meta_blob(const struct gguf *g, const struct model_hparams *h, int (*s
     int r = gguf_writer_new(&w, e);
     if (r < 0)
         return r;
+    char vocab[64];
+    snprintf(vocab, sizeof vocab, "%s.vocab_size", h->arch);
     if (g->is_pwri)
         gguf_writer_set_pwri(w);
     for (uint64_t i = 0; r == 0 && i < g->n_keys; i++) {
         const char *name = g->keys[i].name;
         if (!strncmp(name, "split.", 6) || !strncmp(name, "thermocline.", 12) ||
-            !strcmp(name, "general.alignment") || (skip && skip(name)))
+            !strcmp(name, "general.alignment") || (skip && skip(name)) ||
+            (h->mtp && (!strncmp(name, "tokenizer.", 10) || !strcmp(name, vocab))))
             continue;
         r = gguf_writer_kv_raw(w, &g->keys[i], e);
     }
+    if (r == 0 && h->mtp && (r = gguf_writer_u32(w, vocab, (uint32_t)h->n_vocab, e)) == 0)
+        r = gguf_writer_bool(w, mtp_key, 1, e);
     if (r == 0 && h->router != MODEL_ROUTER_NONE)
         r = gguf_writer_str(w, "thermocline.router", model_router_name(h->router), e);
     if (r == 0 && h->thresholds)

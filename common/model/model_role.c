@@ -8,11 +8,13 @@
 enum dim { NONE, D_MODEL, D_Q, D_KV, D_FF, D_FF_SHARED, D_FF_LEAD, D_VOCAB, D_EXPERTS,
            D_ROT_HALF, D_Q_NORM, D_K_NORM, D_HEADS, D_OUT, D_Q_RANK, D_KV_RANK, D_KV_A, D_NOPE, D_VALUE, D_ONE,
            D_CONV, D_CHANNELS, D_INNER, D_DELTA, D_V_HEADS, D_V_HEADS_2, D_POSITIONS,
-           D_DECAY_RANK, D_RATE_RANK, D_VALUE_RANK, D_GATE_RANK, D_MIX_RANK, D_MIX_RANK_5, D_HEAD, D_RANK /* any */ };
+           D_DECAY_RANK, D_RATE_RANK, D_VALUE_RANK, D_GATE_RANK, D_MIX_RANK, D_MIX_RANK_5, D_HEAD, D_MODEL_2, D_RANK /* any */ };
 
 /* Where a tensor is. */
 enum presence {
     ALWAYS, MAYBE,
+    EMBEDDED,                /* always, but a layer that predicts further tokens may use its model's */
+    MTP,                     /* of such a layer */
     UNTIED,                  /* unless the head is the embedding */
     BIASED, OUTPUT_BIASED,                  /* where the architecture has it; elsewhere it may be there */
     NORMED,                  /* where queries and keys are normed */
@@ -47,7 +49,7 @@ struct role {
 };
 
 static const struct role roles[MODEL_ROLES] = {
-    [MODEL_TOKEN_EMBD]  = { "token_embd", "token_embd.weight", NULL, 0, ALWAYS, { D_MODEL, D_VOCAB } },
+    [MODEL_TOKEN_EMBD]  = { "token_embd", "token_embd.weight", NULL, 0, EMBEDDED, { D_MODEL, D_VOCAB } },
     [MODEL_OUTPUT_NORM] = { "output_norm", "output_norm.weight", NULL, 0, ALWAYS, { D_MODEL, NONE } },
     [MODEL_OUTPUT]      = { "output", "output.weight", NULL, 0, UNTIED, { D_MODEL, D_VOCAB } },
     [MODEL_ROPE_FREQS]  = { "rope_freqs", "rope_freqs.weight", NULL, 0, MAYBE, { D_ROT_HALF, NONE } },
@@ -143,6 +145,9 @@ static const struct role roles[MODEL_ROLES] = {
     [MODEL_WKV_G] = { "wkv_g", "time_mix_gate.weight", NULL, 1, WKV_6, { D_MODEL, D_MODEL } },
     [MODEL_FFN_LERP_R] = { "ffn_lerp_r", "channel_mix_lerp_r.weight", NULL, 1, WKV_6, { D_MODEL, NONE } },
     [MODEL_FFN_R] = { "ffn_r", "channel_mix_receptance.weight", NULL, 1, WKV_6, { D_MODEL, D_MODEL } },
+    [MODEL_MTP_PROJ] = { "mtp_proj", "nextn.eh_proj.weight", NULL, 0, MTP, { D_MODEL_2, D_MODEL } },
+    [MODEL_MTP_ENORM] = { "mtp_enorm", "nextn.enorm.weight", NULL, 0, MTP, { D_MODEL, NONE } },
+    [MODEL_MTP_HNORM] = { "mtp_hnorm", "nextn.hnorm.weight", NULL, 0, MTP, { D_MODEL, NONE } },
     [MODEL_SHARED_DOWN] = { "shared_down", "ffn_down_shexp.weight", NULL, 1, SHARED, { D_FF_SHARED, D_MODEL } },
 };
 
@@ -153,6 +158,18 @@ static const struct role down_t_bias = { "ffn_down_bias", "ffn_down_t.bias", NUL
 
 /* The FFN's norm where the file names it after what comes before it. */
 static const struct role post_norm = { "ffn_norm", "post_attention_norm.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
+
+/* Names in the layer's block of what a layer that predicts further tokens has in place of the model's own. */
+static const char *mtp_tensor(enum model_role r)
+{
+    switch (r) {
+    case MODEL_TOKEN_EMBD:  return "nextn.embed_tokens.weight";
+    case MODEL_OUTPUT:      return "nextn.shared_head_head.weight";
+    case MODEL_OUTPUT_NORM: return "nextn.shared_head_norm.weight";
+    case MODEL_MTP_PROJ: case MODEL_MTP_ENORM: case MODEL_MTP_HNORM: return roles[r].tensor;
+    default: return NULL;
+    }
+}
 
 /* RWKV's names. Its FFN has no gate: channel_mix_key is split into Gate and Up, which are the same (model_split). */
 static const struct role wkv_norm = { "ffn_norm", "attn_norm_2.weight", NULL, 1, ALWAYS, { D_MODEL, NONE } };
@@ -223,7 +240,10 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
         return -1;
     const struct role *role = role_of(h, r);
     const char *tensor = h->n_experts > 0 && role->experts ? role->experts : role->tensor;
-    if (roles[r].per_layer)
+    const char *of_block = roles[r].per_layer ? tensor : mtp_tensor(r);
+    if (h->mtp && of_block)
+        snprintf(out, len, "blk.%d.%s", h->mtp, of_block);
+    else if (roles[r].per_layer)
         snprintf(out, len, "blk.%d.%s", model_is_lead(h, layer) ? layer - h->n_layers : layer + h->n_lead, tensor);
     else
         snprintf(out, len, "%s", tensor);
@@ -233,6 +253,8 @@ int model_tensor_name(const struct model_hparams *h, enum model_role r, int laye
 int model_leaves_out(const struct model_hparams *h, const char *name)
 {
     int blk, depth = model_depth(h);
+    if (h->mtp)
+        return (sscanf(name, "blk.%d.", &blk) != 1 || blk != h->mtp) && strcmp(name, roles[MODEL_ROPE_FREQS].tensor) != 0;
     if (h->mix_rank)
         return 0;
     if (h->wkv_dim)
@@ -246,6 +268,7 @@ static uint64_t dim_value(const struct model_hparams *h, enum dim d)
     int whole = h->qk_norm == MODEL_QK_NORM_ROW;
     switch (d) {
     case D_MODEL:    return (uint64_t)h->d_model;
+    case D_MODEL_2:  return 2 * (uint64_t)h->d_model;
     case D_Q:        return (uint64_t)model_q_dim(h);
     case D_OUT:      return (uint64_t)model_out_dim(h);
     case D_Q_RANK:   return (uint64_t)h->q_rank;
@@ -305,6 +328,8 @@ enum model_presence model_role_presence(const struct model_hparams *h, enum mode
         return MODEL_ABSENT;
     switch (roles[r].presence) {
     case ALWAYS:      return MODEL_REQUIRED;
+    case EMBEDDED:    return h->mtp ? MODEL_OPTIONAL : MODEL_REQUIRED;
+    case MTP:         return h->mtp ? MODEL_REQUIRED : MODEL_ABSENT;
     case WKV:         return h->wkv_dim ? MODEL_REQUIRED : MODEL_ABSENT;
     case WKV_6:       return h->mix_rank ? MODEL_REQUIRED : MODEL_ABSENT;
     case WKV_7:       return h->wkv_dim && !h->mix_rank ? MODEL_REQUIRED : MODEL_ABSENT;

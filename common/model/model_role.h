@@ -40,6 +40,7 @@ enum model_role {
     MODEL_WKV_K_K, MODEL_WKV_K_A, MODEL_WKV_R_K, MODEL_WKV_NORM, MODEL_WKV_NORM_BIAS,
     MODEL_FFN_LERP,                                                           /* its token shift */
     MODEL_WKV_LERP_X, MODEL_WKV_MIX_A, MODEL_WKV_MIX_B, MODEL_WKV_G, MODEL_FFN_LERP_R, MODEL_FFN_R, /* RWKV-6 */
+    MODEL_MTP_PROJ, MODEL_MTP_ENORM, MODEL_MTP_HNORM,                         /* per model: of a layer that predicts further tokens */
     MODEL_ROLES
 };
 
@@ -62,7 +63,7 @@ enum model_presence model_role_at(const struct model_hparams *h, enum model_role
 int model_tensor_name(const struct model_hparams *h, enum model_role r, int layer, char *out, size_t len);
 
 /* Is it a tensor that the file may have and nobody reads: of layers that predict further tokens, or the mix of values in RWKV's first
- * layer, which has nothing to mix? */
+ * layer, which has nothing to mix? Of a layer that predicts further tokens by itself: any but its own and the model's rope_freqs. */
 int model_leaves_out(const struct model_hparams *h, const char *name);
 
 /* The shape a role must have, row length first; unused dimensions are 1, and 0 is a predictor's rank, which is its own affair.

@@ -132,7 +132,7 @@ static struct hash128 get_hash(const uint8_t *b)
 
 struct header {
     struct layout layout;
-    uint64_t toc_offset, toc_checksum;
+    uint64_t toc_offset, toc_checksum, incompat;
     uint32_t toc_entries, act, n_layers, n_blocks, n_ff, d_model;
 };
 
@@ -142,6 +142,7 @@ static int read_header(struct pack *p, struct header *h, struct err *e)
     int r = read_at(p, b, sizeof b, 0, e);
     if (r < 0 || (r = check_magic(p, b, e)) < 0)
         return r;
+    h->incompat = bytes_le64(b + 24);
     h->toc_offset = bytes_le64(b + 40);
     h->toc_entries = bytes_le32(b + 48);
     h->toc_checksum = bytes_le64(b + 56);
@@ -401,7 +402,7 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     uint8_t *meta = priv(p)->meta = malloc(s->bytes ? s->bytes : 1);
     if (!meta)
         return err_set(e, ERR_NOMEM, "'%s': metadata of %llu bytes", priv(p)->name, (unsigned long long)s->bytes);
-    const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE, NULL }; /* the metadata say which router */
+    const struct model_given given = { (int)h->act, MODEL_ROUTER_NONE, NULL, 0 }; /* the metadata say which router */
     int r = read_section(p, s->offset, s->stored_bytes, s->codec == PACK_ZSTD, meta, s->bytes, s->checksum,
                          "metadata", e);
     if (r < 0 || (r = gguf_parse(meta, s->bytes, s->bytes, priv(p)->name, &p->meta, e)) < 0 ||
@@ -413,6 +414,9 @@ static int read_meta(struct pack *p, const struct section *s, const struct heade
     p->meta_bytes = s->bytes;
     if (p->h.thresholds && p->revision < 5)
         return err_set(e, ERR_FORMAT, "'%s': neurons with thresholds in revision %d, which has none", priv(p)->name, p->revision);
+    if (!(h->incompat & PACK_INCOMPAT_MTP) != !p->h.mtp)
+        return err_set(e, ERR_FORMAT, "'%s': header field feature_incompat is %llx; bit 0 must be set where the metadata say "
+                       "thermocline.mtp, and only there", priv(p)->name, (unsigned long long)h->incompat);
     if ((uint32_t)p->h.n_layers != h->n_layers || (uint32_t)model_ffn_blocks(&p->h) != h->n_blocks ||
         (uint32_t)p->h.n_ff != h->n_ff || (uint32_t)p->h.d_model != h->d_model)
         return err_set(
@@ -472,8 +476,11 @@ static int check_complete(struct pack *p, struct err *e)
                                                 priv(p)->unit_checks.checksum };
     if (p->h.tied_output != !pack_dense_find(p, MODEL_OUTPUT, -1))
         return err_set(e, ERR_FORMAT, "'%s': metadata and tensors disagree on whether the head is tied", priv(p)->name);
-    if (!pack_dense_find(p, MODEL_TOKEN_EMBD, -1) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
+    if ((!p->h.mtp && !pack_dense_find(p, MODEL_TOKEN_EMBD, -1)) || !pack_dense_find(p, MODEL_OUTPUT_NORM, -1))
         return err_set(e, ERR_FORMAT, "'%s': token_embd or output_norm is missing", priv(p)->name);
+    for (int role = MODEL_MTP_PROJ; role <= MODEL_MTP_HNORM && p->h.mtp; role++)
+        if (!pack_dense_find(p, (enum model_role)role, -1))
+            return err_set(e, ERR_FORMAT, "'%s': tensor %s is missing", priv(p)->name, model_role_name((enum model_role)role));
     int r = check_predictors(p, e);
     if (r < 0)
         return r;

@@ -16,9 +16,10 @@
 #define PACK_MAX_TEXT    (16ull << 20)
 #define PACK_ZSTD_WINDOW_LOG 17       /* readers need no more than 128 KiB of history */
 
-/* No optional feature exists yet; a reader ignores unknown bits of compat, refuses those of incompat. */
+/* A reader ignores unknown bits of compat, refuses those of incompat. */
+#define PACK_INCOMPAT_MTP   1ull      /* one layer that predicts further tokens, which runs beside its model alone */
 #define PACK_COMPAT_KNOWN   0ull
-#define PACK_INCOMPAT_KNOWN 0ull
+#define PACK_INCOMPAT_KNOWN PACK_INCOMPAT_MTP
 
 enum pack_kind {
     PACK_META = 1,        /* GGUF header without tensors: the source's keys */

@@ -223,6 +223,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
     widest = widest > low ? widest : low;
     widest = widest > inner ? widest : inner;
     widest = widest > (uint64_t)model_wkv_rank(h) ? widest : (uint64_t)model_wkv_rank(h);
+    widest = h->mtp && widest < 2 * d ? 2 * d : widest;
+    b.joined = h->mtp ? up64(mul(&s, mul(&s, tokens, d), 8)) : 0;
     b.hidden = up64(mul(&s, mul(&s, tokens, d), 4));
     b.act = up64(mul(&s, mul(&s, tokens, (widest + 127) / 128), sizeof(struct kernels_q8_group)));
     if (!h->wkv_dim) {
@@ -256,8 +258,8 @@ int budget_scratch(const struct budget_model *m, const struct budget_choice *c, 
         b.predict += mul(&s, threads, up64(mul(&s, tokens, SCHEDULE_SCORE_ROWS * 4)));
         b.predict += up64(mul(&s, rows, schedule_bits_bytes((uint64_t)h->n_ff)));
     }
-    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.made, b.shared, b.scores, b.logits, b.ffn,
-                               b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
+    const uint64_t parts[] = { b.hidden, b.hidden, b.hidden, b.act, b.qkv, b.attn, b.latent, b.made, b.joined, b.shared, b.scores, b.logits,
+                               b.ffn, b.gather, b.sampler, b.tokens_in, b.reads, b.predict };
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         add(&s, parts[i]);
     add(&s, mul(&s, (uint64_t)b.blocks, b.entries));
@@ -285,10 +287,10 @@ static uint64_t meta_bytes(struct sum *s, const struct budget_model *m, const st
     add(&t, META_FIXED);
     add(&t, m->meta_bytes);
     add(&t, mul(&t, m->n_tensors, 192));
-    /* Bounds of vocabulary and merges keep the tokenizer's sum from overflowing. */
-    if (m->vocab_text_bytes > UINT32_MAX || m->n_merges > UINT32_MAX)
+    /* Bounds of vocabulary and merges keep the tokenizer's sum from overflowing. A layer that predicts further tokens has none. */
+    if (!h->mtp && (m->vocab_text_bytes > UINT32_MAX || m->n_merges > UINT32_MAX))
         t.bad = 1;
-    else
+    else if (!h->mtp)
         add(&t, tokenizer_heap_bound((uint64_t)h->n_vocab, m->vocab_text_bytes, m->n_merges));
     /* Segment offsets; hot and cold of one plan limit; its predictions, and the tables of a layer. */
     add(&t, mul(&t, segments, 64 + (uint64_t)m->shapes.n_parts * 16));

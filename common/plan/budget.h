@@ -138,6 +138,7 @@ struct budget_scratch {
     uint64_t latent;     /* latent attention: f32[tokens][n_heads][nope_dim + n_rot] and [tokens][q_rank] */
     uint64_t made;       /* f32[tokens][the most of a layer]: queries with gates; of recurrent layers channels, z, outputs, gates;
                           * RWKV: model_wkv_token, whose first elements RWKV-6 uses until the FFN is done */
+    uint64_t joined;     /* of a layer that predicts further tokens: f32[tokens][2 d_model] */
     uint64_t shared;     /* f32[2][tokens][the wider of n_ff_shared and n_ff_lead] */
     uint64_t scores;     /* f32[threads][heads at once][context] (nn_attention) */
     uint64_t logits;     /* f32[max_batch][n_vocab] */

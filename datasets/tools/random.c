@@ -81,8 +81,8 @@ static const struct family families[] = {
 
 struct shape {
     int layers, d_model, heads, kv_heads, head_dim, ff, vocab, context, experts, experts_used, act, untied, gating, window, rope_freqs,
-        rope_scaling, lead, nextn, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank, wide,
-        decay_rank, rate_rank, value_rank, gate_rank, mix_rank, halve_period, full_kv_heads, pooled, tokenizer;
+        rope_scaling, lead, nextn, nextn_own, groups, qk_norms, ffn_biases, thresholds, two_norms, delta_dim, delta_heads, kv_rank, q_rank,
+        wide, decay_rank, rate_rank, value_rank, gate_rank, mix_rank, halve_period, full_kv_heads, pooled, tokenizer;
     double rope_base, rope_factor, eps;
     uint64_t seed;
     const struct family *family;
@@ -309,6 +309,8 @@ static int add_tensor(struct make *m, const struct model_hparams *h, const struc
 static int add_nextn(struct make *m, const struct model_hparams *h, const struct shape *s, int blk, struct err *e)
 {
     static const char *const own[] = { "eh_proj", "enorm", "hnorm", "shared_head_norm" };
+    static const enum model_role tables[] = { MODEL_TOKEN_EMBD, MODEL_OUTPUT };
+    static const char *const names[] = { "embed_tokens", "shared_head_head" };
     uint64_t d = (uint64_t)h->d_model;
     struct model_hparams last = *h;
     int r = 0;
@@ -322,6 +324,13 @@ static int add_nextn(struct make *m, const struct model_hparams *h, const struct
                                  .dims = { i ? d : 2 * d, i ? 1 : d, 1, 1 } };
         snprintf(t.name, sizeof t.name, "blk.%d.nextn.%s.weight", blk, own[i]);
         distribution(h, MODEL_ATTN_NORM, &t);
+        r = add_named(m, s, &t, e);
+    }
+    for (int i = 0; r == 0 && s->nextn_own && i < 2; i++) {
+        struct make_tensor t = { .row = random_row, .type = type_of(h, s, tables[i], -1), .n_dims = 2,
+                                 .dims = { d, (uint64_t)h->n_vocab, 1, 1 } };
+        snprintf(t.name, sizeof t.name, "blk.%d.nextn.%s.weight", blk, names[i]);
+        distribution(h, tables[i], &t);
         r = add_named(m, s, &t, e);
     }
     return r;
@@ -643,6 +652,8 @@ static int check_experts(struct shape *s, struct err *e)
         return err_set(e, ERR_USAGE, "--gating sigmoid is not known for --arch %s", arch);
     if (!s->family->lead && (s->lead > 0 || (s->nextn > 0 && !s->family->delta) || s->groups > 1))
         return err_set(e, ERR_USAGE, "--lead, --nextn and --groups are not known for --arch %s", arch);
+    if (s->nextn_own && s->nextn == 0)
+        return err_set(e, ERR_USAGE, "--nextn-own without --nextn");
     if (s->lead >= s->layers)
         return err_set(e, ERR_USAGE, "--lead %d of --layers %d; some must have experts", s->lead, s->layers);
     if (s->two_norms && !s->family->joined)
@@ -740,7 +751,7 @@ static int read_back(struct shape *s, struct model_hparams *h, struct err *e)
     int r = make_new(&m, e);
     if (r == 0 && (r = put_keys(&m, s, e)) == 0 && (r = gguf_writer_bool(m.w, "thermocline.tied_output", !s->untied, e)) == 0 &&
         (r = gguf_writer_blob(m.w, &head, &len, e)) == 0 && (r = gguf_parse(head, len, len, "keys", &g, e)) == 0) {
-        const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL };
+        const struct model_given given = { -1, m.router_unstated ? MODEL_ROUTER_SOFTMAX_TOPK : MODEL_ROUTER_NONE, NULL, 0 };
         r = model_hparams_read(g, &given, h, e);
     }
     gguf_close(g);
@@ -837,6 +848,8 @@ int cmd_random(int argc, char **argv)
           .arg = "N", .def = "0", .help = "Layers before the first with experts, with one FFN that is four times as wide." },
         { .name = "nextn", .type = OPT_INT, .dest = &s.nextn, .min = 0, .max = 8,
           .arg = "N", .def = "0", .help = "Layers beyond --layers that predict further tokens." },
+        { .name = "nextn-own", .type = OPT_FLAG, .dest = &s.nextn_own,
+          .help = "With --nextn: they have embeddings and heads of their own." },
         { .name = "groups", .type = OPT_INT, .dest = &s.groups, .min = 1, .max = MODEL_MAX_EXPERTS,
           .arg = "N", .def = "1", .help = "Groups of experts, of which half are open to a token." },
         { .name = "qk-norms", .type = OPT_FLAG, .dest = &s.qk_norms,

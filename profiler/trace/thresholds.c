@@ -147,7 +147,7 @@ static int longest(const struct corpus *c)
 
 int thresholds_new(const struct model *m, const struct corpus *c, struct pool *pool, struct thresholds **out, struct err *e)
 {
-    const struct model_given as = { (int)m->h.act, m->h.router, &(const float){ 0 } };
+    const struct model_given as = { (int)m->h.act, m->h.router, &(const float){ 0 }, 0 };
     struct model_hparams with;
     int r = model_hparams_read(m->gguf, &as, &with, e); /* may it have thresholds? */
     if (r < 0)

@@ -111,6 +111,10 @@ static void forgeries(void)
     mend(copy);
     CHECK(try_open(copy, good_len, &e) == ERR_UNSUPPORTED && strstr(e.msg, "8000000000000000"));
     memcpy(copy, good, good_len);
+    bytes_put64(copy + 24, PACK_INCOMPAT_MTP); /* no layer that predicts further tokens, by its metadata */
+    mend(copy);
+    CHECK(try_open(copy, good_len, &e) == ERR_FORMAT && strstr(e.msg, "feature_incompat is 1"));
+    memcpy(copy, good, good_len);
     bytes_put32(copy + 8, 3);
     bytes_put32(copy + 112, 3);
     mend(copy);

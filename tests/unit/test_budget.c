@@ -111,6 +111,22 @@ static void test_monotonic(void)
         printf("# %-9s %10llu\n", budget_item_name((enum budget_item)i), (unsigned long long)b.item[i]);
 }
 
+/* A layer that predicts further tokens: inputs of twice the width, and no tokenizer. */
+static void test_mtp(void)
+{
+    struct budget_model m = tiny(LAYOUT_TILES);
+    struct budget_choice c = choice();
+    struct budget_scratch a, b;
+    struct budget x, y;
+    struct err e;
+    CHECK(budget_scratch(&m, &c, &a, &e) == 0 && a.joined == 0 && budget_compute(&m, &c, &x, &e) == 0);
+    m.h.mtp = 3;
+    CHECK(budget_scratch(&m, &c, &b, &e) == 0 && b.joined == (uint64_t)c.prefill_chunk * 256 * 8 && b.act == 2 * a.act);
+    CHECK(b.total - a.total == b.joined + b.act - a.act);
+    CHECK(budget_compute(&m, &c, &y, &e) == 0 && y.item[BUDGET_SCRATCH] - x.item[BUDGET_SCRATCH] == b.total - a.total);
+    CHECK(y.item[BUDGET_META] + (1 << 16) < x.item[BUDGET_META]);
+}
+
 static void test_overflow(void)
 {
     struct budget_model m = tiny(LAYOUT_BUNDLE);
@@ -136,6 +152,7 @@ int main(void)
     for (int f = 0; f < LAYOUT_FORMS; f++)
         test_regions((enum layout_form)f);
     test_monotonic();
+    test_mtp();
     test_overflow();
     return test_done();
 }

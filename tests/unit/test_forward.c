@@ -425,7 +425,7 @@ static void silenced(void)
         s.thresholds[i] = 0.02f + 0.2f * (float)(i % 97) / 97;
     CHECK(!pool_new(2, NULL, &pool, &e));
     for (int i = 0; i < 2; i++) {
-        const struct model_given given = { MODEL_ACT_SILU, MODEL_ROUTER_NONE, i ? s.thresholds : NULL };
+        const struct model_given given = { MODEL_ACT_SILU, MODEL_ROUTER_NONE, i ? s.thresholds : NULL, 0 };
         const struct forward_probe look = { .ctx = &s, .layer = silenced_layer, .gates = silenced_gates };
         struct forward_run run = { .tokens = ids, .starts = starts, .n_sequences = 1, .probe = i ? NULL : &look,
                                    .on_layer = i ? silenced_count : NULL, .ctx = &s };

@@ -30,7 +30,7 @@ static int hparams_given(const struct tiny_edit *ed, const struct model_given *g
 
 static int hparams(const struct tiny_edit *ed, int override, struct model_hparams *h)
 {
-    const struct model_given given = { override, MODEL_ROUTER_NONE, NULL };
+    const struct model_given given = { override, MODEL_ROUTER_NONE, NULL, 0 };
     return hparams_given(ed, &given, h);
 }
 
@@ -149,7 +149,7 @@ static const struct tiny_edit small_edits[] = {
 static int small(const char *key, char kind, double number, enum model_router router, struct model_hparams *h)
 {
     struct tiny_edit ed[16] = { { key, kind, number, NULL } };
-    const struct model_given given = { -1, router, NULL };
+    const struct model_given given = { -1, router, NULL, 0 };
     memcpy(ed + 1, small_edits, sizeof small_edits);
     return hparams_given(ed, &given, h);
 }
@@ -160,7 +160,7 @@ static void smallthinker(void)
     /* Who does not say sigmoid or softmax is asked. */
     CHECK(hparams_given(small_edits, NULL, &h) == ERR_USAGE && says("--expert-gating") &&
           says("smallthinker.expert_gating_func"));
-    CHECK(hparams_given(small_edits, &(struct model_given){ -1, MODEL_ROUTER_SOFTMAX_TOPK, NULL }, &h) == 0);
+    CHECK(hparams_given(small_edits, &(struct model_given){ -1, MODEL_ROUTER_SOFTMAX_TOPK, NULL, 0 }, &h) == 0);
     CHECK(h.router == MODEL_ROUTER_SOFTMAX_TOPK && h.early_router && h.n_experts == 8 && h.n_experts_used == 3);
     CHECK(h.act == MODEL_ACT_RELU && h.rope == MODEL_ROPE_NEOX && !h.window && !h.nope_period);
     CHECK(model_attends_from(&h, 1, 60) == 0 && model_rotates(&h, 0));
@@ -183,9 +183,9 @@ static void smallthinker(void)
     struct tiny_edit wide[16] = { { "smallthinker.attention.key_length", 'u', 32, NULL },
                                   { "smallthinker.attention.value_length", 'u', 32, NULL } };
     memcpy(wide + 2, small_edits, sizeof small_edits);
-    CHECK(hparams_given(wide, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL }, &h) == 0 && h.head_dim == 32);
+    CHECK(hparams_given(wide, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL, 0 }, &h) == 0 && h.head_dim == 32);
     CHECK(h.n_rot == 32);
-    CHECK(hparams_given(NULL, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL }, &h) == ERR_USAGE &&
+    CHECK(hparams_given(NULL, &(struct model_given){ -1, MODEL_ROUTER_SIGMOID_TOPK, NULL, 0 }, &h) == ERR_USAGE &&
           says("no experts"));
     for (int r = 0; r < MODEL_ROUTERS; r++)
         CHECK(model_router_by_name(model_router_name((enum model_router)r)) == r);
@@ -210,22 +210,23 @@ static int with_edit(const struct tiny_edit *all, size_t n, const char *key, cha
 }
 
 /* The keys of GLM-4.5, as small as the others, with up to two edits. */
+static const struct tiny_edit glm_edits[] = {
+    { "general.architecture", 's', 0, "glm4moe" }, { "glm4moe.context_length", 'u', 64, NULL },
+    { "glm4moe.embedding_length", 'u', 64, NULL },
+    { "glm4moe.block_count", 'u', 6, NULL }, { "glm4moe.feed_forward_length", 'u', 256, NULL },
+    { "glm4moe.attention.head_count", 'u', 4, NULL }, { "glm4moe.attention.head_count_kv", 'u', 2, NULL },
+    { "glm4moe.attention.layer_norm_rms_epsilon", 'f', 1e-5, NULL }, { "glm4moe.rope.dimension_count", 'u', 8, NULL },
+    { "glm4moe.expert_count", 'u', 8, NULL }, { "glm4moe.expert_used_count", 'u', 3, NULL },
+    { "glm4moe.expert_shared_count", 'u', 1, NULL }, { "glm4moe.expert_feed_forward_length", 'u', 32, NULL },
+    { "glm4moe.leading_dense_block_count", 'u', 2, NULL }, { "glm4moe.nextn_predict_layers", 'u', 1, NULL },
+    { "glm4moe.expert_gating_func", 'u', 2, NULL }, { "glm4moe.expert_weights_norm", 'b', 1, NULL },
+    { "glm4moe.expert_weights_scale", 'f', 2.5, NULL }, { "glm4moe.expert_group_count", 'u', 4, NULL },
+    { "glm4moe.expert_group_used_count", 'u', 2, NULL }, { 0 },
+};
+
 static int glm(const char *key, char kind, double number, struct model_hparams *h)
 {
-    static const struct tiny_edit all[] = {
-        { "general.architecture", 's', 0, "glm4moe" }, { "glm4moe.context_length", 'u', 64, NULL },
-        { "glm4moe.embedding_length", 'u', 64, NULL },
-        { "glm4moe.block_count", 'u', 6, NULL }, { "glm4moe.feed_forward_length", 'u', 256, NULL },
-        { "glm4moe.attention.head_count", 'u', 4, NULL }, { "glm4moe.attention.head_count_kv", 'u', 2, NULL },
-        { "glm4moe.attention.layer_norm_rms_epsilon", 'f', 1e-5, NULL }, { "glm4moe.rope.dimension_count", 'u', 8, NULL },
-        { "glm4moe.expert_count", 'u', 8, NULL }, { "glm4moe.expert_used_count", 'u', 3, NULL },
-        { "glm4moe.expert_shared_count", 'u', 1, NULL }, { "glm4moe.expert_feed_forward_length", 'u', 32, NULL },
-        { "glm4moe.leading_dense_block_count", 'u', 2, NULL }, { "glm4moe.nextn_predict_layers", 'u', 1, NULL },
-        { "glm4moe.expert_gating_func", 'u', 2, NULL }, { "glm4moe.expert_weights_norm", 'b', 1, NULL },
-        { "glm4moe.expert_weights_scale", 'f', 2.5, NULL }, { "glm4moe.expert_group_count", 'u', 4, NULL },
-        { "glm4moe.expert_group_used_count", 'u', 2, NULL },
-    };
-    return with_edit(all, sizeof all / sizeof all[0], key, kind, number, h);
+    return with_edit(glm_edits, sizeof glm_edits / sizeof glm_edits[0] - 1, key, kind, number, h);
 }
 
 static void lead_names(const struct model_hparams *h)
@@ -398,6 +399,35 @@ static void recurrent(void)
     CHECK(qwen35("qwen35moe.attention.recurrent_layers", 'u', 0, &h) == ERR_UNSUPPORTED && says("recurrent_layers"));
 }
 
+/* A layer that predicts further tokens by itself. */
+static void mtp(void)
+{
+    const struct tiny_edit *ed = glm_edits;
+    const struct model_given given = { .act = -1, .mtp = 1 };
+    struct model_hparams h;
+    char name[64];
+    uint64_t d[4];
+    CHECK_MSG(hparams_given(ed, &given, &h) == 0, "%s", e.msg);
+    CHECK(h.mtp == 5 && h.n_layers == 1 && h.n_lead == 0 && h.n_nextn == 0 && model_depth(&h) == 1 && h.n_ff_lead == 0 && h.n_experts == 8);
+    CHECK(model_tensor_name(&h, MODEL_ATTN_Q, 0, name, sizeof name) == 0 && !strcmp(name, "blk.5.attn_q.weight"));
+    CHECK(model_tensor_name(&h, MODEL_FFN_UP, 0, name, sizeof name) == 0 && !strcmp(name, "blk.5.ffn_up_exps.weight"));
+    CHECK(model_tensor_name(&h, MODEL_MTP_PROJ, -1, name, sizeof name) == 0 && !strcmp(name, "blk.5.nextn.eh_proj.weight"));
+    CHECK(model_tensor_name(&h, MODEL_OUTPUT, -1, name, sizeof name) == 0 && !strcmp(name, "blk.5.nextn.shared_head_head.weight"));
+    CHECK(model_tensor_name(&h, MODEL_TOKEN_EMBD, -1, name, sizeof name) == 0 && !strcmp(name, "blk.5.nextn.embed_tokens.weight"));
+    CHECK(model_tensor_name(&h, MODEL_OUTPUT_NORM, -1, name, sizeof name) == 0 && !strcmp(name, "blk.5.nextn.shared_head_norm.weight"));
+    CHECK(model_tensor_name(&h, MODEL_ROPE_FREQS, -1, name, sizeof name) == 0 && !strcmp(name, "rope_freqs.weight"));
+    CHECK(model_tensor_shape(&h, MODEL_MTP_PROJ, d) == 2 && d[0] == 128 && d[1] == 64);
+    CHECK(model_tensor_shape(&h, MODEL_MTP_HNORM, d) == 1 && d[0] == 64 && model_role_is_vector(MODEL_MTP_HNORM));
+    CHECK(model_role_presence(&h, MODEL_MTP_ENORM) == MODEL_REQUIRED && model_role_presence(&h, MODEL_TOKEN_EMBD) == MODEL_OPTIONAL &&
+          model_role_presence(&h, MODEL_OUTPUT_NORM) == MODEL_REQUIRED && model_role_at(&h, MODEL_SHARED_UP, 0) == MODEL_REQUIRED);
+    CHECK(model_leaves_out(&h, "blk.4.attn_q.weight") && model_leaves_out(&h, "token_embd.weight"));
+    CHECK(model_leaves_out(&h, "blk.6.attn_q.weight"));
+    CHECK(!model_leaves_out(&h, "blk.5.attn_q.weight") && !model_leaves_out(&h, "rope_freqs.weight"));
+    CHECK(glm(NULL, 0, 0, &h) == 0 && h.mtp == 0 && model_role_presence(&h, MODEL_MTP_PROJ) == MODEL_ABSENT &&
+          model_role_presence(&h, MODEL_TOKEN_EMBD) == MODEL_REQUIRED);
+    CHECK(hparams_given(NULL, &given, &h) == ERR_UNSUPPORTED && says("llama.nextn_predict_layers' is absent or 0"));
+}
+
 /* Layers before the experts', groups, biases for choosing, layers that are left out. */
 static void lead(void)
 {
@@ -546,7 +576,7 @@ static void stated(void)
     uint8_t *b = tiny_header(small_edits, QUANT_F16, NULL, 0, &len), *blob = NULL;
     struct gguf *g, *g2;
     struct model_hparams h, h2;
-    const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK, NULL };
+    const struct model_given given = { -1, MODEL_ROUTER_SIGMOID_TOPK, NULL, 0 };
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
     CHECK(model_hparams_read(g, &given, &h, &e) == 0 && model_meta_blob(g, &h, NULL, &blob, &meta_len, &e) == 0);
     CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0);
@@ -628,7 +658,7 @@ static void thresholds(void)
     for (int i = 0; i < TINY_LAYERS * TINY_FF; i++)
         t[i] = other[i] = (float)i / 7;
     other[TINY_FF + 3]++;
-    struct model_given given = { -1, MODEL_ROUTER_NONE, t };
+    struct model_given given = { -1, MODEL_ROUTER_NONE, t, 0 };
     struct model_hparams h;
     struct gguf *g;
     struct model *m;
@@ -762,7 +792,7 @@ static void meta(void)
     struct model_hparams h, h2;
     memcpy(b, "PWRI", 4);
     tiny_check(gguf_parse(b, len, 1 << 20, "tiny", &g, &e), &e);
-    const struct model_given drelu = { MODEL_ACT_DRELU, MODEL_ROUTER_NONE, NULL };
+    const struct model_given drelu = { MODEL_ACT_DRELU, MODEL_ROUTER_NONE, NULL, 0 };
     CHECK(model_hparams_read(g, &drelu, &h, &e) == 0 && h.act == MODEL_ACT_DRELU);
     CHECK(model_meta_blob(g, &h, skip_template, &blob, &meta_len, &e) == 0);
     CHECK(gguf_parse(blob, meta_len, meta_len, "meta", &g2, &e) == 0 && g2->n_tensors == 0 && g2->is_pwri);
@@ -832,6 +862,7 @@ int main(void)
     meta();
     smallthinker();
     lead();
+    mtp();
     recurrent();
     wkv();
     wkv_6();

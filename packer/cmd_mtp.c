@@ -1,0 +1,157 @@
+/* thermo-pack mtp: a model's first layer for multi-token prediction as a pack of its own, in tiles: its weights stay as they are, and no
+ * trace or plan is needed. What it shares with its model, embeddings and head, is not copied. */
+#include "common/base/cpu.h"
+#include "common/base/js.h"
+#include "common/cli/opt.h"
+#include "common/kernels/kernels.h"
+#include "packer/build.h"
+#include "packer/cmd.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+struct args {
+    const char *model, *out;
+    int threads, dry_run, json;
+};
+
+static const struct opt_usage usage = {
+    "thermo-pack mtp", "",
+    "Write the layer with which a model guesses further tokens (GGUF: nextn_predict_layers, blk.N.nextn.*; of several the first), "
+    "for 'thermo-run generate --guess mtp --mtp'. Its weights keep their types. Embeddings and head are the model's where the layer "
+    "has none of its own. The whole model is read once, for the hash that says which packed model the layer belongs to.",
+    "  thermo-pack mtp --model GLM-4.5-Air-Q4_K_M.gguf --out air-mtp.thermo\n", NULL
+};
+
+static int parse(struct args *a, int argc, char **argv, struct err *e)
+{
+    const struct opt opts[] = {
+        { .name = "model", .type = OPT_STRING, .dest = &a->model, .arg = "FILE", .file = OPT_READ, .required = 1,
+          .help = "The GGUF that was traced and packed." },
+        { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .file = OPT_WRITE, .required = 1,
+          .help = "Where the packed layer goes; replaced whole or not at all." },
+        { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1,
+          .max = POOL_MAX_THREADS },
+        { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the model and print sizes; write nothing." },
+        { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "Report as JSON on stdout." },
+        { 0 },
+    };
+    int n_pos = 0, r = opt_parse(opts, &usage, argc, argv, &n_pos, e);
+    if (r == 0 && n_pos)
+        return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-pack mtp --help", argv[1]);
+    return r;
+}
+
+/* Tiles that hold whole quant blocks of Down. */
+static int derive(const struct model *m, struct layout_shapes *out, struct err *e)
+{
+    const enum model_role roles[LAYOUT_ROLES] = { MODEL_FFN_GATE, MODEL_FFN_UP, MODEL_FFN_DOWN };
+    uint32_t type[LAYOUT_ROLES];
+    struct layout l;
+    for (int i = 0; i < LAYOUT_ROLES; i++)
+        type[i] = m->layer[0][roles[i]]->type;
+    layout_default(&l, LAYOUT_TILES, type);
+    if (quant_traits(type[LAYOUT_DOWN])->block_elems > (int)l.cluster_neurons)
+        l.cluster_neurons = LAYOUT_TILE;
+    return layout_derive(&l, m->h.d_model, m->h.n_ff, out, e);
+}
+
+static int shared(const struct model *m, enum model_role r)
+{
+    return m->global[r] == NULL;
+}
+
+static int report_json(const struct build *b, const struct build_report *r, struct err *e)
+{
+    const struct model *m = b->source->model;
+    struct js *o = js_object();
+    js_set_str(o, "file", b->out_path);
+    js_set_u64(o, "file_bytes", r->file_bytes);
+    js_set_u64(o, "neuron_bytes", r->neuron_bytes);
+    js_set_u64(o, "dense_bytes", r->dense_bytes);
+    js_set_u64(o, "working_memory_bytes", r->memory_bytes);
+    js_set_num(o, "seconds", r->seconds);
+    js_set_int(o, "block", m->h.mtp);
+    js_set_bool(o, "own_embeddings", !shared(m, MODEL_TOKEN_EMBD));
+    js_set_bool(o, "own_head", !shared(m, MODEL_OUTPUT));
+    int ret = js_print(stdout, o, 2, 6, e);
+    js_free(o);
+    return ret;
+}
+
+static void report_text(const struct build *b, const struct build_report *r)
+{
+    const struct model *m = b->source->model;
+    char f[24], n[24], d[24];
+    printf("wrote %s: %s, of which %s are neurons and %s other weights; block %d, %s embeddings, %s head; in %.1f s\n", b->out_path,
+           size_format(r->file_bytes, f, sizeof f), size_format(r->neuron_bytes, n, sizeof n),
+           size_format(r->dense_bytes, d, sizeof d), m->h.mtp, shared(m, MODEL_TOKEN_EMBD) ? "the model's" : "own",
+           shared(m, MODEL_OUTPUT) ? "the model's" : "own", r->seconds);
+}
+
+static int dry_run(const struct build *b, int json, struct err *e)
+{
+    uint64_t file, memory;
+    char f[24], m[24];
+    build_estimate(b, &file, &memory);
+    if (json) {
+        struct js *o = js_object();
+        js_set_u64(o, "file_bytes_at_most", file);
+        js_set_u64(o, "working_memory_bytes", memory);
+        int r = js_print(stdout, o, 2, 6, e);
+        js_free(o);
+        return r;
+    }
+    printf("would write %s: at most %s, using about %s of memory\n", b->out_path, size_format(file, f, sizeof f),
+           size_format(memory, m, sizeof m));
+    return 0;
+}
+
+static int run(const struct args *a, struct err *e)
+{
+    struct source s = { 0 };
+    struct build b = { .out_path = a->out, .source = &s, .panel_bytes = 256u << 20 };
+    struct build_report report = { 0 };
+    uint32_t *orders = NULL;
+    uint64_t file, memory;
+    int r = source_open_mtp(&s, a->model, &b.model_hash, e);
+    if (r < 0)
+        return r;
+    if ((r = derive(s.model, &b.shapes, e)) < 0)
+        err_wrap(e, "'%s': block %d", a->model, s.model->h.mtp);
+    if (r == 0 && (r = source_orders(&s.model->h, &orders, &b.order_hash, e)) == 0)
+        r = pool_new(a->threads, NULL, &b.pool, e);
+    b.orders = orders;
+    if (r == 0 && a->dry_run) {
+        r = dry_run(&b, a->json, e);
+    } else if (r == 0) {
+        build_estimate(&b, &file, &memory);
+        if ((r = file_enough_space(a->out, file, e)) == 0)
+            r = build_run(&b, &report, e);
+        if (r == 0 && a->json)
+            r = report_json(&b, &report, e);
+        else if (r == 0)
+            report_text(&b, &report);
+    }
+    free(report.layers);
+    free(orders);
+    pool_free(b.pool);
+    source_close(&s);
+    return r;
+}
+
+int cmd_mtp(int argc, char **argv)
+{
+    int cpus[POOL_MAX_THREADS];
+    struct args a = { .threads = cpu_allowed(cpus, POOL_MAX_THREADS) };
+    struct err e = { 0 };
+    int r = parse(&a, argc, argv, &e);
+    if (r > 0)
+        return 0;
+    if (r == 0) {
+        file_catch_interrupt();
+        kernels_init(cpu_detect());
+        r = run(&a, &e);
+    }
+    return r < 0 ? opt_fail(&e) : 0;
+}

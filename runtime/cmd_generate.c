@@ -8,6 +8,7 @@
 #include "runtime/cmd.h"
 #include "runtime/draft.h"
 #include "runtime/generate.h"
+#include "runtime/mtp.h"
 #include "runtime/prompt.h"
 #include "runtime/report.h"
 #include "runtime/sampling.h"
@@ -41,6 +42,7 @@ struct run {
     struct session session;
     struct guess guess;
     struct draft draft;     /* with --guess draft */
+    struct mtp mtp;         /* with --guess mtp */
     struct stream stream;
     struct chat_reader reader; /* with --chat */
     struct report report;
@@ -52,11 +54,11 @@ struct run {
     size_t text_len;
 };
 
-static const char *const guess_names[] = { "none", "lookup", "draft", NULL };
+static const char *const guess_names[] = { "none", "lookup", "draft", "mtp", NULL };
 
 static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 33] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 34] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "prompt", .short_name = 'p', .type = OPT_STRING, .dest = &a->prompt, .arg = "TEXT",
@@ -96,7 +98,8 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
           .help = "With --output: continue an interrupted run from FILE.partial." },
         { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
           .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before, "
-                  "draft asks a smaller model. The text stays what it is without; guesses are made as long as they make it faster.",
+                  "draft asks a smaller model, mtp the model's own layer for multi-token prediction. The text stays what it is "
+                  "without; guesses are made as long as they make it faster.",
           .def = "none" },
         { .name = "draft", .type = OPT_STRING, .dest = &a->draft, .arg = "FILE", .file = OPT_READ,
           .help = "With --guess draft: a smaller packed model with the same tokens." },
@@ -104,6 +107,8 @@ static int parse(struct generate_args *a, int argc, char **argv, struct err *e)
           .help = "With --guess draft: its plan." },
         { .name = "draft-memory", .type = OPT_SIZE, .dest = &a->draft_memory, .arg = "SIZE",
           .help = "With --guess draft: its memory limit, a part of --memory.", .def = "its plan's" },
+        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
         { .name = "guess-most", .type = OPT_INT, .dest = &a->guess_most, .arg = "N", .min = 1, .max = GUESS_MOST,
           .help = "With --guess: guesses of a pass, at most.", .def = "8" },
         { .name = "sequences", .type = OPT_INT, .dest = &a->setup.batch, .arg = "N", .min = 1, .max = GENERATE_MAX_BATCH,
@@ -257,13 +262,13 @@ static int run_loaded(struct run *r, struct err *e)
     r->ids = NULL;
     if (c == 0) {
         int64_t start = progress_now_ns();
-        int drafts = r->a->guess == GENERATE_GUESS_DRAFT;
+        int drafts = r->a->guess == GENERATE_GUESS_DRAFT, mtp = r->a->guess == GENERATE_GUESS_MTP;
         const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : 8,
-                                        .source = drafts ? draft_guess : guess_lookup,
-                                        .ctx = &r->draft, .costly = drafts, .never = r->eog,
+                                        .source = drafts ? draft_guess : mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
+                                        .ctx = mtp ? (void *)&r->mtp : &r->draft, .costly = drafts || mtp, .never = r->eog,
                                         .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED };
-        r->draft.never = q.never;
-        r->draft.n_never = q.n_never;
+        r->draft.never = r->mtp.never = q.never;
+        r->draft.n_never = r->mtp.n_never = q.n_never;
         guess_init(&r->guess, &q, &r->session);
         c = decode(r, e);
         r->report.guessing = r->a->guess;
@@ -300,19 +305,34 @@ static int run_engine(struct run *r, struct err *e)
         return c;
     if (r->a->guess == GENERATE_GUESS_DRAFT)
         c = draft_start(&r->draft, e);
+    else if (r->a->guess == GENERATE_GUESS_MTP)
+        c = mtp_start(&r->mtp, r->s, r->g, e);
     r->report.load_ns = (uint64_t)(progress_now_ns() - start);
-    const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling };
+    const struct session_config q = { .cancel = r->a->setup.cancel, .sampling = r->a->sampling,
+                                      .watcher = r->a->guess == GENERATE_GUESS_MTP ? mtp_watch : NULL, .watcher_ctx = &r->mtp };
     if (c == 0 && (c = session_init(&r->session, r->g, &q, e)) == 0)
         c = run_loaded(r, e);
     session_done(&r->session);
+    mtp_close(&r->mtp);
     report_accel_lost(r->g);
     engine_close(r->g);
     return c;
 }
 
-/* Its memory is kept out of the ceiling for the model's own. */
-static int open_draft(struct generate_args *a, struct draft *d, struct err *e)
+static int open_mtp(struct generate_args *a, struct mtp *m, struct err *e)
 {
+    a->setup.beside_what = "the layer for multi-token prediction";
+    a->setup.beside_of = mtp_beside;
+    a->setup.beside_ctx = m;
+    return mtp_open(m, a->mtp, e);
+}
+
+/* The memory of who guesses is kept out of the ceiling for the model's own. */
+static int open_guesser(struct generate_args *a, struct run *run, struct err *e)
+{
+    struct draft *d = &run->draft;
+    if (a->guess == GENERATE_GUESS_MTP)
+        return open_mtp(a, &run->mtp, e);
     if (a->guess != GENERATE_GUESS_DRAFT)
         return 0;
     int r = draft_open(d, &a->setup, a->draft, a->draft_plan, a->draft_memory, e);
@@ -330,9 +350,10 @@ static int generate(struct generate_args *a, struct err *e)
     int c;
     if ((c = prompt_text(a->prompt, a->prompt_file, &text, &len, e)) < 0 ||
         (c = stream_init(&r.stream, a->stops.items, a->stops.n, a->json ? to_record : to_stdout, &r, e)) < 0 ||
-        (c = open_draft(a, &r.draft, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
+        (c = open_guesser(a, &r, e)) < 0 || (c = setup_open(&a->setup, &s, e)) < 0 ||
         (a->guess && (c = setup_can_guess(&s, e)) < 0) ||
-        (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
+        (a->guess == GENERATE_GUESS_DRAFT && (c = draft_check(&r.draft, &s, e)) < 0) ||
+        (a->guess == GENERATE_GUESS_MTP && (c = mtp_check(&r.mtp, &s, e)) < 0) || (c = encode(&r, text, len, e)) < 0)
         goto out;
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
@@ -350,6 +371,7 @@ out:
     free(r.ids);
     stream_done(&r.stream);
     draft_close(&r.draft);
+    mtp_close(&r.mtp);
     setup_close(&s);
     return c;
 }

@@ -18,6 +18,8 @@ int generate_check(const struct generate_args *a, struct err *e)
         { a->resume && !a->output, "--resume", "--output" },
         { a->setup.batch && !prompts, "--sequences", "--prompts" },
         { (a->draft || a->draft_plan || a->draft_memory) && a->guess != GENERATE_GUESS_DRAFT, "--draft", "--guess draft" },
+        { a->mtp && a->guess != GENERATE_GUESS_MTP, "--mtp", "--guess mtp" },
+        { a->guess == GENERATE_GUESS_MTP && !a->mtp, "--guess mtp", "--mtp" },
         { a->guess_most && !a->guess, "--guess-most", "--guess" },
         { a->guess == GENERATE_GUESS_DRAFT && (!a->draft || !a->draft_plan), "--guess draft", "--draft and --draft-plan" },
         { a->setup.kv_positions && !prompts && !best, "--kv-positions", "--prompts or --best-of" },

@@ -4,7 +4,7 @@
 /* What the ways to generate have in common: one text as it comes (cmd_generate.c), the best of several, a file of prompts. */
 #include "runtime/request.h"
 
-enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT };
+enum generate_guess { GENERATE_GUESS_NONE, GENERATE_GUESS_LOOKUP, GENERATE_GUESS_DRAFT, GENERATE_GUESS_MTP };
 
 #define GENERATE_EOG       64
 #define GENERATE_MAX_BATCH BUDGET_MAX_BATCH
@@ -14,7 +14,7 @@ struct generate_args {
     const char *prompt, *prompt_file, *system, *template, *prompts, *column, *output;
     int n, json, ignore_eos, no_echo, chat, thinking, best_of, resume;
     int guess, guess_most;
-    const char *draft, *draft_plan;
+    const char *draft, *draft_plan, *mtp;
     uint64_t draft_memory;
     struct opt_list stops;
     uint64_t seed;

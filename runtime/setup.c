@@ -377,6 +377,14 @@ static int try_fit(struct setup *s, struct err *e)
     return 0;
 }
 
+static int add_beside(struct setup *s, struct err *e)
+{
+    uint64_t bytes = 0;
+    int r = s->args.beside_of ? s->args.beside_of(s->args.beside_ctx, &s->config, &bytes, e) : 0;
+    s->args.beside += bytes;
+    return r;
+}
+
 /* An accelerator that does not fit is left out, where that may be. */
 static int make_fit(struct setup *s, struct err *e)
 {
@@ -391,6 +399,12 @@ static int make_fit(struct setup *s, struct err *e)
 }
 
 /* ---- life ---- */
+
+static int check_whole(const struct setup *s, struct err *e)
+{
+    return !s->pack->h.mtp ? 0 : err_set(e, ERR_USAGE, "'%s' is a layer for multi-token prediction, not a model: 'thermo-run generate "
+                                         "--guess mtp --mtp' takes it, beside its model", s->args.model);
+}
 
 static int take_plan(struct setup *s, struct err *e)
 {
@@ -427,7 +441,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
     if ((r = cpu_parse(a->cpu, &mask, e)) < 0)
         return r;
     kernels_init(mask);
-    if ((r = pack_open(a->model, &s->pack, e)) < 0 || (r = take_plan(s, e)) < 0)
+    if ((r = pack_open(a->model, &s->pack, e)) < 0 || (r = check_whole(s, e)) < 0 || (r = take_plan(s, e)) < 0)
         goto fail;
     /* Tables and metadata are read: no read-ahead into a cgroup that may be as small as the budget, no copy kept. */
     posix_fadvise(s->pack->file.fd, 0, 0, POSIX_FADV_RANDOM);
@@ -436,7 +450,7 @@ int setup_open(const struct setup_args *a, struct setup *s, struct err *e)
         goto fail;
     take_threads(s);
     if ((r = check_batch(s, e)) < 0 || (r = take_predictors(s, e)) < 0 || (r = setup_accel_open(s, e)) < 0 ||
-        (r = make_fit(s, e)) < 0 ||
+        (r = add_beside(s, e)) < 0 || (r = make_fit(s, e)) < 0 ||
         (r = tokenizer_open(s->pack->meta, &s->tokenizer, e)) < 0)
         goto fail;
     setup_accel_always(s);

@@ -76,6 +76,8 @@ struct dense_weights {
     struct dense_layer *layers; /* [model_depth] */
     struct dense_matrix embd, output, positions; /* positions: learned, or no data */
     const float *output_norm, *output_norm_bias; /* f32[d_model]; the bias may be NULL */
+    struct dense_matrix mtp_proj;                /* of a layer that predicts further tokens: [d_model][2 d_model]; else empty */
+    const float *mtp_enorm, *mtp_hnorm;          /* f32[d_model], or NULL */
     const float *embd_norm, *embd_norm_bias;     /* of embeddings; or NULL */
     float *rope_freqs;          /* f32[2][n_rot / 2]: of layers without a window and with one */
 };
@@ -91,6 +93,7 @@ struct dense_memory {
     float *latent;              /* of it: f32[tokens][n_heads][nope_dim + n_rot], then [tokens][q_rank]; or NULL */
     float *made;                /* budget_scratch.made of it; or NULL */
     float *scores;              /* f32[threads][heads at once][context] */
+    float *joined;              /* of a layer that predicts further tokens: f32[tokens][2 d_model]; or NULL */
     float *normed;              /* f32[tokens][d_model]: only head() writes to it */
     float *shared;              /* f32[2][tokens][rows of shared_gate, at most]; NULL where there are none */
     void *act;                  /* int8 activations of [tokens] inputs */
@@ -138,6 +141,12 @@ struct dense_backend {
 
     /* x[t] = row tokens[t].id of the embedding, scaled where the model does so. x: f32[n][d_model]. */
     int (*embed)(struct dense *d, const struct engine_token *tokens, int n, float *x, struct err *e);
+
+    /* A layer that predicts further tokens (DeepSeek-V3, arXiv:2412.19437, equation 21):
+     * x[t] = mtp_proj . [norm(x[t], mtp_enorm); norm(norm(hidden[t], w), mtp_hnorm)]
+     * with x[t] the token's embedding, hidden[t] what the layer before it gave for the token before, and w that layer's output norm,
+     * f32[d_model]. hidden: f32[n][d_model], not x. Only for such layers. */
+    int (*join)(struct dense *d, const float *hidden, const float *w, int n, float *x, struct err *e);
 
     /* out[t] = the model's norm of x[t] with the weights of one of the layer's norms. f32[n][d_model]; out may be x. */
     int (*norm)(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e);

@@ -796,6 +796,21 @@ static int cpu_embed(struct dense *d, const struct engine_token *tokens, int n, 
     return c->c.w->positions.data ? add_positions(c, tokens, n, x, e) : 0;
 }
 
+static int cpu_join(struct dense *d, const float *hidden, const float *w, int n, float *x, struct err *e)
+{
+    const struct cpu *c = cpu_of(d);
+    const struct dense_weights *m = c->c.w;
+    size_t d_model = (size_t)c->c.h->d_model;
+    for (int t = 0; t < n; t++) {
+        float *left = c->c.memory.joined + 2 * (size_t)t * d_model, *right = left + d_model;
+        norms(c, m->mtp_enorm, NULL, x + (size_t)t * d_model, 1, left);
+        norms(c, w, NULL, hidden + (size_t)t * d_model, 1, right);
+        norms(c, m->mtp_hnorm, NULL, right, 1, right);
+    }
+    struct acts in = { .f32 = c->c.memory.joined, .n_cols = 2 * c->c.h->d_model, .n_tokens = n, .q8 = c->c.memory.act };
+    return one_product(c, &m->mtp_proj, &in, x, e);
+}
+
 static int cpu_norm(struct dense *d, int layer, enum dense_norm which, const float *x, int n, float *out, struct err *e)
 {
     const struct cpu *c = cpu_of(d);
@@ -889,7 +904,7 @@ static void cpu_close(struct dense *d)
 }
 
 const struct dense_backend dense_cpu_backend = {
-    .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .norm = cpu_norm, .attention = cpu_attention,
+    .name = "cpu", .open = cpu_open, .close = cpu_close, .embed = cpu_embed, .join = cpu_join, .norm = cpu_norm, .attention = cpu_attention,
     .copy_page = cpu_copy_page, .copy_state = cpu_copy_state, .shift = cpu_shift, .receive = cpu_receive,
     .route = cpu_route, .shared = cpu_shared, .add = cpu_add, .head = cpu_head,
 };

@@ -108,6 +108,7 @@ static int open_dense(struct engine *g, struct err *e)
                                       .scores = scratch(g, s->scores), .normed = g->xn, .act = g->act_q8,
                                       .latent = s->latent ? scratch(g, s->latent) : NULL,
                                       .made = s->made ? scratch(g, s->made) : NULL,
+                                      .joined = s->joined ? scratch(g, s->joined) : NULL,
                                       .shared = s->shared ? scratch(g, s->shared) : NULL };
     kv_pages_init(&g->pages, &g->kv_shape, c->max_batch, g->kv + (g->kv_shape.total - g->kv_shape.table_bytes));
     d.memory.k = d.memory.q + tokens * q_dim;
@@ -156,6 +157,7 @@ int engine_open(const struct engine_config *c, struct engine **out, struct err *
     struct engine *g = calloc(1, sizeof *g);
     if (!g)
         return err_set(e, ERR_NOMEM, "out of memory");
+    assert(!c->trunk == !c->pack->h.mtp);
     g->c = *c;
     g->watched = c->cancel;
     g->h = c->pack->h;

@@ -60,6 +60,8 @@ struct engine_batch {
 
 struct engine_config {
     const struct pack *pack;      /* outlives the engine */
+    const struct engine *trunk;   /* of a layer that predicts further tokens: its model's engine, which outlives this one, and whose
+                                   * embeddings and head it uses where it has none of its own. Else NULL */
     struct budget_choice choice;  /* hot and cold outlive the engine */
     enum plan_mode mode;
     /* Predicted mode, as in struct plan_limit; they outlive the engine. The choice's predictors, predictor_bytes and
@@ -133,6 +135,11 @@ int engine_check_tokens(const struct engine *g, const struct engine_token *token
 
 /* The same with every gate computed, in predicted mode too. */
 int engine_forward_exact(struct engine *g, const struct engine_token *tokens, int n, struct err *e);
+
+/* Of a layer that predicts further tokens: tokens[n], each after one of which hidden[i], f32[d_model], is known: with `trunk`, the model's
+ * (engine_hidden of its engine); else this layer's own. What comes out, engine_hidden, predicts what follows tokens[i]. hidden is not
+ * this engine's memory. Else as engine_forward. */
+int engine_forward_mtp(struct engine *g, const struct engine_token *tokens, const float *hidden, int trunk, int n, struct err *e);
 
 /* Logits f32[n_vocab] after token i of the last pass, computed now into row `row` (0..max_batch-1) and valid until
  * that row is computed again. NULL: an error. */

@@ -5,6 +5,7 @@
 
 #include "common/base/progress.h"
 
+#include <assert.h>
 #include <string.h>
 
 static int poll_reads(void *ctx, struct err *e)
@@ -167,6 +168,8 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     engine_accel_use(g, n);
     pipeline_begin(g->pipe, predicted);
     r = g->dense->backend->embed(g->dense, tokens, n, g->x, e);
+    if (r == 0 && g->h.mtp)
+        r = g->dense->backend->join(g->dense, g->after, g->after_norm, n, g->x, e);
     for (int i = 0; i < model_depth(&g->h) && r == 0; i++) {
         int l = model_layer_at(&g->h, i);
         r = (model_is_lead(&g->h, l) ? lead_layer : one_layer)(g, l, tokens, n, e);
@@ -184,8 +187,17 @@ static int forward(struct engine *g, const struct engine_token *tokens, int n, i
     return 0;
 }
 
+int engine_forward_mtp(struct engine *g, const struct engine_token *tokens, const float *hidden, int trunk, int n, struct err *e)
+{
+    assert(g->h.mtp);
+    g->after = hidden;
+    g->after_norm = trunk ? g->c.trunk->weights.output_norm : g->weights.output_norm;
+    return forward(g, tokens, n, 0, e);
+}
+
 int engine_forward(struct engine *g, const struct engine_token *tokens, int n, struct err *e)
 {
+    assert(!g->h.mtp);
     return forward(g, tokens, n, g->c.mode == PLAN_PREDICTED, e);
 }
 

@@ -53,6 +53,7 @@ struct engine {
     int *state_pos;                /* [max_batch]: positions that the state of recurrent layers has taken in; -1: lost, a pass failed */
     const struct cancel *watched;  /* engine_watch; while it is opened, the configuration's */
     int by;                        /* who computes this pass: index in c.batches, n_batches: the choice; -1: not set */
+    const float *after, *after_norm; /* of this pass of a layer that predicts further tokens: what its tokens follow, and its norm */
     int predicted;                 /* this pass computes only what is predicted */
     uint64_t pass;                 /* passes begun */
     int broken, lost;              /* a pass failed: renew first; reads never came back: there is no more reading */

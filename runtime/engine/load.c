@@ -209,6 +209,9 @@ int load_dense(struct engine *g, struct err *e)
         { MODEL_EMBD_NORM_BIAS, NULL, &g->weights.embd_norm_bias },
         { MODEL_OUTPUT, &g->weights.output, NULL },
         { MODEL_ROPE_FREQS, NULL, &divisor },
+        { MODEL_MTP_PROJ, &g->weights.mtp_proj, NULL },
+        { MODEL_MTP_ENORM, NULL, &g->weights.mtp_enorm },
+        { MODEL_MTP_HNORM, NULL, &g->weights.mtp_hnorm },
     };
     int r = 0;
     for (size_t k = 0; k < sizeof w / sizeof w[0] && r == 0; k++)
@@ -218,8 +221,10 @@ int load_dense(struct engine *g, struct err *e)
     progress_done(&bar);
     if (r < 0)
         return r;
+    if (g->c.trunk && !g->weights.embd.data)
+        g->weights.embd = g->c.trunk->weights.embd;
     if (!g->weights.output.data)
-        g->weights.output = g->weights.embd;
+        g->weights.output = g->c.trunk ? g->c.trunk->weights.output : g->weights.embd;
     nn_rope_all(g->weights.rope_freqs, &g->h, divisor);
     return 0;
 }

@@ -148,7 +148,15 @@ static int pass(struct guess *g, int room, struct err *e)
     most = most < chunk ? most : chunk;
     if (most > 0 && g->c.costly)
         most = take(g, 0, most);
-    int64_t start = progress_now_ns(), asked = start;
+    int64_t start = progress_now_ns(), asked;
+    if (most > 0 && g->c.ready) {
+        if ((n = g->c.ready(g->c.ctx, g->s, e)) < 0)
+            return n;
+        asked = progress_now_ns();
+        g->stats.source_ns += (uint64_t)(asked - start);
+        start = asked;
+    }
+    asked = start;
     if (most > 0) {
         n = g->c.source(g->c.ctx, g->s, ids[0], ids + 1, most, &class, e);
         if (n < 0)

@@ -26,6 +26,9 @@
  * as each other. How many, 0 or more; ERR_*. */
 typedef int guess_source(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e);
 
+/* Brings a source up to date with what passes that it was not asked for have added; before it is asked. ERR_*. */
+typedef int guess_ready(void *ctx, const struct session *s, struct err *e);
+
 /* Prompt lookup: the longest run of tokens at the end that stands somewhere before, its last such place, and what followed there. Classes
  * are its lengths: 1, 2, 3 or 4, more. ctx is not used. */
 guess_source guess_lookup;
@@ -33,6 +36,7 @@ guess_source guess_lookup;
 struct guess_config {
     int most;                    /* guesses of a pass, 0 to GUESS_MOST; 0: a token at a time */
     guess_source *source;
+    guess_ready *ready;          /* or NULL; its time is no part of what a guess takes */
     void *ctx;
     int costly;                  /* 1: guesses take time, and all are of class 0: the source is asked for those alone that pay */
     const int32_t *never;        /* [n_never]: tokens that are not drawn; they outlive the guesses */

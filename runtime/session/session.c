@@ -19,6 +19,8 @@ int session_init(struct session *s, struct engine *g, const struct session_confi
         return seq;
     s->engine = g;
     s->cancel = c->cancel;
+    s->watcher = c->watcher;
+    s->watcher_ctx = c->watcher_ctx;
     s->seq = seq;
     s->ids = engine_token_memory(g, seq);
     sampler_init(&s->sampler, &c->sampling);
@@ -136,6 +138,12 @@ static int wanted_logits(struct session_part *const *parts, const int *last, int
     return r;
 }
 
+static int watched(const struct session_part *p, struct err *e)
+{
+    const struct session *s = p->s;
+    return s->watcher ? s->watcher(s->watcher_ctx, s, s->n_pos - p->n, p->n, engine_hidden(s->engine, s->first), e) : 0;
+}
+
 /* One pass, of parts that were checked. */
 static int pass(struct session_part *const *parts, int n, enum session_mode mode, const struct cancel *watch, struct err *e)
 {
@@ -152,6 +160,8 @@ static int pass(struct session_part *const *parts, int n, enum session_mode mode
     engine_watch(g, NULL);
     for (int i = 0; i < n && r == 0; i++)
         taken_in(parts[i], last[i] + 1 - parts[i]->n);
+    for (int i = 0; i < n && r == 0; i++)
+        r = watched(parts[i], e);
     r = r < 0 ? r : wanted_logits(parts, last, n, e);
     for (int i = 0; i < n; i++)
         parts[i]->result = ended(parts[i]->s, r, e);

@@ -28,10 +28,18 @@
 
 #include <stdint.h>
 
+struct session;
+
+/* Called after each pass of a session: it holds `first` positions and those n that the pass has added, whose hidden states are
+ * f32[n][d_model], until the next pass of the engine. ERR_* ends the session. */
+typedef int session_watcher(void *ctx, const struct session *s, int first, int n, const float *hidden, struct err *e);
+
 struct session_config {
     const struct cancel *cancel; /* outlives the session; asked: ERR_INTR before the next pass, and IO_HURRY_MS into a wait for
                                   * reads. NULL: it cannot be cancelled */
     struct sample_params sampling;
+    session_watcher *watcher;    /* or NULL; it and ctx outlive the session */
+    void *watcher_ctx;
 };
 
 /* Which neurons a pass computes: all that fire, or those that are predicted, where that is the engine's mode. */
@@ -41,6 +49,8 @@ struct session {                 /* the module's own */
     struct engine *engine;
     const struct cancel *cancel;
     struct sampler sampler;
+    session_watcher *watcher;
+    void *watcher_ctx;
     int seq, n_pos;              /* its place in the KV cache; positions that it holds */
     int32_t *ids;                /* [context]: what was fed */
     int n_last, first;           /* tokens of its last pass; which one of the pass the first of them is */

@@ -15,7 +15,7 @@ static const int32_t never[] = { 2, 7, 31 };
 
 /* Guesses the text that is known, but for every wrong-th token of it; 0: all right; 1: all wrong. */
 struct oracle {
-    int wrong, asked;
+    int wrong, asked, ready, calls;
 };
 
 static int tell(void *ctx, const struct session *s, int32_t last, int32_t *out, int most, int *class, struct err *e)
@@ -28,6 +28,7 @@ static int tell(void *ctx, const struct session *s, int32_t last, int32_t *out, 
         out[n] = o->wrong && (at + n) % o->wrong == 0 ? (plain[at + n] + 1) % ES_VOCAB : plain[at + n];
     *class = at % GUESS_CLASSES;
     o->asked += n;
+    o->calls++;
     return n;
 }
 
@@ -35,6 +36,15 @@ static int fails(void *ctx, const struct session *s, int32_t last, int32_t *out,
 {
     (void)ctx, (void)s, (void)last, (void)out, (void)most, (void)class;
     return err_set(e, ERR_IO, "no guess");
+}
+
+/* Is called as often as the source, before it. */
+static int counts_asked(void *ctx, const struct session *s, struct err *e)
+{
+    struct oracle *o = ctx;
+    (void)s;
+    o->ready++;
+    return o->ready == 4 ? err_set(e, ERR_IO, "not ready") : 0;
 }
 
 /* A text of n tokens; how many came before the context was full, or ERR_*. */
@@ -105,6 +115,12 @@ static void test_same_text(enum layout_form form, const struct es_predict *predi
             CHECK(text(g, &how[k], &q, n, with, &x, &e) == n && !memcmp(with, plain, (size_t)n * sizeof *with));
             CHECK(x.stats.guessed == (uint64_t)(n > 2 ? n - 2 : 0)); /* the first of them from the prompt, one from the pass itself */
         }
+        struct oracle o = { .wrong = 1 };
+        q.source = tell;
+        q.ready = counts_asked;
+        q.ctx = &o;
+        CHECK(text(g, &how[k], &q, 9, with, &x, &e) == ERR_IO && !strcmp(e.msg, "not ready") && o.ready == 4 && o.calls == 3);
+        q.ready = NULL;
         q.source = fails;
         CHECK(text(g, &how[k], &q, 5, with, &x, &e) == ERR_IO && !strcmp(e.msg, "no guess"));
     }

@@ -15,7 +15,7 @@
 struct given {
     const char *shape, *setting, *type, *ffn_type, *pre, *out, *prompts, *routes;
     int splice, segment, head_dim, cycle;
-    double agree;
+    double agree, nextn_agree;
     int arch, gating, act, layers, d_model, heads, kv_heads, ff, vocab, context, experts, experts_used;
     double rope_base, rate, skew, layer_spread, short_share, short_period, long_share, long_period, route_memory, route_skew;
     double noise, layer_share;
@@ -57,7 +57,7 @@ static const struct opt_usage usage = {
 static int parse(int argc, char **argv, struct given *g, struct err *e)
 {
     static const char *const acts[] = { "silu", "relu", "drelu", NULL }; /* in the order of enum model_act */
-    static const char *const archs[] = { "llama", "smallthinker", "qwen3moe", NULL }; /* in the order of enum synth_arch */
+    static const char *const archs[] = { "llama", "smallthinker", "qwen3moe", "glm4moe", NULL }; /* in the order of enum synth_arch */
     static const char *const gatings[] = { "softmax", "sigmoid", NULL };
     const struct opt opts[] = {
         { .name = "shape", .type = OPT_STRING, .dest = &g->shape, .arg = "NAME", .def = "mistral-7b",
@@ -142,6 +142,9 @@ static int parse(int argc, char **argv, struct given *g, struct err *e)
         { .name = "cycle-agree", .type = OPT_DOUBLE, .dest = &g->agree, .min = 0, .max = 1, .arg = "A",
           .def = "1", .help = "With --cycle: the share of tokens after which the head goes on with the text; with the same seed and "
                               "cycle a draft model, of which that share of guesses is right." },
+        { .name = "nextn-agree", .type = OPT_DOUBLE, .dest = &g->nextn_agree, .min = 0, .max = 1, .arg = "A",
+          .def = "no such layer", .help = "With --cycle and --arch glm4moe: a layer for multi-token prediction, of which that share of "
+                                          "guesses is right." },
         { .name = "rope-base", .type = OPT_DOUBLE, .dest = &g->rope_base, .min = 1000, .max = 1e9, .arg = "X",
           .def = "the shape's", .help = "Base of the rotary embedding." },
         { .name = "prompts", .type = OPT_STRING, .dest = &g->prompts, .arg = "FILE.csv", .file = OPT_WRITE,
@@ -188,6 +191,8 @@ static int routed(const struct given *g, const struct synth_route *route, struct
         return err_set(e, ERR_USAGE, "--cycle: with --routes the head goes round the route's text");
     q->cycle = g->cycle >= 0 ? g->cycle : 0;
     q->agree = g->agree >= 0 ? g->agree : 1;
+    q->nextn = g->nextn_agree >= 0;
+    q->nextn_agree = g->nextn_agree;
     if (!route)
         return 0;
     if (g->segment >= 0 && g->splice < 0)
@@ -324,6 +329,8 @@ static void report(const struct synth_design *d, const struct synth_expect *x, u
            d->n_strands);
     if (d->n_places > 0 && !d->n_route)
         printf("text: goes round %d tokens, %.0f %% of them followed rightly\n", d->n_places, 100 * d->ask.agree);
+    if (d->ask.nextn)
+        printf("layer for multi-token prediction: %.0f %% of its guesses are right\n", 100 * d->ask.nextn_agree);
     if (d->n_route)
         printf("route: %d steps (recorded: %d, of which %d are the prompt's), %d channels\n", d->n_places, d->ask.route->n_steps,
                d->ask.route->n_prompt, d->n_route + SYNTH_PLACE);
@@ -367,7 +374,7 @@ int main(int argc, char **argv)
         .rope_base = -1, .rate = -1, .skew = -1, .layer_spread = -1, .short_share = -1, .short_period = -1,
         .long_share = -1, .long_period = -1, .route_memory = -1, .route_skew = -1, .noise = -1, .layer_share = -1, .seed = 1,
         .prompt_rows = -1, .prompt_words = -1, .splice = -1, .segment = -1, .head_dim = -1,
-        .cycle = -1, .agree = -1,
+        .cycle = -1, .agree = -1, .nextn_agree = -1,
         .threads = cpus < 1 ? 1 : cpus > POOL_MAX_THREADS ? POOL_MAX_THREADS : (int)cpus,
     };
     struct err e = { 0 };

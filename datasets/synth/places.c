@@ -14,14 +14,14 @@ uint32_t synth_place_code(const struct synth_design *d, int block, uint32_t toke
 }
 
 /* Places from 1 on in random order: the first of them agree. */
-static int agrees(const struct synth_design *d, int place)
+static int agrees(const struct synth_design *d, double agree, int place)
 {
     uint32_t round = (uint32_t)d->n_places - 1, rank = synth_permute(synth_mix(d->ask.seed, 0x6167726565u), (uint32_t)place - 1, round);
-    return d->ask.route || rank + 0.5 < d->ask.agree * round;
+    return d->ask.route || rank + 0.5 < agree * round;
 }
 
 /* Places 1 to n - 1 are a circle; place 0 is followed as the last is. */
-int synth_places_before(const struct synth_design *d, int place, int before[SYNTH_BEFORE])
+int synth_places_before(const struct synth_design *d, double agree, int place, int before[SYNTH_BEFORE])
 {
     int round = d->n_places - 1, n = 0, right, wrong;
     if (place < 1)
@@ -31,7 +31,7 @@ int synth_places_before(const struct synth_design *d, int place, int before[SYNT
     wrong = wrong == 0 ? round : wrong;
     for (int k = 0; k < 2; k++) {
         int p = k ? wrong : right;
-        if (agrees(d, p) == k)
+        if (agrees(d, agree, p) == k)
             continue;
         before[n++] = p;
         if (p == round)
@@ -49,7 +49,7 @@ static int agreement(const uint32_t *a, const uint32_t *b)
 }
 
 /* At every place the right token's logit is above all others' by a third of what a code gives by itself. */
-static int check_codes(const struct synth_design *d, struct err *e)
+static int check_codes(const struct synth_design *d, double agree, struct err *e)
 {
     int n = d->n_places, least = SYNTH_PLACE, before[SYNTH_BEFORE];
     uint32_t (*code)[BLOCKS] = malloc((size_t)n * sizeof *code);
@@ -59,7 +59,7 @@ static int check_codes(const struct synth_design *d, struct err *e)
         for (int b = 0; b < BLOCKS; b++)
             code[i][b] = synth_place_code(d, b, (uint32_t)d->token[i]);
     for (int q = 1; r == 0 && q < n; q++) {
-        int k = synth_places_before(d, q, before);
+        int k = synth_places_before(d, agree, q, before);
         for (int i = 0; i < n && k > 0; i++) {
             int sum = 0, right = 0;
             for (int j = 0; j < k; j++) {
@@ -108,7 +108,8 @@ int synth_places(struct synth_design *d, struct err *e)
     d->place = malloc((size_t)q->shape.n_vocab * sizeof *d->place);
     if (!d->token || !d->place)
         return err_set(e, ERR_NOMEM, "a text of %d tokens", n);
-    if ((r = tokens(d, e)) < 0 || (r = check_codes(d, e)) < 0 || !q->route)
+    if ((r = tokens(d, e)) < 0 || (r = check_codes(d, q->agree, e)) < 0 || (q->nextn && (r = check_codes(d, q->nextn_agree, e)) < 0) ||
+        !q->route)
         return r;
     return synth_route_steps(d, e);
 }

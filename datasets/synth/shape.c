@@ -77,7 +77,9 @@ static int check(const struct synth_request *q, struct err *e)
         return err_set(e, ERR_USAGE, "--experts-used %d without --experts", s->n_experts_used);
     if (s->arch != SYNTH_LLAMA && s->n_experts == 0)
         return err_set(e, ERR_USAGE, "--arch %s needs --experts and --experts-used",
-                       s->arch == SYNTH_QWEN3MOE ? "qwen3moe" : "smallthinker");
+                       s->arch == SYNTH_QWEN3MOE ? "qwen3moe" : s->arch == SYNTH_GLM4MOE ? "glm4moe" : "smallthinker");
+    if (q->nextn && (s->arch != SYNTH_GLM4MOE || q->cycle == 0))
+        return err_set(e, ERR_USAGE, "--nextn-agree needs --arch glm4moe and --cycle");
     double memory = q->setting.memory[0].share + q->setting.memory[1].share;
     if (memory + q->setting.layer_share > 1)
         return err_set(e, ERR_USAGE, "--short-share %g, --long-share %g and --layer-share %g add up to more than 1",
@@ -273,7 +275,7 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
     d.up_bias = ask->act == MODEL_ACT_DRELU ? synth_quantile(UP_OPEN) : 0;
     if ((r = channels(&d, e)) < 0 || (r = strands(&d, e)) < 0)
         return r;
-    if (!(d.layer = calloc((size_t)s->n_layers, sizeof *d.layer)))
+    if (!(d.layer = calloc((size_t)s->n_layers + 1, sizeof *d.layer)))
         return err_set(e, ERR_NOMEM, "%d layers", s->n_layers);
     if (((d.n_route || ask->cycle > 0) && (r = synth_places(&d, e)) < 0) || (r = pools(&d, e)) < 0) {
         synth_design_done(&d);
@@ -291,6 +293,10 @@ int synth_design(const struct synth_request *ask, struct synth_design *out, stru
         d.layer[l].attn_rms = sqrt((control + (l ? strands + own - (d.own_strands ? SYNTH_BLOCK : 0) : 0) +
                                     ordinary * (1 + added - 0.5 / s->n_layers)) / s->d_model);
     }
+    /* The layer for multi-token prediction sees an embedding, as the first does, and fires as the last. */
+    d.layer[s->n_layers] = d.layer[s->n_layers - 1];
+    d.layer[s->n_layers].rms = sqrt((control + ordinary * (1 + 0.5 / s->n_layers)) / s->d_model);
+    d.layer[s->n_layers].attn_rms = d.embed_rms;
     *out = d;
     return 0;
 }

@@ -23,7 +23,7 @@
 
 /* --- what is asked for (shape.c) ----------------------------------------------------------- */
 
-enum synth_arch { SYNTH_LLAMA, SYNTH_SMALLTHINKER, SYNTH_QWEN3MOE };
+enum synth_arch { SYNTH_LLAMA, SYNTH_SMALLTHINKER, SYNTH_QWEN3MOE, SYNTH_GLM4MOE };
 #define SYNTH_Q4_K_M 0x10000u /* a type that is a mixture: Q4_K, and Q6_K where llama-quantize takes it */
 
 struct synth_shape {
@@ -77,6 +77,8 @@ struct synth_request {
     int splice, segment;      /* steps to replay, made of pieces of `segment` recorded ones; splice 0: as recorded */
     int cycle;                /* without a route: tokens of the text that the head goes round; 0: a random head */
     double agree;             /* share of them after which it does; 1 but for drafts */
+    int nextn;                /* 1: with a layer for multi-token prediction, layer n_layers */
+    double nextn_agree;       /* the same share for it */
 };
 
 /* --- what follows (shape.c) ---------------------------------------------------------------- */
@@ -107,7 +109,7 @@ struct synth_design {
     double gate_rate;                /* P(gate > 0): the rate, or rate / 0.8 for dReLU */
     double up_bias;                  /* mean of Up before its activation, in deviations */
     double embed_rms;                /* norm of every embedding row */
-    struct synth_layer *layer;       /* [n_layers] */
+    struct synth_layer *layer;       /* [n_layers + 1]: the last of the layer for multi-token prediction */
     int n_places;                    /* steps of the replayed route, or tokens of the cycle; 0: neither */
     int *recorded, *token;           /* [n_places]: recorded step (NULL without a route), token */
     int *place;                      /* [n_vocab]: of a token, or -1 */
@@ -139,9 +141,9 @@ int synth_route_steps(struct synth_design *d, struct err *e);
 /* The recorded step whose experts a token gets: its place's, and any one for tokens that have no place. */
 int synth_recorded_step(const struct synth_design *d, uint32_t token);
 
-/* Places after which the head gives this place's token: how many, at most SYNTH_BEFORE, into before[]. */
+/* Places after which a head with this share of right ones gives this place's token: how many, at most SYNTH_BEFORE, into before[]. */
 #define SYNTH_BEFORE 4
-int synth_places_before(const struct synth_design *d, int place, int before[SYNTH_BEFORE]);
+int synth_places_before(const struct synth_design *d, double agree, int place, int before[SYNTH_BEFORE]);
 
 /* Signs of a token's place code: 32 channels, a bit each. */
 uint32_t synth_place_code(const struct synth_design *d, int block, uint32_t token);

@@ -25,7 +25,7 @@ struct rows {
 /* Has the layer a strand of its own? The first of its 32 channels. */
 static int own_channels(const struct synth_design *d, int layer)
 {
-    return d->own_strands && layer > 0 ? d->own0 + SYNTH_BLOCK * (layer - 1) : -1;
+    return d->own_strands && layer > 0 && layer < d->ask.shape.n_layers ? d->own0 + SYNTH_BLOCK * (layer - 1) : -1;
 }
 
 static uint64_t key_of(const struct synth_design *d, uint64_t what, uint64_t layer)
@@ -107,8 +107,9 @@ static void route_router_row(const struct rows *r, uint64_t expert, uint8_t *out
 static void place_head(const struct rows *r, uint64_t token, uint8_t *row)
 {
     const struct synth_design *d = r->d;
-    int before[SYNTH_BEFORE], n = synth_places_before(d, d->place[token], before);
-    double unit = 30 * d->layer[d->ask.shape.n_layers - 1].rms / SYNTH_PLACE;
+    int before[SYNTH_BEFORE], last = d->ask.shape.n_layers - 1, mtp = r->t->layer > last;
+    int n = synth_places_before(d, mtp ? d->ask.nextn_agree : d->ask.agree, d->place[token], before);
+    double unit = 30 * d->layer[mtp ? last + 1 : last].rms / SYNTH_PLACE;
     for (int b = 0; b < SYNTH_PLACE / SYNTH_BLOCK && n > 0; b++) {
         int8_t level[SYNTH_BLOCK] = { 0 };
         for (int k = 0; k < n; k++) {
@@ -353,6 +354,13 @@ static void head_row(const struct rows *r, uint64_t token, uint8_t *out)
     constant(r, -40 * d->layer[d->ask.shape.n_layers - 1].rms, out);
 }
 
+/* The token's embedding, and nothing of what the model's last layer gave: enorm has divided it by embed_rms. */
+static void join_row(const struct rows *r, uint64_t row, uint8_t *out)
+{
+    memset(out, 0, (size_t)r->n_blocks * r->block_bytes);
+    single(r, (int)row, r->d->embed_rms, out);
+}
+
 /* F32: a random sign on each control channel; deviation of the logits 1.5. Early routers see the stream as it is, and
  * that of layer 0 before there is memory in it. */
 static void router_row(const struct rows *r, uint64_t row, uint8_t *out)
@@ -432,10 +440,12 @@ static void gate_control(struct rows *r)
     r->own = synth_noise(r->t->type, rms * sqrt((1 - s->noise) * fmax(0, own) / d->n_code));
 }
 
-static void ones(const struct synth_tensor *t, uint8_t *out)
+/* Norms; biases are 0. */
+static void vector(const struct synth_tensor *t, uint8_t *out)
 {
+    int bias = t->role == MODEL_ATTN_Q_BIAS || t->role == MODEL_ATTN_K_BIAS || t->role == MODEL_ATTN_V_BIAS;
     for (uint64_t i = 0; i < t->dims[0]; i++)
-        bytes_put32(out + 4 * i, 0x3f800000);
+        bytes_put32(out + 4 * i, bias ? 0 : 0x3f800000);
 }
 
 /* Rows of blocks from a pool, any one after the other. */
@@ -490,15 +500,17 @@ void synth_rows(const struct synth_design *d, const struct synth_tensor *t, uint
         r.block_bytes = quant_row_bytes(t->type, SYNTH_BLOCK);
         r.noise = synth_noise(t->type, deviation(d, t));
     } else if (t->role != MODEL_FFN_ROUTER) {
-        ones(t, out); /* norms are one row */
+        vector(t, out); /* one row */
         return;
     }
+    int own = d->own_strands && t->layer < d->ask.shape.n_layers;
     switch (t->role) {
     case MODEL_TOKEN_EMBD: make = embed_row; break;
+    case MODEL_MTP_PROJ:   make = join_row; break;
     case MODEL_OUTPUT:     make = head_row; break;
-    case MODEL_ATTN_Q:     make = t->layer == 0 ? query_row : d->own_strands ? own_query_row : noise_row; break;
-    case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : d->own_strands ? own_key_row : noise_row; break;
-    case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : d->own_strands ? own_value_row : noise_row; break;
+    case MODEL_ATTN_Q:     make = t->layer == 0 ? query_row : own ? own_query_row : noise_row; break;
+    case MODEL_ATTN_K:     make = t->layer == 0 ? key_row : own ? own_key_row : noise_row; break;
+    case MODEL_ATTN_V:     make = t->layer == 0 ? value_row : own ? own_value_row : noise_row; break;
     case MODEL_ATTN_OUTPUT:
     case MODEL_FFN_DOWN:   make = writing_row; break;
     case MODEL_FFN_UP:     make = up_row; break;

@@ -53,8 +53,22 @@ static struct model_hparams hparams(const struct synth_design *d)
     const struct synth_shape *s = &d->ask.shape;
     return (struct model_hparams){ .n_layers = s->n_layers, .d_model = s->d_model, .n_heads = s->n_heads,
                                    .n_kv_heads = s->n_kv_heads, .head_dim = d->head_dim, .n_ff = s->n_ff,
-                                   .n_vocab = s->n_vocab, .n_experts = s->n_experts,
+                                   .n_vocab = s->n_vocab, .n_experts = s->n_experts, .qkv_bias = s->arch == SYNTH_GLM4MOE,
+                                   .ffn_norm_named_post = s->arch == SYNTH_GLM4MOE,
                                    .qk_norm = s->arch == SYNTH_QWEN3MOE ? MODEL_QK_NORM_HEAD : MODEL_QK_NORM_NONE };
+}
+
+/* Of a layer or, -1, of the model; of the layer for multi-token prediction, and of the model as it sees it. It shares the model's
+ * head where both are the same. */
+static struct model_hparams hparams_at(const struct synth_design *d, int layer)
+{
+    struct model_hparams h = hparams(d);
+    if (layer >= d->ask.shape.n_layers) {
+        h.mtp = h.n_layers;
+        h.n_layers = 1;
+        h.tied_output = d->ask.nextn_agree >= d->ask.agree && d->ask.nextn_agree <= d->ask.agree;
+    }
+    return h;
 }
 
 /* Tensor of a role into *out; 0: not in this model. */
@@ -62,7 +76,7 @@ static int tensor_of(const struct synth_design *d, enum model_role role, int lay
 {
     int more;
     struct synth_tensor t = { .role = role, .layer = layer, .type = synth_type_of(&d->ask, role, layer, &more) };
-    struct model_hparams h = hparams(d);
+    struct model_hparams h = hparams_at(d, layer);
     if (model_role_presence(&h, role) != MODEL_REQUIRED)
         return 0;
     t.n_dims = model_tensor_shape(&h, role, t.dims);
@@ -80,17 +94,20 @@ uint64_t synth_file_bytes(const struct synth_design *d)
         for (int l = 0, n = model_role_is_per_layer((enum model_role)role) ? d->ask.shape.n_layers : 1; l < n; l++)
             if (tensor_of(d, (enum model_role)role, l, &t))
                 sum += t.bytes;
+    for (int role = 0; role < MODEL_ROLES && d->ask.nextn; role++)
+        if (tensor_of(d, (enum model_role)role, d->ask.shape.n_layers, &t))
+            sum += t.bytes;
     return sum;
 }
 
 static int add(struct job *j, enum model_role role, int layer, struct err *e)
 {
-    struct model_hparams h = hparams(j->d);
+    struct model_hparams h = hparams_at(j->d, layer);
     struct synth_tensor *t = &j->tensors[j->n_tensors];
     char name[64];
     if (!tensor_of(j->d, role, layer, t))
         return 0;
-    if (model_tensor_name(&h, role, layer, name, sizeof name) < 0)
+    if (model_tensor_name(&h, role, h.mtp ? 0 : layer, name, sizeof name) < 0)
         return err_set(e, ERR_UNSUPPORTED, "%s has no name", model_role_name(role));
     j->n_tensors++;
     return gguf_writer_tensor(j->w, name, t->type, t->n_dims, t->dims, e);
@@ -100,7 +117,7 @@ static int add(struct job *j, enum model_role role, int layer, struct err *e)
 static int add_tensors(struct job *j, struct err *e)
 {
     int layers = j->d->ask.shape.n_layers, r;
-    if (!(j->tensors = malloc((size_t)(layers + 1) * MODEL_ROLES * sizeof *j->tensors)))
+    if (!(j->tensors = malloc((size_t)(layers + 2) * MODEL_ROLES * sizeof *j->tensors)))
         return err_set(e, ERR_NOMEM, "%d layers", layers);
     r = add(j, MODEL_TOKEN_EMBD, -1, e);
     for (int l = 0; l < layers; l++)
@@ -109,6 +126,8 @@ static int add_tensors(struct job *j, struct err *e)
                 r = add(j, (enum model_role)role, l, e);
     if (r == 0 && (r = add(j, MODEL_OUTPUT_NORM, -1, e)) == 0)
         r = add(j, MODEL_OUTPUT, -1, e);
+    for (int role = 0; r == 0 && role < MODEL_ROLES && j->d->ask.nextn; role++)
+        r = add(j, (enum model_role)role, layers, e);
     return r;
 }
 
@@ -116,7 +135,7 @@ static int add_tensors(struct job *j, struct err *e)
 
 static const char *arch_of(const struct synth_design *d)
 {
-    static const char *const names[] = { "llama", "smallthinker", "qwen3moe" };
+    static const char *const names[] = { "llama", "smallthinker", "qwen3moe", "glm4moe" };
     return names[d->ask.shape.arch];
 }
 
@@ -129,9 +148,10 @@ static const char *arch_key(const struct synth_design *d, const char *name, char
 static int put_numbers(struct gguf_writer *w, const struct synth_design *d, struct err *e)
 {
     const struct synth_shape *s = &d->ask.shape;
-    int small = s->arch == SYNTH_SMALLTHINKER, qwen = s->arch == SYNTH_QWEN3MOE;
+    int small = s->arch == SYNTH_SMALLTHINKER, qwen = s->arch == SYNTH_QWEN3MOE, glm = s->arch == SYNTH_GLM4MOE;
     const struct { const char *key; int value, there; } numbers[] = {
-        { "block_count", s->n_layers, 1 },
+        { "block_count", s->n_layers + d->ask.nextn, 1 },
+        { "nextn_predict_layers", d->ask.nextn, d->ask.nextn },
         { "context_length", s->n_ctx, 1 },
         { "embedding_length", s->d_model, 1 },
         { "feed_forward_length", qwen ? 8 * s->n_ff : s->n_ff, 1 }, /* qwen's is of a FFN that no layer has */
@@ -143,14 +163,18 @@ static int put_numbers(struct gguf_writer *w, const struct synth_design *d, stru
         { "vocab_size", s->n_vocab, !qwen },
         { "expert_count", s->n_experts, s->n_experts > 0 },
         { "expert_used_count", s->n_experts_used, s->n_experts > 0 },
-        { "expert_feed_forward_length", s->n_ff, small || qwen },
-        { "expert_gating_func", d->ask.router == MODEL_ROUTER_SIGMOID_TOPK ? 2 : 1, small },
+        { "expert_feed_forward_length", s->n_ff, small || qwen || glm },
+        { "expert_gating_func", d->ask.router == MODEL_ROUTER_SIGMOID_TOPK && !glm ? 2 : 1, small || glm },
+        { "expert_shared_count", 0, glm },
+        { "leading_dense_block_count", 0, glm },
     };
     char key[96];
     int r = 0;
     for (size_t i = 0; r == 0 && i < sizeof numbers / sizeof numbers[0]; i++)
         if (numbers[i].there)
             r = gguf_writer_u32(w, arch_key(d, numbers[i].key, key), (uint32_t)numbers[i].value, e);
+    if (r == 0 && glm)
+        r = gguf_writer_bool(w, arch_key(d, "expert_weights_norm", key), 1, e);
     if (r < 0 || (r = gguf_writer_f32(w, arch_key(d, "rope.freq_base", key), (float)s->rope_base, e)) < 0)
         return r;
     return gguf_writer_f32(w, arch_key(d, "attention.layer_norm_rms_epsilon", key), qwen ? 1e-6f : 1e-5f, e);

@@ -43,6 +43,12 @@ const struct fault_case fault_cases[] = {
     { .name = "pack", .output = OUTPUT_FILE, .measures = true,
         .argv = { "thermo-pack", "pack", "--model", "in/m.gguf", "--traces", "in/t.h5", "--plan", "in/p.json", "--threads", "1",
             "--out", "out/x" } },
+    { .name = "mtp", .output = OUTPUT_FILE, .measures = true,
+        .argv = { "thermo-pack", "mtp", "--model", "in/g.gguf", "--threads", "1", "--out", "out/x" },
+        .valid = { "thermo-pack", "verify", "out/x" } },
+    { .name = "generate-mtp", .output = OUTPUT_NONE,
+        .argv = { "thermo-run", "generate", "--model", "in/g.thermo", "--plan", "in/gp.json", "--prompt", "a b", "-n", "4", "--temp", "0",
+            "--ignore-eos", "--guess", "mtp", "--mtp", "in/gm.thermo" } },
     { .name = "gguf-make", .output = OUTPUT_FILE, .measures = true,
         .argv = { "gguf-make", "requant", "--type", "q8_0", "in/m.gguf", "out/x" } },
 };
@@ -60,6 +66,14 @@ const char *const fault_setup[] = {
     "thermo-plan solve -q --traces in/t.h5 --hardware in/hw.sqlite --context 16 --form split --cores mid=1,big=0,little=0 "
     "--memory 4500KiB --out in/p.json",
     "thermo-pack pack -q --model in/m.gguf --traces in/t.h5 --plan in/p.json --threads 1 --out in/m.thermo",
+    "gguf-make random -q --arch glm4moe --layers 1 --nextn 1 --d-model 32 --heads 2 --ff 32 --experts 2 --experts-used 1 --vocab 260 "
+    "--context 32 in/g.gguf",
+    "thermo-profile trace -q --model in/g.gguf --prompts in/prompts.csv --ctx 8 --max-tokens 64 --window-tokens 16 --samples 16 "
+    "--threads 1 --out in/gt.h5",
+    "thermo-plan solve -q --traces in/gt.h5 --hardware in/hw.sqlite --context 16 --form tiles --cores mid=1,big=0,little=0 "
+    "--memory 16MiB --out in/gp.json",
+    "thermo-pack pack -q --model in/g.gguf --traces in/gt.h5 --plan in/gp.json --threads 1 --out in/g.thermo",
+    "thermo-pack mtp -q --model in/g.gguf --threads 1 --out in/gm.thermo",
     "=in/run.jsonl thermo-run generate -q --model in/m.thermo --plan in/p.json --prompt a -n 3 --seed 1 --json",
     NULL
 };

@@ -1,0 +1,143 @@
+#!/bin/bash
+# A model's own layer for multi-token prediction (thermo-pack mtp, generate --guess mtp): its logits are those of an independent
+# implementation; a layer made to guess a set share right does; texts are those without it, in every mode and where neurons are read; its
+# memory is a part of the limit; what does not belong together is refused.
+. tests/tap.sh
+scratch
+command -v python3 > /dev/null || { echo "1..0 # SKIP python3 is not installed"; exit 77; }
+phone "$tmp/hw.sqlite" > /dev/null 2>&1
+printf 'text\nabc def ghi jkl mno pqr stu\nthe same again and another text of some length\nmore\n' > "$tmp/p.csv"
+
+chain() # NAME, PROMPTS: of $tmp/NAME.gguf, with its layer
+{
+    "$BIN/thermo-profile" trace -q --model "$tmp/$1.gguf" --prompts "$2" --out "$tmp/$1.h5" &&
+        "$BIN/thermo-plan" solve -q --traces "$tmp/$1.h5" --hardware "$tmp/hw.sqlite" --memory 64MiB --context 256 --out "$tmp/$1.json" &&
+        "$BIN/thermo-pack" pack -q --model "$tmp/$1.gguf" --traces "$tmp/$1.h5" --plan "$tmp/$1.json" --out "$tmp/$1.thermo" &&
+        "$BIN/thermo-pack" mtp -q --model "$tmp/$1.gguf" --out "$tmp/$1-mtp.thermo" && "$BIN/thermo-pack" verify "$tmp/$1-mtp.thermo"
+}
+guesses() { name=$1; shift; "$B/tests/tools/mtp-guesses" "$tmp/$name.thermo" "$tmp/$name.json" "$tmp/$name-mtp.thermo" "$@"; }
+
+# ---- logits ----
+
+logits() # NAME, gguf-make's options
+{
+    local name=$1
+    shift
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 --type f32 "$@" "$tmp/$name.gguf" && chain "$name" "$tmp/p.csv" &&
+        guesses "$name" 1,65,66,12,200,3,77,5,9,1,44,6,91,250,3,18,19,20,5 3 > "$tmp/out" &&
+        python3 -B tests/e2e/mtp.py "$tmp/$name.gguf" 1,65,66,12,200,3,77,5,9,1,44,6,91,250,3,18,19,20,5 "$tmp/out" 1e-3
+}
+glm=(--arch glm4moe --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 --ff 96 --experts 6 --experts-used 2)
+check "glm4moe: logits" logits glm "${glm[@]}" --layers 4 --lead 1 --nextn 1
+check "glm4moe with norms of queries and keys, embeddings and head of its own" logits glm2 "${glm[@]}" --layers 3 --lead 1 --nextn 1 --nextn-own --qk-norms
+check "deepseek2: logits, the first of two layers" logits deep --arch deepseek2 --gating sigmoid --layers 3 --lead 1 --nextn 2 --d-model 64 \
+    --heads 4 --head-dim 16 --q-rank 32 --kv-rank 48 --ff 96 --experts 8 --experts-used 3
+check "a glance at a layer" says 0 'block 4 of its model' "$BIN/thermo-pack" inspect "$tmp/glm-mtp.thermo"
+
+# ---- a set share ----
+
+synth() # NAME, share
+{
+    "$BIN/gguf-synth" -q --shape tiny --arch glm4moe --experts 4 --experts-used 2 --d-model 384 --heads 4 --ff 256 --vocab 800 --setting hard \
+        --cycle 65 --nextn-agree "$2" --prompts "$tmp/$1.csv" --prompt-rows 2 "$tmp/$1.gguf" && chain "$1" "$tmp/$1.csv"
+}
+share() # NAME, of 64
+{
+    guesses "$1" 1 128 count > "$tmp/out" && python3 -c "
+import json
+o = json.load(open('$tmp/out'))
+assert o['tokens'] == 128 and o['right'] == 2 * $2, o"
+}
+check "a text that goes round, and a layer that guesses it" synth all 1
+check "all guesses are right" share all 64
+check "a layer that guesses three quarters, with a head of its own" synth some 0.75
+check "three quarters of the guesses are right" share some 48
+
+gen() { name=$1; shift; "$BIN/thermo-run" generate --model "$tmp/$name.thermo" --plan "$tmp/$name.json" --prompt "${prompt:-e t a o}" -n 120 "$@"; }
+same() # NAME, OPTION...
+{
+    gen "$@" -q > "$tmp/plain" && gen "$@" -q --guess mtp --mtp "$tmp/$1-mtp.thermo" "${more[@]}" > "$tmp/guessed" && [ -s "$tmp/plain" ] &&
+        cmp "$tmp/plain" "$tmp/guessed"
+}
+more=()
+for name in all some glm deep; do
+    check "$name: the text is the same, greedy" same $name --temp 0 --ignore-eos
+    more=(--guess-most 15)
+    check "$name: the same, random draws and a penalty" same $name --temp 0.9 --seed 3 --repeat-penalty 1.2
+    more=()
+    check "$name: the same where neurons are read, chunks of 3" same $name --temp 0 --memory 17MiB --prefill-chunk 3 --ignore-eos
+done
+check "exact mode" same all --temp 0 --mode exact --ignore-eos
+check "a context that fills" same all --temp 0 --context 40 --ignore-eos
+
+counts() # within a limit that makes neurons be read; and what all of it takes is below the limit
+{
+    gen all --temp 0 --ignore-eos --json --memory 17MiB --guess mtp --mtp "$tmp/all-mtp.thermo" 2> "$tmp/err" | tail -n 1 > "$tmp/out" &&
+        python3 - "$tmp/out" "${SANITIZE:-}" << 'END'
+import json, sys
+o = json.load(open(sys.argv[1]))
+g = o["guesses"]
+assert g["accepted"] == g["guessed"] and g["passes"] <= g["of"] and o["decode"]["tokens"] == g["of"] + g["accepted"] == 119, o
+assert o["decode"]["read_bytes"] > 0, o
+assert sys.argv[2] or o["peak_bytes"] <= o["memory_bytes"] == 17 << 20, o # a sanitizer takes memory of its own
+END
+}
+check "what is counted, and its memory" counts
+check "no memory for the model: infeasible" says 4 'the layer for multi-token prediction takes' gen all --memory 10MiB --guess mtp \
+    --mtp "$tmp/all-mtp.thermo"
+
+# ---- what does not go together ----
+
+check "--mtp without --guess mtp" says 2 'belongs to --guess mtp' gen all --mtp "$tmp/all-mtp.thermo"
+check "--guess mtp without --mtp" says 2 'belongs to --mtp' gen all --guess mtp
+check "with --best-of" says 2 'does not go with' gen all --guess mtp --mtp "$tmp/all-mtp.thermo" --best-of 2
+check "the layer of another model: mismatch" says 5 "is a layer of another model than '.*all.thermo'" gen all --guess mtp --mtp "$tmp/glm-mtp.thermo"
+check "a model in place of its layer" says 2 "'.*all.thermo' is a packed model" gen all --guess mtp --mtp "$tmp/all.thermo"
+check "a layer in place of its model" says 2 'is a layer for multi-token prediction, not a model' \
+    "$BIN/thermo-run" generate --model "$tmp/all-mtp.thermo" --plan "$tmp/all.json" --prompt e
+check "a layer as a draft" says 2 'draft model: .*is a layer for multi-token prediction' \
+    gen all --guess draft --draft "$tmp/all-mtp.thermo" --draft-plan "$tmp/all.json"
+check "a model without such layers" says 3 "key 'llama.nextn_predict_layers' is absent or 0" \
+    "$BIN/thermo-pack" mtp --model datasets/models/reglu-tales-10m-f16.gguf --out "$tmp/no"
+
+recurrent()
+{
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 --arch qwen35moe --layers 4 --nextn 1 --d-model 64 --heads 4 --kv-heads 2 --head-dim 32 \
+        --ff 96 --experts 6 --experts-used 2 --type f32 "$tmp/q.gguf" &&
+        says 3 "architecture 'qwen35moe', whose recurrent layers" "$BIN/thermo-pack" mtp --model "$tmp/q.gguf" --out "$tmp/no"
+}
+check "recurrent layers" recurrent
+# Bytes of a file's header, changed in place.
+tampered() # STATUS, MESSAGE, what Python does with b, the file's bytes, and at, where the dimensions of the layer's eh_proj are
+{
+    python3 - "$tmp/${of:-glm}.gguf" "$tmp/bad.gguf" "$3" << 'END' && says "$1" "$2" "$BIN/thermo-pack" mtp --model "$tmp/bad.gguf" --out "$tmp/no"
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+at = b.index(b".nextn.eh_proj.weight") + 21
+exec(sys.argv[3])
+open(sys.argv[2], "wb").write(b)
+END
+}
+rename() { echo "n = b'blk.4.$1'; i = b.index(n); b[i + len(n) - 9:i + len(n) - 7] = b'xx'"; }
+check "a matrix of another shape" tampered 3 "'blk.4.nextn.eh_proj.weight' is of shape 64 x 128 .* want 128 x 64" \
+    'b[at + 4:at + 12], b[at + 12:at + 20] = b[at + 12:at + 20], b[at + 4:at + 12]'
+for t in nextn.eh_proj nextn.enorm nextn.hnorm nextn.shared_head_norm attn_q ffn_gate_inp; do
+    check "without $t" tampered 3 "tensor 'blk.4.$t.weight' is absent" "$(rename $t.weight)"
+done
+of=glm2
+check "with a tensor that is not known" tampered 3 "tensor 'blk.3.nextn.embed_tokenx.weight' is not known" \
+    'i = b.index(b".nextn.embed_tokens"); b[i + 18:i + 19] = b"x"'
+check "nothing was written" test ! -e "$tmp/no"
+
+# Quantised, with tiles of whole blocks: the same weights as in the model, down to Q6_K.
+quantised()
+{
+    "$BIN/gguf-make" random -q --vocab 260 --context 256 --type q4_k --arch glm4moe --layers 2 --lead 1 --nextn 1 --d-model 256 --heads 4 \
+        --kv-heads 2 --head-dim 64 --ff 512 --experts 4 --experts-used 2 "$tmp/k.gguf" && chain k "$tmp/p.csv" && prompt='abc def' same k --temp 1 --seed 4
+}
+more=(--guess-most 3)
+check "Q4_K" quantised
+
+dry() { "$BIN/thermo-pack" mtp --model "$tmp/k.gguf" --out "$tmp/no" --dry-run --json > "$tmp/out" && [ ! -e "$tmp/no" ] && grep -q working_memory_bytes "$tmp/out"; }
+check "--dry-run" dry
+done_testing

@@ -435,11 +435,13 @@ static uint64_t n_units(const struct build *b)
 
 static uint64_t source_bytes(const struct build *b, uint64_t *largest_ffn)
 {
-    const struct gguf *g = b->source->gguf;
-    const struct model_hparams *h = &b->source->model->h;
+    const struct model *m = b->source->model;
     uint64_t sum = 0;
-    for (uint64_t i = 0; i < g->n_tensors; i++)
-        sum += model_leaves_out(h, g->tensors[i].name) ? 0 : g->tensors[i].bytes;
+    for (int r = 0; r < MODEL_ROLES; r++)
+        for (int l = -1; l < model_depth(&m->h); l++) {
+            const struct gguf_tensor *t = l < 0 ? m->global[r] : m->layer[l][r];
+            sum += t ? t->bytes : 0;
+        }
     *largest_ffn = 0;
     for (int l = 0; l < b->source->model->h.n_layers; l++) {
         uint64_t ffn = 0;

@@ -12,14 +12,14 @@
 
 struct args {
     const char *model, *out;
-    int threads, dry_run, json;
+    int threads, share, dry_run, json;
 };
 
 static const struct opt_usage usage = {
     "thermo-pack mtp", "",
     "Write the layer with which a model guesses further tokens (GGUF: nextn_predict_layers, blk.N.nextn.*; of several the first), "
     "for 'thermo-run generate --guess mtp --mtp'. Its weights keep their types. Embeddings and head are the model's where the layer "
-    "has none of its own. The whole model is read once, for the hash that says which packed model the layer belongs to.",
+    "has no others of its own. The whole model is read once, for the hash that says which packed model the layer belongs to.",
     "  thermo-pack mtp --model GLM-4.5-Air-Q4_K_M.gguf --out air-mtp.thermo\n", NULL
 };
 
@@ -30,6 +30,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "The GGUF that was traced and packed." },
         { .name = "out", .type = OPT_STRING, .dest = &a->out, .arg = "FILE", .file = OPT_WRITE, .required = 1,
           .help = "Where the packed layer goes; replaced whole or not at all." },
+        { .name = "share", .type = OPT_FLAG, .dest = &a->share,
+          .help = "Use the model's embeddings and head even where the file has others for the layer; equal ones are shared anyway." },
         { .name = "threads", .type = OPT_INT, .dest = &a->threads, .arg = "N", .help = "Workers.", .def = "all processors", .min = 1,
           .max = POOL_MAX_THREADS },
         { .name = "dry-run", .type = OPT_FLAG, .dest = &a->dry_run, .help = "Check the model and print sizes; write nothing." },
@@ -114,7 +116,7 @@ static int run(const struct args *a, struct err *e)
     struct build_report report = { 0 };
     uint32_t *orders = NULL;
     uint64_t file, memory;
-    int r = source_open_mtp(&s, a->model, &b.model_hash, e);
+    int r = source_open_mtp(&s, a->model, a->share, &b.model_hash, e);
     if (r < 0)
         return r;
     if ((r = derive(s.model, &b.shapes, e)) < 0)

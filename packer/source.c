@@ -74,36 +74,64 @@ static void on_bytes(void *ctx, uint64_t done)
     progress_set(ctx, done);
 }
 
+/* Is the layer's own table the model's, byte for byte? each: hashes of g's tensors. */
+static int same_table(const struct gguf *g, const struct hash128 *each, const struct gguf_tensor *own, const struct gguf_tensor *model)
+{
+    const struct gguf_tensor *t = gguf_tensor(g, own->name);
+    return t && model && t->type == model->type && !memcmp(t->dims, model->dims, sizeof t->dims) &&
+           hash_equal(each[t - g->tensors], each[model - g->tensors]);
+}
+
+/* What the layer need not have of its own. */
+static void share_tables(struct model *layer, const struct model *m, const struct hash128 *each, int share)
+{
+    const struct gguf_tensor **embd = &layer->global[MODEL_TOKEN_EMBD], **head = &layer->global[MODEL_OUTPUT];
+    const struct gguf_tensor *model_head = m->global[MODEL_OUTPUT] ? m->global[MODEL_OUTPUT] : m->global[MODEL_TOKEN_EMBD];
+    if (*embd && (share || same_table(m->gguf, each, *embd, m->global[MODEL_TOKEN_EMBD])))
+        *embd = NULL;
+    if (*head && (share || same_table(m->gguf, each, *head, model_head))) {
+        *head = NULL;
+        layer->h.tied_output = 1;
+    }
+}
+
 /* As a trace's recorder hashes it: with fused tensors in their parts. */
-static int hash_whole(const char *path, struct hash128 *out, struct err *e)
+static int hash_whole(struct model *layer, const char *path, int share, struct hash128 *out, struct err *e)
 {
     struct gguf *g;
-    struct model *m;
+    struct model *m = NULL;
     struct progress bar;
+    struct hash128 *each = NULL;
     uint64_t total = 0;
     int r = gguf_open(path, &g, e);
     if (r < 0)
         return r;
-    if ((r = model_open(g, NULL, &m, e)) == 0) {
+    if ((r = model_open(g, NULL, &m, e)) == 0 && !(each = calloc(g->n_tensors, sizeof *each)))
+        r = err_set(e, ERR_NOMEM, "hashes of '%s'", path);
+    if (r == 0) {
         for (uint64_t i = 0; i < g->n_tensors; i++)
             total += g->tensors[i].bytes;
         progress_init(&bar, "hashing the model", "B", total);
-        r = gguf_hash(g, out, NULL, on_bytes, &bar, e);
+        r = gguf_hash(g, out, each, on_bytes, &bar, e);
         progress_done(&bar);
-        model_close(m);
     }
+    if (r == 0)
+        share_tables(layer, m, each, share);
+    free(each);
+    model_close(m);
     gguf_close(g);
     return r;
 }
 
-int source_open_mtp(struct source *s, const char *path, struct hash128 *model, struct err *e)
+int source_open_mtp(struct source *s, const char *path, int share, struct hash128 *model, struct err *e)
 {
     const struct model_given given = { .act = -1, .mtp = 1 };
     *s = (struct source){ .path = path };
     int r = gguf_open(path, &s->gguf, e);
     if (r < 0)
         return r;
-    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = take_tables(s, e)) < 0 || (r = hash_whole(path, model, e)) < 0)
+    if ((r = model_open(s->gguf, &given, &s->model, e)) < 0 || (r = take_tables(s, e)) < 0 ||
+        (r = hash_whole(s->model, path, share, model, e)) < 0)
         source_close(s);
     return r;
 }

@@ -138,6 +138,34 @@ quantised()
 more=(--guess-most 3)
 check "Q4_K" quantised
 
+# Embeddings and head of the layer's own that are the model's, byte for byte, are not packed; with --share none are.
+shares() # OWN_EMBEDDINGS, OWN_HEAD, FILE, OPTION...
+{
+    "$BIN/thermo-pack" mtp -q --json --model "$3" --out "$tmp/shared.thermo" "${@:4}" > "$tmp/out" && python3 -c "
+import json
+o = json.load(open('$tmp/out'))
+assert [o['own_embeddings'], o['own_head']] == [$1, $2], o"
+}
+equal()
+{
+    PYTHONPATH=tests/e2e python3 -B - "$tmp/glm2.gguf" "$tmp/equal.gguf" << 'END' && shares False True "$tmp/equal.gguf"
+import sys
+from naive import Gguf
+g, b = Gguf(sys.argv[1]), bytearray(open(sys.argv[1], "rb").read())
+n = 4 * 260 * 64
+own, model = g.at_of["blk.3.nextn.embed_tokens.weight"], g.at_of["token_embd.weight"]
+b[own:own + n] = b[model:model + n]
+open(sys.argv[2], "wb").write(b)
+END
+}
+same_shared()
+{
+    gen glm2 -q --temp 0 > "$tmp/plain" && gen glm2 -q --temp 0 --guess mtp --mtp "$tmp/shared.thermo" > "$tmp/guessed" && cmp "$tmp/plain" "$tmp/guessed"
+}
+check "both are its own" shares True True "$tmp/glm2.gguf"
+check "embeddings that equal the model's" equal
+check "--share" shares False False "$tmp/glm2.gguf" --share
+check "the text is the same with the model's head" same_shared
 dry() { "$BIN/thermo-pack" mtp --model "$tmp/k.gguf" --out "$tmp/no" --dry-run --json > "$tmp/out" && [ ! -e "$tmp/no" ] && grep -q working_memory_bytes "$tmp/out"; }
 check "--dry-run" dry
 done_testing

@@ -30,6 +30,7 @@ class Gguf:
             dims = [self.num("Q") for _ in range(self.num("I"))]
             table.append((name, dims, self.num("I"), self.num("Q")))
         base, self.t = -(-self.at // 32) * 32, {}
+        self.at_of = {name: base + offset for name, _, _, offset in table}  # where each tensor begins
         for name, dims, kind, offset in table:
             assert kind == 0, "tensor '%s' is not F32" % name
             data = array.array("f", self.b[base + offset:base + offset + 4 * math.prod(dims)])

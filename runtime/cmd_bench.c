@@ -11,12 +11,15 @@
 #include "runtime/session/session.h"
 #include "runtime/setup.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_REPEATS 1000
+#define MAX_SIZES 16 /* numbers of sequences */
+#define MAX_SEQUENCES 1024
 
 static const struct opt_usage usage = {
     "thermo-run bench", "",
@@ -26,9 +29,12 @@ static const struct opt_usage usage = {
     "standard deviation over the repetitions, after one warm-up. With --text the generation test decodes that text, "
     "token by token, whatever the model would say: a test goes on where the last one ended, in text and context, and "
     "begins a new sequence where the context is full. That is how to compare runs with a plan that was made from such "
-    "text. Ctrl-C ends it after the token in hand and prints what was measured until then (exit status 130).",
+    "text. With --sequences several texts are generated together, and tgN@M is the speed of M of them in all; they begin alike, but with --text "
+    "each at a place of its own. "
+    "Ctrl-C ends it after the token in hand and prints what was measured until then (exit status 130).",
     "  thermo-run bench --model m.thermo --plan p.json\n"
-    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n",
+    "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
+    "  thermo-run bench --model m.thermo --plan p.json -p 0 -n 64 --sequences 1,2,4,8\n",
     NULL
 };
 
@@ -38,12 +44,14 @@ static const char *const outputs[] = { "md", "json", "csv", NULL };
 struct args {
     struct setup_args setup;
     int pp, tg, repeats, output, no_warmup;
-    const char *prompt_file, *text_file;
+    const char *prompt_file, *text_file, *sequences;
+    int sizes[MAX_SIZES], n_sizes;
 };
 
 struct test {
     char name[32];
-    int n, done;                   /* tokens; repetitions that were finished */
+    int n, done;                   /* tokens of each sequence; repetitions that were finished */
+    int sequences;
     double rate[MAX_REPEATS];      /* tokens per second */
     uint64_t ns, ttft_ns, at;      /* sums over repetitions; at: positions of the first token */
     struct engine_stats s;
@@ -53,19 +61,42 @@ struct bench {
     const struct args *a;
     struct setup *s;
     struct engine *g;
-    struct session session;
+    struct sequence {
+        struct session session;
+        int32_t id;                /* sampled last */
+        int word;                  /* of --text, the next one */
+    } *seqs;                       /* [n_seqs], all of one text each; the first alone has prompts */
+    struct session_part *parts;    /* [n_seqs] */
+    int n_seqs;
     int32_t *text;                 /* ids to take prompts from */
     int n_text;
     int32_t *words;                /* --text: what generation decodes; else NULL */
-    int n_words, word;             /* the next one */
-    struct test tests[2];
+    int n_words;
+    struct test tests[1 + MAX_SIZES];
     int n_tests, interrupted;
     int made;                      /* tokens of the repetition that runs */
 };
 
+static int parse_sizes(struct args *a, struct err *e)
+{
+    const char *p = a->sequences ? a->sequences : "1";
+    do {
+        char *end;
+        long n = isdigit((unsigned char)*p) ? strtol(p, &end, 10) : 0;
+        if (n < 1 || n > MAX_SEQUENCES || (*end && *end != ','))
+            return err_set(e, ERR_USAGE, "--sequences '%s': numbers from 1 to %d with commas between them are needed", a->sequences,
+                           MAX_SEQUENCES);
+        if (a->n_sizes == MAX_SIZES)
+            return err_set(e, ERR_USAGE, "--sequences '%s': at most %d numbers", a->sequences, MAX_SIZES);
+        a->sizes[a->n_sizes++] = (int)n;
+        p = *end ? end + 1 : end;
+    } while (*p || p[-1] == ',');
+    return 0;
+}
+
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + 9] = { 0 };
+    struct opt o[SETUP_OPTIONS + 10] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
     const struct opt own[] = {
         { .name = "n-prompt", .short_name = 'p', .type = OPT_INT, .dest = &a->pp, .arg = "N",
@@ -80,6 +111,8 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
           .help = "Text for prompts; repeated where it is too short.", .def = "pseudo-random token ids" },
         { .name = "text", .type = OPT_STRING, .dest = &a->text_file, .arg = "FILE", .file = OPT_READ,
           .help = "Text that the generation test decodes; repeated where it is too short.", .def = "what it samples" },
+        { .name = "sequences", .type = OPT_STRING, .dest = &a->sequences, .arg = "LIST", .def = "1",
+          .help = "Texts that are generated together: a number or several, as 1,2,4,8; no more than the plan is for." },
         { .name = "no-warmup", .type = OPT_FLAG, .dest = &a->no_warmup,
           .help = "Do not run each test once before measuring." },
         { .name = "no-overlap", .type = OPT_FLAG, .dest = &a->setup.no_overlap,
@@ -93,7 +126,22 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run bench --help", argv[1]);
-    return r;
+    return r ? r : parse_sizes(a, e);
+}
+
+/* The plan has room for as many sequences as are asked for. */
+static int check_sizes(struct bench *b, struct err *e)
+{
+    const struct args *a = b->a;
+    for (int i = 0; i < a->n_sizes; i++) {
+        if (a->sizes[i] > b->s->config.choice.max_batch)
+            return err_set(e, ERR_USAGE, "--sequences %d, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d'", a->sizes[i],
+                           a->setup.plan, b->s->config.choice.max_batch, a->sizes[i]);
+        b->n_seqs = a->sizes[i] > b->n_seqs ? a->sizes[i] : b->n_seqs;
+    }
+    b->seqs = calloc((size_t)b->n_seqs, sizeof *b->seqs);
+    b->parts = calloc((size_t)b->n_seqs, sizeof *b->parts);
+    return b->seqs && b->parts ? 0 : err_set(e, ERR_NOMEM, "out of memory for %d sequences", b->n_seqs);
 }
 
 /* Ids of a file's text. */
@@ -133,7 +181,7 @@ static int feed(struct bench *b, int n, struct err *e)
 {
     for (int at = 0; at < n;) {
         int piece = n - at < b->n_text ? n - at : b->n_text, done;
-        int r = session_feed(&b->session, b->text, piece, SESSION_EXACT, &done, e);
+        int r = session_feed(&b->seqs[0].session, b->text, piece, SESSION_EXACT, &done, e);
         if (r < 0)
             return r;
         at += piece;
@@ -143,33 +191,57 @@ static int feed(struct bench *b, int n, struct err *e)
 }
 
 /* The token to decode: of --text, after the beginning of text; else what was sampled. */
-static int32_t next_token(struct bench *b, int32_t sampled)
+static int32_t next_token(const struct bench *b, struct sequence *q)
 {
     int32_t bos = tokenizer_bos(b->s->tokenizer);
-    int pos = session_n_pos(&b->session);
+    int pos = session_n_pos(&q->session);
     if (!b->words)
-        return pos ? sampled : b->text[0];
+        return pos ? q->id : b->text[0];
     if (pos == 0 && bos >= 0)
         return bos;
-    b->word = b->word == b->n_words ? 0 : b->word;
-    return b->words[b->word++];
+    q->word = q->word == b->n_words ? 0 : q->word;
+    return b->words[q->word++];
 }
 
-static int generate(struct bench *b, int n, uint64_t seed, struct err *e)
+/* One token of each of n sequences. */
+static int step(struct bench *b, int n, struct err *e)
 {
-    const struct sample_params p = {
-        .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1, .seed = seed
-    };
-    int32_t id = 0;
-    session_sampling(&b->session, &p);
+    int32_t ids[MAX_SEQUENCES];
     for (int i = 0; i < n; i++) {
-        int32_t next = next_token(b, id);
-        int done, r = session_feed(&b->session, &next, 1, SESSION_PREDICTED, &done, e);
+        ids[i] = next_token(b, &b->seqs[i]);
+        b->parts[i] = (struct session_part){ &b->seqs[i].session, &ids[i], 1, SESSION_PREDICTED, 1, 0 };
+    }
+    int r = session_step(b->parts, n, b->a->setup.cancel, e);
+    for (int i = 0; i < n && r == 0; i++)
+        if (b->parts[i].result < 0) {
+            *e = *session_error(&b->seqs[i].session);
+            r = b->parts[i].result;
+        } else if ((b->seqs[i].id = session_sample(&b->seqs[i].session, e)) < 0) {
+            r = b->seqs[i].id;
+        }
+    return r;
+}
+
+static int step_alone(struct bench *b, struct err *e)
+{
+    struct sequence *q = &b->seqs[0];
+    int32_t next = next_token(b, q);
+    int done, r = session_feed(&q->session, &next, 1, SESSION_PREDICTED, &done, e);
+    return r < 0 ? r : (q->id = session_sample(&q->session, e)) < 0 ? q->id : 0;
+}
+
+static int generate(struct bench *b, const struct test *t, uint64_t seed, struct err *e)
+{
+    struct sample_params p = { .temp = 0.8, .top_k = 40, .top_p = 0.95, .min_p = 0.05, .repeat_penalty = 1 };
+    for (int i = 0; i < t->sequences; i++) {
+        p.seed = seed + (uint64_t)i * (MAX_REPEATS + 1);
+        session_sampling(&b->seqs[i].session, &p);
+    }
+    for (int i = 0; i < t->n; i++) {
+        int r = t->sequences == 1 ? step_alone(b, e) : step(b, t->sequences, e);
         if (r < 0)
             return r;
         b->made++;
-        if ((id = session_sample(&b->session, e)) < 0)
-            return id;
         if (cancel_asked(b->a->setup.cancel))
             return err_set(e, ERR_INTR, "interrupted");
     }
@@ -201,32 +273,46 @@ static void add_stats(struct engine_stats *t, const struct engine_stats *s)
 static void name_test(struct test *t, const char *kind, int n)
 {
     t->n = n;
-    snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+    int len = snprintf(t->name, sizeof t->name, "%s%d", kind, n);
+    if (t->sequences > 1)
+        snprintf(t->name + len, sizeof t->name - (size_t)len, "@%d", t->sequences);
+}
+
+/* All texts of a test begin anew, where they would not fit otherwise; of --text each at a place of its own. */
+static void begin(struct bench *b, const struct test *t, int prompt)
+{
+    for (int i = 0; i < b->n_seqs; i++) {
+        struct sequence *q = &b->seqs[i];
+        int used = i < t->sequences;
+        if (prompt || !b->words || !used || session_n_pos(&q->session) + t->n > b->s->config.choice.context)
+            session_reset(&q->session);
+        if (b->words && used && session_n_pos(&q->session) != session_n_pos(&b->seqs[0].session))
+            session_reset(&q->session);
+    }
 }
 
 /* Repetition i of a test; negative ones are warm-ups. Of a first one that is interrupted the tokens it made count. */
 static int once(struct bench *b, struct test *t, int i, struct err *e)
 {
     int prompt = t->name[0] == 'p';
-    if (prompt || !b->words || session_n_pos(&b->session) + t->n > b->s->config.choice.context)
-        session_reset(&b->session);
-    int at = session_n_pos(&b->session);
+    begin(b, t, prompt);
+    int at = session_n_pos(&b->seqs[0].session);
     engine_stats_reset(b->g);
     int64_t start = progress_now_ns();
     b->made = 0;
-    int r = prompt ? feed(b, t->n, e) : generate(b, t->n, (uint64_t)(i + 2), e);
+    int r = prompt ? feed(b, t->n, e) : generate(b, t, (uint64_t)(i + 2), e);
     int part = r == ERR_INTR && i == 0 && b->made > 0; /* nothing else is known of this test */
     if (r < 0 && !part)
         return r;
     if (part)
         name_test(t, t->name[0] == 'p' ? "pp" : "tg", b->made);
-    if (prompt && !part && !session_logits(&b->session, e)) /* the first token follows from here */
+    if (prompt && !part && !session_logits(&b->seqs[0].session, e)) /* the first token follows from here */
         return e->code;
     uint64_t ns = (uint64_t)(progress_now_ns() - start);
     struct engine_stats s = engine_stats(b->g);
     if (i < 0)
         return r;
-    t->rate[t->done++] = report_rate((uint64_t)t->n, ns);
+    t->rate[t->done++] = report_rate((uint64_t)t->n * (uint64_t)t->sequences, ns);
     t->ns += ns;
     t->at += (uint64_t)at;
     t->ttft_ns += prompt && !part ? ns : 0;
@@ -250,6 +336,23 @@ static double deviation(const struct test *t)
     return t->done > 1 ? sqrt(sum / (t->done - 1)) : 0;
 }
 
+/* Of all repetitions and sequences. */
+static double tokens_of(const struct test *t)
+{
+    return (double)t->n * t->done * t->sequences;
+}
+
+/* Speed of a generation test by the plan; 0: it is not for so many sequences, or its predictions do not hold. */
+static double predicted_rate(const struct bench *b, const struct test *t)
+{
+    if (t->name[0] == 'p' || setup_differs(b->s))
+        return 0;
+    for (int i = 0; i < b->s->n_planned; i++)
+        if (b->s->planned[i].batch == t->sequences)
+            return b->s->planned[i].predicted.tokens_per_s;
+    return 0;
+}
+
 /* Time to the first token of a prompt test by the plan; 0: not predicted. */
 static double predicted_ms(const struct bench *b, const struct test *t)
 {
@@ -259,31 +362,33 @@ static double predicted_ms(const struct bench *b, const struct test *t)
 static void print_md(const struct bench *b)
 {
     char memory[24], peak[24], size[24];
-    printf("| model | size | backend | threads | memory | test | t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
+    printf("| model | size | backend | threads | memory | test | t/s | plan's t/s | ttft ms | plan's ttft ms | io MiB/token | stall | hit "
            "| rss peak |\n"
-           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
+           "| --- | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
-        char ttft[32] = "", plans[32] = "";
+        char ttft[32] = "", plans[32] = "", rate[32] = "";
+        if (predicted_rate(b, t) > 0)
+            snprintf(rate, sizeof rate, "%.2f", predicted_rate(b, t));
         if (t->ttft_ns)
             snprintf(ttft, sizeof ttft, "%.1f", (double)t->ttft_ns / 1e6 / n);
         if (predicted_ms(b, t) > 0)
             snprintf(plans, sizeof plans, "%.1f", predicted_ms(b, t));
-        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
+        printf("| %s | %s | %s%s | %d | %s | %s | %.2f ± %.2f | %s | %s | %s | %.3f | %.1f %% | %.1f %% | %s |\n",
                b->s->pack->h.name, size_format(b->s->pack->file.size, size, sizeof size),
                engine_io(b->g)->backend->name, engine_io(b->g)->direct ? "" : " (page cache)",
                b->s->config.choice.threads, size_format(b->s->memory_bytes, memory, sizeof memory), t->name,
-               mean(t), deviation(t), ttft, plans, (double)t->s.read_bytes / 1048576 / ((double)t->n * n),
+               mean(t), deviation(t), rate, ttft, plans, (double)t->s.read_bytes / 1048576 / tokens_of(t),
                100 * report_share(t->s.stall_ns, t->ns), 100 * report_hit_rate(&t->s),
                size_format(machine_peak_bytes(), peak, sizeof peak));
     }
 }
 
 /* Where the time of a token went, and which neurons it took. */
-static void print_shares(const struct test *t, int n)
+static void print_shares(const struct test *t)
 {
-    double tokens = (double)t->n * n;
+    double tokens = tokens_of(t);
     printf(",\"ms_per_token\":{\"attention\":%.6g,\"predict\":%.6g,\"ffn\":%.6g,\"stall\":%.6g,\"head\":%.6g}",
            (double)t->s.attention_ns / 1e6 / tokens, (double)t->s.predict_ns / 1e6 / tokens, (double)t->s.ffn_ns / 1e6 / tokens,
            (double)t->s.stall_ns / 1e6 / tokens, (double)t->s.head_ns / 1e6 / tokens);
@@ -309,12 +414,15 @@ static void print_json(const struct bench *b)
                "per_token\":%.6g"
                ",\"reads_per_token\":%.6g,\"stall_share\":%.6g,\"hit_rate\":%.6g",
                i ? "," : "", t->name, t->n, mean(t), deviation(t), (double)t->ttft_ns / 1e6 / n,
-               (double)t->s.read_bytes / ((double)t->n * n), (double)t->s.reads / ((double)t->n * n),
+               (double)t->s.read_bytes / tokens_of(t), (double)t->s.reads / tokens_of(t),
                report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s));
+        printf(",\"sequences\":%d", t->sequences);
+        if (predicted_rate(b, t) > 0)
+            printf(",\"tokens_per_s_predicted\":%.6g", predicted_rate(b, t));
         if (predicted_ms(b, t) > 0)
             printf(",\"ttft_predicted_ms\":%.6g", predicted_ms(b, t));
         printf(",\"position\":%.6g", (double)t->at / n + t->n / 2.0);
-        print_shares(t, n);
+        print_shares(t);
         for (int k = 0; k < n; k++)
             printf("%s%.6g", k ? "," : ",\"samples\":[", t->rate[k]);
         fputs("]}", stdout);
@@ -325,18 +433,20 @@ static void print_json(const struct bench *b)
 static void print_csv(const struct bench *b)
 {
     puts("model,model_bytes,backend,direct,threads,memory_bytes,test,tokens_per_s,stddev,ttft_ms,"
-         "read_bytes_per_token,stall_share,hit_rate,peak_bytes,ttft_predicted_ms");
+         "read_bytes_per_token,stall_share,hit_rate,peak_bytes,ttft_predicted_ms,sequences,"
+         "tokens_per_s_predicted");
     for (int i = 0; i < b->n_tests; i++) {
         const struct test *t = &b->tests[i];
         int n = t->done;
         putchar('"');
         for (const char *p = b->s->pack->h.name; *p; p++)
             printf(*p == '"' ? "\"\"" : "%c", *p);
-        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g\n",
+        printf("\",%llu,%s,%d,%d,%llu,%s,%.6g,%.6g,%.6g,%.6g,%.6g,%.6g,%llu,%.6g,%d,%.6g\n",
                (unsigned long long)b->s->pack->file.size, engine_io(b->g)->backend->name, engine_io(b->g)->direct,
                b->s->config.choice.threads, (unsigned long long)b->s->memory_bytes, t->name, mean(t),
-               deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / ((double)t->n * n),
-               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes(), predicted_ms(b, t));
+               deviation(t), (double)t->ttft_ns / 1e6 / n, (double)t->s.read_bytes / tokens_of(t),
+               report_share(t->s.stall_ns, t->ns), report_hit_rate(&t->s), (unsigned long long)machine_peak_bytes(), predicted_ms(b, t),
+               t->sequences, predicted_rate(b, t));
     }
 }
 
@@ -355,8 +465,10 @@ static int measure(struct bench *b, struct err *e)
 {
     struct progress bar;
     int r = setup_engine(b->s, &b->g, e), steps = 0;
-    if (r == 0)
-        r = session_init(&b->session, b->g, &(struct session_config){ .cancel = b->a->setup.cancel }, e);
+    for (int i = 0; i < b->n_seqs && r == 0; i++) {
+        r = session_init(&b->seqs[i].session, b->g, &(struct session_config){ .cancel = b->a->setup.cancel }, e);
+        b->seqs[i].word = (int)((long long)i * b->n_words / b->n_seqs);
+    }
     progress_init(&bar, "measuring", "runs", (uint64_t)(b->n_tests * (b->a->repeats + !b->a->no_warmup)));
     for (int i = 0; i < b->n_tests; i++)
         for (int k = b->a->no_warmup ? 0 : -1; k < b->a->repeats && r == 0; k++) {
@@ -368,13 +480,14 @@ static int measure(struct bench *b, struct err *e)
         keep_finished(b);
     if (r == 0 || (r == ERR_INTR && b->g))
         (b->a->output == OUT_MD ? print_md : b->a->output == OUT_JSON ? print_json : print_csv)(b);
-    session_done(&b->session);
+    for (int i = 0; i < b->n_seqs; i++)
+        session_done(&b->seqs[i].session);
     report_accel_lost(b->g);
     engine_close(b->g);
     return r;
 }
 
-static int add_test(struct bench *b, const char *kind, int asked, int usual, struct err *e)
+static int add_test(struct bench *b, const char *kind, int asked, int usual, int sequences, struct err *e)
 {
     int context = b->s->config.choice.context, n = asked >= 0 ? asked : usual < context ? usual : context;
     if (n > context)
@@ -382,6 +495,7 @@ static int add_test(struct bench *b, const char *kind, int asked, int usual, str
     if (!n)
         return 0;
     struct test *t = &b->tests[b->n_tests++];
+    t->sequences = sequences;
     name_test(t, kind, n);
     return 0;
 }
@@ -399,11 +513,21 @@ int cmd_bench(int argc, char **argv)
     b.a = &a;
     b.s = &s;
     a.setup.cancel = file_catch_interrupt();
-    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = add_test(&b, "pp", a.pp, 512, &e)) == 0 &&
-        (r = add_test(&b, "tg", a.tg, 128, &e)) == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
+    int most = 1;
+    for (int i = 0; i < a.n_sizes; i++)
+        most = a.sizes[i] > most ? a.sizes[i] : most;
+    a.setup.beside = most > 1 ? (uint64_t)most * (sizeof *b.seqs + sizeof *b.parts) : 0;
+    a.setup.beside_what = "--sequences";
+    if (r == 0 && (r = setup_open(&a.setup, &s, &e)) == 0 && (r = check_sizes(&b, &e)) == 0)
+        r = add_test(&b, "pp", a.pp, 512, 1, &e);
+    for (int i = 0; i < a.n_sizes && r == 0; i++)
+        r = add_test(&b, "tg", a.tg, 128, a.sizes[i], &e);
+    if (r == 0 && (r = get_text(&b, s.config.choice.context, &e)) == 0)
         r = measure(&b, &e);
     free(b.text);
     free(b.words);
+    free(b.seqs);
+    free(b.parts);
     setup_close(&s);
     return r < 0 ? opt_fail(&e) : 0;
 }

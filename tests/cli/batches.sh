@@ -171,6 +171,29 @@ interrupted()
 }
 check "a signal leaves whole lines" interrupted
 
+# ---- bench ----
+measured()
+{
+    "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 1,3,4 -o json > "$tmp/speeds" 2> "$tmp/err" &&
+        "$run" bench "${files[@]}" -q -p 0 -n 6 -r 2 --no-warmup --sequences 4 --text datasets/heldout/heldout.txt -o csv > "$tmp/speeds.csv" || { cat "$tmp/err"; return 1; }
+    py "
+import csv
+plan = {b['batch']: b['predicted']['tokens_per_s'] for b in json.load(open('$tmp/split.json'))['limits'][0]['batches']}
+t = lines('speeds')[0]['tests']
+assert [(x['test'], x['sequences'], x['tokens']) for x in t] == [('tg6', 1, 6), ('tg6@3', 3, 6), ('tg6@4', 4, 6)], t
+assert [abs(x.get('tokens_per_s_predicted', 0) - plan.get(x['sequences'], 0)) < 1e-3 * plan[1] for x in t] == [True] * 3, (t, plan)
+assert all(len(x['samples']) == 2 and x['tokens_per_s'] > 0 for x in t), t
+# Of reads and neurons a token of a batch has its share.
+assert abs(t[1]['neurons_per_token']['possible'] * 3 / t[0]['neurons_per_token']['possible'] - 1) < 1e-4, t
+row, = csv.DictReader(open('$tmp/speeds.csv'))
+assert row['test'] == 'tg6@4' and row['sequences'] == '4', row"
+}
+check "speeds of several together, beside the plan's" measured
+check "speeds of more than the plan is for" fails 2 'sequences 5, but plan .* is for 4' "$run" bench "${files[@]}" --sequences 2,5
+for list in 0 2, ,2 2,x 1025 -1 '2 3'; do
+    check "--sequences '$list'" fails 2 "numbers from 1 to 1024" "$run" bench "${files[@]}" --sequences="$list"
+done
+
 # ---- serve ----
 requests()
 {

@@ -29,9 +29,9 @@ static const struct opt_usage usage = {
     "standard deviation over the repetitions, after one warm-up. With --text the generation test decodes that text, "
     "token by token, whatever the model would say: a test goes on where the last one ended, in text and context, and "
     "begins a new sequence where the context is full. That is how to compare runs with a plan that was made from such "
-    "text. With --sequences several texts are generated together, and tgN@M is the speed of M of them in all; they begin alike, but with --text "
-    "each at a place of its own. "
-    "Ctrl-C ends it after the token in hand and prints what was measured until then (exit status 130).",
+    "text. With --sequences several texts are generated together, and tgN@M is the speed of M of them in all; all have the "
+    "same beginning, but with --text each begins at a place of its own. Ctrl-C ends it after the "
+    "token in hand and prints what was measured until then (exit status 130).",
     "  thermo-run bench --model m.thermo --plan p.json\n"
     "  thermo-run bench --model m.thermo --plan p.json --memory 2GiB -p 0 -n 64 -r 3 --output json\n"
     "  thermo-run bench --model m.thermo --plan p.json -p 0 -n 64 --sequences 1,2,4,8\n",
@@ -135,8 +135,8 @@ static int check_sizes(struct bench *b, struct err *e)
     const struct args *a = b->a;
     for (int i = 0; i < a->n_sizes; i++) {
         if (a->sizes[i] > b->s->config.choice.max_batch)
-            return err_set(e, ERR_USAGE, "--sequences %d, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d'", a->sizes[i],
-                           a->setup.plan, b->s->config.choice.max_batch, a->sizes[i]);
+            return err_set(e, ERR_USAGE, "--sequences %d, but plan '%s' is for %d: plan with 'thermo-plan solve --max-batch %d'",
+                           a->sizes[i], a->setup.plan, b->s->config.choice.max_batch, a->sizes[i]);
         b->n_seqs = a->sizes[i] > b->n_seqs ? a->sizes[i] : b->n_seqs;
     }
     b->seqs = calloc((size_t)b->n_seqs, sizeof *b->seqs);

@@ -302,8 +302,8 @@ static int prompt_of(const struct problem *p, const struct limits *lim, const st
     if (r == 0 && c.engine && cost_memory_ok(b.total, lim->memory_bytes))
         r = problem_prompt_heights(p, &c, residencies, l, e);
     else if (r == 0 && c.engine && cost_prompt_engine_known(p->space.hw, c.engine, &p->space.shapes, p->space.in->h.d_model))
-        notes_add(p->space.notes, "memory %llu: the buffers of accelerator '%.40s' do not fit beside the plan, so prompts have no neurons "
-                                  "on it", (unsigned long long)lim->memory_bytes, c.engine);
+        notes_add(p->space.notes, "memory %llu: prompts have no neurons on accelerator '%.40s': its buffers do not fit beside the plan, "
+                                  "and cost decoding more than they may bring", (unsigned long long)lim->memory_bytes, c.engine);
     return r < 0 ? r : problem_prompt(p, &c, residencies, l, &l->prompt, e);
 }
 
@@ -367,6 +367,89 @@ static int solve_limit(struct problem *p, const struct request *q, const struct 
         r = diagnosis_infeasible(p, lim, SOLVE_MEMORY | SOLVE_SPEED, q->diagnosis, e); /* fast enough for one sequence alone */
     solve_result_done(&res);
     return r;
+}
+
+/* --- memory for an accelerator of prompts --- */
+
+/* Would prompts have neurons on the accelerator if its memory were there, which no batch size pays for? */
+static int prompts_want(const struct problem *p, const struct request *q, const struct limits *lim, const struct planning_chosen *x)
+{
+    return lim->engine && q->cost == PLAN_COST_MEASURED && q->prompt_weight > 0 && !planning_largest(x->choice, x->n_batches).height &&
+           cost_prompt_known(p->space.hw) && cost_prompt_engine_known(p->space.hw, lim->engine, &p->space.shapes, p->space.in->h.d_model);
+}
+
+/* The account of what was chosen, with the accelerator. */
+static int fits_beside(const struct problem *p, const struct limits *lim, const struct planning_chosen *x, int *fits, struct err *e)
+{
+    const struct cost_choice c = planning_largest(x->choice, x->n_batches);
+    struct limits with = *lim;
+    struct budget b;
+    with.reserved = 1;
+    int r = account_of(&p->space, &c, &with, x->residencies, &b, e);
+    *fits = r == 0 && cost_memory_ok(b.total, lim->memory_bytes);
+    return r;
+}
+
+/* The limit again, the accelerator's memory set aside. 1: planned; 0: nothing fits, or is as fast as asked for. */
+static int solve_reserved(struct problem *p, const struct request *q, const struct limits *lim, struct planning_chosen *x, struct err *e)
+{
+    const struct incumbent any = { -INFINITY, 0 };
+    struct request quiet = *q;
+    struct limits with = *lim;
+    struct solve_result res;
+    int chunk = lim->prefill_chunk;
+    quiet.certificate = NULL;
+    with.reserved = 1;
+    int r = solve_one(p, &quiet, &any, &chunk, 0, &with, &res, e);
+    if (r != 1)
+        return r;
+    r = res.feasible ? prefer_and_refine(p, &quiet, &with, &res, e) : 0;
+    if (r == 0 && res.feasible)
+        r = with.only_batch ? planning_batches(p, &quiet, &with, &res, solve_alone, x, e) : planning_chosen_of(p, &with, &res, x, e);
+    solve_result_done(&res);
+    return r;
+}
+
+/* Ticks of a decoded token, by the weights of batch sizes, and of `weight` tokens of prompts in passes of the chunk, (M27), with the
+ * accelerator or without. */
+static int both_ticks(const struct problem *p, const struct limits *lim, double weight, const struct planning_chosen *x, int with,
+                      double *out, struct err *e)
+{
+    int most = lim->context < PLAN_PROMPT_TOKENS ? lim->context : PLAN_PROMPT_TOKENS, n = p->space.in->n_batches;
+    int tokens = lim->prefill_chunk < most ? lim->prefill_chunk : most;
+    struct cost_choice c = planning_largest(x->choice, x->n_batches);
+    struct problem_heights at;
+    double all = 0;
+    c.engine = lim->engine;
+    for (int b = 0; b < n; b++)
+        all += (double)configs_weight(lim, n, b) * inputs_batch_sizes[b];
+    int r = problem_pass(p, &c, x->residencies, tokens, &at, e);
+    if (r == 0)
+        *out = (double)x->objective / all + weight * SOLVE_TICKS_PER_NS * at.ns[with ? at.best : 0] / tokens;
+    return r;
+}
+
+/* Where decoding gives the accelerator nothing and its memory is not there, neurons may give way to it for the sake of prompts: if a
+ * decoded token takes at most 1 / PROMPT_PART more, and with `weight` tokens of prompts less. The bound stays that of all plans. */
+static int reserve_for_prompts(struct problem *p, const struct request *q, const struct limits *lim, struct planning_chosen *x,
+                               struct err *e)
+{
+    struct planning_chosen now = { 0 };
+    double before, after;
+    int fits = 0, r = 0;
+    if (!prompts_want(p, q, lim, x) || (r = fits_beside(p, lim, x, &fits, e)) < 0 || fits)
+        return r;
+    if ((r = both_ticks(p, lim, q->prompt_weight, x, 0, &before, e)) == 0 && (r = solve_reserved(p, q, lim, &now, e)) == 1 &&
+        (r = both_ticks(p, lim, q->prompt_weight, &now, 1, &after, e)) == 0 &&
+        now.objective <= x->objective + x->objective / PROMPT_PART && after < before) {
+        now.bound = x->bound;
+        now.finished = x->finished;
+        planning_chosen_done(x);
+        *x = now;
+        return 0;
+    }
+    planning_chosen_done(&now);
+    return r < 0 ? r : 0;
 }
 
 /* --- one layout --- */
@@ -524,7 +607,8 @@ int planning_layout(struct problem *p, const struct request *q, struct planning_
         if ((r = solve_limit(p, q, &h, &chunks->of[i], chunks->by_speed, &lim, &x, e)) != 1)
             break;
         plan.n_limits = i + 1;
-        r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
+        if ((r = reserve_for_prompts(p, q, &lim, &x, e)) == 0)
+            r = fill_limit(p, &lim, &x, &plan, &plan.limits[i], e);
         bounds[i] = (struct planning_bound){ x.bound, x.objective, lim.context };
         planning_chosen_done(&x);
         if (r == 0 && plan.limits[i].mode == PLAN_PREDICTED)

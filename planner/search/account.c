@@ -29,7 +29,9 @@ int account_of(const struct space *s, const struct cost_choice *c, const struct 
     struct budget_choice b = { .context = c->context, .kv_f16 = c->kv_f16, .max_batch = lim->max_batch,
                                .prefill_chunk = lim->prefill_chunk, .threads = c->threads, .io_lanes = c->lanes,
                                .queue_depth = c->depth, .read_bytes = c->read_bytes, .hot = hot, .cold = cold };
-    if (c->height && c->engine)
+    if (lim->reserved)
+        b.engine = account_engine(s->hw, lim->engine);
+    else if (c->height && c->engine)
         b.engine = account_engine(s->hw, c->engine);
     if (c->predicted) {
         b.predictors = s->group[c->group].predictors;

@@ -659,13 +659,15 @@ static void test_variants(void)
     hw_free(&hw);
 }
 
+#define LAYERS 16
+
 /* The time of a prompt that is one pass, of the limit as planned, but for one height. */
 static double first_ns(const struct problem *pr, const struct plan *p, const struct plan_limit *l, int i, uint32_t height)
 {
     struct plan_limit as = *l;
     struct plan_prompt q;
     struct cost_choice c;
-    struct cost_residency residencies[4];
+    struct cost_residency residencies[LAYERS];
     struct err e = { 0 };
     planning_choice(p, l, NULL, &c);
     c.engine = p->engine;
@@ -678,8 +680,8 @@ static double first_ns(const struct problem *pr, const struct plan *p, const str
  * its height. Where figures of many tokens or memory are missing there are none. */
 static void test_prompt_heights(void)
 {
-    struct inputs in = sample_inputs(4, 256, 1024, 1, 4);
-    struct hw hw = sample_hw(1, 2, 50000), few = sample_hw(1, 2, 50000);
+    struct inputs in = sample_inputs(LAYERS, 256, 1024, 1, 4);
+    struct hw hw = sample_hw(1, 2, 1e6), few = sample_hw(1, 2, 1e6), disk = sample_hw(1, 2, 50000);
     struct request q = request(64 << 20);
     struct plan p;
     struct err e = { 0 };
@@ -687,8 +689,13 @@ static void test_prompt_heights(void)
     q.max_batch = 4;
     q.form = LAYOUT_SPLIT;
     q.context = 256;
-    sample_many_tokens(&hw), sample_many_tokens(&few);
-    sample_accel(&hw, 20000, 1e5, 200), sample_accel(&few, 20000, 1e5, 0);
+    sample_many_tokens(&hw), sample_many_tokens(&few), sample_many_tokens(&disk);
+    sample_accel(&hw, 20000, 1e5, 200), sample_accel(&few, 20000, 1e5, 0), sample_accel(&disk, 20000, 1e5, 200);
+    for (int i = 0; i < hw.n_storage; i++) { /* so fast that a cluster less in memory is a small matter */
+        struct hw_storage *s = &hw.storage_points[i];
+        s->bytes_per_s = (struct hw_dist){ 20 * s->bytes_per_s.p10, 20 * s->bytes_per_s.p50, 20 * s->bytes_per_s.p90 };
+        s->cpu_ns_per_read = 100;
+    }
     char *text = plan_for(&q, &in, &hw, &p, &e);
     CHECK_MSG(text && p.revision == 8 && !strcmp(p.engine, "opencl:0") && p.limits[0].prompt.with_engine, "%s", e.msg);
     const struct plan_limit *l = &p.limits[0];
@@ -716,10 +723,29 @@ static void test_prompt_heights(void)
     plan_done(&p);
     free(text);
 
-    q.memory[0] = with - 1; /* not a byte less, for everything else is in memory */
-    text = plan_for(&q, &in, &hw, &p, &e);
-    CHECK_MSG(text && p.revision == 7 && !p.engine[0] && p.limits[0].prompt.n && !p.limits[0].prompt.with_engine, "%s", e.msg);
-    CHECK(text && strstr(text, "do not fit beside the plan"));
+    /* A byte less, and neurons give way to it, as prompts are worth it: decoding is a little slower, and the gap says so. */
+    double whole_ns = 0, less_ns = 0;
+    q.memory[0] = with - 1;
+    for (int without = 1; without >= 0; without--) {
+        q.prompt_weight = without ? 0 : 1;
+        q.chunk = 256;
+        text = plan_for(&q, &in, &hw, &p, &e);
+        CHECK_MSG(text && p.limits[0].prompt.n, "%s", e.msg);
+        double ns = 0;
+        for (int b = 0; b < 3; b++)
+            ns += (b ? 1 : 2) * 1e9 / p.limits[0].batches[b].predicted.tokens_per_s;
+        *(without ? &whole_ns : &less_ns) = ns;
+        CHECK(p.revision == (without ? 7 : 8) && p.limits[0].prompt.with_engine != without && (p.engine[0] == 0) == without);
+        CHECK(text && (strstr(text, "do not fit beside the plan") != NULL) == without);
+        CHECK(p.limits[0].account_bytes <= with - 1 && plan_pass_height(&p.limits[0], 4) == 0);
+        CHECK(without || (less_ns > whole_ns && less_ns < 1.03 * whole_ns && p.limits[0].gap > 1 - whole_ns / less_ns - 1e-9));
+        plan_done(&p);
+        free(text);
+    }
+    /* Where they are read from a slow disk prompts are not worth it. */
+    q.chunk = 0;
+    text = plan_for(&q, &in, &disk, &p, &e);
+    CHECK_MSG(text && p.revision == 7 && !p.engine[0] && strstr(text, "do not fit beside the plan"), "%s", e.msg);
     plan_done(&p);
     free(text);
     q.memory[0] = with;
@@ -732,7 +758,7 @@ static void test_prompt_heights(void)
     plan_done(&p);
     free(text);
     inputs_done(&in);
-    hw_free(&hw), hw_free(&few);
+    hw_free(&hw), hw_free(&few), hw_free(&disk);
 }
 
 int main(void)

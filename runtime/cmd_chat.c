@@ -7,6 +7,7 @@
 
 #include "runtime/chat/chat.h"
 #include "runtime/cmd.h"
+#include "runtime/mtp.h"
 #include "runtime/report.h"
 #include "runtime/sampling.h"
 #include "runtime/session/guess.h"
@@ -33,9 +34,11 @@ static const struct opt_usage usage = {
     NULL
 };
 
+enum { GUESS_NONE, GUESS_LOOKUP, GUESS_MTP }; /* --guess */
+
 struct args {
     struct setup_args setup;
-    const char *system, *template;
+    const char *system, *template, *mtp;
     int n, json, thinking, guess;
     uint64_t seed;
     struct sample_params sampling;
@@ -52,6 +55,7 @@ struct talk {
     struct chat *chat;
     struct session session;
     struct guess guess;
+    struct mtp mtp;                /* with --guess mtp */
     struct chat_reader reader;
     struct stream stream;
     struct text answer, thought;
@@ -62,9 +66,9 @@ struct talk {
 
 static int parse(struct args *a, int argc, char **argv, struct err *e)
 {
-    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 9] = { 0 };
+    struct opt o[SETUP_OPTIONS + SAMPLING_OPTIONS + 10] = { 0 };
     int k = setup_options(o, &a->setup), n_pos = 0;
-    static const char *const guess_names[] = { "none", "lookup", NULL };
+    static const char *const guess_names[] = { "none", "lookup", "mtp", NULL };
     const struct opt own[] = {
         { .name = "system", .type = OPT_STRING, .dest = &a->system, .arg = "TEXT", .help = "A system message at the beginning." },
         { .name = "chat-template", .type = OPT_STRING, .dest = &a->template, .arg = "FILE", .file = OPT_READ,
@@ -79,13 +83,18 @@ static int parse(struct args *a, int argc, char **argv, struct err *e)
         { .name = "json", .type = OPT_FLAG, .dest = &a->json, .help = "JSON lines in and out." },
         { .name = "guess", .type = OPT_CHOICE, .dest = &a->guess, .choices = guess_names,
           .help = "Guess tokens and have one pass say how many are right: lookup takes what followed the same tokens before in the "
-                  "conversation. Answers stay what they are without.", .def = "none" },
+                  "conversation, mtp asks the model's own layer for multi-token prediction. Answers stay what they are without.",
+          .def = "none" },
+        { .name = "mtp", .type = OPT_STRING, .dest = &a->mtp, .arg = "FILE", .file = OPT_READ,
+          .help = "With --guess mtp: the packed layer, from thermo-pack mtp. It stays in memory; what it takes is a part of --memory." },
     };
     memcpy(o + k, own, sizeof own);
     sampling_options(o + k + sizeof own / sizeof own[0], &a->sampling);
     int r = opt_parse(o, &usage, argc, argv, &n_pos, e);
     if (r == 0 && n_pos)
         return err_set(e, ERR_USAGE, "unexpected argument '%s'; see thermo-run chat --help", argv[1]);
+    if (r == 0 && (a->guess == GUESS_MTP) != (a->mtp != NULL))
+        return err_set(e, ERR_USAGE, a->mtp ? "--mtp belongs to --guess mtp" : "--guess mtp belongs to --mtp");
     return r;
 }
 
@@ -410,19 +419,34 @@ static int converse(struct talk *t, struct err *e)
 static int run_engine(struct talk *t, struct err *e)
 {
     struct engine *g;
-    int r = setup_engine(t->s, &g, e);
+    int mtp = t->a->guess == GUESS_MTP, r = setup_engine(t->s, &g, e);
     if (r < 0)
         return r;
-    const struct session_config q = { .sampling = t->a->sampling };
+    const struct session_config q = { .sampling = t->a->sampling, .watcher = mtp ? mtp_watch : NULL, .watcher_ctx = &t->mtp };
     catch_interrupt();
-    const struct guess_config guesses = { .most = t->a->guess ? GUESS_MOST : 0, .source = guess_lookup, .mode = SESSION_PREDICTED };
+    const struct guess_config guesses = { .most = !t->a->guess ? 0 : mtp ? GUESS_USUAL : GUESS_MOST, .mode = SESSION_PREDICTED,
+                                          .source = mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
+                                          .ctx = &t->mtp, .costly = mtp };
     guess_init(&t->guess, &guesses, &t->session);
-    if ((r = session_init(&t->session, g, &q, e)) == 0)
+    if ((!mtp || (r = mtp_start(&t->mtp, t->s, g, e)) == 0) && (r = session_init(&t->session, g, &q, e)) == 0)
         r = converse(t, e);
     session_done(&t->session);
+    mtp_close(&t->mtp);
     report_accel_lost(g);
     engine_close(g);
     return r;
+}
+
+/* What the conversation takes, and who guesses. */
+static int count_beside(struct args *a, struct mtp *m, struct err *e)
+{
+    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN, a->setup.beside_what = "the conversation";
+    if (a->guess != GUESS_MTP)
+        return 0;
+    a->setup.beside_what = "the layer for multi-token prediction, and the conversation,";
+    a->setup.beside_of = mtp_beside;
+    a->setup.beside_ctx = m;
+    return mtp_open(m, a->mtp, e);
 }
 
 static int talk(struct args *a, struct err *e)
@@ -433,9 +457,9 @@ static int talk(struct args *a, struct err *e)
     if (a->seed == UINT64_MAX && getrandom(&a->seed, 4, 0) == 4)
         a->seed &= UINT32_MAX; /* short enough to type again */
     a->sampling.seed = a->seed;
-    a->setup.beside = CHAT_BYTES, a->setup.beside_per_token = CHAT_BYTES_PER_TOKEN, a->setup.beside_what = "the conversation";
-    if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = setup_open(&a->setup, &s, e)) == 0 &&
-        (!a->guess || (r = setup_can_guess(&s, e)) == 0) &&
+    if ((r = stream_init(&t.stream, NULL, 0, to_stdout, &t, e)) == 0 && (r = count_beside(a, &t.mtp, e)) == 0 &&
+        (r = setup_open(&a->setup, &s, e)) == 0 && (!a->guess || (r = setup_can_guess(&s, e)) == 0) &&
+        (a->guess != GUESS_MTP || (r = mtp_check(&t.mtp, &s, e)) == 0) &&
         (r = chat_new(s.pack->meta, s.tokenizer, a->template, s.config.choice.context, &t.chat, e)) == 0)
         r = run_engine(&t, e);
     if (r == 0)
@@ -445,6 +469,7 @@ static int talk(struct args *a, struct err *e)
     free(t.thought.s);
     free(t.own_system);
     stream_done(&t.stream);
+    mtp_close(&t.mtp);
     setup_close(&s);
     return r;
 }

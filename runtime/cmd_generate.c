@@ -263,7 +263,7 @@ static int run_loaded(struct run *r, struct err *e)
     if (c == 0) {
         int64_t start = progress_now_ns();
         int drafts = r->a->guess == GENERATE_GUESS_DRAFT, mtp = r->a->guess == GENERATE_GUESS_MTP;
-        const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : 8,
+        const struct guess_config q = { .most = !r->a->guess ? 0 : r->a->guess_most ? r->a->guess_most : GUESS_USUAL,
                                         .source = drafts ? draft_guess : mtp ? mtp_guess : guess_lookup, .ready = mtp ? mtp_ready : NULL,
                                         .ctx = mtp ? (void *)&r->mtp : &r->draft, .costly = drafts || mtp, .never = r->eog,
                                         .n_never = r->a->ignore_eos ? r->n_eog : 0, .mode = SESSION_PREDICTED };

@@ -10,8 +10,10 @@
  *     session_init(..., { .watcher = mtp_watch, .watcher_ctx = &m })
  *     guess_init(..., { .source = mtp_guess, .ready = mtp_ready, .ctx = &m, .costly = 1 })
  *
- * One session, whose positions are only taken back to where guesses began. Hidden states wait in a buffer until the token after them is
- * known, and are taken in together. Memory: all of it is in mtp_beside's account, the engine's and what this module takes. */
+ * One session. Where its positions are taken back further than to where guesses began, for a later turn of a conversation, the last
+ * that stays may have been taken in with another token than follows now, which costs guesses and no more. Hidden states wait in a buffer
+ * until the token after them is known, and are taken in together. Memory: all of it is in mtp_beside's account, the engine's and what
+ * this module takes. One thread. */
 #include "runtime/session/guess.h"
 #include "runtime/setup.h"
 

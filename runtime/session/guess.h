@@ -20,6 +20,7 @@
 #include "runtime/session/session.h"
 
 #define GUESS_MOST    15 /* guesses of a pass */
+#define GUESS_USUAL   8  /* of a pass, where the command line does not say */
 #define GUESS_CLASSES 4
 
 /* Writes at most `most` guesses of what follows tokens ids[n] and then last; *class, 0 to GUESS_CLASSES - 1: guesses that are as good

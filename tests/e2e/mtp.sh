@@ -86,6 +86,26 @@ check "what is counted, and its memory" counts
 check "no memory for the model: infeasible" says 4 'the layer for multi-token prediction takes' gen all --memory 10MiB --guess mtp \
     --mtp "$tmp/all-mtp.thermo"
 
+# ---- a conversation ----
+
+printf '%s' '{%- for m in messages %}{{ m.content ~ " " }}{% endfor %}' > "$tmp/template"
+talk() # NAME, OPTION...
+{
+    local name=$1
+    shift
+    printf '%s\n' 'e t a' 'o i n s' '/reset' 'h r' | "$BIN/thermo-run" chat -q --model "$tmp/$name.thermo" --plan "$tmp/$name.json" --chat-template \
+        "$tmp/template" -n 30 "$@"
+}
+turns() # NAME, OPTION...
+{
+    talk "$@" > "$tmp/plain" && talk "$@" --guess mtp --mtp "$tmp/$1-mtp.thermo" > "$tmp/guessed" && [ -s "$tmp/plain" ] && cmp "$tmp/plain" "$tmp/guessed"
+}
+check "chat: several turns, greedy" turns all --temp 0
+check "chat: random draws, wrong guesses" turns some --temp 1 --seed 2
+check "chat: --mtp without --guess mtp" says 2 'belongs to --guess mtp' talk all --mtp "$tmp/all-mtp.thermo"
+check "chat: --guess mtp without --mtp" says 2 'belongs to --mtp' talk all --guess mtp
+check "chat: the layer of another model" says 5 'is a layer of another model' talk all --guess mtp --mtp "$tmp/glm-mtp.thermo"
+
 # ---- what does not go together ----
 
 check "--mtp without --guess mtp" says 2 'belongs to --guess mtp' gen all --mtp "$tmp/all-mtp.thermo"
